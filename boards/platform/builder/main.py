@@ -1,0 +1,110 @@
+"""SCons script of the platform: the system's cross GCC, start-up code and linker script by instruction set."""
+
+import os
+import sys
+
+from SCons.Script import AlwaysBuild, Builder, Default, DefaultEnvironment  # noqa: F401
+
+env = DefaultEnvironment()
+board = env.BoardConfig()
+root = env.PioPlatform().get_dir()
+sys.path.insert(0, root)
+import qemu  # noqa: E402
+
+prefix = board.get("build.toolchain")
+arch = board.get("build.arch_flags")
+runtime = os.path.join(root, "runtime")
+libc = {"cortex_m": ["--specs=nano.specs"], "riscv": ["--specs=picolibc.specs"]}[board.get("build.isa")]
+defsyms = [
+    "-Wl,--defsym=__%s_%s=%s" % (region, what, value)
+    for region, bounds in board.get("build.memory").items()
+    for what, value in zip(("org", "len"), bounds)
+]
+
+env.Replace(
+    AR=prefix + "gcc-ar",
+    AS=prefix + "gcc",
+    CC=prefix + "gcc",
+    CXX=prefix + "g++",
+    LINK=prefix + "gcc",
+    RANLIB=prefix + "gcc-ranlib",
+    OBJCOPY=prefix + "objcopy",
+    SIZETOOL=prefix + "size",
+    ARFLAGS=["rc"],
+    PROGNAME="firmware",
+    PROGSUFFIX=".elf",
+    SIZEPROGREGEXP=r"^(?:\.vectors|\.board_text|\.board_rodata|\.cases|\.text|\.rodata|\.data|\.ARM\.exidx|\.init_array)\s+(\d+).*",
+    SIZEDATAREGEXP=r"^(?:\.data|\.tdata|\.bss|\.tbss)\s+(\d+).*",
+    SIZECHECKCMD="$SIZETOOL -A -d $SOURCES",
+)
+env.Append(
+    ASFLAGS=arch,
+    ASPPFLAGS=["-x", "assembler-with-cpp"],
+    # -O2 comes first, so that a project's build_flags and a library's own flags win.
+    CCFLAGS=arch + libc + ["-O2", "-g", "-Wall", "-ffunction-sections", "-fdata-sections"],
+    CFLAGS=["-std=c11"],
+    CXXFLAGS=["-fno-exceptions", "-fno-rtti"],
+    CPPDEFINES=[
+        ("F_CPU", "$BOARD_F_CPU"),
+        ("EMITC_BOARD_NAME", env.StringifyMacro(board.id)),
+        ("EMITC_ICOUNT_SHIFT", board.get("qemu.icount_shift", 0)),
+    ],
+    CPPPATH=[runtime],
+    LINKFLAGS=arch
+    + libc
+    + defsyms
+    + [
+        "-nostartfiles",
+        "-Wl,--gc-sections",
+        "-Wl,--no-warn-rwx-segments",
+        "-Wl,-Map=" + env.subst(os.path.join("$BUILD_DIR", "firmware.map")),
+        "-L",
+        os.path.join(root, "ldscripts"),
+        "-T",
+        os.path.join(root, "ldscripts", board.get("build.isa") + ".ld"),
+    ],
+)
+# Start-up loops must stay loops: turned into memcpy and memset they would pull libc into an image that needs none.
+runtime_env = env.Clone()
+runtime_env.Append(CCFLAGS=["-fno-tree-loop-distribute-patterns"])
+runtime_env.BuildSources(os.path.join("$BUILD_DIR", "runtime"), runtime)
+
+env.Append(
+    BUILDERS=dict(
+        ElfToBin=Builder(
+            action=env.VerboseAction("$OBJCOPY -O binary $SOURCES $TARGET", "Building $TARGET"), suffix=".bin"
+        )
+    )
+)
+
+elf = env.BuildProgram()
+binary = env.ElfToBin(os.path.join("$BUILD_DIR", "firmware"), elf)
+
+
+def write_launcher(target, source, env):
+    """`pio test` runs $BUILD_DIR/program on a platform without an uploader; make that boot the ELF."""
+    path = env.subst(os.path.join("$BUILD_DIR", "program"))
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(
+            "#!/bin/sh\nexec '%s' '%s' %s '%s' \"$@\"\n"
+            % (env.subst("$PYTHONEXE"), qemu.__file__, board.id, os.path.abspath(str(target[0])))
+        )
+    os.chmod(path, 0o755)
+
+
+env.AddPostAction(elf, env.VerboseAction(write_launcher, "Writing the QEMU launcher"))
+
+
+def boot(target, source, env):
+    extra = list(env.get("PROGRAM_ARGS") or [])
+    timeout = float(env.GetProjectOption("custom_qemu_timeout", "60"))
+    return qemu.run(qemu.command(board.manifest, str(source[0]), extra), timeout)
+
+
+env.AddPlatformTarget(
+    "upload", elf, env.VerboseAction(boot, "Booting $SOURCE in QEMU"), "Upload", "Boot the firmware in QEMU"
+)
+env.AddPlatformTarget(
+    "size", elf, env.VerboseAction("$SIZETOOL -A $SOURCES", "Sizes of $SOURCE"), "Size", "Section sizes"
+)
+Default([elf, binary])

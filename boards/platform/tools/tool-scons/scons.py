@@ -1,0 +1,5 @@
+import sys
+
+from SCons.Script.Main import main
+
+sys.exit(main())

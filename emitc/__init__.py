@@ -1,0 +1,26 @@
+"""emitc: a quantized neural network (TFLite, ONNX) to standalone C for a microcontroller, proven on the host.
+
+import emitc
+emitc.compile_model("model.tflite", target="cortex-m4").write("out")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emitc._version import __version__
+from emitc.errors import CannotCompile, EmitcError
+
+if TYPE_CHECKING:
+    from emitc.compiler import Compiled, Options, compile_model
+
+__all__ = ["CannotCompile", "Compiled", "EmitcError", "Options", "__version__", "compile_model"]
+
+
+def __getattr__(name: str) -> object:
+    """The compiler's names, imported on first use: `emitc --help` must not load numpy."""
+    if name in ("Compiled", "Options", "compile_model"):
+        import emitc.compiler
+
+        return getattr(emitc.compiler, name)
+    raise AttributeError(f"module 'emitc' has no attribute {name!r}")

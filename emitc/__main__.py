@@ -1,0 +1,5 @@
+"""`python -m emitc` is the command line."""
+
+from emitc.cli import main
+
+main()

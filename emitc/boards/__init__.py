@@ -1,0 +1,1 @@
+"""A generated package on a board: project, build, boot, proof, numbers. It decides nothing about the model."""

@@ -1,0 +1,86 @@
+"""Booting a firmware image on an emulated board."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emitc.boards import protocol
+from emitc.errors import CannotCompile, Where
+from emitc.target import Board, boards_dir
+
+
+@dataclass(frozen=True, slots=True)
+class Emulator:
+    """How QEMU runs a board: the program, and the content of the board's JSON file."""
+
+    program: str
+    manifest: dict[str, Any]
+
+
+def emulator(board: Board) -> Emulator:
+    """The emulator of a board of kind "qemu"."""
+    path = boards_dir() / "platform" / "boards" / f"{board.platformio.board}.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    return Emulator(f"qemu-system-{manifest['qemu']['system']}", manifest)
+
+
+def boot(board: Board, elf: Path, extra: Sequence[str], *, timeout: float) -> str:
+    """What the firmware printed until it stopped. `extra`: further arguments of QEMU. `timeout`: seconds.
+
+    Raises CannotCompile where it does not stop in time, faults, or leaves with another code than 0.
+    """
+    machine = emulator(board)
+    command = _qemu_command(machine.manifest, elf, extra)
+    where = Where(option=f"--board {board.name}")
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="ascii",
+        errors="replace",
+    )
+    with process:
+        try:
+            printed, complaints = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            printed, _ = process.communicate()
+            raise CannotCompile(
+                f"the firmware did not stop within {timeout:g} s",
+                where,
+                f"its last line was: {protocol.last_line(printed)}",
+                "allow more time with --timeout, or fewer test cases",
+            ) from None
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        why = protocol.fault(printed) or complaints.strip() or protocol.last_line(printed)
+        what = "the firmware faulted" if protocol.fault(printed) else "the firmware did not end as it should"
+        raise CannotCompile(
+            f"{what} on {board.title}",
+            where,
+            f"exit code {process.returncode}: {why}",
+            f"look at it by hand: {' '.join(command)}",
+        )
+    return printed
+
+
+def _qemu_command(manifest: dict[str, Any], elf: Path, extra: Sequence[str]) -> list[str]:
+    # The platform's own module, so that `pio run -t upload` and this function start QEMU alike.
+    path = boards_dir() / "platform" / "qemu.py"
+    spec = importlib.util.spec_from_file_location("emitc_platform_qemu", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    command: list[str] = module.command(manifest, elf, extra)
+    return command

@@ -1,0 +1,97 @@
+"""Exact instruction counts: a QEMU plugin (boards/counter/insncount.c), built on first use by the host's C compiler."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from emitc.boards.elf import addresses
+from emitc.target import boards_dir
+
+BEGIN, END, HOOK, RESUME = "emitc_count_begin", "emitc_count_end", "emitc_layer_hook", "emitc_hook_end"
+CALL_INSTRUCTIONS = 1
+"""The call of the measured function stands between the markers and is not the function's."""
+KNOWN_LOOP = 200_003
+"""Instructions of emitc_known_loop (boards/proof/emitc_measure.c): two, 100 000 turns of two, the return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Instructions of one measured call: up to each cut at the layer hook, and after the last (or only) cut."""
+
+    cuts: tuple[int, ...]
+    rest: int
+
+    @property
+    def total(self) -> int:
+        """All of them, what the hook itself executed excepted."""
+        return sum(self.cuts) + self.rest
+
+
+def plugin(emulator: str, cache: Path) -> Path | None:
+    """The plugin, built into `cache` and tried; None where there is no compiler, or no such plugin for `emulator`."""
+    source = boards_dir() / "counter" / "insncount.c"
+    tag = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    library = cache / f"libinsncount-{tag}.so"
+    compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
+    if shutil.which(emulator) is None or (compiler is None and not library.is_file()):
+        return None
+    if not library.is_file() and compiler is not None:
+        cache.mkdir(parents=True, exist_ok=True)
+        partial = library.with_suffix(f".{os.getpid()}.tmp")
+        undefined = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
+        command = [compiler, "-O2", "-shared", "-fPIC", *undefined, "-o", str(partial), str(source)]
+        if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            return None
+        partial.replace(library)
+    return library if _loads(emulator, library) else None
+
+
+def arguments(library: Path, elf: Path, counts: Path) -> list[str]:
+    """QEMU's arguments that make it write the windows of `elf` to `counts`."""
+    at = addresses(elf, (BEGIN, END, HOOK, RESUME))
+    options = [f"begin={at[BEGIN]:#x}", f"end={at[END]:#x}", f"out={_escaped(counts)}"]
+    if HOOK in at and RESUME in at:
+        options += [f"hook={at[HOOK]:#x}", f"resume={at[RESUME]:#x}"]
+    return ["-plugin", ",".join([_escaped(library), *options])]
+
+
+def windows(counts: Path) -> tuple[Window, ...]:
+    """The measured calls in their order."""
+    found: list[Window] = []
+    cuts: list[int] = []
+    for line in counts.read_text(encoding="ascii").splitlines():
+        word, _, number = line.partition(" ")
+        if word == "begin":
+            cuts = []
+        elif word == "cut":
+            cuts.append(int(number))
+        elif word == "end":
+            found.append(_without_call(cuts, int(number)))
+    return tuple(found)
+
+
+def _without_call(cuts: list[int], rest: int) -> Window:
+    if cuts:
+        return Window((cuts[0] - CALL_INSTRUCTIONS, *cuts[1:]), rest)
+    return Window((), rest - CALL_INSTRUCTIONS)
+
+
+def _escaped(path: Path) -> str:
+    return str(path).replace(",", ",,")
+
+
+def _loads(emulator: str, library: Path) -> bool:
+    # A QEMU without plugins, or one that dropped this version of their interface, says so at start.
+    command = [emulator, "-M", "none", "-display", "none", "-serial", "none", "-monitor", "stdio"]
+    command += ["-plugin", f"{_escaped(library)},begin=1,end=2,out={os.devnull}"]
+    try:
+        done = subprocess.run(command, input=b"quit\n", capture_output=True, timeout=30, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0

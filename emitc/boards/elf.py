@@ -1,0 +1,72 @@
+"""Sizes and addresses from a firmware ELF.
+
+On the QEMU boards the linker script keeps the board's and the application's own code out of `.text` and `.rodata`, so
+that those hold the model, the emitc runtime and what they pull from libgcc and libc, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+CASES_SECTION = ".cases"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSizes:
+    """Bytes of an image. flash: everything that is loaded, test cases included. ram: static data, without the stack.
+
+    code, constant, data: of the model, the emitc runtime and their library routines. cases: the proof's test cases.
+    """
+
+    flash_bytes: int
+    ram_bytes: int
+    code_bytes: int
+    constant_bytes: int
+    data_bytes: int
+    cases_bytes: int
+
+    @property
+    def model_flash_bytes(self) -> int:
+        """What the model itself puts into flash."""
+        return self.code_bytes + self.constant_bytes + self.data_bytes
+
+
+def image_sizes(path: Path) -> ImageSizes:
+    """The sizes of the image at `path`, from its section table."""
+    flash = ram = 0
+    named: dict[str, int] = {}
+    with path.open("rb") as file:
+        for section in ELFFile(file).iter_sections():
+            flags, size = section["sh_flags"], section["sh_size"]
+            if not flags & SH_FLAGS.SHF_ALLOC or section.name == ".tbss":
+                continue
+            named[section.name] = size
+            if section["sh_type"] != "SHT_NOBITS":
+                flash += size
+            if flags & SH_FLAGS.SHF_WRITE:
+                ram += size
+    return ImageSizes(
+        flash_bytes=flash,
+        ram_bytes=ram,
+        code_bytes=named.get(".text", 0),
+        constant_bytes=named.get(".rodata", 0),
+        data_bytes=named.get(".data", 0),
+        cases_bytes=named.get(CASES_SECTION, 0),
+    )
+
+
+def addresses(path: Path, names: tuple[str, ...]) -> dict[str, int]:
+    """Addresses of those of the symbols that the image has; Thumb's mark in bit 0 is taken off."""
+    found: dict[str, int] = {}
+    with path.open("rb") as file:
+        table = ELFFile(file).get_section_by_name(".symtab")
+        if isinstance(table, SymbolTableSection):
+            for name in names:
+                for symbol in table.get_symbol_by_name(name) or []:
+                    found[name] = symbol["st_value"] & ~1
+    return found

@@ -1,0 +1,219 @@
+"""PlatformIO projects that run a model's proof: for an emulated board, and for a real one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from emitc.boards.model import Case, RunModel, check_cases
+from emitc.errors import EmitcError, Where
+from emitc.target import Board, boards_dir
+
+PLAIN, TRACED = "plain", "traced"
+"""Environments of an emulated board's project; `traced` has the layer hook."""
+BAUD = 115_200
+PERIOD_MS = 4000
+"""A real board repeats its proof after this time, so that a reader may attach late."""
+
+_TEMPLATES = Path(__file__).resolve().parent.parent / "templates" / "board"
+_MARK = "; Written by emitc"
+_BYTES_PER_ROW = 24
+_PLATFORM_DIR = "emitc_platform"
+# Loops over bytes must stay loops: as memcpy and memset they would be counted as the model's.
+_PROOF_FLAGS = "-fno-tree-loop-distribute-patterns"
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """How a framework starts: the name of its main file, and further files as (template, path)."""
+
+    main: str
+    extra: tuple[tuple[str, str], ...] = ()
+
+
+FRAMEWORKS = {
+    "arduino": Framework("main.cpp"),
+    "espidf": Framework("main.c", (("sdkconfig.defaults.j2", "sdkconfig.defaults"),)),
+    "zephyr": Framework("main.c", (("prj.conf.j2", "zephyr/prj.conf"),)),
+    "freedom-e-sdk": Framework("main.c"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Array:
+    name: str
+    length: int
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    name: str
+    arrays: tuple[_Array, ...]
+
+
+def write_qemu_project(
+    package: Path,
+    model: RunModel,
+    board: Board,
+    cases: Sequence[Case],
+    out: Path,
+    *,
+    optimization: str,
+    with_timer: bool,
+) -> None:
+    """Writes the project for an emulated board to `out`, which is replaced.
+
+    package: folder of `emitc compile --package platformio`. optimization: the compiler's option, such as "-O2".
+    with_timer: count with the board's timer, because no plugin does.
+    """
+    check_cases(model, cases)
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(boards_dir() / "platform", out / _PLATFORM_DIR, ignore=shutil.ignore_patterns("__pycache__"))
+    flags = [optimization, *(["-DEMITC_COUNT_WITH_TIMER"] if with_timer else [])]
+    environments = [
+        {
+            "name": name,
+            "lines": [
+                f"platform = symlink://${{PROJECT_DIR}}/{_PLATFORM_DIR}",
+                f"board = {board.platformio.board}",
+                f"build_flags = {' '.join([*flags, *more])}",
+                f"build_src_flags = {_PROOF_FLAGS}",
+            ],
+        }
+        for name, more in ((PLAIN, []), (TRACED, ["-DEMITC_TRACE"]))
+    ]
+    shared = [f"default_envs = {PLAIN}", "platforms_dir = .pio/platforms"]
+    _write_ini(out, model, board, shared, environments)
+    _write_sources(package, model, board, cases, out)
+    _write(out / "src" / "main.c", _render("main_qemu.c.j2"))
+
+
+def write_flash_project(
+    package: Path, model: RunModel, board: Board, cases: Sequence[Case], out: Path, *, layers: bool = False
+) -> None:
+    """Writes the project for a real board to `out`: the same proof, printed over its serial port.
+
+    The board's official PlatformIO platform is fetched by `pio` at its first build. Raises EmitcError where `board` is
+    emulated, or where `out` holds something that emitc did not write.
+    """
+    check_cases(model, cases)
+    pio = board.platformio
+    where = Where(option=f"--board {board.name}")
+    if board.kind != "silicon":
+        raise EmitcError(
+            f"{board.title} is emulated", where, "there is nothing to flash", f"emitc run --board {board.name}"
+        )
+    framework = FRAMEWORKS[pio.framework]
+    _make_room(out)
+    lines = [
+        f"platform = {pio.platform}",
+        f"board = {pio.board}",
+        f"framework = {pio.framework}",
+        f"upload_protocol = {pio.upload_protocol}",
+        *pio.options,
+        f"monitor_speed = {BAUD}",
+        "build_unflags = -Os",
+        f"build_flags = {' '.join(_silicon_flags(board, layers=layers))}",
+        f"build_src_flags = {_PROOF_FLAGS}",
+    ]
+    _write_ini(out, model, board, [f"default_envs = {board.name}"], [{"name": board.name, "lines": lines}])
+    _write_sources(package, model, board, cases, out)
+    root = boards_dir()
+    for folder, name in (
+        ("platform/runtime", "emitc_board.h"),
+        ("platform/runtime", "print.c"),
+        ("silicon", "cycles.c"),
+        ("silicon", "stack.c"),
+    ):
+        shutil.copyfile(root / folder / name, out / "src" / name)
+    values = {"baud": BAUD, "period_ms": PERIOD_MS, "cycles_per_ms": board.clock_hz // 1000}
+    main = f"main_{pio.framework}{Path(framework.main).suffix}.j2"
+    _write(out / "src" / framework.main, _render(main, **values))
+    for template, path in framework.extra:
+        _write(out / path, _render(template))
+
+
+def _silicon_flags(board: Board, *, layers: bool) -> Iterator[str]:
+    yield from ("-O2", "-DEMITC_COUNT_WITH_TIMER")
+    if layers:
+        yield "-DEMITC_TRACE"
+    if board.free_stack_bytes:
+        yield f"-DEMITC_FREE_STACK_BYTES={board.free_stack_bytes}"
+
+
+def _make_room(out: Path) -> None:
+    ini = out / "platformio.ini"
+    if not out.exists() or not any(out.iterdir()):
+        return
+    if not ini.is_file() or not ini.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
+        raise EmitcError(
+            f"{out} is not empty",
+            Where(option="-o"),
+            "it holds files that emitc did not write, and a project takes a folder of its own",
+            "choose another folder",
+        )
+    for name in ("src", "lib"):
+        shutil.rmtree(out / name, ignore_errors=True)
+
+
+def _write_ini(out: Path, model: RunModel, board: Board, shared: list[str], environments: list[dict[str, Any]]) -> None:
+    text = _render("platformio.ini.j2", model=model.name, board=board.name, shared=shared, environments=environments)
+    _write(out / "platformio.ini", text)
+
+
+def _write_sources(package: Path, model: RunModel, board: Board, cases: Sequence[Case], out: Path) -> None:
+    # A fixed folder name: the model's may be one that PlatformIO or the file system reads otherwise.
+    shutil.copytree(package, out / "lib" / "model", ignore=shutil.ignore_patterns(".pio", "__pycache__"))
+    proof = _render(
+        "proof.c.j2",
+        board=board.name,
+        model={
+            "name": model.name,
+            "macro": model.macro,
+            "inputs": [{"bytes": tensor.size_bytes} for tensor in model.inputs],
+            "outputs": [{"bytes": tensor.size_bytes} for tensor in model.outputs],
+        },
+    )
+    _write(out / "src" / "proof.c", proof)
+    _write(out / "src" / "emitc_vectors.h", _render("vectors.h.j2", cases=len(cases), tables=list(_tables(cases))))
+    for name in ("emitc_measure.h", "emitc_measure.c"):
+        shutil.copyfile(boards_dir() / "proof" / name, out / "src" / name)
+
+
+def _tables(cases: Sequence[Case]) -> Iterator[_Table]:
+    for side, what in ((0, "in"), (1, "out")):
+        for i in range(len(cases[0][side])):
+            arrays = tuple(
+                _array(f"emitc_case_{number}_{what}_{i}", case[side][i]) for number, case in enumerate(cases)
+            )
+            yield _Table(f"emitc_{what}_{i}", arrays)
+
+
+def _array(name: str, data: bytes) -> _Array:
+    rows = tuple(
+        "".join(f"{byte}," for byte in data[at : at + _BYTES_PER_ROW]) for at in range(0, len(data), _BYTES_PER_ROW)
+    )
+    return _Array(name, len(data), rows)
+
+
+def _render(template: str, **values: object) -> str:
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    return env.get_template(template).render(**values)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", newline="\n")

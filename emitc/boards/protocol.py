@@ -1,0 +1,154 @@
+"""The lines that a proof prints (templates/board/proof.c.j2 lists them), read into a Transcript."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+PROTOCOL = 1
+OVERFLOW = "overflow"
+
+
+class BadTranscript(ValueError):
+    """The lines are not a complete proof; the text says what is wrong, for an error message."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerLine:
+    """A layer wrote `output_bytes` bytes; `ticks` since the layer before, None where an emulator counts."""
+
+    index: int
+    output_bytes: int
+    ticks: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CaseLines:
+    """What the board said of one case.
+
+    refused: ("init" or "run", status) where a call did not return OK. stack_bytes: None where not measured. outputs:
+    the bytes of each output. differing: per output, as the board counted them.
+    """
+
+    refused: tuple[str, int] | None
+    stack_bytes: int | None
+    stack_overflow: bool
+    ticks: int | None
+    outputs: tuple[bytes, ...]
+    differing: tuple[int, ...]
+    layers: tuple[LayerLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """One complete proof. unit: what a tick is, empty where an emulator counts. check_*: of the known loop."""
+
+    board: str
+    unit: str
+    check_stack_bytes: int | None
+    check_ticks: int | None
+    cases: tuple[CaseLines, ...]
+
+
+class _Case:
+    def __init__(self) -> None:
+        self.refused: tuple[str, int] | None = None
+        self.stack = "-"
+        self.ticks: int | None = None
+        self.outputs: dict[int, bytearray] = {}
+        self.differing: dict[int, int] = {}
+        self.layers: list[LayerLine] = []
+
+    def frozen(self) -> CaseLines:
+        return CaseLines(
+            refused=self.refused,
+            stack_bytes=None if self.stack == OVERFLOW else _optional(self.stack),
+            stack_overflow=self.stack == OVERFLOW,
+            ticks=self.ticks,
+            outputs=tuple(bytes(self.outputs[i]) for i in sorted(self.outputs)),
+            differing=tuple(self.differing[i] for i in sorted(self.differing)),
+            layers=tuple(self.layers),
+        )
+
+
+def is_complete(text: str) -> bool:
+    """True when the text holds a whole proof, from its first line to its last."""
+    return _last_proof(text.splitlines()) is not None
+
+
+def fault(text: str) -> str:
+    """The board's line about a fault, empty where there was none."""
+    return next((line.strip() for line in text.splitlines() if line.startswith("emitc fault")), "")
+
+
+def last_line(text: str) -> str:
+    """The last thing that the firmware said, for an error message."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "nothing was printed"
+
+
+def parse(text: str) -> Transcript:
+    """The last complete proof in `text`; other lines are ignored. Raises BadTranscript."""
+    lines = _last_proof(text.splitlines())
+    if lines is None:
+        raise BadTranscript(f"the firmware stopped before its last line; it ended with: {last_line(text)}")
+    unit = ""
+    check: tuple[int | None, int | None] = (None, None)
+    cases: dict[int, _Case] = {}
+    board = ""
+    for line in lines:
+        words = line.split()
+        try:
+            match words[1:]:
+                case ["begin", protocol, name]:
+                    if int(protocol) != PROTOCOL:
+                        raise BadTranscript(f"the firmware speaks protocol {protocol}, this emitc {PROTOCOL}")
+                    board = name
+                case ["counter", name]:
+                    unit = name
+                case ["check", stack, ticks]:
+                    check = (_optional(stack), _optional(ticks))
+                case ["status", number, ("init" | "run") as call, status]:
+                    _case(cases, number).refused = (call, int(status))
+                case ["layer", number, index, size, ticks]:
+                    _case(cases, number).layers.append(LayerLine(int(index), int(size), _optional(ticks)))
+                case ["run", number, stack, ticks]:
+                    _case(cases, number).stack = stack
+                    _case(cases, number).ticks = _optional(ticks)
+                case ["output", number, output, offset, digits]:
+                    so_far = _case(cases, number).outputs.setdefault(int(output), bytearray())
+                    if int(offset) != len(so_far):
+                        raise BadTranscript(f"bytes are missing before: {line}")
+                    so_far += bytes.fromhex(digits)
+                case ["differ", number, output, count]:
+                    _case(cases, number).differing[int(output)] = int(count)
+                case ["done"]:
+                    pass
+                case _:
+                    raise BadTranscript(f"not a line of the protocol: {line}")
+        except ValueError as error:
+            raise error if isinstance(error, BadTranscript) else BadTranscript(f"a garbled line: {line}") from error
+    if sorted(cases) != list(range(len(cases))):
+        raise BadTranscript(f"cases {sorted(cases)} are not numbered from 0")
+    return Transcript(board, unit, *check, tuple(cases[number].frozen() for number in range(len(cases))))
+
+
+def _last_proof(lines: Iterable[str]) -> list[str] | None:
+    found: list[str] | None = None
+    current: list[str] | None = None
+    for line in lines:
+        if line.startswith("emitc begin"):
+            current = []
+        if current is not None and line.startswith("emitc "):
+            current.append(line)
+            if line.startswith("emitc done"):
+                found, current = current, None
+    return found
+
+
+def _case(cases: dict[int, _Case], number: str) -> _Case:
+    return cases.setdefault(int(number), _Case())
+
+
+def _optional(word: str) -> int | None:
+    return None if word == "-" else int(word)

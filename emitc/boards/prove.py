@@ -1,0 +1,91 @@
+"""A compiled model to a board: the cases that it has to prove, whether it fits, and the run itself."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from emitc.boards.fits import check_fits
+from emitc.boards.flash import flash
+from emitc.boards.model import Case, RunLayer, RunModel, RunTensor
+from emitc.boards.project import write_flash_project
+from emitc.boards.result import RunResult
+from emitc.boards.run import run_on_board
+from emitc.compiler import Compiled
+from emitc.host.parity import golden_engine
+from emitc.host.samples import random_samples
+from emitc.target import load_board
+
+
+def run_model(compiled: Compiled) -> RunModel:
+    """What the board's side must know of the model."""
+    program = compiled.program
+    return RunModel(
+        program.name,
+        tuple(RunTensor(p.size_bytes, p.c_type) for p in program.inputs),
+        tuple(RunTensor(p.size_bytes, p.c_type) for p in program.outputs),
+        program.plan.arena_bytes,
+        tuple(RunLayer(s.index, s.op_type, s.label, s.macs) for s in program.steps),
+    )
+
+
+def cases(compiled: Compiled, reference: str, samples: int, seed: int) -> list[Case]:
+    """Seeded random inputs with the golden engine's outputs."""
+    engine = golden_engine(compiled, reference, preserve=False)
+    found: list[Case] = []
+    for inputs in random_samples(compiled.graph, samples, seed):
+        outputs = [np.asarray(value) for value in engine.run(inputs)]
+        found.append((tuple(i.tobytes() for i in inputs), tuple(o.tobytes() for o in outputs)))
+    return found
+
+
+def require_fit(compiled: Compiled, board: str) -> None:
+    """Refuses a model that is larger than the board's memories, naming the tensors at the arena's peak."""
+    program = compiled.program
+    slots = {p.name: s for p, s in zip(program.plan.placements, program.slots, strict=True)}
+    peak = "; ".join(f"{slots[n].what}: {slots[n].size_bytes} bytes" for n in program.plan.peak_buffers)
+    ram = program.plan.arena_bytes + program.state_bytes
+    check_fits(load_board(board), program.constant_bytes, ram, f"{program.peak_op} with {peak}")
+
+
+def on_emulator(
+    compiled: Compiled, board: str, *, reference: str, samples: int, seed: int, layers: bool, workdir: Path | None
+) -> RunResult:
+    """Builds, boots and proves the model on an emulated board; in `workdir`, or in a folder that is removed."""
+    if workdir is None:
+        with tempfile.TemporaryDirectory(prefix="emitc-run-") as folder:
+            return on_emulator(
+                compiled, board, reference=reference, samples=samples, seed=seed, layers=layers, workdir=Path(folder)
+            )
+    require_fit(compiled, board)
+    package = workdir / "package"
+    compiled.write(package)
+    vectors = cases(compiled, reference, samples, seed)
+    return run_on_board(
+        package, run_model(compiled), load_board(board), vectors, layers=layers, workdir=workdir / "board"
+    )
+
+
+def on_silicon(
+    compiled: Compiled,
+    board: str,
+    project: Path,
+    *,
+    reference: str,
+    samples: int,
+    seed: int,
+    port: str | None,
+    dry_run: bool,
+) -> RunResult | None:
+    """Writes the project for a real board; unless `dry_run`, uploads it and reads the proof that the board prints."""
+    require_fit(compiled, board)
+    vectors = cases(compiled, reference, samples, seed)
+    with tempfile.TemporaryDirectory(prefix="emitc-flash-") as folder:
+        package = Path(folder) / compiled.program.name
+        compiled.write(package)
+        write_flash_project(package, run_model(compiled), load_board(board), vectors, project)
+    if dry_run:
+        return None
+    return flash(project, run_model(compiled), load_board(board), vectors, port=port)

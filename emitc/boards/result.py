@@ -1,0 +1,165 @@
+"""What a run on a board found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emitc.boards.model import Case, RunModel
+from emitc.boards.protocol import CaseLines, Transcript
+from emitc.errors import CannotCompile, Where
+from emitc.target import Board
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCount:
+    """Cost of one layer, in the unit of the result that holds it."""
+
+    index: int
+    op: str
+    name: str
+    count: int
+    macs: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """A proof on a board and its numbers.
+
+    match: every output byte of every case was the expected one. unit: "instructions" (emulated), "cycles" or
+    "microseconds" (silicon) of `count`, the dearest of the cases, from the first instruction of <model>_run to its
+    return. counter: "plugin" (exact) or "timer". stack_bytes: the deepest of the cases, below the caller of <model>_run,
+    None where it is not measured. flash_bytes: the whole image, of which cases_bytes are test cases; model_flash_bytes,
+    and in it code_bytes and constant_bytes: the model, the emitc runtime and their library routines, None where the
+    image does not tell. ram_bytes: static data, arena included, without stack. layers: of the dearest case; the few
+    instructions that pass the hook its arguments are part of each.
+    """
+
+    board: str
+    match: bool
+    cases: int
+    differing_bytes: int
+    unit: str
+    count: int
+    counter: str
+    stack_bytes: int | None
+    flash_bytes: int
+    code_bytes: int | None
+    constant_bytes: int | None
+    model_flash_bytes: int | None
+    cases_bytes: int | None
+    ram_bytes: int
+    arena_bytes: int
+    layers: tuple[LayerCount, ...] | None = None
+
+    @property
+    def instructions(self) -> int | None:
+        """`count` where it is instructions (an emulated board), else None."""
+        return self.count if self.unit == "instructions" else None
+
+    @property
+    def cycles(self) -> int | None:
+        """`count` where it is core cycles (silicon), else None."""
+        return self.count if self.unit == "cycles" else None
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `emitc run --json` prints."""
+        json: dict[str, Any] = {"board": self.board, "match": self.match, self.unit: self.count}
+        for name in (
+            "stack_bytes",
+            "flash_bytes",
+            "code_bytes",
+            "constant_bytes",
+            "ram_bytes",
+            "arena_bytes",
+            "model_flash_bytes",
+            "cases_bytes",
+            "cases",
+            "differing_bytes",
+            "counter",
+        ):
+            json[name] = getattr(self, name)
+        if self.layers is not None:
+            json["layers"] = [
+                {"index": each.index, "op": each.op, "name": each.name, self.unit: each.count, "macs": each.macs}
+                for each in self.layers
+            ]
+        return json
+
+
+def layer_counts(model: RunModel, board: Board, seen: Sequence[tuple[int, int]]) -> tuple[LayerCount, ...]:
+    """The model's layers with the counts that the hook saw, given as (index, count) in the order of the calls.
+
+    A layer with several outputs calls the hook once for each: their counts are added. Raises CannotCompile where the
+    layers that ran are not the model's.
+    """
+    counts: list[tuple[int, int]] = []
+    for index, count in seen:
+        if counts and counts[-1][0] == index:
+            count += counts.pop()[1]
+        counts.append((index, count))
+    expected = [layer.index for layer in model.layers]
+    if [index for index, _ in counts] != expected:
+        raise CannotCompile(
+            "the layers that ran are not the model's",
+            Where(model=model.name, option=f"--board {board.name} --layers"),
+            f"expected {expected}, the hook saw {[index for index, _ in counts]}",
+            "compile the model again with the same version of emitc",
+        )
+    return tuple(
+        LayerCount(layer.index, layer.op, layer.name, count, layer.macs)
+        for layer, (_, count) in zip(model.layers, counts, strict=True)
+    )
+
+
+def differing_bytes(model: RunModel, board: Board, transcript: Transcript, cases: Sequence[Case]) -> int:
+    """Output bytes that are not the expected ones, over all cases, counted here from the bytes that the board printed.
+
+    Raises CannotCompile where a call was refused, the stack ran into the static data, or the board contradicts itself.
+    """
+    where = Where(model=model.name, option=f"--board {board.name}")
+    if len(transcript.cases) != len(cases):
+        raise CannotCompile(
+            "the board's report is incomplete",
+            where,
+            f"{len(transcript.cases)} of {len(cases)} cases were reported",
+            "run it again; if it stays, look at the build folder",
+        )
+    total = 0
+    for number, (seen, (_, expected)) in enumerate(zip(transcript.cases, cases, strict=True)):
+        _check_called(model, seen, number, where)
+        counts = tuple(_differing(got, wanted) for got, wanted in zip(seen.outputs, expected, strict=False))
+        sizes = tuple(len(each) for each in seen.outputs)
+        if sizes != tuple(len(each) for each in expected) or counts != seen.differing:
+            raise CannotCompile(
+                "the board's report contradicts itself",
+                where,
+                f"case {number}: outputs of {list(sizes)} bytes with {list(counts)} differing were printed, and "
+                f"{list(seen.differing)} differing were reported",
+                "run it again; on a real board check the serial line",
+            )
+        total += sum(counts)
+    return total
+
+
+def _check_called(model: RunModel, seen: CaseLines, number: int, where: Where) -> None:
+    if seen.refused is not None:
+        call, status = seen.refused
+        raise CannotCompile(
+            f"{model.name}_{call} refused on the board",
+            where,
+            f"case {number}: it returned status {status}",
+            "emitc_status in emitc_runtime.h says what the number means",
+        )
+    if seen.stack_overflow:
+        raise CannotCompile(
+            "the stack is too small on this board",
+            where,
+            f"case {number}: {model.name}_run used all of the free stack and may have written beyond it",
+            "choose a larger board (`emitc boards`)",
+        )
+
+
+def _differing(got: bytes, expected: bytes) -> int:
+    return sum(a != b for a, b in zip(got, expected, strict=False)) + abs(len(got) - len(expected))

@@ -1,0 +1,140 @@
+"""A compiled model on an emulated board: built, booted, compared byte for byte, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emitc.boards import counter, protocol
+from emitc.boards.boot import boot, emulator
+from emitc.boards.build import build, check_tools
+from emitc.boards.elf import image_sizes
+from emitc.boards.model import Case, RunModel, check_cases
+from emitc.boards.project import PLAIN, TRACED, write_qemu_project
+from emitc.boards.result import LayerCount, RunResult, differing_bytes, layer_counts
+from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.target import Board, load_target
+
+TIMER_TOLERANCE = 64
+"""Instructions by which the timer may differ on the known loop: its own reading, and the step of a tick."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Boot:
+    """One boot: what the firmware said, and what was counted (None: its own timer counted)."""
+
+    transcript: protocol.Transcript
+    windows: tuple[counter.Window, ...] | None
+
+    def counts(self) -> tuple[int, ...]:
+        """Instructions of each case."""
+        if self.windows is not None:
+            return tuple(window.total for window in self.windows[1:])
+        return tuple(case.ticks or 0 for case in self.transcript.cases)
+
+
+def run_on_board(
+    package: Path,
+    model: RunModel,
+    board: Board,
+    vectors: Sequence[Case],
+    *,
+    layers: bool,
+    workdir: Path,
+    timeout: float = 120.0,
+    optimization: str = "-O2",
+) -> RunResult:
+    """Builds `package` for an emulated board with PlatformIO, boots it, and proves and measures every vector.
+
+    package: folder of `emitc compile --package platformio`. vectors: (inputs, expected outputs) as raw bytes. layers: a
+    second build with the trace hook counts each layer. workdir: this function's own folder; its `project` is replaced,
+    its caches are reused. timeout: seconds for one boot. optimization: for the proof's own code, and for a package whose
+    library.json names no level of its own. A difference is not an error: `match` is false then.
+
+    Raises EmitcError where vectors and model disagree or the board is not emulated, CannotCompile where a tool is
+    missing, the image does not fit, the build fails, or the firmware hangs, faults or refuses a call.
+    """
+    if board.kind != "qemu":
+        raise EmitcError(
+            f"{board.title} is not emulated",
+            Where(option=f"--board {board.name}"),
+            "only an emulated board can be booted here",
+            f"emitc flash --board {board.name}, or an emulated board (`emitc boards`)",
+        )
+    check_cases(model, vectors)
+    machine = emulator(board)
+    check_tools(board, load_target(board.target), machine.program)
+    workdir = workdir.resolve()
+    workdir.mkdir(parents=True, exist_ok=True)
+    library = counter.plugin(machine.program, workdir / "cache")
+    project = workdir / "project"
+    write_qemu_project(package, model, board, vectors, project, optimization=optimization, with_timer=library is None)
+    names = (PLAIN, TRACED) if layers else (PLAIN,)
+    images = build(project, names, board, core_dir=workdir / "pio-core", log=workdir / "build.log")
+    boots = [_booted(model, board, image, library, workdir, timeout) for image in images]
+    differing = [differing_bytes(model, board, each.transcript, vectors) for each in boots]
+    plain = boots[0]
+    counts = plain.counts()
+    sizes = image_sizes(images[0])
+    stacks = [case.stack_bytes for case in plain.transcript.cases]
+    return RunResult(
+        board=board.name,
+        match=not any(differing),
+        cases=len(vectors),
+        differing_bytes=max(differing),
+        unit="instructions",
+        count=max(counts),
+        counter="timer" if library is None else "plugin",
+        stack_bytes=max((each for each in stacks if each is not None), default=None),
+        flash_bytes=sizes.flash_bytes,
+        code_bytes=sizes.code_bytes,
+        constant_bytes=sizes.constant_bytes,
+        model_flash_bytes=sizes.model_flash_bytes,
+        cases_bytes=sizes.cases_bytes,
+        ram_bytes=sizes.ram_bytes,
+        arena_bytes=model.arena_bytes,
+        layers=_layers(model, board, boots[1], counts.index(max(counts))) if layers else None,
+    )
+
+
+def _booted(model: RunModel, board: Board, image: Path, library: Path | None, workdir: Path, timeout: float) -> _Boot:
+    counts = workdir / "counts.txt"
+    counts.unlink(missing_ok=True)
+    extra = [] if library is None else counter.arguments(library, image, counts)
+    printed = boot(board, image, extra, timeout=timeout)
+    where = Where(model=model.name, option=f"--board {board.name}")
+    try:
+        transcript = protocol.parse(printed)
+    except protocol.BadTranscript as error:
+        raise CannotCompile(
+            "the firmware's report cannot be read", where, str(error), f"boot {image} by hand to see what it prints"
+        ) from error
+    windows = None if library is None else counter.windows(counts)
+    _check_counter(transcript, windows, where)
+    return _Boot(transcript, windows)
+
+
+def _check_counter(transcript: protocol.Transcript, windows: tuple[counter.Window, ...] | None, where: Where) -> None:
+    """Raises CannotCompile where the loop of known length was counted wrong: every other count would be as well."""
+    refused = any(case.refused is not None for case in transcript.cases)
+    if windows is None:
+        counted = transcript.check_ticks or 0
+        correct = abs(counted - counter.KNOWN_LOOP) <= TIMER_TOLERANCE
+    else:
+        counted = windows[0].total if windows else 0
+        correct = counted == counter.KNOWN_LOOP and (refused or len(windows) == 1 + len(transcript.cases))
+    if not correct:
+        raise CannotCompile(
+            "the instruction counter is wrong on this machine",
+            where,
+            f"a loop of {counter.KNOWN_LOOP} instructions was counted as {counted}",
+            "another version of QEMU may count correctly; 7.2 does",
+        )
+
+
+def _layers(model: RunModel, board: Board, traced: _Boot, case: int) -> tuple[LayerCount, ...]:
+    lines = traced.transcript.cases[case].layers
+    counts = [line.ticks or 0 for line in lines] if traced.windows is None else traced.windows[1 + case].cuts
+    # One line and one cut a call of the hook: another number would be a bug in the plugin or in the proof.
+    return layer_counts(model, board, list(zip([line.index for line in lines], counts, strict=True)))

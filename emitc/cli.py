@@ -1,0 +1,353 @@
+"""The command line: arguments in, exit code out. It decides nothing and loads what a command needs only when it runs.
+
+Exit codes: 0 done; 1 valid but cannot be compiled, or the proof failed; 2 input or usage refused.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from emitc._version import __version__
+from emitc.errors import EmitcError, Refusals, Where
+
+if TYPE_CHECKING:
+    from emitc.compiler import Compiled, Options
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class ShapeType(click.ParamType):  # type: ignore[type-arg]
+    """NAME=1,49,10,1; the name may itself contain an equals sign."""
+
+    name = "NAME=DIMS"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
+        """Refuses anything else than positive sizes."""
+        name, equals, dims = str(value).rpartition("=")
+        try:
+            shape = tuple(int(d) for d in dims.split(","))
+        except ValueError:
+            shape = ()
+        if not equals or not name or not shape or any(not 1 <= d < 2**31 for d in shape) or len(shape) > 8:
+            self.fail(f"{value!r} is not NAME=DIMS, for example input_1=1,49,10,1", param, ctx)
+        return name, shape
+
+
+def _error_json(error: EmitcError) -> dict[str, Any]:
+    errors = error.errors if isinstance(error, Refusals) else (error,)
+    return {"error": [{"what": e.what, "where": str(e.where), "why": e.why, "hint": e.hint} for e in errors]}
+
+
+@contextmanager
+def _reported(as_json: bool) -> Iterator[None]:
+    """Prints an EmitcError and leaves with its exit code; under --json the object on stdout says it too."""
+    try:
+        yield
+    except EmitcError as error:
+        click.echo(str(error), err=True)
+        if as_json:
+            click.echo(json.dumps(_error_json(error)))
+        raise SystemExit(error.exit_code) from None
+
+
+def _print(content: dict[str, Any], as_json: bool, text: Callable[[], str]) -> None:
+    """The result: one JSON object, or text for a person."""
+    click.echo(json.dumps(content) if as_json else text())
+
+
+def json_option(function: Function) -> Function:
+    """--json on every command."""
+    return click.option("as_json", "--json", is_flag=True, help="One JSON object on stdout.")(function)
+
+
+def compile_options(function: Function) -> Function:
+    """The options of `emitc compile`, shared by every command that compiles."""
+    options = (
+        click.argument("model", type=click.Path(path_type=Path)),
+        click.option("--name", default="", help="C name of the model; default: from the file name."),
+        click.option(
+            "--target", default=None, help="Target core (`emitc targets`); default: generic32, or the board's."
+        ),
+        click.option("--kernels", default="portable", help="portable | auto", show_default=True),
+        click.option("--optimize", default="speed", help="speed | size", show_default=True),
+        click.option("--io", default="keep", help="keep | int8: drop the float ends of the model.", show_default=True),
+        click.option("--ram-budget", type=click.IntRange(0), default=None, help="Largest arena in bytes."),
+        click.option(
+            "--fallback", default="cpu", help="fail | cpu: what an accelerator cannot run.", show_default=True
+        ),
+        click.option(
+            "--shape", "shapes", type=ShapeType(), multiple=True, help="Size of an open dimension: NAME=1,49,10,1."
+        ),
+        click.option("--without", "disabled", multiple=True, help="Switch a pass off by name; may be repeated."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def _options(values: dict[str, Any], package: str, default_target: str = "generic32") -> Options:
+    from emitc.compiler import Options
+
+    return Options(
+        name=values["name"],
+        target=values["target"] or default_target,
+        kernels=values["kernels"],
+        optimize=values["optimize"],
+        io=values["io"],
+        package=package,
+        ram_budget=values["ram_budget"],
+        fallback=values["fallback"],
+        shapes=dict(values["shapes"]),
+        disabled=frozenset(values["disabled"]),
+    )
+
+
+def _compiled(values: dict[str, Any], package: str = "plain", default_target: str = "generic32") -> Compiled:
+    from emitc.compiler import compile_model
+
+    return compile_model(values["model"], _options(values, package, default_target))
+
+
+@contextmanager
+def _progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar on a terminal, nothing in a pipe."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="emitc")
+def cli() -> None:
+    """Compiles a quantized neural network into standalone C for a microcontroller, and proves it bit for bit."""
+
+
+@cli.command("compile")
+@compile_options
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Directory of the package.")
+@click.option("--package", default="plain", help="plain | cmake | platformio", show_default=True)
+@click.option("--board", default=None, help="Refuse a model that does not fit this board; sets the target.")
+@json_option
+def compile_command(output: Path, package: str, board: str | None, as_json: bool, **values: Any) -> None:
+    """Compile MODEL to a C package."""
+    with _reported(as_json):
+        default_target = "generic32"
+        if board:
+            from emitc.target import load_board
+
+            default_target = load_board(board).target
+        compiled = _compiled(values, package, default_target)
+        if board:
+            from emitc.boards.prove import require_fit
+
+            require_fit(compiled, board)
+        compiled.write(output)
+        from emitc import report
+
+        _print(compiled.summary(), as_json, lambda: report.compile_text(compiled, output))
+
+
+@cli.command()
+@compile_options
+@click.option("--reference", default="auto", help="auto | tflm | litert | numpy", show_default=True)
+@click.option("--samples", type=click.IntRange(0, 100000), default=20, show_default=True, help="Random inputs.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--vectors", type=click.Path(path_type=Path), default=None, help="Cases of an .npz file: in{i}_{k}, out{j}_{k}."
+)
+@click.option("--layers", is_flag=True, help="Compare every layer; name the first that differs.")
+@click.option("--sanitize", is_flag=True, help="Run under AddressSanitizer and UndefinedBehaviorSanitizer too.")
+@json_option
+def verify(
+    reference: str,
+    samples: int,
+    seed: int,
+    vectors: Path | None,
+    layers: bool,
+    sanitize: bool,
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Prove on this machine that the C of MODEL equals the framework's interpreter bit for bit."""
+    with _reported(as_json):
+        from emitc import report
+        from emitc.host import parity
+
+        compiled = _compiled(values)
+        if samples == 0 and vectors is None:
+            raise EmitcError(
+                "there is nothing to run",
+                Where(option="--samples 0"),
+                "a proof without a case proves nothing",
+                "give --vectors or samples",
+            )
+        with _progress("proving") as progress:
+            proof = parity.verify(
+                compiled, reference=reference, samples=samples, seed=seed, vectors=vectors, layers=layers,
+                sanitize=sanitize, progress=progress,
+            )  # fmt: skip
+        _print(proof.to_json(), as_json, lambda: report.verify_text(compiled, proof))
+    raise SystemExit(0 if proof.match else 1)
+
+
+@cli.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--shape", "shapes", type=ShapeType(), multiple=True, help="Size of an open dimension: NAME=1,49,10,1.")
+@json_option
+def inspect(model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], as_json: bool) -> None:
+    """Say what MODEL contains and everything that stands against compiling it."""
+    with _reported(as_json):
+        from emitc import report
+        from emitc.inspection import inspect_model
+
+        found = inspect_model(model, dict(shapes))
+        _print(found, as_json, lambda: report.inspect_text(found))
+
+
+@cli.command()
+@compile_options
+@json_option
+def plan(as_json: bool, **values: Any) -> None:
+    """Show the arena of MODEL: every buffer, its offset and lifetime, and the proof."""
+    with _reported(as_json):
+        from emitc import report
+        from emitc.emit.manifest import memory_plan
+
+        compiled = _compiled(values)
+        _print(memory_plan(compiled.program), as_json, lambda: report.plan_text(compiled))
+
+
+@cli.command()
+@compile_options
+@click.option("--board", required=True, help="An emulated board (`emitc boards`).")
+@click.option("--reference", default="auto", help="auto | tflm | litert | numpy", show_default=True)
+@click.option("--samples", type=click.IntRange(1, 64), default=3, show_default=True, help="Random inputs.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--layers", is_flag=True, help="Instructions of every layer.")
+@click.option(
+    "--workdir", type=click.Path(path_type=Path), default=None, help="Keep the project here; default: a temporary one."
+)
+@json_option
+def run(
+    board: str,
+    reference: str,
+    samples: int,
+    seed: int,
+    layers: bool,
+    workdir: Path | None,
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Build MODEL with PlatformIO, boot it on an emulated board, prove it there and count instructions."""
+    with _reported(as_json):
+        from emitc import report
+        from emitc.boards import prove
+        from emitc.target import load_board
+
+        compiled = _compiled(values, "platformio", load_board(board).target)
+        result = prove.on_emulator(
+            compiled, board, reference=reference, samples=samples, seed=seed, layers=layers, workdir=workdir
+        )
+        _print(result.as_json(), as_json, lambda: report.run_text(compiled, result))
+    raise SystemExit(0 if result.match else 1)
+
+
+@cli.command()
+@compile_options
+@click.option("--board", required=True, help="A real board (`emitc boards`).")
+@click.option("--reference", default="auto", help="auto | tflm | litert | numpy", show_default=True)
+@click.option("--samples", type=click.IntRange(1, 64), default=3, show_default=True, help="Random inputs.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--port", default=None, help="Serial port; default: the one that PlatformIO finds.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=None, help="Where the project goes; default: NAME-BOARD."
+)
+@click.option("--dry-run", is_flag=True, help="Write the project, touch no board.")
+@json_option
+def flash(
+    board: str,
+    reference: str,
+    samples: int,
+    seed: int,
+    port: str | None,
+    output: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Build MODEL for a real board with PlatformIO, upload it, and prove it there over the serial port."""
+    with _reported(as_json):
+        from emitc import report
+        from emitc.boards import prove
+        from emitc.target import load_board
+
+        compiled = _compiled(values, "platformio", load_board(board).target)
+        project = output or Path(f"{compiled.program.name}-{board}")
+        result = prove.on_silicon(
+            compiled, board, project, reference=reference, samples=samples, seed=seed, port=port, dry_run=dry_run
+        )  # fmt: skip
+        if result is None:
+            content = {"board": board, "project": str(project), "dry_run": True}
+            _print(
+                content, as_json, lambda: f"project for {board} written to {project}: pio run -d {project} -t upload"
+            )
+            return
+        _print(result.as_json(), as_json, lambda: report.run_text(compiled, result))
+    raise SystemExit(0 if result.match else 1)
+
+
+@cli.command()
+@json_option
+def boards(as_json: bool) -> None:
+    """List the boards."""
+    with _reported(as_json):
+        from emitc import report
+        from emitc.inspection import board_list
+
+        _print(board_list(), as_json, lambda: report.boards_text(board_list()))
+
+
+@cli.command()
+@json_option
+def targets(as_json: bool) -> None:
+    """List the target cores."""
+    with _reported(as_json):
+        from emitc import report
+        from emitc.inspection import target_list
+
+        _print(target_list(), as_json, lambda: report.targets_text(target_list()))
+
+
+@cli.command()
+@json_option
+def ops(as_json: bool) -> None:
+    """List the operators that have code."""
+    with _reported(as_json):
+        from emitc import report
+        from emitc.inspection import operator_list
+
+        _print(operator_list(), as_json, lambda: report.ops_text(operator_list()))
+
+
+def main() -> None:
+    """The console script. A reader that closes the pipe early ends it quietly."""
+    try:
+        cli()
+    except BrokenPipeError:
+        sys.stderr.close()
+        raise SystemExit(0) from None

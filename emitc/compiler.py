@@ -1,0 +1,194 @@
+"""The pipeline as code: file -> SourceModel -> Graph -> passes -> Program -> package."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from emitc._version import __version__
+from emitc.emit.names import identifier, is_model_name
+from emitc.emit.package import PACKAGES, package_files, write_package
+from emitc.errors import CannotCompile, EmitcError, Where, with_model
+from emitc.frontends.build import build_graph
+from emitc.frontends.source import SourceModel
+from emitc.frontends.tflite import known_shapes, read_tflite
+from emitc.ir import Graph, Shape
+from emitc.kernels import tflite_registry
+from emitc.lower import lower
+from emitc.passes import PASSES, PassReport, run_passes
+from emitc.passes.interface import INTERFACES, with_interface
+from emitc.program import Origin, Program
+from emitc.target import load_target
+
+MAX_FILE_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `emitc compile` takes, with its defaults.
+
+    name: C name, "" for one made from the file name. shapes: open dimensions by tensor name. disabled: passes to skip.
+    ram_budget: largest arena in bytes, None for any.
+    """
+
+    name: str = ""
+    target: str = "generic32"
+    kernels: str = "portable"
+    optimize: str = "speed"
+    io: str = "keep"
+    package: str = "plain"
+    ram_budget: int | None = None
+    fallback: str = "cpu"
+    shapes: dict[str, Shape] = field(default_factory=dict)
+    disabled: frozenset[str] = frozenset()
+
+    def to_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        return plain | {"shapes": {k: list(v) for k, v in self.shapes.items()}, "disabled": sorted(self.disabled)}
+
+    def arguments(self) -> str:
+        """The options that differ from the defaults as command-line text, with a leading blank."""
+        default, parts = Options(), []
+        for name in ("name", "target", "kernels", "optimize", "io", "package", "ram_budget", "fallback"):
+            value = getattr(self, name)
+            if value != getattr(default, name):
+                parts.append(f"--{name.replace('_', '-')} {value}")
+        parts += [f"--shape {name}={','.join(map(str, shape))}" for name, shape in sorted(self.shapes.items())]
+        parts += [f"--without {name}" for name in sorted(self.disabled)]
+        return "".join(f" {part}" for part in parts)
+
+
+def _choice(value: str, choices: tuple[str, ...], option: str) -> None:
+    if value not in choices:
+        raise EmitcError(
+            f"{option} {value} is unknown", Where(option=option), f"known: {', '.join(choices)}", "choose one of these"
+        )
+
+
+def check_options(options: Options) -> None:
+    """Refuses options that do not exist or have no code."""
+    load_target(options.target)
+    _choice(options.package, PACKAGES, "--package")
+    _choice(options.io, INTERFACES, "--io")
+    _choice(options.optimize, ("speed", "size"), "--optimize")
+    _choice(options.kernels, ("portable", "auto"), "--kernels")
+    _choice(options.fallback, ("cpu", "fail"), "--fallback")
+    for name in sorted(options.disabled):
+        _choice(name, tuple(n for n, _ in PASSES), "--without")
+    if options.name and not is_model_name(options.name):
+        raise EmitcError(
+            f"{options.name} is no name for a model",
+            Where(option="--name"),
+            "it must be a C identifier of at most 63 characters, not a keyword and not a standard header",
+            "use letters, digits and single underscores",
+        )
+
+
+def read_file(path: Path) -> bytes:
+    """A model file's bytes; refused when it is absent, empty or over 256 MiB."""
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise EmitcError(
+                f"{path.name} has {size} bytes",
+                Where(model=path.name),
+                f"the limit is {MAX_FILE_BYTES}",
+                "pass a model for a microcontroller",
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise EmitcError(
+            f"{path} cannot be read", Where(model=path.name), error.strerror or str(error), "check the path"
+        ) from error
+
+
+def read_source(path: Path, data: bytes, shapes: dict[str, Shape]) -> SourceModel:
+    """The source model of a file. Raises EmitcError for a format that has no frontend."""
+    try:
+        source = read_tflite(data, shapes)
+        known_shapes(shapes, source)
+    except EmitcError as error:
+        raise with_model(error, path.name) from error
+    return source
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A model compiled: the graph that was lowered, the program, and every file of the package."""
+
+    source: SourceModel
+    graph: Graph
+    program: Program
+    passes: tuple[PassReport, ...]
+    options: Options
+    files: dict[str, bytes]
+    seconds: float
+    model_bytes: bytes
+
+    def write(self, directory: str | Path) -> tuple[str, ...]:
+        """Writes the package as `directory`, atomically; returns the paths of its files."""
+        return write_package(self.files, Path(directory))
+
+    def summary(self) -> dict[str, Any]:
+        """What `emitc compile --json` prints."""
+        program = self.program
+        return {
+            "name": program.name,
+            "target": program.origin.target,
+            "arena_bytes": program.plan.arena_bytes,
+            "lower_bound_bytes": program.plan.lower_bound_bytes,
+            "proven": program.plan.proven,
+            "state_bytes": program.state_bytes,
+            "constant_bytes": program.constant_bytes,
+            "macs": program.macs,
+            "nodes": len(program.steps),
+            "partitions": [{"backend": "portable", "nodes": len(program.steps), "macs": program.macs}],
+            "files": sorted(self.files),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def compile_model(path: str | Path, options: Options | None = None, **changes: Any) -> Compiled:
+    """Compiles the model file at `path`; keyword arguments are those of Options.
+
+    Raises EmitcError (the file or an option is refused), CannotCompile (there is no code for it, or it does not fit).
+    """
+    options = options or Options(**changes)
+    path = Path(path)
+    start = time.monotonic()
+    check_options(options)
+    data = read_file(path)
+    source = read_source(path, data, options.shapes)
+    name = options.name or identifier(path.stem, "model")
+    try:
+        graph = build_graph(source, tflite_registry(), name)
+        graph = with_interface(graph, options.io)
+        graph, passes = run_passes(graph, options.disabled)
+        origin = Origin(
+            __version__, path.name, source.sha256, source.format, source.producer, options.arguments(), options.target
+        )
+        program = lower(graph, name, origin)
+    except EmitcError as error:
+        raise with_model(error, path.name) from error
+    require_budget(program, options)
+    optimize = {"speed": "-O2", "size": "-Os"}[options.optimize]
+    files = package_files(program, options.package, passes, options.to_json(), optimize=optimize)
+    return Compiled(source, graph, program, passes, options, files, time.monotonic() - start, data)
+
+
+def require_budget(program: Program, options: Options) -> None:
+    """Refuses an arena over --ram-budget, naming what sets its size."""
+    arena = program.plan.arena_bytes
+    if options.ram_budget is None or arena <= options.ram_budget:
+        return
+    slots = {p.name: s for p, s in zip(program.plan.placements, program.slots, strict=True)}
+    peak = "; ".join(f"{slots[n].what}: {slots[n].size_bytes} bytes" for n in program.plan.peak_buffers)
+    raise CannotCompile(
+        f"the arena of {arena} bytes is {arena - options.ram_budget} bytes over the budget",
+        Where(model=program.origin.model_file, op=program.peak_op, option=f"--ram-budget {options.ram_budget}"),
+        f"alive at once at {program.peak_op}: {peak}",
+        "a smaller input, or --io int8 if the interface is float",
+    )

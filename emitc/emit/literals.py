@@ -1,0 +1,69 @@
+"""Numbers and tables as exact C text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from emitc.kernels.contract import Table
+
+_PER_LINE = {
+    "int8_t": 20,
+    "uint8_t": 20,
+    "int16_t": 16,
+    "uint16_t": 16,
+    "int32_t": 9,
+    "uint32_t": 9,
+    "int64_t": 5,
+    "float": 7,
+}
+
+
+def integer(value: int) -> str:
+    """A decimal literal of at most 64 bits; the smallest values, which C cannot write directly, as a difference.
+
+    >>> integer(-5), integer(-2**31), integer(2**40)
+    ('-5', '(-2147483647 - 1)', 'INT64_C(1099511627776)')
+    """
+    if value == -(2**31):
+        return "(-2147483647 - 1)"
+    if -(2**31) < value < 2**31:
+        return str(value)
+    if value == -(2**63):
+        return "(-INT64_C(9223372036854775807) - 1)"
+    return f"INT64_C({value})"
+
+
+def real(value: float) -> str:
+    """The shortest decimal that reads back as the same float32, with suffix f. Finite values only.
+
+    >>> real(0.1), real(1e-8), real(3.0)
+    ('0.1f', '1e-08f', '3.0f')
+    """
+    assert math.isfinite(value), value
+    text = str(np.float32(value))
+    return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
+
+
+def number(value: float, c_type: str) -> str:
+    """A literal of the C type."""
+    return real(value) if c_type == "float" else integer(int(value))
+
+
+def elements(values: Sequence[float], c_type: str) -> str:
+    """The initialiser's lines of an array, indented, each ending with a comma."""
+    if c_type == "float":
+        texts = [real(v) for v in values]
+    elif c_type in ("int32_t", "int64_t"):
+        texts = [integer(int(v)) for v in values]
+    else:
+        texts = [str(v) for v in values]
+    step = _PER_LINE[c_type]
+    return "\n".join("    " + ", ".join(texts[i : i + step]) + "," for i in range(0, len(texts), step))
+
+
+def rows(table: Table) -> str:
+    """`elements` of a table."""
+    return elements(table.values, table.c_type)

@@ -1,0 +1,103 @@
+"""manifest.json: everything that says what was compiled, how, and what came out. Its schema has a version."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from emitc.passes import PassReport
+from emitc.planner.report import to_json
+from emitc.program import Port, Program, Step
+
+SCHEMA_VERSION = 1
+
+
+def _port(port: Port) -> dict[str, Any]:
+    return {
+        "name": port.label,
+        "tensor": port.source,
+        "dtype": port.dtype,
+        "shape": list(port.shape),
+        "bytes": port.size_bytes,
+        "scale": port.scale,
+        "zero_point": port.zero_point,
+    }
+
+
+def _layer(step: Step) -> dict[str, Any]:
+    return {
+        "index": step.index,
+        "op": step.op_type,
+        "name": step.label,
+        "function": step.name,
+        "backend": "portable",
+        "kernel": step.template,
+        "variant": step.variant,
+        "macs": step.macs,
+        "constant_bytes": sum(c.table.size_bytes for c in step.constants),
+        "outputs": [{"name": o.tensor, "tensor": o.source, "bytes": o.size_bytes} for o in step.outputs],
+    }
+
+
+def memory_plan(program: Program) -> dict[str, Any]:
+    """The plan as `emitc plan --json` and the manifest show it: buffers under their names in the C source."""
+    plan = to_json(program.plan)
+    names = {p.name: slot for p, slot in zip(program.plan.placements, program.slots, strict=True)}
+    return {
+        "arena_bytes": plan["arena_bytes"],
+        "lower_bound_bytes": plan["lower_bound_bytes"],
+        "proven": plan["proven"],
+        "alignment": program.plan.alignment,
+        "proof": program.proof,
+        "peak": {
+            "step": plan["peak"]["step"],
+            "op": program.peak_op,
+            "tensors": [f"{names[n].name} ({names[n].size_bytes} bytes, {names[n].what})" for n in plan["peak"]["tensors"]],
+        },
+        "buffers": [
+            {"name": names[b["name"]].name, "tensor": b["name"], "what": names[b["name"]].what,
+             "bytes": b["bytes"], "offset": b["offset"], "first": b["first"], "end": b["end"]}
+            for b in plan["buffers"]
+        ],
+    }  # fmt: skip
+
+
+def manifest(
+    program: Program, passes: tuple[PassReport, ...], options: Mapping[str, Any], files: Mapping[str, bytes]
+) -> dict[str, Any]:
+    """The manifest's content; `files` are the other files of the package with their bytes."""
+    origin = program.origin
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "emitc_version": origin.version,
+        "name": program.name,
+        "model": {
+            "file": origin.model_file,
+            "sha256": origin.sha256,
+            "format": origin.format,
+            "producer": origin.producer,
+        },
+        "options": dict(options),
+        "target": origin.target,
+        "notes": list(program.notes),
+        "inputs": [_port(p) for p in program.inputs],
+        "outputs": [_port(p) for p in program.outputs],
+        "passes": [
+            {
+                "name": p.name,
+                "enabled": p.enabled,
+                "nodes_before": p.nodes_before,
+                "nodes_after": p.nodes_after,
+                "changes": p.changes,
+            }
+            for p in passes
+        ],
+        "partitions": [{"backend": "portable", "nodes": len(program.steps), "macs": program.macs}],
+        "layers": [_layer(step) for step in program.steps],
+        "memory": memory_plan(program),
+        "state_bytes": program.state_bytes,
+        "constant_bytes": program.constant_bytes,
+        "macs": program.macs,
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
+    }

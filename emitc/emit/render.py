@@ -1,0 +1,67 @@
+"""Program to text: the Jinja environment and what it prints. No file is written here."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import jinja2
+
+from emitc.emit import literals, names
+from emitc.program import Program
+
+TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
+RUNTIME_VERSION = 1
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """The environment of all C templates: a missing field is an error, tags stand alone on their line."""
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    env.filters["comment"] = names.comment_text
+    env.filters["quoted"] = names.string_text
+    env.filters["rows"] = literals.rows
+    env.filters["number"] = literals.number
+    env.filters["real"] = literals.real
+    env.filters["braced"] = lambda value: f"({value})" if value < 0 else str(value)
+    return env
+
+
+def _tidy(text: str) -> str:
+    """At most one empty line in a row, no trailing blanks."""
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text))
+
+
+def _kernel_module(template: str) -> jinja2.environment.TemplateModule:
+    return environment().get_template(f"kernels/{template}.c.j2").module
+
+
+def _parts(program: Program) -> tuple[str, str]:
+    """The kernels in use, each once, and the layers in order."""
+    kernels = "".join(_kernel_module(t).kernel() for t in program.templates)  # type: ignore[attr-defined]
+    layers = "".join(_kernel_module(s.template).layer(s) for s in program.steps)  # type: ignore[attr-defined]
+    return str(kernels), str(layers)
+
+
+def render_sources(program: Program) -> dict[str, str]:
+    """The public header and the source of a program, by file name."""
+    kernels, layers = _parts(program)
+    env = environment()
+    header = env.get_template("model.h.j2").render(p=program)
+    source = env.get_template("model.c.j2").render(
+        p=program,
+        kernels=kernels,
+        layers=layers,
+        uses_math=re.search(r"\b(roundf|rintf|expf|sqrtf|floorf|fabsf)\(", kernels) is not None,
+        runtime_version=RUNTIME_VERSION,
+        ready=program.origin.sha256[:7].upper(),
+    )
+    return {f"{program.name}.h": _tidy(header), f"{program.name}.c": _tidy(source)}

@@ -1,0 +1,79 @@
+"""What emitc says when it refuses: what, where, why and a hint, all four mandatory.
+
+Exit codes: 2 when the input or an option is refused (class `EmitcError`), 1 when both are valid but cannot be compiled
+or proven (class `CannotCompile`). Anything else that escapes is a bug in emitc and shows as a traceback.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_SHOWN = 200
+
+
+def shown(text: str, limit: int = _SHOWN) -> str:
+    """`text` as one printable ASCII line of at most `limit` characters, so that a hostile name cannot forge a message."""
+    plain = "".join(c if " " <= c <= "~" else f"\\u{ord(c):04x}" for c in text)
+    return plain if len(plain) <= limit else plain[: limit - 3] + "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The place an error speaks of; every part is optional, at least one is set.
+
+    model: file name. op: `op 3 CONV_2D "stem/conv"`. tensor: `tensor "stem/relu" int8[1,48,48,16]`. option: `--target`.
+    """
+
+    model: str = ""
+    op: str = ""
+    tensor: str = ""
+    option: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(shown(part) for part in (self.model, self.op, self.tensor, self.option) if part)
+
+
+class EmitcError(Exception):
+    """The input or an option is refused."""
+
+    exit_code = 2
+
+    def __init__(self, what: str, where: Where, why: str, hint: str) -> None:
+        super().__init__(what, where, why, hint)
+        self.what = what
+        self.where = where
+        self.why = why
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return (
+            f"error: {shown(self.what, 2000)}\n  at:    {self.where}\n"
+            f"  why:   {shown(self.why, 2000)}\n  try:   {shown(self.hint, 2000)}"
+        )
+
+
+class CannotCompile(EmitcError):
+    """The model and the options are valid, but there is no code for them, or the proof failed."""
+
+    exit_code = 1
+
+
+class Refusals(EmitcError):
+    """Several refusals of one model, reported in one run; the exit code is that of the worst one (2 before 1)."""
+
+    def __init__(self, errors: tuple[EmitcError, ...]) -> None:
+        first = errors[0]
+        super().__init__(first.what, first.where, first.why, first.hint)
+        self.errors = errors
+        self.exit_code = max(error.exit_code for error in errors)
+
+    def __str__(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
+
+
+def with_model(error: EmitcError, model: str) -> EmitcError:
+    """The same error with the model's file name in its place (frontends and kernels do not know it)."""
+    if isinstance(error, Refusals):
+        return Refusals(tuple(with_model(each, model) for each in error.errors))
+    where = Where(error.where.model or model, error.where.op, error.where.tensor, error.where.option)
+    return type(error)(error.what, where, error.why, error.hint)

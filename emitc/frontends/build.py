@@ -1,0 +1,285 @@
+"""A SourceModel to a Graph: every operator parses its own attributes, checks itself and states its output shapes.
+
+All refusals of a model are collected and raised together, so that one run shows everything that blocks it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from emitc.errors import CannotCompile, EmitcError, Refusals, Where
+from emitc.frontends.source import SourceModel, SourceNode, SourceTensor, check_shape
+from emitc.ir import BoundNode, DType, Graph, Node, Shape, Tensor
+from emitc.kernels.contract import KernelDef
+
+_DTYPES = {dtype.value: dtype for dtype in DType}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """Whether an operator of the source has code: reason is "" when it has."""
+
+    index: int
+    op_type: str
+    name: str
+    errors: tuple[EmitcError, ...]
+
+    @property
+    def supported(self) -> bool:
+        """Whether the operator compiles."""
+        return not self.errors
+
+
+def _unique_names(tensors: tuple[SourceTensor, ...]) -> tuple[str, ...]:
+    """A name for each tensor: the file's where it is unique and not empty, otherwise with the index added."""
+    count: dict[str, int] = {}
+    for tensor in tensors:
+        count[tensor.name] = count.get(tensor.name, 0) + 1
+    taken = {name for name, n in count.items() if n == 1}
+    names: list[str] = []
+    for tensor in tensors:
+        name = tensor.name
+        if not name or count[name] > 1:
+            name = f"{tensor.name}#{tensor.index}"
+            while name in taken:
+                name += "'"
+            taken.add(name)
+        names.append(name)
+    return tuple(names)
+
+
+def _unsupported_operator(node: SourceNode, kernels: Mapping[str, KernelDef]) -> CannotCompile:
+    close = difflib.get_close_matches(node.op_type, kernels, 1, 0.8)
+    return node.unsupported(
+        f"{node.op_type} is not supported",
+        "emitc has no kernel for this operator",
+        f"replace it, for example by {close[0]}" if close else "replace the operator; `emitc ops` lists what there is",
+    )
+
+
+class _Builder:
+    """The graph under construction: tensors by source index, with open dimensions settled as they become known."""
+
+    def __init__(self, source: SourceModel, kernels: Mapping[str, KernelDef]) -> None:
+        self.source = source
+        self.kernels = kernels
+        self.names = _unique_names(source.tensors)
+        self.tensors: dict[int, Tensor] = {}
+        self.written: set[int] = set()
+        self.nodes: list[Node] = []
+        self.reports: list[NodeReport] = []
+        self.notes: list[str] = list(source.notes)
+        self.open = {t.index for t in source.tensors if -1 in t.shape}
+
+    def tensor(self, source: SourceTensor, shape: Shape) -> Tensor:
+        """The graph's tensor of a source tensor. Raises CannotCompile for a type that the graph does not have."""
+        dtype = _DTYPES.get(source.dtype)
+        if dtype is None:
+            raise CannotCompile(
+                f"element type {source.dtype} is not supported",
+                Where(tensor=source.describe()),
+                f"there is code for {', '.join(_DTYPES)}",
+                "quantize the model to int8",
+            )
+        name = self.names[source.index]
+        return Tensor(name, dtype, shape, source.quantization, source.data, source.name, source.index)
+
+    def inputs(self) -> None:
+        """Settles the graph's inputs: an open batch becomes 1, any other open dimension is refused by name."""
+        for index in self.source.inputs:
+            source = self.source.tensors[index]
+            if source.data is not None:
+                raise EmitcError(
+                    "a graph input is a constant",
+                    Where(tensor=source.describe()),
+                    "inputs are given at run time",
+                    "export again",
+                )
+            if index in self.written:
+                raise EmitcError(
+                    "a tensor is a graph input twice",
+                    Where(tensor=source.describe()),
+                    "each is given once",
+                    "export again",
+                )
+            shape = source.shape
+            if -1 in shape[1:]:
+                raise CannotCompile(
+                    "a graph input has an open dimension",
+                    Where(tensor=source.describe()),
+                    "sizes must be known at compile time",
+                    f"give it: --shape {source.name}={','.join(str(d) if d > 0 else '?' for d in shape)}",
+                )
+            if shape[:1] == (-1,):
+                shape = (1, *shape[1:])
+                self.notes.append(f'input "{source.name}": open batch dimension made 1')
+            if 0 in shape:
+                raise EmitcError(
+                    "a graph input is empty", Where(tensor=source.describe()), "a dimension is 0", "export again"
+                )
+            self.tensors[index] = self.tensor(source, shape)
+            self.written.add(index)
+
+    def operand(self, node: SourceNode, source: SourceTensor) -> Tensor:
+        """An input of a node: written before, or a constant."""
+        if source.index not in self.tensors:
+            if source.data is None:
+                if source.is_variable:
+                    raise node.unsupported(
+                        f"{node.op_type} keeps state",
+                        "the tensor holds its value between runs",
+                        "state is not supported",
+                    )
+                raise node.refusal(
+                    f"{node.op_type} reads a tensor that nothing has written",
+                    "operators must come in execution order",
+                    "the file is damaged: export the model again",
+                    source,
+                )
+            self.tensors[source.index] = self.tensor(source, source.shape)
+        return self.tensors[source.index]
+
+    def output(self, node: SourceNode, source: SourceTensor) -> Tensor:
+        """An output of a node with the shape that the file states (-1 where it is open)."""
+        if source.index in self.written or source.data is not None:
+            raise node.refusal(
+                f"{node.op_type} writes a tensor that is already there",
+                "each tensor is written once",
+                "export the model again",
+                source,
+            )
+        return self.tensor(source, source.shape)
+
+    def node(self, source: SourceNode) -> None:
+        """Parses, checks and adds one operator."""
+        kernel = self.kernels.get(source.op_type)
+        if kernel is None:
+            raise _unsupported_operator(source, self.kernels)
+        inputs = tuple(None if t is None else self.operand(source, t) for t in source.inputs)
+        outputs = tuple(self.output(source, t) for t in source.outputs)
+        if not outputs:
+            raise source.refusal(
+                f"{source.op_type} has no output", "every operator writes a tensor", "export the model again"
+            )
+        parsed = kernel.from_tflite(self.settled(source))
+        operands = tuple(inputs[i] if i < len(inputs) else None for i in parsed.operands)
+        node = Node(
+            parsed.op,
+            source.op_type,
+            tuple("" if t is None else t.name for t in operands),
+            tuple(t.name for t in outputs),
+            source.index,
+            source.name,
+        )
+        bound = BoundNode(node, operands, outputs)
+        kernel.check(bound)
+        shapes = kernel.output_shapes(bound)
+        if len(shapes) != len(outputs):
+            raise source.refusal(
+                f"{source.op_type} has {len(outputs)} outputs",
+                f"{len(shapes)} are expected",
+                "the file is damaged: export again",
+            )
+        for tensor, shape in zip(source.outputs, shapes, strict=True):
+            self.settle(source, tensor, shape)
+        self.nodes.append(node)
+
+    def settled(self, source: SourceNode) -> SourceNode:
+        """The node with open dimensions of its inputs filled in."""
+        inputs = tuple(None if t is None else replace(t, shape=self.tensors[t.index].shape) for t in source.inputs)
+        return replace(source, inputs=inputs)
+
+    def settle(self, node: SourceNode, source: SourceTensor, shape: Shape) -> None:
+        """Adds an output under its computed shape, which must agree with what the file states."""
+        known_open = any(t is not None and t.index in self.open for t in node.inputs)
+        stated = source.shape
+        fits = len(stated) == len(shape) and all(s in (-1, d) for s, d in zip(stated, shape, strict=True))
+        if not fits and not known_open:
+            raise node.refusal(
+                f"{node.op_type} has an output of the wrong shape",
+                f"the file says {list(stated)}, the operator gives {list(shape)}",
+                "the file is damaged: export the model again",
+                source,
+            )
+        if not fits or -1 in stated:
+            self.open.add(source.index)
+        check_shape(shape, source.dtype, node.where(source))
+        if 0 in shape:
+            raise node.refusal(
+                f"{node.op_type} has an empty output", "a dimension is 0", "export the model again", source
+            )
+        self.tensors[source.index] = self.tensor(source, shape)
+        self.written.add(source.index)
+
+    def run(self) -> None:
+        """Adds every operator; a refused one is recorded, and its outputs are taken as the file states them."""
+        self.inputs()
+        for source in self.source.nodes:
+            errors: tuple[EmitcError, ...] = ()
+            try:
+                self.node(source)
+            except EmitcError as error:
+                errors = error.errors if isinstance(error, Refusals) else (_at(error, source),)
+                for tensor in source.outputs:
+                    self._assume(tensor)
+            self.reports.append(NodeReport(source.index, source.op_type, source.name, errors))
+
+    def _assume(self, tensor: SourceTensor) -> None:
+        if tensor.index in self.tensors or tensor.dtype not in _DTYPES or tensor.data is not None:
+            return
+        self.tensors[tensor.index] = self.tensor(tensor, tuple(1 if d < 0 else d for d in tensor.shape))
+        self.open.add(tensor.index)
+        self.written.add(tensor.index)
+
+    def outputs(self) -> None:
+        """Checks that something writes every output of the graph."""
+        for index in self.source.outputs:
+            source = self.source.tensors[index]
+            if index in self.tensors or source.data is not None:
+                self.tensors.setdefault(index, self.tensor(source, source.shape))
+                continue
+            raise EmitcError(
+                "nothing writes a graph output",
+                Where(tensor=source.describe()),
+                "every output is computed",
+                "export again",
+            )
+
+
+def _at(error: EmitcError, node: SourceNode) -> EmitcError:
+    """The error with the node named, where it was raised without one."""
+    if error.where.op:
+        return error
+    where = Where(error.where.model, node.where().op, error.where.tensor, error.where.option)
+    return type(error)(error.what, where, error.why, error.hint)
+
+
+def survey(source: SourceModel, kernels: Mapping[str, KernelDef]) -> tuple[NodeReport, ...]:
+    """What stands against compiling each operator of the model, in one pass over it."""
+    builder = _Builder(source, kernels)
+    builder.run()
+    return tuple(builder.reports)
+
+
+def build_graph(source: SourceModel, kernels: Mapping[str, KernelDef], name: str) -> Graph:
+    """The graph of a model. Raises Refusals with every error of every operator."""
+    builder = _Builder(source, kernels)
+    builder.run()
+    errors = source.blockers + tuple(error for report in builder.reports for error in report.errors)
+    if errors:
+        raise Refusals(errors)
+    if not source.outputs:
+        raise EmitcError("the model has no output", Where(), "there is nothing to compute", "export the model again")
+    builder.outputs()
+    tensors = tuple(tensor for _, tensor in sorted(builder.tensors.items()))
+    names = builder.names
+    return Graph(
+        name,
+        tensors,
+        tuple(builder.nodes),
+        tuple(names[i] for i in source.inputs),
+        tuple(names[i] for i in source.outputs),
+        tuple(builder.notes),
+    )

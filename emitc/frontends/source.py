@@ -1,0 +1,198 @@
+"""What a model file says, checked for form and without meaning: the common ground of all frontends.
+
+Names are kept as the file has them and may be hostile text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.ir import Array, DType, Quantization, Shape
+
+MAX_TENSOR_BYTES = 64 << 20
+"""No microcontroller holds a larger tensor; a file that claims one is refused before anything is allocated."""
+MAX_RANK = 8
+
+Attribute = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTensor:
+    """A tensor of the file. shape has -1 where the file leaves a dimension open; data is set for a constant."""
+
+    index: int
+    name: str
+    dtype: str
+    shape: Shape
+    quantization: Quantization | None
+    data: bytes | None
+    is_variable: bool = False
+
+    def describe(self) -> str:
+        """For messages."""
+        return f'tensor {self.index} "{self.name}" {self.dtype}[{",".join(map(str, self.shape))}]'
+
+    def array(self) -> Array:
+        """The constant's value, read-only; its length was checked against shape and type."""
+        assert self.data is not None
+        return np.frombuffer(self.data, dtype=self.dtype).reshape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode:
+    """An operator of the file with its tensors; None is an absent optional input."""
+
+    index: int
+    op_type: str
+    name: str
+    inputs: tuple[SourceTensor | None, ...]
+    outputs: tuple[SourceTensor, ...]
+    attributes: Mapping[str, Attribute]
+
+    def where(self, tensor: SourceTensor | None = None) -> Where:
+        """The node, and one of its tensors, for an error."""
+        op = f'op {self.index} {self.op_type} "{self.name}"'
+        return Where(op=op, tensor=tensor.describe() if tensor else "")
+
+    def refusal(self, what: str, why: str, hint: str, tensor: SourceTensor | None = None) -> EmitcError:
+        """An error that says the file is wrong at this node."""
+        return EmitcError(what, self.where(tensor), why, hint)
+
+    def unsupported(self, what: str, why: str, hint: str) -> CannotCompile:
+        """An error that says the file is right, but emitc has no code for it."""
+        return CannotCompile(what, self.where(), why, hint)
+
+    def attribute(self, name: str, default: Attribute | None = None) -> Attribute:
+        """An attribute, or the default. Raises EmitcError when it is absent and there is no default."""
+        if name in self.attributes:
+            return self.attributes[name]
+        if default is None:
+            raise self.refusal(
+                f"{self.op_type} has no attribute {name}",
+                "the operator's options are missing from the file",
+                "export the model again",
+            )
+        return default
+
+    def integer(self, name: str, default: int | None = None, low: int = -(2**31), high: int = 2**31 - 1) -> int:
+        """An integer attribute within [low, high]."""
+        value = self.attribute(name, default)
+        if not isinstance(value, int) or not low <= value <= high:
+            raise self.refusal(
+                f"{self.op_type} has {name} = {value}",
+                f"an integer in [{low}, {high}] is expected",
+                "the file is damaged or was written by a faulty converter: export the model again",
+            )
+        return int(value)
+
+    def real(self, name: str, default: float | None = None) -> float:
+        """A finite real attribute."""
+        value = self.attribute(name, default)
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise self.refusal(
+                f"{self.op_type} has {name} = {value}", "a finite number is expected", "export the model again"
+            )
+        return float(value)
+
+    def text(self, name: str, choices: tuple[str, ...]) -> str:
+        """An enumeration attribute; a value outside `choices` is legal in the format but has no code."""
+        value = self.attribute(name)
+        if value not in choices:
+            raise self.unsupported(
+                f"{self.op_type} with {name} {value} is not supported",
+                f"supported: {', '.join(choices)}",
+                "export the model with a supported setting, or as a separate operator",
+            )
+        return str(value)
+
+    def input(self, position: int) -> SourceTensor:
+        """Input `position`, which the operator requires."""
+        tensor = self.inputs[position] if position < len(self.inputs) else None
+        if tensor is None:
+            raise self.refusal(
+                f"{self.op_type} has no input {position}",
+                f"the file lists {len(self.inputs)} inputs",
+                "the file is damaged: export the model again",
+            )
+        return tensor
+
+    def counts(self, inputs: tuple[int, int], outputs: tuple[int, int] = (1, 1)) -> None:
+        """Refuses a number of inputs or outputs outside the closed ranges."""
+        for found, (low, high), what in ((len(self.inputs), inputs, "inputs"), (len(self.outputs), outputs, "outputs")):
+            if not low <= found <= high:
+                expected = str(low) if low == high else f"{low} to {high}"
+                raise self.refusal(
+                    f"{self.op_type} has {found} {what}",
+                    f"{expected} are expected",
+                    "the file is damaged: export the model again",
+                )
+
+    def constant(self, position: int, what: str) -> Array:
+        """The value of input `position`, which must be a constant of integers; `what` names it in the error."""
+        tensor = self.input(position)
+        if tensor.data is None:
+            raise CannotCompile(
+                f"{self.op_type} takes its {what} from a computed tensor",
+                self.where(tensor),
+                "sizes and layouts must be known at compile time",
+                f"export the model with a constant {what}",
+            )
+        if tensor.dtype not in ("int32", "int64"):
+            raise self.refusal(
+                f"{self.op_type} has {what} of type {tensor.dtype}",
+                "int32 or int64 is expected",
+                "export the model again",
+                tensor,
+            )
+        return tensor.array()
+
+    def constant_integers(self, position: int, what: str) -> tuple[int, ...]:
+        """`constant`, flattened to Python integers; at most 64 of them."""
+        array = self.constant(position, what)
+        if array.size > 64:
+            raise self.refusal(
+                f"{self.op_type} has {array.size} values of {what}", "64 is the limit", "export the model again"
+            )
+        return tuple(int(value) for value in array.reshape(-1))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceModel:
+    """A model file: tensors, nodes in execution order, interface.
+
+    format: tflite or onnx. sha256: of the file. blockers: what in the file stands against compiling it at all.
+    """
+
+    format: str
+    producer: str
+    sha256: str
+    tensors: tuple[SourceTensor, ...]
+    nodes: tuple[SourceNode, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+    blockers: tuple[EmitcError, ...] = ()
+
+
+def check_shape(shape: Shape, dtype: str, where: Where) -> None:
+    """Refuses a shape of more than MAX_RANK dimensions, of a dimension under -1, or of more than MAX_TENSOR_BYTES."""
+    if len(shape) > MAX_RANK or any(dim < -1 or dim > 2**31 - 1 for dim in shape):
+        raise EmitcError(
+            "a tensor has an impossible shape",
+            where,
+            f"at most {MAX_RANK} dimensions, each -1 (open) or 0 to 2147483647",
+            "the file is damaged: export the model again",
+        )
+    size = math.prod(max(dim, 1) for dim in shape) * (DType(dtype).bytes if dtype in {t.value for t in DType} else 1)
+    if size > MAX_TENSOR_BYTES:
+        raise EmitcError(
+            f"a tensor of {size} bytes is too large",
+            where,
+            f"the limit is {MAX_TENSOR_BYTES} bytes a tensor",
+            "the file is damaged, or the model is not meant for a microcontroller",
+        )

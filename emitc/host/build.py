@@ -1,0 +1,216 @@
+"""An emitted package, exactly as written, to a shared library on the host, driven through cffi and its public header.
+
+The arena lies between guard bytes and is filled with a pattern before use, so that the bytes a run touches can be told.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cffi
+import numpy as np
+
+from emitc.errors import CannotCompile, Where
+from emitc.ir import Array
+
+WARNINGS = (
+    "-std=c11",
+    "-Wall",
+    "-Wextra",
+    "-Wpedantic",
+    "-Wconversion",
+    "-Wsign-conversion",
+    "-Wshadow",
+    "-Wcast-qual",
+    "-Wundef",
+    "-Wmissing-prototypes",
+    "-Wdouble-promotion",
+    "-Wvla",
+    "-Werror",
+    "-ffp-contract=off",
+)
+SANITIZE = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+GUARD_BYTES = 256
+
+_HOOK = """
+#include "emitc_runtime.h"
+typedef void (*hook_function)(uint32_t index, const void *output, size_t output_bytes);
+void host_set_hook(hook_function function);
+static hook_function current;
+void host_set_hook(hook_function function)
+{
+    current = function;
+}
+void emitc_layer_hook(const char *model, uint32_t index, const void *output, size_t output_bytes)
+{
+    (void)model;
+    if (current != NULL) {
+        current(index, output, output_bytes);
+    }
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What the caller must know of a package: its C name, and dtype and shape of inputs and outputs."""
+
+    name: str
+    arena_bytes: int
+    alignment: int
+    inputs: tuple[tuple[str, tuple[int, ...]], ...]
+    outputs: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def compiler() -> str:
+    """The host's C compiler: $CC, or the first of cc, gcc and clang. Raises CannotCompile when there is none."""
+    for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
+        if name and shutil.which(name.split()[0]):
+            return name
+    raise CannotCompile(
+        "there is no C compiler on this machine",
+        Where(option="CC"),
+        "the host proof compiles the package",
+        "install gcc or clang",
+    )
+
+
+def run_compiler(arguments: Sequence[str]) -> None:
+    """Runs the host compiler. Raises CannotCompile with its messages when it fails."""
+    command = [*compiler().split(), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CannotCompile(
+            "the host compiler refused the package",
+            Where(option=command[0]),
+            done.stderr.strip()[-1500:],
+            "this is a bug of emitc if the package is unchanged: please report it with the model",
+        )
+
+
+def sources(package: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """The C files of a package and its include directories, whatever its layout."""
+    folders = [folder for folder in (package, package / "src", package / "include") if folder.is_dir()]
+    files = sorted(path for folder in folders for path in folder.glob("*.c"))
+    return tuple(files), tuple(folders)
+
+
+def build_shared(package: Path, workdir: Path, *, trace: bool) -> Path:
+    """The package as a shared library in `workdir`, compiled with emitc's warning flags; with the layer hook if `trace`."""
+    files, includes = sources(package)
+    library = workdir / ("traced.so" if trace else "plain.so")
+    arguments = [*WARNINGS, "-O2", "-shared", "-fPIC", *(f"-I{folder}" for folder in includes)]
+    if trace:
+        hook = workdir / "host_hook.c"
+        hook.write_text(_HOOK, encoding="ascii")
+        arguments += ["-DEMITC_TRACE", str(hook)]
+    run_compiler([*arguments, *map(str, files), "-o", str(library)])
+    return library
+
+
+def _declarations(interface: Interface) -> str:
+    """The public functions, for cffi."""
+    c_types = {"float32": "float", "bool": "uint8_t"}
+    name = interface.name
+    lines = [
+        f"typedef struct {{ unsigned char *arena; void *state; uint32_t ready; }} {name}_t;",
+        f"int {name}_init({name}_t *self, void *arena, size_t arena_bytes, void *state, size_t state_bytes);",
+        f"int {name}_run({name}_t *self);",
+        f"int {name}_reset({name}_t *self);",
+    ]
+    lines += [
+        f"{c_types.get(d, d + '_t')} *{name}_input_{i}({name}_t *self);" for i, (d, _) in enumerate(interface.inputs)
+    ]
+    lines += [
+        f"const {c_types.get(d, d + '_t')} *{name}_output_{i}(const {name}_t *self);"
+        for i, (d, _) in enumerate(interface.outputs)
+    ]
+    return "\n".join(lines)
+
+
+LayerHook = Callable[[int, int, bytes], None]
+"""Called with the operator's index, the output's offset in the arena (bytes; negative outside it) and its bytes."""
+
+
+class HostModel:
+    """One instance of a compiled model on the host. Errors of the generated code and of its memory use are RuntimeError."""
+
+    def __init__(self, library: Path, interface: Interface) -> None:
+        self.interface = interface
+        self._ffi = cffi.FFI()
+        self._ffi.cdef(
+            _declarations(interface) + "\nvoid host_set_hook(void (*function)(uint32_t, const void *, size_t));"
+        )
+        self._lib: Any = self._ffi.dlopen(str(library))
+        align = interface.alignment
+        size = interface.arena_bytes + 2 * GUARD_BYTES + align
+        self._memory = np.zeros(size, np.uint8)
+        base = self._memory.ctypes.data
+        self._start = GUARD_BYTES + (-(base + GUARD_BYTES)) % align
+        self.fill(0xA5)
+        self._self = self._ffi.new(f"{interface.name}_t *")
+        self._arena_address = base + self._start
+        self._callback: Any = None
+        pointer = self._ffi.cast("void *", self._arena_address)
+        self._expect_ok("init", self._function("init")(self._self, pointer, interface.arena_bytes, self._ffi.NULL, 0))
+
+    def _function(self, what: str) -> Any:
+        return getattr(self._lib, f"{self.interface.name}_{what}")
+
+    def _expect_ok(self, what: str, status: int) -> None:
+        if status != 0:
+            raise RuntimeError(f"{self.interface.name}_{what} returned status {status}")
+
+    @property
+    def arena(self) -> Array:
+        """The arena's bytes, as a view."""
+        return self._memory[self._start : self._start + self.interface.arena_bytes]
+
+    def fill(self, pattern: int) -> None:
+        """Sets every byte of the arena to `pattern` and every guard byte to its complement."""
+        self._pattern = pattern
+        self._memory[:] = pattern ^ 0xFF
+        self.arena[:] = pattern
+
+    def check_guards(self) -> None:
+        """Raises RuntimeError when a byte outside the arena was written."""
+        outside = np.concatenate(
+            [self._memory[: self._start], self._memory[self._start + self.interface.arena_bytes :]]
+        )
+        if np.any(outside != self._pattern ^ 0xFF):
+            raise RuntimeError(f"{self.interface.name} wrote outside its arena")
+
+    def set_hook(self, hook: LayerHook | None) -> None:
+        """Has `hook` called after each layer; only in a library that was built with trace."""
+        if hook is None:
+            self._lib.host_set_hook(self._ffi.NULL)
+            return
+
+        def call(index: int, output: Any, size: int) -> None:
+            offset = int(self._ffi.cast("uintptr_t", output)) - self._arena_address
+            hook(index, offset, bytes(self._ffi.buffer(output, size)))
+
+        self._callback = self._ffi.callback("void(uint32_t, const void *, size_t)", call)
+        self._lib.host_set_hook(self._callback)
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """One inference: writes the inputs, runs, returns copies of the outputs; checks the guards."""
+        for i, ((dtype, shape), value) in enumerate(zip(self.interface.inputs, inputs, strict=True)):
+            data = np.ascontiguousarray(value, dtype=dtype)
+            if data.shape != shape:
+                raise ValueError(f"input {i} has shape {data.shape}, {shape} is expected")
+            self._ffi.memmove(self._function(f"input_{i}")(self._self), data.tobytes(), data.nbytes)
+        self._expect_ok("run", self._function("run")(self._self))
+        self.check_guards()
+        outputs = []
+        for i, (dtype, shape) in enumerate(self.interface.outputs):
+            size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+            raw = bytes(self._ffi.buffer(self._function(f"output_{i}")(self._self), size))
+            outputs.append(np.frombuffer(raw, dtype).reshape(shape).copy())
+        return outputs

@@ -1,0 +1,319 @@
+"""The proof: generated C against the golden engine and the numpy reference, element by element, layer by layer.
+
+Bit for bit: an element differs when its bits do (a NaN equals a NaN of the same bits). The arena is filled with two
+complementary patterns, so that every byte that a run writes shows in one of them: planned against observed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emitc.compiler import Compiled
+from emitc.errors import EmitcError, Where
+from emitc.host.build import HostModel, Interface, build_shared
+from emitc.host.golden import Engine, engine_for
+from emitc.host.reference import run_reference
+from emitc.host.samples import Sample, random_samples, read_vectors
+from emitc.host.sanitize import run_sanitized
+from emitc.ir import Array
+
+PATTERNS = (0xA5, 0x5A)
+REFERENCES = ("auto", "tflm", "litert", "numpy")
+_NUMPY_SAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first operator whose output differs while everything before it agreed."""
+
+    op: str
+    index: int
+    tensor: str
+    differing: int
+    max_abs_diff: float
+
+    def to_json(self) -> dict[str, Any]:
+        """For `emitc verify --json`."""
+        return {
+            "op": self.op,
+            "index": self.index,
+            "tensor": self.tensor,
+            "differing": self.differing,
+            "max_abs_diff": self.max_abs_diff,
+        }
+
+
+@dataclass(slots=True)
+class Tally:
+    """Elements compared so far."""
+
+    elements: int = 0
+    differing: int = 0
+    max_abs_diff: float = 0.0
+
+    def add(self, found: Array, expected: Array) -> int:
+        """Compares two arrays bit for bit; returns how many elements differ."""
+        count, largest = difference(found, expected)
+        self.elements += found.size
+        self.differing += count
+        self.max_abs_diff = max(self.max_abs_diff, largest)
+        return count
+
+
+def difference(found: Array, expected: Array) -> tuple[int, float]:
+    """Elements whose bits differ, and the largest absolute difference of their values."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        raise ValueError(f"{found.dtype}{found.shape} is compared with {expected.dtype}{expected.shape}")
+    width = found.dtype.itemsize
+    a = np.frombuffer(np.ascontiguousarray(found).tobytes(), f"u{width}")
+    b = np.frombuffer(np.ascontiguousarray(expected).tobytes(), f"u{width}")
+    unequal = a != b
+    if not unequal.any():
+        return 0, 0.0
+    gap = np.abs(found.reshape(-1)[unequal].astype(np.float64) - expected.reshape(-1)[unequal].astype(np.float64))
+    return int(unequal.sum()), float(np.nan_to_num(gap, nan=np.inf).max())
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What `emitc verify` found."""
+
+    reference: str
+    samples: int
+    elements: int
+    differing: int
+    max_abs_diff: float
+    numpy_samples: int
+    numpy_differing: int
+    layers_checked: int
+    first_divergence: Divergence | None
+    arena_planned: int
+    arena_observed: int
+    sanitized: bool
+    memory_errors: tuple[str, ...] = field(default=())
+
+    @property
+    def match(self) -> bool:
+        """Whether everything agrees and the arena is used as planned."""
+        clean = not self.memory_errors and self.arena_planned == self.arena_observed
+        return self.differing == 0 and self.numpy_differing == 0 and self.first_divergence is None and clean
+
+    def to_json(self) -> dict[str, Any]:
+        """For `emitc verify --json`."""
+        return {
+            "reference": self.reference,
+            "samples": self.samples,
+            "elements": self.elements,
+            "differing": self.differing,
+            "max_abs_diff": self.max_abs_diff,
+            "numpy_samples": self.numpy_samples,
+            "numpy_differing": self.numpy_differing,
+            "layers_checked": self.layers_checked,
+            "first_divergence": self.first_divergence.to_json() if self.first_divergence else None,
+            "arena_planned": self.arena_planned,
+            "arena_observed": self.arena_observed,
+            "sanitized": self.sanitized,
+            "memory_errors": list(self.memory_errors),
+            "match": self.match,
+        }
+
+
+def interface_of(compiled: Compiled) -> Interface:
+    """The package's interface."""
+    program = compiled.program
+    return Interface(
+        program.name,
+        program.plan.arena_bytes,
+        program.plan.alignment,
+        tuple((p.dtype, p.shape) for p in program.inputs),
+        tuple((p.dtype, p.shape) for p in program.outputs),
+    )
+
+
+class _NumpyEngine:
+    """The numpy reference in the place of an engine."""
+
+    name = "numpy"
+
+    def __init__(self, compiled: Compiled) -> None:
+        self._graph = compiled.graph
+        self._values: dict[str, Array] = {}
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        self._values = run_reference(self._graph, inputs)
+        return [self._values[name] for name in self._graph.outputs]
+
+    def tensors(self) -> dict[int, Array]:
+        graph = self._graph
+        return {graph.tensor(n).source: v for n, v in self._values.items() if graph.tensor(n).source >= 0}
+
+
+def golden_engine(compiled: Compiled, reference: str, *, preserve: bool) -> Engine | _NumpyEngine:
+    """The golden engine. The model's own file is what it runs, so the interface must be the model's."""
+    if reference not in REFERENCES:
+        raise EmitcError(
+            f"--reference {reference} is unknown",
+            Where(option="--reference"),
+            f"known: {', '.join(REFERENCES)}",
+            "choose one",
+        )
+    if reference == "numpy":
+        return _NumpyEngine(compiled)
+    if compiled.options.io != "keep":
+        raise EmitcError(
+            "the engine runs the model with its own interface",
+            Where(option=f"--io {compiled.options.io}"),
+            "inputs and outputs have other types than the file's",
+            "verify with --io keep, or with --reference numpy",
+        )
+    name = "auto" if reference == "auto" else reference
+    return engine_for(compiled.model_bytes, name, preserve=preserve)  # type: ignore[arg-type]
+
+
+def observed_bytes(build: Callable[[], HostModel], samples: Sequence[Sample], alignment: int) -> int:
+    """The arena's bytes up to the last one that the runs touch, rounded up to the alignment."""
+    touched = 0
+    for inputs in samples:
+        model = build()
+        for pattern in PATTERNS:
+            model.fill(pattern)
+            model.run(inputs)
+            changed = np.flatnonzero(model.arena != pattern)
+            touched = max(touched, int(changed[-1]) + 1 if changed.size else 0)
+    return -(-touched // alignment) * alignment
+
+
+class _LayerProof:
+    """Collects what each layer wrote, and checks that it wrote nothing else of the arena."""
+
+    def __init__(self, model: HostModel, compiled: Compiled) -> None:
+        self.model = model
+        self.steps = {step.index: step for step in compiled.program.steps}
+        self.slots = compiled.program.slots
+        self.written: dict[int, list[bytes]] = {}
+        self.errors: list[str] = []
+        self._before = model.arena.copy()
+        model.set_hook(self._hook)
+
+    def start(self) -> None:
+        """Before a run whose inputs are not yet written."""
+        self.written = {}
+        self._before = self.model.arena.copy()
+
+    def _hook(self, index: int, offset: int, data: bytes) -> None:
+        outputs = self.written.setdefault(index, [])
+        outputs.append(data)
+        step = self.steps[index]
+        allowed = np.zeros(len(self.model.arena), bool)
+        allowed[offset : offset + len(data)] = True
+        if len(outputs) < len(step.outputs):
+            return
+        prefix = f"AT_OP{index}"
+        for slot in self.slots:
+            if slot.name == prefix or slot.name.startswith(f"{prefix}_"):
+                allowed[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = True
+        if len(self.written) == 1:
+            for slot in self.slots:
+                if slot.name.startswith("AT_INPUT_"):
+                    allowed[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = True
+        stray = (self.model.arena != self._before) & ~allowed
+        if stray.any():
+            self.errors.append(
+                f"op {index} {step.op_type} wrote arena byte {int(np.flatnonzero(stray)[0])}, which is not its own"
+            )
+        self._before = self.model.arena.copy()
+
+    def first_divergence(self, expected: dict[int, Array]) -> tuple[int, Divergence | None]:
+        """Layers compared, and the first that differs from the engine's tensors by source index."""
+        checked = 0
+        for index, step in self.steps.items():
+            for output, data in zip(step.outputs, self.written.get(index, []), strict=True):
+                value = expected.get(output.source)
+                if value is None:
+                    continue
+                found = np.frombuffer(data, value.dtype).reshape(value.shape)
+                checked += 1
+                count, largest = difference(found, value)
+                if count:
+                    return checked, Divergence(step.op_type, index, output.tensor, count, largest)
+        return checked, None
+
+
+def verify(
+    compiled: Compiled,
+    *,
+    reference: str = "auto",
+    samples: int = 20,
+    seed: int = 0,
+    vectors: Path | None = None,
+    layers: bool = False,
+    sanitize: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Proof:
+    """Proves a compiled model on this machine. progress: called with samples done and in all.
+
+    Raises EmitcError for vectors that do not fit, CannotCompile when compiler or engine fail.
+    """
+    graph, program = compiled.graph, compiled.program
+    given = read_vectors(vectors, graph) if vectors else []
+    cases: list[tuple[Sample, Sample]] = [*given, *((s, ()) for s in random_samples(graph, samples, seed))]
+    engine = golden_engine(compiled, reference, preserve=layers)
+    tally, numpy_tally = Tally(), Tally()
+    checked, first = 0, None
+    errors: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
+        workdir = Path(folder)
+        package = workdir / "package"
+        compiled.write(package)
+        interface = interface_of(compiled)
+        model = HostModel(build_shared(package, workdir, trace=False), interface)
+        traced = HostModel(build_shared(package, workdir, trace=True), interface)
+        proof = _LayerProof(traced, compiled)
+        results: list[list[Array]] = []
+        for done, (inputs, expected) in enumerate(cases):
+            outputs = model.run(inputs)
+            results.append(outputs)
+            golden = engine.run(inputs)
+            for found, value in zip(outputs, golden, strict=True):
+                tally.add(found, np.asarray(value).reshape(found.shape))
+            for found, value in zip(outputs, expected, strict=False):
+                tally.add(found, value)
+            if layers or done == 0:
+                proof.start()
+                for found, value in zip(traced.run(inputs), outputs, strict=True):
+                    tally.add(found, value)
+            if layers and first is None:
+                count, first = proof.first_divergence(dict(engine.tensors()))
+                checked += count
+            if done < _NUMPY_SAMPLES:
+                values = run_reference(graph, inputs)
+                for name, found in zip(graph.outputs, outputs, strict=True):
+                    numpy_tally.add(found, values[name])
+            if progress:
+                progress(done + 1, len(cases))
+        errors += proof.errors
+        library = workdir / "plain.so"
+        observed = observed_bytes(lambda: HostModel(library, interface), [c[0] for c in cases[:2]], interface.alignment)
+        if sanitize:
+            errors += run_sanitized(package, workdir, interface, [c[0] for c in cases], results)
+    return Proof(
+        engine.name if isinstance(engine.name, str) else str(engine.name),
+        len(cases),
+        tally.elements,
+        tally.differing,
+        tally.max_abs_diff,
+        min(len(cases), _NUMPY_SAMPLES),
+        numpy_tally.differing,
+        checked,
+        first,
+        program.plan.arena_bytes,
+        observed,
+        sanitize,
+        tuple(dict.fromkeys(errors)),
+    )

@@ -1,0 +1,29 @@
+"""The graph executed by its operators' numpy references: an oracle that shares no line with the C."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from emitc.ir import Array, Graph
+from emitc.kernels import kernel_of
+
+
+def run_reference(graph: Graph, inputs: Sequence[Array]) -> dict[str, Array]:
+    """Every tensor's value by name, for one set of inputs."""
+    values: dict[str, Array] = {t.name: t.array() for t in graph.tensors if t.is_constant}
+    values.update(zip(graph.inputs, inputs, strict=True))
+
+    def value(name: str) -> Array:
+        tensor = graph.tensor(name)
+        if name not in values:
+            values[name] = value(tensor.alias_of).reshape(tensor.shape)
+        return values[name]
+
+    for bound in graph.bound():
+        operands = [None if t is None else value(t.name) for t in bound.inputs]
+        for tensor, result in zip(bound.outputs, kernel_of(bound).reference(bound, operands), strict=True):
+            assert result.shape == tensor.shape and result.dtype.name == tensor.dtype.value, tensor.describe()
+            values[tensor.name] = result
+    for name in graph.outputs:
+        value(name)
+    return values

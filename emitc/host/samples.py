@@ -1,0 +1,86 @@
+"""Inputs for the proof: seeded random values over the whole range of each input, and given vectors."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from emitc.errors import EmitcError, Where
+from emitc.ir import Array, DType, Graph, Tensor
+
+Sample = tuple[Array, ...]
+
+
+def _quantized_range(graph: Graph, tensor: Tensor) -> tuple[float, float]:
+    """The real values that the QUANTIZE behind a float input can tell apart, a little wider; (-4, 4) without one."""
+    for node in graph.consumers(tensor.name):
+        quantization = graph.tensor(node.outputs[0]).quantization
+        dtype = graph.tensor(node.outputs[0]).dtype
+        if quantization is not None and dtype is not DType.FLOAT32:
+            low, high = dtype.range
+            return (low - 4 - quantization.zero_point) * quantization.scale, (
+                high + 4 - quantization.zero_point
+            ) * quantization.scale
+    return -4.0, 4.0
+
+
+def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
+    """`count` sets of inputs: uniform over the type's range, every third one a Gaussian around the zero point."""
+    rng = np.random.default_rng(seed)
+    samples: list[Sample] = []
+    for case in range(count):
+        values: list[Array] = []
+        for name in graph.inputs:
+            tensor = graph.tensor(name)
+            if tensor.dtype is DType.FLOAT32:
+                low, high = _quantized_range(graph, tensor)
+                values.append(rng.uniform(low, high, tensor.shape).astype(np.float32))
+                continue
+            if tensor.dtype is DType.BOOL:
+                values.append(rng.integers(0, 2, tensor.shape).astype(bool))
+                continue
+            least, most = tensor.dtype.range
+            if case % 3 == 2 and tensor.quantization:
+                spread = (most - least) / 8
+                drawn = np.rint(rng.normal(tensor.quantization.zero_point, spread, tensor.shape))
+                values.append(np.clip(drawn, least, most).astype(tensor.dtype.value))
+            else:
+                values.append(rng.integers(least, most, tensor.shape, dtype=tensor.dtype.value, endpoint=True))
+        samples.append(tuple(values))
+    return samples
+
+
+def read_vectors(path: Path, graph: Graph) -> list[tuple[Sample, Sample]]:
+    """The cases of an .npz file with keys in{i}_{k} and out{j}_{k}: inputs and expected outputs (none if absent).
+
+    Raises EmitcError when the file cannot be read or does not fit the model.
+    """
+
+    def refuse(why: str) -> EmitcError:
+        return EmitcError(
+            f"{path.name} cannot be used as vectors",
+            Where(option="--vectors"),
+            why,
+            "keys are in{i}_{k} and out{j}_{k}",
+        )
+
+    cases: list[tuple[Sample, Sample]] = []
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            while f"in0_{len(cases)}" in archive:
+                k = len(cases)
+                inputs = tuple(archive[f"in{i}_{k}"] for i in range(len(graph.inputs)))
+                outputs = tuple(archive[f"out{j}_{k}"] for j in range(len(graph.outputs)) if f"out{j}_{k}" in archive)
+                cases.append((inputs, outputs))
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise refuse(str(error)) from error
+    if not cases:
+        raise refuse("it has no case")
+    for inputs, outputs in cases:
+        for name, value in zip((*graph.inputs, *graph.outputs), (*inputs, *outputs), strict=False):
+            tensor = graph.tensor(name)
+            if value.dtype.name != tensor.dtype.value or value.shape != tensor.shape:
+                raise refuse(f"{value.dtype}{list(value.shape)} found for {tensor.describe()}")
+    return cases

@@ -1,0 +1,238 @@
+"""The graph that every stage between a frontend and the lowering works on: typed, frozen, without any target.
+
+Inside, activations are NHWC and convolution weights OHWI. Nodes refer to tensors by name; a change is a
+`dataclasses.replace`. Constants are `bytes`, row-major and little-endian, so that graphs compare and hash.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.generic]
+Shape = tuple[int, ...]
+
+
+class DType(Enum):
+    """Element type: the value is numpy's name for it."""
+
+    INT8 = "int8"
+    INT16 = "int16"
+    INT32 = "int32"
+    INT64 = "int64"
+    UINT8 = "uint8"
+    FLOAT32 = "float32"
+    BOOL = "bool"
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one element."""
+        return np.dtype(self.value).itemsize
+
+    @property
+    def c_type(self) -> str:
+        """The C type of one element."""
+        return {"float32": "float", "bool": "uint8_t"}.get(self.value, f"{self.value}_t")
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Smallest and largest value of an integer type."""
+        info = np.iinfo(self.value)
+        return int(info.min), int(info.max)
+
+
+class Numerics(Enum):
+    """Whose arithmetic an operator obeys; the source format decides it, and the op carries it."""
+
+    TFLITE = "tflite"
+    """Q31 multiplier from double scales, two roundings; QUANTIZE half away from zero (TFLite Micro's kernels)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """real = scale * (q - zero_point), per tensor (one scale) or per slice of `axis` (one scale per slice).
+
+    Scales are float32 values, held as the double that equals them.
+    """
+
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    axis: int = 0
+
+    @property
+    def scale(self) -> float:
+        """The scale of a per-tensor quantization."""
+        return self.scales[0]
+
+    @property
+    def zero_point(self) -> int:
+        """The zero point of a per-tensor quantization."""
+        return self.zero_points[0]
+
+    @property
+    def per_tensor(self) -> bool:
+        """Whether one scale serves the whole tensor."""
+        return len(self.scales) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One value of the graph; a constant when `data` is set.
+
+    name: unique within the graph. label: what the model calls it, possibly hostile text. source: its index in the model
+    file, -1 for one that emitc made. alias_of: name of the tensor whose bytes it shares under another shape.
+    """
+
+    name: str
+    dtype: DType
+    shape: Shape
+    quantization: Quantization | None = None
+    data: bytes | None = None
+    label: str = ""
+    source: int = -1
+    alias_of: str = ""
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all elements."""
+        return self.elements * self.dtype.bytes
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the value is known at compile time."""
+        return self.data is not None
+
+    def array(self) -> Array:
+        """The constant's value, read-only, in the tensor's shape."""
+        assert self.data is not None, f"{self.name} is not a constant"
+        return np.frombuffer(self.data, dtype=self.dtype.value).reshape(self.shape)
+
+    def describe(self) -> str:
+        """For messages: `tensor "stem/relu" int8[1,48,48,16]`."""
+        return f'tensor "{self.label or self.name}" {self.dtype.value}[{",".join(map(str, self.shape))}]'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """An operator with its attributes; one subclass per operator, in the operator's file."""
+
+    numerics: Numerics = Numerics.TFLITE
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator applied to tensors. An absent optional input is the empty name.
+
+    op_type: what the source format calls the operator. index: its position in the source model.
+    """
+
+    op: Op
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    index: int
+    label: str = ""
+
+    def describe(self) -> str:
+        """For messages: `op 3 CONV_2D "stem/conv"`."""
+        return f'op {self.index} {self.op_type} "{self.label}"'
+
+
+@dataclass(frozen=True, slots=True)
+class BoundNode:
+    """A node with its tensors looked up: what an operator's check, reference and lowering see."""
+
+    node: Node
+    inputs: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor, ...]
+
+    def input(self, position: int) -> Tensor:
+        """Input `position`, which `check` has shown to be there."""
+        tensor = self.inputs[position]
+        assert tensor is not None, f"{self.node.describe()} has no input {position}"
+        return tensor
+
+    def optional(self, position: int) -> Tensor | None:
+        """Input `position`, or None where the model leaves it out."""
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    @property
+    def output(self) -> Tensor:
+        """The only (or first) output."""
+        return self.outputs[0]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Tensors and the nodes over them, in execution order.
+
+    inputs, outputs: names of the interface's tensors. notes: what a reader of the report should know (batch made 1).
+    """
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    _by_name: dict[str, Tensor] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _readers: dict[str, list[Node]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _writers: dict[str, Node] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._by_name.update((tensor.name, tensor) for tensor in self.tensors)
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                if name:
+                    self._readers.setdefault(name, []).append(node)
+            for name in node.outputs:
+                self._writers[name] = node
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of that name."""
+        return self._by_name[name]
+
+    def has_tensor(self, name: str) -> bool:
+        """Whether a tensor of that name exists."""
+        return name in self._by_name
+
+    def producer(self, name: str) -> Node | None:
+        """The node that writes the tensor, None for inputs, constants and aliases."""
+        return self._writers.get(name)
+
+    def consumers(self, name: str) -> tuple[Node, ...]:
+        """The nodes that read the tensor itself, in execution order (not through an alias)."""
+        return tuple(self._readers.get(name, ()))
+
+    def aliases(self, name: str) -> tuple[str, ...]:
+        """The tensors that share this tensor's bytes through `alias_of`, directly."""
+        return tuple(tensor.name for tensor in self.tensors if tensor.alias_of == name)
+
+    def root(self, name: str) -> Tensor:
+        """The tensor that owns the bytes of `name`, at the end of its chain of aliases."""
+        tensor = self._by_name[name]
+        while tensor.alias_of:
+            tensor = self._by_name[tensor.alias_of]
+        return tensor
+
+    def bind(self, node: Node) -> BoundNode:
+        """The node with its tensors."""
+        return BoundNode(
+            node,
+            tuple(self._by_name[name] if name else None for name in node.inputs),
+            tuple(self._by_name[name] for name in node.outputs),
+        )
+
+    def bound(self) -> Iterator[BoundNode]:
+        """Every node with its tensors, in execution order."""
+        return (self.bind(node) for node in self.nodes)

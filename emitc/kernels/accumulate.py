@@ -1,0 +1,172 @@
+"""Multiply-accumulate operators: what convolutions and fully connected layers share after the accumulator.
+
+acc = bias + sum((x - x_zero) * w), int32; y = clamp(y_zero + requantize(acc)), one multiplier per output channel or one for
+all. With the zero point folded, bias' = bias - x_zero * sum(w) and the sum takes x as it is; legal where no window
+reaches outside the input. Source: TFLite 8-bit quantization specification.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Tensor
+from emitc.kernels.contract import Param, Table, illegal, require_dtypes, require_quantization, unsupported
+from emitc.quantize import INT32_MAX, INT32_MIN, Clamp, Int64, multiplier_of, requantize
+
+WEIGHTS = 1
+BIAS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Requantization:
+    """Multipliers (Q31) and shifts (positive left), one each or one per output channel."""
+
+    q31: tuple[int, ...]
+    shift: tuple[int, ...]
+
+    @property
+    def per_channel(self) -> bool:
+        """Whether each output channel has its own."""
+        return len(self.q31) > 1
+
+    def apply(self, acc: Int64, zero_point: int, clamp: Clamp, dtype: DType) -> Array:
+        """acc [..., O] to quantized outputs."""
+        scaled = requantize(acc, np.array(self.q31, np.int64), np.array(self.shift, np.int64))
+        return clamp.apply(scaled + zero_point, dtype)
+
+
+def requantization(bound: BoundNode, *, float_product: bool) -> Requantization:
+    """x_scale * w_scale / y_scale in double; `float_product` rounds x_scale * w_scale to float32 first.
+
+    TFLite Micro does the latter for FULLY_CONNECTED with one weight scale and for nothing else (measured).
+    """
+    x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
+    assert x.quantization and w.quantization and y.quantization
+    products = [
+        float(np.float32(x.quantization.scale) * np.float32(scale)) if float_product else x.quantization.scale * scale
+        for scale in w.quantization.scales
+    ]
+    multipliers = [multiplier_of(product / y.quantization.scale) for product in products]
+    q31 = tuple(m.q31 for m in multipliers)
+    shift = tuple(m.shift for m in multipliers)
+    if len(set(q31)) == 1 and len(set(shift)) == 1:
+        return Requantization(q31[:1], shift[:1])
+    return Requantization(q31, shift)
+
+
+def check_operands(bound: BoundNode, weight_axis: int) -> None:
+    """Refuses types, quantizations, and constants that the int8 accumulation does not cover.
+
+    weight_axis: dimension of the weights that counts output channels.
+    """
+    x, w, bias, y = bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS), bound.output
+    known = (
+        (DType.INT16, DType.INT8, DType.INT64, DType.INT16),
+        (DType.INT16, DType.INT8, DType.INT16),
+        (DType.FLOAT32, DType.INT8, DType.FLOAT32, DType.FLOAT32),
+        (DType.FLOAT32, DType.INT8, DType.FLOAT32),
+    )
+    with_bias = (DType.INT8, DType.INT8, DType.INT32, DType.INT8)
+    require_dtypes(bound, [with_bias if bias else (DType.INT8, DType.INT8, DType.INT8)], known)
+    if not w.is_constant or (bias is not None and not bias.is_constant):
+        raise unsupported(
+            bound, f"{bound.node.op_type} with computed weights is not supported", "weights and bias must be constants",
+            "export the model with constant weights", w,
+        )  # fmt: skip
+    require_quantization(bound, x, y)
+    if w.quantization is None:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has weights without a scale",
+            "int8 weights are quantized",
+            "quantize the model fully",
+            w,
+        )
+    channels = w.shape[weight_axis]
+    scales = w.quantization
+    if not scales.per_tensor and scales.axis != weight_axis % len(w.shape):
+        raise unsupported(
+            bound, f"{bound.node.op_type} has weights quantized along dimension {scales.axis}",
+            f"one scale, or one per output channel (dimension {weight_axis % len(w.shape)}) is expected", "quantize again", w,
+        )  # fmt: skip
+    if any(scales.zero_points):
+        raise unsupported(
+            bound, f"{bound.node.op_type} has weights with a zero point", "weights are symmetric in TFLite's int8 scheme",
+            "quantize the weights symmetrically", w,
+        )  # fmt: skip
+    if bias is not None and bias.shape != (channels,):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has a bias of the wrong length",
+            f"{channels} output channels",
+            "export the model again",
+            bias,
+        )
+    assert x.quantization and y.quantization
+    factors = [x.quantization.scale * s / y.quantization.scale for s in scales.scales]
+    if not all(math.isfinite(f) and f < 2**30 for f in factors):
+        raise illegal(
+            bound,
+            "an output scale is out of proportion",
+            f"input scale * weight scale / output scale = {max(factors)!r}",
+            "quantize again",
+            y,
+        )
+
+
+def bias_of(bound: BoundNode, channels: int) -> Int64:
+    """The bias [O] as integers, zeros where the model has none."""
+    bias = bound.optional(BIAS)
+    return np.zeros(channels, np.int64) if bias is None else bias.array().astype(np.int64)
+
+
+def check_accumulator(bound: BoundNode, filters: Int64, *, folded: bool) -> None:
+    """Refuses weights for which some input could take the accumulator out of int32.
+
+    filters: [O, K], every weight that meets an input, per output channel. The bound is on every partial sum.
+    """
+    x = bound.input(0)
+    assert x.quantization
+    zero_point = 0 if folded else x.quantization.zero_point
+    low, high = x.dtype.range
+    reach = max(high - zero_point, zero_point - low)
+    worst = np.abs(filters).sum(axis=1) * reach + np.abs(bias_of(bound, len(filters)))
+    if worst.size and int(worst.max()) > min(INT32_MAX, -INT32_MIN - 1):
+        channel = int(worst.argmax())
+        raise unsupported(
+            bound, "an accumulator can overflow 32 bits", f"output channel {channel} can reach {int(worst[channel])}",
+            "quantize the model again: weights or bias of this size are not meaningful", bound.input(WEIGHTS),
+        )  # fmt: skip
+
+
+def tables(bound: BoundNode, weights: Tensor, scale: Requantization, channels: int) -> tuple[Table, ...]:
+    """Weights, bias, multipliers and shifts as constant arrays."""
+    shape = "x".join(map(str, weights.shape))
+    each = "per output channel" if scale.per_channel else "for all channels"
+    return (
+        Table("weights", "int8_t", tuple(weights.array().reshape(-1).tolist()), f"weights {shape}"),
+        Table("bias", "int32_t", tuple(bias_of(bound, channels).tolist()), "bias per output channel"),
+        Table("multiplier", "int32_t", scale.q31, f"Q31 multiplier {each}"),
+        Table("shift", "int8_t", scale.shift, f"shift after it {each}, positive left"),
+    )
+
+
+def output_params(bound: BoundNode, scale: Requantization, clamp: Clamp, *, folded: bool) -> tuple[Param, ...]:
+    """Offsets, clamp and table step as members of the parameter struct."""
+    x, y = bound.input(0), bound.output
+    assert x.quantization and y.quantization
+    return (
+        Param(
+            "input_offset",
+            "int32_t",
+            0 if folded else -x.quantization.zero_point,
+            "minus the zero point; 0 when it is in the bias",
+        ),
+        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("clamp_low", "int32_t", clamp.low),
+        Param("clamp_high", "int32_t", clamp.high),
+        Param("channel_step", "int32_t", int(scale.per_channel), "0: one multiplier and shift for all channels"),
+    )

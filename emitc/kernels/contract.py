@@ -1,0 +1,202 @@
+"""What one operator must state, once, in its own file: attributes, refusals, shapes, reference, lowering.
+
+Parsing gives a typed op and the positions of the inputs that stay operands (a constant list of axes, say, becomes an
+attribute). `check` raises every refusal. `reference` is the oracle: numpy, integers only, written without looking at the C.
+`lower` makes the Layer: constants, parameters, scratch, MACs, and where the output may overlap an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A typed op, and the positions of the source inputs that remain its operands, in order."""
+
+    op: Op
+    operands: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A constant array to print: role is its name in the template, values are its elements in order.
+
+    c_type: int8_t, int32_t, float, ... comment: one line that says what the numbers are.
+    """
+
+    role: str
+    c_type: str
+    values: tuple[int, ...] | tuple[float, ...]
+    comment: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in flash."""
+        width = {"int8_t": 1, "uint8_t": 1, "int16_t": 2, "uint16_t": 2, "int64_t": 8}.get(self.c_type, 4)
+        return width * len(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A member of the layer's parameter struct: printed as a designated initialiser with its comment."""
+
+    name: str
+    c_type: str
+    value: int | float
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Working memory of one step: role is its name in the template."""
+
+    role: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Output `output` may share memory with input `input` when input_offset - output_offset >= distance_bytes.
+
+    0: written in place, or anywhere below, because every element is read before it is overwritten.
+    """
+
+    input: int
+    output: int
+    distance_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """An operator with every decision taken: what its template prints.
+
+    template: file under templates/kernels without its suffix. variant: name a user sees (`portable`). operands: positions
+    of the inputs that are passed to the layer function, in order (constants are among tables instead). macs: multiply-
+    accumulates of one run.
+    """
+
+    template: str
+    variant: str
+    operands: tuple[int, ...]
+    tables: tuple[Table, ...] = ()
+    params: tuple[Param, ...] = ()
+    scratch: tuple[Scratch, ...] = ()
+    overlaps: tuple[Overlap, ...] = ()
+    macs: int = 0
+
+    def __post_init__(self) -> None:
+        names = [t.role for t in self.tables] + [p.name for p in self.params]
+        assert len(set(names)) == len(names), f"{self.template} names one thing twice: {names}"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDef:
+    """One operator.
+
+    op: its class. tflite: the builtin names that `from_tflite` parses. summary: one line for the operator table.
+    dtypes: types that the kernel computes in, for the operator table. view: the output is the input's bytes under
+    another shape, so the layer vanishes.
+    """
+
+    op: type[Op]
+    summary: str
+    dtypes: tuple[DType, ...]
+    tflite: tuple[str, ...]
+    from_tflite: Callable[[SourceNode], Parsed]
+    check: Callable[[BoundNode], None]
+    output_shapes: Callable[[BoundNode], tuple[Shape, ...]]
+    reference: Callable[[BoundNode, Sequence[Array | None]], tuple[Array, ...]]
+    lower: Callable[[BoundNode], Layer]
+    view: bool = False
+
+
+def unsupported(bound: BoundNode, what: str, why: str, hint: str, tensor: Tensor | None = None) -> CannotCompile:
+    """A legal use of the operator for which emitc has no code (exit code 1)."""
+    return CannotCompile(what, _where(bound, tensor), why, hint)
+
+
+def illegal(bound: BoundNode, what: str, why: str, hint: str, tensor: Tensor | None = None) -> EmitcError:
+    """A use of the operator that its specification excludes: the file is wrong (exit code 2)."""
+    return EmitcError(what, _where(bound, tensor), why, hint)
+
+
+def _where(bound: BoundNode, tensor: Tensor | None) -> Where:
+    return Where(op=bound.node.describe(), tensor=tensor.describe() if tensor else "")
+
+
+def require_dtypes(
+    bound: BoundNode, supported: Sequence[tuple[DType, ...]], known: Sequence[tuple[DType, ...]] = ()
+) -> None:
+    """Refuses element types (inputs then outputs, absent inputs left out) that are not in `supported`.
+
+    known: further combinations that the source format allows; they are unsupported rather than illegal.
+    """
+    tensors = [t for t in bound.inputs if t is not None] + list(bound.outputs)
+    found = tuple(t.dtype for t in tensors)
+    if found in supported:
+        return
+    listing = ", ".join(d.value for d in found)
+    expected = " or ".join("(" + ", ".join(d.value for d in combination) + ")" for combination in supported)
+    one_type = len({d for d in found if d is not DType.INT32}) <= 1
+    report = unsupported if found in known or one_type else illegal
+    raise report(
+        bound,
+        f"{bound.node.op_type} with element types ({listing}) is not supported",
+        f"there is code for {expected}",
+        "quantize the model to int8 (full integer quantization)",
+        bound.output,
+    )
+
+
+def require_quantization(bound: BoundNode, *tensors: Tensor) -> None:
+    """Refuses tensors without a per-tensor quantization."""
+    for tensor in tensors:
+        if tensor.quantization is None:
+            raise illegal(
+                bound,
+                f"{bound.node.op_type} needs quantized tensors",
+                "this tensor has no scale",
+                "quantize the model fully",
+                tensor,
+            )
+        if not tensor.quantization.per_tensor:
+            raise illegal(
+                bound,
+                f"{bound.node.op_type} has an activation with {len(tensor.quantization.scales)} scales",
+                "activations are quantized per tensor",
+                "export the model again",
+                tensor,
+            )
+
+
+def require_same_quantization(bound: BoundNode, first: Tensor, second: Tensor) -> None:
+    """Refuses two tensors whose scale or zero point differ, for operators that copy values."""
+    require_quantization(bound, first, second)
+    assert first.quantization is not None and second.quantization is not None
+    a, b = first.quantization, second.quantization
+    if (a.scale, a.zero_point) != (b.scale, b.zero_point):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} changes scale or zero point",
+            f"({a.scale!r}, {a.zero_point}) in and ({b.scale!r}, {b.zero_point}) out, but the operator copies values",
+            "export the model again",
+            second,
+        )
+
+
+def require_rank(bound: BoundNode, tensor: Tensor, *ranks: int) -> None:
+    """Refuses a tensor whose number of dimensions is not among `ranks`."""
+    if len(tensor.shape) not in ranks:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has a tensor of rank {len(tensor.shape)}",
+            f"rank {' or '.join(map(str, ranks))} is expected",
+            "export the model again",
+            tensor,
+        )

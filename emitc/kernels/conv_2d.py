@@ -1,0 +1,133 @@
+"""CONV_2D: y = requantize(sum over window and channels of (x - x_zero) * w + b).
+
+Shapes  x [N, H, W, I], w [O, KH, KW, I / groups] OHWI, b [O] or none, y [N, OH, OW, O].
+Types   int8, b and accumulator int32.
+Errors  weight zero point other than 0; an accumulator that can overflow int32; computed weights.
+Source  TFLite 8-bit quantization specification, CONV_2D; groups as I / (weight channels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels import accumulate
+from emitc.kernels.accumulate import WEIGHTS
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_rank
+from emitc.kernels.spatial import ACTIVATIONS, Window, image_size, require_output, window_of, window_params
+from emitc.quantize import activation_clamp
+
+
+@dataclass(frozen=True, slots=True)
+class Conv2D(Op):
+    """window: strides, dilations, padding. activation: fused. zero_point_folded: the bias holds -x_zero * sum(w)."""
+
+    window: Window
+    activation: str
+    zero_point_folded: bool = False
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """CONV_2D's options; the kernel size is the weights'."""
+    node.counts((2, 3))
+    height, width = image_size(node)
+    weights = node.input(WEIGHTS)
+    if len(weights.shape) != 4:
+        raise node.refusal(
+            "CONV_2D has weights of the wrong rank", "OHWI is expected", "export the model again", weights
+        )
+    window = window_of(node, height, width, weights.shape[1], weights.shape[2], dilated=True)
+    return Parsed(Conv2D(window, node.text("fused_activation_function", ACTIVATIONS)), (0, 1, 2))
+
+
+def _op(bound: BoundNode) -> Conv2D:
+    assert isinstance(bound.node.op, Conv2D)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists."""
+    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
+    require_rank(bound, x, 4)
+    require_rank(bound, w, 4)
+    accumulate.check_operands(bound, 0)
+    out_c, kernel_h, kernel_w, in_c = w.shape
+    if min(w.shape) < 1 or x.shape[3] % in_c or out_c % (x.shape[3] // in_c):
+        raise illegal(
+            bound,
+            "CONV_2D has channels that do not fit",
+            f"input {x.shape[3]}, weights {in_c} to {out_c}",
+            "export the model again",
+            w,
+        )
+    require_output(bound, op.window, kernel_h, kernel_w)
+    filters = w.array().astype(np.int64).reshape(out_c, -1)
+    accumulate.check_accumulator(bound, filters, folded=op.zero_point_folded)
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[N, OH, OW, O]."""
+    (batches, height, width, _), w = bound.input(0).shape, bound.input(WEIGHTS).shape
+    rows, columns = _op(bound).window.output(height, width, w[1], w[2])
+    return ((batches, rows, columns, w[0]),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Tap by tap: a matrix product of each tap's input slice with its weights, in int64."""
+    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    assert inputs[0] is not None and x.quantization and y.quantization
+    zero_point = 0 if op.zero_point_folded else x.quantization.zero_point
+    image = inputs[0].astype(np.int64) - zero_point
+    weights = w.array().astype(np.int64)
+    out_c, kernel_h, kernel_w, in_c = w.shape
+    groups = x.shape[3] // in_c
+    each = out_c // groups
+    acc = np.zeros(y.shape, np.int64) + accumulate.bias_of(bound, out_c)
+    for ky, kx, values in op.window.taps(image, 0, kernel_h, kernel_w):
+        for g in range(groups):
+            group = slice(g * each, (g + 1) * each)
+            acc[..., group] += values[..., g * in_c : (g + 1) * in_c] @ weights[group, ky, kx].T
+    scale = accumulate.requantization(bound, float_product=False)
+    return (scale.apply(acc, y.quantization.zero_point, activation_clamp(op.activation, y), y.dtype),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A matrix product per pixel for 1x1 windows; runs of contiguous input for the usual case; taps for the rest."""
+    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    out_c, kernel_h, kernel_w, in_c = w.shape
+    groups = x.shape[3] // in_c
+    window = op.window
+    scale = accumulate.requantization(bound, float_product=False)
+    tables = accumulate.tables(bound, w, scale, out_c)
+    tail = accumulate.output_params(bound, scale, activation_clamp(op.activation, y), folded=op.zero_point_folded)
+    macs = y.elements * kernel_h * kernel_w * in_c
+    pointwise = (kernel_h, kernel_w, window.stride_h, window.stride_w, groups) == (1, 1, 1, 1, 1)
+    if pointwise and not window.padding.any:
+        rows = Param("rows", "int32_t", y.elements // out_c, "pixels")
+        size = (rows, Param("in", "int32_t", in_c), Param("out", "int32_t", out_c))
+        return Layer("fully_connected", "portable", (0,), tables, size + tail, macs=macs)
+    params = window_params(bound, window, kernel_h, kernel_w)
+    if groups == 1 and window.dilation_w == 1:
+        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs)
+    return Layer(
+        "conv_2d_taps", "portable", (0,), tables, (*params, Param("groups", "int32_t", groups), *tail), macs=macs
+    )
+
+
+KERNELS = (
+    KernelDef(
+        Conv2D,
+        "2-D convolution, grouped or dilated",
+        (DType.INT8,),
+        ("CONV_2D",),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+    ),
+)

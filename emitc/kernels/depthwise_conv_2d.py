@@ -1,0 +1,121 @@
+"""DEPTHWISE_CONV_2D: each input channel convolved with its own `multiplier` filters.
+
+Shapes  x [N, H, W, C], w [1, KH, KW, C * multiplier], b [C * multiplier] or none, y [N, OH, OW, C * multiplier].
+Types   int8, b and accumulator int32. Output channel c * multiplier + m reads input channel c.
+Errors  weight zero point other than 0; an accumulator that can overflow int32; computed weights.
+Source  TFLite 8-bit quantization specification, DEPTHWISE_CONV_2D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels import accumulate
+from emitc.kernels.accumulate import WEIGHTS
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_rank
+from emitc.kernels.spatial import ACTIVATIONS, Window, image_size, require_output, window_of, window_params
+from emitc.quantize import activation_clamp
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseConv2D(Op):
+    """window: strides, dilations, padding. activation: fused. zero_point_folded: the bias holds -x_zero * sum(w)."""
+
+    window: Window
+    activation: str
+    zero_point_folded: bool = False
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """The options; the multiplier follows from the channels, the file's `depth_multiplier` is known to lie."""
+    node.counts((2, 3))
+    height, width = image_size(node)
+    weights = node.input(WEIGHTS)
+    if len(weights.shape) != 4:
+        raise node.refusal(
+            "DEPTHWISE_CONV_2D has weights of the wrong rank", "[1, KH, KW, C] is expected", "export again", weights
+        )
+    window = window_of(node, height, width, weights.shape[1], weights.shape[2], dilated=True)
+    return Parsed(DepthwiseConv2D(window, node.text("fused_activation_function", ACTIVATIONS)), (0, 1, 2))
+
+
+def _op(bound: BoundNode) -> DepthwiseConv2D:
+    assert isinstance(bound.node.op, DepthwiseConv2D)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists."""
+    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
+    require_rank(bound, x, 4)
+    require_rank(bound, w, 4)
+    accumulate.check_operands(bound, 3)
+    if w.shape[0] != 1 or min(w.shape) < 1 or w.shape[3] % x.shape[3]:
+        raise illegal(
+            bound,
+            "DEPTHWISE_CONV_2D has channels that do not fit",
+            f"input {x.shape[3]}, weights {list(w.shape)}",
+            "export the model again",
+            w,
+        )
+    require_output(bound, op.window, w.shape[1], w.shape[2])
+    filters = w.array().astype(np.int64).reshape(-1, w.shape[3]).T
+    accumulate.check_accumulator(bound, filters, folded=op.zero_point_folded)
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[N, OH, OW, C * multiplier]."""
+    (batches, height, width, _), w = bound.input(0).shape, bound.input(WEIGHTS).shape
+    rows, columns = _op(bound).window.output(height, width, w[1], w[2])
+    return ((batches, rows, columns, w[3]),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Tap by tap, each input channel repeated for its filters, in int64."""
+    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    assert inputs[0] is not None and x.quantization and y.quantization
+    zero_point = 0 if op.zero_point_folded else x.quantization.zero_point
+    image = inputs[0].astype(np.int64) - zero_point
+    weights = w.array().astype(np.int64)
+    _, kernel_h, kernel_w, out_c = w.shape
+    acc = np.zeros(y.shape, np.int64) + accumulate.bias_of(bound, out_c)
+    for ky, kx, values in op.window.taps(image, 0, kernel_h, kernel_w):
+        acc += np.repeat(values, out_c // x.shape[3], axis=3) * weights[0, ky, kx]
+    scale = accumulate.requantization(bound, float_product=False)
+    return (scale.apply(acc, y.quantization.zero_point, activation_clamp(op.activation, y), y.dtype),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Four channels at a time for multiplier 1; one output channel at a time otherwise."""
+    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    _, kernel_h, kernel_w, out_c = w.shape
+    scale = accumulate.requantization(bound, float_product=False)
+    tables = accumulate.tables(bound, w, scale, out_c)
+    params = window_params(bound, op.window, kernel_h, kernel_w)
+    tail = accumulate.output_params(bound, scale, activation_clamp(op.activation, y), folded=op.zero_point_folded)
+    macs = y.elements * kernel_h * kernel_w
+    multiplier = out_c // x.shape[3]
+    if multiplier == 1:
+        return Layer("depthwise_conv_2d", "portable", (0,), tables, params + tail, macs=macs)
+    depth = Param("depth_multiplier", "int32_t", multiplier)
+    return Layer("depthwise_conv_2d_multiplier", "portable", (0,), tables, (*params, depth, *tail), macs=macs)
+
+
+KERNELS = (
+    KernelDef(
+        DepthwiseConv2D,
+        "depthwise 2-D convolution, any multiplier",
+        (DType.INT8,),
+        ("DEPTHWISE_CONV_2D",),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+    ),
+)

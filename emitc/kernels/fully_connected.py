@@ -1,0 +1,112 @@
+"""FULLY_CONNECTED: y = requantize((x - x_zero) @ w.T + b).
+
+Shapes  x [..., I] flattened to rows of I, w [O, I], b [O] or none, y [rows, O], or x's leading dimensions with
+        keep_num_dims.
+Types   int8, b and accumulator int32.
+Errors  weight zero point other than 0; an accumulator that can overflow int32; computed weights; shuffled weights.
+Source  TFLite 8-bit quantization specification, FULLY_CONNECTED; with one weight scale the multiplier comes from the
+        float32 product of input and weight scale (TFLite Micro, measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels import accumulate
+from emitc.kernels.accumulate import WEIGHTS, Requantization
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_rank
+from emitc.kernels.spatial import ACTIVATIONS
+from emitc.quantize import activation_clamp
+
+
+@dataclass(frozen=True, slots=True)
+class FullyConnected(Op):
+    """activation: fused. keep_dims: the output keeps x's leading dimensions. zero_point_folded: as for CONV_2D."""
+
+    activation: str
+    keep_dims: bool = False
+    zero_point_folded: bool = False
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """FULLY_CONNECTED's options."""
+    node.counts((2, 3))
+    node.text("weights_format", ("DEFAULT",))
+    keep = bool(node.attribute("keep_num_dims", False))
+    return Parsed(FullyConnected(node.text("fused_activation_function", ACTIVATIONS), keep), (0, 1, 2))
+
+
+def _op(bound: BoundNode) -> FullyConnected:
+    assert isinstance(bound.node.op, FullyConnected)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists."""
+    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
+    require_rank(bound, w, 2)
+    accumulate.check_operands(bound, 0)
+    out, depth = w.shape
+    if depth < 1 or out < 1 or x.elements % depth or (op.keep_dims and x.shape[-1:] != (depth,)):
+        raise illegal(
+            bound,
+            "FULLY_CONNECTED has an input that does not fit its weights",
+            f"weights take rows of {depth}",
+            "export the model again",
+            x,
+        )
+    accumulate.check_accumulator(bound, w.array().astype(np.int64), folded=op.zero_point_folded)
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[rows, O], or [..., O] with keep_num_dims."""
+    x, (out, depth) = bound.input(0), bound.input(WEIGHTS).shape
+    return ((*x.shape[:-1], out),) if _op(bound).keep_dims else ((x.elements // depth, out),)
+
+
+def _scale(bound: BoundNode) -> Requantization:
+    w = bound.input(WEIGHTS)
+    assert w.quantization
+    return accumulate.requantization(bound, float_product=w.quantization.per_tensor)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """One matrix product in int64."""
+    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    assert inputs[0] is not None and x.quantization and y.quantization
+    zero_point = 0 if op.zero_point_folded else x.quantization.zero_point
+    rows = inputs[0].astype(np.int64).reshape(-1, w.shape[1]) - zero_point
+    acc = rows @ w.array().astype(np.int64).T + accumulate.bias_of(bound, w.shape[0])
+    quantized = _scale(bound).apply(acc, y.quantization.zero_point, activation_clamp(op.activation, y), y.dtype)
+    return (quantized.reshape(y.shape),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A matrix product, four output channels at a time."""
+    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    out, depth = w.shape
+    scale = _scale(bound)
+    size = (Param("rows", "int32_t", x.elements // depth), Param("in", "int32_t", depth), Param("out", "int32_t", out))
+    tail = accumulate.output_params(bound, scale, activation_clamp(op.activation, y), folded=op.zero_point_folded)
+    tables = accumulate.tables(bound, w, scale, out)
+    return Layer("fully_connected", "portable", (0,), tables, size + tail, macs=x.elements * out)
+
+
+KERNELS = (
+    KernelDef(
+        FullyConnected,
+        "matrix product with constant weights",
+        (DType.INT8,),
+        ("FULLY_CONNECTED",),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+    ),
+)

@@ -1,0 +1,93 @@
+"""Tensors side by side in another: what CONCATENATION, PACK, SPLIT and UNPACK share, for every element type.
+
+Seen from the axis at which they meet, every tensor is [rows, row_bytes]; all have the same rows, and a row of the whole is
+the rows of the parts one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, Tensor
+from emitc.kernels.contract import Layer, Param, Table, unsupported
+from emitc.kernels.strided import Walk, move_layer, operand, require_same_type, values_table
+
+MAX_PARTS = 64
+"""Parts of one layer: C compilers need not take more than 127 parameters."""
+
+
+def axis_of(node: SourceNode, axis: int, rank: int) -> int:
+    """`axis` counted from the front, of a tensor of `rank` dimensions; negative values count from the end."""
+    if not -rank <= axis < rank:
+        raise node.refusal(
+            f"{node.op_type} has axis {axis}", f"the tensor has {rank} dimensions", "export the model again"
+        )
+    return axis % rank
+
+
+def check_parts(bound: BoundNode, parts: int) -> None:
+    """Refuses a change of type, scale or zero point, and more than MAX_PARTS parts."""
+    require_same_type(bound)
+    if parts > MAX_PARTS:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} of {parts} tensors is not supported",
+            f"{MAX_PARTS} is the limit",
+            "join or split in several steps",
+        )
+
+
+def _whole_copy(bound: BoundNode) -> Layer:
+    return move_layer(bound, Walk(bound.output.size_bytes, ()))
+
+
+def _row_bytes(sizes: list[int], rows: int) -> Table:
+    return Table("row_bytes", "int32_t", tuple(size // rows for size in sizes), "bytes of a row of each part")
+
+
+def join_layer(bound: BoundNode, axis: int) -> Layer:
+    """The inputs side by side in the output, meeting at `axis`.
+
+    Neighbouring constants become one table: `constant_<n>` comes before the n-th input that is passed to the layer.
+    """
+    if len(bound.inputs) == 1:
+        return _whole_copy(bound)
+    inputs = [bound.input(i) for i in range(len(bound.inputs))]
+    rows = math.prod(inputs[0].shape[:axis])
+    operands: list[int] = []
+    sizes: list[int] = []
+    tables: list[Table] = []
+    waiting: list[Array] = []
+
+    def place_constants() -> None:
+        if waiting:
+            block = np.concatenate(waiting, axis=1)
+            tables.append(values_table(f"constant_{len(operands)}", block, f"constant input, {rows} rows"))
+            sizes.append(block.nbytes)
+            waiting.clear()
+
+    for position, tensor in enumerate(inputs):
+        if tensor.is_constant:
+            waiting.append(tensor.array().reshape(rows, -1))
+            continue
+        place_constants()
+        operands.append(position)
+        sizes.append(tensor.size_bytes)
+    place_constants()
+    params = (Param("rows", "int32_t", rows), Param("parts", "int32_t", len(sizes)))
+    return Layer("join", "portable", tuple(operands), (*tables, _row_bytes(sizes, rows)), params)
+
+
+def split_layer(bound: BoundNode, axis: int) -> Layer:
+    """The outputs cut out of the input at `axis`."""
+    if len(bound.outputs) == 1:
+        return _whole_copy(bound)
+    x: Tensor = bound.input(0)
+    rows = math.prod(x.shape[:axis])
+    operands, tables = operand(x)
+    sizes = [tensor.size_bytes for tensor in bound.outputs]
+    params = (Param("rows", "int32_t", rows), Param("parts", "int32_t", len(sizes)))
+    return Layer("split", "portable", operands, (*tables, _row_bytes(sizes, rows)), params)

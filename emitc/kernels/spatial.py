@@ -1,0 +1,149 @@
+"""Sliding windows: what convolutions and pools share in attributes, geometry and refusals.
+
+Windows are [height, width]; activations NHWC. Source of SAME and VALID: TFLite's padding rules (surplus at the end).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import BoundNode
+from emitc.kernels.contract import Param, illegal
+from emitc.quantize import Int64
+
+ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
+_MAX = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Rows and columns that the window may reach beyond the input, in elements."""
+
+    top: int = 0
+    bottom: int = 0
+    left: int = 0
+    right: int = 0
+
+    @property
+    def any(self) -> bool:
+        """Whether some window reaches outside the input."""
+        return (self.top, self.bottom, self.left, self.right) != (0, 0, 0, 0)
+
+    def plus(self, other: Padding) -> Padding:
+        """Both paddings, one around the other."""
+        return Padding(
+            self.top + other.top, self.bottom + other.bottom, self.left + other.left, self.right + other.right
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Strides, dilations and padding of a sliding window."""
+
+    stride_h: int
+    stride_w: int
+    padding: Padding
+    dilation_h: int = 1
+    dilation_w: int = 1
+
+    def output(self, height: int, width: int, kernel_h: int, kernel_w: int) -> tuple[int, int]:
+        """Output height and width; 0 or less where the window does not fit."""
+        pad = self.padding
+        rows = height + pad.top + pad.bottom - (kernel_h - 1) * self.dilation_h - 1
+        columns = width + pad.left + pad.right - (kernel_w - 1) * self.dilation_w - 1
+        return rows // self.stride_h + 1, columns // self.stride_w + 1
+
+    def taps(self, image: Int64, fill: int, kernel_h: int, kernel_w: int) -> Iterator[tuple[int, int, Int64]]:
+        """For the references: each tap (y, x) of the window with the input values it meets, [N, OH, OW, C].
+
+        image: [N, H, W, C]; fill: value outside it.
+        """
+        pad = self.padding
+        rows, columns = self.output(image.shape[1], image.shape[2], kernel_h, kernel_w)
+        padded = np.pad(image, ((0, 0), (pad.top, pad.bottom), (pad.left, pad.right), (0, 0)), constant_values=fill)
+        for ky in range(kernel_h):
+            for kx in range(kernel_w):
+                y, x = ky * self.dilation_h, kx * self.dilation_w
+                yield (
+                    ky,
+                    kx,
+                    padded[
+                        :,
+                        y : y + (rows - 1) * self.stride_h + 1 : self.stride_h,
+                        x : x + (columns - 1) * self.stride_w + 1 : self.stride_w,
+                        :,
+                    ],
+                )
+
+
+def _same(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
+    """Padding before and after for SAME: output is size/stride rounded up, the surplus goes to the end."""
+    total = max(0, (-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size)
+    return total // 2, total - total // 2
+
+
+def window_of(node: SourceNode, height: int, width: int, kernel_h: int, kernel_w: int, *, dilated: bool) -> Window:
+    """The window that a TFLite operator describes, its padding made explicit for this input size."""
+    stride_h = node.integer("stride_h", low=1, high=_MAX)
+    stride_w = node.integer("stride_w", low=1, high=_MAX)
+    dilation_h = node.integer("dilation_hfactor", 1, low=1, high=_MAX) if dilated else 1
+    dilation_w = node.integer("dilation_wfactor", 1, low=1, high=_MAX) if dilated else 1
+    padding = Padding()
+    if node.text("padding", ("SAME", "VALID")) == "SAME":
+        top, bottom = _same(height, kernel_h, stride_h, dilation_h)
+        left, right = _same(width, kernel_w, stride_w, dilation_w)
+        padding = Padding(top, bottom, left, right)
+    return Window(stride_h, stride_w, padding, dilation_h, dilation_w)
+
+
+def image_size(node: SourceNode) -> tuple[int, int]:
+    """Height and width of input 0, which must be NHWC."""
+    shape = node.input(0).shape
+    if len(shape) != 4 or any(d < 1 for d in shape):
+        raise node.refusal(
+            f"{node.op_type} has an input of shape {list(shape)}",
+            "four dimensions NHWC are expected",
+            "export again",
+            node.input(0),
+        )
+    return shape[1], shape[2]
+
+
+def require_output(bound: BoundNode, window: Window, kernel_h: int, kernel_w: int) -> None:
+    """Refuses a window that does not fit its input even once."""
+    _, height, width, _ = bound.input(0).shape
+    if min(window.output(height, width, kernel_h, kernel_w)) < 1:
+        raise illegal(
+            bound,
+            f"a {kernel_h}x{kernel_w} window does not fit its input",
+            f"the input is {height}x{width} with padding {window.padding}",
+            "export the model again",
+            bound.input(0),
+        )
+
+
+def window_params(bound: BoundNode, window: Window, kernel_h: int, kernel_w: int) -> tuple[Param, ...]:
+    """The window as members of a parameter struct."""
+    batches, in_h, in_w, in_c = bound.input(0).shape
+    _, out_h, out_w, out_c = bound.output.shape
+    return (
+        Param("batches", "int32_t", batches),
+        Param("in_h", "int32_t", in_h),
+        Param("in_w", "int32_t", in_w),
+        Param("in_c", "int32_t", in_c),
+        Param("out_h", "int32_t", out_h),
+        Param("out_w", "int32_t", out_w),
+        Param("out_c", "int32_t", out_c),
+        Param("kernel_h", "int32_t", kernel_h),
+        Param("kernel_w", "int32_t", kernel_w),
+        Param("stride_h", "int32_t", window.stride_h),
+        Param("stride_w", "int32_t", window.stride_w),
+        Param("dilation_h", "int32_t", window.dilation_h),
+        Param("dilation_w", "int32_t", window.dilation_w),
+        Param("pad_top", "int32_t", window.padding.top),
+        Param("pad_left", "int32_t", window.padding.left),
+    )

@@ -1,0 +1,264 @@
+"""Graph to Program: the last decisions, all sizes and all constants. After this no graph object is in sight.
+
+Memory: every operand that is not a constant is a buffer of the arena, alive from the step that writes it to its last
+reader; tensors that share bytes share a buffer; scratch lives for its step. An overlap that an operator declares applies
+only where its input is read for the last time at that step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from emitc.emit.names import identifier, unique
+from emitc.ir import BoundNode, Graph, Tensor
+from emitc.kernels import kernel_of
+from emitc.kernels.contract import Layer, Table
+from emitc.planner import Buffer, Distance, Plan, ScratchRequest, buffers_of, plan
+from emitc.planner import Step as PlannerStep
+from emitc.planner.report import proof_line
+from emitc.program import Constant, Operand, Origin, Port, Program, Slot, Step
+
+ALIGNMENT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredNode:
+    """A node with its layer."""
+
+    bound: BoundNode
+    layer: Layer
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The operands that are passed to the layer function."""
+        return tuple(self.bound.input(position) for position in self.layer.operands)
+
+
+class _ConstantPool:
+    """C names of constant arrays; an array that was printed before is named again instead of printed."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, bytes], str] = {}
+
+    def name(self, table: Table, wanted: str) -> tuple[str, bool]:
+        """The array's C name, and whether it is new."""
+        key = (table.c_type, hashlib.sha256(repr(table.values).encode()).digest())
+        known = self._names.get(key)
+        if known is not None:
+            return known, False
+        self._names[key] = wanted
+        return wanted, True
+
+
+def _text(tensor: Tensor) -> str:
+    return f"{tensor.dtype.value}[{','.join(map(str, tensor.shape))}]"
+
+
+def lower_nodes(graph: Graph) -> tuple[LoweredNode, ...]:
+    """Every node's layer, in execution order."""
+    return tuple(LoweredNode(bound, kernel_of(bound).lower(bound)) for bound in graph.bound())
+
+
+def _scratch_name(node: LoweredNode, role: str) -> str:
+    return f"{node.bound.node.index}:scratch:{role}"
+
+
+def _buffers(graph: Graph, nodes: tuple[LoweredNode, ...]) -> tuple[Buffer, ...]:
+    """What has to be alive when; names are those of the tensors that own the bytes."""
+    steps = [
+        PlannerStep(
+            tuple(graph.root(t.name).name for t in node.inputs if not graph.root(t.name).is_constant),
+            tuple(graph.root(t.name).name for t in node.bound.outputs),
+            tuple(ScratchRequest(_scratch_name(node, s.role), s.size_bytes) for s in node.layer.scratch),
+        )
+        for node in nodes
+    ]
+    outputs = [graph.root(name).name for name in graph.outputs if not graph.root(name).is_constant]
+    sizes = {t.name: t.size_bytes for t in graph.tensors}
+    return buffers_of(steps, sizes, {}, graph.inputs, tuple(dict.fromkeys(outputs)), ALIGNMENT)
+
+
+def _distances(graph: Graph, nodes: tuple[LoweredNode, ...], buffers: tuple[Buffer, ...]) -> tuple[Distance, ...]:
+    """The overlaps that are safe: the input's buffer dies at the step, and no other operand of the step shares it."""
+    live = {buffer.name: buffer.live for buffer in buffers}
+    found: list[Distance] = []
+    for step, node in enumerate(nodes):
+        roots = [graph.root(t.name).name for t in node.inputs]
+        for overlap in node.layer.overlaps:
+            operand = graph.root(node.bound.input(overlap.input).name)
+            output = graph.root(node.bound.outputs[overlap.output].name)
+            if operand.is_constant or operand.name not in live or roots.count(operand.name) > 1:
+                continue
+            if live[operand.name].end == step + 1 and live[output.name].first == step:
+                found.append(Distance(operand.name, output.name, above=overlap.distance_bytes, below=None))
+    return tuple(found)
+
+
+def _pointer(c_type: str, slot: str, *, const: bool) -> str:
+    """The C expression of a buffer: through void where the type is wider than a byte."""
+    qualifier = "const " if const else ""
+    through = "" if c_type in ("int8_t", "uint8_t") else f"({qualifier}void *)"
+    return f"({qualifier}{c_type} *){through}(arena + {slot})"
+
+
+class _Names:
+    """Slot names of the arena: by input, by the step that writes the buffer, or by scratch."""
+
+    def __init__(self, graph: Graph, nodes: tuple[LoweredNode, ...]) -> None:
+        self.slots: dict[str, str] = {}
+        self.what: dict[str, str] = {}
+        for i, name in enumerate(graph.inputs):
+            self._add(name, f"AT_INPUT_{i}", f"{_text(graph.tensor(name))} input {i}")
+        for node in nodes:
+            outputs = node.bound.outputs
+            for i, tensor in enumerate(outputs):
+                suffix = "" if len(outputs) == 1 else f"_{i}"
+                root = graph.root(tensor.name).name
+                self._add(
+                    root, f"AT_OP{node.bound.node.index}{suffix}", f"{_text(tensor)} from op {node.bound.node.index}"
+                )
+            for scratch in node.layer.scratch:
+                index = node.bound.node.index
+                self._add(
+                    _scratch_name(node, scratch.role), f"AT_OP{index}_{scratch.role.upper()}", f"scratch of op {index}"
+                )
+
+    def _add(self, buffer: str, slot: str, what: str) -> None:
+        if buffer not in self.slots:
+            self.slots[buffer] = slot
+            self.what[buffer] = what
+
+
+def _steps(graph: Graph, nodes: tuple[LoweredNode, ...], names: _Names) -> tuple[Step, ...]:
+    pool = _ConstantPool()
+    steps: list[Step] = []
+    for node in nodes:
+        bound, layer = node.bound, node.layer
+        name = f"op{bound.node.index}_{identifier(bound.node.op_type, 'op')}"
+        tables: dict[str, str] = {}
+        constants: list[Constant] = []
+        for table in layer.tables:
+            tables[table.role], new = pool.name(table, f"{name}_{table.role}")
+            if new:
+                constants.append(Constant(tables[table.role], table))
+        inputs = []
+        for tensor in node.inputs:
+            root = graph.root(tensor.name)
+            assert not root.is_constant, f"{bound.node.describe()} passes the constant {root.name} as an operand"
+            inputs.append(_operand(tensor, names.slots[root.name], const=True))
+        outputs = [_operand(t, names.slots[graph.root(t.name).name], const=False) for t in bound.outputs]
+        scratch = [
+            Operand(
+                "int8_t",
+                "scratch",
+                _pointer("int8_t", names.slots[_scratch_name(node, s.role)], const=False),
+                s.size_bytes,
+                s.role,
+                -1,
+            )
+            for s in layer.scratch
+        ]
+        steps.append(
+            Step(
+                bound.node.index,
+                name,
+                bound.node.op_type,
+                bound.node.label,
+                layer.template,
+                layer.variant,
+                tuple(inputs),
+                tuple(outputs),
+                tuple(scratch),
+                tables,
+                tuple(constants),
+                layer.params,
+                layer.macs,
+            )
+        )
+    return tuple(steps)
+
+
+def _operand(tensor: Tensor, slot: str, *, const: bool) -> Operand:
+    c_type = tensor.dtype.c_type
+    return Operand(
+        c_type, _text(tensor), _pointer(c_type, slot, const=const), tensor.size_bytes, tensor.name, tensor.source
+    )
+
+
+def _ports(
+    graph: Graph, tensors: tuple[str, ...], names: _Names, *, output: bool
+) -> tuple[tuple[Port, ...], tuple[Constant, ...]]:
+    """The interface, and the arrays of outputs that are constants."""
+    taken = {str(i) for i in range(len(tensors))}
+    ports: list[Port] = []
+    constants: list[Constant] = []
+    for i, name in enumerate(tensors):
+        tensor, root = graph.tensor(name), graph.root(name)
+        c_type = tensor.dtype.c_type
+        if root.is_constant:
+            table = Table(f"output_{i}", c_type, tuple(root.array().reshape(-1).tolist()), f"constant output {i}")
+            constants.append(Constant(f"output_{i}_value", table))
+            pointer = f"output_{i}_value"
+        else:
+            pointer = _pointer(c_type, names.slots[root.name], const=output)
+        alias = identifier(tensor.label, "")
+        alias = "" if not alias or alias in taken else unique(alias, taken)
+        quantization = tensor.quantization
+        ports.append(
+            Port(
+                i,
+                tensor.label,
+                alias,
+                c_type,
+                _text(tensor),
+                tensor.shape,
+                tensor.dtype.value,
+                tensor.size_bytes,
+                tensor.elements,
+                quantization.scale if quantization else None,
+                quantization.zero_point if quantization else None,
+                pointer,
+                tensor.name,
+                tensor.source,
+            )
+        )
+    return tuple(ports), tuple(constants)
+
+
+def _peak_label(nodes: tuple[LoweredNode, ...], result: Plan) -> str:
+    if result.peak_step >= len(nodes):
+        return "the interface"
+    node = nodes[result.peak_step].bound.node
+    return f"op {node.index} {node.op_type}"
+
+
+def lower(graph: Graph, name: str, origin: Origin) -> Program:
+    """The program of a graph: layers, constants, arena plan and interface under the model's C name."""
+    nodes = lower_nodes(graph)
+    buffers = _buffers(graph, nodes)
+    result = plan(buffers, _distances(graph, nodes, buffers), alignment=ALIGNMENT)
+    names = _Names(graph, nodes)
+    slots = tuple(
+        Slot(names.slots[p.name], p.offset_bytes, p.size_bytes, p.live.first, p.live.end, names.what[p.name])
+        for p in result.placements
+    )
+    inputs, _ = _ports(graph, graph.inputs, names, output=False)
+    outputs, output_constants = _ports(graph, graph.outputs, names, output=True)
+    peak = _peak_label(nodes, result)
+    steps = _steps(graph, nodes, names)
+    proof = proof_line(result, peak)
+    return Program(
+        name,
+        name.upper(),
+        origin,
+        inputs,
+        outputs,
+        slots,
+        steps,
+        output_constants,
+        result,
+        proof,
+        peak,
+        notes=graph.notes,
+    )

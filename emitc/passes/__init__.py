@@ -1,0 +1,56 @@
+"""Graph to Graph rewrites, in order. Each is one function, can be switched off by name, and is counted in the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from emitc.ir import Graph
+from emitc.passes.alias_views import alias_views
+from emitc.passes.drop_dead import drop_dead
+from emitc.passes.fold_constants import fold_constants
+from emitc.passes.fold_zero_point import fold_zero_point
+from emitc.verify_graph import verify_graph
+
+Pass = Callable[[Graph], Graph]
+
+PASSES: tuple[tuple[str, Pass], ...] = (
+    ("fold-constants", fold_constants),
+    ("drop-dead", drop_dead),
+    ("alias-views", alias_views),
+    ("fold-zero-point", fold_zero_point),
+)
+"""Name and function; the order matters: views are aliased first so that a PAD behind a RESHAPE is seen by neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What one pass did. changed: whether it rewrote anything."""
+
+    name: str
+    enabled: bool
+    nodes_before: int
+    nodes_after: int
+    changes: int
+
+
+def _changes(before: Graph, after: Graph) -> int:
+    """Nodes that are gone, new or different."""
+    old, new = set(before.nodes), set(after.nodes)
+    return max(len(old - new), len(new - old))
+
+
+def run_passes(graph: Graph, disabled: frozenset[str] = frozenset()) -> tuple[Graph, tuple[PassReport, ...]]:
+    """The rewritten graph and a report of each pass; the graph is verified before and after each."""
+    verify_graph(graph)
+    reports: list[PassReport] = []
+    for name, function in PASSES:
+        before = graph
+        if name not in disabled:
+            graph = function(graph)
+            if graph is not before:
+                verify_graph(graph)
+        reports.append(
+            PassReport(name, name not in disabled, len(before.nodes), len(graph.nodes), _changes(before, graph))
+        )
+    return graph, tuple(reports)

@@ -1,0 +1,62 @@
+"""PAD in front of a convolution or a pool becomes the window's own padding, and the padded copy is never made.
+
+Legal where the window would read just what PAD wrote: convolutions and counting averages take the zero point outside
+their input, so PAD must write it; MAX_POOL_2D ignores what is outside, so PAD must write the type's smallest value and
+every window must still meet the input. PAD must only pad rows and columns, and its output must have no other reader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from emitc.ir import BoundNode, Graph, Op
+from emitc.kernels.conv_2d import Conv2D
+from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
+from emitc.kernels.pad import Pad
+from emitc.kernels.pooling import AveragePool2D, MaxPool2D
+from emitc.kernels.spatial import Padding
+
+
+def _padded(op: Op, pad: BoundNode, extra: Padding) -> Op | None:
+    """The consumer with `extra` around its input, None where that is not the same computation."""
+    x = pad.input(0)
+    assert isinstance(pad.node.op, Pad) and x.quantization
+    value = pad.node.op.value
+    if isinstance(op, Conv2D | DepthwiseConv2D) and not op.zero_point_folded and value == x.quantization.zero_point:
+        return replace(op, window=replace(op.window, padding=op.window.padding.plus(extra)))
+    if isinstance(op, AveragePool2D) and value == x.quantization.zero_point and not op.window.padding.any:
+        return replace(op, window=replace(op.window, padding=extra), count_padding=True)
+    meets = max(extra.top, extra.bottom) < getattr(op, "kernel_h", 0) and max(extra.left, extra.right) < getattr(
+        op, "kernel_w", 0
+    )
+    if isinstance(op, MaxPool2D) and value == x.dtype.range[0] and not op.window.padding.any and meets:
+        return replace(op, window=replace(op.window, padding=extra))
+    return None
+
+
+def _rows_and_columns(pad: BoundNode) -> Padding | None:
+    """What PAD adds around an image, None where it pads anything else."""
+    assert isinstance(pad.node.op, Pad)
+    paddings = pad.node.op.paddings
+    if len(paddings) != 4 or paddings[0] != (0, 0) or paddings[3] != (0, 0):
+        return None
+    return Padding(*paddings[1], *paddings[2])
+
+
+def fold_pad(graph: Graph) -> Graph:
+    """The graph with every PAD folded that can be."""
+    for bound in graph.bound():
+        if not isinstance(bound.node.op, Pad) or bound.input(0).quantization is None:
+            continue
+        extra, name = _rows_and_columns(bound), bound.output.name
+        readers = graph.consumers(name)
+        if extra is None or name in graph.outputs or graph.aliases(name) or len(readers) != 1:
+            continue
+        reader = readers[0]
+        op = _padded(reader.op, bound, extra)
+        if op is None or reader.inputs.count(name) != 1:
+            continue
+        folded = replace(reader, op=op, inputs=(bound.node.inputs[0], *reader.inputs[1:]))
+        nodes = tuple(folded if node is reader else node for node in graph.nodes if node is not bound.node)
+        return fold_pad(replace(graph, nodes=nodes))
+    return graph

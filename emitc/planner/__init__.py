@@ -1,0 +1,68 @@
+"""Memory planner: buffers with live ranges -> offsets in one arena, a lower bound and a proof.
+
+It knows bytes, alignment, live ranges, aliases and pairwise distances; no operator and no tensor. It uses the
+standard library only, no clock and no unseeded randomness: the same input gives the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from emitc.planner.bound import lower_bound
+from emitc.planner.buffers import DEFAULT_ALIGNMENT, Buffer, Distance, LiveRange, Placement, Plan
+from emitc.planner.check import PlanError, check
+from emitc.planner.greedy import height
+from emitc.planner.live_ranges import ScratchRequest, Step, buffers_of
+from emitc.planner.problem import problem_of
+from emitc.planner.search import lowest_packing
+
+__all__ = [
+    "DEFAULT_ALIGNMENT",
+    "Buffer",
+    "Distance",
+    "LiveRange",
+    "Placement",
+    "Plan",
+    "PlanError",
+    "ScratchRequest",
+    "Step",
+    "buffers_of",
+    "check",
+    "plan",
+]
+
+
+def plan(
+    buffers: Sequence[Buffer],
+    distances: Sequence[Distance] = (),
+    *,
+    alignment: int = DEFAULT_ALIGNMENT,
+    seed: int = 0,
+) -> Plan:
+    """Offsets for all `buffers` in an arena that is proven minimal, or as small as a bounded search made it.
+
+    `alignment` (bytes) is the grid of all offsets and of the arena's size; a buffer may ask for more, and the
+    arena's base then needs the largest alignment asked for, `Plan.alignment`. The lower bound is computed on the
+    grid, so it stays sound but may not be met when buffers ask for more than the grid. `seed` drives the search.
+
+    Errors  ValueError for input that contradicts itself (see `problem_of`); PlanError when the independent check
+    refuses the result, a bug of the planner.
+    """
+    problem = problem_of(buffers, distances, alignment)
+    bound = lower_bound(problem)
+    offsets = lowest_packing(problem, bound.size_bytes, seed)
+    arena_bytes = height(problem, offsets)
+    result = Plan(
+        arena_bytes=arena_bytes,
+        alignment=max([alignment, *(buffer.alignment for buffer in buffers)]),
+        placements=tuple(
+            Placement(buffer.name, buffer.size_bytes, offset, buffer.live)
+            for buffer, offset in zip(buffers, offsets, strict=True)
+        ),
+        lower_bound_bytes=bound.size_bytes,
+        proven=arena_bytes == bound.size_bytes,
+        peak_step=bound.step,
+        peak_buffers=bound.names,
+    )
+    check(buffers, distances, result, alignment)
+    return result

@@ -1,0 +1,119 @@
+"""What no plan can go below: the most bytes that have to be held at one step.
+
+At a step the buffers alive cover some set of bytes of the arena, so the arena is at least as large as that set.
+Without distances the buffers are disjoint and the set has the sum of their sizes. With distances it is smaller,
+by at most what the overlaps can save together:
+
+- Buffers joined by no chain of overlaps are disjoint, so the groups that overlaps join add up.
+- Within a group, any subset S covers at least (sum of sizes in S) - (sum of the savings of the pairs in S), because
+  counting a byte k times takes at most its k * (k - 1) / 2 >= k - 1 pairs to count it once (Bonferroni's
+  inequality). The largest value over the subsets is taken; a subset without a pair is one of them, so that one
+  operator reading two inputs in place of one output is not credited twice.
+
+The bound is exact for a group of two, the case of one operator that overlaps one input with its output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emitc.planner.problem import Overlap, Problem
+
+_EXHAUSTIVE_GROUP = 6
+"""Groups up to this many buffers are searched over all subsets; larger ones descend from the whole group."""
+
+
+@dataclass(frozen=True, slots=True)
+class LowerBound:
+    """`size_bytes` on the grid, the first step that sets it and the names alive there, largest first."""
+
+    size_bytes: int
+    step: int
+    names: tuple[str, ...]
+
+
+def lower_bound(problem: Problem) -> LowerBound:
+    """The bound of the module's description for `problem`; 0 bytes at step 0 when there are no buffers."""
+    held = held_bytes(problem)
+    if not held:
+        return LowerBound(0, 0, ())
+    size_bytes = max(held.values())
+    step = min(step for step in held if held[step] == size_bytes)
+    alive = sorted(_alive(problem, step), key=lambda i: (-problem.sizes[i], problem.names[i]))
+    return LowerBound(size_bytes, step, tuple(problem.names[i] for i in alive))
+
+
+def held_bytes(problem: Problem) -> dict[int, int]:
+    """{step: bytes that must be held at it}, at every step at which a buffer starts.
+
+    The live set only grows there, so no other step holds more, and every buffer is alive at one of them.
+    """
+    return {step: _covered(problem, _alive(problem, step)) for step in sorted({live.first for live in problem.lives})}
+
+
+def _alive(problem: Problem, step: int) -> list[int]:
+    return [i for i, live in enumerate(problem.lives) if live.first <= step < live.end]
+
+
+def _covered(problem: Problem, alive: Sequence[int]) -> int:
+    """Bytes that the buffers `alive` at one step cover at least."""
+    present = set(alive)
+    overlaps = [pair for pair in problem.overlaps if pair.left in present and pair.right in present]
+    covered = sum(problem.sizes[i] for i in alive)
+    for group in _groups(overlaps):
+        sizes = {i: problem.sizes[i] for pair in group for i in (pair.left, pair.right)}
+        covered += _group_covered(sizes, group) - sum(sizes.values())
+    return covered
+
+
+def _groups(overlaps: Sequence[Overlap]) -> list[list[Overlap]]:
+    """The overlaps split into the connected groups of buffers that they join."""
+    groups: list[tuple[set[int], list[Overlap]]] = []
+    for pair in overlaps:
+        members, pairs = {pair.left, pair.right}, [pair]
+        apart = []
+        for other in groups:
+            if other[0].isdisjoint(members):
+                apart.append(other)
+            else:
+                members |= other[0]
+                pairs = other[1] + pairs
+        groups = [*apart, (members, pairs)]
+    return [pairs for _, pairs in groups]
+
+
+def _group_covered(sizes: dict[int, int], overlaps: Sequence[Overlap]) -> int:
+    """The largest (sizes - savings of the pairs inside) over subsets of one group; every subset is a valid bound."""
+    if len(sizes) <= _EXHAUSTIVE_GROUP:
+        return _best_subset(sizes, overlaps)
+    return _descent(sizes, overlaps)
+
+
+def _best_subset(sizes: dict[int, int], overlaps: Sequence[Overlap]) -> int:
+    """The maximum over all subsets."""
+    members = sorted(sizes)
+    best = 0
+    for mask in range(1, 1 << len(members)):
+        subset = {member for bit, member in enumerate(members) if mask >> bit & 1}
+        shared = sum(pair.saving for pair in overlaps if pair.left in subset and pair.right in subset)
+        best = max(best, sum(sizes[i] for i in subset) - shared)
+    return best
+
+
+def _descent(sizes: dict[int, int], overlaps: Sequence[Overlap]) -> int:
+    """The value reached from the whole group by dropping, as long as one exists, the buffer that costs most.
+
+    A buffer costs what its pairs save beyond its own size.
+    """
+    shares: dict[int, dict[int, int]] = {member: {} for member in sorted(sizes)}
+    for pair in overlaps:
+        shares[pair.left][pair.right] = shares[pair.right][pair.left] = pair.saving
+    cost = {member: sum(shares[member].values()) - sizes[member] for member in shares}
+    covered = sum(sizes.values()) - sum(pair.saving for pair in overlaps)
+    while cost[worst := max(cost, key=cost.__getitem__)] > 0:
+        covered += cost.pop(worst)
+        for other, saving in shares[worst].items():
+            if other in cost:
+                cost[other] -= saving
+    return covered

@@ -1,0 +1,128 @@
+"""The packing problem in integers: buffers by index, sizes and distances rounded to one alignment grid.
+
+Rounding loses nothing: all offsets are multiples of the grid, so a difference of two offsets that is at least a
+size or a distance is also at least that number rounded up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from emitc.planner.buffers import Buffer, Distance, LiveRange, require_alignment, round_up
+
+
+class Neighbour(NamedTuple):
+    """A buffer `other` alive together with the owner of this record, and where the owner may not start.
+
+    The owner's offset may not lie strictly between offset(other) - below and offset(other) + above.
+    """
+
+    other: int
+    below: int
+    above: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """A pair that need not be disjoint: `saving` is the largest number of bytes the two can share."""
+
+    left: int
+    right: int
+    saving: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Buffers 0..n-1. `sizes` are multiples of `grid`, `alignments` hold for offsets and are at least `grid`.
+
+    `neighbours[i]` lists, by ascending index, every buffer that constrains buffer i. `overlaps` lists the pairs
+    with a distance that lets them share bytes.
+    """
+
+    grid: int
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    alignments: tuple[int, ...]
+    lives: tuple[LiveRange, ...]
+    neighbours: tuple[tuple[Neighbour, ...], ...]
+    overlaps: tuple[Overlap, ...]
+
+
+def problem_of(buffers: Sequence[Buffer], distances: Sequence[Distance], alignment: int) -> Problem:
+    """The problem that `buffers` and `distances` state on the grid `alignment`, in bytes.
+
+    Errors  ValueError, always a mistake of the caller: an alignment that is not a power of two, two buffers of
+    one name, a distance of a buffer to itself, to an unknown buffer or between buffers never alive together,
+    two distances for one pair, a distance above what disjoint asks for.
+    """
+    require_alignment(alignment, "plan")
+    index_of = {buffer.name: index for index, buffer in enumerate(buffers)}
+    if len(index_of) != len(buffers):
+        names = [buffer.name for buffer in buffers]
+        raise ValueError(f"two buffers are named {next(n for n in names if names.count(n) > 1)!r}")
+    sizes = tuple(round_up(buffer.size_bytes, alignment) for buffer in buffers)
+    relaxed = _relaxed(buffers, distances, index_of, sizes, alignment)
+    neighbours: list[list[Neighbour]] = [[] for _ in buffers]
+    for right, buffer in enumerate(buffers):
+        for left in range(right):
+            if not buffers[left].live.overlaps(buffer.live):
+                continue
+            above, below = relaxed.get((left, right), (sizes[right], sizes[left]))
+            if above + below > 0:
+                neighbours[left].append(Neighbour(right, below, above))
+                neighbours[right].append(Neighbour(left, above, below))
+    overlaps = tuple(
+        Overlap(left, right, saving)
+        for (left, right), (above, below) in relaxed.items()
+        if (saving := _saving(sizes[left], sizes[right], above, below)) > 0
+    )
+    return Problem(
+        grid=alignment,
+        names=tuple(buffer.name for buffer in buffers),
+        sizes=sizes,
+        alignments=tuple(max(alignment, buffer.alignment) for buffer in buffers),
+        lives=tuple(buffer.live for buffer in buffers),
+        neighbours=tuple(tuple(near) for near in neighbours),
+        overlaps=overlaps,
+    )
+
+
+def _relaxed(
+    buffers: Sequence[Buffer],
+    distances: Sequence[Distance],
+    index_of: dict[str, int],
+    sizes: Sequence[int],
+    alignment: int,
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """{(i, j): (above, below)} with i < j: offset i - offset j >= above, or offset j - offset i >= below."""
+    relaxed: dict[tuple[int, int], tuple[int, int]] = {}
+    for distance in distances:
+        label = f"distance of {distance.buffer!r} to {distance.other!r}"
+        for name in (distance.buffer, distance.other):
+            if name not in index_of:
+                raise ValueError(f"{label}: there is no buffer {name!r}")
+        i, j = index_of[distance.buffer], index_of[distance.other]
+        if i == j:
+            raise ValueError(f"{label}: a buffer has no distance to itself")
+        if not buffers[i].live.overlaps(buffers[j].live):
+            raise ValueError(f"{label}: the two are never alive together")
+        above = sizes[j] if distance.above is None else round_up(distance.above, alignment)
+        below = sizes[i] if distance.below is None else round_up(distance.below, alignment)
+        if above > sizes[j] or below > sizes[i]:
+            raise ValueError(f"{label}: above {distance.above}, below {distance.below} ask for more than disjoint")
+        pair, clearance = ((i, j), (above, below)) if i < j else ((j, i), (below, above))
+        if pair in relaxed:
+            raise ValueError(f"{label}: the pair already has a distance")
+        relaxed[pair] = clearance
+    return relaxed
+
+
+def _saving(left: int, right: int, above: int, below: int) -> int:
+    """The largest number of bytes that buffers of sizes `left` and `right` can share at a legal distance.
+
+    With `left` d >= above bytes over `right` they share at most right - above bytes, reached at d = above unless
+    the smaller one already lies within the other; the other direction is the mirror image.
+    """
+    return max(0, min(left, right, max(right - above, left - below)))

@@ -1,0 +1,131 @@
+"""A plan for people and for programs: one line of proof, a table, a map, a JSON object."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from emitc.planner.buffers import Plan
+
+_NAME_WIDTH = 40
+_MARKS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_FREE, _SEVERAL = ".", "*"
+
+
+class PeakJson(TypedDict):
+    """`step` and the names alive at it, largest first. The caller, who knows what the step runs, adds `op`."""
+
+    step: int
+    tensors: list[str]
+
+
+class BufferJson(TypedDict):
+    """One buffer: bytes, and the half-open live range [first, end) in steps."""
+
+    name: str
+    bytes: int
+    offset: int
+    first: int
+    end: int
+
+
+class PlanJson(TypedDict):
+    """A plan as JSON values; buffers in plan order."""
+
+    arena_bytes: int
+    lower_bound_bytes: int
+    proven: bool
+    peak: PeakJson
+    buffers: list[BufferJson]
+
+
+def proof_line(plan: Plan, peak_label: str) -> str:
+    """How large the arena is, and whether it is proven minimal; `peak_label` says what the peak step runs.
+
+    The gap is (arena - bound) / bound, rounded up to a tenth of a percent, so that it is never shown as 0.
+    """
+    if not plan.placements:
+        return "arena 0 B = lower bound 0 B (nothing to place)"
+    if plan.proven:
+        return (
+            f"arena {plan.arena_bytes} B = lower bound {plan.lower_bound_bytes} B at {peak_label} "
+            f"(optimal for this operator order, alignment {plan.alignment}, these kernels)"
+        )
+    per_mille = -(-1000 * (plan.arena_bytes - plan.lower_bound_bytes) // plan.lower_bound_bytes)
+    return (
+        f"arena {plan.arena_bytes} B, lower bound {plan.lower_bound_bytes} B at {peak_label} "
+        f"(gap {per_mille // 10}.{per_mille % 10} %), not proven"
+    )
+
+
+def arena_table(plan: Plan) -> str:
+    """The buffers by offset: mark in the map, name, bytes, offset, live range. One line each, newline at the end."""
+    marks = _marks(plan)
+    names = {placement.name: _printable(placement.name) for placement in plan.placements}
+    width = max((len(name) for name in names.values()), default=0)
+    width = max(width, len("buffer"))
+    lines = [f"   {'buffer':<{width}} {'bytes':>9} {'offset':>9}  live"]
+    for placement in sorted(plan.placements, key=lambda p: (p.offset_bytes, p.live.first, p.name)):
+        lines.append(
+            f"{marks[placement.name]}  {names[placement.name]:<{width}} {placement.size_bytes:>9} "
+            f"{placement.offset_bytes:>9}  [{placement.live.first}, {placement.live.end})"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def arena_map(plan: Plan, rows: int = 16, columns: int = 64) -> str:
+    """The arena as text: addresses upwards, steps to the right, newline at the end; '' for an empty arena.
+
+    A cell stands for a slice of bytes and one or more steps, and shows the mark of the buffer in it: '.' when it is
+    free, '*' when several buffers share it. Marks repeat after 62 buffers.
+    """
+    if plan.arena_bytes == 0:
+        return ""
+    steps = max(placement.live.end for placement in plan.placements)
+    columns = min(columns, steps)
+    units = -(-plan.arena_bytes // plan.alignment)
+    rows = min(rows, units)
+    marks = _marks(plan)
+    cells = [[_FREE] * columns for _ in range(rows)]
+    for placement in plan.placements:
+        if placement.size_bytes == 0:
+            continue
+        top = placement.offset_bytes + placement.size_bytes - 1
+        for row in range(placement.offset_bytes * rows // plan.arena_bytes, top * rows // plan.arena_bytes + 1):
+            for column in range(
+                placement.live.first * columns // steps, (placement.live.end - 1) * columns // steps + 1
+            ):
+                free = cells[row][column] == _FREE
+                cells[row][column] = marks[placement.name] if free else _SEVERAL
+    width = len(str(plan.arena_bytes))
+    lines = [f"{-(-row * plan.arena_bytes // rows):>{width}} |{''.join(cells[row])}|" for row in reversed(range(rows))]
+    return "\n".join(lines) + "\n"
+
+
+def to_json(plan: Plan) -> PlanJson:
+    """`plan` as plain lists, numbers and strings, in the words of the command line's JSON."""
+    return {
+        "arena_bytes": plan.arena_bytes,
+        "lower_bound_bytes": plan.lower_bound_bytes,
+        "proven": plan.proven,
+        "peak": {"step": plan.peak_step, "tensors": list(plan.peak_buffers)},
+        "buffers": [
+            {
+                "name": placement.name,
+                "bytes": placement.size_bytes,
+                "offset": placement.offset_bytes,
+                "first": placement.live.first,
+                "end": placement.live.end,
+            }
+            for placement in plan.placements
+        ],
+    }
+
+
+def _marks(plan: Plan) -> dict[str, str]:
+    return {placement.name: _MARKS[i % len(_MARKS)] for i, placement in enumerate(plan.placements)}
+
+
+def _printable(name: str) -> str:
+    """`name` as printable ASCII of bounded length: names come from models and may hold any character."""
+    text = "".join(character if " " <= character <= "~" else "?" for character in name)
+    return text if len(text) <= _NAME_WIDTH else text[: _NAME_WIDTH - 3] + "..."

@@ -1,0 +1,122 @@
+"""A packing as low as the lower bound, or the best one found within a fixed number of tries.
+
+First fit in a few fixed orders meets the bound on nearly every network. Where it does not, a hill climb changes the
+order a little at a time. It is bounded by iterations, not by a clock, so the same problem gives the same plan on
+every machine.
+"""
+
+from __future__ import annotations
+
+import random
+
+from emitc.planner.bound import held_bytes
+from emitc.planner.greedy import first_fit, height
+from emitc.planner.problem import Problem
+
+_TRIES_PER_BUFFER = 800
+_WORK = 4_000_000
+"""Limits of all climbs together: tries, and neighbours looked at (about a second of Python at any buffer count)."""
+_SWAP = 0.1
+_EARLIER = 0.5
+"""Shares of moves: swap any two buffers; of the rest, place one that ends above the bound earlier, or move one that
+is alive together with it."""
+_ACCEPT_WORSE = 0.01
+
+
+def lowest_packing(problem: Problem, bound: int, seed: int) -> list[int]:
+    """Offsets in bytes by buffer index; stops as soon as their height is `bound` bytes, the proven minimum."""
+    packings = []
+    for order in _starting_orders(problem):
+        offsets = first_fit(problem, order)
+        assert offsets is not None, "first fit without a limit always places everything"
+        if height(problem, offsets) <= bound:
+            return offsets
+        packings.append((order, offsets))
+    packings.sort(key=lambda packing: height(problem, packing[1]))
+    best = packings[0][1]
+    rng = random.Random(seed)
+    # One climb from each order, the lowest first: a climb that is stuck rarely gets free, a fresh one often does.
+    work = len(problem.sizes) + sum(len(near) for near in problem.neighbours)
+    tries = min(_TRIES_PER_BUFFER * len(problem.sizes), _WORK // work) // len(packings)
+    for order, offsets in packings:
+        reached = _hill_climb(problem, order, offsets, bound, tries, rng)
+        if height(problem, reached) < height(problem, best):
+            best = reached
+        if height(problem, best) <= bound:
+            break
+    return best
+
+
+def _starting_orders(problem: Problem) -> list[list[int]]:
+    """Orders of descending difficulty, by eight measures of it; ties keep the order of the buffers.
+
+    `peak` is the most bytes held at any step at which a buffer is alive, `away` how many steps it is from the step
+    that holds most of all.
+    """
+    held = held_bytes(problem)
+    top = min(step for step in held if held[step] == max(held.values())) if held else 0
+    sizes, lives = problem.sizes, problem.lives
+    near = [len(neighbours) for neighbours in problem.neighbours]
+    peak = [max(held[step] for step in held if live.first <= step < live.end) for live in lives]
+    span = [live.end - live.first for live in lives]
+    away = [max(0, live.first - top, top - live.end + 1) for live in lives]
+    around = [
+        size + sum(sizes[neighbour.other] for neighbour in neighbours)
+        for size, neighbours in zip(sizes, problem.neighbours, strict=True)
+    ]
+    indices = range(len(sizes))
+    return [
+        sorted(indices, key=lambda i: (-peak[i], -span[i])),
+        sorted(indices, key=lambda i: -sizes[i]),
+        sorted(indices, key=lambda i: -sizes[i] * span[i]),
+        sorted(indices, key=lambda i: -sizes[i] * near[i]),
+        sorted(indices, key=lambda i: -around[i]),
+        sorted(indices, key=lambda i: (away[i], -sizes[i])),
+        sorted(indices, key=lambda i: (-peak[i], -sizes[i])),
+        sorted(indices, key=lambda i: (-span[i], -sizes[i])),
+    ]
+
+
+def _hill_climb(
+    problem: Problem, order: list[int], offsets: list[int], bound: int, tries: int, rng: random.Random
+) -> list[int]:
+    """The lowest offsets seen while moving from `order` to orders that are no worse, now and then to a worse one."""
+    best, best_height = offsets, height(problem, offsets)
+    current, current_height = best, best_height
+    for _ in range(tries):
+        candidate, start = _changed_order(problem, order, current, bound, rng)
+        limit = None if rng.random() < _ACCEPT_WORSE else current_height
+        placed = first_fit(problem, candidate, placed=current, start=start, limit=limit)
+        if placed is None:
+            continue
+        order, current, current_height = candidate, placed, height(problem, placed)
+        if current_height < best_height:
+            best, best_height = current, current_height
+            if best_height <= bound:
+                break
+    return best
+
+
+def _changed_order(
+    problem: Problem, order: list[int], offsets: list[int], bound: int, rng: random.Random
+) -> tuple[list[int], int]:
+    """(a changed copy of `order`, the first position at which it may differ).
+
+    The change is aimed at a random buffer that ends above `bound`, of which there is at least one.
+    """
+    changed = order[:]
+    high = rng.choice([i for i in order if offsets[i] + problem.sizes[i] > bound])
+    if rng.random() < _SWAP or not problem.neighbours[high]:
+        source, target = rng.randrange(len(order)), rng.randrange(len(order))
+        changed[source], changed[target] = changed[target], changed[source]
+        return changed, min(source, target)
+    at = order.index(high)
+    if rng.random() < _EARLIER:
+        before = [position for near in problem.neighbours[high] if (position := order.index(near.other)) < at]
+        source, target = at, rng.choice(before) if before else rng.randrange(len(order))
+    else:
+        blocker = rng.choice(problem.neighbours[high]).other
+        source = order.index(blocker)
+        target = at if rng.random() < _EARLIER else order.index(rng.choice(problem.neighbours[blocker]).other)
+    changed.insert(target, changed.pop(source))
+    return changed, min(source, target)

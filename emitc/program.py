@@ -1,0 +1,132 @@
+"""Program: the frozen description of the C to print. After lowering nothing else is needed, and nothing is decided any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from emitc.kernels.contract import Param, Table
+from emitc.planner import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant array under its C name. text: the elements' comment."""
+
+    name: str
+    table: Table
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What a layer function is called with. text: `int8[1,49,10,1]`. pointer: the C expression in run()."""
+
+    c_type: str
+    text: str
+    pointer: str
+    size_bytes: int
+    tensor: str
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One layer function and its call.
+
+    index: of the operator in the source model; name: of the function. tables: role to C name. constants: the arrays that
+    this step prints (another step may have printed an identical one). fused: labels of operators merged into it.
+    """
+
+    index: int
+    name: str
+    op_type: str
+    label: str
+    template: str
+    variant: str
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    scratch: tuple[Operand, ...]
+    tables: Mapping[str, str]
+    constants: tuple[Constant, ...]
+    params: tuple[Param, ...]
+    macs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of the model. alias: C name made from the model's name for it, "" where there is none."""
+
+    index: int
+    label: str
+    alias: str
+    c_type: str
+    text: str
+    shape: tuple[int, ...]
+    dtype: str
+    size_bytes: int
+    elements: int
+    scale: float | None
+    zero_point: int | None
+    pointer: str
+    tensor: str
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A named offset in the arena."""
+
+    name: str
+    offset_bytes: int
+    size_bytes: int
+    first: int
+    end: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the program comes from: what banners and the manifest say."""
+
+    version: str
+    model_file: str
+    sha256: str
+    format: str
+    producer: str
+    options: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A model as C: name is its C name, upper that name in capitals for macros."""
+
+    name: str
+    upper: str
+    origin: Origin
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    slots: tuple[Slot, ...]
+    steps: tuple[Step, ...]
+    output_constants: tuple[Constant, ...]
+    plan: Plan
+    proof: str
+    peak_op: str
+    state_bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """Kernel templates in use, each once, in order of first use."""
+        return tuple(dict.fromkeys(step.template for step in self.steps))
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one run."""
+        return sum(step.macs for step in self.steps)
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of all constant arrays."""
+        steps = sum(c.table.size_bytes for step in self.steps for c in step.constants)
+        return steps + sum(c.table.size_bytes for c in self.output_constants)

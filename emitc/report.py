@@ -1,0 +1,177 @@
+"""Results as text for a person: tables by rich, plain ASCII borders, no color codes in a pipe."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emitc.errors import shown
+
+if TYPE_CHECKING:
+    from emitc.boards.result import RunResult
+    from emitc.compiler import Compiled
+    from emitc.host.parity import Proof
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table; columns whose name ends in > are right-aligned."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    view = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        view.add_column(column.removesuffix(">"), justify="right" if column.endswith(">") else "left", overflow="fold")
+    for row in rows:
+        view.add_row(
+            *(Text(shown(f"{cell:,}".replace(",", " ") if isinstance(cell, int) else str(cell), 60)) for cell in row)
+        )
+    out = io.StringIO()
+    Console(file=out, width=118, color_system=None, legacy_windows=False).print(view)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _number(value: int) -> str:
+    return f"{value:,}".replace(",", " ")
+
+
+def compile_text(compiled: Compiled, output: Path) -> str:
+    """What was compiled, where it went, and its sizes."""
+    program = compiled.program
+    lines = [
+        f"{program.origin.model_file} -> {output}/ ({compiled.options.package}, {len(compiled.files)} files)"
+        f" in {compiled.seconds:.2f} s",
+        f"  layers      {len(program.steps)}, {_number(program.macs)} multiply-accumulates",
+        f"  constants   {_number(program.constant_bytes)} bytes of flash",
+        f"  memory      {program.proof}",
+    ]
+    lines += [f"  note        {shown(note)}" for note in program.notes]
+    return "\n".join(lines)
+
+
+def plan_text(compiled: Compiled) -> str:
+    """The arena: proof, peak, and every buffer by offset."""
+    from emitc.planner.report import arena_map
+
+    program = compiled.program
+    rows = [
+        (slot.name, slot.size_bytes, slot.offset_bytes, f"[{slot.first}, {slot.end})", slot.what)
+        for slot in sorted(program.slots, key=lambda s: (s.offset_bytes, s.first))
+    ]
+    return "\n".join(
+        [
+            program.proof,
+            "",
+            table(("buffer", "bytes>", "offset>", "live", "what"), rows),
+            "",
+            arena_map(program.plan).rstrip(),
+        ]
+    )
+
+
+def verify_text(compiled: Compiled, proof: Proof) -> str:
+    """The proof's verdict and numbers."""
+    program = compiled.program
+    verdict = "MATCH" if proof.match else "MISMATCH"
+    lines = [
+        f"{program.origin.model_file}: {verdict}",
+        f"  outputs     {_number(proof.differing)} of {_number(proof.elements)} elements differ from {proof.reference}"
+        f" ({proof.samples} inputs, largest difference {proof.max_abs_diff:g})",
+        f"  numpy       {_number(proof.numpy_differing)} elements differ from the numpy reference ({proof.numpy_samples} inputs)",
+    ]
+    if proof.layers_checked:
+        lines.append(f"  layers      {_number(proof.layers_checked)} layer outputs compared")
+    if proof.first_divergence:
+        d = proof.first_divergence
+        lines.append(
+            f"  first       op {d.index} {d.op}: {d.differing} elements of {shown(d.tensor)},"
+            f" largest difference {d.max_abs_diff:g}"
+        )
+    if proof.sanitized:
+        lines.append(
+            "  sanitizers  address, undefined behaviour: " + ("silent" if not proof.memory_errors else "see below")
+        )
+    lines += [
+        f"  arena       {_number(proof.arena_planned)} bytes planned, {_number(proof.arena_observed)} observed",
+        f"  memory      {program.proof}",
+        f"  model       {len(program.steps)} layers, {_number(program.macs)} multiply-accumulates,"
+        f" {_number(program.constant_bytes)} bytes of constants",
+    ]
+    lines += [f"  error       {shown(error)}" for error in proof.memory_errors]
+    return "\n".join(lines)
+
+
+def inspect_text(found: dict[str, Any]) -> str:
+    """A model's interface and operators."""
+    lines = [f"{found['model']}: {found['format']}, {shown(found['producer']) or 'producer not named'}"]
+    for kind in ("inputs", "outputs"):
+        for tensor in found[kind]:
+            shape = ",".join(map(str, tensor["shape"]))
+            lines.append(
+                f"  {kind[:-1]:<7} {shown(tensor['name'])} {tensor['dtype']}[{shape}]"
+                f" scale {tensor['scale']} zero point {tensor['zero_point']}"
+            )
+    rows = [
+        (o["index"], o["op"], o["name"], "yes" if o["supported"] else "NO", o["reason"]) for o in found["operators"]
+    ]
+    lines += ["", table(("op>", "type", "name", "code", "reason"), rows), ""]
+    lines += [f"  blocker: {shown(text)}" for text in found["blockers"]]
+    verdict = "compiles" if found["compiles"] else "does not compile"
+    lines.append(f"{found['supported']} operators supported, {found['unsupported']} not: {verdict}")
+    return "\n".join(lines)
+
+
+def run_text(compiled: Compiled, result: RunResult) -> str:
+    """A proof on a board and its numbers."""
+    lines = [f"{compiled.program.origin.model_file} on {result.board}: {'MATCH' if result.match else 'MISMATCH'}"]
+    rows: list[tuple[str, object]] = [
+        ("cases", result.cases),
+        ("differing bytes", result.differing_bytes),
+        (f"{result.unit} ({result.counter})", result.count),
+        ("per multiply-accumulate", f"{result.count / compiled.program.macs:.2f}" if compiled.program.macs else "-"),
+        ("stack bytes", "-" if result.stack_bytes is None else result.stack_bytes),
+        ("flash bytes of the model", "-" if result.model_flash_bytes is None else result.model_flash_bytes),
+        ("  code", "-" if result.code_bytes is None else result.code_bytes),
+        ("  constants", "-" if result.constant_bytes is None else result.constant_bytes),
+        ("flash bytes of the image", result.flash_bytes),
+        ("arena bytes", result.arena_bytes),
+    ]
+    lines.append(table(("", "value>"), rows))
+    if result.layers:
+        layers = [
+            (
+                layer.index,
+                layer.op,
+                layer.name,
+                layer.count,
+                layer.macs,
+                f"{layer.count / layer.macs:.2f}" if layer.macs else "-",
+            )
+            for layer in result.layers
+        ]
+        lines += ["", table(("op>", "type", "name", f"{result.unit}>", "MACs>", "per MAC>"), layers)]
+    return "\n".join(lines)
+
+
+def boards_text(content: dict[str, Any]) -> str:
+    """The boards."""
+    rows = [
+        (b["name"], b["kind"], b["target"], b["flash_bytes"], b["ram_bytes"], b["title"]) for b in content["boards"]
+    ]
+    return table(("board", "kind", "target", "flash>", "RAM>", "what"), rows)
+
+
+def targets_text(content: dict[str, Any]) -> str:
+    """The targets."""
+    return table(
+        ("target", "features", "what"), [(t["name"], " ".join(t["features"]), t["title"]) for t in content["targets"]]
+    )
+
+
+def ops_text(content: dict[str, Any]) -> str:
+    """The operators."""
+    rows = [(o["op"], " ".join(o["dtypes"]), " ".join(o["variants"]), o["summary"]) for o in content["operators"]]
+    return table(("operator", "types", "kernels", "what"), rows)

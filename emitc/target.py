@@ -1,0 +1,335 @@
+"""Targets (instruction sets) and boards, as `boards/targets/*.toml` and `boards/*.toml` describe them.
+
+Files are validated when they are read: an unknown key, a wrong type or an overlap of memory regions is an EmitcError
+that names the file. Inside emitc the frozen values below are trusted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emitc.errors import EmitcError, Where
+
+FEATURES = ("dsp", "fpu", "mve")
+MULTIPLY_CLASSES = ("short", "long-slow", "long")
+REGION_KINDS = ("flash", "ram")
+BOARD_KINDS = ("qemu", "silicon")
+MEASURES = ("match", "instructions", "cycles", "microseconds", "layers", "stack", "sizes")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Estimated core cycles of one instruction; for ranking kernel variants, never shown as a measurement.
+
+    multiply: 32x32 -> 32 bits. multiply_long: 32x32 -> 64 bits, by library call or instruction pair where the core
+    needs one. taken_branch: with the refill of the pipeline.
+    """
+
+    load: float
+    store: float
+    multiply: float
+    multiply_long: float
+    taken_branch: float
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One instruction set with the compiler that serves it.
+
+    features: a subset of FEATURES. multiply: "short" has no 32x32 -> 64 multiply, "long-slow" takes several cycles or
+    instructions for one, "long" takes one. compiler_prefix is empty for the machine's own compiler; `generic32` and
+    `host` have no flags.
+    """
+
+    name: str
+    title: str
+    isa: str
+    features: tuple[str, ...]
+    multiply: str
+    compiler_prefix: str
+    compiler_flags: tuple[str, ...]
+    cost: Cost
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRegion:
+    """Addresses [start, start + size_bytes) of one kind of memory: "flash" holds code and constants, "ram" the rest."""
+
+    name: str
+    start: int
+    size_bytes: int
+    kind: str
+
+    @property
+    def end(self) -> int:
+        """The first address after the region."""
+        return self.start + self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformIO:
+    """What PlatformIO calls the board. `framework` is empty for none; `options`: more lines of its environment."""
+
+    platform: str
+    board: str
+    framework: str
+    upload_protocol: str
+    upload_protocols: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A board: emulated (`kind` "qemu") or real ("silicon").
+
+    target: name of its Target. clock_hz: of the core. measures: what a run on it reports, a subset of MEASURES.
+    free_stack_bytes: bytes below the application's stack pointer that are surely stack, 0 where that is not known.
+    """
+
+    name: str
+    title: str
+    kind: str
+    target: str
+    clock_hz: int
+    measures: tuple[str, ...]
+    memory: tuple[MemoryRegion, ...]
+    platformio: PlatformIO
+    free_stack_bytes: int = 0
+    note: str = ""
+
+    @property
+    def flash_bytes(self) -> int:
+        """Bytes of the largest contiguous flash."""
+        return _largest_run(self.memory, "flash")
+
+    @property
+    def ram_bytes(self) -> int:
+        """Bytes of the largest contiguous RAM: regions that touch count as one."""
+        return _largest_run(self.memory, "ram")
+
+
+def boards_dir() -> Path:
+    """The folder with the board and target files: inside an installed package, else that of the checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / "_data" / "boards"
+    return installed if installed.is_dir() else package.parent / "boards"
+
+
+def targets() -> tuple[str, ...]:
+    """Names of all targets, sorted."""
+    return _names(boards_dir() / "targets")
+
+
+def boards() -> tuple[str, ...]:
+    """Names of all boards, sorted."""
+    return _names(boards_dir())
+
+
+def load_target(name: str) -> Target:
+    """The target of that name; EmitcError for an unknown name (with the nearest one) or a file that is not valid."""
+    return read_target(_file(boards_dir() / "targets", name, "target", "--target"))
+
+
+def load_board(name: str) -> Board:
+    """The board of that name; EmitcError for an unknown name (with the nearest one) or a file that is not valid."""
+    return read_board(_file(boards_dir(), name, "board", "--board"))
+
+
+def read_target(path: Path) -> Target:
+    """The target that a TOML file describes; EmitcError where it is not valid."""
+    table = _read(path)
+    compiler = table.table("compiler")
+    cost = table.table("cost")
+    target = Target(
+        name=path.stem,
+        title=table.text("title"),
+        isa=table.text("isa"),
+        features=table.texts("features", FEATURES),
+        multiply=table.text("multiply", MULTIPLY_CLASSES),
+        compiler_prefix=compiler.text("prefix", empty=True),
+        compiler_flags=compiler.texts("flags"),
+        cost=Cost(
+            load=cost.cycles("load"),
+            store=cost.cycles("store"),
+            multiply=cost.cycles("multiply"),
+            multiply_long=cost.cycles("multiply_long"),
+            taken_branch=cost.cycles("taken_branch"),
+        ),
+        note=table.text("note", default=""),
+    )
+    for each in (table, compiler, cost):
+        each.close()
+    return target
+
+
+def read_board(path: Path) -> Board:
+    """The board that a TOML file describes; EmitcError where it is not valid."""
+    table = _read(path)
+    pio = table.table("platformio")
+    platformio = PlatformIO(
+        platform=pio.text("platform"),
+        board=pio.text("board"),
+        framework=pio.text("framework", empty=True),
+        upload_protocol=pio.text("upload_protocol"),
+        upload_protocols=pio.texts("upload_protocols"),
+        options=pio.texts("options", default=()),
+    )
+    if platformio.upload_protocol not in platformio.upload_protocols:
+        raise pio.refusal("upload_protocol", f"{platformio.upload_protocol!r} is not among upload_protocols")
+    board = Board(
+        name=path.stem,
+        title=table.text("title"),
+        kind=table.text("kind", BOARD_KINDS),
+        target=table.text("target", targets()),
+        clock_hz=table.positive("clock_hz"),
+        measures=table.texts("measures", MEASURES),
+        memory=_regions(table),
+        platformio=platformio,
+        free_stack_bytes=table.positive("free_stack_bytes", default=0),
+        note=table.text("note", default=""),
+    )
+    for each in (table, pio):
+        each.close()
+    return board
+
+
+def _regions(table: _Table) -> tuple[MemoryRegion, ...]:
+    regions = []
+    for each in table.tables("memory"):
+        regions.append(
+            MemoryRegion(
+                name=each.text("name"),
+                start=each.positive("start", zero=True),
+                size_bytes=each.positive("bytes"),
+                kind=each.text("kind", REGION_KINDS),
+            )
+        )
+        each.close()
+    if {region.kind for region in regions} != set(REGION_KINDS):
+        raise table.refusal("memory", "a board needs at least one flash and one ram region")
+    for below, above in itertools.pairwise(sorted(regions, key=lambda region: region.start)):
+        if below.end > above.start:
+            raise table.refusal("memory", f"{below.name} and {above.name} overlap")
+    if any(region.end > 1 << 32 for region in regions):
+        raise table.refusal("memory", "a region ends beyond 32 bits of address")
+    return tuple(regions)
+
+
+def _largest_run(regions: tuple[MemoryRegion, ...], kind: str) -> int:
+    largest = run = end = 0
+    for region in sorted((each for each in regions if each.kind == kind), key=lambda each: each.start):
+        run = run + region.size_bytes if region.start == end else region.size_bytes
+        end = region.end
+        largest = max(largest, run)
+    return largest
+
+
+def _names(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in folder.glob("*.toml")))
+
+
+def _file(folder: Path, name: str, what: str, option: str) -> Path:
+    known = _names(folder)
+    if name in known:
+        return folder / f"{name}.toml"
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), [each.replace("-", "_") for each in known], n=1)
+    meant = [each for each in known if near and each.replace("-", "_") == near[0]]
+    hint = f"did you mean {meant[0]}? " if meant else ""
+    raise EmitcError(
+        f"there is no {what} {name!r}",
+        Where(option=f"{option} {name}"),
+        f"the {what}s are {', '.join(known)}",
+        f"{hint}`emitc {what}s` lists them",
+    )
+
+
+def _read(path: Path) -> _Table:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise EmitcError(
+            f"{path.name} cannot be read", Where(option=path.name), str(error), "restore the file, or reinstall emitc"
+        ) from error
+    return _Table(path.name, "", content)
+
+
+class _Table:
+    """One TOML table with checked access; `close` refuses the keys that nobody asked for."""
+
+    def __init__(self, file: str, name: str, content: dict[str, Any]) -> None:
+        self._file = file
+        self._name = name
+        self._content = content
+        self._asked: set[str] = set()
+
+    def refusal(self, key: str, why: str) -> EmitcError:
+        """The error that names file, table and key."""
+        place = f"[{self._name}] {key}" if self._name else key
+        return EmitcError(
+            f"{self._file} is not valid",
+            Where(option=f"{self._file}: {place}"),
+            why,
+            "correct the file; boards/README.md",
+        )
+
+    def close(self) -> None:
+        """Raises for the first key that is none of the schema's."""
+        for key in sorted(set(self._content) - self._asked):
+            raise self.refusal(key, f"unknown key; known are {', '.join(sorted(self._asked))}")
+
+    def table(self, key: str) -> _Table:
+        return _Table(self._file, key, self._value(key, dict))
+
+    def tables(self, key: str) -> tuple[_Table, ...]:
+        rows = self._value(key, list)
+        if not all(isinstance(row, dict) for row in rows):
+            raise self.refusal(key, "expected an array of tables")
+        return tuple(_Table(self._file, f"{key} {i}", row) for i, row in enumerate(rows))
+
+    def text(
+        self, key: str, known: tuple[str, ...] | None = None, *, default: str | None = None, empty: bool = False
+    ) -> str:
+        value: str = self._value(key, str, default)
+        if not value and not empty and default is None:
+            raise self.refusal(key, "must not be empty")
+        if known is not None and value not in known:
+            raise self.refusal(key, f"{value!r} is none of {', '.join(known)}")
+        return value
+
+    def texts(
+        self, key: str, known: tuple[str, ...] | None = None, *, default: tuple[str, ...] | None = None
+    ) -> tuple[str, ...]:
+        values = self._value(key, list, None if default is None else list(default))
+        for value in values:
+            if not isinstance(value, str):
+                raise self.refusal(key, f"expected a list of strings, got {value!r}")
+            if known is not None and value not in known:
+                raise self.refusal(key, f"{value!r} is none of {', '.join(known)}")
+        return tuple(values)
+
+    def positive(self, key: str, *, default: int | None = None, zero: bool = False) -> int:
+        value: int = self._value(key, int, default)
+        if value < 0 or (value == 0 and not zero and default is None):
+            raise self.refusal(key, f"must be positive, got {value}")
+        return value
+
+    def cycles(self, key: str) -> float:
+        value = self._value(key, (int, float))
+        if not 0 < value < 1000:
+            raise self.refusal(key, f"expected cycles between 0 and 1000, got {value}")
+        return float(value)
+
+    def _value(self, key: str, kind: type | tuple[type, ...], default: object = None) -> Any:
+        self._asked.add(key)
+        value = self._content.get(key, default)
+        if value is None:
+            raise self.refusal(key, "missing")
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise self.refusal(key, f"has the wrong type: {value!r}")
+        return value

@@ -1,0 +1,40 @@
+"""What makes a Graph legal; runs after the frontend and after every pass. A violation is a bug in emitc."""
+
+from __future__ import annotations
+
+from emitc.ir import Graph
+from emitc.kernels import kernel_of
+
+
+def verify_graph(graph: Graph) -> None:
+    """Asserts the graph's invariants.
+
+    Names are unique and known, tensors are written once and before they are read, shapes are as computed, aliases have
+    the size of what they share, and every operator passes its own checks.
+    """
+    names = [tensor.name for tensor in graph.tensors]
+    assert len(set(names)) == len(names), "tensor names are not unique"
+    for tensor in graph.tensors:
+        assert tensor.data is None or len(tensor.data) == tensor.size_bytes, f"{tensor.describe()} has other data"
+        if tensor.alias_of:
+            assert graph.tensor(tensor.alias_of).size_bytes == tensor.size_bytes, (
+                f"{tensor.describe()} aliases another size"
+            )
+            assert tensor.data is None and graph.producer(tensor.name) is None, (
+                f"{tensor.describe()} is written and an alias"
+            )
+    ready = set(graph.inputs) | {t.name for t in graph.tensors if t.is_constant}
+    for bound in graph.bound():
+        for operand in bound.inputs:
+            assert operand is None or graph.root(operand.name).name in ready, (
+                f"{bound.node.describe()} reads {operand} too early"
+            )
+        for output in bound.outputs:
+            assert output.name not in ready, f"{output.describe()} is written twice"
+            ready.add(output.name)
+        kernel = kernel_of(bound)
+        kernel.check(bound)
+        shapes = kernel.output_shapes(bound)
+        assert shapes == tuple(t.shape for t in bound.outputs), f"{bound.node.describe()} gives {shapes}"
+    for name in graph.outputs:
+        assert graph.root(name).name in ready, f"nothing writes {name}"

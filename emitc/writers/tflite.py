@@ -1,0 +1,446 @@
+"""TFLite files from a typed description of tensors and operators.
+
+`write_tflite(ModelSpec(...))` returns the bytes of a flatbuffer with identifier TFL3. Equal descriptions give equal
+bytes. The description is taken at its word: a model that no engine accepts (out-of-range indices, hostile names, odd
+quantization) can be written on purpose; only what the file format cannot express is a ValueError.
+
+Source  the schema of TFLite, version 3 (`schema.fbs` of TensorFlow), through the classes of the `tflite` package.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import flatbuffers
+import numpy as np
+import tflite
+
+OptionValue: TypeAlias = int | float | bool | str | tuple[int, ...]
+
+_SCHEMA_VERSION = 3
+# The schema asks for 16-byte alignment of constant data; engines read weights in place, so it has to hold in the file.
+_DATA_ALIGNMENT = 16
+# OperatorCode.deprecated_builtin_code is an int8; codes from 127 on are stored there as this placeholder.
+_PLACEHOLDER_CODE: int = tflite.BuiltinOperator.PLACEHOLDER_FOR_GREATER_OP_CODES
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One tensor of a subgraph.
+
+    name: text (encoded as UTF-8, lone surrogates kept as the bytes they stand for) or raw bytes.
+    dtype: numpy's name ("int8", "float32", "int4", ...), or "string", "resource", "variant" for the format's own types.
+    shape: dimensions, NHWC for images; () is a scalar. shape_signature: the same with -1 for a free dimension, or None.
+    data: row-major little-endian bytes of a constant, None for a value that is computed.
+    scales, zero_points: () and () is a tensor without quantization; one pair is per-tensor, several are per-channel
+    along quantized_dimension. Zero points left out are zeros, one for each scale.
+    is_variable: state that the engine keeps between runs (SVDF, LSTM).
+    """
+
+    name: str | bytes
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes | None = None
+    scales: tuple[float, ...] = ()
+    zero_points: tuple[int, ...] = ()
+    quantized_dimension: int = 0
+    shape_signature: tuple[int, ...] | None = None
+    is_variable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSpec:
+    """One operator; tensors are indices into the subgraph's tensors, -1 is an optional input left out.
+
+    opcode: name in the schema ("CONV_2D"), or "CUSTOM" with `custom_code` and, if needed, `custom_options`.
+    options: fields of the operator's option table by their names in the schema ("stride_w"); fields left out keep the
+    schema's default (strides and `depth_multiplier` default to 0 there, so state them). An enumeration is its number or
+    its name: padding "SAME", fused_activation_function "RELU6", in_data_type "INT8".
+    """
+
+    opcode: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    version: int = 1
+    custom_code: str = ""
+    custom_options: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class SubgraphSpec:
+    """One subgraph beside the main one: a branch of IF or WHILE, or the initialisation that CALL_ONCE names."""
+
+    tensors: tuple[TensorSpec, ...]
+    operators: tuple[OperatorSpec, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    name: str | bytes = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A model: the main subgraph (index 0), and `subgraphs` that get the indices 1, 2, ..."""
+
+    tensors: tuple[TensorSpec, ...]
+    operators: tuple[OperatorSpec, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    description: str | bytes = ""
+    subgraphs: tuple[SubgraphSpec, ...] = ()
+
+
+# Option table of each builtin operator. An operator that is not listed has none in the schema.
+_OPTION_TABLES: Mapping[str, str] = {
+    "ABS": "AbsOptions",
+    "ADD": "AddOptions",
+    "ADD_N": "AddNOptions",
+    "ARG_MAX": "ArgMaxOptions",
+    "ARG_MIN": "ArgMinOptions",
+    "ASSIGN_VARIABLE": "AssignVariableOptions",
+    "AVERAGE_POOL_2D": "Pool2DOptions",
+    "BATCH_MATMUL": "BatchMatMulOptions",
+    "BATCH_TO_SPACE_ND": "BatchToSpaceNDOptions",
+    "BIDIRECTIONAL_SEQUENCE_LSTM": "BidirectionalSequenceLSTMOptions",
+    "BIDIRECTIONAL_SEQUENCE_RNN": "BidirectionalSequenceRNNOptions",
+    "BROADCAST_TO": "BroadcastToOptions",
+    "CALL": "CallOptions",
+    "CALL_ONCE": "CallOnceOptions",
+    "CAST": "CastOptions",
+    "CONCATENATION": "ConcatenationOptions",
+    "CONV_2D": "Conv2DOptions",
+    "CONV_3D": "Conv3DOptions",
+    "COS": "CosOptions",
+    "CUMSUM": "CumsumOptions",
+    "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
+    "DEPTH_TO_SPACE": "DepthToSpaceOptions",
+    "DEQUANTIZE": "DequantizeOptions",
+    "DIV": "DivOptions",
+    "EQUAL": "EqualOptions",
+    "EXP": "ExpOptions",
+    "EXPAND_DIMS": "ExpandDimsOptions",
+    "FAKE_QUANT": "FakeQuantOptions",
+    "FILL": "FillOptions",
+    "FLOOR_DIV": "FloorDivOptions",
+    "FLOOR_MOD": "FloorModOptions",
+    "FULLY_CONNECTED": "FullyConnectedOptions",
+    "GATHER": "GatherOptions",
+    "GATHER_ND": "GatherNdOptions",
+    "GELU": "GeluOptions",
+    "GREATER": "GreaterOptions",
+    "GREATER_EQUAL": "GreaterEqualOptions",
+    "HARD_SWISH": "HardSwishOptions",
+    "IF": "IfOptions",
+    "L2_NORMALIZATION": "L2NormOptions",
+    "L2_POOL_2D": "Pool2DOptions",
+    "LEAKY_RELU": "LeakyReluOptions",
+    "LESS": "LessOptions",
+    "LESS_EQUAL": "LessEqualOptions",
+    "LOCAL_RESPONSE_NORMALIZATION": "LocalResponseNormalizationOptions",
+    "LOGICAL_AND": "LogicalAndOptions",
+    "LOGICAL_NOT": "LogicalNotOptions",
+    "LOGICAL_OR": "LogicalOrOptions",
+    "LOG_SOFTMAX": "LogSoftmaxOptions",
+    "LSTM": "LSTMOptions",
+    "MAXIMUM": "MaximumMinimumOptions",
+    "MAX_POOL_2D": "Pool2DOptions",
+    "MEAN": "ReducerOptions",
+    "MINIMUM": "MaximumMinimumOptions",
+    "MIRROR_PAD": "MirrorPadOptions",
+    "MUL": "MulOptions",
+    "NEG": "NegOptions",
+    "NOT_EQUAL": "NotEqualOptions",
+    "ONE_HOT": "OneHotOptions",
+    "PACK": "PackOptions",
+    "PAD": "PadOptions",
+    "PADV2": "PadV2Options",
+    "POW": "PowOptions",
+    "QUANTIZE": "QuantizeOptions",
+    "RANGE": "RangeOptions",
+    "RANK": "RankOptions",
+    "READ_VARIABLE": "ReadVariableOptions",
+    "REDUCE_ALL": "ReducerOptions",
+    "REDUCE_ANY": "ReducerOptions",
+    "REDUCE_MAX": "ReducerOptions",
+    "REDUCE_MIN": "ReducerOptions",
+    "REDUCE_PROD": "ReducerOptions",
+    "RESHAPE": "ReshapeOptions",
+    "RESIZE_BILINEAR": "ResizeBilinearOptions",
+    "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
+    "REVERSE_SEQUENCE": "ReverseSequenceOptions",
+    "REVERSE_V2": "ReverseV2Options",
+    "RNN": "RNNOptions",
+    "SCATTER_ND": "ScatterNdOptions",
+    "SELECT": "SelectOptions",
+    "SELECT_V2": "SelectV2Options",
+    "SHAPE": "ShapeOptions",
+    "SLICE": "SliceOptions",
+    "SOFTMAX": "SoftmaxOptions",
+    "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
+    "SPACE_TO_DEPTH": "SpaceToDepthOptions",
+    "SPLIT": "SplitOptions",
+    "SPLIT_V": "SplitVOptions",
+    "SQUARE": "SquareOptions",
+    "SQUARED_DIFFERENCE": "SquaredDifferenceOptions",
+    "SQUEEZE": "SqueezeOptions",
+    "STRIDED_SLICE": "StridedSliceOptions",
+    "SUB": "SubOptions",
+    "SUM": "ReducerOptions",
+    "SVDF": "SVDFOptions",
+    "TILE": "TileOptions",
+    "TOPK_V2": "TopKV2Options",
+    "TRANSPOSE": "TransposeOptions",
+    "TRANSPOSE_CONV": "TransposeConvOptions",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
+    "UNIDIRECTIONAL_SEQUENCE_RNN": "SequenceRNNOptions",
+    "UNPACK": "UnpackOptions",
+    "VAR_HANDLE": "VarHandleOptions",
+    "WHERE": "WhereOptions",
+    "WHILE": "WhileOptions",
+    "ZEROS_LIKE": "ZerosLikeOptions",
+}
+
+# Enumeration behind each option field that has one.
+_OPTION_ENUMS: Mapping[str, str] = {
+    "padding": "Padding",
+    "fused_activation_function": "ActivationFunctionType",
+    "in_data_type": "TensorType",
+    "out_data_type": "TensorType",
+    "output_type": "TensorType",
+    "out_type": "TensorType",
+    "quantized_bias_type": "TensorType",
+    "mode": "MirrorPadMode",
+    "kernel_type": "LSTMKernelType",
+    "weights_format": "FullyConnectedOptionsWeightsFormat",
+}
+
+_TEXT_FIELDS = frozenset({"container", "shared_name"})
+
+
+def write_tflite(spec: ModelSpec) -> bytes:
+    """The bytes of the .tflite file that `spec` describes.
+
+    Buffer 0 is empty, as the format demands; each constant has a buffer of its own, aligned to 16 bytes, in the order
+    of the tensors. Equal operator codes (name, version, custom code) are stored once, in order of first use.
+    Raises ValueError for an opcode, dtype, option or enumeration name that the schema does not have, and for a number
+    outside the field's type.
+    """
+    subgraphs = (
+        SubgraphSpec(spec.tensors, spec.operators, spec.inputs, spec.outputs, "main"),
+        *spec.subgraphs,
+    )
+    builder = flatbuffers.Builder(1024)
+    buffers = _Buffers()
+    codes = _OperatorCodes()
+    subgraph_offsets = [_subgraph(builder, subgraph, buffers, codes) for subgraph in subgraphs]
+    subgraphs_vector = _offset_vector(builder, subgraph_offsets)
+    codes_vector = _offset_vector(builder, [_operator_code(builder, *code) for code in codes.entries])
+    buffers_vector = _offset_vector(builder, [_buffer(builder, data) for data in buffers.entries])
+    description = builder.CreateString(_text(spec.description))
+
+    tflite.ModelStart(builder)
+    tflite.ModelAddVersion(builder, _SCHEMA_VERSION)
+    tflite.ModelAddOperatorCodes(builder, codes_vector)
+    tflite.ModelAddSubgraphs(builder, subgraphs_vector)
+    tflite.ModelAddDescription(builder, description)
+    tflite.ModelAddBuffers(builder, buffers_vector)
+    builder.Finish(tflite.ModelEnd(builder), file_identifier=b"TFL3")
+    return bytes(builder.Output())
+
+
+class _Buffers:
+    """Constants in file order; entry 0 is the empty buffer that every computed tensor names."""
+
+    def __init__(self) -> None:
+        self.entries: list[bytes] = [b""]
+
+    def index(self, data: bytes | None) -> int:
+        if data is None:
+            return 0
+        self.entries.append(data)
+        return len(self.entries) - 1
+
+
+class _OperatorCodes:
+    """Operator codes in order of first use: (builtin code, version, custom code)."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[int, int, str]] = []
+
+    def index(self, operator: OperatorSpec) -> int:
+        entry = (_enum_value("BuiltinOperator", operator.opcode), operator.version, operator.custom_code)
+        if entry not in self.entries:
+            self.entries.append(entry)
+        return self.entries.index(entry)
+
+
+def _subgraph(builder: flatbuffers.Builder, subgraph: SubgraphSpec, buffers: _Buffers, codes: _OperatorCodes) -> int:
+    tensors = _offset_vector(builder, [_tensor(builder, tensor, buffers) for tensor in subgraph.tensors])
+    operators = _offset_vector(builder, [_operator(builder, operator, codes) for operator in subgraph.operators])
+    inputs = _int32_vector(builder, subgraph.inputs)
+    outputs = _int32_vector(builder, subgraph.outputs)
+    name = builder.CreateString(_text(subgraph.name))
+    tflite.SubGraphStart(builder)
+    tflite.SubGraphAddTensors(builder, tensors)
+    tflite.SubGraphAddInputs(builder, inputs)
+    tflite.SubGraphAddOutputs(builder, outputs)
+    tflite.SubGraphAddOperators(builder, operators)
+    tflite.SubGraphAddName(builder, name)
+    offset: int = tflite.SubGraphEnd(builder)
+    return offset
+
+
+def _tensor(builder: flatbuffers.Builder, tensor: TensorSpec, buffers: _Buffers) -> int:
+    name = builder.CreateString(_text(tensor.name))
+    shape = _int32_vector(builder, tensor.shape)
+    signature = None if tensor.shape_signature is None else _int32_vector(builder, tensor.shape_signature)
+    quantization = _quantization(builder, tensor)
+    tflite.TensorStart(builder)
+    tflite.TensorAddShape(builder, shape)
+    tflite.TensorAddType(builder, _enum_value("TensorType", tensor.dtype.upper()))
+    tflite.TensorAddBuffer(builder, buffers.index(tensor.data))
+    tflite.TensorAddName(builder, name)
+    if quantization is not None:
+        tflite.TensorAddQuantization(builder, quantization)
+    tflite.TensorAddIsVariable(builder, tensor.is_variable)
+    if signature is not None:
+        tflite.TensorAddShapeSignature(builder, signature)
+    # Without it a reader takes shape () for "rank unknown" instead of a scalar.
+    tflite.TensorAddHasRank(builder, True)
+    offset: int = tflite.TensorEnd(builder)
+    return offset
+
+
+def _quantization(builder: flatbuffers.Builder, tensor: TensorSpec) -> int | None:
+    if not tensor.scales and not tensor.zero_points:
+        return None
+    zero_points = tensor.zero_points or (0,) * len(tensor.scales)
+    scale_vector = builder.CreateNumpyVector(np.array(tensor.scales, dtype="<f4"))
+    zero_point_vector = builder.CreateNumpyVector(_integers(zero_points, "<i8"))
+    tflite.QuantizationParametersStart(builder)
+    tflite.QuantizationParametersAddScale(builder, scale_vector)
+    tflite.QuantizationParametersAddZeroPoint(builder, zero_point_vector)
+    tflite.QuantizationParametersAddQuantizedDimension(builder, tensor.quantized_dimension)
+    offset: int = tflite.QuantizationParametersEnd(builder)
+    return offset
+
+
+def _operator(builder: flatbuffers.Builder, operator: OperatorSpec, codes: _OperatorCodes) -> int:
+    code_index = codes.index(operator)
+    inputs = _int32_vector(builder, operator.inputs)
+    outputs = _int32_vector(builder, operator.outputs)
+    table = _OPTION_TABLES.get(operator.opcode)
+    if table is None and operator.options:
+        raise ValueError(f"{operator.opcode} has no builtin options, got {sorted(operator.options)}")
+    options = None if table is None else _options(builder, table, operator.options)
+    custom_options = builder.CreateByteVector(operator.custom_options) if operator.custom_options else None
+    tflite.OperatorStart(builder)
+    tflite.OperatorAddOpcodeIndex(builder, code_index)
+    tflite.OperatorAddInputs(builder, inputs)
+    tflite.OperatorAddOutputs(builder, outputs)
+    if table is not None:
+        tflite.OperatorAddBuiltinOptionsType(builder, _enum_value("BuiltinOptions", table))
+        tflite.OperatorAddBuiltinOptions(builder, options)
+    if custom_options is not None:
+        tflite.OperatorAddCustomOptions(builder, custom_options)
+    offset: int = tflite.OperatorEnd(builder)
+    return offset
+
+
+def _options(builder: flatbuffers.Builder, table: str, options: Mapping[str, OptionValue]) -> int:
+    """One option table; its generated functions are found by the schema's names (`stride_w` -> `AddStrideW`)."""
+    # Sorted, so that the order in which a caller's mapping was filled does not reach the file.
+    fields = [(_camel(name), _option(builder, table, name, options[name])) for name in sorted(options)]
+    getattr(tflite, f"{table}Start")(builder)
+    for camel, number in fields:
+        try:
+            getattr(tflite, f"{table}Add{camel}")(builder, number)
+        except (TypeError, struct.error) as error:
+            raise ValueError(f"{table}: {camel} cannot hold {number!r}") from error
+    offset: int = getattr(tflite, f"{table}End")(builder)
+    return offset
+
+
+def _option(builder: flatbuffers.Builder, table: str, name: str, value: OptionValue) -> int | float:
+    """What the field's slot holds: the number itself, or the offset of a vector or string written here."""
+    if not hasattr(tflite, f"{table}Add{_camel(name)}"):
+        raise ValueError(f"{table} has no field {name}")
+    if hasattr(tflite, f"{table}Start{_camel(name)}Vector"):
+        if not isinstance(value, tuple):
+            raise ValueError(f"{table}.{name} is a vector, got {value!r}")
+        return _int32_vector(builder, value)
+    if name in _TEXT_FIELDS and isinstance(value, str):
+        offset: int = builder.CreateString(_text(value))
+        return offset
+    if name in _OPTION_ENUMS and isinstance(value, str):
+        return _enum_value(_OPTION_ENUMS[name], value)
+    if name in _TEXT_FIELDS or isinstance(value, str | tuple):
+        raise ValueError(f"{table}.{name} cannot hold {value!r}")
+    return value
+
+
+def _camel(name: str) -> str:
+    """`stride_w` -> `StrideW`, as the generated functions spell the schema's field names."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _operator_code(builder: flatbuffers.Builder, code: int, version: int, custom_code: str) -> int:
+    custom = builder.CreateString(_text(custom_code)) if custom_code else None
+    tflite.OperatorCodeStart(builder)
+    tflite.OperatorCodeAddDeprecatedBuiltinCode(builder, min(code, _PLACEHOLDER_CODE))
+    if custom is not None:
+        tflite.OperatorCodeAddCustomCode(builder, custom)
+    tflite.OperatorCodeAddVersion(builder, version)
+    tflite.OperatorCodeAddBuiltinCode(builder, code)
+    offset: int = tflite.OperatorCodeEnd(builder)
+    return offset
+
+
+def _buffer(builder: flatbuffers.Builder, data: bytes) -> int:
+    vector = None
+    if data:
+        # StartVector aligns the first element; the bytes are then placed in one piece, last to first.
+        builder.StartVector(1, len(data), _DATA_ALIGNMENT)
+        builder.head -= len(data)
+        builder.Bytes[builder.head : builder.head + len(data)] = data
+        vector = builder.EndVector()
+    tflite.BufferStart(builder)
+    if vector is not None:
+        tflite.BufferAddData(builder, vector)
+    offset: int = tflite.BufferEnd(builder)
+    return offset
+
+
+def _offset_vector(builder: flatbuffers.Builder, offsets: Sequence[int]) -> int:
+    builder.StartVector(4, len(offsets), 4)
+    for offset in reversed(offsets):
+        builder.PrependUOffsetTRelative(offset)
+    vector: int = builder.EndVector()
+    return vector
+
+
+def _int32_vector(builder: flatbuffers.Builder, values: Sequence[int]) -> int:
+    vector: int = builder.CreateNumpyVector(_integers(values, "<i4"))
+    return vector
+
+
+def _integers(values: Sequence[int], dtype: str) -> np.ndarray:
+    """`values` as a 1-D array; ValueError when one is outside `dtype`."""
+    try:
+        return np.array(values, dtype=dtype)
+    except OverflowError as error:
+        raise ValueError(f"{tuple(values)} does not fit {dtype}") from error
+
+
+def _enum_value(enumeration: str, name: str) -> int:
+    value = getattr(getattr(tflite, enumeration), name, None)
+    if not isinstance(value, int):
+        raise ValueError(f"{enumeration} has no member {name!r}")
+    return value
+
+
+def _text(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,197 @@
+"""Many small cases of operators as one model: run by the numpy references, by the golden engine and as compiled C.
+
+A `Case` is one operator between inputs and outputs of its own. `prove` puts all cases of a table side by side into one
+model, so that a table of edges costs one load of the engine and one build, and hands back what each of the three said.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from emitc.compiler import Compiled, compile_model
+from emitc.errors import EmitcError
+from emitc.frontends.build import build_graph
+from emitc.frontends.tflite import read_tflite
+from emitc.host.build import HostModel, build_shared
+from emitc.host.golden import EngineName, engine_for
+from emitc.host.parity import difference, interface_of
+from emitc.host.reference import run_reference
+from emitc.host.sanitize import run_sanitized
+from emitc.ir import Array, DType, Graph
+from emitc.kernels import tflite_registry
+from emitc.program import Step
+from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
+
+Draw = Callable[[np.random.Generator, int], Sequence[Array]]
+"""Values of a case's computed inputs for one sample, by generator and number of the sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One operator. inputs: its tensors in order, constants with data, None for one left out.
+
+    draw: values of the inputs without data; by default they cover each type's range, then are random, then at its ends.
+    """
+
+    id: str
+    opcode: str
+    inputs: tuple[TensorSpec | None, ...]
+    outputs: tuple[TensorSpec, ...]
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    version: int = 1
+    draw: Draw | None = None
+
+
+def quantized(
+    shape: tuple[int, ...], scale: float = 0.05, zero_point: int = 0, dtype: str = "int8", data: Array | None = None
+) -> TensorSpec:
+    """A tensor quantized per tensor; a constant where `data` is given (cast to the type)."""
+    return TensorSpec("", dtype, shape, None if data is None else data.astype(dtype).tobytes(), (scale,), (zero_point,))
+
+
+def plain(shape: tuple[int, ...], dtype: str = "float32") -> TensorSpec:
+    """A computed tensor without quantization."""
+    return TensorSpec("", dtype, shape)
+
+
+def integers(*values: int, dtype: str = "int32") -> TensorSpec:
+    """A constant vector of integers: axes, sizes, paddings."""
+    return TensorSpec("", dtype, (len(values),), np.array(values, dtype).tobytes())
+
+
+def _computed(case: Case) -> list[TensorSpec]:
+    return [tensor for tensor in case.inputs if tensor is not None and tensor.data is None]
+
+
+def model_of(cases: Sequence[Case]) -> ModelSpec:
+    """All cases side by side; the model's inputs and outputs are those of the cases, in order.
+
+    Two inputs of a case that are the same object are one tensor.
+    """
+    tensors: list[TensorSpec] = []
+    operators: list[OperatorSpec] = []
+    inputs: list[int] = []
+    outputs: list[int] = []
+    for case in cases:
+        index: dict[int, int] = {}
+        for tensor in case.inputs:
+            if tensor is not None and id(tensor) not in index:
+                index[id(tensor)] = len(tensors)
+                if tensor.data is None:
+                    inputs.append(len(tensors))
+                tensors.append(replace(tensor, name=f"{case.id}/in{len(index) - 1}"))
+        read = tuple(-1 if tensor is None else index[id(tensor)] for tensor in case.inputs)
+        written = tuple(range(len(tensors), len(tensors) + len(case.outputs)))
+        tensors += [replace(tensor, name=f"{case.id}/out{i}") for i, tensor in enumerate(case.outputs)]
+        outputs += written
+        operators.append(OperatorSpec(case.opcode, read, written, case.options, case.version))
+    return ModelSpec(tuple(tensors), tuple(operators), tuple(inputs), tuple(outputs))
+
+
+def graph_of(*cases: Case) -> Graph:
+    """The graph of the cases, before any pass. Raises what the frontend and the operators refuse."""
+    return build_graph(read_tflite(write_tflite(model_of(cases))), tflite_registry(), "cases")
+
+
+def refusal(case: Case) -> EmitcError:
+    """The error with which the case is refused; an AssertionError when it is not."""
+    try:
+        graph_of(case)
+    except EmitcError as error:
+        return error
+    raise AssertionError(f"{case.id} is accepted")
+
+
+def drawn(tensor: TensorSpec, rng: np.random.Generator, sample: int) -> Array:
+    """Values of an integer tensor: sample 0 covers the type's range, every fourth is at its ends, the others are uniform."""
+    low, high = DType(tensor.dtype).range
+    count = int(np.prod(tensor.shape))
+    if sample == 0:
+        values = rng.permutation(np.linspace(low, high, count).round()) if count < 1 << 16 else np.arange(count) % (high - low + 1) + low
+        if count >= 256 and high - low == 255:
+            values = rng.permutation(np.arange(count) % 256 + low)
+    elif sample % 4 == 3:
+        values = rng.choice([low, high], count)
+    else:
+        values = rng.integers(low, high, count, endpoint=True)
+    return values.astype(tensor.dtype).reshape(tensor.shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """One case: outputs by sample as the numpy reference, the golden engine and the C gave them, and its layer's step.
+
+    step: None where a pass has removed the operator.
+    """
+
+    case: Case
+    reference: tuple[tuple[Array, ...], ...]
+    golden: tuple[tuple[Array, ...], ...]
+    compiled: tuple[tuple[Array, ...], ...]
+    step: Step | None
+
+    def check(self) -> None:
+        """Asserts that the three agree on every bit of every sample."""
+        for sample, (reference, golden, found) in enumerate(zip(self.reference, self.golden, self.compiled, strict=True)):
+            for output in range(len(reference)):
+                where = f"{self.case.id}, sample {sample}, output {output}"
+                expected = golden[output].reshape(reference[output].shape)
+                assert difference(reference[output], expected) == (0, 0.0), f"{where}: reference and engine differ"
+                assert difference(found[output], reference[output]) == (0, 0.0), f"{where}: C and reference differ"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proven:
+    """All cases of a table by id. memory_errors: what the sanitizers saw in the C."""
+
+    outcomes: Mapping[str, Outcome]
+    compiled: Compiled
+    memory_errors: tuple[str, ...]
+
+
+def prove(
+    cases: Sequence[Case], *, engine: EngineName | None = "tflm", samples: int = 4, seed: int = 0, sanitize: bool = True
+) -> Proven:
+    """Runs the cases three ways. engine: None has the reference stand in for it, where no engine defines the result."""
+    assert len({case.id for case in cases}) == len(cases), "case ids must differ"
+    data = write_tflite(model_of(cases))
+    rng = np.random.default_rng(seed)
+    inputs: list[tuple[Array, ...]] = []
+    for sample in range(samples):
+        values: list[Array] = []
+        for case in cases:
+            values += case.draw(rng, sample) if case.draw else [drawn(t, rng, sample) for t in _computed(case)]
+        inputs.append(tuple(values))
+    with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
+        workdir = Path(folder)
+        (workdir / "cases.tflite").write_bytes(data)
+        compiled = compile_model(workdir / "cases.tflite", name="cases")
+        compiled.write(workdir / "package")
+        interface = interface_of(compiled)
+        library = build_shared(workdir / "package", workdir, trace=False)
+        model = HostModel(library, interface)
+        found = [model.run(values) for values in inputs]
+        memory_errors = run_sanitized(workdir / "package", workdir, interface, inputs, found) if sanitize else []
+    before = build_graph(read_tflite(data), tflite_registry(), "cases")
+    reference = []
+    for values in inputs:
+        results = run_reference(before, values)
+        reference.append([results[name] for name in before.outputs])
+    golden = reference
+    if engine is not None:
+        runner = engine_for(data, engine)
+        golden = [runner.run(values) for values in inputs]
+    steps = {step.index: step for step in compiled.program.steps}
+    outcomes: dict[str, Outcome] = {}
+    first = 0
+    for index, case in enumerate(cases):
+        end = first + len(case.outputs)
+        parts = [tuple(tuple(outputs[first:end]) for outputs in results) for results in (reference, golden, found)]
+        outcomes[case.id] = Outcome(case, parts[0], parts[1], parts[2], steps.get(index))
+        first = end
+    return Proven(outcomes, compiled, tuple(memory_errors))

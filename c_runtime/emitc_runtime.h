@@ -36,6 +36,13 @@ typedef enum emitc_status {
 #define EMITC_MUST_CHECK
 #endif
 
+/* Small functions whose arguments must stay in registers. */
+#if defined(__GNUC__)
+#define EMITC_INLINE static inline __attribute__((always_inline))
+#else
+#define EMITC_INLINE static inline
+#endif
+
 /* The status as a constant English text; never null. */
 const char *emitc_status_string(emitc_status status);
 
@@ -86,6 +93,57 @@ static inline int32_t emitc_clamp(int32_t x, int32_t low, int32_t high)
 static inline int8_t emitc_output_s8(int32_t acc, int32_t q31, int32_t shift, int32_t offset, int32_t low, int32_t high)
 {
     return (int8_t)emitc_clamp(emitc_requantize(acc, q31, shift) + offset, low, high);
+}
+
+/* Four accumulators that share their input values. */
+typedef struct emitc_acc4 {
+    int32_t a0;
+    int32_t a1;
+    int32_t a2;
+    int32_t a3;
+} emitc_acc4;
+
+/* acc + value * (w0, w1, w2, w3) */
+EMITC_INLINE emitc_acc4 emitc_mac4(emitc_acc4 acc, int32_t value, int32_t w0, int32_t w1, int32_t w2, int32_t w3)
+{
+    acc.a0 += value * w0;
+    acc.a1 += value * w1;
+    acc.a2 += value * w2;
+    acc.a3 += value * w3;
+    return acc;
+}
+
+/* acc.aj + sum over i < n of x[i] * w[j * stride + i]; four steps a turn, so that the loop itself costs little. */
+EMITC_INLINE emitc_acc4 emitc_dot4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t stride, int32_t n)
+{
+    const int8_t *w0 = w;
+    const int8_t *w1 = w0 + stride;
+    const int8_t *w2 = w1 + stride;
+    const int8_t *w3 = w2 + stride;
+    for (int32_t turn = n >> 2; turn > 0; turn--) {
+        acc = emitc_mac4(acc, *x++, *w0++, *w1++, *w2++, *w3++);
+        acc = emitc_mac4(acc, *x++, *w0++, *w1++, *w2++, *w3++);
+        acc = emitc_mac4(acc, *x++, *w0++, *w1++, *w2++, *w3++);
+        acc = emitc_mac4(acc, *x++, *w0++, *w1++, *w2++, *w3++);
+    }
+    for (int32_t rest = n & 3; rest > 0; rest--) {
+        acc = emitc_mac4(acc, *x++, *w0++, *w1++, *w2++, *w3++);
+    }
+    return acc;
+}
+
+/* The same with an offset added to every x[i]. */
+EMITC_INLINE emitc_acc4 emitc_dot4_offset(
+    emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w, int32_t stride, int32_t n)
+{
+    const int8_t *w0 = w;
+    const int8_t *w1 = w0 + stride;
+    const int8_t *w2 = w1 + stride;
+    const int8_t *w3 = w2 + stride;
+    for (; n > 0; n--) {
+        acc = emitc_mac4(acc, *x++ + offset, *w0++, *w1++, *w2++, *w3++);
+    }
+    return acc;
 }
 
 #ifdef __cplusplus

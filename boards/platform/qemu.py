@@ -27,7 +27,7 @@ def command(board, elf, extra=()):
         qemu["machine"],
         *qemu.get("args", []),
         "-icount",
-        "shift=%d,sleep=off" % qemu.get("icount_shift", 0),
+        f"shift={qemu.get('icount_shift', 0)},sleep=off",
         "-nographic",
         "-monitor",
         "none",
@@ -48,10 +48,10 @@ def run(cmd, timeout):
     try:
         return subprocess.run(cmd, stdin=subprocess.DEVNULL, timeout=timeout).returncode
     except subprocess.TimeoutExpired:
-        print("QEMU: no exit within %g s" % timeout, file=sys.stderr)
+        print(f"QEMU: no exit within {timeout:g} s", file=sys.stderr)
         return TIMED_OUT
     except FileNotFoundError:
-        print("QEMU: %s is not installed" % cmd[0], file=sys.stderr)
+        print(f"QEMU: {cmd[0]} is not installed", file=sys.stderr)
         return NOT_FOUND
 
 

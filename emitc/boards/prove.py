@@ -5,8 +5,6 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
 from emitc.boards.fits import check_fits
 from emitc.boards.flash import flash
 from emitc.boards.model import Case, RunLayer, RunModel, RunTensor
@@ -14,7 +12,7 @@ from emitc.boards.project import write_flash_project
 from emitc.boards.result import RunResult
 from emitc.boards.run import run_on_board
 from emitc.compiler import Compiled
-from emitc.host.parity import golden_engine
+from emitc.host.parity import golden_run
 from emitc.host.samples import random_samples
 from emitc.target import load_board
 
@@ -33,12 +31,12 @@ def run_model(compiled: Compiled) -> RunModel:
 
 def cases(compiled: Compiled, reference: str, samples: int, seed: int) -> list[Case]:
     """Seeded random inputs with the golden engine's outputs."""
-    engine = golden_engine(compiled, reference, preserve=False)
-    found: list[Case] = []
-    for inputs in random_samples(compiled.graph, samples, seed):
-        outputs = [np.asarray(value) for value in engine.run(inputs)]
-        found.append((tuple(i.tobytes() for i in inputs), tuple(o.tobytes() for o in outputs)))
-    return found
+    inputs = random_samples(compiled.graph, samples, seed)
+    golden = golden_run(compiled, reference, inputs, preserve=False)
+    return [
+        (tuple(value.tobytes() for value in given), tuple(value.tobytes() for value in expected))
+        for given, expected in zip(inputs, golden.outputs, strict=True)
+    ]
 
 
 def require_fit(compiled: Compiled, board: str) -> None:

@@ -29,7 +29,7 @@ class RunResult:
 
     match: every output byte of every case was the expected one. unit: "instructions" (emulated), "cycles" or
     "microseconds" (silicon) of `count`, the dearest of the cases, from the first instruction of <model>_run to its
-    return. counter: "plugin" (exact) or "timer". stack_bytes: the deepest of the cases, below the caller of <model>_run,
+    return. counter: "plugin" (exact) or "timer". stack_bytes: the deepest of the cases, below <model>_run's caller,
     None where it is not measured. flash_bytes: the whole image, of which cases_bytes are test cases; model_flash_bytes,
     and in it code_bytes and constant_bytes: the model, the emitc runtime and their library routines, None where the
     image does not tell. ram_bytes: static data, arena included, without stack. layers: of the dearest case; the few

@@ -49,8 +49,8 @@ def run_on_board(
 
     package: folder of `emitc compile --package platformio`. vectors: (inputs, expected outputs) as raw bytes. layers: a
     second build with the trace hook counts each layer. workdir: this function's own folder; its `project` is replaced,
-    its caches are reused. timeout: seconds for one boot. optimization: for the proof's own code, and for a package whose
-    library.json names no level of its own. A difference is not an error: `match` is false then.
+    its caches are reused. timeout: seconds for one boot. optimization: for the proof's own code, and for a package
+    whose library.json names no level. A difference is not an error: `match` is false then.
 
     Raises EmitcError where vectors and model disagree or the board is not emulated, CannotCompile where a tool is
     missing, the image does not fit, the build fails, or the firmware hangs, faults or refuses a call.

@@ -134,12 +134,19 @@ def _declarations(interface: Interface) -> str:
     return "\n".join(lines)
 
 
+class MemoryFault(RuntimeError):
+    """The generated code wrote outside its arena."""
+
+
 LayerHook = Callable[[int, int, bytes], None]
 """Called with the operator's index, the output's offset in the arena (bytes; negative outside it) and its bytes."""
 
 
 class HostModel:
-    """One instance of a compiled model on the host. Errors of the generated code and of its memory use are RuntimeError."""
+    """One instance of a compiled model on the host.
+
+    Raises RuntimeError when the generated code returns an error, MemoryFault when it writes outside its arena.
+    """
 
     def __init__(self, library: Path, interface: Interface) -> None:
         self.interface = interface
@@ -179,12 +186,27 @@ class HostModel:
         self.arena[:] = pattern
 
     def check_guards(self) -> None:
-        """Raises RuntimeError when a byte outside the arena was written."""
-        outside = np.concatenate(
-            [self._memory[: self._start], self._memory[self._start + self.interface.arena_bytes :]]
-        )
-        if np.any(outside != self._pattern ^ 0xFF):
-            raise RuntimeError(f"{self.interface.name} wrote outside its arena")
+        """Raises MemoryFault when a byte outside the arena was written."""
+        stray = np.flatnonzero(self._outside() != self._pattern ^ 0xFF)
+        if stray.size:
+            end = self._start + self.interface.arena_bytes
+            position = int(stray[0]) if stray[0] < self._start else int(stray[0]) - self._start + end
+            raise MemoryFault(
+                f"{self.interface.name}_run wrote byte {position - self._start} of an arena of"
+                f" {self.interface.arena_bytes} bytes"
+            )
+
+    def _outside(self) -> Array:
+        """The guard bytes: those before the arena, then those behind it."""
+        return np.concatenate([self._memory[: self._start], self._memory[self._start + self.interface.arena_bytes :]])
+
+    def touched_bytes(self) -> int:
+        """Bytes from the arena's start to the last one that differs from what `fill` wrote, guard bytes included."""
+        behind = np.flatnonzero(self._memory[self._start + self.interface.arena_bytes :] != self._pattern ^ 0xFF)
+        if behind.size:
+            return self.interface.arena_bytes + int(behind[-1]) + 1
+        changed = np.flatnonzero(self.arena != self._pattern)
+        return int(changed[-1]) + 1 if changed.size else 0
 
     def set_hook(self, hook: LayerHook | None) -> None:
         """Has `hook` called after each layer; only in a library that was built with trace."""
@@ -199,18 +221,27 @@ class HostModel:
         self._callback = self._ffi.callback("void(uint32_t, const void *, size_t)", call)
         self._lib.host_set_hook(self._callback)
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """One inference: writes the inputs, runs, returns copies of the outputs; checks the guards."""
+    def write_inputs(self, inputs: Sequence[Array]) -> None:
+        """Writes the inputs into the arena. Raises ValueError for a shape that does not fit."""
         for i, ((dtype, shape), value) in enumerate(zip(self.interface.inputs, inputs, strict=True)):
             data = np.ascontiguousarray(value, dtype=dtype)
             if data.shape != shape:
                 raise ValueError(f"input {i} has shape {data.shape}, {shape} is expected")
             self._ffi.memmove(self._function(f"input_{i}")(self._self), data.tobytes(), data.nbytes)
+
+    def invoke(self) -> list[Array]:
+        """One inference on the inputs that are there; copies of the outputs. The guards are not checked."""
         self._expect_ok("run", self._function("run")(self._self))
-        self.check_guards()
         outputs = []
         for i, (dtype, shape) in enumerate(self.interface.outputs):
             size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
             raw = bytes(self._ffi.buffer(self._function(f"output_{i}")(self._self), size))
             outputs.append(np.frombuffer(raw, dtype).reshape(shape).copy())
+        return outputs
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """One inference: writes the inputs, runs, checks the guards, returns copies of the outputs."""
+        self.write_inputs(inputs)
+        outputs = self.invoke()
+        self.check_guards()
         return outputs

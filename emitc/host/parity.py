@@ -7,7 +7,7 @@ complementary patterns, so that every byte that a run writes shows in one of the
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from emitc.compiler import Compiled
 from emitc.errors import EmitcError, Where
 from emitc.host.build import HostModel, Interface, build_shared
-from emitc.host.golden import Engine, engine_for
+from emitc.host.golden import run_isolated
 from emitc.host.reference import run_reference
 from emitc.host.samples import Sample, random_samples, read_vectors
 from emitc.host.sanitize import run_sanitized
@@ -136,35 +136,41 @@ def interface_of(compiled: Compiled) -> Interface:
     )
 
 
-class _NumpyEngine:
+@dataclass(frozen=True, slots=True)
+class GoldenRun:
+    """What the golden engine computed: its name, and for each case the outputs and (if asked for) tensors by source index."""
+
+    engine: str
+    outputs: tuple[tuple[Array, ...], ...]
+    tensors: tuple[Mapping[int, Array], ...]
+
+
+def _numpy_run(compiled: Compiled, cases: Sequence[Sample]) -> GoldenRun:
     """The numpy reference in the place of an engine."""
-
-    name = "numpy"
-
-    def __init__(self, compiled: Compiled) -> None:
-        self._graph = compiled.graph
-        self._values: dict[str, Array] = {}
-
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        self._values = run_reference(self._graph, inputs)
-        return [self._values[name] for name in self._graph.outputs]
-
-    def tensors(self) -> dict[int, Array]:
-        graph = self._graph
-        return {graph.tensor(n).source: v for n, v in self._values.items() if graph.tensor(n).source >= 0}
+    graph = compiled.graph
+    outputs, tensors = [], []
+    for inputs in cases:
+        values = run_reference(graph, inputs)
+        outputs.append(tuple(values[name] for name in graph.outputs))
+        sources = {graph.tensor(name).source: value for name, value in values.items()}
+        tensors.append({source: value for source, value in sources.items() if source >= 0})
+    return GoldenRun("numpy", tuple(outputs), tuple(tensors))
 
 
-def golden_engine(compiled: Compiled, reference: str, *, preserve: bool) -> Engine | _NumpyEngine:
-    """The golden engine. The model's own file is what it runs, so the interface must be the model's."""
+def golden_run(compiled: Compiled, reference: str, cases: Sequence[Sample], *, preserve: bool) -> GoldenRun:
+    """The cases on the golden engine, in a process of its own, since interpreters crash on models that they dislike.
+
+    The engine runs the model's own file, so the interface must be the model's. preserve: keep every tensor.
+    """
     if reference not in REFERENCES:
         raise EmitcError(
             f"--reference {reference} is unknown",
             Where(option="--reference"),
             f"known: {', '.join(REFERENCES)}",
-            "choose one",
+            "choose one of these",
         )
     if reference == "numpy":
-        return _NumpyEngine(compiled)
+        return _numpy_run(compiled, cases)
     if compiled.options.io != "keep":
         raise EmitcError(
             "the engine runs the model with its own interface",
@@ -172,8 +178,9 @@ def golden_engine(compiled: Compiled, reference: str, *, preserve: bool) -> Engi
             "inputs and outputs have other types than the file's",
             "verify with --io keep, or with --reference numpy",
         )
-    name = "auto" if reference == "auto" else reference
-    return engine_for(compiled.model_bytes, name, preserve=preserve)  # type: ignore[arg-type]
+    run = run_isolated(compiled.model_bytes, cases, engine=reference, preserve=preserve, reset_between=True)  # type: ignore[arg-type]
+    tensors = run.tensors if preserve else tuple({} for _ in cases)
+    return GoldenRun(run.engine, run.outputs, tensors)
 
 
 def observed_bytes(build: Callable[[], HostModel], samples: Sequence[Sample], alignment: int) -> int:
@@ -229,7 +236,7 @@ class _LayerProof:
             )
         self._before = self.model.arena.copy()
 
-    def first_divergence(self, expected: dict[int, Array]) -> tuple[int, Divergence | None]:
+    def first_divergence(self, expected: Mapping[int, Array]) -> tuple[int, Divergence | None]:
         """Layers compared, and the first that differs from the engine's tensors by source index."""
         checked = 0
         for index, step in self.steps.items():
@@ -263,7 +270,7 @@ def verify(
     graph, program = compiled.graph, compiled.program
     given = read_vectors(vectors, graph) if vectors else []
     cases: list[tuple[Sample, Sample]] = [*given, *((s, ()) for s in random_samples(graph, samples, seed))]
-    engine = golden_engine(compiled, reference, preserve=layers)
+    golden = golden_run(compiled, reference, [inputs for inputs, _ in cases], preserve=layers)
     tally, numpy_tally = Tally(), Tally()
     checked, first = 0, None
     errors: list[str] = []
@@ -279,9 +286,8 @@ def verify(
         for done, (inputs, expected) in enumerate(cases):
             outputs = model.run(inputs)
             results.append(outputs)
-            golden = engine.run(inputs)
-            for found, value in zip(outputs, golden, strict=True):
-                tally.add(found, np.asarray(value).reshape(found.shape))
+            for found, value in zip(outputs, golden.outputs[done], strict=True):
+                tally.add(found, value.reshape(found.shape))
             for found, value in zip(outputs, expected, strict=False):
                 tally.add(found, value)
             if layers or done == 0:
@@ -289,7 +295,7 @@ def verify(
                 for found, value in zip(traced.run(inputs), outputs, strict=True):
                     tally.add(found, value)
             if layers and first is None:
-                count, first = proof.first_divergence(dict(engine.tensors()))
+                count, first = proof.first_divergence(golden.tensors[done])
                 checked += count
             if done < _NUMPY_SAMPLES:
                 values = run_reference(graph, inputs)
@@ -303,7 +309,7 @@ def verify(
         if sanitize:
             errors += run_sanitized(package, workdir, interface, [c[0] for c in cases], results)
     return Proof(
-        engine.name if isinstance(engine.name, str) else str(engine.name),
+        golden.engine,
         len(cases),
         tally.elements,
         tally.differing,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Tensor
-from emitc.kernels.contract import Param, Table, illegal, require_dtypes, require_quantization, unsupported
+from emitc.ir import Array, BoundNode, DType
+from emitc.kernels.contract import Layer, Param, Table, illegal, require_dtypes, require_quantization, unsupported
+from emitc.kernels.spatial import WINDOW_PARAMS
 from emitc.quantize import INT32_MAX, INT32_MIN, Clamp, Int64, multiplier_of, requantize
 
 WEIGHTS = 1
@@ -142,31 +143,73 @@ def check_accumulator(bound: BoundNode, filters: Int64, *, folded: bool) -> None
         )  # fmt: skip
 
 
-def tables(bound: BoundNode, weights: Tensor, scale: Requantization, channels: int) -> tuple[Table, ...]:
-    """Weights, bias, multipliers and shifts as constant arrays."""
+def bias_inside(bound: BoundNode, filters: Int64, *, folded: bool) -> Int64 | None:
+    """The bias for windows that lie wholly inside the input, where the zero point's share is always the same.
+
+    filters: [O, K]. None where a partial sum with it could leave int32.
+    """
+    x = bound.input(0)
+    assert x.quantization
+    bias = bias_of(bound, len(filters))
+    if not folded:
+        bias = bias - x.quantization.zero_point * filters.sum(axis=1)
+    reach = max(abs(limit) for limit in x.dtype.range)
+    return bias if int((np.abs(filters).sum(axis=1) * reach + np.abs(bias)).max()) <= INT32_MAX else None
+
+
+def tables(weights: Array, bias: Int64, scale: Requantization) -> tuple[Table, ...]:
+    """Weights, bias, multipliers and shifts as constant arrays; weights in the order in which they are to be printed."""
     shape = "x".join(map(str, weights.shape))
     each = "per output channel" if scale.per_channel else "for all channels"
     return (
-        Table("weights", "int8_t", tuple(weights.array().reshape(-1).tolist()), f"weights {shape}"),
-        Table("bias", "int32_t", tuple(bias_of(bound, channels).tolist()), "bias per output channel"),
+        Table("weights", "int8_t", tuple(weights.reshape(-1).tolist()), f"weights {shape}"),
+        Table("bias", "int32_t", tuple(bias.tolist()), "bias per output channel"),
         Table("multiplier", "int32_t", scale.q31, f"Q31 multiplier {each}"),
         Table("shift", "int8_t", scale.shift, f"shift after it {each}, positive left"),
     )
 
 
-def output_params(bound: BoundNode, scale: Requantization, clamp: Clamp, *, folded: bool) -> tuple[Param, ...]:
-    """Offsets, clamp and table step as members of the parameter struct."""
-    x, y = bound.input(0), bound.output
-    assert x.quantization and y.quantization
+def inside_table(bias: Int64) -> Table:
+    """The array of `bias_inside`."""
+    return Table("bias_inside", "int32_t", tuple(bias.tolist()), "bias with the zero point's share of a whole window")
+
+
+def input_offset(bound: BoundNode, *, folded: bool) -> Param:
+    """What is added to every input value."""
+    x = bound.input(0)
+    assert x.quantization
+    return Param("input_offset", "int32_t", 0 if folded else -x.quantization.zero_point, "minus the zero point")
+
+
+def output_params(bound: BoundNode, scale: Requantization, clamp: Clamp) -> tuple[Param, ...]:
+    """Output offset, clamp and table step as members of the parameter struct."""
+    y = bound.output
+    assert y.quantization
     return (
-        Param(
-            "input_offset",
-            "int32_t",
-            0 if folded else -x.quantization.zero_point,
-            "minus the zero point; 0 when it is in the bias",
-        ),
         Param("output_offset", "int32_t", y.quantization.zero_point),
         Param("clamp_low", "int32_t", clamp.low),
         Param("clamp_high", "int32_t", clamp.high),
         Param("channel_step", "int32_t", int(scale.per_channel), "0: one multiplier and shift for all channels"),
     )
+
+
+def matrix_product(bound: BoundNode, scale: Requantization, clamp: Clamp, rows: int, *, folded: bool) -> Layer:
+    """Rows of inputs times the weights [O, ...]: one layer for fully connected and for 1x1 convolutions.
+
+    Without the zero point in the bias it is a 1x1 convolution of `rows` images of one pixel.
+    """
+    x, w = bound.input(0), bound.input(WEIGHTS)
+    assert x.quantization
+    out = w.shape[0]
+    depth = w.elements // out
+    constants = tables(w.array(), bias_of(bound, out), scale)
+    tail = output_params(bound, scale, clamp)
+    macs = rows * out * depth
+    if folded or x.quantization.zero_point == 0:
+        size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out", "int32_t", out))
+        return Layer("fully_connected", "portable", (0,), constants, size + tail, macs=macs)
+    pixel = {"batches": rows, "in_c": depth, "out_c": out, "pad_top": 0, "pad_left": 0}
+    params = tuple(Param(name, "int32_t", pixel.get(name, 1)) for name in WINDOW_PARAMS)
+    groups = Param("groups", "int32_t", 1)
+    offset = input_offset(bound, folded=folded)
+    return Layer("conv_2d_taps", "portable", (0,), constants, (*params, groups, offset, *tail), macs=macs)

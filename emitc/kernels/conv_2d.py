@@ -99,19 +99,18 @@ def lower(bound: BoundNode) -> Layer:
     """A matrix product per pixel for 1x1 windows; runs of contiguous input for the usual case; taps for the rest."""
     op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
     out_c, kernel_h, kernel_w, in_c = w.shape
-    groups = x.shape[3] // in_c
-    window = op.window
+    groups, window, folded = x.shape[3] // in_c, op.window, op.zero_point_folded
     scale = accumulate.requantization(bound, float_product=False)
-    tables = accumulate.tables(bound, w, scale, out_c)
-    tail = accumulate.output_params(bound, scale, activation_clamp(op.activation, y), folded=op.zero_point_folded)
-    macs = y.elements * kernel_h * kernel_w * in_c
-    pointwise = (kernel_h, kernel_w, window.stride_h, window.stride_w, groups) == (1, 1, 1, 1, 1)
-    if pointwise and not window.padding.any:
-        rows = Param("rows", "int32_t", y.elements // out_c, "pixels")
-        size = (rows, Param("in", "int32_t", in_c), Param("out", "int32_t", out_c))
-        return Layer("fully_connected", "portable", (0,), tables, size + tail, macs=macs)
+    clamp = activation_clamp(op.activation, y)
+    if (kernel_h, kernel_w, window.stride_h, window.stride_w, groups) == (1, 1, 1, 1, 1) and not window.padding.any:
+        return accumulate.matrix_product(bound, scale, clamp, y.elements // out_c, folded=folded)
+    tables = accumulate.tables(w.array(), accumulate.bias_of(bound, out_c), scale)
     params = window_params(bound, window, kernel_h, kernel_w)
-    if groups == 1 and window.dilation_w == 1:
+    tail = (accumulate.input_offset(bound, folded=folded), *accumulate.output_params(bound, scale, clamp))
+    macs = y.elements * kernel_h * kernel_w * in_c
+    inside = accumulate.bias_inside(bound, w.array().astype(np.int64).reshape(out_c, -1), folded=folded)
+    if groups == 1 and window.dilation_w == 1 and inside is not None:
+        tables = (*tables, accumulate.inside_table(inside))
         return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs)
     return Layer(
         "conv_2d_taps", "portable", (0,), tables, (*params, Param("groups", "int32_t", groups), *tail), macs=macs

@@ -91,18 +91,27 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 
 def lower(bound: BoundNode) -> Layer:
-    """Four channels at a time for multiplier 1; one output channel at a time otherwise."""
+    """Four channels at a time for multiplier 1; a plain convolution for one input channel; else channel by channel."""
     op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
     _, kernel_h, kernel_w, out_c = w.shape
+    folded = op.zero_point_folded
     scale = accumulate.requantization(bound, float_product=False)
-    tables = accumulate.tables(bound, w, scale, out_c)
+    bias = accumulate.bias_of(bound, out_c)
+    weights = w.array()
     params = window_params(bound, op.window, kernel_h, kernel_w)
-    tail = accumulate.output_params(bound, scale, activation_clamp(op.activation, y), folded=op.zero_point_folded)
+    clamp = activation_clamp(op.activation, y)
+    tail = (accumulate.input_offset(bound, folded=folded), *accumulate.output_params(bound, scale, clamp))
     macs = y.elements * kernel_h * kernel_w
-    multiplier = out_c // x.shape[3]
-    if multiplier == 1:
+    inside = accumulate.bias_inside(bound, weights.astype(np.int64).reshape(-1, out_c).T, folded=folded)
+    if inside is not None and x.shape[3] == 1 and op.window.dilation_w == 1:
+        filters = np.ascontiguousarray(weights.transpose(3, 1, 2, 0))
+        tables = (*accumulate.tables(filters, bias, scale), accumulate.inside_table(inside))
+        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs)
+    tables = accumulate.tables(weights, bias, scale)
+    if inside is not None and out_c == x.shape[3]:
+        tables = (*tables, accumulate.inside_table(inside))
         return Layer("depthwise_conv_2d", "portable", (0,), tables, params + tail, macs=macs)
-    depth = Param("depth_multiplier", "int32_t", multiplier)
+    depth = Param("depth_multiplier", "int32_t", out_c // x.shape[3])
     return Layer("depthwise_conv_2d_multiplier", "portable", (0,), tables, (*params, depth, *tail), macs=macs)
 
 

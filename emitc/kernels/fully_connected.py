@@ -19,7 +19,7 @@ from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels import accumulate
 from emitc.kernels.accumulate import WEIGHTS, Requantization
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_rank
+from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_rank
 from emitc.kernels.spatial import ACTIVATIONS
 from emitc.quantize import activation_clamp
 
@@ -88,13 +88,9 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """A matrix product, four output channels at a time."""
-    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
-    out, depth = w.shape
-    scale = _scale(bound)
-    size = (Param("rows", "int32_t", x.elements // depth), Param("in", "int32_t", depth), Param("out", "int32_t", out))
-    tail = accumulate.output_params(bound, scale, activation_clamp(op.activation, y), folded=op.zero_point_folded)
-    tables = accumulate.tables(bound, w, scale, out)
-    return Layer("fully_connected", "portable", (0,), tables, size + tail, macs=x.elements * out)
+    op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+    clamp = activation_clamp(op.activation, bound.output)
+    return accumulate.matrix_product(bound, _scale(bound), clamp, rows, folded=op.zero_point_folded)
 
 
 KERNELS = (

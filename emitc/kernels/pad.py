@@ -119,7 +119,10 @@ def lower(bound: BoundNode) -> Layer:
     if not any(map(any, op.paddings)):
         return move_layer(bound, _walk(bound))
     value = np.array([op.value], x.dtype.value)
-    return move_layer(bound, _walk(bound), values_table("padding", value, "value of the padding"))
+    each = value.view(np.int8 if x.dtype is DType.INT8 else np.uint8)
+    if (each == each[0]).all():
+        return move_layer(bound, _walk(bound), values_table("padding_byte", each[:1], "every byte of the padding"))
+    return move_layer(bound, _walk(bound), values_table("padding", value, "one element of the padding"))
 
 
 KERNELS = (

@@ -25,7 +25,6 @@ from emitc.kernels.contract import (
     Param,
     Parsed,
     Table,
-    illegal,
     require_dtypes,
     require_quantization,
     require_rank,
@@ -117,7 +116,7 @@ def _check_bilinear(bound: BoundNode) -> None:
     for what, size, wanted in (("rows", height, op.height), ("columns", width, op.width)):
         factor, offset = _factor(op, size, wanted)
         if (wanted - 1) * factor + offset >= size * _ONE:
-            raise illegal(
+            raise unsupported(
                 bound,
                 f"RESIZE_BILINEAR from {size} to {wanted} {what} reads outside its input",
                 "positions are kept to 10 bits, and the rounding of the factor adds up to more than a pixel",

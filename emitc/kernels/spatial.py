@@ -126,24 +126,19 @@ def require_output(bound: BoundNode, window: Window, kernel_h: int, kernel_w: in
         )
 
 
+WINDOW_PARAMS = (
+    "batches", "in_h", "in_w", "in_c", "out_h", "out_w", "out_c", "kernel_h", "kernel_w", "stride_h", "stride_w",
+    "dilation_h", "dilation_w", "pad_top", "pad_left",
+)  # fmt: skip
+"""Members that every windowed kernel's parameter struct starts with."""
+
+
 def window_params(bound: BoundNode, window: Window, kernel_h: int, kernel_w: int) -> tuple[Param, ...]:
-    """The window as members of a parameter struct."""
+    """The window as members of a parameter struct, in the order of WINDOW_PARAMS."""
     batches, in_h, in_w, in_c = bound.input(0).shape
     _, out_h, out_w, out_c = bound.output.shape
-    return (
-        Param("batches", "int32_t", batches),
-        Param("in_h", "int32_t", in_h),
-        Param("in_w", "int32_t", in_w),
-        Param("in_c", "int32_t", in_c),
-        Param("out_h", "int32_t", out_h),
-        Param("out_w", "int32_t", out_w),
-        Param("out_c", "int32_t", out_c),
-        Param("kernel_h", "int32_t", kernel_h),
-        Param("kernel_w", "int32_t", kernel_w),
-        Param("stride_h", "int32_t", window.stride_h),
-        Param("stride_w", "int32_t", window.stride_w),
-        Param("dilation_h", "int32_t", window.dilation_h),
-        Param("dilation_w", "int32_t", window.dilation_w),
-        Param("pad_top", "int32_t", window.padding.top),
-        Param("pad_left", "int32_t", window.padding.left),
-    )
+    values = (
+        batches, in_h, in_w, in_c, out_h, out_w, out_c, kernel_h, kernel_w, window.stride_h, window.stride_w,
+        window.dilation_h, window.dilation_w, window.padding.top, window.padding.left,
+    )  # fmt: skip
+    return tuple(Param(name, "int32_t", value) for name, value in zip(WINDOW_PARAMS, values, strict=True))

@@ -120,8 +120,8 @@ def operand(tensor: Tensor) -> tuple[tuple[int, ...], tuple[Table, ...]]:
 def move_layer(bound: BoundNode, found: Walk, fill: Table | None = None) -> Layer:
     """The layer of a walk: one memmove where no loop is left, else nested loops.
 
-    fill: one element that is written everywhere in the output first, for what the walk leaves out.
-    Written in place, y may start up to x_start bytes above x where it is one memmove.
+    fill: table `padding_byte` or `padding`, a byte or an element that is written everywhere in the output first, for what
+    the walk leaves out. y may share memory with x where it is one memmove, and start up to x_start bytes above it.
     """
     operands, tables = operand(bound.input(0))
     if not found.loops and fill is None:

@@ -9,7 +9,9 @@ from emitc.ir import Graph
 from emitc.passes.alias_views import alias_views
 from emitc.passes.drop_dead import drop_dead
 from emitc.passes.fold_constants import fold_constants
+from emitc.passes.fold_pad import fold_pad
 from emitc.passes.fold_zero_point import fold_zero_point
+from emitc.passes.fuse_activation import fuse_activation
 from emitc.verify_graph import verify_graph
 
 Pass = Callable[[Graph], Graph]
@@ -18,9 +20,11 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("fold-constants", fold_constants),
     ("drop-dead", drop_dead),
     ("alias-views", alias_views),
+    ("fuse-activation", fuse_activation),
+    ("fold-pad", fold_pad),
     ("fold-zero-point", fold_zero_point),
 )
-"""Name and function; the order matters: views are aliased first so that a PAD behind a RESHAPE is seen by neither."""
+"""Name and function. The order matters: padding is settled before the zero point, which folds only without padding."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,16 @@ from emitc.target import boards, load_board
 
 EMULATED = [name for name in boards() if load_board(name).kind == "qemu"]
 
+Test = Callable[..., None]
 TOOLS = ("arm-none-eabi-gcc", "riscv64-unknown-elf-gcc", "qemu-system-arm", "qemu-system-riscv32")
 
 
-def needs_boards(test: Callable[..., None]) -> Callable[..., None]:
+def needs_boards(test: Test) -> Test:
     """Marks a test that builds for and boots emulated boards."""
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    return pytest.mark.board(pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")(test))
+    skipped: Test = pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")(test)
+    marked: Test = pytest.mark.board(skipped)
+    return marked
 
 
 def _run(

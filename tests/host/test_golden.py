@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -266,11 +266,13 @@ def test_bug_in_the_child_is_no_error_of_the_user(monkeypatch: pytest.MonkeyPatc
 )
 @pytest.mark.parametrize("engine", ["tflm", "litert", "child"])
 def test_inputs_that_do_not_fit(engine: str, inputs: list[np.ndarray], what: str, why: str) -> None:
+    runs: dict[str, Callable[[], object]] = {
+        "tflm": lambda: TflmEngine(add_model()).run(inputs),
+        "litert": lambda: LiteRtEngine(add_model()).run(inputs),
+        "child": lambda: run_isolated(add_model(), [inputs]),
+    }
     with pytest.raises(EmitcError) as caught:
-        if engine == "child":
-            run_isolated(add_model(), [inputs])
-        else:
-            engine_for(add_model(), "tflm" if engine == "tflm" else "litert").run(inputs)
+        runs[engine]()
     assert type(caught.value) is EmitcError
     assert (caught.value.what, str(caught.value.where), caught.value.why) == (what, "--vectors", why)
 

@@ -112,9 +112,8 @@ def drawn(tensor: TensorSpec, rng: np.random.Generator, sample: int) -> Array:
     low, high = DType(tensor.dtype).range
     count = int(np.prod(tensor.shape))
     if sample == 0:
-        values = rng.permutation(np.linspace(low, high, count).round()) if count < 1 << 16 else np.arange(count) % (high - low + 1) + low
-        if count >= 256 and high - low == 255:
-            values = rng.permutation(np.arange(count) % 256 + low)
+        span = high - low + 1
+        values = rng.permutation(np.arange(count) % span + low if count >= span else np.linspace(low, high, count).round())
     elif sample % 4 == 3:
         values = rng.choice([low, high], count)
     else:

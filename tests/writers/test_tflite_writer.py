@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -293,9 +294,8 @@ def test_enumerations_by_name_equal_their_numbers() -> None:
     ],
 )
 def test_what_the_format_cannot_express_is_refused(operator: OperatorSpec, message: str) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         write_tflite(ModelSpec((), (operator,), (), ()))
-    assert str(caught.value) == message
 
 
 def test_unknown_dtype_is_refused() -> None:

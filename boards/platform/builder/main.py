@@ -1,9 +1,10 @@
 """SCons script of the platform: the system's cross GCC, start-up code and linker script by instruction set."""
 
 import os
+import shlex
 import sys
 
-from SCons.Script import AlwaysBuild, Builder, Default, DefaultEnvironment  # noqa: F401
+from SCons.Script import Builder, Default, DefaultEnvironment
 
 env = DefaultEnvironment()
 board = env.BoardConfig()
@@ -16,9 +17,9 @@ arch = board.get("build.arch_flags")
 runtime = os.path.join(root, "runtime")
 libc = {"cortex_m": ["--specs=nano.specs"], "riscv": ["--specs=picolibc.specs"]}[board.get("build.isa")]
 defsyms = [
-    "-Wl,--defsym=__%s_%s=%s" % (region, what, value)
+    f"-Wl,--defsym=__{region}_{what}={value}"
     for region, bounds in board.get("build.memory").items()
-    for what, value in zip(("org", "len"), bounds)
+    for what, value in zip(("org", "len"), bounds, strict=True)
 ]
 
 env.Replace(
@@ -70,11 +71,11 @@ runtime_env.Append(CCFLAGS=["-fno-tree-loop-distribute-patterns"])
 runtime_env.BuildSources(os.path.join("$BUILD_DIR", "runtime"), runtime)
 
 env.Append(
-    BUILDERS=dict(
-        ElfToBin=Builder(
+    BUILDERS={
+        "ElfToBin": Builder(
             action=env.VerboseAction("$OBJCOPY -O binary $SOURCES $TARGET", "Building $TARGET"), suffix=".bin"
         )
-    )
+    }
 )
 
 elf = env.BuildProgram()
@@ -84,11 +85,9 @@ binary = env.ElfToBin(os.path.join("$BUILD_DIR", "firmware"), elf)
 def write_launcher(target, source, env):
     """`pio test` runs $BUILD_DIR/program on a platform without an uploader; make that boot the ELF."""
     path = env.subst(os.path.join("$BUILD_DIR", "program"))
+    command = [env.subst("$PYTHONEXE"), qemu.__file__, board.id, os.path.abspath(str(target[0]))]
     with open(path, "w", encoding="utf-8") as f:
-        f.write(
-            "#!/bin/sh\nexec '%s' '%s' %s '%s' \"$@\"\n"
-            % (env.subst("$PYTHONEXE"), qemu.__file__, board.id, os.path.abspath(str(target[0])))
-        )
+        f.write(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     os.chmod(path, 0o755)
 
 

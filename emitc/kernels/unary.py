@@ -1,0 +1,315 @@
+"""Operators on one int8 value: LOGISTIC, TANH, RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU, HARD_SWISH.
+
+Shapes  any, y the same.   Types  int8. An int8 value has 256 results: each operator is a table, computed here.
+LOGISTIC, TANH    gemmlowp's fixed-point exp and reciprocal on Q4.27; y has scale 1/256 and zero point -128, or 1/128 and 0.
+RELU, LEAKY_RELU  requantized by x_scale / y_scale (times alpha below zero).
+RELU_N1_TO_1      the same, the ratio rounded to float32.
+RELU6             a clamp of the quantized value: x and y share scale and zero point.
+HARD_SWISH        16-bit arithmetic: x * (relu6(x + 3) / 6) with 7 more bits than x, both factors rounded.
+Source  TFLite Micro's int8 kernels, ratios of scales in double (measured); RELU_N1_TO_1, which it does not have, as
+LiteRT's reference kernel.
+Errors  scales beyond the fixed-point arithmetic; output scales other than those that LOGISTIC and TANH fix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.errors import EmitcError
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Op, Quantization, Shape
+from emitc.kernels import fixed_point
+from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_dtypes, require_quantization, unsupported
+from emitc.kernels.elementwise import BYTES, byte_table, require_activation, require_factor
+from emitc.quantize import (
+    INT32_MAX,
+    Int64,
+    activation_clamp,
+    multiplier_of,
+    requantize,
+    rounding_shift_right,
+)
+
+_INTEGER_BITS = 4
+"""LOGISTIC and TANH see their input as Q4.27."""
+_REACH = 255
+"""Largest distance of an int8 value to its zero point."""
+_HARD_SWISH_BITS = 7
+_INT16_MAX = 2**15 - 1
+_INT16_MIN = -(2**15)
+
+
+class Logistic(Op):
+    """1 / (1 + exp(-x))."""
+
+    __slots__ = ()
+
+
+class Tanh(Op):
+    """tanh(x)."""
+
+    __slots__ = ()
+
+
+class Relu(Op):
+    """max(x, 0)."""
+
+    __slots__ = ()
+
+
+class Relu6(Op):
+    """min(max(x, 0), 6)."""
+
+    __slots__ = ()
+
+
+class ReluN1To1(Op):
+    """min(max(x, -1), 1)."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeakyRelu(Op):
+    """x, below zero alpha * x."""
+
+    alpha: float
+
+
+class HardSwish(Op):
+    """x * min(max(x + 3, 0), 6) / 6."""
+
+    __slots__ = ()
+
+
+_FIXED_OUTPUTS: dict[type[Op], tuple[float, int]] = {Logistic: (1 / 256, -128), Tanh: (1 / 128, 0)}
+
+
+def _from_tflite(op: type[Op]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((1, 1))
+        return Parsed(LeakyRelu(node.real("alpha")) if op is LeakyRelu else op())
+
+    return parse
+
+
+def _quantizations(bound: BoundNode) -> tuple[Quantization, Quantization]:
+    x, y = bound.input(0).quantization, bound.output.quantization
+    assert x and y
+    return x, y
+
+
+def _identity_factor(bound: BoundNode) -> float:
+    """x_scale / y_scale as the operator's golden engine takes it."""
+    x, y = _quantizations(bound)
+    if isinstance(bound.node.op, ReluN1To1):
+        with np.errstate(all="ignore"):
+            return float(np.float32(x.scale) / np.float32(y.scale))
+    return x.scale / y.scale
+
+
+def _alpha_factor(bound: BoundNode, alpha: float) -> float:
+    """What a negative input is multiplied with."""
+    x, y = _quantizations(bound)
+    return x.scale * alpha / y.scale
+
+
+def _out_of_proportion(bound: BoundNode) -> EmitcError:
+    x, y = _quantizations(bound)
+    return illegal(
+        bound,
+        f"{bound.node.op_type} has scales that are out of proportion",
+        f"input {x.scale!r}, output {y.scale!r}: the fixed-point arithmetic cannot hold the ratio",
+        "quantize the model again",
+        bound.output,
+    )
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses other types than int8 and scales that the operator's arithmetic does not take."""
+    op = bound.node.op
+    others = (DType.INT16, DType.UINT8, DType.FLOAT32)
+    require_dtypes(bound, [(DType.INT8,) * 2], [(dtype,) * 2 for dtype in others])
+    require_quantization(bound, bound.input(0), bound.output)
+    x, y = _quantizations(bound)
+    fixed = _FIXED_OUTPUTS.get(type(op))
+    if fixed is not None:
+        if (y.scale, y.zero_point) != fixed:
+            raise illegal(
+                bound,
+                f"{bound.node.op_type} has another output scale or zero point than its int8 kernel writes",
+                f"({y.scale!r}, {y.zero_point}) found, TFLite fixes ({fixed[0]!r}, {fixed[1]})",
+                "export the model again",
+                bound.output,
+            )
+        if not 0 <= math.frexp(x.scale * 2.0 ** (31 - _INTEGER_BITS))[1] <= 62:
+            raise _out_of_proportion(bound)
+    elif isinstance(op, Relu6):
+        if (x.scale, x.zero_point) != (y.scale, y.zero_point):
+            raise unsupported(
+                bound,
+                "RELU6 between different scales or zero points is not supported",
+                "TFLite Micro ignores the output's scale and LiteRT does not: the two runtimes disagree",
+                "fuse the activation into the operator before it, or export the model again",
+                bound.output,
+            )
+        require_activation(bound, "RELU6", bound.output)
+    elif isinstance(op, HardSwish):
+        # Beyond, shifts leave 16 bits; the output is never shifted left.
+        output, reluish = (math.frexp(factor)[1] if factor < 1 << 30 else 31 for factor in _hard_swish_factors(bound))
+        if not -15 <= output <= 0 or not -15 <= reluish <= 30:
+            raise _out_of_proportion(bound)
+    else:
+        require_factor(bound, _identity_factor(bound), _REACH)
+        if isinstance(op, LeakyRelu):
+            require_factor(bound, abs(_alpha_factor(bound, op.alpha)), _REACH)
+        if isinstance(op, ReluN1To1):
+            require_activation(bound, "RELU_N1_TO_1", bound.output)
+
+
+def _hard_swish_factors(bound: BoundNode) -> tuple[float, float]:
+    """From x with 7 more bits to the output, and to the scale at which 3.0 is 2**15."""
+    x, y = _quantizations(bound)
+    hires = x.scale / (1 << _HARD_SWISH_BITS)
+    return hires / y.scale, hires / (3 / (1 << 15))
+
+
+def _two_over_one_plus(x: Int64) -> Int64:
+    """2 / (1 + x) in Q2.29 for x in [0, 1] as Q0.31: three Newton steps from 48/17 - 32/17 d, d = (1 + x) / 2."""
+    half = (x + INT32_MAX + 1) >> 1
+    estimate = 1515870810 + fixed_point.high_mul(half, -1010580540)
+    for _ in range(3):
+        error = (1 << 29) - fixed_point.high_mul(half, estimate)
+        estimate = estimate + fixed_point.saturating_shift_left(fixed_point.high_mul(estimate, error), 2)
+    return np.asarray(estimate, np.int64)
+
+
+def _sigmoidal(bound: BoundNode, q: Int64) -> Int64:
+    """LOGISTIC and TANH: fixed point between two bounds beyond which the result is at its end."""
+    x, y = _quantizations(bound)
+    factor = x.scale * 2.0 ** (31 - _INTEGER_BITS)
+    multiplier = multiplier_of(factor) if factor < 1 << 30 else None
+    exponent = math.frexp(factor)[1]
+    radius = math.floor(((1 << _INTEGER_BITS) - 1) * 2.0 ** (31 - _INTEGER_BITS) / 2.0**exponent)
+    centred = q - x.zero_point
+    inside = np.abs(centred) < radius
+    # With a radius of 1 only the zero is inside, whatever its multiplier.
+    scaled = (
+        requantize(np.where(inside, centred, 0), multiplier.q31, multiplier.shift) if multiplier else np.zeros_like(q)
+    )
+    if isinstance(bound.node.op, Logistic):
+        positive = fixed_point.saturating_shift_left(
+            _two_over_one_plus(fixed_point.exp_on_negative_values(-np.abs(scaled), _INTEGER_BITS)), 1
+        )
+        value = np.where(scaled > 0, positive, np.where(scaled < 0, INT32_MAX - positive, 1 << 30))
+        result = rounding_shift_right(value, 31 - 8)
+    else:
+        # exp(-2|x|): the same bits read with one integer bit more.
+        decay = fixed_point.exp_on_negative_values(-np.abs(scaled), _INTEGER_BITS + 1)
+        positive = fixed_point.saturating_shift_left(_two_over_one_plus(decay) - (1 << 29), 2)
+        value = np.where(scaled == 0, 0, np.sign(scaled) * positive)
+        result = rounding_shift_right(value, 31 - 7)
+    result = np.clip(result + y.zero_point, -128, 127)
+    return np.where(centred <= -radius, -128, np.where(centred >= radius, 127, result))
+
+
+def _rescaled(bound: BoundNode, q: Int64) -> Int64:
+    """RELU, RELU_N1_TO_1 and LEAKY_RELU."""
+    x, y = _quantizations(bound)
+    op = bound.node.op
+    centred = q - x.zero_point
+    identity = multiplier_of(_identity_factor(bound))
+    result = requantize(centred, identity.q31, identity.shift)
+    if isinstance(op, LeakyRelu):
+        factor = _alpha_factor(bound, op.alpha)
+        slope = multiplier_of(abs(factor))
+        below = requantize(centred, slope.q31, slope.shift)
+        result = np.where(centred >= 0, result, -below if factor < 0 else below)
+        return np.clip(result + y.zero_point, -128, 127)
+    clamp = activation_clamp("RELU" if isinstance(op, Relu) else "RELU_N1_TO_1", bound.output)
+    return np.clip(result + y.zero_point, clamp.low, clamp.high)
+
+
+def _wrap16(values: Int64) -> Int64:
+    return np.asarray(values, np.int64).astype(np.int16).astype(np.int64)
+
+
+def _high_mul16(a: Int64, b: int) -> Int64:
+    """High 16 bits of 2ab, rounded half up; b in [0, 2**15)."""
+    return (a * b + (1 << 14)) >> 15
+
+
+def _multiplier16(factor: float) -> tuple[int, int]:
+    """The factor as Q15 in [2**14, 2**15) or 0, and its exponent."""
+    multiplier = multiplier_of(factor)
+    return min((multiplier.q31 + (1 << 15)) >> 16, _INT16_MAX), multiplier.shift
+
+
+def _hard_swish(bound: BoundNode, q: Int64) -> Int64:
+    """HARD_SWISH, every value 16 bits wide."""
+    x, y = _quantizations(bound)
+    (to_output, output_exponent), (to_reluish, exponent) = (_multiplier16(f) for f in _hard_swish_factors(bound))
+    hires = (q - x.zero_point) << _HARD_SWISH_BITS
+    at_output = _high_mul16(hires, to_output)
+    gate = hires
+    # The last bit of a left shift comes after the multiplication, so that only it can saturate visibly.
+    if exponent > 0:
+        gate = np.clip(gate << (exponent - 1), _INT16_MIN, _INT16_MAX)
+    gate = _high_mul16(gate, to_reluish)
+    if exponent > 0:
+        gate = np.clip(gate << 1, _INT16_MIN, _INT16_MAX)
+    if exponent < 0:
+        gate = rounding_shift_right(gate, -exponent)
+    gate = (gate + (1 << 15)) >> 1
+    product = gate * at_output
+    # Towards zero, which cancels the bias of the roundings before.
+    truncated = np.sign(product) * (np.abs(product) >> 15)
+    return np.clip(_wrap16(rounding_shift_right(truncated, -output_exponent) + y.zero_point), -128, 127)
+
+
+def results(bound: BoundNode, q: Int64) -> Int64:
+    """The operator on quantized values of any shape."""
+    op = bound.node.op
+    if isinstance(op, Logistic | Tanh):
+        return _sigmoidal(bound, q)
+    if isinstance(op, HardSwish):
+        return _hard_swish(bound, q)
+    if isinstance(op, Relu6):
+        clamp = activation_clamp("RELU6", bound.output)
+        return np.clip(q, clamp.low, clamp.high)
+    return _rescaled(bound, q)
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The input's shape."""
+    return (bound.input(0).shape,)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The arithmetic on each value itself, not on a table of it."""
+    assert inputs[0] is not None
+    return (results(bound, inputs[0].astype(np.int64)).astype(bound.output.dtype.value),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """The table of all results."""
+    return byte_table(bound, 0, results(bound, BYTES))
+
+
+def _kernel(op: type[Op], name: str, summary: str) -> KernelDef:
+    return KernelDef(op, summary, (DType.INT8,), (name,), _from_tflite(op), check, output_shapes, reference, lower)
+
+
+KERNELS = (
+    _kernel(Logistic, "LOGISTIC", "logistic function, by table"),
+    _kernel(Tanh, "TANH", "hyperbolic tangent, by table"),
+    _kernel(Relu, "RELU", "rectifier between any scales, by table"),
+    _kernel(Relu6, "RELU6", "clamp to [0, 6], by table"),
+    _kernel(ReluN1To1, "RELU_N1_TO_1", "clamp to [-1, 1] between any scales, by table"),
+    _kernel(LeakyRelu, "LEAKY_RELU", "rectifier with a slope below zero, by table"),
+    _kernel(HardSwish, "HARD_SWISH", "x * relu6(x + 3) / 6, by table"),
+)

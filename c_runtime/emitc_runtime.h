@@ -103,45 +103,42 @@ typedef struct emitc_acc4 {
     int32_t a3;
 } emitc_acc4;
 
-/* acc + value * (w0, w1, w2, w3) */
-EMITC_INLINE emitc_acc4 emitc_mac4(emitc_acc4 acc, int32_t value, int32_t w0, int32_t w1, int32_t w2, int32_t w3)
+/* acc + value * (w[0], w[1], w[2], w[3]) */
+EMITC_INLINE emitc_acc4 emitc_mac4(emitc_acc4 acc, int32_t value, const int8_t *w)
 {
-    acc.a0 += value * w0;
-    acc.a1 += value * w1;
-    acc.a2 += value * w2;
-    acc.a3 += value * w3;
+    acc.a0 += value * w[0];
+    acc.a1 += value * w[1];
+    acc.a2 += value * w[2];
+    acc.a3 += value * w[3];
     return acc;
 }
 
-/* acc.aj + sum over i < n of x[i] * w[j * stride + i]; four steps a turn, so that the loop itself costs little. */
-EMITC_INLINE emitc_acc4 emitc_dot4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t stride, int32_t n)
+/* acc.aj + sum over i < n of x[i] * w[4 * i + j]; four steps a turn, so that the loop itself costs little. */
+EMITC_INLINE emitc_acc4 emitc_dot4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
 {
-    const int8_t *w0 = w;
-    const int8_t *w1 = w0 + stride;
-    const int8_t *w2 = w1 + stride;
-    const int8_t *w3 = w2 + stride;
     for (int32_t turn = n >> 2; turn > 0; turn--) {
-        acc = emitc_mac4(acc, *x++, *w0++, *w1++, *w2++, *w3++);
-        acc = emitc_mac4(acc, *x++, *w0++, *w1++, *w2++, *w3++);
-        acc = emitc_mac4(acc, *x++, *w0++, *w1++, *w2++, *w3++);
-        acc = emitc_mac4(acc, *x++, *w0++, *w1++, *w2++, *w3++);
+        acc = emitc_mac4(acc, x[0], w);
+        acc = emitc_mac4(acc, x[1], w + 4);
+        acc = emitc_mac4(acc, x[2], w + 8);
+        acc = emitc_mac4(acc, x[3], w + 12);
+        x += 4;
+        w += 16;
     }
     for (int32_t rest = n & 3; rest > 0; rest--) {
-        acc = emitc_mac4(acc, *x++, *w0++, *w1++, *w2++, *w3++);
+        acc = emitc_mac4(acc, *x, w);
+        x += 1;
+        w += 4;
     }
     return acc;
 }
 
 /* The same with an offset added to every x[i]. */
-EMITC_INLINE emitc_acc4 emitc_dot4_offset(
-    emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w, int32_t stride, int32_t n)
+EMITC_INLINE emitc_acc4 emitc_dot4_offset(emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w, int32_t n)
 {
-    const int8_t *w0 = w;
-    const int8_t *w1 = w0 + stride;
-    const int8_t *w2 = w1 + stride;
-    const int8_t *w3 = w2 + stride;
     for (; n > 0; n--) {
-        acc = emitc_mac4(acc, *x++ + offset, *w0++, *w1++, *w2++, *w3++);
+        acc = emitc_mac4(acc, *x + offset, w);
+        x += 1;
+        w += 4;
     }
     return acc;
 }

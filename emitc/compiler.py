@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +152,11 @@ class Compiled:
 
 
 def compile_model(path: str | Path, options: Options | None = None, **changes: Any) -> Compiled:
-    """Compiles the model file at `path`; keyword arguments are those of Options.
+    """Compiles the model file at `path`; keyword arguments are those of Options, and go before `options`.
 
     Raises EmitcError (the file or an option is refused), CannotCompile (there is no code for it, or it does not fit).
     """
-    options = options or Options(**changes)
+    options = replace(options or Options(), **changes)
     path = Path(path)
     start = time.monotonic()
     check_options(options)

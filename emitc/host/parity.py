@@ -6,6 +6,7 @@ complementary patterns, so that every byte that a run writes shows in one of the
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import numpy as np
 
 from emitc.compiler import Compiled
 from emitc.errors import EmitcError, Where
-from emitc.host.build import HostModel, Interface, build_shared
+from emitc.host.build import HostModel, Interface, MemoryFault, build_shared
 from emitc.host.golden import run_isolated
 from emitc.host.reference import run_reference
 from emitc.host.samples import Sample, random_samples, read_vectors
@@ -26,6 +27,11 @@ from emitc.ir import Array
 PATTERNS = (0xA5, 0x5A)
 REFERENCES = ("auto", "tflm", "litert", "numpy")
 _NUMPY_SAMPLES = 3
+
+
+def _finite(value: float) -> float | None:
+    """The number, or None where one of the two values that differ is infinite or not a number: JSON has neither."""
+    return value if math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,7 @@ class Divergence:
             "index": self.index,
             "tensor": self.tensor,
             "differing": self.differing,
-            "max_abs_diff": self.max_abs_diff,
+            "max_abs_diff": _finite(self.max_abs_diff),
         }
 
 
@@ -111,7 +117,7 @@ class Proof:
             "samples": self.samples,
             "elements": self.elements,
             "differing": self.differing,
-            "max_abs_diff": self.max_abs_diff,
+            "max_abs_diff": _finite(self.max_abs_diff),
             "numpy_samples": self.numpy_samples,
             "numpy_differing": self.numpy_differing,
             "layers_checked": self.layers_checked,
@@ -184,15 +190,15 @@ def golden_run(compiled: Compiled, reference: str, cases: Sequence[Sample], *, p
 
 
 def observed_bytes(build: Callable[[], HostModel], samples: Sequence[Sample], alignment: int) -> int:
-    """The arena's bytes up to the last one that the runs touch, rounded up to the alignment."""
+    """The arena's bytes up to the last one that the runs touch, also beyond its end, rounded up to the alignment."""
     touched = 0
     for inputs in samples:
         model = build()
         for pattern in PATTERNS:
             model.fill(pattern)
-            model.run(inputs)
-            changed = np.flatnonzero(model.arena != pattern)
-            touched = max(touched, int(changed[-1]) + 1 if changed.size else 0)
+            model.write_inputs(inputs)
+            model.invoke()
+            touched = max(touched, model.touched_bytes())
     return -(-touched // alignment) * alignment
 
 
@@ -209,7 +215,7 @@ class _LayerProof:
         model.set_hook(self._hook)
 
     def start(self) -> None:
-        """Before a run whose inputs are not yet written."""
+        """Before a run whose inputs are written."""
         self.written = {}
         self._before = self.model.arena.copy()
 
@@ -225,10 +231,6 @@ class _LayerProof:
         for slot in self.slots:
             if slot.name == prefix or slot.name.startswith(f"{prefix}_"):
                 allowed[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = True
-        if len(self.written) == 1:
-            for slot in self.slots:
-                if slot.name.startswith("AT_INPUT_"):
-                    allowed[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = True
         stray = (self.model.arena != self._before) & ~allowed
         if stray.any():
             self.errors.append(
@@ -284,16 +286,22 @@ def verify(
         proof = _LayerProof(traced, compiled)
         results: list[list[Array]] = []
         for done, (inputs, expected) in enumerate(cases):
-            outputs = model.run(inputs)
+            try:
+                outputs = model.run(inputs)
+            except MemoryFault as fault:
+                errors.append(str(fault))
+                break
             results.append(outputs)
             for found, value in zip(outputs, golden.outputs[done], strict=True):
                 tally.add(found, value.reshape(found.shape))
             for found, value in zip(outputs, expected, strict=False):
                 tally.add(found, value)
             if layers or done == 0:
+                traced.write_inputs(inputs)
                 proof.start()
-                for found, value in zip(traced.run(inputs), outputs, strict=True):
-                    tally.add(found, value)
+                pairs = zip(traced.invoke(), outputs, strict=True)
+                if any(difference(found, value)[0] for found, value in pairs):
+                    errors.append("built with the layer hook, the model computes other outputs")
             if layers and first is None:
                 count, first = proof.first_divergence(golden.tensors[done])
                 checked += count
@@ -307,14 +315,14 @@ def verify(
         library = workdir / "plain.so"
         observed = observed_bytes(lambda: HostModel(library, interface), [c[0] for c in cases[:2]], interface.alignment)
         if sanitize:
-            errors += run_sanitized(package, workdir, interface, [c[0] for c in cases], results)
+            errors += run_sanitized(package, workdir, interface, [c[0] for c in cases[: len(results)]], results)
     return Proof(
         golden.engine,
-        len(cases),
+        len(results),
         tally.elements,
         tally.differing,
         tally.max_abs_diff,
-        min(len(cases), _NUMPY_SAMPLES),
+        min(len(results), _NUMPY_SAMPLES),
         numpy_tally.differing,
         checked,
         first,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +57,8 @@ def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
 def read_vectors(path: Path, graph: Graph) -> list[tuple[Sample, Sample]]:
     """The cases of an .npz file with keys in{i}_{k} and out{j}_{k}: inputs and expected outputs (none if absent).
 
-    Raises EmitcError when the file cannot be read or does not fit the model.
+    Other keys are left alone. Raises EmitcError when the file cannot be read, does not fit the model, or when a case has
+    an input too few or too many, some of the outputs only, or a number that leaves a gap: nothing is skipped.
     """
 
     def refuse(why: str) -> EmitcError:
@@ -68,16 +71,28 @@ def read_vectors(path: Path, graph: Graph) -> list[tuple[Sample, Sample]]:
 
     cases: list[tuple[Sample, Sample]] = []
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            while f"in0_{len(cases)}" in archive:
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise refuse("it is one array, not an .npz archive")
+        with archive:
+            keys = {name for name in archive.files if re.fullmatch(r"(in|out)\d+_\d+", name)}
+            while f"in0_{len(cases)}" in keys:
                 k = len(cases)
-                inputs = tuple(archive[f"in{i}_{k}"] for i in range(len(graph.inputs)))
-                outputs = tuple(archive[f"out{j}_{k}"] for j in range(len(graph.outputs)) if f"out{j}_{k}" in archive)
-                cases.append((inputs, outputs))
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+                given = [f"in{i}_{k}" for i in range(len(graph.inputs))]
+                stated = [f"out{j}_{k}" for j in range(len(graph.outputs))]
+                if keys.isdisjoint(stated):
+                    stated = []
+                for name in (*given, *stated):
+                    if name not in keys:
+                        raise refuse(f"case {k} has no {name}")
+                keys.difference_update(given, stated)
+                cases.append((tuple(archive[n] for n in given), tuple(archive[n] for n in stated)))
+    except (OSError, EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise refuse(str(error)) from error
     if not cases:
         raise refuse("it has no case")
+    if keys:
+        raise refuse(f"{min(keys)} belongs to no case: cases are numbered from 0, and the model has no such port")
     for inputs, outputs in cases:
         for name, value in zip((*graph.inputs, *graph.outputs), (*inputs, *outputs), strict=False):
             tensor = graph.tensor(name)

@@ -1,10 +1,16 @@
-"""The same cases once more in a program of their own, built with AddressSanitizer and UndefinedBehaviorSanitizer."""
+"""The same cases once more in a program of their own, built with AddressSanitizer and UndefinedBehaviorSanitizer.
+
+Before each layer everything in the arena that the package's plan does not have alive is poisoned, so that a read of a
+dead or of a foreign buffer is found too. The plan is the one in the package's manifest.
+"""
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,29 +19,60 @@ from emitc.host.build import SANITIZE, Interface, run_compiler, sources
 from emitc.host.samples import Sample
 from emitc.ir import Array
 
+DRIVER_FLAGS = ("-std=c11", "-D_POSIX_C_SOURCE=200809L", "-DEMITC_TRACE", "-ffp-contract=off")
 
-def run_sanitized(
-    package: Path, workdir: Path, interface: Interface, cases: Sequence[Sample], expected: Sequence[Sequence[Array]]
-) -> list[str]:
-    """What the sanitizers found, one line each; empty when they are silent and the outputs are the expected ones."""
-    main = workdir / "sanitize_main.c"
+
+def driver(package: Path, interface: Interface) -> str:
+    """The C program: `PROGRAM cases inputs-file outputs-file` runs every case in exactly sized memory.
+
+    It ends with 0, or with another code when a call or a file fails. A sanitizer ends it with a report.
+    """
+    plan: dict[str, Any] = json.loads((package / "manifest.json").read_text(encoding="utf-8"))
+    layers = plan["layers"]
     description = {
         "name": interface.name,
         "upper": interface.name.upper(),
         "alignment": max(interface.alignment, 16),
         "inputs": len(interface.inputs),
         "outputs": len(interface.outputs),
+        "layers": [len(layer["outputs"]) for layer in layers],
+        "alive": [
+            {"layer": step, "offset": buffer["offset"], "bytes": buffer["bytes"]}
+            for step in range(len(layers))
+            for buffer in plan["memory"]["buffers"]
+            if buffer["first"] <= step < buffer["end"]
+        ],
     }
-    main.write_text(environment().get_template("host/sanitize_main.c.j2").render(m=description), encoding="ascii")
+    return environment().get_template("host/sanitize_main.c.j2").render(m=description)
+
+
+def build_driver(package: Path, workdir: Path, interface: Interface, flags: Sequence[str]) -> Path:
+    """The driver and the package as a program in `workdir`, compiled with `flags` beside its own."""
+    main = workdir / "sanitize_main.c"
+    main.write_text(driver(package, interface), encoding="ascii")
     files, includes = sources(package)
     program = workdir / "sanitized"
-    flags = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-ffp-contract=off", *SANITIZE]
-    run_compiler([*flags, *(f"-I{f}" for f in includes), str(main), *map(str, files), "-o", str(program)])
-    data, result = workdir / "cases.bin", workdir / "outputs.bin"
-    with data.open("wb") as file:
+    run_compiler(
+        [*DRIVER_FLAGS, *flags, *(f"-I{f}" for f in includes), str(main), *map(str, files), "-o", str(program)]
+    )
+    return program
+
+
+def write_cases(path: Path, interface: Interface, cases: Sequence[Sample]) -> None:
+    """The inputs of all cases, one after the other, as the driver reads them."""
+    with path.open("wb") as file:
         for case in cases:
             for (dtype, _), value in zip(interface.inputs, case, strict=True):
                 file.write(np.ascontiguousarray(value, dtype).tobytes())
+
+
+def run_sanitized(
+    package: Path, workdir: Path, interface: Interface, cases: Sequence[Sample], expected: Sequence[Sequence[Array]]
+) -> list[str]:
+    """What the sanitizers found, one line each; empty when they are silent and the outputs are the expected ones."""
+    program = build_driver(package, workdir, interface, SANITIZE)
+    data, result = workdir / "cases.bin", workdir / "outputs.bin"
+    write_cases(data, interface, cases)
     done = subprocess.run(
         [str(program), str(len(cases)), str(data), str(result)],
         capture_output=True,

@@ -7,7 +7,6 @@ reaches outside the input. Source: TFLite 8-bit quantization specification.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,9 +33,24 @@ class Requantization:
         return len(self.q31) > 1
 
     def apply(self, acc: Int64, zero_point: int, clamp: Clamp, dtype: DType) -> Array:
-        """acc [..., O] to quantized outputs."""
+        """acc [..., O] to quantized outputs; a sum with the zero point that leaves int32 wraps, as 32-bit code does."""
         scaled = requantize(acc, np.array(self.q31, np.int64), np.array(self.shift, np.int64))
-        return clamp.apply(scaled + zero_point, dtype)
+        return clamp.apply((scaled + zero_point).astype(np.int32).astype(np.int64), dtype)
+
+
+_FACTOR_LIMIT = 2.0**30 - 0.25
+"""From here on the multiplier rounds to 2**30, which a shift of at most 30 cannot express."""
+
+
+def _factors(bound: BoundNode, *, float_product: bool) -> list[float]:
+    """Real factor from accumulator to output, one for each weight scale."""
+    x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
+    assert x.quantization and w.quantization and y.quantization
+    scale, weight_scales = x.quantization.scale, w.quantization.scales
+    with np.errstate(over="ignore"):
+        rounded = [float(np.float32(scale) * np.float32(each)) for each in weight_scales]
+    products = rounded if float_product else [scale * each for each in weight_scales]
+    return [product / y.quantization.scale for product in products]
 
 
 def requantization(bound: BoundNode, *, float_product: bool) -> Requantization:
@@ -44,13 +58,7 @@ def requantization(bound: BoundNode, *, float_product: bool) -> Requantization:
 
     TFLite Micro does the latter for FULLY_CONNECTED with one weight scale and for nothing else (measured).
     """
-    x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
-    assert x.quantization and w.quantization and y.quantization
-    products = [
-        float(np.float32(x.quantization.scale) * np.float32(scale)) if float_product else x.quantization.scale * scale
-        for scale in w.quantization.scales
-    ]
-    multipliers = [multiplier_of(product / y.quantization.scale) for product in products]
+    multipliers = [multiplier_of(factor) for factor in _factors(bound, float_product=float_product)]
     q31 = tuple(m.q31 for m in multipliers)
     shift = tuple(m.shift for m in multipliers)
     if len(set(q31)) == 1 and len(set(shift)) == 1:
@@ -106,9 +114,8 @@ def check_operands(bound: BoundNode, weight_axis: int) -> None:
             "export the model again",
             bias,
         )
-    assert x.quantization and y.quantization
-    factors = [x.quantization.scale * s / y.quantization.scale for s in scales.scales]
-    if not all(math.isfinite(f) and f < 2**30 for f in factors):
+    factors = _factors(bound, float_product=False)
+    if max(factors + _factors(bound, float_product=True)) >= _FACTOR_LIMIT:
         raise illegal(
             bound,
             "an output scale is out of proportion",
@@ -157,9 +164,22 @@ def bias_inside(bound: BoundNode, filters: Int64, *, folded: bool) -> Int64 | No
     return bias if int((np.abs(filters).sum(axis=1) * reach + np.abs(bias)).max()) <= INT32_MAX else None
 
 
-def tables(weights: Array, bias: Int64, scale: Requantization) -> tuple[Table, ...]:
-    """Weights, bias, multipliers and shifts as constant arrays; weights in the order in which they are to be printed."""
+def blocks_of_four(weights: Array) -> Array:
+    """Filters [O, K] in blocks of four, interleaved value by value, so that a block is read from one pointer.
+
+    The O % 4 filters that are left follow one by one. Flat, as many elements as before.
+    """
+    whole = len(weights) // 4 * 4
+    blocks = weights[:whole].reshape(whole // 4, 4, weights.shape[1]).transpose(0, 2, 1)
+    return np.concatenate([blocks.reshape(-1), weights[whole:].reshape(-1)])
+
+
+def tables(weights: Array, bias: Int64, scale: Requantization, *, interleaved: bool = False) -> tuple[Table, ...]:
+    """Weights, bias, multipliers and shifts as constant arrays; interleaved: filters first, in blocks of four."""
     shape = "x".join(map(str, weights.shape))
+    if interleaved:
+        shape += ", filters interleaved four by four"
+        weights = blocks_of_four(weights.reshape(len(weights), -1))
     each = "per output channel" if scale.per_channel else "for all channels"
     return (
         Table("weights", "int8_t", tuple(weights.reshape(-1).tolist()), f"weights {shape}"),
@@ -202,14 +222,17 @@ def matrix_product(bound: BoundNode, scale: Requantization, clamp: Clamp, rows: 
     assert x.quantization
     out = w.shape[0]
     depth = w.elements // out
-    constants = tables(w.array(), bias_of(bound, out), scale)
+    weights, bias = w.array(), bias_of(bound, out)
     tail = output_params(bound, scale, clamp)
     macs = rows * out * depth
     if folded or x.quantization.zero_point == 0:
+        constants = tables(weights, bias, scale, interleaved=True)
         size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out", "int32_t", out))
         return Layer("fully_connected", "portable", (0,), constants, size + tail, macs=macs)
     pixel = {"batches": rows, "in_c": depth, "out_c": out, "pad_top": 0, "pad_left": 0}
     params = tuple(Param(name, "int32_t", pixel.get(name, 1)) for name in WINDOW_PARAMS)
     groups = Param("groups", "int32_t", 1)
     offset = input_offset(bound, folded=folded)
-    return Layer("conv_2d_taps", "portable", (0,), constants, (*params, groups, offset, *tail), macs=macs)
+    return Layer(
+        "conv_2d_taps", "portable", (0,), tables(weights, bias, scale), (*params, groups, offset, *tail), macs=macs
+    )

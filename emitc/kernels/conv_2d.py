@@ -104,12 +104,13 @@ def lower(bound: BoundNode) -> Layer:
     clamp = activation_clamp(op.activation, y)
     if (kernel_h, kernel_w, window.stride_h, window.stride_w, groups) == (1, 1, 1, 1, 1) and not window.padding.any:
         return accumulate.matrix_product(bound, scale, clamp, y.elements // out_c, folded=folded)
-    tables = accumulate.tables(w.array(), accumulate.bias_of(bound, out_c), scale)
+    weights, bias = w.array(), accumulate.bias_of(bound, out_c)
     params = window_params(bound, window, kernel_h, kernel_w)
     tail = (accumulate.input_offset(bound, folded=folded), *accumulate.output_params(bound, scale, clamp))
     macs = y.elements * kernel_h * kernel_w * in_c
-    inside = accumulate.bias_inside(bound, w.array().astype(np.int64).reshape(out_c, -1), folded=folded)
+    inside = accumulate.bias_inside(bound, weights.astype(np.int64).reshape(out_c, -1), folded=folded)
     if groups == 1 and window.dilation_w == 1 and inside is not None:
+        tables = accumulate.tables(weights, bias, scale, interleaved=True)
         tables = (*tables, accumulate.inside_table(inside))
         return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs)
     return Layer(

@@ -105,7 +105,8 @@ def lower(bound: BoundNode) -> Layer:
     inside = accumulate.bias_inside(bound, weights.astype(np.int64).reshape(-1, out_c).T, folded=folded)
     if inside is not None and x.shape[3] == 1 and op.window.dilation_w == 1:
         filters = np.ascontiguousarray(weights.transpose(3, 1, 2, 0))
-        tables = (*accumulate.tables(filters, bias, scale), accumulate.inside_table(inside))
+        tables = accumulate.tables(filters, bias, scale, interleaved=True)
+        tables = (*tables, accumulate.inside_table(inside))
         return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs)
     tables = accumulate.tables(weights, bias, scale)
     if inside is not None and out_c == x.shape[3]:

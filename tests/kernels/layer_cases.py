@@ -60,6 +60,18 @@ class Scales:
         return float(scale)
 
 
+def scales_for(q31: int, shift: int) -> Scales:
+    """float32 scales whose product and ratio in double have exactly this Q31 multiplier and shift (positive left)."""
+    rng, target = np.random.default_rng(q31 + shift), q31 * 2.0 ** (shift - 31)
+    for _ in range(100_000):
+        x, w = (single(v) for v in rng.uniform(0.01, 0.1, 2))
+        y = single(x * w / target)
+        mantissa, exponent = math.frexp(x * w / y)
+        if (math.floor(mantissa * 2**31 + 0.5), exponent) == (q31, shift):
+            return Scales(x, (w,), output=y)
+    raise AssertionError(f"no float32 scales give {q31} and {shift}")
+
+
 def weights_of(name: str, shape: Sequence[int], low: int = -127) -> Array:
     """Random weights over the whole range, -128 among them when `low` asks for it."""
     values = named_rng(name).integers(low, 127, tuple(shape), endpoint=True).astype(np.int8)

@@ -65,7 +65,9 @@ def integers(*values: int, dtype: str = "int32") -> TensorSpec:
 
 
 def _computed(case: Case) -> list[TensorSpec]:
-    return [tensor for tensor in case.inputs if tensor is not None and tensor.data is None]
+    """The tensors that a sample gives values to, each once."""
+    each = {id(tensor): tensor for tensor in case.inputs if tensor is not None and tensor.data is None}
+    return list(each.values())
 
 
 def model_of(cases: Sequence[Case]) -> ModelSpec:
@@ -113,7 +115,9 @@ def drawn(tensor: TensorSpec, rng: np.random.Generator, sample: int) -> Array:
     count = int(np.prod(tensor.shape))
     if sample == 0:
         span = high - low + 1
-        values = rng.permutation(np.arange(count) % span + low if count >= span else np.linspace(low, high, count).round())
+        values = rng.permutation(
+            np.arange(count) % span + low if count >= span else np.linspace(low, high, count).round()
+        )
     elif sample % 4 == 3:
         values = rng.choice([low, high], count)
     else:
@@ -136,7 +140,9 @@ class Outcome:
 
     def check(self) -> None:
         """Asserts that the three agree on every bit of every sample."""
-        for sample, (reference, golden, found) in enumerate(zip(self.reference, self.golden, self.compiled, strict=True)):
+        for sample, (reference, golden, found) in enumerate(
+            zip(self.reference, self.golden, self.compiled, strict=True)
+        ):
             for output in range(len(reference)):
                 where = f"{self.case.id}, sample {sample}, output {output}"
                 expected = golden[output].reshape(reference[output].shape)

@@ -118,7 +118,7 @@ def test_constant_images_without_folding(tmp_path: Path) -> None:
     path.write_bytes(write_tflite(model_of([*cases, CASES[0]])))
     compiled = compile_model(path, disabled=frozenset({"fold-constants"}))
     assert len(compiled.program.steps) == 3
-    assert verify(compiled, reference="tflm", samples=2, layers=True).match
+    assert verify(compiled, reference="tflm", samples=2, layers=True, sanitize=True).match
 
 
 def test_positions_are_integers_in_the_layer() -> None:

@@ -1,0 +1,213 @@
+"""QUANTIZE between float32 and integers or between integer scales, and DEQUANTIZE.
+
+Shapes  any, y the same.   Types  QUANTIZE float32 to int8, uint8, int16; int8, uint8, int16 among each other (not between
+uint8 and uint8 or int16). DEQUANTIZE int8, uint8, int16 to float32.
+From float   y = clamp(y_zero + round(x / y_scale)), division in float32, round half away from zero. Beyond the type's range
+             the result is its end, also for infinities; a NaN gives y_zero. (TFLite Micro leaves quotients from 2**31 on
+             and NaN to the processor; on a Cortex-M they come out as here.)
+To integers  y = clamp(y_zero + requantize(x - x_zero)), factor x_scale / y_scale.
+DEQUANTIZE   y = x_scale * (x - x_zero), one rounding to float32.
+Source       TFLite Micro's kernels; float32 to uint8, which it does not have, as LiteRT's reference kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Op, Quantization, Shape, Tensor
+from emitc.kernels.contract import (
+    KernelDef,
+    Layer,
+    Overlap,
+    Param,
+    Parsed,
+    require_dtypes,
+    require_quantization,
+)
+from emitc.kernels.elementwise import BYTES, TABLE_ENTRIES, byte_table, require_factor
+from emitc.quantize import Int64, multiplier_of, requantize
+
+_INTEGERS = (DType.INT8, DType.UINT8, DType.INT16)
+_REQUANTIZED = (
+    (DType.INT8, DType.INT8),
+    (DType.INT8, DType.UINT8),
+    (DType.INT8, DType.INT16),
+    (DType.UINT8, DType.INT8),
+    (DType.INT16, DType.INT8),
+    (DType.INT16, DType.INT16),
+)
+_QUANTIZED = tuple((DType.FLOAT32, dtype) for dtype in _INTEGERS) + _REQUANTIZED
+_DEQUANTIZED = tuple((dtype, DType.FLOAT32) for dtype in _INTEGERS)
+
+
+class Quantize(Op):
+    """To a quantized tensor."""
+
+    __slots__ = ()
+
+
+class Dequantize(Op):
+    """To real values."""
+
+    __slots__ = ()
+
+
+def _quantize_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    return Parsed(Quantize())
+
+
+def _dequantize_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    return Parsed(Dequantize())
+
+
+def _quantization(tensor: Tensor) -> Quantization:
+    assert tensor.quantization
+    return tensor.quantization
+
+
+def check_quantize(bound: BoundNode) -> None:
+    """Refuses other types, tensors with more than one scale, and a ratio of scales beyond fixed point."""
+    x, y = bound.input(0), bound.output
+    others = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
+    require_dtypes(bound, _QUANTIZED, [(a, b) for a in others for b in others if b is not DType.FLOAT32])
+    require_quantization(bound, y)
+    if x.dtype is not DType.FLOAT32:
+        require_quantization(bound, x)
+        low, high = x.dtype.range
+        zero_point = _quantization(x).zero_point
+        require_factor(bound, _quantization(x).scale / _quantization(y).scale, max(high - zero_point, zero_point - low))
+
+
+def check_dequantize(bound: BoundNode) -> None:
+    """Refuses other types and tensors with more than one scale."""
+    require_dtypes(bound, _DEQUANTIZED, [(DType.INT32, DType.FLOAT32)])
+    require_quantization(bound, bound.input(0))
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The input's shape."""
+    return (bound.input(0).shape,)
+
+
+def _from_real(bound: BoundNode, x: NDArray[np.float32]) -> Array:
+    """Real values to the output's type."""
+    y = bound.output
+    low, high = y.dtype.range
+    quantization = _quantization(y)
+    with np.errstate(all="ignore"):
+        ratio = (x / np.float32(quantization.scale)).astype(np.float64)
+    # In float64 the sum with a half is exact, so that its floor rounds halves away from zero.
+    rounded = np.copysign(np.floor(np.abs(ratio) + 0.5), ratio)
+    limited = np.clip(np.where(np.isnan(rounded), 0.0, rounded) + quantization.zero_point, low, high)
+    return np.asarray(limited.astype(y.dtype.value))
+
+
+def _rescaled(bound: BoundNode, q: Int64) -> Int64:
+    """Quantized values to the output's scale, within its type."""
+    x, y = _quantization(bound.input(0)), _quantization(bound.output)
+    multiplier = multiplier_of(x.scale / y.scale)
+    low, high = bound.output.dtype.range
+    return np.clip(requantize(q - x.zero_point, multiplier.q31, multiplier.shift) + y.zero_point, low, high)
+
+
+def quantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """float32 where the input is real, integers otherwise."""
+    value = inputs[0]
+    assert value is not None
+    if bound.input(0).dtype is DType.FLOAT32:
+        return (_from_real(bound, value.astype(np.float32)),)
+    return (_rescaled(bound, value.astype(np.int64)).astype(bound.output.dtype.value),)
+
+
+def dequantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The product in float32: its factors are exact there, so that it is rounded once."""
+    x = _quantization(bound.input(0))
+    assert inputs[0] is not None
+    centred = (inputs[0].astype(np.int64) - x.zero_point).astype(np.float32)
+    return (np.asarray(np.float32(x.scale) * centred, np.float32),)
+
+
+def _overlaps(bound: BoundNode) -> tuple[Overlap, ...]:
+    """Front to back, output elements no wider than the input's: below what is still unread.
+
+    Only where one of both is bytes, since C lets nothing else alias another type.
+    """
+    x, y = bound.input(0).dtype, bound.output.dtype
+    return (Overlap(0, 0, 0),) if y.bytes <= x.bytes and (y.bytes == 1 or x is y) else ()
+
+
+def lower_quantize(bound: BoundNode) -> Layer:
+    """From float: a division per element. Bytes: a table where the tensor is no smaller; else a requantization each."""
+    x, y = bound.input(0), bound.output
+    low, high = y.dtype.range
+    count = Param("count", "int32_t", y.elements)
+    offset = Param("output_offset", "int32_t", _quantization(y).zero_point)
+    if x.dtype is DType.FLOAT32:
+        zero_point = _quantization(y).zero_point
+        params = (
+            count,
+            Param("scale", "float", _quantization(y).scale),
+            Param("lowest", "float", float(low - zero_point), "quotients from here down give clamp_low"),
+            Param("highest", "float", float(high - zero_point), "quotients from here up give clamp_high"),
+            Param("clamp_low", "int32_t", low),
+            Param("clamp_high", "int32_t", high),
+            offset,
+        )
+        return Layer("quantize", "portable", (0,), params=params, overlaps=_overlaps(bound))
+    if x.dtype.bytes == y.dtype.bytes == 1 and y.elements >= TABLE_ENTRIES:
+        return byte_table(bound, 0, _rescaled(bound, BYTES + 128 if x.dtype is DType.UINT8 else BYTES))
+    multiplier = multiplier_of(_quantization(x).scale / _quantization(y).scale)
+    params = (
+        count,
+        Param("input_offset", "int32_t", -_quantization(x).zero_point, "minus the zero point"),
+        Param("multiplier", "int32_t", multiplier.q31, "Q31"),
+        Param("shift", "int32_t", multiplier.shift, "positive left"),
+        offset,
+        Param("clamp_low", "int32_t", low),
+        Param("clamp_high", "int32_t", high),
+    )
+    return Layer("requantized", "portable", (0,), params=params, overlaps=_overlaps(bound))
+
+
+def lower_dequantize(bound: BoundNode) -> Layer:
+    """One multiplication per element. A byte input may lie at the end of its output, which follows four times as fast."""
+    x, y = bound.input(0), bound.output
+    params = (
+        Param("count", "int32_t", y.elements),
+        Param("input_offset", "int32_t", -_quantization(x).zero_point, "minus the zero point"),
+        Param("scale", "float", _quantization(x).scale),
+    )
+    behind = (Overlap(0, 0, (y.dtype.bytes - 1) * (y.elements - 1)),) if x.dtype.bytes == 1 else ()
+    return Layer("dequantize", "portable", (0,), params=params, overlaps=behind)
+
+
+KERNELS = (
+    KernelDef(
+        Quantize,
+        "float32 to integers, and integers to another scale",
+        (DType.FLOAT32, *_INTEGERS),
+        ("QUANTIZE",),
+        _quantize_from_tflite,
+        check_quantize,
+        output_shapes,
+        quantize_reference,
+        lower_quantize,
+    ),
+    KernelDef(
+        Dequantize,
+        "integers to float32",
+        _INTEGERS,
+        ("DEQUANTIZE",),
+        _dequantize_from_tflite,
+        check_dequantize,
+        output_shapes,
+        dequantize_reference,
+        lower_dequantize,
+    ),
+)

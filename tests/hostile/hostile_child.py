@@ -1,0 +1,119 @@
+"""Compiles many damaged files in one process under hard limits, and prints one JSON line for each.
+
+Run as `python hostile_child.py MODEL:FIRST:LAST ...`. Limits: 1 GiB of address space, 10 seconds a case (a signal ends it).
+Outcome of a case: `ok`, `refused` (EmitcError, exit code 2), `cannot` (exit code 1), or `bug` with its traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from emitc import report
+from emitc.compiler import compile_model
+from emitc.errors import EmitcError
+from emitc.inspection import inspect_model
+from hostile_models import SpecDamager, corpus, made
+from hostile_mutations import Damager
+
+MEMORY_BYTES = 1 << 30
+SECONDS = 10
+
+
+class OutOfTime(BaseException):
+    """The case has used up its seconds; nothing in emitc catches it."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raises OutOfTime after `seconds`."""
+
+    def stop(*_: object) -> None:
+        raise OutOfTime
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def harmless(text: str) -> bool:
+    """Whether a message can be printed: ASCII without control characters but line ends."""
+    return all(" " <= c <= "~" or c == "\n" for c in text)
+
+
+def _compile(path: Path) -> tuple[str, str]:
+    """(outcome, message) of compiling the file."""
+    try:
+        compile_model(path, name="model")
+    except EmitcError as error:
+        assert harmless(str(error)), "the message has characters that do not belong on a terminal"
+        assert error.what and error.why and error.hint, "the message has an empty part"
+        return {1: "cannot", 2: "refused"}[error.exit_code], str(error)
+    return "ok", ""
+
+
+def _inspect(path: Path) -> None:
+    try:
+        found = inspect_model(path, {})
+    except EmitcError as error:
+        assert error.exit_code == 2, f"inspect ends in exit code {error.exit_code}"
+        return
+    json.dumps(found)
+    report.inspect_text(found)
+
+
+def outcome_of(path: Path) -> dict[str, Any]:
+    """What compiling and inspecting the file ended in."""
+    start = time.monotonic()
+    try:
+        with time_limit(SECONDS):
+            outcome, message = _compile(path)
+            _inspect(path)
+    except OutOfTime:
+        outcome, message = "hang", "".join(traceback.format_stack(limit=3))
+    except Exception:  # the campaign reports whatever escapes, that is its purpose
+        outcome, message = "bug", traceback.format_exc()
+    seconds = round(time.monotonic() - start, 3)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"outcome": outcome, "message": message, "seconds": seconds, "peak_kib": peak}
+
+
+def damagers() -> dict[str, Damager | SpecDamager]:
+    """Every way to damage every model, by name."""
+    files = [Damager(name, data) for name, data in corpus().items()]
+    specs = [SpecDamager(name, spec) for name, spec in made().items()]
+    return {damager.name: damager for damager in (*files, *specs)}
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the cases that the arguments name."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    known = damagers()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.tflite"
+        for argument in arguments:
+            name, first, last = argument.rsplit(":", 2)
+            for number in range(int(first), int(last)):
+                kind, data = known[name].damaged(number)
+                path.write_bytes(data)
+                line = {"model": name, "number": number, "kind": kind, **outcome_of(path)}
+                print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

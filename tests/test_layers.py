@@ -1,0 +1,239 @@
+"""Which module may import which, which package is imported where, who writes files, and that templates do not decide."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jinja2
+import jinja2.nodes
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+TEMPLATES = sorted((ROOT / "emitc" / "templates").rglob("*.j2"))
+
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "emitc": ("emitc._version", "emitc.compiler", "emitc.errors"),
+    "emitc.__main__": ("emitc.cli",),
+    "emitc._version": (),
+    "emitc.errors": (),
+    "emitc.ir": (),
+    "emitc.quantize": ("emitc.ir",),
+    "emitc.target": ("emitc.errors",),
+    "emitc.frontends": ("emitc.errors", "emitc.ir", "emitc.frontends", "emitc.kernels.contract"),
+    "emitc.kernels": ("emitc.errors", "emitc.ir", "emitc.quantize", "emitc.frontends.source", "emitc.kernels"),
+    "emitc.verify_graph": ("emitc.errors", "emitc.ir", "emitc.kernels"),
+    "emitc.passes": (
+        "emitc.errors", "emitc.ir", "emitc.quantize", "emitc.kernels", "emitc.verify_graph", "emitc.passes",
+    ),
+    "emitc.planner": ("emitc.planner",),
+    "emitc.program": ("emitc.kernels.contract", "emitc.planner"),
+    "emitc.lower": (
+        "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.planner", "emitc.program", "emitc.emit.names",
+    ),
+    "emitc.emit": (
+        "emitc.errors", "emitc.program", "emitc.planner.report", "emitc.kernels.contract", "emitc.emit",
+    ),
+    "emitc.emit.manifest": ("emitc.passes", "emitc.planner.report", "emitc.program"),
+    "emitc.emit.package": ("emitc.errors", "emitc.passes", "emitc.program", "emitc.emit"),
+    "emitc.writers": ("emitc.writers",),
+    "emitc.compiler": (
+        "emitc._version", "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends", "emitc.kernels", "emitc.passes",
+        "emitc.lower", "emitc.program", "emitc.emit",
+    ),
+    "emitc.host": ("emitc.errors", "emitc.ir", "emitc.kernels", "emitc.compiler", "emitc.emit.render", "emitc.host"),
+    "emitc.host.golden": ("emitc.errors",),
+    "emitc.boards": ("emitc.errors", "emitc.target", "emitc.boards"),
+    "emitc.boards.prove": (
+        "emitc.errors", "emitc.target", "emitc.boards", "emitc.compiler", "emitc.host.parity", "emitc.host.samples",
+    ),
+    "emitc.inspection": (
+        "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends", "emitc.kernels", "emitc.compiler",
+    ),
+    "emitc.report": ("emitc.errors", "emitc.planner.report"),
+    "emitc.cli": (
+        "emitc", "emitc._version", "emitc.errors", "emitc.target", "emitc.compiler", "emitc.inspection", "emitc.report",
+        "emitc.emit.manifest", "emitc.host", "emitc.boards",
+    ),
+}  # fmt: skip
+"""By module or package, the most specific entry wins; a package in the list stands for everything below it, `emitc` for itself."""
+
+IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
+    "numpy": ("emitc.ir", "emitc.quantize", "emitc.frontends", "emitc.kernels", "emitc.passes", "emitc.emit.literals",
+              "emitc.writers", "emitc.host"),
+    "tflite": ("emitc.frontends.tflite", "emitc.writers.tflite"),
+    "flatbuffers": ("emitc.frontends.tflite", "emitc.writers.tflite"),
+    "onnx": ("emitc.frontends.onnx",),
+    "jinja2": ("emitc.emit.render", "emitc.boards.project"),
+    "cffi": ("emitc.host.build",),
+    "elftools": ("emitc.boards.elf",),
+    "click": ("emitc.cli",),
+    "rich": ("emitc.cli", "emitc.report"),
+}  # fmt: skip
+"""Packages that are not Python's own, and the modules (or packages) that may import them; any other package is refused."""
+
+WRITERS = ("emitc.emit.package", "emitc.host", "emitc.boards")
+"""Who writes files: the package; the proofs in their working directories."""
+WRITING_CALLS = frozenset(
+    "write_text write_bytes mkdir unlink rename rmdir makedirs rmtree copytree copyfile copy2"
+    " mkdtemp mkstemp NamedTemporaryFile TemporaryDirectory symlink_to hardlink_to".split()
+)
+
+
+def modules() -> dict[str, ast.Module]:
+    """Every module of the package, parsed."""
+    found = {}
+    for path in sorted((ROOT / "emitc").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+MODULES = modules()
+
+
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those under `if TYPE_CHECKING:`."""
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
+            continue
+        yield from _nodes(child)
+
+
+def imports(tree: ast.Module) -> set[str]:
+    """Modules that a module imports, at its top or inside a function; `from emitc.host import parity` is emitc.host.parity."""
+    found: set[str] = set()
+    for node in _nodes(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0 and node.module is not None, "imports are absolute"
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                found.add(name if name in MODULES else node.module)
+    return found
+
+
+def within(name: str, places: tuple[str, ...]) -> bool:
+    """Whether the module is one of the places or below one; `emitc` is the root module alone."""
+    return any(name == place or (place != "emitc" and name.startswith(place + ".")) for place in places)
+
+
+def rule(table: dict[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
+    """The most specific entry of the table for a module."""
+    while name not in table:
+        name, dot, _ = name.rpartition(".")
+        assert dot, "a new module has no entry in MAY_IMPORT"
+        if name == "emitc":
+            raise AssertionError("a new module has no entry in MAY_IMPORT")
+    return table[name]
+
+
+def violations(name: str, tree: ast.Module) -> list[str]:
+    """What a module imports and may not."""
+    allowed = rule(MAY_IMPORT, name)
+    found = []
+    for imported in sorted(imports(tree)):
+        top = imported.split(".")[0]
+        if top == "emitc":
+            if not within(imported, allowed):
+                found.append(f"{name} imports {imported}")
+        elif top not in sys.stdlib_module_names and not within(name, IMPORTED_ONLY_BY.get(top, ())):
+            found.append(f"{name} imports {imported}")
+    return found
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_imports_only_what_its_layer_may(name: str) -> None:
+    assert violations(name, MODULES[name]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("emitc.planner.search", "from emitc.ir import Graph"),
+        ("emitc.planner.search", "import numpy as np"),
+        ("emitc.kernels.softmax", "from emitc.target import load_target"),
+        ("emitc.frontends.build", "import tflite"),
+        ("emitc.ir", "from emitc import errors"),
+        ("emitc.emit.render", "def f():\n    from emitc.lower import lower"),
+        ("emitc.passes.drop_dead", "import emitc.compiler"),
+        ("emitc.compiler", "from emitc.host import parity"),
+        ("emitc.compiler", "import torch"),
+    ],
+)
+def test_a_forbidden_import_is_seen(name: str, text: str) -> None:
+    assert violations(name, ast.parse(text)) != []
+
+
+def test_an_import_for_types_only_is_free() -> None:
+    assert violations("emitc.ir", ast.parse("if TYPE_CHECKING:\n    from emitc.target import Target")) == []
+
+
+def test_the_table_names_modules_that_exist() -> None:
+    packages = {name.rpartition(".")[0] for name in MODULES} | set(MODULES)
+    assert sorted(set(MAY_IMPORT) - packages) == []
+
+
+def writing_calls(tree: ast.Module) -> list[str]:
+    """Calls that write, by name; `open` only with a mode that writes."""
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        function = node.func
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        if name == "replace" and isinstance(function, ast.Attribute):
+            name = "os.replace" if getattr(function.value, "id", "") == "os" else ""
+        if name in WRITING_CALLS or name == "os.replace":
+            found.append(name)
+        if name == "open":
+            modes = [a.value for a in (*node.args, *(k.value for k in node.keywords)) if isinstance(a, ast.Constant)]
+            found += [f"open {mode}" for mode in modes if isinstance(mode, str) and set(mode) & set("wax+")]
+    return found
+
+
+def test_only_the_package_and_the_proofs_write_files() -> None:
+    assert {n: writing_calls(t) for n, t in MODULES.items() if writing_calls(t) and not within(n, WRITERS)} == {}
+    assert writing_calls(MODULES["emitc.emit.package"])
+    assert writing_calls(ast.parse("path.open('wb')")) == ["open wb"]
+
+
+DECIDING = frozenset({"dtype", "c_type", "op_type", "op", "target", "template", "variant", "format", "features", "isa"})
+
+
+def decisions(source: str) -> list[str]:
+    """Conditions of a template that look at an operator, a type or a target; assignments, which belong into lowering."""
+    tree = jinja2.Environment().parse(source)
+    found = [f"line {node.lineno}: set" for node in tree.find_all(jinja2.nodes.Assign)]
+    for node in tree.find_all((jinja2.nodes.If, jinja2.nodes.CondExpr)):
+        names = {n.attr for n in node.test.find_all(jinja2.nodes.Getattr)}
+        if isinstance(node.test, jinja2.nodes.Getattr):
+            names.add(node.test.attr)
+        found += [f"line {node.lineno}: if {name}" for name in sorted(names & DECIDING)]
+    return found
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda p: p.name)
+def test_templates_do_not_decide(path: Path) -> None:
+    assert decisions(path.read_text(encoding="utf-8")) == []
+
+
+def test_a_deciding_template_is_seen() -> None:
+    assert decisions('{% if k.inputs[0].dtype == "int8" %}x{% endif %}') == ["line 1: if dtype"]
+    assert decisions('{{ "a" if p.origin.target else "b" }}') == ["line 1: if target"]
+    assert decisions("{% set x = 1 %}") == ["line 1: set"]
+
+
+def test_emit_does_not_decide() -> None:
+    for name, tree in MODULES.items():
+        if not name.startswith("emitc.emit"):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If | ast.IfExp | ast.While):
+                read = {n.attr for n in ast.walk(node.test) if isinstance(n, ast.Attribute)}
+                assert not read & DECIDING, f"{name} line {node.lineno} decides on {sorted(read & DECIDING)}"

@@ -12,15 +12,16 @@ from emitc._version import __version__
 from emitc.errors import CannotCompile, EmitcError
 
 if TYPE_CHECKING:
-    from emitc.compiler import Compiled, Options, compile_model
+    from emitc.api import Model, compile_model
+    from emitc.compiler import Options
 
-__all__ = ["CannotCompile", "Compiled", "EmitcError", "Options", "__version__", "compile_model"]
+__all__ = ["CannotCompile", "EmitcError", "Model", "Options", "__version__", "compile_model"]
 
 
 def __getattr__(name: str) -> object:
     """The compiler's names, imported on first use: `emitc --help` must not load numpy."""
-    if name in ("Compiled", "Options", "compile_model"):
-        import emitc.compiler
+    if name in ("Model", "Options", "compile_model"):
+        import emitc.api
 
-        return getattr(emitc.compiler, name)
+        return getattr(emitc.api, name)
     raise AttributeError(f"module 'emitc' has no attribute {name!r}")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from emitc.host.parity import Proof
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table; columns whose name ends in > are right-aligned."""
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int = 118) -> str:
+    """A table of at most `width` characters; columns whose name ends in > are right-aligned and never broken."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -24,13 +24,20 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
     view = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
-        view.add_column(column.removesuffix(">"), justify="right" if column.endswith(">") else "left", overflow="fold")
+        right = column.endswith(">")
+        view.add_column(
+            column.removesuffix(">"),
+            justify="right" if right else "left",
+            no_wrap=right,
+            min_width=None if right else 12,
+            overflow="fold",
+        )
     for row in rows:
         view.add_row(
             *(Text(shown(f"{cell:,}".replace(",", " ") if isinstance(cell, int) else str(cell), 60)) for cell in row)
         )
     out = io.StringIO()
-    Console(file=out, width=118, color_system=None, legacy_windows=False).print(view)
+    Console(file=out, width=width, color_system=None, legacy_windows=False).print(view)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 

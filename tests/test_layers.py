@@ -64,7 +64,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "numpy": ("emitc.ir", "emitc.quantize", "emitc.frontends", "emitc.kernels", "emitc.passes", "emitc.emit.literals",
               "emitc.writers", "emitc.host"),
     "tflite": ("emitc.frontends.tflite", "emitc.writers.tflite"),
-    "flatbuffers": ("emitc.frontends.tflite", "emitc.writers.tflite"),
+    "flatbuffers": ("emitc.frontends.tflite", "emitc.frontends.flatbuffer", "emitc.writers.tflite"),
     "onnx": ("emitc.frontends.onnx",),
     "jinja2": ("emitc.emit.render", "emitc.boards.project"),
     "cffi": ("emitc.host.build",),

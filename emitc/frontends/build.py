@@ -51,7 +51,8 @@ def _unique_names(tensors: tuple[SourceTensor, ...]) -> tuple[str, ...]:
 
 
 def _unsupported_operator(node: SourceNode, kernels: Mapping[str, KernelDef]) -> CannotCompile:
-    close = difflib.get_close_matches(node.op_type, kernels, 1, 0.8)
+    custom = node.op_type.startswith("CUSTOM:")
+    close = [] if custom else difflib.get_close_matches(node.op_type, kernels, 1, 0.8)
     return node.unsupported(
         f"{node.op_type} is not supported",
         "emitc has no kernel for this operator",
@@ -106,7 +107,7 @@ class _Builder:
                 )
             shape = source.shape
             if -1 in shape[1:]:
-                raise CannotCompile(
+                raise EmitcError(
                     "a graph input has an open dimension",
                     Where(tensor=source.describe()),
                     "sizes must be known at compile time",
@@ -119,13 +120,14 @@ class _Builder:
                 raise EmitcError(
                     "a graph input is empty", Where(tensor=source.describe()), "a dimension is 0", "export again"
                 )
-            self.tensors[index] = self.tensor(source, shape)
             self.written.add(index)
+            if source.dtype in _DTYPES:  # any other type is among the source's blockers
+                self.tensors[index] = self.tensor(source, shape)
 
     def operand(self, node: SourceNode, source: SourceTensor) -> Tensor:
         """An input of a node: written before, or a constant."""
         if source.index not in self.tensors:
-            if source.data is None:
+            if source.data is None and source.index not in self.written:
                 if source.is_variable:
                     raise node.unsupported(
                         f"{node.op_type} keeps state",
@@ -227,11 +229,12 @@ class _Builder:
             self.reports.append(NodeReport(source.index, source.op_type, source.name, errors))
 
     def _assume(self, tensor: SourceTensor) -> None:
-        if tensor.index in self.tensors or tensor.dtype not in _DTYPES or tensor.data is not None:
+        if tensor.index in self.tensors or tensor.data is not None:
             return
-        self.tensors[tensor.index] = self.tensor(tensor, tuple(1 if d < 0 else d for d in tensor.shape))
-        self.open.add(tensor.index)
         self.written.add(tensor.index)
+        if tensor.dtype in _DTYPES:
+            self.tensors[tensor.index] = self.tensor(tensor, tuple(1 if d < 0 else d for d in tensor.shape))
+            self.open.add(tensor.index)
 
     def outputs(self) -> None:
         """Checks that something writes every output of the graph."""

@@ -49,11 +49,10 @@ class CheckedTable(flatbuffers.table.Table):  # type: ignore[misc]
 
     def __init__(self, data: bytes, position: int, budget: Budget) -> None:
         """Raises Damaged unless a whole table lies at `position`."""
-        self.Bytes = data
-        self.Pos = position
-        self._budget = budget
         if position % 4 or not 4 <= position <= len(data) - 4:
             raise Damaged(f"a table is said to lie at byte {position} of {len(data)}")
+        super().__init__(data, position)
+        self._budget = budget
         vtable = position - struct.unpack_from("<i", data, position)[0]
         if vtable % 2 or not 4 <= vtable <= len(data) - 4:
             raise Damaged(f"the table at byte {position} has its field list outside the file")
@@ -77,7 +76,9 @@ class CheckedTable(flatbuffers.table.Table):  # type: ignore[misc]
         start = at + self._word(at)
         count = self._word(start)
         if start % 4 or start + 4 + count * width > len(self.Bytes):
-            raise Damaged(f"a vector at byte {start} claims {count} elements of {width} bytes; the file ends at {len(self.Bytes)}")
+            raise Damaged(
+                f"a vector at byte {start} claims {count} elements of {width} bytes; the file ends at {len(self.Bytes)}"
+            )
         return start + 4, count
 
     def Offset(self, vtableOffset: int) -> int:
@@ -102,7 +103,7 @@ class CheckedTable(flatbuffers.table.Table):  # type: ignore[misc]
         """The text whose offset stands at `off`."""
         start, count = self._vector(off, 1)
         self._budget.spend(count)
-        return self.Bytes[start : start + count]
+        return bytes(self.Bytes[start : start + count])
 
     def VectorLen(self, off: int) -> int:
         """Number of elements of the vector in field `off`; they are known to fit at one byte each."""

@@ -100,8 +100,18 @@ class SourceNode:
         return float(value)
 
     def text(self, name: str, choices: tuple[str, ...]) -> str:
-        """An enumeration attribute; a value outside `choices` is legal in the format but has no code."""
+        """An enumeration attribute; a value outside `choices` is legal in the format but has no code.
+
+        A fused activation outside them is refused as wrong: the schema has TANH and SIGN_BIT, but no engine of TFLite
+        computes them inside another operator, and no converter writes them.
+        """
         value = self.attribute(name)
+        if value not in choices and name == "fused_activation_function":
+            raise self.refusal(
+                f"{self.op_type} with {name} {value} is not defined",
+                f"this operator fuses {', '.join(choices)}",
+                "export the model again, with the activation as a separate operator",
+            )
         if value not in choices:
             raise self.unsupported(
                 f"{self.op_type} with {name} {value} is not supported",
@@ -122,7 +132,7 @@ class SourceNode:
         return tensor
 
     def counts(self, inputs: tuple[int, int], outputs: tuple[int, int] = (1, 1)) -> None:
-        """Refuses a number of inputs or outputs outside the closed ranges."""
+        """Refuses a number of inputs or outputs outside the closed ranges, and a required input that is left out."""
         for found, (low, high), what in ((len(self.inputs), inputs, "inputs"), (len(self.outputs), outputs, "outputs")):
             if not low <= found <= high:
                 expected = str(low) if low == high else f"{low} to {high}"
@@ -131,23 +141,25 @@ class SourceNode:
                     f"{expected} are expected",
                     "the file is damaged: export the model again",
                 )
+        for position in range(inputs[0]):
+            self.input(position)
 
     def constant(self, position: int, what: str) -> Array:
         """The value of input `position`, which must be a constant of integers; `what` names it in the error."""
         tensor = self.input(position)
-        if tensor.data is None:
-            raise CannotCompile(
-                f"{self.op_type} takes its {what} from a computed tensor",
-                self.where(tensor),
-                "sizes and layouts must be known at compile time",
-                f"export the model with a constant {what}",
-            )
         if tensor.dtype not in ("int32", "int64"):
             raise self.refusal(
                 f"{self.op_type} has {what} of type {tensor.dtype}",
                 "int32 or int64 is expected",
                 "export the model again",
                 tensor,
+            )
+        if tensor.data is None:
+            raise CannotCompile(
+                f"{self.op_type} takes its {what} from a computed tensor",
+                self.where(tensor),
+                "sizes and layouts must be known at compile time",
+                f"export the model with a constant {what}",
             )
         return tensor.array()
 

@@ -1,7 +1,8 @@
 """A .tflite file to a SourceModel: every index, length, type and quantization vector is checked before use.
 
-The file is untrusted. The FlatBuffers reader has no verifier in Python, so its failures on damaged offsets are caught
-here as a whole and every number that it returns is treated as data: bounded first, used afterwards.
+The file is untrusted. `flatbuffer.py` keeps every read inside it; here each number that comes out is treated as data:
+bounded first, used afterwards. What contradicts the schema or itself is refused as damaged (exit code 2); what is
+consistent and merely has no code becomes a blocker or is left to the operators.
 Source: the TFLite FlatBuffers schema, version 3.
 """
 
@@ -10,19 +11,30 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import tflite
 
 from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.frontends.flatbuffer import Budget, Damaged, opened, root_position
 from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape
+from emitc.frontends.tflite_rules import (
+    ELEMENT_BITS,
+    MAX_VERSION,
+    NEVER_QUANTIZED,
+    expected_options,
+    impossible_operands,
+)
 from emitc.ir import DType, Quantization, Shape
 
-MAX_TENSORS = 65536
-MAX_OPERATORS = 65536
+MAX_TENSORS = 1 << 14
+MAX_OPERATORS = 1 << 13
+"""Several times what the largest published networks have; they bound the work that a file can ask for."""
+
+_AGAIN = "the file is damaged: export the model again"
 
 
 def _enumeration(cls: type) -> dict[int, str]:
@@ -31,72 +43,31 @@ def _enumeration(cls: type) -> dict[int, str]:
 
 _OPCODES = _enumeration(tflite.BuiltinOperator)
 _TYPES = _enumeration(tflite.TensorType)
-_PADDING = _enumeration(tflite.Padding)
-_ACTIVATION = _enumeration(tflite.ActivationFunctionType)
-_WEIGHTS_FORMAT = _enumeration(tflite.FullyConnectedOptionsWeightsFormat)
 _OPTIONS = _enumeration(tflite.BuiltinOptions)
 _ENUMERATIONS = {
-    "padding": _PADDING,
-    "fused_activation_function": _ACTIVATION,
-    "weights_format": _WEIGHTS_FORMAT,
+    "padding": _enumeration(tflite.Padding),
+    "fused_activation_function": _enumeration(tflite.ActivationFunctionType),
+    "weights_format": _enumeration(tflite.FullyConnectedOptionsWeightsFormat),
     "in_data_type": _TYPES,
     "out_data_type": _TYPES,
     "quantized_bias_type": _TYPES,
     "output_type": _TYPES,
 }
-_OPTIONS_BY_WORD = {name.removesuffix("Options").lower(): name for name in _OPTIONS.values() if name != "NONE"}
-_OTHER_OPTIONS = {
-    "AVERAGE_POOL_2D": "Pool2DOptions",
-    "MAX_POOL_2D": "Pool2DOptions",
-    "L2_POOL_2D": "Pool2DOptions",
-    "MAXIMUM": "MaximumMinimumOptions",
-    "MINIMUM": "MaximumMinimumOptions",
-    "MEAN": "ReducerOptions",
-    "SUM": "ReducerOptions",
-    "REDUCE_MAX": "ReducerOptions",
-    "REDUCE_MIN": "ReducerOptions",
-    "REDUCE_PROD": "ReducerOptions",
-    "REDUCE_ANY": "ReducerOptions",
-    "REDUCE_ALL": "ReducerOptions",
-    "CONCATENATION": "ConcatenationOptions",
-}
-_NO_OPTIONS = (
-    "LOGISTIC",
-    "TANH",
-    "RELU",
-    "RELU6",
-    "RELU_N1_TO_1",
-    "RELU_0_TO_1",
-    "ELU",
-    "PRELU",
-    "FLOOR",
-    "CEIL",
-    "ROUND",
-    "SIN",
-    "SQRT",
-    "RSQRT",
-    "LOG",
-)
+_PLACEHOLDER: int = tflite.BuiltinOperator.PLACEHOLDER_FOR_GREATER_OP_CODES
 _IDENTIFIER = b"TFL3"
-
-
-def _expected_options(op_type: str) -> str:
-    """The options table that the schema pairs with an operator, "" where it names none."""
-    if op_type in _NO_OPTIONS:
-        return "NONE"
-    return _OTHER_OPTIONS.get(op_type) or _OPTIONS_BY_WORD.get(op_type.replace("_", "").lower(), "")
+_DTYPES = frozenset(dtype.value for dtype in DType)
 
 
 @contextmanager
 def _damaged(where: Where) -> Iterator[None]:
-    """Turns what the FlatBuffers reader raises on bad offsets into a refusal."""
+    """Turns a FlatBuffer that leads outside the file into a refusal."""
     try:
         yield
-    except (struct.error, IndexError, ValueError, TypeError, OverflowError, AttributeError, KeyError) as error:
+    except Damaged as error:
         raise EmitcError(
             "the .tflite file is damaged",
             where,
-            f"an offset or a length points outside the file ({type(error).__name__})",
+            str(error),
             "copy or export the model again; the file may be truncated",
         ) from error
 
@@ -115,9 +86,7 @@ def _count(found: int, limit: int, what: str) -> int:
 
 def _integers(length: int, as_numpy: Callable[[], Any], limit: int, what: str) -> tuple[int, ...]:
     """A vector of integers; empty when it is absent."""
-    if _count(length, limit, what) == 0:
-        return ()
-    return tuple(int(value) for value in as_numpy())
+    return tuple(as_numpy().tolist()) if _count(length, limit, what) else ()
 
 
 def _text(raw: bytes | None) -> str:
@@ -129,25 +98,33 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def _attributes(options: Any, class_name: str) -> dict[str, Attribute]:
-    """Every scalar and vector of an options table under its schema name; enumerations by name."""
+@cache
+def _fields(class_name: str) -> tuple[tuple[str, str, bool], ...]:
+    """(schema name, accessor, whether it is a vector) of every field of an options table."""
     cls = getattr(tflite, class_name)
-    table = cls()
-    table.Init(options.Bytes, options.Pos)
     names = [n for n in vars(cls) if not n.startswith(("_", "GetRoot", "Init")) and not n.endswith("HasIdentifier")]
     vectors = {n.removesuffix("AsNumpy") for n in names if n.endswith("AsNumpy")}
+    own = [
+        n
+        for n in names
+        if not any(n.startswith(v) and n != v for v in vectors) and not n.endswith(("IsNone", "Length"))
+    ]
+    return tuple((_snake(n), n, n in vectors) for n in own)
+
+
+def _attributes(table: Any, class_name: str, where: Where) -> dict[str, Attribute]:
+    """Every scalar and vector of an options table under its schema name; enumerations by name."""
     found: dict[str, Attribute] = {}
-    for name in names:
-        if any(name.startswith(v) and name != v for v in vectors) or name.endswith(("IsNone", "Length")):
+    for key, accessor, is_vector in _fields(class_name):
+        if is_vector:
+            length = getattr(table, f"{accessor}Length")()
+            found[key] = _integers(length, getattr(table, f"{accessor}AsNumpy"), 64, f"values of {key}")
             continue
-        key = _snake(name)
-        if name in vectors:
-            length = getattr(table, name + "Length")()
-            found[key] = _integers(length, getattr(table, name + "AsNumpy"), 64, f"values of {key}")
-            continue
-        value = getattr(table, name)()
+        value = getattr(table, accessor)()
         if key in _ENUMERATIONS:
-            found[key] = _ENUMERATIONS[key].get(value, f"code {value}")
+            if value not in _ENUMERATIONS[key]:
+                raise EmitcError(f"{key} has the value {value}", where, "the schema has no such setting", _AGAIN)
+            found[key] = _ENUMERATIONS[key][value]
         elif isinstance(value, bool | int | float):
             found[key] = value
         elif value is None or isinstance(value, bytes):
@@ -155,33 +132,28 @@ def _attributes(options: Any, class_name: str) -> dict[str, Attribute]:
     return found
 
 
-def _quantization(tensor: Any, shape: Shape, dtype: str, where: Where) -> Quantization | None:
+def _quantization(params: Any, shape: Shape, dtype: str, where: Where) -> Quantization | None:
     """Scales and zero points of a tensor, None where it has none.
 
     Converters write one zero point for many scales, or none; and person_detect-like files give one scale with a
     quantized dimension that means nothing then. Raises EmitcError on other shapes and on scales that are not finite
     and positive.
     """
-    params = tensor.Quantization()
-    if params is None or params.ScaleLength() == 0:
-        return None
 
     def refuse(what: str, why: str) -> EmitcError:
         return EmitcError(what, where, why, "the file is damaged or was written by a faulty converter: export it again")
 
+    if params.ScaleLength() == 0:
+        return None
+    if dtype in NEVER_QUANTIZED:
+        raise refuse(f"a tensor of type {dtype} has a scale", "values of this type are not quantized")
     count = _count(params.ScaleLength(), max(1, *(abs(d) for d in shape), 1), "scales")
-    scales = tuple(float(s) for s in params.ScaleAsNumpy())
+    scales = tuple(params.ScaleAsNumpy().tolist())
     zero_points = _integers(params.ZeroPointLength(), params.ZeroPointAsNumpy, count, "zero points") or (0,)
     axis = params.QuantizedDimension() if len(shape) > 1 else 0  # a vector has one axis, whatever the file says
     if not all(math.isfinite(s) and s > 0.0 for s in scales):
-        raise refuse("a quantization scale is not a positive number", f"found {min(scales)!r}")
-    if params.DetailsType() != tflite.QuantizationDetails.NONE:
-        raise CannotCompile(
-            "a tensor has a custom quantization",
-            where,
-            "only affine quantization is supported",
-            "export with TFLite's own quantizer",
-        )
+        wrong = next(s for s in scales if not (math.isfinite(s) and s > 0.0))
+        raise refuse("a quantization scale is not a positive number", f"found {wrong!r}")
     if count > 1 and (not 0 <= axis < len(shape) or shape[axis] != count):
         raise refuse(
             f"{count} scales do not fit the shape", f"dimension {axis} of {list(shape)} should have {count} elements"
@@ -203,59 +175,152 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.limit = len(data) // 4
-        self.model = tflite.Model.GetRootAs(data, 0)
-        count = _count(self.model.SubgraphsLength(), self.limit, "subgraphs")
-        if count == 0:
+        self.budget = Budget(len(data))
+        self.model = opened(tflite.Model(), data, root_position(data), self.budget)
+        self.blockers: list[EmitcError] = []
+        self._constants: dict[int, bytes | None] = {}
+        if self.model.Version() != 3:
+            raise EmitcError(
+                f"schema version {self.model.Version()} is not supported",
+                Where(),
+                "version 3 is the only one in use",
+                "export again",
+            )
+        self.subgraphs = _count(self.model.SubgraphsLength(), self.limit, "subgraphs")
+        if self.subgraphs == 0:
             raise EmitcError(
                 "the model has no subgraph", Where(), "there is nothing to compile", "export the model again"
             )
-        self.subgraph = self.model.Subgraphs(0)
-        self.subgraphs = count
         self.buffers = _count(self.model.BuffersLength(), self.limit, "buffers")
         self.codes = tuple(
-            self._code(i) for i in range(_count(self.model.OperatorCodesLength(), self.limit, "operator codes"))
+            self._code(i) for i in range(_count(self.model.OperatorCodesLength(), MAX_OPERATORS, "operator codes"))
         )
 
+    def _open(self, accessor: Any) -> Any:
+        """A generated object that an accessor returned, with checks under it."""
+        return opened(accessor, self.data, accessor._tab.Pos, self.budget)
+
     def _code(self, index: int) -> str:
-        code = self.model.OperatorCodes(index)
-        builtin, old = code.BuiltinCode(), code.DeprecatedBuiltinCode()
-        if builtin != old and not (builtin == 0 or old == 127 <= builtin):
+        code = self._open(self.model.OperatorCodes(index))
+        where = Where(op=f"operator code {index}")
+        builtin, old, custom = code.BuiltinCode(), code.DeprecatedBuiltinCode(), _text(code.CustomCode())
+        if builtin != old and not (builtin == 0 or old == _PLACEHOLDER <= builtin):
             raise EmitcError(
                 f"operator code {index} contradicts itself",
-                Where(op=f"operator code {index}"),
+                where,
                 f"builtin_code {builtin} and deprecated_builtin_code {old} differ",
-                "the file is damaged: export the model again",
+                _AGAIN,
             )
         value = max(builtin, old)
-        name = _OPCODES.get(value, f"BUILTIN_{value}")
-        return f"CUSTOM:{_text(code.CustomCode())}" if name == "CUSTOM" else name
+        name = _OPCODES.get(value)
+        if min(builtin, old) < 0 or name is None or value == _PLACEHOLDER:
+            raise EmitcError(
+                f"operator code {index} is {value}", where, "the schema has no operator of this number", _AGAIN
+            )
+        if not 1 <= code.Version() <= MAX_VERSION:
+            raise EmitcError(
+                f"operator code {index} is {name} of version {code.Version()}",
+                where,
+                "there is no such version",
+                _AGAIN,
+            )
+        if (name == "CUSTOM") != bool(custom):
+            raise EmitcError(
+                f"operator code {index} is {name} with the custom name {custom!r}",
+                where,
+                "custom operators have a name, built-in ones have none",
+                _AGAIN,
+            )
+        return f"CUSTOM:{custom}" if name == "CUSTOM" else name
 
-    def tensor(self, index: int, shapes: dict[str, Shape]) -> SourceTensor:
-        """Tensor `index`, with its open dimensions as -1 unless `shapes` gives them."""
-        raw = self.subgraph.Tensors(index)
-        name = _text(raw.Name())
-        dtype = _TYPES.get(raw.Type(), f"type {raw.Type()}").lower()
-        shape = _integers(raw.ShapeLength(), raw.ShapeAsNumpy, 64, "dimensions")
-        signature = _integers(raw.ShapeSignatureLength(), raw.ShapeSignatureAsNumpy, 64, "dimensions")
-        where = Where(tensor=f'tensor {index} "{name}" {dtype}[{",".join(map(str, shape))}]')
-        if len(signature) == len(shape):
-            if any(s != d and s != -1 for s, d in zip(signature, shape, strict=True)):
+    def subgraph(
+        self, index: int, shapes: dict[str, Shape]
+    ) -> tuple[tuple[SourceTensor, ...], tuple[SourceNode, ...], tuple[int, ...], tuple[int, ...]]:
+        """(tensors, operators, graph inputs, graph outputs) of a subgraph."""
+        with _damaged(Where()):
+            raw = self._open(self.model.Subgraphs(index))
+            limit = min(self.limit, MAX_TENSORS)
+            tensors = tuple(self.tensor(raw, i, shapes) for i in range(_count(raw.TensorsLength(), limit, "tensors")))
+            operators = _count(raw.OperatorsLength(), min(self.limit, MAX_OPERATORS), "operators")
+        nodes = []
+        for i in range(operators):
+            with _damaged(Where(op=f"op {i}")):
+                nodes.append(self.node(raw, i, tensors))
+        with _damaged(Where()):
+            inputs = _integers(raw.InputsLength(), raw.InputsAsNumpy, limit, "graph inputs")
+            outputs = _integers(raw.OutputsLength(), raw.OutputsAsNumpy, limit, "graph outputs")
+        for position in (*inputs, *outputs):
+            if not 0 <= position < len(tensors):
                 raise EmitcError(
-                    "a tensor's shape contradicts its signature",
-                    where,
-                    f"signature {list(signature)}",
+                    f"the interface names tensor {position}",
+                    Where(),
+                    f"the subgraph has {len(tensors)} tensors",
                     "export the model again",
                 )
-            shape = signature
-        shape = shapes.get(name, shape)
-        check_shape(shape, dtype, where)
-        if raw.Sparsity() is not None:
-            raise CannotCompile(
+        return tensors, tuple(nodes), inputs, outputs
+
+    def tensor(self, subgraph: Any, index: int, shapes: dict[str, Shape]) -> SourceTensor:
+        """Tensor `index`, with its open dimensions as -1 unless `shapes` gives them."""
+        where = Where(tensor=f"tensor {index}")
+        with _damaged(where):
+            raw = self._open(subgraph.Tensors(index))
+            name = _text(raw.Name())
+            dtype = _TYPES.get(raw.Type(), f"type {raw.Type()}").lower()
+            shape = _integers(raw.ShapeLength(), raw.ShapeAsNumpy, 64, "dimensions")
+            signature = _integers(raw.ShapeSignatureLength(), raw.ShapeSignatureAsNumpy, 64, "dimensions")
+            where = Where(tensor=f'tensor {index} "{name}" {dtype}[{",".join(map(str, shape))}]')
+            if raw.Type() not in _TYPES:
+                raise EmitcError("a tensor has an unknown element type", where, "the schema has no such type", _AGAIN)
+            if len(signature) == len(shape):
+                if any(s != d and s != -1 for s, d in zip(signature, shape, strict=True)):
+                    raise EmitcError(
+                        "a tensor's shape contradicts its signature",
+                        where,
+                        f"signature {list(signature)}",
+                        "export the model again",
+                    )
+                shape = signature
+            shape = shapes.get(name, shape)
+            check_shape(shape, dtype, where)
+            if raw.Sparsity() is not None:
+                self._sparse(self._open(raw.Sparsity()), len(shape), where)
+            data = self._data(raw.Buffer(), shape, dtype, where)
+            quantization = None
+            if raw.Quantization() is not None:
+                params = self._open(raw.Quantization())
+                self._details(params, where)
+                quantization = _quantization(params, shape, dtype, where)
+            return SourceTensor(index, name, dtype, shape, quantization, data, bool(raw.IsVariable()))
+
+    def _sparse(self, sparsity: Any, rank: int, where: Where) -> None:
+        """A sparse tensor stands against compiling; one whose description is incomplete is damaged."""
+        blocks = sparsity.BlockMapLength()
+        if not rank + blocks == sparsity.TraversalOrderLength() == sparsity.DimMetadataLength():
+            raise EmitcError("a sparse tensor is described wrongly", where, f"it has {rank} dimensions", _AGAIN)
+        order = _integers(rank + blocks, sparsity.TraversalOrderAsNumpy, 64, "dimensions")
+        if sorted(order) != list(range(rank + blocks)):
+            raise EmitcError("a sparse tensor is described wrongly", where, f"its order is {list(order)}", _AGAIN)
+        self.blockers.append(
+            CannotCompile(
                 "a sparse tensor is not supported", where, "only dense tensors have code", "export without sparsity"
             )
-        data = self._data(raw.Buffer(), shape, dtype, where)
-        quantization = _quantization(raw, shape, dtype, where)
-        return SourceTensor(index, name, dtype, shape, quantization, data, bool(raw.IsVariable()))
+        )
+
+    def _details(self, params: Any, where: Where) -> None:
+        """A quantization of another kind stands against compiling; one that is not there is damage."""
+        kind, table = params.DetailsType(), params.Details()
+        if kind == tflite.QuantizationDetails.NONE and table is None:
+            return
+        if kind != tflite.QuantizationDetails.CustomQuantization or table is None:
+            raise EmitcError("a tensor has a quantization of an unknown kind", where, f"kind {kind}", _AGAIN)
+        self.blockers.append(
+            CannotCompile(
+                "a tensor has a custom quantization",
+                where,
+                "only affine quantization is supported",
+                "export with TFLite's own quantizer",
+            )
+        )
 
     def _data(self, buffer: int, shape: Shape, dtype: str, where: Where) -> bytes | None:
         """The constant's bytes, None for an activation; their number must be what shape and type ask for."""
@@ -263,27 +328,15 @@ class _Reader:
             raise EmitcError(
                 f"a tensor names buffer {buffer}", where, f"the file has {self.buffers}", "export the model again"
             )
-        if buffer == 0 or buffer >= self.buffers:
+        if buffer == 0:
             return None
-        raw = self.model.Buffers(buffer)
-        offset, size = raw.Offset(), raw.Size()
-        if offset > 1:
-            if offset + size > len(self.data):
-                raise EmitcError(
-                    "a constant lies outside the file",
-                    where,
-                    f"bytes {offset} to {offset + size} of {len(self.data)}",
-                    "the file is truncated",
-                )
-            data = self.data[offset : offset + size]
-        elif raw.DataLength() == 0:
-            return None
-        else:
-            _count(raw.DataLength(), len(self.data), "bytes of a constant")
-            data = raw.DataAsNumpy().tobytes()
-        if dtype not in {t.value for t in DType}:
+        if buffer not in self._constants:
+            self._constants[buffer] = self._bytes(buffer, where)
+        data = self._constants[buffer]
+        bits = ELEMENT_BITS.get(dtype)
+        if data is None or bits is None:
             return data
-        expected = math.prod(shape) * DType(dtype).bytes
+        expected = (math.prod(shape) * bits + 7) // 8
         if any(d < 0 for d in shape) or len(data) != expected:
             raise EmitcError(
                 "a constant's size does not fit its shape",
@@ -293,9 +346,25 @@ class _Reader:
             )
         return data
 
-    def node(self, index: int, tensors: tuple[SourceTensor, ...]) -> SourceNode:
+    def _bytes(self, buffer: int, where: Where) -> bytes | None:
+        """A buffer's bytes, None for an empty one. Tensors that name one buffer share them."""
+        raw = self._open(self.model.Buffers(buffer))
+        offset, size = raw.Offset(), raw.Size()
+        if offset <= 1:
+            return raw.DataAsNumpy().tobytes() if raw.DataLength() else None
+        if raw.DataLength() or offset + size > len(self.data):
+            raise EmitcError(
+                "a constant lies outside the file",
+                where,
+                f"bytes {offset} to {offset + size} of {len(self.data)}",
+                "the file is truncated",
+            )
+        self.budget.spend(size)
+        return self.data[offset : offset + size]
+
+    def node(self, subgraph: Any, index: int, tensors: tuple[SourceTensor, ...]) -> SourceNode:
         """Operator `index` with its tensors and attributes."""
-        raw = self.subgraph.Operators(index)
+        raw = self._open(subgraph.Operators(index))
         where = Where(op=f"op {index}")
         if not 0 <= raw.OpcodeIndex() < len(self.codes):
             raise EmitcError(
@@ -316,27 +385,38 @@ class _Reader:
                     "export the model again",
                 )
         name = tensors[outputs[0]].name if outputs else ""
-        kind = _OPTIONS.get(raw.BuiltinOptionsType(), f"options {raw.BuiltinOptionsType()}")
-        expected = _expected_options(op_type)
-        attributes: dict[str, Attribute] = {}
-        if kind != "NONE" and expected and kind != expected:
-            raise EmitcError(
-                f"{op_type} carries {kind}",
-                where,
-                f"the schema pairs it with {expected}",
-                "the file is damaged: export the model again",
-            )
-        options = raw.BuiltinOptions()
-        if options is not None and kind == expected:
-            attributes = _attributes(options, kind)
+        where = Where(op=f'op {index} {op_type} "{name}"')
+        operands = tuple((tensors[i].dtype, tensors[i].data is not None) for i in inputs if i != -1)
+        impossible = impossible_operands(op_type, operands, tuple(tensors[i].dtype for i in outputs))
+        if impossible:
+            raise EmitcError(f"{op_type} has operands that it cannot have", where, impossible, _AGAIN)
         return SourceNode(
             index,
             op_type,
             name,
             tuple(tensors[i] if i != -1 else None for i in inputs),
             tuple(tensors[i] for i in outputs),
-            attributes,
+            self._settings(raw, op_type, where),
         )
+
+    def _settings(self, operator: Any, op_type: str, where: Where) -> dict[str, Attribute]:
+        """The operator's options, which must be those that the schema pairs with it; {} where the file has none."""
+        options, code = operator.BuiltinOptions(), operator.BuiltinOptionsType()
+        kind = _OPTIONS.get(code, f"options {code}")
+        expected = expected_options(op_type.partition(":")[0], _OPTIONS.values())
+        if (options is None) != (kind == "NONE"):
+            raise EmitcError(
+                f"{op_type} carries {kind}", where, "the options and their kind do not go together", _AGAIN
+            )
+        if options is None:
+            return {}
+        if code not in _OPTIONS or (expected and kind != expected):
+            raise EmitcError(
+                f"{op_type} carries {kind}", where, f"the schema pairs it with {expected or 'others'}", _AGAIN
+            )
+        if not expected:
+            return {}
+        return _attributes(opened(getattr(tflite, kind)(), self.data, options.Pos, self.budget), kind, where)
 
 
 def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceModel:
@@ -353,38 +433,15 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
         )
     with _damaged(Where()):
         reader = _Reader(data)
-        if reader.model.Version() != 3:
-            raise EmitcError(
-                f"schema version {reader.model.Version()} is not supported",
-                Where(),
-                "version 3 is the only one in use",
-                "export again",
-            )
-        subgraph = reader.subgraph
-        limit = min(reader.limit, MAX_TENSORS)
-        tensors = tuple(
-            reader.tensor(i, shapes or {}) for i in range(_count(subgraph.TensorsLength(), limit, "tensors"))
-        )
-    nodes = []
-    with _damaged(Where()):
-        operators = _count(subgraph.OperatorsLength(), min(reader.limit, MAX_OPERATORS), "operators")
-    for index in range(operators):
-        with _damaged(Where(op=f"op {index}")):
-            nodes.append(reader.node(index, tensors))
-    with _damaged(Where()):
-        inputs = _integers(subgraph.InputsLength(), subgraph.InputsAsNumpy, limit, "graph inputs")
-        outputs = _integers(subgraph.OutputsLength(), subgraph.OutputsAsNumpy, limit, "graph outputs")
         producer = _text(reader.model.Description())
-    for index in (*inputs, *outputs):
-        if not 0 <= index < len(tensors):
-            raise EmitcError(
-                f"the interface names tensor {index}",
-                Where(),
-                f"the subgraph has {len(tensors)} tensors",
-                "export the model again",
-            )
-    blockers: list[EmitcError] = []
+        places = {reader.model.Subgraphs(i)._tab.Pos for i in range(reader.subgraphs)}
+    tensors, nodes, inputs, outputs = reader.subgraph(0, shapes or {})
+    blockers = reader.blockers
     if reader.subgraphs > 1:
+        if len(places) < reader.subgraphs:
+            raise EmitcError("two subgraphs lie at one place", Where(), "each has its own", _AGAIN)
+        for index in range(1, reader.subgraphs):
+            reader.subgraph(index, {})
         blockers.append(
             CannotCompile(
                 f"the model has {reader.subgraphs} subgraphs",
@@ -393,8 +450,18 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
                 "export a model of one subgraph",
             )
         )
+    for index in inputs:
+        if tensors[index].dtype not in _DTYPES:
+            blockers.append(
+                CannotCompile(
+                    f"a graph input of type {tensors[index].dtype} is not supported",
+                    Where(tensor=tensors[index].describe()),
+                    f"there is code for {', '.join(sorted(_DTYPES))}",
+                    "quantize the model to int8",
+                )
+            )
     digest = hashlib.sha256(data).hexdigest()
-    return SourceModel("tflite", producer, digest, tensors, tuple(nodes), inputs, outputs, blockers=tuple(blockers))
+    return SourceModel("tflite", producer, digest, tensors, nodes, inputs, outputs, blockers=tuple(blockers))
 
 
 def known_shapes(shapes: dict[str, Shape], model: SourceModel) -> None:

@@ -77,16 +77,18 @@ _OPTIONLESS = {
 }
 """Operators without an option table: inputs that they need, and their only element type where there is only one."""
 
-_MOVES = frozenset(
-    "RESHAPE SQUEEZE EXPAND_DIMS SLICE STRIDED_SLICE PACK UNPACK SPLIT SPLIT_V CONCATENATION TRANSPOSE PAD PADV2 MIRROR_PAD "
-    "TILE GATHER REVERSE_V2 SPACE_TO_DEPTH DEPTH_TO_SPACE BATCH_TO_SPACE_ND SPACE_TO_BATCH_ND RESIZE_NEAREST_NEIGHBOR".split()
-)
+_MOVES = frozenset({
+    "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "SLICE", "STRIDED_SLICE", "PACK", "UNPACK", "SPLIT", "SPLIT_V",
+    "CONCATENATION", "TRANSPOSE", "PAD", "PADV2", "MIRROR_PAD", "TILE", "GATHER", "REVERSE_V2", "SPACE_TO_DEPTH",
+    "DEPTH_TO_SPACE", "BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND", "RESIZE_NEAREST_NEIGHBOR",
+})  # fmt: skip
 """Operators that take any element type and give the same one."""
-_NUMERIC = frozenset(
-    "CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED TRANSPOSE_CONV AVERAGE_POOL_2D MAX_POOL_2D L2_POOL_2D ADD SUB MUL DIV MINIMUM "
-    "MAXIMUM SOFTMAX LOG_SOFTMAX LOGISTIC TANH RELU RELU6 RELU_N1_TO_1 LEAKY_RELU HARD_SWISH PRELU ELU MEAN SUM ARG_MAX "
-    "ARG_MIN QUANTIZE RESIZE_BILINEAR SVDF LSTM UNIDIRECTIONAL_SEQUENCE_LSTM BATCH_MATMUL".split()
-)
+_NUMERIC = frozenset({
+    "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", "AVERAGE_POOL_2D", "MAX_POOL_2D",
+    "L2_POOL_2D", "ADD", "SUB", "MUL", "DIV", "MINIMUM", "MAXIMUM", "SOFTMAX", "LOG_SOFTMAX", "LOGISTIC", "TANH",
+    "RELU", "RELU6", "RELU_N1_TO_1", "LEAKY_RELU", "HARD_SWISH", "PRELU", "ELU", "MEAN", "SUM", "ARG_MAX", "ARG_MIN",
+    "QUANTIZE", "RESIZE_BILINEAR", "SVDF", "LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BATCH_MATMUL",
+})  # fmt: skip
 """Operators that compute in float32 or quantized integers only."""
 _PACKED_WEIGHTS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL"})
 """Operators that take constants of int4."""
@@ -111,7 +113,7 @@ def impossible_operands(op_type: str, inputs: tuple[tuple[str, bool], ...], outp
     """
     types = (*(dtype for dtype, _ in inputs), *outputs)
     needed, only = _OPTIONLESS.get(op_type, (0, ""))
-    if len(inputs) < needed or not outputs:
+    if len(inputs) < needed or (needed and not outputs):
         return f"it has {len(inputs)} inputs and {len(outputs)} outputs"
     if only and any(dtype != only for dtype in types):
         return f"{op_type} computes in {only} only"
@@ -122,7 +124,9 @@ def impossible_operands(op_type: str, inputs: tuple[tuple[str, bool], ...], outp
         moved = set(types) - {"int32", "int64"}
         return "" if len(moved) == 1 else f"{op_type} does not change the element type"
     if op_type == "DEQUANTIZE":
-        return "" if types[0] in ("float16", "int4") and types[1:] == ("float32",) else f"DEQUANTIZE takes no {foreign[0]}"
+        return (
+            "" if types[0] in ("float16", "int4") and types[1:] == ("float32",) else f"DEQUANTIZE takes no {foreign[0]}"
+        )
     if op_type in _NUMERIC:
         packed = [dtype for dtype, constant in inputs if constant and dtype == "int4"]
         if op_type in _PACKED_WEIGHTS and foreign == packed:

@@ -224,7 +224,7 @@ class HostModel:
     def write_inputs(self, inputs: Sequence[Array]) -> None:
         """Writes the inputs into the arena. Raises ValueError for a shape that does not fit."""
         for i, ((dtype, shape), value) in enumerate(zip(self.interface.inputs, inputs, strict=True)):
-            data = np.ascontiguousarray(value, dtype=dtype)
+            data = np.array(value, dtype=dtype, order="C")
             if data.shape != shape:
                 raise ValueError(f"input {i} has shape {data.shape}, {shape} is expected")
             self._ffi.memmove(self._function(f"input_{i}")(self._self), data.tobytes(), data.nbytes)

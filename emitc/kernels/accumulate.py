@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType
-from emitc.kernels.contract import Layer, Param, Table, illegal, require_dtypes, require_quantization, unsupported
+from emitc.kernels.contract import Layer, Param, Table, illegal, require_dtypes, require_quantization
 from emitc.kernels.spatial import WINDOW_PARAMS
 from emitc.quantize import INT32_MAX, INT32_MIN, Clamp, Int64, multiplier_of, requantize
 
@@ -80,11 +80,6 @@ def check_operands(bound: BoundNode, weight_axis: int) -> None:
     )
     with_bias = (DType.INT8, DType.INT8, DType.INT32, DType.INT8)
     require_dtypes(bound, [with_bias if bias else (DType.INT8, DType.INT8, DType.INT8)], known)
-    if not w.is_constant or (bias is not None and not bias.is_constant):
-        raise unsupported(
-            bound, f"{bound.node.op_type} with computed weights is not supported", "weights and bias must be constants",
-            "export the model with constant weights", w,
-        )  # fmt: skip
     require_quantization(bound, x, y)
     if w.quantization is None:
         raise illegal(
@@ -97,12 +92,12 @@ def check_operands(bound: BoundNode, weight_axis: int) -> None:
     channels = w.shape[weight_axis]
     scales = w.quantization
     if not scales.per_tensor and scales.axis != weight_axis % len(w.shape):
-        raise unsupported(
+        raise illegal(
             bound, f"{bound.node.op_type} has weights quantized along dimension {scales.axis}",
             f"one scale, or one per output channel (dimension {weight_axis % len(w.shape)}) is expected", "quantize again", w,
         )  # fmt: skip
     if any(scales.zero_points):
-        raise unsupported(
+        raise illegal(
             bound, f"{bound.node.op_type} has weights with a zero point", "weights are symmetric in TFLite's int8 scheme",
             "quantize the weights symmetrically", w,
         )  # fmt: skip
@@ -144,7 +139,7 @@ def check_accumulator(bound: BoundNode, filters: Int64, *, folded: bool) -> None
     worst = np.abs(filters).sum(axis=1) * reach + np.abs(bias_of(bound, len(filters)))
     if worst.size and int(worst.max()) > min(INT32_MAX, -INT32_MIN - 1):
         channel = int(worst.argmax())
-        raise unsupported(
+        raise illegal(
             bound, "an accumulator can overflow 32 bits", f"output channel {channel} can reach {int(worst[channel])}",
             "quantize the model again: weights or bias of this size are not meaningful", bound.input(WEIGHTS),
         )  # fmt: skip

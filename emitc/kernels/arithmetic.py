@@ -103,11 +103,8 @@ def check(bound: BoundNode) -> None:
     op = _op(bound)
     require_activation(bound, op.activation, bound.output)
     a, b, y = _scales(bound)
-    if isinstance(op, Mul):
-        # The largest product has 16 bits; more than 15 bits to the left would take it out of int32.
-        fits = a * b / y < 1 << 15
-    else:
-        fits = all(0.0 < factor < 1.0 for factor in _sum_factors(bound))
+    # The largest product has 16 bits: more than 15 bits to the left would take it out of int32.
+    fits = a * b / y < 1 << 15 if isinstance(op, Mul) else all(0.0 < f < 1.0 for f in _sum_factors(bound))
     if not fits:
         raise illegal(
             bound,

@@ -135,7 +135,8 @@ def require_dtypes(
 ) -> None:
     """Refuses element types (inputs then outputs, absent inputs left out) that are not in `supported`.
 
-    known: further combinations that the source format allows; they are unsupported rather than illegal.
+    known: further combinations that the source format allows; they are unsupported rather than illegal. So is one type
+    throughout, with an int32 bias as third input.
     """
     tensors = [t for t in bound.inputs if t is not None] + list(bound.outputs)
     found = tuple(t.dtype for t in tensors)
@@ -143,7 +144,8 @@ def require_dtypes(
         return
     listing = ", ".join(d.value for d in found)
     expected = " or ".join("(" + ", ".join(d.value for d in combination) + ")" for combination in supported)
-    one_type = len({d for d in found if d is not DType.INT32}) <= 1
+    biased = len(bound.inputs) == 3 and len(found) == 4 and found[2] is DType.INT32
+    one_type = len(set(found[:2] + found[3:] if biased else found)) == 1
     report = unsupported if found in known or one_type else illegal
     raise report(
         bound,

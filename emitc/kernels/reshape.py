@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from emitc.frontends.source import MAX_RANK, SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_same_quantization
+from emitc.kernels.contract import KernelDef, Layer, Overlap, Parsed, illegal, require_same_quantization
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """A copy: printed only where the view pass is switched off."""
-    return Layer("copy", "portable", (0,))
+    return Layer("copy", "portable", (0,), overlaps=(Overlap(0, 0, 0),))
 
 
 def _kernel(op: type[Reshape], name: str, from_tflite: Callable[[SourceNode], Parsed]) -> KernelDef:

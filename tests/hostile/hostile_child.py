@@ -21,12 +21,13 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from hostile_models import SpecDamager, corpus, made
+from hostile_mutations import Damager
+
 from emitc import report
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.inspection import inspect_model
-from hostile_models import SpecDamager, corpus, made
-from hostile_mutations import Damager
 
 MEMORY_BYTES = 1 << 30
 SECONDS = 10
@@ -56,22 +57,33 @@ def harmless(text: str) -> bool:
     return all(" " <= c <= "~" or c == "\n" for c in text)
 
 
+def _flaw(error: EmitcError) -> str:
+    """What is wrong with the form of a message, "" when nothing is."""
+    if not harmless(str(error)):
+        return "the message has characters that do not belong on a terminal"
+    return "" if error.what and error.why and error.hint else "the message has an empty part"
+
+
 def _compile(path: Path) -> tuple[str, str]:
     """(outcome, message) of compiling the file."""
+    refused: EmitcError | None = None
     try:
         compile_model(path, name="model")
     except EmitcError as error:
-        assert harmless(str(error)), "the message has characters that do not belong on a terminal"
-        assert error.what and error.why and error.hint, "the message has an empty part"
-        return {1: "cannot", 2: "refused"}[error.exit_code], str(error)
-    return "ok", ""
+        refused = error
+    if refused is None:
+        return "ok", ""
+    flaw = _flaw(refused)
+    return ("bug", f"{flaw}: {refused!r}") if flaw else ({1: "cannot", 2: "refused"}[refused.exit_code], str(refused))
 
 
 def _inspect(path: Path) -> None:
+    """Raises unless inspecting the file ends in a report or a refusal with exit code 2."""
     try:
         found = inspect_model(path, {})
     except EmitcError as error:
-        assert error.exit_code == 2, f"inspect ends in exit code {error.exit_code}"
+        if error.exit_code != 2:
+            raise RuntimeError(f"inspect ends in exit code {error.exit_code}") from error
         return
     json.dumps(found)
     report.inspect_text(found)

@@ -14,7 +14,7 @@ _SCHEMA: dict[str, dict[int, str]] = {
     "Tensor": {0: "v4", 1: "i1", 2: "i4", 3: "s", 4: "tQuantization", 5: "i1", 7: "v4", 8: "i1"},
     "Quantization": {0: "v4", 1: "v4", 2: "v4", 3: "v8", 4: "i1", 6: "i4"},
     "Operator": {0: "i4", 1: "v4", 2: "v4", 3: "i1", 4: "tOptions"},
-    "Options": {slot: "i4" for slot in range(8)},
+    "Options": dict.fromkeys(range(8), "i4"),
     "Buffer": {0: "v1"},
     "Metadata": {0: "s", 1: "i4"},
 }

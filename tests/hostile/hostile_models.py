@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+
 from emitc.kernels import tflite_registry
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
 
@@ -31,7 +32,9 @@ def weights(*shape: int, scales: int = 1, axis: int = 0, seed: int = 1) -> Tenso
 
 def bias(count: int, scale: float = 0.0005) -> TensorSpec:
     """A constant int32 vector."""
-    return TensorSpec("bias", "int32", (count,), np.arange(count, dtype="<i4").tobytes(), (scale,) * count, (0,) * count)
+    return TensorSpec(
+        "bias", "int32", (count,), np.arange(count, dtype="<i4").tobytes(), (scale,) * count, (0,) * count
+    )
 
 
 Step = tuple[str, tuple[TensorSpec | int, ...], tuple[TensorSpec, ...], dict[str, OptionValue]]
@@ -66,8 +69,19 @@ def model(inputs: tuple[TensorSpec, ...], steps: list[Step]) -> ModelSpec:
 
 def network() -> ModelSpec:
     """Windows, matrix products and a softmax in a row."""
-    pool: dict[str, OptionValue] = {"padding": "VALID", "stride_w": 1, "stride_h": 1, "filter_width": 2, "filter_height": 2}
-    conv: dict[str, OptionValue] = {"padding": "SAME", "stride_w": 2, "stride_h": 2, "fused_activation_function": "RELU6"}
+    pool: dict[str, OptionValue] = {
+        "padding": "VALID",
+        "stride_w": 1,
+        "stride_h": 1,
+        "filter_width": 2,
+        "filter_height": 2,
+    }
+    conv: dict[str, OptionValue] = {
+        "padding": "SAME",
+        "stride_w": 2,
+        "stride_h": 2,
+        "fused_activation_function": "RELU6",
+    }
     depthwise: dict[str, OptionValue] = {
         "padding": "SAME", "stride_w": 1, "stride_h": 1, "depth_multiplier": 2, "dilation_w_factor": 2, "dilation_h_factor": 2,
     }  # fmt: skip
@@ -157,8 +171,37 @@ def corpus() -> dict[str, bytes]:
 
 
 _NUMBERS = (0, 1, -1, 2, 3, 7, 64, 255, 256, 4096, 65535, 65536, 2**24, 2**30, 2**31 - 1, -(2**31), -2, -128)
-_REALS = (0.0, -0.1, 1e-45, 1e-38, 1e-10, 1e-4, 0.5, 1.0, 255.0, 1e6, 1e20, 3e38, float("inf"), float("nan"), -float("inf"))
-_TYPES = ("int8", "uint8", "int16", "int32", "int64", "float32", "float16", "bool", "int4", "string", "complex64", "float64")
+_REALS = (
+    0.0,
+    -0.1,
+    1e-45,
+    1e-38,
+    1e-10,
+    1e-4,
+    0.5,
+    1.0,
+    255.0,
+    1e6,
+    1e20,
+    3e38,
+    float("inf"),
+    float("nan"),
+    -float("inf"),
+)
+_TYPES = (
+    "int8",
+    "uint8",
+    "int16",
+    "int32",
+    "int64",
+    "float32",
+    "float16",
+    "bool",
+    "int4",
+    "string",
+    "complex64",
+    "float64",
+)
 
 
 class SpecDamager:
@@ -209,13 +252,17 @@ def _changed_operator(spec: ModelSpec, operator: OperatorSpec, rng: random.Rando
         return f"option {name}", replace(operator, options={**operator.options, name: new})
     if kind == "operand" and operator.inputs:
         at = rng.randrange(len(operator.inputs))
-        new_input = rng.choice((-1, -2, len(spec.tensors), rng.randrange(len(spec.tensors)), rng.randrange(len(spec.tensors))))
+        new_input = rng.choice(
+            (-1, -2, len(spec.tensors), rng.randrange(len(spec.tensors)), rng.randrange(len(spec.tensors)))
+        )
         return kind, replace(operator, inputs=(*operator.inputs[:at], new_input, *operator.inputs[at + 1 :]))
     if kind == "arity":
         count = rng.choice((0, 1, 2, 3, 5, 70))
         return kind, replace(operator, inputs=(operator.inputs * 70)[:count])
     if kind == "output":
-        return kind, replace(operator, outputs=(*operator.outputs[1:], rng.randrange(len(spec.tensors)))[: rng.choice((0, 1, 2))])
+        return kind, replace(
+            operator, outputs=(*operator.outputs[1:], rng.randrange(len(spec.tensors)))[: rng.choice((0, 1, 2))]
+        )
     if kind == "opcode":
         other = rng.choice(spec.operators).opcode
         return kind, replace(operator, opcode=other, options={})
@@ -223,7 +270,9 @@ def _changed_operator(spec: ModelSpec, operator: OperatorSpec, rng: random.Rando
 
 
 def _changed_tensor(tensor: TensorSpec, rng: random.Random) -> tuple[str, TensorSpec]:
-    kind = rng.choice(("scale", "scale", "zero point", "scales", "shape", "shape", "rank", "type", "values", "values", "constant"))
+    kind = rng.choice(
+        ("scale", "scale", "zero point", "scales", "shape", "shape", "rank", "type", "values", "values", "constant")
+    )
     if kind == "scale" and tensor.scales:
         at = rng.randrange(len(tensor.scales))
         return kind, replace(tensor, scales=(*tensor.scales[:at], rng.choice(_REALS), *tensor.scales[at + 1 :]))
@@ -240,7 +289,9 @@ def _changed_tensor(tensor: TensorSpec, rng: random.Random) -> tuple[str, Tensor
         at = rng.randrange(len(tensor.shape))
         return kind, replace(tensor, shape=(*tensor.shape[:at], rng.choice(_NUMBERS), *tensor.shape[at + 1 :]))
     if kind == "rank":
-        return kind, replace(tensor, shape=rng.choice((tensor.shape[1:], (1, *tensor.shape), (), (1,) * 40, (65536,) * 4)))
+        return kind, replace(
+            tensor, shape=rng.choice((tensor.shape[1:], (1, *tensor.shape), (), (1,) * 40, (65536,) * 4))
+        )
     if kind == "type":
         return kind, replace(tensor, dtype=rng.choice(_TYPES))
     if kind == "values" and tensor.data is not None and tensor.dtype == "int32":

@@ -348,7 +348,7 @@ def test_refuses_a_factor_whose_multiplier_rounds_to_2_to_the_30() -> None:
 
 def test_refuses_a_float32_product_that_is_infinite() -> None:
     _refused(
-        conv_2d("layer", X, 4, (3, 3), scales=Scales(2.0**64, (2.0**64,), output=2.0**100)), 2,
+        conv_2d("layer", X, 4, (3, 3), scales=Scales(2.0**64, (2.0**64,), output=2.0**100), bias="none"), 2,
         "an output scale is out of proportion", '"layer/out0" int8[1,4,3,4]',
         f"input scale * weight scale / output scale = {2.0**28!r}", "quantize again",
     )  # fmt: skip

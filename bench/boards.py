@@ -1,0 +1,143 @@
+"""What one inference costs on emulated boards, beside TensorFlow Lite Micro's figures.
+
+    python -m bench.boards --models ../shared/models/tflite --boards qemu_m4 --json bench/results_boards.json
+
+Instructions are counted exactly by a QEMU plugin and are the same in every run; they are not cycles. Flash is what the
+model, the runtime and the library routines that they pull in take in the linked image; TFLite Micro's figure is its
+whole image without the harness. `--compare OLD.json` shows what changed since an earlier run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from emitc.boards.prove import on_emulator
+from emitc.compiler import Options, compile_model
+from emitc.errors import CannotCompile
+from emitc.report import table
+from emitc.target import load_board
+
+HERE = Path(__file__).resolve().parent
+NETS = (
+    "hello_world_int8", "micro_speech_int8", "kws_ref_int8", "ad01_int8", "ic_resnet_int8", "vww_96_int8",
+    "person_detect_int8",
+)  # fmt: skip
+CORES = {"qemu_m4": "m4", "qemu_m55": "m55", "qemu_m3": "m3", "qemu_m0": "m0", "qemu_m0_big": "m0"}
+
+
+def peers() -> dict[tuple[str, str, str], dict[str, int]]:
+    """TFLite Micro's stored figures by model, core and kernels."""
+    stored = json.loads((HERE / "tflite_micro.json").read_text(encoding="utf-8"))
+    return {(row["model"], row["core"], row["kernels"]): row for row in stored["rows"]}
+
+
+def measure(model: Path, board: str, optimize: str) -> dict[str, Any]:
+    """One model on one board: the figures of `emitc run`, or why there are none."""
+    options = Options(target=load_board(board).target, package="platformio", optimize=optimize)
+    compiled = compile_model(model, options)
+    row: dict[str, Any] = {"model": model.stem, "board": board, "macs": compiled.program.macs}
+    try:
+        result = on_emulator(compiled, board, reference="auto", samples=1, seed=0, layers=False, workdir=None)
+    except CannotCompile as error:
+        return row | {"refused": error.what}
+    return row | {
+        "match": result.match,
+        "instructions": result.count,
+        "arena_bytes": result.arena_bytes,
+        "flash_bytes": result.model_flash_bytes,
+        "code_bytes": result.code_bytes,
+        "stack_bytes": result.stack_bytes,
+    }
+
+
+def _share(ours: int, theirs: int | None) -> str:
+    return f"{ours / theirs:.2f}" if theirs else "-"
+
+
+def text(rows: list[dict[str, Any]], old: dict[tuple[str, str], dict[str, Any]]) -> str:
+    """The table: instructions, flash and arena, each also as a share of TFLite Micro's; with an old run, the change.
+
+    /ref: with TFLite Micro's reference kernels; /cmsis: with CMSIS-NN's.
+    """
+    stored = peers()
+    lines = []
+    for row in rows:
+        core = CORES.get(row["board"], "")
+        reference = stored.get((row["model"], core, "reference"), {})
+        cmsis = stored.get((row["model"], core, "cmsis-nn"), {})
+        if "refused" in row:
+            lines.append((row["model"], row["board"], *["-"] * 8, "refused", ""))
+            continue
+        before = old.get((row["model"], row["board"]), {}).get("instructions")
+        change = f"{100 * (row['instructions'] / before - 1):+.1f} %" if before else ""
+        lines.append(
+            (
+                row["model"],
+                row["board"],
+                row["instructions"],
+                f"{row['instructions'] / max(row['macs'], 1):.2f}",
+                _share(row["instructions"], reference.get("instructions")),
+                _share(row["instructions"], cmsis.get("instructions")),
+                row["flash_bytes"],
+                _share(row["flash_bytes"], reference.get("flash_bytes")),
+                row["arena_bytes"],
+                _share(row["arena_bytes"], reference.get("arena_bytes")),
+                "yes" if row["match"] else "NO",
+                change,
+            )
+        )
+    columns = (
+        "model",
+        "board",
+        "instr>",
+        "/MAC>",
+        "/ref>",
+        "/cmsis>",
+        "flash>",
+        "/ref>",
+        "arena>",
+        "/ref>",
+        "ok",
+        "change>",
+    )
+    refused = [f"{row['model']} on {row['board']}: {row['refused']}" for row in rows if "refused" in row]
+    return "\n".join([table(columns, lines, width=150), *refused])
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m bench.boards", description=__doc__.splitlines()[0])
+    parser.add_argument("--models", type=Path, default=HERE.parent.parent / "shared" / "models" / "tflite")
+    parser.add_argument("--nets", nargs="*", default=list(NETS))
+    parser.add_argument("--boards", nargs="*", default=["qemu_m4"])
+    parser.add_argument("--optimize", choices=("speed", "size"), default="speed")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--compare", type=Path, help="an earlier --json file")
+    arguments = parser.parse_args()
+    if not arguments.models.is_dir():
+        parser.error(f"{arguments.models} is not there: pass --models DIR with the .tflite files")
+    old = {}
+    if arguments.compare:
+        rows = json.loads(arguments.compare.read_text(encoding="utf-8"))["rows"]
+        old = {(row["model"], row["board"]): row for row in rows}
+    found = []
+    for board in arguments.boards:
+        for net in arguments.nets:
+            print(f"{net} on {board}", file=sys.stderr)
+            found.append(measure(arguments.models / f"{net}.tflite", board, arguments.optimize))
+    print(text(found, old))
+    if arguments.json:
+        content = {
+            "what": "emitc on emulated boards, instructions of one inference",
+            "optimize": arguments.optimize,
+            "rows": found,
+        }
+        arguments.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Generated C of every operator under every compiler, optimization level and strict warning, and what it links to."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Packages
+
+from emitc.kernels import tflite_registry
+from emitc.target import load_target
+
+ROOT = Path(__file__).resolve().parents[2]
+STRICT = (
+    "-std=c11 -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wcast-qual -Wundef -Wmissing-prototypes"
+    " -Wdouble-promotion -Wvla -Werror"
+).split()
+GCC_ONLY = ["-Wcast-align=strict"]
+CLANG_ONLY = ["-Wcast-align"]
+RISCV_LIBRARY = "--specs=picolibc.specs"
+
+
+def _cross(target: str, *more: str) -> list[str]:
+    described = load_target(target)
+    return [f"{described.compiler_prefix}gcc", *described.compiler_flags, *more, *GCC_ONLY]
+
+
+COMPILERS = {
+    "gcc": ["gcc", *GCC_ONLY],
+    "clang": ["clang", *CLANG_ONLY],
+    "cortex-m0": _cross("cortex-m0"),
+    "cortex-m4": _cross("cortex-m4"),
+    "cortex-m55": _cross("cortex-m55"),
+    "rv32imac": _cross("rv32imac", RISCV_LIBRARY),
+}
+
+
+def run(command: list[str], folder: Path) -> str:
+    """The command's stdout; a failure shows what it printed. Skips when the program is not installed."""
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, (done.stdout + done.stderr)[:4000]
+    return done.stdout
+
+
+def test_every_operator_and_every_template_is_compiled_here(packages: Packages) -> None:
+    """A new operator or template needs a case in tests/kernels that uses it."""
+    pytest.importorskip("tflite_micro", reason="the cases of the operators need the extra emitc[verify]")
+    assert sorted(set(tflite_registry()) - packages.operators) == []
+    kernels = (ROOT / "emitc" / "templates" / "kernels").glob("*.c.j2")
+    printed = {p.name.removesuffix(".c.j2") for p in kernels if "macro layer" in p.read_text(encoding="utf-8")}
+    assert sorted(printed - packages.templates) == []
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O2", "-Os", "-O3"])
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_no_compiler_warns(compiler: str, level: str, packages: Packages, tmp_path: Path) -> None:
+    traced = ["-DEMITC_TRACE"] if level == "-O0" else []
+    run([*COMPILERS[compiler], *STRICT, level, *traced, *packages.includes, "-c", *packages.sources], tmp_path)
+
+
+def test_a_warning_fails_the_build(tmp_path: Path) -> None:
+    source = tmp_path / "narrow.c"
+    source.write_text("signed char narrow(int x);\nsigned char narrow(int x)\n{\n    return x;\n}\n", encoding="ascii")
+    with pytest.raises(AssertionError, match="conversion"):
+        run([*COMPILERS["gcc"], *STRICT, "-c", str(source)], tmp_path)
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++", "arm-none-eabi-g++"])
+def test_headers_are_clean_in_cpp11(compiler: str, packages: Packages, tmp_path: Path) -> None:
+    lines = [f'#include "{name}.h"' for name in packages.folders]
+    lines += [f"emitc_status start_{n}({n}_t *m, void *a) {{ return {n}_init(m, a, {n.upper()}_ARENA_BYTES, nullptr, 0); }}" for n in packages.folders]  # fmt: skip
+    (tmp_path / "headers.cpp").write_text("\n".join(lines) + "\n", encoding="ascii")
+    flags = "-std=c++11 -Wall -Wextra -Wpedantic -Wold-style-cast -Werror -c headers.cpp".split()
+    run([compiler, *flags, *packages.includes], tmp_path)
+
+
+def undefined(listing: str) -> set[str]:
+    """Symbols that objects need from outside themselves, as `nm` lists them."""
+    needed = set(re.findall(r"^\s+U (\w+)$", listing, re.M))
+    return needed - set(re.findall(r"^[0-9a-f]+ [A-Z] (\w+)$", listing, re.M))
+
+
+def test_nothing_of_libc_is_needed_but_memory_functions(packages: Packages, tmp_path: Path) -> None:
+    """Integer models need string.h only; a float operator may need math.h."""
+    run(["gcc", "-std=c11", "-O2", *packages.includes, "-c", *packages.sources], tmp_path)
+    memory = {"memcpy", "memmove", "memset", "memcmp"}
+    for name, folder in packages.folders.items():
+        needed = undefined(run(["nm", f"{name}.o", "emitc_runtime.o"], tmp_path))
+        source = (folder / f"{name}.c").read_text(encoding="ascii")
+        floats = {"roundf", "rintf", "expf", "sqrtf", "floorf", "fabsf"} if "#include <math.h>" in source else set()
+        assert needed <= memory | floats, f"{name} needs {sorted(needed - memory - floats)}"
+        included = set(re.findall(r"#include <(\S+)>", source))
+        assert included <= {"string.h", "math.h"}
+
+
+def test_generated_code_has_no_mutable_memory_and_few_public_symbols(packages: Packages, tmp_path: Path) -> None:
+    run(["gcc", "-std=c11", "-O2", *packages.includes, "-c", *packages.sources], tmp_path)
+    for name in packages.folders:
+        listing = run(["nm", f"{name}.o"], tmp_path)
+        assert re.findall(r"^[0-9a-f]+ [bBdDC] \w+$", listing, re.M) == []
+        public = set(re.findall(r"^[0-9a-f]+ [A-Z] (\w+)$", listing, re.M))
+        assert all(symbol.startswith(f"{name}_") for symbol in public)
+        assert {f"{name}_init", f"{name}_run", f"{name}_reset", f"{name}_input_0", f"{name}_output_0"} <= public
+
+
+def test_sources_are_plain_ascii_without_trailing_blanks(packages: Packages) -> None:
+    for folder in packages.folders.values():
+        for path in [*folder.glob("*.c"), *folder.glob("*.h")]:
+            text = path.read_text(encoding="ascii")
+            assert not re.search(r"[ \t]$", text, re.M), path.name
+            assert "\n\n\n" not in text
+            assert text.endswith("\n")
+            assert "\t" not in text

@@ -1,0 +1,249 @@
+"""FULLY_CONNECTED: reference, engine and C agree on every bit; what has no code is refused by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from layer_cases import (
+    Scales,
+    factors,
+    fully_connected,
+    lowered,
+    message,
+    named_rng,
+    scales_for,
+    single,
+    weights_of,
+    with_input,
+    with_output,
+)
+from single_op import Array, Case, Proven, integers, prove
+
+pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
+
+
+def per_channel(channels: int, low: float = -9.0, high: float = -5.0, **others: float) -> Scales:
+    """A weight scale for each output channel, spread over powers of two."""
+    return Scales(weights=tuple(2.0**e for e in np.linspace(low, high, channels).tolist()), **others)  # type: ignore[arg-type]
+
+
+def filled(value: int, *shape: int) -> Array:
+    """Weights of one value."""
+    return np.full(shape, value, np.int8)
+
+
+def accumulators(name: str, channels: int, low: float, high: float, output: float, zero_point: int) -> Case:
+    """Weights of zero, so that the bias is the accumulator: any int32 value meets any multiplier and shift.
+
+    low, high: logarithms of the channels' factors to base two.
+    """
+    rng = named_rng(name)
+    bias = rng.integers(-(2**31) + 1, 2**31 - 1, channels, endpoint=True) >> rng.integers(0, 30, channels)
+    bias[:6] = [2**31 - 1, -(2**31) + 1, 0, -1, 1, 2**30]
+    scales = tuple(float(np.float32(2.0**e)) for e in rng.uniform(low, high, channels))
+    return fully_connected(
+        name, (1, 1), channels, 1, scales=Scales(1.0, scales, output=output, output_zero_point=zero_point),
+        w=filled(0, channels, 1), bias=bias.astype(np.int32),
+    )  # fmt: skip
+
+
+def float32_product_that_matters() -> Scales:
+    """Scales for which the float32 product of input and weight scale gives another multiplier than the double one."""
+    return Scales(single(0.0123), (single(0.0457),), factor=0.003)
+
+
+FACTORS = {
+    "smallest_multiplier": (2**30, -7),
+    "factor_1": (2**30, 1),
+    "factor_half": (2**30, 0),
+}
+
+CASES: list[Case] = [
+    *(
+        fully_connected(f"zero_points_{x}_{y}", (1, 16), 5, 16, scales=Scales(input_zero_point=x, output_zero_point=y))
+        for x, y in [(-128, -128), (127, 127), (-128, 127), (127, -128), (0, 0)]
+    ),
+    fully_connected("weights_of_minus_128", (1, 16), 6, 16, w=weights_of("a", (6, 16), -128)),
+    fully_connected("only_minus_128", (3, 16), 5, 16, scales=Scales(factor=0.0005), w=filled(-128, 5, 16)),
+    fully_connected("saturation", (4, 16), 5, 16, scales=Scales(factor=0.2)),
+    *(fully_connected(f"out_{c}", (2, 7), c, 7, scales=per_channel(c)) for c in range(2, 10)),
+    *(fully_connected(f"out_{c}_per_tensor", (2, 7), c, 7) for c in range(1, 10)),
+    *(fully_connected(f"depth_{d}", (2, d), 5, d) for d in range(1, 10)),
+    fully_connected("one_weight", (1, 1), 1, 1),
+    fully_connected("deep", (1, 700), 5, 700, scales=Scales(factor=0.0003)),
+    *(fully_connected(name, (2, 8), 5, 8, scales=scales_for(*f)) for name, f in FACTORS.items()),
+    fully_connected("factor_above_1", (2, 8), 5, 8, scales=Scales(factor=2.7)),
+    fully_connected("factor_large", (2, 8), 5, 8, scales=Scales(factor=700.0)),
+    fully_connected("factor_tiny_is_zero", (2, 8), 5, 8, scales=Scales(0.05, (2.0**-30,), output=1000.0)),
+    fully_connected("float32_product", (8, 64), 9, 64, scales=float32_product_that_matters()),
+    fully_connected("float32_product_denormal", (2, 8), 5, 8, scales=Scales(1e-20, (3e-23,), output=1e-40), bias="none"),
+    fully_connected("per_channel_double_product", (8, 64), 5, 64,
+                    scales=Scales(single(0.0123), tuple(single(0.0457 + 0.001 * i) for i in range(5)), factor=0.003)),
+    fully_connected("per_channel_equal_scales", (8, 64), 5, 64, scales=Scales(single(0.0123), (single(0.0457),) * 5, factor=0.003)),
+    accumulators("accumulators_right", 2048, -31.9, -0.1, 1.0, 0),
+    accumulators("accumulators_right_offset", 2048, -31.9, -1.1, 1.0, -128),
+    accumulators("accumulators_left", 1024, 0.1, 29.9, 1.0, 0),
+    accumulators("accumulators_near_factor_1", 1024, -0.01, 0.01, 1.0, 127),
+    fully_connected("no_bias", (2, 8), 5, 8, bias="none"),
+    fully_connected("absent_bias", (2, 8), 5, 8, bias="absent"),
+    fully_connected("no_bias_per_channel", (2, 8), 5, 8, scales=per_channel(5), bias="none"),
+    fully_connected("bias_scale_above", (2, 8), 5, 8, scales=Scales(bias_scale_error=1)),
+    fully_connected("bias_scale_below", (2, 8), 5, 8, scales=per_channel(5, bias_scale_error=-1)),
+    fully_connected("bias_that_the_fold_would_overflow", (2, 4), 2, 4, scales=Scales(factor=2.0**-25, input_zero_point=127),
+                    w=filled(127, 2, 4), bias=np.array([2**31 - 2**18, -(2**31) + 2**18], np.int32)),
+    fully_connected("rank_1", (12,), 5, 12),
+    fully_connected("rank_3", (2, 3, 4), 5, 4),
+    fully_connected("rank_3_rows_span_dimensions", (2, 3, 4), 5, 12),
+    fully_connected("rank_4", (1, 2, 3, 4), 5, 24),
+    fully_connected("rank_4_rows", (2, 2, 3, 4), 5, 12),
+    fully_connected("several_rows", (7, 9), 6, 9),
+    fully_connected("keep_rank_2", (3, 4), 5, 4, keep=True),
+    fully_connected("keep_rank_3", (2, 3, 4), 5, 4, keep=True),
+    fully_connected("keep_rank_4", (1, 2, 3, 4), 5, 4, keep=True),
+    *(
+        fully_connected(f"activation_{a}_{z}", (4, 16), 5, 16, a, Scales(factor=0.01, output_zero_point=z))
+        for a in ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
+        for z in (-128, -5, 127)
+    ),
+]  # fmt: skip
+IDS = [case.id for case in CASES]
+
+
+@pytest.fixture(scope="module")
+def proven() -> Proven:
+    """Every case, run three ways."""
+    return prove(CASES)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_reference_engine_and_c_agree(proven: Proven, name: str) -> None:
+    proven.outcomes[name].check()
+
+
+def test_no_memory_error(proven: Proven) -> None:
+    assert proven.memory_errors == ()
+
+
+def test_cases_reach_what_they_are_named_for(proven: Proven) -> None:
+    saturated = np.concatenate([outputs[0].reshape(-1) for outputs in proven.outcomes["saturation"].golden])
+    assert saturated.min() == -128 and saturated.max() == 127
+    cases = {case.id: case for case in CASES}
+    for name, (q31, shift) in FACTORS.items():
+        found = factors(cases[name], float_product=True)
+        assert (abs(found.q31[0] - q31) <= 2**7, found.shift) == (True, (shift,))
+    rounded = cases["float32_product"]
+    assert factors(rounded, float_product=True) != factors(rounded)
+    assert min(factors(cases["accumulators_right"]).shift) == -31
+    assert max(factors(cases["accumulators_left"]).shift) == 30
+
+
+def test_constants_hold_the_rounded_product_for_one_scale_only() -> None:
+    cases = {case.id: case for case in CASES}
+    for name, float_product in (("float32_product", True), ("per_channel_double_product", False)):
+        multiplier = next(t for t in lowered(cases[name]).tables if t.role == "multiplier")
+        assert multiplier.values == factors(cases[name], float_product=float_product).q31
+
+
+def test_macs() -> None:
+    assert lowered(fully_connected("m", (2, 3, 4), 5, 4)).macs == 6 * 4 * 5
+
+
+BASE = fully_connected("layer", (2, 8), 4, 8)
+AGAIN = "export the model again"
+
+
+def _refused(case: Case, code: int, what: str, tensor: str, why: str, hint: str) -> None:
+    place = 'op 0 FULLY_CONNECTED "layer/out0"' + (f", tensor {tensor}" if tensor else "")
+    assert message(case) == f"{code}\nerror: {what}\n  at:    {place}\n  why:   {why}\n  try:   {hint}"
+
+
+def test_refuses_weights_of_another_rank() -> None:
+    _refused(
+        with_input(BASE, 1, shape=(4, 8, 1)), 2, "FULLY_CONNECTED has a tensor of rank 3", '"layer/in1" int8[4,8,1]',
+        "rank 2 is expected", AGAIN,
+    )  # fmt: skip
+
+
+def test_refuses_an_input_that_is_no_whole_number_of_rows() -> None:
+    _refused(
+        with_input(BASE, 0, shape=(3, 5)), 2, "FULLY_CONNECTED has an input that does not fit its weights",
+        '"layer/in0" int8[3,5]', "weights take rows of 8", AGAIN,
+    )  # fmt: skip
+
+
+def test_refuses_to_keep_dimensions_when_rows_span_them() -> None:
+    case = replace(BASE, options=dict(BASE.options) | {"keep_num_dims": True})
+    case = with_input(case, 0, shape=(2, 2, 4))
+    _refused(
+        case, 2, "FULLY_CONNECTED has an input that does not fit its weights", '"layer/in0" int8[2,2,4]',
+        "weights take rows of 8", AGAIN,
+    )  # fmt: skip
+
+
+def test_refuses_shuffled_weights() -> None:
+    _refused(
+        replace(BASE, options=dict(BASE.options) | {"weights_format": "SHUFFLED4x16INT8"}), 1,
+        "FULLY_CONNECTED with weights_format SHUFFLED4x16INT8 is not supported", "", "supported: DEFAULT",
+        "export the model with a supported setting, or as a separate operator",
+    )  # fmt: skip
+
+
+def test_refuses_weights_with_a_zero_point() -> None:
+    _refused(
+        with_input(BASE, 1, zero_points=(3,)), 1, "FULLY_CONNECTED has weights with a zero point", '"layer/in1" int8[4,8]',
+        "weights are symmetric in TFLite's int8 scheme", "quantize the weights symmetrically",
+    )  # fmt: skip
+
+
+def test_refuses_weights_quantized_along_the_depth() -> None:
+    _refused(
+        with_input(BASE, 1, scales=(0.1,) * 8, zero_points=(), quantized_dimension=1), 1,
+        "FULLY_CONNECTED has weights quantized along dimension 1", '"layer/in1" int8[4,8]',
+        "one scale, or one per output channel (dimension 0) is expected", "quantize again",
+    )  # fmt: skip
+
+
+def test_refuses_computed_weights() -> None:
+    _refused(
+        with_input(BASE, 1, data=None), 1, "FULLY_CONNECTED with computed weights is not supported", '"layer/in1" int8[4,8]',
+        "weights and bias must be constants", "export the model with constant weights",
+    )  # fmt: skip
+
+
+def test_refuses_a_bias_of_the_wrong_length() -> None:
+    _refused(
+        replace(BASE, inputs=(*BASE.inputs[:2], integers(1, 2))), 2, "FULLY_CONNECTED has a bias of the wrong length",
+        '"layer/in2" int32[2]', "4 output channels", AGAIN,
+    )  # fmt: skip
+
+
+def test_refuses_hybrid_types() -> None:
+    case = with_output(with_input(BASE, 0, dtype="float32", scales=(), zero_points=()), dtype="float32", scales=(), zero_points=())
+    case = replace(case, inputs=case.inputs[:2])
+    _refused(
+        case, 1, "FULLY_CONNECTED with element types (float32, int8, float32) is not supported",
+        '"layer/out0" float32[2,4]', "there is code for (int8, int8, int8)",
+        "quantize the model to int8 (full integer quantization)",
+    )  # fmt: skip
+
+
+def test_refuses_a_float32_product_out_of_proportion() -> None:
+    # In double the factor is just under the limit; the float32 product rounds up to it.
+    x, w = 1.0 + 2.0**-12, 1.0 - 2.0**-12 + 2.0**-24
+    assert x * w < 1.0 - 2.0**-32 + 2.0**-24 and float(np.float32(x) * np.float32(w)) >= 1.0 - 2.0**-25
+    case = fully_connected("layer", (2, 8), 4, 8, scales=Scales(x, (w,), output=2.0**-30))
+    _refused(
+        case, 2, "an output scale is out of proportion", '"layer/out0" int8[2,4]',
+        f"input scale * weight scale / output scale = {x * w * 2.0**30!r}", "quantize again",
+    )  # fmt: skip
+
+
+def test_refuses_an_accumulator_that_can_overflow() -> None:
+    case = fully_connected("layer", (2, 8), 4, 8, scales=Scales(input_zero_point=-128), w=filled(2, 4, 8),
+                           bias=np.array([0, 0, 0, 2**31 - 8 * 2 * 255], np.int32))  # fmt: skip
+    _refused(
+        case, 1, "an accumulator can overflow 32 bits", '"layer/in1" int8[4,8]', f"output channel 3 can reach {2**31}",
+        "quantize the model again: weights or bias of this size are not meaningful",
+    )  # fmt: skip

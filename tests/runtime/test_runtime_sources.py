@@ -1,0 +1,52 @@
+"""c_runtime as a library: small, alone, without heap and globals, and must-check calls."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from emitc.emit.package import runtime_dir
+
+SOURCES = sorted(runtime_dir().iterdir())
+
+
+def test_it_is_two_files_of_under_500_lines() -> None:
+    assert [p.name for p in SOURCES] == ["emitc_runtime.c", "emitc_runtime.h"]
+    assert sum(len(p.read_text(encoding="ascii").splitlines()) for p in SOURCES) < 500
+
+
+def test_it_includes_and_calls_nothing_of_the_library() -> None:
+    for path in SOURCES:
+        text = path.read_text(encoding="ascii")
+        assert set(re.findall(r"#include <(\S+)>", text)) <= {"stddef.h", "stdint.h", "string.h"}
+        assert not re.search(r"\b(malloc|calloc|realloc|free|printf|alloca|abort|assert)\s*\(", text)
+
+
+def test_its_object_has_no_data_and_needs_no_symbol(tmp_path: Path) -> None:
+    source = str(runtime_dir() / "emitc_runtime.c")
+    subprocess.run(["gcc", "-std=c11", "-Os", "-c", source], check=True, cwd=tmp_path)
+    listing = subprocess.run(
+        ["nm", "emitc_runtime.o"], capture_output=True, text=True, check=True, cwd=tmp_path
+    ).stdout
+    assert re.findall(r"[bBdDCU] \w+$", listing, re.M) == []
+    assert set(re.findall(r" T (\w+)$", listing, re.M)) == {"emitc_status_string", "emitc_runtime_version"}
+    sections = subprocess.run(["size", "-A", "emitc_runtime.o"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    sizes = {name: int(size) for name, size in re.findall(r"^(\.data|\.bss)\s+(\d+)", sections.stdout, re.M)}
+    assert sizes == {".data": 0, ".bss": 0}
+
+
+@pytest.mark.parametrize("name", ["init", "run", "reset"])
+def test_an_ignored_status_is_a_warning(name: str, tiny: Path, tmp_path: Path) -> None:
+    from emitc.compiler import compile_model
+
+    compile_model(tiny / "wires.tflite").write(tmp_path / "package")
+    arguments = "m, a, WIRES_ARENA_BYTES, NULL, 0" if name == "init" else "m"
+    text = f'#include "wires.h"\nvoid f(wires_t *m, void *a);\nvoid f(wires_t *m, void *a)\n{{\n    (void)a;\n    wires_{name}({arguments});\n}}\n'
+    (tmp_path / "ignore.c").write_text(text, encoding="ascii")
+    command = ["gcc", "-std=c11", "-Wall", "-Werror", "-I", "package", "-c", "ignore.c"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "unused-result" in done.stderr

@@ -70,8 +70,10 @@ static inline int32_t emitc_round_shift(int32_t x, int32_t right)
     if (right == 0) {
         return x;
     }
-    /* One less for negative x turns "ties up" into "ties away"; halving last keeps the sum within 32 bits. */
-    return (((x - (x < 0 && x > INT32_MIN)) >> (right - 1)) + 1) >> 1;
+    /* The bits above the cut, and one more where the first bit below it is set; one less for negative x makes of "ties up"
+     * "ties away". INT32_MIN has no tie. */
+    const int32_t moved = x - (x < 0 && x > INT32_MIN);
+    return (moved >> right) + ((moved >> (right - 1)) & 1);
 }
 
 /* acc * q31 * 2^(shift - 31) with the two roundings of TFLite Micro; q31 >= 0, shift in -31..30, positive to the left. */
@@ -89,10 +91,11 @@ static inline int32_t emitc_clamp(int32_t x, int32_t low, int32_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* An accumulator as the int8 output: requantized, moved by the output's zero point, clamped. */
+/* An accumulator as the int8 output: requantized, moved by the output's zero point (wrapping, as TFLite Micro does where a
+ * factor over 1/2 takes it to the end of 32 bits), clamped. */
 static inline int8_t emitc_output_s8(int32_t acc, int32_t q31, int32_t shift, int32_t offset, int32_t low, int32_t high)
 {
-    return (int8_t)emitc_clamp(emitc_requantize(acc, q31, shift) + offset, low, high);
+    return (int8_t)emitc_clamp((int32_t)((uint32_t)emitc_requantize(acc, q31, shift) + (uint32_t)offset), low, high);
 }
 
 /* Four accumulators that share their input values. */

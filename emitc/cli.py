@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 valid but cannot be compiled, or the proof failed; 2 input
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from emitc.compiler import Compiled, Options
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+_INTERRUPTED = 130
 
 
 class ShapeType(click.ParamType):  # type: ignore[type-arg]
@@ -60,8 +62,11 @@ def _reported(as_json: bool) -> Iterator[None]:
 
 
 def _print(content: dict[str, Any], as_json: bool, text: Callable[[], str]) -> None:
-    """The result: one JSON object, or text for a person."""
-    click.echo(json.dumps(content) if as_json else text())
+    """The result: one JSON object, or text for a person. A reader that has closed the pipe changes nothing."""
+    try:
+        click.echo(json.dumps(content, allow_nan=False) if as_json else text())
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def json_option(function: Function) -> Function:
@@ -345,9 +350,15 @@ def ops(as_json: bool) -> None:
 
 
 def main() -> None:
-    """The console script. A reader that closes the pipe early ends it quietly."""
+    """The console script. A command line that is refused is an object on stdout too, where --json asks for one."""
     try:
-        cli()
-    except BrokenPipeError:
-        sys.stderr.close()
-        raise SystemExit(0) from None
+        code = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        if "--json" in sys.argv[1:]:
+            refused = EmitcError(error.format_message(), Where(option="command line"), "see its usage", "emitc --help")
+            click.echo(json.dumps(_error_json(refused)))
+        raise SystemExit(error.exit_code) from None
+    except click.Abort:
+        raise SystemExit(_INTERRUPTED) from None
+    raise SystemExit(code if isinstance(code, int) else 0)

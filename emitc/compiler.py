@@ -184,11 +184,12 @@ def require_budget(program: Program, options: Options) -> None:
     arena = program.plan.arena_bytes
     if options.ram_budget is None or arena <= options.ram_budget:
         return
+    float_ends = options.io == "keep" and any(p.dtype == "float32" for p in (*program.inputs, *program.outputs))
     slots = {p.name: s for p, s in zip(program.plan.placements, program.slots, strict=True)}
     peak = "; ".join(f"{slots[n].what}: {slots[n].size_bytes} bytes" for n in program.plan.peak_buffers)
     raise CannotCompile(
         f"the arena of {arena} bytes is {arena - options.ram_budget} bytes over the budget",
         Where(model=program.origin.model_file, op=program.peak_op, option=f"--ram-budget {options.ram_budget}"),
         f"alive at once at {program.peak_op}: {peak}",
-        "a smaller input, or --io int8 if the interface is float",
+        "--io int8, since the interface is float" if float_ends else "a smaller input, or fewer channels at the peak",
     )

@@ -2,6 +2,15 @@
 
 Exit codes: 2 when the input or an option is refused (class `EmitcError`), 1 when both are valid but cannot be compiled
 or proven (class `CannotCompile`). Anything else that escapes is a bug in emitc and shows as a traceback.
+
+Which of the two: `CannotCompile` is a statement about emitc. It says that the file, exactly as it is, has a meaning that
+the format defines, and that emitc has no code for it. So it needs a file that agrees with itself: the operator is in the
+schema, in a version that exists, with the options table that the schema pairs with it and settings that an engine
+computes; each tensor has a type that the operator takes in some version, and the size that its shape asks for. A file that
+breaks one of these is damaged or forged, whatever else emitc lacks, and is an `EmitcError`; so are files that ask for more
+than the limits that protect emitc itself, and models that need an option which was not given (an open dimension without
+`--shape`). An operator code that a damaged file got by accident is therefore refused by what surrounds it. Where one model
+gives both, the exit code is 2. A check that could find either looks for what is wrong first, for what is missing last.
 """
 
 from __future__ import annotations
@@ -9,6 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _SHOWN = 200
+_REPORTED = 100
+"""Refusals of one model that are printed."""
 
 
 def shown(text: str, limit: int = _SHOWN) -> str:
@@ -68,7 +79,10 @@ class Refusals(EmitcError):
         self.exit_code = max(error.exit_code for error in errors)
 
     def __str__(self) -> str:
-        return "\n".join(str(error) for error in self.errors)
+        texts = [str(error) for error in self.errors[:_REPORTED]]
+        if len(self.errors) > _REPORTED:
+            texts.append(f"and {len(self.errors) - _REPORTED} more errors of this model")
+        return "\n".join(texts)
 
 
 def with_model(error: EmitcError, model: str) -> EmitcError:

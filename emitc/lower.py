@@ -55,6 +55,11 @@ def _text(tensor: Tensor) -> str:
     return f"{tensor.dtype.value}[{','.join(map(str, tensor.shape))}]"
 
 
+def _named(tensor: Tensor) -> str:
+    """Type, shape and the model's own name, which is hostile text; templates and reports make it harmless."""
+    return f'{_text(tensor)} "{tensor.label}"' if tensor.label else _text(tensor)
+
+
 def lower_nodes(graph: Graph) -> tuple[LoweredNode, ...]:
     """Every node's layer, in execution order."""
     return tuple(LoweredNode(bound, kernel_of(bound).lower(bound)) for bound in graph.bound())
@@ -109,14 +114,14 @@ class _Names:
         self.slots: dict[str, str] = {}
         self.what: dict[str, str] = {}
         for i, name in enumerate(graph.inputs):
-            self._add(name, f"AT_INPUT_{i}", f"{_text(graph.tensor(name))} input {i}")
+            self._add(name, f"AT_INPUT_{i}", f"{_named(graph.tensor(name))}, input {i}")
         for node in nodes:
             outputs = node.bound.outputs
             for i, tensor in enumerate(outputs):
                 suffix = "" if len(outputs) == 1 else f"_{i}"
                 root = graph.root(tensor.name).name
                 self._add(
-                    root, f"AT_OP{node.bound.node.index}{suffix}", f"{_text(tensor)} from op {node.bound.node.index}"
+                    root, f"AT_OP{node.bound.node.index}{suffix}", f"{_named(tensor)}, from op {node.bound.node.index}"
                 )
             for scratch in node.layer.scratch:
                 index = node.bound.node.index
@@ -143,10 +148,18 @@ def _steps(graph: Graph, nodes: tuple[LoweredNode, ...], names: _Names) -> tuple
             if new:
                 constants.append(Constant(tables[table.role], table))
         inputs = []
-        for tensor in node.inputs:
+        for position, tensor in enumerate(node.inputs):
             root = graph.root(tensor.name)
-            assert not root.is_constant, f"{bound.node.describe()} passes the constant {root.name} as an operand"
-            inputs.append(_operand(tensor, names.slots[root.name], const=True))
+            if not root.is_constant:
+                inputs.append(_operand(tensor, names.slots[root.name], const=True))
+                continue
+            # Left by constant folding: switched off, or too much to compute now.
+            c_type, text = tensor.dtype.c_type, _text(tensor)
+            table = Table(f"operand_{position}", c_type, tuple(root.array().reshape(-1).tolist()), f"constant {text}")
+            array, new = pool.name(table, f"{name}_operand_{position}")
+            if new:
+                constants.append(Constant(array, table))
+            inputs.append(Operand(c_type, text, array, tensor.size_bytes, tensor.name, tensor.source))
         outputs = [_operand(t, names.slots[graph.root(t.name).name], const=False) for t in bound.outputs]
         scratch = [
             Operand(

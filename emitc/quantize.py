@@ -87,8 +87,12 @@ class Clamp:
 
 
 def quantize_real(value: float, scale: float, zero_point: int) -> int:
-    """The quantized value of a real one, half away from zero, unclamped. Computed in float32 like TFLite's activation ranges."""
-    ratio = float(np.float32(value) / np.float32(scale))
+    """The quantized value of a real one, half away from zero, limited to int32.
+
+    Computed in float32 like TFLite's activation ranges; a scale so small that the ratio overflows gives a limit.
+    """
+    with np.errstate(over="ignore", divide="ignore"):
+        ratio = float(np.clip(np.float32(value) / np.float32(scale), INT32_MIN, INT32_MAX))
     return zero_point + int(math.copysign(math.floor(abs(ratio) + 0.5), ratio))
 
 

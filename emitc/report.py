@@ -22,7 +22,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int =
     from rich.table import Table
     from rich.text import Text
 
-    view = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    lines = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+    view = Table(box=lines, pad_edge=False, show_edge=False)
     for column in columns:
         right = column.endswith(">")
         view.add_column(
@@ -34,7 +35,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int =
         )
     for row in rows:
         view.add_row(
-            *(Text(shown(f"{cell:,}".replace(",", " ") if isinstance(cell, int) else str(cell), 60)) for cell in row)
+            *(Text(shown(f"{cell:,}".replace(",", " ") if isinstance(cell, int) else str(cell), 160)) for cell in row)
         )
     out = io.StringIO()
     Console(file=out, width=width, color_system=None, legacy_windows=False).print(view)
@@ -127,7 +128,7 @@ def inspect_text(found: dict[str, Any]) -> str:
     lines += ["", table(("op>", "type", "name", "code", "reason"), rows), ""]
     lines += [f"  blocker: {shown(text)}" for text in found["blockers"]]
     verdict = "compiles" if found["compiles"] else "does not compile"
-    lines.append(f"{found['supported']} operators supported, {found['unsupported']} not: {verdict}")
+    lines.append(f"{found['supported']} of {len(found['operators'])} operators have code: {verdict}")
     return "\n".join(lines)
 
 

@@ -1,8 +1,11 @@
-"""What all tests share: `--update-golden`, the tiny models as files, and the sibling folder of models where it exists."""
+"""What all tests share: `--update-golden`, `--strict-skips`, sampled sweeps, the tiny models as files, and the sibling folder
+of models where it exists."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,39 @@ sys.path.insert(0, str(HERE / "kernels"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/goldens with what is generated now")
+    parser.addoption(
+        "--strict-skips", action="store_true", help="fail when a test skips for a reason not in tests/allowed_skips.txt"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the policy once: with xdist, in the process that gathers the workers' reports."""
+    from skip_policy import ALLOWED_SKIPS, SkipPolicy, read_allowed
+
+    if config.getoption("--strict-skips") and not hasattr(config, "workerinput"):
+        allowed = read_allowed(ALLOWED_SKIPS.read_text(encoding="utf-8"), HERE.parent)
+        config.pluginmanager.register(SkipPolicy(allowed), "emitc-skip-policy")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps a fixed sample of the cases of each test marked `sweep`; EMITC_SWEEP=full keeps all of them."""
+    from sweep_sampling import KEPT, sampled
+
+    if os.environ.get("EMITC_SWEEP") == "full":
+        return
+    sweeps: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sweep") is not None:
+            sweeps[item.nodeid.partition("[")[0]].append(item)
+    left_out: set[pytest.Item] = set()
+    for test, cases in sweeps.items():
+        marker = cases[0].get_closest_marker("sweep")
+        keep = marker.kwargs.get("keep", KEPT) if marker is not None else KEPT
+        kept = sampled([case.nodeid for case in cases], keep, test)
+        left_out.update(case for case in cases if case.nodeid not in kept)
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

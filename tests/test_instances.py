@@ -26,7 +26,9 @@ def library(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     includes = [f"-I{folder / name}" for name in models]
     hook = folder / "no_hook.c"
     hook.write_text("void host_set_hook(void *f);\nvoid host_set_hook(void *f)\n{\n    (void)f;\n}\n", encoding="ascii")
-    run_compiler(["-std=c11", "-O2", "-shared", "-fPIC", *includes, *files.values(), str(hook), "-o", str(folder / "two.so")])
+    run_compiler(
+        ["-std=c11", "-O2", "-shared", "-fPIC", *includes, *files.values(), str(hook), "-o", str(folder / "two.so")]
+    )
     assert len(files) == 3
     return folder / "two.so", models
 

@@ -154,9 +154,7 @@ def test_layouts_differ_in_place_only(layout: str, tiny: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
-def test_two_cmake_packages_build_and_run_in_one_project(
-    firmware: tuple[str, str], tiny: Path, tmp_path: Path
-) -> None:
+def test_two_cmake_packages_build_and_run_in_one_project(firmware: tuple[str, str], tiny: Path, tmp_path: Path) -> None:
     for name in ("spotter", "branches"):
         compiled(tiny, name, package="cmake").write(tmp_path / name)
     text, printed = firmware
@@ -231,7 +229,6 @@ def test_two_platformio_packages_build_and_boot_in_one_project(
 def test_an_old_package_is_replaced_whole(tiny: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     compiled(tiny, "spotter", package="cmake").write(out)
-    (out / "left_over.c").write_text("int x;\n", encoding="ascii")
     compiled(tiny, "wires").write(out)
     expected = {"wires.c", "wires.h", "emitc_runtime.c", "emitc_runtime.h", "manifest.json"}
     assert {p.name for p in out.iterdir()} == expected
@@ -272,17 +269,6 @@ def test_what_emitc_did_not_write_is_refused_and_kept(make: Any, tiny: Path, tmp
     assert after == before
 
 
-def test_a_manifest_that_is_not_emitcs_does_not_open_a_directory(tmp_path: Path) -> None:
-    """A web extension has a manifest.json too."""
-    place = tmp_path / "extension"
-    place.mkdir()
-    (place / "manifest.json").write_text('{"manifest_version": 3}\n', encoding="ascii")
-    (place / "background.js").write_text("years of work\n", encoding="ascii")
-    with pytest.raises(EmitcError):
-        write_package({"manifest.json": b"{}"}, place)
-    assert (place / "background.js").is_file()
-
-
 def test_a_failure_while_writing_leaves_what_was_there(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,3 +307,25 @@ def test_nothing_is_written_before_everything_is_rendered(
     with pytest.raises(RuntimeError, match="broken"):
         compiled(tiny, "wires").write(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ['{"manifest_version": 3}\n', "[]", "{", '{"emitc_version": 1, "schema_version": 1}'])
+def test_a_manifest_that_is_not_emitcs_does_not_open_a_directory(tmp_path: Path, text: str) -> None:
+    """A web extension has a manifest.json too."""
+    place = tmp_path / "extension"
+    place.mkdir()
+    (place / "manifest.json").write_text(text, encoding="ascii")
+    with pytest.raises(EmitcError, match="has content that emitc did not write"):
+        write_package({"manifest.json": b"{}"}, place)
+    assert (place / "manifest.json").read_text(encoding="ascii") == text
+
+
+def test_a_file_that_the_user_added_is_not_wiped(tiny: Path, tmp_path: Path) -> None:
+    compiled = compile_model(tiny / "wires.tflite")
+    compiled.write(tmp_path / "out")
+    compiled.write(tmp_path / "out")
+    (tmp_path / "out" / "mine.c").write_text("int mine;\n", encoding="ascii")
+    with pytest.raises(EmitcError) as refused:
+        compiled.write(tmp_path / "out")
+    assert "mine.c is not of an emitc package" in refused.value.why
+    assert (tmp_path / "out" / "mine.c").is_file()

@@ -2,7 +2,7 @@
 
 `spotter` is a whole int8 network in small: convolutions, pooling, a view, a fully connected layer, SOFTMAX. `branches`
 has two inputs, two outputs, hostile names and a tensor with several readers. `wires` computes nothing: one output is an
-input under another shape. `unsupported` has two operators that emitc cannot compile among others that it can.
+input under another shape. `edges` has a float interface. `unsupported` has two operators that emitc cannot compile.
 """
 
 from __future__ import annotations
@@ -113,6 +113,31 @@ def wires() -> ModelSpec:
     return net.spec((x,), (y,))
 
 
+def edges() -> ModelSpec:
+    """Float at both ends, views in between, and outputs of four types: the sums and places of a quantized image."""
+    net = Net(5)
+    x = net.tensor(TensorSpec("image", "float32", (1, 4, 3, 5)))
+    image = net.activation("quantized", (1, 4, 3, 5), 0.04, -9)
+    net.op("QUANTIZE", (x,), (image,))
+    wide = net.activation("wide", (1, 1, 4, 3, 5), 0.04, -9)
+    net.op("EXPAND_DIMS", (image, net.integers("where", (1,))), (wide,))
+    again = net.activation("again", (1, 4, 3, 5), 0.04, -9)
+    net.op("SQUEEZE", (wide,), (again,), squeeze_dims=(1,))
+    mean = net.activation("mean", (1, 5), 0.02, 3)
+    net.op("MEAN", (again, net.integers("area", (1, 2))), (mean,), keep_dims=False)
+    total = net.activation("total", (1, 5), 0.3, 3)
+    net.op("SUM", (again, net.integers("area too", (1, 2))), (total,), keep_dims=False)
+    most = net.tensor(TensorSpec("most", "int32", (1,)))
+    net.op("ARG_MAX", (mean, net.integers("channel", (1,), ())), (most,), output_type="INT32")
+    least = net.tensor(TensorSpec("least", "int32", (1,)))
+    net.op("ARG_MIN", (total, net.integers("channel too", (1,), ())), (least,), output_type="INT32")
+    real = net.tensor(TensorSpec("real", "float32", (1, 5)))
+    net.op("DEQUANTIZE", (mean,), (real,))
+    finer = net.activation("finer", (1, 5), 0.11, -20)
+    net.op("QUANTIZE", (total,), (finer,))
+    return net.spec((x,), (real, finer, most, least))
+
+
 def unsupported() -> ModelSpec:
     """ADD compiles, SVDF-like operators do not: DENSIFY has no kernel and a CUSTOM operator neither."""
     net = Net(4)
@@ -130,5 +155,6 @@ MODELS: dict[str, Callable[[], ModelSpec]] = {
     "spotter": spotter,
     "branches": branches,
     "wires": wires,
+    "edges": edges,
     "unsupported": unsupported,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -52,16 +52,27 @@ def number(value: float, c_type: str) -> str:
     return real(value) if c_type == "float" else integer(int(value))
 
 
+def _whole(value: float) -> str:
+    return integer(int(value))
+
+
+def _byte(value: float) -> str:
+    """A small integer, or a truth value as 0 or 1."""
+    return str(int(value))
+
+
 def elements(values: Sequence[float], c_type: str) -> str:
-    """The initialiser's lines of an array, indented, each ending with a comma."""
+    """The initialiser's lines of an array, indented, each ending with a comma.
+
+    Line by line: the text of one element at a time is all that is kept besides the lines.
+    """
+    text: Callable[[float], str] = _byte
     if c_type == "float":
-        texts = [real(v) for v in values]
+        text = real
     elif c_type in ("int32_t", "int64_t"):
-        texts = [integer(int(v)) for v in values]
-    else:
-        texts = [str(v) for v in values]
+        text = _whole
     step = _PER_LINE[c_type]
-    return "\n".join("    " + ", ".join(texts[i : i + step]) + "," for i in range(0, len(texts), step))
+    return "\n".join("    " + ", ".join(map(text, values[i : i + step])) + "," for i in range(0, len(values), step))
 
 
 def rows(table: Table) -> str:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -66,46 +66,72 @@ def package_files(
     return files
 
 
+def _written_by_emitc(target: Path) -> set[str]:
+    """Paths that the manifest in `target` says emitc wrote; empty where there is none, or it is not emitc's."""
+    try:
+        content = json.loads((target / _MARK).read_text(encoding="utf-8"))
+        if "emitc_version" not in content or "schema_version" not in content:
+            return set()
+        return {_MARK, *content["files"]}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return set()
+
+
+def _content(folder: Path, prefix: str = "") -> Iterator[str]:
+    """Paths of everything below a folder that is not itself a folder, links to folders included."""
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir() and not entry.is_symlink():
+            yield from _content(entry, f"{prefix}{entry.name}/")
+        else:
+            yield f"{prefix}{entry.name}"
+
+
 def _require_replaceable(target: Path) -> None:
-    """Refuses to replace what emitc did not write: a file, or a directory with content but no manifest."""
+    """Refuses to replace what emitc did not write: a file, or a directory with content that no manifest of emitc lists."""
+    if "\0" in str(target):
+        raise EmitcError("the output path has a zero byte", Where(option="-o"), "no file has", "choose another one")
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise EmitcError(
             f"{target} is not a directory", Where(option="-o"), "the package is a directory", "choose another one"
         )
-    if target.is_dir() and any(target.iterdir()) and not (target / _MARK).is_file():
+    if not target.is_dir():
+        return
+    ours = _written_by_emitc(target)
+    foreign = next((name for name in _content(target) if name not in ours), None)
+    if foreign is not None:
         raise EmitcError(
             f"{target} has content that emitc did not write",
             Where(option="-o"),
-            f"it is not empty and has no {_MARK}, and the whole directory would be replaced",
-            "choose an empty or new directory",
+            f"the whole directory would be replaced, and {foreign} is not of an emitc package",
+            "choose an empty or new directory, or move the file out of it",
         )
 
 
 def write_package(files: Mapping[str, bytes], target: Path) -> tuple[str, ...]:
     """Writes the files as directory `target`, replacing an earlier package in one step; returns their paths, sorted.
 
-    A failure leaves what was there. Raises EmitcError when the place cannot be written or holds something else.
+    A failure or an interruption leaves what was there. Raises EmitcError when the place cannot be written or holds
+    something else.
     """
-    _require_replaceable(target)
-    parent = target.absolute().parent
     staging: Path | None = None
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
-        fresh = staging / "new"
+        place = Path(os.path.abspath(target))
+        _require_replaceable(place)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".emitc-", dir=place.parent))
+        fresh, old = staging / "new", staging / "old"
         for name, data in sorted(files.items()):
             path = fresh / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        if target.exists():
-            os.replace(target, staging / "old")
-            try:
-                os.replace(fresh, target)
-            except OSError:
-                os.replace(staging / "old", target)
-                raise
-        else:
-            os.replace(fresh, target)
+        try:
+            if place.exists():
+                os.replace(place, old)
+            os.replace(fresh, place)
+        except BaseException:  # an interruption here must not lose the old package either
+            if old.exists() and not place.exists():
+                os.replace(old, place)
+            raise
     except OSError as error:
         raise EmitcError(
             f"the package cannot be written to {target}",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from emitc.errors import CannotCompile, EmitcError, Refusals, Where
+from emitc.frontends.limits import MAX_FOLD_WORK, ConstantBudget, require_few_alive
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor, check_shape
 from emitc.ir import BoundNode, DType, Graph, Node, Shape, Tensor
 from emitc.kernels.contract import KernelDef
@@ -73,6 +74,8 @@ class _Builder:
         self.reports: list[NodeReport] = []
         self.notes: list[str] = list(source.notes)
         self.open = {t.index for t in source.tensors if -1 in t.shape}
+        self.known = {t.index for t in source.tensors if t.data is not None}
+        self.budget = ConstantBudget(source.file_bytes)
 
     def tensor(self, source: SourceTensor, shape: Shape) -> Tensor:
         """The graph's tensor of a source tensor. Raises CannotCompile for a type that the graph does not have."""
@@ -186,7 +189,30 @@ class _Builder:
             )
         for tensor, shape in zip(source.outputs, shapes, strict=True):
             self.settle(source, tensor, shape)
+        written = tuple(self.tensors[t.index] for t in source.outputs)
+        self.bound_work(
+            source,
+            kernel,
+            BoundNode(node, operands, written),
+            tuple(source.inputs[i] for i in parsed.operands if i < len(source.inputs)),
+        )
         self.nodes.append(node)
+
+    def bound_work(
+        self, node: SourceNode, kernel: KernelDef, bound: BoundNode, operands: tuple[SourceTensor | None, ...]
+    ) -> None:
+        """Refuses constants that take too much room, and a node of constants that takes too long to compute."""
+        constants = [tensor for tensor in bound.inputs if tensor is not None and tensor.is_constant]
+        if all(tensor is None or tensor.index in self.known for tensor in operands):
+            self.known |= {tensor.index for tensor in node.outputs}
+            constants += bound.outputs
+            if kernel.work(bound) > MAX_FOLD_WORK:
+                raise node.refusal(
+                    f"{node.op_type} of constants is too large to be computed while compiling",
+                    f"it takes {kernel.work(bound)} steps, the limit is {MAX_FOLD_WORK}",
+                    "fold the constants before the export",
+                )
+        self.budget.spend(sum(tensor.size_bytes for tensor in constants), node.where())
 
     def settled(self, source: SourceNode) -> SourceNode:
         """The node with open dimensions of its inputs filled in."""
@@ -240,6 +266,8 @@ class _Builder:
         """Checks that something writes every output of the graph."""
         for index in self.source.outputs:
             source = self.source.tensors[index]
+            if index in self.known and index in self.tensors:
+                self.budget.spend(self.tensors[index].size_bytes, Where(tensor=source.describe()))
             if index in self.tensors or source.data is not None:
                 self.tensors.setdefault(index, self.tensor(source, source.shape))
                 continue
@@ -268,6 +296,7 @@ def survey(source: SourceModel, kernels: Mapping[str, KernelDef]) -> tuple[NodeR
 
 def build_graph(source: SourceModel, kernels: Mapping[str, KernelDef], name: str) -> Graph:
     """The graph of a model. Raises Refusals with every error of every operator."""
+    require_few_alive(source)
     builder = _Builder(source, kernels)
     builder.run()
     errors = source.blockers + tuple(error for report in builder.reports for error in report.errors)

@@ -177,7 +177,8 @@ class SourceNode:
 class SourceModel:
     """A model file: tensors, nodes in execution order, interface.
 
-    format: tflite or onnx. sha256: of the file. blockers: what in the file stands against compiling it at all.
+    format: tflite or onnx. sha256: of the file. blockers: what in the file stands against compiling it at all. file_bytes:
+    size of the file.
     """
 
     format: str
@@ -189,6 +190,7 @@ class SourceModel:
     outputs: tuple[int, ...]
     notes: tuple[str, ...] = ()
     blockers: tuple[EmitcError, ...] = ()
+    file_bytes: int = 0
 
 
 def check_shape(shape: Shape, dtype: str, where: Where) -> None:

@@ -55,6 +55,7 @@ _OTHER_OPTIONS = {
     "RANDOM_UNIFORM": "RandomOptions",
     "RANDOM_STANDARD_NORMAL": "RandomOptions",
     "MULTINOMIAL": "RandomOptions",
+    "CONV_3D_TRANSPOSE": "Conv3DOptions",
 }
 _OPTIONLESS = {
     "LOGISTIC": (1, ""),
@@ -72,6 +73,14 @@ _OPTIONLESS = {
     "SQRT": (1, "float32"),
     "LOG": (1, ""),
     "RSQRT": (1, ""),
+    "COMPLEX_ABS": (1, ""),
+    "REAL": (1, ""),
+    "IMAG": (1, ""),
+    "BROADCAST_ARGS": (2, ""),
+    "EMBEDDING_LOOKUP": (2, ""),
+    "HASHTABLE_LOOKUP": (3, ""),
+    "DILATE": (3, ""),
+    "REDUCE_WINDOW": (5, ""),
     "DELEGATE": (0, ""),
     "CUSTOM": (0, ""),
 }
@@ -98,9 +107,9 @@ _KNOWN = frozenset(dtype.value for dtype in DType)
 def expected_options(op_type: str, tables: Iterable[str]) -> str:
     """The options table that the schema pairs with an operator, NONE for none, "" where the pairing is not known.
 
-    tables: names of the schema's options tables.
+    tables: names of the schema's options tables. (StableHLO operators have theirs in a second union.)
     """
-    if op_type in _OPTIONLESS:
+    if op_type in _OPTIONLESS or op_type.startswith("STABLEHLO_"):
         return "NONE"
     word = op_type.replace("_", "").lower() + "options"
     return _OTHER_OPTIONS.get(op_type) or next((name for name in tables if name.lower() == word), "")

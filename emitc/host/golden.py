@@ -115,7 +115,7 @@ class TflmEngine:
         _check_inputs(inputs, self.input_types())
         with _refusals(self.name, "run the model"):
             for i, array in enumerate(inputs):
-                self._interpreter.set_input(np.ascontiguousarray(array), i)
+                self._interpreter.set_input(np.array(array, order="C"), i)
             self._interpreter.invoke()
             self._has_run = True
             return [np.array(self._interpreter.get_output(j)) for j in range(self._output_count)]
@@ -167,7 +167,7 @@ class LiteRtEngine:
         _check_inputs(inputs, self.input_types())
         with _refusals(self.name, "run the model"):
             for detail, array in zip(details, inputs, strict=True):
-                self._interpreter.set_tensor(detail["index"], np.ascontiguousarray(array))
+                self._interpreter.set_tensor(detail["index"], np.array(array, order="C"))
             self._interpreter.invoke()
             self._has_run = True
             outputs = self._interpreter.get_output_details()

@@ -71,10 +71,10 @@ def read_vectors(path: Path, graph: Graph) -> list[tuple[Sample, Sample]]:
 
     cases: list[tuple[Sample, Sample]] = []
     try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise refuse("it is one array, not an .npz archive")
-        with archive:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise refuse("it is one array, not an .npz archive")
             keys = {name for name in archive.files if re.fullmatch(r"(in|out)\d+_\d+", name)}
             while f"in0_{len(cases)}" in keys:
                 k = len(cases)
@@ -87,7 +87,9 @@ def read_vectors(path: Path, graph: Graph) -> list[tuple[Sample, Sample]]:
                         raise refuse(f"case {k} has no {name}")
                 keys.difference_update(given, stated)
                 cases.append((tuple(archive[n] for n in given), tuple(archive[n] for n in stated)))
-    except (OSError, EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+    except OSError as error:
+        raise refuse(error.strerror or str(error)) from error
+    except (EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise refuse(str(error)) from error
     if not cases:
         raise refuse("it has no case")

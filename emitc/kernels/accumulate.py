@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType
-from emitc.kernels.contract import Layer, Param, Table, illegal, require_dtypes, require_quantization
+from emitc.kernels.contract import Layer, Param, Table, illegal, require_dtypes, require_quantization, unsupported
 from emitc.kernels.spatial import WINDOW_PARAMS
 from emitc.quantize import INT32_MAX, INT32_MIN, Clamp, Int64, multiplier_of, requantize
 
@@ -42,23 +42,20 @@ _FACTOR_LIMIT = 2.0**30 - 0.25
 """From here on the multiplier rounds to 2**30, which a shift of at most 30 cannot express."""
 
 
-def _factors(bound: BoundNode, *, float_product: bool) -> list[float]:
-    """Real factor from accumulator to output, one for each weight scale."""
+def _factors(bound: BoundNode) -> list[float]:
+    """Real factor from accumulator to output in double, one for each weight scale."""
     x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
     assert x.quantization and w.quantization and y.quantization
-    scale, weight_scales = x.quantization.scale, w.quantization.scales
-    with np.errstate(over="ignore"):
-        rounded = [float(np.float32(scale) * np.float32(each)) for each in weight_scales]
-    products = rounded if float_product else [scale * each for each in weight_scales]
-    return [product / y.quantization.scale for product in products]
+    return [x.quantization.scale * scale / y.quantization.scale for scale in w.quantization.scales]
 
 
-def requantization(bound: BoundNode, *, float_product: bool) -> Requantization:
-    """x_scale * w_scale / y_scale in double; `float_product` rounds x_scale * w_scale to float32 first.
+def requantization(bound: BoundNode) -> Requantization:
+    """x_scale * w_scale / y_scale in double, for one weight scale as for many.
 
-    TFLite Micro does the latter for FULLY_CONNECTED with one weight scale and for nothing else (measured).
+    TFLite Micro's FULLY_CONNECTED is no exception: accumulators between the multipliers of the double and of the float32
+    product of scales show it to take the double one.
     """
-    multipliers = [multiplier_of(factor) for factor in _factors(bound, float_product=float_product)]
+    multipliers = [multiplier_of(factor) for factor in _factors(bound)]
     q31 = tuple(m.q31 for m in multipliers)
     shift = tuple(m.shift for m in multipliers)
     if len(set(q31)) == 1 and len(set(shift)) == 1:
@@ -78,6 +75,14 @@ def check_operands(bound: BoundNode, weight_axis: int) -> None:
         (DType.FLOAT32, DType.INT8, DType.FLOAT32, DType.FLOAT32),
         (DType.FLOAT32, DType.INT8, DType.FLOAT32),
     )
+    if bias is not None and bias.dtype not in (DType.INT32, DType.INT64, DType.FLOAT32):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has a bias of type {bias.dtype.value}",
+            "it is added to the accumulator: int32, or int64 and float32 where that is",
+            "export the model again",
+            bias,
+        )
     with_bias = (DType.INT8, DType.INT8, DType.INT32, DType.INT8)
     require_dtypes(bound, [with_bias if bias else (DType.INT8, DType.INT8, DType.INT8)], known)
     require_quantization(bound, x, y)
@@ -109,8 +114,8 @@ def check_operands(bound: BoundNode, weight_axis: int) -> None:
             "export the model again",
             bias,
         )
-    factors = _factors(bound, float_product=False)
-    if max(factors + _factors(bound, float_product=True)) >= _FACTOR_LIMIT:
+    factors = _factors(bound)
+    if max(factors) >= _FACTOR_LIMIT:
         raise illegal(
             bound,
             "an output scale is out of proportion",
@@ -118,6 +123,11 @@ def check_operands(bound: BoundNode, weight_axis: int) -> None:
             "quantize again",
             y,
         )
+    if not w.is_constant or (bias is not None and not bias.is_constant):
+        raise unsupported(
+            bound, f"{bound.node.op_type} with computed weights is not supported", "weights and bias must be constants",
+            "export the model with constant weights", w,
+        )  # fmt: skip
 
 
 def bias_of(bound: BoundNode, channels: int) -> Int64:

@@ -101,7 +101,8 @@ class KernelDef:
 
     op: its class. tflite: the builtin names that `from_tflite` parses. summary: one line for the operator table.
     dtypes: types that the kernel computes in, for the operator table. view: the output is the input's bytes under
-    another shape, so the layer vanishes.
+    another shape, so the layer vanishes. work: steps that the reference takes, about; it bounds what is computed while
+    compiling.
     """
 
     op: type[Op]
@@ -114,6 +115,7 @@ class KernelDef:
     reference: Callable[[BoundNode, Sequence[Array | None]], tuple[Array, ...]]
     lower: Callable[[BoundNode], Layer]
     view: bool = False
+    work: Callable[[BoundNode], int] = lambda bound: sum(tensor.elements for tensor in bound.outputs)
 
 
 def unsupported(bound: BoundNode, what: str, why: str, hint: str, tensor: Tensor | None = None) -> CannotCompile:

@@ -91,7 +91,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         for g in range(groups):
             group = slice(g * each, (g + 1) * each)
             acc[..., group] += values[..., g * in_c : (g + 1) * in_c] @ weights[group, ky, kx].T
-    scale = accumulate.requantization(bound, float_product=False)
+    scale = accumulate.requantization(bound)
     return (scale.apply(acc, y.quantization.zero_point, activation_clamp(op.activation, y), y.dtype),)
 
 
@@ -100,7 +100,7 @@ def lower(bound: BoundNode) -> Layer:
     op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
     out_c, kernel_h, kernel_w, in_c = w.shape
     groups, window, folded = x.shape[3] // in_c, op.window, op.zero_point_folded
-    scale = accumulate.requantization(bound, float_product=False)
+    scale = accumulate.requantization(bound)
     clamp = activation_clamp(op.activation, y)
     if (kernel_h, kernel_w, window.stride_h, window.stride_w, groups) == (1, 1, 1, 1, 1) and not window.padding.any:
         return accumulate.matrix_product(bound, scale, clamp, y.elements // out_c, folded=folded)
@@ -113,9 +113,16 @@ def lower(bound: BoundNode) -> Layer:
         tables = accumulate.tables(weights, bias, scale, interleaved=True)
         tables = (*tables, accumulate.inside_table(inside))
         return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs)
+    tables = accumulate.tables(weights, bias, scale)
     return Layer(
         "conv_2d_taps", "portable", (0,), tables, (*params, Param("groups", "int32_t", groups), *tail), macs=macs
     )
+
+
+def work(bound: BoundNode) -> int:
+    """Multiply-accumulates."""
+    _, kernel_h, kernel_w, in_c = bound.input(WEIGHTS).shape
+    return bound.output.elements * kernel_h * kernel_w * in_c
 
 
 KERNELS = (
@@ -129,5 +136,6 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        work=work,
     ),
 )

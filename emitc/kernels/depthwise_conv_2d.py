@@ -86,7 +86,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     acc = np.zeros(y.shape, np.int64) + accumulate.bias_of(bound, out_c)
     for ky, kx, values in op.window.taps(image, 0, kernel_h, kernel_w):
         acc += np.repeat(values, out_c // x.shape[3], axis=3) * weights[0, ky, kx]
-    scale = accumulate.requantization(bound, float_product=False)
+    scale = accumulate.requantization(bound)
     return (scale.apply(acc, y.quantization.zero_point, activation_clamp(op.activation, y), y.dtype),)
 
 
@@ -95,7 +95,7 @@ def lower(bound: BoundNode) -> Layer:
     op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
     _, kernel_h, kernel_w, out_c = w.shape
     folded = op.zero_point_folded
-    scale = accumulate.requantization(bound, float_product=False)
+    scale = accumulate.requantization(bound)
     bias = accumulate.bias_of(bound, out_c)
     weights = w.array()
     params = window_params(bound, op.window, kernel_h, kernel_w)
@@ -116,6 +116,12 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("depthwise_conv_2d_multiplier", "portable", (0,), tables, (*params, depth, *tail), macs=macs)
 
 
+def work(bound: BoundNode) -> int:
+    """Multiply-accumulates."""
+    _, kernel_h, kernel_w, _ = bound.input(WEIGHTS).shape
+    return bound.output.elements * kernel_h * kernel_w
+
+
 KERNELS = (
     KernelDef(
         DepthwiseConv2D,
@@ -127,5 +133,6 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        work=work,
     ),
 )

@@ -4,8 +4,7 @@ Shapes  x [..., I] flattened to rows of I, w [O, I], b [O] or none, y [rows, O],
         keep_num_dims.
 Types   int8, b and accumulator int32.
 Errors  weight zero point other than 0; an accumulator that can overflow int32; computed weights; shuffled weights.
-Source  TFLite 8-bit quantization specification, FULLY_CONNECTED; with one weight scale the multiplier comes from the
-        float32 product of input and weight scale (TFLite Micro, measured).
+Source  TFLite 8-bit quantization specification, FULLY_CONNECTED.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels import accumulate
-from emitc.kernels.accumulate import WEIGHTS, Requantization
+from emitc.kernels.accumulate import WEIGHTS
 from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_rank
 from emitc.kernels.spatial import ACTIVATIONS
 from emitc.quantize import activation_clamp
@@ -69,12 +68,6 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return ((*x.shape[:-1], out),) if _op(bound).keep_dims else ((x.elements // depth, out),)
 
 
-def _scale(bound: BoundNode) -> Requantization:
-    w = bound.input(WEIGHTS)
-    assert w.quantization
-    return accumulate.requantization(bound, float_product=w.quantization.per_tensor)
-
-
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """One matrix product in int64."""
     op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
@@ -82,7 +75,9 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     zero_point = 0 if op.zero_point_folded else x.quantization.zero_point
     rows = inputs[0].astype(np.int64).reshape(-1, w.shape[1]) - zero_point
     acc = rows @ w.array().astype(np.int64).T + accumulate.bias_of(bound, w.shape[0])
-    quantized = _scale(bound).apply(acc, y.quantization.zero_point, activation_clamp(op.activation, y), y.dtype)
+    quantized = accumulate.requantization(bound).apply(
+        acc, y.quantization.zero_point, activation_clamp(op.activation, y), y.dtype
+    )
     return (quantized.reshape(y.shape),)
 
 
@@ -90,7 +85,12 @@ def lower(bound: BoundNode) -> Layer:
     """A matrix product, four output channels at a time."""
     op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
     clamp = activation_clamp(op.activation, bound.output)
-    return accumulate.matrix_product(bound, _scale(bound), clamp, rows, folded=op.zero_point_folded)
+    return accumulate.matrix_product(bound, accumulate.requantization(bound), clamp, rows, folded=op.zero_point_folded)
+
+
+def work(bound: BoundNode) -> int:
+    """Multiply-accumulates."""
+    return bound.input(0).elements * bound.input(WEIGHTS).shape[0]
 
 
 KERNELS = (
@@ -104,5 +104,6 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        work=work,
     ),
 )

@@ -8,7 +8,7 @@ Source  TFLite 8-bit quantization specification; rounding as TFLite's integer re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ from emitc.kernels.contract import (
     require_rank,
 )
 from emitc.kernels.spatial import ACTIVATIONS, Window, image_size, require_output, window_of, window_params
-from emitc.quantize import activation_clamp
+from emitc.quantize import Int64, activation_clamp
 
 _MAX_WINDOW = 1 << 23
 """Elements of a window whose int8 values sum up within int32."""
@@ -108,20 +108,31 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return ((batches, rows, columns, channels),)
 
 
+def _sum(taps: Iterator[tuple[int, int, Int64]]) -> Int64:
+    """The sum over the taps, which are never none: every window meets its input."""
+    _, _, total = next(taps)
+    for _, _, values in taps:
+        total = total + values
+    return total
+
+
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Tap by tap; the count of values that lie inside comes from pooling an image of ones."""
     op, x, y = _op(bound), bound.input(0), bound.output
     assert inputs[0] is not None and x.quantization
     image = inputs[0].astype(np.int64)
     if isinstance(op, AveragePool2D):
-        fill = x.quantization.zero_point if op.count_padding else 0
-        total = np.add.reduce([v for _, _, v in op.window.taps(image, fill, op.kernel_h, op.kernel_w)])
-        ones = np.ones_like(image)
-        count = np.add.reduce([v for _, _, v in op.window.taps(ones, int(op.count_padding), op.kernel_h, op.kernel_w)])
+        centre = x.quantization.zero_point if op.count_padding else 0
+        count = np.full(y.shape, op.kernel_h * op.kernel_w, np.int64)
+        if not op.count_padding:
+            count = _sum(op.window.taps(np.ones_like(image), 0, op.kernel_h, op.kernel_w))
+        total = _sum(op.window.taps(image - centre, 0, op.kernel_h, op.kernel_w)) + centre * count
         pooled = np.sign(total) * ((np.abs(total) + count // 2) // count)
     else:
         low = x.dtype.range[0]
-        pooled = np.maximum.reduce([v for _, _, v in op.window.taps(image, low, op.kernel_h, op.kernel_w)])
+        pooled = np.full(y.shape, low, np.int64)
+        for _, _, values in op.window.taps(image, low, op.kernel_h, op.kernel_w):
+            pooled = np.maximum(pooled, values)
     return (activation_clamp(op.activation, y).apply(pooled, y.dtype),)
 
 
@@ -145,6 +156,11 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("average_pool_2d", "portable", (0,), params=(*params, padding, counted))
 
 
+def work(bound: BoundNode) -> int:
+    """Values that the windows meet, with those outside the input."""
+    return bound.output.elements * _op(bound).kernel_h * _op(bound).kernel_w
+
+
 KERNELS = (
     KernelDef(
         AveragePool2D,
@@ -156,6 +172,7 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        work=work,
     ),
     KernelDef(
         MaxPool2D,
@@ -167,5 +184,6 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        work=work,
     ),
 )

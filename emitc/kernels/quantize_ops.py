@@ -74,11 +74,10 @@ def _quantization(tensor: Tensor) -> Quantization:
 def check_quantize(bound: BoundNode) -> None:
     """Refuses other types, tensors with more than one scale, and a ratio of scales beyond fixed point."""
     x, y = bound.input(0), bound.output
+    require_quantization(bound, *(tensor for tensor in (x, y) if tensor.dtype in (*_INTEGERS, DType.INT32)))
     others = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
     require_dtypes(bound, _QUANTIZED, [(a, b) for a in others for b in others if b is not DType.FLOAT32])
-    require_quantization(bound, y)
     if x.dtype is not DType.FLOAT32:
-        require_quantization(bound, x)
         low, high = x.dtype.range
         zero_point = _quantization(x).zero_point
         require_factor(bound, _quantization(x).scale / _quantization(y).scale, max(high - zero_point, zero_point - low))
@@ -86,8 +85,8 @@ def check_quantize(bound: BoundNode) -> None:
 
 def check_dequantize(bound: BoundNode) -> None:
     """Refuses other types and tensors with more than one scale."""
-    require_dtypes(bound, _DEQUANTIZED, [(DType.INT32, DType.FLOAT32)])
     require_quantization(bound, bound.input(0))
+    require_dtypes(bound, _DEQUANTIZED, [(DType.INT32, DType.FLOAT32)])
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -134,12 +133,9 @@ def dequantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tu
 
 
 def _overlaps(bound: BoundNode) -> tuple[Overlap, ...]:
-    """Front to back, output elements no wider than the input's: below what is still unread.
-
-    Only where one of both is bytes, since C lets nothing else alias another type.
-    """
+    """In place, front to back, where y is bytes or of x's type: C lets nothing else alias another type."""
     x, y = bound.input(0).dtype, bound.output.dtype
-    return (Overlap(0, 0, 0),) if y.bytes <= x.bytes and (y.bytes == 1 or x is y) else ()
+    return (Overlap(0, 0, 0),) if y.bytes == 1 or x is y else ()
 
 
 def lower_quantize(bound: BoundNode) -> Layer:

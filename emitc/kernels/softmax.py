@@ -29,11 +29,13 @@ from emitc.kernels.contract import (
     require_quantization,
     unsupported,
 )
-from emitc.quantize import multiplier_of, rounding_doubling_high_mul, rounding_shift_right
+from emitc.quantize import Multiplier, multiplier_of, rounding_doubling_high_mul, rounding_shift_right
 
 _DIFFERENCE_BITS = 5
 _SUM_BITS = 12
 _MAX_DEPTH = (1 << _SUM_BITS) - 1
+_LARGEST = Multiplier(2**31 - 1, 30)
+"""What TFLite takes for every factor that has no multiplier (QuantizeMultiplier)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +54,9 @@ def from_tflite(node: SourceNode) -> Parsed:
 def check(bound: BoundNode) -> None:
     """Refuses other types than int8, another output scale than 1/256, and rows that are too long."""
     x, y = bound.input(0), bound.output
-    require_dtypes(bound, [(DType.INT8, DType.INT8)])
+    require_dtypes(bound, [(DType.INT8, DType.INT8)], [(DType.INT8, DType.INT16)])
     require_quantization(bound, x, y)
-    assert y.quantization and isinstance(bound.node.op, Softmax)
+    assert x.quantization and y.quantization and isinstance(bound.node.op, Softmax)
     if (y.quantization.scale, y.quantization.zero_point) != (1 / 256, -128):
         raise illegal(
             bound,
@@ -66,6 +68,14 @@ def check(bound: BoundNode) -> None:
     if not x.shape or bound.node.op.beta <= 0:
         raise illegal(
             bound, "SOFTMAX has no row or no positive beta", f"beta {bound.node.op.beta}", "export the model again", x
+        )
+    if _factor(bound) <= 1.0:
+        raise illegal(
+            bound,
+            "SOFTMAX has an input scale that is out of proportion",
+            f"scale {x.quantization.scale!r} times beta {bound.node.op.beta!r} leaves nothing of 26 fractional bits",
+            "quantize the model again",
+            x,
         )
     if x.shape[-1] > _MAX_DEPTH:
         raise unsupported(
@@ -82,12 +92,17 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (bound.input(0).shape,)
 
 
-def _exponentials(bound: BoundNode) -> tuple[int, ...]:
-    """exp(-d * scale * beta) in Q31 for d = 0, 1, ... until it counts for nothing."""
+def _factor(bound: BoundNode) -> float:
+    """What a difference of quantized values is multiplied with to become Q5.26."""
     x = bound.input(0)
     assert x.quantization and isinstance(bound.node.op, Softmax)
-    factor = min(bound.node.op.beta * x.quantization.scale * (1 << (31 - _DIFFERENCE_BITS)), 2**31 - 1.0)
-    multiplier = multiplier_of(factor)
+    return bound.node.op.beta * x.quantization.scale * (1 << (31 - _DIFFERENCE_BITS))
+
+
+def _exponentials(bound: BoundNode) -> tuple[int, ...]:
+    """exp(-d * scale * beta) in Q31 for d = 0, 1, ... until it counts for nothing."""
+    factor = _factor(bound)
+    multiplier = multiplier_of(factor) if factor < 2.0**30 - 1.0 else _LARGEST
     radius = math.floor(((1 << _DIFFERENCE_BITS) - 1) * 2.0 ** (31 - _DIFFERENCE_BITS - multiplier.shift))
     differences = -np.arange(min(256, radius + 1), dtype=np.int64)
     scaled = rounding_doubling_high_mul((differences << max(multiplier.shift, 0)), multiplier.q31)
@@ -131,6 +146,11 @@ def lower(bound: BoundNode) -> Layer:
     )
 
 
+def work(bound: BoundNode) -> int:
+    """Elements, and what a row costs in the loop over the rows."""
+    return bound.output.elements + 1000 * (bound.output.elements // bound.output.shape[-1])
+
+
 KERNELS = (
     KernelDef(
         Softmax,
@@ -142,5 +162,6 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        work=work,
     ),
 )

@@ -57,27 +57,38 @@ class Window:
         columns = width + pad.left + pad.right - (kernel_w - 1) * self.dilation_w - 1
         return rows // self.stride_h + 1, columns // self.stride_w + 1
 
+    def meets(self, kernel_h: int, kernel_w: int) -> bool:
+        """Whether every window of that size overlaps the input: the padding is narrower than the window's extent."""
+        pad = self.padding
+        tall, wide = (kernel_h - 1) * self.dilation_h, (kernel_w - 1) * self.dilation_w
+        return max(pad.top, pad.bottom) <= tall and max(pad.left, pad.right) <= wide
+
     def taps(self, image: Int64, fill: int, kernel_h: int, kernel_w: int) -> Iterator[tuple[int, int, Int64]]:
         """For the references: each tap (y, x) of the window with the input values it meets, [N, OH, OW, C].
 
-        image: [N, H, W, C]; fill: value outside it.
+        image: [N, H, W, C]; fill: value outside it. Taps that lie outside in every window are left out: their number
+        and distance come from the file, and only what meets the input may cost time and memory.
         """
-        pad = self.padding
-        rows, columns = self.output(image.shape[1], image.shape[2], kernel_h, kernel_w)
-        padded = np.pad(image, ((0, 0), (pad.top, pad.bottom), (pad.left, pad.right), (0, 0)), constant_values=fill)
-        for ky in range(kernel_h):
-            for kx in range(kernel_w):
-                y, x = ky * self.dilation_h, kx * self.dilation_w
-                yield (
-                    ky,
-                    kx,
-                    padded[
-                        :,
-                        y : y + (rows - 1) * self.stride_h + 1 : self.stride_h,
-                        x : x + (columns - 1) * self.stride_w + 1 : self.stride_w,
-                        :,
-                    ],
-                )
+        batches, height, width, channels = image.shape
+        rows, columns = self.output(height, width, kernel_h, kernel_w)
+        across = list(_inside(kernel_w, columns, width, self.stride_w, self.dilation_w, self.padding.left))
+        for ky, out_y, in_y in _inside(kernel_h, rows, height, self.stride_h, self.dilation_h, self.padding.top):
+            for kx, out_x, in_x in across:
+                values = np.full((batches, rows, columns, channels), fill, image.dtype)
+                values[:, out_y, out_x] = image[:, in_y, in_x]
+                yield ky, kx, values
+
+
+def _inside(
+    kernel: int, outputs: int, size: int, stride: int, dilation: int, before: int
+) -> Iterator[tuple[int, slice, slice]]:
+    """Along one dimension: each tap that meets the input, with the outputs for which it does and the inputs it meets."""
+    for tap in range(kernel):
+        origin = tap * dilation - before
+        first = max(0, -(origin // stride))
+        end = min(outputs, (size - 1 - origin) // stride + 1)
+        if first < end:
+            yield tap, slice(first, end), slice(origin + first * stride, origin + (end - 1) * stride + 1, stride)
 
 
 def _same(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
@@ -92,6 +103,13 @@ def window_of(node: SourceNode, height: int, width: int, kernel_h: int, kernel_w
     stride_w = node.integer("stride_w", low=1, high=_MAX)
     dilation_h = node.integer("dilation_hfactor", 1, low=1, high=_MAX) if dilated else 1
     dilation_w = node.integer("dilation_wfactor", 1, low=1, high=_MAX) if dilated else 1
+    reach = max((kernel_h - 1) * dilation_h, (kernel_w - 1) * dilation_w) + 1
+    if reach > _MAX:
+        raise node.refusal(
+            f"{node.op_type} has a window that reaches over {reach} rows or columns",
+            f"{kernel_h}x{kernel_w} dilated by {dilation_h}x{dilation_w}; the limit is {_MAX}",
+            "the file is damaged: export the model again",
+        )
     padding = Padding()
     if node.text("padding", ("SAME", "VALID")) == "SAME":
         top, bottom = _same(height, kernel_h, stride_h, dilation_h)

@@ -1,8 +1,9 @@
 """PAD in front of a convolution or a pool becomes the window's own padding, and the padded copy is never made.
 
 Legal where the window would read just what PAD wrote: convolutions and counting averages take the zero point outside
-their input, so PAD must write it; MAX_POOL_2D ignores what is outside, so PAD must write the type's smallest value and
-every window must still meet the input. PAD must only pad rows and columns, and its output must have no other reader.
+their input, so PAD must write it; MAX_POOL_2D ignores what is outside, so PAD must write the type's smallest value.
+Every window must still meet the input, which the kernels count on. PAD must only pad rows and columns, and its output
+must have no other reader.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from emitc.ir import BoundNode, Graph, Op
+from emitc.kernels.accumulate import WEIGHTS
 from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.pad import Pad
@@ -17,20 +19,23 @@ from emitc.kernels.pooling import AveragePool2D, MaxPool2D
 from emitc.kernels.spatial import Padding
 
 
-def _padded(op: Op, pad: BoundNode, extra: Padding) -> Op | None:
-    """The consumer with `extra` around its input, None where that is not the same computation."""
-    x = pad.input(0)
+def _padded(reader: BoundNode, pad: BoundNode, extra: Padding) -> Op | None:
+    """The reader's op with `extra` around its input, None where that is not the same computation."""
+    x, op = pad.input(0), reader.node.op
     assert isinstance(pad.node.op, Pad) and x.quantization
-    value = pad.node.op.value
-    if isinstance(op, Conv2D | DepthwiseConv2D) and not op.zero_point_folded and value == x.quantization.zero_point:
-        return replace(op, window=replace(op.window, padding=op.window.padding.plus(extra)))
-    if isinstance(op, AveragePool2D) and value == x.quantization.zero_point and not op.window.padding.any:
-        return replace(op, window=replace(op.window, padding=extra), count_padding=True)
-    meets = max(extra.top, extra.bottom) < getattr(op, "kernel_h", 0) and max(extra.left, extra.right) < getattr(
-        op, "kernel_w", 0
-    )
-    if isinstance(op, MaxPool2D) and value == x.dtype.range[0] and not op.window.padding.any and meets:
-        return replace(op, window=replace(op.window, padding=extra))
+    value, zero_point = pad.node.op.value, x.quantization.zero_point
+    if isinstance(op, Conv2D | DepthwiseConv2D) and not op.zero_point_folded and value == zero_point:
+        window = replace(op.window, padding=op.window.padding.plus(extra))
+        return replace(op, window=window) if window.meets(*reader.input(WEIGHTS).shape[1:3]) else None
+    if not isinstance(op, AveragePool2D | MaxPool2D) or op.window.padding.any:
+        return None
+    window = replace(op.window, padding=extra)
+    if not window.meets(op.kernel_h, op.kernel_w):
+        return None
+    if isinstance(op, AveragePool2D) and value == zero_point:
+        return replace(op, window=window, count_padding=True)
+    if isinstance(op, MaxPool2D) and value == x.dtype.range[0]:
+        return replace(op, window=window)
     return None
 
 
@@ -53,7 +58,7 @@ def fold_pad(graph: Graph) -> Graph:
         if extra is None or name in graph.outputs or graph.aliases(name) or len(readers) != 1:
             continue
         reader = readers[0]
-        op = _padded(reader.op, bound, extra)
+        op = _padded(graph.bind(reader), bound, extra)
         if op is None or reader.inputs.count(name) != 1:
             continue
         folded = replace(reader, op=op, inputs=(bound.node.inputs[0], *reader.inputs[1:]))

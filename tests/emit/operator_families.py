@@ -12,10 +12,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from single_op import Case, model_of
+from single_op import Case, graph_of, model_of
 
 from emitc.compiler import Compiled, compile_model
-from emitc.writers.tflite import ModelSpec, write_tflite
+from emitc.lower import lower_nodes
+from emitc.passes import run_passes
+from emitc.writers.tflite import write_tflite
 
 KERNEL_TESTS = Path(__file__).resolve().parents[1] / "kernels"
 
@@ -47,24 +49,17 @@ def cases_of(path: Path) -> list[Case]:
     return list(found.values())
 
 
-def _compiled(spec: ModelSpec, name: str, folder: Path) -> Compiled:
-    file = folder / f"{name}.tflite"
-    file.write_bytes(write_tflite(spec))
-    return compile_model(file)
-
-
-def representatives(cases: Sequence[Case], name: str, folder: Path) -> list[Case]:
-    """The first case of each (operator, template, output type, kind of tables)."""
-    compiled = _compiled(model_of(cases), name, folder)
-    steps = {step.index: step for step in compiled.program.steps}
+def representatives(cases: Sequence[Case]) -> list[Case]:
+    """The first case of each (operator, template, output type, roles of tables, operands)."""
+    graph, _ = run_passes(graph_of(*cases))
+    nodes = {node.bound.node.index: node for node in lower_nodes(graph)}
     chosen: dict[object, Case] = {}
     for index, case in enumerate(cases):
-        step = steps.get(index)
-        key = (
-            (case.opcode, step.template, step.outputs[0].c_type, tuple(sorted(step.tables)), len(step.inputs) > 0)
-            if step
-            else (case.opcode,)
-        )
+        key: tuple[object, ...] = (case.opcode,)
+        if index in nodes:
+            layer = nodes[index].layer
+            roles = tuple(sorted(table.role for table in layer.tables))
+            key = (case.opcode, layer.template, nodes[index].bound.output.dtype, roles, len(layer.operands) > 0)
         chosen.setdefault(key, case)
     return list(chosen.values())
 
@@ -72,7 +67,8 @@ def representatives(cases: Sequence[Case], name: str, folder: Path) -> list[Case
 def families(folder: Path) -> Iterator[Compiled]:
     """One compiled model per test file of the kernels."""
     for path in sorted(KERNEL_TESTS.glob("test_*.py")):
-        name = f"family_{path.stem.removeprefix('test_')}"
         cases = cases_of(path)
         if cases:
-            yield _compiled(model_of(representatives(cases, name, folder)), name, folder)
+            file = folder / f"family_{path.stem.removeprefix('test_')}.tflite"
+            file.write_bytes(write_tflite(model_of(representatives(cases))))
+            yield compile_model(file)

@@ -8,16 +8,27 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Packages
+from package_set import Packages
 
 from emitc.kernels import tflite_registry
 from emitc.target import load_target
 
 ROOT = Path(__file__).resolve().parents[2]
-STRICT = (
-    "-std=c11 -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wcast-qual -Wundef -Wmissing-prototypes"
-    " -Wdouble-promotion -Wvla -Werror"
-).split()
+STRICT = [
+    "-std=c11",
+    "-Wall",
+    "-Wextra",
+    "-Wpedantic",
+    "-Wconversion",
+    "-Wsign-conversion",
+    "-Wshadow",
+    "-Wcast-qual",
+    "-Wundef",
+    "-Wmissing-prototypes",
+    "-Wdouble-promotion",
+    "-Wvla",
+    "-Werror",
+]
 GCC_ONLY = ["-Wcast-align=strict"]
 CLANG_ONLY = ["-Wcast-align"]
 RISCV_LIBRARY = "--specs=picolibc.specs"
@@ -73,9 +84,11 @@ def test_a_warning_fails_the_build(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compiler", ["g++", "clang++", "arm-none-eabi-g++"])
 def test_headers_are_clean_in_cpp11(compiler: str, packages: Packages, tmp_path: Path) -> None:
     lines = [f'#include "{name}.h"' for name in packages.folders]
-    lines += [f"emitc_status start_{n}({n}_t *m, void *a) {{ return {n}_init(m, a, {n.upper()}_ARENA_BYTES, nullptr, 0); }}" for n in packages.folders]  # fmt: skip
+    for name in packages.folders:
+        arguments = f"m, a, {name.upper()}_ARENA_BYTES, nullptr, 0"
+        lines.append(f"emitc_status start_{name}({name}_t *m, void *a) {{ return {name}_init({arguments}); }}")
     (tmp_path / "headers.cpp").write_text("\n".join(lines) + "\n", encoding="ascii")
-    flags = "-std=c++11 -Wall -Wextra -Wpedantic -Wold-style-cast -Werror -c headers.cpp".split()
+    flags = ["-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c", "headers.cpp"]
     run([compiler, *flags, *packages.includes], tmp_path)
 
 
@@ -85,12 +98,19 @@ def undefined(listing: str) -> set[str]:
     return needed - set(re.findall(r"^[0-9a-f]+ [A-Z] (\w+)$", listing, re.M))
 
 
-def test_nothing_of_libc_is_needed_but_memory_functions(packages: Packages, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def objects(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the objects of all packages, for the host at -O2."""
+    folder = tmp_path_factory.mktemp("objects")
+    run(["gcc", "-std=c11", "-O2", *packages.includes, "-c", *packages.sources], folder)
+    return folder
+
+
+def test_nothing_of_libc_is_needed_but_memory_functions(packages: Packages, objects: Path) -> None:
     """Integer models need string.h only; a float operator may need math.h."""
-    run(["gcc", "-std=c11", "-O2", *packages.includes, "-c", *packages.sources], tmp_path)
     memory = {"memcpy", "memmove", "memset", "memcmp"}
     for name, folder in packages.folders.items():
-        needed = undefined(run(["nm", f"{name}.o", "emitc_runtime.o"], tmp_path))
+        needed = undefined(run(["nm", f"{name}.o", "emitc_runtime.o"], objects))
         source = (folder / f"{name}.c").read_text(encoding="ascii")
         floats = {"roundf", "rintf", "expf", "sqrtf", "floorf", "fabsf"} if "#include <math.h>" in source else set()
         assert needed <= memory | floats, f"{name} needs {sorted(needed - memory - floats)}"
@@ -98,10 +118,9 @@ def test_nothing_of_libc_is_needed_but_memory_functions(packages: Packages, tmp_
         assert included <= {"string.h", "math.h"}
 
 
-def test_generated_code_has_no_mutable_memory_and_few_public_symbols(packages: Packages, tmp_path: Path) -> None:
-    run(["gcc", "-std=c11", "-O2", *packages.includes, "-c", *packages.sources], tmp_path)
+def test_generated_code_has_no_mutable_memory_and_few_public_symbols(packages: Packages, objects: Path) -> None:
     for name in packages.folders:
-        listing = run(["nm", f"{name}.o"], tmp_path)
+        listing = run(["nm", f"{name}.o"], objects)
         assert re.findall(r"^[0-9a-f]+ [bBdDC] \w+$", listing, re.M) == []
         public = set(re.findall(r"^[0-9a-f]+ [A-Z] (\w+)$", listing, re.M))
         assert all(symbol.startswith(f"{name}_") for symbol in public)

@@ -23,11 +23,11 @@ _Static_assert(sizeof(int) >= 4, "the kernels rely on int of at least 32 bits");
 /* ---- arena: offset of each buffer, bytes, and the layers [first, end) during which it is alive ---- */
 
 enum {
-    AT_INPUT_0 = 48, /* 48 bytes, [0, 2): int8[1,4,4,3] input 0 */
-    AT_INPUT_1 = 0, /* 48 bytes, [0, 1): int8[1,4,4,3] input 1 */
-    AT_OP0 = 0, /* 48 bytes, [0, 3): int8[1,4,4,3] from op 0 */
-    AT_OP1 = 96, /* 96 bytes, [1, 3): int8[1,4,4,6] from op 1 */
-    AT_OP2 = 48, /* 24 bytes, [2, 3): int8[1,2,2,6] from op 2 */
+    AT_INPUT_0 = 48, /* 48 bytes, [0, 2): int8[1,4,4,3] "left_/ "x"_#error _ ?_/ /_", input 0 */
+    AT_INPUT_1 = 0, /* 48 bytes, [0, 1): int8[1,4,4,3] "right", input 1 */
+    AT_OP0 = 0, /* 48 bytes, [0, 3): int8[1,4,4,3] "while", from op 0 */
+    AT_OP1 = 96, /* 96 bytes, [1, 3): int8[1,4,4,6] "while", from op 1 */
+    AT_OP2 = 48, /* 24 bytes, [2, 3): int8[1,2,2,6], from op 2 */
     MODEL_READY = 0x2D4E5A5
 };
 

@@ -7,9 +7,9 @@
  * arena 192 B = lower bound 192 B at op 1 CONCATENATION (optimal for this operator order, alignment 16, these kernels)
  *
  * Use: give branches_init() an arena of BRANCHES_ARENA_BYTES bytes, aligned to BRANCHES_ARENA_ALIGN. Then, for every
- * inference, write the inputs, call branches_run(), read the outputs. The inputs lie in the arena and are overwritten by
- * the run; the outputs are valid until the next run. Nothing else is allocated and there is no mutable static: several
- * instances may run side by side, each with its own branches_t and its own arena.
+ * inference, write the inputs, call branches_run(), read the outputs. Inputs and outputs lie in the arena and may share
+ * bytes: a run overwrites the inputs, and writing an input or the next run ends the outputs. Nothing else is allocated and
+ * there is no mutable static: several instances may run side by side, each with its own branches_t and its own arena.
  */
 #ifndef BRANCHES_H
 #define BRANCHES_H
@@ -76,9 +76,9 @@ EMITC_MUST_CHECK emitc_status branches_reset(branches_t *self);
 int8_t *branches_input_0(branches_t *self);
 /* Where to write input 1: 48 elements, row-major. Valid until run. */
 int8_t *branches_input_1(branches_t *self);
-/* Where to read output 0: 24 elements, row-major. Valid until the next run. */
+/* Where to read output 0: 24 elements, row-major. Valid until an input is written or the next run. */
 const int8_t *branches_output_0(const branches_t *self);
-/* Where to read output 1: 48 elements, row-major. Valid until the next run. */
+/* Where to read output 1: 48 elements, row-major. Valid until an input is written or the next run. */
 const int8_t *branches_output_1(const branches_t *self);
 
 static inline int8_t *branches_input_left_x_error(branches_t *self)

@@ -23,12 +23,12 @@ _Static_assert(sizeof(int) >= 4, "the kernels rely on int of at least 32 bits");
 /* ---- arena: offset of each buffer, bytes, and the layers [first, end) during which it is alive ---- */
 
 enum {
-    AT_INPUT_0 = 192, /* 96 bytes, [0, 1): int8[1,8,6,2] input 0 */
-    AT_OP0 = 0, /* 192 bytes, [0, 2): int8[1,8,6,4] from op 0 */
-    AT_OP1 = 192, /* 48 bytes, [1, 3): int8[1,4,3,4] from op 1 */
-    AT_OP2 = 0, /* 8 bytes, [2, 4): int8[1,2,1,4] from op 2 */
-    AT_OP4 = 16, /* 3 bytes, [3, 5): int8[1,3] from op 4 */
-    AT_OP5 = 0, /* 3 bytes, [4, 5): int8[1,3] from op 5 */
+    AT_INPUT_0 = 192, /* 96 bytes, [0, 1): int8[1,8,6,2] "spectrogram", input 0 */
+    AT_OP0 = 0, /* 192 bytes, [0, 2): int8[1,8,6,4] "stem/conv", from op 0 */
+    AT_OP1 = 192, /* 48 bytes, [1, 3): int8[1,4,3,4] "block/depthwise", from op 1 */
+    AT_OP2 = 0, /* 8 bytes, [2, 4): int8[1,2,1,4] "pool", from op 2 */
+    AT_OP4 = 16, /* 3 bytes, [3, 5): int8[1,3] "logits", from op 4 */
+    AT_OP5 = 0, /* 3 bytes, [4, 5): int8[1,3] "scores", from op 5 */
     MODEL_READY = 0x9D8FF1D
 };
 
@@ -426,7 +426,8 @@ static inline void emitc_softmax(const struct emitc_softmax *p, const int8_t *x,
         for (int32_t i = 0; i < p->depth; i++) {
             const int32_t difference = largest - x[i];
             int32_t share = 0;
-            if (difference < p->steps) {
+            /* Where the sum reaches 512 each share is shifted out whole. */
+            if (difference < p->steps && right <= 31) {
                 share = emitc_round_shift(emitc_high_mul(scale, exponentials[difference]), right);
             }
             y[i] = (int8_t)emitc_clamp(share - 128, -128, 127);
@@ -585,7 +586,7 @@ static const int32_t op4_fully_connected_bias[3] = {
 };
 /* Q31 multiplier for all channels */
 static const int32_t op4_fully_connected_multiplier[1] = {
-    1099511584,
+    1099511562,
 };
 /* shift after it for all channels, positive left */
 static const int8_t op4_fully_connected_shift[1] = {

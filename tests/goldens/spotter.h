@@ -7,9 +7,9 @@
  * arena 288 B = lower bound 288 B at op 0 CONV_2D (optimal for this operator order, alignment 16, these kernels)
  *
  * Use: give spotter_init() an arena of SPOTTER_ARENA_BYTES bytes, aligned to SPOTTER_ARENA_ALIGN. Then, for every
- * inference, write the inputs, call spotter_run(), read the outputs. The inputs lie in the arena and are overwritten by
- * the run; the outputs are valid until the next run. Nothing else is allocated and there is no mutable static: several
- * instances may run side by side, each with its own spotter_t and its own arena.
+ * inference, write the inputs, call spotter_run(), read the outputs. Inputs and outputs lie in the arena and may share
+ * bytes: a run overwrites the inputs, and writing an input or the next run ends the outputs. Nothing else is allocated and
+ * there is no mutable static: several instances may run side by side, each with its own spotter_t and its own arena.
  */
 #ifndef SPOTTER_H
 #define SPOTTER_H
@@ -62,7 +62,7 @@ EMITC_MUST_CHECK emitc_status spotter_reset(spotter_t *self);
 
 /* Where to write input 0: 96 elements, row-major. Valid until run. */
 int8_t *spotter_input_0(spotter_t *self);
-/* Where to read output 0: 3 elements, row-major. Valid until the next run. */
+/* Where to read output 0: 3 elements, row-major. Valid until an input is written or the next run. */
 const int8_t *spotter_output_0(const spotter_t *self);
 
 static inline int8_t *spotter_input_spectrogram(spotter_t *self)

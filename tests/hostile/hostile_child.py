@@ -1,6 +1,7 @@
 """Compiles many damaged files in one process under hard limits, and prints one JSON line for each.
 
-Run as `python hostile_child.py MODEL:FIRST:LAST ...`. Limits: 1 GiB of address space, 10 seconds a case (a signal ends it).
+Run as `python hostile_child.py MODEL:FIRST:LAST ...`. Limits: 1 GiB of address space, 10 seconds of
+processor time a case (a signal ends it).
 Outcome of a case: `ok`, `refused` (EmitcError, exit code 2), `cannot` (exit code 1), or `bug` with its traceback.
 """
 
@@ -39,17 +40,17 @@ class OutOfTime(BaseException):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises OutOfTime after `seconds`."""
+    """Raises OutOfTime after `seconds` of processor time: the machine may be busy."""
 
     def stop(*_: object) -> None:
         raise OutOfTime
 
-    signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def harmless(text: str) -> bool:
@@ -91,7 +92,7 @@ def _inspect(path: Path) -> None:
 
 def outcome_of(path: Path) -> dict[str, Any]:
     """What compiling and inspecting the file ended in."""
-    start = time.monotonic()
+    start = time.process_time()
     try:
         with time_limit(SECONDS):
             outcome, message = _compile(path)
@@ -100,7 +101,7 @@ def outcome_of(path: Path) -> dict[str, Any]:
         outcome, message = "hang", "".join(traceback.format_stack(limit=3))
     except Exception:  # the campaign reports whatever escapes, that is its purpose
         outcome, message = "bug", traceback.format_exc()
-    seconds = round(time.monotonic() - start, 3)
+    seconds = round(time.process_time() - start, 3)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"outcome": outcome, "message": message, "seconds": seconds, "peak_kib": peak}
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
-from single_op import Array, Case, OptionValue, TensorSpec, graph_of, quantized, refusal
+from single_op import Case, graph_of, quantized, refusal
 
+from emitc.ir import Array
 from emitc.kernels import kernel_of
 from emitc.kernels.contract import Layer
+from emitc.writers.tflite import OptionValue, TensorSpec
 
 Operand = tuple[float, int]
 """Scale and zero point."""
@@ -137,8 +138,3 @@ def sweep_operands(rng: np.random.Generator) -> tuple[tuple[int, ...], tuple[int
         return shape[int(rng.integers(0, len(full))) :] if rng.random() < 0.3 else shape
 
     return side(), side()
-
-
-def requantized(spec: TensorSpec, scale: float, zero_point: int) -> TensorSpec:
-    """The same tensor with another quantization."""
-    return replace(spec, scales=(scale,), zero_points=(zero_point,))

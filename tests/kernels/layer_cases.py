@@ -243,10 +243,10 @@ def lowered(case: Case) -> Layer:
     return kernel_of(bound).lower(bound)
 
 
-def factors(case: Case, *, float_product: bool = False) -> Requantization:
+def factors(case: Case) -> Requantization:
     """The multipliers of an accumulating case."""
     (bound,) = graph_of(case).bound()
-    return requantization(bound, float_product=float_product)
+    return requantization(bound)
 
 
 def message(case: Case) -> str:

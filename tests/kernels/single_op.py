@@ -184,8 +184,8 @@ def prove(
         memory_errors = run_sanitized(workdir / "package", workdir, interface, inputs, found) if sanitize else []
     before = build_graph(read_tflite(data), tflite_registry(), "cases")
     reference = []
-    for values in inputs:
-        results = run_reference(before, values)
+    for sample_inputs in inputs:
+        results = run_reference(before, sample_inputs)
         reference.append([results[name] for name in before.outputs])
     golden = reference
     if engine is not None:

@@ -21,6 +21,8 @@ from layer_cases import (
 )
 from single_op import Array, Case, Proven, integers, prove
 
+from emitc.quantize import multiplier_of, requantize
+
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
 
@@ -49,15 +51,33 @@ def accumulators(name: str, channels: int, low: float, high: float, output: floa
     )  # fmt: skip
 
 
-def float32_product_that_matters() -> Scales:
-    """Scales for which the float32 product of input and weight scale gives another multiplier than the double one."""
-    return Scales(single(0.0123), (single(0.0457),), factor=0.003)
+def between_products(name: str, x: float, w: float, exponent: float) -> Case:
+    """Accumulators on which the multipliers of the double and of the float32 product of input and weight scale disagree."""
+    x, w = single(x), single(w)
+    y = single(x * w * 2.0**exponent)
+    rounded = float(np.float32(x) * np.float32(w))
+    middle = (x * w + rounded) / 2 / y
+    halves = np.array([k + 0.5 for k in range(-120, 120) if abs(k + 0.5) / middle < 2**31 - 1])
+    bias = np.round(halves / middle).astype(np.int64)
+    double, single_product = (
+        requantize(bias, m.q31, m.shift) for m in (multiplier_of(x * w / y), multiplier_of(rounded / y))
+    )
+    assert (double != single_product).sum() > 50
+    scales = Scales(x, (w,), output=y, output_zero_point=0)
+    return fully_connected(
+        name, (1, 1), len(bias), 1, scales=scales, w=filled(0, len(bias), 1), bias=bias.astype(np.int32)
+    )
 
 
 FACTORS = {
     "smallest_multiplier": (2**30, -7),
+    "largest_multiplier": (2**31 - 1, -8),
+    "factor_just_below_1": (2**31 - 1, 0),
     "factor_1": (2**30, 1),
     "factor_half": (2**30, 0),
+    "factor_above_1": (1518500250, 2),
+    "factor_large": (1518500250, 10),
+    "shift_minus_31": (2**31 - 1, -31),
 }
 
 CASES: list[Case] = [
@@ -74,14 +94,12 @@ CASES: list[Case] = [
     fully_connected("one_weight", (1, 1), 1, 1),
     fully_connected("deep", (1, 700), 5, 700, scales=Scales(factor=0.0003)),
     *(fully_connected(name, (2, 8), 5, 8, scales=scales_for(*f)) for name, f in FACTORS.items()),
-    fully_connected("factor_above_1", (2, 8), 5, 8, scales=Scales(factor=2.7)),
-    fully_connected("factor_large", (2, 8), 5, 8, scales=Scales(factor=700.0)),
     fully_connected("factor_tiny_is_zero", (2, 8), 5, 8, scales=Scales(0.05, (2.0**-30,), output=1000.0)),
-    fully_connected("float32_product", (8, 64), 9, 64, scales=float32_product_that_matters()),
-    fully_connected("float32_product_denormal", (2, 8), 5, 8, scales=Scales(1e-20, (3e-23,), output=1e-40), bias="none"),
-    fully_connected("per_channel_double_product", (8, 64), 5, 64,
-                    scales=Scales(single(0.0123), tuple(single(0.0457 + 0.001 * i) for i in range(5)), factor=0.003)),
-    fully_connected("per_channel_equal_scales", (8, 64), 5, 64, scales=Scales(single(0.0123), (single(0.0457),) * 5, factor=0.003)),
+    between_products("between_products_1", 0.0123, 0.0457, 24.0),
+    between_products("between_products_2", 0.0123, 0.0457, 23.7),
+    between_products("between_products_3", 0.02353, 0.00457, 23.9),
+    fully_connected("denormal_product", (2, 8), 5, 8, scales=Scales(1e-20, (3e-23,), output=1e-40), bias="none"),
+    fully_connected("per_channel_equal_scales", (8, 64), 5, 64, scales=Scales(weights=(0.01,) * 5)),
     accumulators("accumulators_right", 2048, -31.9, -0.1, 1.0, 0),
     accumulators("accumulators_right_offset", 2048, -31.9, -1.1, 1.0, -128),
     accumulators("accumulators_left", 1024, 0.1, 29.9, 1.0, 0),
@@ -91,8 +109,15 @@ CASES: list[Case] = [
     fully_connected("no_bias_per_channel", (2, 8), 5, 8, scales=per_channel(5), bias="none"),
     fully_connected("bias_scale_above", (2, 8), 5, 8, scales=Scales(bias_scale_error=1)),
     fully_connected("bias_scale_below", (2, 8), 5, 8, scales=per_channel(5, bias_scale_error=-1)),
-    fully_connected("bias_that_the_fold_would_overflow", (2, 4), 2, 4, scales=Scales(factor=2.0**-25, input_zero_point=127),
-                    w=filled(127, 2, 4), bias=np.array([2**31 - 2**18, -(2**31) + 2**18], np.int32)),
+    fully_connected(
+        "bias_that_the_fold_would_overflow",
+        (2, 4),
+        5,
+        4,
+        scales=Scales(factor=2.0**-25, input_zero_point=-128),
+        w=filled(127, 5, 4),
+        bias=np.full(5, 2**31 - 1 - 4 * 127 * 255, np.int32),
+    ),
     fully_connected("rank_1", (12,), 5, 12),
     fully_connected("rank_3", (2, 3, 4), 5, 4),
     fully_connected("rank_3_rows_span_dimensions", (2, 3, 4), 5, 12),
@@ -107,7 +132,7 @@ CASES: list[Case] = [
         for a in ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
         for z in (-128, -5, 127)
     ),
-]  # fmt: skip
+]
 IDS = [case.id for case in CASES]
 
 
@@ -131,19 +156,18 @@ def test_cases_reach_what_they_are_named_for(proven: Proven) -> None:
     assert saturated.min() == -128 and saturated.max() == 127
     cases = {case.id: case for case in CASES}
     for name, (q31, shift) in FACTORS.items():
-        found = factors(cases[name], float_product=True)
-        assert (abs(found.q31[0] - q31) <= 2**7, found.shift) == (True, (shift,))
-    rounded = cases["float32_product"]
-    assert factors(rounded, float_product=True) != factors(rounded)
+        assert (factors(cases[name]).q31, factors(cases[name]).shift) == ((q31,), (shift,))
     assert min(factors(cases["accumulators_right"]).shift) == -31
     assert max(factors(cases["accumulators_left"]).shift) == 30
 
 
-def test_constants_hold_the_rounded_product_for_one_scale_only() -> None:
-    cases = {case.id: case for case in CASES}
-    for name, float_product in (("float32_product", True), ("per_channel_double_product", False)):
-        multiplier = next(t for t in lowered(cases[name]).tables if t.role == "multiplier")
-        assert multiplier.values == factors(cases[name], float_product=float_product).q31
+@pytest.mark.parametrize(
+    ("name", "template"),
+    [("several_rows", "fully_connected"), ("bias_that_the_fold_would_overflow", "conv_2d_taps")],
+)
+def test_kernel_choice(proven: Proven, name: str, template: str) -> None:
+    step = proven.outcomes[name].step
+    assert step is not None and step.template == template
 
 
 def test_macs() -> None:
@@ -192,14 +216,14 @@ def test_refuses_shuffled_weights() -> None:
 
 def test_refuses_weights_with_a_zero_point() -> None:
     _refused(
-        with_input(BASE, 1, zero_points=(3,)), 1, "FULLY_CONNECTED has weights with a zero point", '"layer/in1" int8[4,8]',
+        with_input(BASE, 1, zero_points=(3,)), 2, "FULLY_CONNECTED has weights with a zero point", '"layer/in1" int8[4,8]',
         "weights are symmetric in TFLite's int8 scheme", "quantize the weights symmetrically",
     )  # fmt: skip
 
 
 def test_refuses_weights_quantized_along_the_depth() -> None:
     _refused(
-        with_input(BASE, 1, scales=(0.1,) * 8, zero_points=(), quantized_dimension=1), 1,
+        with_input(BASE, 1, scales=(0.1,) * 8, zero_points=(), quantized_dimension=1), 2,
         "FULLY_CONNECTED has weights quantized along dimension 1", '"layer/in1" int8[4,8]',
         "one scale, or one per output channel (dimension 0) is expected", "quantize again",
     )  # fmt: skip
@@ -220,7 +244,9 @@ def test_refuses_a_bias_of_the_wrong_length() -> None:
 
 
 def test_refuses_hybrid_types() -> None:
-    case = with_output(with_input(BASE, 0, dtype="float32", scales=(), zero_points=()), dtype="float32", scales=(), zero_points=())
+    case = with_output(
+        with_input(BASE, 0, dtype="float32", scales=(), zero_points=()), dtype="float32", scales=(), zero_points=()
+    )
     case = replace(case, inputs=case.inputs[:2])
     _refused(
         case, 1, "FULLY_CONNECTED with element types (float32, int8, float32) is not supported",
@@ -229,21 +255,10 @@ def test_refuses_hybrid_types() -> None:
     )  # fmt: skip
 
 
-def test_refuses_a_float32_product_out_of_proportion() -> None:
-    # In double the factor is just under the limit; the float32 product rounds up to it.
-    x, w = 1.0 + 2.0**-12, 1.0 - 2.0**-12 + 2.0**-24
-    assert x * w < 1.0 - 2.0**-32 + 2.0**-24 and float(np.float32(x) * np.float32(w)) >= 1.0 - 2.0**-25
-    case = fully_connected("layer", (2, 8), 4, 8, scales=Scales(x, (w,), output=2.0**-30))
-    _refused(
-        case, 2, "an output scale is out of proportion", '"layer/out0" int8[2,4]',
-        f"input scale * weight scale / output scale = {x * w * 2.0**30!r}", "quantize again",
-    )  # fmt: skip
-
-
 def test_refuses_an_accumulator_that_can_overflow() -> None:
     case = fully_connected("layer", (2, 8), 4, 8, scales=Scales(input_zero_point=-128), w=filled(2, 4, 8),
                            bias=np.array([0, 0, 0, 2**31 - 8 * 2 * 255], np.int32))  # fmt: skip
     _refused(
-        case, 1, "an accumulator can overflow 32 bits", '"layer/in1" int8[4,8]', f"output channel 3 can reach {2**31}",
+        case, 2, "an accumulator can overflow 32 bits", '"layer/in1" int8[4,8]', f"output channel 3 can reach {2**31}",
         "quantize the model again: weights or bias of this size are not meaningful",
     )  # fmt: skip

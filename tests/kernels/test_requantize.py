@@ -165,7 +165,9 @@ def test_python_shift_rounds_half_away_exactly() -> None:
 
 
 def test_python_high_mul_rounds_half_up_exactly() -> None:
-    values = sorted({*EXTREMES, *range(-300, 301), *(k * 2**20 + d for k in range(-2047, 2048, 89) for d in (-1, 0, 1))})
+    values = sorted(
+        {*EXTREMES, *range(-300, 301), *(k * 2**20 + d for k in range(-2047, 2048, 89) for d in (-1, 0, 1))}
+    )
     for q31 in FACTORS:
         found = rounding_doubling_high_mul(np.array(values, np.int64), q31)
         assert found.tolist() == [half_up(Fraction(v * q31, 2**31)) for v in values], q31
@@ -185,13 +187,17 @@ def test_python_requantize_is_exact_for_every_shift() -> None:
 def test_header_shift_equals_python(header: Header) -> None:
     for right in range(32):
         values = np.array(around_ties(right), np.int64)
-        assert np.array_equal(header("round_shift", values, np.array(right)), rounding_shift_right(values, right)), right
+        assert np.array_equal(header("round_shift", values, np.array(right)), rounding_shift_right(values, right)), (
+            right
+        )
 
 
 def test_header_shift_equals_python_on_every_small_value(header: Header) -> None:
     values = np.arange(-(1 << 13), 1 << 13, dtype=np.int64)
     for right in range(32):
-        assert np.array_equal(header("round_shift", values, np.array(right)), rounding_shift_right(values, right)), right
+        assert np.array_equal(header("round_shift", values, np.array(right)), rounding_shift_right(values, right)), (
+            right
+        )
 
 
 def test_header_high_mul_equals_python(header: Header) -> None:
@@ -226,7 +232,9 @@ def test_header_requantize_equals_python_on_a_million_random_triples(header: Hea
     rng = np.random.default_rng(3)
     count = 1_000_000
     # Half of the accumulators are of the size of a real layer's.
-    acc = rng.integers(INT32_MIN, INT32_MAX, count, endpoint=True) >> (rng.integers(0, 2, count) * rng.integers(0, 24, count))
+    acc = rng.integers(INT32_MIN, INT32_MAX, count, endpoint=True) >> (
+        rng.integers(0, 2, count) * rng.integers(0, 24, count)
+    )
     q31 = rng.integers(2**30, 2**31, count)
     shift = rng.integers(-31, 31, count)
     assert np.array_equal(header("requantize", acc, q31, shift), requantize(acc, q31, shift))

@@ -28,12 +28,12 @@ def test_it_includes_and_calls_nothing_of_the_library() -> None:
 def test_its_object_has_no_data_and_needs_no_symbol(tmp_path: Path) -> None:
     source = str(runtime_dir() / "emitc_runtime.c")
     subprocess.run(["gcc", "-std=c11", "-Os", "-c", source], check=True, cwd=tmp_path)
-    listing = subprocess.run(
-        ["nm", "emitc_runtime.o"], capture_output=True, text=True, check=True, cwd=tmp_path
-    ).stdout
+    listing = subprocess.run(["nm", "emitc_runtime.o"], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
     assert re.findall(r"[bBdDCU] \w+$", listing, re.M) == []
     assert set(re.findall(r" T (\w+)$", listing, re.M)) == {"emitc_status_string", "emitc_runtime_version"}
-    sections = subprocess.run(["size", "-A", "emitc_runtime.o"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    sections = subprocess.run(
+        ["size", "-A", "emitc_runtime.o"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     sizes = {name: int(size) for name, size in re.findall(r"^(\.data|\.bss)\s+(\d+)", sections.stdout, re.M)}
     assert sizes == {".data": 0, ".bss": 0}
 
@@ -44,7 +44,8 @@ def test_an_ignored_status_is_a_warning(name: str, tiny: Path, tmp_path: Path) -
 
     compile_model(tiny / "wires.tflite").write(tmp_path / "package")
     arguments = "m, a, WIRES_ARENA_BYTES, NULL, 0" if name == "init" else "m"
-    text = f'#include "wires.h"\nvoid f(wires_t *m, void *a);\nvoid f(wires_t *m, void *a)\n{{\n    (void)a;\n    wires_{name}({arguments});\n}}\n'
+    function = f"void f(wires_t *m, void *a)\n{{\n    (void)a;\n    wires_{name}({arguments});\n}}\n"
+    text = f'#include "wires.h"\nvoid f(wires_t *m, void *a);\n{function}'
     (tmp_path / "ignore.c").write_text(text, encoding="ascii")
     command = ["gcc", "-std=c11", "-Wall", "-Werror", "-I", "package", "-c", "ignore.c"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

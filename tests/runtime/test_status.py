@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,8 +73,8 @@ def arena_bytes(package: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def library(package: Path, arena_bytes: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
-    yield load(build_shared(package, tmp_path_factory.mktemp("status"), trace=False), arena_bytes)
+def library(package: Path, arena_bytes: int, tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return load(build_shared(package, tmp_path_factory.mktemp("status"), trace=False), arena_bytes)
 
 
 def test_the_good_path(library: Library) -> None:
@@ -147,7 +146,9 @@ def test_a_runtime_of_another_version_is_refused_at_run_time(package: Path, aren
     """emitc_runtime.c of another version than the header that the model was built with: stale objects in a build."""
     other = tmp_path / "other"
     other.mkdir()
-    replaced = HEADER.replace(f"EMITC_RUNTIME_VERSION {RUNTIME_VERSION}", f"EMITC_RUNTIME_VERSION {RUNTIME_VERSION + 1}")
+    replaced = HEADER.replace(
+        f"EMITC_RUNTIME_VERSION {RUNTIME_VERSION}", f"EMITC_RUNTIME_VERSION {RUNTIME_VERSION + 1}"
+    )
     assert replaced != HEADER
     (other / "emitc_runtime.h").write_text(replaced, encoding="ascii")
     (other / "emitc_runtime.c").write_text((package / "emitc_runtime.c").read_text(encoding="ascii"), encoding="ascii")

@@ -1,0 +1,131 @@
+"""Whole texts: three error messages to the letter, and what a person reads on success."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_call import Emitc
+
+import emitc.compiler as emitc_compiler
+from emitc.compiler import compile_model
+from emitc.host.reference import run_reference
+from emitc.host.samples import random_samples
+
+
+def test_every_refusal_of_a_model_in_one_run(emitc: Emitc, tiny: Path) -> None:
+    assert emitc("compile", tiny / "unsupported.tflite", "-o", "out").err == (
+        "error: DENSIFY is not supported\n"
+        '  at:    unsupported.tflite, op 1 DENSIFY "z"\n'
+        "  why:   emitc has no kernel for this operator\n"
+        "  try:   replace the operator; `emitc ops` lists what there is\n"
+        "error: CUSTOM:Mystery is not supported\n"
+        '  at:    unsupported.tflite, op 2 CUSTOM:Mystery "out"\n'
+        "  why:   emitc has no kernel for this operator\n"
+        "  try:   replace the operator; `emitc ops` lists what there is\n"
+    )
+
+
+def test_a_budget_that_is_too_small_names_the_peak(emitc: Emitc, tiny: Path) -> None:
+    compiled = compile_model(tiny / "spotter.tflite")
+    arena = compiled.program.plan.arena_bytes
+    assert arena == 288
+    called = emitc("plan", tiny / "spotter.tflite", "--ram-budget", 200)
+    assert called.code == 1
+    assert called.err == (
+        "error: the arena of 288 bytes is 88 bytes over the budget\n"
+        "  at:    spotter.tflite, op 0 CONV_2D, --ram-budget 200\n"
+        '  why:   alive at once at op 0 CONV_2D: int8[1,8,6,4] "stem/conv", from op 0: 192 bytes;'
+        ' int8[1,8,6,2] "spectrogram", input 0: 96 bytes\n'
+        "  try:   a smaller input, or fewer channels at the peak\n"
+    )
+    assert emitc("plan", tiny / "spotter.tflite", "--ram-budget", arena).code == 0
+    assert emitc("plan", tiny / "spotter.tflite", "--ram-budget", arena - 1).code == 1
+
+
+def test_a_file_that_is_no_model(emitc: Emitc, tmp_path: Path) -> None:
+    (tmp_path / "notes.tflite").write_bytes(b"")
+    assert emitc("inspect", "notes.tflite").err == (
+        "error: this is not a .tflite file\n"
+        "  at:    notes.tflite\n"
+        "  why:   the identifier TFL3 is missing at byte 4\n"
+        "  try:   pass a TFLite FlatBuffers file\n"
+    )
+
+
+def test_a_foreign_directory(emitc: Emitc, tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "main.c").write_text("int main(void);\n", encoding="ascii")
+    called = emitc("compile", tiny / "wires.tflite", "-o", "src")
+    assert called.code == 2
+    assert called.err.replace(f"{tmp_path}/", "") == (
+        "error: src has content that emitc did not write\n"
+        "  at:    -o\n"
+        "  why:   the whole directory would be replaced, and main.c is not of an emitc package\n"
+        "  try:   choose an empty or new directory, or move the file out of it\n"
+    )
+
+
+def test_what_compile_says(emitc: Emitc, tiny: Path) -> None:
+    called = emitc("compile", tiny / "spotter.tflite", "-o", "out")
+    assert (called.code, called.err) == (0, "")
+    lines = called.out.splitlines()
+    assert re.fullmatch(r"spotter\.tflite -> out/ \(plain, 5 files\) in \d+\.\d\d s", lines[0])
+    assert lines[1].split() == ["layers", "5,", "3", "912", "multiply-accumulates"]
+    assert "arena 288 B = lower bound 288 B" in lines[3]
+
+
+def test_a_wrong_element_fails_the_proof_and_is_named(
+    emitc: Emitc, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The C is changed behind the compiler's back: one bias of the first layer."""
+    pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
+    real = emitc_compiler.package_files
+
+    def wrong(*arguments: Any, **named: Any) -> dict[str, bytes]:
+        files = real(*arguments, **named)
+        source = files["spotter.c"].decode("ascii")
+        changed = re.sub(r"(op0_conv_2d_bias\[4\] = \{\s+)(-?\d+)", lambda m: f"{m[1]}{int(m[2]) + 9000}", source)
+        assert changed != source
+        return files | {"spotter.c": changed.encode("ascii")}
+
+    assert emitc("verify", tiny / "spotter.tflite", "--layers").code == 0
+    monkeypatch.setattr(emitc_compiler, "package_files", wrong)
+    called = emitc("verify", tiny / "spotter.tflite", "--layers", "--samples", 3, "--json")
+    assert (called.code, called.err) == (1, "")
+    assert called.json["match"] is False
+    assert called.json["first_divergence"]["op"] == "CONV_2D"
+    assert called.json["first_divergence"]["index"] == 0
+    assert called.json["first_divergence"]["tensor"] == "stem/conv"
+    text = emitc("verify", tiny / "spotter.tflite", "--layers", "--samples", 3)
+    assert (text.code, text.err) == (1, "")
+    assert text.out.startswith("spotter.tflite: MISMATCH\n")
+    assert re.search(r"^  first       op 0 CONV_2D: \d+ elements of stem/conv, largest difference \d+$", text.out, re.M)
+
+
+def test_given_vectors_are_compared_too(emitc: Emitc, tiny: Path, tmp_path: Path) -> None:
+    graph = compile_model(tiny / "spotter.tflite").graph
+    (value,) = random_samples(graph, 1, 5)[0]
+    right = run_reference(graph, [value])[graph.outputs[0]]
+    arguments = [
+        "verify",
+        tiny / "spotter.tflite",
+        "--reference",
+        "numpy",
+        "--samples",
+        0,
+        "--vectors",
+        "v.npz",
+        "--json",
+    ]
+    np.savez(tmp_path / "v.npz", in0_0=value, out0_0=right)
+    assert emitc(*arguments).code == 0
+    wrong = right.copy()
+    wrong[0, 1] ^= 1
+    np.savez(tmp_path / "v.npz", in0_0=value, out0_0=wrong)
+    called = emitc(*arguments)
+    assert called.code == 1
+    assert (called.json["differing"], called.json["elements"]) == (1, 6)

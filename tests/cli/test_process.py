@@ -1,0 +1,100 @@
+"""The console script as a process: what it loads, how it ends, and what it writes to a pipe of any encoding."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def emitc(*arguments: object, folder: Path, code: int = 0, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """`python -m emitc`; the exit code is checked, and that no traceback shows."""
+    env = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    command = [sys.executable, "-m", "emitc", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, check=False, cwd=folder, env=env)
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    assert done.returncode == code, done.stderr.decode()
+    return done
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["compile", "--help"], ["verify", "-h"]])
+def test_help_loads_neither_numpy_nor_a_frontend(arguments: list[str], tmp_path: Path) -> None:
+    text = (
+        "import sys\nfrom emitc.cli import main\n"
+        f"sys.argv = ['emitc', *{arguments!r}]\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    code = end.code\n"
+        "heavy = sorted({name.split('.')[0] for name in sys.modules}"
+        " & {'numpy', 'tflite', 'flatbuffers', 'jinja2', 'cffi', 'rich', 'elftools', 'tflite_micro', 'platformio'})\n"
+        "print('\\n', code, heavy)\n"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=True, cwd=tmp_path, env=env
+    )
+    assert done.stdout.splitlines()[-1] == " 0 []"
+
+
+def test_help_lists_every_command(tmp_path: Path) -> None:
+    out = emitc("--help", folder=tmp_path).stdout.decode()
+    for command in ("compile", "verify", "inspect", "plan", "run", "flash", "boards", "targets", "ops"):
+        assert re.search(rf"^  {command} ", out, re.M)
+
+
+def test_the_console_script_is_declared() -> None:
+    assert 'emitc = "emitc.cli:main"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_a_wrong_command_line_is_an_object_too(tmp_path: Path) -> None:
+    done = emitc("compile", "--bogus", "--json", folder=tmp_path, code=2)
+    (error,) = json.loads(done.stdout)["error"]
+    assert "--bogus" in error["what"]
+    assert b"Usage: " in done.stderr
+    assert emitc("compile", "--bogus", folder=tmp_path, code=2).stdout == b""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["boards"], ["plan", "{tiny}/branches.tflite"], ["inspect", "{tiny}/branches.tflite"]]
+)
+def test_a_pipe_gets_plain_text_in_any_encoding(arguments: list[str], tiny: Path, tmp_path: Path) -> None:
+    done = emitc(*(a.replace("{tiny}", str(tiny)) for a in arguments), folder=tmp_path, PYTHONIOENCODING="ascii")
+    assert done.stderr == b""
+    assert re.fullmatch(rb"[\n -~]+", done.stdout), "control characters or colours in a pipe"
+
+
+def test_colours_are_not_forced_by_the_environment(tmp_path: Path) -> None:
+    done = emitc("targets", folder=tmp_path, FORCE_COLOR="1", CLICOLOR_FORCE="1", TERM="xterm-256color")
+    assert b"\x1b" not in done.stdout
+
+
+def test_hostile_names_stay_on_their_line(tiny: Path, tmp_path: Path) -> None:
+    out = emitc("inspect", tiny / "branches.tflite", folder=tmp_path).stdout.decode()
+    assert "\n#error" not in out
+    assert 'left*/ "x"\\u000a#error' in out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no POSIX pipes")
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "emitc", "ops"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False, cwd=tmp_path, env=env)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_python_m_and_the_library_give_the_same_package(tiny: Path, tmp_path: Path) -> None:
+    import emitc as library
+
+    emitc("compile", tiny / "spotter.tflite", "-o", "out", folder=tmp_path)
+    library.compile_model(tiny / "spotter.tflite").write(tmp_path / "api")
+    files = sorted(p.name for p in (tmp_path / "api").iterdir())
+    assert files == sorted(p.name for p in (tmp_path / "out").iterdir())
+    assert all((tmp_path / "api" / n).read_bytes() == (tmp_path / "out" / n).read_bytes() for n in files)

@@ -1,0 +1,200 @@
+"""What the documents state of the tree: JSON keys, interface, dependencies, passes, rules, stored figures, no recursion."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emitc import cli, inspection
+from emitc.boards.result import LayerCount, RunResult
+from emitc.compiler import Compiled, compile_model
+from emitc.emit.manifest import memory_plan
+from emitc.errors import EmitcError, Where
+from emitc.host.parity import Divergence, Proof
+from emitc.passes import PASSES
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = ROOT / "examples" / "models"
+
+
+@cache
+def shipped(name: str) -> Compiled:
+    """A shipped model, compiled."""
+    return compile_model(MODELS / f"{name}.tflite")
+
+
+def keys(value: Any, prefix: str = "") -> Iterator[str]:
+    """Keys of a JSON object: `a`, `a.b` for an object in it, `a[].b` for a list of objects."""
+    for key, inner in value.items():
+        yield prefix + key
+        if isinstance(inner, dict):
+            yield from keys(inner, f"{prefix}{key}.")
+        if isinstance(inner, list) and inner and isinstance(inner[0], dict):
+            yield from keys(inner[0], f"{prefix}{key}[].")
+
+
+def json_of(name: str) -> set[str]:
+    """The keys that a command prints under --json."""
+    digits = shipped("digits_int8")
+    layer = LayerCount(0, "ADD", "a", 1, 0)
+    counts = {"cases": 1, "differing_bytes": 0, "count": 1, "counter": "plugin", "stack_bytes": 1, "flash_bytes": 1}
+    sizes = dict.fromkeys(
+        ("code_bytes", "constant_bytes", "model_flash_bytes", "cases_bytes", "ram_bytes", "arena_bytes"), 1
+    )
+    runs = [
+        RunResult(board="b", match=True, unit=unit, layers=(layer,), **counts, **sizes).as_json()  # type: ignore[arg-type]
+        for unit in ("instructions", "cycles", "microseconds")
+    ]
+    first = Divergence("ADD", 0, "a", 1, 1.0)
+    proof = Proof("tflm", 1, 1, 0, 0.0, 1, 0, 1, first, 1, 1, True)
+    printed = {
+        "compile": [digits.summary()],
+        "verify": [proof.to_json()],
+        "plan": [memory_plan(digits.program)],
+        "inspect": [inspection.inspect_model(MODELS / "digits_int8.tflite", {})],
+        "run": runs[:1],
+        "flash": [*runs[1:], {"board": "b", "project": "p", "dry_run": True}],
+        "boards": [inspection.board_list()],
+        "targets": [inspection.target_list()],
+        "ops": [inspection.operator_list()],
+        "a refusal": [cli._error_json(EmitcError("what", Where(option="o"), "why", "hint"))],
+    }
+    return {key for value in printed[name] for key in keys(value)}
+
+
+def section(page: Path, heading: str) -> str:
+    """A section's text, up to the next heading of its level or above."""
+    found = re.search(
+        rf"^(#+) {re.escape(heading)}$(.*?)(?=^#{{1,2}} |\Z)", page.read_text(encoding="utf-8"), re.M | re.S
+    )
+    assert found, f"{page.name} has no section {heading}"
+    return found[2]
+
+
+@pytest.mark.parametrize("name", [*sorted(cli.cli.commands), "a refusal"])
+def test_json_keys_are_documented(name: str) -> None:
+    heading = name if name == "a refusal" else f"emitc {name}"
+    text = section(ROOT / "docs" / "cli.md", heading.capitalize() if name == "a refusal" else heading)
+    table = text.partition("| key |")[2]
+    documented = {key for cell in re.findall(r"^\| (`.+?`) \|", table, re.M) for key in re.findall(r"`([^`]+)`", cell)}
+    assert documented == json_of(name)
+
+
+def requirement_names() -> set[str]:
+    """Every distribution that pyproject.toml asks for, the build's included, this project excluded."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"].values()
+    wanted = [
+        *project["build-system"]["requires"],
+        *project["project"]["dependencies"],
+        *(r for e in extras for r in e),
+    ]
+    names = {re.match(r"[A-Za-z0-9._-]+", requirement)[0].lower() for requirement in wanted}  # type: ignore[index]
+    return names - {"emitc"}
+
+
+def test_every_dependency_has_its_line_and_no_other() -> None:
+    text = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `([\w.-]+)` \|", text, re.M)) == sorted(requirement_names())
+
+
+def test_every_pass_is_described() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `([a-z-]+)` \|", section(ROOT / "docs" / "architecture.md", "Passes"), re.M) == [
+        n for n, _ in PASSES
+    ]
+    assert text.count("## Passes") == 1
+
+
+def test_every_status_macro_and_function_is_described() -> None:
+    text = (ROOT / "docs" / "generated-api.md").read_text(encoding="utf-8")
+    header = shipped("digits_int8").files["digits_int8.h"].decode("ascii")
+    runtime = shipped("digits_int8").files["emitc_runtime.h"].decode("ascii")
+    macros = re.findall(r"^#define DIGITS_INT8_(?!H$)(\w+)", header, re.M)
+    functions = re.findall(r"\bdigits_int8_(init|run|reset|input_0|output_0)\(", header)
+    statuses = re.findall(r"^    (EMITC_\w+) = ", runtime, re.M)
+    hooks = re.findall(r"\b(emitc_status_string|emitc_runtime_version|emitc_layer_hook)\(", runtime)
+    assert len(statuses) > 5 and len(macros) > 8
+    wanted = {
+        *(f"<M>_{m.replace('_0_', '_<i>_')}" for m in macros),
+        *(f"<m>_{f.replace('_0', '_<i>')}" for f in functions),
+    }
+    for name in (*sorted(wanted), *statuses, *hooks, "EMITC_RUNTIME_VERSION", "EMITC_MUST_CHECK", "EMITC_TRACE"):
+        assert f"`{name}" in text, f"{name} is not described"
+
+
+def test_benchmarks_state_the_stored_figures_of_tflite_micro() -> None:
+    """Columns `... ref` and `... CMSIS-NN` against bench/tflite_micro.json, and the arenas of the shipped models."""
+    stored = json.loads((ROOT / "bench" / "tflite_micro.json").read_text(encoding="utf-8"))["rows"]
+    figures = {(row["model"], row["core"], row["kernels"]): row for row in stored}
+    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    checked = 0
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.M):
+        lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+        for line in lines[2:]:
+            for column, cell in zip(lines[0], line, strict=True):
+                found = re.fullmatch(r"TFLM (M4|M55|M0), (reference|CMSIS-NN): (\w+)", column)
+                if found and cell != "-":
+                    row = figures[line[0], found[1].lower(), found[2].lower()]
+                    assert (
+                        int(cell.replace(" ", ""))
+                        == row[f"{found[3]}_bytes" if found[3] != "instructions" else found[3]]
+                    )
+                    checked += 1
+                if column == "emitc: arena" and (MODELS / f"{line[0]}.tflite").is_file():
+                    assert int(cell.replace(" ", "")) == shipped(line[0]).program.plan.arena_bytes
+                    checked += 1
+    assert checked > 40
+
+
+def test_operators_have_a_rule() -> None:
+    """Every operator has a row in the table of docs/numerics.md, and no other."""
+    rows = re.findall(
+        r"^\| ((?:`[A-Z0-9_]+`(?:, )?)+) \|", (ROOT / "docs" / "numerics.md").read_text(encoding="utf-8"), re.M
+    )
+    named = [name for row in rows for name in re.findall(r"`([A-Z0-9_]+)`", row)]
+    assert sorted(named) == sorted(row["op"] for row in inspection.operator_list()["operators"])
+
+
+@pytest.mark.parametrize("name", ["digits_int8", "kws_ref_int8", "person_detect_int8"])
+def test_generated_code_does_not_recurse(name: str, tmp_path: Path) -> None:
+    """The call graph that GCC writes has no cycle."""
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc, which writes call graphs, is not installed")
+    shipped(name).write(tmp_path / "package")
+    sources = [str(tmp_path / "package" / file) for file in (f"{name}.c", "emitc_runtime.c")]
+    done = subprocess.run(
+        ["gcc", "-std=c11", "-O0", "-fcallgraph-info", "-c", *sources],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    calls: dict[str, set[str]] = {}
+    for path in tmp_path.glob("*.ci"):
+        for caller, callee in re.findall(
+            r'edge: \{ sourcename: "([^"]+)" targetname: "([^"]+)"', path.read_text(encoding="utf-8")
+        ):
+            calls.setdefault(caller, set()).add(callee)
+    assert sum(caller.endswith(f"{name}_run") for caller in calls) == 1
+    finished: set[str] = set()
+
+    def visit(function: str, above: tuple[str, ...]) -> None:
+        assert function not in above, f"{' -> '.join((*above, function))}"
+        if function not in finished:
+            for callee in sorted(calls.get(function, ())):
+                visit(callee, (*above, function))
+            finished.add(function)
+
+    for function in sorted(calls):
+        visit(function, ())

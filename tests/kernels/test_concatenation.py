@@ -136,7 +136,7 @@ def test_neighbouring_constants_are_one_table() -> None:
 REFUSALS = [
     (
         concatenation("activation", [tensor((2, 3)), tensor((2, 3))], 1, "RELU"),
-        (1, "CONCATENATION with fused_activation_function RELU is not supported", "supported: NONE"),
+        (2, "CONCATENATION with fused_activation_function RELU is not defined", "this operator fuses NONE"),
     ),
     (of_shapes("axis", [(2, 3), (2, 3)], 2), (2, "CONCATENATION has axis 2", "the tensor has 2 dimensions")),
     (of_shapes("scalars", [(), ()], 0), (2, "CONCATENATION has axis 0", "the tensor has 0 dimensions")),

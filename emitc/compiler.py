@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import time
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -90,7 +91,12 @@ def check_options(options: Options) -> None:
 def read_file(path: Path) -> bytes:
     """A model file's bytes; refused when it is absent, empty or over 256 MiB."""
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a device or a pipe may never end
+            raise EmitcError(
+                f"{path.name} is not a file", Where(model=path.name), "a model is an ordinary file", "check the path"
+            )
+        size = status.st_size
         if size > MAX_FILE_BYTES:
             raise EmitcError(
                 f"{path.name} has {size} bytes",

@@ -11,6 +11,7 @@ import hashlib
 from dataclasses import dataclass
 
 from emitc.emit.names import identifier, unique
+from emitc.errors import EmitcError, Where
 from emitc.ir import BoundNode, Graph, Tensor
 from emitc.kernels import kernel_of
 from emitc.kernels.contract import Layer, Table
@@ -20,6 +21,8 @@ from emitc.planner.report import proof_line
 from emitc.program import Constant, Operand, Origin, Port, Program, Slot, Step
 
 ALIGNMENT = 16
+MAX_ADDED_BYTES = 16 << 20
+"""Bytes of tables (exponentials, row indices) that lowering may add; the largest corpus model adds a few kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,25 @@ def _named(tensor: Tensor) -> str:
 
 
 def lower_nodes(graph: Graph) -> tuple[LoweredNode, ...]:
-    """Every node's layer, in execution order."""
-    return tuple(LoweredNode(bound, kernel_of(bound).lower(bound)) for bound in graph.bound())
+    """Every node's layer, in execution order.
+
+    Raises EmitcError when the tables that the layers add to the model's own constants pass MAX_ADDED_BYTES: a small file
+    of many operators could ask for any amount of them.
+    """
+    left = MAX_ADDED_BYTES + 2 * sum(t.size_bytes for t in graph.tensors if t.is_constant)
+    nodes: list[LoweredNode] = []
+    for bound in graph.bound():
+        layer = kernel_of(bound).lower(bound)
+        left -= sum(table.size_bytes for table in layer.tables)
+        if left < 0:
+            raise EmitcError(
+                "the tables of the model's operators are too large",
+                Where(op=bound.node.describe()),
+                f"up to this operator they take over {MAX_ADDED_BYTES} bytes more than the model's own constants",
+                "the file is damaged, or the model is not meant for a microcontroller",
+            )
+        nodes.append(LoweredNode(bound, layer))
+    return tuple(nodes)
 
 
 def _scratch_name(node: LoweredNode, role: str) -> str:
@@ -140,7 +160,7 @@ def _steps(graph: Graph, nodes: tuple[LoweredNode, ...], names: _Names) -> tuple
     steps: list[Step] = []
     for node in nodes:
         bound, layer = node.bound, node.layer
-        name = f"op{bound.node.index}_{identifier(bound.node.op_type, 'op')}"
+        name = f"op{bound.node.index}_{identifier(bound.node.op_type, '')}"
         tables: dict[str, str] = {}
         constants: list[Constant] = []
         for table in layer.tables:

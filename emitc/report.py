@@ -50,7 +50,7 @@ def compile_text(compiled: Compiled, output: Path) -> str:
     """What was compiled, where it went, and its sizes."""
     program = compiled.program
     lines = [
-        f"{program.origin.model_file} -> {output}/ ({compiled.options.package}, {len(compiled.files)} files)"
+        f"{shown(program.origin.model_file)} -> {shown(str(output))}/ ({compiled.options.package}, {len(compiled.files)} files)"
         f" in {compiled.seconds:.2f} s",
         f"  layers      {len(program.steps)}, {_number(program.macs)} multiply-accumulates",
         f"  constants   {_number(program.constant_bytes)} bytes of flash",
@@ -85,7 +85,7 @@ def verify_text(compiled: Compiled, proof: Proof) -> str:
     program = compiled.program
     verdict = "MATCH" if proof.match else "MISMATCH"
     lines = [
-        f"{program.origin.model_file}: {verdict}",
+        f"{shown(program.origin.model_file)}: {verdict}",
         f"  outputs     {_number(proof.differing)} of {_number(proof.elements)} elements differ from {proof.reference}"
         f" ({proof.samples} inputs, largest difference {proof.max_abs_diff:g})",
         f"  numpy       {_number(proof.numpy_differing)} elements differ from the numpy reference ({proof.numpy_samples} inputs)",
@@ -114,7 +114,7 @@ def verify_text(compiled: Compiled, proof: Proof) -> str:
 
 def inspect_text(found: dict[str, Any]) -> str:
     """A model's interface and operators."""
-    lines = [f"{found['model']}: {found['format']}, {shown(found['producer']) or 'producer not named'}"]
+    lines = [f"{shown(found['model'])}: {found['format']}, {shown(found['producer']) or 'producer not named'}"]
     for kind in ("inputs", "outputs"):
         for tensor in found[kind]:
             shape = ",".join(map(str, tensor["shape"]))
@@ -134,7 +134,9 @@ def inspect_text(found: dict[str, Any]) -> str:
 
 def run_text(compiled: Compiled, result: RunResult) -> str:
     """A proof on a board and its numbers."""
-    lines = [f"{compiled.program.origin.model_file} on {result.board}: {'MATCH' if result.match else 'MISMATCH'}"]
+    lines = [
+        f"{shown(compiled.program.origin.model_file)} on {result.board}: {'MATCH' if result.match else 'MISMATCH'}"
+    ]
     rows: list[tuple[str, object]] = [
         ("cases", result.cases),
         ("differing bytes", result.differing_bytes),

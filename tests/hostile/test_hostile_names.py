@@ -194,6 +194,15 @@ def test_no_escape_sequence_of_a_model_reaches_the_terminal(command: str, tmp_pa
         check_terminal(command, path, tmp_path / "out")
 
 
+@pytest.mark.parametrize("command", ["inspect", "compile", "plan"])
+def test_no_escape_sequence_of_a_path_reaches_the_terminal(command: str, tmp_path: Path) -> None:
+    for name, data in (("whole", write_tflite(network())), ("broken", b"TFL3")):
+        path = tmp_path / f"\x1b[31m{name}\x1b]0;title\x07.tflite"
+        path.write_bytes(data)
+        check_terminal(command, path, tmp_path / "\x1b[31mout")
+    check_terminal(command, tmp_path / "\x1b[31mabsent.tflite", tmp_path / "out")
+
+
 def test_messages_name_hostile_text_harmlessly() -> None:
     spec = renamed(network(), NAMES["escape"])
     data = write_tflite(replace(spec, tensors=(*spec.tensors[:-1], replace(spec.tensors[-1], scales=(0.0,)))))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hostile_models import int8, model
+from hostile_models import int8, int32, model
 
 from emitc.compiler import compile_model
 from emitc.emit.literals import elements
+from emitc.errors import EmitcError
 from emitc.host.parity import verify
 from emitc.writers.tflite import write_tflite
 
@@ -30,3 +31,16 @@ def test_long_tables_keep_their_lines(c_type: str) -> None:
         range(-50, 51)
     )
     assert all(line.startswith("    ") and line.endswith(",") for line in lines)
+
+
+def test_a_small_file_cannot_ask_for_any_amount_of_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each resize prints a table of row and column indices; four thousand of them took over a gigabyte."""
+    resize = ("RESIZE_NEAREST_NEIGHBOR", (0, int32(1, 2048)), (int8(1, 1, 2048, 1),), {})
+    spec = model((int8(1, 1, 1, 1),), [resize])
+    (tmp_path / "m.tflite").write_bytes(write_tflite(spec))
+    compile_model(tmp_path / "m.tflite")
+    monkeypatch.setattr("emitc.lower.MAX_ADDED_BYTES", 4000)
+    with pytest.raises(EmitcError, match="tables of the model's operators are too large") as refused:
+        compile_model(tmp_path / "m.tflite")
+    assert refused.value.exit_code == 2
+    assert "op 0 RESIZE_NEAREST_NEIGHBOR" in str(refused.value)

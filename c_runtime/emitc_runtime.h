@@ -5,12 +5,16 @@
  * Options, all off by default:
  *   EMITC_TRACE   calls emitc_layer_hook(), which the application then defines, after every layer: for profiling and for
  *                 comparing layer by layer. Without it the calls are not compiled at all.
+ *   EMITC_FLOAT_HARDWARE   1 or 0: float32 requantization by the core's float unit, or by integer code. The result is the
+ *                 same bit for bit; without the option the compiler's own macros tell what is faster. Give all files the
+ *                 same value.
  */
 #ifndef EMITC_RUNTIME_H
 #define EMITC_RUNTIME_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -96,6 +100,130 @@ static inline int32_t emitc_clamp(int32_t x, int32_t low, int32_t high)
 static inline int8_t emitc_output_s8(int32_t acc, int32_t q31, int32_t shift, int32_t offset, int32_t low, int32_t high)
 {
     return (int8_t)emitc_clamp((int32_t)((uint32_t)emitc_requantize(acc, q31, shift) + (uint32_t)offset), low, high);
+}
+
+/* ---- float32 requantization: used by generated code ----
+ *
+ * ONNX Runtime's rule: the accumulator becomes a float32, is multiplied by a float32, and the product is rounded to an
+ * integer; each of the three rounds to nearest, ties to even. The bits must not depend on the core:
+ *   - A compiler may turn product and sum into one fused multiply-add, which leaves out the product's rounding, even where
+ *     they are apart in the source. So no float sum follows the product here: its bits go to integer code, or the product
+ *     goes into one conversion instruction that the compiler cannot look into. Nothing is left that could be fused.
+ *   - The product is never subnormal (it is 0, or at least as large as the scale, a normal number), so a core that flushes
+ *     subnormal numbers to zero gives the same.
+ *   - The float unit is in its default mode, to nearest; with one that keeps more than 24 bits (x87) integer code is used.
+ */
+#if !defined(EMITC_FLOAT_HARDWARE)
+#if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
+#define EMITC_FLOAT_HARDWARE 0
+#elif defined(__ARM_FP) && (__ARM_FP & 4) != 0
+#define EMITC_FLOAT_HARDWARE 1
+#elif defined(__riscv_flen) || defined(__aarch64__) || defined(__SSE_MATH__) || defined(_M_X64) || defined(_M_ARM64)
+#define EMITC_FLOAT_HARDWARE 1
+#elif defined(__XTENSA__) && !defined(__XTENSA_SOFT_FLOAT__)
+#define EMITC_FLOAT_HARDWARE 1
+#else
+#define EMITC_FLOAT_HARDWARE 0
+#endif
+#endif
+
+/* Largest magnitude of a limit below: enough for outputs of 16 bits with any zero point. */
+#define EMITC_FLOAT_LIMIT 65536
+
+#if EMITC_FLOAT_HARDWARE
+
+/* rint(acc * scale), saturated at EMITC_FLOAT_LIMIT or beyond. */
+static inline int32_t emitc_rint_f32(int32_t acc, float scale)
+{
+    const float product = (float)acc * scale;
+#if defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP)
+    int32_t rounded; /* saturates */
+    __asm__("vcvtr.s32.f32 %0, %1" : "=t"(rounded) : "t"(product));
+    return rounded;
+#elif defined(__GNUC__) && defined(__riscv_flen)
+    int32_t rounded; /* saturates */
+    __asm__("fcvt.w.s %0, %1, rne" : "=r"(rounded) : "f"(product));
+    return rounded;
+#else
+    uint32_t bits;
+    memcpy(&bits, &product, sizeof bits);
+    uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x47800000u) { /* 65536.0f; infinity is larger as well */
+        magnitude = 0x47800000u;
+    }
+    /* The value is mantissa / 2^right, right >= 7. From 25 on it is under 1/2 and rounds to 0, as it does with 25. */
+    const uint32_t exact = 150 - (magnitude >> 23);
+    const uint32_t right = exact > 25 ? 25 : exact;
+    const uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
+    const uint32_t below_half = (1u << (right - 1)) - 1;
+    const int32_t rounded = (int32_t)((mantissa + below_half + ((mantissa >> right) & 1)) >> right);
+    return (bits >> 31) != 0 ? -rounded : rounded;
+#endif
+}
+
+#else
+
+/* The same as emitc_rint_f32 for every accumulator, saturated at EMITC_FLOAT_LIMIT; with 64-bit shifts, slow. */
+int32_t emitc_rint_f32_exact(int32_t acc, uint32_t scale_bits);
+
+/* a * b / 2^32, or up to 4 less; b >= 0. */
+static inline int32_t emitc_high_word(int32_t a, int32_t b)
+{
+#if defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__) || defined(EMITC_NARROW_MULTIPLY)
+    /* No multiplication gives 64 bits there. Of the four products of halves the lowest adds less than 1. */
+    const int32_t a_high = a >> 16;
+    const int32_t b_high = b >> 16;
+    const uint32_t a_low = (uint32_t)a & 0xffffu;
+    const int32_t b_low = b & 0xffff;
+    return a_high * b_high + ((a_high * b_low) >> 16) + (int32_t)((a_low * (uint32_t)b_high) >> 16);
+#else
+    return (int32_t)(((int64_t)a * b) >> 32);
+#endif
+}
+
+/* rint(acc * scale), saturated at EMITC_FLOAT_LIMIT. */
+static inline int32_t emitc_rint_f32(int32_t acc, float scale)
+{
+    uint32_t bits;
+    memcpy(&bits, &scale, sizeof bits);
+    /* acc * scale in fixed point with 14 bits of fraction: the scale's mantissa is scale * 2^(157 - exponent) in 31 bits,
+     * so acc moves by exponent - 111. What does not fit has a magnitude of 65536 or more, or is under 2^-16. */
+    const uint32_t exponent = bits >> 23;
+    int32_t moved;
+    if (exponent - 111 <= 30) {
+        moved = (int32_t)((uint32_t)acc << (exponent - 111));
+        if (moved >> (exponent - 111) != acc) {
+            return emitc_rint_f32_exact(acc, bits);
+        }
+    } else if (111 - exponent <= 31) {
+        moved = acc >> (111 - exponent);
+    } else {
+        return emitc_rint_f32_exact(acc, bits);
+    }
+    const int32_t fixed = emitc_high_word(moved, (int32_t)(((bits << 8) >> 1) | 0x40000000u)) + (1 << 13);
+    /* Up to 5 too low. Float32 rounds acc by 64 of moved's units at most, since that is under 2^31; each is worth less than
+     * 1/2 here. It rounds the product, under 2^30, by 32 at most. So beyond 69 of a half both roundings and the tie do not
+     * matter, and to nearest is enough. */
+    if (((uint32_t)(fixed + 72) & 0x3fffu) < 144u) {
+        return emitc_rint_f32_exact(acc, bits);
+    }
+    return fixed >> 14;
+}
+
+#endif
+
+/* rint(acc * scale) limited to low..high, for every acc and every positive finite normal scale.
+ * low and high are within EMITC_FLOAT_LIMIT of 0. */
+static inline int32_t emitc_scale_f32(int32_t acc, float scale, int32_t low, int32_t high)
+{
+    return emitc_clamp(emitc_rint_f32(acc, scale), low, high);
+}
+
+/* An accumulator as the output: scaled and rounded, then moved by the output's zero point, limited to low..high.
+ * low - offset and high - offset are within EMITC_FLOAT_LIMIT of 0. */
+static inline int32_t emitc_output_f32(int32_t acc, float scale, int32_t offset, int32_t low, int32_t high)
+{
+    return emitc_scale_f32(acc, scale, low - offset, high - offset) + offset;
 }
 
 /* Four accumulators that share their input values. */

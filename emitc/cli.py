@@ -169,7 +169,7 @@ def compile_command(output: Path, package: str, board: str | None, as_json: bool
 
 @cli.command()
 @compile_options
-@click.option("--reference", default="auto", help="auto | tflm | litert | numpy", show_default=True)
+@click.option("--reference", default="auto", help="auto | tflm | litert | onnxruntime | numpy", show_default=True)
 @click.option("--samples", type=click.IntRange(0, 100000), default=20, show_default=True, help="Random inputs.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option(
@@ -240,7 +240,7 @@ def plan(as_json: bool, **values: Any) -> None:
 @cli.command()
 @compile_options
 @click.option("--board", required=True, help="An emulated board (`emitc boards`).")
-@click.option("--reference", default="auto", help="auto | tflm | litert | numpy", show_default=True)
+@click.option("--reference", default="auto", help="auto | tflm | litert | onnxruntime | numpy", show_default=True)
 @click.option("--samples", type=click.IntRange(1, 64), default=3, show_default=True, help="Random inputs.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--layers", is_flag=True, help="Instructions of every layer.")
@@ -275,7 +275,7 @@ def run(
 @cli.command()
 @compile_options
 @click.option("--board", required=True, help="A real board (`emitc boards`).")
-@click.option("--reference", default="auto", help="auto | tflm | litert | numpy", show_default=True)
+@click.option("--reference", default="auto", help="auto | tflm | litert | onnxruntime | numpy", show_default=True)
 @click.option("--samples", type=click.IntRange(1, 64), default=3, show_default=True, help="Random inputs.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--port", default=None, help="Serial port; default: the one that PlatformIO finds.")
@@ -325,6 +325,27 @@ def boards(as_json: bool) -> None:
         from emitc.inspection import board_list
 
         _print(board_list(), as_json, lambda: report.boards_text(board_list()))
+
+
+@cli.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Sample inputs in an .npz file: in{i}_{k}, or one array per input name.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="Default: MODEL_int8.onnx.")
+@json_option
+def quantize(model: Path, calibration: Path, output: Path | None, as_json: bool) -> None:
+    """Quantize the float ONNX model MODEL to int8 with ONNX Runtime's quantizer."""
+    with _reported(as_json):
+        from emitc import report
+        from emitc.host.calibrate import quantize_model
+
+        target = output or model.with_name(f"{model.stem}_int8.onnx")
+        made = quantize_model(model, calibration, target)
+        _print(made.as_json(), as_json, lambda: report.quantize_text(made.as_json()))
 
 
 @cli.command()

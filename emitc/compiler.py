@@ -13,10 +13,12 @@ from emitc.emit.names import identifier, is_model_name
 from emitc.emit.package import PACKAGES, package_files, write_package
 from emitc.errors import CannotCompile, EmitcError, Where, with_model
 from emitc.frontends.build import build_graph
+from emitc.frontends.onnx_layout import channels_last
+from emitc.frontends.onnx_quantization import quantization_on_tensors
 from emitc.frontends.source import SourceModel
 from emitc.frontends.tflite import known_shapes, read_tflite
 from emitc.ir import Graph, Shape
-from emitc.kernels import tflite_registry
+from emitc.kernels import registry_of
 from emitc.lower import lower
 from emitc.passes import PASSES, PassReport, run_passes
 from emitc.passes.interface import INTERFACES, with_interface
@@ -111,9 +113,19 @@ def read_file(path: Path) -> bytes:
         ) from error
 
 
+def is_onnx(path: Path, data: bytes) -> bool:
+    """Whether a file is taken for ONNX, which has no mark of its own: by its name, unless it has TFLite's mark."""
+    return path.suffix.lower() == ".onnx" and data[4:8] != b"TFL3"
+
+
 def read_source(path: Path, data: bytes, shapes: dict[str, Shape]) -> SourceModel:
     """The source model of a file. Raises EmitcError for a format that has no frontend."""
     try:
+        if is_onnx(path, data):
+            # Imported here: the package takes a third of a second, which a TFLite model need not pay.
+            from emitc.frontends.onnx import read_onnx
+
+            return channels_last(quantization_on_tensors(read_onnx(data, shapes, path.parent)))
         source = read_tflite(data, shapes)
         known_shapes(shapes, source)
     except EmitcError as error:
@@ -170,9 +182,10 @@ def compile_model(path: str | Path, options: Options | None = None, **changes: A
     source = read_source(path, data, options.shapes)
     name = options.name or identifier(path.stem, "model")
     try:
-        graph = build_graph(source, tflite_registry(), name)
+        graph = build_graph(source, registry_of(source.format), name)
         graph = with_interface(graph, options.io)
         graph, passes = run_passes(graph, options.disabled)
+        graph = with_interface(graph, options.io)  # again: a Transpose or a view may have stood in front
         origin = Origin(
             __version__, path.name, source.sha256, source.format, source.producer, options.arguments(), options.target
         )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from emitc.compiler import read_file, read_source
 from emitc.frontends.build import survey
+from emitc.frontends.onnx_quantization import INTERNAL_KINDS, QUANTIZED_OPERATORS
 from emitc.frontends.source import SourceTensor
-from emitc.ir import Shape
-from emitc.kernels import registry, tflite_registry
+from emitc.ir import DType, Shape
+from emitc.kernels import onnx_registry, registry_of, tflite_registry
+from emitc.kernels.contract import KernelDef
 from emitc.target import boards, load_board, load_target, targets
 
 
@@ -31,7 +34,7 @@ def inspect_model(path: Path, shapes: dict[str, Shape]) -> dict[str, Any]:
     """
     data = read_file(path)
     source = read_source(path, data, shapes)
-    reports = survey(source, tflite_registry())
+    reports = survey(source, registry_of(source.format))
     operators = [
         {
             "index": r.index,
@@ -86,15 +89,30 @@ def target_list() -> dict[str, Any]:
 
 
 def operator_list() -> dict[str, Any]:
-    """Every operator with its element types and kernel variants."""
-    rows = [
-        {
+    """Every operator of the two formats, with its element types and kernel variants.
+
+    An operator of ONNX that carries its scales with it is listed with the types that it quantizes to.
+    """
+
+    def row(source_format: str, name: str, kernel: KernelDef, dtypes: Sequence[DType]) -> dict[str, Any]:
+        return {
             "op": name,
+            "format": source_format,
             "summary": kernel.summary,
-            "dtypes": [d.value for d in kernel.dtypes],
+            "dtypes": [d.value for d in dtypes],
             "variants": ["none" if kernel.view else "portable"],
         }
-        for kernel in registry().values()
-        for name in kernel.tflite
+
+    rows = [
+        row("tflite", name, kernel, kernel.tflite_dtypes or kernel.dtypes) for name, kernel in tflite_registry().items()
     ]
-    return {"operators": sorted(rows, key=lambda row: str(row["op"]))}
+    rows += [
+        row("onnx", name, kernel, kernel.dtypes)
+        for name, kernel in onnx_registry().items()
+        if name not in INTERNAL_KINDS
+    ]
+    rows += [
+        row("onnx", name, onnx_registry()[kind], (DType.INT8, DType.UINT8))
+        for name, kind in QUANTIZED_OPERATORS.items()
+    ]
+    return {"operators": sorted(rows, key=lambda r: (r["format"] == "onnx", str(r["op"])))}

@@ -26,7 +26,11 @@ class DType(Enum):
     INT32 = "int32"
     INT64 = "int64"
     UINT8 = "uint8"
+    UINT16 = "uint16"
+    UINT32 = "uint32"
+    UINT64 = "uint64"
     FLOAT32 = "float32"
+    FLOAT64 = "float64"
     BOOL = "bool"
 
     @property
@@ -37,7 +41,7 @@ class DType(Enum):
     @property
     def c_type(self) -> str:
         """The C type of one element."""
-        return {"float32": "float", "bool": "uint8_t"}.get(self.value, f"{self.value}_t")
+        return {"float32": "float", "float64": "double", "bool": "uint8_t"}.get(self.value, f"{self.value}_t")
 
     @property
     def range(self) -> tuple[int, int]:
@@ -51,6 +55,15 @@ class Numerics(Enum):
 
     TFLITE = "tflite"
     """Q31 multiplier from double scales, two roundings; QUANTIZE half away from zero (TFLite Micro's kernels)."""
+    QOPERATOR = "onnx-qoperator"
+    """float32 multiplier and product, rounded half to even (ONNX Runtime's integer kernels)."""
+    QDQ = "onnx-qdq"
+    """As if every value were float32: dequantized, computed, quantized half to even (ONNX Runtime, not optimized)."""
+
+    @property
+    def float_scale(self) -> bool:
+        """Whether accumulators are requantized by a float32 product."""
+        return self is not Numerics.TFLITE
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +98,8 @@ class Tensor:
     """One value of the graph; a constant when `data` is set.
 
     name: unique within the graph. label: what the model calls it, possibly hostile text. source: its index in the model
-    file, -1 for one that emitc made. alias_of: name of the tensor whose bytes it shares under another shape.
+    file, -1 for one that emitc made. alias_of: name of the tensor whose bytes it shares under another shape. order: where
+    its dimensions come in another order than those of what the label names: for each the dimension that it is.
     """
 
     name: str
@@ -96,6 +110,7 @@ class Tensor:
     label: str = ""
     source: int = -1
     alias_of: str = ""
+    order: Shape = ()
 
     @property
     def elements(self) -> int:

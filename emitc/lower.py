@@ -207,6 +207,7 @@ def _steps(graph: Graph, nodes: tuple[LoweredNode, ...], names: _Names) -> tuple
                 tuple(constants),
                 layer.params,
                 layer.macs,
+                layer.flavour,
             )
         )
     return tuple(steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from emitc.kernels.contract import Param, Table
+from emitc.kernels.contract import PLAIN, Flavour, Param, Table
 from emitc.planner import Plan
 
 
@@ -50,6 +50,12 @@ class Step:
     constants: tuple[Constant, ...]
     params: tuple[Param, ...]
     macs: int
+    flavour: Flavour = PLAIN
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's C name without its prefix, which is also that of its parameter struct."""
+        return self.template + self.flavour.suffix
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +122,9 @@ class Program:
     notes: tuple[str, ...] = ()
 
     @property
-    def templates(self) -> tuple[str, ...]:
-        """Kernel templates in use, each once, in order of first use."""
-        return tuple(dict.fromkeys(step.template for step in self.steps))
+    def kernels(self) -> tuple[tuple[str, Flavour], ...]:
+        """Kernel templates in use with their flavours, each pair once, in order of first use."""
+        return tuple(dict.fromkeys((step.template, step.flavour) for step in self.steps))
 
     @property
     def macs(self) -> int:

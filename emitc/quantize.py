@@ -1,6 +1,6 @@
-"""Fixed-point arithmetic: scales to Q31 multipliers, requantization, clamps. The only home of these formulas in Python.
+"""Arithmetic of quantized values: Q31 multipliers, requantization, clamps. The only home of these formulas in Python.
 
-Everything works on exact integers: numpy int64 arrays whose values fit int32, and Python integers.
+All but requantize_float works on exact integers: numpy int64 arrays whose values fit int32, and Python integers.
 Source: gemmlowp's fixed-point rounding as TFLite's 8-bit specification and TFLite Micro's kernels use it (measured:
 0 differences against tflite_micro, see docs/numerics.md).
 """
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from emitc.ir import Array, DType, Tensor
 
 Int64 = NDArray[np.int64]
+Float32 = NDArray[np.float32]
 INT32_MAX = 2**31 - 1
 INT32_MIN = -(2**31)
 
@@ -72,6 +73,19 @@ def requantize(acc: Int64, q31: Int64 | int, shift: Int64 | int) -> Int64:
     right = np.maximum(-shift_array, 0)
     shifted = (np.asarray(acc, np.int64) << left).astype(np.int32).astype(np.int64)
     return rounding_shift_right(rounding_doubling_high_mul(shifted, q31), right)
+
+
+def requantize_float(acc: Int64, scale: Float32 | np.float32) -> Int64:
+    """rint(float32(acc) * float32(scale)): the conversion, the product and rint each round to nearest, ties to even.
+
+    acc: int32 values of any shape; scale: positive, finite, normal; a scalar or an array that broadcasts against acc.
+    Saturates to int32, also where the product overflows float32. The zero point and the clamp are the caller's.
+    Source: the integer kernels of ONNX Runtime (QLinearConv, QGemm, QLinearMatMul), found by comparing candidate formulas
+    with their outputs (0 of over 1.5 million elements differ); in C emitc_scale_f32 of c_runtime.
+    """
+    with np.errstate(over="ignore"):
+        product = np.asarray(acc, np.int64).astype(np.float32) * np.asarray(scale, np.float32)
+    return np.clip(np.rint(product).astype(np.float64), INT32_MIN, INT32_MAX).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

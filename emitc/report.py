@@ -90,6 +90,11 @@ def verify_text(compiled: Compiled, proof: Proof) -> str:
         f" ({proof.samples} inputs, largest difference {proof.max_abs_diff:g})",
         f"  numpy       {_number(proof.numpy_differing)} elements differ from the numpy reference ({proof.numpy_samples} inputs)",
     ]
+    if proof.tolerated:
+        lines.append(
+            f"  tolerance   {_number(proof.tolerated)} float elements of the outputs have other bits, within"
+            f" {proof.tolerance:g} + {proof.tolerance:g} of the tensor's largest magnitude"
+        )
     if proof.layers_checked:
         lines.append(f"  layers      {_number(proof.layers_checked)} layer outputs compared")
     if proof.first_divergence:
@@ -98,6 +103,16 @@ def verify_text(compiled: Compiled, proof: Proof) -> str:
             f"  first       op {d.index} {d.op}: {d.differing} elements of {shown(d.tensor)},"
             f" largest difference {d.max_abs_diff:g}"
         )
+    lines += [
+        f"  group       {shown(g.op_type)}: {_number(g.differing)} of {_number(g.elements)} elements of {g.operators} operators"
+        f" differ on the engine's own inputs (largest difference {g.largest:g}){'' if g.holds else ', against the rule'}"
+        for g in proof.groups
+        if g.differing or not g.holds
+    ]
+    if proof.groups:
+        elements, count = sum(g.elements for g in proof.groups), sum(g.operators for g in proof.groups)
+        verdict = "within their rules" if all(g.holds for g in proof.groups) else "not within their rules"
+        lines.append(f"  groups      {count} operators by themselves, {_number(elements)} elements: {verdict}")
     if proof.sanitized:
         lines.append(
             "  sanitizers  address, undefined behaviour: " + ("silent" if not proof.memory_errors else "see below")
@@ -181,7 +196,19 @@ def targets_text(content: dict[str, Any]) -> str:
     )
 
 
+def quantize_text(made: dict[str, Any]) -> str:
+    """What `emitc quantize` prints."""
+    output = shown(str(made["output"]), 200)
+    return (
+        f"{output}: int8, quantized on {_number(made['samples'])} samples, {_number(made['bytes_before'])} bytes before, "
+        f"{_number(made['bytes_after'])} after\n  next      emitc verify {output}"
+    )
+
+
 def ops_text(content: dict[str, Any]) -> str:
     """The operators."""
-    rows = [(o["op"], " ".join(o["dtypes"]), " ".join(o["variants"]), o["summary"]) for o in content["operators"]]
-    return table(("operator", "types", "kernels", "what"), rows)
+    rows = [
+        (o["op"], o["format"], " ".join(o["dtypes"]), " ".join(o["variants"]), o["summary"])
+        for o in content["operators"]
+    ]
+    return table(("operator", "format", "types", "kernels", "what"), rows)

@@ -17,15 +17,17 @@ _PER_LINE = {
     "int32_t": 9,
     "uint32_t": 9,
     "int64_t": 5,
+    "uint64_t": 5,
     "float": 7,
+    "double": 5,
 }
 
 
 def integer(value: int) -> str:
     """A decimal literal of at most 64 bits; the smallest values, which C cannot write directly, as a difference.
 
-    >>> integer(-5), integer(-2**31), integer(2**40)
-    ('-5', '(-2147483647 - 1)', 'INT64_C(1099511627776)')
+    >>> integer(-5), integer(-2**31), integer(2**40), integer(2**63)
+    ('-5', '(-2147483647 - 1)', 'INT64_C(1099511627776)', 'UINT64_C(9223372036854775808)')
     """
     if value == -(2**31):
         return "(-2147483647 - 1)"
@@ -33,23 +35,34 @@ def integer(value: int) -> str:
         return str(value)
     if value == -(2**63):
         return "(-INT64_C(9223372036854775807) - 1)"
-    return f"INT64_C({value})"
+    return f"INT64_C({value})" if value < 2**63 else f"UINT64_C({value})"
 
 
 def real(value: float) -> str:
-    """The shortest decimal that reads back as the same float32, with suffix f. Finite values only.
+    """The shortest decimal that reads back as the same float32, with suffix f; INFINITY and NAN by their names.
 
-    >>> real(0.1), real(1e-8), real(3.0)
-    ('0.1f', '1e-08f', '3.0f')
+    >>> real(0.1), real(1e-8), real(3.0), real(float("-inf"))
+    ('0.1f', '1e-08f', '3.0f', '-INFINITY')
     """
-    assert math.isfinite(value), value
+    if not math.isfinite(value):
+        return _not_finite(value)
     text = str(np.float32(value))
     return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
 
 
-def number(value: float, c_type: str) -> str:
-    """A literal of the C type."""
-    return real(value) if c_type == "float" else integer(int(value))
+def double(value: float) -> str:
+    """The shortest decimal that reads back as the same float64; INFINITY and NAN by their names.
+
+    >>> double(0.1), double(1e300), double(3.0), double(float("nan"))
+    ('0.1', '1e+300', '3.0', '(double)NAN')
+    """
+    return repr(float(value)) if math.isfinite(value) else f"(double){_not_finite(value)}"
+
+
+def _not_finite(value: float) -> str:
+    if math.isnan(value):
+        return "NAN"
+    return "INFINITY" if value > 0 else "-INFINITY"
 
 
 def _whole(value: float) -> str:
@@ -61,16 +74,27 @@ def _byte(value: float) -> str:
     return str(int(value))
 
 
+_TEXT: dict[str, Callable[[float], str]] = {
+    "float": real,
+    "double": double,
+    "int32_t": _whole,
+    "uint32_t": _whole,
+    "int64_t": _whole,
+    "uint64_t": _whole,
+}
+
+
+def number(value: float, c_type: str) -> str:
+    """A literal of the C type."""
+    return _TEXT.get(c_type, _whole)(value)
+
+
 def elements(values: Sequence[float], c_type: str) -> str:
     """The initialiser's lines of an array, indented, each ending with a comma.
 
     Line by line: the text of one element at a time is all that is kept besides the lines.
     """
-    text: Callable[[float], str] = _byte
-    if c_type == "float":
-        text = real
-    elif c_type in ("int32_t", "int64_t"):
-        text = _whole
+    text = _TEXT.get(c_type, _byte)
     step = _PER_LINE[c_type]
     return "\n".join("    " + ", ".join(map(text, values[i : i + step])) + "," for i in range(0, len(values), step))
 

@@ -32,7 +32,7 @@ def _layer(step: Step) -> dict[str, Any]:
         "name": step.label,
         "function": step.name,
         "backend": "portable",
-        "kernel": step.template,
+        "kernel": step.kernel,
         "variant": step.variant,
         "macs": step.macs,
         "constant_bytes": sum(c.table.size_bytes for c in step.constants),

@@ -57,7 +57,9 @@ def package_files(
         texts = {f"{'include' if name.endswith('.h') else 'src'}/{name}": text for name, text in sources.items()}
     if package == "cmake":
         texts["CMakeLists.txt"] = (
-            environment().get_template("package/CMakeLists.txt.j2").render(p=program, optimize=optimize)
+            environment()
+            .get_template("package/CMakeLists.txt.j2")
+            .render(p=program, optimize=optimize, uses_math="#include <math.h>" in sources[f"{program.name}.c"])
         )
     if package == "platformio":
         texts["library.json"] = _library_json(program, optimize)

@@ -9,10 +9,16 @@ from pathlib import Path
 import jinja2
 
 from emitc.emit import literals, names
+from emitc.kernels.contract import Flavour
 from emitc.program import Program
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 RUNTIME_VERSION = 1
+_MATH = re.compile(
+    r"\b(?:(?:acos|acosh|asin|asinh|atan|atanh|ceil|copysign|cos|cosh|erf|exp|fabs|floor|fmod|log1p|log|pow|rint|round|sin|sinh"
+    r"|sqrt|tan|tanh)f|pow)\(|\bINFINITY\b"
+)
+"""What a kernel needs <math.h> for."""
 
 
 @cache
@@ -44,11 +50,23 @@ def _kernel_module(template: str) -> jinja2.environment.TemplateModule:
     return environment().get_template(f"kernels/{template}.c.j2").module
 
 
+def _kernel(template: str, flavour: Flavour) -> str:
+    """The kernel of a template; one that serves several flavours takes the flavour."""
+    macro = _kernel_module(template).kernel  # type: ignore[attr-defined]
+    return str(macro(flavour) if macro.arguments else macro())
+
+
 def _parts(program: Program) -> tuple[str, str]:
     """The kernels in use, each once, and the layers in order."""
-    kernels = "".join(_kernel_module(t).kernel() for t in program.templates)  # type: ignore[attr-defined]
+    kernels = "".join(_kernel(template, flavour) for template, flavour in program.kernels)
     layers = "".join(_kernel_module(s.template).layer(s) for s in program.steps)  # type: ignore[attr-defined]
     return str(kernels), str(layers)
+
+
+def _has_infinity(layers: str, program: Program) -> bool:
+    """Whether a constant is infinite or not a number, which only <math.h> has names for."""
+    tables = [constant.table for constant in program.output_constants]
+    return re.search(r"\b(?:INFINITY|NAN)\b", layers + "".join(map(literals.rows, tables))) is not None
 
 
 def render_sources(program: Program) -> dict[str, str]:
@@ -60,7 +78,7 @@ def render_sources(program: Program) -> dict[str, str]:
         p=program,
         kernels=kernels,
         layers=layers,
-        uses_math=re.search(r"\b(roundf|rintf|expf|sqrtf|floorf|fabsf)\(", kernels) is not None,
+        uses_math=_MATH.search(kernels) is not None or _has_infinity(layers, program),
         runtime_version=RUNTIME_VERSION,
         ready=program.origin.sha256[:7].upper(),
     )

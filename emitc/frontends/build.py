@@ -159,7 +159,9 @@ class _Builder:
 
     def node(self, source: SourceNode) -> None:
         """Parses, checks and adds one operator."""
-        kernel = self.kernels.get(source.op_type)
+        if source.blocker is not None:
+            raise source.blocker
+        kernel = self.kernels.get(source.kind or source.op_type)
         if kernel is None:
             raise _unsupported_operator(source, self.kernels)
         inputs = tuple(None if t is None else self.operand(source, t) for t in source.inputs)
@@ -168,7 +170,7 @@ class _Builder:
             raise source.refusal(
                 f"{source.op_type} has no output", "every operator writes a tensor", "export the model again"
             )
-        parsed = kernel.from_tflite(self.settled(source))
+        parsed = kernel.parse(self.settled(source))
         operands = tuple(inputs[i] if i < len(inputs) else None for i in parsed.operands)
         node = Node(
             parsed.op,

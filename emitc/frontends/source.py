@@ -37,6 +37,11 @@ class SourceTensor:
         """For messages."""
         return f'tensor {self.index} "{self.name}" {self.dtype}[{",".join(map(str, self.shape))}]'
 
+    @property
+    def elements(self) -> int:
+        """Number of elements of a tensor without open dimensions."""
+        return math.prod(self.shape)
+
     def array(self) -> Array:
         """The constant's value, read-only; its length was checked against shape and type."""
         assert self.data is not None
@@ -45,7 +50,12 @@ class SourceTensor:
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """An operator of the file with its tensors; None is an absent optional input."""
+    """An operator of the file with its tensors; None is an absent optional input.
+
+    format: tflite or onnx. kind: what the operator is called among the kernels, where that is not op_type: the frontend
+    has taken apart what a QLinearConv, say, carries beyond a convolution. blocker: what the frontend has found against
+    compiling it.
+    """
 
     index: int
     op_type: str
@@ -53,6 +63,9 @@ class SourceNode:
     inputs: tuple[SourceTensor | None, ...]
     outputs: tuple[SourceTensor, ...]
     attributes: Mapping[str, Attribute]
+    format: str = "tflite"
+    kind: str = ""
+    blocker: EmitcError | None = None
 
     def where(self, tensor: SourceTensor | None = None) -> Where:
         """The node, and one of its tensors, for an error."""
@@ -162,6 +175,22 @@ class SourceNode:
                 f"export the model with a constant {what}",
             )
         return tensor.array()
+
+    def value(self, position: int, what: str) -> Array:
+        """The value of input `position`, which must be a constant of any type; `what` names it in the error."""
+        tensor = self.input(position)
+        if tensor.data is None:
+            raise CannotCompile(
+                f"{self.op_type} takes its {what} from a computed tensor",
+                self.where(tensor),
+                "it must be known at compile time",
+                f"export the model with a constant {what}",
+            )
+        return tensor.array()
+
+    def has_input(self, position: int) -> bool:
+        """Whether the optional input `position` is there."""
+        return position < len(self.inputs) and self.inputs[position] is not None
 
     def constant_integers(self, position: int, what: str) -> tuple[int, ...]:
         """`constant`, flattened to Python integers; at most 64 of them."""

@@ -110,13 +110,13 @@ def build_shared(package: Path, workdir: Path, *, trace: bool) -> Path:
         hook = workdir / "host_hook.c"
         hook.write_text(_HOOK, encoding="ascii")
         arguments += ["-DEMITC_TRACE", str(hook)]
-    run_compiler([*arguments, *map(str, files), "-o", str(library)])
+    run_compiler([*arguments, *map(str, files), "-o", str(library), "-lm"])
     return library
 
 
 def _declarations(interface: Interface) -> str:
     """The public functions, for cffi."""
-    c_types = {"float32": "float", "bool": "uint8_t"}
+    c_types = {"float32": "float", "float64": "double", "bool": "uint8_t"}
     name = interface.name
     lines = [
         f"typedef struct {{ unsigned char *arena; void *state; uint32_t ready; }} {name}_t;",

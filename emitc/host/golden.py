@@ -1,212 +1,86 @@
 """Golden engines: the interpreters whose output the generated C has to equal.
 
 TflmEngine (tflite_micro) is golden for int8, int16 and float TFLite models, LiteRtEngine (LiteRT's reference kernels)
-for uint8 ones and for what tflite_micro does not run. Both packages are optional and imported on first use.
+for uint8 ones and for what tflite_micro does not run, OnnxRuntimeEngine for ONNX. Their packages are optional and imported
+on first use.
 
-Neither interpreter verifies a model before it runs it: a damaged one can end the whole process. `run_isolated` puts the
+None of the interpreters is made for hostile files: a damaged one can end the whole process. `run_isolated` puts the
 engine into a child process and turns its end into an error.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.errors import EmitcError, Where
+from emitc.host.golden_engine import ANOTHER_REFERENCE, Array, Engine, EngineRefused, InputType, TensorKey, last_words
+from emitc.host.golden_onnx import OnnxRuntimeEngine
+from emitc.host.golden_tflite import LiteRtEngine, TflmEngine
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-InputType: TypeAlias = tuple[np.dtype[Any], tuple[int, ...]]
-EngineName: TypeAlias = Literal["auto", "tflm", "litert"]
+__all__ = [
+    "ENGINES", "Array", "Engine", "EngineName", "EngineRefused", "InputType", "IsolatedRun", "LiteRtEngine",
+    "OnnxRuntimeEngine", "TensorKey", "TflmEngine", "engine_for", "run_isolated", "serve",
+]  # fmt: skip
 
-# The interpreter carves all tensors out of one arena, and with `preserve` no two share bytes. The pages that are not
-# touched are never committed, so a generous arena costs address space only.
-_TFLM_ARENA_MIN_BYTES = 64 << 20
-_TFLM_ARENA_PER_MODEL_BYTE = 16
-# TensorType of the schema: strings, resource handles and variants have no numpy value (asking for one is fatal).
-_TYPES_WITHOUT_VALUE = frozenset({5, 13, 14})
-_ANOTHER_REFERENCE = "choose another engine with --reference tflm, litert or numpy"
+EngineName: TypeAlias = Literal["auto", "tflm", "litert", "onnxruntime"]
 
-
-class EngineRefused(CannotCompile):
-    """The engine does not accept the model, fails in it, or ends the process: there is nothing to compare with."""
+ENGINES: Mapping[str, tuple[str, ...]] = {"tflite": ("tflm", "litert"), "onnx": ("onnxruntime",)}
+"""The engines that read each source format; the first that runs a model is its golden one."""
 
 
-class Engine(Protocol):
-    """One model loaded in one interpreter. `name` is the engine's: "tflm" or "litert"."""
-
-    @property
-    def name(self) -> str: ...
-
-    def input_types(self) -> list[InputType]:
-        """Dtype and shape of each input, in the model's order."""
-        ...
-
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """The outputs, in the model's order, as copies. Inputs have the model's order, dtypes and shapes.
-
-        State (resource variables, LSTM and SVDF state) carries over to the next run.
-        Raises EmitcError for an input that does not fit, EngineRefused when the interpreter fails.
-        """
-        ...
-
-    def tensors(self) -> Mapping[int, Array]:
-        """Copies of the values after the last run, by tensor index in subgraph 0; {} unless made with `preserve`.
-
-        Tensors that have no numpy value (resources, strings) are left out; constants are included.
-        """
-        ...
-
-    def reset(self) -> None:
-        """Back to the state of a freshly loaded model."""
-        ...
+def _loaders(preserve: bool) -> dict[str, Callable[[bytes], Engine]]:
+    return {
+        "tflm": lambda data: TflmEngine(data, preserve=preserve),
+        "litert": lambda data: LiteRtEngine(data, preserve=preserve),
+        "onnxruntime": lambda data: OnnxRuntimeEngine(data, preserve=preserve),
+    }
 
 
-class TflmEngine:
-    """TFLite Micro's reference kernels; see Engine.
+def engine_for(
+    model_bytes: bytes, name: EngineName, *, preserve: bool = False, source_format: str = "tflite"
+) -> Engine:
+    """The engine called `name`, loaded; "auto" is the golden one of the model's format (tflite or onnx).
 
-    preserve: keep every intermediate value for `tensors()`, at the price of an arena without sharing.
-    Raises EngineRefused for a model that it cannot load, EmitcError when the package is missing.
+    For TFLite, "auto" takes tflite_micro if it loads the model and completes one run on zeros (some kernels refuse a type
+    only when they run), else LiteRT's reference kernels; for ONNX it is onnxruntime. The engine's `name` says which it was.
+    Raises EngineRefused when no engine takes the model (with each engine's reason), EmitcError for an engine that does not
+    read the format and for a missing package.
     """
-
-    name = "tflm"
-
-    def __init__(self, model_bytes: bytes, *, preserve: bool = False) -> None:
-        self._runtime = _imported("tflite_micro", "tflite-micro").runtime
-        self._model_bytes = model_bytes
-        self._preserve = preserve
-        with _refusals(self.name, "load the model"):
-            subgraph = self._runtime.convert_bytearray_to_object(bytearray(model_bytes)).subgraphs[0]
-            self._input_count = len(subgraph.inputs)
-            self._output_count = len(subgraph.outputs)
-            # An index that the interpreter does not know is fatal, so the file says which exist.
-            self._readable = [i for i, tensor in enumerate(subgraph.tensors) if tensor.type not in _TYPES_WITHOUT_VALUE]
-        self.reset()
-
-    def reset(self) -> None:
-        """See Engine. A new interpreter, since only that is a fresh state for every kernel."""
-        config = self._runtime.InterpreterConfig
-        self._has_run = False
-        with _refusals(self.name, "load the model"):
-            self._interpreter = self._runtime.Interpreter.from_bytes(
-                self._model_bytes,
-                arena_size=max(_TFLM_ARENA_MIN_BYTES, _TFLM_ARENA_PER_MODEL_BYTE * len(self._model_bytes)),
-                intrepreter_config=config.kPreserveAllTensors if self._preserve else config.kAllocationRecording,
+    loaders = _loaders(preserve)
+    candidates = ENGINES[source_format]
+    if name != "auto":
+        if name not in candidates:
+            raise EmitcError(
+                f"the engine {name} does not read {source_format} models",
+                Where(option=f"--reference {name}"),
+                f"engines for {source_format}: {', '.join(candidates)}",
+                f"verify with --reference auto, {', '.join(candidates)} or numpy",
             )
-
-    def input_types(self) -> list[InputType]:
-        """See Engine."""
-        with _refusals(self.name, "describe its inputs"):
-            return _input_types(self._interpreter.get_input_details(i) for i in range(self._input_count))
-
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """See Engine."""
-        _check_inputs(inputs, self.input_types())
-        with _refusals(self.name, "run the model"):
-            for i, array in enumerate(inputs):
-                self._interpreter.set_input(np.array(array, order="C"), i)
-            self._interpreter.invoke()
-            self._has_run = True
-            return [np.array(self._interpreter.get_output(j)) for j in range(self._output_count)]
-
-    def tensors(self) -> Mapping[int, Array]:
-        """See Engine."""
-        if not (self._preserve and self._has_run):
-            return {}
-        with _refusals(self.name, "show its tensors"):
-            return {i: np.array(self._interpreter.GetTensor(i, 0)["tensor_data"]) for i in self._readable}
-
-
-class LiteRtEngine:
-    """LiteRT with its reference kernels (BUILTIN_REF), one thread, no delegate; see Engine.
-
-    `tensors()` may also hold the interpreter's own temporaries, under indices beyond the model's.
-    Raises EngineRefused for a model that it cannot load, EmitcError when the package is missing.
-    """
-
-    name = "litert"
-
-    def __init__(self, model_bytes: bytes, preserve: bool = False) -> None:
-        self._litert = _imported("ai_edge_litert.interpreter", "ai-edge-litert")
-        self._model_bytes = model_bytes
-        self._preserve = preserve
-        self.reset()
-
-    def reset(self) -> None:
-        """See Engine. A new interpreter, since only that is a fresh state for every kernel."""
-        self._has_run = False
-        with _refusals(self.name, "load the model"):
-            self._interpreter = self._litert.Interpreter(
-                model_content=self._model_bytes,
-                # The default resolver runs XNNPACK, whose results differ in the last bit.
-                experimental_op_resolver_type=self._litert.OpResolverType.BUILTIN_REF,
-                experimental_preserve_all_tensors=self._preserve,
-                num_threads=1,
-            )
-            self._interpreter.allocate_tensors()
-
-    def input_types(self) -> list[InputType]:
-        """See Engine."""
-        with _refusals(self.name, "describe its inputs"):
-            return _input_types(self._interpreter.get_input_details())
-
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """See Engine."""
-        details = self._interpreter.get_input_details()
-        _check_inputs(inputs, self.input_types())
-        with _refusals(self.name, "run the model"):
-            for detail, array in zip(details, inputs, strict=True):
-                self._interpreter.set_tensor(detail["index"], np.array(array, order="C"))
-            self._interpreter.invoke()
-            self._has_run = True
-            outputs = self._interpreter.get_output_details()
-            return [np.array(self._interpreter.get_tensor(detail["index"])) for detail in outputs]
-
-    def tensors(self) -> Mapping[int, Array]:
-        """See Engine."""
-        if not (self._preserve and self._has_run):
-            return {}
-        with _refusals(self.name, "show its tensors"):
-            details = self._interpreter.get_tensor_details()
-            # Kinds bool, int, unsigned, float, complex: asking for the value of a resource ends the process.
-            readable = [detail["index"] for detail in details if np.dtype(detail["dtype"]).kind in "biufc"]
-            return {i: np.array(self._interpreter.get_tensor(i)) for i in readable}
-
-
-def engine_for(model_bytes: bytes, name: EngineName, *, preserve: bool = False) -> Engine:
-    """The engine called `name`, loaded; "auto" is the golden one.
-
-    "auto" takes tflite_micro if it loads the model and completes one run on zeros (some kernels refuse a type only when
-    they run), else LiteRT's reference kernels. The engine's `name` says which it was.
-    Raises EngineRefused when no engine takes the model (with each engine's reason), EmitcError for a missing package.
-    """
-    if name == "tflm":
-        return TflmEngine(model_bytes, preserve=preserve)
-    if name == "litert":
-        return LiteRtEngine(model_bytes, preserve=preserve)
+        return loaders[name](model_bytes)
+    if len(candidates) == 1:
+        return loaders[candidates[0]](model_bytes)
     reasons: list[str] = []
-    for kind in (TflmEngine, LiteRtEngine):
+    for candidate in candidates:
         try:
-            engine: Engine = kind(model_bytes, preserve=preserve)
+            engine = loaders[candidate](model_bytes)
             engine.run([np.zeros(shape, dtype) for dtype, shape in engine.input_types()])
             engine.reset()
         except EngineRefused as error:
-            reasons.append(f"{kind.name}: {error.why}")
+            reasons.append(f"{candidate}: {error.why}")
         else:
             return engine
     raise EngineRefused(
-        "no golden engine runs this model", Where(option="--reference auto"), "; ".join(reasons), _ANOTHER_REFERENCE
+        "no golden engine runs this model", Where(option="--reference auto"), "; ".join(reasons), ANOTHER_REFERENCE
     )
 
 
@@ -216,7 +90,7 @@ class IsolatedRun:
 
     engine: str
     outputs: tuple[tuple[Array, ...], ...]
-    tensors: tuple[Mapping[int, Array], ...]
+    tensors: tuple[Mapping[TensorKey, Array], ...]
 
 
 def run_isolated(
@@ -224,18 +98,26 @@ def run_isolated(
     cases: Sequence[Sequence[Array]],
     *,
     engine: EngineName = "auto",
+    source_format: str = "tflite",
     preserve: bool = False,
     reset_between: bool = False,
     timeout_seconds: float = 300.0,
 ) -> IsolatedRun:
     """The cases run in order on one engine in a child process, which may crash without harm to this one.
 
-    cases: the inputs of each run. reset_between: every case starts from the state of a freshly loaded model; otherwise
-    state carries over. timeout_seconds: for all of it, the start of the child included.
+    cases: the inputs of each run. source_format: tflite or onnx. reset_between: every case starts from the state of a
+    freshly loaded model; otherwise state carries over. timeout_seconds: for all of it, the start of the child included.
     Raises EngineRefused when the engine refuses the model, crashes or exceeds the time; EmitcError for a missing
     package or inputs that do not fit; RuntimeError with the child's traceback for a bug in this module.
     """
-    request = {"engine": engine, "preserve": preserve, "reset_between": reset_between, "cases": len(cases)}
+    request = {
+        "engine": engine,
+        "format": source_format,
+        "preserve": preserve,
+        "reset_between": reset_between,
+        "cases": len(cases),
+    }
+    hint = ANOTHER_REFERENCE if source_format == "tflite" else "compare with --reference numpy"
     arrays = {f"in{i}_{k}": array for k, case in enumerate(cases) for i, array in enumerate(case)}
     message = _packed(request, {"model": np.frombuffer(model_bytes, np.uint8), **arrays})
     # The parent's own path, and nothing before it (-P), finds the same emitc and the same engines.
@@ -250,7 +132,7 @@ def run_isolated(
             "the golden engine does not finish",
             Where(option=f"--reference {engine}"),
             f"{len(cases)} runs took longer than {timeout_seconds:g} s and were ended",
-            "use fewer samples, or " + _ANOTHER_REFERENCE,
+            "use fewer samples, or " + hint,
         ) from error
     stderr = child.stderr.decode("utf-8", "replace")
     if child.returncode == _EXIT_BUG:
@@ -259,8 +141,8 @@ def run_isolated(
         raise EngineRefused(
             "the golden engine crashes on this model",
             Where(option=f"--reference {engine}"),
-            f"its process ended with {_ending(child.returncode)}; last words: {_last_words(stderr)}",
-            _ANOTHER_REFERENCE,
+            f"its process ended with {_ending(child.returncode)}; last words: {last_words(stderr)}",
+            hint,
         )
     reply, results = _unpacked(child.stdout)
     if "error" in reply:
@@ -270,7 +152,7 @@ def run_isolated(
     return IsolatedRun(
         reply["engine"],
         tuple(tuple(results[f"out{j}_{k}"] for j in range(reply["outputs"])) for k in range(len(cases))),
-        tuple({i: results[f"tensor{i}_{k}"] for i in reply["tensors"]} for k in range(len(cases))),
+        tuple({key: results[f"tensor{i}_{k}"] for i, key in enumerate(reply["tensors"])} for k in range(len(cases))),
     )
 
 
@@ -293,9 +175,14 @@ def _answer(message: bytes) -> bytes:
     request, arrays = _unpacked(message)
     results: dict[str, Array] = {}
     outputs: list[Array] = []
-    tensors: Mapping[int, Array] = {}
+    tensors: Mapping[TensorKey, Array] = {}
     try:
-        engine = engine_for(arrays["model"].tobytes(), request["engine"], preserve=request["preserve"])
+        engine = engine_for(
+            arrays["model"].tobytes(),
+            request["engine"],
+            preserve=request["preserve"],
+            source_format=request["format"],
+        )
         for k in range(request["cases"]):
             if request["reset_between"] and k > 0:
                 engine.reset()
@@ -303,7 +190,7 @@ def _answer(message: bytes) -> bytes:
             outputs = engine.run([arrays[f"in{i}_{k}"] for i in range(len(case))])
             tensors = engine.tensors()
             results |= {f"out{j}_{k}": array for j, array in enumerate(outputs)}
-            results |= {f"tensor{i}_{k}": array for i, array in tensors.items()}
+            results |= {f"tensor{i}_{k}": array for i, array in enumerate(tensors.values())}
     except EmitcError as error:
         where = {
             "model": error.where.model,
@@ -335,70 +222,3 @@ def _ending(returncode: int) -> str:
         return signal.Signals(-returncode).name
     except ValueError:
         return f"exit code {returncode}"
-
-
-def _last_words(stderr: str) -> str:
-    """The last lines that an engine printed, as one line."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    return " / ".join(lines[-3:]) or "none"
-
-
-def _imported(module: str, package: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise EmitcError(
-            f"the golden engine {package} is not installed",
-            Where(option="--reference"),
-            f"importing {module} failed: {error}",
-            "pip install emitc[verify]",
-        ) from error
-
-
-def _input_types(details: Iterable[Mapping[str, Any]]) -> list[InputType]:
-    return [(np.dtype(detail["dtype"]), tuple(int(extent) for extent in detail["shape"])) for detail in details]
-
-
-def _check_inputs(inputs: Sequence[Array], expected: Sequence[InputType]) -> None:
-    hint = "give one array per model input, in the model's order, with its dtype and shape"
-    where = Where(option="--vectors")
-    if len(inputs) != len(expected):
-        raise EmitcError(
-            "the number of inputs is wrong", where, f"expected {len(expected)} arrays, got {len(inputs)}", hint
-        )
-    for i, (array, (dtype, shape)) in enumerate(zip(inputs, expected, strict=True)):
-        if array.dtype != dtype or array.shape != shape:
-            raise EmitcError(
-                f"input {i} does not fit the model",
-                where,
-                f"expected {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}",
-                hint,
-            )
-
-
-@contextlib.contextmanager
-def _refusals(engine: str, action: str) -> Iterator[None]:
-    """Turns any exception of an interpreter into EngineRefused, with what it printed to file descriptor 2 as reason.
-
-    The interpreters say why they refuse a node on stderr only. The descriptor is the process's: no other thread may
-    write to it meanwhile.
-    """
-    with tempfile.TemporaryFile() as printed:
-        sys.stderr.flush()
-        saved = os.dup(2)
-        os.dup2(printed.fileno(), 2)
-        try:
-            yield
-        # The interpreters raise whatever their bindings choose (RuntimeError, ValueError, struct.error, ...).
-        except Exception as error:
-            printed.seek(0)
-            words = _last_words(printed.read().decode("utf-8", "replace"))
-            raise EngineRefused(
-                f"the golden engine cannot {action}",
-                Where(option=f"--reference {engine}"),
-                f"{type(error).__name__}: {error}; it printed: {words}",
-                _ANOTHER_REFERENCE,
-            ) from error
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)

@@ -1,7 +1,9 @@
 """The proof: generated C against the golden engine and the numpy reference, element by element, layer by layer.
 
-Bit for bit: an element differs when its bits do (a NaN equals a NaN of the same bits). The arena is filled with two
-complementary patterns, so that every byte that a run writes shows in one of them: planned against observed.
+Bit for bit: an element differs when its bits do (a NaN equals a NaN of the same bits). Only float tensors that operators on
+floats have computed in an ONNX graph are allowed a tolerance (`golden_rules`), and the operators of a QDQ model are judged one
+by one (`groups`); the proof says so. The arena is filled with
+two complementary patterns, so that every byte that a run writes shows in one of them: planned against observed.
 """
 
 from __future__ import annotations
@@ -18,15 +20,20 @@ import numpy as np
 from emitc.compiler import Compiled
 from emitc.errors import EmitcError, Where
 from emitc.host.build import HostModel, Interface, MemoryFault, build_shared
-from emitc.host.golden import run_isolated
+from emitc.host.golden import ENGINES, run_isolated
+from emitc.host.golden_layers import by_tensor
+from emitc.host.golden_rules import EXACT, FLOAT_TOLERANCE, Rule, compared, rules
+from emitc.host.groups import Group, GroupCheck, has_groups
 from emitc.host.reference import run_reference
 from emitc.host.samples import Sample, random_samples, read_vectors
 from emitc.host.sanitize import run_sanitized
-from emitc.ir import Array
+from emitc.ir import Array, Graph
 
 PATTERNS = (0xA5, 0x5A)
-REFERENCES = ("auto", "tflm", "litert", "numpy")
+REFERENCES = ("auto", *(engine for engines in ENGINES.values() for engine in engines), "numpy")
 _NUMPY_SAMPLES = 3
+_MORE_SAMPLES = 200
+"""Runs of the engine at a time, whose tensors are all in memory."""
 
 
 def _finite(value: float) -> float | None:
@@ -57,38 +64,38 @@ class Divergence:
 
 @dataclass(slots=True)
 class Tally:
-    """Elements compared so far."""
+    """Elements compared so far. tolerated: those whose bits differ within their rule's tolerance."""
 
     elements: int = 0
     differing: int = 0
     max_abs_diff: float = 0.0
+    tolerated: int = 0
 
-    def add(self, found: Array, expected: Array) -> int:
-        """Compares two arrays bit for bit; returns how many elements differ."""
-        count, largest = difference(found, expected)
+    def add(self, found: Array, expected: Array, rule: Rule = EXACT) -> int:
+        """Compares two arrays under a rule; returns how many elements break it."""
+        result = compared(found, expected, rule)
         self.elements += found.size
-        self.differing += count
-        self.max_abs_diff = max(self.max_abs_diff, largest)
-        return count
+        self.differing += result.differing
+        self.tolerated += result.tolerated
+        self.max_abs_diff = max(self.max_abs_diff, result.largest)
+        return result.differing
 
 
 def difference(found: Array, expected: Array) -> tuple[int, float]:
     """Elements whose bits differ, and the largest absolute difference of their values."""
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        raise ValueError(f"{found.dtype}{found.shape} is compared with {expected.dtype}{expected.shape}")
-    width = found.dtype.itemsize
-    a = np.frombuffer(np.ascontiguousarray(found).tobytes(), f"u{width}")
-    b = np.frombuffer(np.ascontiguousarray(expected).tobytes(), f"u{width}")
-    unequal = a != b
-    if not unequal.any():
-        return 0, 0.0
-    gap = np.abs(found.reshape(-1)[unequal].astype(np.float64) - expected.reshape(-1)[unequal].astype(np.float64))
-    return int(unequal.sum()), float(np.nan_to_num(gap, nan=np.inf).max())
+    result = compared(found, expected)
+    return result.differing, result.largest
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What `emitc verify` found."""
+    """What `emitc verify` found.
+
+    differing: elements of the outputs that break their rule. rule: "exact", or "tolerance" where an output is a float32
+    tensor that an ONNX graph computes from floats; tolerance is then the factor of `golden_rules`, and tolerated counts the
+    elements whose bits differ within it. groups: for a QDQ model, every operator by itself on the engine's own inputs
+    (`groups`): these decide then, with the numpy reference on every sample, and rule is "groups".
+    """
 
     reference: str
     samples: int
@@ -103,11 +110,17 @@ class Proof:
     arena_observed: int
     sanitized: bool
     memory_errors: tuple[str, ...] = field(default=())
+    rule: str = "exact"
+    tolerance: float = 0.0
+    tolerated: int = 0
+    groups: tuple[Group, ...] = field(default=())
 
     @property
     def match(self) -> bool:
         """Whether everything agrees and the arena is used as planned."""
         clean = not self.memory_errors and self.arena_planned == self.arena_observed
+        if self.groups:
+            return self.numpy_differing == 0 and all(group.holds for group in self.groups) and clean
         return self.differing == 0 and self.numpy_differing == 0 and self.first_divergence is None and clean
 
     def to_json(self) -> dict[str, Any]:
@@ -118,6 +131,9 @@ class Proof:
             "elements": self.elements,
             "differing": self.differing,
             "max_abs_diff": _finite(self.max_abs_diff),
+            "rule": self.rule,
+            "tolerance": self.tolerance,
+            "tolerated": self.tolerated,
             "numpy_samples": self.numpy_samples,
             "numpy_differing": self.numpy_differing,
             "layers_checked": self.layers_checked,
@@ -125,6 +141,7 @@ class Proof:
             "arena_planned": self.arena_planned,
             "arena_observed": self.arena_observed,
             "sanitized": self.sanitized,
+            "groups": [group.to_json() for group in self.groups],
             "memory_errors": list(self.memory_errors),
             "match": self.match,
         }
@@ -144,11 +161,11 @@ def interface_of(compiled: Compiled) -> Interface:
 
 @dataclass(frozen=True, slots=True)
 class GoldenRun:
-    """What the golden engine computed: its name, and for each case the outputs and (if asked for) tensors by source index."""
+    """What the golden engine computed: its name, and for each case the outputs and (if asked for) emitc's tensors by name."""
 
     engine: str
     outputs: tuple[tuple[Array, ...], ...]
-    tensors: tuple[Mapping[int, Array], ...]
+    tensors: tuple[Mapping[str, Array], ...]
 
 
 def _numpy_run(compiled: Compiled, cases: Sequence[Sample]) -> GoldenRun:
@@ -158,8 +175,7 @@ def _numpy_run(compiled: Compiled, cases: Sequence[Sample]) -> GoldenRun:
     for inputs in cases:
         values = run_reference(graph, inputs)
         outputs.append(tuple(values[name] for name in graph.outputs))
-        sources = {graph.tensor(name).source: value for name, value in values.items()}
-        tensors.append({source: value for source, value in sources.items() if source >= 0})
+        tensors.append(values)
     return GoldenRun("numpy", tuple(outputs), tuple(tensors))
 
 
@@ -184,8 +200,15 @@ def golden_run(compiled: Compiled, reference: str, cases: Sequence[Sample], *, p
             "inputs and outputs have other types than the file's",
             "verify with --io keep, or with --reference numpy",
         )
-    run = run_isolated(compiled.model_bytes, cases, engine=reference, preserve=preserve, reset_between=True)  # type: ignore[arg-type]
-    tensors = run.tensors if preserve else tuple({} for _ in cases)
+    run = run_isolated(
+        compiled.model_bytes,
+        cases,
+        engine=reference,  # type: ignore[arg-type]
+        source_format=compiled.source.format,
+        preserve=preserve,
+        reset_between=True,
+    )
+    tensors = tuple(by_tensor(compiled.graph, compiled.source.format, values) for values in run.tensors)
     return GoldenRun(run.engine, run.outputs, tensors)
 
 
@@ -210,6 +233,7 @@ class _LayerProof:
         self.steps = {step.index: step for step in compiled.program.steps}
         self.slots = compiled.program.slots
         self.written: dict[int, list[bytes]] = {}
+        self.rules = rules(compiled.graph, compiled.source.format)
         self.errors: list[str] = []
         self._before = model.arena.copy()
         model.set_hook(self._hook)
@@ -238,20 +262,43 @@ class _LayerProof:
             )
         self._before = self.model.arena.copy()
 
-    def first_divergence(self, expected: Mapping[int, Array]) -> tuple[int, Divergence | None]:
-        """Layers compared, and the first that differs from the engine's tensors by source index."""
+    def values(self, graph: Graph, inputs: Sample) -> Mapping[str, Array]:
+        """The C's own value of every tensor in the last run, by name."""
+        found = dict(zip(graph.inputs, inputs, strict=True))
+        for index, step in self.steps.items():
+            for output, data in zip(step.outputs, self.written.get(index, []), strict=True):
+                tensor = graph.tensor(output.tensor)
+                found[tensor.name] = np.frombuffer(data, tensor.dtype.value).reshape(tensor.shape)
+        return found
+
+    def first_divergence(self, expected: Mapping[str, Array]) -> tuple[int, Divergence | None]:
+        """Layers compared, and the first that differs from the engine's values of emitc's tensors."""
         checked = 0
         for index, step in self.steps.items():
             for output, data in zip(step.outputs, self.written.get(index, []), strict=True):
-                value = expected.get(output.source)
+                value = expected.get(output.tensor)
                 if value is None:
                     continue
                 found = np.frombuffer(data, value.dtype).reshape(value.shape)
+                result = compared(found, value, self.rules[output.tensor])
                 checked += 1
-                count, largest = difference(found, value)
-                if count:
-                    return checked, Divergence(step.op_type, index, output.tensor, count, largest)
+                if result.differing:
+                    divergence = Divergence(step.op_type, index, output.tensor, result.differing, result.largest)
+                    return checked, divergence
         return checked, None
+
+
+def _groups(compiled: Compiled, reference: str, cases: Sequence[Mapping[str, Array]], seed: int) -> tuple[Group, ...]:
+    """Every operator by itself; on more random inputs where a rate cannot be told from those that there are."""
+    check = GroupCheck(compiled.graph, rules(compiled.graph, compiled.source.format))
+    for values in cases:
+        check.add(values)
+    while (more := min(check.wanted(), _MORE_SAMPLES)) > 0:
+        seed += 1
+        drawn = random_samples(compiled.graph, more, seed)
+        for values in golden_run(compiled, reference, drawn, preserve=True).tensors:
+            check.add(values)
+    return check.found()
 
 
 def verify(
@@ -272,8 +319,13 @@ def verify(
     graph, program = compiled.graph, compiled.program
     given = read_vectors(vectors, graph) if vectors else []
     cases: list[tuple[Sample, Sample]] = [*given, *((s, ()) for s in random_samples(graph, samples, seed))]
-    golden = golden_run(compiled, reference, [inputs for inputs, _ in cases], preserve=layers)
-    tally, numpy_tally = Tally(), Tally()
+    grouped = has_groups(graph)
+    golden = golden_run(compiled, reference, [inputs for inputs, _ in cases], preserve=layers or grouped)
+    numpy_samples = len(cases) if grouped else _NUMPY_SAMPLES
+    rule_of = rules(graph, compiled.source.format)
+    output_rules = [rule_of[name] for name in graph.outputs]
+    exact = all(rule.exact for rule in output_rules)
+    tally, numpy_tally, numpy_groups = Tally(), Tally(), GroupCheck(graph, rule_of)
     checked, first = 0, None
     errors: list[str] = []
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
@@ -292,11 +344,11 @@ def verify(
                 errors.append(str(fault))
                 break
             results.append(outputs)
-            for found, value in zip(outputs, golden.outputs[done], strict=True):
-                tally.add(found, value.reshape(found.shape))
-            for found, value in zip(outputs, expected, strict=False):
-                tally.add(found, value)
-            if layers or done == 0:
+            for found, value, rule in zip(outputs, golden.outputs[done], output_rules, strict=True):
+                tally.add(found, value.reshape(found.shape), rule)
+            for found, value, rule in zip(outputs, expected, output_rules, strict=False):
+                tally.add(found, value, rule)
+            if layers or grouped or done == 0:
                 traced.write_inputs(inputs)
                 proof.start()
                 pairs = zip(traced.invoke(), outputs, strict=True)
@@ -305,10 +357,12 @@ def verify(
             if layers and first is None:
                 count, first = proof.first_divergence(golden.tensors[done])
                 checked += count
-            if done < _NUMPY_SAMPLES:
+            if grouped:
+                numpy_groups.add(proof.values(graph, inputs))
+            elif done < numpy_samples:
                 values = run_reference(graph, inputs)
-                for name, found in zip(graph.outputs, outputs, strict=True):
-                    numpy_tally.add(found, values[name])
+                for name, found, rule in zip(graph.outputs, outputs, output_rules, strict=True):
+                    numpy_tally.add(found, values[name], rule)
             if progress:
                 progress(done + 1, len(cases))
         errors += proof.errors
@@ -316,18 +370,23 @@ def verify(
         observed = observed_bytes(lambda: HostModel(library, interface), [c[0] for c in cases[:2]], interface.alignment)
         if sanitize:
             errors += run_sanitized(package, workdir, interface, [c[0] for c in cases[: len(results)]], results)
+    groups = _groups(compiled, reference, golden.tensors[: len(results)], seed) if grouped else ()
     return Proof(
         golden.engine,
         len(results),
         tally.elements,
         tally.differing,
         tally.max_abs_diff,
-        min(len(results), _NUMPY_SAMPLES),
-        numpy_tally.differing,
+        min(len(results), numpy_samples),
+        numpy_tally.differing + sum(group.broken for group in numpy_groups.found()),
         checked,
         first,
         program.plan.arena_bytes,
         observed,
         sanitize,
         tuple(dict.fromkeys(errors)),
+        "groups" if groups else "exact" if exact else "tolerance",
+        0.0 if exact else FLOAT_TOLERANCE,
+        tally.tolerated,
+        groups,
     )

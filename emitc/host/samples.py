@@ -5,27 +5,48 @@ from __future__ import annotations
 import re
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from emitc.errors import EmitcError, Where
 from emitc.ir import Array, DType, Graph, Tensor
+from emitc.kernels.concatenation import Concatenation
+from emitc.kernels.pad import Pad
+from emitc.kernels.quantize_ops import Quantize
+from emitc.kernels.reshape import Reshape
+from emitc.kernels.slice import Slice
+from emitc.kernels.split import Split
+from emitc.kernels.transpose import Transpose
 
 Sample = tuple[Array, ...]
 
+_MOVES = (Concatenation, Pad, Reshape, Slice, Split, Transpose)
+
+
+def _quantized_as(graph: Graph, name: str) -> Iterator[Tensor]:
+    """The quantized tensors that a float tensor becomes, directly or after it was only moved."""
+    for alias in graph.aliases(name):
+        yield from _quantized_as(graph, alias)
+    for node in graph.consumers(name):
+        if isinstance(node.op, Quantize):
+            yield graph.tensor(node.outputs[0])
+        elif isinstance(node.op, _MOVES):
+            for output in node.outputs:
+                yield from _quantized_as(graph, output)
+
 
 def _quantized_range(graph: Graph, tensor: Tensor) -> tuple[float, float]:
-    """The real values that the QUANTIZE behind a float input can tell apart, a little wider; (-4, 4) without one."""
-    for node in graph.consumers(tensor.name):
-        quantization = graph.tensor(node.outputs[0]).quantization
-        dtype = graph.tensor(node.outputs[0]).dtype
-        if quantization is not None and dtype is not DType.FLOAT32:
-            low, high = dtype.range
-            return (low - 4 - quantization.zero_point) * quantization.scale, (
-                high + 4 - quantization.zero_point
-            ) * quantization.scale
-    return -4.0, 4.0
+    """The real values that the Quantize nodes behind a float input can tell apart, a little wider; (-4, 4) without one."""
+    ends: list[float] = []
+    for quantized in _quantized_as(graph, tensor.name):
+        least, most = quantized.dtype.range
+        if quantized.quantization is not None:
+            q = quantized.quantization
+            for scale, zero_point in zip(q.scales, q.zero_points, strict=True):
+                ends += [(least - 4 - zero_point) * scale, (most + 4 - zero_point) * scale]
+    return (min(ends), max(ends)) if ends else (-4.0, 4.0)
 
 
 def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
@@ -36,9 +57,9 @@ def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
         values: list[Array] = []
         for name in graph.inputs:
             tensor = graph.tensor(name)
-            if tensor.dtype is DType.FLOAT32:
+            if tensor.dtype in (DType.FLOAT32, DType.FLOAT64):
                 low, high = _quantized_range(graph, tensor)
-                values.append(rng.uniform(low, high, tensor.shape).astype(np.float32))
+                values.append(rng.uniform(low, high, tensor.shape).astype(tensor.dtype.value))
                 continue
             if tensor.dtype is DType.BOOL:
                 values.append(rng.integers(0, 2, tensor.shape).astype(bool))

@@ -53,7 +53,7 @@ def build_driver(package: Path, workdir: Path, interface: Interface, flags: Sequ
     files, includes = sources(package)
     program = workdir / "sanitized"
     run_compiler(
-        [*DRIVER_FLAGS, *flags, *(f"-I{f}" for f in includes), str(main), *map(str, files), "-o", str(program)]
+        [*DRIVER_FLAGS, *flags, *(f"-I{f}" for f in includes), str(main), *map(str, files), "-o", str(program), "-lm"]
     )
     return program
 

@@ -29,6 +29,17 @@ def tflite_registry() -> Mapping[str, KernelDef]:
     return MappingProxyType({name: kernel for kernel in registry().values() for name in kernel.tflite})
 
 
+@cache
+def onnx_registry() -> Mapping[str, KernelDef]:
+    """Every operator by the ONNX kinds that it serves."""
+    return MappingProxyType({name: kernel for kernel in registry().values() for name in kernel.onnx})
+
+
+def registry_of(source_format: str) -> Mapping[str, KernelDef]:
+    """Every operator by the names of a source format: tflite or onnx."""
+    return onnx_registry() if source_format == "onnx" else tflite_registry()
+
+
 def kernel_of(bound: BoundNode) -> KernelDef:
     """The operator's definition."""
     return registry()[type(bound.node.op)]

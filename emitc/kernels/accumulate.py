@@ -3,18 +3,45 @@
 acc = bias + sum((x - x_zero) * w), int32; y = clamp(y_zero + requantize(acc)), one multiplier per output channel or one for
 all. With the zero point folded, bias' = bias - x_zero * sum(w) and the sum takes x as it is; legal where no window
 reaches outside the input. Source: TFLite 8-bit quantization specification.
+
+ONNX: the factor is float32(x_scale * w_scale / y_scale), each operation in float32, and requantization is one float32
+product rounded half to even (ONNX Runtime's integer kernels). Weights may have zero points: w - w_zero is stored then, as
+int16. int16 inputs are summed by the same loops.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType
-from emitc.kernels.contract import Layer, Param, Table, illegal, require_dtypes, require_quantization, unsupported
+from emitc.kernels.contract import (
+    PLAIN,
+    Flavour,
+    Layer,
+    Param,
+    Table,
+    illegal,
+    require_dtypes,
+    require_quantization,
+    unsupported,
+)
 from emitc.kernels.spatial import WINDOW_PARAMS
-from emitc.quantize import INT32_MAX, INT32_MIN, Clamp, Int64, multiplier_of, requantize
+from emitc.quantize import (
+    INT32_MAX,
+    INT32_MIN,
+    Clamp,
+    Int64,
+    activation_clamp,
+    multiplier_of,
+    requantize,
+    requantize_float,
+)
 
 WEIGHTS = 1
 BIAS = 2
@@ -22,22 +49,27 @@ BIAS = 2
 
 @dataclass(frozen=True, slots=True)
 class Requantization:
-    """Multipliers (Q31) and shifts (positive left), one each or one per output channel."""
+    """Multipliers (Q31) and shifts (positive left), or float32 factors: one each, or one per output channel."""
 
-    q31: tuple[int, ...]
-    shift: tuple[int, ...]
+    q31: tuple[int, ...] = ()
+    shift: tuple[int, ...] = ()
+    real: tuple[float, ...] = ()
 
     @property
     def per_channel(self) -> bool:
         """Whether each output channel has its own."""
-        return len(self.q31) > 1
+        return len(self.q31 or self.real) > 1
 
     def apply(self, acc: Int64, zero_point: int, clamp: Clamp, dtype: DType) -> Array:
         """acc [..., O] to quantized outputs; a sum with the zero point that leaves int32 wraps, as 32-bit code does."""
+        if self.real:
+            scaled = requantize_float(acc, np.array(self.real, np.float32))
+            return clamp.apply(scaled + zero_point, dtype)
         scaled = requantize(acc, np.array(self.q31, np.int64), np.array(self.shift, np.int64))
         return clamp.apply((scaled + zero_point).astype(np.int32).astype(np.int64), dtype)
 
 
+_SMALLEST_NORMAL = 2.0**-126
 _FACTOR_LIMIT = 2.0**30 - 0.25
 """From here on the multiplier rounds to 2**30, which a shift of at most 30 cannot express."""
 
@@ -49,18 +81,122 @@ def _factors(bound: BoundNode) -> list[float]:
     return [x.quantization.scale * scale / y.quantization.scale for scale in w.quantization.scales]
 
 
+def float_factors(bound: BoundNode) -> tuple[float, ...]:
+    """x_scale * w_scale / y_scale in float32, one for each weight scale, as the doubles that equal them."""
+    x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
+    assert x.quantization and w.quantization and y.quantization
+    with np.errstate(all="ignore"):
+        product = np.float32(x.quantization.scale) * np.array(w.quantization.scales, np.float32)
+        return tuple(float(v) for v in product / np.float32(y.quantization.scale))
+
+
 def requantization(bound: BoundNode) -> Requantization:
     """x_scale * w_scale / y_scale in double, for one weight scale as for many.
 
     TFLite Micro's FULLY_CONNECTED is no exception: accumulators between the multipliers of the double and of the float32
-    product of scales show it to take the double one.
+    product of scales show it to take the double one. In ONNX every operation on scales is in float32.
     """
+    if bound.node.op.numerics.float_scale:
+        factors = float_factors(bound)
+        return Requantization(real=factors[:1] if len(set(factors)) == 1 else factors)
     multipliers = [multiplier_of(factor) for factor in _factors(bound)]
     q31 = tuple(m.q31 for m in multipliers)
     shift = tuple(m.shift for m in multipliers)
     if len(set(q31)) == 1 and len(set(shift)) == 1:
         return Requantization(q31[:1], shift[:1])
     return Requantization(q31, shift)
+
+
+def onnx_kernel(node: SourceNode) -> tuple[int, int]:
+    """Height and width of the weights' window, [?, KH, KW, ?]; an attribute kernel_shape that differs is refused."""
+    weights = node.input(WEIGHTS)
+    if len(weights.shape) != 4:
+        raise node.refusal(
+            f"{node.op_type} has weights of rank {len(weights.shape)}", "4 is expected", "export again", weights
+        )
+    size = weights.shape[1], weights.shape[2]
+    stated = node.attribute("kernel_shape", size)
+    if stated != size:
+        raise node.refusal(
+            f"{node.op_type} has kernel_shape {stated}", f"the weights are {size}", "export the model again", weights
+        )
+    return size
+
+
+def in_float(bound: BoundNode) -> bool:
+    """Whether the operator works on float32 throughout."""
+    return bound.node.op.numerics.float_scale and bound.input(0).dtype is DType.FLOAT32
+
+
+def check_float_operands(bound: BoundNode, channels: int) -> None:
+    """Refuses other types than float32, and a bias of another length. Weights and bias may be computed."""
+    bias = bound.optional(BIAS)
+    require_dtypes(bound, [(DType.FLOAT32,) * (4 if bias else 3)])
+    if bias is not None and bias.shape != (channels,):
+        raise illegal(
+            bound, f"{bound.node.op_type} has a bias of the wrong length", f"{channels} output channels",
+            "export the model again", bias,
+        )  # fmt: skip
+
+
+def float_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[NDArray[np.float32], ...]:
+    """x, weights and bias in float32, zeros where there is no bias."""
+    values = [
+        bound.input(i).array() if value is None and i < len(bound.inputs) and bound.inputs[i] is not None else value
+        for i, value in enumerate(inputs)
+    ]
+    x, w = values[0], values[WEIGHTS]
+    assert x is not None and w is not None
+    bias = values[BIAS] if len(values) > BIAS else None
+    zeros = np.zeros(1, np.float32)
+    return x.astype(np.float32), w.astype(np.float32), zeros if bias is None else bias.astype(np.float32)
+
+
+def operands(
+    bound: BoundNode, inputs: Sequence[Array | None], *, folded: bool
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """For the references: inputs and weights less their zero points, and the bias in every place of the output.
+
+    float32 for an operator in float, otherwise int64.
+    """
+    if in_float(bound):
+        x, w, bias = float_reference(bound, inputs)
+        return x, w, np.zeros(bound.output.shape, np.float32) + bias
+    quantization = bound.input(0).quantization
+    assert inputs[0] is not None and quantization
+    centred = inputs[0].astype(np.int64) - (0 if folded else quantization.zero_point)
+    start = np.zeros(bound.output.shape, np.int64) + bias_of(bound, bound.output.shape[-1])
+    return centred, weights_of(bound).astype(np.int64), start
+
+
+def result(bound: BoundNode, acc: NDArray[Any], activation: str) -> Array:
+    """Accumulators [..., O] as outputs: requantized under the activation, or as they are in float."""
+    y = bound.output
+    if y.quantization is None:
+        return np.asarray(acc, np.float32)
+    return requantization(bound).apply(acc, y.quantization.zero_point, activation_clamp(activation, y), y.dtype)
+
+
+def float_layer(
+    bound: BoundNode, params: tuple[Param, ...], channels: int, macs: int, filters: Array | None = None
+) -> Layer:
+    """A convolution in float32. params: window and groups. Constant weights and bias become tables.
+
+    filters: the weights as [O, KH, KW, I / groups] where the operator has them otherwise.
+    """
+    w, bias = bound.input(WEIGHTS), bound.optional(BIAS)
+    operands, constants = [0], []
+    if w.is_constant:
+        values = tuple((w.array() if filters is None else filters).reshape(-1).tolist())
+        constants.append(Table("weights", "float", values, f"weights {'x'.join(map(str, w.shape))}"))
+    else:
+        operands.append(WEIGHTS)
+    if bias is None or bias.is_constant:
+        values = (0.0,) * channels if bias is None else tuple(bias.array().tolist())
+        constants.append(Table("bias", "float", values, "bias per output channel"))
+    else:
+        operands.append(BIAS)
+    return Layer("conv_2d_float", "portable", tuple(operands), tuple(constants), params, macs=macs)
 
 
 def check_operands(bound: BoundNode, weight_axis: int) -> None:
@@ -83,8 +219,10 @@ def check_operands(bound: BoundNode, weight_axis: int) -> None:
             "export the model again",
             bias,
         )
-    with_bias = (DType.INT8, DType.INT8, DType.INT32, DType.INT8)
-    require_dtypes(bound, [with_bias if bias else (DType.INT8, DType.INT8, DType.INT8)], known)
+    numerics = bound.node.op.numerics
+    widths = (DType.INT8, DType.INT16) if numerics.float_scale else (DType.INT8,)
+    middle = (DType.INT8, DType.INT32) if bias else (DType.INT8,)
+    require_dtypes(bound, [(a, *middle, b) for a in widths for b in widths], known)
     require_quantization(bound, x, y)
     if w.quantization is None:
         raise illegal(
@@ -101,7 +239,7 @@ def check_operands(bound: BoundNode, weight_axis: int) -> None:
             bound, f"{bound.node.op_type} has weights quantized along dimension {scales.axis}",
             f"one scale, or one per output channel (dimension {weight_axis % len(w.shape)}) is expected", "quantize again", w,
         )  # fmt: skip
-    if any(scales.zero_points):
+    if any(scales.zero_points) and not numerics.float_scale:
         raise illegal(
             bound, f"{bound.node.op_type} has weights with a zero point", "weights are symmetric in TFLite's int8 scheme",
             "quantize the weights symmetrically", w,
@@ -114,12 +252,13 @@ def check_operands(bound: BoundNode, weight_axis: int) -> None:
             "export the model again",
             bias,
         )
-    factors = _factors(bound)
-    if max(factors) >= _FACTOR_LIMIT:
+    factors = float_factors(bound) if numerics.float_scale else _factors(bound)
+    lowest = _SMALLEST_NORMAL if numerics.float_scale else 0.0
+    if not lowest <= min(factors) <= max(factors) < _FACTOR_LIMIT:
         raise illegal(
             bound,
             "an output scale is out of proportion",
-            f"input scale * weight scale / output scale = {max(factors)!r}",
+            f"input scale * weight scale / output scale = {max(factors, key=abs)!r}",
             "quantize again",
             y,
         )
@@ -128,6 +267,63 @@ def check_operands(bound: BoundNode, weight_axis: int) -> None:
             bound, f"{bound.node.op_type} with computed weights is not supported", "weights and bias must be constants",
             "export the model with constant weights", w,
         )  # fmt: skip
+
+
+def weights_of(bound: BoundNode) -> Array:
+    """The weights less their zero points: int8 where these are all 0, otherwise int16."""
+    w = bound.input(WEIGHTS)
+    assert w.quantization
+    if not any(w.quantization.zero_points):
+        return w.array()
+    zero_points = np.array(w.quantization.zero_points, np.int16)
+    if not w.quantization.per_tensor:
+        zero_points = zero_points.reshape(tuple(-1 if i == w.quantization.axis else 1 for i in range(len(w.shape))))
+    return np.asarray(w.array().astype(np.int16) - zero_points)
+
+
+def raw_weights(bound: BoundNode) -> tuple[Array, tuple[int, ...]] | None:
+    """The weights [O, ...] as they are and their zero point per output channel, for kernels that take these off by the sum
+    of the inputs; None where there are none, or where that sum could take an accumulator out of int32.
+    """
+    w, x = bound.input(WEIGHTS), bound.input(0)
+    assert w.quantization
+    zeros = w.quantization.zero_points
+    if not any(zeros) or x.dtype is not DType.INT8 or w.dtype is not DType.INT8 or w.quantization.axis != 0:
+        return None
+    out = w.shape[0]
+    spread = zeros * out if len(zeros) == 1 else zeros
+    values = np.abs(w.array().astype(np.int64).reshape(out, -1))
+    depth = values.shape[1]
+    # Inputs less their zero point are below 256; each of the three terms by itself, so that no order of adding matters.
+    reach = (
+        255 * (int(values.sum(axis=1).max()) + 128 * depth) + int(np.abs(bias_of(bound, out)).max()) + 128 * 256 * depth
+    )
+    return (w.array(), spread) if reach <= INT32_MAX else None
+
+
+def zero_table(zeros: tuple[int, ...]) -> Table:
+    """The array of weight zero points."""
+    return Table("weight_zero", "int8_t", zeros, "zero point of the weights per output channel")
+
+
+def with_weight_zero(kind: Flavour) -> Flavour:
+    """The flavour of a kernel that takes the weights' zero points off, its weights as bytes."""
+    return replace(kind, suffix=f"{kind.suffix.replace('_w16', '')}_wz", w="int8_t", weight_zero=True)
+
+
+def flavour(bound: BoundNode, weights: Array) -> Flavour:
+    """What the kernel is printed for: the requantization, and the types of inputs, weights and outputs."""
+    x, y = bound.input(0).dtype.c_type, bound.output.dtype.c_type
+    w = f"{weights.dtype.name}_t"
+    if not bound.node.op.numerics.float_scale:
+        return PLAIN
+    wide = "".join(f"_{role}16" for role, c_type in (("x", x), ("w", w), ("y", y)) if c_type == "int16_t")
+    return Flavour(f"_f32{wide}", False, x, w, y)
+
+
+def byte_sized(bound: BoundNode, weights: Array) -> bool:
+    """Whether inputs and weights are bytes, which the fast kernels need."""
+    return bound.input(0).dtype is DType.INT8 and weights.dtype == np.int8
 
 
 def bias_of(bound: BoundNode, channels: int) -> Int64:
@@ -185,10 +381,19 @@ def tables(weights: Array, bias: Int64, scale: Requantization, *, interleaved: b
     if interleaved:
         shape += ", filters interleaved four by four"
         weights = blocks_of_four(weights.reshape(len(weights), -1))
-    each = "per output channel" if scale.per_channel else "for all channels"
     return (
-        Table("weights", "int8_t", tuple(weights.reshape(-1).tolist()), f"weights {shape}"),
+        Table("weights", f"{weights.dtype.name}_t", tuple(weights.reshape(-1).tolist()), f"weights {shape}"),
         Table("bias", "int32_t", tuple(bias.tolist()), "bias per output channel"),
+        *requantization_tables(scale),
+    )
+
+
+def requantization_tables(scale: Requantization) -> tuple[Table, ...]:
+    """Multipliers and shifts, or float32 factors, as constant arrays."""
+    each = "per output channel" if scale.per_channel else "for all channels"
+    if scale.real:
+        return (Table("multiplier", "float", scale.real, f"float32 factor {each}"),)
+    return (
         Table("multiplier", "int32_t", scale.q31, f"Q31 multiplier {each}"),
         Table("shift", "int8_t", scale.shift, f"shift after it {each}, positive left"),
     )
@@ -218,6 +423,12 @@ def output_params(bound: BoundNode, scale: Requantization, clamp: Clamp) -> tupl
     )
 
 
+def pixels(rows: int, depth: int, out: int) -> tuple[tuple[Param, ...], Param]:
+    """Window parameters and groups of a 1x1 convolution of `rows` images of one pixel."""
+    pixel = {"batches": rows, "in_c": depth, "out_c": out, "pad_top": 0, "pad_left": 0}
+    return tuple(Param(name, "int32_t", pixel.get(name, 1)) for name in WINDOW_PARAMS), Param("groups", "int32_t", 1)
+
+
 def matrix_product(bound: BoundNode, scale: Requantization, clamp: Clamp, rows: int, *, folded: bool) -> Layer:
     """Rows of inputs times the weights [O, ...]: one layer for fully connected and for 1x1 convolutions.
 
@@ -227,17 +438,24 @@ def matrix_product(bound: BoundNode, scale: Requantization, clamp: Clamp, rows: 
     assert x.quantization
     out = w.shape[0]
     depth = w.elements // out
-    weights, bias = w.array(), bias_of(bound, out)
+    weights, bias = weights_of(bound), bias_of(bound, out)
     tail = output_params(bound, scale, clamp)
     macs = rows * out * depth
-    if folded or x.quantization.zero_point == 0:
+    kind = flavour(bound, weights)
+    raw = raw_weights(bound)
+    if (folded or x.quantization.zero_point == 0) and raw is not None:
+        constants = (*tables(raw[0], bias, scale, interleaved=True), zero_table(raw[1]))
+        size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out", "int32_t", out))
+        return Layer(
+            "fully_connected", "portable", (0,), constants, size + tail, macs=macs, flavour=with_weight_zero(kind)
+        )
+    if (folded or x.quantization.zero_point == 0) and byte_sized(bound, weights):
         constants = tables(weights, bias, scale, interleaved=True)
         size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out", "int32_t", out))
-        return Layer("fully_connected", "portable", (0,), constants, size + tail, macs=macs)
-    pixel = {"batches": rows, "in_c": depth, "out_c": out, "pad_top": 0, "pad_left": 0}
-    params = tuple(Param(name, "int32_t", pixel.get(name, 1)) for name in WINDOW_PARAMS)
-    groups = Param("groups", "int32_t", 1)
+        return Layer("fully_connected", "portable", (0,), constants, size + tail, macs=macs, flavour=kind)
+    params, groups = pixels(rows, depth, out)
     offset = input_offset(bound, folded=folded)
     return Layer(
-        "conv_2d_taps", "portable", (0,), tables(weights, bias, scale), (*params, groups, offset, *tail), macs=macs
-    )
+        "conv_2d_taps", "portable", (0,), tables(weights, bias, scale), (*params, groups, offset, *tail), macs=macs,
+        flavour=kind,
+    )  # fmt: skip

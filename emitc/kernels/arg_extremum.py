@@ -1,27 +1,32 @@
-"""ARG_MAX and ARG_MIN: the position of the largest or smallest value along one dimension; the first of equal ones.
+"""ARG_MAX and ARG_MIN: the position of the largest or smallest value along one dimension; of equal ones the first, or the last.
 
-Shapes  x of rank 1 to 8, y without the dimension.   Types  int8 in (whatever its scale), int32 or int64 out.
-Source  TFLite Micro's kernels for int32 positions; int64 ones as LiteRT's reference kernel writes them.
+Shapes  x of rank 1 to 8, y without the dimension, or with size 1 in its place.
+Types   TFLite: int8 in (whatever its scale), int32 or int64 out. ONNX: also float32, int16, int32 and uint8 in, int64 out.
+Source  TFLite Micro's kernels for int32 positions; int64 ones as LiteRT's reference kernel writes them. ONNX: its operator
+        specification.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_dtypes
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import PLAIN, Flavour, KernelDef, Layer, Param, Parsed, illegal, require_dtypes
+from emitc.kernels.parts import axis_of
 
 
 @dataclass(frozen=True, slots=True)
 class ArgExtremum(Op):
-    """axis: the dimension that is searched, not negative."""
+    """axis: the dimension that is searched, not negative. last: of equal values the last counts. keep_dims: it stays."""
 
     axis: int
+    last: bool = False
+    keep_dims: bool = False
 
 
 class ArgMax(ArgExtremum):
@@ -52,18 +57,37 @@ def _from_tflite(op: type[ArgExtremum]) -> Callable[[SourceNode], Parsed]:
     return parse
 
 
+def _from_onnx(op: type[ArgExtremum]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((1, 1))
+        axis = axis_of(node, node.integer("axis", 0), len(node.input(0).shape))
+        last, keep_dims = node.integer("select_last_index", 0, 0, 1), node.integer("keepdims", 1, 0, 1)
+        return Parsed(op(axis, bool(last), bool(keep_dims), numerics=Numerics.QOPERATOR))
+
+    return parse
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
+    """The same search along another dimension, where that one keeps its place."""
+    op = _op(bound)
+    return replace(op, axis=permutation[op.axis]) if op.keep_dims else None
+
+
 def _op(bound: BoundNode) -> ArgExtremum:
     assert isinstance(bound.node.op, ArgExtremum)
     return bound.node.op
 
 
 def check(bound: BoundNode) -> None:
-    """Refuses other types than int8 in and integers out, and an empty dimension."""
+    """Refuses types that the format does not have or that have no code, and an empty dimension."""
     others = (DType.FLOAT32, DType.UINT8, DType.INT16, DType.INT32)
-    positions = (DType.INT32, DType.INT64)
-    require_dtypes(
-        bound, [(DType.INT8, out) for out in positions], [(found, out) for found in others for out in positions]
-    )
+    if _op(bound).numerics.float_scale:
+        require_dtypes(bound, [(found, DType.INT64) for found in (DType.INT8, *others)], [(DType.INT64, DType.INT64)])
+    else:
+        positions = (DType.INT32, DType.INT64)
+        require_dtypes(
+            bound, [(DType.INT8, out) for out in positions], [(found, out) for found in others for out in positions]
+        )
     if 0 in bound.input(0).shape:
         raise illegal(
             bound,
@@ -75,36 +99,60 @@ def check(bound: BoundNode) -> None:
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape without the dimension."""
+    """The input's shape without the dimension, or with size 1 in its place."""
     shape, axis = bound.input(0).shape, _op(bound).axis
-    return (shape[:axis] + shape[axis + 1 :],)
+    return (shape[:axis] + ((1,) if _op(bound).keep_dims else ()) + shape[axis + 1 :],)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's argmax and argmin, which take the first of equal values too."""
+    """numpy's argmax and argmin, which take the first of equal values too; the last is the first from behind."""
     assert inputs[0] is not None
-    find = np.argmin if isinstance(bound.node.op, ArgMin) else np.argmax
-    found = np.asarray(find(inputs[0], axis=_op(bound).axis))
+    op = _op(bound)
+    find = np.argmin if isinstance(op, ArgMin) else np.argmax
+    values = np.flip(inputs[0], op.axis) if op.last else inputs[0]
+    found = np.asarray(find(values, axis=op.axis))
+    if op.last:
+        found = inputs[0].shape[op.axis] - 1 - found
     return (found.astype(bound.output.dtype.value).reshape(bound.output.shape),)
 
 
 def lower(bound: BoundNode) -> Layer:
     """One search per element of the output, along values that lie `inner` apart."""
-    shape, axis = bound.input(0).shape, _op(bound).axis
-    params = (
+    op, shape, axis = _op(bound), bound.input(0).shape, _op(bound).axis
+    params: tuple[Param, ...] = (
         Param("outer", "int32_t", math.prod(shape[:axis])),
         Param("depth", "int32_t", shape[axis], "values to choose from"),
         Param("inner", "int32_t", math.prod(shape[axis + 1 :]), "distance between them"),
-        Param("flip", "int32_t", -isinstance(bound.node.op, ArgMin), "0: largest, -1: smallest"),
     )
-    return Layer("arg_extremum", "portable", (0,), params=params)
+    if bound.input(0).dtype is DType.INT8 and not op.last:
+        flip = Param("flip", "int32_t", -isinstance(op, ArgMin), "0: largest, -1: smallest")
+        return Layer("arg_extremum", "portable", (0,), params=(*params, flip), flavour=PLAIN)
+    smallest, last = "_min" if isinstance(op, ArgMin) else "_max", "_last" if op.last else ""
+    x = bound.input(0).dtype
+    flavour = Flavour(f"{smallest}{last}_{x.value}", fixed_point=False, x=x.c_type, y="int64_t")
+    return Layer("arg_extremum_typed", "portable", (0,), params=params, flavour=flavour)
 
 
-def _kernel(op: type[ArgExtremum], name: str, summary: str) -> KernelDef:
-    return KernelDef(op, summary, (DType.INT8,), (name,), _from_tflite(op), check, output_shapes, reference, lower)
+def _kernel(op: type[ArgExtremum], name: str, onnx: str, summary: str) -> KernelDef:
+    return KernelDef(
+        op,
+        summary,
+        (DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.FLOAT32),
+        (name,),
+        _from_tflite(op),
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=lambda bound: bound.input(0).elements,
+        tflite_dtypes=(DType.INT8,),
+        onnx=(onnx,),
+        from_onnx=_from_onnx(op),
+        transposed=transposed,
+    )
 
 
 KERNELS = (
-    _kernel(ArgMax, "ARG_MAX", "position of the largest value along a dimension"),
-    _kernel(ArgMin, "ARG_MIN", "position of the smallest value along a dimension"),
+    _kernel(ArgMax, "ARG_MAX", "ArgMax", "position of the largest value along a dimension"),
+    _kernel(ArgMin, "ARG_MIN", "ArgMin", "position of the smallest value along a dimension"),
 )

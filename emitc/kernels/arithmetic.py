@@ -1,6 +1,7 @@
-"""ADD, SUB and MUL of quantized tensors, with broadcasting and a fused activation.
+"""ADD, SUB and MUL of quantized tensors, with broadcasting and a fused activation; ONNX's Add, Sub, Mul and Div.
 
-Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.   Types  int8; each tensor has its own scale.
+Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
+Types   int8, each tensor with its own scale. ONNX: numbers of any type, int8 and int16 with scales (`onnx_arithmetic.py`).
 ADD, SUB  both inputs, shifted left by 20 bits, are brought to twice the larger input scale; their sum or difference is
           requantized to the output.
 MUL       (a - a_zero) * (b - b_zero) requantized by a_scale * b_scale / y_scale.
@@ -8,7 +9,8 @@ Source    TFLite 8-bit quantization specification; shifts and roundings as TFLit
 Errors    ratios of scales at which TFLite Micro stops.
 
 A sum of two int8 values has only 65 536 cases. So the layer computes (a * a_weight + b * b_weight + bias) >> shift in 32
-bits where weights can be found that give the specified result in every case, and the specified sequence otherwise.
+bits where weights can be found that give the specified result in every case (`pairs.py`), and the specified sequence
+otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels import onnx_arithmetic
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal
 from emitc.kernels.elementwise import (
     BYTES,
@@ -32,19 +35,21 @@ from emitc.kernels.elementwise import (
     single_source,
     values_of,
 )
+from emitc.kernels.pairs import weighted_sum
+from emitc.kernels.pointwise import operand
 from emitc.kernels.spatial import ACTIVATIONS
 from emitc.quantize import Clamp, Int64, Multiplier, activation_clamp, multiplier_of, requantize
 
 _LEFT_SHIFT = 20
-_SEARCH = 3
-_PRECISIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic(Op):
-    """activation: fused."""
+    """activation: fused. unsigned: the model's numbers are uint8, 128 higher. exchanged: QLinearAdd takes b first."""
 
     activation: str
+    unsigned: bool = False
+    exchanged: bool = False
 
 
 class Add(Arithmetic):
@@ -65,12 +70,47 @@ class Mul(Arithmetic):
     __slots__ = ()
 
 
+class Div(Arithmetic):
+    """a / b."""
+
+    __slots__ = ()
+
+
+_OPERATORS: dict[type[Op], str] = {Add: "+", Sub: "-", Mul: "*", Div: "/"}
+_BROADCAST_ATTRIBUTE = 7
+"""Up to opset 6 only the second operand is repeated, along dimensions that the attribute axis places."""
+
+
 def _from_tflite(op: type[Arithmetic]) -> Callable[[SourceNode], Parsed]:
     def parse(node: SourceNode) -> Parsed:
         node.counts((2, 2))
         return Parsed(op(node.text("fused_activation_function", ACTIVATIONS)), (0, 1))
 
     return parse
+
+
+def _from_onnx(op: type[Arithmetic]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((2, 2))
+        a, b = node.input(0).shape, node.input(1).shape
+        if not node.op_type.startswith("QLinear") and node.integer("opset", 13) < _BROADCAST_ATTRIBUTE:
+            _require_trailing(node, a, b)
+        unsigned = bool(node.integer("unsigned", 0, 0, 1))
+        exchanged = op is Add and onnx_arithmetic.operands_change_places(a, b)
+        return Parsed(op("NONE", unsigned, exchanged, numerics=Numerics.QOPERATOR), (0, 1))
+
+    return parse
+
+
+def _require_trailing(node: SourceNode, a: Shape, b: Shape) -> None:
+    """Refuses an old operator that repeats its second operand elsewhere than along leading dimensions."""
+    axis = node.integer("axis", len(a) - len(b))
+    if a != b and axis % max(len(a), 1) != (len(a) - len(b)) % max(len(a), 1):
+        raise node.unsupported(
+            f"{node.op_type} with axis {axis} is not supported",
+            f"{list(b)} is repeated along trailing dimensions of {list(a)}",
+            "convert the model to opset 7 or later",
+        )
 
 
 def _op(bound: BoundNode) -> Arithmetic:
@@ -99,8 +139,11 @@ def _sum_factors(bound: BoundNode) -> tuple[float, float, float]:
 
 def check(bound: BoundNode) -> None:
     """Refuses what check_binary does, and scales whose ratio the fixed-point arithmetic cannot hold."""
-    check_binary(bound)
     op = _op(bound)
+    if op.numerics is not Numerics.TFLITE:
+        onnx_arithmetic.check(bound, _OPERATORS[type(op)], op.activation)
+        return
+    check_binary(bound)
     require_activation(bound, op.activation, bound.output)
     a, b, y = _scales(bound)
     # The largest product has 16 bits: more than 15 bits to the left would take it out of int32.
@@ -116,7 +159,10 @@ def check(bound: BoundNode) -> None:
 
 
 def _clamp(bound: BoundNode) -> Clamp:
-    return activation_clamp(_op(bound).activation, bound.output)
+    op = _op(bound)
+    if op.numerics is not Numerics.TFLITE:
+        return onnx_arithmetic.clamp_of(bound, op.activation)
+    return activation_clamp(op.activation, bound.output)
 
 
 def _compute(bound: BoundNode, a: Int64, b: Int64) -> Int64:
@@ -141,51 +187,16 @@ def _product_multiplier(bound: BoundNode) -> Multiplier:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's broadcasting over the specified sequence of roundings."""
-    y = bound.output
-    result = _compute(bound, values_of(bound, inputs, 0), values_of(bound, inputs, 1))
+    y, op = bound.output, _op(bound)
+    if op.numerics is Numerics.TFLITE:
+        result = _compute(bound, values_of(bound, inputs, 0), values_of(bound, inputs, 1))
+    elif onnx_arithmetic.is_quantized(bound):
+        a, b = values_of(bound, inputs, 0), values_of(bound, inputs, 1)
+        result = onnx_arithmetic.combined(bound, _OPERATORS[type(op)], _clamp(bound), a, b)
+    else:
+        numbers = operand(bound, inputs, 0), operand(bound, inputs, 1)
+        return (onnx_arithmetic.plain(_OPERATORS[type(op)], *numbers, y.dtype).reshape(y.shape),)
     return (result.astype(y.dtype.value).reshape(y.shape),)
-
-
-@dataclass(frozen=True, slots=True)
-class WeightedSum:
-    """y = clamp((a * a_weight + b * b_weight + bias) >> shift), every step within int32."""
-
-    a_weight: int
-    b_weight: int
-    bias: int
-    shift: int
-
-
-def weighted_sum(results: Int64, a_factor: float, b_factor: float, zero: float, clamp: Clamp) -> WeightedSum | None:
-    """Weights that give `results` for every pair, or None.
-
-    results: [256, 256], the clamped result of a = -128..127 and b = -128..127, near a * a_factor + b * b_factor + zero.
-    For given weights the pairs bound the bias from both sides, so that the search over weights next to the factors is
-    exact; results at the ends of the clamp bound it from one side only.
-    """
-    a, b = BYTES[:, None], BYTES[None, :]
-    lowest, highest = results <= clamp.low, results >= clamp.high
-    reach = abs(zero) + 128.0 * (abs(a_factor) + abs(b_factor)) + 1.0
-    if not reach < 1 << 22:
-        return None
-    top = min(31 - int(reach).bit_length(), 24)
-    steps = sorted(
-        ((i, j) for i in range(-_SEARCH, _SEARCH + 1) for j in range(-_SEARCH, _SEARCH + 1)),
-        key=lambda s: (abs(s[0]) + abs(s[1]), s),
-    )
-    for shift in range(top, max(top - _PRECISIONS, 0), -1):
-        one = 1 << shift
-        for step_a, step_b in steps:
-            weight_a, weight_b = round(a_factor * one) + step_a, round(b_factor * one) + step_b
-            products = a * weight_a + b * weight_b
-            least = int(np.where(lowest, -(1 << 40), results * one - products).max())
-            most = int(np.where(highest, 1 << 40, (results + 1) * one - 1 - products).min())
-            if least <= most:
-                bias = min(max(round(zero * one) + one // 2, least), most)
-                # Bounds every partial sum for all int8 values.
-                if abs(bias) + 128 * (abs(weight_a) + abs(weight_b)) < 1 << 31:
-                    return WeightedSum(weight_a, weight_b, bias, shift)
-    return None
 
 
 def _sum_layer(bound: BoundNode, results: Int64) -> Layer:
@@ -236,6 +247,12 @@ def _product_layer(bound: BoundNode) -> Layer:
 
 def lower(bound: BoundNode) -> Layer:
     """A table where one input decides and the tensor is no smaller than the table; else a loop over both operands."""
+    op = _op(bound)
+    if op.numerics is not Numerics.TFLITE:
+        operator = _OPERATORS[type(op)]
+        if onnx_arithmetic.is_quantized(bound):
+            return onnx_arithmetic.quantized_layer(bound, operator, _clamp(bound))
+        return onnx_arithmetic.plain_layer(bound, operator)
     results = _compute(bound, BYTES[:, None], BYTES[None, :])
     source = single_source(bound)
     if source is not None and bound.output.elements >= TABLE_ENTRIES:
@@ -244,11 +261,16 @@ def lower(bound: BoundNode) -> Layer:
 
 
 def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
-    return KernelDef(op, summary, (DType.INT8,), (name,), _from_tflite(op), check, binary_shape, reference, lower)
+    tflite = () if op is Div else (name.upper(),)
+    return KernelDef(
+        op, summary, onnx_arithmetic.PLAIN_TYPES, tflite, _from_tflite(op) if tflite else None, check, binary_shape,
+        reference, lower, onnx=(name,), from_onnx=_from_onnx(op), elementwise=True, tflite_dtypes=(DType.INT8,),
+    )  # fmt: skip
 
 
 KERNELS = (
-    _kernel(Add, "ADD", "elementwise sum, broadcasting, fused activation"),
-    _kernel(Sub, "SUB", "elementwise difference, broadcasting, fused activation"),
-    _kernel(Mul, "MUL", "elementwise product, broadcasting, fused activation"),
+    _kernel(Add, "Add", "elementwise sum, broadcasting, fused activation"),
+    _kernel(Sub, "Sub", "elementwise difference, broadcasting, fused activation"),
+    _kernel(Mul, "Mul", "elementwise product, broadcasting, fused activation"),
+    _kernel(Div, "Div", "elementwise quotient, broadcasting"),
 )

@@ -38,8 +38,8 @@ class Table:
     @property
     def size_bytes(self) -> int:
         """Bytes in flash."""
-        width = {"int8_t": 1, "uint8_t": 1, "int16_t": 2, "uint16_t": 2, "int64_t": 8}.get(self.c_type, 4)
-        return width * len(self.values)
+        widths = {"int8_t": 1, "uint8_t": 1, "int16_t": 2, "uint16_t": 2, "int64_t": 8, "uint64_t": 8, "double": 8}
+        return widths.get(self.c_type, 4) * len(self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,33 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True)
+class Flavour:
+    """What a kernel is printed for, where one template serves several: part of the kernel's C name.
+
+    suffix: of that name. fixed_point: accumulators are requantized by a Q31 multiplier and a shift, otherwise by a float32
+    factor. x, w, y: C types of inputs, weights and outputs. weight_zero: weights have zero points, which the kernel takes
+    off by the sum of the inputs.
+    """
+
+    suffix: str = ""
+    fixed_point: bool = True
+    x: str = "int8_t"
+    w: str = "int8_t"
+    y: str = "int8_t"
+    weight_zero: bool = False
+
+
+PLAIN = Flavour()
+"""int8 throughout, fixed point."""
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """An operator with every decision taken: what its template prints.
 
     template: file under templates/kernels without its suffix. variant: name a user sees (`portable`). operands: positions
     of the inputs that are passed to the layer function, in order (constants are among tables instead). macs: multiply-
-    accumulates of one run.
+    accumulates of one run. flavour: what the template's kernel is printed for.
     """
 
     template: str
@@ -89,6 +110,7 @@ class Layer:
     scratch: tuple[Scratch, ...] = ()
     overlaps: tuple[Overlap, ...] = ()
     macs: int = 0
+    flavour: Flavour = PLAIN
 
     def __post_init__(self) -> None:
         names = [t.role for t in self.tables] + [p.name for p in self.params]
@@ -99,23 +121,41 @@ class Layer:
 class KernelDef:
     """One operator.
 
-    op: its class. tflite: the builtin names that `from_tflite` parses. summary: one line for the operator table.
-    dtypes: types that the kernel computes in, for the operator table. view: the output is the input's bytes under
-    another shape, so the layer vanishes. work: steps that the reference takes, about; it bounds what is computed while
-    compiling.
+    op: its class. tflite: the builtin names that `from_tflite` parses; onnx: the kinds that `from_onnx` parses,
+    operator names of ONNX after the frontend has put quantization on tensors and images into NHWC. summary: one line
+    for the operator table. dtypes: types that the kernel computes in, for the operator table; tflite_dtypes: those in
+    TFLite models, where they are fewer. view: the output is the input's bytes under another shape, so the layer
+    vanishes. work: steps that the reference takes, about; it bounds what is computed while compiling. transposed: the
+    op for inputs in another order of dimensions, so that a Transpose can move past the operator. It takes the node and
+    a permutation such that every data input x is `transpose(u, permutation)`, whose dimension i is dimension
+    permutation[i] of u, and returns the op that makes v of the u with y = transpose(v, permutation) for every output y;
+    None where there is no such op. elementwise: every output element depends on the element of each input at the same
+    (broadcast) place alone. moves: every output element is an element of the first input, whatever its type.
     """
 
     op: type[Op]
     summary: str
     dtypes: tuple[DType, ...]
     tflite: tuple[str, ...]
-    from_tflite: Callable[[SourceNode], Parsed]
+    from_tflite: Callable[[SourceNode], Parsed] | None
     check: Callable[[BoundNode], None]
     output_shapes: Callable[[BoundNode], tuple[Shape, ...]]
     reference: Callable[[BoundNode, Sequence[Array | None]], tuple[Array, ...]]
     lower: Callable[[BoundNode], Layer]
     view: bool = False
     work: Callable[[BoundNode], int] = lambda bound: sum(tensor.elements for tensor in bound.outputs)
+    onnx: tuple[str, ...] = ()
+    from_onnx: Callable[[SourceNode], Parsed] | None = None
+    transposed: Callable[[BoundNode, tuple[int, ...]], Op | None] | None = None
+    elementwise: bool = False
+    moves: bool = False
+    tflite_dtypes: tuple[DType, ...] = ()
+
+    def parse(self, node: SourceNode) -> Parsed:
+        """The typed op of a node, by the parser of the node's format."""
+        parser = self.from_onnx if node.format == "onnx" else self.from_tflite
+        assert parser is not None, f"{node.op_type} is registered without a parser"
+        return parser(node)
 
 
 def unsupported(bound: BoundNode, what: str, why: str, hint: str, tensor: Tensor | None = None) -> CannotCompile:

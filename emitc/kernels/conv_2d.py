@@ -1,7 +1,7 @@
 """CONV_2D: y = requantize(sum over window and channels of (x - x_zero) * w + b).
 
 Shapes  x [N, H, W, I], w [O, KH, KW, I / groups] OHWI, b [O] or none, y [N, OH, OW, O].
-Types   int8, b and accumulator int32.
+Types   int8, b and accumulator int32. ONNX: also int16 inputs and outputs; float32, where w and b may be computed.
 Errors  weight zero point other than 0; an accumulator that can overflow int32; computed weights.
 Source  TFLite 8-bit quantization specification, CONV_2D; groups as I / (weight channels).
 """
@@ -14,11 +14,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels import accumulate
 from emitc.kernels.accumulate import WEIGHTS
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_rank
-from emitc.kernels.spatial import ACTIVATIONS, Window, image_size, require_output, window_of, window_params
+from emitc.kernels.spatial import (
+    ACTIVATIONS,
+    Window,
+    image_size,
+    onnx_window,
+    require_output,
+    window_of,
+    window_params,
+)
 from emitc.quantize import activation_clamp
 
 
@@ -44,6 +52,15 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(Conv2D(window, node.text("fused_activation_function", ACTIVATIONS)), (0, 1, 2))
 
 
+def from_onnx(node: SourceNode) -> Parsed:
+    """Conv on NHWC; the kernel size is the weights', and an attribute that says otherwise is refused."""
+    node.counts((2, 3))
+    height, width = image_size(node)
+    kernel_h, kernel_w = accumulate.onnx_kernel(node)
+    window = onnx_window(node, height, width, kernel_h, kernel_w)
+    return Parsed(Conv2D(window, "NONE", numerics=Numerics.QOPERATOR), (0, 1, 2))
+
+
 def _op(bound: BoundNode) -> Conv2D:
     assert isinstance(bound.node.op, Conv2D)
     return bound.node.op
@@ -54,7 +71,10 @@ def check(bound: BoundNode) -> None:
     op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
     require_rank(bound, x, 4)
     require_rank(bound, w, 4)
-    accumulate.check_operands(bound, 0)
+    if not accumulate.in_float(bound):
+        accumulate.check_operands(bound, 0)
+    else:
+        accumulate.check_float_operands(bound, w.shape[0])
     out_c, kernel_h, kernel_w, in_c = w.shape
     if min(w.shape) < 1 or x.shape[3] % in_c or out_c % (x.shape[3] // in_c):
         raise illegal(
@@ -65,7 +85,9 @@ def check(bound: BoundNode) -> None:
             w,
         )
     require_output(bound, op.window, kernel_h, kernel_w)
-    filters = w.array().astype(np.int64).reshape(out_c, -1)
+    if accumulate.in_float(bound):
+        return
+    filters = accumulate.weights_of(bound).astype(np.int64).reshape(out_c, -1)
     accumulate.check_accumulator(bound, filters, folded=op.zero_point_folded)
 
 
@@ -78,21 +100,16 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Tap by tap: a matrix product of each tap's input slice with its weights, in int64."""
-    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
-    assert inputs[0] is not None and x.quantization and y.quantization
-    zero_point = 0 if op.zero_point_folded else x.quantization.zero_point
-    image = inputs[0].astype(np.int64) - zero_point
-    weights = w.array().astype(np.int64)
+    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
     out_c, kernel_h, kernel_w, in_c = w.shape
     groups = x.shape[3] // in_c
     each = out_c // groups
-    acc = np.zeros(y.shape, np.int64) + accumulate.bias_of(bound, out_c)
+    image, weights, acc = accumulate.operands(bound, inputs, folded=op.zero_point_folded)
     for ky, kx, values in op.window.taps(image, 0, kernel_h, kernel_w):
         for g in range(groups):
             group = slice(g * each, (g + 1) * each)
             acc[..., group] += values[..., g * in_c : (g + 1) * in_c] @ weights[group, ky, kx].T
-    scale = accumulate.requantization(bound)
-    return (scale.apply(acc, y.quantization.zero_point, activation_clamp(op.activation, y), y.dtype),)
+    return (accumulate.result(bound, acc, op.activation),)
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -100,23 +117,35 @@ def lower(bound: BoundNode) -> Layer:
     op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
     out_c, kernel_h, kernel_w, in_c = w.shape
     groups, window, folded = x.shape[3] // in_c, op.window, op.zero_point_folded
+    if accumulate.in_float(bound):
+        params = (*window_params(bound, window, kernel_h, kernel_w), Param("groups", "int32_t", groups))
+        return accumulate.float_layer(bound, params, out_c, work(bound))
     scale = accumulate.requantization(bound)
     clamp = activation_clamp(op.activation, y)
     if (kernel_h, kernel_w, window.stride_h, window.stride_w, groups) == (1, 1, 1, 1, 1) and not window.padding.any:
         return accumulate.matrix_product(bound, scale, clamp, y.elements // out_c, folded=folded)
-    weights, bias = w.array(), accumulate.bias_of(bound, out_c)
+    weights, bias = accumulate.weights_of(bound), accumulate.bias_of(bound, out_c)
+    flavour = accumulate.flavour(bound, weights)
     params = window_params(bound, window, kernel_h, kernel_w)
     tail = (accumulate.input_offset(bound, folded=folded), *accumulate.output_params(bound, scale, clamp))
     macs = y.elements * kernel_h * kernel_w * in_c
     inside = accumulate.bias_inside(bound, weights.astype(np.int64).reshape(out_c, -1), folded=folded)
-    if groups == 1 and window.dilation_w == 1 and inside is not None:
+    bytewise = accumulate.byte_sized(bound, weights)
+    raw = accumulate.raw_weights(bound)
+    if groups == 1 and window.dilation_w == 1 and inside is not None and raw is not None:
+        tables = accumulate.tables(raw[0], bias, scale, interleaved=True)
+        tables = (*tables, accumulate.inside_table(inside), accumulate.zero_table(raw[1]))
+        zero = accumulate.with_weight_zero(flavour)
+        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=zero)
+    if groups == 1 and window.dilation_w == 1 and inside is not None and bytewise:
         tables = accumulate.tables(weights, bias, scale, interleaved=True)
         tables = (*tables, accumulate.inside_table(inside))
-        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs)
+        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour)
     tables = accumulate.tables(weights, bias, scale)
     return Layer(
-        "conv_2d_taps", "portable", (0,), tables, (*params, Param("groups", "int32_t", groups), *tail), macs=macs
-    )
+        "conv_2d_taps", "portable", (0,), tables, (*params, Param("groups", "int32_t", groups), *tail), macs=macs,
+        flavour=flavour,
+    )  # fmt: skip
 
 
 def work(bound: BoundNode) -> int:
@@ -129,7 +158,7 @@ KERNELS = (
     KernelDef(
         Conv2D,
         "2-D convolution, grouped or dilated",
-        (DType.INT8,),
+        (DType.INT8, DType.INT16, DType.FLOAT32),
         ("CONV_2D",),
         from_tflite,
         check,
@@ -137,5 +166,8 @@ KERNELS = (
         reference,
         lower,
         work=work,
+        tflite_dtypes=(DType.INT8,),
+        onnx=("Conv",),
+        from_onnx=from_onnx,
     ),
 )

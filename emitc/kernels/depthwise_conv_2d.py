@@ -14,11 +14,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels import accumulate
 from emitc.kernels.accumulate import WEIGHTS
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_rank
-from emitc.kernels.spatial import ACTIVATIONS, Window, image_size, require_output, window_of, window_params
+from emitc.kernels.spatial import (
+    ACTIVATIONS,
+    Window,
+    image_size,
+    onnx_window,
+    require_output,
+    window_of,
+    window_params,
+)
 from emitc.quantize import activation_clamp
 
 
@@ -44,6 +52,14 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(DepthwiseConv2D(window, node.text("fused_activation_function", ACTIVATIONS)), (0, 1, 2))
 
 
+def from_onnx(node: SourceNode) -> Parsed:
+    """Conv with a group for each input channel, weights [1, KH, KW, O]."""
+    node.counts((2, 3))
+    height, width = image_size(node)
+    window = onnx_window(node, height, width, *accumulate.onnx_kernel(node))
+    return Parsed(DepthwiseConv2D(window, "NONE", numerics=Numerics.QOPERATOR), (0, 1, 2))
+
+
 def _op(bound: BoundNode) -> DepthwiseConv2D:
     assert isinstance(bound.node.op, DepthwiseConv2D)
     return bound.node.op
@@ -54,7 +70,10 @@ def check(bound: BoundNode) -> None:
     op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
     require_rank(bound, x, 4)
     require_rank(bound, w, 4)
-    accumulate.check_operands(bound, 3)
+    if not accumulate.in_float(bound):
+        accumulate.check_operands(bound, 3)
+    else:
+        accumulate.check_float_operands(bound, w.shape[3])
     if w.shape[0] != 1 or min(w.shape) < 1 or w.shape[3] % x.shape[3]:
         raise illegal(
             bound,
@@ -64,7 +83,9 @@ def check(bound: BoundNode) -> None:
             w,
         )
     require_output(bound, op.window, w.shape[1], w.shape[2])
-    filters = w.array().astype(np.int64).reshape(-1, w.shape[3]).T
+    if accumulate.in_float(bound):
+        return
+    filters = accumulate.weights_of(bound).astype(np.int64).reshape(-1, w.shape[3]).T
     accumulate.check_accumulator(bound, filters, folded=op.zero_point_folded)
 
 
@@ -77,17 +98,12 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Tap by tap, each input channel repeated for its filters, in int64."""
-    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
-    assert inputs[0] is not None and x.quantization and y.quantization
-    zero_point = 0 if op.zero_point_folded else x.quantization.zero_point
-    image = inputs[0].astype(np.int64) - zero_point
-    weights = w.array().astype(np.int64)
+    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
     _, kernel_h, kernel_w, out_c = w.shape
-    acc = np.zeros(y.shape, np.int64) + accumulate.bias_of(bound, out_c)
+    image, weights, acc = accumulate.operands(bound, inputs, folded=op.zero_point_folded)
     for ky, kx, values in op.window.taps(image, 0, kernel_h, kernel_w):
         acc += np.repeat(values, out_c // x.shape[3], axis=3) * weights[0, ky, kx]
-    scale = accumulate.requantization(bound)
-    return (scale.apply(acc, y.quantization.zero_point, activation_clamp(op.activation, y), y.dtype),)
+    return (accumulate.result(bound, acc, op.activation),)
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -95,25 +111,33 @@ def lower(bound: BoundNode) -> Layer:
     op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
     _, kernel_h, kernel_w, out_c = w.shape
     folded = op.zero_point_folded
+    if accumulate.in_float(bound):
+        params = (*window_params(bound, op.window, kernel_h, kernel_w), Param("groups", "int32_t", x.shape[3]))
+        filters = np.ascontiguousarray(w.array().transpose(3, 1, 2, 0))
+        return accumulate.float_layer(bound, params, out_c, work(bound), filters)
     scale = accumulate.requantization(bound)
     bias = accumulate.bias_of(bound, out_c)
-    weights = w.array()
+    weights = accumulate.weights_of(bound)
+    flavour = accumulate.flavour(bound, weights)
+    bytewise = accumulate.byte_sized(bound, weights)
     params = window_params(bound, op.window, kernel_h, kernel_w)
     clamp = activation_clamp(op.activation, y)
     tail = (accumulate.input_offset(bound, folded=folded), *accumulate.output_params(bound, scale, clamp))
     macs = y.elements * kernel_h * kernel_w
     inside = accumulate.bias_inside(bound, weights.astype(np.int64).reshape(-1, out_c).T, folded=folded)
-    if inside is not None and x.shape[3] == 1 and op.window.dilation_w == 1:
+    if inside is not None and bytewise and x.shape[3] == 1 and op.window.dilation_w == 1:
         filters = np.ascontiguousarray(weights.transpose(3, 1, 2, 0))
         tables = accumulate.tables(filters, bias, scale, interleaved=True)
         tables = (*tables, accumulate.inside_table(inside))
-        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs)
+        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour)
     tables = accumulate.tables(weights, bias, scale)
-    if inside is not None and out_c == x.shape[3]:
+    if inside is not None and x.dtype is DType.INT8 and out_c == x.shape[3]:
         tables = (*tables, accumulate.inside_table(inside))
-        return Layer("depthwise_conv_2d", "portable", (0,), tables, params + tail, macs=macs)
+        return Layer("depthwise_conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour)
     depth = Param("depth_multiplier", "int32_t", out_c // x.shape[3])
-    return Layer("depthwise_conv_2d_multiplier", "portable", (0,), tables, (*params, depth, *tail), macs=macs)
+    return Layer(
+        "depthwise_conv_2d_multiplier", "portable", (0,), tables, (*params, depth, *tail), macs=macs, flavour=flavour
+    )
 
 
 def work(bound: BoundNode) -> int:
@@ -126,7 +150,7 @@ KERNELS = (
     KernelDef(
         DepthwiseConv2D,
         "depthwise 2-D convolution, any multiplier",
-        (DType.INT8,),
+        (DType.INT8, DType.INT16, DType.FLOAT32),
         ("DEPTHWISE_CONV_2D",),
         from_tflite,
         check,
@@ -134,5 +158,8 @@ KERNELS = (
         reference,
         lower,
         work=work,
+        tflite_dtypes=(DType.INT8,),
+        onnx=("DepthwiseConv",),
+        from_onnx=from_onnx,
     ),
 )

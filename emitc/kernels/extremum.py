@@ -1,7 +1,8 @@
-"""MINIMUM and MAXIMUM of two quantized tensors, with broadcasting.
+"""MINIMUM and MAXIMUM of two quantized tensors, Min and Max of any number of tensors, with broadcasting.
 
 Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
 Types   int8; all three tensors share scale and zero point, so that quantized values are compared as they are.
+ONNX    one to 64 operands, of any one numeric type; a NaN wins. Of two zeros the later one (ONNX Runtime's choice).
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op
+from emitc.kernels import broadcast
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, require_same_quantization
 from emitc.kernels.elementwise import (
     BYTES,
     TABLE_ENTRIES,
     binary_layer,
-    binary_shape,
     binary_table,
     check_binary,
     single_source,
     values_of,
 )
+from emitc.kernels.pointwise import FLOATS, SIGNED, UNSIGNED, operand, require_one_meaning, require_types
 from emitc.quantize import Int64
 
 
@@ -46,8 +48,18 @@ def _from_tflite(op: type[Op]) -> Callable[[SourceNode], Parsed]:
     return parse
 
 
+def _from_onnx(op: type[Op]) -> Callable[[SourceNode], Parsed]:
+    return lambda node: broadcast.any_operands(op(), node)
+
+
 def check(bound: BoundNode) -> None:
     """Refuses what check_binary does, and tensors that do not share scale and zero point."""
+    if bound.node.op.numerics.float_scale:
+        numeric = (*FLOATS, *SIGNED, *UNSIGNED)
+        require_types(bound, broadcast.same_types(numeric, len(bound.inputs)), "one numeric type throughout")
+        broadcast.require_broadcast(bound)
+        require_one_meaning(bound, *(bound.input(i) for i in range(len(bound.inputs))), bound.output)
+        return
     check_binary(bound)
     require_same_quantization(bound, bound.input(0), bound.output)
     require_same_quantization(bound, bound.input(1), bound.output)
@@ -59,15 +71,31 @@ def _compute(bound: BoundNode, a: Int64, b: Int64) -> Int64:
     return np.asarray(function(a, b), np.int64)
 
 
+def _folded(bound: BoundNode, inputs: Sequence[Array | None]) -> Array:
+    """The operands compared one after the other; a NaN wins, and of equal values the later one."""
+    smaller = isinstance(bound.node.op, Minimum)
+    result = operand(bound, inputs, 0)
+    for position in range(1, len(bound.inputs)):
+        other = operand(bound, inputs, position)
+        stays = (result < other) if smaller else (result > other)  # type: ignore[operator]
+        result = np.where(stays | (result != result), result, other)
+    return result
+
+
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's minimum or maximum."""
     y = bound.output
+    if bound.node.op.numerics.float_scale:
+        return (_folded(bound, inputs),)
     result = _compute(bound, values_of(bound, inputs, 0), values_of(bound, inputs, 1))
     return (result.astype(y.dtype.value).reshape(y.shape),)
 
 
 def lower(bound: BoundNode) -> Layer:
     """A table where one input decides and the tensor is no smaller than the table; else a loop over both operands."""
+    if bound.node.op.numerics.float_scale:
+        name = "minimum" if isinstance(bound.node.op, Minimum) else "maximum"
+        return broadcast.fold_layer(bound, f"{name}_real" if bound.output.dtype in FLOATS else name)
     source = single_source(bound)
     if source is not None and bound.output.elements >= TABLE_ENTRIES:
         return binary_table(bound, source, _compute(bound, BYTES[:, None], BYTES[None, :]))
@@ -75,11 +103,15 @@ def lower(bound: BoundNode) -> Layer:
     return binary_layer(bound, "extremum", (flip,))
 
 
-def _kernel(op: type[Op], name: str, summary: str) -> KernelDef:
-    return KernelDef(op, summary, (DType.INT8,), (name,), _from_tflite(op), check, binary_shape, reference, lower)
+def _kernel(op: type[Op], name: str, summary: str, onnx: str) -> KernelDef:
+    dtypes = (DType.INT8, *SIGNED[1:], *UNSIGNED, *FLOATS)
+    return KernelDef(
+        op, summary, dtypes, (name,), _from_tflite(op), check, broadcast.output_shapes, reference, lower, onnx=(onnx,),
+        from_onnx=_from_onnx(op), elementwise=True, tflite_dtypes=(DType.INT8,),
+    )  # fmt: skip
 
 
 KERNELS = (
-    _kernel(Minimum, "MINIMUM", "elementwise minimum, broadcasting"),
-    _kernel(Maximum, "MAXIMUM", "elementwise maximum, broadcasting"),
+    _kernel(Minimum, "MINIMUM", "elementwise minimum, broadcasting", "Min"),
+    _kernel(Maximum, "MAXIMUM", "elementwise maximum, broadcasting", "Max"),
 )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels import accumulate
 from emitc.kernels.accumulate import WEIGHTS
 from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_rank
@@ -40,6 +40,12 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(FullyConnected(node.text("fused_activation_function", ACTIVATIONS), keep), (0, 1, 2))
 
 
+def from_onnx(node: SourceNode) -> Parsed:
+    """Gemm or MatMul with a constant matrix, turned to [O, I]; rows keep x's leading dimensions."""
+    node.counts((2, 3))
+    return Parsed(FullyConnected("NONE", keep_dims=True, numerics=Numerics.QOPERATOR), (0, 1, 2))
+
+
 def _op(bound: BoundNode) -> FullyConnected:
     assert isinstance(bound.node.op, FullyConnected)
     return bound.node.op
@@ -49,7 +55,10 @@ def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
     op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
     require_rank(bound, w, 2)
-    accumulate.check_operands(bound, 0)
+    if not accumulate.in_float(bound):
+        accumulate.check_operands(bound, 0)
+    else:
+        accumulate.check_float_operands(bound, w.shape[0])
     out, depth = w.shape
     if depth < 1 or out < 1 or x.elements % depth or (op.keep_dims and x.shape[-1:] != (depth,)):
         raise illegal(
@@ -59,7 +68,9 @@ def check(bound: BoundNode) -> None:
             "export the model again",
             x,
         )
-    accumulate.check_accumulator(bound, w.array().astype(np.int64), folded=op.zero_point_folded)
+    if not accumulate.in_float(bound):
+        filters = accumulate.weights_of(bound).astype(np.int64)
+        accumulate.check_accumulator(bound, filters, folded=op.zero_point_folded)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -71,10 +82,14 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """One matrix product in int64."""
     op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    if accumulate.in_float(bound):
+        values, weights, bias = accumulate.float_reference(bound, inputs)
+        product = values.reshape(-1, w.shape[1]) @ weights.T + bias
+        return (np.asarray(product.reshape(y.shape), np.float32),)
     assert inputs[0] is not None and x.quantization and y.quantization
     zero_point = 0 if op.zero_point_folded else x.quantization.zero_point
     rows = inputs[0].astype(np.int64).reshape(-1, w.shape[1]) - zero_point
-    acc = rows @ w.array().astype(np.int64).T + accumulate.bias_of(bound, w.shape[0])
+    acc = rows @ accumulate.weights_of(bound).astype(np.int64).T + accumulate.bias_of(bound, w.shape[0])
     quantized = accumulate.requantization(bound).apply(
         acc, y.quantization.zero_point, activation_clamp(op.activation, y), y.dtype
     )
@@ -84,6 +99,10 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def lower(bound: BoundNode) -> Layer:
     """A matrix product, four output channels at a time."""
     op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+    if accumulate.in_float(bound):
+        out, depth = bound.input(WEIGHTS).shape
+        window, groups = accumulate.pixels(rows, depth, out)
+        return accumulate.float_layer(bound, (*window, groups), out, work(bound))
     clamp = activation_clamp(op.activation, bound.output)
     return accumulate.matrix_product(bound, accumulate.requantization(bound), clamp, rows, folded=op.zero_point_folded)
 
@@ -97,7 +116,7 @@ KERNELS = (
     KernelDef(
         FullyConnected,
         "matrix product with constant weights",
-        (DType.INT8,),
+        (DType.INT8, DType.INT16, DType.FLOAT32),
         ("FULLY_CONNECTED",),
         from_tflite,
         check,
@@ -105,5 +124,8 @@ KERNELS = (
         reference,
         lower,
         work=work,
+        tflite_dtypes=(DType.INT8,),
+        onnx=("FullyConnected",),
+        from_onnx=from_onnx,
     ),
 )

@@ -1,23 +1,27 @@
-"""MEAN and SUM over any dimensions of a quantized tensor.
+"""MEAN and SUM over any dimensions, of TFLite; ReduceMean and ReduceSum of ONNX.
 
-Shapes  x any, y without the reduced dimensions, or with size 1 in their place (keep_dims).   Types  int8, own scales.
-Both    acc = sum(x - x_zero), int32; y = clamp(y_zero + requantize(acc)).
-MEAN    the multiplier x_scale / y_scale is divided by the number of elements n in integers: with k = floor(log2 n), its
-        Q31 value times 2**k over n, rounded down, and k more bits of right shift. SUM takes it as it is.
-Source  TFLite Micro's integer reduction; it has one way for all dimensions.
-Errors  a sum that can leave int32; more than three separate groups of kept or of reduced dimensions.
+Shapes  x any, y without the reduced dimensions, or with size 1 in their place (keep_dims).
+TFLite  int8, own scales. acc = sum(x - x_zero), int32; y = clamp(y_zero + requantize(acc)).
+        MEAN: the multiplier x_scale / y_scale is divided by the number of elements n in integers: with k = floor(log2 n),
+        its Q31 value times 2**k over n, rounded down, and k more bits of right shift. SUM takes it as it is.
+        Source: TFLite Micro's integer reduction; it has one way for all dimensions.
+        Errors: a sum that can leave int32; more than three separate groups of kept or of reduced dimensions.
+ONNX    float32, int32 and int64, which wrap; int8 and int16 between DequantizeLinear and QuantizeLinear: an int32 sum times
+        float32(x_scale / (y_scale * n)), half to even. ONNX Runtime sums float32 values there, in an order that depends on
+        its processor: where the exact mean is a half, as it often is with equal scales and n a power of two, the results
+        may be one step apart, nowhere else.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import (
     KernelDef,
     Layer,
@@ -28,10 +32,12 @@ from emitc.kernels.contract import (
     require_quantization,
     unsupported,
 )
-from emitc.quantize import Multiplier, multiplier_of, requantize
+from emitc.kernels.reduction import groups_of, loop_params, onnx_axes, typed_layer
+from emitc.quantize import Multiplier, multiplier_of, requantize, requantize_float
 
 _GROUPS = 3
 _INT32_BITS = 31
+_PLAIN = (DType.FLOAT32, DType.INT32, DType.INT64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,40 @@ def _from_tflite(op: type[Reduction]) -> Callable[[SourceNode], Parsed]:
     return parse
 
 
+def reduction_from_onnx(op: type[Reduction]) -> Callable[[SourceNode], Parsed]:
+    """The parser of a Reduce operator of ONNX."""
+
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((1, 2))
+        keep_dims = bool(node.integer("keepdims", 1, 0, 1))
+        return Parsed(op(onnx_axes(node), keep_dims, numerics=Numerics.QOPERATOR))
+
+    return parse
+
+
+def require_elements(bound: BoundNode) -> None:
+    """Refuses a tensor without elements."""
+    if 0 in bound.input(0).shape:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has an empty input",
+            "a dimension is 0",
+            "export the model again",
+            bound.input(0),
+        )
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
+    """The same reduction of dimensions in another order, where they keep their places."""
+    op = _op(bound)
+    return replace(op, axes=tuple(sorted(permutation[axis] for axis in op.axes))) if op.keep_dims else None
+
+
+def work(bound: BoundNode) -> int:
+    """Elements that are read."""
+    return bound.input(0).elements
+
+
 def _op(bound: BoundNode) -> Reduction:
     assert isinstance(bound.node.op, Reduction)
     return bound.node.op
@@ -82,30 +122,6 @@ def _count(bound: BoundNode) -> int:
     """Elements of one mean."""
     shape = bound.input(0).shape
     return math.prod(shape[axis] for axis in _op(bound).axes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Neighbouring dimensions that are all kept or all reduced: `count` steps of `stride` elements."""
-
-    count: int
-    stride: int
-    reduced: bool
-
-
-def _groups(bound: BoundNode) -> tuple[_Group, ...]:
-    """The input's dimensions, outermost first; those of size 1 belong to no group."""
-    shape, axes = bound.input(0).shape, _op(bound).axes
-    groups: list[_Group] = []
-    for axis, size in enumerate(shape):
-        stride = math.prod(shape[axis + 1 :])
-        if size == 1:
-            continue
-        if groups and groups[-1].reduced == (axis in axes):
-            groups[-1] = _Group(groups[-1].count * size, stride, axis in axes)
-        else:
-            groups.append(_Group(size, stride, axis in axes))
-    return tuple(groups)
 
 
 def _factor(bound: BoundNode) -> float:
@@ -126,14 +142,14 @@ def _multiplier(bound: BoundNode) -> Multiplier:
 
 def check(bound: BoundNode) -> None:
     """Refuses other types than int8, sums beyond int32, and too many separate groups of dimensions."""
+    if bound.node.op.numerics.float_scale:
+        _check_onnx(bound)
+        return
     x, y = bound.input(0), bound.output
     others = (DType.INT16, DType.INT32, DType.UINT8, DType.FLOAT32)
     require_dtypes(bound, [(DType.INT8,) * 2], [(dtype,) * 2 for dtype in others])
     require_quantization(bound, x, y)
-    if 0 in x.shape:
-        raise illegal(
-            bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", "export the model again", x
-        )
+    require_elements(bound)
     reach = 255 * _count(bound)
     factor = _factor(bound)
     if reach >= 1 << _INT32_BITS:
@@ -152,7 +168,7 @@ def check(bound: BoundNode) -> None:
             "quantize the model again",
             y,
         )
-    groups = _groups(bound)
+    groups = groups_of(x.shape, _op(bound).axes)
     if max(sum(g.reduced for g in groups), sum(not g.reduced for g in groups)) > _GROUPS:
         raise unsupported(
             bound,
@@ -161,6 +177,80 @@ def check(bound: BoundNode) -> None:
             "reduce in several steps",
             x,
         )
+
+
+def _check_onnx(bound: BoundNode) -> None:
+    """Refuses types without code, int32 sums that can overflow, and factors that float32 cannot hold."""
+    x, y = bound.input(0), bound.output
+    quantized = (DType.INT8, DType.INT16) if bound.node.op.numerics is Numerics.QDQ else ()
+    require_dtypes(bound, [*((t, t) for t in _PLAIN), *((a, b) for a in quantized for b in quantized)])
+    require_elements(bound)
+    if x.dtype in _PLAIN:
+        return
+    require_quantization(bound, x, y)
+    assert x.quantization
+    reach = max(x.quantization.zero_point - x.dtype.range[0], x.dtype.range[1] - x.quantization.zero_point)
+    if reach * _count(bound) >= 1 << _INT32_BITS:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} over {_count(bound)} elements",
+            "their sum can leave int32",
+            "reduce in several steps",
+            x,
+        )
+    if not 2.0**-126 <= _float_factor(bound) < 2.0**30:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has scales that are out of proportion",
+            f"sums are multiplied by {_float_factor(bound)!r}",
+            "quantize the model again",
+            y,
+        )
+
+
+def _float_factor(bound: BoundNode) -> float:
+    """x_scale / y_scale, for a mean over the number of elements, in float32."""
+    x, y = bound.input(0).quantization, bound.output.quantization
+    assert x and y
+    count = _count(bound) if isinstance(bound.node.op, Mean) else 1
+    with np.errstate(all="ignore"):
+        return float(np.float32(x.scale) / (np.float32(y.scale) * np.float32(count)))
+
+
+def _onnx_reference(bound: BoundNode, values: Array) -> Array:
+    x, y, axes = bound.input(0), bound.output, _op(bound).axes
+    if x.dtype is DType.FLOAT32:
+        total = values.astype(np.float64).sum(axis=axes)
+        result = total / _count(bound) if isinstance(bound.node.op, Mean) else total
+        return np.asarray(np.asarray(result).astype(np.float32).reshape(y.shape))
+    if x.dtype in _PLAIN:
+        whole = np.asarray(values.astype(np.int64).sum(axis=axes)).astype(x.dtype.value).astype(np.int64)
+        if isinstance(bound.node.op, Mean):  # towards zero, as C divides
+            whole = np.sign(whole) * (np.abs(whole) // _count(bound))
+        return np.asarray(whole.astype(x.dtype.value).reshape(y.shape))
+    assert x.quantization and y.quantization
+    acc = np.asarray((values.astype(np.int64) - x.quantization.zero_point).sum(axis=axes))
+    scaled = requantize_float(acc, np.float32(_float_factor(bound))) + y.quantization.zero_point
+    return np.asarray(np.clip(scaled, *y.dtype.range).astype(y.dtype.value).reshape(y.shape))
+
+
+def _lower_onnx(bound: BoundNode) -> Layer:
+    x, y, axes = bound.input(0), bound.output, _op(bound).axes
+    if x.dtype in _PLAIN:
+        mean = isinstance(bound.node.op, Mean)
+        divisor = Param("divisor", "int32_t", _count(bound) if mean else 1, "elements of one mean")
+        return typed_layer(bound, "reduce_mean" if mean else "reduce_total", axes, (divisor,) if mean else ())
+    assert x.quantization and y.quantization
+    extra = (
+        Param(
+            "sum_offset", "int32_t", -x.quantization.zero_point * _count(bound), "minus the zero point of every element"
+        ),
+        Param("factor", "float", _float_factor(bound), "x_scale / y_scale, for a mean over the number of elements"),
+        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("clamp_low", "int32_t", y.dtype.range[0]),
+        Param("clamp_high", "int32_t", y.dtype.range[1]),
+    )
+    return typed_layer(bound, "reduce_quantized", axes, extra)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -174,7 +264,10 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's sum over the axes, requantized."""
     x, y = bound.input(0).quantization, bound.output.quantization
-    assert inputs[0] is not None and x and y
+    assert inputs[0] is not None
+    if bound.node.op.numerics.float_scale:
+        return (_onnx_reference(bound, inputs[0]),)
+    assert x and y
     acc = (inputs[0].astype(np.int64) - x.zero_point).sum(axis=_op(bound).axes)
     multiplier = _multiplier(bound)
     scaled = requantize(np.asarray(acc), multiplier.q31, multiplier.shift) + y.zero_point
@@ -183,15 +276,11 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Nested loops over kept and reduced groups; the input's zero point is taken off the sum once."""
+    if bound.node.op.numerics.float_scale:
+        return _lower_onnx(bound)
     x, y = bound.input(0).quantization, bound.output.quantization
     assert x and y
-    params: list[Param] = []
-    for name, reduced in (("kept", False), ("reduced", True)):
-        groups = [g for g in _groups(bound) if g.reduced == reduced]
-        padded = [_Group(1, 0, reduced)] * (_GROUPS - len(groups)) + groups
-        for i, group in enumerate(padded):
-            params.append(Param(f"{name}{i}", "int32_t", group.count))
-            params.append(Param(f"{name}{i}_stride", "int32_t", group.stride))
+    params = list(loop_params(groups_of(bound.input(0).shape, _op(bound).axes), _GROUPS))
     multiplier = _multiplier(bound)
     params += [
         Param("sum_offset", "int32_t", -x.zero_point * _count(bound), "minus the zero point of every element"),
@@ -202,8 +291,26 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("reduce_sum", "portable", (0,), params=tuple(params))
 
 
-def _kernel(op: type[Reduction], name: str, summary: str) -> KernelDef:
-    return KernelDef(op, summary, (DType.INT8,), (name,), _from_tflite(op), check, output_shapes, reference, lower)
+def _kernel(op: type[Reduction], name: str, onnx: str, summary: str) -> KernelDef:
+    return KernelDef(
+        op,
+        summary,
+        (DType.INT8, DType.INT16, *_PLAIN),
+        (name,),
+        _from_tflite(op),
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=work,
+        tflite_dtypes=(DType.INT8,),
+        onnx=(onnx,),
+        from_onnx=reduction_from_onnx(op),
+        transposed=transposed,
+    )
 
 
-KERNELS = (_kernel(Mean, "MEAN", "mean over any dimensions"), _kernel(Sum, "SUM", "sum over any dimensions"))
+KERNELS = (
+    _kernel(Mean, "MEAN", "ReduceMean", "mean over any dimensions"),
+    _kernel(Sum, "SUM", "ReduceSum", "sum over any dimensions"),
+)

@@ -7,6 +7,7 @@ the rows of the parts one after the other.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -31,6 +32,11 @@ def axis_of(node: SourceNode, axis: int, rank: int) -> int:
 def check_parts(bound: BoundNode, parts: int) -> None:
     """Refuses a change of type, scale or zero point, and more than MAX_PARTS parts."""
     require_same_type(bound)
+    require_few(bound, parts)
+
+
+def require_few(bound: BoundNode, parts: int) -> None:
+    """Refuses more than MAX_PARTS parts."""
     if parts > MAX_PARTS:
         raise unsupported(
             bound,
@@ -48,14 +54,22 @@ def _row_bytes(sizes: list[int], rows: int) -> Table:
     return Table("row_bytes", "int32_t", tuple(size // rows for size in sizes), "bytes of a row of each part")
 
 
-def join_layer(bound: BoundNode, axis: int) -> Layer:
+BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
+"""Every int8, by its bit pattern: where a table of 256 results has them."""
+Mapping = Callable[[Tensor, Array], Array]
+"""Values of a tensor as values of the output."""
+
+
+def join_layer(bound: BoundNode, axis: int, mapping: Mapping | None = None) -> Layer:
     """The inputs side by side in the output, meeting at `axis`.
 
     Neighbouring constants become one table: `constant_<n>` comes before the n-th input that is passed to the layer.
+    mapping: how int8 inputs of another quantization than the output's become its values; by table `map_<n>`.
     """
-    if len(bound.inputs) == 1:
-        return _whole_copy(bound)
     inputs = [bound.input(i) for i in range(len(bound.inputs))]
+    mapped = [t for t in inputs if mapping and not t.is_constant and t.quantization != bound.output.quantization]
+    if len(inputs) == 1 and not mapped:
+        return _whole_copy(bound)
     rows = math.prod(inputs[0].shape[:axis])
     operands: list[int] = []
     sizes: list[int] = []
@@ -71,14 +85,21 @@ def join_layer(bound: BoundNode, axis: int) -> Layer:
 
     for position, tensor in enumerate(inputs):
         if tensor.is_constant:
-            waiting.append(tensor.array().reshape(rows, -1))
+            values = mapping(tensor, tensor.array()) if mapping else tensor.array()
+            if values.size:
+                waiting.append(values.reshape(rows, -1))
             continue
         place_constants()
+        if mapping and tensor in mapped:
+            results = mapping(tensor, BYTES)
+            comment = f"result of each byte of input {position}, by its bits"
+            tables.append(values_table(f"map_{len(operands)}", results, comment))
         operands.append(position)
         sizes.append(tensor.size_bytes)
     place_constants()
     params = (Param("rows", "int32_t", rows), Param("parts", "int32_t", len(sizes)))
-    return Layer("join", "portable", tuple(operands), (*tables, _row_bytes(sizes, rows)), params)
+    template = "join_mapped" if mapped else "join"
+    return Layer(template, "portable", tuple(operands), (*tables, _row_bytes(sizes, rows)), params)
 
 
 def split_layer(bound: BoundNode, axis: int) -> Layer:

@@ -1,21 +1,31 @@
-"""AVERAGE_POOL_2D and MAX_POOL_2D: one window body for both.
+"""AVERAGE_POOL_2D, MAX_POOL_2D and the pools of ONNX, global ones among them: one window body for all.
 
-Shapes  x [N, H, W, C], y [N, OH, OW, C].   Types  int8; input and output share scale and zero point.
-Average: the sum of the quantized values divided by their number, half away from zero; values outside the input do not
-count, unless `count_padding` says that they count as the zero point. Max: values outside the input do not take part.
-Source  TFLite 8-bit quantization specification; rounding as TFLite's integer reference kernels.
+Shapes  x [N, H, W, C], y [N, OH, OW, C].
+Types   TFLite: int8; input and output share scale and zero point. ONNX: float32, int8 and int16, maxima also uint8; an
+        average may change the scale, a maximum copies.
+Average: TFLite: the sum of the quantized values divided by their number, half away from zero; values outside the input do
+not count, unless `count_padding` says that they count as the zero point. ONNX: what ONNX Runtime computes in float32, bit
+for bit (see _float_average): on the device an integer sum decides, and only near a half the float32 sum is made.
+Max: values outside the input do not take part.
+Source  TFLite 8-bit quantization specification; rounding as TFLite's integer reference kernels. ONNX Runtime's AveragePool,
+GlobalAveragePool, QLinearAveragePool and QLinearGlobalAveragePool: order of summation, division and rounding found by
+comparing candidates with their outputs (0 differing).
+Errors  dilated quantized windows that miss the input, windows whose sum can leave int32; the output Indices of MaxPool.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import (
+    Flavour,
     KernelDef,
     Layer,
     Param,
@@ -24,12 +34,43 @@ from emitc.kernels.contract import (
     require_dtypes,
     require_quantization,
     require_rank,
+    unsupported,
 )
-from emitc.kernels.spatial import ACTIVATIONS, Window, image_size, require_output, window_of, window_params
-from emitc.quantize import Int64, activation_clamp
+from emitc.kernels.near_half import decision
+from emitc.kernels.spatial import (
+    ACTIVATIONS,
+    Padding,
+    Window,
+    image_size,
+    integers_attribute,
+    onnx_window,
+    require_output,
+    rounded_up,
+    window_of,
+    window_params,
+)
+from emitc.quantize import Clamp, Int64, activation_clamp, requantize_float
+
+Float32 = NDArray[np.float32]
 
 _MAX_WINDOW = 1 << 23
 """Elements of a window whose int8 values sum up within int32."""
+_LANES = 4
+_VECTOR_OPSET = 19
+"""Before it ONNX Runtime sums windows of these strides and sizes column by column."""
+_VECTOR_STRIDE, _VECTOR_KERNEL, _VECTOR_WIDTH = 2, 32, 2045
+_NO_PADDING = Padding()
+
+
+class SumOrder(Enum):
+    """The order in which ONNX Runtime adds up a window's float32 values, as the C has it."""
+
+    ROWS = 0
+    """Row by row."""
+    COLUMNS = 1
+    """Each column on its own, then these."""
+    FOURS = 2
+    """Every fourth value apart, then these four sums crosswise, then the values left over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +85,17 @@ class Pool2D(Op):
 
 @dataclass(frozen=True, slots=True)
 class AveragePool2D(Pool2D):
-    """count_padding: values outside the input count, as the zero point."""
+    """count_padding: values outside the input count, as the zero point.
+
+    uncounted: the part of the padding that does not count even then: what ceil_mode adds. whole_image: the window is the
+    image. order: of ONNX Runtime's sum. unsigned: the model has the tensors as uint8, 128 higher.
+    """
 
     count_padding: bool = False
+    uncounted: Padding = _NO_PADDING
+    whole_image: bool = False
+    order: SumOrder = SumOrder.ROWS
+    unsigned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +120,132 @@ def _max_from_tflite(node: SourceNode) -> Parsed:
     return Parsed(MaxPool2D(*_parse(node)))
 
 
+def _onnx_parse(node: SourceNode) -> tuple[Window, int, int, Padding]:
+    """Window, its size, and what ceil_mode adds to the padding; a global pool has the image as its window."""
+    node.counts((1, 1))
+    height, width = image_size(node)
+    if node.integer("channels_last", 0, 0, 1):
+        raise node.unsupported(
+            f"{node.op_type} with channels_last is not supported", "images are NCHW in ONNX", "export the model in NCHW"
+        )
+    if node.kind.startswith("Global"):
+        return Window(1, 1, Padding()), height, width, Padding()
+    node.attribute("kernel_shape")
+    kernel_h, kernel_w = integers_attribute(node, "kernel_shape", 2, 1, 1)
+    window = onnx_window(node, height, width, kernel_h, kernel_w)
+    if node.integer("ceil_mode", 0, 0, 1) and node.attributes.get("auto_pad", "NOTSET") in ("NOTSET", "VALID"):
+        wider = rounded_up(window, height, width, kernel_h, kernel_w)
+        more_h, more_w = (
+            wider.padding.bottom - window.padding.bottom,
+            wider.padding.right - window.padding.right,
+        )
+        return wider, kernel_h, kernel_w, Padding(bottom=more_h, right=more_w)
+    return window, kernel_h, kernel_w, Padding()
+
+
+def _sum_order(node: SourceNode, window: Window, kernel_h: int, kernel_w: int, *, whole: bool) -> SumOrder:
+    """ONNX Runtime's order: it has a kernel for whole images, one for narrow windows of few strides, and one for the rest."""
+    if node.kind.startswith("Global"):
+        return SumOrder.FOURS
+    plain = not (node.integer("ceil_mode", 0) and node.integer("count_include_pad", 0))
+    if node.op_type.startswith("QLinear") or node.integer("opset", _VECTOR_OPSET) >= _VECTOR_OPSET or not plain:
+        return SumOrder.ROWS
+    if whole and (window.stride_h, window.stride_w) == (1, 1):
+        return SumOrder.FOURS
+    width = image_size(node)[1] + window.padding.left + window.padding.right
+    narrow = window.stride_w <= _VECTOR_STRIDE and max(kernel_h, kernel_w) <= _VECTOR_KERNEL
+    return SumOrder.COLUMNS if narrow and width <= _VECTOR_WIDTH else SumOrder.ROWS
+
+
+def _average_from_onnx(node: SourceNode) -> Parsed:
+    window, kernel_h, kernel_w, added = _onnx_parse(node)
+    quantized = node.input(0).dtype != "float32"
+    whole = (kernel_h, kernel_w) == image_size(node) and not window.padding.any
+    op = AveragePool2D(
+        window,
+        kernel_h,
+        kernel_w,
+        "NONE",
+        count_padding=bool(node.integer("count_include_pad", 0, 0, 1)),
+        # ONNX Runtime's QLinearAveragePool divides by the whole window wherever padding counts.
+        uncounted=Padding() if quantized else added,
+        whole_image=whole,
+        order=_sum_order(node, window, kernel_h, kernel_w, whole=whole),
+        unsigned=bool(node.integer("unsigned", 0, 0, 1)),
+        numerics=Numerics.QOPERATOR,
+    )
+    return Parsed(op)
+
+
+def _max_from_onnx(node: SourceNode) -> Parsed:
+    if len(node.outputs) > 1:
+        raise node.unsupported(
+            f"{node.op_type} with the output Indices is not supported",
+            "there is code for the values only",
+            "export the model without MaxUnpool",
+        )
+    window, kernel_h, kernel_w, _ = _onnx_parse(node)
+    return Parsed(MaxPool2D(window, kernel_h, kernel_w, "NONE", numerics=Numerics.QOPERATOR))
+
+
 def _op(bound: BoundNode) -> Pool2D:
     assert isinstance(bound.node.op, Pool2D)
     return bound.node.op
 
 
+_EACH = (DType.FLOAT32, DType.INT8, DType.INT16)
+
+
 def check(bound: BoundNode) -> None:
-    """Refuses other types than int8, a change of scale, and windows that do not fit."""
-    op, x, y = _op(bound), bound.input(0), bound.output
+    """Refuses other types than the operator has, a change of scale where it copies, and windows that do not fit."""
+    op, x = _op(bound), bound.input(0)
     require_rank(bound, x, 4)
-    require_dtypes(bound, [(DType.INT8, DType.INT8)])
+    onnx = op.numerics.float_scale
+    others = (DType.UINT8, DType.INT32, DType.INT64)
+    dtypes = (DType.INT8,) if not onnx else (*_EACH, DType.UINT8) if isinstance(op, MaxPool2D) else _EACH
+    require_dtypes(bound, [(t, t) for t in dtypes], [(t, t) for t in others] if onnx else [])
+    plain = onnx and isinstance(op, MaxPool2D) and x.quantization is None and bound.output.quantization is None
+    if x.dtype is not DType.FLOAT32 and not plain:
+        _check_quantization(bound)
+    require_output(bound, op.window, op.kernel_h, op.kernel_w)
+    if op.kernel_h * op.kernel_w > _MAX_WINDOW:
+        raise illegal(
+            bound, "a pooling window is too large", f"{_MAX_WINDOW} elements is the limit", "export the model again"
+        )
+    if not op.window.covers(x.shape[1], x.shape[2], op.kernel_h, op.kernel_w):
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} has a window that meets no value",
+            f"{op.kernel_h}x{op.kernel_w} dilated by {op.window.dilation_h}x{op.window.dilation_w} steps over the input",
+            "pad in a separate operator",
+            x,
+        )
+
+
+def _check_quantization(bound: BoundNode) -> None:
+    op, x, y = _op(bound), bound.input(0), bound.output
     require_quantization(bound, x, y)
     assert x.quantization and y.quantization
-    if (
-        abs(x.quantization.scale - y.quantization.scale) > 1e-6
+    if isinstance(op, AveragePool2D) and op.numerics.float_scale:
+        reach = max(x.quantization.zero_point - x.dtype.range[0], x.dtype.range[1] - x.quantization.zero_point)
+        if op.kernel_h * op.kernel_w * reach >= 1 << 31:
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} over {op.kernel_h * op.kernel_w} elements",
+                "their sum can leave int32",
+                "reduce in several steps",
+                x,
+            )
+        if not 2.0**-30 <= x.quantization.scale / y.quantization.scale <= 2.0**30:
+            raise illegal(
+                bound,
+                f"{bound.node.op_type} has scales that are out of proportion",
+                f"{x.quantization.scale!r} in, {y.quantization.scale!r} out",
+                "quantize the model again",
+                y,
+            )
+    elif (
+        abs(x.quantization.scale - y.quantization.scale) > (0 if op.numerics.float_scale else 1e-6)
         or x.quantization.zero_point != y.quantization.zero_point
     ):
         raise illegal(
@@ -93,11 +254,6 @@ def check(bound: BoundNode) -> None:
             "input and output must share them",
             "export the model again",
             y,
-        )
-    require_output(bound, op.window, op.kernel_h, op.kernel_w)
-    if op.kernel_h * op.kernel_w > _MAX_WINDOW:
-        raise illegal(
-            bound, "a pooling window is too large", f"{_MAX_WINDOW} elements is the limit", "export the model again"
         )
 
 
@@ -116,12 +272,79 @@ def _sum(taps: Iterator[tuple[int, int, Int64]]) -> Int64:
     return total
 
 
+def _tap_counts(bound: BoundNode) -> Int64:
+    """How many values each output is the mean of, [1, OH, OW, 1]: those inside the input, or also counted padding."""
+    op, (_, height, width, _) = _op(bound), bound.input(0).shape
+    assert isinstance(op, AveragePool2D)
+    pad = op.window.padding
+    if op.count_padding:
+        counted = (
+            height + pad.top + pad.bottom - op.uncounted.bottom,
+            width + pad.left + pad.right - op.uncounted.right,
+        )
+        padded = replace(op.window, padding=op.uncounted)
+    else:
+        counted, padded = (height, width), op.window
+    ones = np.ones((1, *counted, 1), np.int64)
+    return _sum(padded.taps(ones, 0, op.kernel_h, op.kernel_w))
+
+
+def _float_average(bound: BoundNode, image: Float32) -> Float32:
+    """ONNX Runtime's average of float32 values: their sum in the order that the op names, divided by their number."""
+    op = _op(bound)
+    assert isinstance(op, AveragePool2D)
+    count = op.kernel_h * op.kernel_w
+    grouped = count - count % _LANES if op.order is SumOrder.FOURS else 0
+    shares = {SumOrder.ROWS: 1, SumOrder.COLUMNS: op.kernel_w, SumOrder.FOURS: _LANES}[op.order]
+    sums = np.zeros((shares, *bound.output.shape), np.float32)
+    rest: list[Float32] = []
+    for ky, kx, values in op.window.taps(image, 0.0, op.kernel_h, op.kernel_w):
+        tap = ky * op.kernel_w + kx
+        if op.order is SumOrder.FOURS and tap >= grouped:
+            rest.append(values)
+        else:
+            sums[{SumOrder.ROWS: 0, SumOrder.COLUMNS: kx, SumOrder.FOURS: tap % _LANES}[op.order]] += values
+    total = (sums[0] + sums[2]) + (sums[1] + sums[3]) if op.order is SumOrder.FOURS else sums[0]
+    for part in (*rest, *(sums[1:] if op.order is SumOrder.COLUMNS else ())):
+        total = total + part
+    return np.asarray(total / _tap_counts(bound).astype(np.float32), np.float32)
+
+
+def _onnx_average(bound: BoundNode, values: Array) -> Array:
+    """The average by ONNX Runtime's arithmetic, in the output's type."""
+    op, x, y = _op(bound), bound.input(0), bound.output
+    assert isinstance(op, AveragePool2D)
+    if x.dtype is DType.FLOAT32:
+        return _float_average(bound, values.astype(np.float32))
+    assert x.quantization and y.quantization
+    centred = values.astype(np.int64) - x.quantization.zero_point
+    clamp = activation_clamp(op.activation, y)
+    if _in_integers(op):
+        acc = _sum(op.window.taps(centred, 0, op.kernel_h, op.kernel_w))
+        return clamp.apply(requantize_float(acc, np.float32(_factor(bound))) + y.quantization.zero_point, y.dtype)
+    mean = _float_average(bound, centred.astype(np.float32) * np.float32(x.quantization.scale))
+    ratio = mean / np.float32(y.quantization.scale)
+    if op.numerics is Numerics.QDQ:
+        return clamp.apply(np.rint(ratio).astype(np.int64) + y.quantization.zero_point, y.dtype)
+    bias = _unsigned_bias(op)
+    shifted = np.rint(ratio + np.float32(y.quantization.zero_point + bias)).astype(np.int64)
+    return clamp.apply(shifted - bias, y.dtype)
+
+
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Tap by tap; the count of values that lie inside comes from pooling an image of ones."""
     op, x, y = _op(bound), bound.input(0), bound.output
-    assert inputs[0] is not None and x.quantization
+    assert inputs[0] is not None
+    if isinstance(op, AveragePool2D) and op.numerics.float_scale:
+        return (_onnx_average(bound, inputs[0]),)
+    if isinstance(op, MaxPool2D) and x.dtype is DType.FLOAT32:
+        largest = np.full(y.shape, -np.inf, np.float32)
+        for _, _, met in op.window.taps(inputs[0].astype(np.float32), -np.inf, op.kernel_h, op.kernel_w):
+            largest = np.maximum(largest, met)
+        return (largest,)
     image = inputs[0].astype(np.int64)
     if isinstance(op, AveragePool2D):
+        assert x.quantization
         centre = x.quantization.zero_point if op.count_padding else 0
         count = np.full(y.shape, op.kernel_h * op.kernel_w, np.int64)
         if not op.count_padding:
@@ -133,16 +356,94 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         pooled = np.full(y.shape, low, np.int64)
         for _, _, values in op.window.taps(image, low, op.kernel_h, op.kernel_w):
             pooled = np.maximum(pooled, values)
-    return (activation_clamp(op.activation, y).apply(pooled, y.dtype),)
+    clamp = activation_clamp(op.activation, y) if y.quantization else Clamp(*y.dtype.range)
+    return (clamp.apply(pooled, y.dtype),)
+
+
+def _in_integers(op: AveragePool2D) -> bool:
+    """Whether ONNX Runtime sums the quantized values themselves (QLinearGlobalAveragePool)."""
+    return op.whole_image and op.numerics is Numerics.QOPERATOR
+
+
+def _unsigned_bias(op: AveragePool2D) -> int:
+    """What QLinearAveragePool's zero point is higher by in the model; it takes part in a float32 rounding there."""
+    return 128 if op.unsigned else 0
+
+
+def _factor(bound: BoundNode) -> float:
+    """x_scale / (y_scale * count) in float32, of a whole window."""
+    op, x, y = _op(bound), bound.input(0).quantization, bound.output.quantization
+    assert x and y
+    return float(np.float32(x.scale) / (np.float32(y.scale) * np.float32(op.kernel_h * op.kernel_w)))
+
+
+def _typed(bound: BoundNode) -> Flavour:
+    """The flavour of a template that serves several element types."""
+    c_type = bound.input(0).dtype.c_type
+    return Flavour(f"_{bound.input(0).dtype.value}", fixed_point=False, x=c_type, y=c_type)
+
+
+def _lower_average(bound: BoundNode, params: tuple[Param, ...]) -> Layer:
+    """ONNX: float32, the integer sum of a whole image, or an integer mean that turns to float32 near a half."""
+    op, x, y = _op(bound), bound.input(0), bound.output
+    assert isinstance(op, AveragePool2D)
+    pad = op.window.padding
+    counted = (
+        Param("count_padding", "int32_t", int(op.count_padding), "1: values outside the input count"),
+        Param(
+            "count_h",
+            "int32_t",
+            x.shape[1] + pad.bottom - op.uncounted.bottom,
+            "rows that count, from the input's first on",
+        ),
+        Param("count_w", "int32_t", x.shape[2] + pad.right - op.uncounted.right),
+    )
+    if x.dtype is DType.FLOAT32:
+        return Layer("average_pool_2d_float", "portable", (0,), params=(*params, *counted))
+    assert x.quantization and y.quantization
+    clamp = activation_clamp(op.activation, y)
+    ends = (Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high))
+    offsets = (
+        Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
+        Param("output_offset", "int32_t", y.quantization.zero_point),
+    )
+    if _in_integers(op):
+        factor = Param("factor", "float", _factor(bound), "x_scale / (y_scale * elements of the window)")
+        return Layer(
+            "average_pool_2d_sum", "portable", (0,), params=(*params, *offsets, *ends, factor), flavour=_typed(bound)
+        )
+    decided = decision(x.quantization, y.quantization, x.dtype, op.kernel_h * op.kernel_w)
+    late = y.quantization.zero_point + _unsigned_bias(op) if op.numerics is Numerics.QOPERATOR else 0
+    arithmetic = (
+        *decided.params,
+        Param("order", "int32_t", op.order.value, f"of the float32 sum: {op.order.name.lower()}"),
+        Param("x_scale", "float", x.quantization.scale),
+        Param("y_scale", "float", y.quantization.scale),
+        Param("early_offset", "float", float(late), "part of the zero point that is added before rounding"),
+        Param("late_offset", "int32_t", y.quantization.zero_point - late, "part that is added after it"),
+    )
+    return Layer(
+        "average_pool_2d_even",
+        "portable",
+        (0,),
+        params=(*params, *counted, *offsets, *ends, *arithmetic),
+        flavour=_typed(bound),
+    )
 
 
 def lower(bound: BoundNode) -> Layer:
     """Channels innermost, so that a window's rows are read as they lie."""
-    op, x = _op(bound), bound.input(0)
+    op, x, y = _op(bound), bound.input(0), bound.output
+    params = window_params(bound, op.window, op.kernel_h, op.kernel_w)
+    dilated = (op.window.dilation_h, op.window.dilation_w) != (1, 1)
+    if isinstance(op, MaxPool2D) and (dilated or x.dtype is not DType.INT8 or x.quantization is None):
+        return Layer("max_pool_2d_taps", "portable", (0,), params=params, flavour=_typed(bound))
+    if isinstance(op, AveragePool2D) and op.numerics.float_scale:
+        return _lower_average(bound, params)
     assert x.quantization
-    clamp = activation_clamp(op.activation, bound.output)
+    clamp = activation_clamp(op.activation, y)
     params = (
-        *window_params(bound, op.window, op.kernel_h, op.kernel_w),
+        *params,
         Param("clamp_low", "int32_t", clamp.low),
         Param("clamp_high", "int32_t", clamp.high),
     )
@@ -165,7 +466,7 @@ KERNELS = (
     KernelDef(
         AveragePool2D,
         "2-D average pooling",
-        (DType.INT8,),
+        _EACH,
         ("AVERAGE_POOL_2D",),
         _average_from_tflite,
         check,
@@ -173,11 +474,14 @@ KERNELS = (
         reference,
         lower,
         work=work,
+        tflite_dtypes=(DType.INT8,),
+        onnx=("AveragePool", "GlobalAveragePool"),
+        from_onnx=_average_from_onnx,
     ),
     KernelDef(
         MaxPool2D,
         "2-D maximum pooling",
-        (DType.INT8,),
+        _EACH,
         ("MAX_POOL_2D",),
         _max_from_tflite,
         check,
@@ -185,5 +489,9 @@ KERNELS = (
         reference,
         lower,
         work=work,
+        tflite_dtypes=(DType.INT8,),
+        onnx=("MaxPool", "GlobalMaxPool"),
+        from_onnx=_max_from_onnx,
+        moves=True,
     ),
 )

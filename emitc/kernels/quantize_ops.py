@@ -7,24 +7,29 @@ From float   y = clamp(y_zero + round(x / y_scale)), division in float32, round 
              and NaN to the processor; on a Cortex-M they come out as here.)
 To integers  y = clamp(y_zero + requantize(x - x_zero)), factor x_scale / y_scale.
 DEQUANTIZE   y = x_scale * (x - x_zero), one rounding to float32.
+ONNX         QuantizeLinear rounds half to even, and a NaN gives the type's smallest value; DequantizeLinear is the same. Both
+             also have one scale for each slice of an axis. int8 to int8 (a Reinterpret apart) does not occur.
 Source       TFLite Micro's kernels; float32 to uint8, which it does not have, as LiteRT's reference kernel.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op, Quantization, Shape, Tensor
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape, Tensor
 from emitc.kernels.contract import (
     KernelDef,
     Layer,
     Overlap,
     Param,
     Parsed,
+    Table,
+    illegal,
     require_dtypes,
     require_quantization,
 )
@@ -40,6 +45,7 @@ _REQUANTIZED = (
     (DType.INT16, DType.INT8),
     (DType.INT16, DType.INT16),
 )
+_ONNX_INTEGERS = (*_INTEGERS, DType.INT32)
 _QUANTIZED = tuple((DType.FLOAT32, dtype) for dtype in _INTEGERS) + _REQUANTIZED
 _DEQUANTIZED = tuple((dtype, DType.FLOAT32) for dtype in _INTEGERS)
 
@@ -61,6 +67,16 @@ def _quantize_from_tflite(node: SourceNode) -> Parsed:
     return Parsed(Quantize())
 
 
+def _quantize_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    return Parsed(Quantize(numerics=Numerics.QOPERATOR))
+
+
+def _dequantize_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    return Parsed(Dequantize(numerics=Numerics.QOPERATOR))
+
+
 def _dequantize_from_tflite(node: SourceNode) -> Parsed:
     node.counts((1, 1))
     return Parsed(Dequantize())
@@ -71,9 +87,30 @@ def _quantization(tensor: Tensor) -> Quantization:
     return tensor.quantization
 
 
+def _require_scales(bound: BoundNode, tensor: Tensor) -> None:
+    """Refuses a quantized tensor without scale, or with scales that do not fit its axis."""
+    q = tensor.quantization
+    if q is None or (not q.per_tensor and (q.axis >= len(tensor.shape) or tensor.shape[q.axis] != len(q.scales))):
+        raise illegal(
+            bound, f"{bound.node.op_type} has scales that do not fit its tensor",
+            "one, or one for each slice of an axis", "export the model again", tensor,
+        )  # fmt: skip
+
+
+def _spread(tensor: Tensor) -> tuple[NDArray[np.float32], Int64]:
+    """Scales and zero points in a shape that broadcasts against the tensor."""
+    q = _quantization(tensor)
+    shape = tuple(-1 if i == q.axis else 1 for i in range(len(tensor.shape))) if not q.per_tensor else ()
+    return np.array(q.scales, np.float32).reshape(shape), np.array(q.zero_points, np.int64).reshape(shape)
+
+
 def check_quantize(bound: BoundNode) -> None:
     """Refuses other types, tensors with more than one scale, and a ratio of scales beyond fixed point."""
     x, y = bound.input(0), bound.output
+    if bound.node.op.numerics.float_scale:
+        require_dtypes(bound, [(DType.FLOAT32, dtype) for dtype in _ONNX_INTEGERS])
+        _require_scales(bound, y)
+        return
     require_quantization(bound, *(tensor for tensor in (x, y) if tensor.dtype in (*_INTEGERS, DType.INT32)))
     others = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
     require_dtypes(bound, _QUANTIZED, [(a, b) for a in others for b in others if b is not DType.FLOAT32])
@@ -85,6 +122,10 @@ def check_quantize(bound: BoundNode) -> None:
 
 def check_dequantize(bound: BoundNode) -> None:
     """Refuses other types and tensors with more than one scale."""
+    if bound.node.op.numerics.float_scale:
+        require_dtypes(bound, [(dtype, DType.FLOAT32) for dtype in _ONNX_INTEGERS])
+        _require_scales(bound, bound.input(0))
+        return
     require_quantization(bound, bound.input(0))
     require_dtypes(bound, _DEQUANTIZED, [(DType.INT32, DType.FLOAT32)])
 
@@ -98,6 +139,12 @@ def _from_real(bound: BoundNode, x: NDArray[np.float32]) -> Array:
     """Real values to the output's type."""
     y = bound.output
     low, high = y.dtype.range
+    if bound.node.op.numerics.float_scale:
+        scale, zero_point = _spread(y)
+        with np.errstate(all="ignore"):
+            whole = np.rint(x / scale).astype(np.float64)
+        limited = np.clip(np.where(np.isnan(whole), -np.inf, whole) + zero_point, low, high)
+        return np.asarray(limited.astype(y.dtype.value))
     quantization = _quantization(y)
     with np.errstate(all="ignore"):
         ratio = (x / np.float32(quantization.scale)).astype(np.float64)
@@ -126,10 +173,10 @@ def quantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tupl
 
 def dequantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The product in float32: its factors are exact there, so that it is rounded once."""
-    x = _quantization(bound.input(0))
     assert inputs[0] is not None
-    centred = (inputs[0].astype(np.int64) - x.zero_point).astype(np.float32)
-    return (np.asarray(np.float32(x.scale) * centred, np.float32),)
+    scale, zero_point = _spread(bound.input(0))
+    centred = (inputs[0].astype(np.int64) - zero_point).astype(np.float32)
+    return (np.asarray(scale * centred, np.float32),)
 
 
 def _overlaps(bound: BoundNode) -> tuple[Overlap, ...]:
@@ -138,10 +185,31 @@ def _overlaps(bound: BoundNode) -> tuple[Overlap, ...]:
     return (Overlap(0, 0, 0),) if y.bytes == 1 or x is y else ()
 
 
+def _slices(tensor: Tensor) -> tuple[Param, ...]:
+    """A tensor as [outer, slices, inner] round its quantized axis."""
+    axis = _quantization(tensor).axis
+    return (
+        Param("outer", "int32_t", math.prod(tensor.shape[:axis])),
+        Param("slices", "int32_t", tensor.shape[axis]),
+        Param("inner", "int32_t", math.prod(tensor.shape[axis + 1 :])),
+    )
+
+
+def _slice_tables(tensor: Tensor) -> tuple[Table, ...]:
+    q = _quantization(tensor)
+    return (
+        Table("scale", "float", q.scales, "scale of each slice"),
+        Table("zero_point", "int32_t", q.zero_points, "zero point of each slice"),
+    )
+
+
 def lower_quantize(bound: BoundNode) -> Layer:
     """From float: a division per element. Bytes: a table where the tensor is no smaller; else a requantization each."""
     x, y = bound.input(0), bound.output
     low, high = y.dtype.range
+    if bound.node.op.numerics.float_scale and not _quantization(y).per_tensor:
+        params = (*_slices(y), Param("clamp_low", "int32_t", low), Param("clamp_high", "int32_t", high))
+        return Layer("quantize_slices", "portable", (0,), _slice_tables(y), params, overlaps=_overlaps(bound))
     count = Param("count", "int32_t", y.elements)
     offset = Param("output_offset", "int32_t", _quantization(y).zero_point)
     if x.dtype is DType.FLOAT32:
@@ -155,7 +223,8 @@ def lower_quantize(bound: BoundNode) -> Layer:
             Param("clamp_high", "int32_t", high),
             offset,
         )
-        return Layer("quantize", "portable", (0,), params=params, overlaps=_overlaps(bound))
+        template = "quantize_even" if bound.node.op.numerics.float_scale else "quantize"
+        return Layer(template, "portable", (0,), params=params, overlaps=_overlaps(bound))
     if x.dtype.bytes == y.dtype.bytes == 1 and y.elements >= TABLE_ENTRIES:
         return byte_table(bound, 0, _rescaled(bound, BYTES + 128 if x.dtype is DType.UINT8 else BYTES))
     multiplier = multiplier_of(_quantization(x).scale / _quantization(y).scale)
@@ -174,6 +243,8 @@ def lower_quantize(bound: BoundNode) -> Layer:
 def lower_dequantize(bound: BoundNode) -> Layer:
     """One multiplication per element. A byte input may lie at the end of its output, which follows four times as fast."""
     x, y = bound.input(0), bound.output
+    if not _quantization(x).per_tensor:
+        return Layer("dequantize_slices", "portable", (0,), _slice_tables(x), _slices(x))
     params = (
         Param("count", "int32_t", y.elements),
         Param("input_offset", "int32_t", -_quantization(x).zero_point, "minus the zero point"),
@@ -194,6 +265,8 @@ KERNELS = (
         output_shapes,
         quantize_reference,
         lower_quantize,
+        onnx=("Quantize",),
+        from_onnx=_quantize_from_onnx,
     ),
     KernelDef(
         Dequantize,
@@ -205,5 +278,7 @@ KERNELS = (
         output_shapes,
         dequantize_reference,
         lower_dequantize,
+        onnx=("Dequantize",),
+        from_onnx=_dequantize_from_onnx,
     ),
 )

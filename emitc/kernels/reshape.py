@@ -1,8 +1,9 @@
-"""RESHAPE, SQUEEZE, EXPAND_DIMS: the same bytes under another shape, so that no code is printed.
+"""RESHAPE, SQUEEZE, EXPAND_DIMS, and ONNX's Flatten and Unsqueeze: the same bytes under another shape; no code is printed.
 
 Shapes  x any, y with as many elements.   Types  any; scale and zero point must not change.
 RESHAPE takes its shape from a second input, from its options, or from the output tensor, in that order; a -1 in it stands
-for what is left. A model whose batch was open may state the shape of batch 1 or of -1.
+for what is left. A model whose batch was open may state the shape of batch 1 or of -1. ONNX's Reshape takes it from a second
+input or, up to version 4 and where the frontend has put the operator, from its attribute; a 0 copies the input's dimension.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from emitc.frontends.source import MAX_RANK, SourceNode
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Layer, Overlap, Parsed, illegal, require_same_quantization
+from emitc.kernels.integer_lists import axes_of, given, resolved_shape
+from emitc.kernels.strided import require_same_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +38,6 @@ class ExpandDims(Reshape):
     __slots__ = ()
 
 
-def _resolved(node: SourceNode, wanted: tuple[int, ...]) -> Shape:
-    """`wanted` with one -1 computed from the input's number of elements."""
-    elements = math.prod(node.input(0).shape)
-    if len(wanted) > MAX_RANK or any(d < -1 or d == 0 for d in wanted) or wanted.count(-1) > 1:
-        raise node.refusal(
-            f"{node.op_type} asks for the shape {list(wanted)}", "positive sizes and at most one -1", "export again"
-        )
-    known = math.prod(d for d in wanted if d != -1)
-    shape = tuple(elements // known if d == -1 else d for d in wanted)
-    if math.prod(shape) != elements:
-        raise node.refusal(
-            f"{node.op_type} changes the number of elements",
-            f"{list(node.input(0).shape)} to {list(wanted)}",
-            "export the model again",
-        )
-    return shape
-
-
 def _reshape_from_tflite(node: SourceNode) -> Parsed:
     node.counts((1, 2))
     if len(node.inputs) == 2 and node.inputs[1] is not None and node.inputs[1].data is not None:
@@ -62,7 +47,7 @@ def _reshape_from_tflite(node: SourceNode) -> Parsed:
         wanted = tuple(int(d) for d in stated) if isinstance(stated, tuple) and stated else node.outputs[0].shape
         if len(node.inputs) == 2 and wanted.count(-1) > 1:
             node.constant(1, "shape")
-    return Parsed(Reshape(_resolved(node, wanted)))
+    return Parsed(Reshape(resolved_shape(node, wanted)))
 
 
 def _squeeze_from_tflite(node: SourceNode) -> Parsed:
@@ -93,9 +78,69 @@ def _expand_dims_from_tflite(node: SourceNode) -> Parsed:
     return Parsed(ExpandDims((*shape[:axis], 1, *shape[axis:])))
 
 
+def _copied_dimensions(node: SourceNode, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """`wanted` with each 0 replaced by the input's dimension in its place."""
+    shape = node.input(0).shape
+    if any(d == 0 for d in wanted[len(shape) :]):
+        raise node.refusal(
+            f"{node.op_type} asks for the shape {list(wanted)}",
+            f"a 0 copies a dimension of the input, which has {len(shape)}",
+            "export the model again",
+        )
+    return tuple(shape[i] if d == 0 else d for i, d in enumerate(wanted))
+
+
+def _reshape_from_onnx(node: SourceNode) -> Parsed:
+    """Reshape and Flatten."""
+    node.counts((1, 2))
+    shape = node.input(0).shape
+    if node.kind == "Flatten":
+        axis = node.integer("axis", 1, -len(shape), len(shape))
+        axis += len(shape) if axis < 0 else 0
+        return Parsed(Reshape((math.prod(shape[:axis]), math.prod(shape[axis:])), numerics=Numerics.QOPERATOR))
+    wanted = given(node, "shape", 1)
+    if wanted is None:
+        raise node.refusal("Reshape has no shape", "it is neither an input nor an attribute", "export the model again")
+    if not node.integer("allowzero", 0):
+        wanted = _copied_dimensions(node, wanted)
+    return Parsed(Reshape(resolved_shape(node, wanted), numerics=Numerics.QOPERATOR))
+
+
+def _squeeze_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((1, 2))
+    shape, listed = node.input(0).shape, given(node, "axes", 1)
+    if listed is None:
+        listed = tuple(i for i, d in enumerate(shape) if d == 1)
+    axes = axes_of(node, listed, len(shape))
+    if any(shape[axis] != 1 for axis in axes):
+        raise node.refusal(
+            f"Squeeze removes dimensions {list(listed)}",
+            f"of {list(shape)} only those of size 1 can go",
+            "export the model again",
+        )
+    return Parsed(Squeeze(tuple(d for i, d in enumerate(shape) if i not in axes), numerics=Numerics.QOPERATOR))
+
+
+def _unsqueeze_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((1, 2))
+    shape, listed = node.input(0).shape, given(node, "axes", 1)
+    if listed is None or len(shape) + len(listed) > MAX_RANK:
+        raise node.refusal(
+            f"Unsqueeze has the axes {list(listed or ())}",
+            f"at least one is expected, and no more than {MAX_RANK} dimensions in all",
+            "export the model again",
+        )
+    axes = axes_of(node, listed, len(shape) + len(listed))
+    rest = iter(shape)
+    wanted = tuple(1 if i in axes else next(rest) for i in range(len(shape) + len(axes)))
+    return Parsed(ExpandDims(wanted, numerics=Numerics.QOPERATOR))
+
+
 def check(bound: BoundNode) -> None:
     """Refuses a change of type, scale or zero point."""
     x, y = bound.input(0), bound.output
+    if bound.node.op.numerics is not Numerics.TFLITE:
+        require_same_values(bound, x, y)
     if x.dtype is not y.dtype:
         raise illegal(
             bound,
@@ -104,7 +149,7 @@ def check(bound: BoundNode) -> None:
             "export again",
             y,
         )
-    if x.quantization and y.quantization:
+    if bound.node.op.numerics is Numerics.TFLITE and x.quantization and y.quantization:
         require_same_quantization(bound, x, y)
 
 
@@ -125,13 +170,29 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("copy", "portable", (0,), overlaps=(Overlap(0, 0, 0),))
 
 
-def _kernel(op: type[Reshape], name: str, from_tflite: Callable[[SourceNode], Parsed]) -> KernelDef:
-    summary = "the same bytes under another shape: no code"
-    return KernelDef(op, summary, tuple(DType), (name,), from_tflite, check, output_shapes, reference, lower, view=True)
+_Parser = Callable[[SourceNode], Parsed]
+
+
+def _kernel(op: type[Reshape], name: str, from_tflite: _Parser, onnx: tuple[str, ...], from_onnx: _Parser) -> KernelDef:
+    return KernelDef(
+        op,
+        "the same bytes under another shape: no code",
+        tuple(DType),
+        (name,),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        view=True,
+        onnx=onnx,
+        from_onnx=from_onnx,
+        moves=True,
+    )
 
 
 KERNELS = (
-    _kernel(Reshape, "RESHAPE", _reshape_from_tflite),
-    _kernel(Squeeze, "SQUEEZE", _squeeze_from_tflite),
-    _kernel(ExpandDims, "EXPAND_DIMS", _expand_dims_from_tflite),
+    _kernel(Reshape, "RESHAPE", _reshape_from_tflite, ("Reshape", "Flatten"), _reshape_from_onnx),
+    _kernel(Squeeze, "SQUEEZE", _squeeze_from_tflite, ("Squeeze",), _squeeze_from_onnx),
+    _kernel(ExpandDims, "EXPAND_DIMS", _expand_dims_from_tflite, ("Unsqueeze",), _unsqueeze_from_onnx),
 )

@@ -1,10 +1,12 @@
-"""SLICE and STRIDED_SLICE: some of the elements along each dimension.
+"""SLICE, STRIDED_SLICE and ONNX's Slice: some of the elements along each dimension.
 
 Shapes  x [d0, ...]; y [count_0, ...] without the dimensions that shrink_axis_mask removes.   Types  any; scale and zero
 point must not change.
 SLICE: from `begin`, `size` elements or, for -1, the rest. STRIDED_SLICE: from `begin` to before `end` in steps of `stride`;
 negative positions count from the end, then all are limited to the tensor; a set bit of begin_mask or end_mask stands for
 the tensor's own end in the direction of the stride; a set bit of shrink_axis_mask takes the one element at `begin`.
+ONNX's Slice: as STRIDED_SLICE without masks, along the axes that it lists; a start before the front is the front, also where
+the step is negative. Lists are attributes up to version 9, inputs from 10 on.
 Source  TFLite Micro's STRIDED_SLICE, which lets begin_mask win over `begin` also where the axis shrinks.
 Errors  ellipsis_mask, new_axis_mask and `offset`, which TFLite Micro ignores, and lists shorter than the rank, which it
 reads beyond their end: what such a model means there is not defined.
@@ -13,13 +15,14 @@ reads beyond their end: what such a model means there is not defined.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Layer, Parsed
+from emitc.kernels.integer_lists import axes_of, given
 from emitc.kernels.strided import Walk, move_layer, require_depth, require_same_type, strides, walk
 
 
@@ -108,6 +111,32 @@ def _strided_slice_from_tflite(node: SourceNode) -> Parsed:
     return Parsed(StridedSlice(tuple(starts), steps, tuple(counts), shrunk))
 
 
+def _slice_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((1, 5))
+    shape = node.input(0).shape
+    starts, ends = given(node, "starts", 1), given(node, "ends", 2)
+    if starts is None or ends is None:
+        raise node.refusal("Slice has no starts or ends", "both are needed", "export the model again")
+    axes, steps = given(node, "axes", 3), given(node, "steps", 4)
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise node.refusal(
+            f"Slice has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and steps {list(steps)}",
+            "one of each is expected for every axis, and steps other than 0",
+            "export the model again",
+        )
+    first, step, count = [0] * len(shape), [1] * len(shape), list(shape)
+    for i, axis in enumerate(axes_of(node, axes, len(shape))):
+        size = shape[axis]
+        step[axis] = steps[i]
+        first[axis] = max(_position(starts[i], size, steps[i]), 0)
+        count[axis] = max(0, -((first[axis] - _position(ends[i], size, steps[i])) // steps[i]))
+        if count[axis] <= 1:  # a step from INT64_MIN on would not fit the C
+            step[axis] = 1
+    return Parsed(Slice(tuple(first), tuple(step), tuple(count), numerics=Numerics.QOPERATOR))
+
+
 def _op(bound: BoundNode) -> Slice:
     assert isinstance(bound.node.op, Slice)
     return bound.node.op
@@ -150,6 +179,13 @@ def lower(bound: BoundNode) -> Layer:
     return move_layer(bound, _walk(bound))
 
 
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
+    """Each dimension's elements where the dimension was."""
+    op, order = _op(bound), np.argsort(permutation)
+    starts, steps, counts = (tuple(values[i] for i in order) for values in (op.starts, op.steps, op.counts))
+    return replace(op, starts=starts, steps=steps, counts=counts)
+
+
 KERNELS = (
     KernelDef(
         Slice,
@@ -161,6 +197,10 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        onnx=("Slice",),
+        from_onnx=_slice_from_onnx,
+        transposed=transposed,
+        moves=True,
     ),
     KernelDef(
         StridedSlice,

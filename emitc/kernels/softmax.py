@@ -1,22 +1,24 @@
-"""SOFTMAX: y_i = exp(beta * x_i) / sum exp(beta * x_j) over the last dimension, in fixed point.
+"""SOFTMAX: y_i = exp(beta * x_i) / sum exp(beta * x_j), in fixed point; Softmax and LogSoftmax of ONNX.
 
-Shapes  x [..., D], y the same.   Types  int8 in and out; y has scale 1/256 and zero point -128.
-exp of a difference to the row's maximum is one of at most 256 values: they are a table (Q31 in [0, 1)).
-Source  TFLite's integer softmax over gemmlowp's fixed-point exp and reciprocal (Q5.26 differences, Q12.19 sum).
-Errors  rows of more than 4 095 elements, whose sum can leave Q12.19.
+TFLite  over the last dimension, int8; y has scale 1/256 and zero point -128. exp of a difference to the row's maximum is one
+        of at most 256 values: they are a table (Q31 in [0, 1)).
+        Source: TFLite's integer softmax over gemmlowp's fixed-point exp and reciprocal (Q5.26 differences, Q12.19 sum).
+        Errors: rows of more than 4 095 elements, whose sum can leave Q12.19.
+ONNX    along any dimension, or over all from one on (before opset 13); float32; Softmax also int8 and int16, see
+        softmax_table. LogSoftmax: x - max - log(sum exp(x - max)).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels import fixed_point
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels import fixed_point, softmax_table
 from emitc.kernels.contract import (
     KernelDef,
     Layer,
@@ -29,6 +31,8 @@ from emitc.kernels.contract import (
     require_quantization,
     unsupported,
 )
+from emitc.kernels.parts import axis_of
+from emitc.kernels.softmax_table import Rows
 from emitc.quantize import Multiplier, multiplier_of, rounding_doubling_high_mul, rounding_shift_right
 
 _DIFFERENCE_BITS = 5
@@ -36,13 +40,23 @@ _SUM_BITS = 12
 _MAX_DEPTH = (1 << _SUM_BITS) - 1
 _LARGEST = Multiplier(2**31 - 1, 30)
 """What TFLite takes for every factor that has no multiplier (QuantizeMultiplier)."""
+_SINGLE_AXIS = 13
+"""The opset from which on ONNX's softmax is over one dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class Softmax(Op):
-    """beta: factor on the input."""
+    """beta: factor on the input. axis: the dimension. flat: it and all behind it are one row."""
 
     beta: float
+    axis: int = -1
+    flat: bool = False
+
+
+class LogSoftmax(Softmax):
+    """Logarithm of softmax."""
+
+    __slots__ = ()
 
 
 def from_tflite(node: SourceNode) -> Parsed:
@@ -51,8 +65,93 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(Softmax(node.real("beta")))
 
 
+def _from_onnx(op: type[Softmax]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((1, 1))
+        rank = len(node.input(0).shape)
+        opset = node.integer("opset", _SINGLE_AXIS)
+        single = opset >= _SINGLE_AXIS
+        axis = axis_of(node, node.integer("axis", -1 if single else 1), rank)
+        if node.op_type.startswith("QLinear") and opset == 1 and axis != rank - 1:
+            raise node.unsupported(
+                f"{node.op_type} does not say whose Softmax it is",
+                f"without an opset its axis {axis} is one dimension, or that and all behind it",
+                "quantize the model again",
+            )
+        return Parsed(op(1.0, axis, not single, numerics=Numerics.QOPERATOR))
+
+    return parse
+
+
+def _rows(bound: BoundNode) -> Rows:
+    """How the values of one softmax lie."""
+    op, shape = bound.node.op, bound.input(0).shape
+    assert isinstance(op, Softmax)
+    axis = op.axis % len(shape) if op.axis < 0 else op.axis
+    if op.flat:
+        return Rows(math.prod(shape[:axis]), math.prod(shape[axis:]), 1)
+    return Rows(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+
+
+def check_onnx(bound: BoundNode) -> None:
+    """Refuses other types than float32 and, for Softmax, int8 and int16; scalars; tensors of no element."""
+    x, y = bound.input(0), bound.output
+    quantized = (DType.INT8, DType.INT16) if type(bound.node.op) is Softmax else ()
+    require_dtypes(
+        bound,
+        [(DType.FLOAT32, DType.FLOAT32), *((a, b) for a in quantized for b in quantized)],
+        [(DType.UINT8, DType.UINT8), (DType.INT8, DType.INT16), (DType.INT16, DType.INT8)],
+    )
+    if not x.shape or 0 in x.shape:
+        raise illegal(
+            bound, f"{bound.node.op_type} has no row", f"its input is {list(x.shape)}", "export the model again", x
+        )
+    if x.dtype is not DType.FLOAT32:
+        require_quantization(bound, x, y)
+        softmax_table.check(bound, _rows(bound))
+
+
+def _float_reference(bound: BoundNode, values: Array) -> Array:
+    """exp and log in double, rounded to float32."""
+    x = _rows(bound).view(values.astype(np.float64))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shifted = x - x.max(axis=1, keepdims=True)
+        total = np.exp(shifted).sum(axis=1, keepdims=True)
+        result = shifted - np.log(total) if isinstance(bound.node.op, LogSoftmax) else np.exp(shifted) / total
+    return np.asarray(result.astype(np.float32).reshape(bound.output.shape))
+
+
+def _in_place(bound: BoundNode, rows: Rows) -> tuple[Overlap, ...]:
+    """A row that lies together is read whole before it is written."""
+    same = bound.input(0).dtype.bytes == bound.output.dtype.bytes
+    return (Overlap(0, 0, 0),) if rows.inner == 1 and same else ()
+
+
+def _lower_onnx(bound: BoundNode) -> Layer:
+    rows = _rows(bound)
+    if bound.input(0).dtype is not DType.FLOAT32:
+        layer = softmax_table.layer(bound, rows)
+    else:
+        template = "log_softmax_float" if isinstance(bound.node.op, LogSoftmax) else "softmax_float"
+        layer = Layer(template, "portable", (0,), params=rows.params)
+    return replace(layer, overlaps=_in_place(bound, rows))
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
+    """The same softmax along another dimension; over several dimensions it must stay as it is."""
+    op = bound.node.op
+    assert isinstance(op, Softmax)
+    rank = len(permutation)
+    if op.flat and op.axis % rank != rank - 1:
+        return None
+    return replace(op, axis=permutation[op.axis % rank], flat=False)
+
+
 def check(bound: BoundNode) -> None:
-    """Refuses other types than int8, another output scale than 1/256, and rows that are too long."""
+    """Refuses other types than int8, another output scale than 1/256, and rows that are too long; ONNX: see check_onnx."""
+    if bound.node.op.numerics.float_scale:
+        check_onnx(bound)
+        return
     x, y = bound.input(0), bound.output
     require_dtypes(bound, [(DType.INT8, DType.INT8)], [(DType.INT8, DType.INT16)])
     require_quantization(bound, x, y)
@@ -113,6 +212,10 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     """Row by row, from the table of exponentials."""
     y = bound.output
     assert inputs[0] is not None
+    if bound.node.op.numerics.float_scale:
+        if bound.input(0).dtype is DType.FLOAT32:
+            return (_float_reference(bound, inputs[0]),)
+        return (softmax_table.reference(bound, _rows(bound), inputs[0]),)
     table = np.array(_exponentials(bound), np.int64)
     rows = inputs[0].astype(np.int64).reshape(-1, y.shape[-1])
     difference = rows.max(axis=1, keepdims=True) - rows
@@ -130,6 +233,8 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """One table, two passes over each row; the row may be overwritten in place."""
+    if bound.node.op.numerics.float_scale:
+        return _lower_onnx(bound)
     table = _exponentials(bound)
     depth = bound.output.shape[-1]
     return Layer(
@@ -148,14 +253,14 @@ def lower(bound: BoundNode) -> Layer:
 
 def work(bound: BoundNode) -> int:
     """Elements, and what a row costs in the loop over the rows."""
-    return bound.output.elements + 1000 * (bound.output.elements // bound.output.shape[-1])
+    return bound.output.elements + 1000 * (bound.output.elements // max(1, bound.output.shape[-1]))
 
 
 KERNELS = (
     KernelDef(
         Softmax,
-        "softmax over the last dimension",
-        (DType.INT8,),
+        "softmax over the last dimension; ONNX: along any",
+        (DType.INT8, DType.INT16, DType.FLOAT32),
         ("SOFTMAX",),
         from_tflite,
         check,
@@ -163,5 +268,24 @@ KERNELS = (
         reference,
         lower,
         work=work,
+        tflite_dtypes=(DType.INT8,),
+        onnx=("Softmax",),
+        from_onnx=_from_onnx(Softmax),
+        transposed=transposed,
+    ),
+    KernelDef(
+        LogSoftmax,
+        "logarithm of softmax along a dimension",
+        (DType.FLOAT32,),
+        (),
+        None,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=work,
+        onnx=("LogSoftmax",),
+        from_onnx=_from_onnx(LogSoftmax),
+        transposed=transposed,
     ),
 )

@@ -1,19 +1,23 @@
-"""SPLIT and SPLIT_V: a tensor cut along an axis into equal parts, or into parts of given sizes.
+"""SPLIT, SPLIT_V and ONNX's Split: a tensor cut along an axis into equal parts, or into parts of given sizes.
 
 Shapes  x [d0, ...]; y_i the same but for dimension `axis`.   Types  any; scale and zero point must not change.
-The sizes of SPLIT_V may hold one -1, which stands for the rest.
+The sizes of SPLIT_V may hold one -1, which stands for the rest. ONNX's sizes are an attribute up to version 12, an input in
+version 1 and from 13 on; without them the parts are equal, but for the last one, which is smaller where `num_outputs` (version
+18) does not divide the dimension.
+Errors  parts that are left out among the outputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Layer, Parsed
+from emitc.kernels.integer_lists import given
 from emitc.kernels.parts import axis_of, check_parts, split_layer
 
 
@@ -76,6 +80,35 @@ def _split_v_from_tflite(node: SourceNode) -> Parsed:
     return Parsed(SplitV(axis, sizes), (0,))
 
 
+def _split_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((1, 2), (1, max(1, len(node.outputs))))
+    shape, parts = node.input(0).shape, len(node.outputs)
+    axis = axis_of(node, node.integer("axis", 0), len(shape))
+    if node.attributes.get("outputs_present", tuple(range(parts))) != tuple(range(parts)):
+        raise node.unsupported(
+            "Split with outputs left out is not supported", "every part is written", "name every output of the operator"
+        )
+    sizes = given(node, "split", 1)
+    if sizes is None:
+        if node.integer("num_outputs", parts) != parts or (
+            shape[axis] % parts and "num_outputs" not in node.attributes
+        ):
+            raise node.refusal(
+                f"Split makes {parts} parts",
+                f"they cannot be equal: dimension {axis} has {shape[axis]} elements",
+                "export the model again",
+            )
+        part = -(-shape[axis] // parts)
+        sizes = (*(part,) * (parts - 1), shape[axis] - part * (parts - 1))
+    if len(sizes) != parts or min(sizes) < 0 or sum(sizes) != shape[axis]:
+        raise node.refusal(
+            f"Split makes parts of {list(sizes)}",
+            f"they must add up to dimension {axis} of {list(shape)} and be as many as the outputs, {parts}",
+            "export the model again",
+        )
+    return Parsed(Split(axis, sizes, numerics=Numerics.QOPERATOR))
+
+
 def _op(bound: BoundNode) -> Split:
     assert isinstance(bound.node.op, Split)
     return bound.node.op
@@ -104,6 +137,11 @@ def lower(bound: BoundNode) -> Layer:
     return split_layer(bound, _op(bound).axis)
 
 
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
+    """Along the dimension that the axis was."""
+    return replace(_op(bound), axis=permutation[_op(bound).axis])
+
+
 KERNELS = (
     KernelDef(
         Split,
@@ -115,6 +153,10 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        onnx=("Split",),
+        from_onnx=_split_from_onnx,
+        transposed=transposed,
+        moves=True,
     ),
     KernelDef(
         SplitV,

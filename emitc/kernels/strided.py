@@ -1,4 +1,4 @@
-"""Moves of bytes from one tensor to another: what PAD, SLICE and TRANSPOSE share, for every element type.
+"""Moves of bytes from one tensor to another: what PAD, SLICE, TRANSPOSE and their like share, for every element type.
 
 A Walk is a nest of loops around one copy of a contiguous run. Dimensions that lie next to each other in both tensors are
 merged, so that most moves need no loop or one. Everything is in bytes; steps may be negative on the reading side.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Shape, Tensor
+from emitc.ir import Array, BoundNode, DType, Numerics, Shape, Tensor
 from emitc.kernels.contract import Layer, Overlap, Param, Table, illegal, require_same_quantization, unsupported
 
 MAX_LOOPS = 6
@@ -71,10 +71,17 @@ def walk(
 
 
 def require_same_type(bound: BoundNode) -> None:
-    """Refuses operands and outputs whose element type, scale or zero point differ: a move changes no value."""
+    """Refuses operands and outputs whose element type, scale or zero point differ: a move changes no value.
+
+    Integers of ONNX are moved as they are, whatever they stand for; between float32 values that were quantized, the scales
+    count.
+    """
     first = bound.input(0)
-    for tensor in (*bound.inputs[1:], *bound.outputs):
-        assert tensor is not None
+    tensors = (*(t for t in bound.inputs[1:] if t is not None), *bound.outputs)
+    if bound.node.op.numerics is not Numerics.TFLITE:
+        require_same_values(bound, first, *tensors)
+        return
+    for tensor in tensors:
         if tensor.dtype is not first.dtype:
             raise illegal(
                 bound,
@@ -85,6 +92,23 @@ def require_same_type(bound: BoundNode) -> None:
             )
         if first.quantization and tensor.quantization:
             require_same_quantization(bound, first, tensor)
+
+
+def require_same_values(bound: BoundNode, first: Tensor, *others: Tensor) -> None:
+    """`require_same_type` for a model from ONNX: what differs there is legal, but has no code."""
+    for tensor in others:
+        quantizations = (first.quantization, tensor.quantization)
+        if tensor.dtype is first.dtype and (
+            bound.node.op.numerics is Numerics.QOPERATOR or quantizations[0] == quantizations[1]
+        ):
+            continue
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} from one quantization to another is not supported",
+            f"the operator moves values: {first.describe()} and {tensor.describe()}",
+            "quantize both alike",
+            tensor,
+        )
 
 
 def require_depth(bound: BoundNode, found: Walk) -> None:
@@ -105,6 +129,8 @@ def values_table(role: str, values: Array, comment: str) -> Table:
     dtype = DType(flat.dtype.name)
     if dtype is DType.FLOAT32 and not np.isfinite(flat.astype(np.float32)).all():
         return Table(role, "int32_t", tuple(flat.view(np.int32).tolist()), f"{comment}, float32 by its bits")
+    if dtype is DType.FLOAT64 and not np.isfinite(flat.astype(np.float64)).all():
+        return Table(role, "int64_t", tuple(flat.view(np.int64).tolist()), f"{comment}, float64 by its bits")
     if dtype is DType.BOOL:
         flat = flat.astype(np.uint8)
     return Table(role, dtype.c_type, tuple(flat.tolist()), comment)

@@ -1,7 +1,8 @@
 """TRANSPOSE: dimensions in another order.
 
 Shapes  x [d0, ...], y [d_perm[0], d_perm[1], ...].   Types  any; scale and zero point must not change.
-Errors  a permutation that does not name every dimension once; negative entries, which TFLite does not allow.
+ONNX's permutation is an attribute; without one the dimensions are reversed.
+Errors  a permutation that does not name every dimension once; negative entries, which neither format allows.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Layer, Parsed
+from emitc.kernels.integer_lists import listed
 from emitc.kernels.strided import Walk, move_layer, require_depth, require_same_type, strides, walk
 
 
@@ -24,18 +26,32 @@ class Transpose(Op):
     permutation: tuple[int, ...]
 
 
-def from_tflite(node: SourceNode) -> Parsed:
-    """The constant permutation."""
-    node.counts((2, 2))
+def _require_permutation(node: SourceNode, permutation: tuple[int, ...]) -> None:
     rank = len(node.input(0).shape)
-    permutation = node.constant_integers(1, "permutation")
     if sorted(permutation) != list(range(rank)):
         raise node.refusal(
-            f"TRANSPOSE has the permutation {list(permutation)}",
+            f"{node.op_type} has the permutation {list(permutation)}",
             f"each of 0 to {rank - 1} is expected once",
             "export the model again",
         )
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """The constant permutation."""
+    node.counts((2, 2))
+    permutation = node.constant_integers(1, "permutation")
+    _require_permutation(node, permutation)
     return Parsed(Transpose(permutation))
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """The attribute `perm`, by default the dimensions from last to first."""
+    node.counts((1, 1))
+    permutation = listed(node, "perm")
+    if permutation is None:
+        permutation = tuple(reversed(range(len(node.input(0).shape))))
+    _require_permutation(node, permutation)
+    return Parsed(Transpose(permutation, numerics=Numerics.QOPERATOR))
 
 
 def _permutation(bound: BoundNode) -> tuple[int, ...]:
@@ -83,5 +99,8 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        onnx=("Transpose",),
+        from_onnx=from_onnx,
+        moves=True,
     ),
 )

@@ -1,4 +1,4 @@
-"""Operators on one int8 value: LOGISTIC, TANH, RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU, HARD_SWISH.
+"""Activations that both formats have, of one value: LOGISTIC, TANH, RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU, HARD_SWISH.
 
 Shapes  any, y the same.   Types  int8. An int8 value has 256 results: each operator is a table, computed here.
 LOGISTIC, TANH    gemmlowp's fixed-point exp and reciprocal on Q4.27; y has scale 1/256 and zero point -128, or 1/128 and 0.
@@ -8,6 +8,8 @@ RELU6             a clamp of the quantized value: x and y share scale and zero p
 HARD_SWISH        16-bit arithmetic: x * (relu6(x + 3) / 6) with 7 more bits than x, both factors rounded.
 Source  TFLite Micro's int8 kernels, ratios of scales in double (measured); RELU_N1_TO_1, which it does not have, as
 LiteRT's reference kernel.
+ONNX    Sigmoid, Tanh, Relu, LeakyRelu and HardSwish in float32, and on int8 with scales, as kernels/pointwise.py says. Relu
+        of integers without a DequantizeLinear compares the numbers themselves, whatever scale their tensor has.
 Errors  scales beyond the fixed-point arithmetic; output scales other than those that LOGISTIC and TANH fix.
 """
 
@@ -21,10 +23,11 @@ import numpy as np
 
 from emitc.errors import EmitcError
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op, Quantization, Shape
-from emitc.kernels import fixed_point
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape
+from emitc.kernels import fixed_point, pointwise
 from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_dtypes, require_quantization, unsupported
 from emitc.kernels.elementwise import BYTES, byte_table, require_activation, require_factor
+from emitc.kernels.real_functions import FUNCTIONS, RealFunction
 from emitc.quantize import (
     INT32_MAX,
     Int64,
@@ -97,6 +100,36 @@ def _from_tflite(op: type[Op]) -> Callable[[SourceNode], Parsed]:
     return parse
 
 
+def _from_onnx(op: type[Op]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((1, 1))
+        if op is LeakyRelu:
+            return Parsed(LeakyRelu(node.real("alpha", 0.01), numerics=Numerics.QOPERATOR))
+        return Parsed(op(numerics=Numerics.QOPERATOR))
+
+    return parse
+
+
+_REAL: dict[type[Op], RealFunction] = {
+    Logistic: FUNCTIONS["Sigmoid"],
+    Tanh: FUNCTIONS["Tanh"],
+    Relu: FUNCTIONS["Relu"],
+    LeakyRelu: FUNCTIONS["LeakyRelu"],
+    HardSwish: FUNCTIONS["HardSwish"],
+}
+"""What ONNX computes."""
+
+
+def _parameters(op: Op) -> tuple[float, ...]:
+    return (op.alpha,) if isinstance(op, LeakyRelu) else ()
+
+
+def _compares_numbers(bound: BoundNode) -> bool:
+    """Whether the operator is a Relu of integers that stand for themselves."""
+    op, dtype = bound.node.op, bound.input(0).dtype
+    return isinstance(op, Relu) and op.numerics is Numerics.QOPERATOR and dtype is not DType.FLOAT32
+
+
 def _quantizations(bound: BoundNode) -> tuple[Quantization, Quantization]:
     x, y = bound.input(0).quantization, bound.output.quantization
     assert x and y
@@ -130,8 +163,14 @@ def _out_of_proportion(bound: BoundNode) -> EmitcError:
 
 
 def check(bound: BoundNode) -> None:
-    """Refuses other types than int8 and scales that the operator's arithmetic does not take."""
+    """Refuses types without code and scales that the operator's arithmetic does not take."""
     op = bound.node.op
+    if _compares_numbers(bound):
+        pointwise.require_types(bound, [(t, t) for t in pointwise.SIGNED], "float32 and signed integers")
+        return
+    if op.numerics.float_scale:
+        pointwise.check_real(bound)
+        return
     others = (DType.INT16, DType.UINT8, DType.FLOAT32)
     require_dtypes(bound, [(DType.INT8,) * 2], [(dtype,) * 2 for dtype in others])
     require_quantization(bound, bound.input(0), bound.output)
@@ -292,24 +331,49 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The arithmetic on each value itself, not on a table of it."""
     assert inputs[0] is not None
+    op = bound.node.op
+    if _compares_numbers(bound):
+        return (np.maximum(inputs[0], np.zeros((), inputs[0].dtype)),)
+    if op.numerics.float_scale:
+        return (pointwise.real_reference(bound, _REAL[type(op)], _parameters(op), inputs[0]),)
     return (results(bound, inputs[0].astype(np.int64)).astype(bound.output.dtype.value),)
 
 
 def lower(bound: BoundNode) -> Layer:
-    """The table of all results."""
+    """The table of all results; the function itself where the tensor is not of bytes."""
+    op = bound.node.op
+    if _compares_numbers(bound):
+        return pointwise.pointwise_layer(bound, "relu")
+    if op.numerics.float_scale:
+        return pointwise.real_layer(bound, _REAL[type(op)], _parameters(op))
     return byte_table(bound, 0, results(bound, BYTES))
 
 
-def _kernel(op: type[Op], name: str, summary: str) -> KernelDef:
-    return KernelDef(op, summary, (DType.INT8,), (name,), _from_tflite(op), check, output_shapes, reference, lower)
+def _kernel(op: type[Op], name: str, summary: str, onnx: str = "") -> KernelDef:
+    dtypes = (DType.INT8, DType.FLOAT32) if onnx else (DType.INT8,)
+    return KernelDef(
+        op,
+        summary,
+        dtypes,
+        (name,),
+        _from_tflite(op),
+        check,
+        output_shapes,
+        reference,
+        lower,
+        tflite_dtypes=(DType.INT8,),
+        onnx=(onnx,) if onnx else (),
+        from_onnx=_from_onnx(op) if onnx else None,
+        elementwise=True,
+    )
 
 
 KERNELS = (
-    _kernel(Logistic, "LOGISTIC", "logistic function, by table"),
-    _kernel(Tanh, "TANH", "hyperbolic tangent, by table"),
-    _kernel(Relu, "RELU", "rectifier between any scales, by table"),
+    _kernel(Logistic, "LOGISTIC", "logistic function; of bytes by table", "Sigmoid"),
+    _kernel(Tanh, "TANH", "hyperbolic tangent; of bytes by table", "Tanh"),
+    _kernel(Relu, "RELU", "rectifier between any scales; of bytes by table", "Relu"),
     _kernel(Relu6, "RELU6", "clamp to [0, 6], by table"),
     _kernel(ReluN1To1, "RELU_N1_TO_1", "clamp to [-1, 1] between any scales, by table"),
-    _kernel(LeakyRelu, "LEAKY_RELU", "rectifier with a slope below zero, by table"),
-    _kernel(HardSwish, "HARD_SWISH", "x * relu6(x + 3) / 6, by table"),
+    _kernel(LeakyRelu, "LEAKY_RELU", "rectifier with a slope below zero; of bytes by table", "LeakyRelu"),
+    _kernel(HardSwish, "HARD_SWISH", "x * relu6(x + 3) / 6; of bytes by table", "HardSwish"),
 )

@@ -6,17 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from emitc.ir import Graph
+from emitc.passes.absorb_transposes import absorb_transposes
 from emitc.passes.alias_views import alias_views
+from emitc.passes.cancel_transposes import cancel_transposes
 from emitc.passes.drop_dead import drop_dead
 from emitc.passes.fold_constants import fold_constants
 from emitc.passes.fold_pad import fold_pad
 from emitc.passes.fold_zero_point import fold_zero_point
 from emitc.passes.fuse_activation import fuse_activation
+from emitc.passes.recognise_qdq import recognise_qdq
 from emitc.verify_graph import verify_graph
 
 Pass = Callable[[Graph], Graph]
 
 PASSES: tuple[tuple[str, Pass], ...] = (
+    ("cancel-transposes", cancel_transposes),
+    ("recognise-qdq", recognise_qdq),
+    ("absorb-transposes", absorb_transposes),
     ("fold-constants", fold_constants),
     ("drop-dead", drop_dead),
     ("alias-views", alias_views),
@@ -24,7 +30,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("fold-pad", fold_pad),
     ("fold-zero-point", fold_zero_point),
 )
-"""Name and function. The order matters: padding is settled before the zero point, which folds only without padding."""
+"""Name and function. The order matters: Transposes must be out of the way of QDQ groups, these be recognised before constants
+are folded, which would dequantize the weights, and padding be settled before the zero point, which folds only without."""
 
 
 @dataclass(frozen=True, slots=True)

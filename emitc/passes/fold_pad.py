@@ -14,7 +14,7 @@ from emitc.ir import BoundNode, Graph, Op
 from emitc.kernels.accumulate import WEIGHTS
 from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
-from emitc.kernels.pad import Pad
+from emitc.kernels.pad import Pad, padding_value
 from emitc.kernels.pooling import AveragePool2D, MaxPool2D
 from emitc.kernels.spatial import Padding
 
@@ -23,7 +23,7 @@ def _padded(reader: BoundNode, pad: BoundNode, extra: Padding) -> Op | None:
     """The reader's op with `extra` around its input, None where that is not the same computation."""
     x, op = pad.input(0), reader.node.op
     assert isinstance(pad.node.op, Pad) and x.quantization
-    value, zero_point = pad.node.op.value, x.quantization.zero_point
+    value, zero_point = padding_value(pad), x.quantization.zero_point
     if isinstance(op, Conv2D | DepthwiseConv2D) and not op.zero_point_folded and value == zero_point:
         window = replace(op.window, padding=op.window.padding.plus(extra))
         return replace(op, window=window) if window.meets(*reader.input(WEIGHTS).shape[1:3]) else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from emitc.ir import Graph, Node, Op, Tensor
+from emitc.ir import Graph, Node, Numerics, Op, Tensor
 from emitc.kernels.arithmetic import Add, Mul, Sub
 from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
@@ -39,7 +39,8 @@ def _producer(graph: Graph, node: Node) -> Node | None:
 def fuse_activation(graph: Graph) -> Graph:
     """The graph with every activation fused that can be; the operator writes the activation's output tensor."""
     for node in graph.nodes:
-        activation = _ACTIVATIONS.get(type(node.op))
+        # A Relu of ONNX on integers compares the numbers themselves, whatever they stand for.
+        activation = _ACTIVATIONS.get(type(node.op)) if node.op.numerics is not Numerics.QOPERATOR else None
         producer = _producer(graph, node) if activation else None
         if activation is None or producer is None:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from emitc.ir import DType, Graph
+from emitc.kernels.quantize_ops import Dequantize, Quantize
 
 INTERFACES = ("keep", "int8")
 
@@ -19,20 +20,25 @@ def with_interface(graph: Graph, io: str) -> Graph:
         source, target = (node.inputs or ("",))[0], node.outputs[0]
         if not source:
             continue
-        float_in = source in graph.inputs and graph.tensor(source).dtype is DType.FLOAT32
-        if (
-            node.op_type == "QUANTIZE"
-            and float_in
-            and len(graph.consumers(source)) == 1
-            and source not in graph.outputs
-        ):
-            inputs = tuple(target if name == source else name for name in graph.inputs)
-            nodes = tuple(n for n in graph.nodes if n is not node)
-            tensors = tuple(t for t in graph.tensors if t.name != source)
-            return with_interface(replace(graph, inputs=inputs, nodes=nodes, tensors=tensors), io)
+        given = graph.root(source).name
+        if isinstance(node.op, Quantize) and given in graph.inputs and graph.tensor(given).dtype is DType.FLOAT32:
+            # The input may be read through a view of it, which then goes with it.
+            views = _views(graph, given)
+            readers = [reader for name in (given, *views) for reader in graph.consumers(name)]
+            if readers == [node] and not {given, *views} & set(graph.outputs):
+                inputs = tuple(target if name == given else name for name in graph.inputs)
+                nodes = tuple(n for n in graph.nodes if n is not node)
+                tensors = tuple(t for t in graph.tensors if t.name not in (given, *views))
+                return with_interface(replace(graph, inputs=inputs, nodes=nodes, tensors=tensors), io)
         float_out = target in graph.outputs and graph.tensor(target).dtype is DType.FLOAT32
-        if node.op_type == "DEQUANTIZE" and float_out and not graph.consumers(target):
+        if isinstance(node.op, Dequantize) and float_out and not graph.consumers(target):
             outputs = tuple(source if name == target else name for name in graph.outputs)
             nodes = tuple(n for n in graph.nodes if n is not node)
             return with_interface(replace(graph, outputs=outputs, nodes=nodes), io)
     return graph
+
+
+def _views(graph: Graph, name: str) -> tuple[str, ...]:
+    """All tensors that share a tensor's bytes, also through each other."""
+    direct = graph.aliases(name)
+    return direct + tuple(view for alias in direct for view in _views(graph, alias))

@@ -299,9 +299,9 @@ def option_table(name: str) -> str:
     return markdown(("option", "value", "default", "what"), rows)
 
 
-def operator_table() -> str:
-    """The operators as `emitc ops` lists them."""
-    rows = inspection.operator_list()["operators"]
+def operator_table(source_format: str) -> str:
+    """The operators of a format as `emitc ops` lists them."""
+    rows = [r for r in inspection.operator_list()["operators"] if r["format"] == source_format]
     return markdown(
         ("operator", "element types", "what"), [(f"`{r['op']}`", ", ".join(r["dtypes"]), r["summary"]) for r in rows]
     )
@@ -322,7 +322,12 @@ def board_table() -> str:
 def generated(what: str) -> str:
     """The content of a generated part."""
     kind, _, name = what.partition(" ")
-    return {"options": lambda: option_table(name), "operators": operator_table, "boards": board_table}[kind]()
+    tables = {
+        "options": lambda: option_table(name),
+        "operators": lambda: operator_table(name),
+        "boards": board_table,
+    }
+    return tables[kind]()
 
 
 GENERATED = [
@@ -347,7 +352,8 @@ def test_generated_parts_are_current(page: Path, what: str, request: pytest.Fixt
 def test_every_command_the_operators_and_the_boards_are_generated() -> None:
     here = {(page.name, what) for page, what in GENERATED}
     assert here == {
-        ("README.md", "operators"),
+        ("README.md", "operators tflite"),
+        ("onnx.md", "operators onnx"),
         ("boards.md", "boards"),
         *(("cli.md", f"options {name}") for name in cli.cli.commands),
     }

@@ -5,16 +5,26 @@ A new operator comes with its cases in tests/kernels/test_<family>.py, and is th
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import inspect
+import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import MagicMock
 
 import pytest
+from onnx.shape_inference import InferenceError
+from onnx_op import OnnxCase
+from onnx_op import graph_of as onnx_graph_of
+from onnx_op import model_of as onnx_model_of
 from single_op import Case, graph_of, model_of
 
 from emitc.compiler import Compiled, compile_model
+from emitc.errors import EmitcError
 from emitc.lower import lower_nodes
 from emitc.passes import run_passes
 from emitc.writers.tflite import write_tflite
@@ -64,6 +74,110 @@ def representatives(cases: Sequence[Case]) -> list[Case]:
     return list(chosen.values())
 
 
+_AT_ONCE = 60
+"""Cases in one model while choosing: all of a large table together would keep too many tensors alive."""
+
+
+def _parameters(function: Callable[..., None]) -> Iterator[dict[str, object]]:
+    """The arguments with which pytest would call a test, from its parametrize marks."""
+    marks = [mark for mark in getattr(function, "pytestmark", []) if mark.name == "parametrize"]
+    choices = []
+    for mark in marks:
+        names = mark.args[0].split(",") if isinstance(mark.args[0], str) else list(mark.args[0])
+        rows = [getattr(row, "values", row) for row in mark.args[1]]
+        choices.append(
+            [
+                dict(
+                    zip(
+                        (n.strip() for n in names),
+                        row if len(names) > 1 or hasattr(each, "values") else (row,),
+                        strict=True,
+                    )
+                )
+                for row, each in zip(rows, mark.args[1], strict=True)
+            ]
+        )
+    for combination in itertools.product(*choices):
+        yield {name: value for part in combination for name, value in part.items()}
+
+
+def onnx_cases_of(path: Path) -> dict[bool, list[OnnxCase]]:
+    """The ONNX cases that a test file proves, under ids of their own, by whether onnxruntime takes them.
+
+    Its tests are called with a stand-in for the proof, which only takes the cases down.
+    """
+    module = _module(path)
+    found: dict[bool, list[OnnxCase]] = {True: [], False: []}
+    if module is None or not hasattr(module, "prove_onnx"):
+        return found
+
+    def record(cases: Sequence[OnnxCase], *arguments: object, **keywords: object) -> MagicMock:
+        known = found[bool(keywords.get("engine", True))]
+        known += [replace(case, id=f"{len(known) + n}-{case.id}") for n, case in enumerate(cases)]
+        return MagicMock()
+
+    module.prove_onnx = record  # type: ignore[attr-defined]
+    for name, function in list(vars(module).items()):
+        function = getattr(function, "__wrapped__", getattr(function, "__pytest_wrapped__", function))
+        function = getattr(function, "obj", function)
+        if inspect.isfunction(function) and "prove_onnx(" in inspect.getsource(function) and name != "prove_onnx":
+            for arguments in _parameters(function):
+                # What is asserted of the proof does not hold of its stand-in.
+                with contextlib.suppress(Exception, pytest.fail.Exception, pytest.skip.Exception):
+                    function(**arguments)
+    return found
+
+
+def onnx_representatives(cases: Sequence[OnnxCase], seen: set[object], *, engine: bool) -> list[OnnxCase]:
+    """Cases that bring an (operator, template, flavour, output type, roles of tables, operands) that is not in `seen` yet.
+
+    Cases that are there to be refused, by emitc or by the engine, are left out.
+    """
+    try:
+        graph, _ = run_passes(onnx_graph_of(*cases, engine=engine))
+    except (EmitcError, InferenceError):
+        half = len(cases) // 2
+        parts = (cases[:half], cases[half:]) if half else ()
+        return [case for part in parts for case in onnx_representatives(part, seen, engine=engine)]
+    chosen: dict[str, OnnxCase] = {}
+    by_id = {case.id: case for case in cases}
+    for node in lower_nodes(graph):
+        layer = node.layer
+        roles = tuple(sorted(table.role for table in layer.tables))
+        key = (
+            node.bound.node.op_type,
+            layer.template,
+            layer.flavour,
+            node.bound.output.dtype,
+            roles,
+            len(layer.operands),
+        )
+        case = by_id.get(node.bound.output.label.split("/")[0])
+        if case is not None and key not in seen:
+            seen.add(key)
+            chosen[case.id] = case
+    return list(chosen.values())
+
+
+def onnx_families(folder: Path) -> Iterator[Compiled]:
+    """One compiled ONNX model per test file of the kernels and opset."""
+    for path in sorted(KERNEL_TESTS.glob("test_onnx_*.py")):
+        for engine, cases in onnx_cases_of(path).items():
+            for opset in sorted({case.opset for case in cases}):
+                group = [case for case in cases if case.opset == opset]
+                seen: set[object] = set()
+                chosen = [
+                    case
+                    for first in range(0, len(group), _AT_ONCE)
+                    for case in onnx_representatives(group[first : first + _AT_ONCE], seen, engine=engine)
+                ]
+                if chosen:
+                    name = f"family_{path.stem.removeprefix('test_')}_{opset}{'' if engine else '_specified'}"
+                    file = folder / f"{name}.onnx"
+                    file.write_bytes(onnx_model_of(chosen, engine=engine).SerializeToString())
+                    yield compile_model(file)
+
+
 def families(folder: Path) -> Iterator[Compiled]:
     """One compiled model per test file of the kernels."""
     for path in sorted(KERNEL_TESTS.glob("test_*.py")):
@@ -72,3 +186,4 @@ def families(folder: Path) -> Iterator[Compiled]:
             file = folder / f"family_{path.stem.removeprefix('test_')}.tflite"
             file.write_bytes(write_tflite(model_of(representatives(cases))))
             yield compile_model(file)
+    yield from onnx_families(folder)

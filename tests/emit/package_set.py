@@ -34,6 +34,6 @@ def written(models: Sequence[Compiled], folder: Path) -> Packages:
     folders = {compiled.program.name: folder / compiled.program.name for compiled in models}
     for compiled in models:
         compiled.write(folders[compiled.program.name])
-    operators = {node.op_type for compiled in models for node in compiled.source.nodes}
-    templates = {template for compiled in models for template in compiled.program.templates}
+    operators = {name for compiled in models for node in compiled.source.nodes for name in (node.op_type, node.kind)}
+    templates = {template for compiled in models for template, _ in compiled.program.kernels}
     return Packages(folders, frozenset(operators), frozenset(templates))

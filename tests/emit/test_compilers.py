@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from package_set import Packages
 
-from emitc.kernels import tflite_registry
+from emitc.kernels import onnx_registry, tflite_registry
 from emitc.target import load_target
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,12 +58,20 @@ def run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
+VIEWS = frozenset(("Flatten", "Identity", "Reinterpret", "Reshape", "Squeeze", "Unsqueeze"))
+"""ONNX operators that print no code."""
+
+
 def test_every_operator_and_every_template_is_compiled_here(packages: Packages) -> None:
     """A new operator or template needs a case in tests/kernels that uses it."""
     pytest.importorskip("tflite_micro", reason="the cases of the operators need the extra emitc[verify]")
-    assert sorted(set(tflite_registry()) - packages.operators) == []
+    assert sorted((set(tflite_registry()) | set(onnx_registry())) - packages.operators - VIEWS) == []
     kernels = (ROOT / "emitc" / "templates" / "kernels").glob("*.c.j2")
-    printed = {p.name.removesuffix(".c.j2") for p in kernels if "macro layer" in p.read_text(encoding="utf-8")}
+    texts = {p.name.removesuffix(".c.j2"): p.read_text(encoding="utf-8") for p in kernels}
+    shared = {
+        name for text in texts.values() for name in re.findall(r'(?:import|from|extends) "kernels/(\w+)\.c\.j2"', text)
+    }
+    printed = {name for name, text in texts.items() if "macro layer" in text} - shared
     assert sorted(printed - packages.templates) == []
 
 
@@ -106,13 +114,21 @@ def objects(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
+_REAL = (
+    "acos acosh asin asinh atan atanh ceil copysign cos cosh erf exp fabs floor fmod log log1p pow rint round sin sinh "
+    "sqrt tan tanh"
+)
+MATH = {name + suffix for name in _REAL.split() for suffix in ("", "f")}
+"""What math.h has for the float operators."""
+
+
 def test_nothing_of_libc_is_needed_but_memory_functions(packages: Packages, objects: Path) -> None:
     """Integer models need string.h only; a float operator may need math.h."""
     memory = {"memcpy", "memmove", "memset", "memcmp"}
     for name, folder in packages.folders.items():
         needed = undefined(run(["nm", f"{name}.o", "emitc_runtime.o"], objects))
         source = (folder / f"{name}.c").read_text(encoding="ascii")
-        floats = {"roundf", "rintf", "expf", "sqrtf", "floorf", "fabsf"} if "#include <math.h>" in source else set()
+        floats = MATH if "#include <math.h>" in source else set()
         assert needed <= memory | floats, f"{name} needs {sorted(needed - memory - floats)}"
         included = set(re.findall(r"#include <(\S+)>", source))
         assert included <= {"string.h", "math.h"}

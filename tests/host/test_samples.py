@@ -11,7 +11,10 @@ import pytest
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.host.samples import random_samples, read_vectors
-from emitc.ir import Graph
+from emitc.ir import DType, Graph, Node, Op, Quantization, Tensor
+from emitc.kernels.quantize_ops import Quantize
+from emitc.kernels.reshape import Reshape
+from emitc.kernels.transpose import Transpose
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +45,52 @@ def test_a_float_input_spans_what_its_quantization_tells_apart(tiny: Path) -> No
     steps = np.rint(values / 0.04 - 9)
     assert steps.min() < -128
     assert steps.max() > 127
+
+
+def quantized_later(steps: list[tuple[Op, str, str]], quantization: dict[str, Quantization]) -> Graph:
+    """x float [4, 50] over operators; the tensors with a quantization are uint8. v is a view of x."""
+    names = dict.fromkeys(["x", "v", *(name for _, source, target in steps for name in (source, target))])
+    tensors = tuple(
+        Tensor(
+            name, DType.UINT8 if name in quantization else DType.FLOAT32, (4, 50), quantization.get(name),
+            alias_of="x" if name == "v" else "",
+        )
+        for name in names
+    )  # fmt: skip
+    nodes = tuple(Node(op, type(op).__name__, (source,), (target,), i) for i, (op, source, target) in enumerate(steps))
+    return Graph("g", tensors, nodes, ("x",), ())
+
+
+Q1, Q2 = Quantization((0.5,), (100,)), Quantization((0.01, 2.0), (0, 200), 0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "low", "high"),
+    [
+        pytest.param([(Quantize(), "x", "q1")], -52, 79.5, id="directly"),
+        pytest.param([(Transpose((1, 0)), "x", "t"), (Quantize(), "t", "q1")], -52, 79.5, id="turned"),
+        pytest.param(
+            [(Transpose((1, 0)), "x", "t"), (Reshape((4, 50)), "t", "u"), (Quantize(), "u", "q1")],
+            -52,
+            79.5,
+            id="moved twice",
+        ),
+        pytest.param([(Quantize(), "v", "q1")], -52, 79.5, id="through a view"),
+        pytest.param([(Quantize(), "x", "q2")], -408, 118, id="per channel"),
+        pytest.param([(Quantize(), "x", "q1"), (Quantize(), "x", "q2")], -408, 118, id="two readers"),
+        pytest.param([(Op(), "x", "f"), (Quantize(), "f", "q1")], -4, 4, id="computed before"),
+        pytest.param([], -4, 4, id="never"),
+    ],
+)
+def test_a_float_input_spans_every_quantization_that_it_gets(
+    steps: list[tuple[Op, str, str]], low: float, high: float
+) -> None:
+    """From 4 steps below the range to 4 above."""
+    graph = quantized_later(steps, {"q1": Q1, "q2": Q2})
+    values = np.concatenate([sample[0].reshape(-1) for sample in random_samples(graph, 20, 0)])
+    margin = (high - low) / 100
+    assert low <= values.min() < low + margin
+    assert high - margin < values.max() <= high
 
 
 X, Y = np.zeros((1, 4, 4, 3), np.int8), np.ones((1, 4, 4, 3), np.int8)

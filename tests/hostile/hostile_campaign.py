@@ -34,11 +34,18 @@ class Case:
     peak_kib: int
 
 
-def _start(jobs: Sequence[tuple[str, int, int]]) -> subprocess.Popen[str]:
+Job = tuple[str, int, int]
+"""A damager's name, the first of its cases, and the one behind the last."""
+
+
+def _start(jobs: Sequence[Job]) -> subprocess.Popen[str]:
     import emitc
 
     root = Path(emitc.__file__).resolve().parents[1]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), str(HERE)]), "OPENBLAS_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(root), str(HERE), str(HERE.parent)]),
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     arguments = [f"{name}:{first}:{last}" for name, first, last in jobs]
     return subprocess.Popen(
         [sys.executable, str(CHILD), *arguments],
@@ -49,8 +56,19 @@ def _start(jobs: Sequence[tuple[str, int, int]]) -> subprocess.Popen[str]:
     )
 
 
-def _finished(process: subprocess.Popen[str], jobs: Sequence[tuple[str, int, int]], seconds: float) -> list[Case]:
-    """The cases of a process; one that it did not answer is the one that ended it."""
+def _behind(jobs: Sequence[Job], count: int) -> list[Job]:
+    """The jobs without their first `count` cases."""
+    left = []
+    for name, first, last in jobs:
+        skipped = min(count, last - first)
+        count -= skipped
+        if first + skipped < last:
+            left.append((name, first + skipped, last))
+    return left
+
+
+def _finished(process: subprocess.Popen[str], jobs: Sequence[Job], seconds: float) -> list[Case]:
+    """The cases of a process; one that it did not answer is the one that ended it, and another process does the rest."""
     try:
         out, errors = process.communicate(timeout=seconds)
         ending = f"the process ended with {process.returncode}: {errors[-2000:]}"
@@ -59,16 +77,18 @@ def _finished(process: subprocess.Popen[str], jobs: Sequence[tuple[str, int, int
         out, _ = process.communicate()
         ending = "the process did not come back"
     cases = [Case(**json.loads(line)) for line in out.splitlines()]
-    expected = [(name, number) for name, first, last in jobs for number in range(first, last)]
-    if len(cases) < len(expected):
-        name, number = expected[len(cases)]
-        cases.append(Case(name, number, "?", "died", ending, 0.0, 0))
-    return cases
+    left = _behind(jobs, len(cases))
+    if not left:
+        return cases
+    name, number, _ = left[0]
+    cases.append(Case(name, number, "?", "died", ending, 0.0, 0))
+    left = _behind(left, 1)
+    return cases + _finished(_start(left), left, seconds) if left and process.returncode != 1 else cases
 
 
-def run(jobs: Iterable[tuple[str, int, int]], processes: int = 2, seconds: float = 900.0) -> list[Case]:
-    """Runs (model, first, last) jobs, spread over a few processes."""
-    shares: list[list[tuple[str, int, int]]] = [[] for _ in range(processes)]
+def run(jobs: Iterable[Job], processes: int = 2, seconds: float = 900.0) -> list[Case]:
+    """Runs jobs, spread over a few processes."""
+    shares: list[list[Job]] = [[] for _ in range(processes)]
     for name, first, last in jobs:
         step = -(-(last - first) // processes)
         for share, start in zip(shares, range(first, last, step), strict=False):
@@ -79,12 +99,12 @@ def run(jobs: Iterable[tuple[str, int, int]], processes: int = 2, seconds: float
 
 def table(cases: Sequence[Case]) -> str:
     """Outcomes by model, with the longest time and the largest memory."""
-    lines = [f"{'model':<36}{'cases':>7}" + "".join(f"{outcome:>9}" for outcome in OUTCOMES) + f"{'max s':>8}"]
+    lines = [f"{'model':<50}{'cases':>7}" + "".join(f"{outcome:>9}" for outcome in OUTCOMES) + f"{'max s':>8}"]
     for name in (*dict.fromkeys(case.model for case in cases), "all"):
         found = [case for case in cases if name in (case.model, "all")]
         count = Counter(case.outcome for case in found)
         lines.append(
-            f"{name:<36}{len(found):>7}"
+            f"{name:<50}{len(found):>7}"
             + "".join(f"{count[outcome]:>9}" for outcome in OUTCOMES)
             + f"{max(case.seconds for case in found):>8.2f}"
         )
@@ -102,15 +122,31 @@ def failures(cases: Sequence[Case], *, honest: bool) -> list[str]:
     ]
 
 
-def main(count: int) -> int:
-    """The whole campaign: `count` damaged files, and a third as many that are well formed but wrong."""
-    sys.path.insert(0, str(HERE))
+def tflite_jobs(count: int, first: int = 0) -> tuple[list[Job], list[Job]]:
+    """`count` damaged files, spread over the models, and a third as many that are well formed but wrong."""
     from hostile_models import corpus, made
 
-    files = run([(name, 0, -(-count // len(corpus()))) for name in corpus()])
-    specs = run([(f"{name} described wrongly", 0, -(-count // 3 // len(made()))) for name in made()])
-    print(table(files + specs))
-    failed = failures(files, honest=False) + failures(specs, honest=True)
+    files = [(name, first, first - (-count // len(corpus()))) for name in corpus()]
+    specs = [(f"{name} described wrongly", first, first - (-count // 3 // len(made()))) for name in made()]
+    return files, specs
+
+
+def onnx_jobs(count: int, first: int = 0) -> list[Job]:
+    """`count` damaged ONNX files, spread over the models: a third of them by bytes, the others well-formed protobuf."""
+    from hostile_onnx_models import corpus
+
+    each = -(-count // 3 // len(corpus()))
+    files = [(f"{name} bytes", first, first + each) for name in corpus()]
+    return files + [(f"{name} described wrongly", first, first + 2 * each) for name in corpus()]
+
+
+def main(count: int) -> int:
+    """The whole campaign: `count` damaged files of either format, and of TFLite a third as many well formed but wrong."""
+    sys.path[:0] = [str(HERE), str(HERE.parent)]
+    tflite_files, tflite_specs = tflite_jobs(count)
+    files, specs, onnx_files = run(tflite_files), run(tflite_specs), run(onnx_jobs(count))
+    print(table(files + specs + onnx_files))
+    failed = failures(files, honest=False) + failures(specs + onnx_files, honest=True)
     print("\n\n".join(failed))
     return 1 if failed else 0
 

@@ -1,7 +1,7 @@
 """Compiles many damaged files in one process under hard limits, and prints one JSON line for each.
 
 Run as `python hostile_child.py MODEL:FIRST:LAST ...`. Limits: 1 GiB of address space, 10 seconds of
-processor time a case (a signal ends it).
+processor time a case (a signal ends it; where code outside Python does not listen, the process ends after three times as many).
 Outcome of a case: `ok`, `refused` (EmitcError, exit code 2), `cannot` (exit code 1), or `bug` with its traceback.
 """
 
@@ -22,8 +22,11 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import hostile_onnx_models
 from hostile_models import SpecDamager, corpus, made
 from hostile_mutations import Damager
+from hostile_onnx_bytes import OnnxByteDamager
+from hostile_onnx_mutations import OnnxDamager
 
 from emitc import report
 from emitc.compiler import compile_model
@@ -51,6 +54,12 @@ def time_limit(seconds: float) -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def end_when_stuck() -> None:
+    """Has the system end this process when one case takes far too long, which code outside Python can bring about."""
+    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used) + 3 * SECONDS, resource.RLIM_INFINITY))
 
 
 def harmless(text: str) -> bool:
@@ -106,11 +115,16 @@ def outcome_of(path: Path) -> dict[str, Any]:
     return {"outcome": outcome, "message": message, "seconds": seconds, "peak_kib": peak}
 
 
-def damagers() -> dict[str, Damager | SpecDamager]:
+AnyDamager = Damager | SpecDamager | OnnxByteDamager | OnnxDamager
+
+
+def damagers() -> dict[str, AnyDamager]:
     """Every way to damage every model, by name."""
     files = [Damager(name, data) for name, data in corpus().items()]
     specs = [SpecDamager(name, spec) for name, spec in made().items()]
-    return {damager.name: damager for damager in (*files, *specs)}
+    onnx_files = hostile_onnx_models.corpus().items()
+    onnx_damagers = [kind(name, data) for name, data in onnx_files for kind in (OnnxByteDamager, OnnxDamager)]
+    return {damager.name: damager for damager in (*files, *specs, *onnx_damagers)}
 
 
 def main(arguments: list[str]) -> None:
@@ -118,12 +132,14 @@ def main(arguments: list[str]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     known = damagers()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.tflite"
+        (Path(folder) / hostile_onnx_models.DATA_FILE).write_bytes(hostile_onnx_models.DATA)
         for argument in arguments:
             name, first, last = argument.rsplit(":", 2)
+            path = Path(folder) / f"model{known[name].suffix}"
             for number in range(int(first), int(last)):
                 kind, data = known[name].damaged(number)
                 path.write_bytes(data)
+                end_when_stuck()
                 line = {"model": name, "number": number, "kind": kind, **outcome_of(path)}
                 print(json.dumps(line), flush=True)
 

@@ -207,6 +207,8 @@ _TYPES = (
 class SpecDamager:
     """A made model described wrongly: its numbers, types, shapes, scales and wiring changed, the file itself well formed."""
 
+    suffix = ".tflite"
+
     def __init__(self, name: str, spec: ModelSpec) -> None:
         self.name = f"{name} described wrongly"
         self.spec = spec

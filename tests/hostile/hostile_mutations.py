@@ -132,6 +132,8 @@ DAMAGES: tuple[tuple[str, Damage], ...] = (
 class Damager:
     """Damaged copies of one model by number."""
 
+    suffix = ".tflite"
+
     def __init__(self, name: str, data: bytes) -> None:
         self.name = name
         self.data = data

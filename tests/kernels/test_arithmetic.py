@@ -20,7 +20,7 @@ from elementwise_cases import (
 from single_op import Case, Proven, graph_of, plain, prove, quantized, refusal
 
 from emitc.errors import EmitcError
-from emitc.kernels.arithmetic import WeightedSum, weighted_sum
+from emitc.kernels.pairs import WeightedSum, weighted_sum
 from emitc.quantize import Clamp, Int64
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")

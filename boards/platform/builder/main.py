@@ -51,6 +51,7 @@ env.Append(
         ("EMITC_ICOUNT_SHIFT", board.get("qemu.icount_shift", 0)),
     ],
     CPPPATH=[runtime],
+    LIBS=["m"],
     LINKFLAGS=arch
     + libc
     + defsyms

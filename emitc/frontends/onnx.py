@@ -1,0 +1,523 @@
+"""A .onnx file to a SourceModel: parsed and checked by the package `onnx`, every tensor typed, shape arithmetic computed.
+
+ONNX states types and shapes of its inputs and constants only; the rest is inferred here node by node, so that operators
+outside the standard (com.microsoft) take part. Nothing that a file claims is allocated before its size is bounded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.checker
+import onnx.defs
+import onnx.numpy_helper
+import onnx.reference
+import onnx.shape_inference
+
+from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
+from emitc.frontends.onnx_external import ExternalData
+from emitc.frontends.onnx_microsoft import CONTRIB
+from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape
+from emitc.ir import Array, Shape
+
+_AGAIN = "the file is damaged or was written by a faulty exporter: export the model again"
+_MICROSOFT = "com.microsoft"
+_STANDARD = ("", "ai.onnx")
+MAX_FOLDED_ELEMENTS = 1 << 22
+"""Elements of all tensors that are computed from constants while reading."""
+_MAX_READ_ELEMENTS = 1 << 25
+"""Elements of all constants that such operators read; a small model may read one large constant any number of times."""
+_MAX_SHAPE_VALUES = 1 << 12
+"""Elements of a constant that inference gets to see: what shapes follow from is shorter, and it copies what it gets."""
+
+_SHAPE_OF_INPUT = frozenset(("GroupNormalization",))
+"""Operators that onnx defines by a function and infers nothing about; their output has the type of their first input."""
+
+_FOLDED = frozenset((
+    "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal",
+    "Expand", "Flatten", "Floor", "Gather", "Greater", "Identity", "Less", "Max", "Min", "Mod", "Mul", "Neg",
+    "Not", "Or", "Pow", "Range", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Shape", "Size",
+    "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where",
+))  # fmt: skip
+"""Operators that are computed at once where all their inputs are constants: shape arithmetic and rearranged weights.
+
+QuantizeLinear and DequantizeLinear of constants stay: they say how a weight is quantized."""
+
+
+@contextmanager
+def _library(what: str, where: Where) -> Iterator[None]:
+    """Turns what the onnx package raises on a bad file into an error; it raises whatever its C++ and numpy raise."""
+    try:
+        yield
+    except EmitcError:
+        raise
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise EmitcError(what, where, (" ".join(lines[:4]) or type(error).__name__)[:400], _AGAIN) from error
+
+
+def _dtype_name(elem_type: int) -> str:
+    """numpy's name of an element type, or ONNX's where numpy has none."""
+    names = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
+             10: "float16", 11: "float64", 12: "uint32", 13: "uint64"}  # fmt: skip
+    if elem_type in names:
+        return names[elem_type]
+    known = onnx.TensorProto.DataType.items()
+    return next((str(name).lower() for name, number in known if number == elem_type), f"type {elem_type}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """What is known of a tensor while reading."""
+
+    index: int
+    type: onnx.TypeProto
+    constant: onnx.TensorProto | None
+
+
+class _Reader:
+    """The model's values by name, in the order in which they are found."""
+
+    def __init__(self, model: onnx.ModelProto, shapes: Mapping[str, Shape], folder: Path | None) -> None:
+        self.model = model
+        self.shapes = shapes
+        self.tensors: list[SourceTensor] = []
+        self.values: dict[str, _Value] = {}
+        self.nodes: list[SourceNode] = []
+        self.notes: list[str] = []
+        self.blockers: list[EmitcError] = []
+        self.opsets = {opset.domain: opset.version for opset in model.opset_import}
+        self.opset = next((self.opsets[d] for d in _STANDARD if d in self.opsets), 17)
+        self.folded = self.read_elements = 0
+        self.external = ExternalData(folder)
+
+    # ---- values ----
+
+    def add(self, name: str, dtype: str, shape: Shape, data: bytes | None, proto: onnx.TypeProto, constant: Any) -> int:
+        """A new tensor under its name."""
+        if name in self.values:
+            raise EmitcError(f'two values are called "{name}"', Where(tensor=name), "names are unique", _AGAIN)
+        if len(self.tensors) >= MAX_TENSORS:
+            raise EmitcError("the model has too many tensors", Where(), f"the limit is {MAX_TENSORS}", _AGAIN)
+        index = len(self.tensors)
+        self.tensors.append(SourceTensor(index, name, dtype, shape, None, data))
+        self.values[name] = _Value(index, proto, constant)
+        return index
+
+    def add_constant(self, proto: onnx.TensorProto, name: str) -> int:
+        """A constant of the file, its bytes counted against its shape."""
+        where = Where(tensor=name)
+        shape = tuple(proto.dims)
+        dtype = _dtype_name(proto.data_type)
+        if any(dim < 0 for dim in shape):
+            raise EmitcError("a constant has a negative dimension", where, str(list(shape)), _AGAIN)
+        check_shape(shape, dtype, where)
+        array = self.constant_array(proto, shape, where)
+        if array.shape != shape:
+            raise EmitcError("a constant has other data than its shape", where, f"{array.shape} for {shape}", _AGAIN)
+        if array.dtype.name != dtype:  # text, or numbers that numpy does not have under this name
+            raise CannotCompile(
+                f"constants of type {dtype} are not supported",
+                where,
+                "numpy has no such numbers",
+                "remove the operator",
+            )
+        kind = onnx.helper.make_tensor_type_proto(proto.data_type, shape)
+        return self.add(name, dtype, shape, np.ascontiguousarray(array).tobytes(), kind, proto)
+
+    def constant_array(self, proto: onnx.TensorProto, shape: Shape, where: Where) -> Array:
+        """The value of a constant, from the file or from a file beside it."""
+        if not proto.raw_data and math.prod(shape) > 0:
+            fields = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+            if not any(len(getattr(proto, name)) for name in fields):  # numpy would make zeros of what the shape claims
+                raise EmitcError("a constant has no data", where, f"its shape is {list(shape)}", _AGAIN)
+        with _library("a constant cannot be read", where):
+            return np.asarray(onnx.numpy_helper.to_array(proto))
+
+    def load_all_external(self) -> None:
+        """Brings constants that lie in other files into the model, before the checker looks for those files by itself."""
+        attributes = (a for node in self.model.graph.node for a in node.attribute)
+        inside = (a.t for a in attributes if a.type == onnx.AttributeProto.TENSOR)
+        for proto in (*self.model.graph.initializer, *inside):
+            if proto.data_location == onnx.TensorProto.EXTERNAL:
+                self.load_external(proto, Where(tensor=proto.name))
+
+    def load_external(self, proto: onnx.TensorProto, where: Where) -> None:
+        """Replaces the place of a constant by its bytes."""
+        shape = tuple(proto.dims)
+        if any(dim < 0 for dim in shape):
+            raise EmitcError("a constant has a negative dimension", where, str(list(shape)), _AGAIN)
+        check_shape(shape, _dtype_name(proto.data_type), where)
+        with _library("a constant cannot be read", where):
+            width = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(proto.data_type)).itemsize
+        entries = {entry.key: entry.value for entry in proto.external_data}
+        proto.raw_data = self.external.read(entries, math.prod(shape) * width, where)
+        proto.ClearField("external_data")
+        proto.data_location = onnx.TensorProto.DEFAULT
+
+    def add_typed(self, name: str, proto: onnx.TypeProto, where: Where) -> int:
+        """A computed tensor of an inferred type."""
+        if not proto.HasField("tensor_type") or proto.tensor_type.elem_type == 0:
+            raise CannotCompile(
+                "the type of a value is not known", where, "only tensors can be compiled", "replace the operator"
+            )
+        dtype = _dtype_name(proto.tensor_type.elem_type)
+        if not proto.tensor_type.HasField("shape"):
+            raise CannotCompile(
+                "the shape of a value is not known", where, "it depends on the data", "replace the operator"
+            )
+        dims = proto.tensor_type.shape.dim
+        shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in dims)
+        if -1 in shape:
+            raise CannotCompile(
+                f"a shape is open: {list(shape)}",
+                where,
+                "it depends on the data",
+                "give the input's shape: --shape NAME=...",
+            )
+        check_shape(shape, dtype, where)
+        return self.add(name, dtype, shape, None, proto, None)
+
+    # ---- the graph ----
+
+    def read(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Everything; returns inputs and outputs."""
+        graph = self.model.graph
+        if len(graph.node) > MAX_OPERATORS:
+            raise EmitcError(
+                f"the model has {len(graph.node)} operators", Where(), f"the limit is {MAX_OPERATORS}", _AGAIN
+            )
+        for initializer in graph.initializer:
+            try:
+                self.add_constant(initializer, initializer.name)
+            except CannotCompile as error:
+                self.blockers.append(error)
+        inputs = tuple(self.graph_inputs())
+        for index, node in enumerate(graph.node):
+            self.node(index, node)
+        outputs = []
+        for value in graph.output:
+            if value.name not in self.values:
+                if self.blockers:
+                    continue
+                raise EmitcError(
+                    "nothing writes a graph output", Where(tensor=value.name), "it is not computed", _AGAIN
+                )
+            index = self.values[value.name].index
+            if 0 in self.tensors[index].shape:
+                raise EmitcError(
+                    "a graph output is empty", Where(tensor=value.name), "a dimension is 0", "remove the output"
+                )
+            outputs.append(index)
+        return inputs, tuple(outputs)
+
+    def graph_inputs(self) -> Iterator[int]:
+        """Every graph input that is no constant."""
+        constants = set(self.values)
+        for value in self.model.graph.input:
+            if value.name not in constants:
+                try:
+                    yield self.graph_input(value)
+                except CannotCompile as error:
+                    self.blockers.append(error)
+
+    def graph_input(self, value: onnx.ValueInfoProto) -> int:
+        """A graph input under the shape that the file or the user gives; an open first dimension becomes 1."""
+        where = Where(tensor=value.name)
+        if not value.type.HasField("tensor_type"):
+            raise CannotCompile(
+                "a graph input is not a tensor", where, "sequences and optionals have no code", "export it again"
+            )
+        tensor = value.type.tensor_type
+        stated = [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else -1 for d in tensor.shape.dim]
+        given = self.shapes.get(value.name)
+        if given is not None:
+            if len(given) != len(stated) or any(s not in (-1, g) for s, g in zip(stated, given, strict=True)):
+                raise EmitcError(
+                    f"the shape {list(given)} does not fit", Where(tensor=value.name, option="--shape"),
+                    f"the model says {stated}", "change only open dimensions",
+                )  # fmt: skip
+            stated = list(given)
+        if stated[:1] == [-1]:
+            stated[0] = 1
+            self.notes.append(f'input "{value.name}": open batch dimension made 1')
+        if -1 in stated:
+            raise EmitcError(
+                "a graph input has an open dimension", where, f"its shape is {stated}",
+                f"give it: --shape {value.name}={','.join(str(d) if d > 0 else '?' for d in stated)}",
+            )  # fmt: skip
+        dtype = _dtype_name(tensor.elem_type)
+        check_shape(tuple(stated), dtype, where)
+        proto = onnx.helper.make_tensor_type_proto(tensor.elem_type, stated)
+        return self.add(value.name, dtype, tuple(stated), None, proto, None)
+
+    def node(self, index: int, node: onnx.NodeProto) -> None:
+        """Types, folds or records one operator. One that cannot be typed blocks the model, and what reads it goes unread."""
+        name = node.name or next((o for o in node.output if o), "")
+        domain = "" if node.domain in _STANDARD else node.domain
+        op_type = f"{domain}.{node.op_type}" if domain not in ("", _MICROSOFT) else node.op_type
+        where = Where(op=f'op {index} {op_type} "{name}"')
+        unread = [i for i in node.input if i and i not in self.values]
+        if unread:
+            if self.blockers:
+                return
+            raise EmitcError(f'nothing has written "{unread[0]}"', where, "operators come in execution order", _AGAIN)
+        try:
+            attributes = self.attributes(node, where)
+            inputs = [self.values[i] if i else None for i in node.input]
+            types = self.infer(node, domain, inputs, where)
+            if self.fold(node, domain, inputs, types, where):
+                return
+            outputs = tuple(self.add_typed(o, types.get(o, onnx.TypeProto()), where) for o in node.output if o)
+        except CannotCompile as error:
+            self.blockers.append(error)
+            return
+        attributes["opset"] = self.opset if not domain else self.opsets.get(domain, 1)
+        attributes["outputs_present"] = tuple(i for i, o in enumerate(node.output) if o)
+        tensors = tuple(None if v is None else self.tensors[v.index] for v in inputs)
+        self.nodes.append(
+            SourceNode(
+                index, op_type, name, tensors, tuple(self.tensors[i] for i in outputs), attributes, "onnx", node.op_type
+            )
+        )
+
+    def attributes(self, node: onnx.NodeProto, where: Where) -> dict[str, Attribute]:
+        """The node's attributes as Python values. A tensor attribute is left to folding."""
+        found: dict[str, Attribute] = {}
+        for attribute in node.attribute:
+            kind = attribute.type
+            if kind in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+                raise CannotCompile(
+                    f"{node.op_type} is not supported", where, "control flow and subgraphs have no code",
+                    "export the model without control flow",
+                )  # fmt: skip
+            if kind in (onnx.AttributeProto.TENSOR, onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.TYPE_PROTO):
+                continue
+            with _library("an attribute cannot be read", where):
+                value = onnx.helper.get_attribute_value(attribute)
+                if isinstance(value, bytes):
+                    found[attribute.name] = value.decode("utf-8", "replace")
+                elif isinstance(value, int | float):
+                    found[attribute.name] = value
+                elif kind in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
+                    found[attribute.name] = tuple(value)
+        return found
+
+    def infer(
+        self, node: onnx.NodeProto, domain: str, inputs: Sequence[_Value | None], where: Where
+    ) -> dict[str, onnx.TypeProto]:
+        """Types of the node's outputs by name."""
+        if domain == _MICROSOFT:
+            if node.op_type not in CONTRIB:
+                raise CannotCompile(
+                    f"{node.op_type} is not supported", where, "emitc has no kernel for this operator",
+                    "replace the operator; `emitc ops` lists what there is",
+                )  # fmt: skip
+            return self.infer_contrib(node, inputs, where)
+        if domain or not onnx.defs.has(node.op_type, self.opset, ""):
+            raise CannotCompile(
+                f"{node.op_type} is not supported", where, "emitc has no kernel for this operator",
+                "replace the operator; `emitc ops` lists what there is",
+            )  # fmt: skip
+        found = self._infer(node, where)
+        if node.op_type in _SHAPE_OF_INPUT and inputs and inputs[0] is not None and node.output:
+            found[node.output[0]] = inputs[0].type
+        return found
+
+    def _infer(self, node: onnx.NodeProto, where: Where, opset: int = 0) -> dict[str, onnx.TypeProto]:
+        opset = opset or self.opset
+        with _library(f"{node.op_type} is used wrongly", where):
+            schema = onnx.defs.get_schema(node.op_type, opset, "")
+            names = {name for name in node.input if name}
+            types = {name: self.values[name].type for name in names}
+            data = {name: c for name in names if (c := self.short_constant(name)) is not None}
+            return dict(
+                onnx.shape_inference.infer_node_outputs(
+                    schema, node, types, data, opset_imports=[onnx.helper.make_opsetid("", opset)]
+                )
+            )
+
+    def short_constant(self, name: str) -> onnx.TensorProto | None:
+        """A constant that shapes may follow from."""
+        value = self.values[name]
+        return value.constant if self.tensors[value.index].elements <= _MAX_SHAPE_VALUES else None
+
+    def infer_contrib(
+        self, node: onnx.NodeProto, inputs: Sequence[_Value | None], where: Where
+    ) -> dict[str, onnx.TypeProto]:
+        """An operator of com.microsoft has the shapes of the standard operator that it quantizes."""
+        rule = CONTRIB[node.op_type]
+        positions = rule.operands(len(inputs))
+        type_of = inputs[rule.type_of] if rule.type_of < len(inputs) else None
+        operands = [inputs[p] for p in positions if p < len(inputs)]
+        if not operands or any(value is None for value in operands) or not node.output:
+            raise EmitcError(f"{node.op_type} misses an input", where, f"it has {len(inputs)}", _AGAIN)
+        proxy = onnx.NodeProto()
+        proxy.op_type = rule.standard
+        proxy.output.extend(node.output[:1])
+        names = [f"in{i}" for i in range(len(operands))]
+        proxy.input.extend(names)
+        proxy.attribute.extend(a for a in node.attribute if a.name in rule.attributes)
+        floats = {}
+        for name, value in zip(names, operands, strict=True):
+            assert value is not None
+            kind = onnx.TypeProto()
+            kind.CopyFrom(value.type)
+            kind.tensor_type.elem_type = onnx.TensorProto.FLOAT
+            floats[name] = kind
+        with _library(f"{node.op_type} is used wrongly", where):
+            schema = onnx.defs.get_schema(rule.standard, 17, "")
+            found = onnx.shape_inference.infer_node_outputs(
+                schema, proxy, floats, opset_imports=[onnx.helper.make_opsetid("", 17)]
+            )
+        result = found[node.output[0]]
+        result.tensor_type.elem_type = onnx.TensorProto.FLOAT if type_of is None else type_of.type.tensor_type.elem_type
+        return {node.output[0]: result}
+
+    def fold(
+        self,
+        node: onnx.NodeProto,
+        domain: str,
+        inputs: Sequence[_Value | None],
+        types: Mapping[str, onnx.TypeProto],
+        where: Where,
+    ) -> bool:
+        """Computes an operator of constants, or of a shape; True when its outputs are constants now."""
+        if domain or node.op_type not in _FOLDED:
+            return False
+        if node.op_type in ("Shape", "Size"):
+            values: list[Array] = [self.shape_value(node, inputs[0], where)]
+        else:
+            if any(value is not None and value.constant is None for value in inputs):
+                return False
+            self.read_elements += sum(self.tensors[value.index].elements for value in inputs if value is not None)
+            for name in node.output:
+                kind = types.get(name, onnx.TypeProto()).tensor_type
+                dims = [d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim]
+                self.folded += max(1, math.prod(dims))
+                if kind.elem_type == onnx.TensorProto.STRING:
+                    return False
+                known = kind.HasField("shape") and min(dims, default=0) >= 0
+                if not known or self.folded > MAX_FOLDED_ELEMENTS or self.read_elements > _MAX_READ_ELEMENTS:
+                    raise CannotCompile(
+                        f"{node.op_type} of constants is too large to be computed while compiling", where,
+                        f"the limit is {MAX_FOLDED_ELEMENTS} elements made, and {_MAX_READ_ELEMENTS} read, in all",
+                        "fold the constants before the export",
+                    )  # fmt: skip
+            with _library(f"{node.op_type} of constants cannot be computed", where), np.errstate(all="ignore"):
+                values = self.computed(node, inputs)
+        for name, value in zip(node.output, values, strict=True):
+            if name:
+                with _library(f"{node.op_type} of constants cannot be computed", where):
+                    proto = onnx.numpy_helper.from_array(np.asarray(value), name)
+                self.add_constant(proto, name)
+        return True
+
+    def computed(self, node: onnx.NodeProto, inputs: Sequence[_Value | None]) -> list[Array]:
+        """The outputs of a node of constants, by the onnx package's own evaluator."""
+        graph = onnx.helper.make_graph(
+            [node], "constants", [],
+            [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in node.output],
+            [value.constant for value in inputs if value is not None and value.constant is not None],
+        )  # fmt: skip
+        for name, initializer in zip((i for i in node.input if i), graph.initializer, strict=True):
+            initializer.name = name
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", self.opset)])
+        return [np.asarray(value) for value in onnx.reference.ReferenceEvaluator(model).run(None, {})]
+
+    def shape_value(self, node: onnx.NodeProto, value: _Value | None, where: Where) -> Array:
+        """Shape or Size of a tensor, which is always known here."""
+        if value is None:
+            raise EmitcError(f"{node.op_type} has no input", where, "it has one", _AGAIN)
+        shape = self.tensors[value.index].shape
+        if node.op_type == "Size":
+            return np.array(math.prod(shape), np.int64)
+        bounds = {a.name: a.i for a in node.attribute}
+        return np.array(shape[slice(bounds.get("start", 0), bounds.get("end", len(shape)))], np.int64)
+
+
+def _require_text(message: Any) -> None:
+    """Refuses text that is not UTF-8, which protobuf hands over as bytes."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            texts = [value] if isinstance(value, str | bytes) else value
+            if any(isinstance(text, bytes) for text in texts):
+                raise EmitcError("a text of the model is not UTF-8", Where(), f"in a field {field.name}", _AGAIN)
+        elif field.type == field.TYPE_MESSAGE:
+            for inner in [value] if hasattr(value, "ListFields") else value:
+                _require_text(inner)
+
+
+def _complete(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:
+    """Gives inputs and outputs without a shape one, since the checker insists.
+
+    That of an input comes from the user; that of an output follows from the operators, so that an empty one will do.
+    """
+    constants = {initializer.name for initializer in model.graph.initializer}
+    for value in model.graph.input:
+        tensor = value.type.tensor_type
+        if not value.type.HasField("tensor_type") or tensor.HasField("shape"):
+            continue
+        if value.name not in shapes and value.name not in constants:
+            raise EmitcError(
+                "a graph input has no shape", Where(tensor=value.name), "sizes must be known at compile time",
+                f"give it: --shape {value.name}=...",
+            )  # fmt: skip
+        tensor.shape.SetInParent()
+        for size in shapes.get(value.name, ()):
+            tensor.shape.dim.add().dim_value = size
+    for value in model.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
+
+
+def _check(model: onnx.ModelProto) -> Iterator[EmitcError]:
+    """Refuses what the onnx package's checker refuses; returns what of the format has no code."""
+    with _library("this is not a valid ONNX model", Where()):
+        onnx.checker.check_model(model)
+    for found, what in (
+        (model.functions, "functions of its own"),
+        (model.graph.sparse_initializer, "sparse constants"),
+    ):
+        if len(found):
+            yield CannotCompile(f"the model has {what}", Where(), "there is no code for them", "export it without them")
+
+
+def read_onnx(data: bytes, shapes: Mapping[str, Shape] | None = None, folder: Path | None = None) -> SourceModel:
+    """The model in `data`, the bytes of a .onnx file, as its file states it, with types and shapes inferred.
+
+    shapes: open dimensions by input name. folder: where external data may lie. Raises EmitcError when the file is not
+    ONNX, is damaged, or contradicts itself. Operators without code are reported as blockers.
+    """
+    model = onnx.ModelProto()
+    with _library("this is not a .onnx file", Where()):
+        model.ParseFromString(data)
+    if not model.graph.node and not model.graph.output:
+        raise EmitcError("this is not a .onnx file", Where(), "it has no graph", "pass an ONNX model")
+    _require_text(model)
+    _complete(model, shapes or {})
+    reader = _Reader(model, shapes or {}, folder)
+    reader.load_all_external()
+    reader.blockers += _check(model)
+    inputs, outputs = reader.read()
+    known = {reader.tensors[i].name for i in inputs}
+    for name in shapes or {}:
+        if name not in known:
+            raise EmitcError(
+                f"no input is called {name}", Where(option="--shape"),
+                f"the model's inputs: {', '.join(sorted(known))}", "name one of these",
+            )  # fmt: skip
+    producer = " ".join(part for part in (model.producer_name, model.producer_version) if part)
+    return SourceModel(
+        "onnx", producer, hashlib.sha256(data).hexdigest(), tuple(reader.tensors), tuple(reader.nodes), inputs, outputs,
+        tuple(reader.notes), tuple(reader.blockers), len(data),
+    )  # fmt: skip

@@ -1,0 +1,68 @@
+"""Constants of an ONNX model that lie in files beside it: read from the model's own folder, from nowhere else, and bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from emitc.errors import EmitcError, Where
+from emitc.frontends.source import MAX_TENSOR_BYTES
+
+MAX_EXTERNAL_BYTES = 2 * MAX_TENSOR_BYTES
+"""Bytes of all of a model's external constants; a small model may name one large file any number of times."""
+
+
+class ExternalData:
+    """The files beside a model. folder: of the model; None where only its bytes are known."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._left = MAX_EXTERNAL_BYTES
+
+    def read(self, entries: Mapping[str, str], length: int, where: Where) -> bytes:
+        """The `length` bytes that the entries of a constant (location, offset, length) name.
+
+        Raises EmitcError for a place outside the folder, also through a link, and where the file has not as many bytes.
+        """
+        location = entries.get("location", "")
+        path = self._path(location)
+        if path is None:
+            raise EmitcError(
+                "a constant lies outside the model's folder",
+                where,
+                f'in "{location}"',
+                "save the model as one file, or keep its data files in its folder",
+            )
+        self._left -= length
+        if self._left < 0:
+            raise EmitcError(
+                "the constants outside the file are too large",
+                where,
+                f"the limit is {MAX_EXTERNAL_BYTES} bytes together",
+                "pass a model for a microcontroller",
+            )
+        try:
+            offset, stated = int(entries.get("offset", "0")), int(entries.get("length", str(length)))
+            if stated == length and 0 <= offset <= path.stat().st_size - length:
+                with path.open("rb") as file:
+                    file.seek(offset)
+                    return file.read(length)
+        except (OSError, ValueError):
+            pass
+        raise EmitcError(
+            "a constant does not fit the file it lies in",
+            where,
+            f'{length} bytes are expected in "{location}", from {entries.get("offset", "0")} on',
+            "copy the model together with its data files, or export it again",
+        )
+
+    def _path(self, location: str) -> Path | None:
+        """The file of that name; None where it is not an ordinary file in the folder."""
+        if self.folder is None or not location:
+            return None
+        try:
+            base = self.folder.resolve()
+            path = (base / location).resolve()
+            return path if base in path.parents and path.is_file() else None
+        except (OSError, ValueError, RuntimeError):  # no name for a file, or links without end
+            return None

@@ -1,0 +1,41 @@
+"""ONNX Runtime's own operators (domain com.microsoft) that emitc knows: which standard operator gives each its shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Contrib:
+    """standard: operator of the same shapes. operands: its inputs among this one's, given how many there are.
+
+    type_of: input whose element type the output has; an absent one makes it float32. attributes: those that both share.
+    """
+
+    standard: str
+    operands: Callable[[int], tuple[int, ...]]
+    type_of: int
+    attributes: tuple[str, ...] = ()
+
+
+def _at(*positions: int) -> Callable[[int], tuple[int, ...]]:
+    return lambda count: positions
+
+
+_POOL = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides", "dilations")
+
+CONTRIB: dict[str, Contrib] = {
+    "QLinearAdd": Contrib("Add", _at(0, 3), 0),
+    "QLinearMul": Contrib("Mul", _at(0, 3), 0),
+    "QLinearSigmoid": Contrib("Identity", _at(0), 0),
+    "QLinearLeakyRelu": Contrib("Identity", _at(0), 0),
+    "QLinearSoftmax": Contrib("Identity", _at(0), 0),
+    "QLinearAveragePool": Contrib("AveragePool", _at(0), 0, _POOL),
+    "QLinearGlobalAveragePool": Contrib("GlobalAveragePool", _at(0), 0),
+    "QLinearConcat": Contrib("Concat", lambda count: tuple(range(2, count, 3)), 2, ("axis",)),
+    "QGemm": Contrib("Gemm", _at(0, 3), 8, ("transA", "transB")),
+    "QuantizeLinear": Contrib("Identity", _at(0), 2),
+    "DequantizeLinear": Contrib("Identity", _at(0), 3),
+    "Gelu": Contrib("Identity", _at(0), 0),
+}

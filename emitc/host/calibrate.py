@@ -1,0 +1,217 @@
+"""`emitc quantize`: a float ONNX model to a quantized one, by ONNX Runtime's own static quantizer.
+
+emitc adds no method of its own: it only calls the quantizer with settings whose results compile to integer code
+throughout: QuantizeLinear/DequantizeLinear pairs, int8 activations and weights, one weight scale per output channel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import logging
+import os
+import re
+import tempfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.ir import Array
+
+MAX_SAMPLES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """What was made. samples: calibration inputs that were run."""
+
+    output: Path
+    samples: int
+    bytes_before: int
+    bytes_after: int
+
+    def as_json(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "output": str(self.output),
+            "samples": self.samples,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+        }
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise EmitcError(
+            "quantizing needs the package onnxruntime", Where(), str(error), 'pip install "emitc[verify]"'
+        ) from error
+
+
+def _refused(path: Path, why: str) -> EmitcError:
+    return EmitcError(
+        f"{path.name} cannot be used for calibration",
+        Where(option="--calibration"),
+        why,
+        "an .npz file with in{i}_{k} for input i of sample k, or one array per input name, samples along its first dimension",
+    )
+
+
+def _columns(path: Path) -> dict[str, Array]:
+    """The arrays of an .npz file by key."""
+    try:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise _refused(path, "it is one array, not an .npz archive")
+            return {key: archive[key] for key in archive.files}
+    except OSError as error:
+        raise _refused(path, error.strerror or str(error)) from error
+    except (EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        raise _refused(path, str(error)[:200]) from error
+
+
+def read_calibration(path: Path, inputs: dict[str, tuple[int, ...]]) -> list[dict[str, Array]]:
+    """The samples of a calibration file, each an array by input name.
+
+    inputs: shape of each input, -1 for an open dimension. Raises EmitcError for a file that does not fit.
+    """
+    arrays = _columns(path)
+    samples: list[dict[str, Array]] = []
+    if set(inputs) <= set(arrays):
+        counts = {len(arrays[name]) if arrays[name].ndim else 0 for name in inputs}
+        if len(counts) != 1:
+            raise _refused(path, f"its inputs have {sorted(counts)} samples")
+        for k in range(min(counts.pop(), MAX_SAMPLES)):
+            samples.append({name: arrays[name][k] for name in inputs})
+    else:
+        numbers = sorted({int(m.group(1)) for key in arrays if (m := re.fullmatch(r"in0_(\d{1,6})", key))})
+        for k in numbers[:MAX_SAMPLES]:
+            keys = {name: f"in{i}_{k}" for i, name in enumerate(inputs)}
+            missing = [key for key in keys.values() if key not in arrays]
+            if missing:
+                raise _refused(path, f"it has no {missing[0]}")
+            samples.append({name: arrays[key] for name, key in keys.items()})
+    if not samples:
+        raise _refused(path, f"it holds no sample of the inputs {', '.join(inputs)}")
+    return [{name: _fitted(path, name, array, inputs[name]) for name, array in sample.items()} for sample in samples]
+
+
+def _fitted(path: Path, name: str, array: Array, shape: tuple[int, ...]) -> Array:
+    """One sample of one input as float32 in the model's shape; the batch dimension may be left out."""
+    for found in (array, array[np.newaxis]):
+        if found.ndim == len(shape) and all(s in (-1, d) for s, d in zip(shape, found.shape, strict=True)):
+            value = found.astype(np.float32)
+            if not np.isfinite(value).all():
+                raise _refused(path, f"{name} holds values that are not finite")
+            return value
+    raise _refused(path, f"{name} has the shape {list(array.shape)}, the model takes {list(shape)}")
+
+
+class _Reader:
+    """The samples, one after the other, in the form that the quantizer asks for."""
+
+    def __init__(self, samples: list[dict[str, Array]]) -> None:
+        self._samples = iter(samples)
+
+    def get_next(self) -> dict[str, Array] | None:
+        """The next sample, None after the last."""
+        return next(self._samples, None)
+
+
+@contextlib.contextmanager
+def _silent(path: Path) -> Iterator[None]:
+    """Keeps the quantizer's remarks off the terminal, and turns whatever it raises into an error."""
+    level = logging.getLogger().level
+    try:
+        logging.getLogger().setLevel(logging.ERROR)
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    except EmitcError:
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise CannotCompile(
+            f"{path.name} cannot be quantized",
+            Where(model=path.name),
+            lines[0][:300],
+            "check that onnxruntime runs the model, with inputs in float32",
+        ) from error
+    finally:
+        logging.getLogger().setLevel(level)
+
+
+def quantize_model(path: Path, calibration: Path, output: Path) -> Quantized:
+    """Quantizes the float model at `path` with the ranges that the samples of `calibration` show; writes `output` whole.
+
+    Raises EmitcError for files that do not fit, CannotCompile when the quantizer fails.
+    """
+    from emitc.compiler import read_file
+
+    before = read_file(path)
+    runtime, quantization = _module("onnxruntime"), _module("onnxruntime.quantization")
+    preprocess = _module("onnxruntime.quantization.shape_inference").quant_pre_process
+    with tempfile.TemporaryDirectory(prefix="emitc-") as folder, _silent(path):
+        options = runtime.SessionOptions()
+        options.log_severity_level = 4
+        session = runtime.InferenceSession(before, options, providers=["CPUExecutionProvider"])
+        kinds = {tensor.name: tensor.type for tensor in session.get_inputs()}
+        if set(kinds.values()) != {"tensor(float)"}:
+            raise CannotCompile(
+                f"{path.name} has inputs of other types than float32", Where(model=path.name), str(kinds),
+                "only float models can be quantized; a quantized one compiles as it is",
+            )  # fmt: skip
+        shapes = {t.name: tuple(d if isinstance(d, int) else -1 for d in t.shape) for t in session.get_inputs()}
+        samples = read_calibration(calibration, shapes)
+        prepared, made = Path(folder) / "prepared.onnx", Path(folder) / "quantized.onnx"
+        preprocess(str(path), str(prepared), skip_symbolic_shape=True)
+
+        def quantize(**extra: bool) -> None:
+            quantization.quantize_static(
+                str(prepared),
+                str(made),
+                _Reader(samples),
+                quant_format=quantization.QuantFormat.QDQ,
+                activation_type=quantization.QuantType.QInt8,
+                weight_type=quantization.QuantType.QInt8,
+                per_channel=True,
+                extra_options=extra,
+            )
+
+        try:
+            quantize()
+        except ValueError:
+            # The quantizer's own care for biases that leave 32 bits fails on matrices with one scale per channel.
+            quantize(QDQDisableWeightAdjustForInt32Bias=True)
+        data = made.read_bytes()
+    write_whole(output, data)
+    return Quantized(output, len(samples), len(before), len(data))
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file under a temporary name beside it and renames it, so that a failure leaves the old one whole."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise EmitcError(
+            f"{path} cannot be written", Where(option="-o"), error.strerror or str(error), "check the folder"
+        ) from error

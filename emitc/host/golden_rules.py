@@ -1,0 +1,91 @@
+"""How closely the C has to follow the golden engine: bit for bit, or within a tolerance that the format asks for.
+
+Bit for bit is the rule: integers always, and every float that comes out of a table, a copy, a selection or a single
+DequantizeLinear. ONNX leaves the order of a float sum and the last bits of exp, tanh and the like to the runtime, so a
+float tensor of an ONNX graph that an operator on floats has computed may differ from the engine's by
+1e-5 + 1e-5 of the largest magnitude in the tensor. Infinities and NaN have to be where the engine has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.host.golden_engine import Array
+from emitc.ir import DType, Graph
+
+FLOAT_TOLERANCE = 1e-5
+
+_SELECTING = (
+    "Abs Clip Concat DepthToSpace Dropout Expand Flatten Gather GatherElements GatherND GlobalMaxPool Identity Max MaxPool "
+    "Min Neg Pad ReduceMax ReduceMin Reinterpret Relu Reshape Slice SpaceToDepth Split Squeeze Tile Transpose Unsqueeze "
+    "Where"
+)
+EXACT_ON_FLOATS = frozenset(_SELECTING.split())
+"""ONNX operators whose float outputs are values of their inputs, constants, or such with another sign."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How far an element may be off: absolute + relative * the largest magnitude expected in its tensor."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
+
+    @property
+    def exact(self) -> bool:
+        """Whether every bit counts."""
+        return self.absolute == 0 and self.relative == 0
+
+
+EXACT = Rule()
+TOLERANT = Rule(FLOAT_TOLERANCE, FLOAT_TOLERANCE)
+
+
+def rules(graph: Graph, source_format: str) -> Mapping[str, Rule]:
+    """The rule of every tensor of the graph, by name."""
+    if source_format != "onnx":
+        return {tensor.name: EXACT for tensor in graph.tensors}
+    computed: set[str] = set()
+    floats = {tensor.name for tensor in graph.tensors if tensor.dtype in (DType.FLOAT32, DType.FLOAT64)}
+    for node in graph.nodes:
+        read = {graph.root(name).name for name in node.inputs if name} & floats
+        if read and (node.op_type not in EXACT_ON_FLOATS or read & computed):
+            computed |= {graph.root(name).name for name in node.outputs} & floats
+    return {tensor.name: TOLERANT if graph.root(tensor.name).name in computed else EXACT for tensor in graph.tensors}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """differing: elements that break the rule. tolerated: others whose bits differ. largest: difference of values."""
+
+    differing: int
+    tolerated: int
+    largest: float
+
+
+def compared(found: Array, expected: Array, rule: Rule = EXACT) -> Difference:
+    """Compares two arrays of one dtype and shape; raises ValueError for others."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        raise ValueError(f"{found.dtype}{found.shape} is compared with {expected.dtype}{expected.shape}")
+    width = found.dtype.itemsize
+    a = np.frombuffer(np.ascontiguousarray(found).tobytes(), f"u{width}")
+    b = np.frombuffer(np.ascontiguousarray(expected).tobytes(), f"u{width}")
+    unequal = a != b
+    count = int(unequal.sum())
+    if count == 0:
+        return Difference(0, 0, 0.0)
+    x, y = (array.reshape(-1)[unequal].astype(np.float64) for array in (found, expected))
+    # Equal infinities have equal bits, so that those left here and every NaN are infinitely far off.
+    finite = np.isfinite(x) & np.isfinite(y)
+    gap = np.full(count, np.inf)
+    gap[finite] = np.abs(x[finite] - y[finite])
+    gap[np.isnan(x) & np.isnan(y) & (not rule.exact)] = 0.0
+    if rule.exact:
+        return Difference(count, 0, float(gap.max()))
+    magnitudes = np.abs(expected[np.isfinite(expected)].astype(np.float64))
+    limit = rule.absolute + rule.relative * float(magnitudes.max(initial=0.0))
+    beyond = int((gap > limit).sum())
+    return Difference(beyond, count - beyond, float(gap.max()))

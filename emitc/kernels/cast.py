@@ -1,0 +1,78 @@
+"""Cast and CastLike: every element as another type.
+
+Shapes  x any, y the same.   Types  all of emitc's among each other (float16, bfloat16, float8 and strings are none of them).
+To bool       whether a value differs from 0; a NaN does.
+To integers   from integers: the low bits, so that what does not fit wraps. From floats: without the fraction; ONNX leaves
+              open what becomes of values that do not fit, here they give the end of the type's range, and a NaN gives 0.
+To floats     the nearest value, ties to even; from float64 what is too large becomes infinite.
+Source        ONNX's specification of Cast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Numerics, Op
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed
+from emitc.kernels.pointwise import FLOATS, copied, output_shapes, pointwise_layer
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Op):
+    """To the output's type."""
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """Cast; of CastLike's second operand only the type counts, which the output has already."""
+    node.counts((2, 2) if node.kind == "CastLike" else (1, 1))
+    return Parsed(Cast(numerics=Numerics.QOPERATOR))
+
+
+def check(bound: BoundNode) -> None:
+    """Nothing to refuse: all types have code."""
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's conversion where it is defined; floats are limited to the integer type before."""
+    x, y = inputs[0], bound.output.dtype
+    assert x is not None
+    if x.dtype.kind != "f" or y in (*FLOATS, DType.BOOL):
+        with np.errstate(over="ignore"):
+            return (x.astype(y.value),)
+    low, high = y.range
+    # float64 holds every float32. The largest 64-bit values are no floats: they are put in behind the conversion.
+    wide = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
+    inside = np.where((wide > float(low)) & (wide < float(high) + (high < 2**53)), wide, 0.0).astype(y.value)
+    limited = np.where(wide <= float(low), np.array(low, y.value), inside)
+    return (np.where(wide >= float(high) + (high < 2**53), np.array(high, y.value), limited),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A conversion of C, of values that the type holds."""
+    x, y = bound.input(0).dtype, bound.output.dtype
+    if x is y or (x is DType.BOOL and y in (DType.UINT8, DType.INT8)) or {x, y} == {DType.UINT8, DType.INT8}:
+        return copied(bound)
+    if y is DType.BOOL:
+        return pointwise_layer(bound, "truth")
+    if x not in FLOATS or y in FLOATS:
+        return pointwise_layer(bound, "cast")
+    low, high = y.range
+    limits = (
+        Param("lowest", x.c_type, float(low), "from here down x gives low"),
+        Param("highest", x.c_type, float(high + 1), "from here up x gives high"),
+        Param("low", y.c_type, low),
+        Param("high", y.c_type, high),
+    )
+    return pointwise_layer(bound, "cast_saturated", limits)
+
+
+KERNELS = (
+    KernelDef(
+        Cast, "elements as another type", tuple(DType), (), None, check, output_shapes, reference, lower,
+        onnx=("Cast", "CastLike"), from_onnx=from_onnx, elementwise=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,387 @@
+"""ConvTranspose of ONNX: every input value, times the filter, is added to the output where a convolution would read from.
+
+Shapes  x [N, H, W, I], w [I, KH, KW, O / groups], b [O] or none, y [N, OH, OW, O]; per dimension
+        OH = stride * (H - 1) + output_padding + (KH - 1) * dilation + 1 - pads before and after.
+Types   float32; weights and bias may be computed. int8 between DequantizeLinear and QuantizeLinear: int32 accumulators over
+        (x - x_zero) * (w - w_zero), bias int32 at the scale x_scale * w_scale, w with one scale or one per output channel;
+        y = rint(float32(acc) * float32(x_scale * w_scale / y_scale)) + y_zero. ONNX Runtime sums in float32 there, which
+        rounds another way only very near to a half.
+Errors  computed quantized weights, padding beyond what the filter reaches, an accumulator that can leave int32.
+Source  ONNX operator specification: pads from output_shape, auto_pad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import (
+    Flavour,
+    KernelDef,
+    Layer,
+    Param,
+    Parsed,
+    Scratch,
+    Table,
+    illegal,
+    require_dtypes,
+    require_quantization,
+    require_rank,
+    unsupported,
+)
+from emitc.kernels.spatial import Padding, Window, automatic_padding, image_size, integers_attribute, window_params
+from emitc.quantize import Int64, activation_clamp, requantize_float
+
+_WEIGHTS, _BIAS = 1, 2
+_INT32 = 1 << 31
+_MAX_EXTRA = 1 << 16
+_SCALE_TOLERANCE = 2.0**-20
+"""A bias scale is the product of two float32 scales, rounded once or twice on its way into the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvTranspose(Op):
+    """window: of the convolution that goes the other way, its padding cut off the output. extra: output_padding.
+
+    activation: fused.
+    """
+
+    window: Window
+    groups: int
+    extra_h: int
+    extra_w: int
+    activation: str = "NONE"
+
+
+def _sizes_attribute(node: SourceNode) -> tuple[int, int] | None:
+    """The attribute output_shape as height and width, None where it is absent; one dimension is an image of one row."""
+    value = node.attributes.get("output_shape")
+    if not isinstance(value, tuple) or not value:
+        return None
+    sizes = tuple(int(v) for v in value)[-2:]
+    return (1, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """ConvTranspose's attributes; padding is settled for this input size."""
+    node.counts((2, 3))
+    height, width = image_size(node)
+    weights = node.input(_WEIGHTS)
+    if len(weights.shape) != 4:
+        raise node.refusal(
+            f"{node.op_type} has weights of rank {len(weights.shape)}", "4 is expected", "export again", weights
+        )
+    kernel = weights.shape[1], weights.shape[2]
+    if integers_attribute(node, "kernel_shape", 2, 1, 1) != kernel and "kernel_shape" in node.attributes:
+        raise node.refusal(
+            f"{node.op_type} has kernel_shape {node.attributes['kernel_shape']}",
+            f"the weights are {kernel[0]}x{kernel[1]}",
+            "export the model again",
+            weights,
+        )
+    strides = integers_attribute(node, "strides", 2, 1, 1)
+    dilations = integers_attribute(node, "dilations", 2, 1, 1)
+    extra = integers_attribute(node, "output_padding", 2, 0, 0)
+    top, left, bottom, right = integers_attribute(node, "pads", 4, 0, 0)
+    mode, sizes = automatic_padding(node), _sizes_attribute(node)
+    if mode == "VALID":
+        top = left = bottom = right = 0
+    if mode.startswith("SAME") or sizes is not None:
+        wanted = sizes or (height * strides[0], width * strides[1])
+        total = [
+            strides[i] * (size - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1 - wanted[i]
+            for i, size in enumerate((height, width))
+        ]
+        # An output beyond the filter's reach is output_padding that the file leaves unsaid.
+        extra = (extra[0] + max(0, -total[0]), extra[1] + max(0, -total[1]))
+        total = [max(0, t) for t in total]
+        if max(extra) > _MAX_EXTRA:
+            raise node.refusal(
+                f"{node.op_type} has output_shape {list(wanted)}",
+                f"the filter reaches {max(extra)} rows or columns less far, the limit is {_MAX_EXTRA}",
+                "export the model again",
+            )
+        # The odd one is cut off at the end with SAME_UPPER, at the start otherwise.
+        upper = mode == "SAME_UPPER"
+        (top, bottom), (left, right) = ((t // 2, t - t // 2) if upper else (t - t // 2, t // 2) for t in total)
+    window = Window(strides[0], strides[1], Padding(top, bottom, left, right), dilations[0], dilations[1])
+    groups = node.integer("group", 1, 1, 1 << 16)
+    op = ConvTranspose(window, groups, extra[0], extra[1], numerics=Numerics.QOPERATOR)
+    return Parsed(op, (0, _WEIGHTS, _BIAS))
+
+
+def _op(bound: BoundNode) -> ConvTranspose:
+    assert isinstance(bound.node.op, ConvTranspose)
+    return bound.node.op
+
+
+def _channels(bound: BoundNode) -> int:
+    """Output channels."""
+    return bound.input(_WEIGHTS).shape[3] * _op(bound).groups
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists, and channels that do not fit."""
+    op, x, w, bias = _op(bound), bound.input(0), bound.input(_WEIGHTS), bound.optional(_BIAS)
+    require_rank(bound, x, 4)
+    require_rank(bound, w, 4)
+    floats = (DType.FLOAT32,) * (4 if bias else 3)
+    integers = (DType.INT8, DType.INT8, *((DType.INT32,) if bias else ()), DType.INT8)
+    require_dtypes(bound, [floats, *([integers] if op.numerics is Numerics.QDQ else [])])
+    if min(w.shape) < 1 or x.shape[3] != w.shape[0] or x.shape[3] % op.groups:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has channels that do not fit",
+            f"input {x.shape[3]} in {op.groups} groups, weights {list(w.shape)}",
+            "export the model again",
+            w,
+        )
+    if bias is not None and bias.shape != (_channels(bound),):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has a bias of the wrong length",
+            f"{_channels(bound)} output channels",
+            "export the model again",
+            bias,
+        )
+    if min(output_shapes(bound)[0]) < 1:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has padding that leaves nothing of its output",
+            f"{op.window.padding}",
+            "export the model again",
+        )
+    if x.dtype is DType.INT8:
+        _check_quantization(bound)
+
+
+def _check_quantization(bound: BoundNode) -> None:
+    x, w, y, bias = bound.input(0), bound.input(_WEIGHTS), bound.output, bound.optional(_BIAS)
+    require_quantization(bound, x, y)
+    assert x.quantization
+    for tensor, what in ((w, "weights"), (bias, "bias")):
+        if tensor is not None and not tensor.is_constant:
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} has computed quantized {what}",
+                "they are rearranged while compiling",
+                "export the model with constant weights",
+                tensor,
+            )
+    q = w.quantization
+    if q is None or not (q.per_tensor or q.axis == 3):
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} has weights quantized in a way that is not supported",
+            "there is code for one scale, or one per output channel",
+            "quantize the weights again",
+            w,
+        )
+    factors = _factors(bound)
+    if not 2.0**-126 <= float(factors.min()) <= float(factors.max()) < 2.0**30:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has scales that are out of proportion",
+            f"sums are multiplied by {float(factors.max())!r}",
+            "quantize the model again",
+            y,
+        )
+    if bias is not None:
+        scales = np.array(bias.quantization.scales if bias.quantization else [], np.float64)
+        expected = x.quantization.scale * np.array(q.scales, np.float64)
+        zero = bias.quantization is None or any(bias.quantization.zero_points)
+        fits = scales.size in (1, expected.size) or (expected.size == 1 and scales.size == _channels(bound))
+        if zero or not fits or not np.allclose(scales, expected, rtol=_SCALE_TOLERANCE, atol=0.0):
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} has a bias at another scale than its sums",
+                f"input scale times weight scale is {expected.tolist()[:4]}",
+                "quantize the bias again",
+                bias,
+            )
+    centred = _centred(bound)
+    reach = max(x.quantization.zero_point - x.dtype.range[0], x.dtype.range[1] - x.quantization.zero_point)
+    largest = reach * int(np.abs(centred).sum(axis=(0, 1, 2)).max()) + int(np.abs(_bias_of(bound)).max())
+    if largest >= _INT32:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} has sums that can leave int32",
+            f"up to {largest}",
+            "reduce the number of channels",
+            w,
+        )
+
+
+def _factors(bound: BoundNode) -> NDArray[np.float32]:
+    """x_scale * w_scale / y_scale in float32: one, or one per output channel of a group."""
+    x, w, y = bound.input(0).quantization, bound.input(_WEIGHTS).quantization, bound.output.quantization
+    assert x and w and y
+    with np.errstate(all="ignore"):
+        product = np.float32(x.scale) * np.array(w.scales, np.float32)
+        return np.asarray(product / np.float32(y.scale), np.float32)
+
+
+def _centred(bound: BoundNode) -> Int64:
+    """Quantized weights less their zero points."""
+    w = bound.input(_WEIGHTS)
+    assert w.quantization
+    return w.array().astype(np.int64) - np.array(w.quantization.zero_points, np.int64)
+
+
+def _bias_of(bound: BoundNode) -> Array:
+    """A constant bias, zeros where there is none."""
+    bias = bound.optional(_BIAS)
+    dtype = np.float32 if bound.input(0).dtype is DType.FLOAT32 else np.int64
+    return np.zeros(_channels(bound), dtype) if bias is None else bias.array().astype(dtype)
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[N, OH, OW, O]."""
+    op, (batches, height, width, _) = _op(bound), bound.input(0).shape
+    _, kernel_h, kernel_w, _ = bound.input(_WEIGHTS).shape
+    window, pad = op.window, op.window.padding
+    rows = window.stride_h * (height - 1) + op.extra_h + (kernel_h - 1) * window.dilation_h + 1 - pad.top - pad.bottom
+    columns = window.stride_w * (width - 1) + op.extra_w + (kernel_w - 1) * window.dilation_w + 1 - pad.left - pad.right
+    return ((batches, rows, columns, _channels(bound)),)
+
+
+def _spread(bound: BoundNode, image: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
+    """The sums without bias: each tap's products are added where they fall, then the padding is cut off."""
+    op, window = _op(bound), _op(bound).window
+    batches, height, width, in_c = image.shape
+    _, kernel_h, kernel_w, each_out = weights.shape
+    _, out_h, out_w, out_c = bound.output.shape
+    pad = window.padding
+    whole = np.zeros((batches, out_h + pad.top + pad.bottom, out_w + pad.left + pad.right, out_c), image.dtype)
+    each_in = in_c // op.groups
+    for ky in range(kernel_h):
+        rows = slice(
+            ky * window.dilation_h, ky * window.dilation_h + (height - 1) * window.stride_h + 1, window.stride_h
+        )
+        for kx in range(kernel_w):
+            first = kx * window.dilation_w
+            columns = slice(first, first + (width - 1) * window.stride_w + 1, window.stride_w)
+            for g in range(op.groups):
+                inside, outside = slice(g * each_in, (g + 1) * each_in), slice(g * each_out, (g + 1) * each_out)
+                whole[:, rows, columns, outside] += image[..., inside] @ weights[inside, ky, kx]
+    return whole[:, pad.top : pad.top + out_h, pad.left : pad.left + out_w]
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Scattered tap by tap, in double or int64."""
+    op, x, w, y = _op(bound), bound.input(0), bound.input(_WEIGHTS), bound.output
+    assert inputs[0] is not None
+    if x.dtype is DType.FLOAT32:
+        given = inputs[_WEIGHTS]
+        weights = w.array() if given is None else given
+        bias = inputs[_BIAS] if len(inputs) > _BIAS else None
+        offset = _bias_of(bound) if bias is None else bias
+        real = _spread(bound, inputs[0].astype(np.float64), weights.astype(np.float64)) + offset.astype(np.float64)
+        return (np.asarray(real.astype(np.float32)),)
+    assert x.quantization and y.quantization
+    acc = _spread(bound, inputs[0].astype(np.int64) - x.quantization.zero_point, _centred(bound))
+    factors = _factors(bound)
+    per_channel = np.tile(factors, op.groups) if factors.size > 1 else factors[0]
+    scaled = requantize_float(acc.astype(np.int64) + _bias_of(bound).astype(np.int64), per_channel)
+    return (activation_clamp(op.activation, y).apply(scaled + y.quantization.zero_point, y.dtype),)
+
+
+def _rearranged(bound: BoundNode, values: Array) -> Array:
+    """Filters as [KH, KW, O, I / groups]: the values that one sum takes lie together."""
+    in_c, kernel_h, kernel_w, each_out = values.shape
+    groups = _op(bound).groups
+    by_group = values.reshape(groups, in_c // groups, kernel_h, kernel_w, each_out)
+    return np.ascontiguousarray(np.transpose(by_group, (2, 3, 0, 4, 1)))
+
+
+def _steps(bound: BoundNode, *, rearranged: bool) -> tuple[Param, ...]:
+    """The window, and how the filters lie."""
+    op, w = _op(bound), bound.input(_WEIGHTS)
+    in_c, kernel_h, kernel_w, each_out = w.shape
+    depth, taps = in_c // op.groups, kernel_h * kernel_w
+    steps = (op.groups * each_out * depth, each_out * depth, depth, 1)
+    if not rearranged:
+        steps = (each_out, depth * taps * each_out, 1, taps * each_out)
+    names = ("tap_step", "group_step", "out_step", "in_step")
+    return (
+        *window_params(bound, op.window, kernel_h, kernel_w),
+        Param("groups", "int32_t", op.groups),
+        *(Param(name, "int32_t", step) for name, step in zip(names, steps, strict=True)),
+    )
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Every output pixel gathers the taps that reach it."""
+    x, w, y, bias = bound.input(0), bound.input(_WEIGHTS), bound.output, bound.optional(_BIAS)
+    macs = x.elements * w.elements // w.shape[0]
+    constant_bias = bias is None or bias.is_constant
+    if x.dtype is DType.FLOAT32:
+        operands, tables = [0], []
+        if w.is_constant:
+            filters = tuple(_rearranged(bound, w.array()).reshape(-1).tolist())
+            tables.append(Table("weights", "float", filters, "filters, [KH, KW, O, I / groups]"))
+        else:
+            operands.append(_WEIGHTS)
+        if constant_bias:
+            tables.append(Table("bias", "float", tuple(_bias_of(bound).tolist()), "bias per output channel"))
+        else:
+            operands.append(_BIAS)
+        params = _steps(bound, rearranged=w.is_constant)
+        return Layer("conv_transpose_float", "portable", tuple(operands), tuple(tables), params, macs=macs)
+    assert x.quantization and y.quantization
+    centred = _rearranged(bound, _centred(bound))
+    narrow = int(centred.min()) >= -128 and int(centred.max()) <= 127
+    weight_type = "int8_t" if narrow else "int16_t"
+    factors, clamp = _factors(bound), activation_clamp(_op(bound).activation, y)
+    per_channel = np.tile(factors, _op(bound).groups) if factors.size > 1 else factors
+    constants = (
+        Table(
+            "weights",
+            weight_type,
+            tuple(centred.reshape(-1).tolist()),
+            "filters less their zero points, [KH, KW, O, I / groups]",
+        ),
+        Table("bias", "int32_t", tuple(_bias_of(bound).tolist()), "bias per output channel"),
+        Table("factor", "float", tuple(float(v) for v in per_channel), "x_scale * w_scale / y_scale"),
+    )
+    params = (
+        *_steps(bound, rearranged=True),
+        Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
+        Param("factor_step", "int32_t", int(per_channel.size > 1), "0: one factor for all channels"),
+        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("clamp_low", "int32_t", clamp.low),
+        Param("clamp_high", "int32_t", clamp.high),
+    )
+    flavour = Flavour("" if narrow else "_w16", fixed_point=False, w=weight_type)
+    sums = Scratch("sums", 4 * y.shape[3])
+    return Layer("conv_transpose", "portable", (0,), constants, params, scratch=(sums,), macs=macs, flavour=flavour)
+
+
+def work(bound: BoundNode) -> int:
+    """Multiply-accumulates."""
+    _, kernel_h, kernel_w, each_out = bound.input(_WEIGHTS).shape
+    return bound.output.elements + bound.input(0).elements * kernel_h * kernel_w * each_out
+
+
+KERNELS = (
+    KernelDef(
+        ConvTranspose,
+        "transposed 2-D convolution, grouped or dilated",
+        (DType.FLOAT32, DType.INT8),
+        (),
+        None,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=work,
+        onnx=("ConvTranspose",),
+        from_onnx=from_onnx,
+    ),
+)

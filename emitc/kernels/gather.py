@@ -1,0 +1,153 @@
+"""Gather of ONNX: slices of a tensor along an axis, chosen by indices.
+
+Shapes  x [a..., n, b...], indices [i...], y [a..., i..., b...].   Types  x any, indices int32 or int64; scale and zero point
+must not change.
+Negative indices count from the end. Constant indices are settled here: at equal distances (one index, say) they are a plain
+copy. An index that is computed and lies outside the tensor is limited to it, where ONNX Runtime gives up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, unsupported
+from emitc.kernels.parts import axis_of
+from emitc.kernels.picks import pick_layer, picked, require_pickable
+from emitc.kernels.strided import require_same_values, values_table
+from emitc.quantize import Int64
+
+_INDICES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Gather(Op):
+    """axis: from the front. shape: of the indices. indices: from the front, row-major; None where they are computed."""
+
+    axis: int
+    shape: Shape
+    indices: tuple[int, ...] | None
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """The axis, and indices where they are constant."""
+    node.counts((2, 2))
+    x, indices = node.input(0), node.input(_INDICES)
+    axis = axis_of(node, node.integer("axis", 0), len(x.shape))
+    if indices.dtype not in ("int32", "int64"):
+        raise node.refusal(
+            f"Gather has indices of type {indices.dtype}",
+            "int32 or int64 is expected",
+            "export the model again",
+            indices,
+        )
+    if indices.data is None:
+        return Parsed(Gather(axis, indices.shape, None, numerics=Numerics.QOPERATOR), (0, _INDICES))
+    size = x.shape[axis]
+    chosen = tuple(int(index) for index in indices.array().reshape(-1))
+    if not all(-size <= index < size for index in chosen):
+        raise node.refusal(
+            f"Gather takes slices {min(chosen)} to {max(chosen)}",
+            f"dimension {axis} has {size}",
+            "export the model again",
+            indices,
+        )
+    wrapped = tuple(index % size for index in chosen)
+    return Parsed(Gather(axis, indices.shape, wrapped, numerics=Numerics.QOPERATOR))
+
+
+def _op(bound: BoundNode) -> Gather:
+    assert isinstance(bound.node.op, Gather)
+    return bound.node.op
+
+
+def _blocks(bound: BoundNode) -> Shape:
+    """The input as [a, n, b]."""
+    shape, axis = bound.input(0).shape, _op(bound).axis
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def _positions(bound: BoundNode, indices: Int64) -> tuple[Int64, Int64, Int64]:
+    before, _, after = _blocks(bound)
+    return np.arange(before), indices, np.arange(after)
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses a change of type, scale or zero point, and an empty choice."""
+    op = _op(bound)
+    require_same_values(bound, bound.input(0), bound.output)
+    if math.prod(op.shape) == 0 or bound.input(0).elements == 0:
+        raise unsupported(bound, "Gather of nothing is not supported", "there are no indices", "remove the operator")
+    if op.indices is not None:
+        require_pickable(bound, _blocks(bound), _positions(bound, np.array(op.indices)))
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The indices' shape in place of the axis."""
+    op, shape = _op(bound), bound.input(0).shape
+    return ((*shape[: op.axis], *op.shape, *shape[op.axis + 1 :]),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's take."""
+    op, (_, size, _) = _op(bound), _blocks(bound)
+    assert inputs[0] is not None
+    if op.indices is not None:
+        indices = np.array(op.indices)
+    else:
+        assert inputs[_INDICES] is not None
+        given = np.asarray(inputs[_INDICES], np.int64).reshape(-1)
+        indices = np.clip(np.where(given < 0, given + size, given), 0, size - 1)
+    values = picked(inputs[0].reshape(_blocks(bound)), _positions(bound, indices))
+    return (values.reshape(output_shapes(bound)[0]),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A pick by table or a plain copy; with computed indices, a copy for each."""
+    op, x = _op(bound), bound.input(0)
+    before, size, after = _blocks(bound)
+    if op.indices is not None:
+        return pick_layer(bound, (before, size, after), _positions(bound, np.array(op.indices)))
+    run_bytes = after * x.dtype.bytes
+    params = (
+        Param("blocks", "int32_t", before),
+        Param("size", "int32_t", size, "slices to choose from"),
+        Param("count", "int32_t", math.prod(op.shape), "indices"),
+        Param("slice_bytes", "int32_t", run_bytes),
+    )
+    operands, tables = (
+        ((0, _INDICES), ()) if not x.is_constant else ((_INDICES,), (values_table("x", x.array(), "data"),))
+    )
+    return Layer("gather", "portable", operands, tables, params)
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
+    """Along the dimension that the axis was; None where the rank changes or the indices are an operand."""
+    op = _op(bound)
+    if len(op.shape) != 1 or op.indices is None:
+        return None
+    return replace(op, axis=permutation[op.axis])
+
+
+KERNELS = (
+    KernelDef(
+        Gather,
+        "slices of a tensor chosen by indices",
+        tuple(DType),
+        (),
+        None,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        onnx=("Gather",),
+        from_onnx=from_onnx,
+        transposed=transposed,
+        moves=True,
+    ),
+)

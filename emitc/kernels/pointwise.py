@@ -1,0 +1,139 @@
+"""ONNX's operators of one tensor: check, reference and layer, given the function of one element.
+
+Shapes  x any, y the same.
+Types   float32: the function in C. int8 with scales: a table of 256 results, each dequantized in float32, computed, divided
+        by y_scale and rounded half to even, which is what ONNX Runtime's QLinearSigmoid and QLinearLeakyRelu do, and what a
+        float operator between DequantizeLinear and QuantizeLinear amounts to. Other types: see the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Quantization, Shape, Tensor
+from emitc.kernels.contract import Flavour, Layer, Overlap, Param, require_quantization, unsupported
+from emitc.kernels.elementwise import BYTES, byte_table
+from emitc.kernels.real_functions import RealFunction
+from emitc.quantize import Float32, Int64
+
+FLOATS = (DType.FLOAT32, DType.FLOAT64)
+SIGNED = (DType.INT8, DType.INT16, DType.INT32, DType.INT64)
+UNSIGNED = (DType.UINT8, DType.UINT16, DType.UINT32, DType.UINT64)
+_SHORT = {"float": "f32", "double": "f64"}
+
+
+def typed(x: DType, y: DType, w: DType | None = None) -> Flavour:
+    """A kernel for these element types, each named in its suffix: of x and y, and of a second operand w."""
+    types = [x.c_type, (w or x).c_type, y.c_type]
+    short = [_SHORT.get(t, t.replace("uint", "u").replace("int", "s").removesuffix("_t")) for t in types]
+    named = short[:1] if len(set(short)) == 1 else short if w else [short[0], short[2]]
+    return Flavour("".join(f"_{name}" for name in named), x=types[0], w=types[1], y=types[2])
+
+
+def require_types(bound: BoundNode, supported: Collection[tuple[DType, ...]], code_for: str) -> None:
+    """Refuses element types (inputs, then the output) that have no code. The format itself was checked by the frontend."""
+    found = (*(t.dtype for t in bound.inputs if t is not None), bound.output.dtype)
+    if found not in supported:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} with element types ({', '.join(d.value for d in found)}) is not supported",
+            f"there is code for {code_for}",
+            "put a Cast around the operator, or replace it",
+            bound.output,
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The first input's shape."""
+    return (bound.input(0).shape,)
+
+
+def in_place(bound: BoundNode, operands: Collection[int] = (0,)) -> tuple[Overlap, ...]:
+    """y over an operand that has its elements, front to back: each is read before it is overwritten.
+
+    The types must be the same, or y's be bytes: C lets nothing else alias another type.
+    """
+    y = bound.output
+    return tuple(
+        Overlap(i, 0, 0)
+        for i in operands
+        if bound.input(i).elements == y.elements and (y.dtype is bound.input(i).dtype or y.dtype.bytes == 1)
+    )
+
+
+def pointwise_layer(bound: BoundNode, template: str, parameters: tuple[Param, ...] = ()) -> Layer:
+    """`template`, printed for the types of x and y."""
+    count = Param("count", "int32_t", bound.output.elements)
+    flavour = typed(bound.input(0).dtype, bound.output.dtype)
+    return Layer(template, "portable", (0,), params=(count, *parameters), overlaps=in_place(bound), flavour=flavour)
+
+
+def copied(bound: BoundNode) -> Layer:
+    """y is x."""
+    return Layer("copy", "portable", (0,), overlaps=(Overlap(0, 0, 0),))
+
+
+def operand(bound: BoundNode, inputs: Collection[Array | None], position: int) -> Array:
+    """An operand's value; a constant needs none in `inputs`."""
+    value = tuple(inputs)[position]
+    return bound.input(position).array() if value is None else value
+
+
+def dequantized(q: Array | Int64, quantization: Quantization) -> Float32:
+    """(q - zero_point) * scale in float32."""
+    return (q.astype(np.int64) - quantization.zero_point).astype(np.float32) * np.float32(quantization.scale)
+
+
+def quantized(values: Float32, quantization: Quantization, dtype: DType) -> Int64:
+    """rint(x / scale) + zero_point, half to even, limited to the type; a NaN gives the type's smallest (ONNX Runtime)."""
+    low, high = dtype.range
+    with np.errstate(all="ignore"):
+        steps = np.rint(values / np.float32(quantization.scale)).astype(np.float64) + quantization.zero_point
+    return np.clip(np.where(np.isnan(steps), low, steps), low, high).astype(np.int64)
+
+
+def check_real(bound: BoundNode) -> None:
+    """Refuses other types than float32 and int8 with scales."""
+    require_types(bound, [(DType.FLOAT32,) * 2, (DType.INT8,) * 2], "float32, and int8 with scales")
+    if bound.output.dtype is DType.INT8:
+        require_quantization(bound, bound.input(0), bound.output)
+
+
+def _by_scales(bound: BoundNode, function: RealFunction, parameters: tuple[float, ...], q: Array | Int64) -> Int64:
+    x, y = bound.input(0).quantization, bound.output.quantization
+    assert x and y
+    return quantized(function.apply(dequantized(q, x), parameters), y, bound.output.dtype)
+
+
+def real_reference(bound: BoundNode, function: RealFunction, parameters: tuple[float, ...], x: Array) -> Array:
+    """The function of every element, of float32 or of int8 with scales."""
+    y = bound.output
+    if y.dtype is DType.FLOAT32:
+        return function.apply(np.asarray(x, np.float32), parameters)
+    return _by_scales(bound, function, parameters, x).astype(y.dtype.value)
+
+
+def real_layer(bound: BoundNode, function: RealFunction, parameters: tuple[float, ...]) -> Layer:
+    """The function in C, or the table of its results."""
+    if bound.output.dtype is DType.INT8:
+        return byte_table(bound, 0, _by_scales(bound, function, parameters, BYTES))
+    members = tuple(Param(n, "float", p) for n, p in zip(function.parameters, parameters, strict=True))
+    return pointwise_layer(bound, function.template, members)
+
+
+def require_one_meaning(bound: BoundNode, *tensors: Tensor) -> None:
+    """Refuses quantized tensors of different scales, where the operator takes the numbers for what they stand for."""
+    if bound.node.op.numerics is not Numerics.QDQ:
+        return
+    for tensor in tensors:
+        require_quantization(bound, tensor)
+        if tensor.quantization != tensors[-1].quantization:
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} of tensors of different scales is not supported",
+                "the numbers themselves are compared or chosen",
+                "leave the operator in float32",
+                tensor,
+            )

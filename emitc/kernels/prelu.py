@@ -1,0 +1,129 @@
+"""PRelu: y = x, below zero slope * x, with a slope for each element, channel or tensor.
+
+Shapes  x any, slope any that broadcasts onto x (numpy's rule), y as x.
+Types   float32. int8 with scales where DequantizeLinear and QuantizeLinear stand around the operator: the slope is a constant
+        then; x is dequantized in float32, multiplied, divided by y_scale, rounded half to even and saturated. With one slope
+        for all of x that is a table.
+A NaN stays one, and so does -0.   Source  ONNX's specification; the order of operations is ONNX Runtime's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.broadcast import broadcast_layer, require_broadcast, two_operands, walk_params
+from emitc.kernels.contract import (
+    Flavour,
+    KernelDef,
+    Layer,
+    Param,
+    Parsed,
+    Table,
+    require_quantization,
+    unsupported,
+)
+from emitc.kernels.elementwise import BYTES, byte_table
+from emitc.kernels.pointwise import dequantized, in_place, operand, pointwise_layer, quantized, require_types
+from emitc.kernels.real_functions import FUNCTIONS
+from emitc.quantize import Float32, Int64
+
+
+@dataclass(frozen=True, slots=True)
+class PRelu(Op):
+    """A rectifier with slopes below zero."""
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """Input and slope."""
+    return two_operands(PRelu(), node)
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses types without code, a slope of another shape, and a quantized slope that is computed."""
+    x, slope = bound.input(0), bound.input(1)
+    require_types(bound, [(t, t, t) for t in (DType.FLOAT32, DType.INT8)], "float32, and int8 with scales")
+    require_broadcast(bound, onto_first=True)
+    if x.dtype is DType.FLOAT32:
+        return
+    require_quantization(bound, x, bound.output)
+    if not slope.is_constant or slope.quantization is None:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} of int8 with a computed slope is not supported",
+            "there is code for float32, and for a quantized constant",
+            "leave the operator in float32",
+            slope,
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The first input's shape."""
+    return (bound.input(0).shape,)
+
+
+def _real_slope(bound: BoundNode) -> Float32:
+    """The slope of quantized tensors as float32; one scale, or one for each slice of an axis."""
+    slope = bound.input(1)
+    q = slope.quantization
+    assert q
+    spread = (-1,) + (1,) * (len(slope.shape) - 1 - q.axis) if not q.per_tensor else ()
+    zero_points = np.array(q.zero_points, np.int64).reshape(spread)
+    scales = np.array(q.scales, np.float32).reshape(spread)
+    return np.asarray((slope.array().astype(np.int64) - zero_points).astype(np.float32) * scales)
+
+
+def _by_scales(bound: BoundNode, q: Array | Int64, slope: Float32) -> Int64:
+    x, y = bound.input(0).quantization, bound.output.quantization
+    assert x and y
+    real = dequantized(q, x)
+    with np.errstate(all="ignore"):
+        return quantized(np.where(real < 0, slope * real, real), y, bound.output.dtype)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """float32 throughout."""
+    value = operand(bound, inputs, 0)
+    if value.dtype == np.int8:
+        return (_by_scales(bound, value, _real_slope(bound)).astype(np.int8),)
+    x, slope = np.asarray(value, np.float32), np.asarray(operand(bound, inputs, 1), np.float32)
+    with np.errstate(all="ignore"):
+        return (np.where(x < 0, slope * x, x),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A LeakyRelu where one constant is the slope; of int8 a table, or float32 arithmetic for each element."""
+    x, slope, y = bound.input(0), bound.input(1), bound.output
+    if x.dtype is DType.FLOAT32:
+        if slope.is_constant and slope.elements == 1:
+            function = FUNCTIONS["LeakyRelu"]
+            (name,) = function.parameters
+            alpha = Param(name, "float", float(slope.array().reshape(-1)[0]))
+            return pointwise_layer(bound, function.template, (alpha,))
+        return broadcast_layer(bound, "prelu")
+    slopes = _real_slope(bound)
+    if slopes.size == 1:
+        return byte_table(bound, 0, _by_scales(bound, BYTES, slopes.reshape(())))
+    assert x.quantization and y.quantization
+    params = (
+        Param("x_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
+        Param("x_scale", "float", x.quantization.scale),
+        Param("y_scale", "float", y.quantization.scale),
+        Param("y_offset", "float", float(y.quantization.zero_point)),
+        *walk_params([x.shape, slope.shape], y.shape),
+    )
+    table = Table("slope", "float", tuple(slopes.reshape(-1).tolist()), "slopes below zero")
+    flavour = Flavour(x="int8_t", w="float", y="int8_t")
+    return Layer("prelu_quantized", "portable", (0,), (table,), params, overlaps=in_place(bound), flavour=flavour)
+
+
+KERNELS = (
+    KernelDef(
+        PRelu, "rectifier with slopes below zero, broadcasting", (DType.FLOAT32, DType.INT8), (), None, check, output_shapes,
+        reference, lower, onnx=("PRelu",), from_onnx=from_onnx, elementwise=True,
+    ),
+)  # fmt: skip

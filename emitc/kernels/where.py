@@ -1,0 +1,55 @@
+"""Where: y = a where the condition is true, otherwise b.
+
+Shapes  condition, a, b any that broadcast (numpy's rule), y the broadcast shape.   Types  condition bool; a, b and y of one type.
+Quantized operands share scale and zero point with y, so that the numbers themselves are chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Numerics, Op
+from emitc.kernels.broadcast import broadcast_layer, output_shapes, require_broadcast
+from emitc.kernels.contract import KernelDef, Layer, Parsed
+from emitc.kernels.pointwise import operand, require_one_meaning, require_types
+
+
+@dataclass(frozen=True, slots=True)
+class Where(Op):
+    """Chooses between two tensors."""
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """Three operands."""
+    node.counts((3, 3))
+    return Parsed(Where(numerics=Numerics.QOPERATOR), (0, 1, 2))
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses types that differ, shapes that do not fit each other, and operands of other scales than y."""
+    require_types(bound, [(DType.BOOL, t, t, t) for t in DType], "a bool and two operands of one type")
+    require_broadcast(bound)
+    require_one_meaning(bound, bound.input(1), bound.input(2), bound.output)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's where."""
+    condition, a, b = (operand(bound, inputs, i) for i in range(3))
+    return (np.where(condition, a, b),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A loop over three operands."""
+    return broadcast_layer(bound, "where", operands=(0, 1, 2))
+
+
+KERNELS = (
+    KernelDef(
+        Where, "choice between two tensors by a third, broadcasting", tuple(DType), (), None, check, output_shapes, reference,
+        lower, onnx=("Where",), from_onnx=from_onnx, elementwise=True,
+    ),
+)  # fmt: skip

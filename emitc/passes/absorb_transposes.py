@@ -1,0 +1,77 @@
+"""A Transpose in front of a fully connected layer moves into its weights: the columns take the order of what comes in.
+
+Between the two there may be operators that only change the shape. Legal where the Transpose leaves the rows alone, that is
+the dimensions in front of those that a row is made of, and nobody else reads it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from emitc.ir import Array, Graph, Node, Tensor
+from emitc.kernels import registry
+from emitc.kernels.accumulate import WEIGHTS
+from emitc.kernels.fully_connected import FullyConnected
+from emitc.kernels.transpose import Transpose
+
+
+def _transpose_before(graph: Graph, node: Node) -> tuple[list[Node], Node] | None:
+    """The views in front of a node's first input, nearest first, and the Transpose that feeds them."""
+    views: list[Node] = []
+    name = node.inputs[0]
+    while True:
+        producer = graph.producer(name)
+        if producer is None or name in graph.outputs or len(graph.consumers(name)) != 1 or graph.aliases(name):
+            return None
+        if isinstance(producer.op, Transpose):
+            return views, producer
+        if not registry()[type(producer.op)].view:
+            return None
+        views.append(producer)
+        name = producer.inputs[0]
+
+
+def _reordered(weights: Tensor, shape: tuple[int, ...], permutation: tuple[int, ...]) -> Array | None:
+    """Weights [O, I] for rows in the order before `transpose(u, permutation)` of that shape; None where rows are cut."""
+    depth = weights.shape[1]
+    for first in range(len(shape)):
+        if math.prod(shape[first:]) == depth and permutation[:first] == tuple(range(first)):
+            inner = tuple(axis - first for axis in permutation[first:])
+            blocks = weights.array().reshape(weights.shape[0], *shape[first:])
+            order = (0, *(1 + int(i) for i in np.argsort(inner)))
+            return np.ascontiguousarray(blocks.transpose(order)).reshape(weights.shape)
+    return None
+
+
+def absorb_transposes(graph: Graph) -> Graph:
+    """The graph without Transposes in front of fully connected layers."""
+    for node in graph.nodes:
+        if not isinstance(node.op, FullyConnected) or not graph.tensor(node.inputs[WEIGHTS]).is_constant:
+            continue
+        weights = graph.tensor(node.inputs[WEIGHTS])
+        found = _transpose_before(graph, node)
+        if found is None or (weights.quantization and weights.quantization.axis != 0):
+            continue
+        views, transpose = found
+        assert isinstance(transpose.op, Transpose)
+        data = _reordered(weights, graph.tensor(transpose.outputs[0]).shape, transpose.op.permutation)
+        if data is None:
+            continue
+        name = f"{weights.name}:{node.index}"
+        while graph.has_tensor(name):
+            name += "'"
+        turned = replace(weights, name=name, data=data.tobytes())
+        source = transpose.inputs[0]
+        changed = {node.index: replace(node, inputs=(node.inputs[0], name, *node.inputs[2:]))}
+        last = views[-1] if views else node
+        changed[last.index] = replace(
+            changed.get(last.index, last), inputs=(source, *changed.get(last.index, last).inputs[1:])
+        )
+        nodes = tuple(changed.get(n.index, n) for n in graph.nodes if n is not transpose)
+        gone = transpose.outputs[0]
+        tensors = tuple(t for t in graph.tensors if t.name != gone)
+        return absorb_transposes(replace(graph, tensors=(*tensors, turned), nodes=nodes))
+    return graph

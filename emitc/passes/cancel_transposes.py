@@ -1,0 +1,195 @@
+"""Transposes move down past operators that do not mind the order of dimensions, until they meet their inverse and vanish.
+
+One sweep: a Transpose is not emitted where it stands but remembered, `name = transpose(source, permutation)`. An operator
+all of whose computed operands are remembered with one permutation works on the sources instead, and its result is
+remembered. What cannot do so gets the Transpose emitted in front of it. A Transpose that only moves dimensions of size 1
+is a Reshape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Graph, Node, Op, Shape, Tensor
+from emitc.kernels import registry
+from emitc.kernels.mean import Reduction
+from emitc.kernels.quantize_ops import Dequantize, Quantize
+from emitc.kernels.reshape import Reshape
+from emitc.kernels.transpose import Transpose
+from emitc.passes.workspace import Workspace
+
+Permutation = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Turned:
+    """A tensor that is `transpose(source, permutation)`."""
+
+    source: str
+    permutation: Permutation
+
+
+def _shape_before(shape: Shape, permutation: Permutation) -> Shape:
+    """The shape u of v = transpose(u, permutation)."""
+    result = [0] * len(shape)
+    for i, axis in enumerate(permutation):
+        result[axis] = shape[i]
+    return tuple(result)
+
+
+def _inverse(permutation: Permutation) -> Permutation:
+    return tuple(int(i) for i in np.argsort(permutation))
+
+
+def _keeps_order(shape: Shape, permutation: Permutation) -> bool:
+    """Whether the elements of u stay where they are in transpose(u, permutation): only dimensions of size 1 move."""
+    moved = [axis for axis in permutation if shape[axis] != 1]
+    return moved == sorted(moved)
+
+
+class _Sweep:
+    """One pass over the graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.work = Workspace.of(graph)
+        self.turned: dict[str, _Turned] = {}
+
+    def transpose(self, node: Node) -> None:
+        """Remembers a Transpose, together with one that comes before it."""
+        assert isinstance(node.op, Transpose)
+        name = self.work.current(node.inputs[0])
+        permutation = node.op.permutation
+        before = self.turned.get(name)
+        if before is not None:
+            name, permutation = before.source, tuple(before.permutation[axis] for axis in permutation)
+        output = node.outputs[0]
+        if permutation == tuple(range(len(permutation))) and output not in self.graph.outputs:
+            self.work.same[output] = name
+        else:
+            self.turned[output] = _Turned(name, permutation)
+
+    def settle(self, name: str) -> None:
+        """Emits the Transpose of a remembered tensor, or a Reshape where no element moves."""
+        found = self.turned.pop(self.work.current(name), None)
+        if found is None:
+            return
+        output = self.work.tensors[self.work.current(name)]
+        source = self.work.tensors[found.source]
+        if _keeps_order(source.shape, found.permutation):
+            self.work.emit(Reshape(output.shape), "Reshape", (source.name,), (output.name,), output.label)
+        else:
+            self.work.emit(Transpose(found.permutation), "Transpose", (source.name,), (output.name,), output.label)
+
+    def moved(self, node: Node) -> bool:
+        """Emits the operator on the sources of its operands, if they are remembered alike and it does not mind."""
+        operands = [self.work.current(name) for name in node.inputs if name]
+        computed = [name for name in operands if not self.work.tensors[name].is_constant]
+        turned = {self.turned.get(name) for name in computed}
+        permutations = {t.permutation for t in turned if t is not None}
+        if None in turned or len(permutations) != 1 or "" in node.inputs:
+            return False
+        (permutation,) = permutations
+        op = self.operator(node, permutation)
+        if op is None:
+            return False
+        rank = len(permutation)
+        inputs: list[str] = []
+        for position, name in enumerate(operands):
+            tensor = self.work.tensors[name]
+            if name in self.turned:
+                inputs.append(self.turned[name].source)
+            elif position > 0 and not registry()[type(node.op)].elementwise:
+                inputs.append(name)  # indices, weights: what the rule for `transposed` leaves as it is
+            elif (constant := self.constant(tensor, permutation)) is not None:
+                inputs.append(constant)
+            else:
+                return False
+        outputs = []
+        for name in node.outputs:
+            tensor = self.work.tensors[name]
+            if len(tensor.shape) != rank:
+                return False
+            outputs.append(tensor)
+        made = []
+        for tensor in outputs:
+            shape = _shape_before(tensor.shape, permutation)
+            q = tensor.quantization
+            if q is not None and not q.per_tensor:
+                q = replace(q, axis=permutation[q.axis])
+            made.append(self.work.tensor(tensor, "_turned", shape, quantization=q, order=_inverse(permutation)).name)
+            self.turned[tensor.name] = _Turned(made[-1], permutation)
+        self.work.nodes.append(replace(node, op=op, inputs=tuple(inputs), outputs=tuple(made)))
+        return True
+
+    def operator(self, node: Node, permutation: Permutation) -> Op | None:
+        """The operator for operands in the order before the permutation; None where there is none."""
+        kernel = registry()[type(node.op)]
+        if isinstance(node.op, Quantize | Dequantize):
+            source = self.work.tensors[
+                node.outputs[0] if isinstance(node.op, Quantize) else self.work.current(node.inputs[0])
+            ]
+            return node.op if source.quantization is None or source.quantization.per_tensor else None
+        if kernel.elementwise:
+            return node.op
+        return kernel.transposed(self.work.bind(node), permutation) if kernel.transposed else None
+
+    def constant(self, tensor: Tensor, permutation: Permutation) -> str | None:
+        """A constant operand in the order before the permutation."""
+        rank = len(permutation)
+        if len(tensor.shape) > rank or (tensor.quantization and not tensor.quantization.per_tensor):
+            return None
+        wide = tensor.array().reshape((1,) * (rank - len(tensor.shape)) + tensor.shape)
+        data = np.ascontiguousarray(np.transpose(wide, _inverse(permutation)))
+        if data.size == 1:
+            return tensor.name
+        made = self.work.tensor(tensor, "_turned", data.shape, quantization=tensor.quantization, data=data.tobytes())
+        return made.name
+
+    def reduced(self, node: Node) -> bool:
+        """A reduction whose dimensions are left out: those that remain come out in their old order, or are turned."""
+        op = node.op
+        name = self.work.current(node.inputs[0])
+        found = self.turned.get(name)
+        if not isinstance(op, Reduction) or op.keep_dims or found is None:
+            return False
+        rank = len(found.permutation)
+        axes = tuple(sorted(found.permutation[axis % rank] for axis in op.axes))
+        left = [found.permutation[i] for i in range(rank) if i not in {a % rank for a in op.axes}]
+        output = self.work.tensors[node.outputs[0]]
+        permutation = tuple(sorted(left).index(axis) for axis in left)
+        new = replace(op, axes=axes)
+        if permutation == tuple(range(len(left))):
+            self.work.nodes.append(replace(node, op=new, inputs=(found.source,)))
+            return True
+        shape = _shape_before(output.shape, permutation)
+        made = self.work.tensor(output, "_turned", shape, quantization=output.quantization, order=_inverse(permutation))
+        self.turned[output.name] = _Turned(made.name, permutation)
+        self.work.nodes.append(replace(node, op=new, inputs=(found.source,), outputs=(made.name,)))
+        return True
+
+    def run(self) -> Graph:
+        """The graph with every Transpose as far down as it goes."""
+        for node in self.graph.nodes:
+            if isinstance(node.op, Transpose):
+                self.transpose(node)
+            elif not self.moved(node) and not self.reduced(node):
+                for name in node.inputs:
+                    if name:
+                        self.settle(name)
+                self.work.keep(node)
+        for name in self.graph.outputs:
+            self.settle(name)
+        return self.work.finish()
+
+
+def cancel_transposes(graph: Graph) -> Graph:
+    """The graph with Transposes moved down and cancelled. Graphs without a Transpose stay as they are."""
+    if not any(isinstance(node.op, Transpose) for node in graph.nodes):
+        return graph
+    after = _Sweep(graph).run()
+    # A net whose Transposes are at its ends already gets nothing from moving them about.
+    count = [sum(isinstance(n.op, Transpose) for n in g.nodes) for g in (graph, after)]
+    return after if count[1] < count[0] else graph

@@ -1,0 +1,86 @@
+"""A Graph taken apart for a pass that rewrites it from front to back: nodes are emitted one by one, tensors added by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from emitc.ir import BoundNode, DType, Graph, Node, Op, Quantization, Shape, Tensor
+
+
+@dataclass(slots=True)
+class Workspace:
+    """The new graph as far as it is written. same: tensors that turned out to be another one."""
+
+    graph: Graph
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    same: dict[str, str] = field(default_factory=dict)
+    next_index: int = 0
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(graph: Graph) -> Workspace:
+        """A workspace with the graph's tensors and no nodes."""
+        last = max((node.index for node in graph.nodes), default=-1)
+        return Workspace(graph, {t.name: t for t in graph.tensors}, next_index=last + 1)
+
+    def current(self, name: str) -> str:
+        """What a name of the old graph is called now."""
+        while name in self.same:
+            name = self.same[name]
+        return name
+
+    def tensor(
+        self,
+        like: Tensor,
+        suffix: str,
+        shape: Shape,
+        dtype: DType | None = None,
+        quantization: Quantization | None = None,
+        data: bytes | None = None,
+        order: Shape = (),
+    ) -> Tensor:
+        """A new tensor named and labelled after another one."""
+        wanted = name = like.name + suffix
+        while name in self.tensors:
+            self._numbers[wanted] = self._numbers.get(wanted, 0) + 1
+            name = f"{wanted}.{self._numbers[wanted]}"
+        made = Tensor(name, dtype or like.dtype, shape, quantization, data, like.label, order=order)
+        self.tensors[name] = made
+        return made
+
+    def emit(self, op: Op, op_type: str, inputs: tuple[str, ...], outputs: tuple[str, ...], label: str) -> Node:
+        """Adds a node of the pass's own."""
+        node = Node(op, op_type, inputs, outputs, self.next_index, label)
+        self.next_index += 1
+        self.nodes.append(node)
+        return node
+
+    def emit_as(self, node: Node, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        """Adds a node in place of an old one: under its index and its names."""
+        self.nodes.append(replace(node, op=op, inputs=inputs, outputs=outputs))
+
+    def keep(self, node: Node) -> Node:
+        """Adds a node of the old graph, its inputs under their new names."""
+        kept = replace(node, inputs=tuple(self.current(name) if name else "" for name in node.inputs))
+        self.nodes.append(kept)
+        return kept
+
+    def bind(self, node: Node) -> BoundNode:
+        """The node with its tensors, old or new."""
+        return BoundNode(
+            node,
+            tuple(self.tensors[self.current(name)] if name else None for name in node.inputs),
+            tuple(self.tensors[name] for name in node.outputs),
+        )
+
+    def finish(self, notes: tuple[str, ...] = ()) -> Graph:
+        """The new graph: tensors that nothing refers to any more are left out."""
+        used = {name for node in self.nodes for name in (*node.inputs, *node.outputs) if name}
+        outputs = tuple(self.current(name) for name in self.graph.outputs)
+        used |= {*self.graph.inputs, *outputs}
+        used |= {t.alias_of for t in self.tensors.values() if t.alias_of and t.name in used}
+        tensors = tuple(t for t in self.tensors.values() if t.name in used)
+        return replace(
+            self.graph, tensors=tensors, nodes=tuple(self.nodes), outputs=outputs, notes=self.graph.notes + notes
+        )

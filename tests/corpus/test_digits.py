@@ -1,0 +1,44 @@
+"""bench.digits: the accuracy of the digit nets through the emitted C is that of onnxruntime."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import digits
+
+COMMITTED = {row["model"]: digits.Accuracy(**row) for row in json.loads(digits.RESULTS.read_text(encoding="utf-8"))}
+SHIPPED = Path(__file__).resolve().parents[2] / "examples" / "models"
+NETS = ("digits_cnn_qdq_u8u8", "digits_resnet_qop_s8s8", "digits_tcn1d_qdq_s8s8_pc")
+corpus = pytest.mark.skipif(not digits.CORPUS.is_dir(), reason="needs the model corpus in ../shared/models")
+
+
+def test_the_committed_accuracies_are_equal() -> None:
+    assert len(COMMITTED) >= 30
+    assert all(row.equal for row in COMMITTED.values())
+    assert {row.model for row in COMMITTED.values() if row.reason} == {"digits_lstm_dyn_u8", "digits_lstm_qdq_s8s8_pc"}
+    assert all(row.compiled > 0.9 * row.images for row in COMMITTED.values() if not row.reason)
+
+
+@corpus
+@pytest.mark.corpus
+@pytest.mark.parametrize("name", NETS)
+def test_a_net_measured_again_has_the_committed_accuracy(name: str) -> None:
+    images, answers = digits.held_out(digits.CORPUS / "data" / "digits.npz")
+    found = digits.measure(digits.CORPUS / "onnx" / f"{name}.onnx", images, answers)
+    assert found == COMMITTED[name]
+
+
+def test_the_shipped_twins_answer_like_the_engine() -> None:
+    given = np.load(SHIPPED / "digits_qdq.npz")
+    images = np.concatenate([given[f"in0_{k}"] for k in range(10)])
+    for name in ("digits_qdq", "digits_qoperator"):
+        expected = np.load(SHIPPED / f"{name}.npz")
+        assert np.array_equal(images[3], expected["in0_3"][0])
+        labels = np.array([int(np.argmax(expected[f"out0_{k}"])) for k in range(10)])
+        assert labels.tolist() == list(range(10))
+        found = digits.measured(SHIPPED / f"{name}.onnx", list(images[:, np.newaxis]), labels)
+        assert (found.engine, found.compiled, found.same) == (10, 10, 10)

@@ -1,0 +1,483 @@
+"""What a .onnx file says: open dimensions, folded shapes, external data, refusals by name, and names that are hostile to C."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx_net import MICROSOFT, OnnxNet
+
+from emitc.compiler import compile_model
+from emitc.errors import EmitcError, Refusals
+from emitc.frontends.build import build_graph
+from emitc.frontends.onnx import read_onnx
+from emitc.frontends.source import SourceModel
+from emitc.host.build import WARNINGS, compiler
+from emitc.host.parity import verify
+from emitc.inspection import inspect_model
+from emitc.ir import Shape
+from emitc.kernels import registry_of
+
+
+def relu(shape: list[int | str]) -> bytes:
+    """A Relu of an input called "data"."""
+    net = OnnxNet()
+    net.output(net.op("Relu", net.input(shape, name="data")))
+    return net.serialized()
+
+
+def refusal(model: bytes | onnx.ModelProto, **shapes: Shape) -> EmitcError:
+    """The error that reading a file ends in."""
+    with pytest.raises(EmitcError) as caught:
+        read_onnx(model if isinstance(model, bytes) else model.SerializeToString(), shapes)
+    return caught.value
+
+
+def saved(net: OnnxNet | onnx.ModelProto, folder: Path, name: str = "m") -> Path:
+    """The file of a model."""
+    path = folder / f"{name}.onnx"
+    path.write_bytes((net.model() if isinstance(net, OnnxNet) else net).SerializeToString())
+    return path
+
+
+def operators(model: SourceModel) -> list[str]:
+    """The operators that remain."""
+    return [node.op_type for node in model.nodes]
+
+
+# ---- open dimensions ----
+
+
+@pytest.mark.parametrize("shape", [["batch", 3, 4], [0, 3, 4], ["N", 3, 4]], ids=["named", "zero", "letter"])
+def test_an_open_batch_becomes_one_with_a_note(shape: list[int | str]) -> None:
+    model = read_onnx(relu(shape))
+    assert model.tensors[model.inputs[0]].shape == model.tensors[model.outputs[0]].shape == (1, 3, 4)
+    assert model.notes == ('input "data": open batch dimension made 1',)
+
+
+def test_a_batch_that_is_given_needs_no_note() -> None:
+    model = read_onnx(relu(["batch", 3, 4]), {"data": (2, 3, 4)})
+    assert model.tensors[model.outputs[0]].shape == (2, 3, 4)
+    assert model.notes == ()
+
+
+def test_another_open_dimension_is_refused_with_the_option_and_accepted_with_it() -> None:
+    data = relu(["batch", "time", 4])
+    error = refusal(data)
+    assert str(error) == (
+        "error: a graph input has an open dimension\n  at:    data\n  why:   its shape is [1, -1, 4]\n"
+        "  try:   give it: --shape data=1,?,4"
+    )
+    assert error.exit_code == 2
+    model = read_onnx(data, {"data": (1, 49, 4)})
+    assert model.tensors[model.outputs[0]].shape == (1, 49, 4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "what"),
+    [
+        ((1, 49, 5), "the shape [1, 49, 5] does not fit"),
+        ((1, 49), "the shape [1, 49] does not fit"),
+        ((1, -1, 4), "a graph input has an open dimension"),
+        ((1, 2**31, 4), "a tensor has an impossible shape"),
+        ((1, 2**24, 4), "a tensor of 268435456 bytes is too large"),
+    ],
+    ids=["closed", "rank", "open", "huge", "large"],
+)
+def test_a_wrong_shape_is_refused(shape: Shape, what: str) -> None:
+    error = refusal(relu(["batch", "time", 4]), data=shape)
+    assert (error.what, error.exit_code) == (what, 2)
+
+
+def test_a_shape_for_what_is_no_input_is_refused() -> None:
+    error = refusal(relu([1, 3]), v0=(1, 3))
+    assert (error.what, error.why) == ("no input is called v0", "the model's inputs: data")
+
+
+def test_an_input_without_a_shape_takes_it_from_the_option() -> None:
+    model = onnx.ModelProto.FromString(relu([1, 3]))
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    error = refusal(model)
+    assert (error.what, error.hint) == ("a graph input has no shape", "give it: --shape data=...")
+    read = read_onnx(model.SerializeToString(), {"data": (2, 5)})
+    assert read.tensors[read.outputs[0]].shape == (2, 5)
+
+
+# ---- external data ----
+
+
+def external(location: str, offset: int = 0) -> onnx.ModelProto:
+    """x + w, where w is four floats in another file."""
+    net = OnnxNet()
+    net.output(net.op("Mul", net.input((4,)), net.constant(np.zeros(4, np.float32), name="w")))
+    model = net.model()
+    weights = model.graph.initializer[0]
+    weights.ClearField("raw_data")
+    weights.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(offset)), ("length", "16")):
+        weights.external_data.append(onnx.StringStringEntryProto(key=key, value=value))
+    return model
+
+
+def test_external_data_in_the_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    values = np.array([9, 1, 2, 3, 4], np.float32)
+    (tmp_path / "data" / "w.bin").write_bytes(values.tobytes())
+    monkeypatch.chdir("/")
+    read = read_onnx(external("data/w.bin", 4).SerializeToString(), folder=tmp_path)
+    (weights,) = (t for t in read.tensors if t.name == "w")
+    assert np.array_equal(weights.array(), values[1:])
+    assert compile_model(saved(external("data/w.bin", 4), tmp_path)).files
+
+
+def test_external_data_outside_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(bytes(16))
+    (tmp_path / "inner").mkdir()
+    with pytest.raises(EmitcError) as caught:
+        compile_model(saved(external("../w.bin"), tmp_path / "inner"))
+    assert str(caught.value) == (
+        "error: a constant lies outside the model's folder\n  at:    m.onnx, w\n"
+        '  why:   in "../w.bin"\n  try:   save the model as one file, or keep its data files in its folder'
+    )
+    assert refusal(external("w.bin")).what == "a constant lies outside the model's folder"  # no folder is known
+
+
+# ---- form ----
+
+
+def chain() -> OnnxNet:
+    """Two operators in a row."""
+    net = OnnxNet()
+    net.output(net.op("Neg", net.op("Relu", net.input((1, 4)), name="first"), name="second"))
+    return net
+
+
+def test_operators_in_a_circle_are_named() -> None:
+    model = chain().model()
+    model.graph.node[0].input[0] = model.graph.node[1].output[0]
+    error = refusal(model)
+    assert error.exit_code == 2
+    assert "v1" in error.why and "first" in error.why
+
+
+def test_a_value_that_nothing_writes_is_named() -> None:
+    model = chain().model()
+    model.graph.node[1].input[0] = "nowhere"
+    error = refusal(model)
+    assert error.exit_code == 2
+    assert "nowhere" in error.why and "second" in error.why
+
+
+def test_an_output_that_nothing_writes_is_named() -> None:
+    model = chain().model()
+    model.graph.output[0].name = "nowhere"
+    error = refusal(model)
+    assert error.exit_code == 2
+    assert "nowhere" in error.why
+
+
+def test_a_value_that_is_written_twice_is_refused() -> None:
+    model = chain().model()
+    model.graph.node[1].output[0] = model.graph.node[0].output[0]
+    assert refusal(model).exit_code == 2
+
+
+def test_data_of_another_length_than_its_shape_is_refused() -> None:
+    net = OnnxNet()
+    net.output(net.op("Add", net.input((4,)), net.constant(np.ones(4, np.float32), name="w")))
+    model = net.model()
+    model.graph.initializer[0].dims[0] = 3
+    assert refusal(model).exit_code == 2
+
+
+def test_initializers_among_the_inputs_are_constants() -> None:
+    """Files of IR version 3 list every constant as an input too."""
+    net = OnnxNet(opset=8)
+    net.output(net.op("Add", net.input((4,)), net.constant(np.ones(4, np.float32), name="w")))
+    net.input((4,), name="w")
+    read = read_onnx(net.model(ir_version=3).SerializeToString())
+    assert [read.tensors[i].name for i in read.inputs] == ["x0"]
+    (weights,) = (t for t in read.tensors if t.name == "w")
+    assert weights.data is not None
+
+
+# ---- shape arithmetic ----
+
+
+def flatten_as_exported(net: OnnxNet, x: str) -> str:
+    """view(x.size(0), -1) as an exporter writes it."""
+    batch = net.op("Gather", net.op("Shape", x), net.constant(0, "int64"), axis=0)
+    parts = [net.op("Unsqueeze", batch, net.ints(0)), net.op("Unsqueeze", net.constant(-1, "int64"), net.ints(0))]
+    return net.op("Reshape", x, net.op("Concat", *parts, axis=0))
+
+
+def halves_as_exported(net: OnnxNet, x: str) -> str:
+    """x[:, : x.size(1) // 2] as an exporter writes it."""
+    size = net.op("Gather", net.op("Shape", x), net.constant(1, "int64"), axis=0)
+    half = net.op(
+        "Cast", net.op("Floor", net.op("Div", net.op("Cast", size, to=1), net.constant(2.0, "float32"))), to=7
+    )
+    return net.op("Slice", x, net.ints(0), net.op("Unsqueeze", half, net.ints(0)), net.ints(1))
+
+
+def grown_as_exported(net: OnnxNet, x: str) -> str:
+    """interpolate(x, scale_factor=2) with its sizes computed."""
+    shape = net.op("Shape", x)
+    sizes = net.op("Mul", net.op("Slice", shape, net.ints(2), net.ints(4)), net.ints(2, 2))
+    wanted = net.op("Concat", net.op("Slice", shape, net.ints(0), net.ints(2)), sizes, axis=0)
+    return net.op(
+        "Resize", x, "", "", wanted, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+    )
+
+
+def expanded_as_exported(net: OnnxNet, x: str) -> str:
+    """x.expand(-1, 2, ...) with the -1 replaced through Where."""
+    asked = net.ints(-1, 8, -1, -1)
+    shape = net.op("Shape", x)
+    minus = net.op("ConstantOfShape", net.ints(4), value=helper.make_tensor("v", 7, [1], [-1]))
+    keeps = net.op("Equal", asked, net.op("Mul", minus, net.ints(1, 1, 1, 1)))
+    return net.op("Expand", x, net.op("Where", keeps, shape, asked))
+
+
+@pytest.mark.parametrize(
+    ("build", "left", "shape"),
+    [
+        (flatten_as_exported, ["Reshape"], (1, 48)),
+        (halves_as_exported, ["Slice"], (1, 4, 2, 2)),
+        (grown_as_exported, ["Resize"], (1, 8, 4, 4)),
+        (expanded_as_exported, ["Expand"], (1, 8, 3, 2)),
+    ],
+    ids=["flatten", "halves", "interpolate", "expand"],
+)
+def test_shape_arithmetic_is_computed(build: Callable[[OnnxNet, str], str], left: list[str], shape: Shape) -> None:
+    size = {"Reshape": (8, 3, 2), "Slice": (8, 2, 2), "Resize": (8, 2, 2), "Expand": (1, 3, 2)}[left[0]]
+    net = OnnxNet()
+    net.output(build(net, net.input(("batch", *size))), shape=shape)
+    read = read_onnx(net.serialized())
+    assert operators(read) == left
+    assert read.tensors[read.outputs[0]].shape == shape
+
+
+def test_weights_that_are_computed_from_constants_are_constants() -> None:
+    net = OnnxNet()
+    weights = net.op(
+        "Mul",
+        net.op("Transpose", net.constant(np.arange(6, dtype=np.float32).reshape(2, 3))),
+        net.constant(2.0, "float32"),
+    )
+    net.output(net.op("MatMul", net.input((1, 3)), weights))
+    read = read_onnx(net.serialized())
+    assert operators(read) == ["MatMul"]
+    constant = read.nodes[0].inputs[1]
+    assert constant is not None and constant.array().tolist() == [[0, 6], [2, 8], [4, 10]]
+
+
+# ---- what has no code ----
+
+
+def choice() -> OnnxNet:
+    """An If."""
+    net = OnnxNet()
+    x = net.input((1, 4), name="x")
+    branch = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["b"])], "branch", [], [helper.make_tensor_value_info("b", 1, [1, 4])]
+    )
+    which = net.op("Greater", net.op("ReduceMax", x, keepdims=0), net.constant(0.0, "float32"))
+    net.output(net.op("If", which, name="choice", then_branch=branch, else_branch=branch))
+    return net
+
+
+def repetition() -> OnnxNet:
+    """A Loop."""
+    net = OnnxNet()
+    x = net.input((1, 4), name="x")
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["c2"]), helper.make_node("Neg", ["a"], ["a2"])], "body",
+        [
+            helper.make_tensor_value_info("i", 7, []), helper.make_tensor_value_info("c", 9, []),
+            helper.make_tensor_value_info("a", 1, [1, 4]),
+        ],
+        [helper.make_tensor_value_info("c2", 9, []), helper.make_tensor_value_info("a2", 1, [1, 4])],
+    )  # fmt: skip
+    net.output(net.op("Loop", net.constant(3, "int64"), net.constant(True, "bool"), x, name="again", body=body))
+    return net
+
+
+def foreign() -> OnnxNet:
+    """An operator of somebody's own."""
+    net = OnnxNet()
+    net.output(net.op("Attention", net.input((1, 4)), domain="org.example", name="mine"), shape=(1, 4))
+    return net
+
+
+def unknown_contrib() -> OnnxNet:
+    """An operator of ONNX Runtime's that has no kernel."""
+    net = OnnxNet()
+    net.output(net.op("BiasGelu", net.input((1, 4)), net.input((4,)), domain=MICROSOFT, name="bias"), shape=(1, 4))
+    return net
+
+
+def with_opset(net: OnnxNet, domain: str) -> onnx.ModelProto:
+    """The model with an opset of another domain."""
+    model = net.model()
+    if all(opset.domain != domain for opset in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(domain, 1))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("net", "what", "where"),
+    [
+        (choice, "If is not supported", 'op 2 If "choice"'),
+        (repetition, "Loop is not supported", 'op 0 Loop "again"'),
+        (foreign, "Attention is not supported", 'op 0 org.example.Attention "mine"'),
+        (unknown_contrib, "BiasGelu is not supported", 'op 0 BiasGelu "bias"'),
+    ],
+    ids=["if", "loop", "domain", "contrib"],
+)
+def test_what_has_no_code_is_refused_by_name(net: Callable[[], OnnxNet], what: str, where: str, tmp_path: Path) -> None:
+    path = saved(with_opset(net(), "org.example"), tmp_path)
+    with pytest.raises(EmitcError) as caught:
+        compile_model(path)
+    assert (caught.value.what, caught.value.where.op, caught.value.exit_code) == (what, where, 1)
+    assert any(text.startswith(what) for text in inspect_model(path, {})["blockers"])
+
+
+def test_functions_and_sparse_constants_are_named(tmp_path: Path) -> None:
+    model = with_opset(chain(), "own")
+    opsets = [helper.make_opsetid("", 17)]
+    model.functions.append(
+        helper.make_function("own", "F", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])], opsets)
+    )
+    model.graph.node[0].op_type, model.graph.node[0].domain = "F", "own"
+    sparse = helper.make_sparse_tensor(
+        helper.make_tensor("s", 1, [1], [1.0]), helper.make_tensor("i", 7, [1], [2]), [1, 4]
+    )
+    model.graph.sparse_initializer.append(sparse)
+    with pytest.raises(Refusals) as caught:
+        compile_model(saved(model, tmp_path))
+    assert [error.what for error in caught.value.errors] == [
+        "the model has functions of its own", "the model has sparse constants", "F is not supported",
+    ]  # fmt: skip
+    assert caught.value.exit_code == 1
+
+
+def test_everything_that_blocks_a_model_is_reported_at_once(tmp_path: Path) -> None:
+    """In the file, in the scales, in the layout, and among the kernels; what merely follows is not."""
+    net = OnnxNet()
+    x = net.input((1, 2, 4, 4))
+    scale = net.input((), name="scale")
+    computed = net.op("QuantizeLinear", x, scale, net.constant(0, "int8"), name="computed")
+    net.output(net.op("MaxPool", computed, kernel_shape=[2, 2], name="follows"), "int8")
+    volume = net.input((1, 2, 3, 3, 3))
+    net.output(net.op("Conv", volume, net.constant(np.ones((2, 2, 1, 1, 1), np.float32)), name="volume"))
+    net.output(net.op("Det", net.input((4, 4)), name="det"))
+    net.output(net.op("Foreign", x, domain="org.example", name="foreign"), shape=(1,))
+    path = saved(with_opset(net, "org.example"), tmp_path)
+    found = inspect_model(path, {})
+    assert not found["compiles"]
+    assert [text.split(":")[0] for text in found["blockers"]] == ["Foreign is not supported"]
+    assert {row["name"]: row["reason"].split(":")[0] for row in found["operators"] if not row["supported"]} == {
+        "computed": "QuantizeLinear takes its scale from a computed tensor",
+        "volume": "Conv with 3 spatial dimensions is not supported",
+        "det": "Det is not supported",
+    }
+    with pytest.raises(Refusals) as caught:
+        compile_model(path)
+    assert [error.where.op for error in caught.value.errors] == [
+        'op 4 org.example.Foreign "foreign"', 'op 0 QuantizeLinear "computed"', 'op 2 Conv "volume"', 'op 3 Det "det"',
+    ]  # fmt: skip
+    assert caught.value.exit_code == 1
+
+
+def test_one_wrong_operator_makes_the_whole_model_wrong(tmp_path: Path) -> None:
+    net = OnnxNet()
+    x = net.input((1, 4))
+    net.output(
+        net.op("QuantizeLinear", x, net.constant(-1.0, "float32"), net.constant(0, "int8"), name="negative"), "int8"
+    )
+    net.output(net.op("Det", net.input((4, 4))))
+    with pytest.raises(Refusals) as caught:
+        compile_model(saved(net, tmp_path))
+    assert [(error.what, error.exit_code) for error in caught.value.errors] == [
+        ("QuantizeLinear has a scale that is not positive", 2), ("Det is not supported", 1),
+    ]  # fmt: skip
+    assert caught.value.exit_code == 2
+
+
+# ---- names ----
+
+MARK = "InJected"
+NAMES = (
+    f"*/ {MARK} /*", f"/*/ {MARK} //*/", f'"; {MARK}; "', f"\n#error {MARK}\n", f"a\r#error {MARK}", f"??/\n{MARK}", f"{MARK}\\",
+    f"%s%n{MARK}", "{{ 1 }}{% raw %}" + MARK, MARK + "x" * 10_000, f"вход {MARK} \U0001f600\u202e", f"a\x00{MARK}", "while",
+    "__FILE__", "_Generic", "3d", "a\u2028b", "\x1b[31m", "x", "X", "x.1", "x_s8", "x_s8.1",
+)  # fmt: skip
+
+
+def named(first: int) -> onnx.ModelProto:
+    """A quantized net of which every value, operator and text has one of the names."""
+    net = OnnxNet(opset=13)
+    scale, zero = net.scales(0.05, 120, "uint8")
+    y = net.op("QuantizeLinear", net.input((1, 3, 4, 4)), scale, zero)
+    y = net.op("QLinearConv", y, scale, zero, net.integers((4, 3, 1, 1)), *net.scales(0.01, 0, "int8"), scale, zero,
+               net.integers((4,), "int32"))  # fmt: skip
+    y = net.op("MaxPool", y, kernel_shape=[2, 2])
+    z = net.op("QuantizeLinear", net.input((1, 4, 3, 3)), scale, zero)
+    net.output(net.op("Concat", y, z, axis=1), "uint8")
+    net.output(net.op("DequantizeLinear", y, scale, zero))
+    model = net.model()
+    values = [v.name for v in model.graph.input] + [t.name for t in model.graph.initializer]
+    values += [name for node in model.graph.node for name in node.output]
+    new = {name: NAMES[(first + i) % len(NAMES)] for i, name in enumerate(values)}
+    for node in model.graph.node:
+        node.input[:] = [new[name] for name in node.input]
+        node.output[:] = [new[name] for name in node.output]
+        node.name = node.doc_string = NAMES[first]
+    for thing in (*model.graph.input, *model.graph.output, *model.graph.initializer):
+        thing.name = new[thing.name]
+    model.graph.name = model.producer_name = model.producer_version = model.doc_string = NAMES[first]
+    return model
+
+
+@pytest.mark.parametrize("first", range(0, len(NAMES), 3))
+def test_names_stay_in_comments(first: int, tmp_path: Path) -> None:
+    compiled = compile_model(saved(named(first), tmp_path))
+    for path, data in compiled.files.items():
+        text = data.decode("ascii")
+        if path.endswith((".c", ".h")):
+            code = re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', " ", text, flags=re.S)
+            assert MARK not in code and "??" not in text, path
+            assert all(" " <= c <= "~" or c == "\n" for c in text), path
+    compiled.write(tmp_path / "package")
+    command = [*compiler().split(), *WARNINGS, "-fsyntax-only", str(tmp_path / "package" / "m.c")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_c_under_hostile_names_is_right(tmp_path: Path) -> None:
+    assert verify(compile_model(saved(named(3), tmp_path)), reference="numpy", samples=3).match
+
+
+def test_operators_without_names_and_with_equal_ones(tmp_path: Path) -> None:
+    net = chain()
+    model = net.model()
+    for name in ("", "same", "while"):
+        for node in model.graph.node:
+            node.name = name
+        assert compile_model(saved(model, tmp_path)).files
+
+
+def test_a_graph_is_built_from_what_was_read() -> None:
+    """Types that the interpreter of shapes is asked about arrive in the graph."""
+    net = OnnxNet()
+    net.output(net.op("Cast", net.input((2, 3), "int32"), to=1))
+    graph = build_graph(read_onnx(net.serialized()), registry_of("onnx"), "m")
+    assert [(t.dtype.value, t.shape) for t in graph.tensors] == [("int32", (2, 3)), ("float32", (2, 3))]

@@ -19,6 +19,7 @@ from emitc._version import __version__
 from emitc.errors import EmitcError, Refusals, Where
 
 if TYPE_CHECKING:
+    from emitc.backends.contract import BackendOption
     from emitc.compiler import Compiled, Options
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -74,6 +75,30 @@ def json_option(function: Function) -> Function:
     return click.option("as_json", "--json", is_flag=True, help="One JSON object on stdout.")(function)
 
 
+class CompilingCommand(click.Command):
+    """A command that compiles: it has the options of the backends too, which are loaded when they are needed only."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The command's own options, then those of the backends, then --help."""
+        from emitc.backends import options
+
+        *own, last = super().get_params(ctx)
+        return [*own, *(_backend_option(option) for option in options()), last]
+
+
+def _backend_option(option: BackendOption) -> click.Option:
+    flags = f"--{option.name}"
+    if not option.metavar:
+        return click.Option([_key(option), flags], is_flag=True, flag_value="yes", default="", help=option.help)
+    described = f"{' | '.join(option.choices)}: {option.help}" if option.choices else option.help
+    return click.Option([_key(option), flags], metavar=option.metavar, default=option.default or None, help=described)
+
+
+def _key(option: BackendOption) -> str:
+    """The name of a backend's option among a command's values."""
+    return f"backend_{option.name.replace('-', '_')}"
+
+
 def compile_options(function: Function) -> Function:
     """The options of `emitc compile`, shared by every command that compiles."""
     options = (
@@ -82,7 +107,12 @@ def compile_options(function: Function) -> Function:
         click.option(
             "--target", default=None, help="Target core (`emitc targets`); default: generic32, or the board's."
         ),
-        click.option("--kernels", default="portable", help="portable | auto", show_default=True),
+        click.option(
+            "--kernels",
+            default="portable",
+            help="portable | cmsis-nn | auto: the cheaper of the two, layer by layer.",
+            show_default=True,
+        ),
         click.option("--optimize", default="speed", help="speed | size", show_default=True),
         click.option("--io", default="keep", help="keep | int8: drop the float ends of the model.", show_default=True),
         click.option("--ram-budget", type=click.IntRange(0), default=None, help="Largest arena in bytes."),
@@ -92,6 +122,20 @@ def compile_options(function: Function) -> Function:
         click.option(
             "--shape", "shapes", type=ShapeType(), multiple=True, help="Size of an open dimension: NAME=1,49,10,1."
         ),
+        click.option(
+            "--keep-on",
+            nargs=2,
+            type=(click.Choice(["cpu"]), str),
+            multiple=True,
+            metavar="cpu OP",
+            help="Operators, by type or index, that no accelerator gets; may be repeated.",
+        ),
+        click.option(
+            "--expect-partition",
+            type=click.Path(path_type=Path),
+            default=None,
+            help="Fail unless every operator runs where this map of `emitc partition --json` says.",
+        ),
         click.option("--without", "disabled", multiple=True, help="Switch a pass off by name; may be repeated."),
     )
     for option in reversed(options):
@@ -100,8 +144,10 @@ def compile_options(function: Function) -> Function:
 
 
 def _options(values: dict[str, Any], package: str, default_target: str = "generic32") -> Options:
+    from emitc.backends import options
     from emitc.compiler import Options
 
+    backends = {option.name: values.get(_key(option)) for option in options()}
     return Options(
         name=values["name"],
         target=values["target"] or default_target,
@@ -113,6 +159,9 @@ def _options(values: dict[str, Any], package: str, default_target: str = "generi
         fallback=values["fallback"],
         shapes=dict(values["shapes"]),
         disabled=frozenset(values["disabled"]),
+        keep_on_cpu=tuple(what for _, what in values["keep_on"]),
+        expect_partition=values["expect_partition"],
+        backends={name: value for name, value in backends.items() if value},
     )
 
 
@@ -142,7 +191,7 @@ def cli() -> None:
     """Compiles a quantized neural network into standalone C for a microcontroller, and proves it bit for bit."""
 
 
-@cli.command("compile")
+@cli.command("compile", cls=CompilingCommand)
 @compile_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Directory of the package.")
 @click.option("--package", default="plain", help="plain | cmake | platformio", show_default=True)
@@ -167,7 +216,7 @@ def compile_command(output: Path, package: str, board: str | None, as_json: bool
         _print(compiled.summary(), as_json, lambda: report.compile_text(compiled, output))
 
 
-@cli.command()
+@cli.command(cls=CompilingCommand)
 @compile_options
 @click.option("--reference", default="auto", help="auto | tflm | litert | onnxruntime | numpy", show_default=True)
 @click.option("--samples", type=click.IntRange(0, 100000), default=20, show_default=True, help="Random inputs.")
@@ -224,7 +273,7 @@ def inspect(model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], as_jso
         _print(found, as_json, lambda: report.inspect_text(found))
 
 
-@cli.command()
+@cli.command(cls=CompilingCommand)
 @compile_options
 @json_option
 def plan(as_json: bool, **values: Any) -> None:
@@ -237,7 +286,20 @@ def plan(as_json: bool, **values: Any) -> None:
         _print(memory_plan(compiled.program), as_json, lambda: report.plan_text(compiled))
 
 
-@cli.command()
+@cli.command("partition", cls=CompilingCommand)
+@compile_options
+@json_option
+def partition_command(as_json: bool, **values: Any) -> None:
+    """Show which backend runs which operator of MODEL, and why, without compiling."""
+    with _reported(as_json):
+        from emitc import report
+        from emitc.compiler import partition_model
+
+        found = partition_model(values["model"], _options(values, "plain")).to_json()
+        _print(found, as_json, lambda: report.partition_text(found))
+
+
+@cli.command(cls=CompilingCommand)
 @compile_options
 @click.option("--board", required=True, help="An emulated board (`emitc boards`).")
 @click.option("--reference", default="auto", help="auto | tflm | litert | onnxruntime | numpy", show_default=True)
@@ -272,7 +334,7 @@ def run(
     raise SystemExit(0 if result.match else 1)
 
 
-@cli.command()
+@cli.command(cls=CompilingCommand)
 @compile_options
 @click.option("--board", required=True, help="A real board (`emitc boards`).")
 @click.option("--reference", default="auto", help="auto | tflm | litert | onnxruntime | numpy", show_default=True)

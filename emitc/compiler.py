@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 import time
 from dataclasses import dataclass, field, fields, replace
@@ -9,6 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from emitc._version import __version__
+from emitc.backends import kernel_choices
+from emitc.backends import options as backend_options
+from emitc.backends.contract import PORTABLE, Settings
+from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected
+from emitc.emit.manifest import partitions
 from emitc.emit.names import identifier, is_model_name
 from emitc.emit.package import PACKAGES, package_files, write_package
 from emitc.errors import CannotCompile, EmitcError, Where, with_model
@@ -33,7 +39,8 @@ class Options:
     """What `emitc compile` takes, with its defaults.
 
     name: C name, "" for one made from the file name. shapes: open dimensions by tensor name. disabled: passes to skip.
-    ram_budget: largest arena in bytes, None for any.
+    ram_budget: largest arena in bytes, None for any. keep_on_cpu: operators, by type or index, that no accelerator gets.
+    expect_partition: file with a partition map that must come out. backends: options of the backends, by name.
     """
 
     name: str = ""
@@ -46,11 +53,19 @@ class Options:
     fallback: str = "cpu"
     shapes: dict[str, Shape] = field(default_factory=dict)
     disabled: frozenset[str] = frozenset()
+    keep_on_cpu: tuple[str, ...] = ()
+    expect_partition: Path | None = None
+    backends: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """For the manifest."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        return plain | {"shapes": {k: list(v) for k, v in self.shapes.items()}, "disabled": sorted(self.disabled)}
+        return plain | {
+            "shapes": {k: list(v) for k, v in self.shapes.items()},
+            "disabled": sorted(self.disabled),
+            "keep_on_cpu": list(self.keep_on_cpu),
+            "expect_partition": self.expect_partition.name if self.expect_partition else None,
+        }
 
     def arguments(self) -> str:
         """The options that differ from the defaults as command-line text, with a leading blank."""
@@ -61,6 +76,8 @@ class Options:
                 parts.append(f"--{name.replace('_', '-')} {value}")
         parts += [f"--shape {name}={','.join(map(str, shape))}" for name, shape in sorted(self.shapes.items())]
         parts += [f"--without {name}" for name in sorted(self.disabled)]
+        parts += [f"--keep-on-cpu {what}" for what in self.keep_on_cpu]
+        parts += [f"--{name} {value}" for name, value in sorted(self.backends.items())]
         return "".join(f" {part}" for part in parts)
 
 
@@ -77,7 +94,10 @@ def check_options(options: Options) -> None:
     _choice(options.package, PACKAGES, "--package")
     _choice(options.io, INTERFACES, "--io")
     _choice(options.optimize, ("speed", "size"), "--optimize")
-    _choice(options.kernels, ("portable", "auto"), "--kernels")
+    _choice(options.kernels, kernel_choices(), "--kernels")
+    for option in backend_options():
+        if option.choices and (value := options.backends.get(option.name)):
+            _choice(value, option.choices, f"--{option.name}")
     _choice(options.fallback, ("cpu", "fail"), "--fallback")
     for name in sorted(options.disabled):
         _choice(name, tuple(n for n, _ in PASSES), "--without")
@@ -135,10 +155,11 @@ def read_source(path: Path, data: bytes, shapes: dict[str, Shape]) -> SourceMode
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A model compiled: the graph that was lowered, the program, and every file of the package."""
+    """A model compiled: the graph that was partitioned, the program, and every file of the package."""
 
     source: SourceModel
     graph: Graph
+    partition: Partition
     program: Program
     passes: tuple[PassReport, ...]
     options: Options
@@ -163,7 +184,7 @@ class Compiled:
             "constant_bytes": program.constant_bytes,
             "macs": program.macs,
             "nodes": len(program.steps),
-            "partitions": [{"backend": "portable", "nodes": len(program.steps), "macs": program.macs}],
+            "partitions": partitions(program),
             "files": sorted(self.files),
             "seconds": round(self.seconds, 3),
         }
@@ -182,20 +203,59 @@ def compile_model(path: str | Path, options: Options | None = None, **changes: A
     source = read_source(path, data, options.shapes)
     name = options.name or identifier(path.stem, "model")
     try:
-        graph = build_graph(source, registry_of(source.format), name)
-        graph = with_interface(graph, options.io)
-        graph, passes = run_passes(graph, options.disabled)
-        graph = with_interface(graph, options.io)  # again: a Transpose or a view may have stood in front
+        graph, passes = _graph(source, name, options)
         origin = Origin(
             __version__, path.name, source.sha256, source.format, source.producer, options.arguments(), options.target
         )
-        program = lower(graph, name, origin)
+        divided = divide(graph, options)
+        program = lower(divided, name, origin)
     except EmitcError as error:
         raise with_model(error, path.name) from error
     require_budget(program, options)
     optimize = {"speed": "-O2", "size": "-Os"}[options.optimize]
-    files = package_files(program, options.package, passes, options.to_json(), optimize=optimize)
-    return Compiled(source, graph, program, passes, options, files, time.monotonic() - start, data)
+    more = package_extras(divided, program)
+    files = package_files(program, options.package, passes, options.to_json(), optimize=optimize, more=more)
+    return Compiled(source, graph, divided, program, passes, options, files, time.monotonic() - start, data)
+
+
+def _graph(source: SourceModel, name: str, options: Options) -> tuple[Graph, tuple[PassReport, ...]]:
+    """The graph of a source model, with everything done to it that does not depend on who runs it."""
+    graph = build_graph(source, registry_of(source.format), name)
+    graph = with_interface(graph, options.io)
+    graph, passes = run_passes(graph, options.disabled)
+    return with_interface(graph, options.io), passes  # again: a Transpose or a view may have stood in front
+
+
+def partition_model(path: str | Path, options: Options | None = None) -> Partition:
+    """Who would run which operator of the model file at `path`. Raises what compile_model raises."""
+    options, path = options or Options(), Path(path)
+    check_options(options)
+    source = read_source(path, read_file(path), options.shapes)
+    try:
+        graph, _ = _graph(source, options.name or identifier(path.stem, "model"), options)
+        return divide(graph, options)
+    except EmitcError as error:
+        raise with_model(error, path.name) from error
+
+
+def divide(graph: Graph, options: Options) -> Partition:
+    """The graph's nodes to backends, as the options ask. Raises EmitcError and CannotCompile as `partition` does."""
+    backends = open_backends(Settings(load_target(options.target), options.kernels, options.backends))
+    divided = partition(graph, backends, Policy(options.kernels, options.fallback, options.keep_on_cpu))
+    if options.expect_partition is not None:
+        text = read_file(options.expect_partition).decode("utf-8", "replace")
+        require_expected(divided.to_json(), text, options.expect_partition.name)
+    return divided
+
+
+def package_extras(divided: Partition, program: Program) -> dict[str, str]:
+    """Files of the package that backends add; with the partition map where more than the portable kernels are asked for."""
+    if set(divided.backends) == {PORTABLE}:
+        return {}
+    files = {"partition.json": json.dumps(divided.to_json(), indent=2) + "\n"}
+    for backend in divided.backends.values():
+        files |= backend.files(program)
+    return files
 
 
 def require_budget(program: Program, options: Options) -> None:

@@ -8,12 +8,12 @@ only where its input is read for the last time at that step.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from emitc.backends.partition import Partition
 from emitc.emit.names import identifier, unique
 from emitc.errors import EmitcError, Where
 from emitc.ir import BoundNode, Graph, Tensor
-from emitc.kernels import kernel_of
 from emitc.kernels.contract import Layer, Table
 from emitc.planner import Buffer, Distance, Plan, ScratchRequest, buffers_of, plan
 from emitc.planner import Step as PlannerStep
@@ -27,10 +27,11 @@ MAX_ADDED_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class LoweredNode:
-    """A node with its layer."""
+    """A node with its layer, and the backend that made it."""
 
     bound: BoundNode
     layer: Layer
+    backend: str
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -63,16 +64,17 @@ def _named(tensor: Tensor) -> str:
     return f'{_text(tensor)} "{tensor.label}"' if tensor.label else _text(tensor)
 
 
-def lower_nodes(graph: Graph) -> tuple[LoweredNode, ...]:
+def lower_nodes(partition: Partition) -> tuple[LoweredNode, ...]:
     """Every node's layer, in execution order.
 
     Raises EmitcError when the tables that the layers add to the model's own constants pass MAX_ADDED_BYTES: a small file
     of many operators could ask for any amount of them.
     """
+    graph = partition.graph
     left = MAX_ADDED_BYTES + 2 * sum(t.size_bytes for t in graph.tensors if t.is_constant)
     nodes: list[LoweredNode] = []
     for bound in graph.bound():
-        layer = kernel_of(bound).lower(bound)
+        layer = partition.layers[bound.node.index]
         left -= sum(table.size_bytes for table in layer.tables)
         if left < 0:
             raise EmitcError(
@@ -81,7 +83,7 @@ def lower_nodes(graph: Graph) -> tuple[LoweredNode, ...]:
                 f"up to this operator they take over {MAX_ADDED_BYTES} bytes more than the model's own constants",
                 "the file is damaged, or the model is not meant for a microcontroller",
             )
-        nodes.append(LoweredNode(bound, layer))
+        nodes.append(LoweredNode(bound, layer, partition.backend_of(bound.node)))
     return tuple(nodes)
 
 
@@ -208,6 +210,8 @@ def _steps(graph: Graph, nodes: tuple[LoweredNode, ...], names: _Names) -> tuple
                 layer.params,
                 layer.macs,
                 layer.flavour,
+                node.backend,
+                layer.fallible,
             )
         )
     return tuple(steps)
@@ -267,9 +271,10 @@ def _peak_label(nodes: tuple[LoweredNode, ...], result: Plan) -> str:
     return f"op {node.index} {node.op_type}"
 
 
-def lower(graph: Graph, name: str, origin: Origin) -> Program:
-    """The program of a graph: layers, constants, arena plan and interface under the model's C name."""
-    nodes = lower_nodes(graph)
+def lower(partition: Partition, name: str, origin: Origin) -> Program:
+    """The program of a partitioned graph: layers, constants, arena plan and interface under the model's C name."""
+    graph = partition.graph
+    nodes = lower_nodes(partition)
     buffers = _buffers(graph, nodes)
     result = plan(buffers, _distances(graph, nodes, buffers), alignment=ALIGNMENT)
     names = _Names(graph, nodes)
@@ -282,7 +287,7 @@ def lower(graph: Graph, name: str, origin: Origin) -> Program:
     peak = _peak_label(nodes, result)
     steps = _steps(graph, nodes, names)
     proof = proof_line(result, peak)
-    return Program(
+    program = Program(
         name,
         name.upper(),
         origin,
@@ -294,5 +299,7 @@ def lower(graph: Graph, name: str, origin: Origin) -> Program:
         result,
         proof,
         peak,
-        notes=graph.notes,
+        notes=(*graph.notes, *partition.notes),
     )
+    used = [partition.backends[backend].requirement(program) for backend, _, _ in program.backends]
+    return replace(program, requirements=tuple(requirement for requirement in used if requirement is not None))

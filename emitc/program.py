@@ -35,6 +35,7 @@ class Step:
 
     index: of the operator in the source model; name: of the function. tables: role to C name. constants: the arrays that
     this step prints (another step may have printed an identical one). fused: labels of operators merged into it.
+    backend: who runs it. fallible: the function returns a status, which ends the run where it is not EMITC_OK.
     """
 
     index: int
@@ -51,6 +52,8 @@ class Step:
     params: tuple[Param, ...]
     macs: int
     flavour: Flavour = PLAIN
+    backend: str = "portable"
+    fallible: bool = False
 
     @property
     def kernel(self) -> str:
@@ -104,6 +107,33 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition of the preprocessor that must hold where the source is compiled, and what to say where it does not."""
+
+    condition: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What a build of the program needs from elsewhere, for one backend.
+
+    includes: headers, without the angle brackets or quotes. guards: checked when the source is compiled, unless
+    EMITC_NO_TARGET_CHECK is defined. library, version: what is needed, for banners. platformio: dependency to version
+    of library.json. cmake: name of the CMake target to link. zephyr: symbols of Kconfig that have to be y.
+    """
+
+    backend: str
+    library: str
+    version: str
+    includes: tuple[str, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    platformio: tuple[tuple[str, str], ...] = ()
+    cmake: str = ""
+    zephyr: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A model as C: name is its C name, upper that name in capitals for macros."""
 
@@ -120,6 +150,14 @@ class Program:
     peak_op: str
     state_bytes: int = 0
     notes: tuple[str, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
+
+    @property
+    def backends(self) -> tuple[tuple[str, int, int], ...]:
+        """Name, layers and multiply-accumulates of each backend in use, in order of first use."""
+        names = dict.fromkeys(step.backend for step in self.steps)
+        by_name = {name: [step for step in self.steps if step.backend == name] for name in names}
+        return tuple((name, len(steps), sum(step.macs for step in steps)) for name, steps in by_name.items())
 
     @property
     def kernels(self) -> tuple[tuple[str, Flavour], ...]:

@@ -205,6 +205,48 @@ def quantize_text(made: dict[str, Any]) -> str:
     )
 
 
+def partition_text(found: dict[str, Any]) -> str:
+    """Who runs what, and why no other."""
+    share = (
+        f"{100 * found['fallback_share']:.1f} % of the multiply-accumulates fell back"
+        if found["fallback_share"]
+        else ""
+    )
+    lines = [
+        f"{b['backend']:<12} {_number(b['nodes'])} operators, {_number(b['macs'])} multiply-accumulates,"
+        f" {_number(b['estimated_cycles'])} cycles estimated"
+        for b in found["backends"]
+    ]
+    lines += [
+        f"  region at op {p['index']} on {p['backend']}: {len(p['nodes'])} operators, {_number(p['edge_bytes'])} bytes cross,"
+        f" {p['waits']} waits, {p['cache_operations']} cache operations"
+        for p in found["partitions"]
+    ]
+    lines += [share] if share else []
+    rows = [
+        (
+            str(n["index"]),
+            shown(n["op"]),
+            n["backend"],
+            n["kernel"],
+            _number(n["estimated_cycles"]),
+            shown(n["reason"], 60),
+        )
+        for n in found["nodes"]
+    ]
+    lines += ["", table(("op", "type", "backend", "kernel", "cycles", "why"), rows)]
+    refused: dict[tuple[str, str], list[int]] = {}
+    for node in found["nodes"]:
+        for refusal in node["refused"]:
+            refused.setdefault((refusal["backend"], refusal["reason"]), []).append(node["index"])
+    if refused:
+        lines += ["", "not taken:"]
+    for (backend, reason), indices in refused.items():
+        where = ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
+        lines.append(f"  {backend}: op {where}: {shown(reason, 160)}")
+    return "\n".join(lines)
+
+
 def ops_text(content: dict[str, Any]) -> str:
     """The operators."""
     rows = [

@@ -31,8 +31,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "emitc.planner": ("emitc.planner",),
     "emitc.program": ("emitc.kernels.contract", "emitc.planner"),
+    "emitc.backends": (
+        "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.program", "emitc.target", "emitc.backends",
+    ),
     "emitc.lower": (
-        "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.planner", "emitc.program", "emitc.emit.names",
+        "emitc.backends.partition", "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.planner", "emitc.program",
+        "emitc.emit.names",
     ),
     "emitc.emit": (
         "emitc.errors", "emitc.program", "emitc.planner.report", "emitc.kernels.contract", "emitc.emit",
@@ -41,8 +45,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.emit.package": ("emitc.errors", "emitc.passes", "emitc.program", "emitc.emit"),
     "emitc.writers": ("emitc.writers",),
     "emitc.compiler": (
-        "emitc._version", "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends", "emitc.kernels", "emitc.passes",
-        "emitc.lower", "emitc.program", "emitc.emit",
+        "emitc._version", "emitc.backends", "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends", "emitc.kernels",
+        "emitc.passes", "emitc.lower", "emitc.program", "emitc.emit",
     ),
     "emitc.host": ("emitc.errors", "emitc.ir", "emitc.kernels", "emitc.compiler", "emitc.emit.render", "emitc.host"),
     "emitc.host.golden": (
@@ -58,8 +62,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "emitc.report": ("emitc.errors", "emitc.planner.report"),
     "emitc.cli": (
-        "emitc", "emitc._version", "emitc.errors", "emitc.target", "emitc.compiler", "emitc.inspection", "emitc.report",
-        "emitc.emit.manifest", "emitc.host", "emitc.boards",
+        "emitc", "emitc._version", "emitc.backends", "emitc.errors", "emitc.target", "emitc.compiler", "emitc.inspection",
+        "emitc.report", "emitc.emit.manifest", "emitc.host", "emitc.boards",
     ),
 }  # fmt: skip
 """By module or package; the most specific entry wins. A listed package stands for all below it, `emitc` for itself."""

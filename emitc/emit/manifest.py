@@ -31,13 +31,18 @@ def _layer(step: Step) -> dict[str, Any]:
         "op": step.op_type,
         "name": step.label,
         "function": step.name,
-        "backend": "portable",
+        "backend": step.backend,
         "kernel": step.kernel,
         "variant": step.variant,
         "macs": step.macs,
         "constant_bytes": sum(c.table.size_bytes for c in step.constants),
         "outputs": [{"name": o.tensor, "tensor": o.source, "bytes": o.size_bytes} for o in step.outputs],
     }
+
+
+def partitions(program: Program) -> list[dict[str, Any]]:
+    """Layers and multiply-accumulates by backend."""
+    return [{"backend": name, "nodes": nodes, "macs": macs} for name, nodes, macs in program.backends]
 
 
 def memory_plan(program: Program) -> dict[str, Any]:
@@ -93,7 +98,11 @@ def manifest(
             }
             for p in passes
         ],
-        "partitions": [{"backend": "portable", "nodes": len(program.steps), "macs": program.macs}],
+        "partitions": partitions(program),
+        "requirements": [
+            {"backend": r.backend, "library": r.library, "version": r.version, "headers": list(r.includes)}
+            for r in program.requirements
+        ],
         "layers": [_layer(step) for step in program.steps],
         "memory": memory_plan(program),
         "state_bytes": program.state_bytes,

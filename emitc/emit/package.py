@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from emitc.emit.manifest import manifest
@@ -40,13 +41,25 @@ def _library_json(program: Program, optimize: str) -> str:
         "export": {"include": ["include", "src", "library.json", "manifest.json"]},
         "build": {"includeDir": "include", "srcDir": "src", "flags": [optimize]},
     }
+    dependencies = {name: version for r in program.requirements for name, version in r.platformio}
+    if dependencies:
+        content["dependencies"] = dependencies
     return json.dumps(content, indent=2) + "\n"
 
 
 def package_files(
-    program: Program, package: str, passes: tuple[PassReport, ...], options: Mapping[str, Any], *, optimize: str
+    program: Program,
+    package: str,
+    passes: tuple[PassReport, ...],
+    options: Mapping[str, Any],
+    *,
+    optimize: str,
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, bytes]:
-    """Every file of the package by its path inside it, the manifest included. optimize: `-O2` or `-Os`."""
+    """Every file of the package by its path inside it, the manifest included.
+
+    optimize: `-O2` or `-Os`. more: further files, by path.
+    """
     sources = render_sources(program)
     sources |= {
         name: (runtime_dir() / name).read_text(encoding="ascii") for name in ("emitc_runtime.h", "emitc_runtime.c")
@@ -63,6 +76,7 @@ def package_files(
         )
     if package == "platformio":
         texts["library.json"] = _library_json(program, optimize)
+    texts |= dict(more)
     files = {name: text.encode("ascii") for name, text in texts.items()}
     files[_MARK] = (json.dumps(manifest(program, passes, options, files), indent=2) + "\n").encode("ascii")
     return files

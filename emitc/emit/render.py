@@ -13,6 +13,7 @@ from emitc.kernels.contract import Flavour
 from emitc.program import Program
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
+BACKENDS = Path(__file__).resolve().parent.parent / "backends"
 RUNTIME_VERSION = 1
 _MATH = re.compile(
     r"\b(?:(?:acos|acosh|asin|asinh|atan|atanh|ceil|copysign|cos|cosh|erf|exp|fabs|floor|fmod|log1p|log|pow|rint|round|sin|sinh"
@@ -21,11 +22,16 @@ _MATH = re.compile(
 """What a kernel needs <math.h> for."""
 
 
+def _backend_folders() -> dict[str, jinja2.BaseLoader]:
+    """The templates of the backends, under the names of their folders."""
+    return {folder.parent.name: jinja2.FileSystemLoader(folder) for folder in sorted(BACKENDS.glob("*/templates"))}
+
+
 @cache
 def environment() -> jinja2.Environment:
     """The environment of all C templates: a missing field is an error, tags stand alone on their line."""
     env = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader(TEMPLATES), jinja2.PrefixLoader(_backend_folders())]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -47,7 +53,8 @@ def _tidy(text: str) -> str:
 
 
 def _kernel_module(template: str) -> jinja2.environment.TemplateModule:
-    return environment().get_template(f"kernels/{template}.c.j2").module
+    folder = "" if "/" in template else "kernels/"
+    return environment().get_template(f"{folder}{template}.c.j2").module
 
 
 def _kernel(template: str, flavour: Flavour) -> str:

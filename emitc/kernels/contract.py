@@ -99,7 +99,7 @@ class Layer:
 
     template: file under templates/kernels without its suffix. variant: name a user sees (`portable`). operands: positions
     of the inputs that are passed to the layer function, in order (constants are among tables instead). macs: multiply-
-    accumulates of one run. flavour: what the template's kernel is printed for.
+    accumulates of one run. flavour: what the template's kernel is printed for. fallible: the layer function returns a status.
     """
 
     template: str
@@ -111,6 +111,7 @@ class Layer:
     overlaps: tuple[Overlap, ...] = ()
     macs: int = 0
     flavour: Flavour = PLAIN
+    fallible: bool = False
 
     def __post_init__(self) -> None:
         names = [t.role for t in self.tables] + [p.name for p in self.params]

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from emitc import cli, inspection
+from emitc.backends.contract import Region
+from emitc.backends.partition import Assignment, Partition
 from emitc.boards.result import LayerCount, RunResult
 from emitc.compiler import Compiled, compile_model
 from emitc.emit.manifest import memory_plan
@@ -44,6 +46,12 @@ def keys(value: Any, prefix: str = "") -> Iterator[str]:
             yield from keys(inner[0], f"{prefix}{key}[].")
 
 
+def _partition_map() -> dict[str, Any]:
+    """A map in which something was refused and an accelerator has a region."""
+    node = Assignment(0, "ADD", "a", "npu", "t", "taken", 1, 0.0, (("b", "why"),), 0)
+    return Partition(shipped("digits_int8").graph, (node,), (("npu", Region(0, (0,), 1, 1, 1)),), {}, {}).to_json()
+
+
 def json_of(name: str) -> set[str]:
     """The keys that a command prints under --json."""
     digits = shipped("digits_int8")
@@ -63,6 +71,7 @@ def json_of(name: str) -> set[str]:
         "compile": [digits.summary()],
         "verify": [proof.to_json()],
         "plan": [memory_plan(digits.program)],
+        "partition": [_partition_map()],
         "inspect": [inspection.inspect_model(MODELS / "digits_int8.tflite", {})],
         "run": runs[:1],
         "flash": [*runs[1:], {"board": "b", "project": "p", "dry_run": True}],

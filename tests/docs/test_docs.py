@@ -285,8 +285,9 @@ def markdown(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 def option_table(name: str) -> str:
     """The options of a command as click knows them."""
     rows = []
-    for parameter in cli.cli.commands[name].params:
-        if isinstance(parameter, click.Option):
+    command = cli.cli.commands[name]
+    for parameter in command.get_params(click.Context(command)):
+        if isinstance(parameter, click.Option) and "--help" not in parameter.opts:
             flags = ", ".join(f"`{flag}`" for flag in sorted(parameter.opts, key=len))
             kind = parameter.type
             value = "" if parameter.is_flag else kind.name.upper()

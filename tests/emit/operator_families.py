@@ -23,13 +23,23 @@ from onnx_op import graph_of as onnx_graph_of
 from onnx_op import model_of as onnx_model_of
 from single_op import Case, graph_of, model_of
 
+from emitc.backends.contract import PORTABLE
+from emitc.backends.partition import Partition, Policy, partition
+from emitc.backends.portable import Portable
 from emitc.compiler import Compiled, compile_model
 from emitc.errors import EmitcError
+from emitc.ir import Graph
 from emitc.lower import lower_nodes
 from emitc.passes import run_passes
+from emitc.target import load_target
 from emitc.writers.tflite import write_tflite
 
 KERNEL_TESTS = Path(__file__).resolve().parents[1] / "kernels"
+
+
+def portable(graph: Graph) -> Partition:
+    """Everything on emitc's own kernels."""
+    return partition(graph, {PORTABLE: Portable(load_target("generic32"))}, Policy())
 
 
 def _module(path: Path) -> ModuleType | None:
@@ -62,7 +72,7 @@ def cases_of(path: Path) -> list[Case]:
 def representatives(cases: Sequence[Case]) -> list[Case]:
     """The first case of each (operator, template, output type, roles of tables, operands)."""
     graph, _ = run_passes(graph_of(*cases))
-    nodes = {node.bound.node.index: node for node in lower_nodes(graph)}
+    nodes = {node.bound.node.index: node for node in lower_nodes(portable(graph))}
     chosen: dict[object, Case] = {}
     for index, case in enumerate(cases):
         key: tuple[object, ...] = (case.opcode,)
@@ -141,7 +151,7 @@ def onnx_representatives(cases: Sequence[OnnxCase], seen: set[object], *, engine
         return [case for part in parts for case in onnx_representatives(part, seen, engine=engine)]
     chosen: dict[str, OnnxCase] = {}
     by_id = {case.id: case for case in cases}
-    for node in lower_nodes(graph):
+    for node in lower_nodes(portable(graph)):
         layer = node.layer
         roles = tuple(sorted(table.role for table in layer.tables))
         key = (

@@ -1,0 +1,146 @@
+"""What a backend must state, in its own folder: what it takes and at what cost, how it is lowered, and what it needs.
+
+A backend serves single nodes (a kernel library) or whole regions of the graph (an accelerator), never both. It answers
+questions about frozen values and writes nothing; `partition` asks and records every answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from emitc.ir import BoundNode, Graph
+from emitc.kernels.contract import Layer
+from emitc.program import Program, Requirement
+from emitc.target import Target
+
+PORTABLE = "portable"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendOption:
+    """An option of the command line that belongs to a backend.
+
+    name: without the dashes; also its key in `Settings.values`. metavar: what its value is called in the help; "" for
+    a flag, whose value is "yes". choices: what it may be, () for anything.
+    """
+
+    name: str
+    help: str
+    metavar: str
+    choices: tuple[str, ...] = ()
+    default: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a backend is opened with. kernels: the value of `--kernels`. values: its own options by name, "" if not given."""
+
+    target: Target
+    kernels: str
+    values: Mapping[str, str]
+
+    def value(self, name: str) -> str:
+        """An option's value."""
+        return self.values.get(name, "")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSupport:
+    """What has to be compiled with a package that uses a backend: paths on this machine.
+
+    sources: C files. includes: folders. defines: without -D.
+    """
+
+    sources: tuple[Path, ...] = ()
+    includes: tuple[Path, ...] = ()
+    defines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Nodes that an accelerator runs as one.
+
+    index: of the node that stands for them in the graph. nodes: their indices. edge_bytes: bytes of all tensors that
+    cross the region's border. cycles: estimated, of the accelerator. waits: times that the core waits for it in one run.
+    cache_operations: ranges that are cleaned or invalidated in one run.
+    """
+
+    index: int
+    nodes: tuple[int, ...]
+    macs: int
+    edge_bytes: int
+    cycles: int
+    waits: int = 1
+    cache_operations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a backend does not take a node."""
+
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """The graph with regions in the place of the nodes that an accelerator takes, and why it does not take the others."""
+
+    graph: Graph
+    regions: tuple[Region, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Backend:
+    """A backend, opened for one compilation. A kernel library overrides the first three methods, an accelerator `offload`."""
+
+    name: str = ""
+
+    def supports(self, bound: BoundNode) -> str:
+        """Why the node cannot be taken; "" when it can."""
+        return f"{self.name} takes no single operators"
+
+    def cost(self, bound: BoundNode) -> float:
+        """Core cycles of one run of a node that is taken: an estimate, for ranking only."""
+        raise NotImplementedError
+
+    def lower(self, bound: BoundNode) -> Layer:
+        """The layer of a node that is taken. Its template is `FOLDER/NAME` for templates/NAME.c.j2 in the backend's folder."""
+        raise NotImplementedError
+
+    def offload(self, graph: Graph, keep: frozenset[int]) -> Offload:
+        """Cuts regions out of the graph. keep: indices of nodes that must stay."""
+        return Offload(graph)
+
+    def requirement(self, program: Program) -> Requirement | None:
+        """What a build of the program needs besides its own files; None for nothing."""
+        return None
+
+    def files(self, program: Program) -> Mapping[str, str]:
+        """Further files of the package, by path: text."""
+        return {}
+
+    def support(self, program: Program, target: Target) -> BuildSupport:
+        """What a build of the program for a target on this machine needs, where that is known. `host` is a target too.
+
+        Raises EmitcError where it is not: the user has to say where the library is.
+        """
+        return BuildSupport()
+
+
+@dataclass(frozen=True, slots=True)
+class BackendDef:
+    """A backend as its folder exports it under the name BACKEND.
+
+    open: the backend for one compilation, or None where the settings do not ask for it; raises EmitcError for settings that
+    are wrong. kernels: whether `--kernels NAME` names it.
+    """
+
+    name: str
+    summary: str
+    open: Callable[[Settings], Backend | None]
+    kernels: bool
+    options: tuple[BackendOption, ...] = field(default=())

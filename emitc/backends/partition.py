@@ -1,0 +1,273 @@
+"""Which backend runs which node, why, and why no other: decided between the passes and the lowering.
+
+Accelerators come first and cut whole regions out of the graph. What is left goes node by node to the kernel library that
+`--kernels` names, else to the portable kernels; under `auto` to the cheapest by the backends' own estimates. Every answer is
+kept: the map is the same for the same input, and can be compared with one that was kept from an earlier release.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emitc.backends import registry
+from emitc.backends.contract import PORTABLE, Backend, Refusal, Region, Settings
+from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.ir import BoundNode, Graph, Node
+from emitc.kernels.contract import Layer
+
+SCHEMA_VERSION = 1
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """keep: operators that stay on the core, by type or by index. fallback: `fail` refuses what an accelerator does not take."""
+
+    kernels: str = PORTABLE
+    fallback: str = "cpu"
+    keep: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Where one node of the source model runs.
+
+    kernel: template that prints it. reason: why there. cost: estimated cycles, 0 inside a region. refused: backend and
+    reason, of every other candidate. region: index of the node that stands for its region, -1 outside of any.
+    """
+
+    index: int
+    op_type: str
+    label: str
+    backend: str
+    kernel: str
+    reason: str
+    macs: int
+    cost: float
+    refused: tuple[tuple[str, str], ...]
+    region: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The graph with the regions of accelerators in it, and who runs each of its nodes."""
+
+    graph: Graph
+    assignments: tuple[Assignment, ...]
+    regions: tuple[tuple[str, Region], ...]
+    backends: Mapping[str, Backend]
+    layers: Mapping[int, Layer]
+    notes: tuple[str, ...] = ()
+
+    def backend_of(self, node: Node) -> str:
+        """Name of the backend that lowers a node of the graph."""
+        return self._by_index()[node.index]
+
+    def _by_index(self) -> dict[int, str]:
+        found = {region.index: name for name, region in self.regions}
+        return {a.index: a.backend for a in self.assignments if a.region < 0} | found
+
+    def to_json(self) -> dict[str, Any]:
+        """partition.json."""
+        total = sum(a.macs for a in self.assignments)
+        names = dict.fromkeys(a.backend for a in self.assignments)
+        cycles = {
+            name: round(
+                sum(a.cost for a in self.assignments if a.backend == name)
+                + sum(region.cycles for owner, region in self.regions if owner == name)
+            )
+            for name in names
+        }
+        fallback = sum(a.macs for a in self.assignments if a.refused and a.region < 0)
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "backends": [
+                {
+                    "backend": name,
+                    "nodes": sum(a.backend == name for a in self.assignments),
+                    "macs": sum(a.macs for a in self.assignments if a.backend == name),
+                    "estimated_cycles": cycles[name],
+                }
+                for name in names
+            ],
+            "fallback_share": round(fallback / total, 6) if total else 0.0,
+            "partitions": [
+                {
+                    "backend": name,
+                    "index": region.index,
+                    "nodes": list(region.nodes),
+                    "macs": region.macs,
+                    "edge_bytes": region.edge_bytes,
+                    "estimated_cycles": region.cycles,
+                    "waits": region.waits,
+                    "cache_operations": region.cache_operations,
+                }
+                for name, region in self.regions
+            ],
+            "nodes": [
+                {
+                    "index": a.index,
+                    "op": a.op_type,
+                    "name": a.label,
+                    "backend": a.backend,
+                    "kernel": a.kernel,
+                    "reason": a.reason,
+                    "macs": a.macs,
+                    "estimated_cycles": round(a.cost),
+                    "partition": a.region if a.region >= 0 else None,
+                    "refused": [{"backend": name, "reason": reason} for name, reason in a.refused],
+                }
+                for a in self.assignments
+            ],
+        }
+
+
+def open_backends(settings: Settings) -> dict[str, Backend]:
+    """The backends that the settings ask for, portable always among them. Raises EmitcError for wrong settings."""
+    found = {name: definition.open(settings) for name, definition in registry().items()}
+    return {name: backend for name, backend in found.items() if backend is not None}
+
+
+def _kept(graph: Graph, keep: Sequence[str]) -> frozenset[int]:
+    """Indices of the nodes that `--keep-on cpu` names. Raises EmitcError for one that names nothing."""
+    found: set[int] = set()
+    for what in keep:
+        named = {n.index for n in graph.nodes if str(n.index) == what or n.op_type.lower() == what.lower()}
+        if not named:
+            types = sorted({node.op_type for node in graph.nodes})
+            raise EmitcError(
+                f"no operator is {what}",
+                Where(option=f"--keep-on {what}"),
+                f"the model has {len(graph.nodes)} operators of the types {', '.join(types)}",
+                "give a type of operator, or the index that `emitc partition` prints",
+            )
+        found |= named
+    return frozenset(found)
+
+
+def partition(graph: Graph, backends: Mapping[str, Backend], policy: Policy) -> Partition:
+    """Assigns every node. Raises EmitcError for a policy that cannot be followed, CannotCompile under `fallback` fail."""
+    original = {bound.node.index: bound for bound in graph.bound()}
+    keep = _kept(graph, policy.keep)
+    refused: dict[int, list[tuple[str, str]]] = {index: [] for index in original}
+    regions: list[tuple[str, Region]] = []
+    notes: list[str] = []
+    accelerators = 0
+    for name, backend in backends.items():
+        offload = backend.offload(graph, keep)
+        if offload.graph is graph and not offload.refusals:
+            continue
+        accelerators += 1
+        graph = offload.graph
+        regions += [(name, region) for region in offload.regions]
+        notes += offload.notes
+        for refusal in offload.refusals:
+            refused[refusal.index].append((name, refusal.reason))
+        if policy.fallback == "fail" and offload.refusals:
+            raise _fallback(name, original, offload.refusals)
+    inside = {index: (name, region) for name, region in regions for index in region.nodes}
+    stand_ins = {region.index: name for name, region in regions}
+    layers: dict[int, Layer] = {}
+    assigned: dict[int, Assignment] = {}
+    for bound in graph.bound():
+        index = bound.node.index
+        if index in stand_ins:
+            layers[index] = backends[stand_ins[index]].lower(bound)
+            continue
+        assigned[index], layers[index] = _assign(bound, backends, policy.kernels, tuple(refused[index]))
+    for index, (name, region) in inside.items():
+        bound = original[index]
+        macs = backends[PORTABLE].lower(bound).macs
+        kernel = layers[region.index].template
+        node = bound.node
+        assigned[index] = Assignment(
+            index, node.op_type, node.label, name, kernel, "taken", macs, 0.0, tuple(refused[index]), region.index
+        )
+    return Partition(
+        graph, tuple(assigned[index] for index in original), tuple(regions), backends, layers, tuple(notes)
+    )
+
+
+def _fallback(name: str, original: Mapping[int, BoundNode], refusals: Sequence[Refusal]) -> CannotCompile:
+    first = refusals[0]
+    return CannotCompile(
+        f"{name} does not take {len(refusals)} of the operators",
+        Where(op=original[first.index].node.describe(), option="--fallback fail"),
+        first.reason,
+        "`emitc partition` lists them all; --fallback cpu lets the core run them",
+    )
+
+
+def _assign(
+    bound: BoundNode, backends: Mapping[str, Backend], kernels: str, refused: tuple[tuple[str, str], ...]
+) -> tuple[Assignment, Layer]:
+    """The kernel library for one node."""
+    libraries = [name for name, definition in registry().items() if definition.kernels and name in backends]
+    costs: dict[str, float] = {}
+    for name in libraries:
+        if kernels in (name, AUTO) or name == PORTABLE:
+            reason = backends[name].supports(bound)
+            if reason:
+                refused = (*refused, (name, reason))
+            else:
+                costs[name] = backends[name].cost(bound)
+    if kernels == AUTO:
+        chosen = min(costs, key=lambda name: (costs[name], name != PORTABLE))
+        others = [f"{name} {costs[name]:.0f}" for name in costs if name != chosen]
+        reason = (
+            f"cheapest: {costs[chosen]:.0f} cycles, {', '.join(others)}" if others else "the only one that takes it"
+        )
+        refused = (*refused, *((name, f"costs {costs[name]:.0f} cycles") for name in costs if name != chosen))
+    else:
+        chosen = kernels if kernels in costs else PORTABLE
+        reason = "asked for" if chosen == kernels else f"{kernels} does not take it"
+    layer = backends[chosen].lower(bound)
+    node = bound.node
+    assignment = Assignment(
+        node.index, node.op_type, node.label, chosen, layer.template, reason, layer.macs, costs[chosen], refused
+    )
+    return assignment, layer
+
+
+# ---- a map that was kept ----
+
+
+def _rows(content: Mapping[str, Any]) -> dict[int, tuple[str, str, str]]:
+    """Index to type, backend and kernel: what a map has to agree in."""
+    return {int(n["index"]): (str(n["op"]), str(n["backend"]), str(n["kernel"])) for n in content["nodes"]}
+
+
+def require_expected(found: Mapping[str, Any], text: str, file: str) -> None:
+    """Compares a map with one that was kept. Raises CannotCompile that lists every node that runs elsewhere."""
+    where = Where(option=f"--expect-partition {file}")
+    try:
+        expected = _rows(json.loads(text))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise EmitcError(
+            f"{file} is no partition map",
+            where,
+            re.sub(r"\s+", " ", str(error))[:200],
+            "`emitc partition MODEL --json` prints one",
+        ) from error
+    actual = _rows(found)
+    changes = []
+    for index in sorted(expected.keys() | actual.keys()):
+        old, new = expected.get(index), actual.get(index)
+        if old == new:
+            continue
+        if old is None or new is None:
+            op, backend, kernel = new or old or ("", "", "")
+            changes.append(f"op {index} {op}: {'not expected' if old is None else 'missing'} ({backend}, {kernel})")
+        else:
+            changes.append(f"op {index} {new[0]}: {old[1]} ({old[2]}) expected, {new[1]} ({new[2]}) now")
+    if changes:
+        raise CannotCompile(
+            f"{len(changes)} operators run elsewhere than expected",
+            where,
+            "; ".join(changes[:20]) + ("; ..." if len(changes) > 20 else ""),
+            "check the options, or write the map anew with `emitc partition MODEL --json`",
+        )

@@ -29,7 +29,7 @@ from emitc.lower import lower
 from emitc.passes import PASSES, PassReport, run_passes
 from emitc.passes.interface import INTERFACES, with_interface
 from emitc.program import Origin, Program
-from emitc.target import load_target
+from emitc.target import BuildSupport, load_target
 
 MAX_FILE_BYTES = 256 << 20
 
@@ -170,6 +170,16 @@ class Compiled:
     def write(self, directory: str | Path) -> tuple[str, ...]:
         """Writes the package as `directory`, atomically; returns the paths of its files."""
         return write_package(self.files, Path(directory))
+
+    def support(self, target: str) -> BuildSupport:
+        """What a build for a target on this machine needs besides the package, of all backends in use."""
+        used = [self.partition.backends[name] for name, _, _ in self.program.backends]
+        parts = [backend.support(self.program, load_target(target)) for backend in used]
+        return BuildSupport(
+            tuple(dict.fromkeys(path for part in parts for path in part.sources)),
+            tuple(dict.fromkeys(path for part in parts for path in part.includes)),
+            tuple(dict.fromkeys(define for part in parts for define in part.defines)),
+        )
 
     def summary(self) -> dict[str, Any]:
         """What `emitc compile --json` prints."""

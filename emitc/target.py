@@ -58,6 +58,18 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class BuildSupport:
+    """What has to be compiled with a package that uses a backend: paths on this machine.
+
+    sources: C files. includes: folders. defines: without -D.
+    """
+
+    sources: tuple[Path, ...] = ()
+    includes: tuple[Path, ...] = ()
+    defines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryRegion:
     """Addresses [start, start + size_bytes) of one kind of memory: "flash" holds code and constants, "ram" the rest."""
 

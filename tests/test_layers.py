@@ -48,7 +48,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc._version", "emitc.backends", "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends", "emitc.kernels",
         "emitc.passes", "emitc.lower", "emitc.program", "emitc.emit",
     ),
-    "emitc.host": ("emitc.errors", "emitc.ir", "emitc.kernels", "emitc.compiler", "emitc.emit.render", "emitc.host"),
+    "emitc.host": (
+        "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.compiler", "emitc.emit.render", "emitc.host", "emitc.target",
+    ),
     "emitc.host.golden": (
         "emitc.errors", "emitc.host.golden_engine", "emitc.host.golden_onnx", "emitc.host.golden_tflite",
     ),

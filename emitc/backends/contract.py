@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from emitc.ir import BoundNode, Graph
 from emitc.kernels.contract import Layer
 from emitc.program import Program, Requirement
-from emitc.target import Target
+from emitc.target import BuildSupport, Target
 
 PORTABLE = "portable"
 
@@ -44,18 +43,6 @@ class Settings:
     def value(self, name: str) -> str:
         """An option's value."""
         return self.values.get(name, "")
-
-
-@dataclass(frozen=True, slots=True)
-class BuildSupport:
-    """What has to be compiled with a package that uses a backend: paths on this machine.
-
-    sources: C files. includes: folders. defines: without -D.
-    """
-
-    sources: tuple[Path, ...] = ()
-    includes: tuple[Path, ...] = ()
-    defines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

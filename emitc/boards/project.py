@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import jinja2
 
 from emitc.boards.model import Case, RunModel, check_cases
 from emitc.errors import EmitcError, Where
-from emitc.target import Board, boards_dir
+from emitc.target import Board, BuildSupport, boards_dir
 
 PLAIN, TRACED = "plain", "traced"
 """Environments of an emulated board's project; `traced` has the layer hook."""
@@ -66,16 +67,18 @@ def write_qemu_project(
     *,
     optimization: str,
     with_timer: bool,
+    support: BuildSupport | None = None,
 ) -> None:
     """Writes the project for an emulated board to `out`, which is replaced.
 
     package: folder of `emitc compile --package platformio`. optimization: the compiler's option, such as "-O2".
-    with_timer: count with the board's timer, because no plugin does.
+    with_timer: count with the board's timer, because no plugin does. support: what the package's backends need; their sources
+    are compiled as a library of their own, and nothing is fetched for them.
     """
     check_cases(model, cases)
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(boards_dir() / "platform", out / _PLATFORM_DIR, ignore=shutil.ignore_patterns("__pycache__"))
-    flags = [optimization, *(["-DEMITC_COUNT_WITH_TIMER"] if with_timer else [])]
+    flags = [optimization, *(["-DEMITC_COUNT_WITH_TIMER"] if with_timer else []), *_support_flags(support)]
     environments = [
         {
             "name": name,
@@ -91,6 +94,7 @@ def write_qemu_project(
     shared = [f"default_envs = {PLAIN}", "platforms_dir = .pio/platforms"]
     _write_ini(out, model, board, shared, environments)
     _write_sources(package, model, board, cases, out)
+    _write_support(support, out, optimization)
     _write(out / "src" / "main.c", _render("main_qemu.c.j2"))
 
 
@@ -137,6 +141,35 @@ def write_flash_project(
     _write(out / "src" / framework.main, _render(main, **values))
     for template, path in framework.extra:
         _write(out / path, _render(template))
+
+
+def _support_flags(support: BuildSupport | None) -> list[str]:
+    """Defines and include folders, for every library of the project."""
+    if support is None:
+        return []
+    return [*(f"-D{define}" for define in support.defines), *(f'-isystem "{path}"' for path in support.includes)]
+
+
+def _write_support(support: BuildSupport | None, out: Path, optimization: str) -> None:
+    """The backends' sources as the library `support`, and none of the dependencies that the package would have fetched."""
+    if support is None:
+        return
+    described = out / "lib" / "model" / "library.json"
+    content = json.loads(described.read_text(encoding="utf-8"))
+    if content.pop("dependencies", None) is not None:
+        _write(described, json.dumps(content, indent=2) + "\n")
+    if not support.sources:
+        return
+    folder = out / "lib" / "support"
+    for number, source in enumerate(support.sources):
+        (folder / "src").mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, folder / "src" / f"{number}_{source.name}")
+    build = {"srcDir": "src", "flags": [optimization, "-w"], "libArchive": True, "libLDFMode": "off"}
+    library = {"name": "support", "version": "0.1.0", "frameworks": "*", "platforms": "*", "build": build}
+    _write(folder / "library.json", json.dumps(library, indent=2) + "\n")
+    ini = out / "platformio.ini"
+    text = ini.read_text(encoding="utf-8")
+    _write(ini, text.replace("build_src_flags", "lib_deps = support\nbuild_src_flags"))
 
 
 def _silicon_flags(board: Board, *, layers: bool) -> Iterator[str]:

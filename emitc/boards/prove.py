@@ -68,8 +68,15 @@ def on_emulator(
     package = workdir / "package"
     compiled.write(package)
     vectors = cases(compiled, reference, samples, seed)
+    target = load_board(board)
     return run_on_board(
-        package, run_model(compiled), load_board(board), vectors, layers=layers, workdir=workdir / "board"
+        package,
+        run_model(compiled),
+        target,
+        vectors,
+        layers=layers,
+        workdir=workdir / "board",
+        support=compiled.support(target.target),
     )
 
 

@@ -14,7 +14,7 @@ from emitc.boards.model import Case, RunModel, check_cases
 from emitc.boards.project import PLAIN, TRACED, write_qemu_project
 from emitc.boards.result import LayerCount, RunResult, differing_bytes, layer_counts
 from emitc.errors import CannotCompile, EmitcError, Where
-from emitc.target import Board, load_target
+from emitc.target import Board, BuildSupport, load_target
 
 TIMER_TOLERANCE = 64
 """Instructions by which the timer may differ on the known loop: its own reading, and the step of a tick."""
@@ -44,13 +44,15 @@ def run_on_board(
     workdir: Path,
     timeout: float = 120.0,
     optimization: str = "-O2",
+    support: BuildSupport | None = None,
 ) -> RunResult:
     """Builds `package` for an emulated board with PlatformIO, boots it, and proves and measures every vector.
 
     package: folder of `emitc compile --package platformio`. vectors: (inputs, expected outputs) as raw bytes. layers: a
     second build with the trace hook counts each layer. workdir: this function's own folder; its `project` is replaced,
     its caches are reused. timeout: seconds for one boot. optimization: for the proof's own code, and for a package
-    whose library.json names no level. A difference is not an error: `match` is false then.
+    whose library.json names no level. support: what the package's backends need. A difference is not an error: `match`
+    is false then.
 
     Raises EmitcError where vectors and model disagree or the board is not emulated, CannotCompile where a tool is
     missing, the image does not fit, the build fails, or the firmware hangs, faults or refuses a call.
@@ -69,7 +71,9 @@ def run_on_board(
     workdir.mkdir(parents=True, exist_ok=True)
     library = counter.plugin(machine.program, workdir / "cache")
     project = workdir / "project"
-    write_qemu_project(package, model, board, vectors, project, optimization=optimization, with_timer=library is None)
+    write_qemu_project(
+        package, model, board, vectors, project, optimization=optimization, with_timer=library is None, support=support
+    )
     names = (PLAIN, TRACED) if layers else (PLAIN,)
     images = build(project, names, board, core_dir=workdir / "pio-core", log=workdir / "build.log")
     boots = [_booted(model, board, image, library, workdir, timeout) for image in images]

@@ -18,6 +18,7 @@ import numpy as np
 
 from emitc.errors import CannotCompile, Where
 from emitc.ir import Array
+from emitc.target import BuildSupport
 
 WARNINGS = (
     "-std=c11",
@@ -101,11 +102,37 @@ def sources(package: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     return tuple(files), tuple(folders)
 
 
-def build_shared(package: Path, workdir: Path, *, trace: bool) -> Path:
-    """The package as a shared library in `workdir`, compiled with emitc's warning flags; with the layer hook if `trace`."""
+def build_support(support: BuildSupport, workdir: Path, flags: Sequence[str] = ("-O2",)) -> list[str]:
+    """What a package is compiled with for its backends' sake: options, and the backends' own files as objects in `workdir`.
+
+    Other people's sources are compiled without emitc's warnings. flags: further options for them.
+    """
+    folder = workdir / "support"
+    options = [*(f"-D{define}" for define in support.defines), *(f"-isystem{path}" for path in support.includes)]
+    if not support.sources:
+        return options
+    folder.mkdir(exist_ok=True)
+    objects = []
+    for number, source in enumerate(support.sources):
+        target = folder / f"{number}_{source.stem}.o"
+        objects.append(str(target))
+        if not target.exists():
+            run_compiler(
+                ["-std=c11", "-w", "-fPIC", "-ffp-contract=off", *flags, *options, "-c", str(source), "-o", str(target)]
+            )
+    return [*options, *objects]
+
+
+def build_shared(package: Path, workdir: Path, *, trace: bool, support: BuildSupport | None = None) -> Path:
+    """The package as a shared library in `workdir`, compiled with emitc's warning flags; with the layer hook if `trace`.
+
+    support: what the package's backends need.
+    """
     files, includes = sources(package)
     library = workdir / ("traced.so" if trace else "plain.so")
     arguments = [*WARNINGS, "-O2", "-shared", "-fPIC", *(f"-I{folder}" for folder in includes)]
+    if support is not None:
+        arguments += ["-DEMITC_NO_TARGET_CHECK", *build_support(support, workdir)]
     if trace:
         hook = workdir / "host_hook.c"
         hook.write_text(_HOOK, encoding="ascii")

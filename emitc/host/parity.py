@@ -333,8 +333,9 @@ def verify(
         package = workdir / "package"
         compiled.write(package)
         interface = interface_of(compiled)
-        model = HostModel(build_shared(package, workdir, trace=False), interface)
-        traced = HostModel(build_shared(package, workdir, trace=True), interface)
+        support = compiled.support("host")
+        model = HostModel(build_shared(package, workdir, trace=False, support=support), interface)
+        traced = HostModel(build_shared(package, workdir, trace=True, support=support), interface)
         proof = _LayerProof(traced, compiled)
         results: list[list[Array]] = []
         for done, (inputs, expected) in enumerate(cases):
@@ -369,7 +370,9 @@ def verify(
         library = workdir / "plain.so"
         observed = observed_bytes(lambda: HostModel(library, interface), [c[0] for c in cases[:2]], interface.alignment)
         if sanitize:
-            errors += run_sanitized(package, workdir, interface, [c[0] for c in cases[: len(results)]], results)
+            errors += run_sanitized(
+                package, workdir, interface, [c[0] for c in cases[: len(results)]], results, support
+            )
     groups = _groups(compiled, reference, golden.tensors[: len(results)], seed) if grouped else ()
     return Proof(
         golden.engine,

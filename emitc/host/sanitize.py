@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from emitc.emit.render import environment
-from emitc.host.build import SANITIZE, Interface, run_compiler, sources
+from emitc.host.build import SANITIZE, Interface, build_support, run_compiler, sources
 from emitc.host.samples import Sample
 from emitc.ir import Array
+from emitc.target import BuildSupport
 
 DRIVER_FLAGS = ("-std=c11", "-D_POSIX_C_SOURCE=200809L", "-DEMITC_TRACE", "-ffp-contract=off")
 
@@ -46,14 +47,30 @@ def driver(package: Path, interface: Interface) -> str:
     return environment().get_template("host/sanitize_main.c.j2").render(m=description)
 
 
-def build_driver(package: Path, workdir: Path, interface: Interface, flags: Sequence[str]) -> Path:
+def build_driver(
+    package: Path, workdir: Path, interface: Interface, flags: Sequence[str], support: BuildSupport | None = None
+) -> Path:
     """The driver and the package as a program in `workdir`, compiled with `flags` beside its own."""
     main = workdir / "sanitize_main.c"
     main.write_text(driver(package, interface), encoding="ascii")
     files, includes = sources(package)
     program = workdir / "sanitized"
+    more: list[str] = []
+    if support is not None:
+        (workdir / "sanitized-support").mkdir(exist_ok=True)
+        more = ["-DEMITC_NO_TARGET_CHECK", *build_support(support, workdir / "sanitized-support", flags)]
     run_compiler(
-        [*DRIVER_FLAGS, *flags, *(f"-I{f}" for f in includes), str(main), *map(str, files), "-o", str(program), "-lm"]
+        [
+            *DRIVER_FLAGS,
+            *flags,
+            *(f"-I{f}" for f in includes),
+            *more,
+            str(main),
+            *map(str, files),
+            "-o",
+            str(program),
+            "-lm",
+        ]
     )
     return program
 
@@ -67,10 +84,15 @@ def write_cases(path: Path, interface: Interface, cases: Sequence[Sample]) -> No
 
 
 def run_sanitized(
-    package: Path, workdir: Path, interface: Interface, cases: Sequence[Sample], expected: Sequence[Sequence[Array]]
+    package: Path,
+    workdir: Path,
+    interface: Interface,
+    cases: Sequence[Sample],
+    expected: Sequence[Sequence[Array]],
+    support: BuildSupport | None = None,
 ) -> list[str]:
     """What the sanitizers found, one line each; empty when they are silent and the outputs are the expected ones."""
-    program = build_driver(package, workdir, interface, SANITIZE)
+    program = build_driver(package, workdir, interface, SANITIZE, support)
     data, result = workdir / "cases.bin", workdir / "outputs.bin"
     write_cases(data, interface, cases)
     done = subprocess.run(

@@ -228,6 +228,15 @@ def compile_model(path: str | Path, options: Options | None = None, **changes: A
     return Compiled(source, graph, divided, program, passes, options, files, time.monotonic() - start, data)
 
 
+def for_host(path: str | Path, compiled: Compiled) -> Compiled:
+    """The model as this machine can run it: itself, or compiled again where a backend's buffers depend on the target."""
+    host = load_target("host")
+    used = [compiled.partition.backends[name] for name, _, _ in compiled.program.backends]
+    if all(backend.runs_on(host) for backend in used):
+        return compiled
+    return compile_model(path, compiled.options, target=host.name)
+
+
 def _graph(source: SourceModel, name: str, options: Options) -> tuple[Graph, tuple[PassReport, ...]]:
     """The graph of a source model, with everything done to it that does not depend on who runs it."""
     graph = build_graph(source, registry_of(source.format), name)

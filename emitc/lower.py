@@ -107,15 +107,19 @@ def _buffers(graph: Graph, nodes: tuple[LoweredNode, ...]) -> tuple[Buffer, ...]
 
 
 def _distances(graph: Graph, nodes: tuple[LoweredNode, ...], buffers: tuple[Buffer, ...]) -> tuple[Distance, ...]:
-    """The overlaps that are safe: the input's buffer dies at the step, and no other operand of the step shares it."""
+    """The overlaps that are safe: the input's buffer dies at the step, and no other operand of the step shares it.
+
+    A graph output lives on behind the last step, at which its range ends all the same.
+    """
     live = {buffer.name: buffer.live for buffer in buffers}
+    kept = {graph.root(name).name for name in graph.outputs}
     found: list[Distance] = []
     for step, node in enumerate(nodes):
         roots = [graph.root(t.name).name for t in node.inputs]
         for overlap in node.layer.overlaps:
             operand = graph.root(node.bound.input(overlap.input).name)
             output = graph.root(node.bound.outputs[overlap.output].name)
-            if operand.is_constant or operand.name not in live or roots.count(operand.name) > 1:
+            if operand.is_constant or operand.name in kept or operand.name not in live or roots.count(operand.name) > 1:
                 continue
             if live[operand.name].end == step + 1 and live[output.name].first == step:
                 found.append(Distance(operand.name, output.name, above=overlap.distance_bytes, below=None))
@@ -212,6 +216,7 @@ def _steps(graph: Graph, nodes: tuple[LoweredNode, ...], names: _Names) -> tuple
                 layer.flavour,
                 node.backend,
                 layer.fallible,
+                layer.call,
             )
         )
     return tuple(steps)

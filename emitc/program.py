@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from emitc.kernels.contract import PLAIN, Flavour, Param, Table
+from emitc.kernels.contract import PLAIN, Flavour, LibraryCall, Param, Table
 from emitc.planner import Plan
 
 
@@ -54,6 +54,7 @@ class Step:
     flavour: Flavour = PLAIN
     backend: str = "portable"
     fallible: bool = False
+    call: LibraryCall | None = None
 
     @property
     def kernel(self) -> str:

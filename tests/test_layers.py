@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.planner": ("emitc.planner",),
     "emitc.program": ("emitc.kernels.contract", "emitc.planner"),
     "emitc.backends": (
-        "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.program", "emitc.target", "emitc.backends",
+        "emitc.errors", "emitc.ir", "emitc.quantize", "emitc.kernels", "emitc.program", "emitc.target", "emitc.backends",
     ),
     "emitc.lower": (
         "emitc.backends.partition", "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.planner", "emitc.program",
@@ -51,9 +51,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.host": (
         "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.compiler", "emitc.emit.render", "emitc.host", "emitc.target",
     ),
+    "emitc.host.calibrate": ("emitc.errors", "emitc.ir", "emitc.compiler", "emitc.frontends.onnx"),
     "emitc.host.golden": (
         "emitc.errors", "emitc.host.golden_engine", "emitc.host.golden_onnx", "emitc.host.golden_tflite",
     ),
+    "emitc.host.ethosu": ("emitc.errors", "emitc.host.ethosu", "emitc.host.golden_engine"),
+    "emitc.host.ethosu.vela_file": ("emitc.errors", "emitc.frontends"),
+    "emitc.host.ethosu.check": ("emitc.errors", "emitc.ir", "emitc.kernels", "emitc.frontends", "emitc.host"),
     "emitc.boards": ("emitc.errors", "emitc.target", "emitc.boards"),
     "emitc.boards.prove": (
         "emitc.errors", "emitc.target", "emitc.boards", "emitc.compiler", "emitc.host.groups", "emitc.host.parity",
@@ -73,7 +77,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "numpy": ("emitc.ir", "emitc.quantize", "emitc.frontends", "emitc.kernels", "emitc.passes", "emitc.emit.literals",
               "emitc.writers", "emitc.host"),
-    "tflite": ("emitc.frontends.tflite", "emitc.writers.tflite"),
+    "tflite": ("emitc.frontends.tflite", "emitc.writers.tflite", "emitc.host.ethosu.vela_file"),
     "flatbuffers": ("emitc.frontends.tflite", "emitc.frontends.flatbuffer", "emitc.writers.tflite"),
     "onnx": ("emitc.frontends.onnx",),
     "jinja2": ("emitc.emit.render", "emitc.boards.project"),

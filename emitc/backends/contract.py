@@ -110,6 +110,10 @@ class Backend:
         """Further files of the package, by path: text."""
         return {}
 
+    def runs_on(self, target: Target) -> bool:
+        """Whether code that was lowered for the settings' target computes on another one, with `support` for it."""
+        return True
+
     def support(self, program: Program, target: Target) -> BuildSupport:
         """What a build of the program for a target on this machine needs, where that is known. `host` is a target too.
 

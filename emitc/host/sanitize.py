@@ -20,6 +20,8 @@ from emitc.host.samples import Sample
 from emitc.ir import Array
 from emitc.target import BuildSupport
 
+FOREIGN = ("-fno-sanitize=undefined",)
+"""For other people's sources: their memory accesses are checked, their use of the language is their own."""
 DRIVER_FLAGS = ("-std=c11", "-D_POSIX_C_SOURCE=200809L", "-DEMITC_TRACE", "-ffp-contract=off")
 
 
@@ -58,7 +60,7 @@ def build_driver(
     more: list[str] = []
     if support is not None:
         (workdir / "sanitized-support").mkdir(exist_ok=True)
-        more = ["-DEMITC_NO_TARGET_CHECK", *build_support(support, workdir / "sanitized-support", flags)]
+        more = ["-DEMITC_NO_TARGET_CHECK", *build_support(support, workdir / "sanitized-support", (*flags, *FOREIGN))]
     run_compiler(
         [
             *DRIVER_FLAGS,

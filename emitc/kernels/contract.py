@@ -94,12 +94,47 @@ PLAIN = Flavour()
 
 
 @dataclass(frozen=True, slots=True)
+class Expression:
+    """C text: `text`, behind it the name of the layer's table or structure of that role, where one is given."""
+
+    text: str = ""
+    table: str = ""
+    structure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """A structure that a library function takes. members: name and initialiser. constant: it has no pointer in it, so that it
+    is a constant of the file and not of the function.
+    """
+
+    role: str
+    c_type: str
+    members: tuple[tuple[str, Expression], ...]
+    constant: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """A call of a function of a library, decided to the last argument.
+
+    check: name and arguments of the function that tells the bytes of scratch it needs, and how many it gets.
+    """
+
+    function: str
+    arguments: tuple[Expression, ...]
+    structures: tuple[Structure, ...] = ()
+    check: tuple[str, tuple[Expression, ...], int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """An operator with every decision taken: what its template prints.
 
     template: file under templates/kernels without its suffix. variant: name a user sees (`portable`). operands: positions
     of the inputs that are passed to the layer function, in order (constants are among tables instead). macs: multiply-
-    accumulates of one run. flavour: what the template's kernel is printed for. fallible: the layer function returns a status.
+    accumulates of one run. flavour: what the template's kernel is printed for. fallible: the layer function returns a status. call: of
+    a library, where the template prints one.
     """
 
     template: str
@@ -112,6 +147,7 @@ class Layer:
     macs: int = 0
     flavour: Flavour = PLAIN
     fallible: bool = False
+    call: LibraryCall | None = None
 
     def __post_init__(self) -> None:
         names = [t.role for t in self.tables] + [p.name for p in self.params]

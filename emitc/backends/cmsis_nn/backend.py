@@ -1,0 +1,116 @@
+"""CMSIS-NN as a backend: opened with `--kernels cmsis-nn` or `auto` and the path of a tree."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+from emitc.backends.cmsis_nn.cost import cost_of
+from emitc.backends.cmsis_nn.headers import InstructionSet
+from emitc.backends.cmsis_nn.lowering import Library, layer_of, refusal
+from emitc.backends.cmsis_nn.sources import source_index, sources_of
+from emitc.backends.cmsis_nn.versions import OPTION, read_tree
+from emitc.backends.contract import Backend, BackendDef, BackendOption, Settings
+from emitc.errors import EmitcError, Where
+from emitc.ir import BoundNode
+from emitc.kernels.contract import Layer
+from emitc.program import Guard, Program, Requirement
+from emitc.target import BuildSupport, Target
+
+NAME = "cmsis-nn"
+_VALUE = "cmsis-nn"
+_GUARDS = {
+    InstructionSet.PORTABLE: "!defined(ARM_MATH_DSP) && !defined(ARM_MATH_MVEI)",
+    InstructionSet.DSP: "defined(ARM_MATH_DSP) && !defined(ARM_MATH_MVEI)",
+    InstructionSet.MVE: "defined(ARM_MATH_MVEI)",
+}
+
+
+def instruction_set(target: Target) -> InstructionSet:
+    """What CMSIS-NN is compiled for on a target: its headers choose by the compiler's feature macros."""
+    if "mve" in target.features:
+        return InstructionSet.MVE
+    return InstructionSet.DSP if "dsp" in target.features else InstructionSet.PORTABLE
+
+
+class CmsisNn(Backend):
+    """Calls of the functions in one tree, for one target."""
+
+    name = NAME
+
+    def __init__(self, path: Path, target: Target) -> None:
+        self._target = target
+        self._path = path
+
+    @cached_property
+    def library(self) -> Library:
+        """The tree; read when it is asked for first."""
+        tree, instructions = read_tree(self._path), instruction_set(self._target)
+        return Library(tree, instructions, frozenset(source_index(tree, instructions)))
+
+    def supports(self, bound: BoundNode) -> str:
+        """By the rules of `lowering`."""
+        return refusal(self.library, bound)
+
+    def cost(self, bound: BoundNode) -> float:
+        """By the table of `cost`."""
+        return cost_of(bound, self.library.instructions)
+
+    def lower(self, bound: BoundNode) -> Layer:
+        """A call."""
+        return layer_of(self.library, bound)
+
+    def requirement(self, program: Program) -> Requirement:
+        """The headers, and the instruction set that the scratch sizes are those of."""
+        library = self.library
+        what = library.instructions.value
+        message = (
+            f"the buffers are those of CMSIS-NN for {what} code: compile for {program.origin.target}, or run emitc with "
+            "another --target"
+        )
+        return Requirement(
+            NAME,
+            "CMSIS-NN",
+            str(library.tree.version),
+            ("arm_nnfunctions.h",),
+            (Guard(_GUARDS[library.instructions], message),),
+            cmake="cmsis-nn",
+            zephyr=("CMSIS_NN",),
+        )
+
+    def runs_on(self, target: Target) -> bool:
+        """Where the instruction set is the same: buffer sizes depend on it."""
+        return instruction_set(target) is self.library.instructions
+
+    def support(self, program: Program, target: Target) -> BuildSupport:
+        """The files that define the functions in use, and all that these use."""
+        calls = [step.call for step in program.steps if step.backend == NAME and step.call is not None]
+        functions = [call.function for call in calls] + [call.check[0] for call in calls if call.check is not None]
+        host = not target.compiler_prefix
+        found = sources_of(self.library.tree, functions, instruction_set(target), host=host)
+        return BuildSupport(found.files, found.includes, found.defines)
+
+
+def _open(settings: Settings) -> Backend | None:
+    path = settings.value(_VALUE)
+    if settings.kernels not in (NAME, "auto") or (settings.kernels == "auto" and not path):
+        return None
+    if not path:
+        raise EmitcError(
+            "the path of CMSIS-NN is not given",
+            Where(option=f"--kernels {NAME}"),
+            "buffer sizes and interfaces differ between its versions, and are read from its headers",
+            f"{OPTION} PATH, the folder that has its Include and Source",
+        )
+    backend = CmsisNn(Path(path), settings.target)
+    _ = backend.library
+    return backend
+
+
+BACKEND = BackendDef(
+    NAME,
+    "calls of Arm's kernel library for Cortex-M",
+    _open,
+    kernels=True,
+    options=(BackendOption(_VALUE, "CMSIS-NN on this machine: the folder with its Include and Source.", "PATH"),),
+)

@@ -1,0 +1,228 @@
+"""Which CMSIS-NN lies at a path, and what its functions take: read from the tree, never assumed.
+
+Releases state no version in the sources that firmware projects carry, so the revisions of two headers identify them. In
+the library's history these change with every change of a buffer size, but for a few commits between releases, which are
+refused. Everything else about the interface is read from the prototypes.
+Source  the headers of the releases 4.0.0 to 7.0.0 and of the development up to July 2026.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from emitc.backends.cmsis_nn.headers import Variable, prototypes, structures
+from emitc.errors import EmitcError, Where
+
+Revision = tuple[int, int, int]
+OPTION = "--cmsis-nn"
+_HEADER = "arm_nnfunctions.h"
+_HEADERS = ("arm_nnfunctions.h", "arm_nn_types.h", "arm_nnsupportfunctions.h")
+_DEPTH = 6
+"""Folders below the given path in which the header is looked for."""
+_SKIPPED = frozenset([".git", ".pio", "Tests", "Documentation", "Examples", "node_modules", "__pycache__"])
+_REVISION = re.compile(r"\$Revision:\s*V\.?\s*(\d+)\.(\d+)\.(\d+)")
+_FIRST_BYTES = 4096
+_LARGEST_HEADER = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Version:
+    """Revisions of arm_nnfunctions.h and arm_nnsupportfunctions.h, in the order of the library's history.
+
+    name: the release, or the release that it follows with a plus sign.
+    """
+
+    functions: Revision
+    support: Revision
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _version(functions: str, support: str, name: str) -> Version:
+    def revision(text: str) -> Revision:
+        major, minor, patch = map(int, text.split("."))
+        return major, minor, patch
+
+    return Version(revision(functions), revision(support), name)
+
+
+VERSIONS: tuple[Version, ...] = (
+    _version("11.2.0", "14.0.0", "4.0.0"),
+    _version("11.3.0", "15.0.0", "23.02"),
+    _version("11.3.0", "16.0.0", "4.1.0"),
+    _version("11.3.0", "17.0.0", "23.08"),
+    _version("12.4.0", "17.6.0", "5.0.0"),
+    _version("12.5.0", "17.6.2", "5.0.0+ (12.5.0)"),
+    _version("12.6.0", "17.7.0", "5.0.0+ (12.6.0)"),
+    _version("13.0.0", "18.1.0", "24.02"),
+    _version("15.0.0", "20.0.0", "24.02+ (15.0.0)"),
+    _version("15.1.0", "20.1.0", "24.02+ (15.1.0)"),
+    _version("15.2.0", "20.3.0", "24.02+ (15.2.0)"),
+    _version("16.0.0", "22.0.0", "6.0.0"),
+    _version("16.1.0", "22.1.0", "6.0.0+ (16.1.0)"),
+    _version("16.2.0", "22.2.0", "6.0.0+ (16.2.0)"),
+    _version("16.3.0", "22.3.0", "6.0.0+ (16.3.0)"),
+    _version("17.0.0", "22.3.0", "6.0.0+ (17.0.0)"),
+    _version("17.1.0", "22.4.0", "6.0.0+ (17.1.0)"),
+    _version("17.2.0", "22.4.0", "6.0.0+ (17.2.0)"),
+    _version("17.3.0", "22.4.0", "6.0.0+ (17.3.0)"),
+    _version("18.0.0", "22.7.0", "7.0.0"),
+    _version("18.0.0", "22.8.0", "7.0.0+ (18.0.0)"),
+    _version("18.0.0", "22.8.1", "7.0.0+ (18.0.0, 2026-03)"),
+    _version("19.0.0", "22.9.0", "7.0.0+ (19.0.0)"),
+    _version("19.0.0", "22.9.1", "7.0.0+ (19.0.0, 2026-05)"),
+    _version("19.1.0", "22.11.0", "7.0.0+ (19.1.0)"),
+)
+"""Every version that is supported, oldest first."""
+
+
+def named(name: str) -> Version:
+    """The version of that name."""
+    return next(version for version in VERSIONS if version.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A CMSIS-NN on this machine.
+
+    include: the folder of the headers. root: the folder above, below which the sources lie. functions: what the public
+    header declares, with its arguments in order; structures: members by type name.
+    """
+
+    root: Path
+    include: Path
+    version: Version
+    functions: Mapping[str, tuple[Variable, ...]]
+    structures: Mapping[str, tuple[Variable, ...]]
+
+    def takes(self, function: str, argument: str) -> bool:
+        """Whether the function exists and has an argument of that name."""
+        return any(each.name == argument for each in self.functions.get(function, ()))
+
+    def has_member(self, structure: str, member: str) -> bool:
+        """Whether the structure exists and has that member."""
+        return any(each.name == member for each in self.structures.get(structure, ()))
+
+
+def _refusal(what: str, path: Path, why: str, hint: str) -> EmitcError:
+    return EmitcError(what, Where(option=f"{OPTION} {path}"), why, hint)
+
+
+def _headers_below(path: Path) -> list[Path]:
+    """Folders with the public header, those nearest to the path only."""
+    level = [path]
+    for _ in range(_DEPTH + 1):
+        found = [folder for folder in level if (folder / _HEADER).is_file()]
+        if found:
+            return found
+        below: list[Path] = []
+        for folder in level:
+            try:
+                entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            except OSError:
+                continue
+            below += [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False) and e.name not in _SKIPPED]
+        level = below
+    return []
+
+
+def _read_header(path: Path, asked: Path) -> str:
+    try:
+        if path.stat().st_size > _LARGEST_HEADER:
+            raise _refusal(
+                f"{path.name} is too large to be a header of CMSIS-NN",
+                asked,
+                f"it has {path.stat().st_size} bytes",
+                "give the path of an unmodified CMSIS-NN",
+            )
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise _refusal(
+            f"CMSIS-NN lacks {path.name}",
+            asked,
+            f"{path} cannot be read: {error.strerror or error}",
+            "give the path of a complete CMSIS-NN: all files of Include and Source",
+        ) from error
+
+
+def _revision_of(text: str) -> Revision | None:
+    match = _REVISION.search(text[:_FIRST_BYTES])
+    return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
+
+
+def _identified(functions: Revision, support: Revision, asked: Path) -> Version:
+    for version in VERSIONS:
+        if (version.functions, version.support) == (functions, support):
+            return version
+    shown = ".".join(map(str, functions)) + " and " + ".".join(map(str, support))
+    newest, oldest = VERSIONS[-1], VERSIONS[0]
+    if functions > newest.functions:
+        why = f"it is newer than {newest}, the newest whose interface and buffer sizes are known"
+    elif functions < oldest.functions:
+        why = f"it is older than {oldest}, the oldest that is supported"
+    else:
+        why = "it lies between two releases, or is modified: the sizes of its buffers are not known"
+    releases = ", ".join(version.name for version in VERSIONS if "+" not in version.name)
+    raise _refusal(
+        f"this version of CMSIS-NN is not known: revisions {shown} of {_HEADERS[0]} and {_HEADERS[2]}",
+        asked,
+        why,
+        f"use one of the releases {releases}",
+    )
+
+
+def read_tree(path: Path | str) -> Tree:
+    """The CMSIS-NN at a path: a checkout, a CMSIS pack, a PlatformIO library, or a folder that holds one of them.
+
+    Raises EmitcError where there is none or more than one, where a header is missing, and where the version is not known.
+    """
+    asked = Path(path)
+    if not asked.is_dir():
+        raise _refusal(
+            "there is no CMSIS-NN at this path",
+            asked,
+            "it is a file" if asked.exists() else "the folder does not exist",
+            "give the folder that has CMSIS-NN's Include and Source",
+        )
+    start = asked.parent if (asked / _HEADER).is_file() and asked.name.lower() == "include" else asked
+    found = _headers_below(start)
+    if not found:
+        raise _refusal(
+            "there is no CMSIS-NN at this path",
+            asked,
+            f"no folder down to {_DEPTH} levels below it has {_HEADER}",
+            "give the folder that has CMSIS-NN's Include and Source",
+        )
+    if len(found) > 1:
+        raise _refusal(
+            f"there are {len(found)} copies of CMSIS-NN at this path",
+            asked,
+            ", ".join(str(folder) for folder in found[:4]),
+            "give the path of one of them",
+        )
+    include = found[0].resolve()
+    texts = [_read_header(include / name, asked) for name in _HEADERS]
+    functions, _, support = (_revision_of(text) for text in texts)
+    if functions is None or support is None:
+        raise _refusal(
+            "the version of this CMSIS-NN cannot be read",
+            asked,
+            f"{_HEADERS[0 if functions is None else 2]} has no line $Revision",
+            "use an unmodified release of CMSIS-NN",
+        )
+    version = _identified(functions, support, asked)
+    root = include.parent if include.name.lower() in ("include", "inc", "src") else include
+    return Tree(
+        root,
+        include,
+        version,
+        MappingProxyType(prototypes(texts[0])),
+        MappingProxyType(structures(texts[1])),
+    )

@@ -1,6 +1,7 @@
 """What one inference costs on emulated boards, beside TensorFlow Lite Micro's figures.
 
     python -m bench.boards --models ../shared/models/tflite --boards qemu_m4 --json bench/results_boards.json
+    python -m bench.boards --kernels portable cmsis-nn auto --cmsis-nn PATH --boards qemu_m4 qemu_m55 --layers --json FILE
 
 Instructions are counted exactly by a QEMU plugin and are the same in every run; they are not cycles. Flash is what the
 model, the runtime and the library routines that they pull in take in the linked image; TFLite Micro's figure is its
@@ -10,6 +11,7 @@ whole image without the harness. `--compare OLD.json` shows what changed since a
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -35,15 +37,34 @@ def peers() -> dict[tuple[str, str, str], dict[str, int]]:
     return {(row["model"], row["core"], row["kernels"]): row for row in stored["rows"]}
 
 
-def measure(model: Path, board: str, optimize: str) -> dict[str, Any]:
-    """One model on one board: the figures of `emitc run`, or why there are none."""
-    options = Options(target=load_board(board).target, package="platformio", optimize=optimize)
+def measure(
+    model: Path, board: str, optimize: str, kernels: str = "portable", cmsis_nn: str = "", *, layers: bool = False
+) -> dict[str, Any]:
+    """One model on one board: the figures of `emitc run`, or why there are none.
+
+    kernels, cmsis_nn: as `emitc run` takes them. layers: also the instructions of each layer, and who ran it.
+    """
+    backends = {"cmsis-nn": cmsis_nn} if cmsis_nn and kernels != "portable" else {}
+    target = load_board(board).target
+    options = Options(target=target, package="platformio", optimize=optimize, kernels=kernels, backends=backends)
     compiled = compile_model(model, options)
-    row: dict[str, Any] = {"model": model.stem, "board": board, "macs": compiled.program.macs}
+    row: dict[str, Any] = {"model": model.stem, "board": board, "kernels": kernels, "macs": compiled.program.macs}
     try:
-        result = on_emulator(compiled, board, reference="auto", samples=1, seed=0, layers=False, workdir=None)
+        result = on_emulator(compiled, board, reference="auto", samples=1, seed=0, layers=layers, workdir=None)
     except CannotCompile as error:
         return row | {"refused": error.what}
+    if layers:
+        backend = {step.index: step.backend for step in compiled.program.steps}
+        row["layers"] = [
+            {
+                "index": layer.index,
+                "op": layer.op,
+                "macs": layer.macs,
+                "instructions": layer.count,
+                "backend": backend[layer.index],
+            }
+            for layer in result.layers or ()
+        ]
     return row | {
         "match": result.match,
         "instructions": result.count,
@@ -58,7 +79,12 @@ def _share(ours: int, theirs: int | None) -> str:
     return f"{ours / theirs:.2f}" if theirs else "-"
 
 
-def text(rows: list[dict[str, Any]], old: dict[tuple[str, str], dict[str, Any]]) -> str:
+def _key(row: dict[str, Any]) -> tuple[str, str, str]:
+    """What identifies a row; files of earlier versions had the portable kernels only."""
+    return row["model"], row["board"], row.get("kernels", "portable")
+
+
+def text(rows: list[dict[str, Any]], old: dict[tuple[str, str, str], dict[str, Any]]) -> str:
     """The table: instructions, flash and arena, each also as a share of TFLite Micro's; with an old run, the change.
 
     /ref: with TFLite Micro's reference kernels; /cmsis: with CMSIS-NN's.
@@ -70,14 +96,13 @@ def text(rows: list[dict[str, Any]], old: dict[tuple[str, str], dict[str, Any]])
         reference = stored.get((row["model"], core, "reference"), {})
         cmsis = stored.get((row["model"], core, "cmsis-nn"), {})
         if "refused" in row:
-            lines.append((row["model"], row["board"], *["-"] * 8, "refused", ""))
+            lines.append((*_key(row), *["-"] * 8, "refused", ""))
             continue
-        before = old.get((row["model"], row["board"]), {}).get("instructions")
+        before = old.get(_key(row), {}).get("instructions")
         change = f"{100 * (row['instructions'] / before - 1):+.1f} %" if before else ""
         lines.append(
             (
-                row["model"],
-                row["board"],
+                *_key(row),
                 row["instructions"],
                 f"{row['instructions'] / max(row['macs'], 1):.2f}",
                 _share(row["instructions"], reference.get("instructions")),
@@ -93,6 +118,7 @@ def text(rows: list[dict[str, Any]], old: dict[tuple[str, str], dict[str, Any]])
     columns = (
         "model",
         "board",
+        "kernels",
         "instr>",
         "/MAC>",
         "/ref>",
@@ -105,7 +131,7 @@ def text(rows: list[dict[str, Any]], old: dict[tuple[str, str], dict[str, Any]])
         "change>",
     )
     refused = [f"{row['model']} on {row['board']}: {row['refused']}" for row in rows if "refused" in row]
-    return "\n".join([table(columns, lines, width=150), *refused])
+    return "\n".join([table(columns, lines, width=165), *refused])
 
 
 def main() -> None:
@@ -115,6 +141,9 @@ def main() -> None:
     parser.add_argument("--nets", nargs="*", default=list(NETS))
     parser.add_argument("--boards", nargs="*", default=["qemu_m4"])
     parser.add_argument("--optimize", choices=("speed", "size"), default="speed")
+    parser.add_argument("--kernels", nargs="*", default=["portable"], help="portable, cmsis-nn, auto")
+    parser.add_argument("--cmsis-nn", default="", help="the folder of CMSIS-NN, for the kernels that need it")
+    parser.add_argument("--layers", action="store_true", help="instructions of every layer, in the --json file")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--compare", type=Path, help="an earlier --json file")
     arguments = parser.parse_args()
@@ -123,12 +152,15 @@ def main() -> None:
     old = {}
     if arguments.compare:
         rows = json.loads(arguments.compare.read_text(encoding="utf-8"))["rows"]
-        old = {(row["model"], row["board"]): row for row in rows}
+        old = {_key(row): row for row in rows}
     found = []
     for board in arguments.boards:
-        for net in arguments.nets:
-            print(f"{net} on {board}", file=sys.stderr)
-            found.append(measure(arguments.models / f"{net}.tflite", board, arguments.optimize))
+        for net, kernels in itertools.product(arguments.nets, arguments.kernels):
+            print(f"{net} on {board}, {kernels}", file=sys.stderr)
+            model = arguments.models / f"{net}.tflite"
+            found.append(
+                measure(model, board, arguments.optimize, kernels, arguments.cmsis_nn, layers=arguments.layers)
+            )
     print(text(found, old))
     if arguments.json:
         content = {

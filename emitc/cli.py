@@ -194,7 +194,7 @@ def cli() -> None:
 @cli.command("compile", cls=CompilingCommand)
 @compile_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Directory of the package.")
-@click.option("--package", default="plain", help="plain | cmake | platformio", show_default=True)
+@click.option("--package", default="plain", help="plain | cmake | platformio | zephyr", show_default=True)
 @click.option("--board", default=None, help="Refuse a model that does not fit this board; sets the target.")
 @json_option
 def compile_command(output: Path, package: str, board: str | None, as_json: bool, **values: Any) -> None:
@@ -240,9 +240,10 @@ def verify(
     """Prove on this machine that the C of MODEL equals the framework's interpreter bit for bit."""
     with _reported(as_json):
         from emitc import report
+        from emitc.compiler import for_host
         from emitc.host import parity
 
-        compiled = _compiled(values)
+        compiled = for_host(values["model"], _compiled(values))
         if samples == 0 and vectors is None:
             raise EmitcError(
                 "there is nothing to run",
@@ -408,6 +409,26 @@ def quantize(model: Path, calibration: Path, output: Path | None, as_json: bool)
         target = output or model.with_name(f"{model.stem}_int8.onnx")
         made = quantize_model(model, calibration, target)
         _print(made.as_json(), as_json, lambda: report.quantize_text(made.as_json()))
+
+
+@cli.command("npu-check")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--original", type=click.Path(path_type=Path), default=None, help="The file that vela compiled: compare with it."
+)
+@click.option("--samples", type=click.IntRange(1, 100000), default=20, show_default=True, help="Random inputs.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@json_option
+def npu_check(file: Path, original: Path | None, samples: int, seed: int, as_json: bool) -> None:
+    """Run FILE, which vela has compiled for Ethos-U55 or U65, on the host model of the NPU."""
+    with _reported(as_json):
+        from emitc import report
+        from emitc.host.ethosu.check import check_vela_file
+
+        with _progress("running") as progress:
+            check = check_vela_file(file, original, samples, seed, progress)
+        _print(check.as_json(), as_json, lambda: report.npu_check_text(file.name, check.as_json()))
+    raise SystemExit(1 if check.match is False else 0)
 
 
 @cli.command()

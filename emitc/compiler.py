@@ -179,6 +179,7 @@ class Compiled:
             tuple(dict.fromkeys(path for part in parts for path in part.sources)),
             tuple(dict.fromkeys(path for part in parts for path in part.includes)),
             tuple(dict.fromkeys(define for part in parts for define in part.defines)),
+            tuple(dict.fromkeys(header for part in parts for header in part.headers)),
         )
 
     def summary(self) -> dict[str, Any]:

@@ -120,8 +120,9 @@ class Requirement:
     """What a build of the program needs from elsewhere, for one backend.
 
     includes: headers, without the angle brackets or quotes. guards: checked when the source is compiled, unless
-    EMITC_NO_TARGET_CHECK is defined. library, version: what is needed, for banners. platformio: dependency to version
-    of library.json. cmake: name of the CMake target to link. zephyr: symbols of Kconfig that have to be y.
+    EMITC_NO_TARGET_CHECK is defined. library, version: what is needed, for banners. cmake: the library's own CMake target.
+    zephyr: symbols of Kconfig that have to be y. sources, folders: C files to compile and folders of headers, relative to
+    the library's folder, which a project names by `variable` (CMake, environment, and in lower case of platformio.ini).
     """
 
     backend: str
@@ -129,9 +130,11 @@ class Requirement:
     version: str
     includes: tuple[str, ...] = ()
     guards: tuple[Guard, ...] = ()
-    platformio: tuple[tuple[str, str], ...] = ()
     cmake: str = ""
     zephyr: tuple[str, ...] = ()
+    variable: str = ""
+    sources: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,12 +61,13 @@ class Target:
 class BuildSupport:
     """What has to be compiled with a package that uses a backend: paths on this machine.
 
-    sources: C files. includes: folders. defines: without -D.
+    sources: C files. includes: folders. defines: without -D. headers: included before each of the sources.
     """
 
     sources: tuple[Path, ...] = ()
     includes: tuple[Path, ...] = ()
     defines: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

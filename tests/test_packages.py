@@ -31,6 +31,8 @@ LAYOUTS = {
               "include/emitc_runtime.h"},
     "platformio": {"manifest.json", "library.json", "src/spotter.c", "include/spotter.h", "src/emitc_runtime.c",
                    "include/emitc_runtime.h"},
+    "zephyr": {"manifest.json", "zephyr/CMakeLists.txt", "zephyr/Kconfig", "zephyr/module.yml", "src/spotter.c",
+               "include/spotter.h", "src/emitc_runtime.c", "include/emitc_runtime.h"},
 }  # fmt: skip
 LIBRARY_SCHEMA = {
     "type": "object",
@@ -169,6 +171,64 @@ def test_two_cmake_packages_build_and_run_in_one_project(firmware: tuple[str, st
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == printed
+
+
+ZEPHYR_FUNCTIONS = """\
+set(CONFIG_EMITC_SPOTTER y)
+set(CONFIG_EMITC_BRANCHES y)
+macro(zephyr_library_named name)
+  set(ZEPHYR_CURRENT_LIBRARY ${name})
+  add_library(${name} STATIC)
+  set_property(GLOBAL APPEND PROPERTY LIBRARIES ${name})
+endmacro()
+function(zephyr_library_sources)
+  target_sources(${ZEPHYR_CURRENT_LIBRARY} PRIVATE ${ARGN})
+endfunction()
+function(zephyr_library_compile_options)
+  target_compile_options(${ZEPHYR_CURRENT_LIBRARY} PRIVATE ${ARGN})
+endfunction()
+function(zephyr_include_directories)
+  include_directories(${ARGN})
+  set_property(GLOBAL APPEND PROPERTY INCLUDES ${ARGN})
+endfunction()
+"""
+"""What Zephyr's build has under these names, as far as a module uses it."""
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+def test_two_zephyr_modules_build_in_one_application(firmware: tuple[str, str], tiny: Path, tmp_path: Path) -> None:
+    """With stand-ins for the functions of Zephyr's build system, which is not installed."""
+    for name in ("spotter", "branches"):
+        compiled(tiny, name, package="zephyr").write(tmp_path / name)
+    text, printed = firmware
+    (tmp_path / "main.c").write_text(text.replace("@include@", HEX_ON_HOST), encoding="ascii")
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.20)\nproject(app C)\n"
+        + ZEPHYR_FUNCTIONS
+        + "add_subdirectory(spotter/zephyr)\n"
+        "add_subdirectory(branches/zephyr)\nget_property(libraries GLOBAL PROPERTY LIBRARIES)\n"
+        "get_property(folders GLOBAL PROPERTY INCLUDES)\nadd_executable(app main.c)\n"
+        "target_include_directories(app PRIVATE ${folders})\n"
+        "target_link_libraries(app PRIVATE -Wl,--start-group ${libraries} -Wl,--end-group)\n",
+        encoding="ascii",
+    )
+    for command in (["cmake", "-S", ".", "-B", "build"], ["cmake", "--build", "build"], ["build/app"]):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == printed
+
+
+def test_a_zephyr_module_is_described(tiny: Path) -> None:
+    files = compiled(tiny, "spotter", package="zephyr").files
+    module = dict(
+        line.strip().split(": ", 1)
+        for line in files["zephyr/module.yml"].decode().splitlines()
+        if ": " in line and line[0] != "#"
+    )
+    assert module == {"name": "emitc_spotter", "cmake": "zephyr", "kconfig": "zephyr/Kconfig"}
+    kconfig = files["zephyr/Kconfig"].decode()
+    assert "config EMITC_SPOTTER\n\tbool " in kconfig
+    assert "select" not in kconfig
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")

@@ -151,12 +151,12 @@ def _support_flags(support: BuildSupport | None) -> list[str]:
 
 
 def _write_support(support: BuildSupport | None, out: Path, optimization: str) -> None:
-    """The backends' sources as the library `support`, and none of the dependencies that the package would have fetched."""
+    """The backends' sources as the library `support`, in the place of what the package would look for in a project."""
     if support is None:
         return
     described = out / "lib" / "model" / "library.json"
     content = json.loads(described.read_text(encoding="utf-8"))
-    if content.pop("dependencies", None) is not None:
+    if content["build"].pop("extraScript", None) is not None:
         _write(described, json.dumps(content, indent=2) + "\n")
     if not support.sources:
         return
@@ -164,7 +164,8 @@ def _write_support(support: BuildSupport | None, out: Path, optimization: str) -
     for number, source in enumerate(support.sources):
         (folder / "src").mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, folder / "src" / f"{number}_{source.name}")
-    build = {"srcDir": "src", "flags": [optimization, "-w"], "libArchive": True, "libLDFMode": "off"}
+    first = [f"-include {header}" for header in support.headers]
+    build = {"srcDir": "src", "flags": [optimization, "-w", *first], "libArchive": True, "libLDFMode": "off"}
     library = {"name": "support", "version": "0.1.0", "frameworks": "*", "platforms": "*", "build": build}
     _write(folder / "library.json", json.dumps(library, indent=2) + "\n")
     ini = out / "platformio.ini"

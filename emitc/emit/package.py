@@ -1,4 +1,4 @@
-"""Rendered text to a directory: layouts for plain use, CMake and PlatformIO, written all at once or not at all."""
+"""Rendered text to a directory: layouts for plain use, CMake, PlatformIO and Zephyr, written all at once or not at all."""
 
 from __future__ import annotations
 
@@ -18,8 +18,15 @@ from emitc.errors import EmitcError, Where
 from emitc.passes import PassReport
 from emitc.program import Program
 
-PACKAGES = ("plain", "cmake", "platformio")
+PACKAGES = ("plain", "cmake", "platformio", "zephyr")
 _MARK = "manifest.json"
+_LIBRARIES = "libraries.py"
+_ZEPHYR = (
+    ("zephyr.cmake", "zephyr/CMakeLists.txt"),
+    ("Kconfig", "zephyr/Kconfig"),
+    ("module.yml", "zephyr/module.yml"),
+)
+"""Template and path of what makes a directory a module of Zephyr."""
 
 
 @cache
@@ -31,6 +38,9 @@ def runtime_dir() -> Path:
 
 
 def _library_json(program: Program, optimize: str) -> str:
+    build: dict[str, Any] = {"includeDir": "include", "srcDir": "src", "flags": [optimize]}
+    if any(requirement.sources for requirement in program.requirements):
+        build["extraScript"] = _LIBRARIES
     content = {
         "name": program.name,
         "version": "0.1.0",
@@ -39,11 +49,8 @@ def _library_json(program: Program, optimize: str) -> str:
         "platforms": "*",
         "headers": f"{program.name}.h",
         "export": {"include": ["include", "src", "library.json", "manifest.json"]},
-        "build": {"includeDir": "include", "srcDir": "src", "flags": [optimize]},
+        "build": build,
     }
-    dependencies = {name: version for r in program.requirements for name, version in r.platformio}
-    if dependencies:
-        content["dependencies"] = dependencies
     return json.dumps(content, indent=2) + "\n"
 
 
@@ -74,8 +81,15 @@ def package_files(
             .get_template("package/CMakeLists.txt.j2")
             .render(p=program, optimize=optimize, uses_math="#include <math.h>" in sources[f"{program.name}.c"])
         )
+    if package == "zephyr":
+        texts |= {
+            path: environment().get_template(f"package/{template}.j2").render(p=program, optimize=optimize)
+            for template, path in _ZEPHYR
+        }
     if package == "platformio":
         texts["library.json"] = _library_json(program, optimize)
+        if any(requirement.sources for requirement in program.requirements):
+            texts[_LIBRARIES] = environment().get_template("package/libraries.py.j2").render(p=program)
     texts |= dict(more)
     files = {name: text.encode("ascii") for name, text in texts.items()}
     files[_MARK] = (json.dumps(manifest(program, passes, options, files), indent=2) + "\n").encode("ascii")

@@ -117,9 +117,9 @@ def build_support(support: BuildSupport, workdir: Path, flags: Sequence[str] = (
         target = folder / f"{number}_{source.stem}.o"
         objects.append(str(target))
         if not target.exists():
-            run_compiler(
-                ["-std=c11", "-w", "-fPIC", "-ffp-contract=off", *flags, *options, "-c", str(source), "-o", str(target)]
-            )
+            first = [text for header in support.headers for text in ("-include", header)]
+            arguments = ["-std=c11", "-w", "-fPIC", "-ffp-contract=off", *flags, *options, *first]
+            run_compiler([*arguments, "-c", str(source), "-o", str(target)])
     return [*options, *objects]
 
 

@@ -22,6 +22,7 @@ from emitc.compiler import Compiled, compile_model
 from emitc.emit.manifest import memory_plan
 from emitc.errors import EmitcError, Where
 from emitc.host.calibrate import Quantized
+from emitc.host.ethosu.check import NpuCheck
 from emitc.host.groups import Group
 from emitc.host.parity import Divergence, Proof
 from emitc.passes import PASSES
@@ -75,6 +76,7 @@ def json_of(name: str) -> set[str]:
         "inspect": [inspection.inspect_model(MODELS / "digits_int8.tflite", {})],
         "run": runs[:1],
         "flash": [*runs[1:], {"board": "b", "project": "p", "dry_run": True}],
+        "npu-check": [NpuCheck("a", 1, 1, ("ADD",), 1, 1, 0, 1, 1, "tflm", 1, 0, 0, True).as_json()],
         "quantize": [Quantized(Path("a.onnx"), 1, 1, 1).as_json()],
         "boards": [inspection.board_list()],
         "targets": [inspection.target_list()],
@@ -167,6 +169,31 @@ def test_benchmarks_state_the_stored_figures_of_tflite_micro() -> None:
                     assert int(cell.replace(" ", "")) == shipped(line[0]).program.plan.arena_bytes
                     checked += 1
     assert checked > 40
+
+
+def test_benchmarks_state_the_stored_figures_with_cmsis_nn() -> None:
+    """Also what these figures are to show: no net needs more than TFLite Micro with CMSIS-NN, and auto is near the best."""
+    rows = json.loads((ROOT / "bench" / "results_cmsis_nn.json").read_text(encoding="utf-8"))["rows"]
+    stored = {(row["model"], row["board"], row["kernels"]): row for row in rows}
+    assert all(row["match"] for row in rows)
+    text = section(ROOT / "docs" / "benchmarks.md", "With CMSIS-NN, instructions")
+    peers = json.loads((ROOT / "bench" / "tflite_micro.json").read_text(encoding="utf-8"))["rows"]
+    tflm = {(row["model"], row["core"]): row["instructions"] for row in peers if row["kernels"] == "cmsis-nn"}
+    found = set()
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.M):
+        lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+        for line in lines[2:]:
+            for column, cell in zip(lines[0][1:4], line[1:4], strict=True):
+                board, kernels = column.split(": ")
+                assert int(cell.replace(" ", "")) == stored[line[0], board, kernels]["instructions"]
+                found.add((line[0], board, kernels))
+    assert found == set(stored)
+    for model, board in {(model, board) for model, board, _ in stored}:
+        portable, library, auto = (
+            stored[model, board, kernels]["instructions"] for kernels in ("portable", "cmsis-nn", "auto")
+        )
+        assert library <= tflm[model, board.removeprefix("qemu_")]
+        assert auto <= 1.02 * min(portable, library)
 
 
 def test_operators_have_a_rule() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 
 from emitc.backends.cmsis_nn.cost import cost_of
 from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.lowering import Library, layer_of, refusal
-from emitc.backends.cmsis_nn.sources import source_index, sources_of
+from emitc.backends.cmsis_nn.sources import Sources, source_index, sources_of
 from emitc.backends.cmsis_nn.versions import OPTION, read_tree
 from emitc.backends.contract import Backend, BackendDef, BackendOption, Settings
 from emitc.errors import EmitcError, Where
@@ -64,6 +65,7 @@ class CmsisNn(Backend):
         """The headers, and the instruction set that the scratch sizes are those of."""
         library = self.library
         what = library.instructions.value
+        found = self._sources(program, library.instructions, host=not self._target.compiler_prefix)
         message = (
             f"the buffers are those of CMSIS-NN for {what} code: compile for {program.origin.target}, or run emitc with "
             "another --target"
@@ -76,7 +78,19 @@ class CmsisNn(Backend):
             (Guard(_GUARDS[library.instructions], message),),
             cmake="cmsis-nn",
             zephyr=("CMSIS_NN",),
+            variable="CMSIS_NN_PATH",
+            sources=tuple(self._relative(path) for path in found.files),
+            folders=tuple(self._relative(path) for path in found.includes),
         )
+
+    def _relative(self, path: Path) -> str:
+        """A path below the tree, or beside it, as seen from the tree."""
+        return Path(os.path.relpath(path, self.library.tree.root)).as_posix()
+
+    def _sources(self, program: Program, instructions: InstructionSet, *, host: bool) -> Sources:
+        calls = [step.call for step in program.steps if step.backend == NAME and step.call is not None]
+        functions = [call.function for call in calls] + [call.check[0] for call in calls if call.check is not None]
+        return sources_of(self.library.tree, functions, instructions, host=host)
 
     def runs_on(self, target: Target) -> bool:
         """Where the instruction set is the same: buffer sizes depend on it."""
@@ -84,11 +98,8 @@ class CmsisNn(Backend):
 
     def support(self, program: Program, target: Target) -> BuildSupport:
         """The files that define the functions in use, and all that these use."""
-        calls = [step.call for step in program.steps if step.backend == NAME and step.call is not None]
-        functions = [call.function for call in calls] + [call.check[0] for call in calls if call.check is not None]
-        host = not target.compiler_prefix
-        found = sources_of(self.library.tree, functions, instruction_set(target), host=host)
-        return BuildSupport(found.files, found.includes, found.defines)
+        found = self._sources(program, instruction_set(target), host=not target.compiler_prefix)
+        return BuildSupport(found.files, found.includes, found.defines, found.headers)
 
 
 def _open(settings: Settings) -> Backend | None:

@@ -1,31 +1,56 @@
-"""What CMSIS-NN's functions cost, by instruction set: cycles per multiply-accumulate or element, estimated.
-
-Source: instructions per layer on the emulated boards, each taken for a cycle.
+"""What CMSIS-NN's functions cost, by instruction set. For cores without DSP the coefficients are those of its plain C loops on
+a Cortex-M3.
 """
 
 from __future__ import annotations
 
 from emitc.backends.cmsis_nn.headers import InstructionSet
+from emitc.backends.costs import OTHER, Cost, estimate
 from emitc.ir import BoundNode
-from emitc.kernels import kernel_of
 
-_PER_MAC = {
-    InstructionSet.PORTABLE: {"Conv2D": 4.0, "DepthwiseConv2D": 9.0, "FullyConnected": 4.0},
-    InstructionSet.DSP: {"Conv2D": 1.9, "DepthwiseConv2D": 3.0, "FullyConnected": 2.0},
-    InstructionSet.MVE: {"Conv2D": 0.4, "DepthwiseConv2D": 1.5, "FullyConnected": 0.5},
+_TABLES = {
+    InstructionSet.PORTABLE: {
+        "Conv2D": Cost(mac=2.7, output=90, gathered=7),
+        "Conv2D 1x1": Cost(mac=2.8, output=45, once=1900),
+        "DepthwiseConv2D": Cost(mac=9.9, gathered=14),
+        "DepthwiseConv2D several filters": Cost(mac=4.5, output=70),
+        "FullyConnected": Cost(mac=3.0, output=55, once=120),
+        "AveragePool2D": Cost(mac=6.3, output=12),
+        "MaxPool2D": Cost(mac=6.3, output=12),
+        "Softmax": Cost(output=53, once=1160),
+        "Add": Cost(output=81, once=2100),
+        "Mul": Cost(output=40, once=1000),
+        OTHER: Cost(mac=10),
+    },
+    InstructionSet.DSP: {
+        "Conv2D": Cost(mac=1.411, output=83.5, gathered=6.92),
+        "Conv2D 1x1": Cost(mac=1.566, output=38.9, once=1930),
+        "DepthwiseConv2D": Cost(mac=7.45, gathered=13.7),
+        "DepthwiseConv2D several filters": Cost(mac=3.71, output=68),
+        "FullyConnected": Cost(mac=1.881, output=50.4, once=115),
+        "AveragePool2D": Cost(mac=6.26, output=12),
+        "MaxPool2D": Cost(mac=6.26, output=12),
+        "Softmax": Cost(output=53.1, once=1160),
+        "Add": Cost(output=81.3, once=2140),
+        "Mul": Cost(output=40, once=1000),
+        OTHER: Cost(mac=10),
+    },
+    InstructionSet.MVE: {
+        "Conv2D": Cost(mac=0.106, output=34.8, gathered=1.0),
+        "Conv2D 1x1": Cost(mac=0.173, output=14.5, once=340),
+        "DepthwiseConv2D": Cost(mac=1.99, gathered=24.8, once=3600),
+        "DepthwiseConv2D several filters": Cost(mac=2.74, output=29.6),
+        "FullyConnected": Cost(mac=0.456, output=15.5, once=180),
+        "AveragePool2D": Cost(mac=1.5, output=13.3),
+        "MaxPool2D": Cost(mac=1.5, output=13.3),
+        "Softmax": Cost(output=64, once=1230),
+        "Add": Cost(output=13.75, once=100),
+        "Mul": Cost(output=8, once=100),
+        OTHER: Cost(mac=10),
+    },
 }
-_PER_ELEMENT = {
-    InstructionSet.PORTABLE: {"Add": 40.0, "Mul": 30.0, "Softmax": 160.0, "AveragePool2D": 8.0, "MaxPool2D": 8.0},
-    InstructionSet.DSP: {"Add": 25.0, "Mul": 20.0, "Softmax": 160.0, "AveragePool2D": 5.0, "MaxPool2D": 5.0},
-    InstructionSet.MVE: {"Add": 6.0, "Mul": 4.0, "Softmax": 100.0, "AveragePool2D": 1.0, "MaxPool2D": 1.0},
-}
-_OUTPUT = {InstructionSet.PORTABLE: 40.0, InstructionSet.DSP: 25.0, InstructionSet.MVE: 6.0}
 
 
 def cost_of(bound: BoundNode, instructions: InstructionSet) -> float:
     """Estimated cycles of one run of the node."""
-    kind = type(bound.node.op).__name__
-    outputs = sum(tensor.elements for tensor in bound.outputs)
-    if kind in _PER_MAC[instructions]:
-        return kernel_of(bound).work(bound) * _PER_MAC[instructions][kind] + outputs * _OUTPUT[instructions]
-    return kernel_of(bound).work(bound) * _PER_ELEMENT[instructions].get(kind, 10.0)
+    return estimate(bound, _TABLES[instructions])

@@ -13,7 +13,16 @@ from enum import Enum
 from pathlib import Path
 
 from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cmsis_nn.scratch import Call, as_convolution, is_1_x_n, row_of, turned
+from emitc.backends.cmsis_nn.scratch import (
+    BLOCK_CHANNELS,
+    FAST_S16_TAPS,
+    Call,
+    as_convolution,
+    is_1_x_n,
+    is_reversed,
+    row_of,
+    turned,
+)
 from emitc.backends.cmsis_nn.versions import Revision, Tree, Version
 
 _FIRST_BYTES = 4096
@@ -102,6 +111,23 @@ def _wrong_row_of_depthwise(version: Version, instructions: InstructionSet, use:
     return converted and _wrong_row(version, instructions, Use(use.function, turned(use.call)))
 
 
+def _many_channels_without_bias(version: Version, instructions: InstructionSet, use: Use) -> bool:
+    call = use.call
+    blocks = instructions is InstructionSet.MVE and call.input.c == call.output.c and call.input.c > BLOCK_CHANNELS
+    return blocks and not use.bias and call.input.n == 1 and not call.dilated
+
+
+def _wide_without_bias(version: Version, instructions: InstructionSet, use: Use) -> bool:
+    call = use.call
+    fast = call.taps * call.input.c < FAST_S16_TAPS and not call.dilated
+    return version.functions < (15, 0, 0) and instructions is InstructionSet.DSP and fast and not use.bias
+
+
+def _uneven_padding(version: Version, instructions: InstructionSet, use: Use) -> bool:
+    new = version.functions >= (18, 0, 0) and not is_reversed(version, use.call)
+    return new and use.call.pad_h % use.call.stride_h != 0
+
+
 def _batches(version: Version, instructions: InstructionSet, use: Use) -> bool:
     return version.functions < (12, 5, 0) and use.call.input.n > 1
 
@@ -130,6 +156,25 @@ FAULTS: tuple[Fault, ...] = (
         "for MVE it runs this layer by a kernel that miscounts the windows at the borders of images of one row",
         Remedy.GENERAL_KERNEL,
         _wrong_row_of_depthwise,
+    ),
+    Fault(
+        ("arm_depthwise_conv_wrapper_s8", "arm_depthwise_conv_s8_opt"),
+        "without a bias its MVE kernel reads one from a wrong address for all channels but the first 124",
+        Remedy.ZERO_BIAS,
+        _many_channels_without_bias,
+    ),
+    Fault(
+        ("arm_convolve_wrapper_s16", "arm_convolve_fast_s16"),
+        "without a bias its DSP kernel rounds otherwise than TFLite",
+        Remedy.ZERO_BIAS,
+        _wide_without_bias,
+    ),
+    Fault(
+        ("arm_transpose_conv_wrapper_s8", "arm_transpose_conv_s8"),
+        "it mixes output rows where the padding is no multiple of the stride",
+        Remedy.NONE,
+        _uneven_padding,
+        Repair("arm_transpose_conv_s8.c", (2, 0, 1)),
     ),
     Fault(
         ("arm_avgpool_s8", "arm_max_pool_s8", "arm_avgpool_s16", "arm_max_pool_s16"),

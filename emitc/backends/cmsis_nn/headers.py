@@ -41,6 +41,7 @@ class Definition:
     names: frozenset[str]
 
 
+_STRING = re.compile(r"\"(?:\\.|[^\"\\\n])*\"")
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
 _PROTOTYPE = re.compile(r"\b(?:arm_cmsis_nn_status|int32_t|void)\s+(arm_\w+)\s*\(([^;{}()]*)\)\s*;")
 _STRUCT = re.compile(r"\btypedef\s+struct\s*\w*\s*\{([^{}]*)\}\s*(\w+)\s*;")
@@ -173,7 +174,7 @@ def active_lines(text: str, macros: Mapping[str, bool]) -> Iterator[str]:
 def definitions(text: str, macros: Mapping[str, bool]) -> tuple[Definition, ...]:
     """Functions and tables that a file defines, inline ones of headers among them."""
     found: list[Definition] = []
-    plain = "\n".join(active_lines(text, macros)).replace('extern "C" {', "")
+    plain = _STRING.sub('""', "\n".join(active_lines(text, macros)).replace('extern "C" {', ""))
     depth, head_start, body_start, head = 0, 0, 0, ""
     for match in re.finditer(r"[{};]", plain):
         mark = match[0]

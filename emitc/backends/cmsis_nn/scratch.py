@@ -19,9 +19,9 @@ _INT16 = 2
 _INT32 = 4
 _COLUMNS = 4
 """Columns of the matrix that MVE kernels gather at a time."""
-_BLOCK_CHANNELS = 124
+BLOCK_CHANNELS = 124
 """Channels that the MVE depthwise kernels gather at a time."""
-_FAST_S16_TAPS = 512
+FAST_S16_TAPS = 512
 _REVERSED_CHANNELS = 16
 """Up to this many input channels a transposed convolution is not run as a convolution."""
 
@@ -181,7 +181,7 @@ def convolve_fast_s16(version: Version, instructions: InstructionSet, call: Call
 def convolve_wrapper_s16(version: Version, instructions: InstructionSet, call: Call) -> int:
     """Of the kernel that runs."""
     if version.functions < (15, 0, 0):
-        fast = call.taps * call.input.c < _FAST_S16_TAPS and not call.dilated
+        fast = call.taps * call.input.c < FAST_S16_TAPS and not call.dilated
         return convolve_fast_s16(version, instructions, call) if fast else 0
     return convolve_s16(version, instructions, call)
 
@@ -218,7 +218,7 @@ def convolve_wrapper_s4(version: Version, instructions: InstructionSet, call: Ca
 def depthwise_conv_s8_opt(version: Version, instructions: InstructionSet, call: Call) -> int:
     """Four columns of a block of channels for MVE, one of int16 for DSP."""
     if instructions is InstructionSet.MVE:
-        return 4 * _BLOCK_CHANNELS * call.taps
+        return 4 * BLOCK_CHANNELS * call.taps
     return call.input.c * call.taps * _INT16 if instructions is InstructionSet.DSP else 0
 
 
@@ -272,7 +272,7 @@ def depthwise_conv_fast_s16(version: Version, instructions: InstructionSet, call
 def depthwise_conv_wrapper_s16(version: Version, instructions: InstructionSet, call: Call) -> int:
     """Of the kernel that runs."""
     taps = call.taps * (call.input.c if version.support < (14, 2, 0) else 1)
-    fast = call.input.c == call.output.c and not call.dilated and taps < _FAST_S16_TAPS
+    fast = call.input.c == call.output.c and not call.dilated and taps < FAST_S16_TAPS
     return depthwise_conv_fast_s16(version, instructions, call) if fast else 0
 
 
@@ -383,3 +383,10 @@ def workspace_bytes(size_function: str, version: Version, instructions: Instruct
     told = BUFFER_SIZES[size_function](version, instructions, call)
     need = _NEEDS.get(size_function)
     return told if need is None else max(told, need(version, instructions, call))
+
+
+def transpose_conv_second_bytes(version: Version, instructions: InstructionSet, call: Call) -> int:
+    """The second buffer of a transposed convolution: int32 sums of all outputs before 7.0.0, reordered weights since."""
+    if version.functions < (18, 0, 0):
+        return call.output.h * call.output.w * call.output.c * _INT32
+    return transpose_conv_s8_reverse(version, instructions, call)

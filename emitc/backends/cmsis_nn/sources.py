@@ -40,7 +40,7 @@ class Defined:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """files: to compile, sorted. includes: folders, in order. defines: without -D. headers: included before each file (-include)."""
+    """files: to compile, sorted. includes: folders, in order. defines: without -D. headers: to include before each file."""
 
     files: tuple[Path, ...]
     includes: tuple[Path, ...]

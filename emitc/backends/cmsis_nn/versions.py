@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 
@@ -30,11 +31,21 @@ _FIRST_BYTES = 4096
 _LARGEST_HEADER = 1 << 22
 
 
+class KernelSums(Enum):
+    """What MVE kernels of fully connected layers take from their buffer: a constant table, one int32 for each output."""
+
+    NONE = "no buffer"
+    WEIGHTS = "sum of the weights"
+    BIAS_AND_OFFSET = (
+        "bias + input_offset * (sum of the weights + depth * filter_offset); the bias argument is not read"
+    )
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Version:
     """Revisions of arm_nnfunctions.h and arm_nnsupportfunctions.h, in the order of the library's history.
 
-    name: the release, or the release that it follows with a plus sign.
+    name: the release, or the release that it follows with a plus sign and the revisions.
     """
 
     functions: Revision
@@ -43,6 +54,13 @@ class Version:
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def sums(self) -> KernelSums:
+        """What kernels of fully connected layers find in their buffer."""
+        if self.functions < (12, 0, 0):
+            return KernelSums.NONE
+        return KernelSums.WEIGHTS if self.functions < (17, 0, 0) else KernelSums.BIAS_AND_OFFSET
 
 
 def _version(functions: str, support: str, name: str) -> Version:
@@ -53,33 +71,43 @@ def _version(functions: str, support: str, name: str) -> Version:
     return Version(revision(functions), revision(support), name)
 
 
-VERSIONS: tuple[Version, ...] = (
-    _version("11.2.0", "14.0.0", "4.0.0"),
-    _version("11.3.0", "15.0.0", "23.02"),
-    _version("11.3.0", "16.0.0", "4.1.0"),
-    _version("11.3.0", "17.0.0", "23.08"),
-    _version("12.4.0", "17.6.0", "5.0.0"),
-    _version("12.5.0", "17.6.2", "5.0.0+ (12.5.0)"),
-    _version("12.6.0", "17.7.0", "5.0.0+ (12.6.0)"),
-    _version("13.0.0", "18.1.0", "24.02"),
-    _version("15.0.0", "20.0.0", "24.02+ (15.0.0)"),
-    _version("15.1.0", "20.1.0", "24.02+ (15.1.0)"),
-    _version("15.2.0", "20.3.0", "24.02+ (15.2.0)"),
-    _version("16.0.0", "22.0.0", "6.0.0"),
-    _version("16.1.0", "22.1.0", "6.0.0+ (16.1.0)"),
-    _version("16.2.0", "22.2.0", "6.0.0+ (16.2.0)"),
-    _version("16.3.0", "22.3.0", "6.0.0+ (16.3.0)"),
-    _version("17.0.0", "22.3.0", "6.0.0+ (17.0.0)"),
-    _version("17.1.0", "22.4.0", "6.0.0+ (17.1.0)"),
-    _version("17.2.0", "22.4.0", "6.0.0+ (17.2.0)"),
-    _version("17.3.0", "22.4.0", "6.0.0+ (17.3.0)"),
-    _version("18.0.0", "22.7.0", "7.0.0"),
-    _version("18.0.0", "22.8.0", "7.0.0+ (18.0.0)"),
-    _version("18.0.0", "22.8.1", "7.0.0+ (18.0.0, 2026-03)"),
-    _version("19.0.0", "22.9.0", "7.0.0+ (19.0.0)"),
-    _version("19.0.0", "22.9.1", "7.0.0+ (19.0.0, 2026-05)"),
-    _version("19.1.0", "22.11.0", "7.0.0+ (19.1.0)"),
+RELEASES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "4.0.0": ("11.2.0", "14.0.0"),
+        "23.02": ("11.3.0", "15.0.0"),
+        "4.1.0": ("11.3.0", "16.0.0"),
+        "23.08": ("11.3.0", "17.0.0"),
+        "5.0.0": ("12.4.0", "17.6.0"),
+        "24.02": ("13.0.0", "18.1.0"),
+        "6.0.0": ("16.0.0", "22.0.0"),
+        "7.0.0": ("18.0.0", "22.7.0"),
+    }
 )
+"""Revisions of arm_nnfunctions.h and arm_nnsupportfunctions.h in the releases, oldest first."""
+
+BETWEEN = (
+    ("11.3.0", "14.3.0"), ("11.3.0", "15.0.1"), ("12.0.0", "17.0.0"), ("12.1.0", "17.3.0"), ("12.2.0", "17.4.0"),
+    ("12.3.0", "17.5.0"), ("12.4.1", "17.6.2"), ("12.5.0", "17.6.2"), ("12.5.1", "17.6.3"), ("12.6.0", "17.7.0"),
+    ("13.0.0", "18.0.0"), ("13.0.1", "18.1.0"), ("13.0.1", "19.0.0"), ("15.0.0", "20.0.0"), ("15.1.0", "20.1.0"),
+    ("15.1.0", "20.2.0"), ("15.2.0", "20.3.0"), ("16.0.0", "21.0.0"), ("16.0.0", "21.1.0"), ("16.1.0", "22.1.0"),
+    ("16.2.0", "22.2.0"), ("16.3.0", "22.3.0"), ("17.0.0", "22.3.0"), ("17.1.0", "22.4.0"), ("17.2.0", "22.4.0"),
+    ("17.3.0", "22.4.0"), ("17.3.0", "22.5.0"), ("17.3.0", "22.6.1"), ("18.0.0", "22.8.0"), ("18.0.0", "22.8.1"),
+    ("19.0.0", "22.9.0"), ("19.0.0", "22.9.1"), ("19.1.0", "22.11.0"),
+)  # fmt: skip
+"""Those of states between releases, and after the last, whose buffer sizes and kernels were compared as well."""
+
+
+def _versions() -> tuple[Version, ...]:
+    released = [_version(*revisions, name) for name, revisions in RELEASES.items()]
+    found = list(released)
+    for functions, support in BETWEEN:
+        state = _version(functions, support, "")
+        before = [version for version in released if version < state][-1]
+        found.append(replace(state, name=f"{before.name}+ ({functions}, {support})"))
+    return tuple(sorted(found))
+
+
+VERSIONS: tuple[Version, ...] = _versions()
 """Every version that is supported, oldest first."""
 
 
@@ -169,7 +197,7 @@ def _identified(functions: Revision, support: Revision, asked: Path) -> Version:
         why = f"it is older than {oldest}, the oldest that is supported"
     else:
         why = "it lies between two releases, or is modified: the sizes of its buffers are not known"
-    releases = ", ".join(version.name for version in VERSIONS if "+" not in version.name)
+    releases = ", ".join(RELEASES)
     raise _refusal(
         f"this version of CMSIS-NN is not known: revisions {shown} of {_HEADERS[0]} and {_HEADERS[2]}",
         asked,

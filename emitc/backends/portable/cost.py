@@ -1,26 +1,37 @@
-"""What emitc's kernels cost: cycles per multiply-accumulate or per element, estimated.
-
-Source: instructions per layer of the seven MLPerf Tiny and TensorFlow Lite Micro nets on the emulated boards
-(`python -m bench.boards --layers`), each instruction taken for a cycle.
-"""
+"""What emitc's own kernels cost, by whether the core has a vector unit (the compiler uses it for some loops)."""
 
 from __future__ import annotations
 
+from emitc.backends.costs import OTHER, Cost, estimate
 from emitc.ir import BoundNode
-from emitc.kernels import kernel_of
 from emitc.target import Target
 
-_PER_MAC = {"Conv2D": 2.9, "DepthwiseConv2D": 7.5, "FullyConnected": 2.6}
-_PER_ELEMENT = {"Add": 22.0, "Mul": 22.0, "Softmax": 160.0, "AveragePool2D": 6.0, "MaxPool2D": 6.0}
-_OTHER = 8.0
-_OUTPUT = 30.0
-"""Requantizing and storing one output of an accumulating kernel."""
+_SCALAR = {
+    "Conv2D": Cost(mac=2.344, output=70.2),
+    "Conv2D 1x1": Cost(mac=2.462, output=35.2, once=1440),
+    "DepthwiseConv2D": Cost(mac=9.68, gathered=19.8),
+    "DepthwiseConv2D several filters": Cost(mac=3.38, output=40.7),
+    "FullyConnected": Cost(mac=2.569, output=28.8, once=190),
+    "AveragePool2D": Cost(mac=5.57),
+    "MaxPool2D": Cost(mac=5.57),
+    "Softmax": Cost(output=27.6, once=170),
+    "Add": Cost(output=14.0, once=16),
+    "Mul": Cost(output=20.0, once=20),
+    OTHER: Cost(mac=8.0),
+}
+_VECTOR = {
+    **_SCALAR,
+    "Conv2D": Cost(mac=2.31, output=62.4),
+    "Conv2D 1x1": Cost(mac=2.395, output=38.6, once=970),
+    "DepthwiseConv2D": Cost(mac=9.59, gathered=19.7),
+    "DepthwiseConv2D several filters": Cost(mac=3.12, output=43.9),
+    "FullyConnected": Cost(mac=2.53, output=30.8, once=180),
+    "AveragePool2D": Cost(mac=5.2, output=0.2),
+    "Softmax": Cost(output=27.2, once=180),
+    "Add": Cost(output=13.0, once=15),
+}
 
 
 def cost_of(bound: BoundNode, target: Target) -> float:
     """Estimated cycles of one run of the node on the target."""
-    kind = type(bound.node.op).__name__
-    outputs = sum(tensor.elements for tensor in bound.outputs)
-    if kind in _PER_MAC:
-        return kernel_of(bound).lower(bound).macs * _PER_MAC[kind] + outputs * _OUTPUT
-    return kernel_of(bound).work(bound) * _PER_ELEMENT.get(kind, _OTHER) * max(1.0, target.cost.multiply_long / 2)
+    return estimate(bound, _VECTOR if "mve" in target.features else _SCALAR)

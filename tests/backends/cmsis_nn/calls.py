@@ -32,9 +32,14 @@ def _extent(size: int, kernel: int, stride: int, dilation: int, padding: str) ->
 
 
 def _window(
-    image: tuple[int, ...], kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int], padding: str, filter_: Dims,
+    image: tuple[int, ...],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    padding: str,
+    filter_: Dims,
     channels: int,
-) -> Call:  # fmt: skip
+) -> Call:
     """A call for a sliding window over an image [n, h, w, c]."""
     (h, top), (w, left) = (_extent(image[1 + i], kernel[i], stride[i], dilation[i], padding) for i in range(2))
     return Call(Dims(*image), filter_, Dims(image[0], h, w, channels), *stride, top, left, *dilation)

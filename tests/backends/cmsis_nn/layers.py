@@ -17,8 +17,8 @@ from single_op import Array, Case, graph_of, quantized
 
 from emitc.backends.cmsis_nn.faults import Remedy, Use
 from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cmsis_nn.scratch import Call, Dims, workspace_bytes
-from emitc.backends.cmsis_nn.versions import Version
+from emitc.backends.cmsis_nn.scratch import Call, Dims, transpose_conv_second_bytes, workspace_bytes
+from emitc.backends.cmsis_nn.versions import KernelSums, Version
 from emitc.ir import BoundNode
 from emitc.kernels import kernel_of
 from emitc.kernels.accumulate import requantization
@@ -51,7 +51,7 @@ class Prepared:
     @property
     def use(self) -> Use:
         """The call as the list of faults sees it."""
-        return Use(OPERATORS[self.operator][1][0], self.call, "B" in self.arrays)
+        return Use(OPERATORS[self.operator][1][-1], self.call, "B" in self.arrays)
 
     def record(self, version: Version, instructions: InstructionSet) -> Record:
         """The call with what the version and the instruction set want in addition."""
@@ -63,12 +63,15 @@ class Prepared:
             and instructions is InstructionSet.MVE
         ):
             arrays["SUMS"] = kernel_sums(version, arrays["W"], arrays.get("B"), self.numbers["INPUT_OFFSET"])
-        return Record(self.operator, self.call, self.expected.nbytes, self.numbers, arrays, scratch)
+        numbers = dict(self.numbers)
+        if self.operator == "transpose_conv_s8":
+            numbers["SCRATCH_2_BYTES"] = transpose_conv_second_bytes(version, instructions, self.call)
+        return Record(self.operator, self.call, self.expected.nbytes, numbers, arrays, scratch)
 
     def remedied(self, remedy: Remedy) -> list[Prepared]:
         """The layer as calls that have no fault, whose outputs follow one another."""
         if remedy is Remedy.ZERO_BIAS:
-            zeros = np.zeros(self.call.output.c, np.int32)
+            zeros = np.zeros(self.call.output.c, np.int32 if self.expected.itemsize == 1 else np.int64)
             return [replace(self, arrays=self.arrays | {"B": zeros})]
         if remedy is Remedy.GENERAL_KERNEL:
             operator, size = GENERAL[self.operator]
@@ -85,7 +88,7 @@ def kernel_sums(
 ) -> NDArray[np.int32]:
     """What MVE fully connected layers find in their buffer: weight sums; since 17.0.0 times the offset, plus the bias."""
     sums = weights.astype(np.int64).sum(axis=1)
-    if version.functions >= (17, 0, 0):
+    if version.sums is KernelSums.BIAS_AND_OFFSET:
         sums = sums * input_offset + (0 if bias is None else bias.astype(np.int64))
     return sums.astype(np.int32)
 

@@ -35,6 +35,8 @@ SKIPPED = f"no CMSIS-NN: neither {VARIABLE} nor the wheel of bakenn"
 HEADER_WORDS = 64
 BATCH_BYTES = 300_000
 """Records that one image of the smallest board holds."""
+PRINTED_BYTES = 50_000
+"""Text that one image prints: less than a pipe holds, so that the emulator never waits for its reader."""
 UNKNOWN, BROKEN_GUARD = -100, -101
 
 OPERATORS = {
@@ -224,13 +226,15 @@ class Library:
         """Status, output and state of each record, in order."""
         found: list[tuple[int, bytes, bytes]] = []
         batch: list[bytes] = []
-        for data in (*map(encoded, records), None):
-            if batch and (data is None or sum(map(len, batch)) + len(data) > BATCH_BYTES):
+        printed = 0
+        for record in records:
+            data, text = encoded(record), 2 * (record.output_bytes + record.numbers.get("STATE_BYTES", 0)) + 40
+            if batch and (sum(map(len, batch)) + len(data) > BATCH_BYTES or printed + text > PRINTED_BYTES):
                 found += self._batch(batch)
-                batch = []
-            if data is not None:
-                batch.append(data)
-        return found
+                batch, printed = [], 0
+            batch.append(data)
+            printed += text
+        return found + (self._batch(batch) if batch else [])
 
     def _batch(self, batch: Sequence[bytes]) -> list[tuple[int, bytes, bytes]]:
         (self.folder / "cases.bin").write_bytes(b"".join(batch))

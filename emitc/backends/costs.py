@@ -1,0 +1,49 @@
+"""Cycles of one layer, estimated from its shape: what kernel libraries are ranked by, never shown as a measurement.
+
+cycles = mac * multiply-accumulates + output * elements written + gathered * input values that the windows gather + once.
+A library has one row of such coefficients per kind of layer and instruction set.
+Source: least squares over instructions per layer of the seven nets on the emulated boards (`python -m bench.boards
+--layers`), each instruction taken for a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from emitc.ir import BoundNode
+from emitc.kernels import kernel_of
+from emitc.kernels.accumulate import WEIGHTS
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Coefficients of one kind of layer. gathered: per input value that a window meets, once per window."""
+
+    mac: float = 0.0
+    output: float = 0.0
+    gathered: float = 0.0
+    once: float = 0.0
+
+
+OTHER = "other"
+
+
+def kind_of(bound: BoundNode) -> str:
+    """The row of a table that a node belongs to: the class of its op, finer for convolutions."""
+    kind = type(bound.node.op).__name__
+    if kind == "Conv2D":
+        _, height, width, _ = bound.input(WEIGHTS).shape
+        return "Conv2D 1x1" if height * width == 1 else kind
+    if kind == "DepthwiseConv2D" and bound.input(WEIGHTS).shape[3] != bound.input(0).shape[3]:
+        return "DepthwiseConv2D several filters"
+    return kind
+
+
+def estimate(bound: BoundNode, table: Mapping[str, Cost]) -> float:
+    """Cycles of one run of a node by a table; what the table does not have counts as OTHER."""
+    cost = table.get(kind_of(bound), table[OTHER])
+    outputs = sum(tensor.elements for tensor in bound.outputs)
+    work = kernel_of(bound).work(bound)
+    channels = max(1, bound.output.shape[-1] if bound.output.shape else 1)
+    return cost.mac * work + cost.output * outputs + cost.gathered * (work / channels) + cost.once

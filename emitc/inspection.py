@@ -15,6 +15,9 @@ from emitc.kernels import onnx_registry, registry_of, tflite_registry
 from emitc.kernels.contract import KernelDef
 from emitc.target import boards, load_board, load_target, targets
 
+_BYTES = (DType.INT8, DType.UINT8)
+_INTEGERS = (*_BYTES, DType.INT16, DType.UINT16, DType.INT32)
+
 
 def _tensor(tensor: SourceTensor) -> dict[str, Any]:
     quantization = tensor.quantization
@@ -111,8 +114,7 @@ def operator_list() -> dict[str, Any]:
         for name, kernel in onnx_registry().items()
         if name not in INTERNAL_KINDS
     ]
-    rows += [
-        row("onnx", name, onnx_registry()[kind], (DType.INT8, DType.UINT8))
-        for name, kind in QUANTIZED_OPERATORS.items()
-    ]
+    for name, kind in QUANTIZED_OPERATORS.items():
+        dtypes = _INTEGERS if name in ("QuantizeLinear", "DequantizeLinear") else _BYTES
+        rows.append(row("onnx", name, onnx_registry()[kind], dtypes))
     return {"operators": sorted(rows, key=lambda r: (r["format"] == "onnx", str(r["op"])))}

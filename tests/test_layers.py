@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.program": ("emitc.kernels.contract", "emitc.planner"),
     "emitc.backends": (
         "emitc.errors", "emitc.ir", "emitc.quantize", "emitc.kernels", "emitc.program", "emitc.target", "emitc.backends",
+        "emitc.writers",
     ),
     "emitc.lower": (
         "emitc.backends.partition", "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.planner", "emitc.program",
@@ -51,7 +52,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.host": (
         "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.compiler", "emitc.emit.render", "emitc.host", "emitc.target",
     ),
-    "emitc.host.calibrate": ("emitc.errors", "emitc.ir", "emitc.compiler", "emitc.frontends.onnx"),
+    "emitc.host.calibrate": ("emitc.errors", "emitc.ir", "emitc.compiler", "emitc.frontends.onnx", "emitc.host.archive"),
     "emitc.host.golden": (
         "emitc.errors", "emitc.host.golden_engine", "emitc.host.golden_onnx", "emitc.host.golden_tflite",
     ),
@@ -76,7 +77,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 
 IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "numpy": ("emitc.ir", "emitc.quantize", "emitc.frontends", "emitc.kernels", "emitc.passes", "emitc.emit.literals",
-              "emitc.writers", "emitc.host"),
+              "emitc.writers", "emitc.host", "emitc.backends"),
     "tflite": ("emitc.frontends.tflite", "emitc.writers.tflite", "emitc.host.ethosu.vela_file"),
     "flatbuffers": ("emitc.frontends.tflite", "emitc.frontends.flatbuffer", "emitc.writers.tflite"),
     "onnx": ("emitc.frontends.onnx",),

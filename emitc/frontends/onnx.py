@@ -24,6 +24,7 @@ import onnx.shape_inference
 
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
+from emitc.frontends.onnx_codes import HELD, held_bytes, stored_bits
 from emitc.frontends.onnx_external import ExternalData
 from emitc.frontends.onnx_microsoft import CONTRIB
 from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape
@@ -124,7 +125,8 @@ class _Reader:
         array = self.constant_array(proto, shape, where)
         if array.shape != shape:
             raise EmitcError("a constant has other data than its shape", where, f"{array.shape} for {shape}", _AGAIN)
-        if array.dtype.name != dtype:  # text, or numbers that numpy does not have under this name
+        array = held_bytes(array, dtype)
+        if array.dtype.name != HELD.get(dtype, dtype):  # text, or numbers that numpy does not have under this name
             raise CannotCompile(
                 f"constants of type {dtype} are not supported",
                 where,
@@ -158,9 +160,10 @@ class _Reader:
             raise EmitcError("a constant has a negative dimension", where, str(list(shape)), _AGAIN)
         check_shape(shape, _dtype_name(proto.data_type), where)
         with _library("a constant cannot be read", where):
-            width = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(proto.data_type)).itemsize
+            bits = stored_bits(_dtype_name(proto.data_type))
+            bits = bits or 8 * np.dtype(onnx.helper.tensor_dtype_to_np_dtype(proto.data_type)).itemsize
         entries = {entry.key: entry.value for entry in proto.external_data}
-        proto.raw_data = self.external.read(entries, math.prod(shape) * width, where)
+        proto.raw_data = self.external.read(entries, -(-math.prod(shape) * bits // 8), where)
         proto.ClearField("external_data")
         proto.data_location = onnx.TensorProto.DEFAULT
 
@@ -238,10 +241,10 @@ class _Reader:
                 "a graph input is not a tensor", where, "sequences and optionals have no code", "export it again"
             )
         tensor = value.type.tensor_type
-        stated = [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else -1 for d in tensor.shape.dim]
+        stated = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else -1 for d in tensor.shape.dim]
         given = self.shapes.get(value.name)
         if given is not None:
-            if len(given) != len(stated) or any(s not in (-1, g) for s, g in zip(stated, given, strict=True)):
+            if len(given) != len(stated) or any(s not in (-1, 0, g) for s, g in zip(stated, given, strict=True)):
                 raise EmitcError(
                     f"the shape {list(given)} does not fit", Where(tensor=value.name, option="--shape"),
                     f"the model says {stated}", "change only open dimensions",
@@ -254,6 +257,11 @@ class _Reader:
             raise EmitcError(
                 "a graph input has an open dimension", where, f"its shape is {stated}",
                 f"give it: --shape {value.name}={','.join(str(d) if d > 0 else '?' for d in stated)}",
+            )  # fmt: skip
+        if 0 in stated:
+            raise EmitcError(
+                "a graph input is empty", where, f"its shape is {stated}",
+                f"where 0 stands for an open dimension, give it: --shape {value.name}={','.join(str(d or '?') for d in stated)}",
             )  # fmt: skip
         dtype = _dtype_name(tensor.elem_type)
         check_shape(tuple(stated), dtype, where)
@@ -492,18 +500,38 @@ def _check(model: onnx.ModelProto) -> Iterator[EmitcError]:
             yield CannotCompile(f"the model has {what}", Where(), "there is no code for them", "export it without them")
 
 
-def read_onnx(data: bytes, shapes: Mapping[str, Shape] | None = None, folder: Path | None = None) -> SourceModel:
-    """The model in `data`, the bytes of a .onnx file, as its file states it, with types and shapes inferred.
-
-    shapes: open dimensions by input name. folder: where external data may lie. Raises EmitcError when the file is not
-    ONNX, is damaged, or contradicts itself. Operators without code are reported as blockers.
-    """
+def _parsed(data: bytes) -> onnx.ModelProto:
+    """The message of a file, which has a graph, and whose texts are UTF-8."""
     model = onnx.ModelProto()
     with _library("this is not a .onnx file", Where()):
         model.ParseFromString(data)
     if not model.graph.node and not model.graph.output:
         raise EmitcError("this is not a .onnx file", Where(), "it has no graph", "pass an ONNX model")
     _require_text(model)
+    return model
+
+
+def stated_inputs(data: bytes) -> dict[str, Shape]:
+    """Shapes of the inputs that are no constants by name, as the file states them, -1 for an open dimension.
+
+    Raises EmitcError when the file is not ONNX. The rest of the file is not looked at.
+    """
+    graph = _parsed(data).graph
+    constants = {initializer.name for initializer in graph.initializer}
+    return {
+        value.name: tuple(d.dim_value if d.dim_value > 0 else -1 for d in value.type.tensor_type.shape.dim)
+        for value in graph.input
+        if value.name not in constants
+    }
+
+
+def read_onnx(data: bytes, shapes: Mapping[str, Shape] | None = None, folder: Path | None = None) -> SourceModel:
+    """The model in `data`, the bytes of a .onnx file, as its file states it, with types and shapes inferred.
+
+    shapes: open dimensions by input name. folder: where external data may lie. Raises EmitcError when the file is not
+    ONNX, is damaged, or contradicts itself. Operators without code are reported as blockers.
+    """
+    model = _parsed(data)
     _complete(model, shapes or {})
     reader = _Reader(model, shapes or {}, folder)
     reader.load_all_external()

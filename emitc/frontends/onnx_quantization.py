@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from emitc.errors import CannotCompile, EmitcError
 from emitc.frontends.draft import ABSENT, Draft, DraftNode
+from emitc.frontends.onnx_codes import CODE_KINDS, codes
 from emitc.frontends.source import SourceModel, SourceTensor
 from emitc.ir import Array, Quantization
 
@@ -26,7 +27,7 @@ MOVES = frozenset((
 _UNSIGNED_ONLY = frozenset(
     (
         "Cast", "CastLike", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "Abs", "Sign", "Mod", "Pow", "Clip", "Pad",
-        "BitwiseAnd", "BitwiseOr", "BitwiseXor",
+        "BitwiseAnd", "BitwiseOr", "BitwiseXor", *CODE_KINDS,
     )
 )  # fmt: skip
 """Kinds that see the number itself, not what it stands for."""
@@ -70,7 +71,9 @@ QUANTIZED_OPERATORS: Mapping[str, str] = MappingProxyType(
     {name: kind for name, (kind, _, _) in _PARTS.items()} | {"QLinearConcat": "Concat"}
 )
 """Kind of each operator that has scales among its inputs."""
-INTERNAL_KINDS = frozenset(("DepthwiseConv", "FullyConnected", "Reinterpret", "Quantize", "Dequantize", "Rebias"))
+INTERNAL_KINDS = frozenset(
+    ("DepthwiseConv", "FullyConnected", "Reinterpret", "Quantize", "Dequantize", "Rebias", *CODE_KINDS)
+)
 """Kinds that no file has: what the frontend makes of other operators."""
 
 
@@ -100,20 +103,13 @@ def _quantization(draft: Draft, node: DraftNode, part: _Part, target: int) -> Qu
             f"there is code for {', '.join(_QUANTIZED)}",
             "quantize the model to int8",
         )
-    if node.attributes.get("block_size", 0):
-        raise CannotCompile(
-            f"{node.op_type} with a scale per block is not supported",
-            source.where(tensor),
-            "there is code for one scale, or one per channel",
-            "quantize per channel",
-        )
     scale = _constant(draft, node, scale_at, "scale")
     zero = None if zero_at == ABSENT else _constant(draft, node, zero_at, "zero point")
-    if draft.tensors[scale_at].dtype != "float32":
+    if draft.tensors[scale_at].dtype not in ("float32", "float16"):
         raise CannotCompile(
             f"{node.op_type} with a scale of type {draft.tensors[scale_at].dtype} is not supported",
             source.where(draft.tensors[scale_at]),
-            "scales are float32",
+            "scales are float32 or float16",
             "export the model in float32 before quantizing it",
         )
     scales = tuple(float(v) for v in scale.reshape(-1).tolist())
@@ -387,11 +383,11 @@ def _fold_constants(draft: Draft) -> None:
     draft.replace_nodes(nodes)
 
 
-_STEPS: tuple[Callable[[Draft], None], ...] = (_unwrap, _fold_constants, _hand_on, _remember_unsigned, _signed)
+_STEPS: tuple[Callable[[Draft], None], ...] = (codes, _unwrap, _fold_constants, _hand_on, _remember_unsigned, _signed)
 
 
 def quantization_on_tensors(model: SourceModel) -> SourceModel:
-    """The model with every scale on its tensor. An operator whose scales are wrong, computed or of other types is blocked."""
+    """The model with constant scales on their tensors. An operator whose scales are wrong, or without code, is blocked."""
     draft = Draft.of(model)
     for step in _STEPS:
         step(draft)

@@ -332,6 +332,17 @@ def bias_of(bound: BoundNode, channels: int) -> Int64:
     return np.zeros(channels, np.int64) if bias is None else bias.array().astype(np.int64)
 
 
+def model_bias(bound: BoundNode, sums: Int64, *, folded: bool) -> Int64:
+    """The bias as the model has it, for backends that take the zero point off themselves.
+
+    sums: of the weights of each output channel. folded: whether a pass has put the zero point into the bias.
+    """
+    quantization = bound.input(0).quantization
+    assert quantization
+    bias = bias_of(bound, len(sums))
+    return bias + quantization.zero_point * sums if folded else bias
+
+
 def check_accumulator(bound: BoundNode, filters: Int64, *, folded: bool) -> None:
     """Refuses weights for which some input could take the accumulator out of int32.
 

@@ -131,10 +131,10 @@ class LibraryCall:
 class Layer:
     """An operator with every decision taken: what its template prints.
 
-    template: file under templates/kernels without its suffix. variant: name a user sees (`portable`). operands: positions
-    of the inputs that are passed to the layer function, in order (constants are among tables instead). macs: multiply-
-    accumulates of one run. flavour: what the template's kernel is printed for. fallible: the layer function returns a status. call: of
-    a library, where the template prints one.
+    template: file under templates/kernels without its suffix. variant: name a user sees (`portable`). operands:
+    positions of the inputs that are passed to the layer function, in order (constants are among tables instead). macs:
+    multiply- accumulates of one run. flavour: what the template's kernel is printed for. fallible: the layer function
+    returns a status. call: of a library, where the template prints one.
     """
 
     template: str

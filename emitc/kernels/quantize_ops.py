@@ -45,7 +45,7 @@ _REQUANTIZED = (
     (DType.INT16, DType.INT8),
     (DType.INT16, DType.INT16),
 )
-_ONNX_INTEGERS = (*_INTEGERS, DType.INT32)
+_ONNX_INTEGERS = (*_INTEGERS, DType.UINT16, DType.INT32)
 _QUANTIZED = tuple((DType.FLOAT32, dtype) for dtype in _INTEGERS) + _REQUANTIZED
 _DEQUANTIZED = tuple((dtype, DType.FLOAT32) for dtype in _INTEGERS)
 
@@ -176,7 +176,8 @@ def dequantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tu
     assert inputs[0] is not None
     scale, zero_point = _spread(bound.input(0))
     centred = (inputs[0].astype(np.int64) - zero_point).astype(np.float32)
-    return (np.asarray(scale * centred, np.float32),)
+    with np.errstate(over="ignore"):  # infinite then, as in the C
+        return (np.asarray(scale * centred, np.float32),)
 
 
 def _overlaps(bound: BoundNode) -> tuple[Overlap, ...]:

@@ -54,11 +54,21 @@ def operators(model: SourceModel) -> list[str]:
 # ---- open dimensions ----
 
 
-@pytest.mark.parametrize("shape", [["batch", 3, 4], [0, 3, 4], ["N", 3, 4]], ids=["named", "zero", "letter"])
+@pytest.mark.parametrize("shape", [["batch", 3, 4], ["N", 3, 4]], ids=["named", "letter"])
 def test_an_open_batch_becomes_one_with_a_note(shape: list[int | str]) -> None:
     model = read_onnx(relu(shape))
     assert model.tensors[model.inputs[0]].shape == model.tensors[model.outputs[0]].shape == (1, 3, 4)
     assert model.notes == ('input "data": open batch dimension made 1',)
+
+
+@pytest.mark.parametrize(("shape", "hint"), [([0, 3], "?,3"), ([2, 0], "2,?"), ([0], "?")])
+def test_an_input_of_size_0_is_refused_until_its_size_is_given(shape: list[int | str], hint: str) -> None:
+    with pytest.raises(EmitcError) as caught:
+        read_onnx(relu(shape))
+    assert (caught.value.what, caught.value.exit_code) == ("a graph input is empty", 2)
+    assert caught.value.hint == f"where 0 stands for an open dimension, give it: --shape data={hint}"
+    sizes = tuple(size or 5 for size in shape)
+    assert read_onnx(relu(shape), {"data": sizes}).tensors[0].shape == sizes  # type: ignore[dict-item]
 
 
 def test_a_batch_that_is_given_needs_no_note() -> None:
@@ -374,7 +384,9 @@ def test_everything_that_blocks_a_model_is_reported_at_once(tmp_path: Path) -> N
     net = OnnxNet()
     x = net.input((1, 2, 4, 4))
     scale = net.input((), name="scale")
-    computed = net.op("QuantizeLinear", x, scale, net.constant(0, "int8"), name="computed")
+    known = (net.constant(0.1, "float32"), net.constant(0, "int8"))
+    matrix = net.constant(np.ones((4, 4), np.int8))
+    computed = net.op("QLinearMatMul", net.quantize(x), scale, known[1], matrix, *known, *known, name="computed")
     net.output(net.op("MaxPool", computed, kernel_shape=[2, 2], name="follows"), "int8")
     volume = net.input((1, 2, 3, 3, 3))
     net.output(net.op("Conv", volume, net.constant(np.ones((2, 2, 1, 1, 1), np.float32)), name="volume"))
@@ -385,14 +397,14 @@ def test_everything_that_blocks_a_model_is_reported_at_once(tmp_path: Path) -> N
     assert not found["compiles"]
     assert [text.split(":")[0] for text in found["blockers"]] == ["Foreign is not supported"]
     assert {row["name"]: row["reason"].split(":")[0] for row in found["operators"] if not row["supported"]} == {
-        "computed": "QuantizeLinear takes its scale from a computed tensor",
+        "computed": "QLinearMatMul takes its scale from a computed tensor",
         "volume": "Conv with 3 spatial dimensions is not supported",
         "det": "Det is not supported",
     }
     with pytest.raises(Refusals) as caught:
         compile_model(path)
     assert [error.where.op for error in caught.value.errors] == [
-        'op 4 org.example.Foreign "foreign"', 'op 0 QuantizeLinear "computed"', 'op 2 Conv "volume"', 'op 3 Det "det"',
+        'op 5 org.example.Foreign "foreign"', 'op 1 QLinearMatMul "computed"', 'op 3 Conv "volume"', 'op 4 Det "det"',
     ]  # fmt: skip
     assert caught.value.exit_code == 1
 

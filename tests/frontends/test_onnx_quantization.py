@@ -349,10 +349,24 @@ def test_a_wrong_scale_blocks_its_operator(net: OnnxNet, what: str, kind: type[E
 
 def test_a_scale_that_is_computed_blocks_its_operator_alone() -> None:
     net = OnnxNet()
-    scale = net.input((), name="scale")
-    net.output(net.op("QuantizeLinear", net.input((2,)), scale, net.constant(0, "int8"), name="computed"), "int8")
-    net.output(net.quantize(net.input((2,))), "int8")
+    x, scale = net.input((2, 2)), net.input((), name="scale")
+    known = (net.constant(0.1, "float32"), net.constant(0, "int8"))
+    matrix = net.constant(np.ones((2, 2), np.int8))
+    quantized = net.quantize(x)
+    net.output(net.op("QLinearMatMul", quantized, scale, known[1], matrix, *known, *known, name="computed"), "int8")
     first, second = unwrapped(net).nodes
-    assert isinstance(first.blocker, CannotCompile)
-    assert first.blocker.what == "QuantizeLinear takes its scale from a computed tensor"
-    assert (second.blocker, second.kind) == (None, "Quantize")
+    assert isinstance(second.blocker, CannotCompile)
+    assert second.blocker.what == "QLinearMatMul takes its scale from a computed tensor"
+    assert (first.blocker, first.kind) == (None, "Quantize")
+
+
+def test_a_scale_that_is_computed_stays_an_operand() -> None:
+    """Of the two operators that have code for it, on numbers that stand for nothing by themselves."""
+    net = OnnxNet()
+    x, scale = net.input((2,)), net.input((), name="scale")
+    codes = net.op("QuantizeLinear", x, scale, net.constant(0, "uint8"))
+    net.output(net.op("DequantizeLinear", codes, scale, net.constant(0, "uint8")))
+    model = unwrapped(net)
+    assert [(node.kind, node.blocker) for node in model.nodes] == [("QuantizeCodes", None), ("DequantizeCodes", None)]
+    (written,) = model.nodes[0].outputs
+    assert (written.dtype, written.quantization) == ("uint8", None)

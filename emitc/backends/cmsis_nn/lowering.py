@@ -17,7 +17,7 @@ from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.scratch import BUFFER_SIZES, Call, Dims
 from emitc.backends.cmsis_nn.versions import Tree
 from emitc.ir import BoundNode, DType, Numerics, Op
-from emitc.kernels.accumulate import WEIGHTS, bias_of, requantization, weights_of
+from emitc.kernels.accumulate import WEIGHTS, model_bias, requantization, weights_of
 from emitc.kernels.arithmetic import Add, Arithmetic, Mul
 from emitc.kernels.contract import Expression, Layer, LibraryCall, Scratch, Structure, Table
 from emitc.kernels.conv_2d import Conv2D
@@ -123,14 +123,6 @@ def _one_image(bound: BoundNode) -> str:
 # ---- convolutions ----
 
 
-def _model_bias(bound: BoundNode, channels: int, *, folded: bool, sums: Int64) -> Int64:
-    """The bias of the model: with the zero point times the sum of weights put back where it was folded in."""
-    quantization = bound.input(0).quantization
-    assert quantization
-    bias = bias_of(bound, channels)
-    return bias + quantization.zero_point * sums if folded else bias
-
-
 def _tables(
     bound: BoundNode, weights: Int64, bias: Int64, multiplier: list[int], shift: list[int]
 ) -> tuple[Table, ...]:
@@ -198,7 +190,7 @@ def _convolution(
     depthwise = "depthwise" in function
     channels = call.output.c
     multiplier, shift = _per_channel(bound, channels)
-    tables = _tables(bound, weights, _model_bias(bound, channels, folded=folded, sums=sums), multiplier, shift)
+    tables = _tables(bound, weights, model_bias(bound, sums, folded=folded), multiplier, shift)
     members = {
         "input_offset": _number(-zero_x),
         "output_offset": _number(zero_y),
@@ -292,7 +284,7 @@ def _fully_connected(library: Library, bound: BoundNode) -> Layer:
             folded=op.zero_point_folded, macs=macs,
         )  # fmt: skip
     zero_x, zero_y = _zero_points(bound)
-    bias = _model_bias(bound, out, folded=op.zero_point_folded, sums=sums)
+    bias = model_bias(bound, sums, folded=op.zero_point_folded)
     tables: tuple[Table, ...] = _tables(bound, weights, bias, [], [])[:2]
     call = Call(Dims(rows, 1, 1, depth), Dims(depth, 1, 1, out), Dims(rows, 1, 1, out))
     size = BUFFER_SIZES["arm_fully_connected_s8_get_buffer_size"](library.tree.version, library.instructions, call)

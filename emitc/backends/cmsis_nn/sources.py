@@ -92,14 +92,23 @@ def _missing(tree: Tree, name: str, user: str, instructions: InstructionSet) -> 
     )
 
 
-def sources_of(tree: Tree, functions: Iterable[str], instructions: InstructionSet, *, host: bool = False) -> Sources:
+def sources_of(
+    tree: Tree,
+    functions: Iterable[str],
+    instructions: InstructionSet,
+    *,
+    host: bool = False,
+    index: Mapping[str, Defined] | None = None,
+) -> Sources:
     """What to compile for the functions used.
 
-    host: for this machine's compiler, which is no Arm compiler (portable code only). Raises EmitcError where a file is
-    missing, and where the version needs CMSIS-Core for a target and none lies beside it.
+    host: for this machine's compiler, which is no Arm compiler (portable code only). index: of the tree for that
+    instruction set, where it was read before. Raises EmitcError where a file is missing, and where the version needs
+    CMSIS-Core for a target and none lies beside it.
     """
     assert not host or instructions is InstructionSet.PORTABLE
-    index = source_index(tree, instructions)
+    if index is None:
+        index = source_index(tree, instructions)
     wanted = [(name, "the generated code calls it") for name in sorted(set(functions), reverse=True)]
     seen: set[str] = set()
     files: set[Path] = set()

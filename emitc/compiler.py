@@ -12,7 +12,7 @@ from typing import Any
 from emitc._version import __version__
 from emitc.backends import kernel_choices
 from emitc.backends import options as backend_options
-from emitc.backends.contract import PORTABLE, Settings
+from emitc.backends.contract import PORTABLE, HostHook, Settings
 from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected
 from emitc.emit.manifest import partitions
 from emitc.emit.names import identifier, is_model_name
@@ -182,6 +182,11 @@ class Compiled:
             tuple(dict.fromkeys(header for part in parts for header in part.headers)),
         )
 
+    def host_hooks(self) -> tuple[HostHook, ...]:
+        """Functions of this process that a host build calls, of all backends in use."""
+        used = [self.partition.backends[name] for name, _, _ in self.program.backends]
+        return tuple(hook for backend in used for hook in backend.host_hooks())
+
     def summary(self) -> dict[str, Any]:
         """What `emitc compile --json` prints."""
         program = self.program
@@ -273,8 +278,8 @@ def package_extras(divided: Partition, program: Program) -> dict[str, str]:
     if set(divided.backends) == {PORTABLE}:
         return {}
     files = {"partition.json": json.dumps(divided.to_json(), indent=2) + "\n"}
-    for backend in divided.backends.values():
-        files |= backend.files(program)
+    for name, _, _ in program.backends:
+        files |= divided.backends[name].files(program)
     return files
 
 

@@ -8,6 +8,7 @@ only where its input is read for the last time at that step.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from emitc.backends.partition import Partition
@@ -15,12 +16,13 @@ from emitc.emit.names import identifier, unique
 from emitc.errors import EmitcError, Where
 from emitc.ir import BoundNode, Graph, Tensor
 from emitc.kernels.contract import Layer, Table
-from emitc.planner import Buffer, Distance, Plan, ScratchRequest, buffers_of, plan
+from emitc.planner import Buffer, Distance, LiveRange, Plan, ScratchRequest, buffers_of, plan
 from emitc.planner import Step as PlannerStep
 from emitc.planner.report import proof_line
 from emitc.program import Constant, Operand, Origin, Port, Program, Slot, Step
 
 ALIGNMENT = 16
+"""Of the arena and every buffer in it; a backend may need more."""
 MAX_ADDED_BYTES = 16 << 20
 """Bytes of tables (exponentials, row indices) that lowering may add; the largest corpus model adds a few kilobytes."""
 
@@ -47,7 +49,7 @@ class _ConstantPool:
 
     def name(self, table: Table, wanted: str) -> tuple[str, bool]:
         """The array's C name, and whether it is new."""
-        key = (table.c_type, hashlib.sha256(repr(table.values).encode()).digest())
+        key = (f"{table.alignment} {table.c_type}", hashlib.sha256(repr(table.values).encode()).digest())
         known = self._names.get(key)
         if known is not None:
             return known, False
@@ -91,7 +93,7 @@ def _scratch_name(node: LoweredNode, role: str) -> str:
     return f"{node.bound.node.index}:scratch:{role}"
 
 
-def _buffers(graph: Graph, nodes: tuple[LoweredNode, ...]) -> tuple[Buffer, ...]:
+def _buffers(graph: Graph, nodes: tuple[LoweredNode, ...], alignment: int) -> tuple[Buffer, ...]:
     """What has to be alive when; names are those of the tensors that own the bytes."""
     steps = [
         PlannerStep(
@@ -103,7 +105,45 @@ def _buffers(graph: Graph, nodes: tuple[LoweredNode, ...]) -> tuple[Buffer, ...]
     ]
     outputs = [graph.root(name).name for name in graph.outputs if not graph.root(name).is_constant]
     sizes = {t.name: t.size_bytes for t in graph.tensors}
-    return buffers_of(steps, sizes, {}, graph.inputs, tuple(dict.fromkeys(outputs)), ALIGNMENT)
+    return buffers_of(steps, sizes, {}, graph.inputs, tuple(dict.fromkeys(outputs)), alignment)
+
+
+def _pins(graph: Graph, nodes: tuple[LoweredNode, ...]) -> dict[str, tuple[str, int]]:
+    """Scratch buffer and offset of each buffer that a layer wants inside its scratch."""
+    found: dict[str, tuple[str, int]] = {}
+    for node in nodes:
+        for pin in node.layer.pins:
+            tensors = node.bound.outputs if pin.output else node.inputs
+            name = graph.root(tensors[pin.position].name).name
+            assert name not in found, f"{name} is pinned twice"
+            found[name] = _scratch_name(node, pin.scratch), pin.offset_bytes
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _PinnedBuffer:
+    """A buffer inside another one, `offset_bytes` behind its first byte."""
+
+    buffer: Buffer
+    inside: str
+    offset_bytes: int
+
+
+def _pinned(
+    buffers: tuple[Buffer, ...], pins: Mapping[str, tuple[str, int]]
+) -> tuple[tuple[Buffer, ...], tuple[_PinnedBuffer, ...]]:
+    """The buffers to plan, each alive as long as what lies in it, and those that lie in others."""
+    inner = tuple(_PinnedBuffer(b, *pins[b.name]) for b in buffers if b.name in pins)
+    outer = []
+    for buffer in buffers:
+        held = [pin.buffer for pin in inner if pin.inside == buffer.name]
+        if buffer.name in pins:
+            continue
+        assert all(p.offset_bytes + p.buffer.size_bytes <= buffer.size_bytes for p in inner if p.inside == buffer.name)
+        first = min([buffer.live.first, *(b.live.first for b in held)])
+        end = max([buffer.live.end, *(b.live.end for b in held)])
+        outer.append(replace(buffer, live=LiveRange(first, end)))
+    return tuple(outer), inner
 
 
 def _distances(graph: Graph, nodes: tuple[LoweredNode, ...], buffers: tuple[Buffer, ...]) -> tuple[Distance, ...]:
@@ -280,8 +320,10 @@ def lower(partition: Partition, name: str, origin: Origin) -> Program:
     """The program of a partitioned graph: layers, constants, arena plan and interface under the model's C name."""
     graph = partition.graph
     nodes = lower_nodes(partition)
-    buffers = _buffers(graph, nodes)
-    result = plan(buffers, _distances(graph, nodes, buffers), alignment=ALIGNMENT)
+    used = {node.backend for node in nodes}
+    alignment = max([ALIGNMENT, *(partition.backends[name].alignment for name in used)])
+    buffers, pins = _pinned(_buffers(graph, nodes, alignment), _pins(graph, nodes))
+    result = plan(buffers, _distances(graph, nodes, buffers), alignment=alignment)
     names = _Names(graph, nodes)
     slots = tuple(
         Slot(names.slots[p.name], p.offset_bytes, p.size_bytes, p.live.first, p.live.end, names.what[p.name])
@@ -289,6 +331,18 @@ def lower(partition: Partition, name: str, origin: Origin) -> Program:
     )
     inputs, _ = _ports(graph, graph.inputs, names, output=False)
     outputs, output_constants = _ports(graph, graph.outputs, names, output=True)
+    offsets = {p.name: p.offset_bytes for p in result.placements}
+    inside = tuple(
+        Slot(
+            names.slots[p.buffer.name],
+            offsets[p.inside] + p.offset_bytes,
+            p.buffer.size_bytes,
+            p.buffer.live.first,
+            p.buffer.live.end,
+            names.what[p.buffer.name],
+        )
+        for p in pins
+    )
     peak = _peak_label(nodes, result)
     steps = _steps(graph, nodes, names)
     proof = proof_line(result, peak)
@@ -306,5 +360,6 @@ def lower(partition: Partition, name: str, origin: Origin) -> Program:
         peak,
         notes=(*graph.notes, *partition.notes),
     )
-    used = [partition.backends[backend].requirement(program) for backend, _, _ in program.backends]
-    return replace(program, requirements=tuple(requirement for requirement in used if requirement is not None))
+    program = replace(program, pins=inside)
+    needed = [partition.backends[backend].requirement(program) for backend, _, _ in program.backends]
+    return replace(program, requirements=tuple(requirement for requirement in needed if requirement is not None))

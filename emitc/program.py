@@ -139,7 +139,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A model as C: name is its C name, upper that name in capitals for macros."""
+    """A model as C: name is its C name, upper that name in capitals for macros. pins: tensors inside the buffers of others."""
 
     name: str
     upper: str
@@ -155,6 +155,7 @@ class Program:
     state_bytes: int = 0
     notes: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()
+    pins: tuple[Slot, ...] = ()
 
     @property
     def backends(self) -> tuple[tuple[str, int, int], ...]:

@@ -247,6 +247,29 @@ def partition_text(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def npu_check_text(file: str, check: dict[str, Any]) -> str:
+    """What `emitc npu-check` prints."""
+    verdict = {True: "MATCH", False: "MISMATCH", None: "runs"}[check["match"]]
+    lines = [
+        f"{shown(file)}: {verdict} on the host model of {check['accelerator']} (no hardware)",
+        f"  npu         {check['operators']} operators, {_number(check['commands'])} commands",
+        f"  memory      {_number(check['constant_bytes'])} bytes of constants, {_number(check['scratch_bytes'])} scratch,"
+        f" {_number(check['fast_bytes'])} fast scratch",
+        f"  samples     {_number(check['samples'])} inputs gave {_number(check['distinct'])} different outputs",
+    ]
+    if check["on_cpu"]:
+        lines.append(f"  cpu         {shown(', '.join(check['on_cpu']))}, by the numpy references")
+    if check["match"] is None:
+        lines.append("  outputs     not compared: give --original")
+    else:
+        largest = "not finite" if check["max_abs_diff"] is None else f"{check['max_abs_diff']:g}"
+        lines.append(
+            f"  outputs     {_number(check['differing'])} of {_number(check['elements'])} elements differ from"
+            f" {check['reference']} (largest difference {largest})"
+        )
+    return "\n".join(lines)
+
+
 def ops_text(content: dict[str, Any]) -> str:
     """The operators."""
     rows = [

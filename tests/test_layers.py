@@ -35,6 +35,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.errors", "emitc.ir", "emitc.quantize", "emitc.kernels", "emitc.program", "emitc.target", "emitc.backends",
         "emitc.writers",
     ),
+    "emitc.backends.ethos_u": (
+        "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.program", "emitc.target", "emitc.backends", "emitc.writers",
+        "emitc.host.ethosu.driver",
+    ),
     "emitc.lower": (
         "emitc.backends.partition", "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.planner", "emitc.program",
         "emitc.emit.names",
@@ -51,6 +55,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "emitc.host": (
         "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.compiler", "emitc.emit.render", "emitc.host", "emitc.target",
+        "emitc.backends.contract",
     ),
     "emitc.host.calibrate": ("emitc.errors", "emitc.ir", "emitc.compiler", "emitc.frontends.onnx", "emitc.host.archive"),
     "emitc.host.golden": (
@@ -78,18 +83,20 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "numpy": ("emitc.ir", "emitc.quantize", "emitc.frontends", "emitc.kernels", "emitc.passes", "emitc.emit.literals",
               "emitc.writers", "emitc.host", "emitc.backends"),
-    "tflite": ("emitc.frontends.tflite", "emitc.writers.tflite", "emitc.host.ethosu.vela_file"),
+    "tflite": ("emitc.frontends.tflite", "emitc.writers.tflite", "emitc.host.ethosu.vela_file",
+               "emitc.backends.ethos_u.vela"),
+    "ethosu": ("emitc.backends.ethos_u.vela_child",),
     "flatbuffers": ("emitc.frontends.tflite", "emitc.frontends.flatbuffer", "emitc.writers.tflite"),
     "onnx": ("emitc.frontends.onnx",),
     "jinja2": ("emitc.emit.render", "emitc.boards.project"),
-    "cffi": ("emitc.host.build",),
+    "cffi": ("emitc.host.build", "emitc.host.ethosu.driver"),
     "elftools": ("emitc.boards.elf",),
     "click": ("emitc.cli",),
     "rich": ("emitc.cli", "emitc.report"),
 }  # fmt: skip
 """Packages that are not Python's own, and the modules (or packages) that may import them; any other package is refused."""
 
-WRITERS = ("emitc.emit.package", "emitc.host", "emitc.boards")
+WRITERS = ("emitc.emit.package", "emitc.host", "emitc.boards", "emitc.backends.ethos_u.vela")
 """Who writes files: the package; the proofs in their working directories."""
 WRITING_CALLS = frozenset(
     [

@@ -46,6 +46,20 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
+class HostHook:
+    """A function of this process that the code of a backend calls in a host build.
+
+    declaration: in C, of the function of the library that registers it. register: that function's name. signature: of
+    the hook, as cffi takes it. function: the hook, with cffi's pointers as arguments.
+    """
+
+    declaration: str
+    register: str
+    signature: str
+    function: Callable[..., int]
+
+
+@dataclass(frozen=True, slots=True)
 class Region:
     """Nodes that an accelerator runs as one.
 
@@ -85,6 +99,8 @@ class Backend:
     """A backend, opened for one compilation. A kernel library overrides the first three methods, an accelerator `offload`."""
 
     name: str = ""
+    alignment: int = 16
+    """Bytes to which the backend needs the arena and its buffers aligned."""
 
     def supports(self, bound: BoundNode) -> str:
         """Why the node cannot be taken; "" when it can."""
@@ -113,6 +129,10 @@ class Backend:
     def runs_on(self, target: Target) -> bool:
         """Whether code that was lowered for the settings' target computes on another one, with `support` for it."""
         return True
+
+    def host_hooks(self) -> tuple[HostHook, ...]:
+        """What a host build's library has to be given before it can run."""
+        return ()
 
     def support(self, program: Program, target: Target) -> BuildSupport:
         """What a build of the program for a target on this machine needs, where that is known. `host` is a target too.

@@ -71,26 +71,34 @@ def package_files(
     sources |= {
         name: (runtime_dir() / name).read_text(encoding="ascii") for name in ("emitc_runtime.h", "emitc_runtime.c")
     }
+    extra = sorted(name for name in more if name.endswith((".c", ".h")))
+    sources |= {name: more[name] for name in extra}
     if package == "plain":
         texts = sources
     else:
         texts = {f"{'include' if name.endswith('.h') else 'src'}/{name}": text for name, text in sources.items()}
+    texts |= {name: text for name, text in more.items() if name not in extra}
+    units = [name.removesuffix(".c") for name in extra if name.endswith(".c")]
     if package == "cmake":
         texts["CMakeLists.txt"] = (
             environment()
             .get_template("package/CMakeLists.txt.j2")
-            .render(p=program, optimize=optimize, uses_math="#include <math.h>" in sources[f"{program.name}.c"])
+            .render(
+                p=program,
+                optimize=optimize,
+                units=units,
+                uses_math="#include <math.h>" in sources[f"{program.name}.c"],
+            )
         )
     if package == "zephyr":
         texts |= {
-            path: environment().get_template(f"package/{template}.j2").render(p=program, optimize=optimize)
+            path: environment().get_template(f"package/{template}.j2").render(p=program, optimize=optimize, units=units)
             for template, path in _ZEPHYR
         }
     if package == "platformio":
         texts["library.json"] = _library_json(program, optimize)
         if any(requirement.sources for requirement in program.requirements):
             texts[_LIBRARIES] = environment().get_template("package/libraries.py.j2").render(p=program)
-    texts |= dict(more)
     files = {name: text.encode("ascii") for name, text in texts.items()}
     files[_MARK] = (json.dumps(manifest(program, passes, options, files), indent=2) + "\n").encode("ascii")
     return files

@@ -16,6 +16,7 @@ from typing import Any
 import cffi
 import numpy as np
 
+from emitc.backends.contract import HostHook
 from emitc.errors import CannotCompile, Where
 from emitc.ir import Array
 from emitc.target import BuildSupport
@@ -170,18 +171,20 @@ LayerHook = Callable[[int, int, bytes], None]
 
 
 class HostModel:
-    """One instance of a compiled model on the host.
+    """One instance of a compiled model on the host. hooks: functions of this process that the library calls.
 
     Raises RuntimeError when the generated code returns an error, MemoryFault when it writes outside its arena.
     """
 
-    def __init__(self, library: Path, interface: Interface) -> None:
+    def __init__(self, library: Path, interface: Interface, hooks: Sequence[HostHook] = ()) -> None:
         self.interface = interface
         self._ffi = cffi.FFI()
-        self._ffi.cdef(
-            _declarations(interface) + "\nvoid host_set_hook(void (*function)(uint32_t, const void *, size_t));"
-        )
+        declared = [_declarations(interface), "void host_set_hook(void (*function)(uint32_t, const void *, size_t));"]
+        self._ffi.cdef("\n".join([*declared, *(hook.declaration for hook in hooks)]))
         self._lib: Any = self._ffi.dlopen(str(library))
+        self._hooks = [self._ffi.callback(hook.signature, hook.function, error=-1) for hook in hooks]
+        for hook, callback in zip(hooks, self._hooks, strict=True):
+            getattr(self._lib, hook.register)(callback)
         align = interface.alignment
         size = interface.arena_bytes + 2 * GUARD_BYTES + align
         self._memory = np.zeros(size, np.uint8)

@@ -14,8 +14,6 @@ import os
 import re
 import tempfile
 import warnings
-import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.compiler import is_onnx, read_file, read_source
+from emitc.errors import CannotCompile, EmitcError, Refusals, Where, with_model
+from emitc.host.archive import read_arrays
 from emitc.ir import Array
 
 MAX_SAMPLES = 4096
+_FATAL, _WARNING = 4, 2
+"""Levels of ONNX Runtime's log; it starts with the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +71,10 @@ def _refused(path: Path, why: str) -> EmitcError:
 def _columns(path: Path) -> dict[str, Array]:
     """The arrays of an .npz file by key."""
     try:
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise _refused(path, "it is one array, not an .npz archive")
-            return {key: archive[key] for key in archive.files}
+        return read_arrays(path, lambda name: True)
     except OSError as error:
         raise _refused(path, error.strerror or str(error)) from error
-    except (EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+    except ValueError as error:
         raise _refused(path, str(error)[:200]) from error
 
 
@@ -130,10 +128,12 @@ class _Reader:
 
 @contextlib.contextmanager
 def _silent(path: Path) -> Iterator[None]:
-    """Keeps the quantizer's remarks off the terminal, and turns whatever it raises into an error."""
+    """Keeps the quantizer's and the engine's remarks off the terminal, and turns whatever they raise into an error."""
     level = logging.getLogger().level
+    severity = _module("onnxruntime").set_default_logger_severity
     try:
-        logging.getLogger().setLevel(logging.ERROR)
+        logging.getLogger().setLevel(logging.CRITICAL + 1)
+        severity(_FATAL)
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
@@ -149,6 +149,36 @@ def _silent(path: Path) -> Iterator[None]:
         ) from error
     finally:
         logging.getLogger().setLevel(level)
+        severity(_WARNING)
+
+
+def _samples(path: Path, data: bytes, calibration: Path) -> list[dict[str, Array]]:
+    """The samples for a model that emitc's own reader takes; neither the engine nor the quantizer gets to see another.
+
+    Neither of them is made for hostile files, and what the reader finds no code for would not compile when quantized either.
+    """
+    from emitc.frontends.onnx import stated_inputs
+
+    if not is_onnx(path, data):
+        raise EmitcError(
+            f"{path.name} is not an ONNX model", Where(model=path.name), "the quantizer reads .onnx files only",
+            "quantize a TensorFlow model with its own converter",
+        )  # fmt: skip
+    try:
+        inputs = stated_inputs(data)
+    except EmitcError as error:
+        raise with_model(error, path.name) from error
+    samples = read_calibration(calibration, inputs)
+    source = read_source(path, data, {n: samples[0][n].shape for n, shape in inputs.items() if -1 in shape})
+    if source.blockers:
+        raise with_model(Refusals(source.blockers), path.name)
+    kinds = {source.tensors[i].name: source.tensors[i].dtype for i in source.inputs}
+    if set(kinds.values()) != {"float32"}:
+        raise CannotCompile(
+            f"{path.name} has inputs of other types than float32", Where(model=path.name), str(kinds),
+            "only float models can be quantized; a quantized one compiles as it is",
+        )  # fmt: skip
+    return samples
 
 
 def quantize_model(path: Path, calibration: Path, output: Path) -> Quantized:
@@ -156,23 +186,11 @@ def quantize_model(path: Path, calibration: Path, output: Path) -> Quantized:
 
     Raises EmitcError for files that do not fit, CannotCompile when the quantizer fails.
     """
-    from emitc.compiler import read_file
-
     before = read_file(path)
-    runtime, quantization = _module("onnxruntime"), _module("onnxruntime.quantization")
+    quantization = _module("onnxruntime.quantization")
     preprocess = _module("onnxruntime.quantization.shape_inference").quant_pre_process
+    samples = _samples(path, before, calibration)
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder, _silent(path):
-        options = runtime.SessionOptions()
-        options.log_severity_level = 4
-        session = runtime.InferenceSession(before, options, providers=["CPUExecutionProvider"])
-        kinds = {tensor.name: tensor.type for tensor in session.get_inputs()}
-        if set(kinds.values()) != {"tensor(float)"}:
-            raise CannotCompile(
-                f"{path.name} has inputs of other types than float32", Where(model=path.name), str(kinds),
-                "only float models can be quantized; a quantized one compiles as it is",
-            )  # fmt: skip
-        shapes = {t.name: tuple(d if isinstance(d, int) else -1 for d in t.shape) for t in session.get_inputs()}
-        samples = read_calibration(calibration, shapes)
         prepared, made = Path(folder) / "prepared.onnx", Path(folder) / "quantized.onnx"
         preprocess(str(path), str(prepared), skip_symbolic_shape=True)
 

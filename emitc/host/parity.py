@@ -333,9 +333,9 @@ def verify(
         package = workdir / "package"
         compiled.write(package)
         interface = interface_of(compiled)
-        support = compiled.support("host")
-        model = HostModel(build_shared(package, workdir, trace=False, support=support), interface)
-        traced = HostModel(build_shared(package, workdir, trace=True, support=support), interface)
+        support, hooks = compiled.support("host"), compiled.host_hooks()
+        model = HostModel(build_shared(package, workdir, trace=False, support=support), interface, hooks)
+        traced = HostModel(build_shared(package, workdir, trace=True, support=support), interface, hooks)
         proof = _LayerProof(traced, compiled)
         results: list[list[Array]] = []
         for done, (inputs, expected) in enumerate(cases):
@@ -368,7 +368,9 @@ def verify(
                 progress(done + 1, len(cases))
         errors += proof.errors
         library = workdir / "plain.so"
-        observed = observed_bytes(lambda: HostModel(library, interface), [c[0] for c in cases[:2]], interface.alignment)
+        observed = observed_bytes(
+            lambda: HostModel(library, interface, hooks), [c[0] for c in cases[:2]], interface.alignment
+        )
         if sanitize:
             errors += run_sanitized(
                 package, workdir, interface, [c[0] for c in cases[: len(results)]], results, support

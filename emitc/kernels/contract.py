@@ -27,13 +27,14 @@ class Parsed:
 class Table:
     """A constant array to print: role is its name in the template, values are its elements in order.
 
-    c_type: int8_t, int32_t, float, ... comment: one line that says what the numbers are.
+    c_type: int8_t, int32_t, float, ... comment: one line that says what the numbers are. alignment: bytes, 0 for the type's.
     """
 
     role: str
     c_type: str
     values: tuple[int, ...] | tuple[float, ...]
     comment: str
+    alignment: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -58,6 +59,19 @@ class Scratch:
 
     role: str
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """An operand, or an output, that lies inside the step's scratch of that role, at an offset in bytes.
+
+    The scratch lives as long as everything that is pinned in it. A tensor is pinned once.
+    """
+
+    output: bool
+    position: int
+    scratch: str
+    offset_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +132,17 @@ class Structure:
 class LibraryCall:
     """A call of a function of a library, decided to the last argument.
 
-    check: name and arguments of the function that tells the bytes of scratch it needs, and how many it gets.
+    check: name and arguments of the function that tells the bytes of scratch it needs, and how many it gets. copies:
+    done around the call, as destination, offset in the buffer on that side, source, and bytes. unused: parameters of
+    the layer function that it does not read.
     """
 
     function: str
     arguments: tuple[Expression, ...]
     structures: tuple[Structure, ...] = ()
     check: tuple[str, tuple[Expression, ...], int] | None = None
+    copies: tuple[tuple[str, int, str, int], ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +152,7 @@ class Layer:
     template: file under templates/kernels without its suffix. variant: name a user sees (`portable`). operands:
     positions of the inputs that are passed to the layer function, in order (constants are among tables instead). macs:
     multiply- accumulates of one run. flavour: what the template's kernel is printed for. fallible: the layer function
-    returns a status. call: of a library, where the template prints one.
+    returns a status. call: of a library, where the template prints one. pins: operands and outputs inside the scratch.
     """
 
     template: str
@@ -148,6 +166,7 @@ class Layer:
     flavour: Flavour = PLAIN
     fallible: bool = False
     call: LibraryCall | None = None
+    pins: tuple[Pin, ...] = ()
 
     def __post_init__(self) -> None:
         names = [t.role for t in self.tables] + [p.name for p in self.params]

@@ -84,7 +84,8 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
     if accumulate.in_float(bound):
         values, weights, bias = accumulate.float_reference(bound, inputs)
-        product = values.reshape(-1, w.shape[1]) @ weights.T + bias
+        with np.errstate(all="ignore"):  # infinite weights give no number, as in the C
+            product = values.reshape(-1, w.shape[1]) @ weights.T + bias
         return (np.asarray(product.reshape(y.shape), np.float32),)
     assert inputs[0] is not None and x.quantization and y.quantization
     zero_point = 0 if op.zero_point_folded else x.quantization.zero_point

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -22,8 +22,8 @@ OUTCOMES = ("ok", "refused", "cannot", "bug", "hang", "died")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What became of one damaged file. outcome: one of OUTCOMES. seconds: compiling and inspecting. peak_kib: resident
-    memory of the process so far."""
+    """What became of one damaged file. outcome: one of OUTCOMES. seconds: of processor time, of the command that took
+    longest. peak_kib: resident memory of the largest one. commands: the outcome of each command by its name."""
 
     model: str
     number: int
@@ -32,6 +32,7 @@ class Case:
     message: str
     seconds: float
     peak_kib: int
+    commands: dict[str, str] = field(default_factory=dict)
 
 
 Job = tuple[str, int, int]
@@ -98,8 +99,10 @@ def run(jobs: Iterable[Job], processes: int = 2, seconds: float = 900.0) -> list
 
 
 def table(cases: Sequence[Case]) -> str:
-    """Outcomes by model, with the longest time and the largest memory."""
-    lines = [f"{'model':<50}{'cases':>7}" + "".join(f"{outcome:>9}" for outcome in OUTCOMES) + f"{'max s':>8}"]
+    """Outcomes by model with the longest time and the largest memory, then by command."""
+    lines = [
+        f"{'model':<50}{'cases':>7}" + "".join(f"{outcome:>9}" for outcome in OUTCOMES) + f"{'max s':>8}{'MiB':>8}"
+    ]
     for name in (*dict.fromkeys(case.model for case in cases), "all"):
         found = [case for case in cases if name in (case.model, "all")]
         count = Counter(case.outcome for case in found)
@@ -107,8 +110,11 @@ def table(cases: Sequence[Case]) -> str:
             f"{name:<50}{len(found):>7}"
             + "".join(f"{count[outcome]:>9}" for outcome in OUTCOMES)
             + f"{max(case.seconds for case in found):>8.2f}"
+            + f"{max(case.peak_kib for case in found) / 1024:>8.0f}"
         )
-    lines.append(f"largest resident memory of a process: {max(case.peak_kib for case in cases) / 1024:.0f} MiB")
+    for command in ("compile", "inspect", "plan", "quantize"):
+        count = Counter(case.commands[command] for case in cases if command in case.commands)
+        lines.append(f"emitc {command:<44}{count.total():>7}" + "".join(f"{count[o]:>9}" for o in OUTCOMES))
     return "\n".join(lines)
 
 
@@ -138,6 +144,15 @@ def onnx_jobs(count: int, first: int = 0) -> list[Job]:
     each = -(-count // 3 // len(corpus()))
     files = [(f"{name} bytes", first, first + each) for name in corpus()]
     return files + [(f"{name} described wrongly", first, first + 2 * each) for name in corpus()]
+
+
+def quantizer_jobs(count: int, first: int = 0) -> list[Job]:
+    """`count` damaged float models, which go through `emitc quantize` too: one in four by bytes."""
+    from hostile_onnx_models import floats
+
+    each = -(-count // 4 // len(floats()))
+    files = [(f"{name} bytes", first, first + each) for name in floats()]
+    return files + [(f"{name} described wrongly", first, first + 3 * each) for name in floats()]
 
 
 def main(count: int) -> int:

@@ -14,9 +14,12 @@ ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "examples" / "models"
 SHARED = ROOT.parent / "shared" / "models" / "onnx"
 FROM_THE_CORPUS = (
-    "digits_cnn_qdq_s8s8_pc", "digits_resnet_qop_u8s8_pc", "digits_transformer_qdq_s8s8_pc", "kws_tiny_qop_u8s8_pc",
-    "tf2onnx_kws_int8",
+    "digits_cnn_qdq_s16s8_pc", "digits_cnn_qdq_s8s8_pc", "digits_dscnn_qdq_u8u8", "digits_dscnn_qop_u8s8_pc",
+    "digits_gru_unrolled_qop_u8s8_pc", "digits_mlp_dyn_u8", "digits_resnet_qdq_s8s8_sym", "digits_resnet_qop_u8s8_pc",
+    "digits_tcn1d_qdq_s8s8_pc", "digits_transformer_dyn_u8", "digits_transformer_qdq_s8s8_pc",
+    "digits_transformer_qop_u8s8_pc", "kws_tiny_qop_u8s8_pc", "micro_kws_m_qdq", "tf2onnx_kws_int8",
 )  # fmt: skip
+FLOATS_OF_THE_CORPUS = ("digits_cnn", "digits_mlp", "digits_transformer")
 DATA_FILE = "weights.bin"
 DATA = np.linspace(-4, 4, 1024).astype("<f4").tobytes()
 """What lies beside every model of the campaign, for external data."""
@@ -161,9 +164,27 @@ def elementwise() -> onnx.ModelProto:
     return net.model()
 
 
+def real() -> onnx.ModelProto:
+    """A float net, as a framework exports it before it is quantized."""
+    net = OnnxNet(opset=17)
+    values = np.linspace(-1, 1, 4 * 9, dtype=np.float32)
+    y = net.op("Conv", net.input((1, 1, 8, 8)), net.constant(values.reshape(4, 1, 3, 3)), net.constant(values[:4]))
+    y = net.op("MaxPool", net.op("Relu", y), kernel_shape=[2, 2], strides=[2, 2])
+    y = net.op("Reshape", net.op("Add", y, net.op("Sigmoid", y)), net.ints(1, -1))
+    net.output(net.op("Softmax", net.op("MatMul", y, net.constant(np.resize(values, (36, 5))))))
+    return net.model()
+
+
 def made() -> dict[str, onnx.ModelProto]:
     """The made models by name."""
     return {f"onnx {f.__name__}": f() for f in (qdq, qoperator, moves, constants, rows, elementwise)}
+
+
+def floats() -> dict[str, bytes]:
+    """Float models of one input by name, for the quantizer: made ones, and some of the corpus."""
+    files = [SHARED / "float" / f"{name}.onnx" for name in FLOATS_OF_THE_CORPUS]
+    found = {f"onnx float {path.stem}": path.read_bytes() for path in files if path.is_file()}
+    return {"onnx float real": real().SerializeToString()} | found
 
 
 def corpus() -> dict[str, bytes]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import onnx
 from google.protobuf.message import Error
+from hostile_onnx_grafts import bloated, constant_nodes, graft, scales_of_one, too_deep, twins
 from hostile_onnx_models import DATA_FILE
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
@@ -491,8 +492,10 @@ MESSAGES: tuple[tuple[str, Damage], ...] = (
     ("wires", _wires), ("wires", _wires), ("cycle", _cycle), ("name", _name), ("operator", _operator), ("integers", _integers),
     ("integers", _integers), ("quantization", _quantization), ("quantization", _quantization), ("data", _data),
     ("interface", _interface), ("versions", _versions), ("external", _external), ("bomb", _bomb), ("structure", _structure),
+    ("graft", graft), ("graft", graft), ("graft", graft), ("bloated", bloated), ("scales of one", scales_of_one),
+    ("scales of one", scales_of_one), ("constant nodes", constant_nodes), ("twins", twins),
 )  # fmt: skip
-_FLOOD_EVERY = 40
+_FLOOD_SHARE = 0.025
 
 
 class OnnxDamager:
@@ -505,8 +508,8 @@ class OnnxDamager:
         self.data = data
 
     def _kinds(self, number: int, rng: random.Random) -> Iterator[tuple[str, Damage]]:
-        if number % _FLOOD_EVERY == _FLOOD_EVERY - 1:
-            yield "flood", _flood
+        if rng.random() < _FLOOD_SHARE:
+            yield rng.choice((("flood", _flood), ("flood", _flood), ("too deep", too_deep)))
             return
         yield MESSAGES[(number + 7 * len(self.name)) % len(MESSAGES)]
         if rng.random() < 0.2:

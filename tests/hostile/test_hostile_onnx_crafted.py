@@ -19,6 +19,8 @@ from onnx_net import OnnxNet
 
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
+from emitc.host.parity import verify
+from emitc.host.samples import random_samples
 
 HERE = Path(__file__).resolve().parent
 _CHILD = (
@@ -286,3 +288,29 @@ def test_external_constants_are_bounded_together(tmp_path: Path, monkeypatch: py
     assert refused(with_external("weights.bin"), tmp_path).what == "the constants outside the file are too large"
     monkeypatch.setattr("emitc.frontends.onnx_external.MAX_EXTERNAL_BYTES", 16)
     assert compile_model(tmp_path / "m.onnx").files
+
+
+def test_a_constant_that_overflows_when_it_is_dequantized_is_infinite_without_a_word(tmp_path: Path) -> None:
+    """Warnings are errors in this suite; on the command line they would stand before the report."""
+    net = OnnxNet()
+    net.output(net.op("Add", net.input((2,)), net.dequantize(net.constant([100, -100], "int8"), 3e38, 0)))
+    (tmp_path / "m.onnx").write_bytes(net.serialized())
+    graph = compile_model(tmp_path / "m.onnx").graph
+    constant = next(tensor for tensor in graph.tensors if tensor.is_constant)
+    assert constant.array().tolist() == [float("inf"), -float("inf")]
+
+
+def test_samples_of_an_input_with_a_huge_scale_are_finite(tmp_path: Path) -> None:
+    net = OnnxNet()
+    net.output(net.quantize(net.input((50,)), 3e38, 0), "int8")
+    (tmp_path / "m.onnx").write_bytes(net.serialized())
+    graph = compile_model(tmp_path / "m.onnx").graph
+    assert all(np.isfinite(value).all() for (value,) in random_samples(graph, 3, 0))
+
+
+def test_a_product_with_infinite_weights_is_proven_without_a_word(tmp_path: Path) -> None:
+    net = OnnxNet()
+    weights = np.array([[np.inf, 1], [-np.inf, np.inf], [np.inf, 2]], np.float32)
+    net.output(net.op("MatMul", net.input((1, 3)), net.constant(weights)))
+    (tmp_path / "m.onnx").write_bytes(net.serialized())
+    assert verify(compile_model(tmp_path / "m.onnx"), reference="numpy", samples=3).match

@@ -19,6 +19,7 @@ from emitc.backends.cmsis_nn.scratch import (
     Call,
     as_convolution,
     is_1_x_n,
+    is_1x1,
     is_reversed,
     row_of,
     turned,
@@ -128,6 +129,20 @@ def _uneven_padding(version: Version, instructions: InstructionSet, use: Use) ->
     return new and use.call.pad_h % use.call.stride_h != 0
 
 
+def _row_of_nibbles(version: Version, instructions: InstructionSet, use: Use) -> bool:
+    mve = instructions is InstructionSet.MVE and version.functions >= (15, 2, 0)
+    return mve and not is_1x1(version, use.call, wrapper=True) and is_1_x_n(version, use.call, wrapper=True)
+
+
+def _general_depthwise_of_nibbles(version: Version, instructions: InstructionSet, use: Use) -> bool:
+    return use.call.input.c != use.call.output.c or use.call.input.n > 1 or use.call.dilated
+
+
+def _mve_depthwise_of_nibbles(version: Version, instructions: InstructionSet, use: Use) -> bool:
+    mve = instructions is InstructionSet.MVE and version.support >= (21, 1, 0)
+    return mve and not _general_depthwise_of_nibbles(version, instructions, use)
+
+
 def _batches(version: Version, instructions: InstructionSet, use: Use) -> bool:
     return version.functions < (12, 5, 0) and use.call.input.n > 1
 
@@ -175,6 +190,24 @@ FAULTS: tuple[Fault, ...] = (
         Remedy.NONE,
         _uneven_padding,
         Repair("arm_transpose_conv_s8.c", (2, 0, 1)),
+    ),
+    Fault(
+        ("arm_convolve_wrapper_s4",),
+        "its MVE kernel of 4-bit weights for images of one row is wrong or refuses at borders",
+        Remedy.GENERAL_KERNEL,
+        _row_of_nibbles,
+    ),
+    Fault(
+        ("arm_depthwise_conv_wrapper_s4",),
+        "its general kernel of 4-bit weights is wrong: several filters a channel, several batches, or dilation",
+        Remedy.NONE,
+        _general_depthwise_of_nibbles,
+    ),
+    Fault(
+        ("arm_depthwise_conv_wrapper_s4",),
+        "its MVE kernel of 4-bit weights is wrong since 6.0.0",
+        Remedy.NONE,
+        _mve_depthwise_of_nibbles,
     ),
     Fault(
         ("arm_avgpool_s8", "arm_max_pool_s8", "arm_avgpool_s16", "arm_max_pool_s16"),

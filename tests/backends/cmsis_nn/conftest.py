@@ -1,8 +1,32 @@
-"""Lets the tests of this folder import the shared machinery that lies beside them."""
+"""Lets the tests of this folder import the shared machinery that lies beside them; libraries are built once a session."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from library import Library, LibraryOf, missing_tools
+
+from emitc.backends.cmsis_nn.headers import InstructionSet
+from emitc.backends.cmsis_nn.versions import Tree
+
+
+@pytest.fixture(scope="session")
+def library_of(tmp_path_factory: pytest.TempPathFactory) -> LibraryOf:
+    """A tree compiled for an instruction set, with all that the driver can call; skips where a tool is missing."""
+    built: dict[tuple[Path, InstructionSet], Library] = {}
+
+    def library(tree: Tree, instructions: InstructionSet) -> Library:
+        missing = missing_tools(instructions)
+        if missing:
+            pytest.skip(f"not installed: {missing}")
+        key = tree.root, instructions
+        if key not in built:
+            built[key] = Library(tree, instructions, tmp_path_factory.mktemp("cmsis_nn"))
+        return built[key]
+
+    return library

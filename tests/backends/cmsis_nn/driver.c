@@ -24,12 +24,13 @@ enum {
     BYTES, OP, INPUT, FILTER = INPUT + 4, OUTPUT = FILTER + 4, STRIDE_W = OUTPUT + 4, STRIDE_H, PAD_W, PAD_H, DILATION_W,
     DILATION_H, INPUT_OFFSET, FILTER_OFFSET, OUTPUT_OFFSET, LOW, HIGH, CHANNEL_MULTIPLIER, MULTIPLIER, SHIFT, SCRATCH_BYTES,
     OUTPUT_BYTES, P0, P1, P2, P3, P4, P5, P6, P7, P8, P9, X, W, B, MULTIPLIERS, SHIFTS, A, SUMS, SCRATCH_2_BYTES, STATE_BYTES,
-    X_BYTES, W_BYTES, B_BYTES, A_BYTES, ARRAY_CHANNELS
+    X_BYTES, W_BYTES, B_BYTES, A_BYTES, ARRAY_CHANNELS, IN_PLACE
 };
 enum {
     CONV_S8 = 1, DEPTHWISE_S8, FULLY_CONNECTED_S8, AVERAGE_S8, MAX_S8, ADD_S8, MUL_S8, SOFTMAX_S8, TRANSPOSE_CONV_S8, CONV_S16,
     DEPTHWISE_S16, FULLY_CONNECTED_S16, AVERAGE_S16, MAX_S16, ADD_S16, MUL_S16, SVDF_S8, FULLY_CONNECTED_CHANNELS_S8, CONV_GENERAL_S8,
-    DEPTHWISE_GENERAL_S8, SIZE = 100
+    DEPTHWISE_GENERAL_S8, CONV_S4, DEPTHWISE_S4, FULLY_CONNECTED_S4,
+    CONV_GENERAL_S4, SIZE = 100
 };
 enum { UNKNOWN = -100, BROKEN_GUARD = -101, POOL_BYTES = 262144, GUARD = 0x5C };
 
@@ -142,6 +143,11 @@ static int call(void)
     const cmsis_nn_pool_params pool_params = {.stride = stride, .padding = padding, .activation = clamp};
     const cmsis_nn_per_tensor_quant_params tensor = {.multiplier = h[MULTIPLIER], .shift = h[SHIFT]};
     const void *x = array(X, X_BYTES), *w = array(W, W_BYTES), *b = array(B, B_BYTES), *a = array(A, A_BYTES);
+    if (h[IN_PLACE] != 0) { /* over the first input, or over the second */
+        const void **const over = h[IN_PLACE] == 1 ? &x : &a;
+        memcpy(output, *over, (size_t)h[OUTPUT_BYTES]);
+        *over = output;
+    }
     const cmsis_nn_per_channel_quant_params channels = {
         .multiplier = (int32_t *)array(MULTIPLIERS, ARRAY_CHANNELS), .shift = (int32_t *)array(SHIFTS, ARRAY_CHANNELS)};
     const cmsis_nn_context sums = {.buf = (void *)array(SUMS, ARRAY_CHANNELS), .size = 0};
@@ -162,6 +168,22 @@ static int call(void)
 #if HAVE_arm_depthwise_conv_wrapper_s8
     case DEPTHWISE_S8:
         return arm_depthwise_conv_wrapper_s8(&ctx, &dw, &channels, &in, x, &filter, w, &bias, b, &out, (int8_t *)output);
+#endif
+#if HAVE_arm_convolve_wrapper_s4
+    case CONV_S4:
+        return arm_convolve_wrapper_s4(&ctx, &conv, &channels, &in, x, &filter, w, &bias, b, &out, (int8_t *)output);
+#endif
+#if HAVE_arm_convolve_s4
+    case CONV_GENERAL_S4:
+        return arm_convolve_s4(&ctx, &conv, &channels, &in, x, &filter, w, &bias, b, &out, (int8_t *)output);
+#endif
+#if HAVE_arm_depthwise_conv_wrapper_s4
+    case DEPTHWISE_S4:
+        return arm_depthwise_conv_wrapper_s4(&ctx, &dw, &channels, &in, x, &filter, w, &bias, b, &out, (int8_t *)output);
+#endif
+#if HAVE_arm_fully_connected_s4
+    case FULLY_CONNECTED_S4:
+        return arm_fully_connected_s4(&ctx, &fc, &tensor, &in, x, &filter, w, &bias, b, &out, (int8_t *)output);
 #endif
 #if HAVE_arm_convolve_s8
     case CONV_GENERAL_S8:

@@ -32,6 +32,7 @@ ACTIVATIONS = ("NONE", "NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 GENERAL = {
     "conv_s8": ("conv_general_s8", "arm_convolve_s8_get_buffer_size"),
     "depthwise_s8": ("depthwise_general_s8", ""),
+    "conv_s4": ("conv_general_s4", "arm_convolve_s4_get_buffer_size"),
 }
 """For each wrapper the kernel that takes every layer, and its size function."""
 
@@ -57,11 +58,8 @@ class Prepared:
         """The call with what the version and the instruction set want in addition."""
         scratch = workspace_bytes(self.size, version, instructions, self.call) if self.size else 0
         arrays = dict(self.arrays)
-        if (
-            self.operator.startswith("fully_connected")
-            and self.expected.itemsize == 1
-            and instructions is InstructionSet.MVE
-        ):
+        dense = self.operator in ("fully_connected_s8", "fully_connected_channels_s8")
+        if dense and instructions is InstructionSet.MVE:
             arrays["SUMS"] = kernel_sums(version, arrays["W"], arrays.get("B"), self.numbers["INPUT_OFFSET"])
         numbers = dict(self.numbers)
         if self.operator == "transpose_conv_s8":

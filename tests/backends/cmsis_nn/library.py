@@ -12,7 +12,7 @@ import os
 import shutil
 import struct
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.scratch import BUFFER_SIZES, Call, Dims
-from emitc.backends.cmsis_nn.sources import sources_of
+from emitc.backends.cmsis_nn.sources import source_index, sources_of
 from emitc.backends.cmsis_nn.versions import Tree, read_tree
 from emitc.boards.boot import boot
 from emitc.errors import EmitcError
@@ -60,8 +60,15 @@ OPERATORS = {
     "fully_connected_channels_s8": (18, ("arm_fully_connected_per_channel_s8",)),
     "conv_general_s8": (19, ("arm_convolve_s8",)),
     "depthwise_general_s8": (20, ("arm_depthwise_conv_s8",)),
+    "conv_s4": (21, ("arm_convolve_wrapper_s4",)),
+    "depthwise_s4": (22, ("arm_depthwise_conv_wrapper_s4",)),
+    "conv_general_s4": (24, ("arm_convolve_s4",)),
+    "fully_connected_s4": (23, ("arm_fully_connected_s4",)),
 }
 SIZES = {name: 100 + i for i, name in enumerate(BUFFER_SIZES)}
+
+NOT_BUILT = {("4.0.0", InstructionSet.MVE, "arm_softmax_s8")}
+"""GCC 12.2 ends with an internal error in these."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +88,7 @@ _PLACES = [
     "PAD_H", "DILATION_W", "DILATION_H", "INPUT_OFFSET", "FILTER_OFFSET", "OUTPUT_OFFSET", "LOW", "HIGH",
     "CHANNEL_MULTIPLIER", "MULTIPLIER", "SHIFT", "SCRATCH_BYTES", "OUTPUT_BYTES", *(f"P{i}" for i in range(10)), "X", "W", "B",
     "MULTIPLIERS", "SHIFTS", "A", "SUMS", "SCRATCH_2_BYTES", "STATE_BYTES", "X_BYTES", "W_BYTES", "B_BYTES", "A_BYTES",
-    "ARRAY_CHANNELS",
+    "ARRAY_CHANNELS", "IN_PLACE",
 ]  # fmt: skip
 PLACE = {name: i for i, name in enumerate(_PLACES)}
 
@@ -131,22 +138,25 @@ def missing_tools(instructions: InstructionSet) -> str:
     return ", ".join(tool for tool in tools if shutil.which(tool) is None)
 
 
-def _available(tree: Tree, instructions: InstructionSet, functions: Iterable[str] | None) -> list[str]:
-    """Functions that the driver calls and the tree has with all that they use."""
-    host = instructions is InstructionSet.PORTABLE
-    found = []
-    wanted = (
-        {*(f for _, each in OPERATORS.values() for f in each), *BUFFER_SIZES} if functions is None else set(functions)
-    )
-    for name in sorted(wanted):
-        if name not in tree.functions:
+@cache
+def _complete(root: Path, instructions: InstructionSet) -> frozenset[str]:
+    tree = read_tree(root)
+    index, host = source_index(tree, instructions), instructions is InstructionSet.PORTABLE
+    found = set()
+    for name in {*(f for _, each in OPERATORS.values() for f in each), *BUFFER_SIZES}:
+        if name not in tree.functions or (tree.version.name, instructions, name) in NOT_BUILT:
             continue
         try:
-            sources_of(tree, [name], instructions, host=host)
+            sources_of(tree, [name], instructions, host=host, index=index)
         except EmitcError:
             continue
-        found.append(name)
-    return found
+        found.add(name)
+    return frozenset(found)
+
+
+def complete(tree: Tree, instructions: InstructionSet) -> frozenset[str]:
+    """Functions that the driver can call and the tree has with all that they use."""
+    return _complete(tree.root, instructions)
 
 
 def _size_cases(tree: Tree, available: Sequence[str]) -> str:
@@ -177,7 +187,8 @@ class Library:
     ) -> None:
         self.tree, self.instructions, self.folder = tree, instructions, folder
         self.host = instructions is InstructionSet.PORTABLE
-        self.available = _available(tree, instructions, functions)
+        wanted = complete(tree, instructions)
+        self.available = sorted(wanted if functions is None else wanted.intersection(functions))
         needed = sources_of(tree, self.available, instructions, host=self.host)
         folder.mkdir(parents=True, exist_ok=True)
         lines = [f"#define HAVE_{name} 1" for name in self.available]
@@ -279,3 +290,7 @@ class Library:
                 results[number] = (results[number][0], results[number][1], data)
         assert len(results) == len(batch), f"{len(results)} of {len(batch)} records came back\n{printed[-500:]}"
         return results
+
+
+LibraryOf = Callable[[Tree, InstructionSet], Library]
+"""The fixture `library_of`."""

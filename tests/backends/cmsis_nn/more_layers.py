@@ -1,6 +1,6 @@
 """Random layers of operators that emitc has no reference of its own for yet: int16 with int8 weights, TRANSPOSE_CONV, SVDF.
 
-The references here follow TFLite Micro's integer kernels, and test_references.py holds them against the engine.
+The references here follow TFLite Micro's integer kernels, and a test holds the wide requantization against the engine.
 """
 
 from __future__ import annotations
@@ -287,6 +287,78 @@ def svdf(name: str, d: Draws) -> Prepared:
     return Prepared(name, "svdf_s8", call, numbers, arrays, "", y)
 
 
+def packed_4(values: NDArray[np.generic]) -> NDArray[np.int8]:
+    """Two 4-bit values a byte, the first in the low bits, over the whole tensor."""
+    flat = np.append(values.reshape(-1), np.zeros(values.size % 2, np.int8)).astype(np.int64) & 15
+    return (flat[::2] | flat[1::2] << 4).astype(np.uint8).view(np.int8)
+
+
+def _nibbles(d: Draws, shape: tuple[int, ...]) -> NDArray[np.int8]:
+    return d.rng.integers(-8, 7, shape, endpoint=True).astype(np.int8)
+
+
+def _narrow_result(
+    d: Draws, acc: Int64, channels: int, depth: int, arrays: Arrays, zero_x: int, tensor: bool
+) -> tuple[NDArray[np.int8], dict[str, int]]:
+    """int8 outputs for accumulators of 4-bit weights, without bias; adds what the call needs."""
+    q31, shift = _factors(d, 1 if tensor else channels, depth, 8)
+    shift = shift + 3
+    if d.rng.random() < 0.8:
+        arrays["B"] = d.rng.integers(-2000, 2000, channels).astype(np.int32)
+        acc = acc + arrays["B"].astype(np.int64)
+    arrays["MULTIPLIERS"], arrays["SHIFTS"] = q31.astype(np.int32), shift.astype(np.int32)
+    zero_y = d.zero_point()
+    low = -128 if d.rng.random() < 0.7 else zero_y
+    y = np.clip(requantize(acc, q31, shift) + zero_y, low, 127).astype(np.int8)
+    numbers = {"INPUT_OFFSET": -zero_x, "OUTPUT_OFFSET": zero_y, "LOW": low, "HIGH": 127}
+    return y, numbers | {"MULTIPLIER": int(q31[0]), "SHIFT": int(shift[0])}
+
+
+def convolution_4(name: str, d: Draws) -> Prepared:
+    """CONV_2D with 4-bit weights."""
+    kernel = d.kernel()
+    window, size = _window(d, dilated=True, kernel=kernel)
+    in_c, channels, zero_x = d.integer(1, 24), d.integer(1, 9), d.zero_point()
+    x = d.values((1 if d.rng.random() < 0.8 else 2, *size, in_c))
+    w = _nibbles(d, (channels, *kernel, in_c))
+    acc = np.zeros((x.shape[0], *window.output(*size, *kernel), channels), np.int64)
+    for ky, kx, values in window.taps(x.astype(np.int64) - zero_x, 0, *kernel):
+        acc += values @ w[:, ky, kx].astype(np.int64).T
+    arrays: Arrays = {"X": x, "W": packed_4(w)}
+    y, numbers = _narrow_result(d, acc, channels, kernel[0] * kernel[1] * in_c, arrays, zero_x, tensor=False)
+    call = _call(x.shape, Dims(*w.shape), y.shape, window)
+    return Prepared(name, "conv_s4", call, numbers, arrays, "arm_convolve_wrapper_s4_get_buffer_size", y)
+
+
+def depthwise_4(name: str, d: Draws) -> Prepared:
+    """DEPTHWISE_CONV_2D with 4-bit weights."""
+    kernel = d.kernel()
+    window, size = _window(d, dilated=True, kernel=kernel)
+    multiplier = 1 if d.rng.random() < 0.6 else d.integer(2, 5)
+    in_c, zero_x = d.integer(1, 20), d.zero_point()
+    channels = in_c * multiplier
+    x = d.values((1 if d.rng.random() < 0.8 else 2, *size, in_c))
+    w = _nibbles(d, (1, *kernel, channels))
+    acc = np.zeros((x.shape[0], *window.output(*size, *kernel), channels), np.int64)
+    for ky, kx, values in window.taps(x.astype(np.int64) - zero_x, 0, *kernel):
+        acc += np.repeat(values, multiplier, axis=3) * w[0, ky, kx].astype(np.int64)
+    arrays: Arrays = {"X": x, "W": packed_4(w)}
+    y, numbers = _narrow_result(d, acc, channels, kernel[0] * kernel[1], arrays, zero_x, tensor=False)
+    call = _call(x.shape, Dims(*w.shape), y.shape, window)
+    return Prepared(name, "depthwise_s4", call, numbers, arrays, "arm_depthwise_conv_wrapper_s4_get_buffer_size", y)
+
+
+def dense_4(name: str, d: Draws) -> Prepared:
+    """FULLY_CONNECTED with 4-bit weights."""
+    depth, channels, rows, zero_x = d.integer(1, 70), d.integer(1, 18), d.integer(1, 3), d.zero_point()
+    x, w = d.values((rows, depth)), _nibbles(d, (channels, depth))
+    arrays: Arrays = {"X": x, "W": packed_4(w)}
+    acc = (x.astype(np.int64) - zero_x) @ w.astype(np.int64).T
+    y, numbers = _narrow_result(d, acc, channels, depth, arrays, zero_x, tensor=True)
+    call = Call(Dims(rows, 1, 1, depth), Dims(depth, 1, 1, channels), Dims(rows, 1, 1, channels))
+    return Prepared(name, "fully_connected_s4", call, numbers, arrays, "", y)
+
+
 MAKERS: dict[str, Callable[[str, Draws], Prepared]] = {
     "convolution_16": convolution_16,
     "depthwise_16": depthwise_16,
@@ -297,4 +369,7 @@ MAKERS: dict[str, Callable[[str, Draws], Prepared]] = {
     "multiply_16": multiply_16,
     "transposed_convolution": transposed_convolution,
     "svdf": svdf,
+    "convolution_4": convolution_4,
+    "depthwise_4": depthwise_4,
+    "dense_4": dense_4,
 }

@@ -8,7 +8,7 @@ import pytest
 from library import SKIPPED, trees
 
 from emitc.backends.cmsis_nn.headers import InstructionSet, Variable, active_lines, definitions, prototypes, structures
-from emitc.backends.cmsis_nn.versions import BETWEEN, RELEASES, VERSIONS, KernelSums, Version, named, read_tree
+from emitc.backends.cmsis_nn.versions import BETWEEN, RELEASES, VERSIONS, KernelSums, Tree, Version, named, read_tree
 from emitc.errors import EmitcError
 
 TREES = trees()
@@ -36,7 +36,9 @@ def test_a_tree_is_found_at_its_root_and_above(place: str, tmp_path: Path) -> No
     for start in (tmp_path, root):
         tree = read_tree(start)
         assert (tree.version.name, tree.include, tree.root) == ("6.0.0", tmp_path / place, root)
-        assert tree.takes("arm_f_s8", "ctx") and not tree.takes("arm_f_s8", "bias") and not tree.takes("arm_g_s8", "ctx")
+        assert (
+            tree.takes("arm_f_s8", "ctx") and not tree.takes("arm_f_s8", "bias") and not tree.takes("arm_g_s8", "ctx")
+        )
         assert tree.has_member("cmsis_nn_tile", "h") and not tree.has_member("cmsis_nn_tile", "c")
 
 
@@ -198,10 +200,7 @@ def test_conditions_have_three_values(condition: str, lines: list[str]) -> None:
 
 @pytest.mark.skipif(not TREES, reason=SKIPPED)
 @pytest.mark.parametrize("tree", TREES, ids=lambda tree: tree.version.name)
-def test_real_trees(tree: object) -> None:
-    from emitc.backends.cmsis_nn.versions import Tree
-
-    assert isinstance(tree, Tree)
+def test_real_trees(tree: Tree) -> None:
     version = tree.version
     names = [argument.name for argument in tree.functions["arm_convolve_wrapper_s8"]]
     assert names[:3] == ["ctx", "conv_params", "quant_params"] and names[-1] == "output_data" and len(names) == 11

@@ -1,0 +1,133 @@
+"""Where the graph is cut: largest convex sets of nodes that the NPU may run.
+
+A set is convex when no path leaves it and comes back: all its inputs can be there before it starts. Sets grow along the
+order of execution. Two that meet at a node become one where that stays convex.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emitc.ir import Graph, Node
+
+
+@dataclass(slots=True)
+class _Grown:
+    """A set of nodes. behind: sets that some path reaches it from through nodes outside of both."""
+
+    nodes: set[int]
+    behind: set[int]
+
+
+def convex_regions(graph: Graph, eligible: frozenset[int]) -> tuple[tuple[int, ...], ...]:
+    """Disjoint convex sets of the eligible nodes, each with its indices in order of execution."""
+    writers = {graph.root(name).name: node.index for node in graph.nodes for name in node.outputs}
+    grown: dict[int, _Grown] = {}
+    member: dict[int, int] = {}
+    reached: dict[int, set[int]] = {}  # sets from which some path leads to the node, its own left out
+    for node in graph.nodes:
+        sources = {writers[root] for name in node.inputs if name and (root := graph.root(name).name) in writers}
+        reached[node.index] = _reached(sources, member, reached)
+        if node.index not in eligible:
+            continue
+        chosen = _joined(node, sources, member, reached, grown)
+        grown[chosen].nodes.add(node.index)
+        member[node.index] = chosen
+        reached[node.index] -= {chosen}
+        grown[chosen].behind |= reached[node.index]
+    order = {node.index: i for i, node in enumerate(graph.nodes)}
+    return tuple(tuple(sorted(each.nodes, key=order.__getitem__)) for each in grown.values())
+
+
+def _reached(sources: set[int], member: dict[int, int], reached: dict[int, set[int]]) -> set[int]:
+    found: set[int] = set()
+    for source in sources:
+        found |= reached[source]
+        if source in member:
+            found.add(member[source])
+    return found
+
+
+def _joined(
+    node: Node, sources: set[int], member: dict[int, int], reached: dict[int, set[int]], grown: dict[int, _Grown]
+) -> int:
+    """The set that the node joins: those of its operands where that is legal, merged; else a new one."""
+    wanted = sorted({member[source] for source in sources if source in member})
+    legal: list[int] = []
+    for candidate in wanted:
+        outside = {s for s in sources if member.get(s) != candidate}
+        detour = any(candidate in reached[s] for s in outside)
+        mixed = any(other in grown[candidate].behind or candidate in grown[other].behind for other in legal)
+        if not detour and not mixed:
+            legal.append(candidate)
+    # A set that was refused lies behind the node now; joining one that leads to it would close a cycle.
+    refused = set(wanted) - set(legal)
+    legal = [each for each in legal if not any(each in grown[other].behind for other in refused)]
+    if not legal:
+        grown[node.index] = _Grown(set(), set())
+        return node.index
+    first, *rest = legal
+    for other in rest:
+        for index in grown[other].nodes:
+            member[index] = first
+        grown[first].nodes |= grown[other].nodes
+        grown[first].behind |= grown[other].behind
+        del grown[other]
+        for each in (*(g.behind for g in grown.values()), *reached.values()):
+            if other in each:
+                each.discard(other)
+                each.add(first)
+    grown[first].behind.discard(first)
+    return first
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A region as a graph of its own, and what crosses its border. inputs, outputs: names in both graphs."""
+
+    graph: Graph
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def edge_bytes(self) -> int:
+        """Bytes of everything that crosses."""
+        return sum(self.graph.tensor(name).size_bytes for name in (*self.inputs, *self.outputs))
+
+
+def cut(graph: Graph, indices: Sequence[int]) -> Cut:
+    """The region of these nodes. Its inputs and outputs are tensors that own their bytes."""
+    chosen = set(indices)
+    nodes = tuple(node for node in graph.nodes if node.index in chosen)
+    written = {graph.root(name).name for node in nodes for name in node.outputs}
+    read = [graph.root(name) for node in nodes for name in node.inputs if name]
+    inputs = tuple(dict.fromkeys(t.name for t in read if not t.is_constant and t.name not in written))
+    outside = {
+        graph.root(name).name for node in graph.nodes if node.index not in chosen for name in node.inputs if name
+    }
+    outside |= {graph.root(name).name for name in graph.outputs}
+    outputs = tuple(
+        graph.root(name).name for node in nodes for name in node.outputs if graph.root(name).name in outside
+    )
+    names = {name for node in nodes for name in (*node.inputs, *node.outputs) if name}
+    for name in sorted(names):
+        tensor = graph.tensor(name)
+        while tensor.alias_of:
+            tensor = graph.tensor(tensor.alias_of)
+            names.add(tensor.name)
+    tensors = tuple(tensor for tensor in graph.tensors if tensor.name in names)
+    return Cut(Graph(graph.name, tensors, nodes, inputs, outputs), inputs, outputs)
+
+
+def in_order(graph: Graph, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes so that each comes behind those that it reads; otherwise in the order they are given in."""
+    waiting = list(nodes)
+    ready = {tensor.name for tensor in graph.tensors if tensor.is_constant} | {graph.root(n).name for n in graph.inputs}
+    ordered: list[Node] = []
+    while waiting:
+        node = next(n for n in waiting if all(graph.root(name).name in ready for name in n.inputs if name))
+        waiting.remove(node)
+        ready |= {graph.root(name).name for name in node.outputs}
+        ordered.append(node)
+    return tuple(ordered)

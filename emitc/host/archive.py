@@ -1,0 +1,57 @@
+"""The arrays of an .npz file that anyone may have made: plain numbers only, as many as it holds, and within a bound.
+
+numpy's own reader allocates what the header of an array claims, and unpacks what an archive packs, however much that is.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import math
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from emitc.ir import Array
+
+MAX_ARRAYS_BYTES = 256 << 20
+"""Bytes of all arrays that are read from one file."""
+
+
+def _array(name: str, content: bytes) -> Array:
+    """The array in a .npy file. Raises ValueError for another file."""
+    file = io.BytesIO(content)
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"{name} has the format {version}")
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, columns_first, dtype = read_header(file)
+    if dtype.kind not in "biuf":
+        raise ValueError(f"{name} is of type {dtype}, which is no type of plain numbers")
+    count, length = math.prod(shape), len(content) - file.tell()
+    if min(shape, default=0) < 0 or count * dtype.itemsize != length:
+        raise ValueError(f"{name} has {length} bytes for {dtype.name}{list(shape)}")
+    array = np.frombuffer(content, dtype, count, file.tell())
+    return array.reshape(shape, order="F" if columns_first else "C")
+
+
+def read_arrays(path: Path, wanted: Callable[[str], bool]) -> dict[str, Array]:
+    """The arrays whose names are wanted. Raises OSError, or ValueError for a file that is damaged, foreign or too large."""
+    try:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            members = {name: info for name, info in members.items() if wanted(name)}
+            total = sum(info.file_size for info in members.values())
+            if total > MAX_ARRAYS_BYTES:
+                raise ValueError(f"its arrays have {total} bytes, the limit is {MAX_ARRAYS_BYTES}")
+            return {name: _array(name, archive.read(info)) for name, info in members.items()}
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"it is no .npz archive: {error}") from error
+    except (EOFError, RuntimeError, zlib.error, lzma.LZMAError) as error:
+        raise ValueError(str(error) or "it is encrypted, or packed in another way") from error
+    except (tokenize.TokenError, SyntaxError) as error:  # from numpy, about a header without end
+        raise ValueError("the header of an array cannot be read") from error

@@ -1,0 +1,261 @@
+"""What a command stream says, one frozen value per operation: the decoder makes them, the executor runs them.
+
+Feature maps are [H, W, C]; sizes are elements, offsets and strides bytes inside a region.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, unique
+from typing import TypeAlias
+
+
+@unique
+class Rounding(Enum):
+    """How a product is shifted right. TFL is TFLite's: half away from zero, in two steps where the shift is above 31."""
+
+    TFL = 0
+    TRUNCATE = 1
+    NATURAL = 2
+
+
+@unique
+class Upscale(Enum):
+    """What becomes of an input before the kernel: nothing, every element 2x2, or zeros put between the elements."""
+
+    NONE = 0
+    NEAREST = 1
+    ZEROS = 2
+
+
+@unique
+class PoolKind(Enum):
+    """Parameter of POOL."""
+
+    MAX = 0
+    AVERAGE = 1
+    REDUCE_SUM = 2
+
+
+@unique
+class ElementwiseKind(Enum):
+    """Parameter of ELEMENTWISE."""
+
+    MUL = 0
+    ADD = 1
+    SUB = 2
+    MIN = 3
+    MAX = 4
+    LRELU = 5
+    ABS = 6
+    CLZ = 7
+    SHR = 8
+    SHL = 9
+
+    @property
+    def unary(self) -> bool:
+        """Whether there is no second operand."""
+        return self in (ElementwiseKind.LRELU, ElementwiseKind.ABS, ElementwiseKind.CLZ)
+
+
+@unique
+class OperandScaling(Enum):
+    """Which operands of ADD and SUB are scaled: both by 16-bit factors, or one by a 32-bit multiplier and a shift."""
+
+    BOTH = 0
+    FIRST = 1
+    SECOND = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """The chip that the payload was made for.
+
+    name: "ethos-u55-128". macs: multiply-accumulates per cycle. shram_bytes: internal memory, its last 2 KB hold tables.
+    block_channels: output channels that one block of weights interleaves.
+    """
+
+    name: str
+    macs: int
+    shram_bytes: int
+    block_channels: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`size` bytes from `offset` of a region."""
+
+    region: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureMap:
+    """A tensor in a region, in up to four tiles, each with a base of its own.
+
+    Columns below width0 lie in tile 0 (rows below height0) and 2, the others in tile 1 (rows below height1) and 3.
+    dtype: numpy's name. bricks: NHCWB16, channels in groups of 16 that are stride_c apart; else NHWC.
+    """
+
+    region: int
+    height: int
+    width: int
+    depth: int
+    dtype: str
+    bricks: bool
+    bases: tuple[int, int, int, int]
+    height0: int
+    height1: int
+    width0: int
+    stride_y: int
+    stride_x: int
+    stride_c: int
+    zero_point: int
+
+    @property
+    def elements(self) -> int:
+        """Number of values."""
+        return self.height * self.width * self.depth
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Window of a convolution or pooling; height and width count taps, without dilation."""
+
+    height: int
+    width: int
+    stride_y: int
+    stride_x: int
+    dilation_y: int
+    dilation_x: int
+
+    @property
+    def extent_y(self) -> int:
+        """Rows that the window covers."""
+        return (self.height - 1) * self.dilation_y + 1
+
+    @property
+    def extent_x(self) -> int:
+        """Columns that the window covers."""
+        return (self.width - 1) * self.dilation_x + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Rows and columns around the (upscaled) input."""
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+
+    @property
+    def any(self) -> bool:
+        """Whether there is some."""
+        return bool(self.top or self.left or self.bottom or self.right)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """x * multiplier >> shift."""
+
+    multiplier: int
+    shift: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How a result is rounded, clamped, mapped and stored.
+
+    scale: one for all channels, None where the operation has its own (per channel, or none). minimum, maximum: None for
+    32-bit results, which are not clamped. table: number of a lookup table in internal memory, or None.
+    table_signed: whether the table's first entry stands for the lowest signed index.
+    """
+
+    feature_map: FeatureMap
+    scale: Scale | None
+    rounding: Rounding
+    minimum: int | None
+    maximum: int | None
+    table: int | None
+    table_signed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """CONV or DEPTHWISE. block_depth: output channels of a block, which the order of the weights follows."""
+
+    place: str
+    depthwise: bool
+    ifm: FeatureMap
+    output: Output
+    kernel: Kernel
+    padding: Padding
+    upscale: Upscale
+    weights: Span
+    scales: Span
+    block_depth: int
+    part_kernel_first: bool
+    accumulator_bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """POOL."""
+
+    place: str
+    kind: PoolKind
+    ifm: FeatureMap
+    output: Output
+    kernel: Kernel
+    padding: Padding
+    upscale: Upscale
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """ELEMENTWISE. ifm2: a tensor (broadcast where a size is 1), a scalar, or None. swapped: ifm2 is the first operand."""
+
+    place: str
+    kind: ElementwiseKind
+    ifm: FeatureMap
+    ifm2: FeatureMap | int | None
+    ifm2_zero_point: int
+    swapped: bool
+    scaling: OperandScaling
+    scale_a: Scale | None
+    scale_b: Scale | None
+    output: Output
+
+
+@dataclass(frozen=True, slots=True)
+class Dma:
+    """DMA_START of one dimension. A region of None is the internal memory."""
+
+    place: str
+    source_region: int | None
+    source: int
+    destination_region: int | None
+    destination: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """DMA_WAIT or KERNEL_WAIT: goes on when at most `outstanding` of them are unfinished."""
+
+    place: str
+    dma: bool
+    outstanding: int
+
+
+Command: TypeAlias = Convolution | Pooling | Elementwise | Dma | Wait
+
+
+@dataclass(frozen=True, slots=True)
+class CommandStream:
+    """A decoded payload."""
+
+    accelerator: Accelerator
+    commands: tuple[Command, ...]

@@ -1,0 +1,178 @@
+"""`emitc quantize` with files that are none of its own, or that want too much: refused before the quantizer sees them."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hostile_onnx_models import ROOT, real
+from onnx import TensorProto, helper
+from onnx_net import OnnxNet
+
+from emitc.errors import EmitcError
+from emitc.host.calibrate import quantize_model
+
+pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
+
+ONE = np.zeros((1, 1, 8, 8), np.float32)
+
+
+def refused(folder: Path, model: bytes, calibration: bytes | None = None, name: str = "m.onnx") -> EmitcError:
+    """The error of quantizing; nothing is written."""
+    (folder / name).write_bytes(model)
+    if calibration is None:
+        np.savez(folder / "c.npz", in0_0=ONE)
+    else:
+        (folder / "c.npz").write_bytes(calibration)
+    before = set(folder.iterdir())
+    with pytest.raises(EmitcError) as caught:
+        quantize_model(folder / name, folder / "c.npz", folder / "q.onnx")
+    assert set(folder.iterdir()) == before
+    return caught.value
+
+
+def test_a_float_model_is_quantized(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.onnx").write_bytes(real().SerializeToString())
+    np.savez(tmp_path / "c.npz", in0_0=ONE, in0_1=ONE + 1)
+    made = quantize_model(tmp_path / "m.onnx", tmp_path / "c.npz", tmp_path / "q.onnx")
+    assert (made.samples, made.output.stat().st_size) == (2, made.bytes_after)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("data", [b"", b"text" * 100, b"\xff" * 1000], ids=["empty", "text", "ones"])
+def test_what_is_no_onnx_file_is_refused(data: bytes, tmp_path: Path) -> None:
+    error = refused(tmp_path, data)
+    assert (error.what, error.where.model, error.exit_code) == ("this is not a .onnx file", "m.onnx", 2)
+
+
+def test_a_damaged_model_is_refused_by_the_reader(tmp_path: Path) -> None:
+    model = real()
+    model.graph.node[0].input[0] = "nowhere"
+    error = refused(tmp_path, model.SerializeToString())
+    assert (error.what, error.exit_code) == ("this is not a valid ONNX model", 2)
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    error = refused(tmp_path, real().SerializeToString(), name="m.tflite")
+    assert (error.what, error.exit_code) == ("m.tflite is not an ONNX model", 2)
+
+
+def test_an_operator_that_fills_the_memory_is_refused_before_the_engine_folds_it(tmp_path: Path) -> None:
+    net = OnnxNet()
+    filled = net.op("ConstantOfShape", net.ints(10**6, 10**6))
+    net.output(net.op("Add", net.op("Relu", net.input((1, 1, 8, 8))), net.op("ReduceMax", filled, keepdims=0)))
+    error = refused(tmp_path, net.serialized())
+    assert error.what == "ConstantOfShape of constants is too large to be computed while compiling"
+
+
+def test_a_constant_outside_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(bytes(1000))
+    (tmp_path / "model").mkdir()
+    model = real()
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", "../secret"
+    error = refused(tmp_path / "model", model.SerializeToString())
+    assert (error.what, error.exit_code) == ("a constant lies outside the model's folder", 2)
+
+
+def stated_wrongly() -> onnx.ModelProto:
+    """The type of the output is another: the quantizer logs a traceback."""
+    model = real()
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info(model.graph.output[0].name, TensorProto.INT8, [1, 5]))
+    return model
+
+
+def beyond_the_end() -> onnx.ModelProto:
+    """The engine finds out when it runs, and writes about it."""
+    net = OnnxNet()
+    net.output(net.op("Relu", net.op("Gather", net.input((1, 1, 8, 8)), net.constant(99, "int64"), axis=3)))
+    return net.model()
+
+
+@pytest.mark.parametrize("make", [stated_wrongly, beyond_the_end])
+def test_the_remarks_of_the_engine_stay_off_the_terminal(make: Callable[[], onnx.ModelProto], tmp_path: Path) -> None:
+    """In a process of its own: what the engine writes goes past Python."""
+    (tmp_path / "m.onnx").write_bytes(make().SerializeToString())
+    np.savez(tmp_path / "c.npz", in0_0=ONE)
+    done = subprocess.run(
+        [sys.executable, "-m", "emitc", "quantize", "m.onnx", "--calibration", "c.npz"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert [line.split(":")[0].strip() for line in done.stderr.splitlines()] == ["error", "at", "why", "try"]
+
+
+def zipped(name: str, content: bytes) -> bytes:
+    """An archive of one member."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return file.getvalue()
+
+
+HEADER = b"\x93NUMPY\x01\x00"
+
+
+def npy(description: str, data: bytes = b"") -> bytes:
+    """A member of an .npz file under a header that says anything."""
+    text = description.encode().ljust(117) + b"\n"
+    return HEADER + len(text).to_bytes(2, "little") + text + data
+
+
+CALIBRATIONS = {
+    "empty": b"",
+    "text": b"text" * 100,
+    "no member": zipped("other.npy", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", bytes(4))),
+    "huge": zipped("in0_0.npy", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776, 1024), }")),
+    "negative": zipped("in0_0.npy", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 8), }")),
+    "object": zipped("in0_0.npy", npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", b"\x80\x04N.")),
+    "no header": zipped("in0_0.npy", b"\x93NUMPY"),
+    "no array": zipped("in0_0.npy", b"text"),
+    "code": zipped("in0_0.npy", npy("__import__('os').system('true')")),
+    "nested": zipped("in0_0.npy", npy("{'descr': " + "(" * 50 + ", 'shape': (1,), }")),
+    "words": zipped(
+        "in0_0.npy", npy("{'descr': '<U4', 'fortran_order': False, 'shape': (1, 1, 8, 8), }", b"\xff" * 1024)
+    ),
+    "complex": zipped(
+        "in0_0.npy", npy("{'descr': '<c8', 'fortran_order': False, 'shape': (1, 1, 8, 8), }", bytes(512))
+    ),
+    "nan": zipped("in0_0.npy", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 8, 8), }", b"\xff" * 256)),
+    "wrong rank": zipped("in0_0.npy", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (64,), }", bytes(256))),
+    "too short": zipped(
+        "in0_0.npy", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 8, 8), }", bytes(8))
+    ),
+    "records": zipped(
+        "in0_0.npy", npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1, 1, 8, 8), }", bytes(256))
+    ),
+    "dates": zipped(
+        "in0_0.npy", npy("{'descr': '<M8[s]', 'fortran_order': False, 'shape': (1, 1, 8, 8), }", bytes(512))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALIBRATIONS)
+def test_a_calibration_file_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+    error = refused(tmp_path, real().SerializeToString(), CALIBRATIONS[name])
+    assert (error.what, error.exit_code) == ("c.npz cannot be used for calibration", 2), error
+
+
+def test_a_small_calibration_file_cannot_ask_for_any_amount_of_memory(tmp_path: Path) -> None:
+    """Zeros pack a thousandfold, and an archive may hold them any number of times."""
+    content = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (67108864,), }", bytes(256 << 20))
+    error = refused(tmp_path, real().SerializeToString(), zipped("in0_0.npy", content))
+    assert (error.what, error.exit_code) == ("c.npz cannot be used for calibration", 2)
+    assert "bytes" in error.why

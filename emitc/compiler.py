@@ -12,7 +12,7 @@ from typing import Any
 from emitc._version import __version__
 from emitc.backends import kernel_choices
 from emitc.backends import options as backend_options
-from emitc.backends.contract import PORTABLE, HostHook, Settings
+from emitc.backends.contract import PORTABLE, Backend, HostHook, Settings
 from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected
 from emitc.emit.manifest import partitions
 from emitc.emit.names import identifier, is_model_name
@@ -171,10 +171,13 @@ class Compiled:
         """Writes the package as `directory`, atomically; returns the paths of its files."""
         return write_package(self.files, Path(directory))
 
+    def used_backends(self) -> tuple[Backend, ...]:
+        """The backends that run some layer."""
+        return tuple(self.partition.backends[name] for name, _, _ in self.program.backends)
+
     def support(self, target: str) -> BuildSupport:
         """What a build for a target on this machine needs besides the package, of all backends in use."""
-        used = [self.partition.backends[name] for name, _, _ in self.program.backends]
-        parts = [backend.support(self.program, load_target(target)) for backend in used]
+        parts = [backend.support(self.program, load_target(target)) for backend in self.used_backends()]
         return BuildSupport(
             tuple(dict.fromkeys(path for part in parts for path in part.sources)),
             tuple(dict.fromkeys(path for part in parts for path in part.includes)),
@@ -184,8 +187,7 @@ class Compiled:
 
     def host_hooks(self) -> tuple[HostHook, ...]:
         """Functions of this process that a host build calls, of all backends in use."""
-        used = [self.partition.backends[name] for name, _, _ in self.program.backends]
-        return tuple(hook for backend in used for hook in backend.host_hooks())
+        return tuple(hook for backend in self.used_backends() for hook in backend.host_hooks())
 
     def summary(self) -> dict[str, Any]:
         """What `emitc compile --json` prints."""
@@ -237,8 +239,7 @@ def compile_model(path: str | Path, options: Options | None = None, **changes: A
 def for_host(path: str | Path, compiled: Compiled) -> Compiled:
     """The model as this machine can run it: itself, or compiled again where a backend's buffers depend on the target."""
     host = load_target("host")
-    used = [compiled.partition.backends[name] for name, _, _ in compiled.program.backends]
-    if all(backend.runs_on(host) for backend in used):
+    if all(backend.runs_on(host) for backend in compiled.used_backends()):
         return compiled
     return compile_model(path, compiled.options, target=host.name)
 

@@ -95,6 +95,10 @@ def verify_text(compiled: Compiled, proof: Proof) -> str:
             f"  tolerance   {_number(proof.tolerated)} float elements of the outputs have other bits, within"
             f" {proof.tolerance:g} + {proof.tolerance:g} of the tensor's largest magnitude"
         )
+    if proof.rule == "npu":
+        lines.append(
+            "  rounding    the NPU's own, allowed by --allow-npu-rounding; proven by the numpy reference of that"
+        )
     if proof.layers_checked:
         lines.append(f"  layers      {_number(proof.layers_checked)} layer outputs compared")
     if proof.first_divergence:
@@ -165,6 +169,10 @@ def run_text(compiled: Compiled, result: RunResult) -> str:
         ("arena bytes", result.arena_bytes),
     ]
     lines.append(table(("", "value>"), rows))
+    if compiled.host_hooks():
+        lines.append(
+            "the board has no such accelerator: its results are played back from the host model, its time is not counted"
+        )
     if result.layers:
         layers = [
             (

@@ -6,7 +6,7 @@ questions about frozen values and writes nothing; `partition` asks and records e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emitc.ir import BoundNode, Graph
@@ -133,6 +133,13 @@ class Backend:
     def host_hooks(self) -> tuple[HostHook, ...]:
         """What a host build's library has to be given before it can run."""
         return ()
+
+    def recorded(self, program: Program, runs: Sequence[Mapping[str, bytes]]) -> Mapping[str, str]:
+        """For an emulated board that lacks the hardware: files of the package that play back what the host had computed.
+
+        runs: for each run every tensor's bytes by name. Empty for a backend that runs on the board itself.
+        """
+        return {}
 
     def support(self, program: Program, target: Target) -> BuildSupport:
         """What a build of the program for a target on this machine needs, where that is known. `host` is a target too.

@@ -13,7 +13,7 @@ from emitc.boards.result import RunResult
 from emitc.boards.run import run_on_board
 from emitc.compiler import Compiled
 from emitc.host.groups import has_groups
-from emitc.host.parity import golden_run
+from emitc.host.parity import golden_run, is_foreign, play_back
 from emitc.host.samples import random_samples
 from emitc.target import load_board
 
@@ -36,7 +36,7 @@ def cases(compiled: Compiled, reference: str, samples: int, seed: int) -> list[C
     Of a QDQ model the numpy reference's outputs: an element that the engine rounds the other way (`emitc.host.groups`) is
     the host proof's business, and the board has to give the bits that were proven there.
     """
-    if reference == "auto" and has_groups(compiled.graph):
+    if reference == "auto" and (has_groups(compiled.graph) or is_foreign(compiled.partition.graph)):
         reference = "numpy"
     inputs = random_samples(compiled.graph, samples, seed)
     golden = golden_run(compiled, reference, inputs, preserve=False)
@@ -68,6 +68,8 @@ def on_emulator(
     package = workdir / "package"
     compiled.write(package)
     vectors = cases(compiled, reference, samples, seed)
+    if compiled.host_hooks():
+        play_back(compiled, package, random_samples(compiled.graph, samples, seed))
     target = load_board(board)
     return run_on_board(
         package,

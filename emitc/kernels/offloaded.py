@@ -16,10 +16,13 @@ from emitc.kernels.contract import KernelDef, Layer
 
 @dataclass(frozen=True, slots=True)
 class Offloaded(Op):
-    """region: inputs and outputs in the order of the node's. layer: what the backend prints for it."""
+    """region: inputs and outputs in the order of the node's. layer: what the backend prints for it. foreign: the model's own
+    arithmetic is another one than the region's, which the user has allowed.
+    """
 
     region: Graph
     layer: Layer
+    foreign: bool = False
 
 
 def _op(bound: BoundNode) -> Offloaded:

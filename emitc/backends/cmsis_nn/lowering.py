@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from emitc.backends.cmsis_nn.faults import Remedy, Use, faults_of
 from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cmsis_nn.scratch import BUFFER_SIZES, Call, Dims
-from emitc.backends.cmsis_nn.versions import Tree
+from emitc.backends.cmsis_nn.scratch import BUFFER_SIZES, Call, Dims, workspace_bytes
+from emitc.backends.cmsis_nn.versions import KernelSums, Tree
 from emitc.ir import BoundNode, DType, Numerics, Op
 from emitc.kernels.accumulate import WEIGHTS, model_bias, requantization, weights_of
 from emitc.kernels.arithmetic import Add, Arithmetic, Mul
@@ -104,6 +105,27 @@ def _tile(vertical: int, horizontal: int) -> Expression:
 
 
 # ---- what stands against an operator ----
+
+_GENERAL = {
+    "arm_convolve_wrapper_s8": "arm_convolve_s8",
+    "arm_depthwise_conv_wrapper_s8": "arm_depthwise_conv_s8",
+}
+"""What to call where a wrapper's special kernel is wrong."""
+
+
+def _remedies(library: Library, function: str, call: Call) -> set[Remedy]:
+    """What the known faults of a call ask for."""
+    return {fault.remedy for fault in faults_of(library.tree, library.instructions, Use(function, call))}
+
+
+def _fault(library: Library, function: str, call: Call) -> str:
+    """Why a call cannot be made, since the version computes it wrongly; "" where it can, be it by another function."""
+    for fault in faults_of(library.tree, library.instructions, Use(function, call)):
+        if fault.remedy is Remedy.GENERAL_KERNEL and _GENERAL[function] in library.defined:
+            continue
+        if fault.remedy is not Remedy.ZERO_BIAS:  # there always is a bias
+            return f"CMSIS-NN {library.tree.version}: {fault.reason}"
+    return ""
 
 
 def _plain_int8(bound: BoundNode) -> str:
@@ -216,14 +238,19 @@ def _convolution(
         **{name: Expression(table="weights") for name in ("filter", "filter_data", "kernel")},
         **{name: Expression(table="bias") for name in ("bias", "bias_data")},
         **{name: Expression("y") for name in ("output", "output_data")},
+        "upscale_dims": Expression("NULL"),
     }
-    size = BUFFER_SIZES[f"{function}_get_buffer_size"](library.tree.version, library.instructions, call)
+    if _remedies(library, function, call) & {Remedy.GENERAL_KERNEL}:
+        function = _GENERAL[function]
+    size_function = f"{function}_get_buffer_size"
+    sized = size_function in BUFFER_SIZES
+    size = workspace_bytes(size_function, library.tree.version, library.instructions, call) if sized else 0
     return _called(library, function, bound, _Arguments(values, structures), tables, size, macs)
 
 
 def _conv_2d_call(bound: BoundNode) -> Call:
     op, x, w, y = bound.node.op, bound.input(0), bound.input(WEIGHTS), bound.output
-    assert isinstance(op, Conv2D)
+    assert isinstance(op, Conv2D | DepthwiseConv2D)
     pad = op.window.padding
     return Call(
         Dims(*x.shape), Dims(*w.shape), Dims(*y.shape), op.window.stride_h, op.window.stride_w, pad.top, pad.left,
@@ -232,10 +259,7 @@ def _conv_2d_call(bound: BoundNode) -> Call:
 
 
 def _conv_2d_refusal(library: Library, bound: BoundNode) -> str:
-    w, x = bound.input(WEIGHTS), bound.input(0)
-    if w.shape[3] != x.shape[3] and library.tree.version.functions < (12, 6, 0):
-        return f"CMSIS-NN {library.tree.version} has no convolution in groups"
-    return ""
+    return _fault(library, "arm_convolve_wrapper_s8", _conv_2d_call(bound))
 
 
 def _conv_2d(library: Library, bound: BoundNode) -> Layer:
@@ -249,14 +273,14 @@ def _conv_2d(library: Library, bound: BoundNode) -> Layer:
     )  # fmt: skip
 
 
+def _depthwise_refusal(library: Library, bound: BoundNode) -> str:
+    return _fault(library, "arm_depthwise_conv_wrapper_s8", _conv_2d_call(bound))
+
+
 def _depthwise(library: Library, bound: BoundNode) -> Layer:
-    op, x, w, y = bound.node.op, bound.input(0), bound.input(WEIGHTS), bound.output
+    op, w, y = bound.node.op, bound.input(WEIGHTS), bound.output
     assert isinstance(op, DepthwiseConv2D)
-    pad = op.window.padding
-    call = Call(
-        Dims(*x.shape), Dims(*w.shape), Dims(*y.shape), op.window.stride_h, op.window.stride_w, pad.top, pad.left,
-        op.window.dilation_h, op.window.dilation_w,
-    )  # fmt: skip
+    call = _conv_2d_call(bound)
     weights = weights_of(bound).astype(np.int64)
     return _convolution(
         library, "arm_depthwise_conv_wrapper_s8", bound, call, op.window, op.activation, weights,
@@ -333,12 +357,10 @@ def _fully_connected(library: Library, bound: BoundNode) -> Layer:
 
 
 def _kernel_sums(library: Library, sums: Int64, bias: Int64, offset: int) -> Table:
-    """What arm_vector_sum_s8 of this version would compute; it is a constant of the model."""
+    """What the kernel of this version reads for MVE; it is a constant of the model."""
     values, what = sums, "sum of the weights per output"
-    if library.tree.takes("arm_vector_sum_s8", "lhs_offset"):
-        values, what = values * offset, f"{what}, times the input's offset"
-    if library.tree.takes("arm_vector_sum_s8", "bias_data"):
-        values, what = values + bias, f"{what}, and the bias"
+    if library.tree.version.sums is KernelSums.BIAS_AND_OFFSET:
+        values, what = sums * offset + bias, f"{what} times the input's offset, and the bias"
     return Table("sums", "int32_t", tuple(values.astype(np.int32).tolist()), what)
 
 
@@ -488,7 +510,7 @@ class Rule:
 
 RULES: Mapping[type[Op], Rule] = {
     Conv2D: Rule(("arm_convolve_wrapper_s8",), _conv_2d, _conv_2d_refusal),
-    DepthwiseConv2D: Rule(("arm_depthwise_conv_wrapper_s8",), _depthwise),
+    DepthwiseConv2D: Rule(("arm_depthwise_conv_wrapper_s8",), _depthwise, _depthwise_refusal),
     FullyConnected: Rule(("arm_fully_connected_s8", "arm_convolve_wrapper_s8"), _fully_connected, images=False),
     AveragePool2D: Rule(("arm_avgpool_s8",), _pool, _pool_refusal),
     MaxPool2D: Rule(("arm_max_pool_s8",), _pool, _pool_refusal),

@@ -94,7 +94,7 @@ BETWEEN = (
     ("17.3.0", "22.4.0"), ("17.3.0", "22.5.0"), ("17.3.0", "22.6.1"), ("18.0.0", "22.8.0"), ("18.0.0", "22.8.1"),
     ("19.0.0", "22.9.0"), ("19.0.0", "22.9.1"), ("19.1.0", "22.11.0"),
 )  # fmt: skip
-"""Those of states between releases, and after the last, whose buffer sizes and kernels were compared as well."""
+"""Those of states between releases, and after the last, whose buffer sizes were compared as well."""
 
 
 def _versions() -> tuple[Version, ...]:

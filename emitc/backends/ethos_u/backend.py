@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emitc.backends.contract import Backend, BackendDef, BackendOption, HostHook, Offload, Refusal, Region, Settings
 from emitc.backends.ethos_u import vela
 from emitc.backends.ethos_u.export import export, refusal
+from emitc.backends.ethos_u.recorded import Bytes, Call, source
 from emitc.backends.ethos_u.regions import Cut, convex_regions, cut, in_order
 from emitc.errors import EmitcError, Where
 from emitc.ir import BoundNode, Graph, Node, Numerics
@@ -22,6 +23,8 @@ NAME = "ethos-u"
 ALIGNMENT = 16
 _C = Path(__file__).resolve().parent / "c"
 _ROUNDS = 8
+_SCRATCH, _INPUTS, _OUTPUTS = 1, 3, 4
+"""Regions of the driver's call."""
 _CALL_CYCLES = 5000.0
 """What a driver call costs the core: reserving, starting, waiting and releasing the NPU."""
 _COPY_CYCLES = 0.75
@@ -102,6 +105,7 @@ class EthosU(Backend):
         self._driver = settings.value("ethosu-driver")
         self._rounding = bool(settings.value("allow-npu-rounding"))
         self._always = bool(settings.value("npu-always"))
+        self._edges: dict[int, tuple[tuple[tuple[str, int, int], ...], tuple[tuple[str, int, int], ...]]] = {}
         vela.version()
 
     # ---- cutting ----
@@ -132,8 +136,14 @@ class EthosU(Backend):
         return self._replaced(graph, settled, reasons)
 
     def _refusal(self, bound: BoundNode) -> str:
+        if bound.node.op.numerics is not Numerics.TFLITE and self._rounding:
+            bound = replace(bound, node=_rounded_as_tflite(bound.node))
+            try:
+                kernel_of(bound).check(bound)
+            except EmitcError as error:
+                return f"TensorFlow Lite has no such operator: {error.what}"
         why = refusal(bound)
-        if not why and bound.node.op.numerics is not Numerics.TFLITE and not self._rounding:
+        if not why and bound.node.op.numerics is not Numerics.TFLITE:
             why = "the NPU rounds as TensorFlow Lite does, this model is rounded as ONNX Runtime does (--allow-npu-rounding)"
         return why
 
@@ -142,6 +152,8 @@ class EthosU(Backend):
     ) -> tuple[Cut, vela.Compiled] | None:
         """vela's answer for one region; None where nodes were taken out of it, with the reason."""
         region = cut(graph, indices)
+        nodes = tuple(_rounded_as_tflite(node) for node in region.graph.nodes)
+        region = replace(region, graph=replace(region.graph, nodes=nodes))
         exported = export(region.graph)
         # A region that is the whole net needs no memory besides the scratch; others keep their edges where the planner wants.
         whole = set(region.inputs) <= set(graph.inputs) and {graph.root(n).name for n in graph.outputs} >= set(
@@ -177,7 +189,13 @@ class EthosU(Backend):
             inside = [node for node in nodes if node.index in indices]
             macs = sum(kernel_of(b).lower(b).macs for b in region.graph.bound())
             layer = self._layer(region, answer, macs)
-            op = Offloaded(region.graph, layer)
+            bases = (_INPUTS, _OUTPUTS) if answer.separate else (_SCRATCH, _SCRATCH)
+            self._edges[indices[0]] = (
+                tuple((name, bases[0], answer.offsets[name]) for name in region.inputs),
+                tuple((name, bases[1], answer.offsets[name]) for name in region.outputs),
+            )
+            foreign = any(n.op.numerics is not Numerics.TFLITE for n in inside)
+            op = Offloaded(region.graph, layer, foreign)
             label = f"{len(inside)} operators on {self.accelerator}"
             made = Node(op, "NPU", region.inputs, region.outputs, indices[0], label)
             place = nodes.index(inside[0])
@@ -275,6 +293,21 @@ class EthosU(Backend):
         """Everywhere: on this machine the host model takes the driver's calls."""
         return True
 
+    def recorded(self, program: Program, runs: Sequence[Mapping[str, bytes]]) -> Mapping[str, str]:
+        """The driver's function, playing back the host model."""
+        calls = []
+        for step in program.steps:
+            if step.backend != NAME or step.call is None:
+                continue
+            (payload,) = [c.table.values for c in step.constants if c.name == step.tables["payload"]]
+            edges = self._edges[step.index]
+            for run in runs:
+                inputs, outputs = (
+                    tuple(Bytes(base, offset, run[name]) for name, base, offset in side) for side in edges
+                )
+                calls.append(Call(bytes(int(v) for v in payload), inputs, outputs))
+        return {"emitc_npu.c": source(tuple(dict.fromkeys(calls)))}
+
     def support(self, program: Program, target: Target) -> BuildSupport:
         """On this machine the stand-in for the driver; for others its header where --ethosu-driver names it."""
         if not target.compiler_prefix:
@@ -294,6 +327,11 @@ class EthosU(Backend):
         )
         signature = "int(const void *, int, const uint64_t *, const size_t *, int)"
         return (HostHook(declaration, "emitc_host_set_npu", signature, host_callback()),)
+
+
+def _rounded_as_tflite(node: Node) -> Node:
+    """The node under the arithmetic that the NPU has."""
+    return replace(node, op=replace(node.op, numerics=Numerics.TFLITE))
 
 
 def _header_folder(path: Path) -> Path:

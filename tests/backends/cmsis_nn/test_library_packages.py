@@ -85,7 +85,8 @@ def test_a_cmake_package_compiles_the_library_from_its_folder(tmp_path: Path) ->
     lines += ["#define " + define.replace("=", " ", 1) for define in support.defines]
     (tmp_path / "host.h").write_text("\n".join(lines) + "\n", encoding="ascii")
     (tmp_path / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.13)\nproject(app C)\nadd_compile_options(-include host.h -I.)\nadd_subdirectory(digits)\n"
+        "cmake_minimum_required(VERSION 3.13)\nproject(app C)\ninclude_directories(.)\nadd_compile_options(-include host.h)\n"
+        "add_subdirectory(digits)\n"
         "add_executable(app main.c)\ntarget_link_libraries(app PRIVATE digits_int8)\n",
         encoding="ascii",
     )

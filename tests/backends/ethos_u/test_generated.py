@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from emitc.backends.ethos_u.backend import ACCELERATORS, NAME
+from emitc.backends.ethos_u.recorded import Bytes, Call, source
+from emitc.boards import prove
 from emitc.compiler import Compiled, compile_model
 from emitc.errors import EmitcError
 from emitc.host import parity
+from emitc.host.build import WARNINGS, run_compiler
 
 MODELS = Path(__file__).resolve().parents[3] / "examples" / "models"
 CORPUS = MODELS.parents[2] / "shared" / "models"
@@ -85,6 +88,62 @@ def test_onnx_needs_leave_for_another_rounding() -> None:
     refused = compiled("digits_qoperator.onnx")
     assert regions(refused) == []
     assert any("--allow-npu-rounding" in reason for row in refused.partition.assignments for _, reason in row.refused)
+
+
+@pytest.mark.parametrize("model", ["digits_qoperator.onnx", "digits_qdq.onnx"])
+def test_onnx_with_leave_equals_the_arithmetic_of_tflite_and_the_deviation_is_told(model: str) -> None:
+    made = compiled(model, allow_npu_rounding="yes")
+    assert len(regions(made)) == 1
+    proof = parity.verify(made, samples=20, sanitize=True)
+    assert proof.match, proof
+    assert proof.rule == "npu"
+    assert proof.reference == "onnxruntime"
+    assert proof.numpy_differing == 0
+    assert 0 < proof.differing <= proof.elements // 4
+    plain = compile_model(MODELS / model)
+    assert parity.verify(plain, samples=10).differing == 0
+
+
+@pytest.mark.board
+@pytest.mark.parametrize(("model", "keep"), [("digits_int8.tflite", "ADD"), ("digits_qoperator.onnx", "QLinearAdd")])
+def test_a_mixed_graph_runs_on_an_emulated_m55_with_the_npus_results_played_back(
+    model: str, keep: str, tmp_path: Path
+) -> None:
+    for tool in ("qemu-system-arm", "arm-none-eabi-gcc"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    pytest.importorskip("platformio", reason="PlatformIO, which builds for the boards, is not installed")
+    backends = {"npu": "ethos-u55-128", "npu-always": "yes", "allow-npu-rounding": "yes"}
+    made = compile_model(
+        MODELS / model, backends=backends, keep_on_cpu=(keep,), package="platformio", target="cortex-m55"
+    )
+    assert len(regions(made)) >= 2
+    result = prove.on_emulator(
+        made, "qemu_m55", reference="auto", samples=2, seed=3, layers=False, workdir=tmp_path / "run"
+    )
+    assert result.match
+    text = next((tmp_path / "run").rglob("src/emitc_npu.c")).read_text(encoding="ascii")
+    assert "plays back what the host model" in text
+
+
+def test_played_back_calls_know_their_inputs(tmp_path: Path) -> None:
+    """A byte of an input that the host has not seen ends the call with -1."""
+    call = Call(b"commands", (Bytes(0, 4, b"\1\2\3"),), (Bytes(1, 2, b"\7\x08"),))
+    (tmp_path / "emitc_npu.c").write_text(source([call]), encoding="ascii")
+    shutil.copyfile(STUB.parent / "emitc_npu.h", tmp_path / "emitc_npu.h")
+    (tmp_path / "main.c").write_text(
+        '#include "emitc_npu.h"\nint main(void) {\n'
+        "    uint8_t in[8] = {0, 0, 0, 0, 1, 2, 3, 0}, out[4] = {0};\n"
+        "    uint64_t base[2] = {(uint64_t)(uintptr_t)in, (uint64_t)(uintptr_t)out};\n"
+        "    const size_t bytes[2] = {8, 4};\n"
+        '    if (emitc_npu_invoke("commands", 8, base, bytes, 2) != 0 || out[2] != 7 || out[3] != 8) { return 1; }\n'
+        '    if (emitc_npu_invoke("commandz", 8, base, bytes, 2) != -1) { return 2; }\n'
+        '    in[5]++;\n    return emitc_npu_invoke("commands", 8, base, bytes, 2) == -1 ? 0 : 3;\n}\n',
+        encoding="ascii",
+    )
+    sources = [str(tmp_path / "main.c"), str(tmp_path / "emitc_npu.c")]
+    run_compiler([*WARNINGS, *sources, "-o", str(tmp_path / "main")])
+    assert subprocess.run([str(tmp_path / "main")], check=False).returncode == 0
 
 
 def test_the_map_and_the_manifest_say_what_runs_where() -> None:

@@ -65,6 +65,16 @@ class Options:
             "disabled": sorted(self.disabled),
             "keep_on_cpu": list(self.keep_on_cpu),
             "expect_partition": self.expect_partition.name if self.expect_partition else None,
+            "backends": self._stated(),
+        }
+
+    def _stated(self) -> dict[str, str]:
+        """The options of backends that differ from their defaults; of a path the name alone, which is the same everywhere."""
+        known = {option.name: option for option in backend_options()}
+        return {
+            name: Path(value).name if known[name].metavar == "PATH" else value
+            for name, value in sorted(self.backends.items())
+            if value != known[name].default
         }
 
     def arguments(self) -> str:
@@ -77,7 +87,7 @@ class Options:
         parts += [f"--shape {name}={','.join(map(str, shape))}" for name, shape in sorted(self.shapes.items())]
         parts += [f"--without {name}" for name in sorted(self.disabled)]
         parts += [f"--keep-on-cpu {what}" for what in self.keep_on_cpu]
-        parts += [f"--{name} {value}" for name, value in sorted(self.backends.items())]
+        parts += [f"--{name} {value}".removesuffix(" yes") for name, value in self._stated().items()]
         return "".join(f" {part}" for part in parts)
 
 

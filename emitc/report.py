@@ -46,6 +46,15 @@ def _number(value: int) -> str:
     return f"{value:,}".replace(",", " ")
 
 
+def _backend_lines(compiled: Compiled) -> list[str]:
+    """Who runs how much, where it is not the portable kernels alone."""
+    found = compiled.partition.to_json()
+    if set(compiled.partition.backends) == {"portable"}:
+        return []
+    parts = [f"{b['backend']} {_number(b['nodes'])} operators, {_number(b['macs'])} MAC" for b in found["backends"]]
+    return [f"  backends    {'; '.join(parts)} (partition.json)"]
+
+
 def compile_text(compiled: Compiled, output: Path) -> str:
     """What was compiled, where it went, and its sizes."""
     program = compiled.program
@@ -53,6 +62,7 @@ def compile_text(compiled: Compiled, output: Path) -> str:
         f"{shown(program.origin.model_file)} -> {shown(str(output))}/ ({compiled.options.package}, {len(compiled.files)} files)"
         f" in {compiled.seconds:.2f} s",
         f"  layers      {len(program.steps)}, {_number(program.macs)} multiply-accumulates",
+        *_backend_lines(compiled),
         f"  constants   {_number(program.constant_bytes)} bytes of flash",
         f"  memory      {program.proof}",
     ]

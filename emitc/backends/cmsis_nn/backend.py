@@ -6,9 +6,10 @@ import os
 from functools import cached_property
 from pathlib import Path
 
+from emitc.backends.cmsis_nn.calls import Library
 from emitc.backends.cmsis_nn.cost import cost_of
 from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cmsis_nn.lowering import Library, layer_of, refusal
+from emitc.backends.cmsis_nn.lowering import layer_of, refusal
 from emitc.backends.cmsis_nn.sources import Sources, source_index, sources_of
 from emitc.backends.cmsis_nn.versions import OPTION, read_tree
 from emitc.backends.contract import Backend, BackendDef, BackendOption, Settings

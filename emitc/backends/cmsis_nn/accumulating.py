@@ -1,0 +1,221 @@
+"""Convolutions and fully connected layers as calls of CMSIS-NN.
+
+Weights are the model's own: OHWI, or [1, H, W, C] of a depthwise convolution. A bias is that of the model, with the zero
+point taken out again where a pass has folded it in.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emitc.backends.cmsis_nn.calls import (
+    GENERAL,
+    POINTER,
+    VARIANT,
+    Arguments,
+    Library,
+    called,
+    context_of,
+    dims,
+    fault,
+    limits,
+    number,
+    ordered,
+    reference,
+    remedies,
+    structure,
+    window_members,
+    zero_points,
+)
+from emitc.backends.cmsis_nn.faults import Remedy
+from emitc.backends.cmsis_nn.scratch import BUFFER_SIZES, Call, Dims, workspace_bytes
+from emitc.backends.cmsis_nn.versions import KernelSums
+from emitc.ir import BoundNode
+from emitc.kernels.accumulate import WEIGHTS, model_bias, requantization, weights_of
+from emitc.kernels.contract import Expression, Layer, LibraryCall, Structure, Table
+from emitc.kernels.conv_2d import Conv2D
+from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
+from emitc.kernels.fully_connected import FullyConnected
+from emitc.kernels.spatial import Padding, Window
+from emitc.quantize import Int64, activation_clamp
+
+
+def _tables(
+    bound: BoundNode, weights: Int64, bias: Int64, multiplier: list[int], shift: list[int]
+) -> tuple[Table, ...]:
+    shape = "x".join(map(str, bound.input(WEIGHTS).shape))
+    return (
+        Table("weights", "int8_t", tuple(weights.reshape(-1).tolist()), f"weights {shape}"),
+        Table("bias", "int32_t", tuple(bias.reshape(-1).tolist()), "bias per output channel"),
+        Table("multiplier", "int32_t", tuple(multiplier), "Q31 per output channel"),
+        Table("shift", "int32_t", tuple(shift), "positive left"),
+    )
+
+
+def _per_channel(bound: BoundNode, channels: int) -> tuple[list[int], list[int]]:
+    found = requantization(bound)
+    repeat = 1 if found.per_channel else channels
+    return list(found.q31) * repeat, list(found.shift) * repeat
+
+
+def _quantization(library: Library) -> Structure:
+    members = {"multiplier": Expression(POINTER, "multiplier"), "shift": Expression(POINTER, "shift")}
+    return structure(library, "quantization", "cmsis_nn_per_channel_quant_params", members, constant=False)
+
+
+def _convolution(
+    library: Library, function: str, bound: BoundNode, call: Call, window: Window, activation: str, weights: Int64,
+    sums: Int64, *, folded: bool, macs: int,
+) -> Layer:  # fmt: skip
+    """arm_convolve_wrapper_s8, arm_depthwise_conv_wrapper_s8, by the parameters they share."""
+    zero_x, zero_y = zero_points(bound)
+    depthwise = "depthwise" in function
+    channels = call.output.c
+    multiplier, shift = _per_channel(bound, channels)
+    tables = _tables(bound, weights, model_bias(bound, sums, folded=folded), multiplier, shift)
+    members = {
+        "input_offset": number(-zero_x),
+        "output_offset": number(zero_y),
+        "ch_mult": number(channels // call.input.c),
+        "activation": limits(activation_clamp(activation, bound.output)),
+        **window_members(window),
+    }
+    c_type = "cmsis_nn_dw_conv_params" if depthwise else "cmsis_nn_conv_params"
+    structures = (
+        structure(library, "params", c_type, members),
+        dims(library, "input_dims", call.input),
+        dims(library, "filter_dims", call.filter),
+        dims(library, "bias_dims", Dims(1, 1, 1, channels)),
+        dims(library, "output_dims", call.output),
+        _quantization(library),
+    )
+    by_role = {each.role: reference(each) for each in structures}
+    values = {
+        **dict.fromkeys(("conv_params", "dw_conv_params"), by_role["params"]),
+        "quant_params": by_role["quantization"],
+        **{name: by_role[name] for name in ("input_dims", "filter_dims", "bias_dims", "output_dims")},
+        **{name: Expression("x0") for name in ("input", "input_data")},
+        **{name: Expression(table="weights") for name in ("filter", "filter_data", "kernel")},
+        **{name: Expression(table="bias") for name in ("bias", "bias_data")},
+        **{name: Expression("y") for name in ("output", "output_data")},
+        "upscale_dims": Expression("NULL"),
+    }
+    if remedies(library, function, call) & {Remedy.GENERAL_KERNEL}:
+        function = GENERAL[function]
+    size_function = f"{function}_get_buffer_size"
+    sized = size_function in BUFFER_SIZES
+    size = workspace_bytes(size_function, library.tree.version, library.instructions, call) if sized else 0
+    return called(library, function, bound, Arguments(values, structures), tables, size, macs)
+
+
+def _conv_2d_call(bound: BoundNode) -> Call:
+    op, x, w, y = bound.node.op, bound.input(0), bound.input(WEIGHTS), bound.output
+    assert isinstance(op, Conv2D | DepthwiseConv2D)
+    pad = op.window.padding
+    return Call(
+        Dims(*x.shape), Dims(*w.shape), Dims(*y.shape), op.window.stride_h, op.window.stride_w, pad.top, pad.left,
+        op.window.dilation_h, op.window.dilation_w,
+    )  # fmt: skip
+
+
+def conv_2d_refusal(library: Library, bound: BoundNode) -> str:
+    return fault(library, "arm_convolve_wrapper_s8", _conv_2d_call(bound))
+
+
+def conv_2d(library: Library, bound: BoundNode) -> Layer:
+    op, w = bound.node.op, bound.input(WEIGHTS)
+    assert isinstance(op, Conv2D)
+    weights = weights_of(bound).astype(np.int64)
+    return _convolution(
+        library, "arm_convolve_wrapper_s8", bound, _conv_2d_call(bound), op.window, op.activation, weights,
+        weights.sum(axis=(1, 2, 3)), folded=op.zero_point_folded,
+        macs=bound.output.elements * w.shape[1] * w.shape[2] * w.shape[3],
+    )  # fmt: skip
+
+
+def depthwise_refusal(library: Library, bound: BoundNode) -> str:
+    return fault(library, "arm_depthwise_conv_wrapper_s8", _conv_2d_call(bound))
+
+
+def depthwise(library: Library, bound: BoundNode) -> Layer:
+    op, w, y = bound.node.op, bound.input(WEIGHTS), bound.output
+    assert isinstance(op, DepthwiseConv2D)
+    call = _conv_2d_call(bound)
+    weights = weights_of(bound).astype(np.int64)
+    return _convolution(
+        library, "arm_depthwise_conv_wrapper_s8", bound, call, op.window, op.activation, weights,
+        weights.sum(axis=(0, 1, 2)), folded=op.zero_point_folded, macs=y.elements * w.shape[1] * w.shape[2],
+    )  # fmt: skip
+
+
+def fully_connected(library: Library, bound: BoundNode) -> Layer:
+    """As a matrix; with one multiplier per output as a 1x1 convolution of one row, which is the same sum."""
+    op, w = bound.node.op, bound.input(WEIGHTS)
+    assert isinstance(op, FullyConnected)
+    out, depth = w.shape
+    rows = bound.input(0).elements // depth
+    weights = weights_of(bound).astype(np.int64)
+    sums, macs = weights.sum(axis=1), rows * depth * out
+    found = requantization(bound)
+    if found.per_channel:
+        call = Call(Dims(1, 1, rows, depth), Dims(out, 1, 1, depth), Dims(1, 1, rows, out))
+        window = Window(1, 1, Padding())
+        return _convolution(
+            library, "arm_convolve_wrapper_s8", bound, call, window, op.activation, weights, sums,
+            folded=op.zero_point_folded, macs=macs,
+        )  # fmt: skip
+    zero_x, zero_y = zero_points(bound)
+    bias = model_bias(bound, sums, folded=op.zero_point_folded)
+    tables: tuple[Table, ...] = _tables(bound, weights, bias, [], [])[:2]
+    call = Call(Dims(rows, 1, 1, depth), Dims(depth, 1, 1, out), Dims(rows, 1, 1, out))
+    size = BUFFER_SIZES["arm_fully_connected_s8_get_buffer_size"](library.tree.version, library.instructions, call)
+    buffer = Expression("NULL")
+    if size:
+        tables = (*tables, _kernel_sums(library, sums, bias, -zero_x))
+        buffer = Expression(POINTER, "sums")
+    structures = (
+        structure(
+            library,
+            "params",
+            "cmsis_nn_fc_params",
+            {
+                "input_offset": number(-zero_x),
+                "filter_offset": number(0),
+                "output_offset": number(zero_y),
+                "activation": limits(activation_clamp(op.activation, bound.output)),
+            },
+        ),
+        structure(
+            library,
+            "quantization",
+            "cmsis_nn_per_tensor_quant_params",
+            {"multiplier": number(found.q31[0]), "shift": number(found.shift[0])},
+        ),
+        dims(library, "input_dims", call.input),
+        dims(library, "filter_dims", call.filter),
+        dims(library, "bias_dims", Dims(1, 1, 1, out)),
+        dims(library, "output_dims", call.output),
+        context_of(library, size, buffer),
+    )
+    by_role = {each.role: reference(each) for each in structures}
+    values = {
+        "ctx": by_role["context"],
+        "fc_params": by_role["params"],
+        "quant_params": by_role["quantization"],
+        **{name: by_role[name] for name in ("input_dims", "filter_dims", "bias_dims", "output_dims")},
+        **{name: Expression("x0") for name in ("input", "input_data")},
+        **{name: Expression(table="weights") for name in ("kernel", "filter_data")},
+        **{name: Expression(table="bias") for name in ("bias", "bias_data")},
+        **{name: Expression("y") for name in ("output", "output_data")},
+    }
+    function = "arm_fully_connected_s8"
+    lib_call = LibraryCall(function, ordered(library, function, values), structures)
+    return Layer("cmsis_nn/call", VARIANT, (0,), tables, macs=macs, fallible=True, call=lib_call)
+
+
+def _kernel_sums(library: Library, sums: Int64, bias: Int64, offset: int) -> Table:
+    """What the kernel of this version reads for MVE; it is a constant of the model."""
+    values, what = sums, "sum of the weights per output"
+    if library.tree.version.sums is KernelSums.BIAS_AND_OFFSET:
+        values, what = sums * offset + bias, f"{what} times the input's offset, and the bias"
+    return Table("sums", "int32_t", tuple(values.astype(np.int32).tolist()), what)

@@ -1,0 +1,302 @@
+"""Random operators on the NPU: the C with the host model behind it, the numpy reference and TFLite Micro agree on every bit.
+
+Each model holds operators of one kind side by side, so each becomes a region of its own. What may stay on the core is listed
+with the reason that the partition map gives; anything else has to be on the NPU.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+from layer_cases import conv_2d, depthwise, fully_connected, pool, single, softmax
+from moves import tensor
+from single_op import Case, integers, prove, quantized
+from test_random_layers import ACTIVATIONS, Draws
+
+from emitc.backends.ethos_u.backend import NAME
+from emitc.writers.tflite import OptionValue, TensorSpec
+
+pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
+pytestmark = pytest.mark.usefixtures("vela")
+
+COUNT = 25
+"""Operators of each kind for the accelerator in most use."""
+FEW = 6
+"""Of each kind for the others."""
+
+Maker = Callable[[str, Draws], Case]
+
+
+def shape_of(d: Draws, ranks: tuple[int, int] = (1, 4), largest: int = 9) -> tuple[int, ...]:
+    """A random shape; the leading dimension of a shape of four is mostly 1."""
+    shape = [d.integer(1, largest) for _ in range(d.integer(*ranks))]
+    if len(shape) == 4 and d.rng.random() < 0.7:
+        shape[0] = 1
+    return tuple(shape)
+
+
+def operand(d: Draws) -> tuple[float, int]:
+    """Scale and zero point."""
+    return d.scale(-8, 1), d.zero_point()
+
+
+def activation(d: Draws) -> dict[str, OptionValue]:
+    """A fused activation, mostly none."""
+    return {"fused_activation_function": ACTIVATIONS[d.integer(0, 4)]}
+
+
+def convolution(name: str, d: Draws) -> Case:
+    """CONV_2D with stride, dilation, padding."""
+    kernel, slide = d.kernel(), d.slide(dilated=True)
+    in_c, channels = d.integer(1, 24), d.integer(1, 24)
+    scales = d.scales(channels, kernel[0] * kernel[1] * in_c)
+    w = d.weights(name, (channels, *kernel, in_c))
+    return conv_2d(name, d.image(slide, kernel, in_c), channels, kernel, slide, scales, w=w, bias=d.bias())
+
+
+def depthwise_convolution(name: str, d: Draws) -> Case:
+    """DEPTHWISE_CONV_2D, half of them with several filters for a channel."""
+    kernel, slide = d.kernel(), d.slide(dilated=True)
+    multiplier = 1 if d.rng.random() < 0.5 else d.integer(2, 8)
+    in_c = d.integer(1, 20) if multiplier == 1 or d.rng.random() < 0.5 else 1
+    scales = d.scales(in_c * multiplier, kernel[0] * kernel[1])
+    w = d.weights(name, (1, *kernel, in_c * multiplier))
+    return depthwise(name, d.image(slide, kernel, in_c), multiplier, kernel, slide, scales, w=w, bias=d.bias())
+
+
+def dense(name: str, d: Draws) -> Case:
+    """FULLY_CONNECTED of one row or several."""
+    depth, channels = d.integer(1, 70), d.integer(1, 40)
+    leading = (1,) if d.rng.random() < 0.4 else shape_of(d, (1, 3), 4)
+    scales, w = d.scales(channels, depth), d.weights(name, (channels, depth))
+    keep = d.rng.random() < 0.3
+    return fully_connected(
+        name, (*leading, depth), channels, depth, ACTIVATIONS[d.integer(0, 4)], scales, keep=keep, w=w, bias=d.bias()
+    )
+
+
+def pooling(opcode: str) -> Maker:
+    """Pools with every padding and stride."""
+
+    def make(name: str, d: Draws) -> Case:
+        kernel, slide = d.kernel(), d.slide(dilated=False)
+        return pool(name, opcode, d.image(slide, kernel, d.integer(1, 20)), kernel, slide, *operand(d))
+
+    return make
+
+
+def binary(opcode: str) -> Maker:
+    """Two operands of one shape, or repeated along dimensions, or one of them constant."""
+
+    def make(name: str, d: Draws) -> Case:
+        full = shape_of(d)
+        sides = [full, full]
+        if d.rng.random() < 0.5:
+            sides = [tuple(1 if d.rng.random() < 0.3 else size for size in full) for _ in range(2)]
+        same = opcode in ("MINIMUM", "MAXIMUM")
+        first, second = operand(d), operand(d)
+        if same:
+            second = first
+        elif d.rng.random() < 0.5:
+            second = first[0], second[1]
+        specs = [quantized(side, *each) for side, each in zip(sides, (first, second), strict=True)]
+        if d.rng.random() < 0.3:
+            which = d.integer(0, 1)
+            data = d.rng.integers(-128, 128, sides[which])
+            specs[which] = quantized(sides[which], *(first, second)[which], data=data)
+        real = first[0] * second[0] * 80 if opcode == "MUL" else max(first[0], second[0])
+        result = first if same else (single(real * 2.0 ** d.rng.uniform(-1.5, 2.5)), d.zero_point())
+        shape = np.broadcast_shapes(*sides)
+        return Case(name, opcode, tuple(specs), (quantized(shape, *result),), {} if same else activation(d))
+
+    return make
+
+
+def unary(
+    opcode: str, fixed: tuple[float, int] | None = None, *, same: bool = False, options: Mapping[str, float] | None = None
+) -> Maker:
+    """A function of one value. fixed: quantization of the output. same: it is the input's."""
+
+    def make(name: str, d: Draws) -> Case:
+        shape, x = shape_of(d, largest=14), operand(d)
+        y = fixed or (x if same else (single(x[0] * 2.0 ** d.rng.uniform(-3, 3)), d.zero_point()))
+        chosen = {key: single(d.rng.uniform(-0.2, limit)) for key, limit in (options or {}).items()}
+        return Case(name, opcode, (quantized(shape, *x),), (quantized(shape, *y),), chosen)
+
+    return make
+
+
+def soft_maximum(name: str, d: Draws) -> Case:
+    """SOFTMAX over the last dimension."""
+    shape = (*shape_of(d, (1, 3), 4), d.integer(1, 64))
+    return softmax(name, shape, d.scale(-9, 1), d.scale(-1, 1), d.zero_point())
+
+
+def mean(name: str, d: Draws) -> Case:
+    """MEAN over one or more dimensions."""
+    shape = shape_of(d, (2, 4))
+    axes = tuple(int(a) for a in d.rng.permutation(len(shape))[: d.integer(1, len(shape))])
+    if len(shape) == 4 and d.rng.random() < 0.5:
+        axes = (1, 2)
+    keep = bool(d.rng.random() < 0.5)
+    left = tuple(1 if i in axes else size for i, size in enumerate(shape) if keep or i not in axes)
+    x = operand(d)
+    y = x if d.rng.random() < 0.4 else (single(x[0] * 2.0 ** d.rng.uniform(-2, 1)), d.zero_point())
+    return Case(name, "MEAN", (quantized(shape, *x), integers(*axes)), (quantized(left, *y),), {"keep_dims": keep})
+
+
+def concatenation(name: str, d: Draws) -> Case:
+    """CONCATENATION of up to five tensors, constants among them."""
+    shape = list(shape_of(d))
+    axis, total, inputs = d.integer(0, len(shape) - 1), 0, []
+    for part in range(d.integer(1, 5)):
+        shape[axis] = d.integer(1, 6)
+        total += shape[axis]
+        data = d.rng.integers(-128, 128, shape) if part and d.rng.random() < 0.2 else None
+        inputs.append(tensor(shape, "int8", data))
+    shape[axis] = total
+    options: dict[str, OptionValue] = {"axis": axis - d.integer(0, 1) * len(shape), "fused_activation_function": "NONE"}
+    return Case(name, "CONCATENATION", tuple(inputs), (tensor(shape),), options)
+
+
+def pad(name: str, d: Draws) -> Case:
+    """PAD in any dimensions."""
+    shape, x = shape_of(d), operand(d)
+    amounts = np.array([[d.integer(0, 3) * d.integer(0, 1) for _ in range(2)] for _ in shape], "<i4")
+    listed = TensorSpec("", "int32", amounts.shape, amounts.tobytes())
+    padded = tuple(int(size + amounts[i].sum()) for i, size in enumerate(shape))
+    return Case(name, "PAD", (quantized(shape, *x), listed), (quantized(padded, *x),))
+
+
+def resize(opcode: str) -> Maker:
+    """Sizes at random, and those that vela takes: once, twice, four or eight times, aligned or not."""
+
+    def make(name: str, d: Draws) -> Case:
+        height, width = d.integer(1, 9), d.integer(1, 9)
+        choices: list[dict[str, OptionValue]] = [{}, {"align_corners": True}, {"half_pixel_centers": True}]
+        options = choices[d.integer(0, 2)]
+        factor, less = (1, 2, 2, 4, 8)[d.integer(0, 4)], int("align_corners" in options)
+        rows, columns = ((size - less) * factor + less for size in (height, width))
+        if d.rng.random() < 0.2:
+            rows, columns = d.integer(1, 20), d.integer(1, 20)
+        x = tensor((1, height, width, d.integer(1, 17)))
+        return Case(name, opcode, (x, integers(rows, columns)), (tensor((1, rows, columns, x.shape[3])),), options)
+
+    return make
+
+
+def box(name: str, d: Draws) -> Case:
+    """SLICE."""
+    shape = shape_of(d)
+    begin = [d.integer(0, size - 1) for size in shape]
+    size = [d.integer(1, dim - first) for dim, first in zip(shape, begin, strict=True)]
+    return Case(name, "SLICE", (tensor(shape), integers(*begin), integers(*size)), (tensor(size),))
+
+
+def strided(name: str, d: Draws) -> Case:
+    """STRIDED_SLICE forwards; some dimensions shrink."""
+    shape = shape_of(d)
+    begin, end, steps, left, shrunk = [], [], [], [], 0
+    for axis, size in enumerate(shape):
+        first = d.integer(0, size - 1)
+        last, step = d.integer(first + 1, size), (1, 1, 2, 3)[d.integer(0, 3)]
+        if d.rng.random() < 0.2 and axis + 1 < len(shape):
+            shrunk, last, step = shrunk | 1 << axis, first + 1, 1
+        else:
+            left.append(len(range(first, last, step)))
+        begin.append(first), end.append(last), steps.append(step)
+    inputs = (tensor(shape), integers(*begin), integers(*end), integers(*steps))
+    return Case(name, "STRIDED_SLICE", inputs, (tensor(left),), {"shrink_axis_mask": shrunk})
+
+
+def split(name: str, d: Draws) -> Case:
+    """SPLIT_V into parts of their own sizes, SPLIT into equal ones."""
+    shape = list(shape_of(d))
+    axis, equal = d.integer(0, len(shape) - 1), d.rng.random() < 0.5
+    sizes = [d.integer(1, 5)] * d.integer(1, 4) if equal else [d.integer(1, 5) for _ in range(d.integer(1, 4))]
+    shape[axis] = sum(sizes)
+    outputs = tuple(tensor((*shape[:axis], size, *shape[axis + 1 :])) for size in sizes)
+    position = TensorSpec("", "int32", (), np.array(axis, "<i4").tobytes())
+    x, options = tensor(shape), {"num_splits": len(sizes)}
+    if equal:
+        return Case(name, "SPLIT", (position, x), outputs, options)
+    return Case(name, "SPLIT_V", (x, integers(*sizes), position), outputs, options)
+
+
+KINDS: Mapping[str, Maker] = {
+    "conv_2d": convolution,
+    "depthwise_conv_2d": depthwise_convolution,
+    "fully_connected": dense,
+    "max_pool_2d": pooling("MAX_POOL_2D"),
+    "average_pool_2d": pooling("AVERAGE_POOL_2D"),
+    "add": binary("ADD"),
+    "sub": binary("SUB"),
+    "mul": binary("MUL"),
+    "minimum": binary("MINIMUM"),
+    "maximum": binary("MAXIMUM"),
+    "logistic": unary("LOGISTIC", (1 / 256, -128)),
+    "tanh": unary("TANH", (1 / 128, 0)),
+    "hard_swish": unary("HARD_SWISH"),
+    "leaky_relu": unary("LEAKY_RELU", options={"alpha": 0.9}),
+    "relu": unary("RELU"),
+    "relu6": unary("RELU6", same=True),
+    "softmax": soft_maximum,
+    "mean": mean,
+    "concatenation": concatenation,
+    "pad": pad,
+    "resize_nearest_neighbor": resize("RESIZE_NEAREST_NEIGHBOR"),
+    "resize_bilinear": resize("RESIZE_BILINEAR"),
+    "slice": box,
+    "strided_slice": strided,
+    "split": split,
+    "quantize": unary("QUANTIZE"),
+}
+ON_THE_CORE: Mapping[str, tuple[str, ...]] = {}
+"""By kind: beginnings of the reasons for which single operators of it may stay there."""
+
+
+def cases_of(kind: str, npu: str, count: int) -> list[Case]:
+    """Random operators, the same ones for the same names."""
+    draws = Draws(zlib.crc32(f"{kind} {npu}".encode()))
+    return [KINDS[kind](f"{kind}_{i}", draws) for i in range(count)]
+
+
+def agree(cases: list[Case], npu: str, allowed: Mapping[str, tuple[str, ...]]) -> None:
+    """Asserts that all bits are equal, and that every operator is on the NPU but for those with an allowed reason."""
+    proven = prove(cases, samples=3, sanitize=False, backends={"npu": npu, "npu-always": "yes"})
+    failures = []
+    for outcome in proven.outcomes.values():
+        try:
+            outcome.check()
+        except AssertionError as error:
+            failures.append(str(error).splitlines()[0])
+    for row in proven.compiled.partition.assignments:
+        why = dict(row.refused).get(NAME, "")
+        if row.backend != NAME and not why.startswith(allowed.get(row.op_type.lower(), ("?",))):
+            failures.append(f"{cases[row.index].id} is on the core: {why}")
+    assert failures == []
+
+
+def test_two_of_each_kind() -> None:
+    cases = [case for kind in KINDS for case in cases_of(kind, "few", 2)]
+    agree(cases, "ethos-u55-128", ON_THE_CORE)
+
+
+SWEEP = [("ethos-u55-128", kind, COUNT) for kind in KINDS] + [
+    (npu, kind, FEW) for npu in ("ethos-u55-32", "ethos-u55-256", "ethos-u65-256") for kind in KINDS
+]
+
+
+@pytest.mark.sweep(keep=4)
+@pytest.mark.parametrize(("npu", "kind", "count"), SWEEP)
+def test_random_operators(npu: str, kind: str, count: int) -> None:
+    agree(cases_of(kind, npu, count), npu, ON_THE_CORE)
+
+
+def test_the_sweep_is_large_enough() -> None:
+    assert len(KINDS) >= 20
+    assert math.prod((len(KINDS), COUNT)) >= 500

@@ -232,7 +232,7 @@ class _Decoder:
         if kind in (_TANH, _SIGMOID):
             raise unsupported(
                 "the NPU's own tanh and sigmoid have no host model",
-                "their tables are not published; vela uses them for LSTM layers, and for LOGISTIC and TANH of int16",
+                "vela's package has no table of them; it uses them for LSTM layers, and for LOGISTIC and TANH of int16",
                 self._place,
             )
         table = kind - _FIRST_TABLE if _FIRST_TABLE <= kind < _FIRST_TABLE + _TABLES else None

@@ -77,7 +77,8 @@ def _collide(a: _Touched, b: _Touched) -> bool:
 class Pending:
     """Copies and operations that the stream has started and not waited for, oldest first.
 
-    The NPU holds two operations and, by family, one or two copies at a time: the next one starts when the oldest has ended.
+    As vela assumes, the NPU holds two operations and one copy (two on Ethos-U65) at a time: the next one starts when the
+    oldest has ended.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:

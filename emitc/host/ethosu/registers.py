@@ -3,7 +3,7 @@
 A word of the stream has the opcode in bits 0-9 and a 16-bit parameter in bits 16-31. Bit 14 says that a second word
 follows, whose registers hold 32 bits and, in the parameter, the bits above them (addresses) or a shift (scales).
 Registers keep their value until the stream sets them again.
-Source: Arm Ethos-U55 NPU Technical Reference Manual, command stream; the numbers agree with the streams of vela.
+Source: the numbers and names that vela's package lists for Ethos-U55, and the streams that vela writes.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ chunks in which quotients of weight indices (up to 12), quotients of zero runs (
 before alternate. A weight index names a palette entry or, above the palette, a value by itself; values are a magnitude
 with the sign in bit 0. A zero run says how many zeros follow a weight, and in a slice with a new palette also how many
 stand before the first.
-Source: Arm Ethos-U55 NPU Technical Reference Manual, weight stream format; checked against the decoder in vela's wheel.
+Source: the format as vela's open-source weight codec has it; checked against the codec in vela's wheel on random weights.
 """
 
 from __future__ import annotations

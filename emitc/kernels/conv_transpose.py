@@ -1,13 +1,16 @@
-"""ConvTranspose of ONNX: every input value, times the filter, is added to the output where a convolution would read from.
+"""TRANSPOSE_CONV, and ConvTranspose of ONNX: every input value, times the filter, is added to the output where a
+convolution would read from.
 
-Shapes  x [N, H, W, I], w [I, KH, KW, O / groups], b [O] or none, y [N, OH, OW, O]; per dimension
+Shapes  x [N, H, W, I], w [I, KH, KW, O / groups], in TFLite [O, KH, KW, I], b [O] or none, y [N, OH, OW, O]; per dimension
         OH = stride * (H - 1) + output_padding + (KH - 1) * dilation + 1 - pads before and after.
-Types   float32; weights and bias may be computed. int8 between DequantizeLinear and QuantizeLinear: int32 accumulators over
+Types   TFLite: int8, w symmetric with one scale or one per output channel, b int32; requantized as a convolution is.
+        ONNX: float32; weights and bias may be computed. int8 between DequantizeLinear and QuantizeLinear: int32 accumulators over
         (x - x_zero) * (w - w_zero), bias int32 at the scale x_scale * w_scale, w with one scale or one per output channel;
         y = rint(float32(acc) * float32(x_scale * w_scale / y_scale)) + y_zero. ONNX Runtime sums in float32 there, which
         rounds another way only very near to a half.
 Errors  computed quantized weights, padding beyond what the filter reaches, an accumulator that can leave int32.
-Source  ONNX operator specification: pads from output_shape, auto_pad.
+Source  TFLite Micro's kernel: padding as of the convolution that has the output for its input. ONNX operator specification:
+        pads from output_shape, auto_pad.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.accumulate import requantization
 from emitc.kernels.contract import (
     Flavour,
     KernelDef,
@@ -41,6 +45,7 @@ from emitc.quantize import Int64, activation_clamp, requantize_float
 _WEIGHTS, _BIAS = 1, 2
 _INT32 = 1 << 31
 _MAX_EXTRA = 1 << 16
+_MAX_SIZE = 1 << 16
 _SCALE_TOLERANCE = 2.0**-20
 """A bias scale is the product of two float32 scales, rounded once or twice on its way into the file."""
 
@@ -49,7 +54,7 @@ _SCALE_TOLERANCE = 2.0**-20
 class ConvTranspose(Op):
     """window: of the convolution that goes the other way, its padding cut off the output. extra: output_padding.
 
-    activation: fused.
+    activation: fused. filters_first: the weights are [O, KH, KW, I].
     """
 
     window: Window
@@ -57,6 +62,7 @@ class ConvTranspose(Op):
     extra_h: int
     extra_w: int
     activation: str = "NONE"
+    filters_first: bool = False
 
 
 def _sizes_attribute(node: SourceNode) -> tuple[int, int] | None:
@@ -66,6 +72,49 @@ def _sizes_attribute(node: SourceNode) -> tuple[int, int] | None:
         return None
     sizes = tuple(int(v) for v in value)[-2:]
     return (1, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """Stride and padding for the output size that the first input holds; the data is the third input."""
+    node.counts((3, 4))
+    # A size that is computed comes out as the output's own: shapes are fixed.
+    sizes = node.outputs[0].shape if node.input(0).data is None else node.constant_integers(0, "output shape")
+    x, w = node.input(2), node.input(_WEIGHTS)
+    if len(sizes) != 4 or len(x.shape) != 4 or len(w.shape) != 4 or not all(0 < s <= _MAX_SIZE for s in sizes):
+        raise node.refusal(
+            f"{node.op_type} has the output shape {list(sizes)}",
+            f"four sizes, 1 to {_MAX_SIZE}, for an input and weights of rank 4",
+            "export the model again",
+        )
+    steps = node.integer("stride_h", low=1, high=_MAX_EXTRA), node.integer("stride_w", low=1, high=_MAX_EXTRA)
+    same = node.text("padding", ("SAME", "VALID")) == "SAME"
+    activation = node.text("fused_activation_function", ("NONE", "RELU", "RELU6", "RELU_N1_TO_1"))
+    found = [_tflite_ends(*each, same=same) for each in zip(sizes[1:3], steps, w.shape[1:3], x.shape[1:3], strict=True)]
+    (top, bottom, extra_h), (left, right, extra_w) = found
+    window = Window(*steps, Padding(top, bottom, left, right))
+    return Parsed(ConvTranspose(window, 1, extra_h, extra_w, activation, filters_first=True), (2, _WEIGHTS, 3))
+
+
+def _tflite_ends(size: int, stride: int, kernel: int, given: int, *, same: bool) -> tuple[int, int, int]:
+    """Along one dimension: what is cut off before and behind, and what the output reaches beyond the filter."""
+    outputs = -(-(size if same else size - kernel + 1) // stride)
+    before = max(0, (outputs - 1) * stride + kernel - size) // 2
+    behind = (given - 1) * stride + kernel - before - size
+    return before, max(0, behind), max(0, -behind)
+
+
+def tflite_padding(bound: BoundNode) -> str:
+    """SAME or VALID where one of them means the operator's padding in TFLite, else ""."""
+    op, x, y = _op(bound), bound.input(0), bound.output
+    window, pad = op.window, op.window.padding
+    _, kernel_h, kernel_w, _ = _filter_shape(bound)
+    rows = y.shape[1], window.stride_h, kernel_h, x.shape[1]
+    columns = y.shape[2], window.stride_w, kernel_w, x.shape[2]
+    wanted = (pad.top, pad.bottom, op.extra_h), (pad.left, pad.right, op.extra_w)
+    for name, same in (("SAME", True), ("VALID", False)):
+        if (_tflite_ends(*rows, same=same), _tflite_ends(*columns, same=same)) == wanted:
+            return name
+    return ""
 
 
 def from_onnx(node: SourceNode) -> Parsed:
@@ -121,9 +170,15 @@ def _op(bound: BoundNode) -> ConvTranspose:
     return bound.node.op
 
 
+def _filter_shape(bound: BoundNode) -> tuple[int, int, int, int]:
+    """[I, KH, KW, O / groups]."""
+    first, kernel_h, kernel_w, last = bound.input(_WEIGHTS).shape
+    return (last, kernel_h, kernel_w, first) if _op(bound).filters_first else (first, kernel_h, kernel_w, last)
+
+
 def _channels(bound: BoundNode) -> int:
     """Output channels."""
-    return bound.input(_WEIGHTS).shape[3] * _op(bound).groups
+    return _filter_shape(bound)[3] * _op(bound).groups
 
 
 def check(bound: BoundNode) -> None:
@@ -133,8 +188,11 @@ def check(bound: BoundNode) -> None:
     require_rank(bound, w, 4)
     floats = (DType.FLOAT32,) * (4 if bias else 3)
     integers = (DType.INT8, DType.INT8, *((DType.INT32,) if bias else ()), DType.INT8)
-    require_dtypes(bound, [floats, *([integers] if op.numerics is Numerics.QDQ else [])])
-    if min(w.shape) < 1 or x.shape[3] != w.shape[0] or x.shape[3] % op.groups:
+    if op.numerics is Numerics.TFLITE:
+        require_dtypes(bound, [integers], [floats])
+    else:
+        require_dtypes(bound, [floats, *([integers] if op.numerics is Numerics.QDQ else [])])
+    if min(w.shape) < 1 or x.shape[3] != _filter_shape(bound)[0] or x.shape[3] % op.groups:
         raise illegal(
             bound,
             f"{bound.node.op_type} has channels that do not fit",
@@ -162,7 +220,7 @@ def check(bound: BoundNode) -> None:
 
 
 def _check_quantization(bound: BoundNode) -> None:
-    x, w, y, bias = bound.input(0), bound.input(_WEIGHTS), bound.output, bound.optional(_BIAS)
+    op, x, w, y, bias = _op(bound), bound.input(0), bound.input(_WEIGHTS), bound.output, bound.optional(_BIAS)
     require_quantization(bound, x, y)
     assert x.quantization
     for tensor, what in ((w, "weights"), (bias, "bias")):
@@ -175,7 +233,12 @@ def _check_quantization(bound: BoundNode) -> None:
                 tensor,
             )
     q = w.quantization
-    if q is None or not (q.per_tensor or q.axis == 3):
+    if op.numerics is Numerics.TFLITE and q is not None and any(q.zero_points):
+        raise illegal(
+            bound, f"{bound.node.op_type} has weights with a zero point", "weights are symmetric in TFLite's int8 scheme",
+            "quantize the weights symmetrically", w,
+        )  # fmt: skip
+    if q is None or not (q.per_tensor or q.axis == (0 if op.filters_first else 3)):
         raise unsupported(
             bound,
             f"{bound.node.op_type} has weights quantized in a way that is not supported",
@@ -192,7 +255,7 @@ def _check_quantization(bound: BoundNode) -> None:
             "quantize the model again",
             y,
         )
-    if bias is not None:
+    if bias is not None and op.numerics is not Numerics.TFLITE:
         scales = np.array(bias.quantization.scales if bias.quantization else [], np.float64)
         expected = x.quantization.scale * np.array(q.scales, np.float64)
         zero = bias.quantization is None or any(bias.quantization.zero_points)
@@ -231,7 +294,16 @@ def _centred(bound: BoundNode) -> Int64:
     """Quantized weights less their zero points."""
     w = bound.input(_WEIGHTS)
     assert w.quantization
-    return w.array().astype(np.int64) - np.array(w.quantization.zero_points, np.int64)
+    values = _in_first(bound, w.array()).astype(np.int64)
+    return values - np.array(
+        w.quantization.zero_points if len(set(w.quantization.zero_points)) > 1 else w.quantization.zero_points[:1],
+        np.int64,
+    )
+
+
+def _in_first(bound: BoundNode, weights: Array) -> Array:
+    """Weights as [I, KH, KW, O / groups]."""
+    return weights.transpose(3, 1, 2, 0) if _op(bound).filters_first else weights
 
 
 def _bias_of(bound: BoundNode) -> Array:
@@ -244,7 +316,7 @@ def _bias_of(bound: BoundNode) -> Array:
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, O]."""
     op, (batches, height, width, _) = _op(bound), bound.input(0).shape
-    _, kernel_h, kernel_w, _ = bound.input(_WEIGHTS).shape
+    _, kernel_h, kernel_w, _ = _filter_shape(bound)
     window, pad = op.window, op.window.padding
     rows = window.stride_h * (height - 1) + op.extra_h + (kernel_h - 1) * window.dilation_h + 1 - pad.top - pad.bottom
     columns = window.stride_w * (width - 1) + op.extra_w + (kernel_w - 1) * window.dilation_w + 1 - pad.left - pad.right
@@ -286,9 +358,13 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         return (np.asarray(real.astype(np.float32)),)
     assert x.quantization and y.quantization
     acc = _spread(bound, inputs[0].astype(np.int64) - x.quantization.zero_point, _centred(bound))
+    sums = acc.astype(np.int64) + _bias_of(bound).astype(np.int64)
+    if op.numerics is Numerics.TFLITE:
+        clamp = activation_clamp(op.activation, y)
+        return (requantization(bound).apply(sums, y.quantization.zero_point, clamp, y.dtype),)
     factors = _factors(bound)
     per_channel = np.tile(factors, op.groups) if factors.size > 1 else factors[0]
-    scaled = requantize_float(acc.astype(np.int64) + _bias_of(bound).astype(np.int64), per_channel)
+    scaled = requantize_float(sums, per_channel)
     return (activation_clamp(op.activation, y).apply(scaled + y.quantization.zero_point, y.dtype),)
 
 
@@ -302,8 +378,8 @@ def _rearranged(bound: BoundNode, values: Array) -> Array:
 
 def _steps(bound: BoundNode, *, rearranged: bool) -> tuple[Param, ...]:
     """The window, and how the filters lie."""
-    op, w = _op(bound), bound.input(_WEIGHTS)
-    in_c, kernel_h, kernel_w, each_out = w.shape
+    op = _op(bound)
+    in_c, kernel_h, kernel_w, each_out = _filter_shape(bound)
     depth, taps = in_c // op.groups, kernel_h * kernel_w
     steps = (op.groups * each_out * depth, each_out * depth, depth, 1)
     if not rearranged:
@@ -319,7 +395,7 @@ def _steps(bound: BoundNode, *, rearranged: bool) -> tuple[Param, ...]:
 def lower(bound: BoundNode) -> Layer:
     """Every output pixel gathers the taps that reach it."""
     x, w, y, bias = bound.input(0), bound.input(_WEIGHTS), bound.output, bound.optional(_BIAS)
-    macs = x.elements * w.elements // w.shape[0]
+    macs = x.elements * w.elements // _filter_shape(bound)[0]
     constant_bias = bias is None or bias.is_constant
     if x.dtype is DType.FLOAT32:
         operands, tables = [0], []
@@ -338,8 +414,8 @@ def lower(bound: BoundNode) -> Layer:
     centred = _rearranged(bound, _centred(bound))
     narrow = int(centred.min()) >= -128 and int(centred.max()) <= 127
     weight_type = "int8_t" if narrow else "int16_t"
-    factors, clamp = _factors(bound), activation_clamp(_op(bound).activation, y)
-    per_channel = np.tile(factors, _op(bound).groups) if factors.size > 1 else factors
+    clamp = activation_clamp(_op(bound).activation, y)
+    factors, steps = _factor_tables(bound)
     constants = (
         Table(
             "weights",
@@ -348,24 +424,40 @@ def lower(bound: BoundNode) -> Layer:
             "filters less their zero points, [KH, KW, O, I / groups]",
         ),
         Table("bias", "int32_t", tuple(_bias_of(bound).tolist()), "bias per output channel"),
-        Table("factor", "float", tuple(float(v) for v in per_channel), "x_scale * w_scale / y_scale"),
+        *factors,
     )
     params = (
         *_steps(bound, rearranged=True),
         Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
-        Param("factor_step", "int32_t", int(per_channel.size > 1), "0: one factor for all channels"),
+        Param("factor_step", "int32_t", steps, "0: one factor for all channels"),
         Param("output_offset", "int32_t", y.quantization.zero_point),
         Param("clamp_low", "int32_t", clamp.low),
         Param("clamp_high", "int32_t", clamp.high),
     )
-    flavour = Flavour("" if narrow else "_w16", fixed_point=False, w=weight_type)
+    fixed = _op(bound).numerics is Numerics.TFLITE
+    flavour = Flavour("_q31" if fixed else "" if narrow else "_w16", fixed_point=fixed, w=weight_type)
     sums = Scratch("sums", 4 * y.shape[3])
     return Layer("conv_transpose", "portable", (0,), constants, params, scratch=(sums,), macs=macs, flavour=flavour)
 
 
+def _factor_tables(bound: BoundNode) -> tuple[tuple[Table, ...], int]:
+    """What sums are multiplied by, and how far the next output channel's is: 0 where one serves all."""
+    if _op(bound).numerics is Numerics.TFLITE:
+        found = requantization(bound)
+        tables = (
+            Table("multiplier", "int32_t", found.q31, "Q31 per output channel"),
+            Table("shift", "int8_t", found.shift, "positive left"),
+        )
+        return tables, int(found.per_channel)
+    factors = _factors(bound)
+    per_channel = np.tile(factors, _op(bound).groups) if factors.size > 1 else factors
+    values = tuple(float(v) for v in per_channel)
+    return (Table("multiplier", "float", values, "x_scale * w_scale / y_scale"),), int(per_channel.size > 1)
+
+
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates."""
-    _, kernel_h, kernel_w, each_out = bound.input(_WEIGHTS).shape
+    _, kernel_h, kernel_w, each_out = _filter_shape(bound)
     return bound.output.elements + bound.input(0).elements * kernel_h * kernel_w * each_out
 
 
@@ -374,13 +466,14 @@ KERNELS = (
         ConvTranspose,
         "transposed 2-D convolution, grouped or dilated",
         (DType.FLOAT32, DType.INT8),
-        (),
-        None,
+        ("TRANSPOSE_CONV",),
+        from_tflite,
         check,
         output_shapes,
         reference,
         lower,
         work=work,
+        tflite_dtypes=(DType.INT8,),
         onnx=("ConvTranspose",),
         from_onnx=from_onnx,
     ),

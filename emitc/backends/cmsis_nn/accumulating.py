@@ -24,16 +24,18 @@ from emitc.backends.cmsis_nn.calls import (
     reference,
     remedies,
     structure,
+    tile,
     window_members,
     zero_points,
 )
 from emitc.backends.cmsis_nn.faults import Remedy
-from emitc.backends.cmsis_nn.scratch import BUFFER_SIZES, Call, Dims, workspace_bytes
+from emitc.backends.cmsis_nn.scratch import BUFFER_SIZES, Call, Dims, transpose_conv_second_bytes, workspace_bytes
 from emitc.backends.cmsis_nn.versions import KernelSums
 from emitc.ir import BoundNode
-from emitc.kernels.accumulate import WEIGHTS, model_bias, requantization, weights_of
-from emitc.kernels.contract import Expression, Layer, LibraryCall, Structure, Table
+from emitc.kernels.accumulate import BIAS, WEIGHTS, model_bias, requantization, weights_of
+from emitc.kernels.contract import Expression, Layer, LibraryCall, Scratch, Structure, Table
 from emitc.kernels.conv_2d import Conv2D
+from emitc.kernels.conv_transpose import ConvTranspose, tflite_padding
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.fully_connected import FullyConnected
 from emitc.kernels.spatial import Padding, Window
@@ -219,3 +221,100 @@ def _kernel_sums(library: Library, sums: Int64, bias: Int64, offset: int) -> Tab
     if library.tree.version.sums is KernelSums.BIAS_AND_OFFSET:
         values, what = sums * offset + bias, f"{what} times the input's offset, and the bias"
     return Table("sums", "int32_t", tuple(values.astype(np.int32).tolist()), what)
+
+
+def _transposed_function(library: Library) -> str:
+    wrapper = "arm_transpose_conv_wrapper_s8"
+    return wrapper if wrapper in library.tree.functions else "arm_transpose_conv_s8"
+
+
+def _transposed_call(bound: BoundNode) -> Call:
+    op, x, w, y = bound.node.op, bound.input(0), bound.input(WEIGHTS), bound.output
+    assert isinstance(op, ConvTranspose)
+    pad = op.window.padding
+    return Call(
+        Dims(*x.shape), Dims(*w.shape), Dims(*y.shape), op.window.stride_h, op.window.stride_w, pad.top, pad.left
+    )
+
+
+_ROWS_BY_STRIDE = (18, 0, 0)
+"""From this revision on the library writes a stride's rows and columns for each of the input's, whatever the output has.
+Measured: with other output sizes it wrote behind the output in 7 of 32 random layers, in 7.0.0 and later."""
+
+
+def _whole_strides(bound: BoundNode) -> bool:
+    """Whether the output is the input times the stride, or without padding what stride and filter reach."""
+    op, x, w, y = bound.node.op, bound.input(0), bound.input(WEIGHTS), bound.output
+    assert isinstance(op, ConvTranspose)
+    same = tflite_padding(bound) == "SAME"
+    steps = op.window.stride_h, op.window.stride_w
+    return all(
+        out == (size * step if same else (size - 1) * step + max(kernel, step))
+        for out, size, step, kernel in zip(y.shape[1:3], x.shape[1:3], steps, w.shape[1:3], strict=True)
+    )
+
+
+def transposed_refusal(library: Library, bound: BoundNode) -> str:
+    """Faults of the version, and what TFLite cannot say."""
+    op = bound.node.op
+    assert isinstance(op, ConvTranspose)
+    if not tflite_padding(bound) or op.groups != 1:
+        return "a padding or groups that TFLite does not have"
+    if library.tree.version.functions >= _ROWS_BY_STRIDE and not _whole_strides(bound):
+        return f"CMSIS-NN {library.tree.version}: it writes outside outputs that are no whole number of strides"
+    return fault(library, _transposed_function(library), _transposed_call(bound))
+
+
+def transposed(library: Library, bound: BoundNode) -> Layer:
+    """arm_transpose_conv_s8, which has two buffers; padding_offsets is what is cut off behind the output."""
+    op, w, y = bound.node.op, bound.input(WEIGHTS), bound.output
+    assert isinstance(op, ConvTranspose)
+    function, call, channels = _transposed_function(library), _transposed_call(bound), w.shape[0]
+    zero_x, zero_y = zero_points(bound)
+    multiplier, shift = _per_channel(bound, channels)
+    bias = bound.optional(BIAS)
+    values = np.zeros(channels, np.int64) if bias is None else bias.array().astype(np.int64)
+    tables = _tables(bound, w.array().astype(np.int64), values, multiplier, shift)
+    pad = op.window.padding
+    members = {
+        "input_offset": number(-zero_x),
+        "output_offset": number(zero_y),
+        "activation": limits(activation_clamp(op.activation, y)),
+        **window_members(op.window),
+        "padding_offsets": tile(pad.bottom, pad.right),
+    }
+    version, instructions = library.tree.version, library.instructions
+    sizes = (
+        workspace_bytes("arm_transpose_conv_s8_get_buffer_size", version, instructions, call),
+        transpose_conv_second_bytes(version, instructions, call),
+    )
+    roles = ("scratch", "second")
+    contexts = [
+        context_of(library, size, Expression(role if size else "NULL"), name)
+        for size, role, name in zip(sizes, roles, ("context", "second_context"), strict=True)
+    ]
+    structures = (
+        structure(library, "params", "cmsis_nn_transpose_conv_params", members),
+        dims(library, "input_dims", call.input),
+        dims(library, "filter_dims", call.filter),
+        dims(library, "bias_dims", Dims(1, 1, 1, channels)),
+        dims(library, "output_dims", call.output),
+        _quantization(library),
+        *contexts,
+    )
+    by_role = {each.role: reference(each) for each in structures}
+    arguments = {
+        "ctx": by_role["context"],
+        **dict.fromkeys(("output_ctx", "reverse_conv_ctx"), by_role["second_context"]),
+        "transpose_conv_params": by_role["params"],
+        "quant_params": by_role["quantization"],
+        **{name: by_role[name] for name in ("input_dims", "filter_dims", "bias_dims", "output_dims")},
+        **{name: Expression("x0") for name in ("input", "input_data")},
+        **{name: Expression(table="weights") for name in ("filter", "filter_data", "kernel")},
+        **{name: Expression(table="bias") for name in ("bias", "bias_data")},
+        **{name: Expression("y") for name in ("output", "output_data")},
+    }
+    made = LibraryCall(function, ordered(library, function, arguments), structures)
+    scratch = tuple(Scratch(role, size) for role, size in zip(roles, sizes, strict=True) if size)
+    macs = bound.input(0).elements * w.elements // w.shape[3]
+    return Layer("cmsis_nn/call", VARIANT, (0,), tables, scratch=scratch, macs=macs, fallible=True, call=made)

@@ -66,8 +66,9 @@ def reference(structure: Structure) -> Expression:
     return Expression("&", structure=structure.role) if structure.constant else Expression(f"&{structure.role}")
 
 
-def context_of(library: Library, size: int, buffer: Expression) -> Structure:
-    return structure(library, "context", "cmsis_nn_context", {"buf": buffer, "size": number(size)}, constant=False)
+def context_of(library: Library, size: int, buffer: Expression, role: str = "context") -> Structure:
+    """A buffer and its bytes."""
+    return structure(library, role, "cmsis_nn_context", {"buf": buffer, "size": number(size)}, constant=False)
 
 
 def ordered(library: Library, function: str, values: Mapping[str, Expression]) -> tuple[Expression, ...]:

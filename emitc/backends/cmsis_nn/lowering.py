@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from emitc.backends.cmsis_nn.accumulating import conv_2d, conv_2d_refusal, depthwise, depthwise_refusal, fully_connected
+from emitc.backends.cmsis_nn.accumulating import (
+    conv_2d,
+    conv_2d_refusal,
+    depthwise,
+    depthwise_refusal,
+    fully_connected,
+    transposed,
+    transposed_refusal,
+)
 from emitc.backends.cmsis_nn.calls import Library
 from emitc.backends.cmsis_nn.elementwise import (
     arithmetic,
@@ -19,6 +27,7 @@ from emitc.ir import BoundNode, DType, Numerics, Op
 from emitc.kernels.arithmetic import Add, Mul
 from emitc.kernels.contract import Layer
 from emitc.kernels.conv_2d import Conv2D
+from emitc.kernels.conv_transpose import ConvTranspose
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.fully_connected import FullyConnected
 from emitc.kernels.pooling import AveragePool2D, MaxPool2D
@@ -52,6 +61,7 @@ class Rule:
 RULES: Mapping[type[Op], Rule] = {
     Conv2D: Rule(("arm_convolve_wrapper_s8",), conv_2d, conv_2d_refusal),
     DepthwiseConv2D: Rule(("arm_depthwise_conv_wrapper_s8",), depthwise, depthwise_refusal),
+    ConvTranspose: Rule(("arm_transpose_conv_s8",), transposed, transposed_refusal),
     FullyConnected: Rule(("arm_fully_connected_s8", "arm_convolve_wrapper_s8"), fully_connected, images=False),
     AveragePool2D: Rule(("arm_avgpool_s8",), pool, pool_refusal),
     MaxPool2D: Rule(("arm_max_pool_s8",), pool, pool_refusal),

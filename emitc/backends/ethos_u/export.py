@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Graph, Op, Shape, Tensor
-from emitc.kernels.accumulate import WEIGHTS, model_bias, weights_of
+from emitc.kernels.accumulate import BIAS, WEIGHTS, model_bias, weights_of
 from emitc.kernels.arithmetic import Add, Arithmetic, Mul, Sub
 from emitc.kernels.concatenation import Concatenation
 from emitc.kernels.conv_2d import Conv2D
+from emitc.kernels.conv_transpose import ConvTranspose, tflite_padding
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.extremum import Maximum, Minimum
 from emitc.kernels.fully_connected import FullyConnected
@@ -28,7 +29,7 @@ from emitc.kernels.resize import ResizeBilinear, ResizeNearestNeighbor
 from emitc.kernels.slice import Slice, StridedSlice
 from emitc.kernels.softmax import Softmax
 from emitc.kernels.spatial import Padding, Window
-from emitc.kernels.split import Split
+from emitc.kernels.split import Split, SplitV
 from emitc.kernels.unary import HardSwish, LeakyRelu, Logistic, Relu, Relu6, ReluN1To1, Tanh
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
 
@@ -176,6 +177,21 @@ def _depthwise(model: _Model, bound: BoundNode) -> None:
     model.emit("DEPTHWISE_CONV_2D", inputs, (model.result(bound.output),), options)
 
 
+def _transpose_conv(model: _Model, bound: BoundNode) -> None:
+    op, y, bias = bound.node.op, bound.output, bound.optional(BIAS)
+    assert isinstance(op, ConvTranspose)
+    weights = weights_of(bound)
+    values = np.zeros(weights.shape[0], np.int64) if bias is None else bias.array()
+    shape = model.constant(np.array(y.shape, np.int32))
+    x = model.value(bound.input(0).name)
+    inputs = (shape, _filters(model, bound, weights, 0), x, _biases(model, bound, values))
+    options: dict[str, OptionValue] = {
+        "padding": tflite_padding(bound), "stride_h": op.window.stride_h, "stride_w": op.window.stride_w,
+        "fused_activation_function": op.activation,
+    }  # fmt: skip
+    model.emit("TRANSPOSE_CONV", inputs, (model.result(y),), options)
+
+
 def _fully_connected(model: _Model, bound: BoundNode) -> None:
     op, x, y = bound.node.op, bound.input(0), bound.output
     assert isinstance(op, FullyConnected)
@@ -275,7 +291,7 @@ def _slice(model: _Model, bound: BoundNode) -> None:
     x = model.value(bound.input(0).name)
     begin = model.constant(np.array(op.starts, np.int32))
     made = model.add(y, op.counts)
-    if set(op.steps) <= {1}:
+    if all(step == 1 or count == 1 for step, count in zip(op.steps, op.counts, strict=True)):
         model.emit("SLICE", (x, begin, model.constant(np.array(op.counts, np.int32))), (made,), {})
     else:
         ends = [
@@ -298,6 +314,7 @@ def _split(model: _Model, bound: BoundNode) -> None:
 EXPORTERS: Mapping[type[Op], Callable[[_Model, BoundNode], None]] = {
     Conv2D: _conv_2d,
     DepthwiseConv2D: _depthwise,
+    ConvTranspose: _transpose_conv,
     FullyConnected: _fully_connected,
     AveragePool2D: _pool,
     MaxPool2D: _pool,
@@ -323,6 +340,7 @@ EXPORTERS: Mapping[type[Op], Callable[[_Model, BoundNode], None]] = {
     Slice: _slice,
     StridedSlice: _slice,
     Split: _split,
+    SplitV: _split,
 }
 """How each operator is written that the NPU may run. What is not here stays on the core."""
 
@@ -354,6 +372,8 @@ def refusal(bound: BoundNode) -> str:
             return "the padding is not zero"
     if isinstance(op, Conv2D) and bound.input(WEIGHTS).shape[3] != bound.input(0).shape[3]:
         return "a convolution in groups"
+    if isinstance(op, ConvTranspose) and (not op.filters_first or op.groups != 1 or not tflite_padding(bound)):
+        return "a transposed convolution that TFLite cannot express"
     if isinstance(op, Slice) and min(op.steps, default=1) < 1:
         return "a slice that runs backwards"
     return ""

@@ -1,0 +1,45 @@
+"""TRANSPOSE_CONV as a call of CMSIS-NN, and as part of an NPU's region: the bits of the interpreter, or a reason."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from library import SKIPPED, trees
+from single_op import model_of
+from test_transpose_conv import CASES, SWEEP
+
+from emitc.backends.cmsis_nn.backend import NAME
+from emitc.compiler import compile_model
+from emitc.host import parity
+from emitc.writers.tflite import write_tflite
+
+TREES = [tree for tree in trees() if "arm_transpose_conv_s8" in tree.functions]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All cases of one image side by side."""
+    cases = [case for case in [*CASES, *SWEEP] if case.inputs[2] is not None and case.inputs[2].shape[0] == 1]
+    path = tmp_path_factory.mktemp("transposed") / "cases.tflite"
+    path.write_bytes(write_tflite(model_of(cases)))
+    return path
+
+
+@pytest.mark.skipif(not TREES, reason=f"{SKIPPED} has the function")
+@pytest.mark.parametrize("tree", range(len(TREES)), ids=[str(tree.version) for tree in TREES])
+def test_what_the_library_takes_is_right(tree: int, model: Path) -> None:
+    made = compile_model(model, kernels=NAME, backends={NAME: str(TREES[tree].root)})
+    called = [row for row in made.partition.assignments if row.backend == NAME]
+    assert len(called) >= 5
+    assert all(row.refused for row in made.partition.assignments if row.backend != NAME)
+    assert parity.verify(made, samples=4, sanitize=True).match
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ethosu") is None, reason="ethos-u-vela is not installed")
+def test_what_the_npu_takes_is_right(model: Path) -> None:
+    made = compile_model(model, backends={"npu": "ethos-u55-128", "npu-always": "yes"})
+    taken = [row for row in made.partition.assignments if row.backend == "ethos-u"]
+    assert len(taken) >= 5
+    assert parity.verify(made, samples=4).match

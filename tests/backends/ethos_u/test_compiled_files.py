@@ -1,0 +1,148 @@
+"""Files that vela has compiled already: the C with the host model behind it gives the bits that the model before vela has."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from single_op import quantized
+
+from emitc.backends.ethos_u.backend import NAME
+from emitc.compiler import Compiled, compile_model, partition_model
+from emitc.errors import EmitcError
+from emitc.frontends.tflite import read_tflite
+from emitc.frontends.tflite_npu import OPERATOR, with_npu_operands
+from emitc.host import parity
+from emitc.host.golden import run_isolated
+from emitc.host.samples import random_samples
+from emitc.inspection import inspect_model
+from emitc.writers.tflite import ModelSpec, OperatorSpec, write_tflite
+
+MODEL = Path(__file__).resolve().parents[3] / "examples" / "models" / "digits_int8.tflite"
+U55 = ("ethos-u55-128", "Ethos_U55_High_End_Embedded", "Shared_Sram")
+U65 = ("ethos-u65-256", "Ethos_U65_High_End", "Dedicated_Sram")
+pytestmark = pytest.mark.usefixtures("vela")
+
+
+def vela_file(folder: Path, model: Path, chip: tuple[str, str, str] = U55, *options: str) -> Path:
+    """The file that vela's own command makes of a model."""
+    names = ("--accelerator-config", "--system-config", "--memory-mode")
+    arguments = [part for pair in zip(names, chip, strict=True) for part in pair]
+    start = "import sys; from ethosu.vela.vela import main; sys.exit(main())"
+    command = [sys.executable, "-c", start, str(model), "--config", "Arm/vela.ini", *arguments, *options]
+    done = subprocess.run([*command, "--output-dir", str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / f"{model.stem}_vela.tflite"
+
+
+def agrees(made: Compiled, model: Path, samples: int = 6) -> None:
+    """Asserts that the C has the outputs of the interpreter for the model before vela, and proves itself."""
+    cases = random_samples(made.graph, samples, 5)
+    golden = run_isolated(model.read_bytes(), cases, engine="tflm")
+    values = parity.layer_values(made, cases)
+    for found, expected in zip(values, golden.outputs, strict=True):
+        for name, value in zip(made.graph.outputs, expected, strict=True):
+            root = made.graph.root(name).name
+            assert np.array_equal(found[root].reshape(value.shape), value)
+    proof = parity.verify(made, samples=3, layers=True, sanitize=True)
+    assert proof.match, proof
+    assert (proof.reference, proof.rule) == ("numpy", "npu-commands")
+
+
+@pytest.mark.parametrize("chip", [U55, U65, (*U55[:2], "Sram_Only")], ids=lambda chip: f"{chip[0]} {chip[2]}")
+def test_a_whole_net_lies_where_vela_has_placed_it(chip: tuple[str, str, str], tmp_path: Path) -> None:
+    made = compile_model(vela_file(tmp_path, MODEL, chip))
+    (step,) = made.program.steps
+    assert step.backend == NAME
+    assert step.call is not None and step.call.copies == ()
+    assert len(made.program.pins) == 2
+    assert made.program.plan.arena_bytes == sum(-(-s.size_bytes // 32) * 32 for s in step.scratch)
+    assert "emitc_npu.c" in made.files
+    agrees(made, MODEL)
+
+
+def test_operators_that_vela_leaves_run_on_the_core_and_several_streams_get_copies(tmp_path: Path) -> None:
+    made = compile_model(vela_file(tmp_path, MODEL, U55, "--ignore-ops", "ADD,SOFTMAX"))
+    kinds = [row.op_type for row in made.partition.assignments]
+    assert kinds.count(OPERATOR) >= 2
+    assert {"ADD", "SOFTMAX"} <= set(kinds)
+    assert {row.backend for row in made.partition.assignments if row.op_type != OPERATOR} == {"portable"}
+    for step in made.program.steps:
+        if step.backend == NAME:
+            assert step.call is not None and len(step.call.copies) == len(step.inputs) + len(step.outputs)
+    agrees(made, MODEL)
+
+
+def test_the_core_around_one_stream(tmp_path: Path) -> None:
+    made = compile_model(vela_file(tmp_path, MODEL, U55, "--ignore-ops", "SOFTMAX"))
+    assert [row.op_type for row in made.partition.assignments if row.op_type != OPERATOR] == ["SOFTMAX"]
+    assert len(made.program.pins) == 2
+    agrees(made, MODEL)
+
+
+def test_two_inputs_lie_in_the_scratch(tmp_path: Path) -> None:
+    tensors = tuple(quantized((1, 4, 4, 8), 0.05, 1) for _ in range(3))
+    named = tuple(type(t)(f"t{i}", t.dtype, t.shape, t.data, t.scales, t.zero_points) for i, t in enumerate(tensors))
+    operators = (OperatorSpec("ADD", (0, 1), (2,), {"fused_activation_function": "NONE"}),)
+    model = tmp_path / "add.tflite"
+    model.write_bytes(write_tflite(ModelSpec(named, operators, (0, 1), (2,))))
+    made = compile_model(vela_file(tmp_path, model))
+    assert len(made.program.pins) == 3
+    agrees(made, model)
+
+
+def test_every_command_takes_such_a_file(tmp_path: Path) -> None:
+    path = vela_file(tmp_path, MODEL)
+    (row,) = partition_model(path).assignments
+    assert (row.op_type, row.backend, row.kernel) == (OPERATOR, NAME, "ethos_u/invoke")
+    content = inspect_model(path, {})
+    assert content["compiles"]
+    assert [each["op"] for each in content["operators"]] == [OPERATOR]
+
+
+def test_no_engine_and_no_other_npu(tmp_path: Path) -> None:
+    path = vela_file(tmp_path, MODEL)
+    with pytest.raises(EmitcError, match="no engine runs a model that is compiled for an NPU"):
+        parity.verify(compile_model(path), reference="tflm", samples=1)
+    with pytest.raises(EmitcError, match="the model is compiled for an NPU already"):
+        compile_model(path, backends={"npu": "ethos-u55-128"})
+
+
+def test_models_without_streams_are_left_alone() -> None:
+    data = MODEL.read_bytes()
+    source = read_tflite(data)
+    assert with_npu_operands(source, data) is source
+    assert "emitc_npu.c" not in compile_model(MODEL).files
+    assert "partition.json" not in compile_model(MODEL).files
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        (b"OfflineMemoryAllocation", b"OfflineMemoryAllocatioN", "the file does not say where its tensors lie"),
+        (b"COP1", b"COP2", "an NPU operator has no driver payload"),
+    ],
+)
+def test_damaged_files_are_refused(old: bytes, new: bytes, what: str, tmp_path: Path) -> None:
+    path = vela_file(tmp_path, MODEL)
+    path.write_bytes(path.read_bytes().replace(old, new))
+    with pytest.raises(EmitcError, match=what):
+        compile_model(path)
+
+
+def test_places_outside_the_scratch_are_refused(tmp_path: Path) -> None:
+    path = vela_file(tmp_path, MODEL)
+    data = bytearray(path.read_bytes())
+    count = len(read_tflite(bytes(data)).tensors)
+    header = np.array([0, 1, count], "<i4").tobytes()
+    at = bytes(data).index(header) + len(header)
+    offsets = np.frombuffer(bytes(data[at : at + 4 * count]), "<i4").copy()
+    offsets[offsets > 0] = 1 << 24
+    offsets[offsets == 0] = (1 << 24) * (offsets[offsets == 0] * 0 + 1)
+    data[at : at + 4 * count] = offsets.tobytes()
+    path.write_bytes(bytes(data))
+    with pytest.raises(EmitcError, match=r"does not start the arena|lies outside the scratch memory"):
+        compile_model(path)

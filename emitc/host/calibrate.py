@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from emitc.compiler import is_onnx, read_file, read_source
+from emitc.compiler import compile_model, is_onnx, read_file, read_source
 from emitc.errors import CannotCompile, EmitcError, Refusals, Where, with_model
 from emitc.host.archive import read_arrays
-from emitc.ir import Array
+from emitc.ir import Array, Shape
 
 MAX_SAMPLES = 4096
 _FATAL, _WARNING = 4, 2
@@ -181,6 +181,47 @@ def _samples(path: Path, data: bytes, calibration: Path) -> list[dict[str, Array
     return samples
 
 
+_PER_CHANNEL_OPSET = 13
+"""From here on QuantizeLinear and DequantizeLinear know scales per channel."""
+_OPSET, _IR_VERSION = 17, 8
+"""Of ONNX 1.12 and 1.10."""
+
+
+def _modernise(path: Path) -> bool:
+    """An old model in a newer version of the format, in place; whether it has operators with scales per channel then.
+
+    Up to version 3 of the format every initializer is an input too, which those that the quantizer adds are not.
+    """
+    onnx = _module("onnx")
+    converter = _module("onnx.version_converter")
+    model = onnx.load(path)
+    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    if versions and versions[0] >= _PER_CHANNEL_OPSET:
+        return True
+    constants = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in constants]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.ir_version = max(model.ir_version, _IR_VERSION)
+    try:
+        converted = converter.convert_version(model, _OPSET)
+        onnx.checker.check_model(converted)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError):
+        onnx.save(model, path)
+        return False
+    onnx.save(converted, path)
+    return True
+
+
+def _compiles(made: Path, shapes: dict[str, Shape]) -> bool:
+    """Whether a quantized model has code. shapes: of its inputs."""
+    try:
+        compile_model(made, shapes=shapes)
+    except EmitcError:
+        return False
+    return True
+
+
 def quantize_model(path: Path, calibration: Path, output: Path) -> Quantized:
     """Quantizes the float model at `path` with the ranges that the samples of `calibration` show; writes `output` whole.
 
@@ -193,8 +234,9 @@ def quantize_model(path: Path, calibration: Path, output: Path) -> Quantized:
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder, _silent(path):
         prepared, made = Path(folder) / "prepared.onnx", Path(folder) / "quantized.onnx"
         preprocess(str(path), str(prepared), skip_symbolic_shape=True)
+        per_channel = _modernise(prepared)
 
-        def quantize(**extra: bool) -> None:
+        def quantize(*, per_channel: bool, **extra: bool) -> bytes:
             quantization.quantize_static(
                 str(prepared),
                 str(made),
@@ -202,16 +244,21 @@ def quantize_model(path: Path, calibration: Path, output: Path) -> Quantized:
                 quant_format=quantization.QuantFormat.QDQ,
                 activation_type=quantization.QuantType.QInt8,
                 weight_type=quantization.QuantType.QInt8,
-                per_channel=True,
+                per_channel=per_channel,
                 extra_options=extra,
             )
+            return made.read_bytes()
 
         try:
-            quantize()
+            data = quantize(per_channel=per_channel)
         except ValueError:
             # The quantizer's own care for biases that leave 32 bits fails on matrices with one scale per channel.
-            quantize(QDQDisableWeightAdjustForInt32Bias=True)
-        data = made.read_bytes()
+            data = quantize(per_channel=per_channel, QDQDisableWeightAdjustForInt32Bias=True)
+        shapes = {name: value.shape for name, value in samples[0].items()}
+        if per_channel and not _compiles(made, shapes):
+            # It gives a bias of the shape [1, N] its scales along the wrong dimension.
+            whole = quantize(per_channel=False)
+            data = whole if _compiles(made, shapes) else data
     write_whole(output, data)
     return Quantized(output, len(samples), len(before), len(data))
 

@@ -97,7 +97,7 @@ def prove_successes(cases: list[Case], count: int, folder: Path) -> None:
             return
 
 
-@pytest.mark.sweep(keep=4)
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("part", range(ONNX_PARTS))
 def test_damaged_onnx_files_are_refused_or_compiled(part: int, tmp_path: Path) -> None:
     """A file with a name changed in it may be a right model of an operator that has no code; one cut short never is."""
@@ -113,7 +113,7 @@ def test_damaged_onnx_files_are_refused_or_compiled(part: int, tmp_path: Path) -
     prove_successes(cases, 3, tmp_path)
 
 
-@pytest.mark.sweep(keep=2)
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("part", range(QUANTIZER_PARTS))
 def test_damaged_float_models_are_refused_or_quantized(part: int) -> None:
     pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")

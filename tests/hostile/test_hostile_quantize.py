@@ -14,10 +14,12 @@ import numpy as np
 import onnx
 import pytest
 from hostile_onnx_models import ROOT, real
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx_net import OnnxNet
 
+from emitc.compiler import compile_model
 from emitc.errors import EmitcError
+from emitc.host import parity
 from emitc.host.calibrate import quantize_model
 
 pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
@@ -176,3 +178,25 @@ def test_a_small_calibration_file_cannot_ask_for_any_amount_of_memory(tmp_path: 
     error = refused(tmp_path, real().SerializeToString(), zipped("in0_0.npy", content))
     assert (error.what, error.exit_code) == ("c.npz cannot be used for calibration", 2)
     assert "bytes" in error.why
+
+
+def test_an_old_model_with_a_bias_of_one_row_is_quantized_so_that_it_compiles(tmp_path: Path) -> None:
+    """Version 3 of the format, opset 8: initializers are inputs, and the quantizer's scales per channel come out wrong."""
+    rng = np.random.default_rng(1)
+    weights = {"w": rng.normal(size=(6, 4)).astype(np.float32), "b": rng.normal(size=(1, 4)).astype(np.float32)}
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 6])]
+    inputs += [helper.make_tensor_value_info(name, TensorProto.FLOAT, list(v.shape)) for name, v in weights.items()]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "b"], ["y"])],
+        "old",
+        inputs,
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=3)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    np.savez(tmp_path / "c.npz", **{f"in0_{k}": rng.normal(size=(1, 6)).astype(np.float32) for k in range(4)})
+    quantize_model(tmp_path / "m.onnx", tmp_path / "c.npz", tmp_path / "q.onnx")
+    made = compile_model(tmp_path / "q.onnx")
+    assert any(step.op_type in ("Gemm", "MatMul") for step in made.program.steps)
+    assert parity.verify(made, samples=4).match

@@ -124,8 +124,16 @@ class _Builder:
                     "a graph input is empty", Where(tensor=source.describe()), "a dimension is 0", "export again"
                 )
             self.written.add(index)
-            if source.dtype in _DTYPES:  # any other type is among the source's blockers
+            if source.dtype in _DTYPES:
                 self.tensors[index] = self.tensor(source, shape)
+            elif not any(index in (t.index for t in node.inputs if t is not None) for node in self.source.nodes):
+                # What reads an input of another type says so; of one that nothing reads it has to be said here.
+                raise CannotCompile(
+                    f"a graph input has the type {source.dtype}",
+                    Where(tensor=source.describe()),
+                    "there is no code for numbers of this type",
+                    "remove the input: no operator reads it",
+                )
 
     def operand(self, node: SourceNode, source: SourceTensor) -> Tensor:
         """An input of a node: written before, or a constant."""

@@ -299,7 +299,7 @@ class _Reader:
         )
 
     def attributes(self, node: onnx.NodeProto, where: Where) -> dict[str, Attribute]:
-        """The node's attributes as Python values. A tensor attribute is left to folding."""
+        """The node's attributes as Python values, texts joined by commas. A tensor attribute is left to folding."""
         found: dict[str, Attribute] = {}
         for attribute in node.attribute:
             kind = attribute.type
@@ -318,6 +318,8 @@ class _Reader:
                     found[attribute.name] = value
                 elif kind in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
                     found[attribute.name] = tuple(value)
+                elif kind == onnx.AttributeProto.STRINGS:
+                    found[attribute.name] = ",".join(text.decode("utf-8", "replace") for text in value)
         return found
 
     def infer(
@@ -371,7 +373,7 @@ class _Reader:
             raise EmitcError(f"{node.op_type} misses an input", where, f"it has {len(inputs)}", _AGAIN)
         proxy = onnx.NodeProto()
         proxy.op_type = rule.standard
-        proxy.output.extend(node.output[:1])
+        proxy.output.extend(node.output[: rule.outputs])
         names = [f"in{i}" for i in range(len(operands))]
         proxy.input.extend(names)
         proxy.attribute.extend(a for a in node.attribute if a.name in rule.attributes)
@@ -387,9 +389,11 @@ class _Reader:
             found = onnx.shape_inference.infer_node_outputs(
                 schema, proxy, floats, opset_imports=[onnx.helper.make_opsetid("", 17)]
             )
-        result = found[node.output[0]]
-        result.tensor_type.elem_type = onnx.TensorProto.FLOAT if type_of is None else type_of.type.tensor_type.elem_type
-        return {node.output[0]: result}
+        for result in found.values():
+            result.tensor_type.elem_type = (
+                onnx.TensorProto.FLOAT if type_of is None else type_of.type.tensor_type.elem_type
+            )
+        return dict(found)
 
     def fold(
         self,

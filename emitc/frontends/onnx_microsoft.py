@@ -11,12 +11,14 @@ class Contrib:
     """standard: operator of the same shapes. operands: its inputs among this one's, given how many there are.
 
     type_of: input whose element type the output has; an absent one makes it float32. attributes: those that both share.
+    outputs: how many there may be.
     """
 
     standard: str
     operands: Callable[[int], tuple[int, ...]]
     type_of: int
     attributes: tuple[str, ...] = ()
+    outputs: int = 1
 
 
 def _at(*positions: int) -> Callable[[int], tuple[int, ...]]:
@@ -38,4 +40,5 @@ CONTRIB: dict[str, Contrib] = {
     "QuantizeLinear": Contrib("Identity", _at(0), 2),
     "DequantizeLinear": Contrib("Identity", _at(0), 3),
     "Gelu": Contrib("Identity", _at(0), 0),
+    "DynamicQuantizeLSTM": Contrib("LSTM", _at(0, 1, 2), 0, ("direction", "hidden_size"), outputs=3),
 }

@@ -24,10 +24,12 @@ MOVES = frozenset((
     "Slice", "Split", "Gather", "DepthToSpace", "SpaceToDepth", "Expand", "Tile",
 ))  # fmt: skip
 """Kinds whose outputs are values of their first input."""
+_BY_SCALES = {"QLinearAdd": "AddByScales", "QLinearMul": "MulByScales"}
+"""Kinds of operators that can take scales and zero points from computed tensors."""
 _UNSIGNED_ONLY = frozenset(
     (
         "Cast", "CastLike", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "Abs", "Sign", "Mod", "Pow", "Clip", "Pad",
-        "BitwiseAnd", "BitwiseOr", "BitwiseXor", *CODE_KINDS,
+        "BitwiseAnd", "BitwiseOr", "BitwiseXor", *_BY_SCALES.values(), *CODE_KINDS,
     )
 )  # fmt: skip
 """Kinds that see the number itself, not what it stands for."""
@@ -71,9 +73,9 @@ QUANTIZED_OPERATORS: Mapping[str, str] = MappingProxyType(
     {name: kind for name, (kind, _, _) in _PARTS.items()} | {"QLinearConcat": "Concat"}
 )
 """Kind of each operator that has scales among its inputs."""
-INTERNAL_KINDS = frozenset(
-    ("DepthwiseConv", "FullyConnected", "Reinterpret", "Quantize", "Dequantize", "Rebias", *CODE_KINDS)
-)
+INTERNAL_KINDS = frozenset((
+    "DepthwiseConv", "FullyConnected", "Reinterpret", "Quantize", "Dequantize", "Rebias", *_BY_SCALES.values(), *CODE_KINDS,
+))  # fmt: skip
 """Kinds that no file has: what the frontend makes of other operators."""
 
 
@@ -188,10 +190,30 @@ def _unwrap(draft: Draft) -> None:
     draft.replace_nodes(nodes)
 
 
+def _by_scales(draft: Draft, node: DraftNode) -> bool:
+    """Leaves scales and zero points where they are, if any is computed and there is code for that; adds zero points of 0."""
+    given = [node.input(position) for position in range(8)]
+    zeros = (2, 5, 7)
+    whole = all(index != ABSENT for position, index in enumerate(given) if position not in zeros)
+    settled = all(draft.tensors[index].data is not None for index in (*given[1:3], *given[4:]) if index != ABSENT)
+    if node.kind not in _BY_SCALES or not whole or settled:
+        return False
+    dtype = draft.tensors[given[0]].dtype
+    if dtype in _QUANTIZED:  # others are refused by the kernel
+        for position in zeros:
+            if given[position] == ABSENT:
+                given[position] = draft.tensor(f"{node.name}_zero", dtype, (), data=np.zeros((), dtype))
+    node.inputs = _trimmed(given)
+    node.kind = _BY_SCALES[node.kind]
+    return True
+
+
 def _unwrapped(
     draft: Draft, node: DraftNode, kind: str, parts: tuple[_Part, ...], operands: tuple[int, ...]
 ) -> list[DraftNode]:
     """The operator without its scale inputs, among the Reinterprets that it needs."""
+    if _by_scales(draft, node):
+        return [node]
     found: list[tuple[_Part, int, Quantization]] = []
     for part in parts:
         at = (node.outputs or [ABSENT])[0] if part.value == _OUT else node.input(part.value)

@@ -17,6 +17,7 @@ import numpy as np
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Layer, Overlap, Param, Parsed, unsupported
+from emitc.quantize import Float32
 
 _TYPES = (DType.UINT8, DType.FLOAT32, DType.UINT8)
 
@@ -49,9 +50,8 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return bound.input(0).shape, (), ()
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """The specification in float32; rint of a quotient is exact in float64 as well."""
-    x = np.asarray(inputs[0], np.float32)
+def quantized_by_range(x: Float32) -> tuple[Array, np.float32, int]:
+    """y, scale and zero point by the specification in float32; rint of a quotient is exact in float64 as well."""
     with np.errstate(all="ignore"):
         low = np.fmin.reduce(x, axis=None, initial=np.float32(0))
         high = np.fmax.reduce(x, axis=None, initial=np.float32(0))
@@ -60,6 +60,12 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         zero_point = 255.0 if np.isnan(zero) else np.rint(np.clip(zero, 0.0, 255.0))
         y = np.rint((x / scale).astype(np.float64)) + zero_point
     y = np.clip(np.nan_to_num(y, nan=0.0), 0, 255).astype(np.uint8)
+    return y, np.float32(scale), int(zero_point)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The specification in float32."""
+    y, scale, zero_point = quantized_by_range(np.asarray(inputs[0], np.float32))
     return y, np.asarray(scale, np.float32), np.asarray(zero_point, np.uint8)
 
 

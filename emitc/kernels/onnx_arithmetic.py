@@ -177,7 +177,7 @@ def _product_factor(bound: BoundNode) -> np.float32:
     return np.float32(np.float32(qa.scale) * np.float32(qb.scale) / np.float32(qy.scale))
 
 
-def _fused(a: Float32 | np.float32, factor: np.float32, c: Float32 | np.float32) -> Float32:
+def fused(a: Float32 | np.float32, factor: np.float32, c: Float32 | np.float32) -> Float32:
     """a * factor + c, rounded to float32 once: for a of at most 8 bits the product is exact in float64.
 
     The sum is rounded to float64 before, which the layer in C does as well.
@@ -195,7 +195,7 @@ def _sum_terms(bound: BoundNode) -> tuple[bool, np.float32, np.float32, np.float
     scale = np.float32(qy.scale)
     outer_factor, inner_factor = np.float32(outer.scale) / scale, np.float32(inner.scale) / scale
     outer_zero, inner_zero, zero = (np.float32(q.zero_point + bias) for q in (outer, inner, qy))
-    moved = np.float32(_fused(outer_zero, outer_factor, inner_factor * inner_zero))
+    moved = np.float32(fused(outer_zero, outer_factor, inner_factor * inner_zero))
     return exchanged, outer_factor, inner_factor, np.float32(zero - moved)
 
 
@@ -203,7 +203,7 @@ def _added(bound: BoundNode, a: Int64, b: Int64) -> Int64:
     exchanged, outer_factor, inner_factor, constant = _sum_terms(bound)
     bias = _bias(bound.node.op)
     outer, inner = ((v + bias).astype(np.float32) for v in ((b, a) if exchanged else (a, b)))
-    return _rounded(_fused(outer, outer_factor, _fused(inner, inner_factor, constant))) - bias
+    return _rounded(fused(outer, outer_factor, fused(inner, inner_factor, constant))) - bias
 
 
 # ---- layers ----

@@ -493,3 +493,13 @@ def test_a_graph_is_built_from_what_was_read() -> None:
     net.output(net.op("Cast", net.input((2, 3), "int32"), to=1))
     graph = build_graph(read_onnx(net.serialized()), registry_of("onnx"), "m")
     assert [(t.dtype.value, t.shape) for t in graph.tensors] == [("int32", (2, 3)), ("float32", (2, 3))]
+
+
+def test_an_input_of_a_type_without_code_that_nothing_reads_is_refused(tmp_path: Path) -> None:
+    net = OnnxNet()
+    net.output(net.op("Relu", net.input((1, 3), name="data")))
+    model = net.model()
+    model.graph.input.append(helper.make_tensor_value_info("unread", TensorProto.STRING, [1, 3]))
+    with pytest.raises(EmitcError, match="a graph input has the type string") as caught:
+        compile_model(saved(model, tmp_path))
+    assert caught.value.exit_code == 1

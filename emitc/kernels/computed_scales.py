@@ -1,0 +1,151 @@
+"""QLinearAdd and QLinearMul whose scales or zero points are only known at run time: the arithmetic of `onnx_arithmetic.py`.
+
+Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape; scales and zero points of one value each.
+Types   a, b, y and their zero points int8 or uint8, all alike; scales float32. Any of them may be computed or constant.
+With ra = a_scale / y_scale and rb = b_scale / y_scale in float32, and fma rounding once:
+QLinearAdd  rint(fma(a, ra, fma(b, rb, y_zero - fma(a_zero, ra, rb * b_zero)))); the operands change places as there.
+QLinearMul  rint((a - a_zero) * (b - b_zero) * (a_scale * b_scale / y_scale) + y_zero), each step in float32.
+rint to nearest, ties to even; results are limited to the type. What is not a number, as scales of 0 make it, becomes the
+type's smallest value.
+Source      as in `onnx_arithmetic.py`, where scales are constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.broadcast import require_broadcast, walk_params
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, unsupported
+from emitc.kernels.onnx_arithmetic import fused, operands_change_places
+from emitc.kernels.pointwise import in_place, operand, require_types, typed
+
+A, B, A_SCALE, A_ZERO, B_SCALE, B_ZERO, Y_SCALE, Y_ZERO = range(8)
+"""Operands; in the file the scale and zero point of each value follow it."""
+_BYTES = (DType.INT8, DType.UINT8)
+
+
+@dataclass(frozen=True, slots=True)
+class ByScales(Op):
+    """exchanged: QLinearAdd takes b first."""
+
+    exchanged: bool = False
+
+
+class AddByScales(ByScales):
+    """a + b."""
+
+    __slots__ = ()
+
+
+class MulByScales(ByScales):
+    """a * b."""
+
+    __slots__ = ()
+
+
+def _from_onnx(op: type[ByScales]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((8, 8))
+        exchanged = op is AddByScales and operands_change_places(node.input(0).shape, node.input(3).shape)
+        return Parsed(op(exchanged, numerics=Numerics.QOPERATOR), (0, 3, 1, 2, 4, 5, 6, 7))
+
+    return parse
+
+
+def _values(bound: BoundNode) -> BoundNode:
+    """The operator with a and b alone, which is what is broadcast."""
+    return replace(bound, inputs=bound.inputs[:2])
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses other types, scales per slice, and shapes that do not fit each other."""
+    require_broadcast(_values(bound))
+    for position in range(A_SCALE, Y_ZERO + 1):
+        tensor = bound.input(position)
+        if tensor.elements != 1:
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} with {tensor.elements} scales or zero points is not supported",
+                "there is one for each tensor",
+                "quantize the model with one scale for each tensor",
+                tensor,
+            )
+    supported = [(t, t, DType.FLOAT32, t, DType.FLOAT32, t, DType.FLOAT32, t, t) for t in _BYTES]
+    require_types(bound, supported, "int8 or uint8, all values and zero points alike, with float32 scales")
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The shape that a and b broadcast to."""
+    return (np.broadcast_shapes(bound.input(A).shape, bound.input(B).shape),)
+
+
+def _order(bound: BoundNode) -> tuple[int, ...]:
+    """The operands as the arithmetic takes them: both values, scale and zero point of each, and those of the output."""
+    op = bound.node.op
+    assert isinstance(op, ByScales)
+    if op.exchanged:
+        return (B, A, B_SCALE, B_ZERO, A_SCALE, A_ZERO, Y_SCALE, Y_ZERO)
+    return (A, B, A_SCALE, A_ZERO, B_SCALE, B_ZERO, Y_SCALE, Y_ZERO)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's broadcasting over the float32 arithmetic."""
+    first, second, *others = (operand(bound, inputs, position) for position in _order(bound))
+    outer, inner = first.astype(np.float32), second.astype(np.float32)
+    outer_scale, outer_zero, inner_scale, inner_zero, scale, zero = (
+        np.float32(np.asarray(value, np.float32).reshape(-1)[0]) for value in others
+    )
+    low, high = bound.output.dtype.range
+    with np.errstate(all="ignore"):
+        if isinstance(bound.node.op, AddByScales):
+            outer_factor, inner_factor = outer_scale / scale, inner_scale / scale
+            constant = zero - np.float32(fused(outer_zero, outer_factor, inner_factor * inner_zero))
+            real = fused(outer, outer_factor, fused(inner, inner_factor, constant))
+        else:
+            real = (outer - outer_zero) * (inner - inner_zero) * (outer_scale * inner_scale / scale) + zero
+    whole = np.rint(np.clip(np.nan_to_num(real.astype(np.float64), nan=low, posinf=high, neginf=low), low, high))
+    return (whole.astype(bound.output.dtype.value).reshape(bound.output.shape),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """The factors are computed once, then a loop over both operands."""
+    order = _order(bound)
+    low, high = bound.output.dtype.range
+    limits = (
+        Param("lowest", "float", float(low)),
+        Param("highest", "float", float(high)),
+        Param("output_offset", "int32_t", 0),
+    )
+    walk = walk_params([bound.input(i).shape for i in order[:2]], bound.output.shape)
+    template = "sum_by_scales" if isinstance(bound.node.op, AddByScales) else "product_by_scales"
+    return Layer(
+        template, "portable", order, params=(*limits, *walk), overlaps=in_place(bound, (A, B)),
+        flavour=typed(bound.output.dtype, bound.output.dtype),
+    )  # fmt: skip
+
+
+def _kernel(op: type[ByScales], summary: str) -> KernelDef:
+    return KernelDef(
+        op,
+        summary,
+        _BYTES,
+        (),
+        None,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        onnx=(op.__name__,),
+        from_onnx=_from_onnx(op),
+    )
+
+
+KERNELS = (
+    _kernel(AddByScales, "QLinearAdd with computed scales"),
+    _kernel(MulByScales, "QLinearMul with computed scales"),
+)

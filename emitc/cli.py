@@ -19,7 +19,7 @@ from emitc._version import __version__
 from emitc.errors import EmitcError, Refusals, Where
 
 if TYPE_CHECKING:
-    from emitc.backends.contract import BackendOption
+    from emitc.backends.option import BackendOption
     from emitc.compiler import Compiled, Options
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -23,6 +23,7 @@ from emitc.frontends.onnx_layout import channels_last
 from emitc.frontends.onnx_quantization import quantization_on_tensors
 from emitc.frontends.source import SourceModel
 from emitc.frontends.tflite import known_shapes, read_tflite
+from emitc.frontends.tflite_npu import with_npu_operands
 from emitc.ir import Graph, Shape
 from emitc.kernels import registry_of
 from emitc.lower import lower
@@ -156,7 +157,7 @@ def read_source(path: Path, data: bytes, shapes: dict[str, Shape]) -> SourceMode
             from emitc.frontends.onnx import read_onnx
 
             return channels_last(quantization_on_tensors(read_onnx(data, shapes, path.parent)))
-        source = read_tflite(data, shapes)
+        source = with_npu_operands(read_tflite(data, shapes), data)
         known_shapes(shapes, source)
     except EmitcError as error:
         raise with_model(error, path.name) from error
@@ -276,7 +277,8 @@ def partition_model(path: str | Path, options: Options | None = None) -> Partiti
 
 def divide(graph: Graph, options: Options) -> Partition:
     """The graph's nodes to backends, as the options ask. Raises EmitcError and CannotCompile as `partition` does."""
-    backends = open_backends(Settings(load_target(options.target), options.kernels, options.backends))
+    operators = frozenset(type(node.op) for node in graph.nodes)
+    backends = open_backends(Settings(load_target(options.target), options.kernels, options.backends, operators))
     divided = partition(graph, backends, Policy(options.kernels, options.fallback, options.keep_on_cpu))
     if options.expect_partition is not None:
         text = read_file(options.expect_partition).decode("utf-8", "replace")

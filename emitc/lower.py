@@ -159,7 +159,9 @@ def _distances(graph: Graph, nodes: tuple[LoweredNode, ...], buffers: tuple[Buff
         for overlap in node.layer.overlaps:
             operand = graph.root(node.bound.input(overlap.input).name)
             output = graph.root(node.bound.outputs[overlap.output].name)
-            if operand.is_constant or operand.name in kept or operand.name not in live or roots.count(operand.name) > 1:
+            if operand.is_constant or operand.name in kept or roots.count(operand.name) > 1:
+                continue
+            if operand.name not in live or output.name not in live:  # a place inside some scratch is settled
                 continue
             if live[operand.name].end == step + 1 and live[output.name].first == step:
                 found.append(Distance(operand.name, output.name, above=overlap.distance_bytes, below=None))

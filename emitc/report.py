@@ -109,6 +109,11 @@ def verify_text(compiled: Compiled, proof: Proof) -> str:
         lines.append(
             "  rounding    the NPU's own, allowed by --allow-npu-rounding; proven by the numpy reference of that"
         )
+    if proof.rule == "npu-commands":
+        lines.append(
+            "  reference   no engine runs a file that vela has compiled: the host model of the NPU is the reference too;"
+            " compare with the model before vela by `emitc npu-check --original`"
+        )
     if proof.layers_checked:
         lines.append(f"  layers      {_number(proof.layers_checked)} layer outputs compared")
     if proof.first_divergence:

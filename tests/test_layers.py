@@ -25,6 +25,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.target": ("emitc.errors",),
     "emitc.frontends": ("emitc.errors", "emitc.ir", "emitc.frontends", "emitc.kernels.contract"),
     "emitc.kernels": ("emitc.errors", "emitc.ir", "emitc.quantize", "emitc.frontends.source", "emitc.kernels"),
+    "emitc.kernels.npu_command": (
+        "emitc.ir", "emitc.frontends.source", "emitc.kernels.contract", "emitc.host.ethosu.host_model",
+    ),
     "emitc.verify_graph": ("emitc.errors", "emitc.ir", "emitc.kernels"),
     "emitc.passes": (
         "emitc.errors", "emitc.ir", "emitc.quantize", "emitc.kernels", "emitc.verify_graph", "emitc.passes",
@@ -38,6 +41,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.backends.ethos_u": (
         "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.program", "emitc.target", "emitc.backends", "emitc.writers",
         "emitc.host.ethosu.driver",
+    ),
+    "emitc.backends.ethos_u.extent": (
+        "emitc.errors", "emitc.host.ethosu.commands", "emitc.host.ethosu.decode",
     ),
     "emitc.lower": (
         "emitc.backends.partition", "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.planner", "emitc.program",
@@ -83,7 +89,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "numpy": ("emitc.ir", "emitc.quantize", "emitc.frontends", "emitc.kernels", "emitc.passes", "emitc.emit.literals",
               "emitc.writers", "emitc.host", "emitc.backends"),
-    "tflite": ("emitc.frontends.tflite", "emitc.writers.tflite", "emitc.host.ethosu.vela_file",
+    "tflite": ("emitc.frontends.tflite", "emitc.frontends.tflite_npu", "emitc.writers.tflite", "emitc.host.ethosu.vela_file",
                "emitc.backends.ethos_u.vela"),
     "ethosu": ("emitc.backends.ethos_u.vela_child",),
     "flatbuffers": ("emitc.frontends.tflite", "emitc.frontends.flatbuffer", "emitc.writers.tflite"),

@@ -1,4 +1,8 @@
-"""The backends: a read-only registry, computed by reading `BACKEND` of every package in this one in name order."""
+"""The backends: a read-only registry, computed by reading every package in this one in name order.
+
+A backend's package has `backend.py`, which exports BACKEND, and, where it adds to the command line, `options.py`, which exports
+OPTIONS and imports nothing that takes time.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,27 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from emitc.backends.contract import BackendDef, BackendOption
+if TYPE_CHECKING:
+    from emitc.backends.contract import BackendDef
+    from emitc.backends.option import BackendOption
+
+
+def _packages() -> list[str]:
+    return sorted(info.name for info in pkgutil.iter_modules(__path__) if info.ispkg)
 
 
 @cache
 def registry() -> Mapping[str, BackendDef]:
     """Every backend by its name."""
     found: dict[str, BackendDef] = {}
-    for package in sorted(info.name for info in pkgutil.iter_modules(__path__) if info.ispkg):
-        backend: BackendDef | None = getattr(importlib.import_module(f"{__name__}.{package}"), "BACKEND", None)
-        if backend is not None:
-            assert backend.name not in found, f"{backend.name} is defined twice"
-            found[backend.name] = backend
+    for package in _packages():
+        backend: BackendDef = importlib.import_module(f"{__name__}.{package}.backend").BACKEND
+        assert backend.name not in found, f"{backend.name} is defined twice"
+        found[backend.name] = backend
     return MappingProxyType(found)
 
 
@@ -28,6 +39,11 @@ def kernel_choices() -> tuple[str, ...]:
     return (*(name for name, backend in registry().items() if backend.kernels), "auto")
 
 
+@cache
 def options() -> tuple[BackendOption, ...]:
     """The options of all backends."""
-    return tuple(option for backend in registry().values() for option in backend.options)
+    folder = Path(__file__).resolve().parent
+    with_options = [name for name in _packages() if (folder / name / "options.py").is_file()]
+    return tuple(
+        option for name in with_options for option in importlib.import_module(f"{__name__}.{name}.options").OPTIONS
+    )

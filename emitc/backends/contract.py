@@ -7,9 +7,9 @@ questions about frozen values and writes nothing; `partition` asks and records e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from emitc.ir import BoundNode, Graph
+from emitc.ir import BoundNode, Graph, Op
 from emitc.kernels.contract import Layer
 from emitc.program import Program, Requirement
 from emitc.target import BuildSupport, Target
@@ -18,27 +18,16 @@ PORTABLE = "portable"
 
 
 @dataclass(frozen=True, slots=True)
-class BackendOption:
-    """An option of the command line that belongs to a backend.
-
-    name: without the dashes; also its key in `Settings.values`. metavar: what its value is called in the help; "" for
-    a flag, whose value is "yes". choices: what it may be, () for anything.
-    """
-
-    name: str
-    help: str
-    metavar: str
-    choices: tuple[str, ...] = ()
-    default: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
-    """What a backend is opened with. kernels: the value of `--kernels`. values: its own options by name, "" if not given."""
+    """What a backend is opened with. kernels: the value of `--kernels`. values: its own options by name, "" if not given.
+
+    operators: those of the model: some come compiled for one backend, which must be there then.
+    """
 
     target: Target
     kernels: str
     values: Mapping[str, str]
+    operators: frozenset[type[Op]] = frozenset()
 
     def value(self, name: str) -> str:
         """An option's value."""
@@ -161,4 +150,3 @@ class BackendDef:
     summary: str
     open: Callable[[Settings], Backend | None]
     kernels: bool
-    options: tuple[BackendOption, ...] = field(default=())

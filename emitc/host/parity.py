@@ -28,11 +28,13 @@ from emitc.host.reference import run_reference
 from emitc.host.samples import Sample, random_samples, read_vectors
 from emitc.host.sanitize import run_sanitized
 from emitc.ir import Array, Graph
+from emitc.kernels.npu_command import NpuCommand
 from emitc.kernels.offloaded import Offloaded
 
 PATTERNS = (0xA5, 0x5A)
 REFERENCES = ("auto", *(engine for engines in ENGINES.values() for engine in engines), "numpy")
 NPU_RULE = "npu"
+COMMANDS_RULE = "npu-commands"
 _NUMPY_SAMPLES = 3
 _MORE_SAMPLES = 200
 """Runs of the engine at a time, whose tensors are all in memory."""
@@ -98,7 +100,7 @@ class Proof:
     elements whose bits differ within it. groups: for a QDQ model, every operator by itself on the engine's own inputs
     (`groups`): these decide then, with the numpy reference on every sample, and rule is "groups". "npu": some of an ONNX model
     runs on an accelerator that rounds otherwise; the numpy reference of that arithmetic decides, and differing says by how
-    much the outputs deviate from the engine's.
+    much the outputs deviate from the engine's. "npu-commands": vela has compiled the file, so the host model is the reference.
     """
 
     reference: str
@@ -197,8 +199,15 @@ def golden_run(compiled: Compiled, reference: str, cases: Sequence[Sample], *, p
             f"known: {', '.join(REFERENCES)}",
             "choose one of these",
         )
-    if reference == "numpy":
+    if reference == "numpy" or (reference == "auto" and has_npu_commands(compiled.graph)):
         return _numpy_run(compiled, cases)
+    if has_npu_commands(compiled.graph):
+        raise EmitcError(
+            "no engine runs a model that is compiled for an NPU",
+            Where(option=f"--reference {reference}"),
+            "its operators ethos-u are command streams",
+            "verify with --reference numpy, and `emitc npu-check` with --original against the model that vela has read",
+        )
     if compiled.options.io != "keep":
         raise EmitcError(
             "the engine runs the model with its own interface",
@@ -319,6 +328,11 @@ def play_back(compiled: Compiled, package: Path, samples: Sequence[Sample]) -> N
             (folder / name).write_text(text, encoding="ascii")
 
 
+def has_npu_commands(graph: Graph) -> bool:
+    """Whether the model's file brings command streams along, which no engine runs."""
+    return any(isinstance(node.op, NpuCommand) for node in graph.nodes)
+
+
 def is_foreign(graph: Graph) -> bool:
     """Whether a region runs under another arithmetic than the model's, which the user has allowed."""
     return any(isinstance(node.op, Offloaded) and node.op.foreign for node in graph.nodes)
@@ -416,6 +430,7 @@ def verify(
                 play_back(compiled, package, given_inputs)
             errors += run_sanitized(package, workdir, interface, given_inputs, results, support)
     groups = _groups(compiled, reference, golden.tensors[: len(results)], seed) if grouped else ()
+    deciding = NPU_RULE if foreign else "groups" if groups else "exact" if exact else "tolerance"
     return Proof(
         golden.engine,
         len(results),
@@ -430,7 +445,7 @@ def verify(
         observed,
         sanitize,
         tuple(dict.fromkeys(errors)),
-        NPU_RULE if foreign else "groups" if groups else "exact" if exact else "tolerance",
+        COMMANDS_RULE if has_npu_commands(graph) else deciding,
         0.0 if exact else FLOAT_TOLERANCE,
         tally.tolerated,
         groups,

@@ -189,7 +189,8 @@ def check(bound: BoundNode) -> None:
     floats = (DType.FLOAT32,) * (4 if bias else 3)
     integers = (DType.INT8, DType.INT8, *((DType.INT32,) if bias else ()), DType.INT8)
     if op.numerics is Numerics.TFLITE:
-        require_dtypes(bound, [integers], [floats])
+        wide = [(DType.INT16, DType.INT8, *b, DType.INT16) for b in ((), (DType.INT64,), (DType.INT32,))]
+        require_dtypes(bound, [integers], [floats, *wide])
     else:
         require_dtypes(bound, [floats, *([integers] if op.numerics is Numerics.QDQ else [])])
     if min(w.shape) < 1 or x.shape[3] != _filter_shape(bound)[0] or x.shape[3] % op.groups:

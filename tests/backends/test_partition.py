@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from emitc.backends import kernel_choices, registry
 from emitc.backends.contract import PORTABLE, Backend, BackendDef, Offload, Refusal, Region, Settings
 from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected
-from emitc.backends.portable import Portable
+from emitc.backends.portable.backend import Portable
 from emitc.cli import cli
 from emitc.compiler import compile_model, partition_model
 from emitc.errors import CannotCompile, EmitcError

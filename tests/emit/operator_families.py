@@ -25,7 +25,7 @@ from single_op import Case, graph_of, model_of
 
 from emitc.backends.contract import PORTABLE
 from emitc.backends.partition import Partition, Policy, partition
-from emitc.backends.portable import Portable
+from emitc.backends.portable.backend import Portable
 from emitc.compiler import Compiled, compile_model
 from emitc.errors import EmitcError
 from emitc.ir import Graph

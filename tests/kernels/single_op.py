@@ -160,9 +160,18 @@ class Proven:
 
 
 def prove(
-    cases: Sequence[Case], *, engine: EngineName | None = "tflm", samples: int = 4, seed: int = 0, sanitize: bool = True
+    cases: Sequence[Case],
+    *,
+    engine: EngineName | None = "tflm",
+    samples: int = 4,
+    seed: int = 0,
+    sanitize: bool = True,
+    backends: Mapping[str, str] | None = None,
 ) -> Proven:
-    """Runs the cases three ways. engine: None has the reference stand in for it, where no engine defines the result."""
+    """Runs the cases three ways. engine: None has the reference stand in for it, where no engine defines the result.
+
+    backends: options of backends, by name.
+    """
     assert len({case.id for case in cases}) == len(cases), "case ids must differ"
     data = write_tflite(model_of(cases))
     rng = np.random.default_rng(seed)
@@ -175,11 +184,11 @@ def prove(
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
         workdir = Path(folder)
         (workdir / "cases.tflite").write_bytes(data)
-        compiled = compile_model(workdir / "cases.tflite", name="cases")
+        compiled = compile_model(workdir / "cases.tflite", name="cases", backends=dict(backends or {}))
         compiled.write(workdir / "package")
         interface = interface_of(compiled)
-        library = build_shared(workdir / "package", workdir, trace=False)
-        model = HostModel(library, interface)
+        library = build_shared(workdir / "package", workdir, trace=False, support=compiled.support("host"))
+        model = HostModel(library, interface, compiled.host_hooks())
         found = [model.run(values) for values in inputs]
         memory_errors = run_sanitized(workdir / "package", workdir, interface, inputs, found) if sanitize else []
     before = build_graph(read_tflite(data), tflite_registry(), "cases")

@@ -12,7 +12,7 @@ from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.lowering import layer_of, refusal
 from emitc.backends.cmsis_nn.sources import Sources, source_index, sources_of
 from emitc.backends.cmsis_nn.versions import OPTION, read_tree
-from emitc.backends.contract import Backend, BackendDef, BackendOption, Settings
+from emitc.backends.contract import Backend, BackendDef, Settings
 from emitc.errors import EmitcError, Where
 from emitc.ir import BoundNode
 from emitc.kernels.contract import Layer
@@ -124,5 +124,4 @@ BACKEND = BackendDef(
     "calls of Arm's kernel library for Cortex-M",
     _open,
     kernels=True,
-    options=(BackendOption(_VALUE, "CMSIS-NN on this machine: the folder with its Include and Source.", "PATH"),),
 )

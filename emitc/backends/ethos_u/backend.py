@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from emitc.backends.contract import Backend, BackendDef, BackendOption, HostHook, Offload, Refusal, Region, Settings
+from emitc.backends.contract import Backend, BackendDef, Offload, Refusal, Region, Settings
 from emitc.backends.ethos_u import vela
+from emitc.backends.ethos_u.accelerators import ACCELERATORS, Accelerator
+from emitc.backends.ethos_u.driver import NAME, Driven
 from emitc.backends.ethos_u.export import export, refusal
-from emitc.backends.ethos_u.recorded import Bytes, Call, source
 from emitc.backends.ethos_u.regions import Cut, convex_regions, cut, in_order
 from emitc.errors import EmitcError, Where
 from emitc.ir import BoundNode, Graph, Node, Numerics
 from emitc.kernels import kernel_of
 from emitc.kernels.contract import Expression, Layer, LibraryCall, Pin, Scratch, Table
+from emitc.kernels.npu_command import ALIGNMENT, SCRATCH_REGION, NpuCommand
 from emitc.kernels.offloaded import Offloaded
-from emitc.program import Program, Requirement
-from emitc.target import BuildSupport, Target
 
-NAME = "ethos-u"
-ALIGNMENT = 16
-_C = Path(__file__).resolve().parent / "c"
 _ROUNDS = 8
-_SCRATCH, _INPUTS, _OUTPUTS = 1, 3, 4
+_INPUTS, _OUTPUTS = 3, 4
 """Regions of the driver's call."""
 _CALL_CYCLES = 5000.0
 """What a driver call costs the core: reserving, starting, waiting and releasing the NPU."""
@@ -31,28 +27,8 @@ _COPY_CYCLES = 0.75
 """Of the core, per byte that is gathered into or spread out of an edge buffer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Accelerator:
-    """vela's architecture name, multiply-accumulates per cycle, default system configuration and memory modes."""
-
-    architecture: str
-    macs: int
-    system: str
-    memories: tuple[str, ...]
-
-
 _LIMITS = {"Dedicated_Sram": 384 << 10}
 """Bytes of fast memory that vela may plan with, where it is not the arena."""
-_U55 = ("Shared_Sram", "Sram_Only")
-_U65 = ("Dedicated_Sram", "Shared_Sram", "Sram_Only")
-ACCELERATORS: Mapping[str, Accelerator] = {
-    **{
-        f"ethos-u55-{macs}": Accelerator("EthosU55", macs, "Ethos_U55_High_End_Embedded", _U55)
-        for macs in (32, 64, 128, 256)
-    },
-    "ethos-u65-256": Accelerator("EthosU65", 256, "Ethos_U65_High_End", _U65),
-}
-"""By the name that `--npu` takes. The first memory mode is the default."""
 
 
 def _up(value: int) -> int:
@@ -76,13 +52,11 @@ class _Edge:
         return self.offsets == (0,)
 
 
-class EthosU(Backend):
+class EthosU(Driven):
     """Regions for one accelerator."""
 
-    name = NAME
-    alignment = 32
-
     def __init__(self, settings: Settings, accelerator: Accelerator, core: Callable[[BoundNode], float]) -> None:
+        super().__init__(settings.value("ethosu-driver"))
         memory = settings.value("npu-memory") or accelerator.memories[0]
         if memory not in accelerator.memories:
             raise EmitcError(
@@ -102,10 +76,8 @@ class EthosU(Backend):
             _LIMITS.get(memory, 4 << 20),
         )
         self._core = core
-        self._driver = settings.value("ethosu-driver")
         self._rounding = bool(settings.value("allow-npu-rounding"))
         self._always = bool(settings.value("npu-always"))
-        self._edges: dict[int, tuple[tuple[tuple[str, int, int], ...], tuple[tuple[str, int, int], ...]]] = {}
         vela.version()
 
     # ---- cutting ----
@@ -152,13 +124,18 @@ class EthosU(Backend):
     ) -> tuple[Cut, vela.Compiled] | None:
         """vela's answer for one region; None where nodes were taken out of it, with the reason."""
         region = cut(graph, indices)
+        if not region.inputs:
+            for index in indices:
+                reasons[index] = "it is computed from constants alone"
+            return None
         nodes = tuple(_rounded_as_tflite(node) for node in region.graph.nodes)
         region = replace(region, graph=replace(region.graph, nodes=nodes))
         exported = export(region.graph)
         # A region that is the whole net needs no memory besides the scratch; others keep their edges where the planner wants.
-        whole = set(region.inputs) <= set(graph.inputs) and {graph.root(n).name for n in graph.outputs} >= set(
-            region.outputs
-        )
+        # The NPU may write over what it has read: nothing else may want the inputs.
+        outputs = {graph.root(name).name for name in graph.outputs}
+        others = {graph.root(n).name for node in graph.nodes if node.index not in indices for n in node.inputs if n}
+        whole = set(region.inputs) <= set(graph.inputs) - others - outputs and set(region.outputs) <= outputs
         answer = vela.compile_region(exported.data, self.configuration, separate=not whole)
         if isinstance(answer, vela.Declined):
             blamed = {exported.owners[name] for name in answer.names if name in exported.owners} & set(indices)
@@ -189,8 +166,8 @@ class EthosU(Backend):
             inside = [node for node in nodes if node.index in indices]
             macs = sum(kernel_of(b).lower(b).macs for b in region.graph.bound())
             layer = self._layer(region, answer, macs)
-            bases = (_INPUTS, _OUTPUTS) if answer.separate else (_SCRATCH, _SCRATCH)
-            self._edges[indices[0]] = (
+            bases = (_INPUTS, _OUTPUTS) if answer.separate else (SCRATCH_REGION, SCRATCH_REGION)
+            self.edges[indices[0]] = (
                 tuple((name, bases[0], answer.offsets[name]) for name in region.inputs),
                 tuple((name, bases[1], answer.offsets[name]) for name in region.outputs),
             )
@@ -272,78 +249,10 @@ class EthosU(Backend):
         """The layer that was made when the region was cut."""
         return kernel_of(bound).lower(bound)
 
-    # ---- building ----
-
-    def requirement(self, program: Program) -> Requirement:
-        """The driver, behind one function that an application may replace."""
-        return Requirement(
-            NAME,
-            "Arm Ethos-U core driver",
-            "1.0 or later",
-            ("emitc_npu.h",),
-            cmake="ethosu_core_driver",
-            zephyr=("ARM_ETHOS_U",),
-        )
-
-    def files(self, program: Program) -> Mapping[str, str]:
-        """The function that calls the driver, and its header."""
-        return {name: (_C / name).read_text(encoding="ascii") for name in ("emitc_npu.h", "emitc_npu.c")}
-
-    def runs_on(self, target: Target) -> bool:
-        """Everywhere: on this machine the host model takes the driver's calls."""
-        return True
-
-    def recorded(self, program: Program, runs: Sequence[Mapping[str, bytes]]) -> Mapping[str, str]:
-        """The driver's function, playing back the host model."""
-        calls = []
-        for step in program.steps:
-            if step.backend != NAME or step.call is None:
-                continue
-            (payload,) = [c.table.values for c in step.constants if c.name == step.tables["payload"]]
-            edges = self._edges[step.index]
-            for run in runs:
-                inputs, outputs = (
-                    tuple(Bytes(base, offset, run[name]) for name, base, offset in side) for side in edges
-                )
-                calls.append(Call(bytes(int(v) for v in payload), inputs, outputs))
-        return {"emitc_npu.c": source(tuple(dict.fromkeys(calls)))}
-
-    def support(self, program: Program, target: Target) -> BuildSupport:
-        """On this machine the stand-in for the driver; for others its header where --ethosu-driver names it."""
-        if not target.compiler_prefix:
-            return BuildSupport((_C / "host" / "ethosu_host.c",), (_C / "stub",))
-        if self._driver:
-            return BuildSupport((), (_header_folder(Path(self._driver)),))
-        return BuildSupport((), (_C / "stub",))
-
-    def host_hooks(self) -> tuple[HostHook, ...]:
-        """`ethosu_invoke_v3` of the stand-in, routed into the host model."""
-        # Imported here: the host model is loaded only where it runs.
-        from emitc.host.ethosu.driver import host_callback
-
-        declaration = (
-            "void emitc_host_set_npu(int (*function)(const void *payload, int payload_bytes, const uint64_t *bases,"
-            " const size_t *sizes, int count));"
-        )
-        signature = "int(const void *, int, const uint64_t *, const size_t *, int)"
-        return (HostHook(declaration, "emitc_host_set_npu", signature, host_callback()),)
-
 
 def _rounded_as_tflite(node: Node) -> Node:
     """The node under the arithmetic that the NPU has."""
     return replace(node, op=replace(node.op, numerics=Numerics.TFLITE))
-
-
-def _header_folder(path: Path) -> Path:
-    for folder in (path, path / "include"):
-        if (folder / "ethosu_driver.h").is_file():
-            return folder
-    raise EmitcError(
-        "there is no driver for the Ethos-U at this path",
-        Where(option=f"--ethosu-driver {path}"),
-        "neither it nor its folder include has ethosu_driver.h",
-        "give the folder of Arm's Ethos-U core driver",
-    )
 
 
 def _edge(region: Cut, names: tuple[str, ...], answer: vela.Compiled) -> _Edge:
@@ -377,10 +286,22 @@ def _cache_operations(answer: vela.Compiled) -> int:
 
 def _open(settings: Settings) -> Backend | None:
     chosen = settings.value("npu")
+    if NpuCommand in settings.operators:
+        if chosen:
+            raise EmitcError(
+                "the model is compiled for an NPU already",
+                Where(option=f"--npu {chosen}"),
+                "vela has written the file",
+                "leave the option out, or give the file that vela has read",
+            )
+        # Imported here: it reads command streams, which most models do not have.
+        from emitc.backends.ethos_u.commands import Commands
+
+        return Commands(settings.value("ethosu-driver"))
     if not chosen:
         return None
     # What the core would need for a node decides whether a region pays.
-    from emitc.backends.portable import Portable
+    from emitc.backends.portable.backend import Portable
 
     return EthosU(settings, ACCELERATORS[chosen], Portable(settings.target).cost)
 
@@ -390,14 +311,4 @@ BACKEND = BackendDef(
     "regions on Arm's Ethos-U55 and Ethos-U65, compiled by vela",
     _open,
     kernels=False,
-    options=(
-        BackendOption("npu", "the accelerator that runs what it can.", "NAME", tuple(ACCELERATORS)),
-        BackendOption("npu-memory", "where vela keeps constants and scratch.", "MODE", _U65),
-        BackendOption("npu-optimise", "what vela is to save.", "WHAT", ("speed", "size"), "speed"),
-        BackendOption("npu-always", "Take regions also where they do not pay.", ""),
-        BackendOption(
-            "allow-npu-rounding", "Give ONNX models to the NPU too, which rounds as TensorFlow Lite does.", ""
-        ),
-        BackendOption("ethosu-driver", "Arm's driver: the folder with ethosu_driver.h, for boards.", "PATH"),
-    ),
 )

@@ -49,6 +49,17 @@ def _reached(sources: set[int], member: dict[int, int], reached: dict[int, set[i
     return found
 
 
+def _ancestors(sets: set[int], grown: dict[int, _Grown]) -> set[int]:
+    """The sets from which some chain of sets leads to one of these: none of them may need a result of these in turn."""
+    found: set[int] = set()
+    waiting = list(sets)
+    while waiting:
+        for each in grown[waiting.pop()].behind - found:
+            found.add(each)
+            waiting.append(each)
+    return found
+
+
 def _joined(
     node: Node, sources: set[int], member: dict[int, int], reached: dict[int, set[int]], grown: dict[int, _Grown]
 ) -> int:
@@ -56,14 +67,13 @@ def _joined(
     wanted = sorted({member[source] for source in sources if source in member})
     legal: list[int] = []
     for candidate in wanted:
-        outside = {s for s in sources if member.get(s) != candidate}
-        detour = any(candidate in reached[s] for s in outside)
-        mixed = any(other in grown[candidate].behind or candidate in grown[other].behind for other in legal)
-        if not detour and not mixed:
+        group = {*legal, candidate}
+        outside = {s for s in sources if member.get(s) not in group}
+        detour = any(group & reached[s] for s in outside)
+        mixed = any(group & grown[each].behind for each in group)
+        before = reached[node.index].union(*(grown[each].behind for each in group)) - group
+        if not detour and not mixed and not group & _ancestors(before, grown):
             legal.append(candidate)
-    # A set that was refused lies behind the node now; joining one that leads to it would close a cycle.
-    refused = set(wanted) - set(legal)
-    legal = [each for each in legal if not any(each in grown[other].behind for other in refused)]
     if not legal:
         grown[node.index] = _Grown(set(), set())
         return node.index

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from single_op import quantized
+from single_op import plain, quantized
 
-from emitc.backends.ethos_u.backend import NAME
+from emitc.backends.ethos_u.driver import NAME
 from emitc.compiler import Compiled, compile_model, partition_model
 from emitc.errors import EmitcError
 from emitc.frontends.tflite import read_tflite
@@ -64,6 +65,22 @@ def test_a_whole_net_lies_where_vela_has_placed_it(chip: tuple[str, str, str], t
     agrees(made, MODEL)
 
 
+NETS = (
+    "ad01_int8", "ad01_int8_floatio", "catdog_int8_floatio", "hello_world_int8", "ic_resnet_int8", "kws_ref_int8",
+    "micro_speech_int8", "openmv_force_int_quant", "person_detect_int8", "vww_96_int8",
+)  # fmt: skip
+
+
+@pytest.mark.corpus
+@pytest.mark.sweep(keep=3)
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("chip", [U55, U65], ids=lambda chip: str(chip[0]))
+def test_nets_of_the_corpus(name: str, chip: tuple[str, str, str], shared_models: Path, tmp_path: Path) -> None:
+    model = shared_models / "tflite" / f"{name}.tflite"
+    made = compile_model(vela_file(tmp_path, model, chip))
+    agrees(made, model)
+
+
 def test_operators_that_vela_leaves_run_on_the_core_and_several_streams_get_copies(tmp_path: Path) -> None:
     made = compile_model(vela_file(tmp_path, MODEL, U55, "--ignore-ops", "ADD,SOFTMAX"))
     kinds = [row.op_type for row in made.partition.assignments]
@@ -83,9 +100,22 @@ def test_the_core_around_one_stream(tmp_path: Path) -> None:
     agrees(made, MODEL)
 
 
+def test_a_float_interface_stays_outside_the_scratch(tmp_path: Path) -> None:
+    """The scratch need not live while the core quantizes an input that is larger than what the NPU reads."""
+    tensors = [quantized((1, 8, 8, 4), 0.05, 1) for _ in range(2)] + [plain((1, 8, 8, 4))]
+    named = tuple(replace(tensor, name=f"t{i}") for i, tensor in enumerate(tensors))
+    options = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "filter_height": 3, "filter_width": 3}
+    operators = (OperatorSpec("QUANTIZE", (2,), (0,)), OperatorSpec("MAX_POOL_2D", (0,), (1,), options))
+    model = tmp_path / "pool.tflite"
+    model.write_bytes(write_tflite(ModelSpec(named, operators, (2,), (1,))))
+    made = compile_model(vela_file(tmp_path, model))
+    assert [row.backend for row in made.partition.assignments] == ["portable", NAME]
+    assert [pin.what.split(",")[-1].strip() for pin in made.program.pins] == ["from op 1"]
+    agrees(made, model)
+
+
 def test_two_inputs_lie_in_the_scratch(tmp_path: Path) -> None:
-    tensors = tuple(quantized((1, 4, 4, 8), 0.05, 1) for _ in range(3))
-    named = tuple(type(t)(f"t{i}", t.dtype, t.shape, t.data, t.scales, t.zero_points) for i, t in enumerate(tensors))
+    named = tuple(replace(quantized((1, 4, 4, 8), 0.05, 1), name=f"t{i}") for i in range(3))
     operators = (OperatorSpec("ADD", (0, 1), (2,), {"fused_activation_function": "NONE"}),)
     model = tmp_path / "add.tflite"
     model.write_bytes(write_tflite(ModelSpec(named, operators, (0, 1), (2,))))
@@ -131,6 +161,22 @@ def test_damaged_files_are_refused(old: bytes, new: bytes, what: str, tmp_path: 
     path.write_bytes(path.read_bytes().replace(old, new))
     with pytest.raises(EmitcError, match=what):
         compile_model(path)
+
+
+def test_changed_bytes_give_an_error_or_a_package(tmp_path: Path) -> None:
+    """Nothing else: no exception of another kind, whatever stands in the file."""
+    data, rng, refused = vela_file(tmp_path, MODEL).read_bytes(), np.random.default_rng(4), 0
+    edges = [*range(2500), *range(len(data) - 5000, len(data))]
+    for _ in range(60):
+        changed = bytearray(data)
+        for place in rng.choice(edges, int(rng.integers(1, 5))):
+            changed[place] = int(rng.choice([0, 1, 127, 128, 255]))
+        (tmp_path / "changed.tflite").write_bytes(bytes(changed))
+        try:
+            compile_model(tmp_path / "changed.tflite")
+        except EmitcError:
+            refused += 1
+    assert 0 < refused < 60
 
 
 def test_places_outside_the_scratch_are_refused(tmp_path: Path) -> None:

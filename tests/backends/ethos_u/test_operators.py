@@ -19,7 +19,7 @@ from moves import tensor
 from single_op import Case, integers, model_of, prove, quantized
 from test_random_layers import ACTIVATIONS, Draws
 
-from emitc.backends.ethos_u.backend import NAME
+from emitc.backends.ethos_u.driver import NAME
 from emitc.compiler import Compiled, compile_model
 from emitc.host import parity
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
@@ -72,6 +72,28 @@ def depthwise_convolution(name: str, d: Draws) -> Case:
     scales = d.scales(in_c * multiplier, kernel[0] * kernel[1])
     w = d.weights(name, (1, *kernel, in_c * multiplier))
     return depthwise(name, d.image(slide, kernel, in_c), multiplier, kernel, slide, scales, w=w, bias=d.bias())
+
+
+def transposed_convolution(name: str, d: Draws) -> Case:
+    """TRANSPOSE_CONV; its output is what the stride makes of the input, with SAME or VALID padding."""
+    kernel, slide = (d.integer(1, 5), d.integer(1, 5)), d.slide(dilated=False)
+    slide = replace(slide, stride=(2, 2) if d.rng.random() < 0.7 else (1, 1), activation="NONE")
+    in_c, channels = d.integer(1, 12), d.integer(1, 12)
+    scales = d.scales(channels, kernel[0] * kernel[1] * in_c)
+    case = conv_2d(
+        name, (1, d.integer(5, 9), d.integer(5, 9), in_c), channels, kernel, slide, scales,
+        w=d.weights(name, (channels, *kernel, in_c)), bias=d.bias(),
+    )  # fmt: skip
+    x, *constants = case.inputs
+    assert x is not None
+    rows, columns = (
+        size * stride if slide.padding == "SAME" else (size - 1) * stride + side
+        for size, stride, side in zip(x.shape[1:3], slide.stride, kernel, strict=True)
+    )
+    shape = (1, rows, columns, channels)
+    inputs = (integers(*shape), constants[0], x, *constants[1:])
+    options = {key: slide.options()[key] for key in ("padding", "stride_h", "stride_w")}
+    return Case(name, "TRANSPOSE_CONV", inputs, (replace(case.outputs[0], shape=shape),), options, 3)
 
 
 def dense(name: str, d: Draws) -> Case:
@@ -240,6 +262,7 @@ def split(name: str, d: Draws) -> Case:
 KINDS: Mapping[str, Maker] = {
     "conv_2d": convolution,
     "depthwise_conv_2d": depthwise_convolution,
+    "transpose_conv": transposed_convolution,
     "fully_connected": dense,
     "max_pool_2d": pooling("MAX_POOL_2D"),
     "average_pool_2d": pooling("AVERAGE_POOL_2D"),
@@ -266,6 +289,8 @@ KINDS: Mapping[str, Maker] = {
     "quantize": unary("QUANTIZE"),
 }
 ON_THE_CORE: Mapping[str, tuple[str, ...]] = {
+    # VALID with a kernel smaller than the stride.
+    "transpose_conv": (VELA,),
     # Reductions that no pool expresses, and results of rank 0.
     "mean": (VELA,),
     # Other factors than 2, 4 and 8, the same for both directions; with half pixel centers other than 2.
@@ -375,11 +400,13 @@ def surrounded(spec: ModelSpec) -> ModelSpec:
     return ModelSpec(tuple(tensors), tuple(operators), tuple(inputs), tuple(outputs))
 
 
-def verified(spec: ModelSpec, folder: Path, *, keep: tuple[str, ...] = ()) -> Compiled:
+def verified(
+    spec: ModelSpec, folder: Path, *, keep: tuple[str, ...] = (), disabled: frozenset[str] = frozenset()
+) -> Compiled:
     """The model compiled for the NPU, with every tensor between its layers proven."""
     (folder / "model.tflite").write_bytes(write_tflite(spec))
     options = {"npu": "ethos-u55-128", "npu-always": "yes"}
-    made = compile_model(folder / "model.tflite", backends=options, keep_on_cpu=keep)
+    made = compile_model(folder / "model.tflite", backends=options, keep_on_cpu=keep, disabled=disabled)
     proof = parity.verify(made, samples=4, layers=True)
     assert proof.match, proof
     assert proof.reference == "tflm"
@@ -402,6 +429,27 @@ def test_regions_between_operators_of_the_core(tmp_path: Path) -> None:
     assert len(rows) == 15
     assert {row.backend for row in rows} == {NAME}
     assert any(step.call is not None and step.call.copies for step in made.program.steps)
+
+
+def test_two_regions_of_the_same_commands_are_played_back(tmp_path: Path) -> None:
+    """Their command stream is one table."""
+    make = unary("TANH", (1 / 128, 0))
+    made = verified(model_of([make(name, Draws(5)) for name in ("first", "second")]), tmp_path)
+    assert sorted(len(step.constants) for step in made.program.steps)[0] == 0
+    assert parity.verify(made, samples=2, sanitize=True).match
+
+
+def test_operators_on_constants_alone_stay_on_the_core(tmp_path: Path) -> None:
+    """Folding has computed them, unless it is switched off."""
+    values = np.arange(8).reshape(1, 8)
+    first, second = (quantized((1, 8), scale, 0, data=values) for scale in (0.05, 0.06))
+    add: dict[str, OptionValue] = {"fused_activation_function": "NONE"}
+    cases = [
+        Case("constants", "ADD", (first, second), (quantized((1, 8), 0.1, 0),), add),
+        Case("computed", "MUL", (quantized((1, 8)), first), (quantized((1, 8), 0.1, 0),), add),
+    ]
+    made = verified(model_of(cases), tmp_path, disabled=frozenset(["fold-constants"]))
+    assert [row.backend for row in made.partition.assignments] == ["portable", NAME]
 
 
 @pytest.mark.parametrize("keep", [(), ("RELU",)])

@@ -60,6 +60,12 @@ def test_a_detour_through_the_core_splits_where_it_comes_back() -> None:
     assert convex_regions(graph([(-1,), (0,), (0, 1)]), frozenset([0, 2])) == ((0,), (2,))
 
 
+def test_two_sets_never_need_each_other() -> None:
+    """Each is convex by itself: 0 and 4 need 1 through the core's 2, and 1 and 5 would need 0 through its 3."""
+    crossed = graph([(-1,), (-1,), (1,), (0,), (0, 2), (1, 3)], outputs=(4, 5))
+    assert convex_regions(crossed, frozenset([0, 1, 4, 5])) == ((0, 4), (1,), (5,))
+
+
 def test_branches_that_meet_become_one() -> None:
     diamond = graph([(-1,), (0,), (0,), (1, 2)])
     assert convex_regions(diamond, frozenset(range(4))) == ((0, 1, 2, 3),)

@@ -1,0 +1,97 @@
+"""What every use of the Ethos-U needs: Arm's driver behind one function, its stand-ins, and the host model on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from emitc.backends.contract import Backend, HostHook
+from emitc.backends.ethos_u.recorded import Bytes, Call, source
+from emitc.errors import EmitcError, Where
+from emitc.program import Program, Requirement
+from emitc.target import BuildSupport, Target
+
+NAME = "ethos-u"
+_C = Path(__file__).resolve().parent / "c"
+
+Placed = tuple[tuple[str, int, int], ...]
+"""Tensors on one side of a call: name, region of the driver, offset in it."""
+
+
+class Driven(Backend):
+    """A backend whose layers call the driver. edges: inputs and outputs of each call, by index of its node."""
+
+    name = NAME
+    alignment = 32
+
+    def __init__(self, driver: str) -> None:
+        """driver: the folder of Arm's driver, "" where it is not known."""
+        self._driver = driver
+        self.edges: dict[int, tuple[Placed, Placed]] = {}
+
+    def requirement(self, program: Program) -> Requirement:
+        """The driver, behind one function that an application may replace."""
+        return Requirement(
+            NAME,
+            "Arm Ethos-U core driver",
+            "1.0 or later",
+            ("emitc_npu.h",),
+            cmake="ethosu_core_driver",
+            zephyr=("ARM_ETHOS_U",),
+        )
+
+    def files(self, program: Program) -> Mapping[str, str]:
+        """The function that calls the driver, and its header."""
+        return {name: (_C / name).read_text(encoding="ascii") for name in ("emitc_npu.h", "emitc_npu.c")}
+
+    def runs_on(self, target: Target) -> bool:
+        """Everywhere: on this machine the host model takes the driver's calls."""
+        return True
+
+    def recorded(self, program: Program, runs: Sequence[Mapping[str, bytes]]) -> Mapping[str, str]:
+        """The driver's function, playing back the host model."""
+        calls = []
+        tables = {c.name: c.table.values for step in program.steps for c in step.constants}
+        for step in program.steps:
+            if step.backend != NAME or step.call is None:
+                continue
+            payload = tables[step.tables["payload"]]
+            edges = self.edges[step.index]
+            for run in runs:
+                inputs, outputs = (
+                    tuple(Bytes(base, offset, run[name]) for name, base, offset in side) for side in edges
+                )
+                calls.append(Call(bytes(int(v) for v in payload), inputs, outputs))
+        return {"emitc_npu.c": source(tuple(dict.fromkeys(calls)))}
+
+    def support(self, program: Program, target: Target) -> BuildSupport:
+        """On this machine the stand-in for the driver; for others its header where --ethosu-driver names it."""
+        if not target.compiler_prefix:
+            return BuildSupport((_C / "host" / "ethosu_host.c",), (_C / "stub",))
+        if self._driver:
+            return BuildSupport((), (_header_folder(Path(self._driver)),))
+        return BuildSupport((), (_C / "stub",))
+
+    def host_hooks(self) -> tuple[HostHook, ...]:
+        """`ethosu_invoke_v3` of the stand-in, routed into the host model."""
+        # Imported here: the host model is loaded only where it runs.
+        from emitc.host.ethosu.driver import host_callback
+
+        declaration = (
+            "void emitc_host_set_npu(int (*function)(const void *payload, int payload_bytes, const uint64_t *bases,"
+            " const size_t *sizes, int count));"
+        )
+        signature = "int(const void *, int, const uint64_t *, const size_t *, int)"
+        return (HostHook(declaration, "emitc_host_set_npu", signature, host_callback()),)
+
+
+def _header_folder(path: Path) -> Path:
+    for folder in (path, path / "include"):
+        if (folder / "ethosu_driver.h").is_file():
+            return folder
+    raise EmitcError(
+        "there is no driver for the Ethos-U at this path",
+        Where(option=f"--ethosu-driver {path}"),
+        "neither it nor its folder include has ethosu_driver.h",
+        "give the folder of Arm's Ethos-U core driver",
+    )

@@ -87,7 +87,7 @@ class Options:
                 parts.append(f"--{name.replace('_', '-')} {value}")
         parts += [f"--shape {name}={','.join(map(str, shape))}" for name, shape in sorted(self.shapes.items())]
         parts += [f"--without {name}" for name in sorted(self.disabled)]
-        parts += [f"--keep-on-cpu {what}" for what in self.keep_on_cpu]
+        parts += [f"--keep-on cpu {what}" for what in self.keep_on_cpu]
         parts += [f"--{name} {value}".removesuffix(" yes") for name, value in self._stated().items()]
         return "".join(f" {part}" for part in parts)
 

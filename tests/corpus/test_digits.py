@@ -19,7 +19,7 @@ corpus = pytest.mark.skipif(not digits.CORPUS.is_dir(), reason="needs the model 
 def test_the_committed_accuracies_are_equal() -> None:
     assert len(COMMITTED) >= 30
     assert all(row.equal for row in COMMITTED.values())
-    assert {row.model for row in COMMITTED.values() if row.reason} == {"digits_lstm_dyn_u8", "digits_lstm_qdq_s8s8_pc"}
+    assert [row.model for row in COMMITTED.values() if row.reason] == []
     assert all(row.compiled > 0.9 * row.images for row in COMMITTED.values() if not row.reason)
 
 

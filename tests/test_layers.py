@@ -63,7 +63,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.compiler", "emitc.emit.render", "emitc.host", "emitc.target",
         "emitc.backends.contract",
     ),
-    "emitc.host.calibrate": ("emitc.errors", "emitc.ir", "emitc.compiler", "emitc.frontends.onnx", "emitc.host.archive"),
+    "emitc.host.calibrate": ("emitc.errors", "emitc.ir", "emitc.compiler", "emitc.frontends.onnx_file", "emitc.host.archive"),
     "emitc.host.golden": (
         "emitc.errors", "emitc.host.golden_engine", "emitc.host.golden_onnx", "emitc.host.golden_tflite",
     ),
@@ -93,7 +93,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
                "emitc.backends.ethos_u.vela"),
     "ethosu": ("emitc.backends.ethos_u.vela_child",),
     "flatbuffers": ("emitc.frontends.tflite", "emitc.frontends.flatbuffer", "emitc.writers.tflite"),
-    "onnx": ("emitc.frontends.onnx",),
+    "onnx": ("emitc.frontends.onnx", "emitc.frontends.onnx_file"),
     "jinja2": ("emitc.emit.render", "emitc.boards.project"),
     "cffi": ("emitc.host.build", "emitc.host.ethosu.driver"),
     "elftools": ("emitc.boards.elf",),

@@ -6,6 +6,8 @@ questions about frozen values and writes nothing; `partition` asks and records e
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -84,7 +86,7 @@ class Offload:
     notes: tuple[str, ...] = ()
 
 
-class Backend:
+class Backend(ABC):
     """A backend, opened for one compilation. A kernel library overrides the first three methods, an accelerator `offload`."""
 
     name: str = ""
@@ -97,11 +99,11 @@ class Backend:
 
     def cost(self, bound: BoundNode) -> float:
         """Core cycles of one run of a node that is taken: an estimate, for ranking only."""
-        raise NotImplementedError
+        return math.inf
 
+    @abstractmethod
     def lower(self, bound: BoundNode) -> Layer:
         """The layer of a node that is taken. Its template is `FOLDER/NAME` for templates/NAME.c.j2 in the backend's folder."""
-        raise NotImplementedError
 
     def offload(self, graph: Graph, keep: frozenset[int]) -> Offload:
         """Cuts regions out of the graph. keep: indices of nodes that must stay."""

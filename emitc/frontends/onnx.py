@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,11 @@ from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
 from emitc.frontends.onnx_codes import HELD, held_bytes, stored_bits
 from emitc.frontends.onnx_external import ExternalData
+from emitc.frontends.onnx_file import AGAIN, check, complete, parsed, refused_as
 from emitc.frontends.onnx_microsoft import CONTRIB
 from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape
 from emitc.ir import Array, Shape
 
-_AGAIN = "the file is damaged or was written by a faulty exporter: export the model again"
 _MICROSOFT = "com.microsoft"
 _STANDARD = ("", "ai.onnx")
 MAX_FOLDED_ELEMENTS = 1 << 22
@@ -52,18 +51,6 @@ _FOLDED = frozenset((
 """Operators that are computed at once where all their inputs are constants: shape arithmetic and rearranged weights.
 
 QuantizeLinear and DequantizeLinear of constants stay: they say how a weight is quantized."""
-
-
-@contextmanager
-def _library(what: str, where: Where) -> Iterator[None]:
-    """Turns what the onnx package raises on a bad file into an error; it raises whatever its C++ and numpy raise."""
-    try:
-        yield
-    except EmitcError:
-        raise
-    except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise EmitcError(what, where, (" ".join(lines[:4]) or type(error).__name__)[:400], _AGAIN) from error
 
 
 def _dtype_name(elem_type: int) -> str:
@@ -106,9 +93,9 @@ class _Reader:
     def add(self, name: str, dtype: str, shape: Shape, data: bytes | None, proto: onnx.TypeProto, constant: Any) -> int:
         """A new tensor under its name."""
         if name in self.values:
-            raise EmitcError(f'two values are called "{name}"', Where(tensor=name), "names are unique", _AGAIN)
+            raise EmitcError(f'two values are called "{name}"', Where(tensor=name), "names are unique", AGAIN)
         if len(self.tensors) >= MAX_TENSORS:
-            raise EmitcError("the model has too many tensors", Where(), f"the limit is {MAX_TENSORS}", _AGAIN)
+            raise EmitcError("the model has too many tensors", Where(), f"the limit is {MAX_TENSORS}", AGAIN)
         index = len(self.tensors)
         self.tensors.append(SourceTensor(index, name, dtype, shape, None, data))
         self.values[name] = _Value(index, proto, constant)
@@ -120,11 +107,11 @@ class _Reader:
         shape = tuple(proto.dims)
         dtype = _dtype_name(proto.data_type)
         if any(dim < 0 for dim in shape):
-            raise EmitcError("a constant has a negative dimension", where, str(list(shape)), _AGAIN)
+            raise EmitcError("a constant has a negative dimension", where, str(list(shape)), AGAIN)
         check_shape(shape, dtype, where)
         array = self.constant_array(proto, shape, where)
         if array.shape != shape:
-            raise EmitcError("a constant has other data than its shape", where, f"{array.shape} for {shape}", _AGAIN)
+            raise EmitcError("a constant has other data than its shape", where, f"{array.shape} for {shape}", AGAIN)
         array = held_bytes(array, dtype)
         if array.dtype.name != HELD.get(dtype, dtype):  # text, or numbers that numpy does not have under this name
             raise CannotCompile(
@@ -141,8 +128,8 @@ class _Reader:
         if not proto.raw_data and math.prod(shape) > 0:
             fields = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
             if not any(len(getattr(proto, name)) for name in fields):  # numpy would make zeros of what the shape claims
-                raise EmitcError("a constant has no data", where, f"its shape is {list(shape)}", _AGAIN)
-        with _library("a constant cannot be read", where):
+                raise EmitcError("a constant has no data", where, f"its shape is {list(shape)}", AGAIN)
+        with refused_as("a constant cannot be read", where):
             return np.asarray(onnx.numpy_helper.to_array(proto))
 
     def load_all_external(self) -> None:
@@ -157,9 +144,9 @@ class _Reader:
         """Replaces the place of a constant by its bytes."""
         shape = tuple(proto.dims)
         if any(dim < 0 for dim in shape):
-            raise EmitcError("a constant has a negative dimension", where, str(list(shape)), _AGAIN)
+            raise EmitcError("a constant has a negative dimension", where, str(list(shape)), AGAIN)
         check_shape(shape, _dtype_name(proto.data_type), where)
-        with _library("a constant cannot be read", where):
+        with refused_as("a constant cannot be read", where):
             bits = stored_bits(_dtype_name(proto.data_type))
             bits = bits or 8 * np.dtype(onnx.helper.tensor_dtype_to_np_dtype(proto.data_type)).itemsize
         entries = {entry.key: entry.value for entry in proto.external_data}
@@ -197,7 +184,7 @@ class _Reader:
         graph = self.model.graph
         if len(graph.node) > MAX_OPERATORS:
             raise EmitcError(
-                f"the model has {len(graph.node)} operators", Where(), f"the limit is {MAX_OPERATORS}", _AGAIN
+                f"the model has {len(graph.node)} operators", Where(), f"the limit is {MAX_OPERATORS}", AGAIN
             )
         for initializer in graph.initializer:
             try:
@@ -212,9 +199,7 @@ class _Reader:
             if value.name not in self.values:
                 if self.blockers:
                     continue
-                raise EmitcError(
-                    "nothing writes a graph output", Where(tensor=value.name), "it is not computed", _AGAIN
-                )
+                raise EmitcError("nothing writes a graph output", Where(tensor=value.name), "it is not computed", AGAIN)
             index = self.values[value.name].index
             if 0 in self.tensors[index].shape:
                 raise EmitcError(
@@ -278,7 +263,7 @@ class _Reader:
         if unread:
             if self.blockers:
                 return
-            raise EmitcError(f'nothing has written "{unread[0]}"', where, "operators come in execution order", _AGAIN)
+            raise EmitcError(f'nothing has written "{unread[0]}"', where, "operators come in execution order", AGAIN)
         try:
             attributes = self.attributes(node, where)
             inputs = [self.values[i] if i else None for i in node.input]
@@ -310,7 +295,7 @@ class _Reader:
                 )  # fmt: skip
             if kind in (onnx.AttributeProto.TENSOR, onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.TYPE_PROTO):
                 continue
-            with _library("an attribute cannot be read", where):
+            with refused_as("an attribute cannot be read", where):
                 value = onnx.helper.get_attribute_value(attribute)
                 if isinstance(value, bytes):
                     found[attribute.name] = value.decode("utf-8", "replace")
@@ -345,7 +330,7 @@ class _Reader:
 
     def _infer(self, node: onnx.NodeProto, where: Where, opset: int = 0) -> dict[str, onnx.TypeProto]:
         opset = opset or self.opset
-        with _library(f"{node.op_type} is used wrongly", where):
+        with refused_as(f"{node.op_type} is used wrongly", where):
             schema = onnx.defs.get_schema(node.op_type, opset, "")
             names = {name for name in node.input if name}
             types = {name: self.values[name].type for name in names}
@@ -370,7 +355,7 @@ class _Reader:
         type_of = inputs[rule.type_of] if rule.type_of < len(inputs) else None
         operands = [inputs[p] for p in positions if p < len(inputs)]
         if not operands or any(value is None for value in operands) or not node.output:
-            raise EmitcError(f"{node.op_type} misses an input", where, f"it has {len(inputs)}", _AGAIN)
+            raise EmitcError(f"{node.op_type} misses an input", where, f"it has {len(inputs)}", AGAIN)
         proxy = onnx.NodeProto()
         proxy.op_type = rule.standard
         proxy.output.extend(node.output[: rule.outputs])
@@ -384,7 +369,7 @@ class _Reader:
             kind.CopyFrom(value.type)
             kind.tensor_type.elem_type = onnx.TensorProto.FLOAT
             floats[name] = kind
-        with _library(f"{node.op_type} is used wrongly", where):
+        with refused_as(f"{node.op_type} is used wrongly", where):
             schema = onnx.defs.get_schema(rule.standard, 17, "")
             found = onnx.shape_inference.infer_node_outputs(
                 schema, proxy, floats, opset_imports=[onnx.helper.make_opsetid("", 17)]
@@ -425,11 +410,11 @@ class _Reader:
                         f"the limit is {MAX_FOLDED_ELEMENTS} elements made, and {_MAX_READ_ELEMENTS} read, in all",
                         "fold the constants before the export",
                     )  # fmt: skip
-            with _library(f"{node.op_type} of constants cannot be computed", where), np.errstate(all="ignore"):
+            with refused_as(f"{node.op_type} of constants cannot be computed", where), np.errstate(all="ignore"):
                 values = self.computed(node, inputs)
         for name, value in zip(node.output, values, strict=True):
             if name:
-                with _library(f"{node.op_type} of constants cannot be computed", where):
+                with refused_as(f"{node.op_type} of constants cannot be computed", where):
                     proto = onnx.numpy_helper.from_array(np.asarray(value), name)
                 self.add_constant(proto, name)
         return True
@@ -449,84 +434,12 @@ class _Reader:
     def shape_value(self, node: onnx.NodeProto, value: _Value | None, where: Where) -> Array:
         """Shape or Size of a tensor, which is always known here."""
         if value is None:
-            raise EmitcError(f"{node.op_type} has no input", where, "it has one", _AGAIN)
+            raise EmitcError(f"{node.op_type} has no input", where, "it has one", AGAIN)
         shape = self.tensors[value.index].shape
         if node.op_type == "Size":
             return np.array(math.prod(shape), np.int64)
         bounds = {a.name: a.i for a in node.attribute}
         return np.array(shape[slice(bounds.get("start", 0), bounds.get("end", len(shape)))], np.int64)
-
-
-def _require_text(message: Any) -> None:
-    """Refuses text that is not UTF-8, which protobuf hands over as bytes."""
-    for field, value in message.ListFields():
-        if field.type == field.TYPE_STRING:
-            texts = [value] if isinstance(value, str | bytes) else value
-            if any(isinstance(text, bytes) for text in texts):
-                raise EmitcError("a text of the model is not UTF-8", Where(), f"in a field {field.name}", _AGAIN)
-        elif field.type == field.TYPE_MESSAGE:
-            for inner in [value] if hasattr(value, "ListFields") else value:
-                _require_text(inner)
-
-
-def _complete(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:
-    """Gives inputs and outputs without a shape one, since the checker insists.
-
-    That of an input comes from the user; that of an output follows from the operators, so that an empty one will do.
-    """
-    constants = {initializer.name for initializer in model.graph.initializer}
-    for value in model.graph.input:
-        tensor = value.type.tensor_type
-        if not value.type.HasField("tensor_type") or tensor.HasField("shape"):
-            continue
-        if value.name not in shapes and value.name not in constants:
-            raise EmitcError(
-                "a graph input has no shape", Where(tensor=value.name), "sizes must be known at compile time",
-                f"give it: --shape {value.name}=...",
-            )  # fmt: skip
-        tensor.shape.SetInParent()
-        for size in shapes.get(value.name, ()):
-            tensor.shape.dim.add().dim_value = size
-    for value in model.graph.output:
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.shape.SetInParent()
-
-
-def _check(model: onnx.ModelProto) -> Iterator[EmitcError]:
-    """Refuses what the onnx package's checker refuses; returns what of the format has no code."""
-    with _library("this is not a valid ONNX model", Where()):
-        onnx.checker.check_model(model)
-    for found, what in (
-        (model.functions, "functions of its own"),
-        (model.graph.sparse_initializer, "sparse constants"),
-    ):
-        if len(found):
-            yield CannotCompile(f"the model has {what}", Where(), "there is no code for them", "export it without them")
-
-
-def _parsed(data: bytes) -> onnx.ModelProto:
-    """The message of a file, which has a graph, and whose texts are UTF-8."""
-    model = onnx.ModelProto()
-    with _library("this is not a .onnx file", Where()):
-        model.ParseFromString(data)
-    if not model.graph.node and not model.graph.output:
-        raise EmitcError("this is not a .onnx file", Where(), "it has no graph", "pass an ONNX model")
-    _require_text(model)
-    return model
-
-
-def stated_inputs(data: bytes) -> dict[str, Shape]:
-    """Shapes of the inputs that are no constants by name, as the file states them, -1 for an open dimension.
-
-    Raises EmitcError when the file is not ONNX. The rest of the file is not looked at.
-    """
-    graph = _parsed(data).graph
-    constants = {initializer.name for initializer in graph.initializer}
-    return {
-        value.name: tuple(d.dim_value if d.dim_value > 0 else -1 for d in value.type.tensor_type.shape.dim)
-        for value in graph.input
-        if value.name not in constants
-    }
 
 
 def read_onnx(data: bytes, shapes: Mapping[str, Shape] | None = None, folder: Path | None = None) -> SourceModel:
@@ -535,11 +448,11 @@ def read_onnx(data: bytes, shapes: Mapping[str, Shape] | None = None, folder: Pa
     shapes: open dimensions by input name. folder: where external data may lie. Raises EmitcError when the file is not
     ONNX, is damaged, or contradicts itself. Operators without code are reported as blockers.
     """
-    model = _parsed(data)
-    _complete(model, shapes or {})
+    model = parsed(data)
+    complete(model, shapes or {})
     reader = _Reader(model, shapes or {}, folder)
     reader.load_all_external()
-    reader.blockers += _check(model)
+    reader.blockers += check(model)
     inputs, outputs = reader.read()
     known = {reader.tensors[i].name for i in inputs}
     for name in shapes or {}:

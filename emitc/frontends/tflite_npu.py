@@ -34,12 +34,12 @@ def with_npu_operands(model: SourceModel, data: bytes) -> SourceModel:
     """
     if all(node.op_type != OPERATOR for node in model.nodes):
         return model
-    offsets = _offsets(data, len(model.tensors))
+    offsets = tensor_offsets(data, len(model.tensors))
     nodes = tuple(_operands(node, offsets) if node.op_type == OPERATOR else node for node in model.nodes)
     return replace(model, nodes=nodes)
 
 
-def _offsets(data: bytes, tensors: int) -> tuple[int, ...]:
+def tensor_offsets(data: bytes, tensors: int) -> tuple[int, ...]:
     """The offset of every tensor of the first subgraph, -1 for none."""
     budget = Budget(len(data))
     try:
@@ -59,8 +59,13 @@ def _offsets(data: bytes, tensors: int) -> tuple[int, ...]:
 
 
 def _allocation(data: bytes, tensors: int) -> tuple[int, ...]:
+    """Version, subgraph, count, then an int32 for each tensor of the file, the first subgraph's first."""
     words = struct.unpack(f"<{len(data) // 4}i", data[: len(data) // 4 * 4])
-    if len(words) < _HEADER_WORDS + tensors or words[2] != len(words) - _HEADER_WORDS:
+    if (
+        len(words) < _HEADER_WORDS + tensors
+        or words[2] != len(words) - _HEADER_WORDS
+        or min(words[_HEADER_WORDS:], default=0) < -1
+    ):
         raise EmitcError(
             "the places of the tensors are damaged",
             Where(),

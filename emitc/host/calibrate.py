@@ -157,7 +157,7 @@ def _samples(path: Path, data: bytes, calibration: Path) -> list[dict[str, Array
 
     Neither of them is made for hostile files, and what the reader finds no code for would not compile when quantized either.
     """
-    from emitc.frontends.onnx import stated_inputs
+    from emitc.frontends.onnx_file import stated_inputs
 
     if not is_onnx(path, data):
         raise EmitcError(

@@ -8,16 +8,14 @@ memory for every tensor, -1 for those without one.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, replace
 
 import numpy as np
-import tflite
 
 from emitc.errors import CannotCompile, EmitcError, Where
-from emitc.frontends.flatbuffer import Budget, Damaged, opened, root_position
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor
 from emitc.frontends.tflite import read_tflite
+from emitc.frontends.tflite_npu import tensor_offsets
 
 OPERATOR = "CUSTOM:ethos-u"
 _ALLOCATION = b"OfflineMemoryAllocation"
@@ -84,7 +82,7 @@ def read_vela(data: bytes) -> VelaFile:
             "vela writes what the NPU runs as custom operators ethos-u; here are " + _kinds(model),
             "compile it first: vela MODEL.tflite --accelerator-config ethos-u55-128; or give MODEL_vela.tflite",
         )
-    offsets = _offsets(data, len(model.tensors))
+    offsets = tensor_offsets(data, len(model.tensors))
     operators = tuple(_operator(node, offsets) if node.op_type == OPERATOR else node for node in model.nodes)
     return VelaFile(model, operators)
 
@@ -106,41 +104,6 @@ def _settled(model: SourceModel) -> SourceModel:
 def _kinds(model: SourceModel) -> str:
     kinds = sorted({node.op_type for node in model.nodes})
     return ", ".join(kinds[:8]) + (", ..." if len(kinds) > 8 else "") if kinds else "none at all"
-
-
-def _offsets(data: bytes, tensors: int) -> tuple[int, ...]:
-    """The offset of every tensor in the scratch memory, -1 for none."""
-    budget = Budget(len(data))
-    try:
-        model = opened(tflite.Model(), data, root_position(data), budget)
-        for index in range(min(model.MetadataLength(), _MAX_METADATA)):
-            entry = model.Metadata(index)
-            entry = opened(entry, data, entry._tab.Pos, budget)
-            if entry.Name() == _ALLOCATION and 0 <= entry.Buffer() < model.BuffersLength():
-                buffer = model.Buffers(entry.Buffer())
-                buffer = opened(buffer, data, buffer._tab.Pos, budget)
-                return _allocation(buffer.DataAsNumpy().tobytes() if buffer.DataLength() else b"", tensors)
-    except Damaged as error:
-        raise EmitcError("the .tflite file is damaged", Where(), str(error), _AGAIN) from error
-    raise EmitcError(
-        "the file does not say where its tensors lie",
-        Where(),
-        "the metadata OfflineMemoryAllocation is missing",
-        _AGAIN,
-    )
-
-
-def _allocation(data: bytes, tensors: int) -> tuple[int, ...]:
-    """Version, subgraph, count, then an int32 for each tensor of the file, the first subgraph's first."""
-    words = struct.unpack(f"<{len(data) // 4}i", data[: len(data) // 4 * 4])
-    if len(words) < 3 + tensors or words[2] != len(words) - 3 or min(words[3:], default=0) < -1:
-        raise EmitcError(
-            "the places of the tensors are damaged",
-            Where(),
-            f"OfflineMemoryAllocation has {len(words)} numbers for {tensors} tensors",
-            _AGAIN,
-        )
-    return words[3 : 3 + tensors]
 
 
 def _operator(node: SourceNode, offsets: tuple[int, ...]) -> NpuOperator:

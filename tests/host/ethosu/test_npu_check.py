@@ -14,7 +14,7 @@ from tiny_models import Net
 
 from emitc.cli import cli
 from emitc.errors import EmitcError, Refusals
-from emitc.host.ethosu import vela_file
+from emitc.frontends import tflite_npu
 from emitc.host.ethosu.check import VelaNetwork, check_vela_file
 from emitc.host.ethosu.driver import driver_call
 from emitc.host.ethosu.faults import NpuFault
@@ -254,7 +254,7 @@ def test_a_driver_call_routed_into_the_host_model(vela_digits: Path) -> None:
 def test_places_of_tensors() -> None:
     """Version, subgraph and count, then the tensors of all subgraphs, the first one's first."""
     words = np.array([0, 0, 4, 16, -1, 32, 48], "<i4").tobytes()
-    assert vela_file._allocation(words, 3) == (16, -1, 32)
+    assert tflite_npu._allocation(words, 3) == (16, -1, 32)
     for damaged in (words[:-4], words + b"\0" * 4, b"", np.array([0, 0, 1, -2], "<i4").tobytes()):
         with pytest.raises(EmitcError, match="the places of the tensors are damaged"):
-            vela_file._allocation(damaged, 1)
+            tflite_npu._allocation(damaged, 1)

@@ -1,23 +1,17 @@
-"""Graph to Program: the last decisions, all sizes and all constants. After this no graph object is in sight.
-
-Memory: every operand that is not a constant is a buffer of the arena, alive from the step that writes it to its last
-reader; tensors that share bytes share a buffer; scratch lives for its step. An overlap that an operator declares applies
-only where its input is read for the last time at that step.
-"""
+"""Graph to Program: the last decisions, all sizes and all constants. After this no graph object is in sight."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from emitc.backends.partition import Partition
 from emitc.emit.names import identifier, unique
 from emitc.errors import EmitcError, Where
-from emitc.ir import BoundNode, Graph, Tensor
-from emitc.kernels.contract import Layer, Table
-from emitc.planner import Buffer, Distance, LiveRange, Plan, ScratchRequest, buffers_of, plan
-from emitc.planner import Step as PlannerStep
+from emitc.ir import Graph, Tensor
+from emitc.kernels.contract import Table
+from emitc.memory import LoweredNode, arena_buffers, distances, pinned, pins_of, scratch_name
+from emitc.planner import Plan, plan
 from emitc.planner.report import proof_line
 from emitc.program import Constant, Operand, Origin, Port, Program, Slot, Step
 
@@ -25,20 +19,6 @@ ALIGNMENT = 16
 """Of the arena and every buffer in it; a backend may need more."""
 MAX_ADDED_BYTES = 16 << 20
 """Bytes of tables (exponentials, row indices) that lowering may add; the largest corpus model adds a few kilobytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoweredNode:
-    """A node with its layer, and the backend that made it."""
-
-    bound: BoundNode
-    layer: Layer
-    backend: str
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """The operands that are passed to the layer function."""
-        return tuple(self.bound.input(position) for position in self.layer.operands)
 
 
 class _ConstantPool:
@@ -89,85 +69,6 @@ def lower_nodes(partition: Partition) -> tuple[LoweredNode, ...]:
     return tuple(nodes)
 
 
-def _scratch_name(node: LoweredNode, role: str) -> str:
-    return f"{node.bound.node.index}:scratch:{role}"
-
-
-def _buffers(graph: Graph, nodes: tuple[LoweredNode, ...], alignment: int) -> tuple[Buffer, ...]:
-    """What has to be alive when; names are those of the tensors that own the bytes."""
-    steps = [
-        PlannerStep(
-            tuple(graph.root(t.name).name for t in node.inputs if not graph.root(t.name).is_constant),
-            tuple(graph.root(t.name).name for t in node.bound.outputs),
-            tuple(ScratchRequest(_scratch_name(node, s.role), s.size_bytes) for s in node.layer.scratch),
-        )
-        for node in nodes
-    ]
-    outputs = [graph.root(name).name for name in graph.outputs if not graph.root(name).is_constant]
-    sizes = {t.name: t.size_bytes for t in graph.tensors}
-    return buffers_of(steps, sizes, {}, graph.inputs, tuple(dict.fromkeys(outputs)), alignment)
-
-
-def _pins(graph: Graph, nodes: tuple[LoweredNode, ...]) -> dict[str, tuple[str, int]]:
-    """Scratch buffer and offset of each buffer that a layer wants inside its scratch."""
-    found: dict[str, tuple[str, int]] = {}
-    for node in nodes:
-        for pin in node.layer.pins:
-            tensors = node.bound.outputs if pin.output else node.inputs
-            name = graph.root(tensors[pin.position].name).name
-            assert name not in found, f"{name} is pinned twice"
-            found[name] = _scratch_name(node, pin.scratch), pin.offset_bytes
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _PinnedBuffer:
-    """A buffer inside another one, `offset_bytes` behind its first byte."""
-
-    buffer: Buffer
-    inside: str
-    offset_bytes: int
-
-
-def _pinned(
-    buffers: tuple[Buffer, ...], pins: Mapping[str, tuple[str, int]]
-) -> tuple[tuple[Buffer, ...], tuple[_PinnedBuffer, ...]]:
-    """The buffers to plan, each alive as long as what lies in it, and those that lie in others."""
-    inner = tuple(_PinnedBuffer(b, *pins[b.name]) for b in buffers if b.name in pins)
-    outer = []
-    for buffer in buffers:
-        held = [pin.buffer for pin in inner if pin.inside == buffer.name]
-        if buffer.name in pins:
-            continue
-        assert all(p.offset_bytes + p.buffer.size_bytes <= buffer.size_bytes for p in inner if p.inside == buffer.name)
-        first = min([buffer.live.first, *(b.live.first for b in held)])
-        end = max([buffer.live.end, *(b.live.end for b in held)])
-        outer.append(replace(buffer, live=LiveRange(first, end)))
-    return tuple(outer), inner
-
-
-def _distances(graph: Graph, nodes: tuple[LoweredNode, ...], buffers: tuple[Buffer, ...]) -> tuple[Distance, ...]:
-    """The overlaps that are safe: the input's buffer dies at the step, and no other operand of the step shares it.
-
-    A graph output lives on behind the last step, at which its range ends all the same.
-    """
-    live = {buffer.name: buffer.live for buffer in buffers}
-    kept = {graph.root(name).name for name in graph.outputs}
-    found: list[Distance] = []
-    for step, node in enumerate(nodes):
-        roots = [graph.root(t.name).name for t in node.inputs]
-        for overlap in node.layer.overlaps:
-            operand = graph.root(node.bound.input(overlap.input).name)
-            output = graph.root(node.bound.outputs[overlap.output].name)
-            if operand.is_constant or operand.name in kept or roots.count(operand.name) > 1:
-                continue
-            if operand.name not in live or output.name not in live:  # a place inside some scratch is settled
-                continue
-            if live[operand.name].end == step + 1 and live[output.name].first == step:
-                found.append(Distance(operand.name, output.name, above=overlap.distance_bytes, below=None))
-    return tuple(found)
-
-
 def _pointer(c_type: str, slot: str, *, const: bool) -> str:
     """The C expression of a buffer: through void where the type is wider than a byte."""
     qualifier = "const " if const else ""
@@ -194,7 +95,7 @@ class _Names:
             for scratch in node.layer.scratch:
                 index = node.bound.node.index
                 self._add(
-                    _scratch_name(node, scratch.role), f"AT_OP{index}_{scratch.role.upper()}", f"scratch of op {index}"
+                    scratch_name(node, scratch.role), f"AT_OP{index}_{scratch.role.upper()}", f"scratch of op {index}"
                 )
 
     def _add(self, buffer: str, slot: str, what: str) -> None:
@@ -233,7 +134,7 @@ def _steps(graph: Graph, nodes: tuple[LoweredNode, ...], names: _Names) -> tuple
             Operand(
                 "int8_t",
                 "scratch",
-                _pointer("int8_t", names.slots[_scratch_name(node, s.role)], const=False),
+                _pointer("int8_t", names.slots[scratch_name(node, s.role)], const=False),
                 s.size_bytes,
                 s.role,
                 -1,
@@ -324,8 +225,8 @@ def lower(partition: Partition, name: str, origin: Origin) -> Program:
     nodes = lower_nodes(partition)
     used = {node.backend for node in nodes}
     alignment = max([ALIGNMENT, *(partition.backends[name].alignment for name in used)])
-    buffers, pins = _pinned(_buffers(graph, nodes, alignment), _pins(graph, nodes))
-    result = plan(buffers, _distances(graph, nodes, buffers), alignment=alignment)
+    buffers, pins = pinned(arena_buffers(graph, nodes, alignment), pins_of(graph, nodes))
+    result = plan(buffers, distances(graph, nodes, buffers), alignment=alignment)
     names = _Names(graph, nodes)
     slots = tuple(
         Slot(names.slots[p.name], p.offset_bytes, p.size_bytes, p.live.first, p.live.end, names.what[p.name])

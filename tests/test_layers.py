@@ -45,8 +45,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.backends.ethos_u.extent": (
         "emitc.errors", "emitc.host.ethosu.commands", "emitc.host.ethosu.decode",
     ),
+    "emitc.memory": ("emitc.ir", "emitc.kernels.contract", "emitc.planner"),
     "emitc.lower": (
-        "emitc.backends.partition", "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.planner", "emitc.program",
+        "emitc.backends.partition", "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.memory", "emitc.planner", "emitc.program",
         "emitc.emit.names",
     ),
     "emitc.emit": (

@@ -31,7 +31,8 @@ from emitc.kernels.contract import (
     require_quantization,
     unsupported,
 )
-from emitc.kernels.spatial import WINDOW_PARAMS
+from emitc.kernels.spatial import WINDOW_PARAMS, window_overlap
+from emitc.kernels.walk import by_channel, whole_window
 from emitc.quantize import (
     INT32_MAX,
     INT32_MIN,
@@ -45,6 +46,8 @@ from emitc.quantize import (
 
 WEIGHTS = 1
 BIAS = 2
+TOGETHER = 4
+"""Output channels that share every value read, in kernels with interleaved filters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +199,10 @@ def float_layer(
         constants.append(Table("bias", "float", values, "bias per output channel"))
     else:
         operands.append(BIAS)
-    return Layer("conv_2d_float", "portable", tuple(operands), tuple(constants), params, macs=macs)
+    groups = next(int(param.value) for param in params if param.name == "groups")
+    ahead = by_channel(channels, groups, bound.input(0).shape[-1] // groups, 4, 4)
+    overlaps = window_overlap(bound, params, ahead)
+    return Layer("conv_2d_float", "portable", tuple(operands), tuple(constants), params, overlaps=overlaps, macs=macs)
 
 
 def check_operands(bound: BoundNode, weight_axis: int) -> None:
@@ -454,19 +460,23 @@ def matrix_product(bound: BoundNode, scale: Requantization, clamp: Clamp, rows: 
     macs = rows * out * depth
     kind = flavour(bound, weights)
     raw = raw_weights(bound)
+    params, groups = pixels(rows, depth, out)
+    overlaps = window_overlap(bound, params, whole_window(out, TOGETHER, bound.output.dtype.bytes))
     if (folded or x.quantization.zero_point == 0) and raw is not None:
         constants = (*tables(raw[0], bias, scale, interleaved=True), zero_table(raw[1]))
         size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out", "int32_t", out))
         return Layer(
-            "fully_connected", "portable", (0,), constants, size + tail, macs=macs, flavour=with_weight_zero(kind)
-        )
+            "fully_connected", "portable", (0,), constants, size + tail, macs=macs, flavour=with_weight_zero(kind),
+            overlaps=overlaps,
+        )  # fmt: skip
     if (folded or x.quantization.zero_point == 0) and byte_sized(bound, weights):
         constants = tables(weights, bias, scale, interleaved=True)
         size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out", "int32_t", out))
-        return Layer("fully_connected", "portable", (0,), constants, size + tail, macs=macs, flavour=kind)
-    params, groups = pixels(rows, depth, out)
+        return Layer(
+            "fully_connected", "portable", (0,), constants, size + tail, macs=macs, flavour=kind, overlaps=overlaps
+        )
     offset = input_offset(bound, folded=folded)
     return Layer(
         "conv_2d_taps", "portable", (0,), tables(weights, bias, scale), (*params, groups, offset, *tail), macs=macs,
-        flavour=kind,
+        flavour=kind, overlaps=window_overlap(bound, params, by_channel(out, 1, depth, x.dtype.bytes, bound.output.dtype.bytes)),
     )  # fmt: skip

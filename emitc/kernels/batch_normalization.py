@@ -20,11 +20,11 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import (
     KernelDef,
     Layer,
-    Overlap,
     Param,
     Parsed,
     Table,
     illegal,
+    in_step,
     require_dtypes,
     unsupported,
 )
@@ -140,7 +140,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("inner", "int32_t", math.prod(shape[axis + 1 :]), "values of a channel that lie together"),
     )
     return Layer(
-        "channel_affine", "portable", (0,), tables, params, overlaps=(Overlap(0, 0, 0),), macs=bound.output.elements
+        "channel_affine", "portable", (0,), tables, params, overlaps=(in_step(bound),), macs=bound.output.elements
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
+from emitc.kernels.walk import ElementWalk, Walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +77,35 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Output `output` may share memory with input `input` when input_offset - output_offset >= distance_bytes.
-
-    0: written in place, or anywhere below, because every element is read before it is overwritten.
-    """
+    """Output `output` may share memory with input `input`, as close as the kernel's walk over them allows."""
 
     input: int
     output: int
-    distance_bytes: int
+    walk: Walk
+
+    @property
+    def distance_bytes(self) -> int:
+        """The least (input offset - output offset); derived from the walk."""
+        return self.walk.distance_bytes()
+
+
+def in_step(bound: BoundNode, position: int = 0) -> Overlap:
+    """Of input `position` and the only output, where element i is read for the last time before output element i is stored."""
+    x, y = bound.input(position), bound.output
+    return Overlap(position, 0, ElementWalk(y.elements, x.dtype.bytes, y.dtype.bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class ByRows:
+    """That a layer can make its output [1, H, W, C] row by row, each operand being an image too.
+
+    window: rows of a window; the kernel's parameters start with the window's, and `in_h`, `out_h` and `pad_top` are set for
+    the rows in sight. Otherwise row r reads row r of each operand, and `counted` is the parameter that counts what a row has a
+    share of.
+    """
+
+    window: bool = False
+    counted: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +175,7 @@ class Layer:
     positions of the inputs that are passed to the layer function, in order (constants are among tables instead). macs:
     multiply- accumulates of one run. flavour: what the template's kernel is printed for. fallible: the layer function
     returns a status. call: of a library, where the template prints one. pins: operands and outputs inside the scratch.
+    by_rows: how it makes a single row, where it can.
     """
 
     template: str
@@ -167,6 +190,7 @@ class Layer:
     fallible: bool = False
     call: LibraryCall | None = None
     pins: tuple[Pin, ...] = ()
+    by_rows: ByRows | None = None
 
     def __post_init__(self) -> None:
         names = [t.role for t in self.tables] + [p.name for p in self.params]

@@ -25,8 +25,10 @@ from emitc.kernels.spatial import (
     onnx_window,
     require_output,
     window_of,
+    window_overlap,
     window_params,
 )
+from emitc.kernels.walk import by_channel, whole_window
 from emitc.quantize import activation_clamp
 
 
@@ -132,19 +134,21 @@ def lower(bound: BoundNode) -> Layer:
     inside = accumulate.bias_inside(bound, weights.astype(np.int64).reshape(out_c, -1), folded=folded)
     bytewise = accumulate.byte_sized(bound, weights)
     raw = accumulate.raw_weights(bound)
+    overlaps = window_overlap(bound, params, whole_window(out_c, accumulate.TOGETHER, y.dtype.bytes))
     if groups == 1 and window.dilation_w == 1 and inside is not None and raw is not None:
         tables = accumulate.tables(raw[0], bias, scale, interleaved=True)
         tables = (*tables, accumulate.inside_table(inside), accumulate.zero_table(raw[1]))
         zero = accumulate.with_weight_zero(flavour)
-        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=zero)
+        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=zero, overlaps=overlaps)
     if groups == 1 and window.dilation_w == 1 and inside is not None and bytewise:
         tables = accumulate.tables(weights, bias, scale, interleaved=True)
         tables = (*tables, accumulate.inside_table(inside))
-        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour)
+        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour, overlaps=overlaps)
     tables = accumulate.tables(weights, bias, scale)
     return Layer(
         "conv_2d_taps", "portable", (0,), tables, (*params, Param("groups", "int32_t", groups), *tail), macs=macs,
         flavour=flavour,
+        overlaps=window_overlap(bound, params, by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)),
     )  # fmt: skip
 
 

@@ -25,8 +25,10 @@ from emitc.kernels.spatial import (
     onnx_window,
     require_output,
     window_of,
+    window_overlap,
     window_params,
 )
+from emitc.kernels.walk import by_channel, whole_window
 from emitc.quantize import activation_clamp
 
 
@@ -129,15 +131,20 @@ def lower(bound: BoundNode) -> Layer:
         filters = np.ascontiguousarray(weights.transpose(3, 1, 2, 0))
         tables = accumulate.tables(filters, bias, scale, interleaved=True)
         tables = (*tables, accumulate.inside_table(inside))
-        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour)
+        overlaps = window_overlap(bound, params, whole_window(out_c, accumulate.TOGETHER, y.dtype.bytes))
+        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour, overlaps=overlaps)
     tables = accumulate.tables(weights, bias, scale)
+    overlaps = window_overlap(bound, params, by_channel(out_c, x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
     if inside is not None and x.dtype is DType.INT8 and out_c == x.shape[3]:
         tables = (*tables, accumulate.inside_table(inside))
-        return Layer("depthwise_conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour)
+        return Layer(
+            "depthwise_conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour, overlaps=overlaps
+        )
     depth = Param("depth_multiplier", "int32_t", out_c // x.shape[3])
     return Layer(
-        "depthwise_conv_2d_multiplier", "portable", (0,), tables, (*params, depth, *tail), macs=macs, flavour=flavour
-    )
+        "depthwise_conv_2d_multiplier", "portable", (0,), tables, (*params, depth, *tail), macs=macs, flavour=flavour,
+        overlaps=overlaps,
+    )  # fmt: skip
 
 
 def work(bound: BoundNode) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Overlap, Param, Parsed, unsupported
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, in_step, unsupported
 from emitc.quantize import Float32
 
 _TYPES = (DType.UINT8, DType.FLOAT32, DType.UINT8)
@@ -72,7 +72,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def lower(bound: BoundNode) -> Layer:
     """Two passes; y may lie over x, whose elements are four times as wide."""
     params = (Param("count", "int32_t", bound.input(0).elements),)
-    return Layer("dynamic_quantize", "portable", (0,), params=params, overlaps=(Overlap(0, 0, 0),))
+    return Layer("dynamic_quantize", "portable", (0,), params=params, overlaps=(in_step(bound),))
 
 
 KERNELS = (

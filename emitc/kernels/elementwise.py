@@ -15,10 +15,10 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Shape, Tensor
 from emitc.kernels.contract import (
     Layer,
-    Overlap,
     Param,
     Table,
     illegal,
+    in_step,
     require_dtypes,
     require_quantization,
     unsupported,
@@ -172,7 +172,7 @@ def byte_table(bound: BoundNode, source: int, results: Int64) -> Layer:
         (source,),
         (Table("table", "int8_t", table, f"{bound.node.op_type} of {order}"),),
         (Param("count", "int32_t", bound.output.elements),),
-        overlaps=(Overlap(source, 0, 0),),
+        overlaps=(in_step(bound, source),),
     )
 
 
@@ -189,7 +189,7 @@ def binary_layer(bound: BoundNode, template: str, params: tuple[Param, ...]) -> 
         if tensor.is_constant
     )
     operands = tuple(i for i, tensor in enumerate((a, b)) if not tensor.is_constant)
-    overlaps = tuple(Overlap(i, 0, 0) for i in operands if bound.input(i).elements == y.elements)
+    overlaps = tuple(in_step(bound, i) for i in operands if bound.input(i).elements == y.elements)
     if a.elements == b.elements == y.elements:
         count = Param("count", "int32_t", y.elements)
         return Layer(template, "portable", operands, tables, (*params, count), overlaps=overlaps)

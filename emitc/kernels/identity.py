@@ -16,7 +16,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Overlap, Parsed, illegal
+from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, in_step
 from emitc.kernels.strided import require_same_values, values_table
 
 
@@ -107,7 +107,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """A copy: printed only where the view pass is switched off."""
-    return Layer("copy", "portable", (0,), overlaps=(Overlap(0, 0, 0),))
+    return Layer("copy", "portable", (0,), overlaps=(in_step(bound),))
 
 
 def _lower_masked(bound: BoundNode) -> Layer:
@@ -115,7 +115,7 @@ def _lower_masked(bound: BoundNode) -> Layer:
     op, mask = bound.node.op, bound.outputs[1]
     assert isinstance(op, MaskedDropout)
     tables = (values_table("value", np.full(1, op.mask, mask.dtype.value), "every element of the mask"),)
-    return Layer("dropout_mask", "portable", (0,), tables, overlaps=(Overlap(0, 0, 0),))
+    return Layer("dropout_mask", "portable", (0,), tables, overlaps=(in_step(bound),))
 
 
 KERNELS = (

@@ -23,11 +23,11 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import (
     KernelDef,
     Layer,
-    Overlap,
     Param,
     Parsed,
     Table,
     illegal,
+    in_step,
     require_dtypes,
     unsupported,
 )
@@ -216,7 +216,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("has_bias", "int32_t", int(bound.optional(_BIAS) is not None)),
         *(Param(f"has_{name}", "int32_t", int(i + 1 in present)) for i, name in enumerate(_EXTRA)),
     )
-    return Layer("normalization", "portable", tuple(operands), tuple(tables), params, overlaps=(Overlap(0, 0, 0),))
+    return Layer("normalization", "portable", tuple(operands), tuple(tables), params, overlaps=(in_step(bound),))
 
 
 def _kernel(op: type[Op], summary: str) -> KernelDef:

@@ -13,7 +13,7 @@ from collections.abc import Collection
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Quantization, Shape, Tensor
-from emitc.kernels.contract import Flavour, Layer, Overlap, Param, require_quantization, unsupported
+from emitc.kernels.contract import Flavour, Layer, Overlap, Param, in_step, require_quantization, unsupported
 from emitc.kernels.elementwise import BYTES, byte_table
 from emitc.kernels.real_functions import RealFunction
 from emitc.quantize import Float32, Int64
@@ -57,7 +57,7 @@ def in_place(bound: BoundNode, operands: Collection[int] = (0,)) -> tuple[Overla
     """
     y = bound.output
     return tuple(
-        Overlap(i, 0, 0)
+        in_step(bound, i)
         for i in operands
         if bound.input(i).elements == y.elements and (y.dtype is bound.input(i).dtype or y.dtype.bytes == 1)
     )
@@ -72,7 +72,7 @@ def pointwise_layer(bound: BoundNode, template: str, parameters: tuple[Param, ..
 
 def copied(bound: BoundNode) -> Layer:
     """y is x."""
-    return Layer("copy", "portable", (0,), overlaps=(Overlap(0, 0, 0),))
+    return Layer("copy", "portable", (0,), overlaps=(in_step(bound),))
 
 
 def operand(bound: BoundNode, inputs: Collection[Array | None], position: int) -> Array:

@@ -47,8 +47,10 @@ from emitc.kernels.spatial import (
     require_output,
     rounded_up,
     window_of,
+    window_overlap,
     window_params,
 )
+from emitc.kernels.walk import by_channel
 from emitc.quantize import Clamp, Int64, activation_clamp, requantize_float
 
 Float32 = NDArray[np.float32]
@@ -398,8 +400,9 @@ def _lower_average(bound: BoundNode, params: tuple[Param, ...]) -> Layer:
         ),
         Param("count_w", "int32_t", x.shape[2] + pad.right - op.uncounted.right),
     )
+    overlaps = window_overlap(bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
     if x.dtype is DType.FLOAT32:
-        return Layer("average_pool_2d_float", "portable", (0,), params=(*params, *counted))
+        return Layer("average_pool_2d_float", "portable", (0,), params=(*params, *counted), overlaps=overlaps)
     assert x.quantization and y.quantization
     clamp = activation_clamp(op.activation, y)
     ends = (Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high))
@@ -410,8 +413,9 @@ def _lower_average(bound: BoundNode, params: tuple[Param, ...]) -> Layer:
     if _in_integers(op):
         factor = Param("factor", "float", _factor(bound), "x_scale / (y_scale * elements of the window)")
         return Layer(
-            "average_pool_2d_sum", "portable", (0,), params=(*params, *offsets, *ends, factor), flavour=_typed(bound)
-        )
+            "average_pool_2d_sum", "portable", (0,), params=(*params, *offsets, *ends, factor), overlaps=overlaps,
+            flavour=_typed(bound),
+        )  # fmt: skip
     decided = decision(x.quantization, y.quantization, x.dtype, op.kernel_h * op.kernel_w)
     late = y.quantization.zero_point + _unsigned_bias(op) if op.numerics is Numerics.QOPERATOR else 0
     arithmetic = (
@@ -427,6 +431,7 @@ def _lower_average(bound: BoundNode, params: tuple[Param, ...]) -> Layer:
         "portable",
         (0,),
         params=(*params, *counted, *offsets, *ends, *arithmetic),
+        overlaps=overlaps,
         flavour=_typed(bound),
     )
 
@@ -435,9 +440,10 @@ def lower(bound: BoundNode) -> Layer:
     """Channels innermost, so that a window's rows are read as they lie."""
     op, x, y = _op(bound), bound.input(0), bound.output
     params = window_params(bound, op.window, op.kernel_h, op.kernel_w)
+    overlaps = window_overlap(bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
     dilated = (op.window.dilation_h, op.window.dilation_w) != (1, 1)
     if isinstance(op, MaxPool2D) and (dilated or x.dtype is not DType.INT8 or x.quantization is None):
-        return Layer("max_pool_2d_taps", "portable", (0,), params=params, flavour=_typed(bound))
+        return Layer("max_pool_2d_taps", "portable", (0,), params=params, overlaps=overlaps, flavour=_typed(bound))
     if isinstance(op, AveragePool2D) and op.numerics.float_scale:
         return _lower_average(bound, params)
     assert x.quantization
@@ -448,13 +454,13 @@ def lower(bound: BoundNode) -> Layer:
         Param("clamp_high", "int32_t", clamp.high),
     )
     if isinstance(op, MaxPool2D):
-        return Layer("max_pool_2d", "portable", (0,), params=params)
+        return Layer("max_pool_2d", "portable", (0,), params=params, overlaps=overlaps)
     assert isinstance(op, AveragePool2D)
     padding = Param(
         "padding_value", "int32_t", x.quantization.zero_point if op.count_padding else 0, "what lies outside the input"
     )
     counted = Param("count_padding", "int32_t", int(op.count_padding), "1: values outside the input count")
-    return Layer("average_pool_2d", "portable", (0,), params=(*params, padding, counted))
+    return Layer("average_pool_2d", "portable", (0,), params=(*params, padding, counted), overlaps=overlaps)
 
 
 def work(bound: BoundNode) -> int:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape, Tensor
-from emitc.kernels.contract import KernelDef, Layer, Overlap, Param, Parsed, illegal, unsupported
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, in_step, unsupported
 from emitc.kernels.pointwise import in_place, typed
 from emitc.quantize import Float32, Int64
 
@@ -350,10 +350,10 @@ def lower_quantize(bound: BoundNode) -> Layer:
 
 def lower_dequantize(bound: BoundNode) -> Layer:
     """A multiplication per element. A byte may lie at the end of the output, which follows four times as fast."""
-    x, y = bound.input(X), bound.output
+    x = bound.input(X)
     kind = SMALL_FLOATS.get(_op(bound).element)
     flavour = typed(x.dtype, DType.FLOAT32)
-    behind = (Overlap(X, 0, (y.dtype.bytes - 1) * (y.elements - 1)),) if x.dtype.bytes == 1 else ()
+    behind = (in_step(bound, X),) if x.dtype.bytes == 1 else ()
     params, template = _params(bound), "dequantize_codes"
     operands: tuple[int, ...] = (X, SCALE)
     if kind is not None:

@@ -30,6 +30,7 @@ from emitc.kernels.contract import (
     Parsed,
     Table,
     illegal,
+    in_step,
     require_dtypes,
     require_quantization,
 )
@@ -183,7 +184,7 @@ def dequantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tu
 def _overlaps(bound: BoundNode) -> tuple[Overlap, ...]:
     """In place, front to back, where y is bytes or of x's type: C lets nothing else alias another type."""
     x, y = bound.input(0).dtype, bound.output.dtype
-    return (Overlap(0, 0, 0),) if y.bytes == 1 or x is y else ()
+    return (in_step(bound),) if y.bytes == 1 or x is y else ()
 
 
 def _slices(tensor: Tensor) -> tuple[Param, ...]:
@@ -251,7 +252,7 @@ def lower_dequantize(bound: BoundNode) -> Layer:
         Param("input_offset", "int32_t", -_quantization(x).zero_point, "minus the zero point"),
         Param("scale", "float", _quantization(x).scale),
     )
-    behind = (Overlap(0, 0, (y.dtype.bytes - 1) * (y.elements - 1)),) if x.dtype.bytes == 1 else ()
+    behind = (in_step(bound),) if x.dtype.bytes == 1 else ()
     return Layer("dequantize", "portable", (0,), params=params, overlaps=behind)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Overlap, Param, Parsed, illegal, require_dtypes
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, in_step, require_dtypes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def lower(bound: BoundNode) -> Layer:
     """One pass over the bytes."""
     params = (Param("count", "int32_t", bound.output.elements),)
-    return Layer("rebias", "portable", (0,), params=params, overlaps=(Overlap(0, 0, 0),))
+    return Layer("rebias", "portable", (0,), params=params, overlaps=(in_step(bound),))
 
 
 KERNELS = (

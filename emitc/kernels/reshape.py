@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from emitc.frontends.source import MAX_RANK, SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Overlap, Parsed, illegal, require_same_quantization
+from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, in_step, require_same_quantization
 from emitc.kernels.integer_lists import axes_of, given, resolved_shape
 from emitc.kernels.strided import require_same_values
 
@@ -167,7 +167,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """A copy: printed only where the view pass is switched off."""
-    return Layer("copy", "portable", (0,), overlaps=(Overlap(0, 0, 0),))
+    return Layer("copy", "portable", (0,), overlaps=(in_step(bound),))
 
 
 _Parser = Callable[[SourceNode], Parsed]

@@ -27,6 +27,7 @@ from emitc.kernels.contract import (
     Parsed,
     Table,
     illegal,
+    in_step,
     require_dtypes,
     require_quantization,
     unsupported,
@@ -124,7 +125,7 @@ def _float_reference(bound: BoundNode, values: Array) -> Array:
 def _in_place(bound: BoundNode, rows: Rows) -> tuple[Overlap, ...]:
     """A row that lies together is read whole before it is written."""
     same = bound.input(0).dtype.bytes == bound.output.dtype.bytes
-    return (Overlap(0, 0, 0),) if rows.inner == 1 and same else ()
+    return (in_step(bound),) if rows.inner == 1 and same else ()
 
 
 def _lower_onnx(bound: BoundNode) -> Layer:
@@ -247,7 +248,7 @@ def lower(bound: BoundNode) -> Layer:
             Param("depth", "int32_t", depth),
             Param("steps", "int32_t", len(table), "entries of the table; beyond it exp counts for nothing"),
         ),
-        overlaps=(Overlap(0, 0, 0),),
+        overlaps=(in_step(bound),),
     )
 
 

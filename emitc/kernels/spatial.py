@@ -6,7 +6,7 @@ auto_pad and ceil_mode: the ONNX operator specification.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import BoundNode
-from emitc.kernels.contract import Param, illegal
+from emitc.kernels.contract import Overlap, Param, illegal
+from emitc.kernels.walk import window_walk
 
 _Element = TypeVar("_Element", bound=np.generic)
 ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
@@ -258,3 +259,16 @@ def window_params(bound: BoundNode, window: Window, kernel_h: int, kernel_w: int
         window.dilation_h, window.dilation_w, window.padding.top, window.padding.left,
     )  # fmt: skip
     return tuple(Param(name, "int32_t", value) for name, value in zip(WINDOW_PARAMS, values, strict=True))
+
+
+def window_overlap(bound: BoundNode, params: Sequence[Param], ahead: int | None) -> tuple[Overlap, ...]:
+    """Of input and output of a kernel that walks over the output's pixels.
+
+    params: start with the window's. ahead: bytes, as `WindowWalk` says. None between types of which neither is a byte: C lets
+    no other type alias another one.
+    """
+    x, y = bound.input(0).dtype, bound.output.dtype
+    if x is not y and 1 not in (x.bytes, y.bytes):
+        return ()
+    values = {param.name: int(param.value) for param in params if param.name in WINDOW_PARAMS}
+    return (Overlap(0, 0, window_walk(values, x.bytes, y.bytes, ahead)),)

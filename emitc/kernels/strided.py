@@ -14,6 +14,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape, Tensor
 from emitc.kernels.contract import Layer, Overlap, Param, Table, illegal, require_same_quantization, unsupported
+from emitc.kernels.walk import ElementWalk
 
 MAX_LOOPS = 6
 """Loops of the kernel `strided_copy`."""
@@ -157,7 +158,7 @@ def move_layer(bound: BoundNode, found: Walk, fill: Table | None = None) -> Laye
             operands,
             tables,
             (Param("x_start", "int32_t", found.x_start, "bytes"), Param("run_bytes", "int32_t", found.run_bytes)),
-            overlaps=(Overlap(0, 0, -found.x_start),) if operands else (),
+            overlaps=(Overlap(0, 0, ElementWalk(found.run_bytes, first=found.x_start)),) if operands else (),
         )
     params = [Param("run_bytes", "int32_t", found.run_bytes, "copied at a time")]
     if found.x_start:

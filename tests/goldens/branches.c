@@ -97,7 +97,7 @@ struct emitc_max_pool_2d {
 };
 
 /* Largest value of the part of each window that lies inside the input. */
-static inline void emitc_max_pool_2d(const struct emitc_max_pool_2d *p, const int8_t *restrict x, int8_t *restrict y)
+static inline void emitc_max_pool_2d(const struct emitc_max_pool_2d *restrict p, const int8_t *x, int8_t *y)
 {
     const int32_t row_bytes = p->in_w * p->in_c;
     for (int32_t n = 0; n < p->batches; n++) {
@@ -192,7 +192,7 @@ static const struct emitc_max_pool_2d op2_max_pool_2d_params = {
     .clamp_high = 127,
 };
 
-static void op2_max_pool_2d(const int8_t *restrict x, int8_t *restrict y)
+static void op2_max_pool_2d(const int8_t *x, int8_t *y)
 {
     emitc_max_pool_2d(&op2_max_pool_2d_params, x, y);
 }

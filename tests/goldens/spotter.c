@@ -5,7 +5,7 @@
  * again:   emitc compile spotter.tflite -o DIR
  *
  * 5 layers, 3912 multiply-accumulates, 1249 bytes of constants.
- * arena 288 B = lower bound 288 B at op 0 CONV_2D (optimal for this operator order, alignment 16, these kernels)
+ * arena 208 B = lower bound 208 B at op 0 CONV_2D (optimal for this operator order, alignment 16, these kernels)
  *
  * Order of this file: arena, kernels, one function with its constants per layer, the public functions.
  */
@@ -23,9 +23,9 @@ _Static_assert(sizeof(int) >= 4, "the kernels rely on int of at least 32 bits");
 /* ---- arena: offset of each buffer, bytes, and the layers [first, end) during which it is alive ---- */
 
 enum {
-    AT_INPUT_0 = 192, /* 96 bytes, [0, 1): int8[1,8,6,2] "spectrogram", input 0 */
+    AT_INPUT_0 = 112, /* 96 bytes, [0, 1): int8[1,8,6,2] "spectrogram", input 0 */
     AT_OP0 = 0, /* 192 bytes, [0, 2): int8[1,8,6,4] "stem/conv", from op 0 */
-    AT_OP1 = 192, /* 48 bytes, [1, 3): int8[1,4,3,4] "block/depthwise", from op 1 */
+    AT_OP1 = 0, /* 48 bytes, [1, 3): int8[1,4,3,4] "block/depthwise", from op 1 */
     AT_OP2 = 0, /* 8 bytes, [2, 4): int8[1,2,1,4] "pool", from op 2 */
     AT_OP4 = 16, /* 3 bytes, [3, 5): int8[1,3] "logits", from op 4 */
     AT_OP5 = 0, /* 3 bytes, [4, 5): int8[1,3] "scores", from op 5 */
@@ -62,7 +62,7 @@ struct emitc_conv_2d {
  * contiguous values, from `window` on and row_step apart. Filters lie in blocks of four, interleaved value by value. Four output channels share every value that is read. `offset` is added
  * to every value; it is 0 where the window is whole, since the bias then holds the zero point's share. */
 static inline void emitc_conv_2d_pixel(
-    const struct emitc_conv_2d *p, const int8_t *window, int32_t row_step, int32_t ky0, int32_t ky1, int32_t kx0, int32_t run,
+    const struct emitc_conv_2d *restrict p, const int8_t *window, int32_t row_step, int32_t ky0, int32_t ky1, int32_t kx0, int32_t run,
     int32_t offset, const int8_t *w, const int32_t *bias, const int32_t *multiplier, const int8_t *shift, int8_t *y)
 {
     const int32_t filter = p->kernel_h * p->kernel_w * p->in_c;
@@ -111,8 +111,8 @@ static inline void emitc_conv_2d_pixel(
 
 /* Walks the output row by row, pixel by pixel; cuts each window to the part that lies inside the input once per pixel. */
 static inline void emitc_conv_2d(
-    const struct emitc_conv_2d *p, const int8_t *restrict x, const int8_t *restrict w, const int32_t *restrict bias,
-    const int32_t *restrict bias_inside, const int32_t *restrict multiplier, const int8_t *restrict shift, int8_t *restrict y)
+    const struct emitc_conv_2d *restrict p, const int8_t *x, const int8_t *restrict w, const int32_t *restrict bias,
+    const int32_t *restrict bias_inside, const int32_t *restrict multiplier, const int8_t *restrict shift, int8_t *y)
 {
     const int32_t row_step = p->in_w * p->in_c * p->dilation_h;
     for (int32_t n = 0; n < p->batches; n++) {
@@ -168,7 +168,7 @@ struct emitc_depthwise_conv_2d {
  * `window`. column_step and row_step lead to the next tap of the input, channels to that of the weights. `offset`
  * is added to every value; it is 0 where the window is whole, since the bias then holds the zero point's share. */
 static inline void emitc_depthwise_conv_2d_pixel(
-    const struct emitc_depthwise_conv_2d *p, const int8_t *window, int32_t ky0, int32_t ky1, int32_t kx0, int32_t kx1, int32_t offset,
+    const struct emitc_depthwise_conv_2d *restrict p, const int8_t *window, int32_t ky0, int32_t ky1, int32_t kx0, int32_t kx1, int32_t offset,
     const int8_t *w, const int32_t *bias, const int32_t *multiplier, const int8_t *shift, int8_t *y)
 {
     const int32_t channels = p->in_c;
@@ -239,8 +239,8 @@ static inline void emitc_depthwise_conv_2d_pixel(
 
 /* Walks the output row by row, pixel by pixel; cuts each window to the part that lies inside the input once per pixel. */
 static inline void emitc_depthwise_conv_2d(
-    const struct emitc_depthwise_conv_2d *p, const int8_t *restrict x, const int8_t *restrict w, const int32_t *restrict bias,
-    const int32_t *restrict bias_inside, const int32_t *restrict multiplier, const int8_t *restrict shift, int8_t *restrict y)
+    const struct emitc_depthwise_conv_2d *restrict p, const int8_t *x, const int8_t *restrict w, const int32_t *restrict bias,
+    const int32_t *restrict bias_inside, const int32_t *restrict multiplier, const int8_t *restrict shift, int8_t *y)
 {
     for (int32_t n = 0; n < p->batches; n++) {
         for (int32_t oy = 0; oy < p->out_h; oy++) {
@@ -298,7 +298,7 @@ struct emitc_average_pool_2d {
 
 /* Mean of the part of each window that lies inside the input, half away from zero; with count_padding of the whole window,
  * its outside filled with padding_value. */
-static inline void emitc_average_pool_2d(const struct emitc_average_pool_2d *p, const int8_t *restrict x, int8_t *restrict y)
+static inline void emitc_average_pool_2d(const struct emitc_average_pool_2d *restrict p, const int8_t *x, int8_t *y)
 {
     const int32_t row_bytes = p->in_w * p->in_c;
     for (int32_t n = 0; n < p->batches; n++) {
@@ -348,8 +348,8 @@ struct emitc_fully_connected {
  * y[row][o] = requantize(bias[o] + sum over i of x[row][i] * w[o][i])
  * The input's zero point is in the bias. Four outputs share every input value that is read. */
 static inline void emitc_fully_connected(
-    const struct emitc_fully_connected *p, const int8_t *restrict x, const int8_t *restrict w, const int32_t *restrict bias,
-    const int32_t *restrict multiplier, const int8_t *restrict shift, int8_t *restrict y)
+    const struct emitc_fully_connected *restrict p, const int8_t *x, const int8_t *restrict w, const int32_t *restrict bias,
+    const int32_t *restrict multiplier, const int8_t *restrict shift, int8_t *y)
 {
     const int32_t in = p->in;
     const int32_t step = p->channel_step;
@@ -487,7 +487,7 @@ static const struct emitc_conv_2d op0_conv_2d_params = {
     .channel_step = 1, /* 0: one multiplier and shift for all channels */
 };
 
-static void op0_conv_2d(const int8_t *restrict x, int8_t *restrict y)
+static void op0_conv_2d(const int8_t *x, int8_t *y)
 {
     emitc_conv_2d(
         &op0_conv_2d_params, x, op0_conv_2d_weights, op0_conv_2d_bias, op0_conv_2d_bias_inside,
@@ -539,7 +539,7 @@ static const struct emitc_depthwise_conv_2d op1_depthwise_conv_2d_params = {
     .channel_step = 1, /* 0: one multiplier and shift for all channels */
 };
 
-static void op1_depthwise_conv_2d(const int8_t *restrict x, int8_t *restrict y)
+static void op1_depthwise_conv_2d(const int8_t *x, int8_t *y)
 {
     emitc_depthwise_conv_2d(
         &op1_depthwise_conv_2d_params, x, op1_depthwise_conv_2d_weights, op1_depthwise_conv_2d_bias, op1_depthwise_conv_2d_bias_inside,
@@ -569,7 +569,7 @@ static const struct emitc_average_pool_2d op2_average_pool_2d_params = {
     .count_padding = 0, /* 1: values outside the input count */
 };
 
-static void op2_average_pool_2d(const int8_t *restrict x, int8_t *restrict y)
+static void op2_average_pool_2d(const int8_t *x, int8_t *y)
 {
     emitc_average_pool_2d(&op2_average_pool_2d_params, x, y);
 }
@@ -602,7 +602,7 @@ static const struct emitc_fully_connected op4_fully_connected_params = {
     .channel_step = 0, /* 0: one multiplier and shift for all channels */
 };
 
-static void op4_fully_connected(const int8_t *restrict x, int8_t *restrict y)
+static void op4_fully_connected(const int8_t *x, int8_t *y)
 {
     emitc_fully_connected(
         &op4_fully_connected_params, x, op4_fully_connected_weights, op4_fully_connected_bias, op4_fully_connected_multiplier, op4_fully_connected_shift, y);

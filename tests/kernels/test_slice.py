@@ -159,7 +159,8 @@ def test_elements_that_lie_together_are_one_copy(case: Case, start: int, run: in
     layer = layer_of(case)
     assert layer.template == "copy_run"
     assert [p.value for p in layer.params] == [start, run]
-    assert [(o.input, o.output, o.distance_bytes) for o in layer.overlaps] == [(0, 0, -start)]
+    # One element alone is read before anything is stored: the output may lie from the byte behind it on.
+    assert [(o.input, o.output, o.distance_bytes) for o in layer.overlaps] == [(0, 0, -start - (run == 1))]
 
 
 def test_a_chain_of_copies_shares_its_memory(tmp_path: Path) -> None:

@@ -1,0 +1,179 @@
+"""Every kernel keeps the order that it declares: right at the derived distance, wrong one element closer.
+
+Input and output of every layer that declares an overlap, of every template in every element type and of a table of windows,
+are put into one array.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
+
+from layer_cases import Slide, conv_2d, depthwise, fully_connected, pool, softmax
+from operator_families import families
+from shared_array import Subject, subjects
+from single_op import Case, model_of, quantized
+
+from emitc.compiler import compile_model
+from emitc.kernels.walk import ElementWalk, WindowWalk, by_channel, first_inside, whole_window
+from emitc.writers.tflite import write_tflite
+
+_SEEDS = range(4)
+_MANY_SEEDS = range(40)
+"""One element that is overwritten too early may change one output by less than its last bit."""
+
+SAME, STRIDED = Slide(padding="SAME"), Slide((2, 2), "SAME")
+WINDOWS: list[Case] = [
+    conv_2d("conv_same", (1, 7, 6, 8), 8, (3, 3), SAME),
+    conv_2d("conv_growing", (1, 5, 7, 3), 10, (3, 3), SAME),
+    conv_2d("conv_shrinking", (1, 6, 5, 16), 4, (3, 3), SAME),
+    conv_2d("conv_valid", (1, 9, 8, 4), 5, (5, 3)),
+    conv_2d("conv_strided", (1, 9, 10, 8), 12, (3, 3), STRIDED),
+    conv_2d("conv_skipping", (1, 9, 9, 4), 8, (1, 1), Slide((3, 3), "VALID")),
+    conv_2d("conv_tall_dilation", (1, 9, 6, 4), 8, (3, 3), Slide((1, 1), "SAME", (2, 1))),
+    conv_2d("conv_wide_dilation", (1, 7, 9, 4), 6, (3, 3), Slide((1, 1), "SAME", (2, 3))),
+    conv_2d("conv_batches", (3, 5, 4, 4), 6, (3, 3), SAME),
+    conv_2d("conv_batches_strided", (3, 6, 6, 6), 4, (3, 3), STRIDED),
+    conv_2d("conv_groups", (1, 6, 6, 8), 12, (3, 3), SAME, groups=4),
+    conv_2d("conv_one_channel", (1, 12, 5, 1), 8, (10, 4), STRIDED),
+    conv_2d("pointwise", (1, 5, 5, 8), 8, (1, 1)),
+    conv_2d("pointwise_growing", (1, 4, 5, 6), 17, (1, 1)),
+    conv_2d("pointwise_shrinking", (1, 4, 5, 24), 7, (1, 1)),
+    conv_2d("pointwise_strided", (1, 8, 8, 8), 16, (1, 1), STRIDED),
+    depthwise("depthwise", (1, 7, 6, 8), 1, (3, 3), SAME),
+    depthwise("depthwise_odd", (1, 6, 7, 5), 1, (3, 3), SAME),
+    depthwise("depthwise_strided", (1, 8, 9, 12), 1, (3, 3), STRIDED),
+    depthwise("depthwise_batches", (2, 6, 5, 4), 1, (5, 5), SAME),
+    depthwise("depthwise_twice", (1, 6, 5, 6), 2, (3, 3), SAME),
+    depthwise("depthwise_strided_twice", (1, 7, 8, 3), 4, (3, 3), STRIDED),
+    depthwise("depthwise_dilated", (1, 9, 9, 4), 1, (3, 3), Slide((1, 1), "SAME", (2, 2))),
+    fully_connected("rows", (6, 10), 9, 10),
+    fully_connected("rows_growing", (5, 4), 16, 4),
+    fully_connected("one_row", (1, 20), 13, 20),
+    pool("average", "AVERAGE_POOL_2D", (1, 6, 6, 5), (2, 2), Slide((2, 2))),
+    pool("average_same", "AVERAGE_POOL_2D", (1, 6, 7, 3), (3, 3), SAME),
+    pool("largest", "MAX_POOL_2D", (1, 8, 6, 4), (2, 2), Slide((2, 2))),
+    pool("largest_same", "MAX_POOL_2D", (1, 5, 6, 4), (3, 3), SAME),
+    softmax("rows_of_shares", (3, 12), scale=0.01),
+    Case("requantized", "QUANTIZE", (quantized((5, 7), 0.05, 3),), (quantized((5, 7), 0.07, -4),)),
+    pool("largest_batches", "MAX_POOL_2D", (2, 6, 6, 3), (3, 3), STRIDED),
+]
+
+
+_BLIND = {"copy", "copy_run", "dropout_mask", "equal", "is_inf", "is_nan", "truth", "scaled_product"}
+"""Templates that move bytes by memmove, right at any distance, or whose result hardly depends on random values (the
+families' scaled_product saturates)."""
+
+
+def _right(subject: Subject) -> bool:
+    """Whether the layer is right at the derived distance, rounded up to whole elements."""
+    x, y = subject.node.bound.input(subject.overlap.input), subject.node.bound.outputs[subject.overlap.output]
+    size = max(x.dtype.bytes, y.dtype.bytes)
+    distance = -(-subject.overlap.distance_bytes // size) * size
+    return all(subject.agrees(distance, seed) for seed in _SEEDS)
+
+
+def _wrong_closer(subject: Subject) -> bool | None:
+    """Whether it is wrong one element closer; None where the output may lie anywhere."""
+    x, y = subject.node.bound.input(subject.overlap.input), subject.node.bound.outputs[subject.overlap.output]
+    if subject.overlap.distance_bytes <= -x.size_bytes:
+        return None
+    closer = subject.overlap.distance_bytes - max(x.dtype.bytes, y.dtype.bytes)
+    return not all(subject.agrees(closer, seed) for seed in _MANY_SEEDS)
+
+
+def test_windows_are_right_at_their_distance_and_wrong_one_element_closer(tmp_path: Path) -> None:
+    file = tmp_path / "windows.tflite"
+    file.write_bytes(write_tflite(model_of(WINDOWS)))
+    found = list(subjects(compile_model(file), tmp_path))
+    assert len(found) == len(WINDOWS)
+    assert [s.id for s in found if not _right(s)] == []
+    assert [s.id for s in found if _wrong_closer(s) is False] == []
+    assert {s.node.layer.template for s in found} == {
+        "conv_2d", "conv_2d_taps", "depthwise_conv_2d", "depthwise_conv_2d_multiplier", "fully_connected",
+        "average_pool_2d", "max_pool_2d", "softmax", "requantized",
+    }  # fmt: skip
+
+
+def test_every_template_keeps_its_distance(tmp_path: Path) -> None:
+    """All in one test: what is asserted at the end is that no template was left out."""
+    broken: list[str] = []
+    sharp: dict[str, bool] = {}
+    for compiled in families(tmp_path):
+        for subject in subjects(compiled, tmp_path):
+            template = subject.node.layer.template
+            if not _right(subject):
+                broken.append(subject.id)
+            if not sharp.get(template):
+                closer = _wrong_closer(subject)
+                sharp[template] = sharp.get(template, False) or closer is True
+    assert broken == []
+    assert {template for template, wrong_closer in sharp.items() if not wrong_closer} <= {
+        *_BLIND,
+        "softmax",
+        "requantized",
+    }
+    assert {"conv_2d_float", "average_pool_2d_even", "average_pool_2d_sum", "average_pool_2d_float"} <= set(sharp)
+    assert {"max_pool_2d_taps", "softmax", "lookup", "sum", "dequantize", "dynamic_quantize"} <= set(sharp)
+
+
+def _traced(walk: WindowWalk, order: list[tuple[int, int]]) -> int:
+    """The distance from a trace of all reads and stores. order: bytes stored before each reading, and where it starts."""
+    events: list[tuple[int, int]] = []  # end of what is stored, first byte read then
+    for n in range(walk.batches):
+        for oy in range(walk.out_h):
+            for ox in range(walk.out_w):
+                pixel = (n * walk.out_h + oy) * walk.out_w + ox
+                rows = [oy * walk.stride_h - walk.pad_top + ky * walk.dilation_h for ky in range(walk.kernel_h)]
+                columns = [ox * walk.stride_w - walk.pad_left + kx * walk.dilation_w for kx in range(walk.kernel_w)]
+                met = [(y, x) for y in rows for x in columns if 0 <= y < walk.in_h and 0 <= x < walk.in_w]
+                if met:
+                    low = min((n * walk.in_h + y) * walk.in_w + x for y, x in met) * walk.in_pixel
+                    events += [(pixel * walk.out_pixel + stored, low + start) for stored, start in order]
+    later = [(stored, min(read for _, read in events[i:])) for i, (stored, _) in enumerate(events) if stored]
+    return max((stored - low for stored, low in later), default=-walk.batches * walk.in_h * walk.in_w * walk.in_pixel)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_distance_is_that_of_a_trace(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w = (int(v) for v in rng.integers(1, 4, 6))
+    pad_top, pad_left = int(rng.integers(0, kernel_h)), int(rng.integers(0, kernel_w))
+    in_h, in_w = (int(v) for v in rng.integers(7, 10, 2))
+    in_c, each = (int(v) for v in rng.integers(1, 6, 2))
+    out_h = (in_h + pad_top - (kernel_h - 1) * dilation_h - 1) // stride_h + 1
+    out_w = (in_w + pad_left - (kernel_w - 1) * dilation_w - 1) // stride_w + 1
+    geometry = {
+        "batches": int(rng.integers(1, 3)), "in_h": in_h, "in_w": in_w, "out_h": out_h, "out_w": out_w,
+        "kernel_h": kernel_h, "kernel_w": kernel_w, "stride_h": stride_h, "stride_w": stride_w, "dilation_h": dilation_h,
+        "dilation_w": dilation_w, "pad_top": pad_top, "pad_left": pad_left, "in_pixel": in_c,
+    }  # fmt: skip
+    out = 4 * each + int(rng.integers(0, 2))
+    together = WindowWalk(**geometry, out_pixel=out, ahead=whole_window(out, 4, 1))
+    passes = [*range(0, out - out % 4, 4), *range(out - out % 4, out)]
+    assert together.distance_bytes() == _traced(together, [(stored, 0) for stored in passes])
+    alone = WindowWalk(**geometry, out_pixel=in_c * each, ahead=by_channel(in_c * each, in_c, 1, 1, 1))
+    assert alone.distance_bytes() == _traced(alone, [(o, o // each) for o in range(in_c * each)])
+
+
+@pytest.mark.parametrize(
+    ("walk", "distance"),
+    [
+        (ElementWalk(9), 0),
+        (ElementWalk(9, 1, 4), 24),
+        (ElementWalk(9, 4, 1), -3),
+        (ElementWalk(9, first=5), -5),
+        (ElementWalk(1, 4, 4), -4),
+    ],
+)
+def test_elements(walk: ElementWalk, distance: int) -> None:
+    assert walk.distance_bytes() == distance
+
+
+def test_a_window_beyond_the_input_reads_nothing() -> None:
+    assert first_inside(4, 2, 1, 1, 0, 5).tolist() == [0, 2, 4, 5]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from emitc._version import __version__
+from emitc.cli_types import BudgetType, ShapeType
 from emitc.errors import EmitcError, Refusals, Where
 
 if TYPE_CHECKING:
@@ -24,25 +25,6 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _INTERRUPTED = 130
-
-
-class ShapeType(click.ParamType):  # type: ignore[type-arg]
-    """NAME=1,49,10,1; the name may itself contain an equals sign."""
-
-    name = "NAME=DIMS"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[int, ...]]:
-        """Refuses anything else than positive sizes."""
-        name, equals, dims = str(value).rpartition("=")
-        try:
-            shape = tuple(int(d) for d in dims.split(","))
-        except ValueError:
-            shape = ()
-        if not equals or not name or not shape or any(not 1 <= d < 2**31 for d in shape) or len(shape) > 8:
-            self.fail(f"{value!r} is not NAME=DIMS, for example input_1=1,49,10,1", param, ctx)
-        return name, shape
 
 
 def _error_json(error: EmitcError) -> dict[str, Any]:
@@ -115,7 +97,12 @@ def compile_options(function: Function) -> Function:
         ),
         click.option("--optimize", default="speed", help="speed | size", show_default=True),
         click.option("--io", default="keep", help="keep | int8: drop the float ends of the model.", show_default=True),
-        click.option("--ram-budget", type=click.IntRange(0), default=None, help="Largest arena in bytes."),
+        click.option(
+            "--ram-budget",
+            type=BudgetType(),
+            default=None,
+            help="Largest arena in bytes, or min: layers run row by row for it.",
+        ),
         click.option(
             "--fallback", default="cpu", help="fail | cpu: what an accelerator cannot run.", show_default=True
         ),
@@ -136,7 +123,9 @@ def compile_options(function: Function) -> Function:
             default=None,
             help="Fail unless every operator runs where this map of `emitc partition --json` says.",
         ),
-        click.option("--without", "disabled", multiple=True, help="Switch a pass off by name; may be repeated."),
+        click.option(
+            "--without", "disabled", multiple=True, help="Switch a pass, overlap or moves off; may be repeated."
+        ),
     )
     for option in reversed(options):
         function = option(function)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from emitc._version import __version__
+from emitc.arrange import SMALLEST, TECHNIQUES
 from emitc.backends import kernel_choices
 from emitc.backends import options as backend_options
 from emitc.backends.contract import PORTABLE, Backend, HostHook, Settings
@@ -39,9 +40,11 @@ MAX_FILE_BYTES = 256 << 20
 class Options:
     """What `emitc compile` takes, with its defaults.
 
-    name: C name, "" for one made from the file name. shapes: open dimensions by tensor name. disabled: passes to skip.
-    ram_budget: largest arena in bytes, None for any. keep_on_cpu: operators, by type or index, that no accelerator gets.
-    expect_partition: file with a partition map that must come out. backends: options of the backends, by name.
+    name: C name, "" for one made from the file name. shapes: open dimensions by tensor name. disabled: passes and
+    memory techniques to skip.
+    ram_budget: largest arena in bytes, None for any, "min" for the smallest. keep_on_cpu: operators, by type or index, that
+    no accelerator gets. expect_partition: file with a partition map that must come out. backends: options of the backends, by
+    name.
     """
 
     name: str = ""
@@ -50,13 +53,18 @@ class Options:
     optimize: str = "speed"
     io: str = "keep"
     package: str = "plain"
-    ram_budget: int | None = None
+    ram_budget: int | str | None = None
     fallback: str = "cpu"
     shapes: dict[str, Shape] = field(default_factory=dict)
     disabled: frozenset[str] = frozenset()
     keep_on_cpu: tuple[str, ...] = ()
     expect_partition: Path | None = None
     backends: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def arena_budget(self) -> int | None:
+        """The budget as the arrangement of layers takes it."""
+        return SMALLEST if isinstance(self.ram_budget, str) else self.ram_budget
 
     def to_json(self) -> dict[str, Any]:
         """For the manifest."""
@@ -110,8 +118,10 @@ def check_options(options: Options) -> None:
         if option.choices and (value := options.backends.get(option.name)):
             _choice(value, option.choices, f"--{option.name}")
     _choice(options.fallback, ("cpu", "fail"), "--fallback")
+    if isinstance(options.ram_budget, str):
+        _choice(options.ram_budget, ("min",), "--ram-budget")
     for name in sorted(options.disabled):
-        _choice(name, tuple(n for n, _ in PASSES), "--without")
+        _choice(name, (*(n for n, _ in PASSES), *TECHNIQUES), "--without")
     if options.name and not is_model_name(options.name):
         raise EmitcError(
             f"{options.name} is no name for a model",
@@ -237,7 +247,7 @@ def compile_model(path: str | Path, options: Options | None = None, **changes: A
             __version__, path.name, source.sha256, source.format, source.producer, options.arguments(), options.target
         )
         divided = divide(graph, options)
-        program = lower(divided, name, origin)
+        program = lower(divided, name, origin, options.arena_budget, options.disabled)
     except EmitcError as error:
         raise with_model(error, path.name) from error
     require_budget(program, options)
@@ -299,13 +309,13 @@ def package_extras(divided: Partition, program: Program) -> dict[str, str]:
 def require_budget(program: Program, options: Options) -> None:
     """Refuses an arena over --ram-budget, naming what sets its size."""
     arena = program.plan.arena_bytes
-    if options.ram_budget is None or arena <= options.ram_budget:
+    if options.ram_budget is None or isinstance(options.ram_budget, str) or arena <= options.ram_budget:
         return
     float_ends = options.io == "keep" and any(p.dtype == "float32" for p in (*program.inputs, *program.outputs))
     slots = {p.name: s for p, s in zip(program.plan.placements, program.slots, strict=True)}
     peak = "; ".join(f"{slots[n].what}: {slots[n].size_bytes} bytes" for n in program.plan.peak_buffers)
     raise CannotCompile(
-        f"the arena of {arena} bytes is {arena - options.ram_budget} bytes over the budget",
+        f"the smallest arena found has {arena} bytes, {arena - options.ram_budget} over the budget",
         Where(model=program.origin.model_file, op=program.peak_op, option=f"--ram-budget {options.ram_budget}"),
         f"alive at once at {program.peak_op}: {peak}",
         "--io int8, since the interface is float" if float_ends else "a smaller input, or fewer channels at the peak",

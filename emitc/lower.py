@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from emitc.arrange import arranged
 from emitc.backends.partition import Partition
 from emitc.emit.names import identifier, unique
 from emitc.errors import EmitcError, Where
 from emitc.ir import Graph, Tensor
 from emitc.kernels.contract import Table
-from emitc.memory import LoweredNode, arena_buffers, distances, pinned, pins_of, scratch_name
-from emitc.planner import Plan, plan
+from emitc.lower_schedule import is_window, row_params, schedule_of
+from emitc.planner import Plan
 from emitc.planner.report import proof_line
 from emitc.program import Constant, Operand, Origin, Port, Program, Slot, Step
+from emitc.replay import replay
+from emitc.schedule import LoweredNode, RowLayer, Stage, buffer_name, placed, scratch_name
+from emitc.slots import Slots, pointer, text_of
 
 ALIGNMENT = 16
 """Of the arena and every buffer in it; a backend may need more."""
@@ -35,15 +40,6 @@ class _ConstantPool:
             return known, False
         self._names[key] = wanted
         return wanted, True
-
-
-def _text(tensor: Tensor) -> str:
-    return f"{tensor.dtype.value}[{','.join(map(str, tensor.shape))}]"
-
-
-def _named(tensor: Tensor) -> str:
-    """Type, shape and the model's own name, which is hostile text; templates and reports make it harmless."""
-    return f'{_text(tensor)} "{tensor.label}"' if tensor.label else _text(tensor)
 
 
 def lower_nodes(partition: Partition) -> tuple[LoweredNode, ...]:
@@ -69,111 +65,86 @@ def lower_nodes(partition: Partition) -> tuple[LoweredNode, ...]:
     return tuple(nodes)
 
 
-def _pointer(c_type: str, slot: str, *, const: bool) -> str:
-    """The C expression of a buffer: through void where the type is wider than a byte."""
-    qualifier = "const " if const else ""
-    through = "" if c_type in ("int8_t", "uint8_t") else f"({qualifier}void *)"
-    return f"({qualifier}{c_type} *){through}(arena + {slot})"
-
-
-class _Names:
-    """Slot names of the arena: by input, by the step that writes the buffer, or by scratch."""
-
-    def __init__(self, graph: Graph, nodes: tuple[LoweredNode, ...]) -> None:
-        self.slots: dict[str, str] = {}
-        self.what: dict[str, str] = {}
-        for i, name in enumerate(graph.inputs):
-            self._add(name, f"AT_INPUT_{i}", f"{_named(graph.tensor(name))}, input {i}")
-        for node in nodes:
-            outputs = node.bound.outputs
-            for i, tensor in enumerate(outputs):
-                suffix = "" if len(outputs) == 1 else f"_{i}"
-                root = graph.root(tensor.name).name
-                self._add(
-                    root, f"AT_OP{node.bound.node.index}{suffix}", f"{_named(tensor)}, from op {node.bound.node.index}"
-                )
-            for scratch in node.layer.scratch:
-                index = node.bound.node.index
-                self._add(
-                    scratch_name(node, scratch.role), f"AT_OP{index}_{scratch.role.upper()}", f"scratch of op {index}"
-                )
-
-    def _add(self, buffer: str, slot: str, what: str) -> None:
-        if buffer not in self.slots:
-            self.slots[buffer] = slot
-            self.what[buffer] = what
-
-
-def _steps(graph: Graph, nodes: tuple[LoweredNode, ...], names: _Names) -> tuple[Step, ...]:
+def _steps(graph: Graph, stages: Sequence[Stage], slots: Slots) -> tuple[Step, ...]:
+    """The layers of all stages."""
     pool = _ConstantPool()
     steps: list[Step] = []
-    for node in nodes:
-        bound, layer = node.bound, node.layer
-        name = f"op{bound.node.index}_{identifier(bound.node.op_type, '')}"
-        tables: dict[str, str] = {}
-        constants: list[Constant] = []
-        for table in layer.tables:
-            tables[table.role], new = pool.name(table, f"{name}_{table.role}")
-            if new:
-                constants.append(Constant(tables[table.role], table))
-        inputs = []
-        for position, tensor in enumerate(node.inputs):
-            root = graph.root(tensor.name)
-            if not root.is_constant:
-                inputs.append(_operand(tensor, names.slots[root.name], const=True))
-                continue
-            # Left by constant folding: switched off, or too much to compute now.
-            c_type, text = tensor.dtype.c_type, _text(tensor)
-            table = Table(f"operand_{position}", c_type, tuple(root.array().reshape(-1).tolist()), f"constant {text}")
-            array, new = pool.name(table, f"{name}_operand_{position}")
-            if new:
-                constants.append(Constant(array, table))
-            inputs.append(Operand(c_type, text, array, tensor.size_bytes, tensor.name, tensor.source))
-        outputs = [_operand(t, names.slots[graph.root(t.name).name], const=False) for t in bound.outputs]
-        scratch = [
-            Operand(
-                "int8_t",
-                "scratch",
-                _pointer("int8_t", names.slots[scratch_name(node, s.role)], const=False),
-                s.size_bytes,
-                s.role,
-                -1,
-            )
-            for s in layer.scratch
-        ]
-        steps.append(
-            Step(
-                bound.node.index,
-                name,
-                bound.node.op_type,
-                bound.node.label,
-                layer.template,
-                layer.variant,
-                tuple(inputs),
-                tuple(outputs),
-                tuple(scratch),
-                tables,
-                tuple(constants),
-                layer.params,
-                layer.macs,
-                layer.flavour,
-                node.backend,
-                layer.fallible,
-                layer.call,
-            )
-        )
+    for stage, moved in placed(stages):
+        for position, node in enumerate(stage.nodes):
+            rows = None if stage.segment is None else stage.segment.layers[position]
+            steps.append(_step(graph, node, moved, rows, slots, pool))
     return tuple(steps)
+
+
+def _step(
+    graph: Graph, node: LoweredNode, moved: Mapping[str, int], rows: RowLayer | None, slots: Slots, pool: _ConstantPool
+) -> Step:
+    """One layer. moved: how often each tensor was moved before; rows: where the layer makes one row at a time."""
+    bound, layer = node.bound, node.layer
+    name = f"op{bound.node.index}_{identifier(bound.node.op_type, '')}"
+    tables: dict[str, str] = {}
+    constants: list[Constant] = []
+    for table in layer.tables:
+        tables[table.role], new = pool.name(table, f"{name}_{table.role}")
+        if new:
+            constants.append(Constant(tables[table.role], table))
+    inputs = []
+    for position, tensor in enumerate(node.inputs):
+        root = graph.root(tensor.name)
+        if not root.is_constant:
+            inputs.append(_operand(tensor, slots.names[buffer_name(root.name, moved.get(root.name, 0))], const=True))
+            continue
+        # Left by constant folding: switched off, or too much to compute now.
+        c_type, text = tensor.dtype.c_type, text_of(tensor)
+        table = Table(f"operand_{position}", c_type, tuple(root.array().reshape(-1).tolist()), f"constant {text}")
+        array, new = pool.name(table, f"{name}_operand_{position}")
+        if new:
+            constants.append(Constant(array, table))
+        inputs.append(Operand(c_type, text, array, tensor.size_bytes, tensor.name, tensor.source))
+    outputs = [_operand(t, slots.names[graph.root(t.name).name], const=False) for t in bound.outputs]
+    scratch = [
+        Operand(
+            "int8_t",
+            "scratch",
+            pointer("int8_t", slots.names[scratch_name(node, s.role)], const=False),
+            s.size_bytes,
+            s.role,
+            -1,
+        )
+        for s in layer.scratch
+    ]
+    return Step(
+        bound.node.index,
+        name,
+        bound.node.op_type,
+        bound.node.label,
+        layer.template,
+        layer.variant,
+        tuple(inputs),
+        tuple(outputs),
+        tuple(scratch),
+        tables,
+        tuple(constants),
+        layer.params if rows is None else row_params(layer, rows),
+        layer.macs,
+        layer.flavour,
+        node.backend,
+        layer.fallible,
+        layer.call,
+        by_rows=rows is not None,
+        window=rows is not None and is_window(layer, rows),
+    )
 
 
 def _operand(tensor: Tensor, slot: str, *, const: bool) -> Operand:
     c_type = tensor.dtype.c_type
     return Operand(
-        c_type, _text(tensor), _pointer(c_type, slot, const=const), tensor.size_bytes, tensor.name, tensor.source
+        c_type, text_of(tensor), pointer(c_type, slot, const=const), tensor.size_bytes, tensor.name, tensor.source
     )
 
 
 def _ports(
-    graph: Graph, tensors: tuple[str, ...], names: _Names, *, output: bool
+    graph: Graph, tensors: tuple[str, ...], slots: Slots, *, output: bool
 ) -> tuple[tuple[Port, ...], tuple[Constant, ...]]:
     """The interface, and the arrays of outputs that are constants."""
     taken = {str(i) for i in range(len(tensors))}
@@ -185,9 +156,9 @@ def _ports(
         if root.is_constant:
             table = Table(f"output_{i}", c_type, tuple(root.array().reshape(-1).tolist()), f"constant output {i}")
             constants.append(Constant(f"output_{i}_value", table))
-            pointer = f"output_{i}_value"
+            place = f"output_{i}_value"
         else:
-            pointer = _pointer(c_type, names.slots[root.name], const=output)
+            place = pointer(c_type, slots.names[root.name], const=output)
         alias = identifier(tensor.label, "")
         alias = "" if not alias or alias in taken else unique(alias, taken)
         quantization = tensor.quantization
@@ -197,14 +168,14 @@ def _ports(
                 tensor.label,
                 alias,
                 c_type,
-                _text(tensor),
+                text_of(tensor),
                 tensor.shape,
                 tensor.dtype.value,
                 tensor.size_bytes,
                 tensor.elements,
                 quantization.scale if quantization else None,
                 quantization.zero_point if quantization else None,
-                pointer,
+                place,
                 tensor.name,
                 tensor.source,
             )
@@ -212,57 +183,69 @@ def _ports(
     return tuple(ports), tuple(constants)
 
 
-def _peak_label(nodes: tuple[LoweredNode, ...], result: Plan) -> str:
-    if result.peak_step >= len(nodes):
+def _peak_label(stages: Sequence[Stage], result: Plan) -> str:
+    if result.peak_step >= len(stages):
         return "the interface"
-    node = nodes[result.peak_step].bound.node
-    return f"op {node.index} {node.op_type}"
+    stage = stages[result.peak_step]
+    if not stage.nodes:
+        return "a move"
+    first, last = stage.nodes[0].bound.node, stage.nodes[-1].bound.node
+    if len(stage.nodes) == 1:
+        return f"op {first.index} {first.op_type}"
+    return f"ops {first.index} to {last.index}, row by row"
 
 
-def lower(partition: Partition, name: str, origin: Origin) -> Program:
-    """The program of a partitioned graph: layers, constants, arena plan and interface under the model's C name."""
+def lower(
+    partition: Partition, name: str, origin: Origin, budget: int | None = None, without: frozenset[str] = frozenset()
+) -> Program:
+    """The program of a partitioned graph: layers, constants, schedule, arena plan and interface under the model's C name.
+
+    budget: bytes of arena; without: techniques to leave out; both as `arranged` takes them.
+    """
     graph = partition.graph
     nodes = lower_nodes(partition)
     used = {node.backend for node in nodes}
     alignment = max([ALIGNMENT, *(partition.backends[name].alignment for name in used)])
-    buffers, pins = pinned(arena_buffers(graph, nodes, alignment), pins_of(graph, nodes))
-    result = plan(buffers, distances(graph, nodes, buffers), alignment=alignment)
-    names = _Names(graph, nodes)
-    slots = tuple(
-        Slot(names.slots[p.name], p.offset_bytes, p.size_bytes, p.live.first, p.live.end, names.what[p.name])
+    arrangement = arranged(graph, nodes, alignment, budget, without)
+    stages, result = arrangement.stages, arrangement.plan
+    slots = Slots(graph, stages)
+    placements = tuple(
+        Slot(slots.names[p.name], p.offset_bytes, p.size_bytes, p.live.first, p.live.end, slots.what[p.name])
         for p in result.placements
     )
-    inputs, _ = _ports(graph, graph.inputs, names, output=False)
-    outputs, output_constants = _ports(graph, graph.outputs, names, output=True)
+    inputs, _ = _ports(graph, graph.inputs, slots, output=False)
+    outputs, output_constants = _ports(graph, graph.outputs, slots, output=True)
     offsets = {p.name: p.offset_bytes for p in result.placements}
     inside = tuple(
         Slot(
-            names.slots[p.buffer.name],
+            slots.names[p.buffer.name],
             offsets[p.inside] + p.offset_bytes,
             p.buffer.size_bytes,
             p.buffer.live.first,
             p.buffer.live.end,
-            names.what[p.buffer.name],
+            slots.what[p.buffer.name],
         )
-        for p in pins
+        for p in arrangement.inside
     )
-    peak = _peak_label(nodes, result)
-    steps = _steps(graph, nodes, names)
-    proof = proof_line(result, peak)
+    places = offsets | {p.buffer.name: offsets[p.inside] + p.offset_bytes for p in arrangement.inside}
+    replay(graph, stages, places, result.arena_bytes)
+    peak = _peak_label(stages, result)
+    steps = _steps(graph, stages, slots)
     program = Program(
         name,
         name.upper(),
         origin,
         inputs,
         outputs,
-        slots,
+        placements,
         steps,
         output_constants,
         result,
-        proof,
+        proof_line(result, peak),
         peak,
+        schedule_of(graph, stages, steps, slots),
         notes=(*graph.notes, *partition.notes),
+        pins=inside,
     )
-    program = replace(program, pins=inside)
     needed = [partition.backends[backend].requirement(program) for backend, _, _ in program.backends]
     return replace(program, requirements=tuple(requirement for requirement in needed if requirement is not None))

@@ -1,55 +1,59 @@
-"""What the lowered nodes ask of memory: buffers with live ranges, distances between them, and what lies inside others.
+"""What a schedule asks of memory: buffers with live ranges, distances between them, and what lies inside others.
 
-Every operand that is not a constant is a buffer of the arena, alive from the step that writes it to its last reader; tensors
-that share bytes share a buffer; scratch lives for its step. An overlap that a layer declares applies only where its input is
-read for the last time at that step.
+Every operand that is not a constant is a buffer of the arena, alive from the stage that writes it to its last reader; tensors
+that share bytes share a buffer; scratch and line buffers live for their stage. A tensor that is moved is another buffer from
+there on. An overlap that a layer or a segment declares applies only where its input is read for the last time at that stage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from emitc.ir import BoundNode, Graph, Tensor
-from emitc.kernels.contract import Layer
+from emitc.ir import Graph
 from emitc.planner import Buffer, Distance, LiveRange, ScratchRequest, buffers_of
 from emitc.planner import Step as PlannerStep
+from emitc.schedule import LoweredNode, Stage, buffer_name, in_arena, lines_name, placed, scratch_name
 
 
-@dataclass(frozen=True, slots=True)
-class LoweredNode:
-    """A node with its layer, and the backend that made it."""
+def _step(graph: Graph, stage: Stage, moved: Mapping[str, int]) -> PlannerStep:
+    """The buffers that a stage reads, writes and needs for itself."""
 
-    bound: BoundNode
-    layer: Layer
-    backend: str
+    def buffer(name: str) -> str:
+        root = graph.root(name).name
+        return buffer_name(root, moved.get(root, 0))
 
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """The operands that are passed to the layer function."""
-        return tuple(self.bound.input(position) for position in self.layer.operands)
+    if stage.moved:
+        count = moved.get(stage.moved, 0)
+        return PlannerStep((buffer_name(stage.moved, count),), (buffer_name(stage.moved, count + 1),))
+    if stage.segment is not None:
+        segment = stage.segment
+        lines = zip(stage.nodes, segment.line_bytes, strict=False)
+        requests = tuple(ScratchRequest(lines_name(node), size) for node, size in lines if size)
+        return PlannerStep((buffer(segment.source),), (buffer(segment.target),), requests)
+    (node,) = stage.nodes
+    return PlannerStep(
+        tuple(buffer(t.name) for t in node.inputs if in_arena(graph, t.name)),
+        tuple(graph.root(t.name).name for t in node.bound.outputs if in_arena(graph, t.name)),
+        tuple(ScratchRequest(scratch_name(node, s.role), s.size_bytes) for s in node.layer.scratch),
+    )
 
 
-def scratch_name(node: LoweredNode, role: str) -> str:
-    return f"{node.bound.node.index}:scratch:{role}"
-
-
-def arena_buffers(graph: Graph, nodes: tuple[LoweredNode, ...], alignment: int) -> tuple[Buffer, ...]:
-    """What has to be alive when; names are those of the tensors that own the bytes."""
-    steps = [
-        PlannerStep(
-            tuple(graph.root(t.name).name for t in node.inputs if not graph.root(t.name).is_constant),
-            tuple(graph.root(t.name).name for t in node.bound.outputs),
-            tuple(ScratchRequest(scratch_name(node, s.role), s.size_bytes) for s in node.layer.scratch),
-        )
-        for node in nodes
-    ]
-    outputs = [graph.root(name).name for name in graph.outputs if not graph.root(name).is_constant]
+def arena_buffers(graph: Graph, stages: Sequence[Stage], alignment: int) -> tuple[Buffer, ...]:
+    """What has to be alive when; names are those of the tensors that own the bytes, as `buffer_name` says."""
+    steps = [_step(graph, stage, moved) for stage, moved in placed(stages)]
     sizes = {t.name: t.size_bytes for t in graph.tensors}
-    return buffers_of(steps, sizes, {}, graph.inputs, tuple(dict.fromkeys(outputs)), alignment)
+    last: dict[str, int] = {}
+    for stage, moved in placed(stages):
+        if stage.moved:
+            last[stage.moved] = moved.get(stage.moved, 0) + 1
+            sizes[buffer_name(stage.moved, last[stage.moved])] = sizes[stage.moved]
+    roots = [graph.root(name).name for name in graph.outputs if in_arena(graph, name)]
+    outputs = dict.fromkeys(buffer_name(root, last.get(root, 0)) for root in roots)
+    return buffers_of(steps, sizes, {}, graph.inputs, tuple(outputs), alignment)
 
 
-def pins_of(graph: Graph, nodes: tuple[LoweredNode, ...]) -> dict[str, tuple[str, int]]:
+def pins_of(graph: Graph, nodes: Sequence[LoweredNode]) -> dict[str, tuple[str, int]]:
     """Scratch buffer and offset of each buffer that a layer wants inside its scratch."""
     found: dict[str, tuple[str, int]] = {}
     for node in nodes:
@@ -71,7 +75,7 @@ class PinnedBuffer:
 
 
 def pinned(
-    buffers: tuple[Buffer, ...], pins: Mapping[str, tuple[str, int]]
+    buffers: Sequence[Buffer], pins: Mapping[str, tuple[str, int]]
 ) -> tuple[tuple[Buffer, ...], tuple[PinnedBuffer, ...]]:
     """The buffers to plan, each alive as long as what lies in it, and those that lie in others."""
     inner = tuple(PinnedBuffer(b, *pins[b.name]) for b in buffers if b.name in pins)
@@ -87,23 +91,40 @@ def pinned(
     return tuple(outer), inner
 
 
-def distances(graph: Graph, nodes: tuple[LoweredNode, ...], buffers: tuple[Buffer, ...]) -> tuple[Distance, ...]:
-    """The overlaps that are safe: the input's buffer dies at the step, and no other operand of the step shares it.
+def _overlaps(graph: Graph, stage: Stage) -> list[tuple[str, str, int]]:
+    """Pairs of tensors (roots), read and written by a stage, and the distance at which they may share memory."""
+    if stage.segment is not None:
+        return [(stage.segment.source, stage.segment.target, stage.segment.distance_bytes)]
+    if stage.moved:
+        return []
+    (node,) = stage.nodes
+    roots = [graph.root(t.name).name for t in node.inputs]
+    found = []
+    for overlap in node.layer.overlaps:
+        operand = graph.root(node.bound.input(overlap.input).name).name
+        if in_arena(graph, operand) and roots.count(operand) == 1:
+            output = graph.root(node.bound.outputs[overlap.output].name).name
+            found.append((operand, output, overlap.distance_bytes))
+    return found
 
-    A graph output lives on behind the last step, at which its range ends all the same.
+
+def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer]) -> tuple[Distance, ...]:
+    """The overlaps that are safe: the input's buffer dies at the stage, and no other operand of the stage shares it.
+
+    A graph output lives on behind the last stage, at which its range ends all the same. A tensor may be moved anywhere.
     """
     live = {buffer.name: buffer.live for buffer in buffers}
     kept = {graph.root(name).name for name in graph.outputs}
     found: list[Distance] = []
-    for step, node in enumerate(nodes):
-        roots = [graph.root(t.name).name for t in node.inputs]
-        for overlap in node.layer.overlaps:
-            operand = graph.root(node.bound.input(overlap.input).name)
-            output = graph.root(node.bound.outputs[overlap.output].name)
-            if operand.is_constant or operand.name in kept or roots.count(operand.name) > 1:
+    for position, (stage, moved) in enumerate(placed(stages)):
+        if stage.moved:
+            count = moved.get(stage.moved, 0)
+            size = graph.tensor(stage.moved).size_bytes
+            found.append(Distance(buffer_name(stage.moved, count), buffer_name(stage.moved, count + 1), above=-size))
+        for operand, output, distance in _overlaps(graph, stage):
+            name = buffer_name(operand, moved.get(operand, 0))
+            if operand in kept or name not in live or output not in live:  # a place inside some scratch is settled
                 continue
-            if operand.name not in live or output.name not in live:  # a place inside some scratch is settled
-                continue
-            if live[operand.name].end == step + 1 and live[output.name].first == step:
-                found.append(Distance(operand.name, output.name, above=overlap.distance_bytes, below=None))
+            if live[name].end == position + 1 and live[output].first == position:
+                found.append(Distance(name, output, above=distance, below=None))
     return tuple(found)

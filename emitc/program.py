@@ -35,7 +35,8 @@ class Step:
 
     index: of the operator in the source model; name: of the function. tables: role to C name. constants: the arrays that
     this step prints (another step may have printed an identical one). fused: labels of operators merged into it.
-    backend: who runs it. fallible: the function returns a status, which ends the run where it is not EMITC_OK.
+    backend: who runs it. fallible: the function returns a status, which ends the run where it is not EMITC_OK. by_rows: the
+    function makes one row; window: it takes its parameters from the caller, who sets those of the rows in sight.
     """
 
     index: int
@@ -55,11 +56,101 @@ class Step:
     backend: str = "portable"
     fallible: bool = False
     call: LibraryCall | None = None
+    by_rows: bool = False
+    window: bool = False
 
     @property
     def kernel(self) -> str:
         """The kernel's C name without its prefix, which is also that of its parameter struct."""
         return self.template + self.flavour.suffix
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A tensor moved within the arena. destination, source: C expressions of type `unsigned char *`."""
+
+    destination: str
+    source: str
+    size_bytes: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowTensor:
+    """A tensor as its rows, in a segment. name: of the C variable. pointer: where its first row lies at the start. rows: of
+    the whole tensor; room: those that there is memory for; made: those that are there before the segment.
+    """
+
+    name: str
+    pointer: str
+    row_bytes: int
+    rows: int
+    room: int
+    made: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowUse:
+    """A layer's use of a tensor's rows: row r reads rows [r * stride - pad, r * stride - pad + extent). waits: they are not
+    there from the start. cast: C text that makes a pointer to elements of a pointer to a row. in_place: the
+    row lies where the layer's own row is made.
+    """
+
+    tensor: RowTensor
+    stride: int
+    pad: int
+    extent: int
+    waits: bool
+    cast: str
+    in_place: bool
+
+    @property
+    def one_to_one(self) -> bool:
+        """Whether row r reads row r alone."""
+        return (self.stride, self.pad, self.extent) == (1, 0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RowCall:
+    """A layer of a segment. place: the tensor whose next row is where this layer's row goes, mostly its own. readers: what is
+    made from the tensor at that place, each with how it is read.
+    """
+
+    step: Step
+    uses: tuple[RowUse, ...]
+    makes: RowTensor
+    place: RowTensor
+    cast: str
+    readers: tuple[tuple[RowTensor, RowUse], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowSegment:
+    """Layers that run row by row. name: of the C function. source: the tensor that is whole before; calls: in the order of the
+    model; the last one makes the segment's output.
+    """
+
+    name: str
+    source: RowTensor
+    calls: tuple[RowCall, ...]
+
+    @property
+    def last(self) -> RowCall:
+        """The layer that makes the segment's output."""
+        return self.calls[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What one sequence of calls of the layer hook stands for: the layer, or the last one of a segment. first, end: stages of
+    the memory plan since the previous one.
+    """
+
+    step: Step
+    macs: int
+    first: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +230,10 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A model as C: name is its C name, upper that name in capitals for macros. pins: tensors inside the buffers of others."""
+    """A model as C: name is its C name, upper that name in capitals for macros. pins: tensors inside the buffers of others.
+
+    steps: every layer in order. schedule: what run() does, one entry for each stage of the memory plan.
+    """
 
     name: str
     upper: str
@@ -152,6 +246,7 @@ class Program:
     plan: Plan
     proof: str
     peak_op: str
+    schedule: tuple[Step | Move | RowSegment, ...] = ()
     state_bytes: int = 0
     notes: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()
@@ -168,6 +263,29 @@ class Program:
     def kernels(self) -> tuple[tuple[str, Flavour], ...]:
         """Kernel templates in use with their flavours, each pair once, in order of first use."""
         return tuple(dict.fromkeys((step.template, step.flavour) for step in self.steps))
+
+    @property
+    def segments(self) -> tuple[RowSegment, ...]:
+        """The segments that run row by row."""
+        return tuple(stage for stage in self.schedule if isinstance(stage, RowSegment))
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """The tensors that are moved."""
+        return tuple(stage for stage in self.schedule if isinstance(stage, Move))
+
+    @property
+    def traced(self) -> tuple[Traced, ...]:
+        """What the layer hook reports, in order; a segment is reported as its last layer."""
+        found: list[Traced] = []
+        since = 0
+        for position, stage in enumerate(self.schedule):
+            if isinstance(stage, Move):
+                continue
+            calls = [call.step for call in stage.calls] if isinstance(stage, RowSegment) else [stage]
+            found.append(Traced(calls[-1], sum(step.macs for step in calls), since, position + 1))
+            since = position + 1
+        return tuple(found)
 
     @property
     def macs(self) -> int:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from emitc.boards.result import RunResult
     from emitc.compiler import Compiled
     from emitc.host.parity import Proof
+    from emitc.program import Program
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int = 118) -> str:
@@ -55,6 +56,20 @@ def _backend_lines(compiled: Compiled) -> list[str]:
     return [f"  backends    {'; '.join(parts)} (partition.json)"]
 
 
+def _schedule_lines(program: Program) -> list[str]:
+    """What is done for the arena's sake besides planning: layers row by row, tensors moved."""
+    lines = []
+    if program.segments:
+        parts = [f"ops {s.calls[0].step.index} to {s.last.step.index}" for s in program.segments]
+        lines.append(f"  by rows     {', '.join(parts)}")
+    if program.moves:
+        total = _number(sum(move.size_bytes for move in program.moves))
+        lines.append(
+            f"  moved       {len(program.moves)} tensors, {total} bytes, to make room for their readers' outputs"
+        )
+    return lines
+
+
 def compile_text(compiled: Compiled, output: Path) -> str:
     """What was compiled, where it went, and its sizes."""
     program = compiled.program
@@ -65,6 +80,7 @@ def compile_text(compiled: Compiled, output: Path) -> str:
         *_backend_lines(compiled),
         f"  constants   {_number(program.constant_bytes)} bytes of flash",
         f"  memory      {program.proof}",
+        *_schedule_lines(program),
     ]
     lines += [f"  note        {shown(note)}" for note in program.notes]
     return "\n".join(lines)
@@ -139,6 +155,7 @@ def verify_text(compiled: Compiled, proof: Proof) -> str:
     lines += [
         f"  arena       {_number(proof.arena_planned)} bytes planned, {_number(proof.arena_observed)} observed",
         f"  memory      {program.proof}",
+        *_schedule_lines(program),
         f"  model       {len(program.steps)} layers, {_number(program.macs)} multiply-accumulates,"
         f" {_number(program.constant_bytes)} bytes of constants",
     ]

@@ -45,10 +45,16 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.backends.ethos_u.extent": (
         "emitc.errors", "emitc.host.ethosu.commands", "emitc.host.ethosu.decode",
     ),
-    "emitc.memory": ("emitc.ir", "emitc.kernels.contract", "emitc.planner"),
+    "emitc.schedule": ("emitc.ir", "emitc.kernels.contract"),
+    "emitc.memory": ("emitc.ir", "emitc.planner", "emitc.schedule"),
+    "emitc.streaming": ("emitc.ir", "emitc.kernels.spatial", "emitc.kernels.walk", "emitc.schedule"),
+    "emitc.arrange": ("emitc.ir", "emitc.memory", "emitc.planner", "emitc.schedule", "emitc.streaming"),
+    "emitc.replay": ("emitc.ir", "emitc.planner", "emitc.schedule"),
+    "emitc.slots": ("emitc.ir", "emitc.schedule"),
+    "emitc.lower_schedule": ("emitc.ir", "emitc.kernels.contract", "emitc.program", "emitc.schedule", "emitc.slots"),
     "emitc.lower": (
-        "emitc.backends.partition", "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.memory", "emitc.planner", "emitc.program",
-        "emitc.emit.names",
+        "emitc.arrange", "emitc.backends.partition", "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.lower_schedule",
+        "emitc.planner", "emitc.program", "emitc.replay", "emitc.schedule", "emitc.slots", "emitc.emit.names",
     ),
     "emitc.emit": (
         "emitc.errors", "emitc.program", "emitc.planner.report", "emitc.kernels.contract", "emitc.emit",
@@ -57,8 +63,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.emit.package": ("emitc.errors", "emitc.passes", "emitc.program", "emitc.emit"),
     "emitc.writers": ("emitc.writers",),
     "emitc.compiler": (
-        "emitc._version", "emitc.backends", "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends", "emitc.kernels",
-        "emitc.passes", "emitc.lower", "emitc.program", "emitc.emit",
+        "emitc._version", "emitc.arrange", "emitc.backends", "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends",
+        "emitc.kernels", "emitc.passes", "emitc.lower", "emitc.program", "emitc.emit",
+    ),
+    "emitc.host.parity": (
+        "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.compiler", "emitc.host", "emitc.program",
     ),
     "emitc.host": (
         "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.compiler", "emitc.emit.render", "emitc.host", "emitc.target",
@@ -80,16 +89,18 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends", "emitc.kernels", "emitc.compiler",
     ),
     "emitc.report": ("emitc.errors", "emitc.planner.report"),
+    "emitc.cli_types": (),
     "emitc.cli": (
-        "emitc", "emitc._version", "emitc.backends", "emitc.errors", "emitc.target", "emitc.compiler", "emitc.inspection",
+        "emitc", "emitc._version", "emitc.backends", "emitc.cli_types", "emitc.errors", "emitc.target", "emitc.compiler",
+        "emitc.inspection",
         "emitc.report", "emitc.emit.manifest", "emitc.host", "emitc.boards",
     ),
 }  # fmt: skip
 """By module or package; the most specific entry wins. A listed package stands for all below it, `emitc` for itself."""
 
 IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
-    "numpy": ("emitc.ir", "emitc.quantize", "emitc.frontends", "emitc.kernels", "emitc.passes", "emitc.emit.literals",
-              "emitc.writers", "emitc.host", "emitc.backends"),
+    "numpy": ("emitc.replay", "emitc.ir", "emitc.quantize", "emitc.frontends", "emitc.kernels", "emitc.passes",
+              "emitc.emit.literals", "emitc.writers", "emitc.host", "emitc.backends"),
     "tflite": ("emitc.frontends.tflite", "emitc.frontends.tflite_npu", "emitc.writers.tflite", "emitc.host.ethosu.vela_file",
                "emitc.backends.ethos_u.vela"),
     "ethosu": ("emitc.backends.ethos_u.vela_child",),
@@ -98,7 +109,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "jinja2": ("emitc.emit.render", "emitc.boards.project"),
     "cffi": ("emitc.host.build", "emitc.host.ethosu.driver"),
     "elftools": ("emitc.boards.elf",),
-    "click": ("emitc.cli",),
+    "click": ("emitc.cli", "emitc.cli_types"),
     "rich": ("emitc.cli", "emitc.report"),
 }  # fmt: skip
 """Packages that are not Python's own, and the modules (or packages) that may import them; any other package is refused."""

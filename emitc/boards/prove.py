@@ -26,7 +26,7 @@ def run_model(compiled: Compiled) -> RunModel:
         tuple(RunTensor(p.size_bytes, p.c_type) for p in program.inputs),
         tuple(RunTensor(p.size_bytes, p.c_type) for p in program.outputs),
         program.plan.arena_bytes,
-        tuple(RunLayer(s.index, s.op_type, s.label, s.macs) for s in program.steps),
+        tuple(RunLayer(t.step.index, t.step.op_type, t.step.label, t.macs) for t in program.traced),
     )
 
 

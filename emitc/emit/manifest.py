@@ -8,7 +8,7 @@ from typing import Any
 
 from emitc.passes import PassReport
 from emitc.planner.report import to_json
-from emitc.program import Port, Program, Step
+from emitc.program import Move, Port, Program, RowSegment, Step
 
 SCHEMA_VERSION = 1
 
@@ -38,6 +38,19 @@ def _layer(step: Step) -> dict[str, Any]:
         "constant_bytes": sum(c.table.size_bytes for c in step.constants),
         "outputs": [{"name": o.tensor, "tensor": o.source, "bytes": o.size_bytes} for o in step.outputs],
     }
+
+
+def _stage(stage: Step | Move | RowSegment) -> dict[str, Any]:
+    """What run() does at one step of the memory plan."""
+    if isinstance(stage, Move):
+        return {"move": stage.what, "bytes": stage.size_bytes}
+    if isinstance(stage, RowSegment):
+        return {
+            "by_rows": [call.step.index for call in stage.calls],
+            "rows_kept": [call.makes.room for call in stage.calls],
+            "rows": [call.makes.rows for call in stage.calls],
+        }
+    return {"layer": stage.index}
 
 
 def partitions(program: Program) -> list[dict[str, Any]]:
@@ -104,6 +117,11 @@ def manifest(
             for r in program.requirements
         ],
         "layers": [_layer(step) for step in program.steps],
+        "schedule": [_stage(stage) for stage in program.schedule],
+        "trace": [
+            {"layer": t.step.index, "outputs": len(t.step.outputs), "first": t.first, "end": t.end}
+            for t in program.traced
+        ],
         "memory": memory_plan(program),
         "state_bytes": program.state_bytes,
         "constant_bytes": program.constant_bytes,

@@ -125,7 +125,8 @@ def build_support(support: BuildSupport, workdir: Path, flags: Sequence[str] = (
 
 
 def build_shared(package: Path, workdir: Path, *, trace: bool, support: BuildSupport | None = None) -> Path:
-    """The package as a shared library in `workdir`, compiled with emitc's warning flags; with the layer hook if `trace`.
+    """The package as a shared library in `workdir`, compiled with emitc's warning flags; with the layer hook, also for
+    every row of layers that run row by row, if `trace`.
 
     support: what the package's backends need.
     """
@@ -137,7 +138,7 @@ def build_shared(package: Path, workdir: Path, *, trace: bool, support: BuildSup
     if trace:
         hook = workdir / "host_hook.c"
         hook.write_text(_HOOK, encoding="ascii")
-        arguments += ["-DEMITC_TRACE", str(hook)]
+        arguments += ["-DEMITC_TRACE", "-DEMITC_TRACE_ROWS", str(hook)]
     run_compiler([*arguments, *map(str, files), "-o", str(library), "-lm"])
     return library
 

@@ -30,6 +30,7 @@ from emitc.host.sanitize import run_sanitized
 from emitc.ir import Array, Graph
 from emitc.kernels.npu_command import NpuCommand
 from emitc.kernels.offloaded import Offloaded
+from emitc.program import Program, RowSegment
 
 PATTERNS = (0xA5, 0x5A)
 REFERENCES = ("auto", *(engine for engines in ENGINES.values() for engine in engines), "numpy")
@@ -240,6 +241,16 @@ def observed_bytes(build: Callable[[], HostModel], samples: Sequence[Sample], al
     return -(-touched // alignment) * alignment
 
 
+def _stages_of(program: Program) -> dict[int, range]:
+    """By a layer's index: the stages of the memory plan since the layer before; all layers of a segment have the same."""
+    found: dict[int, range] = {}
+    for traced in program.traced:
+        stage = program.schedule[traced.end - 1]
+        steps = [call.step for call in stage.calls] if isinstance(stage, RowSegment) else [traced.step]
+        found |= {step.index: range(traced.first, traced.end) for step in steps}
+    return found
+
+
 class _LayerProof:
     """Collects what each layer wrote, and checks that it wrote nothing else of the arena."""
 
@@ -247,6 +258,7 @@ class _LayerProof:
         self.model = model
         self.steps = {step.index: step for step in compiled.program.steps}
         self.slots = compiled.program.slots
+        self.stages = _stages_of(compiled.program)
         self.written: dict[int, list[bytes]] = {}
         self.rules = rules(compiled.graph, compiled.source.format)
         self.errors: list[str] = []
@@ -260,15 +272,19 @@ class _LayerProof:
 
     def _hook(self, index: int, offset: int, data: bytes) -> None:
         outputs = self.written.setdefault(index, [])
-        outputs.append(data)
         step = self.steps[index]
+        if step.by_rows and outputs:
+            outputs[0] += data
+        else:
+            outputs.append(data)
         allowed = np.zeros(len(self.model.arena), bool)
         allowed[offset : offset + len(data)] = True
         if len(outputs) < len(step.outputs):
             return
         prefix = f"AT_OP{index}"
         for slot in self.slots:
-            if slot.name == prefix or slot.name.startswith(f"{prefix}_"):
+            written = slot.first in self.stages[index] and not slot.name.startswith("AT_INPUT_")
+            if written or slot.name == prefix or slot.name.startswith(f"{prefix}_"):
                 allowed[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = True
         stray = (self.model.arena != self._before) & ~allowed
         if stray.any():

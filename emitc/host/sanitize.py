@@ -31,19 +31,19 @@ def driver(package: Path, interface: Interface) -> str:
     It ends with 0, or with another code when a call or a file fails. A sanitizer ends it with a report.
     """
     plan: dict[str, Any] = json.loads((package / "manifest.json").read_text(encoding="utf-8"))
-    layers = plan["layers"]
+    trace = plan["trace"]
     description = {
         "name": interface.name,
         "upper": interface.name.upper(),
         "alignment": max(interface.alignment, 16),
         "inputs": len(interface.inputs),
         "outputs": len(interface.outputs),
-        "layers": [len(layer["outputs"]) for layer in layers],
+        "layers": [layer["outputs"] for layer in trace],
         "alive": [
-            {"layer": step, "offset": buffer["offset"], "bytes": buffer["bytes"]}
-            for step in range(len(layers))
+            {"layer": number, "offset": buffer["offset"], "bytes": buffer["bytes"]}
+            for number, layer in enumerate(trace)
             for buffer in plan["memory"]["buffers"]
-            if buffer["first"] <= step < buffer["end"]
+            if buffer["first"] < layer["end"] and layer["first"] < buffer["end"]
         ],
     }
     return environment().get_template("host/sanitize_main.c.j2").render(m=description)

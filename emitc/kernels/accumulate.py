@@ -22,6 +22,7 @@ from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.contract import (
     PLAIN,
+    ByRows,
     Flavour,
     Layer,
     Param,
@@ -467,14 +468,15 @@ def matrix_product(bound: BoundNode, scale: Requantization, clamp: Clamp, rows: 
         size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out", "int32_t", out))
         return Layer(
             "fully_connected", "portable", (0,), constants, size + tail, macs=macs, flavour=with_weight_zero(kind),
-            overlaps=overlaps,
+            overlaps=overlaps, by_rows=ByRows(counted="rows"),
         )  # fmt: skip
     if (folded or x.quantization.zero_point == 0) and byte_sized(bound, weights):
         constants = tables(weights, bias, scale, interleaved=True)
         size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out", "int32_t", out))
         return Layer(
-            "fully_connected", "portable", (0,), constants, size + tail, macs=macs, flavour=kind, overlaps=overlaps
-        )
+            "fully_connected", "portable", (0,), constants, size + tail, macs=macs, flavour=kind, overlaps=overlaps,
+            by_rows=ByRows(counted="rows"),
+        )  # fmt: skip
     offset = input_offset(bound, folded=folded)
     return Layer(
         "conv_2d_taps", "portable", (0,), tables(weights, bias, scale), (*params, groups, offset, *tail), macs=macs,

@@ -20,6 +20,7 @@ from emitc.kernels.accumulate import WEIGHTS
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_rank
 from emitc.kernels.spatial import (
     ACTIVATIONS,
+    BY_ROWS,
     Window,
     image_size,
     onnx_window,
@@ -139,16 +140,36 @@ def lower(bound: BoundNode) -> Layer:
         tables = accumulate.tables(raw[0], bias, scale, interleaved=True)
         tables = (*tables, accumulate.inside_table(inside), accumulate.zero_table(raw[1]))
         zero = accumulate.with_weight_zero(flavour)
-        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=zero, overlaps=overlaps)
+        return Layer(
+            "conv_2d",
+            "portable",
+            (0,),
+            tables,
+            params + tail,
+            macs=macs,
+            flavour=zero,
+            overlaps=overlaps,
+            by_rows=BY_ROWS,
+        )
     if groups == 1 and window.dilation_w == 1 and inside is not None and bytewise:
         tables = accumulate.tables(weights, bias, scale, interleaved=True)
         tables = (*tables, accumulate.inside_table(inside))
-        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour, overlaps=overlaps)
+        return Layer(
+            "conv_2d",
+            "portable",
+            (0,),
+            tables,
+            params + tail,
+            macs=macs,
+            flavour=flavour,
+            overlaps=overlaps,
+            by_rows=BY_ROWS,
+        )
     tables = accumulate.tables(weights, bias, scale)
     return Layer(
         "conv_2d_taps", "portable", (0,), tables, (*params, Param("groups", "int32_t", groups), *tail), macs=macs,
         flavour=flavour,
-        overlaps=window_overlap(bound, params, by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)),
+        overlaps=window_overlap(bound, params, by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)), by_rows=BY_ROWS,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from emitc.kernels.accumulate import WEIGHTS
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_rank
 from emitc.kernels.spatial import (
     ACTIVATIONS,
+    BY_ROWS,
     Window,
     image_size,
     onnx_window,
@@ -132,18 +133,36 @@ def lower(bound: BoundNode) -> Layer:
         tables = accumulate.tables(filters, bias, scale, interleaved=True)
         tables = (*tables, accumulate.inside_table(inside))
         overlaps = window_overlap(bound, params, whole_window(out_c, accumulate.TOGETHER, y.dtype.bytes))
-        return Layer("conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour, overlaps=overlaps)
+        return Layer(
+            "conv_2d",
+            "portable",
+            (0,),
+            tables,
+            params + tail,
+            macs=macs,
+            flavour=flavour,
+            overlaps=overlaps,
+            by_rows=BY_ROWS,
+        )
     tables = accumulate.tables(weights, bias, scale)
     overlaps = window_overlap(bound, params, by_channel(out_c, x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
     if inside is not None and x.dtype is DType.INT8 and out_c == x.shape[3]:
         tables = (*tables, accumulate.inside_table(inside))
         return Layer(
-            "depthwise_conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour, overlaps=overlaps
+            "depthwise_conv_2d",
+            "portable",
+            (0,),
+            tables,
+            params + tail,
+            macs=macs,
+            flavour=flavour,
+            overlaps=overlaps,
+            by_rows=BY_ROWS,
         )
     depth = Param("depth_multiplier", "int32_t", out_c // x.shape[3])
     return Layer(
         "depthwise_conv_2d_multiplier", "portable", (0,), tables, (*params, depth, *tail), macs=macs, flavour=flavour,
-        overlaps=overlaps,
+        overlaps=overlaps, by_rows=BY_ROWS,
     )  # fmt: skip
 
 

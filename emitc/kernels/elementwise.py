@@ -14,6 +14,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Shape, Tensor
 from emitc.kernels.contract import (
+    ByRows,
     Layer,
     Param,
     Table,
@@ -173,6 +174,7 @@ def byte_table(bound: BoundNode, source: int, results: Int64) -> Layer:
         (Table("table", "int8_t", table, f"{bound.node.op_type} of {order}"),),
         (Param("count", "int32_t", bound.output.elements),),
         overlaps=(in_step(bound, source),),
+        by_rows=ByRows(counted="count"),
     )
 
 
@@ -192,7 +194,8 @@ def binary_layer(bound: BoundNode, template: str, params: tuple[Param, ...]) -> 
     overlaps = tuple(in_step(bound, i) for i in operands if bound.input(i).elements == y.elements)
     if a.elements == b.elements == y.elements:
         count = Param("count", "int32_t", y.elements)
-        return Layer(template, "portable", operands, tables, (*params, count), overlaps=overlaps)
+        by_rows = None if tables else ByRows(counted="count")
+        return Layer(template, "portable", operands, tables, (*params, count), overlaps=overlaps, by_rows=by_rows)
     loops = loops_of(a.shape, b.shape)
     outer = (Loop(1, 0, 0),) * (OUTER_LOOPS + 1 - len(loops)) + loops[:-1]
     walk = [

@@ -13,7 +13,7 @@ from collections.abc import Collection
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Quantization, Shape, Tensor
-from emitc.kernels.contract import Flavour, Layer, Overlap, Param, in_step, require_quantization, unsupported
+from emitc.kernels.contract import ByRows, Flavour, Layer, Overlap, Param, in_step, require_quantization, unsupported
 from emitc.kernels.elementwise import BYTES, byte_table
 from emitc.kernels.real_functions import RealFunction
 from emitc.quantize import Float32, Int64
@@ -67,7 +67,15 @@ def pointwise_layer(bound: BoundNode, template: str, parameters: tuple[Param, ..
     """`template`, printed for the types of x and y."""
     count = Param("count", "int32_t", bound.output.elements)
     flavour = typed(bound.input(0).dtype, bound.output.dtype)
-    return Layer(template, "portable", (0,), params=(count, *parameters), overlaps=in_place(bound), flavour=flavour)
+    return Layer(
+        template,
+        "portable",
+        (0,),
+        params=(count, *parameters),
+        overlaps=in_place(bound),
+        flavour=flavour,
+        by_rows=ByRows(counted="count"),
+    )
 
 
 def copied(bound: BoundNode) -> Layer:

@@ -39,6 +39,7 @@ from emitc.kernels.contract import (
 from emitc.kernels.near_half import decision
 from emitc.kernels.spatial import (
     ACTIVATIONS,
+    BY_ROWS,
     Padding,
     Window,
     image_size,
@@ -443,7 +444,15 @@ def lower(bound: BoundNode) -> Layer:
     overlaps = window_overlap(bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
     dilated = (op.window.dilation_h, op.window.dilation_w) != (1, 1)
     if isinstance(op, MaxPool2D) and (dilated or x.dtype is not DType.INT8 or x.quantization is None):
-        return Layer("max_pool_2d_taps", "portable", (0,), params=params, overlaps=overlaps, flavour=_typed(bound))
+        return Layer(
+            "max_pool_2d_taps",
+            "portable",
+            (0,),
+            params=params,
+            overlaps=overlaps,
+            by_rows=BY_ROWS,
+            flavour=_typed(bound),
+        )
     if isinstance(op, AveragePool2D) and op.numerics.float_scale:
         return _lower_average(bound, params)
     assert x.quantization
@@ -454,13 +463,15 @@ def lower(bound: BoundNode) -> Layer:
         Param("clamp_high", "int32_t", clamp.high),
     )
     if isinstance(op, MaxPool2D):
-        return Layer("max_pool_2d", "portable", (0,), params=params, overlaps=overlaps)
+        return Layer("max_pool_2d", "portable", (0,), params=params, overlaps=overlaps, by_rows=BY_ROWS)
     assert isinstance(op, AveragePool2D)
     padding = Param(
         "padding_value", "int32_t", x.quantization.zero_point if op.count_padding else 0, "what lies outside the input"
     )
     counted = Param("count_padding", "int32_t", int(op.count_padding), "1: values outside the input count")
-    return Layer("average_pool_2d", "portable", (0,), params=(*params, padding, counted), overlaps=overlaps)
+    return Layer(
+        "average_pool_2d", "portable", (0,), params=(*params, padding, counted), overlaps=overlaps, by_rows=BY_ROWS
+    )
 
 
 def work(bound: BoundNode) -> int:

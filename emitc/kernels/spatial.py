@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import BoundNode
-from emitc.kernels.contract import Overlap, Param, illegal
+from emitc.kernels.contract import ByRows, Overlap, Param, illegal
 from emitc.kernels.walk import window_walk
 
 _Element = TypeVar("_Element", bound=np.generic)
@@ -243,6 +243,8 @@ def require_output(bound: BoundNode, window: Window, kernel_h: int, kernel_w: in
         )
 
 
+BY_ROWS = ByRows(window=True)
+"""Of kernels with a window whose other parameters are the same for every row."""
 WINDOW_PARAMS = (
     "batches", "in_h", "in_w", "in_c", "out_h", "out_w", "out_c", "kernel_h", "kernel_w", "stride_h", "stride_w",
     "dilation_h", "dilation_w", "pad_top", "pad_left",

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from emitc.planner.bound import held_bytes as _held_bytes
 from emitc.planner.bound import lower_bound
 from emitc.planner.buffers import DEFAULT_ALIGNMENT, Buffer, Distance, LiveRange, Placement, Plan
 from emitc.planner.check import PlanError, check
 from emitc.planner.greedy import height
 from emitc.planner.live_ranges import ScratchRequest, Step, buffers_of
-from emitc.planner.problem import problem_of
+from emitc.planner.problem import problem_of, shared_bytes
 from emitc.planner.search import lowest_packing
 
 __all__ = [
@@ -28,7 +29,9 @@ __all__ = [
     "Step",
     "buffers_of",
     "check",
+    "held_bytes",
     "plan",
+    "shared_bytes",
 ]
 
 
@@ -38,19 +41,21 @@ def plan(
     *,
     alignment: int = DEFAULT_ALIGNMENT,
     seed: int = 0,
+    search: bool = True,
 ) -> Plan:
     """Offsets for all `buffers` in an arena that is proven minimal, or as small as a bounded search made it.
 
     `alignment` (bytes) is the grid of all offsets and of the arena's size; a buffer may ask for more, and the
     arena's base then needs the largest alignment asked for, `Plan.alignment`. The lower bound is computed on the
-    grid, so it stays sound but may not be met when buffers ask for more than the grid. `seed` drives the search.
+    grid, so it stays sound but may not be met when buffers ask for more than the grid. `seed` drives the search;
+    without `search` the best of first fit in a few orders is taken as it is.
 
     Errors  ValueError for input that contradicts itself (see `problem_of`); PlanError when the independent check
     refuses the result, a bug of the planner.
     """
     problem = problem_of(buffers, distances, alignment)
     bound = lower_bound(problem)
-    offsets = lowest_packing(problem, bound.size_bytes, seed)
+    offsets = lowest_packing(problem, bound.size_bytes, seed, search=search)
     arena_bytes = height(problem, offsets)
     result = Plan(
         arena_bytes=arena_bytes,
@@ -66,3 +71,8 @@ def plan(
     )
     check(buffers, distances, result, alignment)
     return result
+
+
+def held_bytes(buffers: Sequence[Buffer], distances: Sequence[Distance], alignment: int) -> dict[int, int]:
+    """{step: bytes that no plan can go below at it}, at every step at which a buffer starts. Errors as `plan`."""
+    return _held_bytes(problem_of(buffers, distances, alignment))

@@ -23,8 +23,10 @@ is alive together with it."""
 _ACCEPT_WORSE = 0.01
 
 
-def lowest_packing(problem: Problem, bound: int, seed: int) -> list[int]:
-    """Offsets in bytes by buffer index; stops as soon as their height is `bound` bytes, the proven minimum."""
+def lowest_packing(problem: Problem, bound: int, seed: int, *, search: bool = True) -> list[int]:
+    """Offsets in bytes by buffer index; stops as soon as their height is `bound` bytes, the proven minimum, and without
+    `search` once first fit has run in every starting order.
+    """
     packings = []
     for order in _starting_orders(problem):
         offsets = first_fit(problem, order)
@@ -34,6 +36,8 @@ def lowest_packing(problem: Problem, bound: int, seed: int) -> list[int]:
         packings.append((order, offsets))
     packings.sort(key=lambda packing: height(problem, packing[1]))
     best = packings[0][1]
+    if not search:
+        return best
     rng = random.Random(seed)
     # One climb from each order, the lowest first: a climb that is stuck rarely gets free, a fresh one often does.
     work = len(problem.sizes) + sum(len(near) for near in problem.neighbours)
@@ -48,7 +52,8 @@ def lowest_packing(problem: Problem, bound: int, seed: int) -> list[int]:
 
 
 def _starting_orders(problem: Problem) -> list[list[int]]:
-    """Orders of descending difficulty, by eight measures of it; ties keep the order of the buffers.
+    """Orders of descending difficulty, by eight measures of it, and from the last buffer to the first, where each one finds
+    what trails it in place; ties keep the order of the buffers.
 
     `peak` is the most bytes held at any step at which a buffer is alive, `away` how many steps it is from the step
     that holds most of all.
@@ -74,6 +79,7 @@ def _starting_orders(problem: Problem) -> list[list[int]]:
         sorted(indices, key=lambda i: (away[i], -sizes[i])),
         sorted(indices, key=lambda i: (-peak[i], -sizes[i])),
         sorted(indices, key=lambda i: (-span[i], -sizes[i])),
+        sorted(indices, key=lambda i: (-lives[i].first, -lives[i].end)),
     ]
 
 

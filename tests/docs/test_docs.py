@@ -25,6 +25,10 @@ from pathlib import Path
 import click
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from figures import TABLES
+
 from emitc import cli, inspection
 from emitc.compiler import Compiled, Options, check_options, compile_model
 from emitc.host.build import WARNINGS, run_compiler
@@ -252,8 +256,9 @@ def test_shown_run_has_the_words_that_the_command_prints(
 
 @cache
 def shipped(name: str) -> Compiled:
-    """A shipped model, compiled."""
-    return compile_model(MODELS / f"{name}.tflite")
+    """A shipped model, compiled, by its name and perhaps the smallest budget."""
+    name, smallest, _ = name.partition(" --ram-budget min")
+    return compile_model(MODELS / f"{name}.tflite", Options(ram_budget="min" if smallest else None))
 
 
 def source_of(excerpt: str) -> str:
@@ -327,6 +332,7 @@ def generated(what: str) -> str:
         "options": lambda: option_table(name),
         "operators": lambda: operator_table(name),
         "boards": board_table,
+        "figures": lambda: markdown(*TABLES[name]()),
     }
     return tables[kind]()
 
@@ -357,6 +363,8 @@ def test_every_command_the_operators_and_the_boards_are_generated() -> None:
         ("onnx.md", "operators onnx"),
         ("boards.md", "boards"),
         *(("cli.md", f"options {name}") for name in cli.cli.commands),
+        ("arena.md", "figures arena"),
+        *(("benchmarks.md", f"figures {name}") for name in TABLES if name != "arena"),
     }
 
 

@@ -72,14 +72,18 @@ static inline void emitc_conv_2d_pixel(
         emitc_acc4 acc = {bias[0], bias[1], bias[2], bias[3]};
         const int8_t *row = window;
         const int8_t *w_row = w + 4 * (ky0 * filter_row + kx0 * p->in_c);
-        for (int32_t ky = ky0; ky < ky1; ky++) {
-            if (offset == 0) {
+        if (offset == 0) {
+            for (int32_t rows = ky1 - ky0; rows > 0; rows--) {
                 acc = emitc_dot4(acc, row, w_row, run);
-            } else {
-                acc = emitc_dot4_offset(acc, row, offset, w_row, run);
+                row += row_step;
+                w_row += 4 * filter_row;
             }
-            row += row_step;
-            w_row += 4 * filter_row;
+        } else {
+            for (int32_t rows = ky1 - ky0; rows > 0; rows--) {
+                acc = emitc_dot4_offset(acc, row, offset, w_row, run);
+                row += row_step;
+                w_row += 4 * filter_row;
+            }
         }
         y[0] = emitc_output_s8(acc.a0, multiplier[0], shift[0], p->output_offset, p->clamp_low, p->clamp_high);
         y[1] = emitc_output_s8(acc.a1, multiplier[step], shift[step], p->output_offset, p->clamp_low, p->clamp_high);

@@ -1,0 +1,89 @@
+"""Stages to what run() does: calls, moved tensors, and segments row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from emitc.ir import Graph
+from emitc.kernels.contract import Layer, Param
+from emitc.program import Move, RowCall, RowSegment, RowTensor, RowUse, Step
+from emitc.schedule import OUTSIDE, RowLayer, Stage, buffer_name, lines_name, placed
+from emitc.slots import Slots, cast, described
+
+
+def is_window(layer: Layer, rows: RowLayer) -> bool:
+    """Whether the rows that a layer sees differ from row to row, because some windows reach beyond the input."""
+    return layer.by_rows is not None and layer.by_rows.window and not all(read.whole(rows.rows) for read in rows.reads)
+
+
+def row_params(layer: Layer, rows: RowLayer) -> tuple[Param, ...]:
+    """The layer's parameters for one row of its output; of a window that is cut, those of a whole one."""
+    assert layer.by_rows is not None
+    if layer.by_rows.window:
+        changed = {"in_h": rows.reads[0].extent, "out_h": 1, "pad_top": 0}
+    else:
+        counted = layer.by_rows.counted
+        changed = {p.name: int(p.value) // rows.rows for p in layer.params if p.name == counted}
+    return tuple(replace(p, value=changed[p.name]) if p.name in changed else p for p in layer.params)
+
+
+def _segment(graph: Graph, stage: Stage, moved: Mapping[str, int], steps: Sequence[Step], slots: Slots) -> RowSegment:
+    segment = stage.segment
+    assert segment is not None
+    source = graph.tensor(segment.source)
+    rows = source.shape[1]
+    slot = slots.names[buffer_name(segment.source, moved.get(segment.source, 0))]
+    outer = RowTensor("x", f"arena + {slot}", source.size_bytes // rows, rows, rows, rows, described(source))
+    tensors: list[RowTensor] = []
+    for node, layer, room in zip(stage.nodes, segment.layers, segment.rooms, strict=True):
+        output = node.bound.output
+        last = node is stage.nodes[-1]
+        slot = slots.names[graph.root(output.name).name if last else lines_name(node)] if room else ""
+        start = f"arena + {slot}" if room else "NULL"
+        tensors.append(
+            RowTensor(f"op{node.bound.node.index}", start, layer.row_bytes, layer.rows, room, 0, described(output))
+        )
+
+    def uses(position: int) -> tuple[RowUse, ...]:
+        node, layer = stage.nodes[position], segment.layers[position]
+        return tuple(
+            RowUse(
+                outer if read.source == OUTSIDE else tensors[read.source],
+                read.stride,
+                read.pad,
+                read.extent,
+                read.source != OUTSIDE,
+                cast(tensor.dtype.c_type, const=True),
+                read.source != OUTSIDE and segment.places[read.source] != read.source,
+            )
+            for read, tensor in zip(layer.reads, node.inputs, strict=True)
+        )
+
+    every = [uses(position) for position in range(len(tensors))]
+    calls = []
+    for position, step in enumerate(steps):
+        place = tensors[segment.places[position]]
+        readers = tuple((tensors[i], use) for i, found in enumerate(every) for use in found if use.tensor is place)
+        to_output = cast(stage.nodes[position].bound.output.dtype.c_type, const=False)
+        calls.append(RowCall(step, every[position], tensors[position], place, to_output, readers))
+    return RowSegment(f"rows_op{steps[0].index}_to_op{steps[-1].index}", outer, tuple(calls))
+
+
+def schedule_of(
+    graph: Graph, stages: Sequence[Stage], steps: Sequence[Step], slots: Slots
+) -> tuple[Step | Move | RowSegment, ...]:
+    """One entry for every stage. steps: of all layers, in the stages' order."""
+    found: list[Step | Move | RowSegment] = []
+    position = 0
+    for stage, moved in placed(stages):
+        if stage.moved:
+            count = moved.get(stage.moved, 0)
+            source, target = (slots.names[buffer_name(stage.moved, n)] for n in (count, count + 1))
+            tensor = graph.tensor(stage.moved)
+            found.append(Move(f"arena + {target}", f"arena + {source}", tensor.size_bytes, described(tensor)))
+            continue
+        here = steps[position : position + len(stage.nodes)]
+        position += len(here)
+        found.append(_segment(graph, stage, moved, here, slots) if stage.segment is not None else here[0])
+    return tuple(found)

@@ -1,0 +1,151 @@
+"""In which order layers run, and which of them row by row: what the memory plan and the C are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from emitc.ir import BoundNode, Graph, Tensor
+from emitc.kernels.contract import Layer
+
+OUTSIDE = -1
+"""In place of a layer's position in a segment: the segment's input."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredNode:
+    """A node with its layer, and the backend that made it."""
+
+    bound: BoundNode
+    layer: Layer
+    backend: str
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The operands that are passed to the layer function."""
+        return tuple(self.bound.input(position) for position in self.layer.operands)
+
+
+@dataclass(frozen=True, slots=True)
+class RowRead:
+    """Row r of an output reads rows [r * stride - pad, r * stride - pad + extent) of an input of `rows` rows, where they exist.
+
+    source: position in the segment of the layer that makes them, or OUTSIDE.
+    """
+
+    source: int
+    rows: int
+    stride: int = 1
+    pad: int = 0
+    extent: int = 1
+
+    def first(self, row: int) -> int:
+        """The first row read for output row `row`, and by all later ones."""
+        return min(max(row * self.stride - self.pad, 0), self.rows)
+
+    def end(self, row: int) -> int:
+        """The row behind the last one read."""
+        return min(max(row * self.stride - self.pad + self.extent, 0), self.rows)
+
+    def whole(self, rows: int) -> bool:
+        """Whether every one of the first `rows` output rows reads `extent` rows, none of them outside the input."""
+        return self.pad == 0 and (rows - 1) * self.stride + self.extent <= self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayer:
+    """A layer of a segment: rows of its output, their bytes, and what a row reads, operand by operand."""
+
+    rows: int
+    row_bytes: int
+    reads: tuple[RowRead, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Consecutive nodes of which no tensor between them is ever whole in memory.
+
+    first, end: positions of the nodes in the order of execution. source, target: the tensors (roots) that the segment reads
+    and writes. rooms: rows that the line buffer behind each layer holds; the last layer's is its whole output. places: for
+    each layer, that in whose next row it makes its own, for that layer to work in place; mostly itself. Such a layer has no
+    line buffer. distance_bytes: the least (source's offset - target's offset).
+    """
+
+    first: int
+    end: int
+    source: str
+    target: str
+    layers: tuple[RowLayer, ...]
+    rooms: tuple[int, ...]
+    places: tuple[int, ...]
+    distance_bytes: int
+
+    @property
+    def line_bytes(self) -> tuple[int, ...]:
+        """Bytes of the line buffer behind each layer but the last."""
+        return tuple(room * layer.row_bytes for room, layer in zip(self.rooms[:-1], self.layers[:-1], strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step of the memory plan: one layer, the layers of a segment, or a tensor (root) moved to another place."""
+
+    nodes: tuple[LoweredNode, ...] = ()
+    segment: Segment | None = None
+    moved: str = ""
+
+
+def one_by_one(nodes: Sequence[LoweredNode]) -> tuple[Stage, ...]:
+    """Every layer whole, in order."""
+    return tuple(Stage((node,)) for node in nodes)
+
+
+def with_segments(nodes: Sequence[LoweredNode], segments: Sequence[Segment]) -> tuple[Stage, ...]:
+    """The layers in order, those of each segment as one stage."""
+    by_first = {segment.first: segment for segment in segments}
+    stages: list[Stage] = []
+    position = 0
+    while position < len(nodes):
+        segment = by_first.get(position)
+        end = segment.end if segment else position + 1
+        stages.append(Stage(tuple(nodes[position:end]), segment))
+        position = end
+    return tuple(stages)
+
+
+def with_moves(stages: Sequence[Stage], moves: Sequence[tuple[int, str]]) -> tuple[Stage, ...]:
+    """The stages with tensors moved before some of them. moves: position of the stage, and the tensor."""
+    made: list[Stage] = []
+    for position, stage in enumerate(stages):
+        made += [Stage(moved=name) for before, name in moves if before == position]
+        made.append(stage)
+    return tuple(made)
+
+
+def placed(stages: Sequence[Stage]) -> Iterator[tuple[Stage, dict[str, int]]]:
+    """Every stage with how often each tensor has been moved before it."""
+    moved: dict[str, int] = {}
+    for stage in stages:
+        yield stage, dict(moved)
+        if stage.moved:
+            moved[stage.moved] = moved.get(stage.moved, 0) + 1
+
+
+def buffer_name(name: str, moved: int = 0) -> str:
+    """The buffer of a tensor (root) that was moved so often."""
+    return f"{name}:moved:{moved}" if moved else name
+
+
+def scratch_name(node: LoweredNode, role: str) -> str:
+    """The buffer of a layer's scratch."""
+    return f"{node.bound.node.index}:scratch:{role}"
+
+
+def lines_name(node: LoweredNode) -> str:
+    """The line buffer behind a layer of a segment."""
+    return f"{node.bound.node.index}:rows"
+
+
+def in_arena(graph: Graph, name: str) -> bool:
+    """Whether a tensor's bytes lie in the arena: not those of constants, nor of what aliases them."""
+    return not graph.root(name).is_constant

@@ -1,0 +1,74 @@
+"""Names of places in the arena, and the C expressions that lead to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from emitc.ir import Graph, Tensor
+from emitc.schedule import LoweredNode, Stage, buffer_name, lines_name, placed, scratch_name
+
+
+def text_of(tensor: Tensor) -> str:
+    """Type and shape: `int8[1,49,10,1]`."""
+    return f"{tensor.dtype.value}[{','.join(map(str, tensor.shape))}]"
+
+
+def described(tensor: Tensor) -> str:
+    """Type, shape and the model's own name, which is hostile text; templates and reports make it harmless."""
+    return f'{text_of(tensor)} "{tensor.label}"' if tensor.label else text_of(tensor)
+
+
+def cast(c_type: str, *, const: bool) -> str:
+    """The C text before a pointer to bytes that makes it one to elements: through void where they are wider than a byte."""
+    qualifier = "const " if const else ""
+    through = "" if c_type in ("int8_t", "uint8_t") else f"({qualifier}void *)"
+    return f"({qualifier}{c_type} *){through}"
+
+
+def pointer(c_type: str, slot: str, *, const: bool) -> str:
+    """The C expression of a buffer."""
+    return f"{cast(c_type, const=const)}(arena + {slot})"
+
+
+class Slots:
+    """Slot names of the arena: by input, by the layer that writes the buffer, by scratch, by line buffer.
+
+    names, what: by buffer; what says what lies there.
+    """
+
+    def __init__(self, graph: Graph, stages: Sequence[Stage]) -> None:
+        self.names: dict[str, str] = {}
+        self.what: dict[str, str] = {}
+        for i, name in enumerate(graph.inputs):
+            self._add(name, f"AT_INPUT_{i}", f"{described(graph.tensor(name))}, input {i}")
+        for stage, moved in placed(stages):
+            for node in stage.nodes:
+                self._add_node(graph, node, inside=stage.segment is not None and node is not stage.nodes[-1])
+            if stage.moved:
+                count = moved.get(stage.moved, 0) + 1
+                name, what = self.names[stage.moved], self.what[stage.moved]
+                self._add(
+                    buffer_name(stage.moved, count),
+                    f"{name}_MOVED{'' if count == 1 else f'_{count}'}",
+                    f"{what}, moved",
+                )
+
+    def _add_node(self, graph: Graph, node: LoweredNode, *, inside: bool) -> None:
+        index, outputs = node.bound.node.index, node.bound.outputs
+        for i, tensor in enumerate(outputs):
+            root = graph.root(tensor.name).name
+            if inside:
+                self._add(lines_name(node), f"AT_OP{index}_ROWS", f"rows of {described(tensor)}, from op {index}")
+                self._add(root, f"AT_OP{index}_ROWS", "")
+                continue
+            suffix = "" if len(outputs) == 1 else f"_{i}"
+            self._add(root, f"AT_OP{index}{suffix}", f"{described(tensor)}, from op {index}")
+        for scratch in node.layer.scratch:
+            self._add(
+                scratch_name(node, scratch.role), f"AT_OP{index}_{scratch.role.upper()}", f"scratch of op {index}"
+            )
+
+    def _add(self, buffer: str, slot: str, what: str) -> None:
+        if buffer not in self.names:
+            self.names[buffer] = slot
+            self.what[buffer] = what

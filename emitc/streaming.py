@@ -1,0 +1,240 @@
+"""Row streaming: a run of layers of which no tensor between them is ever whole in memory.
+
+Each tensor between two layers of a segment is a line buffer: the rows from the first one that is still needed to the last one
+made. A layer makes one row of its output at a time, as soon as the rows that this row reads are made; of several layers that
+could, the last one does. Every row is made once, so there is no extra multiply-accumulate; weights are read once per row.
+
+`simulated` runs exactly the schedule that the generated code runs, on row numbers alone. It tells how many rows each line
+buffer has to hold, and how far the segment's output may follow its input in one piece of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from emitc.ir import Graph, Tensor
+from emitc.kernels.spatial import WINDOW_PARAMS
+from emitc.kernels.walk import ElementWalk
+from emitc.schedule import OUTSIDE, LoweredNode, RowLayer, RowRead, Segment
+
+MAX_LAYERS = 24
+"""Layers of one segment. Longer ones hardly save more, and are long to follow in a debugger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """rooms: rows that each line buffer must hold; the last layer's is its whole output. distance_bytes: the least
+    (input offset - output offset) at which the segment's input and output may share memory.
+    """
+
+    rooms: tuple[int, ...]
+    distance_bytes: int
+
+
+def simulated(layers: Sequence[RowLayer], places: Sequence[int], in_row_bytes: int) -> Simulated | None:
+    """Runs the schedule. places: as `Segment` has them.
+
+    None where no layer has the rows that it needs though the output is not complete, or where a layer that makes its row in
+    the place of another one's is not followed by that one.
+    """
+    count = len(layers)
+    made, rooms = [0] * count, [0] * count
+    readers: list[list[tuple[int, RowRead]]] = [[] for _ in range(count)]
+    outer: list[tuple[int, RowRead]] = []
+    for i, layer in enumerate(layers):
+        for read in layer.reads:
+            (outer if read.source == OUTSIDE else readers[read.source]).append((i, read))
+    last = layers[-1]
+    total = max((read.rows for _, read in outer), default=0)
+    distance = -total * in_row_bytes
+    expected = -1
+    while made[-1] < last.rows:
+        for i in range(count - 1, -1, -1):
+            if made[i] < layers[i].rows and all(
+                read.source == OUTSIDE or made[read.source] >= read.end(made[i]) for read in layers[i].reads
+            ):
+                break
+        else:
+            return None
+        if expected not in (-1, i):
+            return None
+        place = places[i]
+        expected = place if place != i else -1
+        if place == count - 1:
+            later = min((read.first(made[j]) for j, read in outer if made[j] < layers[j].rows), default=total)
+            if later < total:
+                distance = max(distance, (made[place] + 1) * last.row_bytes - later * in_row_bytes)
+        else:
+            # A reader that skips rows may need none of those that are made: the new one takes up room all the same.
+            needed = min((read.first(made[j]) for j, read in readers[place]), default=made[place])
+            needed = min(needed, made[place])
+            rooms[place] = max(rooms[place], made[place] + 1 - needed)
+        made[i] += 1
+    rooms[-1] = last.rows
+    return Simulated(tuple(rooms), distance)
+
+
+def _in_place(nodes: Sequence[LoweredNode], layers: Sequence[RowLayer]) -> list[tuple[int, int]]:
+    """Pairs of layers of which the second alone reads the first, row by row, and may work in place."""
+    found: list[tuple[int, int]] = []
+    for i, layer in enumerate(layers):
+        for overlap in nodes[i].layer.overlaps:
+            read = layer.reads[nodes[i].layer.operands.index(overlap.input)]
+            users = [r for other in layers for r in other.reads if r.source == read.source]
+            alike = (read.stride, read.pad, read.extent) == (1, 0, 1) and overlap.walk == _same_elements(nodes[i])
+            if (
+                read.source != OUTSIDE
+                and len(users) == 1
+                and alike
+                and layers[read.source].row_bytes == layer.row_bytes
+            ):
+                found.append((read.source, i))
+    return found
+
+
+def _laid_out(
+    nodes: Sequence[LoweredNode], layers: Sequence[RowLayer], in_row_bytes: int
+) -> tuple[tuple[int, ...], Simulated] | None:
+    """The places of a segment's layers, as many as possible in others', and the run with them; None where there is none."""
+    places = list(range(len(layers)))
+    best = simulated(layers, places, in_row_bytes)
+    if best is None:
+        return None
+    for source, reader in _in_place(nodes, layers):
+        if places[reader] != reader or source in (places[k] for k in range(source)):
+            continue
+        tried = [reader if i == source else place for i, place in enumerate(places)]
+        found = simulated(layers, tried, in_row_bytes)
+        if found is not None:
+            places, best = tried, found
+    return tuple(places), best
+
+
+def _same_elements(node: LoweredNode) -> ElementWalk:
+    """The walk of a layer that reads element i of an operand of its output's type before it stores element i."""
+    output = node.bound.output
+    return ElementWalk(output.elements, output.dtype.bytes, output.dtype.bytes)
+
+
+def _image(tensor: Tensor) -> bool:
+    """One image [1, H, W, C] of at least one row."""
+    return len(tensor.shape) == 4 and tensor.shape[0] == 1 and min(tensor.shape) > 0
+
+
+def _reads(node: LoweredNode, sources: Mapping[str, int], graph: Graph) -> tuple[RowRead, ...] | None:
+    """What a row of the node's output reads; None where the layer cannot be made row by row."""
+    form = node.layer.by_rows
+    output = node.bound.output
+    if form is None or len(node.bound.outputs) != 1 or not _image(output):
+        return None
+    reads = []
+    values = {p.name: int(p.value) for p in node.layer.params if p.name in WINDOW_PARAMS}
+    for tensor in node.inputs:
+        root = graph.root(tensor.name)
+        if root.is_constant or root.name not in sources or not _image(tensor):
+            return None
+        if form.window:
+            extent = (values["kernel_h"] - 1) * values["dilation_h"] + 1
+            reads.append(RowRead(sources[root.name], tensor.shape[1], values["stride_h"], values["pad_top"], extent))
+        elif tensor.shape[1] != output.shape[1]:
+            return None
+        else:
+            reads.append(RowRead(sources[root.name], tensor.shape[1]))
+    return tuple(reads)
+
+
+def segment_of(graph: Graph, nodes: Sequence[LoweredNode], first: int, end: int) -> Segment | None:
+    """Nodes [first, end) as a segment; None where they are none: a layer that has no rows, a second input, a tensor from
+    inside that is needed outside.
+    """
+    inside: dict[str, int] = {}
+    source: Tensor | None = None
+    layers: list[RowLayer] = []
+    for i, node in enumerate(nodes[first:end]):
+        if node.layer.scratch or node.layer.pins or node.layer.fallible:
+            return None
+        roots = [graph.root(t.name) for t in node.inputs]
+        for root in roots:
+            if root.name not in inside and not root.is_constant:
+                if source is not None and source.name != root.name:
+                    return None
+                source = root
+        if source is None or not _image(source):
+            return None
+        reads = _reads(node, {**inside, source.name: OUTSIDE}, graph)
+        if reads is None:
+            return None
+        output = node.bound.output
+        layers.append(RowLayer(output.shape[1], output.size_bytes // output.shape[1], reads))
+        inside[graph.root(output.name).name] = i
+    if source is None or source.is_constant or source.name in inside or len(inside) != len(layers):
+        return None
+    kept = {graph.root(name).name for name in graph.outputs}
+    kept |= {graph.root(t.name).name for node in nodes[end:] for t in node.inputs}
+    names = list(inside)
+    if any(name in kept for name in names[:-1]) or any(graph.root(n).name in inside for n in graph.inputs):
+        return None
+    found = _laid_out(nodes[first:end], layers, source.size_bytes // source.shape[1])
+    if found is None:
+        return None
+    places, result = found
+    return Segment(first, end, source.name, names[-1], tuple(layers), result.rooms, places, result.distance_bytes)
+
+
+def segments_of(graph: Graph, nodes: Sequence[LoweredNode]) -> tuple[Segment, ...]:
+    """Every run of at least two nodes that can be a segment."""
+    found: list[Segment] = []
+    for first in range(len(nodes)):
+        for end in range(first + 1, min(first + MAX_LAYERS, len(nodes)) + 1):
+            if nodes[end - 1].layer.by_rows is None:
+                break
+            segment = segment_of(graph, nodes, first, end) if end - first > 1 else None
+            if segment is not None:
+                found.append(segment)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The bytes that a single node or a segment needs with everything else that is alive then, and its positions."""
+
+    first: int
+    end: int
+    held_bytes: int
+    segment: Segment | None
+
+
+def fewest(choices: Sequence[Choice], count: int, limit: int) -> tuple[Segment, ...] | None:
+    """The segments of the way through `count` nodes that holds at most `limit` bytes anywhere: the fewest, of these with
+    the fewest layers; None where there is none.
+    """
+    best: list[tuple[int, int, tuple[Segment, ...]] | None] = [None] * (count + 1)
+    best[0] = (0, 0, ())
+    for choice in sorted(choices, key=lambda c: (c.first, c.end, c.held_bytes)):
+        before = best[choice.first]
+        if before is None or choice.held_bytes > limit:
+            continue
+        more = () if choice.segment is None else (choice.segment,)
+        layers = choice.end - choice.first if choice.segment else 0
+        candidate = (before[0] + len(more), before[1] + layers, before[2] + more)
+        current = best[choice.end]
+        if current is None or candidate[:2] < current[:2]:
+            best[choice.end] = candidate
+    found = best[count]
+    return None if found is None else found[2]
+
+
+def least_held(choices: Sequence[Choice], count: int) -> int:
+    """The smallest limit for which `fewest` finds a way."""
+    held: list[int | None] = [None] * (count + 1)
+    held[0] = 0
+    for choice in sorted(choices, key=lambda c: (c.first, c.end)):
+        before = held[choice.first]
+        if before is not None:
+            here = max(before, choice.held_bytes)
+            current = held[choice.end]
+            held[choice.end] = here if current is None else min(current, here)
+    result = held[count]
+    assert result is not None, "single nodes lead through every graph"
+    return result

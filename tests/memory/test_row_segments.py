@@ -1,0 +1,151 @@
+"""Layers that run row by row: the C gives the engine's bits, every line buffer is as short as it can be, budgets are met."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from image_nets import random_net
+
+from emitc.arrange import SMALLEST, Arrangement, arranged
+from emitc.compiler import Compiled, Options, compile_model
+from emitc.errors import CannotCompile
+from emitc.host.parity import verify
+from emitc.lower import ALIGNMENT, lower_nodes
+from emitc.planner import PlanError
+from emitc.replay import replay
+from emitc.schedule import Segment, Stage
+from emitc.streaming import segments_of
+from emitc.writers.tflite import write_tflite
+
+MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
+NETS = range(40)
+
+
+def _model(folder: Path, seed: int) -> Path:
+    file = folder / f"net{seed}.tflite"
+    file.write_bytes(write_tflite(random_net(seed)))
+    return file
+
+
+def _arrangement(compiled: Compiled, budget: int | None) -> Arrangement:
+    return arranged(compiled.partition.graph, lower_nodes(compiled.partition), ALIGNMENT, budget)
+
+
+def _replayed(compiled: Compiled, stages: Sequence[Stage], arrangement: Arrangement) -> None:
+    offsets = {p.name: p.offset_bytes for p in arrangement.plan.placements}
+    replay(compiled.partition.graph, stages, offsets, arrangement.plan.arena_bytes)
+
+
+@pytest.mark.sweep(keep=12)
+@pytest.mark.parametrize("seed", NETS)
+def test_rows_give_the_engines_bits(seed: int, tmp_path: Path) -> None:
+    """Also of every tensor inside a segment, and with nothing touched that is not alive."""
+    whole, rows = (compile_model(_model(tmp_path, seed), Options(ram_budget=budget)) for budget in (None, "min"))
+    assert rows.program.plan.arena_bytes <= whole.program.plan.arena_bytes
+    proof = verify(rows, samples=4, layers=True, sanitize=True)
+    assert proof.match and proof.differing == 0 and proof.memory_errors == ()
+    assert proof.layers_checked == 4 * len(rows.program.steps)
+    assert proof.arena_observed == proof.arena_planned == rows.program.plan.arena_bytes
+
+
+def test_the_random_networks_have_segments(tmp_path: Path) -> None:
+    """Otherwise the test above would prove little."""
+    compiled = [compile_model(_model(tmp_path, seed), Options(ram_budget="min")) for seed in NETS]
+    segments = [s for c in compiled for s in c.program.segments]
+    assert len(segments) >= 20
+    assert sum(call.step.op_type == "ADD" for s in segments for call in s.calls) >= 3
+    assert sum(call.step.window for s in segments for call in s.calls) >= 20
+    assert sum(call.makes.room == 0 for s in segments for call in s.calls) >= 2  # made in the place of another row
+
+
+def _shorter(segment: Segment) -> list[Segment]:
+    """The segment with each line buffer one row shorter."""
+    found = []
+    for i, room in enumerate(segment.rooms[:-1]):
+        if room > 1:
+            rooms = (*segment.rooms[:i], room - 1, *segment.rooms[i + 1 :])
+            found.append(replace(segment, rooms=rooms))
+    return found
+
+
+def test_a_line_buffer_that_is_one_row_shorter_does_not_do(tmp_path: Path) -> None:
+    tried = 0
+    for seed in NETS:
+        compiled = compile_model(_model(tmp_path, seed))
+        arrangement = _arrangement(compiled, SMALLEST)
+        _replayed(compiled, arrangement.stages, arrangement)
+        for position, stage in enumerate(arrangement.stages):
+            for segment in _shorter(stage.segment) if stage.segment else ():
+                stages = list(arrangement.stages)
+                stages[position] = replace(stage, segment=segment)
+                tried += 1
+                with pytest.raises((PlanError, ValueError)):  # a row that is gone, or no rows to drop
+                    _replayed(compiled, stages, arrangement)
+    assert tried >= 20
+
+
+def test_an_output_that_follows_too_closely_is_seen(tmp_path: Path) -> None:
+    """Row by row the derived distance is safe; the replay sees it broken where it is a row too small."""
+    tried = seen = 0
+    for seed in NETS:
+        compiled = compile_model(_model(tmp_path, seed))
+        nodes, graph = lower_nodes(compiled.partition), compiled.partition.graph
+        for segment in segments_of(graph, nodes):
+            source, target = graph.tensor(segment.source), graph.tensor(segment.target)
+            if segment.distance_bytes <= -source.size_bytes or segment.first:
+                continue
+            row = max(source.size_bytes // source.shape[1], segment.layers[-1].row_bytes)
+            room = source.size_bytes + target.size_bytes + abs(segment.distance_bytes) + 2 * row
+            offsets = {segment.target: room, segment.source: room + segment.distance_bytes}
+            position = 4 * room
+            for node, size in zip(nodes, segment.line_bytes, strict=False):
+                offsets[f"{node.bound.node.index}:rows"] = position
+                position += size
+            stages = (Stage(nodes[segment.first : segment.end], segment),)
+            kept = replace(graph, outputs=())
+            replay(kept, stages, offsets, position)
+            tried += 1
+            try:
+                replay(kept, stages, offsets | {segment.source: offsets[segment.source] - 2 * row}, position)
+            except PlanError:
+                seen += 1
+    assert tried >= 40 and seen >= 0.8 * tried
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "smallest"),
+    [("kws_ref_int8", 8384, 8384), ("person_detect_int8", 36880, 14592), ("digits_int8", 3104, 1536)],
+)
+def test_arenas_of_the_shipped_models(name: str, default: int, smallest: int) -> None:
+    """The figures of docs/benchmarks.md."""
+    model = MODELS / f"{name}.tflite"
+    assert compile_model(model).program.plan.arena_bytes == default
+    assert compile_model(model, Options(ram_budget="min")).program.plan.arena_bytes == smallest
+
+
+def test_a_budget_takes_the_fewest_segments() -> None:
+    model = MODELS / "person_detect_int8.tflite"
+    counts = []
+    for budget in (36880, 30000, 20000, 14592):
+        compiled = compile_model(model, Options(ram_budget=budget))
+        assert compiled.program.plan.arena_bytes <= budget
+        counts.append(sum(len(s.calls) for s in compiled.program.segments))
+    assert counts[0] == 0 and counts == sorted(counts) and counts[1] < counts[-1]
+
+
+def test_a_budget_that_nothing_meets_names_the_smallest_arena() -> None:
+    with pytest.raises(CannotCompile) as caught:
+        compile_model(MODELS / "person_detect_int8.tflite", Options(ram_budget=14000))
+    assert "the smallest arena found has 14592 bytes, 592 over the budget" in str(caught.value)
+    assert "ops 4 to 7, row by row" in str(caught.value) and "from op 5: 768 bytes" in str(caught.value)
+
+
+def test_the_schedule_is_written_for_people() -> None:
+    compiled = compile_model(MODELS / "person_detect_int8.tflite", Options(ram_budget="min"))
+    source = compiled.files["person_detect_int8.c"].decode("ascii")
+    assert "row r from rows [r - 1, r + 2) of op" in source
+    assert "rows kept, " in source
+    assert source.count("static void rows_op") == len(compiled.program.segments)

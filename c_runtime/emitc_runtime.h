@@ -102,6 +102,36 @@ static inline int8_t emitc_output_s8(int32_t acc, int32_t q31, int32_t shift, in
     return (int8_t)emitc_clamp((int32_t)((uint32_t)emitc_requantize(acc, q31, shift) + (uint32_t)offset), low, high);
 }
 
+/* ---- int16 activations: used by generated code ----
+ *
+ * TFLite Micro requantizes their 64-bit sums by a multiplier of 15 bits and one rounding, halves up. Where a sum has 32
+ * bits and enough of the product is shifted out, its lowest 16 bits do not matter to the rounding.
+ */
+
+/* acc * m / 2^16 rounded down; 0 <= m < 2^15. */
+static inline int32_t emitc_high_mul_q15(int32_t acc, int32_t m)
+{
+#if defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__) || defined(EMITC_NARROW_MULTIPLY)
+    /* No multiplication gives 64 bits there. */
+    return (acc >> 16) * m + (int32_t)((((uint32_t)acc & 0xffffu) * (uint32_t)m) >> 16);
+#else
+    return (int32_t)(((int64_t)acc * m) >> 16);
+#endif
+}
+
+/* A sum as the int16 output: acc * m / 2^(16 + right), limited to low..high; right in 1..30. */
+static inline int16_t emitc_output_s16(int32_t acc, int32_t m, int32_t right, int32_t low, int32_t high)
+{
+    return (int16_t)emitc_clamp((emitc_high_mul_q15(acc, m) + (1 << (right - 1))) >> right, low, high);
+}
+
+/* acc * m / 2^right, which wraps to 32 bits as TFLite Micro's does, limited to low..high; right in 8..46, acc under 2^47. */
+static inline int16_t emitc_output_s16_wide(int64_t acc, int32_t m, int32_t right, int32_t low, int32_t high)
+{
+    const int64_t scaled = (acc * m + ((int64_t)1 << (right - 1))) >> right;
+    return (int16_t)emitc_clamp((int32_t)scaled, low, high);
+}
+
 /* ---- float32 requantization: used by generated code ----
  *
  * ONNX Runtime's rule: the accumulator becomes a float32, is multiplied by a float32, and the product is rounded to an
@@ -263,13 +293,105 @@ EMITC_INLINE emitc_acc4 emitc_dot4(emitc_acc4 acc, const int8_t *x, const int8_t
     return acc;
 }
 
-/* The same with an offset added to every x[i]. */
+/* emitc_dot4 of int16 values. */
+EMITC_INLINE emitc_acc4 emitc_dot4_x16(emitc_acc4 acc, const int16_t *x, const int8_t *w, int32_t n)
+{
+    for (int32_t turn = n >> 2; turn > 0; turn--) {
+        acc = emitc_mac4(acc, x[0], w);
+        acc = emitc_mac4(acc, x[1], w + 4);
+        acc = emitc_mac4(acc, x[2], w + 8);
+        acc = emitc_mac4(acc, x[3], w + 12);
+        x += 4;
+        w += 16;
+    }
+    for (int32_t rest = n & 3; rest > 0; rest--) {
+        acc = emitc_mac4(acc, *x, w);
+        x += 1;
+        w += 4;
+    }
+    return acc;
+}
+
+/* Four sums of 64 bits. */
+typedef struct emitc_sum4 {
+    int64_t a0;
+    int64_t a1;
+    int64_t a2;
+    int64_t a3;
+} emitc_sum4;
+
+/* emitc_dot4_x16 with sums of 64 bits: 511 products, each of 2^22 at most, add up within 32. */
+EMITC_INLINE emitc_sum4 emitc_dot4_x16_wide(emitc_sum4 sum, const int16_t *x, const int8_t *w, int32_t n)
+{
+    while (n > 0) {
+        const int32_t part = n < 511 ? n : 511;
+        const emitc_acc4 none = {0, 0, 0, 0};
+        const emitc_acc4 acc = emitc_dot4_x16(none, x, w, part);
+        sum.a0 += acc.a0;
+        sum.a1 += acc.a1;
+        sum.a2 += acc.a2;
+        sum.a3 += acc.a3;
+        x += part;
+        w += 4 * part;
+        n -= part;
+    }
+    return sum;
+}
+
+/* emitc_dot4 with an offset added to every x[i]. */
 EMITC_INLINE emitc_acc4 emitc_dot4_offset(emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w, int32_t n)
 {
     for (; n > 0; n--) {
         acc = emitc_mac4(acc, *x + offset, w);
         x += 1;
         w += 4;
+    }
+    return acc;
+}
+
+/* Weight `index` of those with four bits each: two lie in a byte, the first one in its low half. */
+EMITC_INLINE int32_t emitc_int4(const int8_t *w, int32_t index)
+{
+    const int32_t pair = w[index >> 1];
+    return (index & 1) != 0 ? pair >> 4 : (int32_t)((uint32_t)pair << 28) >> 28;
+}
+
+/* emitc_mac4 with weights of four bits, in two bytes. */
+EMITC_INLINE emitc_acc4 emitc_mac4_int4(emitc_acc4 acc, int32_t value, const int8_t *w)
+{
+    acc.a0 += value * emitc_int4(w, 0);
+    acc.a1 += value * emitc_int4(w, 1);
+    acc.a2 += value * emitc_int4(w, 2);
+    acc.a3 += value * emitc_int4(w, 3);
+    return acc;
+}
+
+/* emitc_dot4 with weights of four bits: those of x[i] lie in w[2 * i] and w[2 * i + 1]. */
+EMITC_INLINE emitc_acc4 emitc_dot4_int4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
+{
+    for (int32_t turn = n >> 2; turn > 0; turn--) {
+        acc = emitc_mac4_int4(acc, x[0], w);
+        acc = emitc_mac4_int4(acc, x[1], w + 2);
+        acc = emitc_mac4_int4(acc, x[2], w + 4);
+        acc = emitc_mac4_int4(acc, x[3], w + 6);
+        x += 4;
+        w += 8;
+    }
+    for (int32_t rest = n & 3; rest > 0; rest--) {
+        acc = emitc_mac4_int4(acc, *x, w);
+        x += 1;
+        w += 2;
+    }
+    return acc;
+}
+
+/* The same with an offset added to every x[i]. */
+EMITC_INLINE emitc_acc4 emitc_dot4_offset_int4(emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w, int32_t n)
+{
+    for (; n > 0; n--) {
+        acc = emitc_mac4_int4(acc, *x + offset, w);
+        x += 1;
+        w += 2;
     }
     return acc;
 }

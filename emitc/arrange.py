@@ -1,71 +1,115 @@
 """The schedule with the smallest arena, or with the cheapest one under a budget.
 
-1. Layers one by one, in the graph's order.
-2. Where the plan misses its bound, because tensors that trail their inputs run out of room below, some are moved up again:
+1. Layers one by one, in the graph's order or in the one in which least has to be held at once.
+2. Layers that only copy vanish where the arena does not grow by it: their tensors are laid inside one another.
+3. Where the plan misses its bound, because tensors that trail their inputs run out of room below, some are moved up again:
    the fewest moves that give the smallest arena, and no more bytes than a share of the multiply-accumulates.
-3. Under a budget that this does not meet, the fewest segments of layers are made row by row, of these the fewest layers.
+4. Under a budget that this does not meet, the fewest segments of layers are made row by row, of these the fewest layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from emitc.ir import Graph
-from emitc.memory import PinnedBuffer, arena_buffers, distances, pinned, pins_of
-from emitc.planner import Buffer, Distance, Plan, held_bytes, plan, shared_bytes
-from emitc.schedule import LoweredNode, Segment, Stage, one_by_one, with_moves, with_segments
+from emitc.memory import (
+    PinnedBuffer,
+    arena_buffers,
+    distances,
+    parts_in,
+    pinned,
+    pins_of,
+    step_distances,
+    step_of,
+)
+from emitc.planner import Buffer, Distance, Plan, best_order, held_bytes, plan, shared_bytes
+from emitc.schedule import LoweredNode, Segment, Stage, in_arena, one_by_one, placed, with_moves, with_segments
 from emitc.streaming import Choice, fewest, least_held, segments_of
+from emitc.views import View, hosts_of, views_of
 
 MOVED_SHARE = 0.025
 """Bytes that may be moved for each multiply-accumulate: a move costs about half an instruction per byte, a
 multiply-accumulate at least one, so moves cost little more than a hundredth of a run.
 """
-TECHNIQUES = ("overlap", "moves")
-"""What can be switched off by name: outputs that share memory with their inputs, and tensors that are moved for that."""
+TECHNIQUES = ("order", "views", "overlap", "moves")
+"""What can be switched off by name: another order of the layers, tensors inside others, outputs that share memory with their
+inputs, and tensors that are moved for that.
+"""
 _MOST_MOVES = 24
 """Tensors that are looked at; each pair of them costs a plan."""
 SMALLEST = 0
 """As the budget: the smallest arena, at whatever number of segments."""
+_EFFORT = 0.3
+"""Of the planner, on each schedule: compiling is to take less than a second."""
 _TRIES = 6
 """Limits tried for one budget; the packing may miss the estimate by a few grid steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """A schedule and its memory. inside: buffers that lie in the scratch of others, which the plan does not list."""
+    """A schedule and its memory. inside: buffers that lie in others, which the plan does not list. vanished: layers that the
+    schedule leaves out; hosts: by tensor (root) that lies in another one, that one and the offset in it.
+    """
 
     stages: tuple[Stage, ...]
     plan: Plan
     inside: tuple[PinnedBuffer, ...]
+    vanished: tuple[LoweredNode, ...] = ()
+    hosts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
-    """Plans of schedules of one graph."""
+    """Plans of schedules of one graph. every: its nodes in order of execution; views: of those that vanish."""
 
     graph: Graph
-    nodes: tuple[LoweredNode, ...]
+    every: tuple[LoweredNode, ...]
     alignment: int
     without: frozenset[str] = frozenset()
+    views: tuple[View, ...] = ()
+
+    @property
+    def hosts(self) -> dict[str, tuple[str, int]]:
+        """The tensors that lie inside others."""
+        return hosts_of(self.views)
+
+    @property
+    def nodes(self) -> tuple[LoweredNode, ...]:
+        """The nodes that do not vanish."""
+        gone = {view.node for view in self.views}
+        return tuple(node for node in self.every if node.bound.node.index not in gone)
+
+    @property
+    def vanished(self) -> tuple[LoweredNode, ...]:
+        """Those that do."""
+        gone = {view.node for view in self.views}
+        return tuple(node for node in self.every if node.bound.node.index in gone)
+
+    def buffers(self, stages: Sequence[Stage]) -> tuple[tuple[Buffer, ...], tuple[PinnedBuffer, ...]]:
+        """What is to be planned, and what lies inside that."""
+        found = arena_buffers(self.graph, stages, self.alignment, self.hosts)
+        outer, inner = pinned(found, pins_of(self.graph, self.nodes))
+        return outer, (*inner, *parts_in(self.graph, outer, self.hosts))
 
     def pairs(self, stages: Sequence[Stage], buffers: Sequence[Buffer]) -> tuple[Distance, ...]:
         """Which buffers may share memory."""
-        return () if "overlap" in self.without else distances(self.graph, stages, buffers)
+        return () if "overlap" in self.without else distances(self.graph, stages, buffers, self.hosts)
 
     def planned(self, stages: tuple[Stage, ...], *, quick: bool = False) -> Arrangement:
         """The schedule with its plan; quick: without a search where first fit misses the bound."""
-        buffers, inside = pinned(arena_buffers(self.graph, stages, self.alignment), pins_of(self.graph, self.nodes))
-        pairs = self.pairs(stages, buffers)
-        return Arrangement(stages, plan(buffers, pairs, alignment=self.alignment, search=not quick), inside)
+        buffers, inside = self.buffers(stages)
+        found = plan(buffers, self.pairs(stages, buffers), alignment=self.alignment, effort=0.0 if quick else _EFFORT)
+        return Arrangement(stages, found, inside, self.vanished, self.hosts)
 
     def movable(self, stages: Sequence[Stage]) -> list[tuple[int, str]]:
         """Tensors that trail one tensor and are trailed by the next, with the stage before which they could be moved."""
-        buffers, _ = pinned(arena_buffers(self.graph, stages, self.alignment), pins_of(self.graph, self.nodes))
+        buffers, _ = self.buffers(stages)
         pairs = self.pairs(stages, buffers)
         ends = {buffer.name: buffer.live.end for buffer in buffers}
         trailing = {pair.other for pair in pairs}
         kept = {self.graph.root(name).name for name in (*self.graph.outputs, *self.graph.inputs)}
+        kept |= {host for host, _ in self.hosts.values()}
         # Only bytes: the words in which they are moved may alias no other type.
         bytes_alone = {tensor.name for tensor in self.graph.tensors if tensor.dtype.bytes == 1}
         found = [pair.buffer for pair in pairs if pair.buffer in trailing and pair.buffer not in kept]
@@ -74,7 +118,8 @@ class _Planner:
     def moving(self, base: Arrangement) -> Arrangement:
         """The schedule with the fewest moves that make the arena smallest; itself where none does."""
         moves = self.movable(base.stages)
-        if base.plan.proven or not 0 < len(moves) <= _MOST_MOVES or "moves" in self.without:
+        at_bound = base.plan.proven and base.plan.held_bytes is None
+        if at_bound or not 0 < len(moves) <= _MOST_MOVES or "moves" in self.without:
             return base
         allowed = MOVED_SHARE * sum(node.layer.macs for node in self.nodes)
         best = self.planned(with_moves(base.stages, moves), quick=True)
@@ -101,7 +146,7 @@ class _Planner:
     def choices(self) -> list[Choice]:
         """Every node alone and every segment, with the bytes that each needs with what else is alive."""
         stages = one_by_one(self.nodes)
-        buffers, _ = pinned(arena_buffers(self.graph, stages, self.alignment), pins_of(self.graph, self.nodes))
+        buffers, _ = self.buffers(stages)
         held = held_bytes(buffers, self.pairs(stages, buffers), self.alignment)
         found = [Choice(i, i + 1, held.get(i, 0), None) for i in range(len(self.nodes))]
         by_name = {buffer.name: buffer for buffer in buffers}
@@ -127,6 +172,47 @@ class _Planner:
             )
             found.append(Choice(segment.first, segment.end, total, segment))
         return found
+
+    def ordered(self) -> _Planner:
+        """With the order of layers that makes the arena smaller; itself, in the graph's order, where none is found."""
+        stages = one_by_one(self.nodes)
+        if "order" in self.without or any(node.layer.pins for node in self.nodes):
+            return self
+        steps = [step_of(self.graph, stage, moved, {}) for stage, moved in placed(stages)]
+        overlaps = {} if "overlap" in self.without else step_distances(self.graph, stages)
+        outputs = [self.graph.root(name).name for name in self.graph.outputs if in_arena(self.graph, name)]
+        order = best_order(
+            steps,
+            {t.name: t.size_bytes for t in self.graph.tensors},
+            {},
+            self.graph.inputs,
+            tuple(dict.fromkeys(outputs)),
+            precedes=self.graph.state_order(),
+            overlaps=overlaps,
+            alignment=self.alignment,
+        )
+        if order == tuple(range(len(steps))):
+            return self
+        other = replace(self, every=tuple(self.nodes[i] for i in order))
+        return other if other.size() < self.size() else self
+
+    def size(self) -> int:
+        """Bytes of the arena for the layers one by one, by a quick plan."""
+        return self.planned(one_by_one(self.nodes), quick=True).plan.arena_bytes
+
+    def viewing(self) -> _Planner:
+        """With the layers gone that the arena does not need: all of them, or one after the other where that is too many."""
+        views = () if "views" in self.without else views_of(self.graph, self.every)
+        if not views:
+            return self
+        best, limit = self, self.size()
+        for tried in (views, *((view,) for view in views)):
+            other = replace(self, views=tuple(dict.fromkeys((*best.views, *tried))))
+            if (size := other.size()) <= limit:
+                best, limit = other, size
+            if len(best.views) == len(views):
+                break
+        return best
 
     def streamed(self, budget: int) -> Arrangement:
         """The smallest number of segments that meets the budget; the smallest arena found where none does."""
@@ -162,8 +248,8 @@ def arranged(
     """The schedule of lowered nodes. budget: bytes of arena that row streaming is to meet, SMALLEST for as few as possible,
     None for no streaming. The result may miss the budget: then it is the smallest found. without: of TECHNIQUES.
     """
-    planner = _Planner(graph, nodes, alignment, without)
-    whole = planner.best(one_by_one(nodes))
+    planner = _Planner(graph, nodes, alignment, without).ordered().viewing()
+    whole = planner.best(one_by_one(planner.nodes))
     if budget is None or not nodes or whole.plan.arena_bytes <= budget:
         return whole
     rows = planner.streamed(budget)

@@ -6,158 +6,30 @@ Exit codes: 0 done; 1 valid but cannot be compiled, or the proof failed; 2 input
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
 from emitc._version import __version__
-from emitc.cli_types import BudgetType, ShapeType
-from emitc.errors import EmitcError, Refusals, Where
+from emitc.cli_options import (
+    CompilingCommand,
+    ShapeType,
+    compile_options,
+    compiled_model,
+    error_json,
+    json_option,
+    options_of,
+    print_result,
+    reported,
+)
+from emitc.cli_plan import plan
+from emitc.errors import EmitcError, Where
 
-if TYPE_CHECKING:
-    from emitc.backends.option import BackendOption
-    from emitc.compiler import Compiled, Options
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 _INTERRUPTED = 130
-
-
-def _error_json(error: EmitcError) -> dict[str, Any]:
-    errors = error.errors if isinstance(error, Refusals) else (error,)
-    return {"error": [{"what": e.what, "where": str(e.where), "why": e.why, "hint": e.hint} for e in errors]}
-
-
-@contextmanager
-def _reported(as_json: bool) -> Iterator[None]:
-    """Prints an EmitcError and leaves with its exit code; under --json the object on stdout says it too."""
-    try:
-        yield
-    except EmitcError as error:
-        click.echo(str(error), err=True)
-        if as_json:
-            click.echo(json.dumps(_error_json(error)))
-        raise SystemExit(error.exit_code) from None
-
-
-def _print(content: dict[str, Any], as_json: bool, text: Callable[[], str]) -> None:
-    """The result: one JSON object, or text for a person. A reader that has closed the pipe changes nothing."""
-    try:
-        click.echo(json.dumps(content, allow_nan=False) if as_json else text())
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def json_option(function: Function) -> Function:
-    """--json on every command."""
-    return click.option("as_json", "--json", is_flag=True, help="One JSON object on stdout.")(function)
-
-
-class CompilingCommand(click.Command):
-    """A command that compiles: it has the options of the backends too, which are loaded when they are needed only."""
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The command's own options, then those of the backends, then --help."""
-        from emitc.backends import options
-
-        *own, last = super().get_params(ctx)
-        return [*own, *(_backend_option(option) for option in options()), last]
-
-
-def _backend_option(option: BackendOption) -> click.Option:
-    flags = f"--{option.name}"
-    if not option.metavar:
-        return click.Option([_key(option), flags], is_flag=True, flag_value="yes", default="", help=option.help)
-    described = f"{' | '.join(option.choices)}: {option.help}" if option.choices else option.help
-    return click.Option([_key(option), flags], metavar=option.metavar, default=option.default or None, help=described)
-
-
-def _key(option: BackendOption) -> str:
-    """The name of a backend's option among a command's values."""
-    return f"backend_{option.name.replace('-', '_')}"
-
-
-def compile_options(function: Function) -> Function:
-    """The options of `emitc compile`, shared by every command that compiles."""
-    options = (
-        click.argument("model", type=click.Path(path_type=Path)),
-        click.option("--name", default="", help="C name of the model; default: from the file name."),
-        click.option(
-            "--target", default=None, help="Target core (`emitc targets`); default: generic32, or the board's."
-        ),
-        click.option(
-            "--kernels",
-            default="portable",
-            help="portable | cmsis-nn | auto: the cheaper of the two, layer by layer.",
-            show_default=True,
-        ),
-        click.option("--optimize", default="speed", help="speed | size", show_default=True),
-        click.option("--io", default="keep", help="keep | int8: drop the float ends of the model.", show_default=True),
-        click.option(
-            "--ram-budget",
-            type=BudgetType(),
-            default=None,
-            help="Largest arena in bytes, or min: layers run row by row for it.",
-        ),
-        click.option(
-            "--fallback", default="cpu", help="fail | cpu: what an accelerator cannot run.", show_default=True
-        ),
-        click.option(
-            "--shape", "shapes", type=ShapeType(), multiple=True, help="Size of an open dimension: NAME=1,49,10,1."
-        ),
-        click.option(
-            "--keep-on",
-            nargs=2,
-            type=(click.Choice(["cpu"]), str),
-            multiple=True,
-            metavar="cpu OP",
-            help="Operators, by type or index, that no accelerator gets; may be repeated.",
-        ),
-        click.option(
-            "--expect-partition",
-            type=click.Path(path_type=Path),
-            default=None,
-            help="Fail unless every operator runs where this map of `emitc partition --json` says.",
-        ),
-        click.option(
-            "--without", "disabled", multiple=True, help="Switch a pass, overlap or moves off; may be repeated."
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def _options(values: dict[str, Any], package: str, default_target: str = "generic32") -> Options:
-    from emitc.backends import options
-    from emitc.compiler import Options
-
-    backends = {option.name: values.get(_key(option)) for option in options()}
-    return Options(
-        name=values["name"],
-        target=values["target"] or default_target,
-        kernels=values["kernels"],
-        optimize=values["optimize"],
-        io=values["io"],
-        package=package,
-        ram_budget=values["ram_budget"],
-        fallback=values["fallback"],
-        shapes=dict(values["shapes"]),
-        disabled=frozenset(values["disabled"]),
-        keep_on_cpu=tuple(what for _, what in values["keep_on"]),
-        expect_partition=values["expect_partition"],
-        backends={name: value for name, value in backends.items() if value},
-    )
-
-
-def _compiled(values: dict[str, Any], package: str = "plain", default_target: str = "generic32") -> Compiled:
-    from emitc.compiler import compile_model
-
-    return compile_model(values["model"], _options(values, package, default_target))
 
 
 @contextmanager
@@ -180,6 +52,9 @@ def cli() -> None:
     """Compiles a quantized neural network into standalone C for a microcontroller, and proves it bit for bit."""
 
 
+cli.add_command(plan)
+
+
 @cli.command("compile", cls=CompilingCommand)
 @compile_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Directory of the package.")
@@ -188,13 +63,13 @@ def cli() -> None:
 @json_option
 def compile_command(output: Path, package: str, board: str | None, as_json: bool, **values: Any) -> None:
     """Compile MODEL to a C package."""
-    with _reported(as_json):
+    with reported(as_json):
         default_target = "generic32"
         if board:
             from emitc.target import load_board
 
             default_target = load_board(board).target
-        compiled = _compiled(values, package, default_target)
+        compiled = compiled_model(values, package, default_target)
         if board:
             from emitc.boards.prove import require_fit
 
@@ -202,7 +77,7 @@ def compile_command(output: Path, package: str, board: str | None, as_json: bool
         compiled.write(output)
         from emitc import report
 
-        _print(compiled.summary(), as_json, lambda: report.compile_text(compiled, output))
+        print_result(compiled.summary(), as_json, lambda: report.compile_text(compiled, output))
 
 
 @cli.command(cls=CompilingCommand)
@@ -227,12 +102,12 @@ def verify(
     **values: Any,
 ) -> None:
     """Prove on this machine that the C of MODEL equals the framework's interpreter bit for bit."""
-    with _reported(as_json):
+    with reported(as_json):
         from emitc import report
         from emitc.compiler import for_host
         from emitc.host import parity
 
-        compiled = for_host(values["model"], _compiled(values))
+        compiled = for_host(values["model"], compiled_model(values))
         if samples == 0 and vectors is None:
             raise EmitcError(
                 "there is nothing to run",
@@ -245,7 +120,7 @@ def verify(
                 compiled, reference=reference, samples=samples, seed=seed, vectors=vectors, layers=layers,
                 sanitize=sanitize, progress=progress,
             )  # fmt: skip
-        _print(proof.to_json(), as_json, lambda: report.verify_text(compiled, proof))
+        print_result(proof.to_json(), as_json, lambda: report.verify_text(compiled, proof))
     raise SystemExit(0 if proof.match else 1)
 
 
@@ -255,25 +130,12 @@ def verify(
 @json_option
 def inspect(model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], as_json: bool) -> None:
     """Say what MODEL contains and everything that stands against compiling it."""
-    with _reported(as_json):
+    with reported(as_json):
         from emitc import report
         from emitc.inspection import inspect_model
 
         found = inspect_model(model, dict(shapes))
-        _print(found, as_json, lambda: report.inspect_text(found))
-
-
-@cli.command(cls=CompilingCommand)
-@compile_options
-@json_option
-def plan(as_json: bool, **values: Any) -> None:
-    """Show the arena of MODEL: every buffer, its offset and lifetime, and the proof."""
-    with _reported(as_json):
-        from emitc import report
-        from emitc.emit.manifest import memory_plan
-
-        compiled = _compiled(values)
-        _print(memory_plan(compiled.program), as_json, lambda: report.plan_text(compiled))
+        print_result(found, as_json, lambda: report.inspect_text(found))
 
 
 @cli.command("partition", cls=CompilingCommand)
@@ -281,12 +143,12 @@ def plan(as_json: bool, **values: Any) -> None:
 @json_option
 def partition_command(as_json: bool, **values: Any) -> None:
     """Show which backend runs which operator of MODEL, and why, without compiling."""
-    with _reported(as_json):
+    with reported(as_json):
         from emitc import report
         from emitc.compiler import partition_model
 
-        found = partition_model(values["model"], _options(values, "plain")).to_json()
-        _print(found, as_json, lambda: report.partition_text(found))
+        found = partition_model(values["model"], options_of(values, "plain")).to_json()
+        print_result(found, as_json, lambda: report.partition_text(found))
 
 
 @cli.command(cls=CompilingCommand)
@@ -311,16 +173,16 @@ def run(
     **values: Any,
 ) -> None:
     """Build MODEL with PlatformIO, boot it on an emulated board, prove it there and count instructions."""
-    with _reported(as_json):
+    with reported(as_json):
         from emitc import report
         from emitc.boards import prove
         from emitc.target import load_board
 
-        compiled = _compiled(values, "platformio", load_board(board).target)
+        compiled = compiled_model(values, "platformio", load_board(board).target)
         result = prove.on_emulator(
             compiled, board, reference=reference, samples=samples, seed=seed, layers=layers, workdir=workdir
         )
-        _print(result.as_json(), as_json, lambda: report.run_text(compiled, result))
+        print_result(result.as_json(), as_json, lambda: report.run_text(compiled, result))
     raise SystemExit(0 if result.match else 1)
 
 
@@ -348,23 +210,23 @@ def flash(
     **values: Any,
 ) -> None:
     """Build MODEL for a real board with PlatformIO, upload it, and prove it there over the serial port."""
-    with _reported(as_json):
+    with reported(as_json):
         from emitc import report
         from emitc.boards import prove
         from emitc.target import load_board
 
-        compiled = _compiled(values, "platformio", load_board(board).target)
+        compiled = compiled_model(values, "platformio", load_board(board).target)
         project = output or Path(f"{compiled.program.name}-{board}")
         result = prove.on_silicon(
             compiled, board, project, reference=reference, samples=samples, seed=seed, port=port, dry_run=dry_run
         )  # fmt: skip
         if result is None:
             content = {"board": board, "project": str(project), "dry_run": True}
-            _print(
+            print_result(
                 content, as_json, lambda: f"project for {board} written to {project}: pio run -d {project} -t upload"
             )
             return
-        _print(result.as_json(), as_json, lambda: report.run_text(compiled, result))
+        print_result(result.as_json(), as_json, lambda: report.run_text(compiled, result))
     raise SystemExit(0 if result.match else 1)
 
 
@@ -372,11 +234,11 @@ def flash(
 @json_option
 def boards(as_json: bool) -> None:
     """List the boards."""
-    with _reported(as_json):
+    with reported(as_json):
         from emitc import report
         from emitc.inspection import board_list
 
-        _print(board_list(), as_json, lambda: report.boards_text(board_list()))
+        print_result(board_list(), as_json, lambda: report.boards_text(board_list()))
 
 
 @cli.command()
@@ -391,13 +253,13 @@ def boards(as_json: bool) -> None:
 @json_option
 def quantize(model: Path, calibration: Path, output: Path | None, as_json: bool) -> None:
     """Quantize the float ONNX model MODEL to int8 with ONNX Runtime's quantizer."""
-    with _reported(as_json):
+    with reported(as_json):
         from emitc import report
         from emitc.host.calibrate import quantize_model
 
         target = output or model.with_name(f"{model.stem}_int8.onnx")
         made = quantize_model(model, calibration, target)
-        _print(made.as_json(), as_json, lambda: report.quantize_text(made.as_json()))
+        print_result(made.as_json(), as_json, lambda: report.quantize_text(made.as_json()))
 
 
 @cli.command("npu-check")
@@ -410,13 +272,13 @@ def quantize(model: Path, calibration: Path, output: Path | None, as_json: bool)
 @json_option
 def npu_check(file: Path, original: Path | None, samples: int, seed: int, as_json: bool) -> None:
     """Run FILE, which vela has compiled for Ethos-U55 or U65, on the host model of the NPU."""
-    with _reported(as_json):
+    with reported(as_json):
         from emitc import report
         from emitc.host.ethosu.check import check_vela_file
 
         with _progress("running") as progress:
             check = check_vela_file(file, original, samples, seed, progress)
-        _print(check.as_json(), as_json, lambda: report.npu_check_text(file.name, check.as_json()))
+        print_result(check.as_json(), as_json, lambda: report.npu_check_text(file.name, check.as_json()))
     raise SystemExit(1 if check.match is False else 0)
 
 
@@ -424,22 +286,22 @@ def npu_check(file: Path, original: Path | None, samples: int, seed: int, as_jso
 @json_option
 def targets(as_json: bool) -> None:
     """List the target cores."""
-    with _reported(as_json):
+    with reported(as_json):
         from emitc import report
         from emitc.inspection import target_list
 
-        _print(target_list(), as_json, lambda: report.targets_text(target_list()))
+        print_result(target_list(), as_json, lambda: report.targets_text(target_list()))
 
 
 @cli.command()
 @json_option
 def ops(as_json: bool) -> None:
     """List the operators that have code."""
-    with _reported(as_json):
+    with reported(as_json):
         from emitc import report
         from emitc.inspection import operator_list
 
-        _print(operator_list(), as_json, lambda: report.ops_text(operator_list()))
+        print_result(operator_list(), as_json, lambda: report.ops_text(operator_list()))
 
 
 def main() -> None:
@@ -450,7 +312,7 @@ def main() -> None:
         error.show()
         if "--json" in sys.argv[1:]:
             refused = EmitcError(error.format_message(), Where(option="command line"), "see its usage", "emitc --help")
-            click.echo(json.dumps(_error_json(refused)))
+            click.echo(json.dumps(error_json(refused)))
         raise SystemExit(error.exit_code) from None
     except click.Abort:
         raise SystemExit(_INTERRUPTED) from None

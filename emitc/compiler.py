@@ -28,7 +28,7 @@ from emitc.frontends.tflite_npu import with_npu_operands
 from emitc.ir import Graph, Shape
 from emitc.kernels import registry_of
 from emitc.lower import lower
-from emitc.passes import PASSES, PassReport, run_passes
+from emitc.passes import LATE_PASSES, PASSES, PassReport, run_passes
 from emitc.passes.interface import INTERFACES, with_interface
 from emitc.program import Origin, Program
 from emitc.target import BuildSupport, load_target
@@ -121,7 +121,7 @@ def check_options(options: Options) -> None:
     if isinstance(options.ram_budget, str):
         _choice(options.ram_budget, ("min",), "--ram-budget")
     for name in sorted(options.disabled):
-        _choice(name, (*(n for n, _ in PASSES), *TECHNIQUES), "--without")
+        _choice(name, (*(n for n, _ in (*PASSES, *LATE_PASSES)), *TECHNIQUES), "--without")
     if options.name and not is_model_name(options.name):
         raise EmitcError(
             f"{options.name} is no name for a model",
@@ -246,7 +246,9 @@ def compile_model(path: str | Path, options: Options | None = None, **changes: A
         origin = Origin(
             __version__, path.name, source.sha256, source.format, source.producer, options.arguments(), options.target
         )
-        divided = divide(graph, options)
+        late: list[PassReport] = []
+        divided = divide(graph, options, late)
+        passes += tuple(late)
         program = lower(divided, name, origin, options.arena_budget, options.disabled)
     except EmitcError as error:
         raise with_model(error, path.name) from error
@@ -285,11 +287,21 @@ def partition_model(path: str | Path, options: Options | None = None) -> Partiti
         raise with_model(error, path.name) from error
 
 
-def divide(graph: Graph, options: Options) -> Partition:
-    """The graph's nodes to backends, as the options ask. Raises EmitcError and CannotCompile as `partition` does."""
+def divide(graph: Graph, options: Options, reports: list[PassReport] | None = None) -> Partition:
+    """The graph's nodes to backends, as the options ask. Raises EmitcError and CannotCompile as `partition` does.
+
+    reports: gets those of the passes that follow the cutting of regions.
+    """
+
+    def settle(cut: Graph) -> Graph:
+        settled, found = run_passes(cut, options.disabled, LATE_PASSES)
+        if reports is not None:
+            reports.extend(found)
+        return settled
+
     operators = frozenset(type(node.op) for node in graph.nodes)
     backends = open_backends(Settings(load_target(options.target), options.kernels, options.backends, operators))
-    divided = partition(graph, backends, Policy(options.kernels, options.fallback, options.keep_on_cpu))
+    divided = partition(graph, backends, Policy(options.kernels, options.fallback, options.keep_on_cpu), settle)
     if options.expect_partition is not None:
         text = read_file(options.expect_partition).decode("utf-8", "replace")
         require_expected(divided.to_json(), text, options.expect_partition.name)

@@ -19,8 +19,12 @@ Shape = tuple[int, ...]
 
 
 class DType(Enum):
-    """Element type: the value is numpy's name for it."""
+    """Element type: the value is numpy's name for it.
 
+    INT4 is of constant weights only: two values in a byte, the first one in the low half.
+    """
+
+    INT4 = "int4"
     INT8 = "int8"
     INT16 = "int16"
     INT32 = "int32"
@@ -34,20 +38,50 @@ class DType(Enum):
     BOOL = "bool"
 
     @property
+    def packed(self) -> bool:
+        """Whether several elements share a byte."""
+        return self is DType.INT4
+
+    @property
     def bytes(self) -> int:
-        """Bytes of one element."""
-        return np.dtype(self.value).itemsize
+        """Bytes of one element; of one that is taken out of its byte."""
+        return 1 if self.packed else np.dtype(self.value).itemsize
 
     @property
     def c_type(self) -> str:
-        """The C type of one element."""
-        return {"float32": "float", "float64": "double", "bool": "uint8_t"}.get(self.value, f"{self.value}_t")
+        """The C type of one element; of the bytes that hold packed ones."""
+        names = {"int4": "int8_t", "float32": "float", "float64": "double", "bool": "uint8_t"}
+        return names.get(self.value, f"{self.value}_t")
 
     @property
     def range(self) -> tuple[int, int]:
         """Smallest and largest value of an integer type."""
+        if self.packed:
+            return -8, 7
         info = np.iinfo(self.value)
         return int(info.min), int(info.max)
+
+
+def unpacked(data: bytes, count: int) -> NDArray[np.int8]:
+    """The first `count` values of four bits, two to a byte, the first one in the low half; read-only.
+
+    >>> unpacked(bytes([0x8F, 0x07]), 3).tolist()
+    [-1, -8, 7]
+    """
+    pairs = np.frombuffer(data, np.int8)
+    values = np.stack([(pairs << 4) >> 4, pairs >> 4], axis=-1).reshape(-1)[:count]
+    values.flags.writeable = False
+    return values
+
+
+def packed(values: NDArray[np.int8]) -> bytes:
+    """Values of four bits, two to a byte; where their number is odd, the last high half is 0.
+
+    >>> packed(np.array([-1, -8, 7], np.int8)).hex()
+    '8f07'
+    """
+    nibbles = np.append(values.reshape(-1), np.zeros(values.size % 2, np.int8)).view(np.uint8) & 0xF
+    return bytes((nibbles[0::2] | (nibbles[1::2] << 4)).astype(np.uint8))
 
 
 class Numerics(Enum):
@@ -95,7 +129,12 @@ class Quantization:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One value of the graph; a constant when `data` is set.
+    """One value of the graph; a constant when `data` is set, a state variable when `initial` is.
+
+    A state variable keeps its value from one run to the next, outside of the arena; `initial` is what it holds before the
+    first. A node that has it among its inputs reads what it holds then; one that has it among its outputs writes it. Any
+    number of nodes may do either, so that the order of the nodes that touch one variable, themselves or through an alias of
+    it, is part of the graph's meaning.
 
     name: unique within the graph. label: what the model calls it, possibly hostile text. source: its index in the model
     file, -1 for one that emitc made. alias_of: name of the tensor whose bytes it shares under another shape. order: where
@@ -111,6 +150,7 @@ class Tensor:
     source: int = -1
     alias_of: str = ""
     order: Shape = ()
+    initial: bytes | None = None
 
     @property
     def elements(self) -> int:
@@ -120,16 +160,28 @@ class Tensor:
     @property
     def size_bytes(self) -> int:
         """Bytes of all elements."""
-        return self.elements * self.dtype.bytes
+        return (self.elements + 1) // 2 if self.dtype.packed else self.elements * self.dtype.bytes
 
     @property
     def is_constant(self) -> bool:
         """Whether the value is known at compile time."""
         return self.data is not None
 
+    @property
+    def is_state(self) -> bool:
+        """Whether the tensor is a variable that holds its value between runs."""
+        return self.initial is not None
+
+    def initial_array(self) -> Array:
+        """What a state variable holds before the first run, read-only, in the tensor's shape."""
+        assert self.initial is not None, f"{self.name} is not a state variable"
+        return np.frombuffer(self.initial, dtype=self.dtype.value).reshape(self.shape)
+
     def array(self) -> Array:
-        """The constant's value, read-only, in the tensor's shape."""
+        """The constant's value, read-only, in the tensor's shape; int8 where it is packed."""
         assert self.data is not None, f"{self.name} is not a constant"
+        if self.dtype.packed:
+            return unpacked(self.data, self.elements).reshape(self.shape)
         return np.frombuffer(self.data, dtype=self.dtype.value).reshape(self.shape)
 
     def describe(self) -> str:
@@ -211,7 +263,8 @@ class Graph:
                 if name:
                     self._readers.setdefault(name, []).append(node)
             for name in node.outputs:
-                self._writers[name] = node
+                if name not in self._by_name or not self._by_name[name].is_state:
+                    self._writers[name] = node
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of that name."""
@@ -222,8 +275,38 @@ class Graph:
         return name in self._by_name
 
     def producer(self, name: str) -> Node | None:
-        """The node that writes the tensor, None for inputs, constants and aliases."""
+        """The node that writes the tensor, None for inputs, constants, state variables and aliases."""
         return self._writers.get(name)
+
+    @property
+    def states(self) -> tuple[Tensor, ...]:
+        """The state variables."""
+        return tuple(tensor for tensor in self.tensors if tensor.is_state)
+
+    def writes_state(self, node: Node) -> bool:
+        """Whether a run of the node changes a state variable: its effect is more than its outputs."""
+        return any(self._by_name[name].is_state for name in node.outputs)
+
+    def state_order(self) -> tuple[tuple[int, int], ...]:
+        """Positions (earlier, later) of nodes that must stay in this order: one writes a state variable, both touch it.
+
+        Of the pairs that follow from others only some are there.
+        """
+        pairs: list[tuple[int, int]] = []
+        last_write: dict[str, int] = {}
+        reads: dict[str, list[int]] = {}
+        for place, node in enumerate(self.nodes):
+            read = {root for name in node.inputs if name and (root := self.root(name)).is_state}
+            written = {tensor for name in node.outputs if (tensor := self._by_name[name]).is_state}
+            for tensor in sorted(read | written, key=lambda tensor: tensor.name):
+                if tensor.name in last_write:
+                    pairs.append((last_write[tensor.name], place))
+                if tensor in written:
+                    pairs += [(earlier, place) for earlier in reads.pop(tensor.name, [])]
+                    last_write[tensor.name] = place
+                else:
+                    reads.setdefault(tensor.name, []).append(place)
+        return tuple(dict.fromkeys(pairs))
 
     def consumers(self, name: str) -> tuple[Node, ...]:
         """The nodes that read the tensor itself, in execution order (not through an alias)."""

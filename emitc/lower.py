@@ -15,7 +15,7 @@ from emitc.kernels.contract import Table
 from emitc.lower_schedule import is_window, row_params, schedule_of
 from emitc.planner import Plan
 from emitc.planner.report import proof_line
-from emitc.program import Constant, Operand, Origin, Port, Program, Slot, Step
+from emitc.program import Constant, Operand, Origin, Port, Program, Slot, StateSlot, Step
 from emitc.replay import replay
 from emitc.schedule import LoweredNode, RowLayer, Stage, buffer_name, placed, scratch_name
 from emitc.slots import Slots, pointer, text_of
@@ -91,7 +91,7 @@ def _step(
     inputs = []
     for position, tensor in enumerate(node.inputs):
         root = graph.root(tensor.name)
-        if not root.is_constant:
+        if not root.is_constant:  # in the arena, or a state variable
             inputs.append(_operand(tensor, slots.names[buffer_name(root.name, moved.get(root.name, 0))], const=True))
             continue
         # Left by constant folding: switched off, or too much to compute now.
@@ -183,6 +183,33 @@ def _ports(
     return tuple(ports), tuple(constants)
 
 
+def _state_slots(graph: Graph, slots: Slots, alignment: int) -> tuple[StateSlot, ...]:
+    """The state block: every variable at a multiple of the alignment, in the order of the graph."""
+    found: list[StateSlot] = []
+    offset = 0
+    for i, tensor in enumerate(graph.states):
+        assert tensor.initial is not None
+        distinct = set(tensor.initial)
+        constant = None
+        if len(distinct) > 1:
+            values = tuple(tensor.initial_array().reshape(-1).tolist())
+            table = Table(f"state_{i}", tensor.dtype.c_type, values, f"state {i} before the first run")
+            constant = Constant(f"state_{i}_initial", table)
+        found.append(
+            StateSlot(
+                slots.names[tensor.name],
+                offset,
+                tensor.size_bytes,
+                slots.what[tensor.name],
+                tensor.name,
+                0 if constant else min(distinct),
+                constant,
+            )
+        )
+        offset += -(-tensor.size_bytes // alignment) * alignment
+    return tuple(found)
+
+
 def _peak_label(stages: Sequence[Stage], result: Plan) -> str:
     if result.peak_step >= len(stages):
         return "the interface"
@@ -208,7 +235,7 @@ def lower(
     alignment = max([ALIGNMENT, *(partition.backends[name].alignment for name in used)])
     arrangement = arranged(graph, nodes, alignment, budget, without)
     stages, result = arrangement.stages, arrangement.plan
-    slots = Slots(graph, stages)
+    slots = Slots(graph, stages, arrangement.vanished)
     placements = tuple(
         Slot(slots.names[p.name], p.offset_bytes, p.size_bytes, p.live.first, p.live.end, slots.what[p.name])
         for p in result.placements
@@ -228,9 +255,10 @@ def lower(
         for p in arrangement.inside
     )
     places = offsets | {p.buffer.name: offsets[p.inside] + p.offset_bytes for p in arrangement.inside}
-    replay(graph, stages, places, result.arena_bytes)
+    replay(graph, stages, places, arrangement.hosts, result.arena_bytes)
     peak = _peak_label(stages, result)
     steps = _steps(graph, stages, slots)
+    states = _state_slots(graph, slots, alignment)
     program = Program(
         name,
         name.upper(),
@@ -243,7 +271,9 @@ def lower(
         result,
         proof_line(result, peak),
         peak,
-        schedule_of(graph, stages, steps, slots),
+        states=states,
+        schedule=schedule_of(graph, stages, steps, slots),
+        state_bytes=max((-(-(s.offset_bytes + s.size_bytes) // alignment) * alignment for s in states), default=0),
         notes=(*graph.notes, *partition.notes),
         pins=inside,
     )

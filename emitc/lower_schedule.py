@@ -32,7 +32,7 @@ def _segment(graph: Graph, stage: Stage, moved: Mapping[str, int], steps: Sequen
     segment = stage.segment
     assert segment is not None
     source = graph.tensor(segment.source)
-    rows = source.shape[1]
+    rows = segment.source_rows
     slot = slots.names[buffer_name(segment.source, moved.get(segment.source, 0))]
     outer = RowTensor("x", f"arena + {slot}", source.size_bytes // rows, rows, rows, rows, described(source))
     tensors: list[RowTensor] = []

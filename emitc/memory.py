@@ -14,13 +14,17 @@ from emitc.ir import Graph
 from emitc.planner import Buffer, Distance, LiveRange, ScratchRequest, buffers_of
 from emitc.planner import Step as PlannerStep
 from emitc.schedule import LoweredNode, Stage, buffer_name, in_arena, lines_name, placed, scratch_name
+from emitc.views import place_of
+
+Hosts = Mapping[str, tuple[str, int]]
+"""By tensor (root) that lies inside another one: that one, and the offset in it."""
 
 
-def _step(graph: Graph, stage: Stage, moved: Mapping[str, int]) -> PlannerStep:
+def step_of(graph: Graph, stage: Stage, moved: Mapping[str, int], hosts: Hosts) -> PlannerStep:
     """The buffers that a stage reads, writes and needs for itself."""
 
     def buffer(name: str) -> str:
-        root = graph.root(name).name
+        root, _ = place_of(hosts, graph.root(name).name)
         return buffer_name(root, moved.get(root, 0))
 
     if stage.moved:
@@ -34,14 +38,14 @@ def _step(graph: Graph, stage: Stage, moved: Mapping[str, int]) -> PlannerStep:
     (node,) = stage.nodes
     return PlannerStep(
         tuple(buffer(t.name) for t in node.inputs if in_arena(graph, t.name)),
-        tuple(graph.root(t.name).name for t in node.bound.outputs if in_arena(graph, t.name)),
+        tuple(buffer(t.name) for t in node.bound.outputs if in_arena(graph, t.name)),
         tuple(ScratchRequest(scratch_name(node, s.role), s.size_bytes) for s in node.layer.scratch),
     )
 
 
-def arena_buffers(graph: Graph, stages: Sequence[Stage], alignment: int) -> tuple[Buffer, ...]:
+def arena_buffers(graph: Graph, stages: Sequence[Stage], alignment: int, hosts: Hosts) -> tuple[Buffer, ...]:
     """What has to be alive when; names are those of the tensors that own the bytes, as `buffer_name` says."""
-    steps = [_step(graph, stage, moved) for stage, moved in placed(stages)]
+    steps = [step_of(graph, stage, moved, hosts) for stage, moved in placed(stages)]
     sizes = {t.name: t.size_bytes for t in graph.tensors}
     last: dict[str, int] = {}
     for stage, moved in placed(stages):
@@ -51,6 +55,15 @@ def arena_buffers(graph: Graph, stages: Sequence[Stage], alignment: int) -> tupl
     roots = [graph.root(name).name for name in graph.outputs if in_arena(graph, name)]
     outputs = dict.fromkeys(buffer_name(root, last.get(root, 0)) for root in roots)
     return buffers_of(steps, sizes, {}, graph.inputs, tuple(outputs), alignment)
+
+
+def parts_in(graph: Graph, buffers: Sequence[Buffer], hosts: Hosts) -> tuple[PinnedBuffer, ...]:
+    """The tensors that lie inside others, alive as long as these."""
+    by_name = {buffer.name: buffer for buffer in buffers}
+    return tuple(
+        PinnedBuffer(Buffer(part, graph.tensor(part).size_bytes, by_name[host].live), host, offset)
+        for part, (host, offset) in hosts.items()
+    )
 
 
 def pins_of(graph: Graph, nodes: Sequence[LoweredNode]) -> dict[str, tuple[str, int]]:
@@ -108,7 +121,7 @@ def _overlaps(graph: Graph, stage: Stage) -> list[tuple[str, str, int]]:
     return found
 
 
-def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer]) -> tuple[Distance, ...]:
+def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], hosts: Hosts) -> tuple[Distance, ...]:
     """The overlaps that are safe: the input's buffer dies at the stage, and no other operand of the stage shares it.
 
     A graph output lives on behind the last stage, at which its range ends all the same. A tensor may be moved anywhere.
@@ -122,9 +135,24 @@ def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer]) 
             size = graph.tensor(stage.moved).size_bytes
             found.append(Distance(buffer_name(stage.moved, count), buffer_name(stage.moved, count + 1), above=-size))
         for operand, output, distance in _overlaps(graph, stage):
-            name = buffer_name(operand, moved.get(operand, 0))
-            if operand in kept or name not in live or output not in live:  # a place inside some scratch is settled
+            (source, read_at), (target, written_at) = place_of(hosts, operand), place_of(hosts, output)
+            name = buffer_name(source, moved.get(source, 0))
+            if source in kept or name not in live or target not in live:  # a place inside some scratch is settled
                 continue
-            if live[name].end == position + 1 and live[output].first == position:
-                found.append(Distance(name, output, above=distance, below=None))
+            above = distance - read_at + written_at
+            if source == target or above > graph.tensor(target).size_bytes:
+                continue
+            if live[name].end == position + 1 and live[target].first == position:
+                found.append(Distance(name, target, above=above, below=None))
     return tuple(found)
+
+
+def step_distances(graph: Graph, stages: Sequence[Stage]) -> dict[int, list[Distance]]:
+    """By stage: every overlap that its layer declares, whether its input dies there or not; for a search of the order."""
+    kept = {graph.root(name).name for name in graph.outputs}
+    found: dict[int, list[Distance]] = {}
+    for position, stage in enumerate(stages):
+        for operand, output, distance in _overlaps(graph, stage):
+            if operand not in kept:
+                found.setdefault(position, []).append(Distance(operand, output, above=distance, below=None))
+    return found

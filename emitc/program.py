@@ -186,6 +186,23 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class StateSlot:
+    """A state variable's place in the state block. name: of the constant that is its offset.
+
+    fill: the byte that it is filled with before the first run, where all its bytes are the same; otherwise `initial` is
+    what is copied there.
+    """
+
+    name: str
+    offset_bytes: int
+    size_bytes: int
+    what: str
+    tensor: str
+    fill: int = 0
+    initial: Constant | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Where the program comes from: what banners and the manifest say."""
 
@@ -246,6 +263,7 @@ class Program:
     plan: Plan
     proof: str
     peak_op: str
+    states: tuple[StateSlot, ...] = ()
     schedule: tuple[Step | Move | RowSegment, ...] = ()
     state_bytes: int = 0
     notes: tuple[str, ...] = ()
@@ -258,6 +276,12 @@ class Program:
         names = dict.fromkeys(step.backend for step in self.steps)
         by_name = {name: [step for step in self.steps if step.backend == name] for name in names}
         return tuple((name, len(steps), sum(step.macs for step in steps)) for name, steps in by_name.items())
+
+    @property
+    def runs_on_state(self) -> bool:
+        """Whether some layer touches the state block."""
+        operands = [operand for step in self.steps for operand in (*step.inputs, *step.outputs)]
+        return any("(state + " in operand.pointer for operand in operands)
 
     @property
     def kernels(self) -> tuple[tuple[str, Flavour], ...]:
@@ -296,4 +320,5 @@ class Program:
     def constant_bytes(self) -> int:
         """Bytes of all constant arrays."""
         steps = sum(c.table.size_bytes for step in self.steps for c in step.constants)
-        return steps + sum(c.table.size_bytes for c in self.output_constants)
+        states = sum(slot.initial.table.size_bytes for slot in self.states if slot.initial)
+        return steps + states + sum(c.table.size_bytes for c in self.output_constants)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from emitc.ir import Graph
 from emitc.planner import PlanError
 from emitc.schedule import LoweredNode, Segment, Stage, buffer_name, in_arena, lines_name, placed, scratch_name
+from emitc.views import place_of
 
 
 class _Owners:
@@ -48,8 +49,8 @@ def _replay_rows(
     inner = zip(stage.nodes[:-1], rooms[:-1], strict=True)
     starts = [*(offsets[lines_name(node)] if room else -1 for node, room in inner), offsets[segment.target]]
     tensor = graph.tensor(segment.source)
-    row_bytes = tensor.size_bytes // tensor.shape[1]
-    for row in range(tensor.shape[1]):  # the source row by row from here on
+    row_bytes = tensor.size_bytes // segment.source_rows
+    for row in range(segment.source_rows):  # the source row by row from here on
         offset = offsets[source] + row * row_bytes
         owners.read(source, offset, row_bytes, by)
         owners.write((source, row), offset, row_bytes, by)
@@ -84,7 +85,7 @@ def _replay_rows(
     for row in range(layers[-1].rows):
         offset = starts[-1] + row * layers[-1].row_bytes
         owners.read((len(layers) - 1, row), offset, layers[-1].row_bytes, by)
-    for row in range(tensor.shape[1]):  # what is left of the source is the source again, for whoever reads it later
+    for row in range(segment.source_rows):  # what is left of the source is the source again, for whoever reads it later
         offset = offsets[source] + row * row_bytes
         number = owners.numbers[source, row]
         whole = slice(offset, offset + row_bytes)
@@ -93,9 +94,19 @@ def _replay_rows(
 
 
 def _replay_node(
-    graph: Graph, node: LoweredNode, moved: Mapping[str, int], owners: _Owners, offsets: Mapping[str, int]
+    graph: Graph,
+    node: LoweredNode,
+    moved: Mapping[str, int],
+    owners: _Owners,
+    offsets: Mapping[str, int],
+    hosts: Mapping[str, tuple[str, int]],
 ) -> None:
     """One whole layer: its inputs intact, its outputs apart from them or as far as its walk asks for."""
+
+    def owner(root: str) -> str:
+        host, _ = place_of(hosts, root)
+        return buffer_name(host, moved.get(host, 0))
+
     by = node.bound.node.describe()
     outputs = [(i, graph.root(t.name).name) for i, t in enumerate(node.bound.outputs) if in_arena(graph, t.name)]
     scratch = [(offsets[scratch_name(node, s.role)], s.size_bytes) for s in node.layer.scratch]
@@ -105,8 +116,8 @@ def _replay_node(
         root = graph.root(tensor.name).name
         name = buffer_name(root, moved.get(root, 0))
         start, size = offsets[name], tensor.size_bytes
-        owners.read(name, start, size, by)
-        for i, output in outputs:
+        owners.read(owner(root), start, size, by)
+        for i, output in () if node.layer.pins else outputs:  # an accelerator's compiler has placed these
             begin, end = offsets[output], offsets[output] + graph.tensor(output).size_bytes
             if begin >= start + size or start >= end:
                 continue
@@ -121,11 +132,18 @@ def _replay_node(
     for begin, length in scratch:
         owners.write((by, begin), begin, length, by)
     for _, output in outputs:
-        owners.write(output, offsets[output], graph.tensor(output).size_bytes, by)
+        owners.write(owner(output), offsets[output], graph.tensor(output).size_bytes, by)
 
 
-def replay(graph: Graph, stages: Sequence[Stage], offsets: Mapping[str, int], arena_bytes: int) -> None:
-    """Returns when every stage finds what it reads. offsets: of all buffers, by their names in the plan.
+def replay(
+    graph: Graph,
+    stages: Sequence[Stage],
+    offsets: Mapping[str, int],
+    hosts: Mapping[str, tuple[str, int]],
+    arena_bytes: int,
+) -> None:
+    """Returns when every stage finds what it reads. offsets: of all buffers, by their names in the plan; hosts: of tensors that
+    lie inside others, whose bytes belong to these.
 
     Errors  PlanError naming the layer, the byte and whose it is: always a bug of emitc, never of a model.
     """
@@ -145,7 +163,7 @@ def replay(graph: Graph, stages: Sequence[Stage], offsets: Mapping[str, int], ar
             name = stage.segment.source
             _replay_rows(graph, stage, stage.segment, buffer_name(name, moved.get(name, 0)), owners, offsets)
         else:
-            _replay_node(graph, stage.nodes[0], moved, owners, offsets)
+            _replay_node(graph, stage.nodes[0], moved, owners, offsets, hosts)
     for name in graph.outputs:
         root = graph.root(name).name
         if in_arena(graph, name):

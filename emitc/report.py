@@ -82,12 +82,14 @@ def compile_text(compiled: Compiled, output: Path) -> str:
         f"  memory      {program.proof}",
         *_schedule_lines(program),
     ]
+    if program.states:
+        lines.append(f"  state       {_number(program.state_bytes)} bytes, {len(program.states)} variables")
     lines += [f"  note        {shown(note)}" for note in program.notes]
     return "\n".join(lines)
 
 
 def plan_text(compiled: Compiled) -> str:
-    """The arena: proof, peak, and every buffer by offset."""
+    """The arena: proof, peak, and every buffer by offset; the variables of the state block."""
     from emitc.planner.report import arena_map
 
     program = compiled.program
@@ -95,15 +97,35 @@ def plan_text(compiled: Compiled) -> str:
         (slot.name, slot.size_bytes, slot.offset_bytes, f"[{slot.first}, {slot.end})", slot.what)
         for slot in sorted(program.slots, key=lambda s: (s.offset_bytes, s.first))
     ]
-    return "\n".join(
-        [
-            program.proof,
-            "",
-            table(("buffer", "bytes>", "offset>", "live", "what"), rows),
-            "",
-            arena_map(program.plan).rstrip(),
-        ]
-    )
+    lines = [
+        program.proof,
+        "",
+        table(("buffer", "bytes>", "offset>", "live", "what"), rows),
+        "",
+        arena_map(program.plan).rstrip(),
+    ]
+    if program.states:
+        kept = [(slot.name, slot.size_bytes, slot.offset_bytes, slot.what) for slot in program.states]
+        lines += ["", f"state {program.state_bytes} B", "", table(("variable", "bytes>", "offset>", "what"), kept)]
+    return "\n".join(lines)
+
+
+def together_text(content: dict[str, Any]) -> str:
+    """Several models in one arena: which kind, how large, and where each one's part is."""
+    how = "side by side, they may run at the same time" if content["concurrent"] else "in turns, never two at a time"
+    rows = [
+        (m["name"], shown(m["file"]), m["arena_bytes"], m["arena_offset"], m["state_bytes"], m["state_offset"])
+        for m in content["models"]
+    ]
+    lines = [
+        f"{len(rows)} models in one arena of {_number(content['arena_bytes'])} bytes, {how}"
+        f" (apart: {_number(content['separate_bytes'])} bytes)",
+        "",
+        table(("model", "file", "arena>", "offset>", "state>", "offset>"), rows),
+    ]
+    if "file" in content:
+        lines += ["", f"header      {content['file']}"]
+    return "\n".join(lines)
 
 
 def verify_text(compiled: Compiled, proof: Proof) -> str:

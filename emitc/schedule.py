@@ -66,14 +66,16 @@ class Segment:
     """Consecutive nodes of which no tensor between them is ever whole in memory.
 
     first, end: positions of the nodes in the order of execution. source, target: the tensors (roots) that the segment reads
-    and writes. rooms: rows that the line buffer behind each layer holds; the last layer's is its whole output. places: for
-    each layer, that in whose next row it makes its own, for that layer to work in place; mostly itself. Such a layer has no
-    line buffer. distance_bytes: the least (source's offset - target's offset).
+    and writes; source_rows: rows of the image that the layers see in the source, whatever its own shape. rooms: rows that the
+    line buffer behind each layer holds; the last layer's is its whole output. places: for each layer, that in whose next row
+    it makes its own, for that layer to work in place; mostly itself. Such a layer has no line buffer. distance_bytes: the
+    least (source's offset - target's offset).
     """
 
     first: int
     end: int
     source: str
+    source_rows: int
     target: str
     layers: tuple[RowLayer, ...]
     rooms: tuple[int, ...]
@@ -147,5 +149,6 @@ def lines_name(node: LoweredNode) -> str:
 
 
 def in_arena(graph: Graph, name: str) -> bool:
-    """Whether a tensor's bytes lie in the arena: not those of constants, nor of what aliases them."""
-    return not graph.root(name).is_constant
+    """Whether a tensor's bytes lie in the arena: not those of constants and state variables, nor of what aliases them."""
+    root = graph.root(name)
+    return not root.is_constant and not root.is_state

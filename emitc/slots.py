@@ -26,19 +26,23 @@ def cast(c_type: str, *, const: bool) -> str:
 
 
 def pointer(c_type: str, slot: str, *, const: bool) -> str:
-    """The C expression of a buffer."""
-    return f"{cast(c_type, const=const)}(arena + {slot})"
+    """The C expression of a buffer, in the arena or the state block."""
+    block = "state" if slot.startswith("STATE_") else "arena"
+    return f"{cast(c_type, const=const)}({block} + {slot})"
 
 
 class Slots:
-    """Slot names of the arena: by input, by the layer that writes the buffer, by scratch, by line buffer.
+    """Slot names of arena and state block: by state variable, by input, by the layer that writes the buffer, by scratch, by
+    line buffer. vanished: layers that are not run, whose tensors have places all the same.
 
     names, what: by buffer; what says what lies there.
     """
 
-    def __init__(self, graph: Graph, stages: Sequence[Stage]) -> None:
+    def __init__(self, graph: Graph, stages: Sequence[Stage], vanished: Sequence[LoweredNode] = ()) -> None:
         self.names: dict[str, str] = {}
         self.what: dict[str, str] = {}
+        for i, tensor in enumerate(graph.states):
+            self._add(tensor.name, f"STATE_{i}", described(tensor))
         for i, name in enumerate(graph.inputs):
             self._add(name, f"AT_INPUT_{i}", f"{described(graph.tensor(name))}, input {i}")
         for stage, moved in placed(stages):
@@ -52,6 +56,8 @@ class Slots:
                     f"{name}_MOVED{'' if count == 1 else f'_{count}'}",
                     f"{what}, moved",
                 )
+        for node in vanished:
+            self._add_node(graph, node, inside=False)
 
     def _add_node(self, graph: Graph, node: LoweredNode, *, inside: bool) -> None:
         index, outputs = node.bound.node.index, node.bound.outputs

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from emitc.ir import Graph, Tensor
+from emitc.ir import Graph, Shape, Tensor
 from emitc.kernels.spatial import WINDOW_PARAMS
 from emitc.kernels.walk import ElementWalk
-from emitc.schedule import OUTSIDE, LoweredNode, RowLayer, RowRead, Segment
+from emitc.schedule import OUTSIDE, LoweredNode, RowLayer, RowRead, Segment, in_arena
 
 MAX_LAYERS = 24
 """Layers of one segment. Longer ones hardly save more, and are long to follow in a debugger."""
@@ -131,55 +131,59 @@ def _reads(node: LoweredNode, sources: Mapping[str, int], graph: Graph) -> tuple
     reads = []
     values = {p.name: int(p.value) for p in node.layer.params if p.name in WINDOW_PARAMS}
     for tensor in node.inputs:
-        root = graph.root(tensor.name)
-        if root.is_constant or root.name not in sources or not _image(tensor):
-            return None
+        source = sources[graph.root(tensor.name).name]
         if form.window:
             extent = (values["kernel_h"] - 1) * values["dilation_h"] + 1
-            reads.append(RowRead(sources[root.name], tensor.shape[1], values["stride_h"], values["pad_top"], extent))
-        elif tensor.shape[1] != output.shape[1]:
+            reads.append(RowRead(source, tensor.shape[1], values["stride_h"], values["pad_top"], extent))
+        elif tensor.shape[1:3] != output.shape[1:3]:
             return None
         else:
-            reads.append(RowRead(sources[root.name], tensor.shape[1]))
+            reads.append(RowRead(source, tensor.shape[1]))
     return tuple(reads)
 
 
 def segment_of(graph: Graph, nodes: Sequence[LoweredNode], first: int, end: int) -> Segment | None:
     """Nodes [first, end) as a segment; None where they are none: a layer that has no rows, a second input, a tensor from
-    inside that is needed outside.
+    inside that is needed outside, or one that is seen under two shapes.
     """
     inside: dict[str, int] = {}
-    source: Tensor | None = None
+    shapes: dict[str, Shape] = {}
+    source = ""
     layers: list[RowLayer] = []
     for i, node in enumerate(nodes[first:end]):
         if node.layer.scratch or node.layer.pins or node.layer.fallible:
             return None
-        roots = [graph.root(t.name) for t in node.inputs]
-        for root in roots:
-            if root.name not in inside and not root.is_constant:
-                if source is not None and source.name != root.name:
-                    return None
-                source = root
-        if source is None or not _image(source):
+        if not all(in_arena(graph, t.name) for t in (*node.inputs, *node.bound.outputs)):
             return None
-        reads = _reads(node, {**inside, source.name: OUTSIDE}, graph)
+        for tensor in node.inputs:
+            root = graph.root(tensor.name).name
+            source = source or root
+            if not _image(tensor) or (root not in inside and root != source):
+                return None
+            if shapes.setdefault(root, tensor.shape) != tensor.shape:
+                return None
+        if not source:
+            return None
+        reads = _reads(node, {**inside, source: OUTSIDE}, graph)
         if reads is None:
             return None
         output = node.bound.output
+        name = graph.root(output.name).name
         layers.append(RowLayer(output.shape[1], output.size_bytes // output.shape[1], reads))
-        inside[graph.root(output.name).name] = i
-    if source is None or source.is_constant or source.name in inside or len(inside) != len(layers):
+        inside[name], shapes[name] = i, output.shape
+    if source in inside or len(inside) != len(layers):
         return None
     kept = {graph.root(name).name for name in graph.outputs}
     kept |= {graph.root(t.name).name for node in nodes[end:] for t in node.inputs}
     names = list(inside)
     if any(name in kept for name in names[:-1]) or any(graph.root(n).name in inside for n in graph.inputs):
         return None
-    found = _laid_out(nodes[first:end], layers, source.size_bytes // source.shape[1])
+    rows = shapes[source][1]
+    found = _laid_out(nodes[first:end], layers, graph.tensor(source).size_bytes // rows)
     if found is None:
         return None
     places, result = found
-    return Segment(first, end, source.name, names[-1], tuple(layers), result.rooms, places, result.distance_bytes)
+    return Segment(first, end, source, rows, names[-1], tuple(layers), result.rooms, places, result.distance_bytes)
 
 
 def segments_of(graph: Graph, nodes: Sequence[LoweredNode]) -> tuple[Segment, ...]:

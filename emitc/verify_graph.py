@@ -10,12 +10,16 @@ def verify_graph(graph: Graph) -> None:
     """Asserts the graph's invariants.
 
     Names are unique and known, tensors are written once and before they are read, shapes are as computed, aliases have
-    the size of what they share, and every operator passes its own checks.
+    the size of what they share, and every operator passes its own checks. State variables may be read and written anywhere.
     """
     names = [tensor.name for tensor in graph.tensors]
     assert len(set(names)) == len(names), "tensor names are not unique"
     for tensor in graph.tensors:
         assert tensor.data is None or len(tensor.data) == tensor.size_bytes, f"{tensor.describe()} has other data"
+        if tensor.initial is not None:
+            assert len(tensor.initial) == tensor.size_bytes and tensor.data is None and not tensor.alias_of, (
+                f"{tensor.describe()} is no state variable"
+            )
         if tensor.alias_of:
             assert graph.tensor(tensor.alias_of).size_bytes == tensor.size_bytes, (
                 f"{tensor.describe()} aliases another size"
@@ -23,14 +27,15 @@ def verify_graph(graph: Graph) -> None:
             assert tensor.data is None and graph.producer(tensor.name) is None, (
                 f"{tensor.describe()} is written and an alias"
             )
-    ready = set(graph.inputs) | {t.name for t in graph.tensors if t.is_constant}
+    ready = set(graph.inputs) | {t.name for t in graph.tensors if t.is_constant or t.is_state}
+    assert not any(graph.tensor(name).is_state for name in graph.inputs), "an input is a state variable"
     for bound in graph.bound():
         for operand in bound.inputs:
             assert operand is None or graph.root(operand.name).name in ready, (
                 f"{bound.node.describe()} reads {operand} too early"
             )
         for output in bound.outputs:
-            assert output.name not in ready, f"{output.describe()} is written twice"
+            assert output.name not in ready or output.is_state, f"{output.describe()} is written twice"
             ready.add(output.name)
         kernel = kernel_of(bound)
         kernel.check(bound)

@@ -46,10 +46,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.errors", "emitc.host.ethosu.commands", "emitc.host.ethosu.decode",
     ),
     "emitc.schedule": ("emitc.ir", "emitc.kernels.contract"),
-    "emitc.memory": ("emitc.ir", "emitc.planner", "emitc.schedule"),
+    "emitc.views": ("emitc.ir", "emitc.schedule"),
+    "emitc.memory": ("emitc.ir", "emitc.planner", "emitc.schedule", "emitc.views"),
     "emitc.streaming": ("emitc.ir", "emitc.kernels.spatial", "emitc.kernels.walk", "emitc.schedule"),
-    "emitc.arrange": ("emitc.ir", "emitc.memory", "emitc.planner", "emitc.schedule", "emitc.streaming"),
-    "emitc.replay": ("emitc.ir", "emitc.planner", "emitc.schedule"),
+    "emitc.arrange": (
+        "emitc.ir", "emitc.memory", "emitc.planner", "emitc.schedule", "emitc.streaming", "emitc.views",
+    ),
+    "emitc.replay": ("emitc.ir", "emitc.planner", "emitc.schedule", "emitc.views"),
     "emitc.slots": ("emitc.ir", "emitc.schedule"),
     "emitc.lower_schedule": ("emitc.ir", "emitc.kernels.contract", "emitc.program", "emitc.schedule", "emitc.slots"),
     "emitc.lower": (
@@ -66,9 +69,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc._version", "emitc.arrange", "emitc.backends", "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends",
         "emitc.kernels", "emitc.passes", "emitc.lower", "emitc.program", "emitc.emit",
     ),
-    "emitc.host.parity": (
-        "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.compiler", "emitc.host", "emitc.program",
-    ),
+    "emitc.host.layers": ("emitc.compiler", "emitc.host", "emitc.ir", "emitc.kernels", "emitc.program"),
     "emitc.host": (
         "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.compiler", "emitc.emit.render", "emitc.host", "emitc.target",
         "emitc.backends.contract",
@@ -89,10 +90,16 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends", "emitc.kernels", "emitc.compiler",
     ),
     "emitc.report": ("emitc.errors", "emitc.planner.report"),
-    "emitc.cli_types": (),
+    "emitc.picture": ("emitc.planner", "emitc.picture"),
+    "emitc.together": ("emitc.errors", "emitc.program", "emitc.emit.names", "emitc.emit.render"),
+    "emitc.cli_options": ("emitc.backends", "emitc.compiler", "emitc.errors"),
+    "emitc.cli_plan": (
+        "emitc.cli_options", "emitc.compiler", "emitc.emit.manifest", "emitc.emit.package", "emitc.errors", "emitc.picture",
+        "emitc.planner", "emitc.program", "emitc.report", "emitc.together",
+    ),
     "emitc.cli": (
-        "emitc", "emitc._version", "emitc.backends", "emitc.cli_types", "emitc.errors", "emitc.target", "emitc.compiler",
-        "emitc.inspection",
+        "emitc", "emitc._version", "emitc.backends", "emitc.cli_options", "emitc.cli_plan", "emitc.errors", "emitc.target",
+        "emitc.compiler", "emitc.inspection",
         "emitc.report", "emitc.emit.manifest", "emitc.host", "emitc.boards",
     ),
 }  # fmt: skip
@@ -109,7 +116,8 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "jinja2": ("emitc.emit.render", "emitc.boards.project"),
     "cffi": ("emitc.host.build", "emitc.host.ethosu.driver"),
     "elftools": ("emitc.boards.elf",),
-    "click": ("emitc.cli", "emitc.cli_types"),
+    "click": ("emitc.cli", "emitc.cli_options", "emitc.cli_plan"),
+    "ortools": ("emitc.planner.prove",),
     "rich": ("emitc.cli", "emitc.report"),
 }  # fmt: skip
 """Packages that are not Python's own, and the modules (or packages) that may import them; any other package is refused."""

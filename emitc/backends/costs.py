@@ -2,8 +2,8 @@
 
 cycles = mac * multiply-accumulates + output * elements written + gathered * input values that the windows gather + once.
 A library has one row of such coefficients per kind of layer and instruction set.
-Source: least squares over instructions per layer of the seven nets on the emulated boards (`python -m bench.boards
---layers`), each instruction taken for a cycle.
+Source: least squares over instructions per layer of the seven nets, and of three with int16 activations, on the emulated
+boards (`python -m bench.boards --layers`, `emitc run --layers`), each instruction taken for a cycle.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from emitc.ir import BoundNode
+from emitc.ir import BoundNode, DType
 from emitc.kernels import kernel_of
-from emitc.kernels.accumulate import WEIGHTS
+from emitc.kernels.requantization import WEIGHTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ OTHER = "other"
 
 
 def kind_of(bound: BoundNode) -> str:
-    """The row of a table that a node belongs to: the class of its op, finer for convolutions."""
+    """The row of a table that a node belongs to: the class of its op, finer for convolutions and for int16 activations."""
     kind = type(bound.node.op).__name__
     if kind == "Conv2D":
         _, height, width, _ = bound.input(WEIGHTS).shape
-        return "Conv2D 1x1" if height * width == 1 else kind
+        kind = "Conv2D 1x1" if height * width == 1 else kind
     if kind == "DepthwiseConv2D" and bound.input(WEIGHTS).shape[3] != bound.input(0).shape[3]:
-        return "DepthwiseConv2D several filters"
-    return kind
+        kind = "DepthwiseConv2D several filters"
+    return f"{kind} int16" if bound.inputs[0] is not None and bound.input(0).dtype is DType.INT16 else kind
 
 
 def estimate(bound: BoundNode, table: Mapping[str, Cost]) -> float:

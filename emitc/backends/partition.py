@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,8 +149,17 @@ def _kept(graph: Graph, keep: Sequence[str]) -> frozenset[int]:
     return frozenset(found)
 
 
-def partition(graph: Graph, backends: Mapping[str, Backend], policy: Policy) -> Partition:
-    """Assigns every node. Raises EmitcError for a policy that cannot be followed, CannotCompile under `fallback` fail."""
+def partition(
+    graph: Graph,
+    backends: Mapping[str, Backend],
+    policy: Policy,
+    settle: Callable[[Graph], Graph] = lambda graph: graph,
+) -> Partition:
+    """Assigns every node. Raises EmitcError for a policy that cannot be followed, CannotCompile under `fallback` fail.
+
+    settle: what is done to the graph when the regions are cut, before the nodes that are left get their kernels. A node that
+    it does away with is in no row of the map.
+    """
     original = {bound.node.index: bound for bound in graph.bound()}
     keep = _kept(graph, policy.keep)
     refused: dict[int, list[tuple[str, str]]] = {index: [] for index in original}
@@ -169,6 +178,7 @@ def partition(graph: Graph, backends: Mapping[str, Backend], policy: Policy) -> 
             refused[refusal.index].append((name, refusal.reason))
         if policy.fallback == "fail" and offload.refusals:
             raise _fallback(name, original, offload.refusals)
+    graph = settle(graph)
     inside = {index: (name, region) for name, region in regions for index in region.nodes}
     stand_ins = {region.index: name for name, region in regions}
     layers: dict[int, Layer] = {}
@@ -188,7 +198,12 @@ def partition(graph: Graph, backends: Mapping[str, Backend], policy: Policy) -> 
             index, node.op_type, node.label, name, kernel, "taken", macs, 0.0, tuple(refused[index]), region.index
         )
     return Partition(
-        graph, tuple(assigned[index] for index in original), tuple(regions), backends, layers, tuple(notes)
+        graph,
+        tuple(assigned[index] for index in original if index in assigned),
+        tuple(regions),
+        backends,
+        layers,
+        tuple(notes),
     )
 
 

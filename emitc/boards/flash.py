@@ -126,5 +126,6 @@ def _result(
         cases_bytes=None,
         ram_bytes=sizes.ram_bytes,
         arena_bytes=model.arena_bytes,
+        state_bytes=model.state_bytes,
         layers=layer_counts(model, board, layers) if layers else None,
     )

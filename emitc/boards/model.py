@@ -31,13 +31,17 @@ class RunLayer:
 
 @dataclass(frozen=True, slots=True)
 class RunModel:
-    """A compiled model: `name` is its C name, `layers` in the order in which they run."""
+    """A compiled model: `name` is its C name, `layers` in the order in which they run.
+
+    The cases of a model with state are the runs of one sequence.
+    """
 
     name: str
     inputs: tuple[RunTensor, ...]
     outputs: tuple[RunTensor, ...]
     arena_bytes: int
     layers: tuple[RunLayer, ...] = ()
+    state_bytes: int = 0
 
     @property
     def macro(self) -> str:

@@ -27,11 +27,12 @@ def run_model(compiled: Compiled) -> RunModel:
         tuple(RunTensor(p.size_bytes, p.c_type) for p in program.outputs),
         program.plan.arena_bytes,
         tuple(RunLayer(t.step.index, t.step.op_type, t.step.label, t.macs) for t in program.traced),
+        program.state_bytes,
     )
 
 
 def cases(compiled: Compiled, reference: str, samples: int, seed: int) -> list[Case]:
-    """Seeded random inputs with the golden engine's outputs.
+    """Seeded random inputs with the golden engine's outputs; one sequence of runs for a model with state.
 
     Of a QDQ model the numpy reference's outputs: an element that the engine rounds the other way (`emitc.host.groups`) is
     the host proof's business, and the board has to give the bits that were proven there.

@@ -32,8 +32,9 @@ class RunResult:
     return. counter: "plugin" (exact) or "timer". stack_bytes: the deepest of the cases, below <model>_run's caller,
     None where it is not measured. flash_bytes: the whole image, of which cases_bytes are test cases; model_flash_bytes,
     and in it code_bytes and constant_bytes: the model, the emitc runtime and their library routines, None where the
-    image does not tell. ram_bytes: static data, arena included, without stack. layers: of the dearest case; the few
-    instructions that pass the hook its arguments are part of each.
+    image does not tell. ram_bytes: static data, arena and state included, without stack; where a timer counts, every
+    case runs twice, and a second copy of the state is part of it. layers: of the dearest case; the few instructions that pass
+    the hook its arguments are part of each.
     """
 
     board: str
@@ -52,6 +53,7 @@ class RunResult:
     ram_bytes: int
     arena_bytes: int
     layers: tuple[LayerCount, ...] | None = None
+    state_bytes: int = 0
 
     @property
     def instructions(self) -> int | None:
@@ -73,6 +75,7 @@ class RunResult:
             "constant_bytes",
             "ram_bytes",
             "arena_bytes",
+            "state_bytes",
             "model_flash_bytes",
             "cases_bytes",
             "cases",

@@ -98,6 +98,7 @@ def run_on_board(
         cases_bytes=sizes.cases_bytes,
         ram_bytes=sizes.ram_bytes,
         arena_bytes=model.arena_bytes,
+        state_bytes=model.state_bytes,
         layers=_layers(model, board, boots[1], counts.index(max(counts))) if layers else None,
     )
 

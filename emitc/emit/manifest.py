@@ -78,6 +78,9 @@ def memory_plan(program: Program) -> dict[str, Any]:
              "bytes": b["bytes"], "offset": b["offset"], "first": b["first"], "end": b["end"]}
             for b in plan["buffers"]
         ],
+        "state": [
+            {"name": s.name, "what": s.what, "bytes": s.size_bytes, "offset": s.offset_bytes} for s in program.states
+        ],
     }  # fmt: skip
 
 

@@ -181,3 +181,31 @@ def write_package(files: Mapping[str, bytes], target: Path) -> tuple[str, ...]:
         if staging is not None:
             shutil.rmtree(staging, ignore_errors=True)
     return tuple(sorted(files))
+
+
+def write_file(target: Path, data: bytes, option: str) -> None:
+    """Writes one file in one step: a failure or an interruption leaves what was there; `option` named it on the command line.
+
+    Raises EmitcError when the place cannot be written or is a directory.
+    """
+    staging: Path | None = None
+    try:
+        if "\0" in str(target):
+            raise OSError(None, "no path has a zero byte")
+        place = Path(os.path.abspath(target))
+        if place.is_dir():
+            raise OSError(None, "there is a directory of that name")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".emitc-", dir=place.parent))
+        (staging / "new").write_bytes(data)
+        os.replace(staging / "new", place)
+    except OSError as error:
+        raise EmitcError(
+            f"{target} cannot be written",
+            Where(option=option),
+            error.strerror or str(error),
+            "check the path, its rights and the free space",
+        ) from error
+    finally:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)

@@ -9,13 +9,15 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from emitc.errors import CannotCompile, EmitcError, Refusals, Where
 from emitc.frontends.limits import MAX_FOLD_WORK, ConstantBudget, require_few_alive
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor, check_shape
 from emitc.ir import BoundNode, DType, Graph, Node, Shape, Tensor
 from emitc.kernels.contract import KernelDef
 
-_DTYPES = {dtype.value: dtype for dtype in DType}
+_DTYPES = {dtype.value: dtype for dtype in DType if not dtype.packed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,17 @@ def _unsupported_operator(node: SourceNode, kernels: Mapping[str, KernelDef]) ->
     )
 
 
+def _initial(source: SourceTensor, shape: Shape) -> bytes:
+    """What a variable holds before the first run: what the file says, else the zero point in types of one byte, zeros in others.
+
+    Source: measured in TFLite Micro.
+    """
+    if source.initial is not None:
+        return source.initial
+    zero = source.quantization.zero_point if source.quantization and source.dtype in ("int8", "uint8") else 0
+    return np.full(shape, zero, source.dtype).tobytes()
+
+
 class _Builder:
     """The graph under construction: tensors by source index, with open dimensions settled as they become known."""
 
@@ -77,9 +90,12 @@ class _Builder:
         self.known = {t.index for t in source.tensors if t.data is not None}
         self.budget = ConstantBudget(source.file_bytes)
 
-    def tensor(self, source: SourceTensor, shape: Shape) -> Tensor:
-        """The graph's tensor of a source tensor. Raises CannotCompile for a type that the graph does not have."""
-        dtype = _DTYPES.get(source.dtype)
+    def tensor(self, source: SourceTensor, shape: Shape, *, weights: bool = False) -> Tensor:
+        """The graph's tensor of a source tensor. Raises CannotCompile for a type that the graph does not have.
+
+        weights: it is read as constant weights by an operator that takes packed ones.
+        """
+        dtype = DType(source.dtype) if weights else _DTYPES.get(source.dtype)
         if dtype is None:
             raise CannotCompile(
                 f"element type {source.dtype} is not supported",
@@ -88,7 +104,8 @@ class _Builder:
                 "quantize the model to int8",
             )
         name = self.names[source.index]
-        return Tensor(name, dtype, shape, source.quantization, source.data, source.name, source.index)
+        initial = _initial(source, shape) if source.is_variable else None
+        return Tensor(name, dtype, shape, source.quantization, source.data, source.name, source.index, initial=initial)
 
     def inputs(self) -> None:
         """Settles the graph's inputs: an open batch becomes 1, any other open dimension is refused by name."""
@@ -101,6 +118,8 @@ class _Builder:
                     "inputs are given at run time",
                     "export again",
                 )
+            if source.is_variable:
+                continue  # stands against compiling the model, as the frontend has said
             if index in self.written:
                 raise EmitcError(
                     "a tensor is a graph input twice",
@@ -135,16 +154,18 @@ class _Builder:
                     "remove the input: no operator reads it",
                 )
 
-    def operand(self, node: SourceNode, source: SourceTensor) -> Tensor:
-        """An input of a node: written before, or a constant."""
+    def operand(self, node: SourceNode, source: SourceTensor, *, weights: bool = False) -> Tensor:
+        """An input of a node: written before, or a constant. weights: as for `tensor`."""
+        if source.dtype == DType.INT4.value and source.data is not None:
+            packed = self.tensor(source, source.shape, weights=weights)
+            self.tensors[source.index] = packed
+            return packed
+        if source.is_variable:
+            return self.variable(node, source)
         if source.index not in self.tensors:
             if source.data is None and source.index not in self.written:
                 if source.is_variable:
-                    raise node.unsupported(
-                        f"{node.op_type} keeps state",
-                        "the tensor holds its value between runs",
-                        "state is not supported",
-                    )
+                    return self.variable(node, source)
                 raise node.refusal(
                     f"{node.op_type} reads a tensor that nothing has written",
                     "operators must come in execution order",
@@ -154,8 +175,37 @@ class _Builder:
             self.tensors[source.index] = self.tensor(source, source.shape)
         return self.tensors[source.index]
 
+    def variable(self, node: SourceNode, source: SourceTensor) -> Tensor:
+        """The state variable of a variable tensor. An open batch becomes 1."""
+        if source.data is not None:
+            raise node.refusal(
+                f"{node.op_type} has a variable tensor with a constant value",
+                "a variable changes from run to run",
+                "the file is damaged: export the model again",
+                source,
+            )
+        shape = (1, *source.shape[1:]) if source.shape[:1] == (-1,) else source.shape
+        if min(shape, default=1) < 1:
+            raise node.refusal(
+                f"{node.op_type} keeps state of an unknown size",
+                "every dimension of a variable tensor must be known and over 0",
+                "export the model again",
+                source,
+            )
+        if source.index not in self.tensors:
+            self.tensors[source.index] = self.tensor(source, shape)
+            self.budget.spend(self.tensors[source.index].size_bytes, node.where(source))
+        return self.tensors[source.index]
+
     def output(self, node: SourceNode, source: SourceTensor) -> Tensor:
         """An output of a node with the shape that the file states (-1 where it is open)."""
+        if source.is_variable:
+            raise node.refusal(
+                f"{node.op_type} writes a variable tensor",
+                "an operator's output is made anew in every run, a variable holds its value",
+                "the file is damaged: export the model again",
+                source,
+            )
         if source.index in self.written or source.data is not None:
             raise node.refusal(
                 f"{node.op_type} writes a tensor that is already there",
@@ -172,34 +222,46 @@ class _Builder:
         kernel = self.kernels.get(source.kind or source.op_type)
         if kernel is None:
             raise _unsupported_operator(source, self.kernels)
-        inputs = tuple(None if t is None else self.operand(source, t) for t in source.inputs)
+        inputs = tuple(
+            None if t is None else self.operand(source, t, weights=i == kernel.packed_input)
+            for i, t in enumerate(source.inputs)
+        )
         outputs = tuple(self.output(source, t) for t in source.outputs)
-        if not outputs:
+        parsed = kernel.parse(self.settled(source))
+        states = tuple(self.state(source, inputs[i] if i < len(inputs) else None) for i in parsed.states)
+        if not outputs + states:
             raise source.refusal(
                 f"{source.op_type} has no output", "every operator writes a tensor", "export the model again"
             )
-        parsed = kernel.parse(self.settled(source))
         operands = tuple(inputs[i] if i < len(inputs) else None for i in parsed.operands)
         node = Node(
             parsed.op,
             source.op_type,
             tuple("" if t is None else t.name for t in operands),
-            tuple(t.name for t in outputs),
+            tuple(t.name for t in outputs + states),
             source.index,
             source.name,
         )
-        bound = BoundNode(node, operands, outputs)
+        bound = BoundNode(node, operands, outputs + states)
         kernel.check(bound)
         shapes = kernel.output_shapes(bound)
-        if len(shapes) != len(outputs):
+        if len(shapes) != len(outputs + states):
             raise source.refusal(
                 f"{source.op_type} has {len(outputs)} outputs",
-                f"{len(shapes)} are expected",
+                f"{len(shapes) - len(states)} are expected",
                 "the file is damaged: export again",
             )
-        for tensor, shape in zip(source.outputs, shapes, strict=True):
+        for state, shape in zip(states, shapes[len(outputs) :], strict=True):
+            if state.shape != shape:
+                raise source.refusal(
+                    f"{source.op_type} keeps state of the wrong shape",
+                    f"the variable has {list(state.shape)}, the operator writes {list(shape)}",
+                    "the file is damaged: export the model again",
+                    self.source.tensors[state.source],
+                )
+        for tensor, shape in zip(source.outputs, shapes[: len(outputs)], strict=True):
             self.settle(source, tensor, shape)
-        written = tuple(self.tensors[t.index] for t in source.outputs)
+        written = (*(self.tensors[t.index] for t in source.outputs), *states)
         self.bound_work(
             source,
             kernel,
@@ -213,7 +275,7 @@ class _Builder:
     ) -> None:
         """Refuses constants that take too much room, and a node of constants that takes too long to compute."""
         constants = [tensor for tensor in bound.inputs if tensor is not None and tensor.is_constant]
-        if all(tensor is None or tensor.index in self.known for tensor in operands):
+        if not any(t.is_state for t in bound.outputs) and all(t is None or t.index in self.known for t in operands):
             self.known |= {tensor.index for tensor in node.outputs}
             constants += bound.outputs
             if kernel.work(bound) > MAX_FOLD_WORK:
@@ -223,6 +285,18 @@ class _Builder:
                     "fold the constants before the export",
                 )
         self.budget.spend(sum(tensor.size_bytes for tensor in constants), node.where())
+
+    def state(self, node: SourceNode, tensor: Tensor | None) -> Tensor:
+        """An input that the node updates, which must be a variable tensor."""
+        if tensor is None or not tensor.is_state:
+            raise node.refusal(
+                f"{node.op_type} updates a tensor that is no variable",
+                "what an operator keeps for the next run is a variable tensor, which is not there"
+                if tensor is None
+                else f"{tensor.describe()} is computed or constant",
+                "export the model again",
+            )
+        return tensor
 
     def settled(self, source: SourceNode) -> SourceNode:
         """The node with open dimensions of its inputs filled in."""
@@ -276,6 +350,15 @@ class _Builder:
         """Checks that something writes every output of the graph."""
         for index in self.source.outputs:
             source = self.source.tensors[index]
+            if source.is_variable:
+                raise EmitcError(
+                    "a graph output is a variable tensor",
+                    Where(tensor=source.describe()),
+                    "an output is made in every run, a variable holds its value",
+                    "export again",
+                )
+            if source.dtype == DType.INT4.value:
+                self.tensor(source, source.shape)
             if index in self.known and index in self.tensors:
                 self.budget.spend(self.tensors[index].size_bytes, Where(tensor=source.describe()))
             if index in self.tensors or source.data is not None:
@@ -301,7 +384,8 @@ def survey(source: SourceModel, kernels: Mapping[str, KernelDef]) -> tuple[NodeR
     """What stands against compiling each operator of the model, in one pass over it."""
     builder = _Builder(source, kernels)
     builder.run()
-    return tuple(builder.reports)
+    done = (NodeReport(node.index, node.op_type, node.name, ()) for node in source.folded)
+    return tuple(sorted((*builder.reports, *done), key=lambda report: report.index))
 
 
 def build_graph(source: SourceModel, kernels: Mapping[str, KernelDef], name: str) -> Graph:

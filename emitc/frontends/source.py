@@ -23,7 +23,10 @@ Attribute = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class SourceTensor:
-    """A tensor of the file. shape has -1 where the file leaves a dimension open; data is set for a constant."""
+    """A tensor of the file. shape has -1 where the file leaves a dimension open; data is set for a constant.
+
+    is_variable: it holds its value between runs; initial is what it holds before the first, where the file says so.
+    """
 
     index: int
     name: str
@@ -32,6 +35,7 @@ class SourceTensor:
     quantization: Quantization | None
     data: bytes | None
     is_variable: bool = False
+    initial: bytes | None = None
 
     def describe(self) -> str:
         """For messages."""
@@ -203,11 +207,22 @@ class SourceNode:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceSubgraph:
+    """A further graph of the file; its tensors count from 0."""
+
+    tensors: tuple[SourceTensor, ...]
+    nodes: tuple[SourceNode, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SourceModel:
     """A model file: tensors, nodes in execution order, interface.
 
     format: tflite or onnx. sha256: of the file. blockers: what in the file stands against compiling it at all. file_bytes:
-    size of the file.
+    size of the file. subgraphs: those behind the first one. folded: operators that the frontend has done, so that no node is
+    left of them.
     """
 
     format: str
@@ -220,6 +235,8 @@ class SourceModel:
     notes: tuple[str, ...] = ()
     blockers: tuple[EmitcError, ...] = ()
     file_bytes: int = 0
+    subgraphs: tuple[SourceSubgraph, ...] = ()
+    folded: tuple[SourceNode, ...] = ()
 
 
 def check_shape(shape: Shape, dtype: str, where: Where) -> None:

@@ -22,7 +22,7 @@ from flatbuffers import number_types
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.flatbuffer import Budget, Damaged, opened, root_position
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
-from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape
+from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceSubgraph, SourceTensor, check_shape
 from emitc.frontends.tflite_rules import (
     ELEMENT_BITS,
     MAX_VERSION,
@@ -30,6 +30,7 @@ from emitc.frontends.tflite_rules import (
     expected_options,
     impossible_operands,
 )
+from emitc.frontends.tflite_state import with_state
 from emitc.ir import DType, Quantization, Shape
 
 _AGAIN = "the file is damaged: export the model again"
@@ -55,7 +56,7 @@ _OLD_CODE_SLOT, _BUILTIN_CODE_SLOT = 4, 10
 """Places of OperatorCode.deprecated_builtin_code and builtin_code in the table's field list, in bytes."""
 _PLACEHOLDER: int = tflite.BuiltinOperator.PLACEHOLDER_FOR_GREATER_OP_CODES
 _IDENTIFIER = b"TFL3"
-_DTYPES = frozenset(dtype.value for dtype in DType)
+_DTYPES = frozenset(dtype.value for dtype in DType if not dtype.packed)
 
 
 @contextmanager
@@ -102,7 +103,8 @@ def _snake(name: str) -> str:
 def _fields(class_name: str) -> tuple[tuple[str, str, bool], ...]:
     """(schema name, accessor, whether it is a vector) of every field of an options table."""
     cls = getattr(tflite, class_name)
-    names = [n for n in vars(cls) if not n.startswith(("_", "GetRoot", "Init")) and not n.endswith("HasIdentifier")]
+    own_methods = [n for n in vars(cls) if n != "Init" and not n.startswith(("_", "GetRoot"))]
+    names = [n for n in own_methods if not n.endswith("HasIdentifier")]
     vectors = {n.removesuffix("AsNumpy") for n in names if n.endswith("AsNumpy")}
     own = [
         n
@@ -191,6 +193,7 @@ class _Reader:
             raise EmitcError(
                 "the model has no subgraph", Where(), "there is nothing to compile", "export the model again"
             )
+        self.signatures = _count(self.model.SignatureDefsLength(), self.limit, "signatures")
         self.buffers = _count(self.model.BuffersLength(), self.limit, "buffers")
         self.codes = tuple(
             self._code(i) for i in range(_count(self.model.OperatorCodesLength(), MAX_OPERATORS, "operator codes"))
@@ -442,20 +445,19 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
         places = {reader.model.Subgraphs(i)._tab.Pos for i in range(reader.subgraphs)}
     tensors, nodes, inputs, outputs = reader.subgraph(0, shapes or {})
     blockers = reader.blockers
-    if reader.subgraphs > 1:
-        if len(places) < reader.subgraphs:
-            raise EmitcError("two subgraphs lie at one place", Where(), "each has its own", _AGAIN)
-        for index in range(1, reader.subgraphs):
-            reader.subgraph(index, {})
-        blockers.append(
-            CannotCompile(
-                f"the model has {reader.subgraphs} subgraphs",
-                Where(),
-                "only the first one would be compiled: control flow and init subgraphs have no code",
-                "export a model of one subgraph",
-            )
-        )
+    if len(places) < reader.subgraphs:
+        raise EmitcError("two subgraphs lie at one place", Where(), "each has its own", _AGAIN)
+    subgraphs = tuple(SourceSubgraph(*reader.subgraph(index, {})) for index in range(1, reader.subgraphs))
     for index in inputs:
+        if tensors[index].is_variable:
+            blockers.append(
+                CannotCompile(
+                    "a graph input that keeps state is not supported",
+                    Where(tensor=tensors[index].describe()),
+                    "the tensor is a variable, which holds its value between runs; vela lists such a tensor among the inputs",
+                    "give the model that vela has read",
+                )
+            )
         if tensors[index].dtype not in _DTYPES:
             blockers.append(
                 CannotCompile(
@@ -466,9 +468,10 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
                 )
             )
     digest = hashlib.sha256(data).hexdigest()
-    return SourceModel(
-        "tflite", producer, digest, tensors, nodes, inputs, outputs, blockers=tuple(blockers), file_bytes=len(data)
+    model = SourceModel(
+        "tflite", producer, digest, tensors, nodes, inputs, outputs, (), tuple(blockers), len(data), subgraphs
     )
+    return with_state(model, reader.signatures)
 
 
 def known_shapes(shapes: dict[str, Shape], model: SourceModel) -> None:

@@ -101,7 +101,7 @@ _NUMERIC = frozenset({
 """Operators that compute in float32 or quantized integers only."""
 _PACKED_WEIGHTS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL"})
 """Operators that take constants of int4."""
-_KNOWN = frozenset(dtype.value for dtype in DType)
+_KNOWN = frozenset(dtype.value for dtype in DType if not dtype.packed)
 
 
 def expected_options(op_type: str, tables: Iterable[str]) -> str:

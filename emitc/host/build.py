@@ -1,6 +1,7 @@
 """An emitted package, exactly as written, to a shared library on the host, driven through cffi and its public header.
 
-The arena lies between guard bytes and is filled with a pattern before use, so that the bytes a run touches can be told.
+The arena lies between guard bytes and is filled with a pattern before use, so that the bytes a run touches can be told. So
+does the state block.
 """
 
 from __future__ import annotations
@@ -61,13 +62,14 @@ void emitc_layer_hook(const char *model, uint32_t index, const void *output, siz
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What the caller must know of a package: its C name, and dtype and shape of inputs and outputs."""
+    """What the caller must know of a package: its C name, its memory, and dtype and shape of inputs and outputs."""
 
     name: str
     arena_bytes: int
     alignment: int
     inputs: tuple[tuple[str, tuple[int, ...]], ...]
     outputs: tuple[tuple[str, tuple[int, ...]], ...]
+    state_bytes: int = 0
 
 
 def compiler() -> str:
@@ -164,20 +166,61 @@ def _declarations(interface: Interface) -> str:
 
 
 class MemoryFault(RuntimeError):
-    """The generated code wrote outside its arena."""
+    """The generated code wrote outside its arena or its state block."""
 
 
 LayerHook = Callable[[int, int, bytes], None]
-"""Called with the operator's index, the output's offset in the arena (bytes; negative outside it) and its bytes."""
+"""Called with the operator's index, the output's offset in the arena (bytes; outside of it for what lies elsewhere) and its
+bytes."""
+
+
+class _Block:
+    """Memory for the model between guard bytes; `what` names it in a fault."""
+
+    def __init__(self, what: str, size_bytes: int, alignment: int) -> None:
+        self.what = what
+        self._memory = np.zeros(size_bytes + 2 * GUARD_BYTES + alignment, np.uint8)
+        base = self._memory.ctypes.data
+        self._start = GUARD_BYTES + (-(base + GUARD_BYTES)) % alignment
+        self.address = base + self._start
+        self.bytes: Array = self._memory[self._start : self._start + size_bytes]
+        self.fill(0xA5)
+
+    def fill(self, pattern: int) -> None:
+        """Sets every byte to `pattern` and every guard byte to its complement."""
+        self.pattern = pattern
+        self._memory[:] = pattern ^ 0xFF
+        self.bytes[:] = pattern
+
+    def check_guards(self, name: str) -> None:
+        """Raises MemoryFault when a byte outside was written."""
+        end = self._start + len(self.bytes)
+        outside = np.concatenate([self._memory[: self._start], self._memory[end:]])
+        stray = np.flatnonzero(outside != self.pattern ^ 0xFF)
+        if stray.size:
+            position = int(stray[0]) if stray[0] < self._start else int(stray[0]) - self._start + end
+            what = "an arena" if self.what == "arena" else f"a {self.what}"
+            raise MemoryFault(f"{name}_run wrote byte {position - self._start} of {what} of {len(self.bytes)} bytes")
+
+    def touched_bytes(self) -> int:
+        """Bytes from the start to the last one that differs from what `fill` wrote, guard bytes included."""
+        behind = np.flatnonzero(self._memory[self._start + len(self.bytes) :] != self.pattern ^ 0xFF)
+        if behind.size:
+            return len(self.bytes) + int(behind[-1]) + 1
+        changed = np.flatnonzero(self.bytes != self.pattern)
+        return int(changed[-1]) + 1 if changed.size else 0
 
 
 class HostModel:
     """One instance of a compiled model on the host. hooks: functions of this process that the library calls.
 
-    Raises RuntimeError when the generated code returns an error, MemoryFault when it writes outside its arena.
+    sharing: another instance of the model, whose arena this one uses too, with a state block of its own.
+    Raises RuntimeError when the generated code returns an error, MemoryFault when it writes outside its memory.
     """
 
-    def __init__(self, library: Path, interface: Interface, hooks: Sequence[HostHook] = ()) -> None:
+    def __init__(
+        self, library: Path, interface: Interface, hooks: Sequence[HostHook] = (), sharing: HostModel | None = None
+    ) -> None:
         self.interface = interface
         self._ffi = cffi.FFI()
         declared = [_declarations(interface), "void host_set_hook(void (*function)(uint32_t, const void *, size_t));"]
@@ -186,17 +229,15 @@ class HostModel:
         self._hooks = [self._ffi.callback(hook.signature, hook.function, error=-1) for hook in hooks]
         for hook, callback in zip(hooks, self._hooks, strict=True):
             getattr(self._lib, hook.register)(callback)
-        align = interface.alignment
-        size = interface.arena_bytes + 2 * GUARD_BYTES + align
-        self._memory = np.zeros(size, np.uint8)
-        base = self._memory.ctypes.data
-        self._start = GUARD_BYTES + (-(base + GUARD_BYTES)) % align
-        self.fill(0xA5)
+        self._arena: _Block = sharing._arena if sharing else _Block("arena", interface.arena_bytes, interface.alignment)
+        self._state = _Block("state block", interface.state_bytes, interface.alignment)
         self._self = self._ffi.new(f"{interface.name}_t *")
-        self._arena_address = base + self._start
         self._callback: Any = None
-        pointer = self._ffi.cast("void *", self._arena_address)
-        self._expect_ok("init", self._function("init")(self._self, pointer, interface.arena_bytes, self._ffi.NULL, 0))
+        arena = self._ffi.cast("void *", self._arena.address)
+        state = self._ffi.cast("void *", self._state.address) if interface.state_bytes else self._ffi.NULL
+        self._expect_ok(
+            "init", self._function("init")(self._self, arena, interface.arena_bytes, state, interface.state_bytes)
+        )
 
     def _function(self, what: str) -> Any:
         return getattr(self._lib, f"{self.interface.name}_{what}")
@@ -208,36 +249,29 @@ class HostModel:
     @property
     def arena(self) -> Array:
         """The arena's bytes, as a view."""
-        return self._memory[self._start : self._start + self.interface.arena_bytes]
+        return self._arena.bytes
+
+    @property
+    def state(self) -> Array:
+        """The state block's bytes, as a view."""
+        return self._state.bytes
+
+    def reset(self) -> None:
+        """The model's state back to its start."""
+        self._expect_ok("reset", self._function("reset")(self._self))
 
     def fill(self, pattern: int) -> None:
-        """Sets every byte of the arena to `pattern` and every guard byte to its complement."""
-        self._pattern = pattern
-        self._memory[:] = pattern ^ 0xFF
-        self.arena[:] = pattern
+        """Sets every byte of the arena to `pattern` and every guard byte to its complement; the state stays."""
+        self._arena.fill(pattern)
 
     def check_guards(self) -> None:
-        """Raises MemoryFault when a byte outside the arena was written."""
-        stray = np.flatnonzero(self._outside() != self._pattern ^ 0xFF)
-        if stray.size:
-            end = self._start + self.interface.arena_bytes
-            position = int(stray[0]) if stray[0] < self._start else int(stray[0]) - self._start + end
-            raise MemoryFault(
-                f"{self.interface.name}_run wrote byte {position - self._start} of an arena of"
-                f" {self.interface.arena_bytes} bytes"
-            )
-
-    def _outside(self) -> Array:
-        """The guard bytes: those before the arena, then those behind it."""
-        return np.concatenate([self._memory[: self._start], self._memory[self._start + self.interface.arena_bytes :]])
+        """Raises MemoryFault when a byte outside the arena and the state block was written."""
+        self._arena.check_guards(self.interface.name)
+        self._state.check_guards(self.interface.name)
 
     def touched_bytes(self) -> int:
         """Bytes from the arena's start to the last one that differs from what `fill` wrote, guard bytes included."""
-        behind = np.flatnonzero(self._memory[self._start + self.interface.arena_bytes :] != self._pattern ^ 0xFF)
-        if behind.size:
-            return self.interface.arena_bytes + int(behind[-1]) + 1
-        changed = np.flatnonzero(self.arena != self._pattern)
-        return int(changed[-1]) + 1 if changed.size else 0
+        return self._arena.touched_bytes()
 
     def set_hook(self, hook: LayerHook | None) -> None:
         """Has `hook` called after each layer; only in a library that was built with trace."""
@@ -246,7 +280,7 @@ class HostModel:
             return
 
         def call(index: int, output: Any, size: int) -> None:
-            offset = int(self._ffi.cast("uintptr_t", output)) - self._arena_address
+            offset = int(self._ffi.cast("uintptr_t", output)) - self._arena.address
             hook(index, offset, bytes(self._ffi.buffer(output, size)))
 
         self._callback = self._ffi.callback("void(uint32_t, const void *, size_t)", call)
@@ -271,7 +305,7 @@ class HostModel:
         return outputs
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """One inference: writes the inputs, runs, checks the guards, returns copies of the outputs."""
+        """One inference: writes the inputs, runs, checks the guards, returns copies of the outputs. State lasts."""
         self.write_inputs(inputs)
         outputs = self.invoke()
         self.check_guards()

@@ -101,12 +101,14 @@ def run_isolated(
     source_format: str = "tflite",
     preserve: bool = False,
     reset_between: bool = False,
+    resets: Sequence[int] = (),
     timeout_seconds: float = 300.0,
 ) -> IsolatedRun:
     """The cases run in order on one engine in a child process, which may crash without harm to this one.
 
     cases: the inputs of each run. source_format: tflite or onnx. reset_between: every case starts from the state of a
-    freshly loaded model; otherwise state carries over. timeout_seconds: for all of it, the start of the child included.
+    freshly loaded model; otherwise state carries over, except into the cases at the positions `resets`. timeout_seconds: for
+    all of it, the start of the child included.
     Raises EngineRefused when the engine refuses the model, crashes or exceeds the time; EmitcError for a missing
     package or inputs that do not fit; RuntimeError with the child's traceback for a bug in this module.
     """
@@ -114,7 +116,7 @@ def run_isolated(
         "engine": engine,
         "format": source_format,
         "preserve": preserve,
-        "reset_between": reset_between,
+        "resets": list(range(1, len(cases))) if reset_between else list(resets),
         "cases": len(cases),
     }
     hint = ANOTHER_REFERENCE if source_format == "tflite" else "compare with --reference numpy"
@@ -184,7 +186,7 @@ def _answer(message: bytes) -> bytes:
             source_format=request["format"],
         )
         for k in range(request["cases"]):
-            if request["reset_between"] and k > 0:
+            if k in request["resets"]:
                 engine.reset()
             case = [name for name in arrays if name.startswith("in") and name.endswith(f"_{k}")]
             outputs = engine.run([arrays[f"in{i}_{k}"] for i in range(len(case))])

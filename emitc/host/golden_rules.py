@@ -3,7 +3,8 @@
 Bit for bit is the rule: integers always, and every float that comes out of a table, a copy, a selection or a single
 DequantizeLinear. ONNX leaves the order of a float sum and the last bits of exp, tanh and the like to the runtime, so a
 float tensor of an ONNX graph that an operator on floats has computed may differ from the engine's by
-1e-5 + 1e-5 of the largest magnitude in the tensor. Infinities and NaN have to be where the engine has them.
+1e-5 + 1e-5 of the largest magnitude in the tensor; so may what a float operator of TFLite sums up. Infinities and NaN have
+to be where the engine has them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _SELECTING = (
 )
 EXACT_ON_FLOATS = frozenset(_SELECTING.split())
 """ONNX operators whose float outputs are values of their inputs, constants, or such with another sign."""
+SUMS_OF_FLOATS = frozenset(("FULLY_CONNECTED", "SOFTMAX", "UNIDIRECTIONAL_SEQUENCE_LSTM"))
+"""TFLite operators that sum floats, or take exp or tanh of them; the others that have float outputs are exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,13 @@ TOLERANT = Rule(FLOAT_TOLERANCE, FLOAT_TOLERANCE)
 
 def rules(graph: Graph, source_format: str) -> Mapping[str, Rule]:
     """The rule of every tensor of the graph, by name."""
-    if source_format != "onnx":
-        return {tensor.name: EXACT for tensor in graph.tensors}
+    onnx = source_format == "onnx"
     computed: set[str] = set()
     floats = {tensor.name for tensor in graph.tensors if tensor.dtype in (DType.FLOAT32, DType.FLOAT64)}
     for node in graph.nodes:
         read = {graph.root(name).name for name in node.inputs if name} & floats
-        if read and (node.op_type not in EXACT_ON_FLOATS or read & computed):
+        sums = node.op_type not in EXACT_ON_FLOATS if onnx else node.op_type in SUMS_OF_FLOATS
+        if read and (sums or read & computed):
             computed |= {graph.root(name).name for name in node.outputs} & floats
     return {tensor.name: TOLERANT if graph.root(tensor.name).name in computed else EXACT for tensor in graph.tensors}
 

@@ -4,18 +4,19 @@ Bit for bit: an element differs when its bits do (a NaN equals a NaN of the same
 floats have computed in an ONNX graph are allowed a tolerance (`golden_rules`), and the operators of a QDQ model are judged one
 by one (`groups`); the proof says so. The arena is filled with
 two complementary patterns, so that every byte that a run writes shows in one of them: planned against observed.
+
+A model with state runs the samples as a sequence, in the engine and in the C; given vectors and random inputs are a sequence
+each. Nothing but the state block may last from one run to the next, so the arena is overwritten in between; and after a reset
+the model must give its first answer again.
 """
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from emitc.compiler import Compiled
 from emitc.errors import EmitcError, Where
@@ -24,47 +25,20 @@ from emitc.host.golden import ENGINES, run_isolated
 from emitc.host.golden_layers import by_tensor
 from emitc.host.golden_rules import EXACT, FLOAT_TOLERANCE, Rule, compared, rules
 from emitc.host.groups import Group, GroupCheck, has_groups
+from emitc.host.layers import PATTERNS, Divergence, LayerProof, filled_bytes, finite, observed_bytes
 from emitc.host.reference import run_reference
 from emitc.host.samples import Sample, random_samples, read_vectors
 from emitc.host.sanitize import run_sanitized
 from emitc.ir import Array, Graph
 from emitc.kernels.npu_command import NpuCommand
 from emitc.kernels.offloaded import Offloaded
-from emitc.program import Program, RowSegment
 
-PATTERNS = (0xA5, 0x5A)
 REFERENCES = ("auto", *(engine for engines in ENGINES.values() for engine in engines), "numpy")
 NPU_RULE = "npu"
 COMMANDS_RULE = "npu-commands"
 _NUMPY_SAMPLES = 3
 _MORE_SAMPLES = 200
 """Runs of the engine at a time, whose tensors are all in memory."""
-
-
-def _finite(value: float) -> float | None:
-    """The number, or None where one of the two values that differ is infinite or not a number: JSON has neither."""
-    return value if math.isfinite(value) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """The first operator whose output differs while everything before it agreed."""
-
-    op: str
-    index: int
-    tensor: str
-    differing: int
-    max_abs_diff: float
-
-    def to_json(self) -> dict[str, Any]:
-        """For `emitc verify --json`."""
-        return {
-            "op": self.op,
-            "index": self.index,
-            "tensor": self.tensor,
-            "differing": self.differing,
-            "max_abs_diff": _finite(self.max_abs_diff),
-        }
 
 
 @dataclass(slots=True)
@@ -102,6 +76,7 @@ class Proof:
     (`groups`): these decide then, with the numpy reference on every sample, and rule is "groups". "npu": some of an ONNX model
     runs on an accelerator that rounds otherwise; the numpy reference of that arithmetic decides, and differing says by how
     much the outputs deviate from the engine's. "npu-commands": vela has compiled the file, so the host model is the reference.
+    arena_filled: what a run is sure to touch; arena_planned, but where a library has working memory that it need not use whole.
     """
 
     reference: str
@@ -121,11 +96,12 @@ class Proof:
     tolerance: float = 0.0
     tolerated: int = 0
     groups: tuple[Group, ...] = field(default=())
+    arena_filled: int = 0
 
     @property
     def match(self) -> bool:
         """Whether everything agrees and the arena is used as planned."""
-        clean = not self.memory_errors and self.arena_planned == self.arena_observed
+        clean = not self.memory_errors and self.arena_filled <= self.arena_observed <= self.arena_planned
         if self.rule == NPU_RULE:
             return self.numpy_differing == 0 and clean
         if self.groups:
@@ -139,7 +115,7 @@ class Proof:
             "samples": self.samples,
             "elements": self.elements,
             "differing": self.differing,
-            "max_abs_diff": _finite(self.max_abs_diff),
+            "max_abs_diff": finite(self.max_abs_diff),
             "rule": self.rule,
             "tolerance": self.tolerance,
             "tolerated": self.tolerated,
@@ -165,6 +141,7 @@ def interface_of(compiled: Compiled) -> Interface:
         program.plan.alignment,
         tuple((p.dtype, p.shape) for p in program.inputs),
         tuple((p.dtype, p.shape) for p in program.outputs),
+        program.state_bytes,
     )
 
 
@@ -177,21 +154,27 @@ class GoldenRun:
     tensors: tuple[Mapping[str, Array], ...]
 
 
-def _numpy_run(compiled: Compiled, cases: Sequence[Sample]) -> GoldenRun:
+def _numpy_run(compiled: Compiled, cases: Sequence[Sample], resets: Sequence[int]) -> GoldenRun:
     """The numpy reference in the place of an engine."""
     graph = compiled.partition.graph
     outputs, tensors = [], []
-    for inputs in cases:
-        values = run_reference(graph, inputs)
+    state: dict[str, Array] = {}
+    for number, inputs in enumerate(cases):
+        if number in resets:
+            state.clear()
+        values = run_reference(graph, inputs, state)
         outputs.append(tuple(values[name] for name in graph.outputs))
         tensors.append(values)
     return GoldenRun("numpy", tuple(outputs), tuple(tensors))
 
 
-def golden_run(compiled: Compiled, reference: str, cases: Sequence[Sample], *, preserve: bool) -> GoldenRun:
+def golden_run(
+    compiled: Compiled, reference: str, cases: Sequence[Sample], *, preserve: bool, resets: Sequence[int] = ()
+) -> GoldenRun:
     """The cases on the golden engine, in a process of its own, since interpreters crash on models that they dislike.
 
-    The engine runs the model's own file, so the interface must be the model's. preserve: keep every tensor.
+    The engine runs the model's own file, so the interface must be the model's. preserve: keep every tensor. resets: the
+    cases that start a sequence anew, for a model with state; other models start anew for each.
     """
     if reference not in REFERENCES:
         raise EmitcError(
@@ -201,7 +184,7 @@ def golden_run(compiled: Compiled, reference: str, cases: Sequence[Sample], *, p
             "choose one of these",
         )
     if reference == "numpy" or (reference == "auto" and has_npu_commands(compiled.graph)):
-        return _numpy_run(compiled, cases)
+        return _numpy_run(compiled, cases, resets)
     if has_npu_commands(compiled.graph):
         raise EmitcError(
             "no engine runs a model that is compiled for an NPU",
@@ -222,112 +205,26 @@ def golden_run(compiled: Compiled, reference: str, cases: Sequence[Sample], *, p
         engine=reference,  # type: ignore[arg-type]
         source_format=compiled.source.format,
         preserve=preserve,
-        reset_between=True,
+        reset_between=not compiled.program.states,
+        resets=resets,
     )
     tensors = tuple(by_tensor(compiled.graph, compiled.source.format, values) for values in run.tensors)
     return GoldenRun(run.engine, run.outputs, tensors)
 
 
-def observed_bytes(build: Callable[[], HostModel], samples: Sequence[Sample], alignment: int) -> int:
-    """The arena's bytes up to the last one that the runs touch, also beyond its end, rounded up to the alignment."""
-    touched = 0
-    for inputs in samples:
-        model = build()
-        for pattern in PATTERNS:
-            model.fill(pattern)
-            model.write_inputs(inputs)
-            model.invoke()
-            touched = max(touched, model.touched_bytes())
-    return -(-touched // alignment) * alignment
-
-
-def _stages_of(program: Program) -> dict[int, range]:
-    """By a layer's index: the stages of the memory plan since the layer before; all layers of a segment have the same."""
-    found: dict[int, range] = {}
-    for traced in program.traced:
-        stage = program.schedule[traced.end - 1]
-        steps = [call.step for call in stage.calls] if isinstance(stage, RowSegment) else [traced.step]
-        found |= {step.index: range(traced.first, traced.end) for step in steps}
-    return found
-
-
-class _LayerProof:
-    """Collects what each layer wrote, and checks that it wrote nothing else of the arena."""
-
-    def __init__(self, model: HostModel, compiled: Compiled) -> None:
-        self.model = model
-        self.steps = {step.index: step for step in compiled.program.steps}
-        self.slots = compiled.program.slots
-        self.stages = _stages_of(compiled.program)
-        self.written: dict[int, list[bytes]] = {}
-        self.rules = rules(compiled.graph, compiled.source.format)
-        self.errors: list[str] = []
-        self._before = model.arena.copy()
-        model.set_hook(self._hook)
-
-    def start(self) -> None:
-        """Before a run whose inputs are written."""
-        self.written = {}
-        self._before = self.model.arena.copy()
-
-    def _hook(self, index: int, offset: int, data: bytes) -> None:
-        outputs = self.written.setdefault(index, [])
-        step = self.steps[index]
-        if step.by_rows and outputs:
-            outputs[0] += data
-        else:
-            outputs.append(data)
-        allowed = np.zeros(len(self.model.arena), bool)
-        allowed[offset : offset + len(data)] = True
-        if len(outputs) < len(step.outputs):
-            return
-        prefix = f"AT_OP{index}"
-        for slot in self.slots:
-            written = slot.first in self.stages[index] and not slot.name.startswith("AT_INPUT_")
-            if written or slot.name == prefix or slot.name.startswith(f"{prefix}_"):
-                allowed[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = True
-        stray = (self.model.arena != self._before) & ~allowed
-        if stray.any():
-            self.errors.append(
-                f"op {index} {step.op_type} wrote arena byte {int(np.flatnonzero(stray)[0])}, which is not its own"
-            )
-        self._before = self.model.arena.copy()
-
-    def values(self, graph: Graph, inputs: Sample) -> Mapping[str, Array]:
-        """The C's own value of every tensor in the last run, by name."""
-        found = dict(zip(graph.inputs, inputs, strict=True))
-        for index, step in self.steps.items():
-            for output, data in zip(step.outputs, self.written.get(index, []), strict=True):
-                tensor = graph.tensor(output.tensor)
-                found[tensor.name] = np.frombuffer(data, tensor.dtype.value).reshape(tensor.shape)
-        return found
-
-    def first_divergence(self, expected: Mapping[str, Array]) -> tuple[int, Divergence | None]:
-        """Layers compared, and the first that differs from the engine's values of emitc's tensors."""
-        checked = 0
-        for index, step in self.steps.items():
-            for output, data in zip(step.outputs, self.written.get(index, []), strict=True):
-                value = expected.get(output.tensor)
-                if value is None:
-                    continue
-                found = np.frombuffer(data, value.dtype).reshape(value.shape)
-                result = compared(found, value, self.rules[output.tensor])
-                checked += 1
-                if result.differing:
-                    divergence = Divergence(step.op_type, index, output.tensor, result.differing, result.largest)
-                    return checked, divergence
-        return checked, None
-
-
-def layer_values(compiled: Compiled, samples: Sequence[Sample]) -> list[Mapping[str, Array]]:
-    """Every tensor of the C on this machine by name, for each sample."""
+def layer_values(
+    compiled: Compiled, samples: Sequence[Sample], resets: Sequence[int] = ()
+) -> list[Mapping[str, Array]]:
+    """Every tensor of the C on this machine by name, for each sample; before those at the positions `resets`, a reset."""
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
         workdir = Path(folder)
         compiled.write(workdir / "package")
         library = build_shared(workdir / "package", workdir, trace=True, support=compiled.support("host"))
-        proof = _LayerProof(HostModel(library, interface_of(compiled), compiled.host_hooks()), compiled)
+        proof = LayerProof(HostModel(library, interface_of(compiled), compiled.host_hooks()), compiled)
         found = []
-        for inputs in samples:
+        for number, inputs in enumerate(samples):
+            if number in resets:
+                proof.model.reset()
             proof.model.write_inputs(inputs)
             proof.start()
             proof.model.invoke()
@@ -335,9 +232,9 @@ def layer_values(compiled: Compiled, samples: Sequence[Sample]) -> list[Mapping[
     return found
 
 
-def play_back(compiled: Compiled, package: Path, samples: Sequence[Sample]) -> None:
+def play_back(compiled: Compiled, package: Path, samples: Sequence[Sample], resets: Sequence[int] = ()) -> None:
     """Replaces, in a written package, what calls hardware that is not there by what the host computes for these samples."""
-    runs = [{name: value.tobytes() for name, value in run.items()} for run in layer_values(compiled, samples)]
+    runs = [{name: value.tobytes() for name, value in run.items()} for run in layer_values(compiled, samples, resets)]
     for backend in compiled.used_backends():
         for name, text in backend.recorded(compiled.program, runs).items():
             folder = package / "src" if (package / "src").is_dir() else package
@@ -388,7 +285,9 @@ def verify(
     foreign = is_foreign(compiled.partition.graph)
     grouped = has_groups(graph) and not foreign
     local = grouped or foreign
-    golden = golden_run(compiled, reference, [inputs for inputs, _ in cases], preserve=layers or grouped)
+    stateful = bool(program.states)
+    resets = (len(given),) if stateful and 0 < len(given) < len(cases) else ()
+    golden = golden_run(compiled, reference, [inputs for inputs, _ in cases], preserve=layers or grouped, resets=resets)
     numpy_samples = len(cases) if local else _NUMPY_SAMPLES
     rule_of = rules(graph, compiled.source.format)
     output_rules = [rule_of[name] for name in graph.outputs]
@@ -405,9 +304,16 @@ def verify(
         support, hooks = compiled.support("host"), compiled.host_hooks()
         model = HostModel(build_shared(package, workdir, trace=False, support=support), interface, hooks)
         traced = HostModel(build_shared(package, workdir, trace=True, support=support), interface, hooks)
-        proof = _LayerProof(traced, compiled)
+        proof = LayerProof(traced, compiled)
         results: list[list[Array]] = []
+        state: dict[str, Array] = {}
         for done, (inputs, expected) in enumerate(cases):
+            if done in resets:
+                model.reset()
+                traced.reset()
+                state.clear()
+            if stateful:
+                model.fill(PATTERNS[done % 2])
             try:
                 outputs = model.run(inputs)
             except MemoryFault as fault:
@@ -418,7 +324,7 @@ def verify(
                 tally.add(found, value.reshape(found.shape), rule)
             for found, value, rule in zip(outputs, expected, output_rules, strict=False):
                 tally.add(found, value, rule)
-            if layers or local or done == 0:
+            if layers or local or stateful or done == 0:
                 traced.write_inputs(inputs)
                 proof.start()
                 pairs = zip(traced.invoke(), outputs, strict=True)
@@ -430,11 +336,16 @@ def verify(
             if local:
                 numpy_groups.add(proof.values(run, inputs))
             elif done < numpy_samples:
-                values = run_reference(graph, inputs)
+                values = run_reference(graph, inputs, state)
                 for name, found, rule in zip(graph.outputs, outputs, output_rules, strict=True):
                     numpy_tally.add(found, values[name], rule)
             if progress:
                 progress(done + 1, len(cases))
+        if stateful and results:
+            model.reset()
+            again = model.run(cases[0][0])
+            if any(difference(found, value)[0] for found, value in zip(again, results[0], strict=True)):
+                errors.append("after a reset the model does not give its first answer again")
         errors += proof.errors
         library = workdir / "plain.so"
         observed = observed_bytes(
@@ -443,8 +354,8 @@ def verify(
         if sanitize:
             given_inputs = [inputs for inputs, _ in cases[: len(results)]]
             if hooks:
-                play_back(compiled, package, given_inputs)
-            errors += run_sanitized(package, workdir, interface, given_inputs, results, support)
+                play_back(compiled, package, given_inputs, resets)
+            errors += run_sanitized(package, workdir, interface, given_inputs, results, support, resets)
     groups = _groups(compiled, reference, golden.tensors[: len(results)], seed) if grouped else ()
     deciding = NPU_RULE if foreign else "groups" if groups else "exact" if exact else "tolerance"
     return Proof(
@@ -465,4 +376,5 @@ def verify(
         0.0 if exact else FLOAT_TOLERANCE,
         tally.tolerated,
         groups,
+        filled_bytes(compiled),
     )

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 
 from emitc.ir import Array, Graph
 from emitc.kernels import kernel_of
 
 
-def run_reference(graph: Graph, inputs: Sequence[Array]) -> dict[str, Array]:
-    """Every tensor's value by name, for one set of inputs."""
+def run_reference(
+    graph: Graph, inputs: Sequence[Array], state: MutableMapping[str, Array] | None = None
+) -> dict[str, Array]:
+    """Every tensor's value by name, for one set of inputs.
+
+    state: the state variables by name, which the run updates; what is not in it has its initial value. Without it the run is
+    the first one of a sequence.
+    """
     values: dict[str, Array] = {t.name: t.array() for t in graph.tensors if t.is_constant}
+    kept = {} if state is None else state
+    values.update((t.name, kept.get(t.name, t.initial_array())) for t in graph.states)
     values.update(zip(graph.inputs, inputs, strict=True))
 
     def value(name: str) -> Array:
@@ -26,4 +34,5 @@ def run_reference(graph: Graph, inputs: Sequence[Array]) -> dict[str, Array]:
             values[tensor.name] = result
     for name in graph.outputs:
         value(name)
+    kept.update((t.name, values[t.name]) for t in graph.states)
     return values

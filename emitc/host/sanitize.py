@@ -25,9 +25,10 @@ FOREIGN = ("-fno-sanitize=undefined",)
 DRIVER_FLAGS = ("-std=c11", "-D_POSIX_C_SOURCE=200809L", "-DEMITC_TRACE", "-ffp-contract=off")
 
 
-def driver(package: Path, interface: Interface) -> str:
+def driver(package: Path, interface: Interface, resets: Sequence[int] = ()) -> str:
     """The C program: `PROGRAM cases inputs-file outputs-file` runs every case in exactly sized memory.
 
+    resets: the cases before which the model's state goes back to its start.
     It ends with 0, or with another code when a call or a file fails. A sanitizer ends it with a report.
     """
     plan: dict[str, Any] = json.loads((package / "manifest.json").read_text(encoding="utf-8"))
@@ -38,6 +39,7 @@ def driver(package: Path, interface: Interface) -> str:
         "alignment": max(interface.alignment, 16),
         "inputs": len(interface.inputs),
         "outputs": len(interface.outputs),
+        "resets": list(resets),
         "layers": [layer["outputs"] for layer in trace],
         "alive": [
             {"layer": number, "offset": buffer["offset"], "bytes": buffer["bytes"]}
@@ -50,11 +52,16 @@ def driver(package: Path, interface: Interface) -> str:
 
 
 def build_driver(
-    package: Path, workdir: Path, interface: Interface, flags: Sequence[str], support: BuildSupport | None = None
+    package: Path,
+    workdir: Path,
+    interface: Interface,
+    flags: Sequence[str],
+    support: BuildSupport | None = None,
+    resets: Sequence[int] = (),
 ) -> Path:
     """The driver and the package as a program in `workdir`, compiled with `flags` beside its own."""
     main = workdir / "sanitize_main.c"
-    main.write_text(driver(package, interface), encoding="ascii")
+    main.write_text(driver(package, interface, resets), encoding="ascii")
     files, includes = sources(package)
     program = workdir / "sanitized"
     more: list[str] = []
@@ -92,9 +99,10 @@ def run_sanitized(
     cases: Sequence[Sample],
     expected: Sequence[Sequence[Array]],
     support: BuildSupport | None = None,
+    resets: Sequence[int] = (),
 ) -> list[str]:
     """What the sanitizers found, one line each; empty when they are silent and the outputs are the expected ones."""
-    program = build_driver(package, workdir, interface, SANITIZE, support)
+    program = build_driver(package, workdir, interface, SANITIZE, support, resets)
     data, result = workdir / "cases.bin", workdir / "outputs.bin"
     write_cases(data, interface, cases)
     done = subprocess.run(

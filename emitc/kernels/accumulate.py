@@ -12,7 +12,7 @@ int16. int16 inputs are summed by the same loops.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType
+from emitc.kernels import int16x8
 from emitc.kernels.contract import (
     PLAIN,
     ByRows,
@@ -32,83 +33,31 @@ from emitc.kernels.contract import (
     require_quantization,
     unsupported,
 )
+from emitc.kernels.requantization import (
+    BIAS,
+    FACTOR_LIMIT,
+    SMALLEST_NORMAL,
+    WEIGHTS,
+    Requantization,
+    float_factors,
+    output_params,
+    real_factors,
+    reduced,
+    requantization,
+    requantization_tables,
+)
 from emitc.kernels.spatial import WINDOW_PARAMS, window_overlap
 from emitc.kernels.walk import by_channel, whole_window
+from emitc.kernels.weight_layout import PACKED, weight_table
 from emitc.quantize import (
     INT32_MAX,
-    INT32_MIN,
     Clamp,
     Int64,
     activation_clamp,
-    multiplier_of,
-    requantize,
-    requantize_float,
 )
 
-WEIGHTS = 1
-BIAS = 2
 TOGETHER = 4
 """Output channels that share every value read, in kernels with interleaved filters."""
-
-
-@dataclass(frozen=True, slots=True)
-class Requantization:
-    """Multipliers (Q31) and shifts (positive left), or float32 factors: one each, or one per output channel."""
-
-    q31: tuple[int, ...] = ()
-    shift: tuple[int, ...] = ()
-    real: tuple[float, ...] = ()
-
-    @property
-    def per_channel(self) -> bool:
-        """Whether each output channel has its own."""
-        return len(self.q31 or self.real) > 1
-
-    def apply(self, acc: Int64, zero_point: int, clamp: Clamp, dtype: DType) -> Array:
-        """acc [..., O] to quantized outputs; a sum with the zero point that leaves int32 wraps, as 32-bit code does."""
-        if self.real:
-            scaled = requantize_float(acc, np.array(self.real, np.float32))
-            return clamp.apply(scaled + zero_point, dtype)
-        scaled = requantize(acc, np.array(self.q31, np.int64), np.array(self.shift, np.int64))
-        return clamp.apply((scaled + zero_point).astype(np.int32).astype(np.int64), dtype)
-
-
-_SMALLEST_NORMAL = 2.0**-126
-_FACTOR_LIMIT = 2.0**30 - 0.25
-"""From here on the multiplier rounds to 2**30, which a shift of at most 30 cannot express."""
-
-
-def _factors(bound: BoundNode) -> list[float]:
-    """Real factor from accumulator to output in double, one for each weight scale."""
-    x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
-    assert x.quantization and w.quantization and y.quantization
-    return [x.quantization.scale * scale / y.quantization.scale for scale in w.quantization.scales]
-
-
-def float_factors(bound: BoundNode) -> tuple[float, ...]:
-    """x_scale * w_scale / y_scale in float32, one for each weight scale, as the doubles that equal them."""
-    x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
-    assert x.quantization and w.quantization and y.quantization
-    with np.errstate(all="ignore"):
-        product = np.float32(x.quantization.scale) * np.array(w.quantization.scales, np.float32)
-        return tuple(float(v) for v in product / np.float32(y.quantization.scale))
-
-
-def requantization(bound: BoundNode) -> Requantization:
-    """x_scale * w_scale / y_scale in double, for one weight scale as for many.
-
-    TFLite Micro's FULLY_CONNECTED is no exception: accumulators between the multipliers of the double and of the float32
-    product of scales show it to take the double one. In ONNX every operation on scales is in float32.
-    """
-    if bound.node.op.numerics.float_scale:
-        factors = float_factors(bound)
-        return Requantization(real=factors[:1] if len(set(factors)) == 1 else factors)
-    multipliers = [multiplier_of(factor) for factor in _factors(bound)]
-    q31 = tuple(m.q31 for m in multipliers)
-    shift = tuple(m.shift for m in multipliers)
-    if len(set(q31)) == 1 and len(set(shift)) == 1:
-        return Requantization(q31[:1], shift[:1])
-    return Requantization(q31, shift)
 
 
 def onnx_kernel(node: SourceNode) -> tuple[int, int]:
@@ -206,15 +155,14 @@ def float_layer(
     return Layer("conv_2d_float", "portable", tuple(operands), tuple(constants), params, overlaps=overlaps, macs=macs)
 
 
-def check_operands(bound: BoundNode, weight_axis: int) -> None:
-    """Refuses types, quantizations, and constants that the int8 accumulation does not cover.
+def check_operands(bound: BoundNode, weight_axis: int, *, short_bias: bool = True) -> None:
+    """Refuses types, quantizations, and constants that the integer accumulation does not cover.
 
-    weight_axis: dimension of the weights that counts output channels.
+    weight_axis: dimension of the weights that counts output channels. short_bias: with int16 inputs it may be int32.
     """
     x, w, bias, y = bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS), bound.output
     known = (
-        (DType.INT16, DType.INT8, DType.INT64, DType.INT16),
-        (DType.INT16, DType.INT8, DType.INT16),
+        (DType.INT16, DType.INT8, DType.INT32, DType.INT16),
         (DType.FLOAT32, DType.INT8, DType.FLOAT32, DType.FLOAT32),
         (DType.FLOAT32, DType.INT8, DType.FLOAT32),
     )
@@ -228,9 +176,15 @@ def check_operands(bound: BoundNode, weight_axis: int) -> None:
         )
     numerics = bound.node.op.numerics
     widths = (DType.INT8, DType.INT16) if numerics.float_scale else (DType.INT8,)
-    middle = (DType.INT8, DType.INT32) if bias else (DType.INT8,)
-    require_dtypes(bound, [(a, *middle, b) for a in widths for b in widths], known)
+    added = (DType.INT32,) if bias else ()
+    weights = (DType.INT8,) if numerics.float_scale else (DType.INT8, DType.INT4)
+    combinations = [(a, each, *added, b) for a in widths for b in widths for each in weights]
+    if not numerics.float_scale:
+        combinations += int16x8.combinations(bias is not None, short_bias=short_bias)
+    require_dtypes(bound, combinations, known)
     require_quantization(bound, x, y)
+    if int16x8.applies(bound):
+        int16x8.require_symmetric(bound)
     if w.quantization is None:
         raise illegal(
             bound,
@@ -259,9 +213,10 @@ def check_operands(bound: BoundNode, weight_axis: int) -> None:
             "export the model again",
             bias,
         )
-    factors = float_factors(bound) if numerics.float_scale else _factors(bound)
-    lowest = _SMALLEST_NORMAL if numerics.float_scale else 0.0
-    if not lowest <= min(factors) <= max(factors) < _FACTOR_LIMIT:
+    factors = float_factors(bound) if numerics.float_scale else real_factors(bound)
+    lowest = SMALLEST_NORMAL if numerics.float_scale else 0.0
+    limit = int16x8.FACTOR_LIMIT if reduced(bound) else FACTOR_LIMIT
+    if not lowest <= min(factors) <= max(factors) < limit:
         raise illegal(
             bound,
             "an output scale is out of proportion",
@@ -318,19 +273,27 @@ def with_weight_zero(kind: Flavour) -> Flavour:
     return replace(kind, suffix=f"{kind.suffix.replace('_w16', '')}_wz", w="int8_t", weight_zero=True)
 
 
-def flavour(bound: BoundNode, weights: Array) -> Flavour:
-    """What the kernel is printed for: the requantization, and the types of inputs, weights and outputs."""
+def flavour(bound: BoundNode, weights: Array, channel_axis: int = 0) -> Flavour:
+    """What the kernel is printed for: the requantization, and the types of inputs, weights, sums and outputs.
+
+    channel_axis: dimension of the weights that counts output channels.
+    """
     x, y = bound.input(0).dtype.c_type, bound.output.dtype.c_type
     w = f"{weights.dtype.name}_t"
+    if int16x8.applies(bound):
+        filters = np.moveaxis(weights, channel_axis, 0).astype(np.int64).reshape(weights.shape[channel_axis], -1)
+        scale = requantization(bound)
+        return int16x8.flavour(filters, bias_of(bound, len(filters)), scale.shift, reduced=scale.reduced)
     if not bound.node.op.numerics.float_scale:
-        return PLAIN
+        return PACKED if bound.input(WEIGHTS).dtype.packed else PLAIN
     wide = "".join(f"_{role}16" for role, c_type in (("x", x), ("w", w), ("y", y)) if c_type == "int16_t")
     return Flavour(f"_f32{wide}", False, x, w, y)
 
 
-def byte_sized(bound: BoundNode, weights: Array) -> bool:
-    """Whether inputs and weights are bytes, which the fast kernels need."""
-    return bound.input(0).dtype is DType.INT8 and weights.dtype == np.int8
+def suits_fast(bound: BoundNode, weights: Array) -> bool:
+    """Whether weights are bytes and inputs too, or int16 ones of TFLite, which the fast kernels need."""
+    suited = bound.input(0).dtype is DType.INT8 or int16x8.applies(bound)
+    return suited and weights.dtype == np.int8
 
 
 def bias_of(bound: BoundNode, channels: int) -> Int64:
@@ -351,9 +314,10 @@ def model_bias(bound: BoundNode, sums: Int64, *, folded: bool) -> Int64:
 
 
 def check_accumulator(bound: BoundNode, filters: Int64, *, folded: bool) -> None:
-    """Refuses weights for which some input could take the accumulator out of int32.
+    """Refuses weights for which some input could take the accumulator out of its type.
 
-    filters: [O, K], every weight that meets an input, per output channel. The bound is on every partial sum.
+    filters: [O, K], every weight that meets an input, per output channel. The bound is on every partial sum: int32, or
+    what TFLite Micro requantizes of 64 bits.
     """
     x = bound.input(0)
     assert x.quantization
@@ -361,10 +325,11 @@ def check_accumulator(bound: BoundNode, filters: Int64, *, folded: bool) -> None
     low, high = x.dtype.range
     reach = max(high - zero_point, zero_point - low)
     worst = np.abs(filters).sum(axis=1) * reach + np.abs(bias_of(bound, len(filters)))
-    if worst.size and int(worst.max()) > min(INT32_MAX, -INT32_MIN - 1):
+    largest, bits = (int16x8.SUM_MAX, 48) if reduced(bound) else (INT32_MAX, 32)
+    if worst.size and not 0 <= int(worst.min()) <= int(worst.max()) <= largest:
         channel = int(worst.argmax())
         raise illegal(
-            bound, "an accumulator can overflow 32 bits", f"output channel {channel} can reach {int(worst[channel])}",
+            bound, f"an accumulator can overflow {bits} bits", f"output channel {channel} can reach {int(worst[channel])}",
             "quantize the model again: weights or bias of this size are not meaningful", bound.input(WEIGHTS),
         )  # fmt: skip
 
@@ -372,54 +337,40 @@ def check_accumulator(bound: BoundNode, filters: Int64, *, folded: bool) -> None
 def bias_inside(bound: BoundNode, filters: Int64, *, folded: bool) -> Int64 | None:
     """The bias for windows that lie wholly inside the input, where the zero point's share is always the same.
 
-    filters: [O, K]. None where a partial sum with it could leave int32.
+    filters: [O, K]. None where a partial sum with it could leave int32; int16 inputs of TFLite have no zero point, and sums
+    of 64 bits there.
     """
     x = bound.input(0)
     assert x.quantization
     bias = bias_of(bound, len(filters))
+    if int16x8.applies(bound):
+        return bias
     if not folded:
         bias = bias - x.quantization.zero_point * filters.sum(axis=1)
     reach = max(abs(limit) for limit in x.dtype.range)
     return bias if int((np.abs(filters).sum(axis=1) * reach + np.abs(bias)).max()) <= INT32_MAX else None
 
 
-def blocks_of_four(weights: Array) -> Array:
-    """Filters [O, K] in blocks of four, interleaved value by value, so that a block is read from one pointer.
+def tables(
+    weights: Array, bias: Int64, scale: Requantization, kind: Flavour, *, interleaved: bool = False
+) -> tuple[Table, ...]:
+    """Weights, bias, multipliers and shifts as constant arrays.
 
-    The O % 4 filters that are left follow one by one. Flat, as many elements as before.
+    kind: of the kernel that they are for. interleaved: filters first, in blocks of four.
     """
-    whole = len(weights) // 4 * 4
-    blocks = weights[:whole].reshape(whole // 4, 4, weights.shape[1]).transpose(0, 2, 1)
-    return np.concatenate([blocks.reshape(-1), weights[whole:].reshape(-1)])
-
-
-def tables(weights: Array, bias: Int64, scale: Requantization, *, interleaved: bool = False) -> tuple[Table, ...]:
-    """Weights, bias, multipliers and shifts as constant arrays; interleaved: filters first, in blocks of four."""
-    shape = "x".join(map(str, weights.shape))
-    if interleaved:
-        shape += ", filters interleaved four by four"
-        weights = blocks_of_four(weights.reshape(len(weights), -1))
     return (
-        Table("weights", f"{weights.dtype.name}_t", tuple(weights.reshape(-1).tolist()), f"weights {shape}"),
-        Table("bias", "int32_t", tuple(bias.tolist()), "bias per output channel"),
-        *requantization_tables(scale),
+        weight_table(weights, interleaved=interleaved, packed=kind.packed),
+        Table("bias", kind.acc, tuple(bias.tolist()), "bias per output channel"),
+        *requantization_tables(scale, kind),
     )
 
 
-def requantization_tables(scale: Requantization) -> tuple[Table, ...]:
-    """Multipliers and shifts, or float32 factors, as constant arrays."""
-    each = "per output channel" if scale.per_channel else "for all channels"
-    if scale.real:
-        return (Table("multiplier", "float", scale.real, f"float32 factor {each}"),)
-    return (
-        Table("multiplier", "int32_t", scale.q31, f"Q31 multiplier {each}"),
-        Table("shift", "int8_t", scale.shift, f"shift after it {each}, positive left"),
-    )
-
-
-def inside_table(bias: Int64) -> Table:
-    """The array of `bias_inside`."""
-    return Table("bias_inside", "int32_t", tuple(bias.tolist()), "bias with the zero point's share of a whole window")
+def inside_tables(bound: BoundNode, bias: Int64) -> tuple[Table, ...]:
+    """The array of `bias_inside`; none for symmetric inputs, where it is the bias."""
+    if int16x8.applies(bound):
+        return ()
+    comment = "bias with the zero point's share of a whole window"
+    return (Table("bias_inside", "int32_t", tuple(bias.tolist()), comment),)
 
 
 def input_offset(bound: BoundNode, *, folded: bool) -> Param:
@@ -427,18 +378,6 @@ def input_offset(bound: BoundNode, *, folded: bool) -> Param:
     x = bound.input(0)
     assert x.quantization
     return Param("input_offset", "int32_t", 0 if folded else -x.quantization.zero_point, "minus the zero point")
-
-
-def output_params(bound: BoundNode, scale: Requantization, clamp: Clamp) -> tuple[Param, ...]:
-    """Output offset, clamp and table step as members of the parameter struct."""
-    y = bound.output
-    assert y.quantization
-    return (
-        Param("output_offset", "int32_t", y.quantization.zero_point),
-        Param("clamp_low", "int32_t", clamp.low),
-        Param("clamp_high", "int32_t", clamp.high),
-        Param("channel_step", "int32_t", int(scale.per_channel), "0: one multiplier and shift for all channels"),
-    )
 
 
 def pixels(rows: int, depth: int, out: int) -> tuple[tuple[Param, ...], Param]:
@@ -464,14 +403,14 @@ def matrix_product(bound: BoundNode, scale: Requantization, clamp: Clamp, rows: 
     params, groups = pixels(rows, depth, out)
     overlaps = window_overlap(bound, params, whole_window(out, TOGETHER, bound.output.dtype.bytes))
     if (folded or x.quantization.zero_point == 0) and raw is not None:
-        constants = (*tables(raw[0], bias, scale, interleaved=True), zero_table(raw[1]))
+        constants = (*tables(raw[0], bias, scale, kind, interleaved=True), zero_table(raw[1]))
         size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out", "int32_t", out))
         return Layer(
             "fully_connected", "portable", (0,), constants, size + tail, macs=macs, flavour=with_weight_zero(kind),
             overlaps=overlaps, by_rows=ByRows(counted="rows"),
         )  # fmt: skip
-    if (folded or x.quantization.zero_point == 0) and byte_sized(bound, weights):
-        constants = tables(weights, bias, scale, interleaved=True)
+    if (folded or x.quantization.zero_point == 0) and suits_fast(bound, weights):
+        constants = tables(weights, bias, scale, kind, interleaved=True)
         size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out", "int32_t", out))
         return Layer(
             "fully_connected", "portable", (0,), constants, size + tail, macs=macs, flavour=kind, overlaps=overlaps,
@@ -479,6 +418,6 @@ def matrix_product(bound: BoundNode, scale: Requantization, clamp: Clamp, rows: 
         )  # fmt: skip
     offset = input_offset(bound, folded=folded)
     return Layer(
-        "conv_2d_taps", "portable", (0,), tables(weights, bias, scale), (*params, groups, offset, *tail), macs=macs,
+        "conv_2d_taps", "portable", (0,), tables(weights, bias, scale, kind), (*params, groups, offset, *tail), macs=macs,
         flavour=kind, overlaps=window_overlap(bound, params, by_channel(out, 1, depth, x.dtype.bytes, bound.output.dtype.bytes)),
     )  # fmt: skip

@@ -1,9 +1,10 @@
 """ADD, SUB and MUL of quantized tensors, with broadcasting and a fused activation; ONNX's Add, Sub, Mul and Div.
 
 Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
-Types   int8, each tensor with its own scale. ONNX: numbers of any type, int8 and int16 with scales (`onnx_arithmetic.py`).
-ADD, SUB  both inputs, shifted left by 20 bits, are brought to twice the larger input scale; their sum or difference is
-          requantized to the output.
+Types   int8 and int16, each tensor with its own scale. ONNX: numbers of any type, int8 and int16 with scales
+        (`onnx_arithmetic.py`).
+ADD, SUB  both inputs, shifted left by 20 bits (int16: 15), are brought to twice the larger input scale; their sum or
+          difference is requantized to the output.
 MUL       (a - a_zero) * (b - b_zero) requantized by a_scale * b_scale / y_scale.
 Source    TFLite 8-bit quantization specification; shifts and roundings as TFLite Micro's kernels, ratios of scales in double.
 Errors    ratios of scales at which TFLite Micro stops.
@@ -40,7 +41,8 @@ from emitc.kernels.pointwise import operand
 from emitc.kernels.spatial import ACTIVATIONS
 from emitc.quantize import Clamp, Int64, Multiplier, activation_clamp, multiplier_of, requantize
 
-_LEFT_SHIFT = 20
+_LEFT_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
+"""Bits that ADD and SUB gain before they round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,11 @@ def _sum_factors(bound: BoundNode) -> tuple[float, float, float]:
     """ADD and SUB: what a, b and their sum are multiplied with."""
     a, b, y = _scales(bound)
     reach = 2 * max(a, b)
-    return a / reach, b / reach, reach / ((1 << _LEFT_SHIFT) * y)
+    return a / reach, b / reach, reach / ((1 << _left_shift(bound)) * y)
+
+
+def _left_shift(bound: BoundNode) -> int:
+    return _LEFT_SHIFTS[bound.output.dtype]
 
 
 def check(bound: BoundNode) -> None:
@@ -146,8 +152,9 @@ def check(bound: BoundNode) -> None:
     check_binary(bound)
     require_activation(bound, op.activation, bound.output)
     a, b, y = _scales(bound)
-    # The largest product has 16 bits: more than 15 bits to the left would take it out of int32.
-    fits = a * b / y < 1 << 15 if isinstance(op, Mul) else all(0.0 < f < 1.0 for f in _sum_factors(bound))
+    # The largest product has 16 bits, or 30: so many bits more to the left would take it out of int32.
+    largest = 1 << 15 if bound.output.dtype is DType.INT8 else 1
+    fits = a * b / y < largest if isinstance(op, Mul) else all(0.0 < f < 1.0 for f in _sum_factors(bound))
     if not fits:
         raise illegal(
             bound,
@@ -173,8 +180,9 @@ def _compute(bound: BoundNode, a: Int64, b: Int64) -> Int64:
         acc = (a - zero_a) * (b - zero_b)
     else:
         first, second, last = (multiplier_of(factor) for factor in _sum_factors(bound))
-        scaled_a = requantize((a - zero_a) << _LEFT_SHIFT, first.q31, first.shift)
-        scaled_b = requantize((b - zero_b) << _LEFT_SHIFT, second.q31, second.shift)
+        left = _left_shift(bound)
+        scaled_a = requantize((a - zero_a) << left, first.q31, first.shift)
+        scaled_b = requantize((b - zero_b) << left, second.q31, second.shift)
         acc = scaled_a - scaled_b if isinstance(bound.node.op, Sub) else scaled_a + scaled_b
     clamp = _clamp(bound)
     return np.clip(requantize(acc, last.q31, last.shift) + zero_y, clamp.low, clamp.high)
@@ -199,13 +207,14 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     return (result.astype(y.dtype.value).reshape(y.shape),)
 
 
-def _sum_layer(bound: BoundNode, results: Int64) -> Layer:
-    """Weighted where that gives the same bits, else the specified sequence."""
+def _sum_layer(bound: BoundNode, results: Int64 | None) -> Layer:
+    """Weighted where that gives the same bits, else the specified sequence. results: of all pairs of bytes."""
     (a, b, y), (zero_a, zero_b, zero_y) = _scales(bound), _zero_points(bound)
     sign = -1 if isinstance(bound.node.op, Sub) else 1
     clamp = _clamp(bound)
     limits = (Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high))
-    found = weighted_sum(results, a / y, sign * b / y, zero_y - zero_a * a / y - sign * zero_b * b / y, clamp)
+    offset = zero_y - zero_a * a / y - sign * zero_b * b / y
+    found = None if results is None else weighted_sum(results, a / y, sign * b / y, offset, clamp)
     if found is not None:
         weights = (
             Param("a_weight", "int32_t", found.a_weight, f"a's scale over y's, times 2^{found.shift}"),
@@ -218,6 +227,7 @@ def _sum_layer(bound: BoundNode, results: Int64) -> Layer:
     params = (
         Param("a_offset", "int32_t", -zero_a, "minus the zero point"),
         Param("b_offset", "int32_t", -zero_b),
+        Param("left_shift", "int32_t", _left_shift(bound)),
         Param("a_multiplier", "int32_t", first.q31, "Q31, to twice the larger input scale"),
         Param("a_shift", "int32_t", first.shift),
         Param("b_multiplier", "int32_t", second.q31),
@@ -253,6 +263,8 @@ def lower(bound: BoundNode) -> Layer:
         if onnx_arithmetic.is_quantized(bound):
             return onnx_arithmetic.quantized_layer(bound, operator, _clamp(bound))
         return onnx_arithmetic.plain_layer(bound, operator)
+    if bound.output.dtype is not DType.INT8:
+        return _product_layer(bound) if isinstance(op, Mul) else _sum_layer(bound, None)
     results = _compute(bound, BYTES[:, None], BYTES[None, :])
     source = single_source(bound)
     if source is not None and bound.output.elements >= TABLE_ENTRIES:
@@ -264,7 +276,7 @@ def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
     tflite = () if op is Div else (name.upper(),)
     return KernelDef(
         op, summary, onnx_arithmetic.PLAIN_TYPES, tflite, _from_tflite(op) if tflite else None, check, binary_shape,
-        reference, lower, onnx=(name,), from_onnx=_from_onnx(op), elementwise=True, tflite_dtypes=(DType.INT8,),
+        reference, lower, onnx=(name,), from_onnx=_from_onnx(op), elementwise=True, tflite_dtypes=(DType.INT8, DType.INT16),
     )  # fmt: skip
 
 

@@ -18,10 +18,16 @@ from emitc.kernels.walk import ElementWalk, Walk
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A typed op, and the positions of the source inputs that remain its operands, in order."""
+    """A typed op, and the positions of the source inputs that remain its operands, in order.
+
+    states: positions of the source inputs that the operator updates: variable tensors. They follow the node's outputs, in
+    this order: `output_shapes` and `reference` give their shapes and new values behind those of the outputs, and the layer
+    function takes a pointer to them behind the outputs' pointers. What reads their old value has them in `operands` too.
+    """
 
     op: Op
     operands: tuple[int, ...] = (0,)
+    states: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,18 @@ def in_step(bound: BoundNode, position: int = 0) -> Overlap:
 
 
 @dataclass(frozen=True, slots=True)
+class Inside:
+    """That a layer has nothing to do where an operand lies in the only output, or an output in the only operand, at an offset.
+
+    position: of the operand among the node's inputs, or of the output. A layer says so of all of them or of none.
+    """
+
+    output: bool
+    position: int
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ByRows:
     """That a layer can make its output [1, H, W, C] row by row, each operand being an image too.
 
@@ -114,7 +132,8 @@ class Flavour:
 
     suffix: of that name. fixed_point: accumulators are requantized by a Q31 multiplier and a shift, otherwise by a float32
     factor. x, w, y: C types of inputs, weights and outputs. weight_zero: weights have zero points, which the kernel takes
-    off by the sum of the inputs.
+    off by the sum of the inputs. packed: weights have four bits, two of them in a byte.
+    acc: C type of sums and biases. reduced: the multiplier has 16 bits, and the one rounding is half up.
     """
 
     suffix: str = ""
@@ -123,6 +142,9 @@ class Flavour:
     w: str = "int8_t"
     y: str = "int8_t"
     weight_zero: bool = False
+    packed: bool = False
+    acc: str = "int32_t"
+    reduced: bool = False
 
 
 PLAIN = Flavour()
@@ -175,7 +197,7 @@ class Layer:
     positions of the inputs that are passed to the layer function, in order (constants are among tables instead). macs:
     multiply- accumulates of one run. flavour: what the template's kernel is printed for. fallible: the layer function
     returns a status. call: of a library, where the template prints one. pins: operands and outputs inside the scratch.
-    by_rows: how it makes a single row, where it can.
+    by_rows: how it makes a single row, where it can. inside: where memory can be laid out so that it vanishes.
     """
 
     template: str
@@ -191,6 +213,7 @@ class Layer:
     call: LibraryCall | None = None
     pins: tuple[Pin, ...] = ()
     by_rows: ByRows | None = None
+    inside: tuple[Inside, ...] = ()
 
     def __post_init__(self) -> None:
         names = [t.role for t in self.tables] + [p.name for p in self.params]
@@ -210,7 +233,8 @@ class KernelDef:
     a permutation such that every data input x is `transpose(u, permutation)`, whose dimension i is dimension
     permutation[i] of u, and returns the op that makes v of the u with y = transpose(v, permutation) for every output y;
     None where there is no such op. elementwise: every output element depends on the element of each input at the same
-    (broadcast) place alone. moves: every output element is an element of the first input, whatever its type.
+    (broadcast) place alone. moves: every output element is an element of the first input, whatever its type. packed_input:
+    position of the constant that may have packed elements, -1 where none may.
     """
 
     op: type[Op]
@@ -230,6 +254,7 @@ class KernelDef:
     elementwise: bool = False
     moves: bool = False
     tflite_dtypes: tuple[DType, ...] = ()
+    packed_input: int = -1
 
     def parse(self, node: SourceNode) -> Parsed:
         """The typed op of a node, by the parser of the node's format."""
@@ -295,6 +320,20 @@ def require_quantization(bound: BoundNode, *tensors: Tensor) -> None:
                 f"{bound.node.op_type} has an activation with {len(tensor.quantization.scales)} scales",
                 "activations are quantized per tensor",
                 "export the model again",
+                tensor,
+            )
+
+
+def require_one_scale(bound: BoundNode, *weights: Tensor) -> None:
+    """Refuses weights without a scale, or with several, for operators whose specification gives each matrix one."""
+    for tensor in weights:
+        count = len(tensor.quantization.scales) if tensor.quantization else 0
+        if count != 1:
+            raise illegal(
+                bound,
+                f"{bound.node.op_type} has weights with {count} scales",
+                "one for the whole tensor is expected",
+                "quantize the model again",
                 tensor,
             )
 

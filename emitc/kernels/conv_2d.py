@@ -1,7 +1,8 @@
 """CONV_2D: y = requantize(sum over window and channels of (x - x_zero) * w + b).
 
 Shapes  x [N, H, W, I], w [O, KH, KW, I / groups] OHWI, b [O] or none, y [N, OH, OW, O].
-Types   int8, b and accumulator int32. ONNX: also int16 inputs and outputs; float32, where w and b may be computed.
+Types   int8, b and accumulator int32; x and y int16, b int64 or int32 (int16x8.py). ONNX: also int16 inputs and outputs;
+        float32, where w and b may be computed.
 Errors  weight zero point other than 0; an accumulator that can overflow int32; computed weights.
 Source  TFLite 8-bit quantization specification, CONV_2D; groups as I / (weight channels).
 """
@@ -14,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Shape
 from emitc.kernels import accumulate
-from emitc.kernels.accumulate import WEIGHTS
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_rank
+from emitc.kernels.requantization import WEIGHTS, Accumulating, int32_sums, output_params, requantization
 from emitc.kernels.spatial import (
     ACTIVATIONS,
     BY_ROWS,
@@ -34,7 +35,7 @@ from emitc.quantize import activation_clamp
 
 
 @dataclass(frozen=True, slots=True)
-class Conv2D(Op):
+class Conv2D(Accumulating):
     """window: strides, dilations, padding. activation: fused. zero_point_folded: the bias holds -x_zero * sum(w)."""
 
     window: Window
@@ -52,7 +53,8 @@ def from_tflite(node: SourceNode) -> Parsed:
             "CONV_2D has weights of the wrong rank", "OHWI is expected", "export the model again", weights
         )
     window = window_of(node, height, width, weights.shape[1], weights.shape[2], dilated=True)
-    return Parsed(Conv2D(window, node.text("fused_activation_function", ACTIVATIONS)), (0, 1, 2))
+    activation = node.text("fused_activation_function", ACTIVATIONS)
+    return Parsed(Conv2D(window, activation, int32_sums=int32_sums(node)), (0, 1, 2))
 
 
 def from_onnx(node: SourceNode) -> Parsed:
@@ -123,49 +125,35 @@ def lower(bound: BoundNode) -> Layer:
     if accumulate.in_float(bound):
         params = (*window_params(bound, window, kernel_h, kernel_w), Param("groups", "int32_t", groups))
         return accumulate.float_layer(bound, params, out_c, work(bound))
-    scale = accumulate.requantization(bound)
+    scale = requantization(bound)
     clamp = activation_clamp(op.activation, y)
     if (kernel_h, kernel_w, window.stride_h, window.stride_w, groups) == (1, 1, 1, 1, 1) and not window.padding.any:
         return accumulate.matrix_product(bound, scale, clamp, y.elements // out_c, folded=folded)
     weights, bias = accumulate.weights_of(bound), accumulate.bias_of(bound, out_c)
     flavour = accumulate.flavour(bound, weights)
     params = window_params(bound, window, kernel_h, kernel_w)
-    tail = (accumulate.input_offset(bound, folded=folded), *accumulate.output_params(bound, scale, clamp))
+    tail = (accumulate.input_offset(bound, folded=folded), *output_params(bound, scale, clamp))
     macs = y.elements * kernel_h * kernel_w * in_c
     inside = accumulate.bias_inside(bound, weights.astype(np.int64).reshape(out_c, -1), folded=folded)
-    bytewise = accumulate.byte_sized(bound, weights)
+    fast = accumulate.suits_fast(bound, weights)
     raw = accumulate.raw_weights(bound)
     overlaps = window_overlap(bound, params, whole_window(out_c, accumulate.TOGETHER, y.dtype.bytes))
     if groups == 1 and window.dilation_w == 1 and inside is not None and raw is not None:
-        tables = accumulate.tables(raw[0], bias, scale, interleaved=True)
-        tables = (*tables, accumulate.inside_table(inside), accumulate.zero_table(raw[1]))
+        tables = accumulate.tables(raw[0], bias, scale, flavour, interleaved=True)
+        tables = (*tables, *accumulate.inside_tables(bound, inside), accumulate.zero_table(raw[1]))
         zero = accumulate.with_weight_zero(flavour)
         return Layer(
-            "conv_2d",
-            "portable",
-            (0,),
-            tables,
-            params + tail,
-            macs=macs,
-            flavour=zero,
-            overlaps=overlaps,
+            "conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=zero, overlaps=overlaps,
             by_rows=BY_ROWS,
-        )
-    if groups == 1 and window.dilation_w == 1 and inside is not None and bytewise:
-        tables = accumulate.tables(weights, bias, scale, interleaved=True)
-        tables = (*tables, accumulate.inside_table(inside))
+        )  # fmt: skip
+    if groups == 1 and window.dilation_w == 1 and inside is not None and fast:
+        tables = accumulate.tables(weights, bias, scale, flavour, interleaved=True)
+        tables = (*tables, *accumulate.inside_tables(bound, inside))
         return Layer(
-            "conv_2d",
-            "portable",
-            (0,),
-            tables,
-            params + tail,
-            macs=macs,
-            flavour=flavour,
-            overlaps=overlaps,
+            "conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour, overlaps=overlaps,
             by_rows=BY_ROWS,
-        )
-    tables = accumulate.tables(weights, bias, scale)
+        )  # fmt: skip
+    tables = accumulate.tables(weights, bias, scale, flavour)
     return Layer(
         "conv_2d_taps", "portable", (0,), tables, (*params, Param("groups", "int32_t", groups), *tail), macs=macs,
         flavour=flavour,
@@ -191,8 +179,9 @@ KERNELS = (
         reference,
         lower,
         work=work,
-        tflite_dtypes=(DType.INT8,),
+        tflite_dtypes=(DType.INT8, DType.INT16),
         onnx=("Conv",),
         from_onnx=from_onnx,
+        packed_input=WEIGHTS,
     ),
 )

@@ -3,7 +3,8 @@ convolution would read from.
 
 Shapes  x [N, H, W, I], w [I, KH, KW, O / groups], in TFLite [O, KH, KW, I], b [O] or none, y [N, OH, OW, O]; per dimension
         OH = stride * (H - 1) + output_padding + (KH - 1) * dilation + 1 - pads before and after.
-Types   TFLite: int8, w symmetric with one scale or one per output channel, b int32; requantized as a convolution is.
+Types   TFLite: int8, w symmetric with one scale or one per output channel, b int32; x and y int16, b int64;
+        requantized as a convolution is.
         ONNX: float32; weights and bias may be computed. int8 between DequantizeLinear and QuantizeLinear: int32 accumulators over
         (x - x_zero) * (w - w_zero), bias int32 at the scale x_scale * w_scale, w with one scale or one per output channel;
         y = rint(float32(acc) * float32(x_scale * w_scale / y_scale)) + y_zero. ONNX Runtime sums in float32 there, which
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels.accumulate import requantization
+from emitc.kernels import int16x8
 from emitc.kernels.contract import (
     Flavour,
     KernelDef,
@@ -39,11 +40,11 @@ from emitc.kernels.contract import (
     require_rank,
     unsupported,
 )
+from emitc.kernels.requantization import requantization, requantization_tables
 from emitc.kernels.spatial import Padding, Window, automatic_padding, image_size, integers_attribute, window_params
-from emitc.quantize import Int64, activation_clamp, requantize_float
+from emitc.quantize import INT32_MAX, Int64, activation_clamp, requantize_float
 
 _WEIGHTS, _BIAS = 1, 2
-_INT32 = 1 << 31
 _MAX_EXTRA = 1 << 16
 _MAX_SIZE = 1 << 16
 _SCALE_TOLERANCE = 2.0**-20
@@ -189,8 +190,8 @@ def check(bound: BoundNode) -> None:
     floats = (DType.FLOAT32,) * (4 if bias else 3)
     integers = (DType.INT8, DType.INT8, *((DType.INT32,) if bias else ()), DType.INT8)
     if op.numerics is Numerics.TFLITE:
-        wide = [(DType.INT16, DType.INT8, *b, DType.INT16) for b in ((), (DType.INT64,), (DType.INT32,))]
-        require_dtypes(bound, [integers], [floats, *wide])
+        wide = int16x8.combinations(bias is not None, short_bias=False)
+        require_dtypes(bound, [integers, *wide], [floats, (DType.INT16, DType.INT8, DType.INT32, DType.INT16)])
     else:
         require_dtypes(bound, [floats, *([integers] if op.numerics is Numerics.QDQ else [])])
     if min(w.shape) < 1 or x.shape[3] != _filter_shape(bound)[0] or x.shape[3] % op.groups:
@@ -216,13 +217,16 @@ def check(bound: BoundNode) -> None:
             f"{op.window.padding}",
             "export the model again",
         )
-    if x.dtype is DType.INT8:
+    if x.dtype is not DType.FLOAT32:
         _check_quantization(bound)
 
 
 def _check_quantization(bound: BoundNode) -> None:
     op, x, w, y, bias = _op(bound), bound.input(0), bound.input(_WEIGHTS), bound.output, bound.optional(_BIAS)
     require_quantization(bound, x, y)
+    wide = int16x8.applies(bound)
+    if wide:
+        int16x8.require_symmetric(bound)
     assert x.quantization
     for tensor, what in ((w, "weights"), (bias, "bias")):
         if tensor is not None and not tensor.is_constant:
@@ -248,7 +252,7 @@ def _check_quantization(bound: BoundNode) -> None:
             w,
         )
     factors = _factors(bound)
-    if not 2.0**-126 <= float(factors.min()) <= float(factors.max()) < 2.0**30:
+    if not 2.0**-126 <= float(factors.min()) <= float(factors.max()) < (int16x8.FACTOR_LIMIT if wide else 2.0**30):
         raise illegal(
             bound,
             f"{bound.node.op_type} has scales that are out of proportion",
@@ -271,11 +275,12 @@ def _check_quantization(bound: BoundNode) -> None:
             )
     centred = _centred(bound)
     reach = max(x.quantization.zero_point - x.dtype.range[0], x.dtype.range[1] - x.quantization.zero_point)
-    largest = reach * int(np.abs(centred).sum(axis=(0, 1, 2)).max()) + int(np.abs(_bias_of(bound)).max())
-    if largest >= _INT32:
+    offsets = [abs(int(value)) for value in _bias_of(bound).tolist()]
+    largest = reach * int(np.abs(centred).sum(axis=(0, 1, 2)).max()) + max(offsets)
+    if largest > (int16x8.SUM_MAX if wide else INT32_MAX):
         raise unsupported(
             bound,
-            f"{bound.node.op_type} has sums that can leave int32",
+            f"{bound.node.op_type} has sums that can leave {'48 bits' if wide else 'int32'}",
             f"up to {largest}",
             "reduce the number of channels",
             w,
@@ -416,7 +421,12 @@ def lower(bound: BoundNode) -> Layer:
     narrow = int(centred.min()) >= -128 and int(centred.max()) <= 127
     weight_type = "int8_t" if narrow else "int16_t"
     clamp = activation_clamp(_op(bound).activation, y)
-    factors, steps = _factor_tables(bound)
+    fixed = _op(bound).numerics is Numerics.TFLITE
+    flavour = Flavour("_q31" if fixed else "" if narrow else "_w16", fixed_point=fixed, w=weight_type)
+    if int16x8.applies(bound):
+        rows = _centred(bound).reshape(-1, y.shape[3]).T
+        flavour = int16x8.flavour(rows, _bias_of(bound).astype(np.int64), requantization(bound).shift, reduced=True)
+    factors, steps = _factor_tables(bound, flavour)
     constants = (
         Table(
             "weights",
@@ -424,7 +434,7 @@ def lower(bound: BoundNode) -> Layer:
             tuple(centred.reshape(-1).tolist()),
             "filters less their zero points, [KH, KW, O, I / groups]",
         ),
-        Table("bias", "int32_t", tuple(_bias_of(bound).tolist()), "bias per output channel"),
+        Table("bias", flavour.acc, tuple(_bias_of(bound).tolist()), "bias per output channel"),
         *factors,
     )
     params = (
@@ -435,21 +445,15 @@ def lower(bound: BoundNode) -> Layer:
         Param("clamp_low", "int32_t", clamp.low),
         Param("clamp_high", "int32_t", clamp.high),
     )
-    fixed = _op(bound).numerics is Numerics.TFLITE
-    flavour = Flavour("_q31" if fixed else "" if narrow else "_w16", fixed_point=fixed, w=weight_type)
-    sums = Scratch("sums", 4 * y.shape[3])
+    sums = Scratch("sums", (8 if flavour.acc == "int64_t" else 4) * y.shape[3])
     return Layer("conv_transpose", "portable", (0,), constants, params, scratch=(sums,), macs=macs, flavour=flavour)
 
 
-def _factor_tables(bound: BoundNode) -> tuple[tuple[Table, ...], int]:
+def _factor_tables(bound: BoundNode, flavour: Flavour) -> tuple[tuple[Table, ...], int]:
     """What sums are multiplied by, and how far the next output channel's is: 0 where one serves all."""
     if _op(bound).numerics is Numerics.TFLITE:
         found = requantization(bound)
-        tables = (
-            Table("multiplier", "int32_t", found.q31, "Q31 per output channel"),
-            Table("shift", "int8_t", found.shift, "positive left"),
-        )
-        return tables, int(found.per_channel)
+        return requantization_tables(found, flavour), int(found.per_channel)
     factors = _factors(bound)
     per_channel = np.tile(factors, _op(bound).groups) if factors.size > 1 else factors
     values = tuple(float(v) for v in per_channel)
@@ -474,7 +478,7 @@ KERNELS = (
         reference,
         lower,
         work=work,
-        tflite_dtypes=(DType.INT8,),
+        tflite_dtypes=(DType.INT8, DType.INT16),
         onnx=("ConvTranspose",),
         from_onnx=from_onnx,
     ),

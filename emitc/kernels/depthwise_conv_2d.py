@@ -16,8 +16,8 @@ import numpy as np
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels import accumulate
-from emitc.kernels.accumulate import WEIGHTS
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_rank
+from emitc.kernels.requantization import WEIGHTS, output_params, requantization
 from emitc.kernels.spatial import (
     ACTIVATIONS,
     BY_ROWS,
@@ -74,7 +74,7 @@ def check(bound: BoundNode) -> None:
     require_rank(bound, x, 4)
     require_rank(bound, w, 4)
     if not accumulate.in_float(bound):
-        accumulate.check_operands(bound, 3)
+        accumulate.check_operands(bound, 3, short_bias=False)
     else:
         accumulate.check_float_operands(bound, w.shape[3])
     if w.shape[0] != 1 or min(w.shape) < 1 or w.shape[3] % x.shape[3]:
@@ -118,36 +118,29 @@ def lower(bound: BoundNode) -> Layer:
         params = (*window_params(bound, op.window, kernel_h, kernel_w), Param("groups", "int32_t", x.shape[3]))
         filters = np.ascontiguousarray(w.array().transpose(3, 1, 2, 0))
         return accumulate.float_layer(bound, params, out_c, work(bound), filters)
-    scale = accumulate.requantization(bound)
+    scale = requantization(bound)
     bias = accumulate.bias_of(bound, out_c)
     weights = accumulate.weights_of(bound)
-    flavour = accumulate.flavour(bound, weights)
-    bytewise = accumulate.byte_sized(bound, weights)
+    flavour = accumulate.flavour(bound, weights, 3)
+    fast = accumulate.suits_fast(bound, weights) and flavour.acc == "int32_t"
     params = window_params(bound, op.window, kernel_h, kernel_w)
     clamp = activation_clamp(op.activation, y)
-    tail = (accumulate.input_offset(bound, folded=folded), *accumulate.output_params(bound, scale, clamp))
+    tail = (accumulate.input_offset(bound, folded=folded), *output_params(bound, scale, clamp))
     macs = y.elements * kernel_h * kernel_w
     inside = accumulate.bias_inside(bound, weights.astype(np.int64).reshape(-1, out_c).T, folded=folded)
-    if inside is not None and bytewise and x.shape[3] == 1 and op.window.dilation_w == 1:
+    if inside is not None and fast and x.shape[3] == 1 and op.window.dilation_w == 1:
         filters = np.ascontiguousarray(weights.transpose(3, 1, 2, 0))
-        tables = accumulate.tables(filters, bias, scale, interleaved=True)
-        tables = (*tables, accumulate.inside_table(inside))
+        tables = accumulate.tables(filters, bias, scale, flavour, interleaved=True)
+        tables = (*tables, *accumulate.inside_tables(bound, inside))
         overlaps = window_overlap(bound, params, whole_window(out_c, accumulate.TOGETHER, y.dtype.bytes))
         return Layer(
-            "conv_2d",
-            "portable",
-            (0,),
-            tables,
-            params + tail,
-            macs=macs,
-            flavour=flavour,
-            overlaps=overlaps,
+            "conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour, overlaps=overlaps,
             by_rows=BY_ROWS,
-        )
-    tables = accumulate.tables(weights, bias, scale)
+        )  # fmt: skip
+    tables = accumulate.tables(weights, bias, scale, flavour)
     overlaps = window_overlap(bound, params, by_channel(out_c, x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
-    if inside is not None and x.dtype is DType.INT8 and out_c == x.shape[3]:
-        tables = (*tables, accumulate.inside_table(inside))
+    if inside is not None and (fast or x.dtype is DType.INT8) and out_c == x.shape[3]:
+        tables = (*tables, *accumulate.inside_tables(bound, inside))
         return Layer(
             "depthwise_conv_2d",
             "portable",
@@ -184,8 +177,9 @@ KERNELS = (
         reference,
         lower,
         work=work,
-        tflite_dtypes=(DType.INT8,),
+        tflite_dtypes=(DType.INT8, DType.INT16),
         onnx=("DepthwiseConv",),
         from_onnx=from_onnx,
+        packed_input=WEIGHTS,
     ),
 )

@@ -24,6 +24,7 @@ from emitc.kernels.contract import (
     require_quantization,
     unsupported,
 )
+from emitc.kernels.int16x8 import require_symmetric, throughout
 from emitc.quantize import Int64, multiplier_of
 
 OUTER_LOOPS = 4
@@ -73,11 +74,12 @@ def loops_of(a: Shape, b: Shape) -> tuple[Loop, ...]:
 
 
 def check_binary(bound: BoundNode) -> None:
-    """Refuses other types than int8, tensors without scale, and shapes that do not fit each other."""
-    others = (DType.INT16, DType.INT32, DType.INT64, DType.UINT8, DType.FLOAT32)
-    require_dtypes(bound, [(DType.INT8,) * 3], [(dtype,) * 3 for dtype in others])
+    """Refuses other types than int8 and int16, tensors without scale, and shapes that do not fit each other."""
+    others = (DType.INT32, DType.INT64, DType.UINT8, DType.FLOAT32)
+    require_dtypes(bound, [(DType.INT8,) * 3, (DType.INT16,) * 3], [(dtype,) * 3 for dtype in others])
     a, b = bound.input(0), bound.input(1)
     require_quantization(bound, a, b, bound.output)
+    require_symmetric(bound)
     if broadcast_shape(a.shape, b.shape) is None:
         raise illegal(
             bound,
@@ -185,8 +187,9 @@ def binary_layer(bound: BoundNode, template: str, params: tuple[Param, ...]) -> 
     before the same element is written.
     """
     a, b, y = bound.input(0), bound.input(1), bound.output
+    flavour = throughout(y.dtype)
     tables = tuple(
-        Table(role, "int8_t", tuple(tensor.array().reshape(-1).tolist()), f"constant input {i}")
+        Table(role, flavour.x, tuple(tensor.array().reshape(-1).tolist()), f"constant input {i}")
         for i, (role, tensor) in enumerate((("a", a), ("b", b)))
         if tensor.is_constant
     )
@@ -195,7 +198,16 @@ def binary_layer(bound: BoundNode, template: str, params: tuple[Param, ...]) -> 
     if a.elements == b.elements == y.elements:
         count = Param("count", "int32_t", y.elements)
         by_rows = None if tables else ByRows(counted="count")
-        return Layer(template, "portable", operands, tables, (*params, count), overlaps=overlaps, by_rows=by_rows)
+        return Layer(
+            template,
+            "portable",
+            operands,
+            tables,
+            (*params, count),
+            overlaps=overlaps,
+            flavour=flavour,
+            by_rows=by_rows,
+        )
     loops = loops_of(a.shape, b.shape)
     outer = (Loop(1, 0, 0),) * (OUTER_LOOPS + 1 - len(loops)) + loops[:-1]
     walk = [
@@ -208,4 +220,5 @@ def binary_layer(bound: BoundNode, template: str, params: tuple[Param, ...]) -> 
         Param("a_step", "int32_t", loops[-1].a, "0: one value for the row"),
         Param("b_step", "int32_t", loops[-1].b),
     )
-    return Layer(f"{template}_broadcast", "portable", operands, tables, (*params, *walk, *row), overlaps=overlaps)
+    params = (*params, *walk, *row)
+    return Layer(f"{template}_broadcast", "portable", operands, tables, params, overlaps=overlaps, flavour=flavour)

@@ -1,7 +1,7 @@
 """MINIMUM and MAXIMUM of two quantized tensors, Min and Max of any number of tensors, with broadcasting.
 
 Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
-Types   int8; all three tensors share scale and zero point, so that quantized values are compared as they are.
+Types   int8 and int16; all three tensors share scale and zero point, so that quantized values are compared as they are.
 ONNX    one to 64 operands, of any one numeric type; a NaN wins. Of two zeros the later one (ONNX Runtime's choice).
 """
 
@@ -97,7 +97,7 @@ def lower(bound: BoundNode) -> Layer:
         name = "minimum" if isinstance(bound.node.op, Minimum) else "maximum"
         return broadcast.fold_layer(bound, f"{name}_real" if bound.output.dtype in FLOATS else name)
     source = single_source(bound)
-    if source is not None and bound.output.elements >= TABLE_ENTRIES:
+    if bound.output.dtype is DType.INT8 and source is not None and bound.output.elements >= TABLE_ENTRIES:
         return binary_table(bound, source, _compute(bound, BYTES[:, None], BYTES[None, :]))
     flip = Param("flip", "int32_t", -isinstance(bound.node.op, Minimum), "0: maximum, -1: minimum")
     return binary_layer(bound, "extremum", (flip,))
@@ -107,7 +107,7 @@ def _kernel(op: type[Op], name: str, summary: str, onnx: str) -> KernelDef:
     dtypes = (DType.INT8, *SIGNED[1:], *UNSIGNED, *FLOATS)
     return KernelDef(
         op, summary, dtypes, (name,), _from_tflite(op), check, broadcast.output_shapes, reference, lower, onnx=(onnx,),
-        from_onnx=_from_onnx(op), elementwise=True, tflite_dtypes=(DType.INT8,),
+        from_onnx=_from_onnx(op), elementwise=True, tflite_dtypes=(DType.INT8, DType.INT16),
     )  # fmt: skip
 
 

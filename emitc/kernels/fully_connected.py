@@ -2,7 +2,8 @@
 
 Shapes  x [..., I] flattened to rows of I, w [O, I], b [O] or none, y [rows, O], or x's leading dimensions with
         keep_num_dims.
-Types   int8, b and accumulator int32.
+Types   int8, b and accumulator int32; w int4; x and y int16, b int64 or int32 (int16x8.py); float32 (TFLite:
+        fully_connected_float.py).
 Errors  weight zero point other than 0; an accumulator that can overflow int32; computed weights; shuffled weights.
 Source  TFLite 8-bit quantization specification, FULLY_CONNECTED.
 """
@@ -15,16 +16,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels import accumulate
-from emitc.kernels.accumulate import WEIGHTS
-from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_rank
+from emitc.ir import Array, BoundNode, DType, Numerics, Shape
+from emitc.kernels import accumulate, fully_connected_float
+from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_rank, unsupported
+from emitc.kernels.requantization import WEIGHTS, Accumulating, int32_sums, requantization
 from emitc.kernels.spatial import ACTIVATIONS
 from emitc.quantize import activation_clamp
 
 
 @dataclass(frozen=True, slots=True)
-class FullyConnected(Op):
+class FullyConnected(Accumulating):
     """activation: fused. keep_dims: the output keeps x's leading dimensions. zero_point_folded: as for CONV_2D."""
 
     activation: str
@@ -37,7 +38,8 @@ def from_tflite(node: SourceNode) -> Parsed:
     node.counts((2, 3))
     node.text("weights_format", ("DEFAULT",))
     keep = bool(node.attribute("keep_num_dims", False))
-    return Parsed(FullyConnected(node.text("fused_activation_function", ACTIVATIONS), keep), (0, 1, 2))
+    activation = node.text("fused_activation_function", ACTIVATIONS)
+    return Parsed(FullyConnected(activation, keep, int32_sums=int32_sums(node)), (0, 1, 2))
 
 
 def from_onnx(node: SourceNode) -> Parsed:
@@ -55,7 +57,10 @@ def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
     op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
     require_rank(bound, w, 2)
-    if not accumulate.in_float(bound):
+    in_float = accumulate.in_float(bound) or fully_connected_float.applies(bound)
+    if fully_connected_float.applies(bound):
+        fully_connected_float.check(bound)
+    elif not in_float:
         accumulate.check_operands(bound, 0)
     else:
         accumulate.check_float_operands(bound, w.shape[0])
@@ -68,7 +73,13 @@ def check(bound: BoundNode) -> None:
             "export the model again",
             x,
         )
-    if not accumulate.in_float(bound):
+    if w.dtype.packed and w.quantization and not w.quantization.per_tensor:
+        raise unsupported(
+            bound, f"FULLY_CONNECTED with {len(w.quantization.scales)} scales of 4-bit weights is not supported",
+            "TFLite Micro, whose result is to be matched, takes one, and LiteRT rounds otherwise than for 8-bit weights",
+            "quantize these weights with one scale, or to int8", w,
+        )  # fmt: skip
+    if not in_float:
         filters = accumulate.weights_of(bound).astype(np.int64)
         accumulate.check_accumulator(bound, filters, folded=op.zero_point_folded)
 
@@ -82,6 +93,8 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """One matrix product in int64."""
     op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    if fully_connected_float.applies(bound):
+        return (fully_connected_float.reference(bound, op.activation, inputs),)
     if accumulate.in_float(bound):
         values, weights, bias = accumulate.float_reference(bound, inputs)
         with np.errstate(all="ignore"):  # infinite weights give no number, as in the C
@@ -91,21 +104,21 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     zero_point = 0 if op.zero_point_folded else x.quantization.zero_point
     rows = inputs[0].astype(np.int64).reshape(-1, w.shape[1]) - zero_point
     acc = rows @ accumulate.weights_of(bound).astype(np.int64).T + accumulate.bias_of(bound, w.shape[0])
-    quantized = accumulate.requantization(bound).apply(
-        acc, y.quantization.zero_point, activation_clamp(op.activation, y), y.dtype
-    )
+    quantized = requantization(bound).apply(acc, y.quantization.zero_point, activation_clamp(op.activation, y), y.dtype)
     return (quantized.reshape(y.shape),)
 
 
 def lower(bound: BoundNode) -> Layer:
     """A matrix product, four output channels at a time."""
     op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+    if fully_connected_float.applies(bound):
+        return fully_connected_float.layer(bound, op.activation)
     if accumulate.in_float(bound):
         out, depth = bound.input(WEIGHTS).shape
         window, groups = accumulate.pixels(rows, depth, out)
         return accumulate.float_layer(bound, (*window, groups), out, work(bound))
     clamp = activation_clamp(op.activation, bound.output)
-    return accumulate.matrix_product(bound, accumulate.requantization(bound), clamp, rows, folded=op.zero_point_folded)
+    return accumulate.matrix_product(bound, requantization(bound), clamp, rows, folded=op.zero_point_folded)
 
 
 def work(bound: BoundNode) -> int:
@@ -125,8 +138,9 @@ KERNELS = (
         reference,
         lower,
         work=work,
-        tflite_dtypes=(DType.INT8,),
+        tflite_dtypes=(DType.INT8, DType.INT16, DType.FLOAT32),
         onnx=("FullyConnected",),
         from_onnx=from_onnx,
+        packed_input=WEIGHTS,
     ),
 )

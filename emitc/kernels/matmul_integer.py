@@ -18,7 +18,6 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.accumulate import blocks_of_four
 from emitc.kernels.broadcast import OUTER_LOOPS, common_shape, walk_params, walks_of
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Table, illegal, unsupported
 from emitc.kernels.integer_products import (
@@ -35,6 +34,7 @@ from emitc.kernels.integer_products import (
     zero_step,
 )
 from emitc.kernels.pointwise import typed
+from emitc.kernels.weight_layout import blocks_of_four
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """MEAN and SUM over any dimensions, of TFLite; ReduceMean and ReduceSum of ONNX.
 
 Shapes  x any, y without the reduced dimensions, or with size 1 in their place (keep_dims).
-TFLite  int8, own scales. acc = sum(x - x_zero), int32; y = clamp(y_zero + requantize(acc)).
+TFLite  int8 and int16, own scales. acc = sum(x - x_zero), int32; y = clamp(y_zero + requantize(acc)).
         MEAN: the multiplier x_scale / y_scale is divided by the number of elements n in integers: with k = floor(log2 n),
         its Q31 value times 2**k over n, rounded down, and k more bits of right shift. SUM takes it as it is.
         Source: TFLite Micro's integer reduction; it has one way for all dimensions.
@@ -22,6 +22,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels import int16x8
 from emitc.kernels.contract import (
     KernelDef,
     Layer,
@@ -37,6 +38,7 @@ from emitc.quantize import Multiplier, multiplier_of, requantize, requantize_flo
 
 _GROUPS = 3
 _INT32_BITS = 31
+_QUANTIZED = (DType.INT8, DType.INT16)
 _PLAIN = (DType.FLOAT32, DType.INT32, DType.INT64)
 
 
@@ -141,16 +143,17 @@ def _multiplier(bound: BoundNode) -> Multiplier:
 
 
 def check(bound: BoundNode) -> None:
-    """Refuses other types than int8, sums beyond int32, and too many separate groups of dimensions."""
+    """Refuses other types than int8 and int16, sums beyond int32, and too many separate groups of dimensions."""
     if bound.node.op.numerics.float_scale:
         _check_onnx(bound)
         return
     x, y = bound.input(0), bound.output
-    others = (DType.INT16, DType.INT32, DType.UINT8, DType.FLOAT32)
-    require_dtypes(bound, [(DType.INT8,) * 2], [(dtype,) * 2 for dtype in others])
+    known = [(dtype,) * 2 for dtype in (DType.INT32, DType.UINT8, DType.FLOAT32)]
+    require_dtypes(bound, [(dtype,) * 2 for dtype in _QUANTIZED], known)
     require_quantization(bound, x, y)
+    int16x8.require_symmetric(bound)
     require_elements(bound)
-    reach = 255 * _count(bound)
+    reach = (255 if x.dtype is DType.INT8 else 1 << 15) * _count(bound)
     factor = _factor(bound)
     if reach >= 1 << _INT32_BITS:
         raise unsupported(
@@ -182,7 +185,7 @@ def check(bound: BoundNode) -> None:
 def _check_onnx(bound: BoundNode) -> None:
     """Refuses types without code, int32 sums that can overflow, and factors that float32 cannot hold."""
     x, y = bound.input(0), bound.output
-    quantized = (DType.INT8, DType.INT16) if bound.node.op.numerics is Numerics.QDQ else ()
+    quantized = _QUANTIZED if bound.node.op.numerics is Numerics.QDQ else ()
     require_dtypes(bound, [*((t, t) for t in _PLAIN), *((a, b) for a in quantized for b in quantized)])
     require_elements(bound)
     if x.dtype in _PLAIN:
@@ -271,7 +274,8 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     acc = (inputs[0].astype(np.int64) - x.zero_point).sum(axis=_op(bound).axes)
     multiplier = _multiplier(bound)
     scaled = requantize(np.asarray(acc), multiplier.q31, multiplier.shift) + y.zero_point
-    return (np.clip(scaled, -128, 127).astype(np.int8).reshape(bound.output.shape),)
+    dtype = bound.output.dtype
+    return (np.clip(scaled, *dtype.range).astype(dtype.value).reshape(bound.output.shape),)
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -287,15 +291,17 @@ def lower(bound: BoundNode) -> Layer:
         Param("multiplier", "int32_t", multiplier.q31, "Q31, over the number of elements for a mean"),
         Param("shift", "int32_t", multiplier.shift, "positive left"),
         Param("output_offset", "int32_t", y.zero_point),
+        Param("clamp_low", "int32_t", bound.output.dtype.range[0]),
+        Param("clamp_high", "int32_t", bound.output.dtype.range[1]),
     ]
-    return Layer("reduce_sum", "portable", (0,), params=tuple(params))
+    return Layer("reduce_sum", "portable", (0,), params=tuple(params), flavour=int16x8.throughout(bound.output.dtype))
 
 
 def _kernel(op: type[Reduction], name: str, onnx: str, summary: str) -> KernelDef:
     return KernelDef(
         op,
         summary,
-        (DType.INT8, DType.INT16, *_PLAIN),
+        (*_QUANTIZED, *_PLAIN),
         (name,),
         _from_tflite(op),
         check,
@@ -303,7 +309,7 @@ def _kernel(op: type[Reduction], name: str, onnx: str, summary: str) -> KernelDe
         reference,
         lower,
         work=work,
-        tflite_dtypes=(DType.INT8,),
+        tflite_dtypes=_QUANTIZED,
         onnx=(onnx,),
         from_onnx=reduction_from_onnx(op),
         transposed=transposed,

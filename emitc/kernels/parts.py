@@ -7,13 +7,13 @@ the rows of the parts one after the other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, Tensor
-from emitc.kernels.contract import Layer, Param, Table, unsupported
+from emitc.kernels.contract import Inside, Layer, Param, Table, unsupported
 from emitc.kernels.strided import Walk, move_layer, operand, require_same_type, values_table
 
 MAX_PARTS = 64
@@ -99,7 +99,14 @@ def join_layer(bound: BoundNode, axis: int, mapping: Mapping | None = None) -> L
     place_constants()
     params = (Param("rows", "int32_t", rows), Param("parts", "int32_t", len(sizes)))
     template = "join_mapped" if mapped else "join"
-    return Layer(template, "portable", tuple(operands), (*tables, _row_bytes(sizes, rows)), params)
+    apart = rows > 1 or mapped or len(operands) < len(inputs)
+    inside = () if apart else _inside(sizes, output=False)
+    return Layer(template, "portable", tuple(operands), (*tables, _row_bytes(sizes, rows)), params, inside=inside)
+
+
+def _inside(sizes: Sequence[int], *, output: bool) -> tuple[Inside, ...]:
+    """Tensors of so many bytes one behind the other."""
+    return tuple(Inside(output, i, sum(sizes[:i])) for i in range(len(sizes)))
 
 
 def split_layer(bound: BoundNode, axis: int) -> Layer:
@@ -111,4 +118,5 @@ def split_layer(bound: BoundNode, axis: int) -> Layer:
     operands, tables = operand(x)
     sizes = [tensor.size_bytes for tensor in bound.outputs]
     params = (Param("rows", "int32_t", rows), Param("parts", "int32_t", len(sizes)))
-    return Layer("split", "portable", operands, (*tables, _row_bytes(sizes, rows)), params)
+    inside = _inside(sizes, output=True) if rows == 1 and operands else ()
+    return Layer("split", "portable", operands, (*tables, _row_bytes(sizes, rows)), params, inside=inside)

@@ -1,7 +1,7 @@
 """AVERAGE_POOL_2D, MAX_POOL_2D and the pools of ONNX, global ones among them: one window body for all.
 
 Shapes  x [N, H, W, C], y [N, OH, OW, C].
-Types   TFLite: int8; input and output share scale and zero point. ONNX: float32, int8 and int16, maxima also uint8; an
+Types   TFLite: int8 and int16; input and output share scale and zero point. ONNX: float32, int8 and int16, maxima also uint8; an
         average may change the scale, a maximum copies.
 Average: TFLite: the sum of the quantized values divided by their number, half away from zero; values outside the input do
 not count, unless `count_padding` says that they count as the zero point. ONNX: what ONNX Runtime computes in float32, bit
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels import int16x8
 from emitc.kernels.contract import (
     Flavour,
     KernelDef,
@@ -205,15 +206,16 @@ def check(bound: BoundNode) -> None:
     require_rank(bound, x, 4)
     onnx = op.numerics.float_scale
     others = (DType.UINT8, DType.INT32, DType.INT64)
-    dtypes = (DType.INT8,) if not onnx else (*_EACH, DType.UINT8) if isinstance(op, MaxPool2D) else _EACH
+    dtypes = (DType.INT8, DType.INT16) if not onnx else (*_EACH, DType.UINT8) if isinstance(op, MaxPool2D) else _EACH
     require_dtypes(bound, [(t, t) for t in dtypes], [(t, t) for t in others] if onnx else [])
     plain = onnx and isinstance(op, MaxPool2D) and x.quantization is None and bound.output.quantization is None
     if x.dtype is not DType.FLOAT32 and not plain:
         _check_quantization(bound)
     require_output(bound, op.window, op.kernel_h, op.kernel_w)
-    if op.kernel_h * op.kernel_w > _MAX_WINDOW:
+    largest = _MAX_WINDOW >> (8 if x.dtype is DType.INT16 else 0)
+    if op.kernel_h * op.kernel_w > largest:
         raise illegal(
-            bound, "a pooling window is too large", f"{_MAX_WINDOW} elements is the limit", "export the model again"
+            bound, "a pooling window is too large", f"{largest} elements is the limit", "export the model again"
         )
     if not op.window.covers(x.shape[1], x.shape[2], op.kernel_h, op.kernel_w):
         raise unsupported(
@@ -228,6 +230,8 @@ def check(bound: BoundNode) -> None:
 def _check_quantization(bound: BoundNode) -> None:
     op, x, y = _op(bound), bound.input(0), bound.output
     require_quantization(bound, x, y)
+    if int16x8.applies(bound):
+        int16x8.require_symmetric(bound)
     assert x.quantization and y.quantization
     if isinstance(op, AveragePool2D) and op.numerics.float_scale:
         reach = max(x.quantization.zero_point - x.dtype.range[0], x.dtype.range[1] - x.quantization.zero_point)
@@ -443,7 +447,8 @@ def lower(bound: BoundNode) -> Layer:
     params = window_params(bound, op.window, op.kernel_h, op.kernel_w)
     overlaps = window_overlap(bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
     dilated = (op.window.dilation_h, op.window.dilation_w) != (1, 1)
-    if isinstance(op, MaxPool2D) and (dilated or x.dtype is not DType.INT8 or x.quantization is None):
+    suited = x.dtype is DType.INT8 or int16x8.applies(bound)
+    if isinstance(op, MaxPool2D) and (dilated or not suited or x.quantization is None):
         return Layer(
             "max_pool_2d_taps",
             "portable",
@@ -463,14 +468,29 @@ def lower(bound: BoundNode) -> Layer:
         Param("clamp_high", "int32_t", clamp.high),
     )
     if isinstance(op, MaxPool2D):
-        return Layer("max_pool_2d", "portable", (0,), params=params, overlaps=overlaps, by_rows=BY_ROWS)
+        return Layer(
+            "max_pool_2d",
+            "portable",
+            (0,),
+            params=params,
+            overlaps=overlaps,
+            by_rows=BY_ROWS,
+            flavour=int16x8.throughout(x.dtype),
+        )
     assert isinstance(op, AveragePool2D)
     padding = Param(
         "padding_value", "int32_t", x.quantization.zero_point if op.count_padding else 0, "what lies outside the input"
     )
     counted = Param("count_padding", "int32_t", int(op.count_padding), "1: values outside the input count")
+    params = (*params, padding, counted)
     return Layer(
-        "average_pool_2d", "portable", (0,), params=(*params, padding, counted), overlaps=overlaps, by_rows=BY_ROWS
+        "average_pool_2d",
+        "portable",
+        (0,),
+        params=params,
+        overlaps=overlaps,
+        by_rows=BY_ROWS,
+        flavour=int16x8.throughout(x.dtype),
     )
 
 
@@ -481,34 +501,13 @@ def work(bound: BoundNode) -> int:
 
 KERNELS = (
     KernelDef(
-        AveragePool2D,
-        "2-D average pooling",
-        _EACH,
-        ("AVERAGE_POOL_2D",),
-        _average_from_tflite,
-        check,
-        output_shapes,
-        reference,
-        lower,
-        work=work,
-        tflite_dtypes=(DType.INT8,),
-        onnx=("AveragePool", "GlobalAveragePool"),
+        AveragePool2D, "2-D average pooling", _EACH, ("AVERAGE_POOL_2D",), _average_from_tflite, check, output_shapes,
+        reference, lower, work=work, tflite_dtypes=(DType.INT8, DType.INT16), onnx=("AveragePool", "GlobalAveragePool"),
         from_onnx=_average_from_onnx,
     ),
     KernelDef(
-        MaxPool2D,
-        "2-D maximum pooling",
-        _EACH,
-        ("MAX_POOL_2D",),
-        _max_from_tflite,
-        check,
-        output_shapes,
-        reference,
-        lower,
-        work=work,
-        tflite_dtypes=(DType.INT8,),
-        onnx=("MaxPool", "GlobalMaxPool"),
-        from_onnx=_max_from_onnx,
+        MaxPool2D, "2-D maximum pooling", _EACH, ("MAX_POOL_2D",), _max_from_tflite, check, output_shapes, reference, lower,
+        work=work, tflite_dtypes=(DType.INT8, DType.INT16), onnx=("MaxPool", "GlobalMaxPool"), from_onnx=_max_from_onnx,
         moves=True,
     ),
-)
+)  # fmt: skip

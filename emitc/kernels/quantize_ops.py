@@ -1,7 +1,7 @@
 """QUANTIZE between float32 and integers or between integer scales, and DEQUANTIZE.
 
 Shapes  any, y the same.   Types  QUANTIZE float32 to int8, uint8, int16; int8, uint8, int16 among each other (not between
-uint8 and uint8 or int16). DEQUANTIZE int8, uint8, int16 to float32.
+uint8 and uint8 or int16), int8 and int16 to and from int32. DEQUANTIZE int8, uint8, int16 to float32.
 From float   y = clamp(y_zero + round(x / y_scale)), division in float32, round half away from zero. Beyond the type's range
              the result is its end, also for infinities; a NaN gives y_zero. (TFLite Micro leaves quotients from 2**31 on
              and NaN to the processor; on a Cortex-M they come out as here.)
@@ -45,6 +45,10 @@ _REQUANTIZED = (
     (DType.UINT8, DType.INT8),
     (DType.INT16, DType.INT8),
     (DType.INT16, DType.INT16),
+    (DType.INT8, DType.INT32),
+    (DType.INT16, DType.INT32),
+    (DType.INT32, DType.INT8),
+    (DType.INT32, DType.INT16),
 )
 _ONNX_INTEGERS = (*_INTEGERS, DType.UINT16, DType.INT32)
 _QUANTIZED = tuple((DType.FLOAT32, dtype) for dtype in _INTEGERS) + _REQUANTIZED
@@ -115,7 +119,16 @@ def check_quantize(bound: BoundNode) -> None:
     require_quantization(bound, *(tensor for tensor in (x, y) if tensor.dtype in (*_INTEGERS, DType.INT32)))
     others = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
     require_dtypes(bound, _QUANTIZED, [(a, b) for a in others for b in others if b is not DType.FLOAT32])
-    if x.dtype is not DType.FLOAT32:
+    for tensor in (x, y):
+        if tensor.dtype is DType.INT32 and _quantization(tensor).zero_point != 0:
+            raise illegal(
+                bound, f"{bound.node.op_type} has an int32 tensor with a zero point", "TFLite's int32 tensors are symmetric",
+                "quantize the model again", tensor,
+            )  # fmt: skip
+    if x.dtype is DType.INT32:
+        # A left shift wraps, as TFLite Micro's does.
+        require_factor(bound, _quantization(x).scale / _quantization(y).scale, 0)
+    elif x.dtype is not DType.FLOAT32:
         low, high = x.dtype.range
         zero_point = _quantization(x).zero_point
         require_factor(bound, _quantization(x).scale / _quantization(y).scale, max(high - zero_point, zero_point - low))
@@ -160,7 +173,8 @@ def _rescaled(bound: BoundNode, q: Int64) -> Int64:
     x, y = _quantization(bound.input(0)), _quantization(bound.output)
     multiplier = multiplier_of(x.scale / y.scale)
     low, high = bound.output.dtype.range
-    return np.clip(requantize(q - x.zero_point, multiplier.q31, multiplier.shift) + y.zero_point, low, high)
+    moved = requantize(q - x.zero_point, multiplier.q31, multiplier.shift) + y.zero_point
+    return np.clip(moved.astype(np.int32).astype(np.int64), low, high)
 
 
 def quantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -260,7 +274,7 @@ KERNELS = (
     KernelDef(
         Quantize,
         "float32 to integers, and integers to another scale",
-        (DType.FLOAT32, *_INTEGERS),
+        (DType.FLOAT32, *_INTEGERS, DType.INT32),
         ("QUANTIZE",),
         _quantize_from_tflite,
         check_quantize,

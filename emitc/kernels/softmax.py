@@ -1,8 +1,10 @@
 """SOFTMAX: y_i = exp(beta * x_i) / sum exp(beta * x_j), in fixed point; Softmax and LogSoftmax of ONNX.
 
-TFLite  over the last dimension, int8; y has scale 1/256 and zero point -128. exp of a difference to the row's maximum is one
+TFLite  over the last dimension, int8; y has scale 1/256 and zero point -128, or as int16 1/65536 and -32768.
+        exp of a difference to the row's maximum is one
         of at most 256 values: they are a table (Q31 in [0, 1)).
         Source: TFLite's integer softmax over gemmlowp's fixed-point exp and reciprocal (Q5.26 differences, Q12.19 sum).
+        int16: softmax_int16.py.
         Errors: rows of more than 4 095 elements, whose sum can leave Q12.19.
 ONNX    along any dimension, or over all from one on (before opset 13); float32; Softmax also int8 and int16, see
         softmax_table. LogSoftmax: x - max - log(sum exp(x - max)).
@@ -18,8 +20,10 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels import fixed_point, softmax_table
+from emitc.kernels import fixed_point, int16x8, softmax_int16, softmax_table
 from emitc.kernels.contract import (
+    PLAIN,
+    Flavour,
     KernelDef,
     Layer,
     Overlap,
@@ -149,19 +153,31 @@ def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
 
 
 def check(bound: BoundNode) -> None:
-    """Refuses other types than int8, another output scale than 1/256, and rows that are too long; ONNX: see check_onnx."""
-    if bound.node.op.numerics.float_scale:
+    """Refuses other types, another output scale than TFLite fixes, and rows that are too long; ONNX: see check_onnx."""
+    op = bound.node.op
+    if op.numerics.float_scale or bound.input(0).dtype is DType.FLOAT32:
         check_onnx(bound)
+        if isinstance(op, Softmax) and op.beta != 1.0:
+            raise unsupported(
+                bound, f"SOFTMAX of float32 with beta {op.beta} is not supported", "there is code for 1",
+                "export the model with beta 1, or scale the logits",
+            )  # fmt: skip
         return
     x, y = bound.input(0), bound.output
-    require_dtypes(bound, [(DType.INT8, DType.INT8)], [(DType.INT8, DType.INT16)])
+    require_dtypes(bound, [(DType.INT8, DType.INT8), (DType.INT8, DType.INT16), (DType.INT16, DType.INT16)])
     require_quantization(bound, x, y)
     assert x.quantization and y.quantization and isinstance(bound.node.op, Softmax)
-    if (y.quantization.scale, y.quantization.zero_point) != (1 / 256, -128):
+    if x.dtype is DType.INT16:
+        int16x8.require_symmetric(bound)
+        softmax_int16.check(bound, bound.node.op.beta)
+        return
+    wide = y.dtype is DType.INT16
+    fits = softmax_int16.near(y.quantization.scale, 2.0**-16) if wide else y.quantization.scale == 2.0**-8
+    if not fits or y.quantization.zero_point != y.dtype.range[0]:
         raise illegal(
             bound,
-            "SOFTMAX has another output scale than 1/256",
-            "TFLite's int8 softmax fixes it",
+            f"SOFTMAX has another output scale than 1/{65536 if wide else 256}, or another zero point",
+            f"TFLite's softmax fixes them for {y.dtype.value}",
             "export the model again",
             y,
         )
@@ -213,10 +229,15 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     """Row by row, from the table of exponentials."""
     y = bound.output
     assert inputs[0] is not None
+    if bound.input(0).dtype is DType.FLOAT32:
+        return (_float_reference(bound, inputs[0]),)
     if bound.node.op.numerics.float_scale:
-        if bound.input(0).dtype is DType.FLOAT32:
-            return (_float_reference(bound, inputs[0]),)
         return (softmax_table.reference(bound, _rows(bound), inputs[0]),)
+    if bound.input(0).dtype is DType.INT16:
+        assert isinstance(bound.node.op, Softmax)
+        result = softmax_int16.reference(bound, bound.node.op.beta, inputs[0].astype(np.int64))
+        return (result.astype(np.int16).reshape(y.shape),)
+    low, high = y.dtype.range
     table = np.array(_exponentials(bound), np.int64)
     rows = inputs[0].astype(np.int64).reshape(-1, y.shape[-1])
     difference = rows.max(axis=1, keepdims=True) - rows
@@ -227,27 +248,35 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         total = int(rounding_shift_right(row, _SUM_BITS)[counted[i]].sum())
         headroom = 32 - total.bit_length()
         scale = fixed_point.one_over_one_plus_x((total << headroom) - (1 << 31))
-        exponent = _SUM_BITS - headroom + 31 - 8
-        out[i] = rounding_shift_right(rounding_doubling_high_mul(row, scale), exponent) - 128
-    return (np.clip(np.where(counted, out, -128), -128, 127).astype(np.int8).reshape(y.shape),)
+        exponent = _SUM_BITS - headroom + 31 - 8 * y.dtype.bytes
+        out[i] = rounding_shift_right(rounding_doubling_high_mul(row, scale), exponent) + low
+    return (np.clip(np.where(counted, out, low), low, high).astype(y.dtype.value).reshape(y.shape),)
 
 
 def lower(bound: BoundNode) -> Layer:
     """One table, two passes over each row; the row may be overwritten in place."""
-    if bound.node.op.numerics.float_scale:
+    if bound.node.op.numerics.float_scale or bound.input(0).dtype is DType.FLOAT32:
         return _lower_onnx(bound)
+    y = bound.output
+    if bound.input(0).dtype is DType.INT16:
+        assert isinstance(bound.node.op, Softmax)
+        return softmax_int16.layer(bound, bound.node.op.beta)
     table = _exponentials(bound)
-    depth = bound.output.shape[-1]
+    depth = y.shape[-1]
     return Layer(
         "softmax",
         "portable",
         (0,),
         (Table("exponentials", "int32_t", table, "exp of minus the distance to the maximum, Q31"),),
         (
-            Param("rows", "int32_t", bound.output.elements // depth),
+            Param("rows", "int32_t", y.elements // depth),
             Param("depth", "int32_t", depth),
             Param("steps", "int32_t", len(table), "entries of the table; beyond it exp counts for nothing"),
+            Param("bits", "int32_t", 8 * y.dtype.bytes, "of the output"),
+            Param("clamp_low", "int32_t", y.dtype.range[0]),
+            Param("clamp_high", "int32_t", y.dtype.range[1]),
         ),
+        flavour=PLAIN if y.dtype is DType.INT8 else Flavour("_y16", y="int16_t"),
         overlaps=(in_step(bound),),
     )
 
@@ -269,7 +298,7 @@ KERNELS = (
         reference,
         lower,
         work=work,
-        tflite_dtypes=(DType.INT8,),
+        tflite_dtypes=(DType.INT8, DType.INT16, DType.FLOAT32),
         onnx=("Softmax",),
         from_onnx=_from_onnx(Softmax),
         transposed=transposed,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape, Tensor
-from emitc.kernels.contract import Layer, Overlap, Param, Table, illegal, require_same_quantization, unsupported
+from emitc.kernels.contract import Inside, Layer, Overlap, Param, Table, illegal, require_same_quantization, unsupported
 from emitc.kernels.walk import ElementWalk
 
 MAX_LOOPS = 6
@@ -159,6 +159,7 @@ def move_layer(bound: BoundNode, found: Walk, fill: Table | None = None) -> Laye
             tables,
             (Param("x_start", "int32_t", found.x_start, "bytes"), Param("run_bytes", "int32_t", found.run_bytes)),
             overlaps=(Overlap(0, 0, ElementWalk(found.run_bytes, first=found.x_start)),) if operands else (),
+            inside=(Inside(output=True, position=0, offset_bytes=found.x_start),) if operands else (),
         )
     params = [Param("run_bytes", "int32_t", found.run_bytes, "copied at a time")]
     if found.x_start:

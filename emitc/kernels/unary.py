@@ -1,6 +1,7 @@
 """Activations that both formats have, of one value: LOGISTIC, TANH, RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU, HARD_SWISH.
 
 Shapes  any, y the same.   Types  int8. An int8 value has 256 results: each operator is a table, computed here.
+        LOGISTIC, TANH, RELU, RELU6 and LEAKY_RELU also int16 (unary_int16.py).
 LOGISTIC, TANH    gemmlowp's fixed-point exp and reciprocal on Q4.27; y has scale 1/256 and zero point -128, or 1/128 and 0.
 RELU, LEAKY_RELU  requantized by x_scale / y_scale (times alpha below zero).
 RELU_N1_TO_1      the same, the ratio rounded to float32.
@@ -24,7 +25,7 @@ import numpy as np
 from emitc.errors import EmitcError
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape
-from emitc.kernels import fixed_point, pointwise
+from emitc.kernels import fixed_point, int16x8, pointwise, unary_int16
 from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_dtypes, require_quantization, unsupported
 from emitc.kernels.elementwise import BYTES, byte_table, require_activation, require_factor
 from emitc.kernels.real_functions import FUNCTIONS, RealFunction
@@ -39,8 +40,8 @@ from emitc.quantize import (
 
 _INTEGER_BITS = 4
 """LOGISTIC and TANH see their input as Q4.27."""
-_REACH = 255
-"""Largest distance of an int8 value to its zero point."""
+_REACHES = {DType.INT8: 255, DType.INT16: 1 << 15}
+"""Largest distance of a value to its zero point."""
 _HARD_SWISH_BITS = 7
 _INT16_MAX = 2**15 - 1
 _INT16_MIN = -(2**15)
@@ -171,10 +172,15 @@ def check(bound: BoundNode) -> None:
     if op.numerics.float_scale:
         pointwise.check_real(bound)
         return
-    others = (DType.INT16, DType.UINT8, DType.FLOAT32)
-    require_dtypes(bound, [(DType.INT8,) * 2], [(dtype,) * 2 for dtype in others])
+    others = (DType.UINT8, DType.FLOAT32)
+    require_dtypes(bound, [(t, t) for t in _integers(type(op))], [(dtype,) * 2 for dtype in (*others, DType.INT16)])
     require_quantization(bound, bound.input(0), bound.output)
+    int16x8.require_symmetric(bound)
     x, y = _quantizations(bound)
+    reach = _REACHES[bound.input(0).dtype]
+    if isinstance(op, Logistic | Tanh) and int16x8.applies(bound):
+        _check_sigmoidal_int16(bound)
+        return
     fixed = _FIXED_OUTPUTS.get(type(op))
     if fixed is not None:
         if (y.scale, y.zero_point) != fixed:
@@ -203,11 +209,30 @@ def check(bound: BoundNode) -> None:
         if not -15 <= output <= 0 or not -15 <= reluish <= 30:
             raise _out_of_proportion(bound)
     else:
-        require_factor(bound, _identity_factor(bound), _REACH)
+        require_factor(bound, _identity_factor(bound), reach)
         if isinstance(op, LeakyRelu):
-            require_factor(bound, abs(_alpha_factor(bound, op.alpha)), _REACH)
+            require_factor(bound, abs(_alpha_factor(bound, op.alpha)), reach)
         if isinstance(op, ReluN1To1):
             require_activation(bound, "RELU_N1_TO_1", bound.output)
+
+
+def _integers(op: type[Op]) -> tuple[DType, ...]:
+    """The integer types of an operator in TFLite."""
+    return (DType.INT8,) if op in (HardSwish, ReluN1To1) else (DType.INT8, DType.INT16)
+
+
+def _check_sigmoidal_int16(bound: BoundNode) -> None:
+    x, y = _quantizations(bound)
+    if not unary_int16.unit_scale(y.scale):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has another output scale than its int16 kernel writes",
+            f"{y.scale!r} found, TFLite fixes 2**-15",
+            "export the model again",
+            bound.output,
+        )
+    if unary_int16.interpolation(x.scale, tanh=isinstance(bound.node.op, Tanh)) is None:
+        raise _out_of_proportion(bound)
 
 
 def _hard_swish_factors(bound: BoundNode) -> tuple[float, float]:
@@ -268,7 +293,7 @@ def _rescaled(bound: BoundNode, q: Int64) -> Int64:
         slope = multiplier_of(abs(factor))
         below = requantize(centred, slope.q31, slope.shift)
         result = np.where(centred >= 0, result, -below if factor < 0 else below)
-        return np.clip(result + y.zero_point, -128, 127)
+        return np.clip(result + y.zero_point, *bound.output.dtype.range)
     clamp = activation_clamp("RELU" if isinstance(op, Relu) else "RELU_N1_TO_1", bound.output)
     return np.clip(result + y.zero_point, clamp.low, clamp.high)
 
@@ -314,13 +339,19 @@ def results(bound: BoundNode, q: Int64) -> Int64:
     """The operator on quantized values of any shape."""
     op = bound.node.op
     if isinstance(op, Logistic | Tanh):
-        return _sigmoidal(bound, q)
+        return _sigmoidal_int16(bound).apply(q) if int16x8.applies(bound) else _sigmoidal(bound, q)
     if isinstance(op, HardSwish):
         return _hard_swish(bound, q)
     if isinstance(op, Relu6):
         clamp = activation_clamp("RELU6", bound.output)
         return np.clip(q, clamp.low, clamp.high)
     return _rescaled(bound, q)
+
+
+def _sigmoidal_int16(bound: BoundNode) -> unary_int16.Interpolation:
+    found = unary_int16.interpolation(_quantizations(bound)[0].scale, tanh=isinstance(bound.node.op, Tanh))
+    assert found is not None
+    return found
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -346,11 +377,27 @@ def lower(bound: BoundNode) -> Layer:
         return pointwise.pointwise_layer(bound, "relu")
     if op.numerics.float_scale:
         return pointwise.real_layer(bound, _REAL[type(op)], _parameters(op))
+    if int16x8.applies(bound):
+        return _lower_int16(bound)
     return byte_table(bound, 0, results(bound, BYTES))
 
 
+def _lower_int16(bound: BoundNode) -> Layer:
+    """The function itself on every value."""
+    op = bound.node.op
+    if isinstance(op, Logistic | Tanh):
+        return _sigmoidal_int16(bound).layer(bound)
+    if isinstance(op, Relu6):
+        return unary_int16.clamp_layer(bound, activation_clamp("RELU6", bound.output))
+    identity = multiplier_of(_identity_factor(bound))
+    if isinstance(op, LeakyRelu):
+        factor = _alpha_factor(bound, op.alpha)
+        return unary_int16.leaky_layer(bound, identity, multiplier_of(abs(factor)), -1 if factor < 0 else 1)
+    return unary_int16.rectifier_layer(bound, identity, activation_clamp("RELU", bound.output))
+
+
 def _kernel(op: type[Op], name: str, summary: str, onnx: str = "") -> KernelDef:
-    dtypes = (DType.INT8, DType.FLOAT32) if onnx else (DType.INT8,)
+    dtypes = (DType.INT8, DType.FLOAT32) if onnx else _integers(op)
     return KernelDef(
         op,
         summary,
@@ -361,7 +408,7 @@ def _kernel(op: type[Op], name: str, summary: str, onnx: str = "") -> KernelDef:
         output_shapes,
         reference,
         lower,
-        tflite_dtypes=(DType.INT8,),
+        tflite_dtypes=_integers(op),
         onnx=(onnx,) if onnx else (),
         from_onnx=_from_onnx(op) if onnx else None,
         elementwise=True,

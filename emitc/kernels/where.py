@@ -31,7 +31,7 @@ def from_onnx(node: SourceNode) -> Parsed:
 
 def check(bound: BoundNode) -> None:
     """Refuses types that differ, shapes that do not fit each other, and operands of other scales than y."""
-    require_types(bound, [(DType.BOOL, t, t, t) for t in DType], "a bool and two operands of one type")
+    require_types(bound, [(DType.BOOL, t, t, t) for t in DType if not t.packed], "a bool and two operands of one type")
     require_broadcast(bound)
     require_one_meaning(bound, bound.input(1), bound.input(2), bound.output)
 

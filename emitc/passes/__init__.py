@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from emitc.ir import Graph
@@ -15,6 +15,7 @@ from emitc.passes.fold_pad import fold_pad
 from emitc.passes.fold_zero_point import fold_zero_point
 from emitc.passes.fuse_activation import fuse_activation
 from emitc.passes.recognise_qdq import recognise_qdq
+from emitc.passes.state_in_place import state_in_place
 from emitc.verify_graph import verify_graph
 
 Pass = Callable[[Graph], Graph]
@@ -34,6 +35,10 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 are folded, which would dequantize the weights, and padding be settled before the zero point, which folds only without."""
 
 
+LATE_PASSES: tuple[tuple[str, Pass], ...] = (("state-in-place", state_in_place),)
+"""Done when accelerators have cut their regions out of the graph: they take operators that these passes do away with."""
+
+
 @dataclass(frozen=True, slots=True)
 class PassReport:
     """What one pass did. changed: whether it rewrote anything."""
@@ -51,11 +56,13 @@ def _changes(before: Graph, after: Graph) -> int:
     return max(len(old - new), len(new - old))
 
 
-def run_passes(graph: Graph, disabled: frozenset[str] = frozenset()) -> tuple[Graph, tuple[PassReport, ...]]:
+def run_passes(
+    graph: Graph, disabled: frozenset[str] = frozenset(), passes: Sequence[tuple[str, Pass]] = PASSES
+) -> tuple[Graph, tuple[PassReport, ...]]:
     """The rewritten graph and a report of each pass; the graph is verified before and after each."""
     verify_graph(graph)
     reports: list[PassReport] = []
-    for name, function in PASSES:
+    for name, function in passes:
         before = graph
         if name not in disabled:
             graph = function(graph)

@@ -13,8 +13,8 @@ import numpy as np
 
 from emitc.ir import Array, Graph, Node, Tensor
 from emitc.kernels import registry
-from emitc.kernels.accumulate import WEIGHTS
 from emitc.kernels.fully_connected import FullyConnected
+from emitc.kernels.requantization import WEIGHTS
 from emitc.kernels.transpose import Transpose
 
 

@@ -14,7 +14,8 @@ def fold_constants(graph: Graph) -> Graph:
     nodes = []
     for node in graph.nodes:
         operands = [tensors[name] if name else None for name in node.inputs]
-        if any(operand is not None and not operand.is_constant for operand in operands) or not any(operands):
+        known = all(operand is None or operand.is_constant for operand in operands) and any(operands)
+        if not known or graph.writes_state(node):
             nodes.append(node)
             continue
         bound = replace(graph.bind(node), inputs=tuple(operands))

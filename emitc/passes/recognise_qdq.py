@@ -20,7 +20,6 @@ import numpy as np
 from emitc.errors import EmitcError
 from emitc.ir import Array, BoundNode, DType, Graph, Node, Numerics, Op, Quantization, Tensor
 from emitc.kernels import registry
-from emitc.kernels.accumulate import BIAS, WEIGHTS
 from emitc.kernels.arithmetic import Add
 from emitc.kernels.byte_table import ByteTable
 from emitc.kernels.clip import Clip
@@ -28,6 +27,7 @@ from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.fully_connected import FullyConnected
 from emitc.kernels.quantize_ops import Dequantize, Quantize
+from emitc.kernels.requantization import BIAS, WEIGHTS
 from emitc.kernels.unary import Relu, Relu6
 from emitc.passes.workspace import Workspace
 from emitc.quantize import activation_clamp

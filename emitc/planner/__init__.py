@@ -14,6 +14,7 @@ from emitc.planner.buffers import DEFAULT_ALIGNMENT, Buffer, Distance, LiveRange
 from emitc.planner.check import PlanError, check
 from emitc.planner.greedy import height
 from emitc.planner.live_ranges import ScratchRequest, Step, buffers_of
+from emitc.planner.order import best_order
 from emitc.planner.problem import problem_of, shared_bytes
 from emitc.planner.search import lowest_packing
 
@@ -27,6 +28,7 @@ __all__ = [
     "PlanError",
     "ScratchRequest",
     "Step",
+    "best_order",
     "buffers_of",
     "check",
     "held_bytes",
@@ -41,21 +43,21 @@ def plan(
     *,
     alignment: int = DEFAULT_ALIGNMENT,
     seed: int = 0,
-    search: bool = True,
+    effort: float = 1.0,
 ) -> Plan:
     """Offsets for all `buffers` in an arena that is proven minimal, or as small as a bounded search made it.
 
     `alignment` (bytes) is the grid of all offsets and of the arena's size; a buffer may ask for more, and the
-    arena's base then needs the largest alignment asked for, `Plan.alignment`. The lower bound is computed on the
-    grid, so it stays sound but may not be met when buffers ask for more than the grid. `seed` drives the search;
-    without `search` the best of first fit in a few orders is taken as it is.
+    arena's base then needs the largest alignment asked for, `Plan.alignment`. The lower bound is the most bytes held at a
+    step, or the arena's size where a search of all packings has shown that none is lower. `seed` drives the search;
+    `effort` is the share of its usual work that it may do, 0 for the best of first fit in a few orders.
 
     Errors  ValueError for input that contradicts itself (see `problem_of`); PlanError when the independent check
     refuses the result, a bug of the planner.
     """
     problem = problem_of(buffers, distances, alignment)
     bound = lower_bound(problem)
-    offsets = lowest_packing(problem, bound.size_bytes, seed, search=search)
+    offsets, lowest = lowest_packing(problem, bound.size_bytes, seed, effort)
     arena_bytes = height(problem, offsets)
     result = Plan(
         arena_bytes=arena_bytes,
@@ -64,10 +66,11 @@ def plan(
             Placement(buffer.name, buffer.size_bytes, offset, buffer.live)
             for buffer, offset in zip(buffers, offsets, strict=True)
         ),
-        lower_bound_bytes=bound.size_bytes,
-        proven=arena_bytes == bound.size_bytes,
+        lower_bound_bytes=arena_bytes if lowest else bound.size_bytes,
+        proven=lowest,
         peak_step=bound.step,
         peak_buffers=bound.names,
+        held_bytes=bound.size_bytes if lowest and arena_bytes > bound.size_bytes else None,
     )
     check(buffers, distances, result, alignment)
     return result

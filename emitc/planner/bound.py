@@ -60,11 +60,16 @@ def _covered(problem: Problem, alive: Sequence[int]) -> int:
     """Bytes that the buffers `alive` at one step cover at least."""
     present = set(alive)
     overlaps = [pair for pair in problem.overlaps if pair.left in present and pair.right in present]
-    covered = sum(problem.sizes[i] for i in alive)
+    return sum(problem.sizes[i] for i in alive) - bytes_saved(problem.sizes, overlaps)
+
+
+def bytes_saved(sizes: Sequence[int], overlaps: Sequence[Overlap]) -> int:
+    """The most bytes that `overlaps` can save together, all their buffers alive at once; `sizes` by buffer index."""
+    saved = 0
     for group in _groups(overlaps):
-        sizes = {i: problem.sizes[i] for pair in group for i in (pair.left, pair.right)}
-        covered += _group_covered(sizes, group) - sum(sizes.values())
-    return covered
+        members = {i: sizes[i] for pair in group for i in (pair.left, pair.right)}
+        saved += sum(members.values()) - _group_covered(members, group)
+    return saved
 
 
 def _groups(overlaps: Sequence[Overlap]) -> list[list[Overlap]]:

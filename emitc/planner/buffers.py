@@ -108,8 +108,9 @@ class Plan:
     """An arena of `arena_bytes`, whose base is aligned to `alignment`, and the offsets of all buffers in it.
 
     `placements` are in the order of the planned buffers. `lower_bound_bytes` is what no plan of the same live
-    ranges, distances and alignment can go below; `proven` says that this plan meets it. `peak_step` is the first
-    step that sets that bound, `peak_buffers` are the names alive at it, largest first. Without buffers the arena
+    ranges, distances and alignment can go below; `proven` says that this plan meets it. `peak_step` is the
+    first step that holds the most bytes, `peak_buffers` are the names alive at it, largest first. That many bytes are the
+    lower bound; where a search of all packings has shown a higher one, they are `held_bytes`. Without buffers the arena
     is 0 bytes and the peak is step 0 without buffers.
     """
 
@@ -120,6 +121,7 @@ class Plan:
     proven: bool
     peak_step: int
     peak_buffers: tuple[str, ...]
+    held_bytes: int | None = None
 
     def offset_of(self, name: str) -> int:
         """The offset of the buffer `name` in bytes. Errors: KeyError when the plan has no such buffer."""

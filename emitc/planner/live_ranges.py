@@ -74,7 +74,7 @@ def buffers_of(
     in_order: list[str] = []
 
     def touch(name: str, at: int, written: bool, user: str) -> None:
-        root = _root(name, aliases)
+        root = root_of(name, aliases)
         if name not in sizes:
             raise ValueError(f"{user}: {name!r} has no size")
         if root not in ranges:
@@ -111,7 +111,7 @@ def buffers_of(
     )
 
 
-def _root(name: str, aliases: Mapping[str, str]) -> str:
+def root_of(name: str, aliases: Mapping[str, str]) -> str:
     """The name at the end of the alias chain of `name`."""
     seen = [name]
     while (target := aliases.get(seen[-1], seen[-1])) != seen[-1]:

@@ -76,7 +76,7 @@ def problem_of(buffers: Sequence[Buffer], distances: Sequence[Distance], alignme
     overlaps = tuple(
         Overlap(left, right, saving)
         for (left, right), (above, below) in relaxed.items()
-        if (saving := _saving(sizes[left], sizes[right], above, below)) > 0
+        if (saving := saving_of(sizes[left], sizes[right], above, below)) > 0
     )
     return Problem(
         grid=alignment,
@@ -119,7 +119,7 @@ def _relaxed(
     return relaxed
 
 
-def _saving(left: int, right: int, above: int, below: int) -> int:
+def saving_of(left: int, right: int, above: int, below: int) -> int:
     """The largest number of bytes that buffers of sizes `left` and `right` can share at a legal distance.
 
     With `left` d >= above bytes over `right` they share at most right - above bytes, reached at d = above unless
@@ -133,4 +133,4 @@ def shared_bytes(buffer: int, other: int, above: int, alignment: int) -> int:
     `other`, or apart; everything on the grid `alignment`.
     """
     left, right = round_up(buffer, alignment), round_up(other, alignment)
-    return _saving(left, right, min(round_up(above, alignment), right), left)
+    return saving_of(left, right, min(round_up(above, alignment), right), left)

@@ -45,6 +45,11 @@ def proof_line(plan: Plan, peak_label: str) -> str:
     """
     if not plan.placements:
         return "arena 0 B = lower bound 0 B (nothing to place)"
+    if plan.proven and plan.held_bytes is not None:
+        return (
+            f"arena {plan.arena_bytes} B, no packing is lower: all were searched ({plan.held_bytes} B are held at {peak_label}; "
+            f"optimal for this operator order, alignment {plan.alignment}, these kernels)"
+        )
     if plan.proven:
         return (
             f"arena {plan.arena_bytes} B = lower bound {plan.lower_bound_bytes} B at {peak_label} "

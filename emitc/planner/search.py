@@ -1,8 +1,9 @@
 """A packing as low as the lower bound, or the best one found within a fixed number of tries.
 
-First fit in a few fixed orders meets the bound on nearly every network. Where it does not, a hill climb changes the
-order a little at a time. It is bounded by iterations, not by a clock, so the same problem gives the same plan on
-every machine.
+First fit in a few fixed orders meets the bound on nearly every network. Where it does not, `packing_within` is asked for a
+packing of exactly that height, and then of heights between it and the best one known. It knows no overlaps; where only these
+make the bound reachable, a hill climb changes the order of first fit a little at a time. All of it is bounded by what is
+looked at, not by a clock, so the same problem gives the same plan on every machine.
 """
 
 from __future__ import annotations
@@ -10,12 +11,23 @@ from __future__ import annotations
 import random
 
 from emitc.planner.bound import held_bytes
+from emitc.planner.buffers import round_up
+from emitc.planner.exact import lowest_or_best
 from emitc.planner.greedy import first_fit, height
 from emitc.planner.problem import Problem
+from emitc.planner.valleys import packing_within
 
+_WORK_PER_BUFFER = 20_000
+_QUESTIONS, _SHARE = 5, 10
+"""Work of `packing_within` at the bound, in Python two seconds for 500 buffers; the heights above it that are asked for, each
+for a tenth of that work."""
 _TRIES_PER_BUFFER = 800
 _WORK = 4_000_000
 """Limits of all climbs together: tries, and neighbours looked at (about a second of Python at any buffer count)."""
+_WITH_OVERLAPS = 4
+"""So many times that, where valleys cannot be filled because there are overlaps."""
+_LONG = 3
+"""Steps from which a buffer counts as one that others are packed around; what an operator hands to the next has two."""
 _SWAP = 0.1
 _EARLIER = 0.5
 """Shares of moves: swap any two buffers; of the rest, place one that ends above the bound earlier, or move one that
@@ -23,36 +35,62 @@ is alive together with it."""
 _ACCEPT_WORSE = 0.01
 
 
-def lowest_packing(problem: Problem, bound: int, seed: int, *, search: bool = True) -> list[int]:
-    """Offsets in bytes by buffer index; stops as soon as their height is `bound` bytes, the proven minimum, and without
-    `search` once first fit has run in every starting order.
+def lowest_packing(problem: Problem, bound: int, seed: int, effort: float = 1.0) -> tuple[list[int], bool]:
+    """(offsets in bytes by buffer index, whether it is proven that no packing is lower).
+
+    `bound` bytes are what none goes below, so the search stops there. `effort`: share of the usual work; with 0 it ends once
+    first fit has run in every starting order.
     """
     packings = []
     for order in _starting_orders(problem):
         offsets = first_fit(problem, order)
         assert offsets is not None, "first fit without a limit always places everything"
         if height(problem, offsets) <= bound:
-            return offsets
+            return offsets, True
         packings.append((order, offsets))
     packings.sort(key=lambda packing: height(problem, packing[1]))
-    best = packings[0][1]
-    if not search:
-        return best
+    if not effort:
+        return packings[0][1], False
+    best, proven = lowest_or_best(problem, _lower(problem, packings[0][1], bound, seed), bound, effort)
+    if proven:
+        return best, True
     rng = random.Random(seed)
     # One climb from each order, the lowest first: a climb that is stuck rarely gets free, a fresh one often does.
     work = len(problem.sizes) + sum(len(near) for near in problem.neighbours)
     tries = min(_TRIES_PER_BUFFER * len(problem.sizes), _WORK // work) // len(packings)
+    if problem.overlaps:
+        tries *= _WITH_OVERLAPS
+    tries = int(tries * effort)
     for order, offsets in packings:
         reached = _hill_climb(problem, order, offsets, bound, tries, rng)
         if height(problem, reached) < height(problem, best):
             best = reached
         if height(problem, best) <= bound:
             break
+    return lowest_or_best(problem, best, bound, effort)
+
+
+def _lower(problem: Problem, best: list[int], bound: int, seed: int) -> list[int]:
+    """Offsets at the bound if `packing_within` finds any, else the lowest it finds by halving the gap, else `best`."""
+    work = _WORK_PER_BUFFER * len(problem.sizes)
+    found = packing_within(problem, bound, seed, work)
+    if found is not None:
+        return found
+    low, high = bound, height(problem, best)
+    for _ in range(_QUESTIONS):
+        middle = round_up((low + high) // 2, problem.grid)
+        if not low < middle < high:
+            break
+        found = packing_within(problem, middle, seed, work // _SHARE)
+        if found is None:
+            low = middle
+        else:
+            best, high = found, height(problem, found)
     return best
 
 
 def _starting_orders(problem: Problem) -> list[list[int]]:
-    """Orders of descending difficulty, by eight measures of it, and from the last buffer to the first, where each one finds
+    """Orders of descending difficulty, by ten measures of it, and from the last buffer to the first, where each one finds
     what trails it in place; ties keep the order of the buffers.
 
     `peak` is the most bytes held at any step at which a buffer is alive, `away` how many steps it is from the step
@@ -79,6 +117,8 @@ def _starting_orders(problem: Problem) -> list[list[int]]:
         sorted(indices, key=lambda i: (away[i], -sizes[i])),
         sorted(indices, key=lambda i: (-peak[i], -sizes[i])),
         sorted(indices, key=lambda i: (-span[i], -sizes[i])),
+        sorted(indices, key=lambda i: (-span[i], -lives[i].first)),
+        sorted(indices, key=lambda i: (span[i] < _LONG, -span[i] if span[i] >= _LONG else -sizes[i], lives[i].first)),
         sorted(indices, key=lambda i: (-lives[i].first, -lives[i].end)),
     ]
 

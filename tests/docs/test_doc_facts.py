@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from emitc.host.calibrate import Quantized
 from emitc.host.ethosu.check import NpuCheck
 from emitc.host.groups import Group
 from emitc.host.parity import Divergence, Proof
-from emitc.passes import PASSES
+from emitc.passes import LATE_PASSES, PASSES
+from emitc.program import StateSlot
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "examples" / "models"
@@ -71,7 +73,7 @@ def json_of(name: str) -> set[str]:
     printed = {
         "compile": [digits.summary()],
         "verify": [proof.to_json()],
-        "plan": [memory_plan(digits.program)],
+        "plan": [memory_plan(replace(digits.program, states=(StateSlot("STATE_0", 0, 1, "int8[1]", "s"),)))],
         "partition": [_partition_map()],
         "inspect": [inspection.inspect_model(MODELS / "digits_int8.tflite", {})],
         "run": runs[:1],
@@ -81,7 +83,7 @@ def json_of(name: str) -> set[str]:
         "boards": [inspection.board_list()],
         "targets": [inspection.target_list()],
         "ops": [inspection.operator_list()],
-        "a refusal": [cli._error_json(EmitcError("what", Where(option="o"), "why", "hint"))],
+        "a refusal": [cli.error_json(EmitcError("what", Where(option="o"), "why", "hint"))],
     }
     return {key for value in printed[name] for key in keys(value)}
 
@@ -125,7 +127,7 @@ def test_every_dependency_has_its_line_and_no_other() -> None:
 def test_every_pass_is_described() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `([a-z-]+)` \|", section(ROOT / "docs" / "architecture.md", "Passes"), re.M) == [
-        n for n, _ in PASSES
+        n for n, _ in (*PASSES, *LATE_PASSES)
     ]
     assert text.count("## Passes") == 1
 

@@ -22,6 +22,7 @@ from onnx_op import OnnxCase
 from onnx_op import graph_of as onnx_graph_of
 from onnx_op import model_of as onnx_model_of
 from single_op import Case, graph_of, model_of
+from streaming_models import MODELS as STREAMING
 
 from emitc.backends.contract import PORTABLE
 from emitc.backends.partition import Partition, Policy, partition
@@ -70,7 +71,7 @@ def cases_of(path: Path) -> list[Case]:
 
 
 def representatives(cases: Sequence[Case]) -> list[Case]:
-    """The first case of each (operator, template, output type, roles of tables, operands)."""
+    """The first case of each (operator, template, flavour, output type, roles of tables, operands)."""
     graph, _ = run_passes(graph_of(*cases))
     nodes = {node.bound.node.index: node for node in lower_nodes(portable(graph))}
     chosen: dict[object, Case] = {}
@@ -79,7 +80,14 @@ def representatives(cases: Sequence[Case]) -> list[Case]:
         if index in nodes:
             layer = nodes[index].layer
             roles = tuple(sorted(table.role for table in layer.tables))
-            key = (case.opcode, layer.template, nodes[index].bound.output.dtype, roles, len(layer.operands) > 0)
+            key = (
+                case.opcode,
+                layer.template,
+                layer.flavour,
+                nodes[index].bound.output.dtype,
+                roles,
+                len(layer.operands) > 0,
+            )
         chosen.setdefault(key, case)
     return list(chosen.values())
 
@@ -189,11 +197,15 @@ def onnx_families(folder: Path) -> Iterator[Compiled]:
 
 
 def families(folder: Path) -> Iterator[Compiled]:
-    """One compiled model per test file of the kernels."""
+    """One compiled model per test file of the kernels, and one for each way of keeping state."""
     for path in sorted(KERNEL_TESTS.glob("test_*.py")):
         cases = cases_of(path)
         if cases:
             file = folder / f"family_{path.stem.removeprefix('test_')}.tflite"
             file.write_bytes(write_tflite(model_of(representatives(cases))))
             yield compile_model(file)
+    for name, spec in STREAMING.items():
+        file = folder / f"family_streaming_{name}.tflite"
+        file.write_bytes(write_tflite(spec()))
+        yield compile_model(file)
     yield from onnx_families(folder)

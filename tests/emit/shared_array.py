@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from operator_families import portable
 
 from emitc.compiler import Compiled
 from emitc.host.build import run_compiler, sources
@@ -74,7 +73,7 @@ def _drawn(rng: np.random.Generator, dtype: str, count: int) -> Array:
 
 def subjects(compiled: Compiled, folder: Path) -> Iterator[Subject]:
     """Every declared overlap of a model's layers, its layer functions made callable."""
-    nodes = lower_nodes(portable(compiled.graph))
+    nodes = lower_nodes(compiled.partition)
     assert [n.bound.node.index for n in nodes] == [s.index for s in compiled.program.steps]
     chosen = [(n, s) for n, s in zip(nodes, compiled.program.steps, strict=True) if n.layer.overlaps]
     if not chosen:

@@ -111,9 +111,9 @@ WRONG: dict[str, tuple[ModelSpec, str]] = {
 }
 
 RIGHT: dict[str, tuple[ModelSpec, str]] = {
-    "lstm": (
-        one("UNIDIRECTIONAL_SEQUENCE_LSTM", (X,), Y, options={"time_major": True}),
-        "UNIDIRECTIONAL_SEQUENCE_LSTM is not supported",
+    "rnn": (
+        one("UNIDIRECTIONAL_SEQUENCE_RNN", (X,), Y, options={"time_major": True}),
+        "UNIDIRECTIONAL_SEQUENCE_RNN is not supported",
     ),
     "custom": (one("CUSTOM", (X,), Y, custom_code="Mine"), "CUSTOM:Mine is not supported"),
     "elu": (one("ELU", (X,), Y), "ELU is not supported"),
@@ -122,17 +122,18 @@ RIGHT: dict[str, tuple[ModelSpec, str]] = {
             ("x", X, 0), ("w", W, 4), ("b", B, 2), ("y", Y, 0))}),
         "CONV_2D with element types (float32, float32, float32, float32) is not supported",
     ),
-    "int4_weights": (
-        conv(w=replace(W, dtype="int4", data=bytes(2))),
+    "int4_that_is_dequantized": (
+        one("DEQUANTIZE", (replace(W, dtype="int4", data=bytes(2)),), TensorSpec("f", "float32", W.shape)),
         "element type int4 is not supported",
     ),
     "string_input": (
         one("RESHAPE", (TensorSpec("s", "string", (4,)),), TensorSpec("t", "string", (2, 2)), options={"new_shape": (2, 2)}),
         "a graph input of type string is not supported",
     ),
-    "softmax_to_int16": (
-        one("SOFTMAX", (X,), replace(Y, dtype="int16", scales=(1 / 32768,)), options={"beta": 1.0}),
-        "SOFTMAX with element types (int8, int16) is not supported",
+    "softmax_of_uint8": (
+        one("SOFTMAX", tuple(replace(t, dtype="uint8", zero_points=(0,)) for t in (X,)),
+            replace(Y, dtype="uint8", scales=(1 / 256,), zero_points=(0,)), options={"beta": 1.0}),
+        "SOFTMAX with element types (uint8, uint8) is not supported",
     ),
     "computed_weights": (conv(w=replace(W, data=None)), "CONV_2D with computed weights is not supported"),
 }  # fmt: skip

@@ -99,7 +99,7 @@ struct emitc_max_pool_2d {
 /* Largest value of the part of each window that lies inside the input. */
 static inline void emitc_max_pool_2d(const struct emitc_max_pool_2d *restrict p, const int8_t *x, int8_t *y)
 {
-    const int32_t row_bytes = p->in_w * p->in_c;
+    const int32_t row_step = p->in_w * p->in_c;
     for (int32_t n = 0; n < p->batches; n++) {
         for (int32_t oy = 0; oy < p->out_h; oy++) {
             const int32_t top = oy * p->stride_h - p->pad_top;
@@ -109,9 +109,9 @@ static inline void emitc_max_pool_2d(const struct emitc_max_pool_2d *restrict p,
                 const int32_t left = ox * p->stride_w - p->pad_left;
                 const int32_t x0 = left < 0 ? 0 : left;
                 const int32_t x1 = left + p->kernel_w > p->in_w ? p->in_w : left + p->kernel_w;
-                const int8_t *window = x + y0 * row_bytes + x0 * p->in_c;
+                const int8_t *window = x + y0 * row_step + x0 * p->in_c;
                 for (int32_t channel = 0; channel < p->in_c; channel++) {
-                    int32_t largest = INT8_MIN;
+                    int32_t largest = INT32_MIN;
                     const int8_t *row = window + channel;
                     for (int32_t iy = y0; iy < y1; iy++) {
                         const int8_t *value = row;
@@ -119,13 +119,13 @@ static inline void emitc_max_pool_2d(const struct emitc_max_pool_2d *restrict p,
                             largest = *value > largest ? *value : largest;
                             value += p->in_c;
                         }
-                        row += row_bytes;
+                        row += row_step;
                     }
                     *y++ = (int8_t)emitc_clamp(largest, p->clamp_low, p->clamp_high);
                 }
             }
         }
-        x += p->in_h * row_bytes;
+        x += p->in_h * row_step;
     }
 }
 

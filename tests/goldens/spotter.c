@@ -304,7 +304,7 @@ struct emitc_average_pool_2d {
  * its outside filled with padding_value. */
 static inline void emitc_average_pool_2d(const struct emitc_average_pool_2d *restrict p, const int8_t *x, int8_t *y)
 {
-    const int32_t row_bytes = p->in_w * p->in_c;
+    const int32_t row_step = p->in_w * p->in_c;
     for (int32_t n = 0; n < p->batches; n++) {
         for (int32_t oy = 0; oy < p->out_h; oy++) {
             const int32_t top = oy * p->stride_h - p->pad_top;
@@ -318,7 +318,7 @@ static inline void emitc_average_pool_2d(const struct emitc_average_pool_2d *res
                 const int32_t whole = p->kernel_h * p->kernel_w;
                 const int32_t count = p->count_padding != 0 ? whole : inside;
                 const int32_t outside = p->count_padding != 0 ? (whole - inside) * p->padding_value : 0;
-                const int8_t *window = x + y0 * row_bytes + x0 * p->in_c;
+                const int8_t *window = x + y0 * row_step + x0 * p->in_c;
                 for (int32_t channel = 0; channel < p->in_c; channel++) {
                     int32_t sum = outside;
                     const int8_t *row = window + channel;
@@ -328,14 +328,14 @@ static inline void emitc_average_pool_2d(const struct emitc_average_pool_2d *res
                             sum += *value;
                             value += p->in_c;
                         }
-                        row += row_bytes;
+                        row += row_step;
                     }
                     const int32_t mean = sum > 0 ? (sum + count / 2) / count : (sum - count / 2) / count;
                     *y++ = (int8_t)emitc_clamp(mean, p->clamp_low, p->clamp_high);
                 }
             }
         }
-        x += p->in_h * row_bytes;
+        x += p->in_h * row_step;
     }
 }
 struct emitc_fully_connected {
@@ -391,6 +391,9 @@ struct emitc_softmax {
     int32_t rows;
     int32_t depth;
     int32_t steps;
+    int32_t bits;
+    int32_t clamp_low;
+    int32_t clamp_high;
 };
 
 /* 1 / (1 + x) for x in [0, 1), both Q0.31: three Newton steps on d = (1 + x) / 2 from 48/17 - 32/17 d, in Q2.29. */
@@ -405,7 +408,7 @@ static inline int32_t emitc_softmax_reciprocal(int32_t x)
     return estimate > INT32_MAX / 2 ? INT32_MAX : estimate * 2;
 }
 
-/* y = exp(x - max) / sum of exp(x - max) per row, as int8 with scale 1/256 and zero point -128. The exponentials are Q0.31,
+/* y = exp(x - max) / sum of exp(x - max) per row, in the whole range of its type. The exponentials are Q0.31,
  * their sum Q12.19. y may be x. */
 static inline void emitc_softmax(const struct emitc_softmax *p, const int8_t *x, const int32_t *exponentials, int8_t *y)
 {
@@ -426,7 +429,7 @@ static inline void emitc_softmax(const struct emitc_softmax *p, const int8_t *x,
             headroom++;
         }
         const int32_t scale = emitc_softmax_reciprocal((int32_t)(((uint32_t)sum << headroom) - 0x80000000u));
-        const int32_t right = 12 - headroom + 31 - 8;
+        const int32_t right = 12 - headroom + 31 - p->bits;
         for (int32_t i = 0; i < p->depth; i++) {
             const int32_t difference = largest - x[i];
             int32_t share = 0;
@@ -434,7 +437,7 @@ static inline void emitc_softmax(const struct emitc_softmax *p, const int8_t *x,
             if (difference < p->steps && right <= 31) {
                 share = emitc_round_shift(emitc_high_mul(scale, exponentials[difference]), right);
             }
-            y[i] = (int8_t)emitc_clamp(share - 128, -128, 127);
+            y[i] = (int8_t)emitc_clamp(share + p->clamp_low, p->clamp_low, p->clamp_high);
         }
         x += p->depth;
         y += p->depth;
@@ -648,6 +651,9 @@ static const struct emitc_softmax op5_softmax_params = {
     .rows = 1,
     .depth = 3,
     .steps = 249, /* entries of the table; beyond it exp counts for nothing */
+    .bits = 8, /* of the output */
+    .clamp_low = -128,
+    .clamp_high = 127,
 };
 
 static void op5_softmax(const int8_t *x, int8_t *y)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from streaming_models import MODELS as STREAMING
 
 from emitc.kernels import tflite_registry
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
@@ -37,11 +38,11 @@ def bias(count: int, scale: float = 0.0005) -> TensorSpec:
     )
 
 
-Step = tuple[str, tuple[TensorSpec | int, ...], tuple[TensorSpec, ...], dict[str, OptionValue]]
+Step = tuple[str, tuple[TensorSpec | int | None, ...], tuple[TensorSpec, ...], dict[str, OptionValue]]
 
 
 def model(inputs: tuple[TensorSpec, ...], steps: list[Step]) -> ModelSpec:
-    """Steps over tensors: an operand is a constant, or the number of an input or of an earlier output.
+    """Steps over tensors: an operand is a constant or variable, or the number of an input or of an earlier output.
 
     Values that nothing reads are the model's outputs.
     """
@@ -52,7 +53,9 @@ def model(inputs: tuple[TensorSpec, ...], steps: list[Step]) -> ModelSpec:
     for opcode, operands, outputs, options in steps:
         indices = []
         for operand in operands:
-            if isinstance(operand, TensorSpec):
+            if operand is None:
+                indices.append(-1)
+            elif isinstance(operand, TensorSpec):
                 tensors.append(operand)
                 indices.append(len(tensors) - 1)
             else:
@@ -159,9 +162,42 @@ def arithmetic() -> ModelSpec:
     return model(inputs, [step for step in steps if step[0] in tflite_registry()])
 
 
+def halves(*shape: int, seed: int = 1) -> TensorSpec:
+    """A constant int4 tensor."""
+    count = (int(np.prod(shape)) + 1) // 2
+    return replace(weights(count, seed=seed), dtype="int4", shape=shape)
+
+
+def variable(*shape: int, dtype: str = "int8", scale: float = 0.1, zero_point: int = 0) -> TensorSpec:
+    """A state."""
+    return TensorSpec("state", dtype, shape, None, (scale,), (zero_point,), is_variable=True)
+
+
+def sequences() -> ModelSpec:
+    """What keeps state, and weights of four bits."""
+    window: dict[str, OptionValue] = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
+    gates = [weights(5, 4, seed=k) for k in range(4)] + [weights(5, 5, seed=k) for k in range(4, 8)]
+    cell: dict[str, OptionValue] = {"fused_activation_function": "TANH", "cell_clip": 8.0, "time_major": False}
+    states = (variable(3, 5, scale=0.01), variable(3, 5, dtype="int16", scale=2.0**-12))
+    h = int8(3, 6, 5, scale=0.01, zero_point=0)
+    filters = (weights(6, 24), weights(6, 4, seed=2), bias(3, 0.001))
+    steps: list[Step] = [
+        ("CONV_2D", (0, halves(5, 3, 3, 4), bias(5)), (int8(3, 6, 1, 5),), window),
+        ("DEPTHWISE_CONV_2D", (0, halves(1, 3, 3, 4), bias(4)), (int8(3, 6, 1, 4),), window | {"depth_multiplier": 1}),
+        ("RESHAPE", (0, int32(3, 24)), (int8(3, 24),), {"new_shape": (3, 24)}),
+        ("FULLY_CONNECTED", (3, halves(7, 24), bias(7)), (int8(3, 7),), {"fused_activation_function": "RELU"}),
+        ("SVDF", (3, *filters, variable(3, 24, zero_point=4)), (int8(3, 3),), {"rank": 2}),
+        ("RESHAPE", (0, int32(3, 6, 4)), (int8(3, 6, 4),), {"new_shape": (3, 6, 4)}),
+        ("UNIDIRECTIONAL_SEQUENCE_LSTM",
+         (6, *gates, None, None, None, *(bias(5),) * 4, None, None, *states, None, None, None, None), (h,), cell),
+    ]  # fmt: skip
+    return model((int8(3, 6, 1, 4),), steps)
+
+
 def made() -> dict[str, ModelSpec]:
     """The made models by name."""
-    return {"network": network(), "moves": moves(), "arithmetic": arithmetic()}
+    nets = {"network": network(), "moves": moves(), "arithmetic": arithmetic(), "sequences": sequences()}
+    return nets | {name: STREAMING[name]() for name in ("rows", "twice")}
 
 
 def corpus() -> dict[str, bytes]:

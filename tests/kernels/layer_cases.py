@@ -15,8 +15,8 @@ import numpy as np
 from single_op import Array, Case, OptionValue, TensorSpec, graph_of, quantized, refusal
 
 from emitc.kernels import kernel_of
-from emitc.kernels.accumulate import Requantization, requantization
 from emitc.kernels.contract import Layer
+from emitc.kernels.requantization import Requantization, requantization
 
 Image = tuple[int, int, int, int]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from emitc.backends.contract import PORTABLE
 from emitc.compiler import Compiled, compile_model
 from emitc.errors import EmitcError
 from emitc.frontends.build import build_graph
@@ -66,7 +67,11 @@ def integers(*values: int, dtype: str = "int32") -> TensorSpec:
 
 def _computed(case: Case) -> list[TensorSpec]:
     """The tensors that a sample gives values to, each once."""
-    each = {id(tensor): tensor for tensor in case.inputs if tensor is not None and tensor.data is None}
+    each = {
+        id(tensor): tensor
+        for tensor in case.inputs
+        if tensor is not None and tensor.data is None and not tensor.is_variable
+    }
     return list(each.values())
 
 
@@ -84,7 +89,7 @@ def model_of(cases: Sequence[Case]) -> ModelSpec:
         for tensor in case.inputs:
             if tensor is not None and id(tensor) not in index:
                 index[id(tensor)] = len(tensors)
-                if tensor.data is None:
+                if tensor.data is None and not tensor.is_variable:
                     inputs.append(len(tensors))
                 tensors.append(replace(tensor, name=f"{case.id}/in{len(index) - 1}"))
         read = tuple(-1 if tensor is None else index[id(tensor)] for tensor in case.inputs)
@@ -167,10 +172,13 @@ def prove(
     seed: int = 0,
     sanitize: bool = True,
     backends: Mapping[str, str] | None = None,
+    kernels: str = PORTABLE,
 ) -> Proven:
-    """Runs the cases three ways. engine: None has the reference stand in for it, where no engine defines the result.
+    """Runs the cases three ways, the samples as one sequence.
 
-    backends: options of backends, by name.
+    engine: None has the reference stand in for it, where no engine defines the result.
+
+    backends: options of backends, by name. kernels: who runs what no accelerator does.
     """
     assert len({case.id for case in cases}) == len(cases), "case ids must differ"
     data = write_tflite(model_of(cases))
@@ -184,17 +192,21 @@ def prove(
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
         workdir = Path(folder)
         (workdir / "cases.tflite").write_bytes(data)
-        compiled = compile_model(workdir / "cases.tflite", name="cases", backends=dict(backends or {}))
+        compiled = compile_model(workdir / "cases.tflite", name="cases", backends=dict(backends or {}), kernels=kernels)
         compiled.write(workdir / "package")
         interface = interface_of(compiled)
         library = build_shared(workdir / "package", workdir, trace=False, support=compiled.support("host"))
         model = HostModel(library, interface, compiled.host_hooks())
         found = [model.run(values) for values in inputs]
-        memory_errors = run_sanitized(workdir / "package", workdir, interface, inputs, found) if sanitize else []
+        support = compiled.support("host")
+        memory_errors = (
+            run_sanitized(workdir / "package", workdir, interface, inputs, found, support) if sanitize else []
+        )
     before = build_graph(read_tflite(data), tflite_registry(), "cases")
     reference = []
+    state: dict[str, Array] = {}
     for sample_inputs in inputs:
-        results = run_reference(before, sample_inputs)
+        results = run_reference(before, sample_inputs, state)
         reference.append([results[name] for name in before.outputs])
     golden = reference
     if engine is not None:

@@ -97,7 +97,7 @@ REFUSALS = [
         (
             1,
             "MINIMUM with element types (float32, float32, float32) is not supported",
-            "there is code for (int8, int8, int8)",
+            "there is code for (int8, int8, int8) or (int16, int16, int16)",
         ),
         id="float",
     ),

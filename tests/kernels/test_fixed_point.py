@@ -15,6 +15,7 @@ import pytest
 from emitc.emit.render import environment
 from emitc.host.build import WARNINGS, run_compiler
 from emitc.kernels import fixed_point
+from emitc.kernels.contract import PLAIN
 from emitc.kernels.fixed_point import exp_on_negative_values, high_mul, one_over_one_plus_x, saturating_shift_left
 from emitc.quantize import INT32_MAX, INT32_MIN
 
@@ -108,7 +109,7 @@ def test_reciprocal_is_close_to_the_real_one() -> None:
 
 
 def test_c_reciprocal_equals_python(tmp_path: Path) -> None:
-    kernel = environment().get_template("kernels/softmax.c.j2").module.kernel()  # type: ignore[attr-defined]
+    kernel = environment().get_template("kernels/softmax.c.j2").module.kernel(PLAIN)  # type: ignore[attr-defined]
     source, library = tmp_path / "reciprocal.c", tmp_path / "reciprocal.so"
     source.write_text(
         '#include "emitc_runtime.h"\n'

@@ -250,7 +250,7 @@ def test_refuses_hybrid_types() -> None:
     case = replace(case, inputs=case.inputs[:2])
     _refused(
         case, 1, "FULLY_CONNECTED with element types (float32, int8, float32) is not supported",
-        '"layer/out0" float32[2,4]', "there is code for (int8, int8, int8)",
+        '"layer/out0" float32[2,4]', "there is code for (int8, int8, int8) or (int8, int4, int8) or (int16, int8, int16)",
         "quantize the model to int8 (full integer quantization)",
     )  # fmt: skip
 

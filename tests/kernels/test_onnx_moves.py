@@ -15,7 +15,7 @@ from onnx_op import MICROSOFT, Array, Computed, OnnxCase, computed, graph_of, pr
 from emitc.ir import BoundNode, DType, Node, Tensor
 from emitc.kernels import kernel_of, onnx_registry, registry
 
-TYPES = [dtype.value for dtype in DType]
+TYPES = [dtype.value for dtype in DType if not dtype.packed]
 _ENDS = (np.iinfo(np.int64).min, np.iinfo(np.int64).max)
 
 

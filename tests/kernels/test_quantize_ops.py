@@ -175,7 +175,8 @@ def other_output(case: Case, dtype: str) -> Case:
 
 FLOATS = "(float32, int8) or (float32, uint8) or (float32, int16)"
 INTEGERS = "(int8, int8) or (int8, uint8) or (int8, int16) or (uint8, int8) or (int16, int8) or (int16, int16)"
-CODE = f"there is code for {FLOATS} or {INTEGERS}"
+WIDE = "(int8, int32) or (int16, int32) or (int32, int8) or (int32, int16)"
+CODE = f"there is code for {FLOATS} or {INTEGERS} or {WIDE}"
 REFUSALS = [
     (
         other_output(from_real("int32", "int8", (0.1, 0)), "int32"),

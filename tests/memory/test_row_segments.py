@@ -36,7 +36,7 @@ def _arrangement(compiled: Compiled, budget: int | None) -> Arrangement:
 
 def _replayed(compiled: Compiled, stages: Sequence[Stage], arrangement: Arrangement) -> None:
     offsets = {p.name: p.offset_bytes for p in arrangement.plan.placements}
-    replay(compiled.partition.graph, stages, offsets, arrangement.plan.arena_bytes)
+    replay(compiled.partition.graph, stages, offsets, {}, arrangement.plan.arena_bytes)
 
 
 @pytest.mark.sweep(keep=12)
@@ -106,10 +106,10 @@ def test_an_output_that_follows_too_closely_is_seen(tmp_path: Path) -> None:
                 position += size
             stages = (Stage(nodes[segment.first : segment.end], segment),)
             kept = replace(graph, outputs=())
-            replay(kept, stages, offsets, position)
+            replay(kept, stages, offsets, {}, position)
             tried += 1
             try:
-                replay(kept, stages, offsets | {segment.source: offsets[segment.source] - 2 * row}, position)
+                replay(kept, stages, offsets | {segment.source: offsets[segment.source] - 2 * row}, {}, position)
             except PlanError:
                 seen += 1
     assert tried >= 40 and seen >= 0.8 * tried

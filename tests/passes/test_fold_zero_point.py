@@ -9,8 +9,8 @@ import pytest
 from pass_graphs import Net, PassCase, check_numbers, check_structure, graph_of
 
 from emitc.ir import Graph
-from emitc.kernels.accumulate import BIAS, WEIGHTS
 from emitc.kernels.conv_2d import Conv2D
+from emitc.kernels.requantization import BIAS, WEIGHTS
 from emitc.passes.fold_zero_point import fold_zero_point
 from emitc.writers.tflite import TensorSpec
 

@@ -11,8 +11,8 @@ from onnx_graphs import Build, check_same, onnx_graph, outputs_of
 from onnx_net import OnnxNet
 
 from emitc.ir import Array, Graph, Numerics
-from emitc.kernels.accumulate import BIAS
 from emitc.kernels.quantize_ops import Dequantize, Quantize
+from emitc.kernels.requantization import BIAS
 from emitc.passes.cancel_transposes import cancel_transposes
 from emitc.passes.recognise_qdq import recognise_qdq
 

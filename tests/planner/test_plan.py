@@ -7,13 +7,14 @@ import random
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import emitc.planner
-from emitc.planner import Buffer, Distance, LiveRange, Plan, ScratchRequest, Step, buffers_of, plan
+from emitc.planner import Buffer, Distance, LiveRange, Plan, ScratchRequest, Step, buffers_of, exact, plan
 from emitc.planner.greedy import first_fit, height
 from emitc.planner.problem import problem_of
 from emitc.planner.search import _starting_orders
@@ -91,6 +92,42 @@ def test_an_overlapping_chain_alternates_between_two_offsets() -> None:
     assert {placement.offset_bytes for placement in result.placements} == {0, 32}
 
 
+def test_distances_that_add_up_along_a_chain_are_proven_minimal() -> None:
+    # Layers that all walk forward may only trail their input, by 64 and 384 bytes in turn: no step holds more than 8384, but
+    # from the first layer down to the last the offsets fall by 4 * 448.
+    names = ["x", *(f"t{i}" for i in range(8))]
+    steps = [Step((read,), (written,)) for read, written in pairwise(names)]
+    distances = [Distance(s.reads[0], s.writes[0], above=(384, 64)[i % 2]) for i, s in enumerate(steps)]
+    result = plan(buffers_of(steps, dict.fromkeys(names, 8000), {}, ["x"], [names[-1]]), distances)
+    assert (result.arena_bytes, result.held_bytes, result.proven) == (8000 + 4 * 448, 8384, True)
+    # A walk in the other direction at every second layer leaves nothing to add up.
+    both = [replace(distance, below=distance.above) for distance in distances]
+    turning = plan(buffers_of(steps, dict.fromkeys(names, 8000), {}, ["x"], [names[-1]]), both)
+    assert (turning.arena_bytes, turning.held_bytes, turning.proven) == (8384, None, True)
+
+
+def test_a_search_that_ends_early_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(5)
+    names, steps, distances = ["x", *(f"t{i}" for i in range(10))], [], []
+    sizes = {"x": 16 * rng.randrange(1, 40)}
+    for i in range(10):
+        sizes[f"t{i}"] = 16 * rng.randrange(1, 40)
+        skip = (names[i - 2],) if i > 2 and rng.random() < 0.4 else ()
+        steps.append(Step((names[i], *skip), (f"t{i}",)))
+    buffers = buffers_of(steps, sizes, {}, ["x"], [names[-1]])
+    live = {buffer.name: buffer.live for buffer in buffers}
+    for at, step in enumerate(steps):
+        read, written = step.reads[0], step.writes[0]
+        if live[read].end == at + 1:
+            above, below = (16 * rng.randrange(max(1, sizes[name] // 16)) for name in (written, read))
+            distances.append(Distance(read, written, above, below))
+    whole = plan(buffers, distances)
+    assert (whole.arena_bytes, whole.held_bytes, whole.proven) == (848, 784, True)
+    monkeypatch.setattr(exact, "_WORK", 0)
+    early = plan(buffers, distances)
+    assert (early.arena_bytes, early.lower_bound_bytes, early.proven) == (848, 784, False)
+
+
 def test_alias_is_planned_once() -> None:
     steps = [Step(("x",), ("a",)), Step(("b",), ("y",))]
     result = plan(buffers_of(steps, {"x": 16, "a": 64, "b": 64, "y": 16}, {"b": "a"}, ["x"], ["y"]))
@@ -132,7 +169,7 @@ def test_a_buffer_may_ask_for_more_than_the_grid() -> None:
     result = plan(buffers)
     assert {result.offset_of("a"), result.offset_of("b")} == {0, 64}
     assert (result.arena_bytes, result.alignment) == (80, 64)
-    assert (result.lower_bound_bytes, result.proven) == (32, False)
+    assert (result.lower_bound_bytes, result.held_bytes, result.proven) == (80, 32, True)
 
 
 def test_empty_buffers_take_no_bytes() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emitc.planner import Buffer, Distance, LiveRange, check, plan
-from emitc.planner.bound import _best_subset, _descent
-from emitc.planner.problem import Overlap
+from emitc.planner import Buffer, Distance, LiveRange, PlanError, check, plan
+from emitc.planner.bound import _best_subset, _descent, lower_bound
+from emitc.planner.exact import _Open, _Search
+from emitc.planner.greedy import height
+from emitc.planner.problem import Overlap, problem_of
 
 GRID = 16
 EXAMPLES = settings(max_examples=300, derandomize=True, deadline=None, database=None)
@@ -44,12 +49,76 @@ def test_every_plan_is_legal(problem: Problem) -> None:
 
 
 @EXAMPLES
+@given(problems(max_buffers=8, max_bytes=200, max_steps=4), st.data())
+def test_a_placement_one_unit_too_close_is_caught(problem: Problem, data: st.DataObject) -> None:
+    """Every pair is put one unit under each of its two distances; the checker refuses exactly what breaks a rule."""
+    buffers, distances = problem
+    result = plan(buffers, distances)
+    at = {placement.name: placement.offset_bytes for placement in result.placements}
+    pairs = [(a, b) for a in buffers for b in buffers if a is not b and a.live.overlaps(b.live)]
+    for mover, other in pairs:
+        above, below = _clearance(mover, other, distances)
+        for offset in (
+            at[other.name] + -(-above // GRID) * GRID - GRID,
+            at[other.name] - -(-below // GRID) * GRID + GRID,
+            at[mover.name] + data.draw(st.sampled_from([-GRID, GRID])),
+        ):
+            moved = {**at, mover.name: offset}
+            placements = tuple(replace(p, offset_bytes=moved[p.name]) for p in result.placements)
+            top = max(p.offset_bytes + p.size_bytes for p in placements)
+            arena = max(result.arena_bytes, -(-top // GRID) * GRID)
+            changed = replace(
+                result, placements=placements, arena_bytes=arena, proven=arena == result.lower_bound_bytes
+            )  # fmt: skip
+            if offset >= 0 and all(_apart(a, b, moved, distances) for a, b in pairs):
+                check(buffers, distances, changed, GRID)
+            else:
+                with pytest.raises(PlanError, match=repr(mover.name)):
+                    check(buffers, distances, changed, GRID)
+
+
+def _clearance(buffer: Buffer, other: Buffer, distances: list[Distance]) -> tuple[int, int]:
+    """How far `buffer` has to lie above `other`, or below it."""
+    for distance in distances:
+        above = distance.above
+        below = distance.below
+        if (distance.other, distance.buffer) == (buffer.name, other.name):
+            above, below = below, above
+        elif (distance.buffer, distance.other) != (buffer.name, other.name):
+            continue
+        return other.size_bytes if above is None else above, buffer.size_bytes if below is None else below
+    return other.size_bytes, buffer.size_bytes
+
+
+def _apart(buffer: Buffer, other: Buffer, at: dict[str, int], distances: list[Distance]) -> bool:
+    above, below = _clearance(buffer, other, distances)
+    return at[buffer.name] - at[other.name] >= above or at[other.name] - at[buffer.name] >= below
+
+
+@EXAMPLES
 @given(problems(max_buffers=5, max_bytes=64, max_steps=4))
 def test_the_bound_never_exceeds_the_optimum(problem: Problem) -> None:
     buffers, distances = problem
     result = plan(buffers, distances)
     optimum = _optimum(buffers, distances, result.arena_bytes)
     assert result.lower_bound_bytes <= optimum <= result.arena_bytes
+    assert result.proven and optimum == result.arena_bytes
+    assert lower_bound(problem_of(buffers, distances, GRID)).size_bytes == (result.held_bytes or optimum)
+
+
+@EXAMPLES
+@given(problems(max_buffers=7, max_bytes=200, max_steps=4))
+def test_the_exact_search_finds_a_packing_of_the_optimal_height_and_none_below(problem: Problem) -> None:
+    buffers, distances = problem
+    result = plan(buffers, distances)
+    stated = problem_of(buffers, distances, GRID)
+    found = _Search(stated, result.arena_bytes).answer()
+    assert isinstance(found, list)
+    assert height(stated, found) <= result.arena_bytes
+    moved = tuple(replace(p, offset_bytes=o) for p, o in zip(result.placements, found, strict=True))
+    check(buffers, distances, replace(result, placements=moved), GRID)
+    if result.arena_bytes:
+        assert _Search(stated, result.arena_bytes - GRID).answer() is _Open.NONE
 
 
 @EXAMPLES

@@ -37,6 +37,14 @@ def test_proof_line_names_the_gap() -> None:
     assert "(gap 0.1 %), not proven" in proof_line(tiny, "op 2 ADD")
 
 
+def test_proof_line_of_a_plan_that_was_proven_by_search() -> None:
+    searched = Plan(9792, 16, PLAN.placements, 9792, True, 1, (), held_bytes=8384)
+    assert proof_line(searched, "op 1 CONV_2D") == (
+        "arena 9792 B, no packing is lower: all were searched (8384 B are held at op 1 CONV_2D; "
+        "optimal for this operator order, alignment 16, these kernels)"
+    )
+
+
 def test_nothing_to_place() -> None:
     empty = plan([])
     assert proof_line(empty, "op 0") == "arena 0 B = lower bound 0 B (nothing to place)"

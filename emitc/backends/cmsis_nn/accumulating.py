@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from emitc.backends.cmsis_nn import wide
 from emitc.backends.cmsis_nn.calls import (
     GENERAL,
     POINTER,
@@ -32,23 +33,28 @@ from emitc.backends.cmsis_nn.faults import Remedy
 from emitc.backends.cmsis_nn.scratch import BUFFER_SIZES, Call, Dims, transpose_conv_second_bytes, workspace_bytes
 from emitc.backends.cmsis_nn.versions import KernelSums
 from emitc.ir import BoundNode
-from emitc.kernels.accumulate import BIAS, WEIGHTS, model_bias, requantization, weights_of
+from emitc.kernels.accumulate import model_bias, weights_of
 from emitc.kernels.contract import Expression, Layer, LibraryCall, Scratch, Structure, Table
 from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.conv_transpose import ConvTranspose, tflite_padding
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.fully_connected import FullyConnected
+from emitc.kernels.requantization import BIAS, WEIGHTS, requantization
 from emitc.kernels.spatial import Padding, Window
 from emitc.quantize import Int64, activation_clamp
 
 
 def _tables(
-    bound: BoundNode, weights: Int64, bias: Int64, multiplier: list[int], shift: list[int]
+    bound: BoundNode, weights: Int64, bias: Int64, multiplier: list[int], shift: list[int], bias_type: str = "int32_t"
 ) -> tuple[Table, ...]:
-    shape = "x".join(map(str, bound.input(WEIGHTS).shape))
+    w = bound.input(WEIGHTS)
+    shape = "x".join(map(str, w.shape))
+    if w.dtype.packed:
+        assert w.data is not None
+        shape, weights = f"{shape}, two of four bits in a byte", np.frombuffer(w.data, np.int8).astype(np.int64)
     return (
         Table("weights", "int8_t", tuple(weights.reshape(-1).tolist()), f"weights {shape}"),
-        Table("bias", "int32_t", tuple(bias.reshape(-1).tolist()), "bias per output channel"),
+        Table("bias", bias_type, tuple(bias.reshape(-1).tolist()), "bias per output channel"),
         Table("multiplier", "int32_t", tuple(multiplier), "Q31 per output channel"),
         Table("shift", "int32_t", tuple(shift), "positive left"),
     )
@@ -69,12 +75,13 @@ def _convolution(
     library: Library, function: str, bound: BoundNode, call: Call, window: Window, activation: str, weights: Int64,
     sums: Int64, *, folded: bool, macs: int,
 ) -> Layer:  # fmt: skip
-    """arm_convolve_wrapper_s8, arm_depthwise_conv_wrapper_s8, by the parameters they share."""
+    """arm_convolve_wrapper_s8, arm_depthwise_conv_wrapper_s8 and those for 4-bit weights and int16 activations."""
     zero_x, zero_y = zero_points(bound)
     depthwise = "depthwise" in function
     channels = call.output.c
     multiplier, shift = _per_channel(bound, channels)
-    tables = _tables(bound, weights, model_bias(bound, sums, folded=folded), multiplier, shift)
+    bias_type, typed_bias = wide.bias_of_call(library, function, bound)
+    tables = _tables(bound, weights, model_bias(bound, sums, folded=folded), multiplier, shift, bias_type)
     members = {
         "input_offset": number(-zero_x),
         "output_offset": number(zero_y),
@@ -90,15 +97,17 @@ def _convolution(
         dims(library, "bias_dims", Dims(1, 1, 1, channels)),
         dims(library, "output_dims", call.output),
         _quantization(library),
+        *((typed_bias,) if typed_bias else ()),
     )
     by_role = {each.role: reference(each) for each in structures}
+    bias = by_role["typed_bias"] if typed_bias else Expression(table="bias")
     values = {
         **dict.fromkeys(("conv_params", "dw_conv_params"), by_role["params"]),
         "quant_params": by_role["quantization"],
         **{name: by_role[name] for name in ("input_dims", "filter_dims", "bias_dims", "output_dims")},
         **{name: Expression("x0") for name in ("input", "input_data")},
         **{name: Expression(table="weights") for name in ("filter", "filter_data", "kernel")},
-        **{name: Expression(table="bias") for name in ("bias", "bias_data")},
+        **dict.fromkeys(("bias", "bias_data"), bias),
         **{name: Expression("y") for name in ("output", "output_data")},
         "upscale_dims": Expression("NULL"),
     }
@@ -120,8 +129,23 @@ def _conv_2d_call(bound: BoundNode) -> Call:
     )  # fmt: skip
 
 
+def _suffix(bound: BoundNode) -> str:
+    """Of functions: by the bits of activations and weights."""
+    if wide.is_wide(bound):
+        return "s16"
+    return "s4" if bound.input(WEIGHTS).dtype.packed else "s8"
+
+
 def conv_2d_refusal(library: Library, bound: BoundNode) -> str:
-    return fault(library, "arm_convolve_wrapper_s8", _conv_2d_call(bound))
+    call = _conv_2d_call(bound)
+    if bound.input(WEIGHTS).dtype.packed and call.input.c != call.filter.c:
+        return "its functions for 4-bit weights have no groups"
+    function = f"arm_convolve_wrapper_{_suffix(bound)}"
+    if wide.is_wide(bound):
+        if call.input.c != call.filter.c:
+            return "its functions for int16 activations have no groups"
+        return wide.sums_refusal(library, function, bound, 0) or fault(library, function, call)
+    return fault(library, function, call)
 
 
 def conv_2d(library: Library, bound: BoundNode) -> Layer:
@@ -129,14 +153,16 @@ def conv_2d(library: Library, bound: BoundNode) -> Layer:
     assert isinstance(op, Conv2D)
     weights = weights_of(bound).astype(np.int64)
     return _convolution(
-        library, "arm_convolve_wrapper_s8", bound, _conv_2d_call(bound), op.window, op.activation, weights,
+        library, f"arm_convolve_wrapper_{_suffix(bound)}", bound, _conv_2d_call(bound), op.window, op.activation, weights,
         weights.sum(axis=(1, 2, 3)), folded=op.zero_point_folded,
         macs=bound.output.elements * w.shape[1] * w.shape[2] * w.shape[3],
     )  # fmt: skip
 
 
 def depthwise_refusal(library: Library, bound: BoundNode) -> str:
-    return fault(library, "arm_depthwise_conv_wrapper_s8", _conv_2d_call(bound))
+    function = f"arm_depthwise_conv_wrapper_{_suffix(bound)}"
+    refused = wide.sums_refusal(library, function, bound, 3) if wide.is_wide(bound) else ""
+    return refused or fault(library, function, _conv_2d_call(bound))
 
 
 def depthwise(library: Library, bound: BoundNode) -> Layer:
@@ -145,9 +171,17 @@ def depthwise(library: Library, bound: BoundNode) -> Layer:
     call = _conv_2d_call(bound)
     weights = weights_of(bound).astype(np.int64)
     return _convolution(
-        library, "arm_depthwise_conv_wrapper_s8", bound, call, op.window, op.activation, weights,
+        library, f"arm_depthwise_conv_wrapper_{_suffix(bound)}", bound, call, op.window, op.activation, weights,
         weights.sum(axis=(0, 1, 2)), folded=op.zero_point_folded, macs=y.elements * w.shape[1] * w.shape[2],
     )  # fmt: skip
+
+
+def fully_connected_refusal(library: Library, bound: BoundNode) -> str:
+    """int16 activations only: sums that leave the function's."""
+    if not wide.is_wide(bound):
+        return ""
+    function = "arm_convolve_wrapper_s16" if requantization(bound).per_channel else "arm_fully_connected_s16"
+    return wide.sums_refusal(library, function, bound, 0)
 
 
 def fully_connected(library: Library, bound: BoundNode) -> Layer:
@@ -163,17 +197,22 @@ def fully_connected(library: Library, bound: BoundNode) -> Layer:
         call = Call(Dims(1, 1, rows, depth), Dims(out, 1, 1, depth), Dims(1, 1, rows, out))
         window = Window(1, 1, Padding())
         return _convolution(
-            library, "arm_convolve_wrapper_s8", bound, call, window, op.activation, weights, sums,
+            library, f"arm_convolve_wrapper_{'s16' if wide.is_wide(bound) else 's8'}", bound, call, window, op.activation,
+            weights, sums,
             folded=op.zero_point_folded, macs=macs,
         )  # fmt: skip
     zero_x, zero_y = zero_points(bound)
     bias = model_bias(bound, sums, folded=op.zero_point_folded)
-    tables: tuple[Table, ...] = _tables(bound, weights, bias, [], [])[:2]
+    function = f"arm_fully_connected_{_suffix(bound)}"
+    bias_type, _ = wide.bias_of_call(library, function, bound)
+    tables: tuple[Table, ...] = _tables(bound, weights, bias, [], [], bias_type)[:2]
     call = Call(Dims(rows, 1, 1, depth), Dims(depth, 1, 1, out), Dims(rows, 1, 1, out))
-    size = BUFFER_SIZES["arm_fully_connected_s8_get_buffer_size"](library.tree.version, library.instructions, call)
+    unsized = _suffix(bound) != "s8"
+    sized = BUFFER_SIZES["arm_fully_connected_s8_get_buffer_size"](library.tree.version, library.instructions, call)
+    size = 0 if unsized else sized
     buffer = Expression("NULL")
     if size:
-        tables = (*tables, _kernel_sums(library, sums, bias, -zero_x))
+        tables = (*tables, kernel_sums(library, sums, bias, -zero_x))
         buffer = Expression(POINTER, "sums")
     structures = (
         structure(
@@ -210,12 +249,11 @@ def fully_connected(library: Library, bound: BoundNode) -> Layer:
         **{name: Expression(table="bias") for name in ("bias", "bias_data")},
         **{name: Expression("y") for name in ("output", "output_data")},
     }
-    function = "arm_fully_connected_s8"
     lib_call = LibraryCall(function, ordered(library, function, values), structures)
     return Layer("cmsis_nn/call", VARIANT, (0,), tables, macs=macs, fallible=True, call=lib_call)
 
 
-def _kernel_sums(library: Library, sums: Int64, bias: Int64, offset: int) -> Table:
+def kernel_sums(library: Library, sums: Int64, bias: Int64, offset: int) -> Table:
     """What the kernel of this version reads for MVE; it is a constant of the model."""
     values, what = sums, "sum of the weights per output"
     if library.tree.version.sums is KernelSums.BIAS_AND_OFFSET:

@@ -95,6 +95,7 @@ def tile(vertical: int, horizontal: int) -> Expression:
 GENERAL = {
     "arm_convolve_wrapper_s8": "arm_convolve_s8",
     "arm_depthwise_conv_wrapper_s8": "arm_depthwise_conv_s8",
+    "arm_convolve_wrapper_s4": "arm_convolve_s4",
 }
 """What to call where a wrapper's special kernel is wrong."""
 

@@ -23,7 +23,7 @@ from emitc.kernels.pooling import AveragePool2D, MaxPool2D
 from emitc.kernels.softmax import Softmax
 from emitc.quantize import activation_clamp, multiplier_of
 
-_LEFT_SHIFT = 20
+_LEFT_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
 _DIFFERENCE_BITS = 5
 
 
@@ -41,7 +41,8 @@ def pool(library: Library, bound: BoundNode) -> Layer:
     op, x, y = bound.node.op, bound.input(0), bound.output
     assert isinstance(op, AveragePool2D | MaxPool2D)
     average = isinstance(op, AveragePool2D)
-    function = "arm_avgpool_s8" if average else "arm_max_pool_s8"
+    bits = "s16" if x.dtype is DType.INT16 else "s8"
+    function = f"arm_avgpool_{bits}" if average else f"arm_max_pool_{bits}"
     pad = op.window.padding
     call = Call(
         Dims(*x.shape), Dims(1, op.kernel_h, op.kernel_w, 1), Dims(*y.shape), op.window.stride_h, op.window.stride_w,
@@ -80,8 +81,6 @@ def pool(library: Library, bound: BoundNode) -> Layer:
 
 def arithmetic_refusal(library: Library, bound: BoundNode) -> str:
     a, b = bound.input(0), bound.input(1)
-    if a.dtype is not DType.INT8 or b.dtype is not DType.INT8:
-        return "emitc calls CMSIS-NN for int8"
     if a.shape != bound.output.shape or b.shape != bound.output.shape:
         return "the function takes two tensors of one shape"
     return ""
@@ -93,6 +92,7 @@ def arithmetic(library: Library, bound: BoundNode) -> Layer:
     a, b = bound.input(0).quantization, bound.input(1).quantization
     assert a and b and y.quantization
     clamp = activation_clamp(op.activation, y)
+    bits = "s16" if y.dtype is DType.INT16 else "s8"
     values = {
         "input_1_vect": Expression("x0"),
         "input_2_vect": Expression("x1"),
@@ -105,14 +105,15 @@ def arithmetic(library: Library, bound: BoundNode) -> Layer:
         "block_size": number(y.elements),
     }
     if isinstance(op, Mul):
-        function = "arm_elementwise_mul_s8"
+        function = f"arm_elementwise_mul_{bits}"
         factors = {"out": a.scale * b.scale / y.quantization.scale}
     else:
-        function = "arm_elementwise_add_s8"
+        function = f"arm_elementwise_add_{bits}"
+        left_shift = _LEFT_SHIFTS[y.dtype]
         reach = 2 * max(a.scale, b.scale)
-        last = reach / ((1 << _LEFT_SHIFT) * y.quantization.scale)
+        last = reach / ((1 << left_shift) * y.quantization.scale)
         factors = {"input_1": a.scale / reach, "input_2": b.scale / reach, "out": last}
-        values["left_shift"] = number(_LEFT_SHIFT)
+        values["left_shift"] = number(left_shift)
     for name, factor in factors.items():
         found = multiplier_of(factor)
         values[f"{name}_mult"], values[f"{name}_shift"] = number(found.q31), number(found.shift)
@@ -145,5 +146,6 @@ def softmax(library: Library, bound: BoundNode) -> Layer:
         "diff_min": number(-radius),
         "output": Expression("y"),
     }
-    call = LibraryCall("arm_softmax_s8", ordered(library, "arm_softmax_s8", values))
+    function = "arm_softmax_s8_s16" if bound.output.dtype is DType.INT16 else "arm_softmax_s8"
+    call = LibraryCall(function, ordered(library, function, values))
     return Layer("cmsis_nn/call_void", VARIANT, (0,), call=call)

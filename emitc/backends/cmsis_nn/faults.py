@@ -124,6 +124,18 @@ def _wide_without_bias(version: Version, instructions: InstructionSet, use: Use)
     return version.functions < (15, 0, 0) and instructions is InstructionSet.DSP and fast and not use.bias
 
 
+_CARRYING_ROW = 9
+"""So many values of an int16 softmax can add up to 2**18 - 1."""
+
+
+def _row_of_one(version: Version, instructions: InstructionSet, use: Use) -> bool:
+    return use.call.input.c == 1
+
+
+def _row_that_carries(version: Version, instructions: InstructionSet, use: Use) -> bool:
+    return use.call.input.c >= _CARRYING_ROW
+
+
 def _uneven_padding(version: Version, instructions: InstructionSet, use: Use) -> bool:
     new = version.functions >= (18, 0, 0) and not is_reversed(version, use.call)
     return new and use.call.pad_h % use.call.stride_h != 0
@@ -183,6 +195,18 @@ FAULTS: tuple[Fault, ...] = (
         "without a bias its DSP kernel rounds otherwise than TFLite",
         Remedy.ZERO_BIAS,
         _wide_without_bias,
+    ),
+    Fault(
+        ("arm_softmax_s16",),
+        "a row of one value comes out as -32768, since nothing limits it",
+        Remedy.NONE,
+        _row_of_one,
+    ),
+    Fault(
+        ("arm_softmax_s16",),
+        "rows of 9 values or more can have a sum whose rounding leaves 32 bits, 262143 for example",
+        Remedy.NONE,
+        _row_that_carries,
     ),
     Fault(
         ("arm_transpose_conv_wrapper_s8", "arm_transpose_conv_s8"),

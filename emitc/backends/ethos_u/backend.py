@@ -108,6 +108,8 @@ class EthosU(Driven):
         return self._replaced(graph, settled, reasons)
 
     def _refusal(self, bound: BoundNode) -> str:
+        if any(tensor is not None and tensor.is_state for tensor in (*bound.inputs, *bound.outputs)):
+            return "it reads or writes state, which is the core's"
         if bound.node.op.numerics is not Numerics.TFLITE and self._rounding:
             bound = replace(bound, node=_rounded_as_tflite(bound.node))
             try:

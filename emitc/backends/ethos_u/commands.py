@@ -11,6 +11,7 @@ from emitc.backends.ethos_u.extent import touched_bytes
 from emitc.ir import BoundNode, Graph, Node, Tensor
 from emitc.kernels.contract import Layer
 from emitc.kernels.npu_command import FAST_REGION, PAYLOAD, SCRATCH_REGION, NpuCommand, layer, real_inputs
+from emitc.kernels.variables import ReadVariable
 
 _REGIONS = 3
 """Base addresses of a call: constants, scratch, fast scratch."""
@@ -68,8 +69,9 @@ def _placed(tensors: Sequence[Tensor], offsets: Sequence[int]) -> Placed:
 def _pinned(graph: Graph, bound: BoundNode) -> tuple[bool, bool]:
     """Whether inputs, and outputs, shall lie in the scratch memory.
 
-    Each must own its bytes alone. What others read behind the operator vela has kept. A pinned tensor keeps the whole scratch
-    memory alive while the core writes or reads it; a copy needs the tensor beside the scratch memory. The smaller one is taken.
+    Each must own its bytes alone, outside of the state block. What others read behind the operator vela has kept. A pinned tensor
+    keeps the whole scratch memory alive while the core writes or reads it; a copy needs the tensor beside the scratch memory. The
+    smaller one is taken.
     """
     inputs = [graph.root(tensor.name) for tensor in real_inputs(bound)]
     outputs = list(bound.outputs)
@@ -82,7 +84,13 @@ def _pinned(graph: Graph, bound: BoundNode) -> tuple[bool, bool]:
         own = {tensor.name for tensor in tensors}
         beside = max((_bytes(graph, node, own) for node in others), default=0)
         found.append(beside <= sum(tensor.size_bytes for tensor in tensors))
-    return found[0], found[1]
+    return found[0] and not any(_is_state(graph, tensor) for tensor in inputs), found[1]
+
+
+def _is_state(graph: Graph, tensor: Tensor) -> bool:
+    """Whether a tensor is what a variable holds: it is copied from there."""
+    writer = graph.producer(tensor.name)
+    return tensor.is_state or (writer is not None and isinstance(writer.op, ReadVariable))
 
 
 def _bytes(graph: Graph, node: Node, left_out: set[str]) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Graph, Op, Shape, Tensor
-from emitc.kernels.accumulate import BIAS, WEIGHTS, model_bias, weights_of
+from emitc.kernels.accumulate import model_bias, weights_of
 from emitc.kernels.arithmetic import Add, Arithmetic, Mul, Sub
 from emitc.kernels.concatenation import Concatenation
 from emitc.kernels.conv_2d import Conv2D
@@ -25,6 +25,7 @@ from emitc.kernels.mean import Mean
 from emitc.kernels.pad import Pad
 from emitc.kernels.pooling import AveragePool2D, MaxPool2D
 from emitc.kernels.quantize_ops import Quantize
+from emitc.kernels.requantization import BIAS, WEIGHTS
 from emitc.kernels.resize import ResizeBilinear, ResizeNearestNeighbor
 from emitc.kernels.slice import Slice, StridedSlice
 from emitc.kernels.softmax import Softmax

@@ -1,7 +1,8 @@
 """Where the graph is cut: largest convex sets of nodes that the NPU may run.
 
 A set is convex when no path leaves it and comes back: all its inputs can be there before it starts. Sets grow along the
-order of execution. Two that meet at a node become one where that stays convex.
+order of execution. Two that meet at a node become one where that stays convex. Nodes that touch a state variable are in none,
+and keep their order: a path leads from one to the next, although no tensor does.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ class _Grown:
 
 def convex_regions(graph: Graph, eligible: frozenset[int]) -> tuple[tuple[int, ...], ...]:
     """Disjoint convex sets of the eligible nodes, each with its indices in order of execution."""
-    writers = {graph.root(name).name: node.index for node in graph.nodes for name in node.outputs}
+    states = {tensor.name for tensor in graph.states}
+    writers = {graph.root(name).name: node.index for node in graph.nodes for name in node.outputs if name not in states}
     grown: dict[int, _Grown] = {}
     member: dict[int, int] = {}
     reached: dict[int, set[int]] = {}  # sets from which some path leads to the node, its own left out
+    waits = waits_for_state(graph)
     for node in graph.nodes:
         sources = {writers[root] for name in node.inputs if name and (root := graph.root(name).name) in writers}
+        sources |= waits.get(node.index, set())
         reached[node.index] = _reached(sources, member, reached)
         if node.index not in eligible:
             continue
@@ -38,6 +42,14 @@ def convex_regions(graph: Graph, eligible: frozenset[int]) -> tuple[tuple[int, .
         grown[chosen].behind |= reached[node.index]
     order = {node.index: i for i, node in enumerate(graph.nodes)}
     return tuple(tuple(sorted(each.nodes, key=order.__getitem__)) for each in grown.values())
+
+
+def waits_for_state(graph: Graph) -> dict[int, set[int]]:
+    """By index of a node, the nodes that it has to stay behind because of a state variable."""
+    found: dict[int, set[int]] = {}
+    for earlier, later in graph.state_order():
+        found.setdefault(graph.nodes[later].index, set()).add(graph.nodes[earlier].index)
+    return found
 
 
 def _reached(sources: set[int], member: dict[int, int], reached: dict[int, set[int]]) -> set[int]:
@@ -131,12 +143,22 @@ def cut(graph: Graph, indices: Sequence[int]) -> Cut:
 
 
 def in_order(graph: Graph, nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes so that each comes behind those that it reads; otherwise in the order they are given in."""
+    """The nodes so that each comes behind those that it reads; otherwise in the order they are given in.
+
+    graph: as it was before regions were cut, with the order that state asks for.
+    """
     waiting = list(nodes)
-    ready = {tensor.name for tensor in graph.tensors if tensor.is_constant} | {graph.root(n).name for n in graph.inputs}
+    ready = {tensor.name for tensor in graph.tensors if tensor.is_constant or tensor.is_state}
+    ready |= {graph.root(name).name for name in graph.inputs}
+    waits = waits_for_state(graph)
     ordered: list[Node] = []
     while waiting:
-        node = next(n for n in waiting if all(graph.root(name).name in ready for name in n.inputs if name))
+        left = {node.index for node in waiting}
+        node = next(
+            n
+            for n in waiting
+            if all(graph.root(name).name in ready for name in n.inputs if name) and not waits.get(n.index, set()) & left
+        )
         waiting.remove(node)
         ready |= {graph.root(name).name for name in node.outputs}
         ordered.append(node)

@@ -17,6 +17,16 @@ _SCALAR = {
     "Softmax": Cost(output=27.6, once=170),
     "Add": Cost(output=14.0, once=16),
     "Mul": Cost(output=20.0, once=20),
+    "Conv2D int16": Cost(mac=2.15, output=68.2),
+    "Conv2D 1x1 int16": Cost(mac=2.4, output=37),
+    "DepthwiseConv2D int16": Cost(mac=8.4),
+    "DepthwiseConv2D several filters int16": Cost(mac=14),
+    "FullyConnected int16": Cost(mac=3.0, output=30, once=190),
+    "AveragePool2D int16": Cost(mac=6.0),
+    "MaxPool2D int16": Cost(mac=6.0),
+    "Softmax int16": Cost(output=57),
+    "Add int16": Cost(output=32),
+    "Mul int16": Cost(output=22),
     OTHER: Cost(mac=8.0),
 }
 _VECTOR = {

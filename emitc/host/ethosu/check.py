@@ -71,6 +71,15 @@ class VelaNetwork:
         self._cpu: dict[int, Graph] = {}
         errors: list[EmitcError] = []
         for node in file.cpu_operators:
+            if any(tensor is not None and tensor.is_variable for tensor in node.inputs):
+                errors.append(
+                    node.unsupported(
+                        f"{node.op_type} keeps state",
+                        "a tensor of it holds its value between inferences, which the check does not follow",
+                        "check a network without recurrent layers; `emitc verify --npu` runs state",
+                    )
+                )
+                continue
             try:
                 self._cpu[node.index] = build_graph(_alone(file.model, node), tflite_registry(), "cpu")
             except EmitcError as error:

@@ -21,7 +21,7 @@ from emitc.backends.cmsis_nn.scratch import Call, Dims, transpose_conv_second_by
 from emitc.backends.cmsis_nn.versions import KernelSums, Version
 from emitc.ir import BoundNode
 from emitc.kernels import kernel_of
-from emitc.kernels.accumulate import requantization
+from emitc.kernels.requantization import requantization
 from emitc.quantize import activation_clamp, multiplier_of
 
 OFFSET_BITS = 20

@@ -11,13 +11,17 @@ import pytest
 from library import SKIPPED, trees
 
 from emitc.backends.cmsis_nn.backend import NAME
-from emitc.backends.cmsis_nn.lowering import RULES
+from emitc.backends.cmsis_nn.lowering import RULES, SIXTEEN_BITS
 from emitc.boards import prove
 from emitc.compiler import compile_model
 from emitc.host import parity
+from emitc.ir import DType
 
 CORPUS = Path(__file__).resolve().parents[4] / "shared" / "models" / "tflite"
-LAYERS = sorted(path.stem for path in (CORPUS / "layers").glob("*.tflite")) or ["aww_layer0"]
+FOLDERS = ("layers", "seanet_int16")
+LAYERS = sorted(str(path.relative_to(CORPUS)) for folder in FOLDERS for path in (CORPUS / folder).glob("*.tflite")) or [
+    "layers/aww_layer0.tflite"
+]
 PLACES = {"host": "host", "qemu_m4": "cortex-m4", "qemu_m55": "cortex-m55"}
 TREES = trees()
 pytestmark = pytest.mark.skipif(not TREES, reason=SKIPPED)
@@ -28,7 +32,7 @@ pytestmark = pytest.mark.skipif(not TREES, reason=SKIPPED)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("tree", range(len(TREES)), ids=[str(tree.version) for tree in TREES])
 def test_layer(tree: int, place: str, layer: str, tmp_path: Path) -> None:
-    path = CORPUS / "layers" / f"{layer}.tflite"
+    path = CORPUS / layer
     if not path.is_file():
         pytest.skip("the model corpus ../shared is not there")
     if place != "host" and not (shutil.which("qemu-system-arm") and shutil.which("arm-none-eabi-gcc")):
@@ -36,7 +40,7 @@ def test_layer(tree: int, place: str, layer: str, tmp_path: Path) -> None:
     options = {"kernels": NAME, "target": PLACES[place], "backends": {NAME: str(TREES[tree].root)}}
     made = compile_model(path, package="plain" if place == "host" else "platformio", **options)
     for row, bound in zip(made.partition.assignments, made.graph.bound(), strict=True):
-        can = type(bound.node.op) in RULES
+        can = type(bound.node.op) in (SIXTEEN_BITS if bound.output.dtype is DType.INT16 else RULES)
         reasons = dict(row.refused)
         excused = reasons.get(NAME, "").startswith(("CMSIS-NN ", "this copy of CMSIS-NN"))
         assert (row.backend == NAME) == (can and not reasons) or excused, (row.op_type, reasons)

@@ -1,0 +1,219 @@
+"""SVDF and LSTM as calls of CMSIS-NN. Their states are outputs of the layer function behind the first: y1, y2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from emitc.backends.cmsis_nn.accumulating import kernel_sums
+from emitc.backends.cmsis_nn.calls import (
+    POINTER,
+    VARIANT,
+    Library,
+    context_of,
+    dims,
+    limits,
+    number,
+    ordered,
+    reference,
+    structure,
+)
+from emitc.backends.cmsis_nn.scratch import BUFFER_SIZES, Call, Dims
+from emitc.ir import BoundNode, DType
+from emitc.kernels import unidirectional_sequence_lstm as sequence
+from emitc.kernels.contract import Expression, Layer, LibraryCall, Scratch, Structure, Table
+from emitc.kernels.svdf import BIAS, FEATURE, MEMORY, TIME, Svdf, X
+from emitc.kernels.svdf import multipliers as svdf_multipliers
+from emitc.quantize import Clamp
+
+_INT16 = 2
+_INT32 = 4
+_LARGEST_PART = 2**15 - 1
+"""Of a gate's input, in Q3.12."""
+_LEAST_CELL_EXPONENT = -14
+"""From here on the product of two gates is no larger than the cell state's type holds."""
+
+
+def svdf_refusal(library: Library, bound: BoundNode) -> str:
+    """Its 8-bit memory has no zero point."""
+    memory = bound.input(MEMORY).quantization
+    assert memory
+    return "its 8-bit memory has no zero point" if memory.zero_point else ""
+
+
+def svdf(library: Library, bound: BoundNode) -> Layer:
+    """arm_svdf_s8, arm_svdf_state_s16_s8: input_offset is the zero point itself, and not its negative as elsewhere."""
+    op, x, feature, time, memory, y = (
+        bound.node.op, bound.input(X), bound.input(FEATURE), bound.input(TIME), bound.input(MEMORY), bound.output,
+    )  # fmt: skip
+    assert isinstance(op, Svdf) and x.quantization and y.quantization
+    (batches, depth), (filters, steps), units = x.shape, time.shape, y.shape[1]
+    wide = memory.dtype is DType.INT16
+    function = "arm_svdf_state_s16_s8" if wide else "arm_svdf_s8"
+    bias = bound.optional(BIAS)
+    biases = np.zeros(units, np.int64) if bias is None else bias.array().astype(np.int64)
+    tables: tuple[Table, ...] = (
+        Table("feature", "int8_t", tuple(feature.array().reshape(-1).tolist()), f"feature weights {filters}x{depth}"),
+        Table("time", time.dtype.c_type, tuple(time.array().reshape(-1).tolist()), f"time weights {filters}x{steps}"),
+        Table("bias", "int32_t", tuple(biases.tolist()), "bias per output"),
+    )
+    call = Call(Dims(batches, depth, 1, 1), Dims(filters, depth, 1, 1), Dims(batches, units, 1, 1))
+    sized = BUFFER_SIZES["arm_svdf_s8_get_buffer_size"](library.tree.version, library.instructions, call)
+    sums_bytes = sized if library.tree.takes(function, "ctx") else 0
+    if sums_bytes:
+        sums = feature.array().astype(np.int64).sum(axis=1)
+        tables = (*tables, kernel_sums(library, sums, np.zeros(filters, np.int64), -x.quantization.zero_point))
+    members = {
+        "rank": number(op.rank),
+        "input_offset": number(x.quantization.zero_point),
+        "output_offset": number(y.quantization.zero_point),
+        "input_activation": limits(Clamp(*memory.dtype.range)),
+        "output_activation": limits(Clamp(*y.dtype.range)),
+    }
+    structures = [structure(library, "params", "cmsis_nn_svdf_params", members)]
+    for role, factor in zip(("input_quantization", "output_quantization"), svdf_multipliers(bound), strict=True):
+        values = {"multiplier": number(factor.q31), "shift": number(factor.shift)}
+        structures.append(structure(library, role, "cmsis_nn_per_tensor_quant_params", values))
+    shapes = {
+        "input_dims": call.input,
+        "state_dims": Dims(batches, filters, steps, 1),
+        "weights_feature_dims": call.filter,
+        "weights_time_dims": Dims(filters, steps, 1, 1),
+        "bias_dims": Dims(units, 1, 1, 1),
+        "output_dims": call.output,
+    }
+    structures += [dims(library, role, shape) for role, shape in shapes.items()]
+    scratch = (Scratch("scores", _INT32 * batches * filters), Scratch("sums_of_outputs", _INT32 * batches * units))
+    contexts = [
+        context_of(library, sums_bytes, Expression(POINTER, "sums") if sums_bytes else Expression("NULL")),
+        context_of(library, scratch[0].size_bytes, Expression("scores"), "input_context"),
+        context_of(library, scratch[1].size_bytes, Expression("sums_of_outputs"), "output_context"),
+    ]
+    if not library.tree.takes(function, "ctx"):
+        contexts = contexts[1:]
+    structures += contexts
+    by_role = {each.role: reference(each) for each in structures}
+    arguments = {
+        "ctx": by_role.get("context", Expression("NULL")),
+        "input_ctx": by_role["input_context"],
+        "output_ctx": by_role["output_context"],
+        "svdf_params": by_role["params"],
+        "input_quant_params": by_role["input_quantization"],
+        "output_quant_params": by_role["output_quantization"],
+        **{name: by_role[name] for name in shapes},
+        "input_data": Expression("x0"),
+        "state_data": Expression("y1"),
+        "weights_feature_data": Expression(table="feature"),
+        "weights_time_data": Expression(table="time"),
+        "bias_data": Expression(table="bias"),
+        "output_data": Expression("y"),
+    }
+    made = LibraryCall(function, ordered(library, function, arguments), tuple(structures))
+    macs = batches * filters * (depth + steps)
+    return Layer("cmsis_nn/call", VARIANT, (X,), tables, scratch=scratch, macs=macs, fallible=True, call=made)
+
+
+def lstm_refusal(library: Library, bound: BoundNode) -> str:
+    """Versions whose state ends with the call, and layers in which the library limits values at other places.
+
+    It adds the second product of a gate to the first before it limits the sum, where TFLite Micro limits both products; so
+    it does with what is added to the cell state. Where these cannot be beyond 16 bits the results are the same.
+    """
+    if sequence.in_float(bound):
+        return "emitc calls CMSIS-NN for int8"
+    if not library.tree.has_member("cmsis_nn_lstm_context", "hidden_state"):
+        return f"CMSIS-NN {library.tree.version}: its LSTM begins every call with a state of zeros"
+    largest = max(sequence.recurrent_parts(bound))
+    if largest > _LARGEST_PART:
+        return (
+            f"the recurrent part of a gate can reach {largest:.0f} of {_LARGEST_PART}, where TFLite Micro limits it by itself, "
+            "but the library only the whole"
+        )
+    if sequence.cell_exponent(bound) < _LEAST_CELL_EXPONENT:
+        return "what is added to the cell state can be larger than that, which TFLite Micro limits and the library does not"
+    return "the library takes a cell_clip below one step for none" if sequence.cell_limit(bound) == 0 else ""
+
+
+_GATES = ("input_gate", "forget_gate", "cell_gate", "output_gate")
+"""The library's names, in the order i, f, g, o."""
+
+
+def lstm(library: Library, bound: BoundNode) -> Layer:
+    """arm_lstm_unidirectional_s8 with both states; cell_clip 0 is none."""
+    sizes, major = sequence.sizes_of(bound), sequence.is_time_major(bound)
+    gates, (keep, add, out) = sequence.multipliers(bound)
+    x, h = bound.input(0).quantization, bound.output.quantization
+    assert x and h
+    of_x, of_h = sequence.starts(bound)
+    tables: list[Table] = []
+    members: dict[str, Expression] = {
+        "time_major": number(int(major)),
+        "batch_size": number(sizes.batches),
+        "time_steps": number(sizes.steps),
+        "input_size": number(sizes.inputs),
+        "hidden_size": number(sizes.units),
+        "input_offset": number(-x.zero_point),
+        "forget_to_cell_multiplier": number(keep.q31),
+        "forget_to_cell_shift": number(keep.shift),
+        "input_to_cell_multiplier": number(add.q31),
+        "input_to_cell_shift": number(add.shift),
+        "cell_clip": number(sequence.cell_limit(bound) or 0),
+        "cell_scale_power": number(sequence.cell_exponent(bound)),
+        "output_multiplier": number(out.q31),
+        "output_shift": number(out.shift),
+        "output_offset": number(h.zero_point),
+    }
+    for k, gate in enumerate(_GATES):
+        parts = (("input", of_x, gates[k], sequence.INPUT), ("hidden", of_h, gates[4 + k], sequence.RECURRENT))
+        for part, start, factor, positions in parts:
+            weights = bound.input(positions[k]).array()
+            shape = "x".join(map(str, weights.shape))
+            role, bias = f"{gate}_{part}", f"{gate}_{part}_bias"
+            tables.append(
+                Table(role, "int8_t", tuple(weights.reshape(-1).tolist()), f"{part} weights {shape} of {gate}")
+            )
+            tables.append(Table(bias, "int32_t", tuple(start[:, k].tolist()), "bias with the zero point's share"))
+            members |= {
+                f"{gate}.{part}_multiplier": number(factor.q31),
+                f"{gate}.{part}_shift": number(factor.shift),
+                f"{gate}.{part}_weights": Expression(table=role),
+                f"{gate}.{part}_effective_bias": Expression(table=bias),
+            }
+        members[f"{gate}.activation_type"] = Expression("ARM_TANH" if gate == "cell_gate" else "ARM_SIGMOID")
+    each = _INT16 * sizes.units * (sizes.batches if major else 1)
+    scratch = (Scratch("temp1", each), Scratch("temp2", each))
+    pointers = {"temp1": "temp1", "temp2": "temp2", "cell_state": "y2", "hidden_state": "y1"}
+    structures = (
+        _nested(library, "params", "cmsis_nn_lstm_params", members),
+        structure(
+            library, "buffers", "cmsis_nn_lstm_context", {k: Expression(v) for k, v in pointers.items()}, constant=False
+        ),
+    )
+    arguments = {
+        "input": Expression("x0"),
+        "output": Expression("y"),
+        "params": reference(structures[0]),
+        "buffers": Expression(f"{POINTER}&buffers"),  # it is read only
+    }
+    function = "arm_lstm_unidirectional_s8"
+    call = LibraryCall(function, ordered(library, function, arguments), structures)
+    return Layer(
+        "cmsis_nn/call",
+        VARIANT,
+        (0,),
+        tuple(tables),
+        scratch=scratch,
+        macs=sequence.work(bound),
+        fallible=True,
+        call=call,
+    )
+
+
+def _nested(library: Library, role: str, c_type: str, members: Mapping[str, Expression]) -> Structure:
+    """A constant structure, members of members among its own, as this version has them."""
+    known: list[str] = []
+    for member in library.tree.structures[c_type]:
+        inner = library.tree.structures.get(member.c_type, ())
+        known += [f"{member.name}.{each.name}" for each in inner] or [member.name]
+    return Structure(role, c_type, tuple((name, members[name]) for name in known if name in members))

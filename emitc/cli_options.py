@@ -1,0 +1,189 @@
+"""What the commands share: options of compilation, how errors and results are printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from emitc.errors import EmitcError, Refusals
+
+if TYPE_CHECKING:
+    from emitc.backends.option import BackendOption
+    from emitc.compiler import Compiled, Options
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class ShapeType(click.ParamType):  # type: ignore[type-arg]
+    """NAME=1,49,10,1; the name may itself contain an equals sign."""
+
+    name = "NAME=DIMS"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
+        """Refuses anything else than positive sizes."""
+        name, equals, dims = str(value).rpartition("=")
+        try:
+            shape = tuple(int(d) for d in dims.split(","))
+        except ValueError:
+            shape = ()
+        if not equals or not name or not shape or any(not 1 <= d < 2**31 for d in shape) or len(shape) > 8:
+            self.fail(f"{value!r} is not NAME=DIMS, for example input_1=1,49,10,1", param, ctx)
+        return name, shape
+
+
+class BudgetType(click.ParamType):  # type: ignore[type-arg]
+    """A number of bytes, or `min`."""
+
+    name = "BYTES|min"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Refuses anything else."""
+        text = str(value)
+        if text == "min":
+            return text
+        if not text.isascii() or not text.isdigit() or len(text) > 12:
+            self.fail(f"{text!r} is neither a number of bytes nor min", param, ctx)
+        return int(text)
+
+
+def error_json(error: EmitcError) -> dict[str, Any]:
+    errors = error.errors if isinstance(error, Refusals) else (error,)
+    return {"error": [{"what": e.what, "where": str(e.where), "why": e.why, "hint": e.hint} for e in errors]}
+
+
+@contextmanager
+def reported(as_json: bool) -> Iterator[None]:
+    """Prints an EmitcError and leaves with its exit code; under --json the object on stdout says it too."""
+    try:
+        yield
+    except EmitcError as error:
+        click.echo(str(error), err=True)
+        if as_json:
+            click.echo(json.dumps(error_json(error)))
+        raise SystemExit(error.exit_code) from None
+
+
+def print_result(content: dict[str, Any], as_json: bool, text: Callable[[], str]) -> None:
+    """The result: one JSON object, or text for a person. A reader that has closed the pipe changes nothing."""
+    try:
+        click.echo(json.dumps(content, allow_nan=False) if as_json else text())
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def json_option(function: Function) -> Function:
+    """--json on every command."""
+    return click.option("as_json", "--json", is_flag=True, help="One JSON object on stdout.")(function)
+
+
+class CompilingCommand(click.Command):
+    """A command that compiles: it has the options of the backends too, which are loaded when they are needed only."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The command's own options, then those of the backends, then --help."""
+        from emitc.backends import options
+
+        *own, last = super().get_params(ctx)
+        return [*own, *(_backend_option(option) for option in options()), last]
+
+
+def _backend_option(option: BackendOption) -> click.Option:
+    flags = f"--{option.name}"
+    if not option.metavar:
+        return click.Option([_key(option), flags], is_flag=True, flag_value="yes", default="", help=option.help)
+    described = f"{' | '.join(option.choices)}: {option.help}" if option.choices else option.help
+    return click.Option([_key(option), flags], metavar=option.metavar, default=option.default or None, help=described)
+
+
+def _key(option: BackendOption) -> str:
+    """The name of a backend's option among a command's values."""
+    return f"backend_{option.name.replace('-', '_')}"
+
+
+def compile_options(function: Function) -> Function:
+    """The model and the options of `emitc compile`, shared by every command that compiles one model."""
+    return click.argument("model", type=click.Path(path_type=Path))(model_options(function))
+
+
+def model_options(function: Function) -> Function:
+    """The options of `emitc compile` without its argument."""
+    options = (
+        click.option("--name", default="", help="C name of the model; default: from the file name."),
+        click.option(
+            "--target", default=None, help="Target core (`emitc targets`); default: generic32, or the board's."
+        ),
+        click.option(
+            "--kernels",
+            default="portable",
+            help="portable | cmsis-nn | auto: the cheaper of the two, layer by layer.",
+            show_default=True,
+        ),
+        click.option("--optimize", default="speed", help="speed | size", show_default=True),
+        click.option("--io", default="keep", help="keep | int8: drop the float ends of the model.", show_default=True),
+        click.option(
+            "--ram-budget", type=BudgetType(), help="Largest arena in bytes, or min: layers run row by row for it."
+        ),
+        click.option(
+            "--fallback", default="cpu", help="fail | cpu: what an accelerator cannot run.", show_default=True
+        ),
+        click.option(
+            "--shape", "shapes", type=ShapeType(), multiple=True, help="Size of an open dimension: NAME=1,49,10,1."
+        ),
+        click.option(
+            "--keep-on",
+            nargs=2,
+            type=(click.Choice(["cpu"]), str),
+            multiple=True,
+            metavar="cpu OP",
+            help="Operators, by type or index, that no accelerator gets; may be repeated.",
+        ),
+        click.option(
+            "--expect-partition",
+            type=click.Path(path_type=Path),
+            default=None,
+            help="Fail unless every operator runs where this map of `emitc partition --json` says.",
+        ),
+        click.option(
+            "--without", "disabled", multiple=True, help="Switch a pass, overlap or moves off; may be repeated."
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def options_of(values: dict[str, Any], package: str, default_target: str = "generic32") -> Options:
+    from emitc.backends import options
+    from emitc.compiler import Options
+
+    backends = {option.name: values.get(_key(option)) for option in options()}
+    return Options(
+        name=values["name"],
+        target=values["target"] or default_target,
+        kernels=values["kernels"],
+        optimize=values["optimize"],
+        io=values["io"],
+        package=package,
+        ram_budget=values["ram_budget"],
+        fallback=values["fallback"],
+        shapes=dict(values["shapes"]),
+        disabled=frozenset(values["disabled"]),
+        keep_on_cpu=tuple(what for _, what in values["keep_on"]),
+        expect_partition=values["expect_partition"],
+        backends={name: value for name, value in backends.items() if value},
+    )
+
+
+def compiled_model(values: dict[str, Any], package: str = "plain", default_target: str = "generic32") -> Compiled:
+    from emitc.compiler import compile_model
+
+    return compile_model(values["model"], options_of(values, package, default_target))

@@ -1,0 +1,138 @@
+"""`emitc plan`: the arena of one model as text, JSON or a picture, and the memory of several models together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from emitc.cli_options import CompilingCommand, compiled_model, json_option, model_options, print_result, reported
+from emitc.errors import EmitcError, Where
+
+if TYPE_CHECKING:
+    from emitc.compiler import Compiled
+    from emitc.picture import Picture, StepLabel
+    from emitc.program import Move, RowSegment, Step
+
+
+@click.command("plan", cls=CompilingCommand)
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@model_options
+@click.option(
+    "--svg", type=click.Path(path_type=Path), default=None, help="Draw the arena, steps by addresses, to this file."
+)
+@click.option(
+    "--html", type=click.Path(path_type=Path), default=None, help="The same drawing with a table, as one page."
+)
+@click.option("--together", is_flag=True, help="Plan several models in one arena; they never run at the same time.")
+@click.option("--concurrent", is_flag=True, help="With --together: they may run at the same time.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="With --together: write the header NAME_together.h into this directory.",
+)
+@json_option
+def plan(
+    models: tuple[Path, ...],
+    svg: Path | None,
+    html: Path | None,
+    together: bool,
+    concurrent: bool,
+    output: Path | None,
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Show the arena of MODEL: every buffer, its offset and lifetime, and the proof."""
+    with reported(as_json):
+        if together:
+            _refuse(
+                svg or html, "--svg" if svg else "--html", "a picture shows the arena of one model", "plan it alone"
+            )
+            _together(models, values, concurrent, output, as_json)
+            return
+        _refuse(
+            len(models) > 1, "MODEL...", "several models have several arenas", "plan them alone, or with --together"
+        )
+        _refuse(concurrent, "--concurrent", "it says how several models share an arena", "add --together")
+        _refuse(output, "-o", "it is where the header of --together goes", "use --svg or --html, or emitc compile -o")
+        compiled = compiled_model({**values, "model": models[0]})
+        _draw(compiled, svg, html)
+        from emitc import report
+        from emitc.emit.manifest import memory_plan
+
+        print_result(memory_plan(compiled.program), as_json, lambda: report.plan_text(compiled))
+
+
+def _refuse(wrong: object, option: str, why: str, hint: str) -> None:
+    if wrong:
+        raise EmitcError(f"{option} does not go with the other arguments", Where(option=option), why, hint)
+
+
+def _draw(compiled: Compiled, svg: Path | None, html: Path | None) -> None:
+    """Writes the pictures that are asked for."""
+    if svg is None and html is None:
+        return
+    from emitc.emit.package import write_file
+    from emitc.picture import html_page, plan_svg
+
+    picture = arena_picture(compiled)
+    if svg is not None:
+        write_file(svg, plan_svg(picture).encode("utf-8"), "--svg")
+    if html is not None:
+        write_file(html, html_page(picture).encode("utf-8"), "--html")
+
+
+def arena_picture(compiled: Compiled) -> Picture:
+    """The picture of a compiled model's arena, with the buffers under their names in the C source."""
+    from emitc.picture import Bar, Panel, Picture
+
+    program = compiled.program
+    ends = {port.tensor: "input" for port in program.inputs} | {port.tensor: "output" for port in program.outputs}
+    bars = tuple(
+        Bar(
+            slot.name.removeprefix("AT_").lower(),
+            slot.size_bytes,
+            slot.offset_bytes,
+            slot.first,
+            slot.end,
+            slot.what,
+            "scratch" if slot.what.startswith("scratch") else ends.get(placement.name, "tensor"),
+        )
+        for slot, placement in zip(program.slots, program.plan.placements, strict=True)
+    )
+    steps = tuple(_stage_label(stage) for stage in program.schedule)
+    arena = Panel("arena", program.plan.arena_bytes, bars, program.plan.lower_bound_bytes, program.plan.peak_step)
+    return Picture(program.origin.model_file, program.proof, steps, (arena,))
+
+
+def _stage_label(stage: Step | Move | RowSegment) -> StepLabel:
+    """What a stage of the memory plan runs: a layer, a move, or several layers row by row."""
+    from emitc.picture import StepLabel
+    from emitc.program import Move, RowSegment
+
+    if isinstance(stage, Move):
+        return StepLabel("move")
+    if isinstance(stage, RowSegment):
+        last = stage.last.step
+        return StepLabel(f"ops {stage.calls[0].step.index} to {last.index}", "row by row")
+    return StepLabel(f"{stage.index} {stage.op_type}")
+
+
+def _together(
+    models: tuple[Path, ...], values: dict[str, Any], concurrent: bool, output: Path | None, as_json: bool
+) -> None:
+    """Plans the models in one arena; --name is the header's, the models keep theirs."""
+    from emitc import report
+    from emitc.emit.package import write_file
+    from emitc.together import together, together_header
+
+    programs = [compiled_model({**values, "model": model, "name": ""}).program for model in models]
+    memory = together(programs, concurrent=concurrent, name=values["name"])
+    content = memory.to_json()
+    if output is not None:
+        write_file(output / memory.header_name, together_header(memory).encode("ascii"), "-o")
+        content |= {"file": memory.header_name}
+    print_result(content, as_json, lambda: report.together_text(content))

@@ -1,0 +1,258 @@
+"""SVDF: each filter scores the newest input, and weighs its last M scores; R filters together make an output.
+
+s = clamp(rq1(sum((x - x_zero) * wf))) is appended to the filter's memory, whose oldest value falls out;
+y = clamp(y_zero + rq2(b + sum over R filters and M values of (s - s_zero) * wt)).
+
+Shapes  x [B, I], wf [F, I], wt [F, M], b [F / R] or none, memory [B, F * M], y [B, F / R].
+Types   int8; wt and memory both int8, or both int16 and then without zero point; b and sums int32.
+Errors  float32; constants that are computed; a fused activation that limits y further than its type does.
+Source  TFLite Micro's SVDF: s is limited to the memory's type before its zero point is added, which wraps; sums wrap at
+        32 bits. Both factors are computed in double (measured, on sums for which float32 would give another result).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
+from emitc.kernels.contract import (
+    Flavour,
+    KernelDef,
+    Layer,
+    Param,
+    Parsed,
+    Table,
+    illegal,
+    require_dtypes,
+    require_one_scale,
+    require_quantization,
+    require_rank,
+    unsupported,
+)
+from emitc.kernels.requantization import FACTOR_LIMIT
+from emitc.kernels.spatial import ACTIVATIONS
+from emitc.kernels.weight_layout import blocks_of_four
+from emitc.quantize import INT32_MAX, Clamp, Int64, Multiplier, activation_clamp, multiplier_of, requantize, scale_ratio
+
+X, FEATURE, TIME, BIAS, MEMORY = range(5)
+_SIXTEEN_BITS = Flavour("_s16", w="int16_t")
+
+
+@dataclass(frozen=True, slots=True)
+class Svdf(Op):
+    """rank: filters of an output. activation: fused."""
+
+    rank: int
+    activation: str
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """The options; the memory is read and updated."""
+    node.counts((5, 5))
+    activation = node.text("fused_activation_function", ACTIVATIONS)
+    op = Svdf(node.integer("rank", low=1, high=1 << 16), activation)
+    return Parsed(op, (X, FEATURE, TIME, BIAS, MEMORY), states=(MEMORY,))
+
+
+def _op(bound: BoundNode) -> Svdf:
+    assert isinstance(bound.node.op, Svdf)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists."""
+    x, feature, time, memory = (bound.input(i) for i in (X, FEATURE, TIME, MEMORY))
+    bias, y = bound.optional(BIAS), bound.output
+    middle = (DType.INT32,) if bias else ()
+    floats = (DType.FLOAT32,) * (len(middle) + 6)
+    taken = [(DType.INT8, DType.INT8, t, *middle, t, DType.INT8, t) for t in (DType.INT8, DType.INT16)]
+    require_dtypes(bound, taken, (floats,))
+    require_quantization(bound, x, memory, y)
+    require_one_scale(bound, feature, time)
+    for tensor in (x, feature, time, memory):
+        require_rank(bound, tensor, 2)
+    _require_constants(bound, feature, time, bias)
+    filters, depth = feature.shape
+    rank = _op(bound).rank
+    if min(*x.shape, *feature.shape, *time.shape) < 1 or filters % rank:
+        raise illegal(
+            bound, "SVDF has sizes that do not fit", f"{filters} filters of {depth} values, {rank} for each output",
+            "export the model again", feature,
+        )  # fmt: skip
+    expected: dict[int, Shape] = {
+        X: (x.shape[0], depth),
+        TIME: (filters, time.shape[1]),
+        MEMORY: (x.shape[0], filters * time.shape[1]),
+    }
+    if bias is not None:
+        expected[BIAS] = (filters // rank,)
+    for position, shape in expected.items():
+        if bound.input(position).shape != shape:
+            raise illegal(
+                bound, f"SVDF has an input {list(bound.input(position).shape)}", f"{list(shape)} is expected",
+                "export the model again", bound.input(position),
+            )  # fmt: skip
+    _require_symmetric(bound)
+    _require_range(bound)
+    if activation_clamp(_op(bound).activation, y) != _whole(y):
+        raise unsupported(
+            bound, f"SVDF with the activation {_op(bound).activation} inside the output's range is not supported",
+            "TFLite Micro, whose result is to be matched, ignores it", "export the activation as a separate operator", y,
+        )  # fmt: skip
+
+
+def _require_constants(bound: BoundNode, *tensors: Tensor | None) -> None:
+    for tensor in tensors:
+        if tensor is not None and not tensor.is_constant:
+            raise unsupported(
+                bound, "SVDF with computed weights is not supported", "weights and bias must be constants",
+                "export the model with constant weights", tensor,
+            )  # fmt: skip
+
+
+def _require_symmetric(bound: BoundNode) -> None:
+    wide = bound.input(MEMORY).dtype is DType.INT16
+    for position in (FEATURE, TIME, *((MEMORY,) if wide else ())):
+        tensor = bound.input(position)
+        assert tensor.quantization
+        if tensor.quantization.zero_point:
+            raise illegal(
+                bound, "SVDF has weights or a 16-bit memory with a zero point", "they are symmetric in TFLite's scheme",
+                "quantize the model again", tensor,
+            )  # fmt: skip
+
+
+def _require_range(bound: BoundNode) -> None:
+    """Refuses factors out of proportion, and scores whose sum can leave 32 bits."""
+    factors = _factors(bound)
+    if not all(0.0 <= factor < FACTOR_LIMIT for factor in factors):
+        raise illegal(
+            bound, "an output scale is out of proportion", f"the factors of scales are {factors[0]!r} and {factors[1]!r}",
+            "quantize again", bound.output,
+        )  # fmt: skip
+    weights = bound.input(FEATURE).array().astype(np.int64)
+    # The products with inputs as they are, and those with the zero point that are taken off in front.
+    worst = int(np.abs(weights).sum(axis=1).max()) * 256
+    if worst > INT32_MAX:
+        raise illegal(
+            bound, "an accumulator can overflow 32 bits", f"a filter's score can reach {worst}",
+            "quantize the model again: weights of this size are not meaningful", bound.input(FEATURE),
+        )  # fmt: skip
+
+
+def _whole(tensor: Tensor) -> Clamp:
+    return Clamp(*tensor.dtype.range)
+
+
+def _factors(bound: BoundNode) -> tuple[float, float]:
+    """From the scores' sums to the memory, and from the memory's sums to the output."""
+    x, wf, wt, memory, y = (
+        tensor.quantization.scale
+        for tensor in (*(bound.input(i) for i in (X, FEATURE, TIME, MEMORY)), bound.output)
+        if tensor.quantization
+    )
+    return scale_ratio(x, wf, over=memory), scale_ratio(memory, wt, over=y)
+
+
+def multipliers(bound: BoundNode) -> tuple[Multiplier, Multiplier]:
+    """Of the scores, and of their weighed sums."""
+    first, second = _factors(bound)
+    return multiplier_of(first), multiplier_of(second)
+
+
+def _zero_point(tensor: Tensor) -> int:
+    assert tensor.quantization
+    return tensor.quantization.zero_point
+
+
+def _bias(bound: BoundNode) -> Int64:
+    bias = bound.optional(BIAS)
+    units = bound.input(FEATURE).shape[0] // _op(bound).rank
+    return np.zeros(units, np.int64) if bias is None else bias.array().astype(np.int64)
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[B, F / R], and the memory's."""
+    batches, filters = bound.input(X).shape[0], bound.input(FEATURE).shape[0]
+    return (batches, filters // _op(bound).rank), bound.input(MEMORY).shape
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """In int64; what wraps at 32 bits, or in the memory's type, does so explicitly."""
+    x, old, y, memory = inputs[X], inputs[MEMORY], bound.output, bound.input(MEMORY)
+    assert x is not None and old is not None
+    scored, summed = multipliers(bound)
+    feature, time = (bound.input(i).array().astype(np.int64) for i in (FEATURE, TIME))
+    scores = (x.astype(np.int64) - _zero_point(bound.input(X))) @ feature.T
+    limited = _whole(memory).apply(requantize(scores, scored.q31, scored.shift), DType.INT32)
+    newest = (limited.astype(np.int64) + _zero_point(memory)).astype(memory.dtype.value)
+    kept = old.reshape(len(x), *time.shape)[:, :, 1:]
+    new = np.concatenate([kept, newest[:, :, None]], axis=2)
+    products = (new.astype(np.int64) - _zero_point(memory)) * time
+    units = products.reshape(len(x), -1, _op(bound).rank * time.shape[1]).sum(axis=2) + _bias(bound)
+    wrapped = units.astype(np.int32).astype(np.int64)
+    offset = requantize(wrapped, summed.q31, summed.shift) + _zero_point(y)
+    values = _whole(y).apply(offset.astype(np.int32).astype(np.int64), y.dtype)
+    return values, np.ascontiguousarray(new.reshape(memory.shape))
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Filter by filter, four of which share the input's values; no scratch."""
+    x, feature, time, memory = (bound.input(i) for i in (X, FEATURE, TIME, MEMORY))
+    (filters, depth), steps = feature.shape, time.shape[1]
+    scored, summed = multipliers(bound)
+    start = -_zero_point(x) * feature.array().astype(np.int64).sum(axis=1)
+    c_type = time.dtype.c_type
+    tables = (
+        Table(
+            "feature", "int8_t", tuple(blocks_of_four(feature.array()).tolist()),
+            f"feature weights {filters}x{depth}, filters interleaved four by four",
+        ),
+        Table("start", "int32_t", tuple(start.tolist()), "the input zero point's share of each filter's score"),
+        Table("time", c_type, tuple(time.array().reshape(-1).tolist()), f"time weights {filters}x{steps}"),
+        Table("bias", "int32_t", tuple(_bias(bound).tolist()), "bias per output"),
+    )  # fmt: skip
+    low, high = memory.dtype.range
+    params = (
+        Param("batches", "int32_t", x.shape[0]),
+        Param("in", "int32_t", depth),
+        Param("filters", "int32_t", filters),
+        Param("rank", "int32_t", _op(bound).rank, "filters of an output"),
+        Param("steps", "int32_t", steps, "values that a filter remembers"),
+        Param("score_q31", "int32_t", scored.q31),
+        Param("score_shift", "int32_t", scored.shift, "positive left"),
+        Param("score_low", "int32_t", low),
+        Param("score_high", "int32_t", high),
+        Param("memory_zero", "int32_t", _zero_point(memory)),
+        Param("output_q31", "int32_t", summed.q31),
+        Param("output_shift", "int32_t", summed.shift, "positive left"),
+        Param("output_zero", "int32_t", _zero_point(bound.output)),
+    )
+    kind = _SIXTEEN_BITS if time.dtype is DType.INT16 else Flavour()
+    return Layer("svdf", "portable", (X,), tables, params, macs=work(bound), flavour=kind)
+
+
+def work(bound: BoundNode) -> int:
+    """Multiply-accumulates."""
+    filters, depth = bound.input(FEATURE).shape
+    return bound.input(X).shape[0] * filters * (depth + bound.input(TIME).shape[1])
+
+
+KERNELS = (
+    KernelDef(
+        Svdf,
+        "filters over the last inputs, which they remember",
+        (DType.INT8, DType.INT16),
+        ("SVDF",),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=work,
+    ),
+)

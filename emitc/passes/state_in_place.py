@@ -1,0 +1,171 @@
+"""State read where it lies, and buffers of the last rows kept in one piece: done when it is settled who runs what.
+
+A READ_VARIABLE becomes another name for the variable, where nothing writes the variable before the last use of what was read.
+
+A streaming layer keeps its last rows: it joins them with the new ones, computes on both, and assigns all but the oldest rows to
+the variable again. Either the variable has the rows without the new ones,
+
+    READ -> CONCATENATION with new rows -> SLICE of the last ones -> ASSIGN
+
+or the rows with them,
+
+    READ -> SLICE of the last ones -> CONCATENATION with new rows -> ASSIGN
+
+In both the joined rows become the state variable, and an Append moves it on by the new rows, in the place of CONCATENATION.
+Its readers follow the Append and see what they saw before; the other three operators vanish, with the arena's bytes for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from emitc.ir import Graph, Node, Tensor
+from emitc.kernels import kernel_of
+from emitc.kernels.concatenation import Concatenation
+from emitc.kernels.slice import Slice
+from emitc.kernels.variables import Append, AssignVariable, ReadVariable
+
+
+def state_in_place(graph: Graph) -> Graph:
+    """The graph with as little copying of state as its order allows."""
+    for state in graph.states:
+        rolled = _rolled(graph, state)
+        if rolled is not None:
+            graph = rolled
+    return _read_in_place(graph)
+
+
+# ---- the last rows in one piece ----
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The operators of one buffer. joins: the CONCATENATION. old, new: its inputs. gone: nodes that the Append stands for."""
+
+    joins: Node
+    new: str
+    gone: tuple[Node, ...]
+
+
+def _rolled(graph: Graph, state: Tensor) -> Graph | None:
+    """The graph with the variable kept together with its new rows, None where it is not used so."""
+    readers = graph.consumers(state.name)
+    writers = [node for node in graph.nodes if state.name in node.outputs]
+    if len(readers) != 1 or len(writers) != 1 or graph.aliases(state.name):
+        return None
+    read, assign = readers[0], writers[0]
+    if not isinstance(read.op, ReadVariable) or not isinstance(assign.op, AssignVariable):
+        return None
+    rows = _without_new(graph, state, read, assign) or _with_new(graph, state, read, assign)
+    if rows is None:
+        return None
+    joined, new = graph.tensor(rows.joins.outputs[0]), graph.tensor(rows.new)
+    assert state.initial is not None
+    front = state.initial[: joined.dtype.bytes] * (joined.elements - state.elements)  # moved out before it is ever read
+    kept = replace(joined, initial=front + state.initial, label=state.label)
+    append = replace(rows.joins, op=Append(), inputs=(new.name, joined.name))
+    gone = {node.index for node in rows.gone}
+    nodes = tuple(append if node is rows.joins else node for node in graph.nodes if node.index not in gone)
+    used = {name for node in nodes for name in (*node.inputs, *node.outputs)} | set(graph.outputs)
+    unused = {name for node in rows.gone for name in (*node.inputs, *node.outputs) if name not in used}
+    tensors = tuple(kept if t is joined else t for t in graph.tensors if t.name not in unused)
+    return replace(graph, nodes=nodes, tensors=tensors)
+
+
+def _without_new(graph: Graph, state: Tensor, read: Node, assign: Node) -> _Rows | None:
+    """The variable holds the rows that the new ones are put behind."""
+    joins = _only_reader(graph, read.outputs[0])
+    cuts = graph.producer(assign.inputs[0])
+    if (
+        joins is None
+        or not _joins_rows(graph, joins, read.outputs[0])
+        or cuts is None
+        or cuts.inputs[0] != joins.outputs[0]
+    ):
+        return None
+    if not _keeps_end(graph, cuts, state.size_bytes):
+        return None
+    only = _only_reader(graph, cuts.outputs[0]) is assign
+    return _Rows(joins, joins.inputs[1], (read, assign, cuts) if only else (read, assign))
+
+
+def _with_new(graph: Graph, state: Tensor, read: Node, assign: Node) -> _Rows | None:
+    """The variable holds the new rows too, the oldest ones are left out first."""
+    cuts = _only_reader(graph, read.outputs[0])
+    joins = graph.producer(assign.inputs[0])
+    if cuts is None or joins is None or _only_reader(graph, cuts.outputs[0]) is not joins:
+        return None
+    if not _joins_rows(graph, joins, cuts.outputs[0]) or graph.tensor(joins.outputs[0]).size_bytes != state.size_bytes:
+        return None
+    if not _keeps_end(graph, cuts, graph.tensor(cuts.outputs[0]).size_bytes):
+        return None
+    return _Rows(joins, joins.inputs[1], (read, cuts, assign))
+
+
+def _only_reader(graph: Graph, name: str) -> Node | None:
+    """The only node that uses a tensor, which has no other name and is no output."""
+    readers = graph.consumers(name)
+    alone = len(readers) == 1 and not graph.aliases(name) and name not in graph.outputs
+    return readers[0] if alone and readers[0].inputs.count(name) == 1 else None
+
+
+def _joins_rows(graph: Graph, node: Node, old: str) -> bool:
+    """Whether a node puts the bytes of one tensor behind those of `old`, as they are."""
+    if not isinstance(node.op, Concatenation) or len(node.inputs) != 2 or node.inputs[0] != old or node.op.rescales:
+        return False
+    tensors = [graph.tensor(name) for name in (*node.inputs, *node.outputs)]
+    alike = len({(t.dtype, t.quantization) for t in tensors}) == 1
+    return alike and not tensors[1].is_state and math.prod(tensors[2].shape[: node.op.axis]) == 1
+
+
+def _keeps_end(graph: Graph, node: Node, size_bytes: int) -> bool:
+    """Whether a node copies the last bytes of its input, in one piece."""
+    if not isinstance(node.op, Slice):
+        return False
+    bound = graph.bind(node)
+    found = kernel_of(bound).lower(bound)
+    values = {param.name: param.value for param in found.params}
+    start = bound.input(0).size_bytes - size_bytes
+    return found.template == "copy_run" and values == {"x_start": start, "run_bytes": size_bytes}
+
+
+# ---- reads ----
+
+
+def _read_in_place(graph: Graph) -> Graph:
+    """The graph without the READ_VARIABLEs whose value can be used where it lies."""
+    while (node := next(_free_reads(graph), None)) is not None:
+        state, value = node.inputs[0], node.outputs[0]
+        tensors = tuple(replace(t, alias_of=state) if t.name == value else t for t in graph.tensors)
+        graph = replace(graph, tensors=tensors, nodes=tuple(n for n in graph.nodes if n is not node))
+    return graph
+
+
+def _free_reads(graph: Graph) -> Iterator[Node]:
+    """The READ_VARIABLEs whose value is used for the last time before the variable is written next."""
+    for place, node in enumerate(graph.nodes):
+        if not isinstance(node.op, ReadVariable):
+            continue
+        value = node.outputs[0]
+        last = max((i for i, n in enumerate(graph.nodes) if _reads(graph, n, value)), default=place)
+        if any(_stands_for(graph, name, value) for name in graph.outputs):
+            last = len(graph.nodes)
+        state = node.inputs[0]
+        if not any(state in n.outputs for n in graph.nodes[place + 1 : last + 1]):
+            yield node
+
+
+def _reads(graph: Graph, node: Node, value: str) -> bool:
+    """Whether a node has a tensor among its inputs, under any name."""
+    return any(name and _stands_for(graph, name, value) for name in node.inputs)
+
+
+def _stands_for(graph: Graph, name: str, value: str) -> bool:
+    """Whether a tensor is `value` or another name of it."""
+    while name != value:
+        name = graph.tensor(name).alias_of
+        if not name:
+            return False
+    return True

@@ -1,0 +1,13 @@
+"""Pictures of memory plans: steps to the right, addresses upwards, one rectangle for every buffer.
+
+`svg` draws, `page` puts the drawing and a table into one file of HTML. Neither loads anything from elsewhere, and neither
+writes a file. Names come from models and are hostile text: nothing of them gets out of its place.
+"""
+
+from __future__ import annotations
+
+from emitc.picture.content import Bar, Panel, Picture, StepLabel, panel_of
+from emitc.picture.page import html_page
+from emitc.picture.svg import plan_svg
+
+__all__ = ["Bar", "Panel", "Picture", "StepLabel", "html_page", "panel_of", "plan_svg"]

@@ -1,0 +1,121 @@
+"""FULLY_CONNECTED, SOFTMAX and UNIDIRECTIONAL_SEQUENCE_LSTM of float32 TFLite models: within the tolerance of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from layer_cases import message, named_rng, with_input
+from recurrent_cases import lstm_float
+from single_op import Array, Case, Proven, plain, prove
+
+from emitc.host.golden_rules import TOLERANT, compared
+from emitc.writers.tflite import TensorSpec
+
+pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
+
+
+def constant(values: Array) -> TensorSpec:
+    """A float32 constant."""
+    return TensorSpec("", "float32", values.shape, values.astype("<f4").tobytes())
+
+
+def with_values(case: Case, spread: float = 1.0) -> Case:
+    """The case with inputs drawn from a normal distribution; the second sample is larger than any activation's bounds."""
+    shapes = [
+        tensor.shape for tensor in case.inputs if tensor is not None and tensor.data is None and not tensor.is_variable
+    ]
+
+    def draw(rng: np.random.Generator, sample: int) -> Sequence[Array]:
+        scale = spread * (20.0 if sample == 1 else 1.0)
+        return [rng.normal(0.0, scale, shape).astype(np.float32) for shape in shapes]
+
+    return replace(case, draw=draw)
+
+
+def dense(
+    name: str,
+    x: tuple[int, ...],
+    out: int,
+    depth: int,
+    activation: str = "NONE",
+    *,
+    bias: bool = True,
+    keep: bool = False,
+) -> Case:
+    """FULLY_CONNECTED."""
+    rng = named_rng(name)
+    inputs = [plain(x), constant(rng.normal(0.0, 1.0, (out, depth)))] + [constant(rng.normal(0.0, 1.0, out))] * bias
+    shape = (*x[:-1], out) if keep else (int(np.prod(x)) // depth, out)
+    options = {"fused_activation_function": activation, "keep_num_dims": keep}
+    return with_values(Case(name, "FULLY_CONNECTED", tuple(inputs), (plain(shape),), options, 1))
+
+
+CASES = [
+    *(dense(f"dense_{a}", (3, 9), 5, 9, a) for a in ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")),
+    dense("dense_one", (1, 1), 1, 1),
+    dense("dense_without_bias", (2, 8), 3, 8, bias=False),
+    dense("dense_keep", (2, 3, 4), 5, 4, keep=True),
+    dense("dense_rows_span_dimensions", (2, 3, 4), 5, 12),
+    *(
+        with_values(Case(f"softmax_{len(shape)}", "SOFTMAX", (plain(shape),), (plain(shape),), {"beta": 1.0}, 1))
+        for shape in ((7,), (3, 10), (2, 2, 5))
+    ),
+    with_values(lstm_float("lstm", 1, 5, 6, 4)),
+    with_values(lstm_float("lstm_batches", 3, 4, 5, 3)),
+    with_values(lstm_float("lstm_time_major", 2, 4, 5, 3, time_major=True)),
+    with_values(lstm_float("lstm_clip", 1, 9, 5, 4, clip=0.4)),
+    with_values(lstm_float("lstm_saturated", 1, 6, 5, 4, spread=8.0)),
+    with_values(lstm_float("lstm_one", 1, 1, 1, 1)),
+]
+
+
+@pytest.fixture(scope="module")
+def proven() -> Proven:
+    """Every case, run three ways over six inputs."""
+    return prove(CASES, samples=6)
+
+
+@pytest.mark.parametrize("name", [case.id for case in CASES])
+def test_reference_and_c_are_within_the_tolerance_of_the_engine(proven: Proven, name: str) -> None:
+    outcome = proven.outcomes[name]
+    for golden, reference, found in zip(outcome.golden, outcome.reference, outcome.compiled, strict=True):
+        expected = golden[0].reshape(found[0].shape)
+        assert compared(found[0], expected, TOLERANT).differing == 0
+        assert compared(reference[0], expected, TOLERANT).differing == 0
+
+
+def test_no_memory_error(proven: Proven) -> None:
+    assert proven.memory_errors == ()
+
+
+def test_the_cell_state_is_clipped(proven: Proven) -> None:
+    values = np.concatenate([outputs[0].reshape(-1) for outputs in proven.outcomes["lstm_clip"].compiled])
+    assert np.abs(values).max() <= np.tanh(np.float32(0.4)) * 1.000001
+
+
+def test_refuses_computed_weights() -> None:
+    assert message(with_input(dense("layer", (2, 8), 3, 8), 1, data=None)) == (
+        "1\nerror: FULLY_CONNECTED with computed weights is not supported\n"
+        '  at:    op 0 FULLY_CONNECTED "layer/out0", tensor "layer/in1" float32[3,8]\n'
+        "  why:   weights and bias must be constants\n"
+        "  try:   export the model with constant weights"
+    )
+
+
+def test_refuses_a_bias_of_another_length() -> None:
+    case = dense("layer", (2, 8), 3, 8)
+    wrong = replace(case, inputs=(*case.inputs[:2], constant(np.zeros(4))))
+    assert message(wrong).startswith("2\nerror: FULLY_CONNECTED has a bias of the wrong length\n")
+
+
+def test_refuses_a_softmax_with_another_beta() -> None:
+    case = Case("layer", "SOFTMAX", (plain((3, 4)),), (plain((3, 4)),), {"beta": 0.5}, 1)
+    assert message(case) == (
+        "1\nerror: SOFTMAX of float32 with beta 0.5 is not supported\n"
+        '  at:    op 0 SOFTMAX "layer/out0"\n'
+        "  why:   there is code for 1\n"
+        "  try:   export the model with beta 1, or scale the logits"
+    )

@@ -48,13 +48,17 @@ _TRIES = 6
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """A schedule and its memory. inside: buffers that lie in others, which the plan does not list. vanished: layers that the
-    schedule leaves out; hosts: by tensor (root) that lies in another one, that one and the offset in it.
+    """A schedule and its memory. inside: buffers that lie in others, which the plan does not list.
+
+    buffers, pairs: what was planned, and how close they may lie. vanished: layers that the schedule leaves out; hosts: by
+    tensor (root) that lies in another one, that one and the offset in it.
     """
 
     stages: tuple[Stage, ...]
     plan: Plan
     inside: tuple[PinnedBuffer, ...]
+    buffers: tuple[Buffer, ...]
+    pairs: tuple[Distance, ...]
     vanished: tuple[LoweredNode, ...] = ()
     hosts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
@@ -99,8 +103,9 @@ class _Planner:
     def planned(self, stages: tuple[Stage, ...], *, quick: bool = False) -> Arrangement:
         """The schedule with its plan; quick: without a search where first fit misses the bound."""
         buffers, inside = self.buffers(stages)
-        found = plan(buffers, self.pairs(stages, buffers), alignment=self.alignment, effort=0.0 if quick else _EFFORT)
-        return Arrangement(stages, found, inside, self.vanished, self.hosts)
+        pairs = self.pairs(stages, buffers)
+        found = plan(buffers, pairs, alignment=self.alignment, effort=0.0 if quick else _EFFORT)
+        return Arrangement(stages, found, inside, buffers, pairs, self.vanished, self.hosts)
 
     def movable(self, stages: Sequence[Stage]) -> list[tuple[int, str]]:
         """Tensors that trail one tensor and are trailed by the next, with the stage before which they could be moved."""
@@ -219,21 +224,21 @@ class _Planner:
         choices, count = self.choices(), len(self.nodes)
         least = least_held(choices, count)
         limits = sorted({c.held_bytes for c in choices if c.held_bytes >= least})
-        limit = max(budget, least)
+        # The packing may need more than the estimate. Under a budget then ask for less, as long as that gives other segments;
+        # for the smallest arena look at a few limits from the least on.
+        tried = [limit for limit in reversed(limits) if limit <= budget] if budget >= least else limits
         best: Arrangement | None = None
         seen: set[tuple[Segment, ...]] = set()
-        for attempt in range(_TRIES):
+        for limit in tried or [least]:
             segments = fewest(choices, count, limit)
-            if segments is not None and segments not in seen:
-                seen.add(segments)
-                found = self.best(with_segments(self.nodes, segments))
-                if best is None or found.plan.arena_bytes < best.plan.arena_bytes:
-                    best = found
-                if best.plan.arena_bytes <= budget:
-                    return best
-            # The packing needs more than the estimate: ask for less, or at the least there is, look around it.
-            lower = [value for value in limits if value < limit]
-            limit = lower[-1] if lower and budget > least else limits[min(attempt, len(limits) - 1)]
+            if segments is None or segments in seen:
+                continue
+            seen.add(segments)
+            found = self.best(with_segments(self.nodes, segments))
+            if best is None or found.plan.arena_bytes < best.plan.arena_bytes:
+                best = found
+            if best.plan.arena_bytes <= budget or len(seen) >= _TRIES:
+                return best
         assert best is not None, "the least limit leads through every graph"
         return best
 

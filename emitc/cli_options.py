@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,8 +18,14 @@ from emitc.errors import EmitcError, Refusals
 if TYPE_CHECKING:
     from emitc.backends.option import BackendOption
     from emitc.compiler import Compiled, Options
+    from emitc.planner.regions import Region
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+_REGION = re.compile(
+    r"(?P<name>[A-Za-z][A-Za-z0-9_]*)=(?P<bytes>[0-9]{1,12})(?P<scale>[KM]?)(?::(?P<cost>[0-9]{1,6}(?:\.[0-9]{1,6})?))?",
+    re.ASCII,
+)
+_MOST_COST = 1e6
 
 
 class ShapeType(click.ParamType):  # type: ignore[type-arg]
@@ -53,6 +60,43 @@ class BudgetType(click.ParamType):  # type: ignore[type-arg]
         if not text.isascii() or not text.isdigit() or len(text) > 12:
             self.fail(f"{text!r} is neither a number of bytes nor min", param, ctx)
         return int(text)
+
+
+class RegionsType(click.ParamType):  # type: ignore[type-arg]
+    """DTCM=64K,SRAM=256K:4: names, bytes, and the cost of a byte, which doubles from one to the next; or a board."""
+
+    name = "NAME=BYTES[:COST],...|BOARD"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Region, ...] | str:
+        """Refuses anything else. Regions that were converted before stay as they are; a board is looked up later."""
+        from emitc.planner.regions import Region
+
+        if isinstance(value, tuple) or "=" not in value:
+            return value
+        found: list[Region] = []
+        for part in str(value).split(","):
+            match = _REGION.fullmatch(part)
+            cost = float(match["cost"] or (2 * found[-1].cost if found else 1)) if match else 0.0
+            if match is None or not 0 < cost < _MOST_COST:
+                self.fail(
+                    f"{part!r} is not NAME=BYTES or NAME=BYTES:COST, for example DTCM=64K,SRAM=256K:4", param, ctx
+                )
+            scale = {"": 1, "K": 1 << 10, "M": 1 << 20}[match["scale"]]
+            found.append(Region(match["name"], int(match["bytes"]) * scale, cost))
+        return tuple(found)
+
+
+class PlaceType(click.ParamType):  # type: ignore[type-arg]
+    """TENSOR=REGION; the tensor's name may itself contain an equals sign."""
+
+    name = "TENSOR=REGION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Refuses anything else."""
+        what, _, region = str(value).rpartition("=")
+        if not what or not region:
+            self.fail(f"{value!r} is not TENSOR=REGION, for example AT_OP3=DTCM or weights=FLASH", param, ctx)
+        return what, region
 
 
 def error_json(error: EmitcError) -> dict[str, Any]:
@@ -133,6 +177,20 @@ def model_options(function: Function) -> Function:
             "--ram-budget", type=BudgetType(), help="Largest arena in bytes, or min: layers run row by row for it."
         ),
         click.option(
+            "--regions",
+            type=RegionsType(),
+            default=None,
+            help="Memories that get an arena each, such as DTCM=64K,SRAM=256K:4 (COST is of a byte read or written), or those of"
+            " a board.",
+        ),
+        click.option(
+            "--place",
+            "places",
+            type=PlaceType(),
+            multiple=True,
+            help="The region of a tensor (by its name, or as `emitc plan` calls its buffer) or of all `weights`.",
+        ),
+        click.option(
             "--fallback", default="cpu", help="fail | cpu: what an accelerator cannot run.", show_default=True
         ),
         click.option(
@@ -180,7 +238,29 @@ def options_of(values: dict[str, Any], package: str, default_target: str = "gene
         keep_on_cpu=tuple(what for _, what in values["keep_on"]),
         expect_partition=values["expect_partition"],
         backends={name: value for name, value in backends.items() if value},
+        regions=_regions(values["regions"]),
+        places=tuple(values["places"]),
     )
+
+
+def _regions(wanted: tuple[Region, ...] | str | None) -> tuple[Region, ...]:
+    """The regions, looked up where a board is named. Raises EmitcError for an unknown board, and one with a single RAM."""
+    from emitc.errors import Where
+    from emitc.planner.regions import Region
+    from emitc.target import load_board
+
+    if not isinstance(wanted, str):
+        return wanted or ()
+    board = load_board(wanted)
+    found = tuple(Region(r.name.upper(), r.size_bytes, r.cost) for r in board.arena_regions)
+    if len(found) < 2:
+        raise EmitcError(
+            f"{board.name} has one RAM",
+            Where(option=f"--regions {wanted}"),
+            "with one region there is one arena",
+            "leave --regions out, or name regions as in DTCM=64K,SRAM=256K",
+        )
+    return found
 
 
 def compiled_model(values: dict[str, Any], package: str = "plain", default_target: str = "generic32") -> Compiled:

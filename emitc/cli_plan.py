@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from emitc.cli_options import CompilingCommand, compiled_model, json_option, model_options, print_result, reported
+from emitc.cli_options import (
+    CompilingCommand,
+    compiled_model,
+    json_option,
+    model_options,
+    options_of,
+    print_result,
+    reported,
+)
 from emitc.errors import EmitcError, Where
 
 if TYPE_CHECKING:
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--html", type=click.Path(path_type=Path), default=None, help="The same drawing with a table, as one page."
 )
+@click.option("--pareto", is_flag=True, help="Show what smaller arenas cost, by estimate, instead of one plan.")
 @click.option("--together", is_flag=True, help="Plan several models in one arena; they never run at the same time.")
 @click.option("--concurrent", is_flag=True, help="With --together: they may run at the same time.")
 @click.option(
@@ -39,6 +48,7 @@ def plan(
     models: tuple[Path, ...],
     svg: Path | None,
     html: Path | None,
+    pareto: bool,
     together: bool,
     concurrent: bool,
     output: Path | None,
@@ -58,12 +68,24 @@ def plan(
         )
         _refuse(concurrent, "--concurrent", "it says how several models share an arena", "add --together")
         _refuse(output, "-o", "it is where the header of --together goes", "use --svg or --html, or emitc compile -o")
+        if pareto:
+            _pareto({**values, "model": models[0]}, as_json)
+            return
         compiled = compiled_model({**values, "model": models[0]})
         _draw(compiled, svg, html)
         from emitc import report
         from emitc.emit.manifest import memory_plan
 
         print_result(memory_plan(compiled.program), as_json, lambda: report.plan_text(compiled))
+
+
+def _pareto(values: dict[str, Any], as_json: bool) -> None:
+    """Prints arena against cycles."""
+    from emitc import report
+    from emitc.pareto import front
+
+    points = [point.to_json() for point in front(values["model"], options_of(values, "plain"))]
+    print_result({"pareto": points}, as_json, lambda: report.pareto_text(points))
 
 
 def _refuse(wrong: object, option: str, why: str, hint: str) -> None:
@@ -86,26 +108,30 @@ def _draw(compiled: Compiled, svg: Path | None, html: Path | None) -> None:
 
 
 def arena_picture(compiled: Compiled) -> Picture:
-    """The picture of a compiled model's arena, with the buffers under their names in the C source."""
+    """The picture of a compiled model's arenas, a panel each, with the buffers under their names in the C source."""
     from emitc.picture import Bar, Panel, Picture
 
     program = compiled.program
     ends = {port.tensor: "input" for port in program.inputs} | {port.tensor: "output" for port in program.outputs}
-    bars = tuple(
-        Bar(
-            slot.name.removeprefix("AT_").lower(),
-            slot.size_bytes,
-            slot.offset_bytes,
-            slot.first,
-            slot.end,
-            slot.what,
-            "scratch" if slot.what.startswith("scratch") else ends.get(placement.name, "tensor"),
+    panels = []
+    for region, plan in program.arenas:
+        bars = tuple(
+            Bar(
+                slot.name.removeprefix("AT_").lower(),
+                slot.size_bytes,
+                slot.offset_bytes,
+                slot.first,
+                slot.end,
+                slot.what,
+                "scratch" if slot.what.startswith("scratch") else ends.get(placement.name, "tensor"),
+            )
+            for slot, placement in zip(program.slots, program.plan.placements, strict=True)
+            if slot.region == region
         )
-        for slot, placement in zip(program.slots, program.plan.placements, strict=True)
-    )
+        if bars or not region:
+            panels.append(Panel(region or "arena", plan.arena_bytes, bars, plan.lower_bound_bytes, plan.peak_step))
     steps = tuple(_stage_label(stage) for stage in program.schedule)
-    arena = Panel("arena", program.plan.arena_bytes, bars, program.plan.lower_bound_bytes, program.plan.peak_step)
-    return Picture(program.origin.model_file, program.proof, steps, (arena,))
+    return Picture(program.origin.model_file, program.proof, steps, tuple(panels))
 
 
 def _stage_label(stage: Step | Move | RowSegment) -> StepLabel:

@@ -30,7 +30,9 @@ from emitc.kernels import registry_of
 from emitc.lower import lower
 from emitc.passes import LATE_PASSES, PASSES, PassReport, run_passes
 from emitc.passes.interface import INTERFACES, with_interface
+from emitc.planner.regions import Region
 from emitc.program import Origin, Program
+from emitc.regions import Regions, check_regions
 from emitc.target import BuildSupport, load_target
 
 MAX_FILE_BYTES = 256 << 20
@@ -44,7 +46,8 @@ class Options:
     memory techniques to skip.
     ram_budget: largest arena in bytes, None for any, "min" for the smallest. keep_on_cpu: operators, by type or index, that
     no accelerator gets. expect_partition: file with a partition map that must come out. backends: options of the backends, by
-    name.
+    name. regions: memories that each get an arena, none for a single arena; places: pairs of a tensor, by its name or that of
+    its buffer, or "weights", and the region that it is to lie in.
     """
 
     name: str = ""
@@ -60,6 +63,8 @@ class Options:
     keep_on_cpu: tuple[str, ...] = ()
     expect_partition: Path | None = None
     backends: dict[str, str] = field(default_factory=dict)
+    regions: tuple[Region, ...] = ()
+    places: tuple[tuple[str, str], ...] = ()
 
     @property
     def arena_budget(self) -> int | None:
@@ -68,7 +73,10 @@ class Options:
 
     def to_json(self) -> dict[str, Any]:
         """For the manifest."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("regions", "places")}
+        if self.regions:
+            plain["regions"] = [{"name": r.name, "bytes": r.size_bytes, "cost": r.cost} for r in self.regions]
+            plain["places"] = [list(place) for place in self.places]
         return plain | {
             "shapes": {k: list(v) for k, v in self.shapes.items()},
             "disabled": sorted(self.disabled),
@@ -97,6 +105,9 @@ class Options:
         parts += [f"--without {name}" for name in sorted(self.disabled)]
         parts += [f"--keep-on cpu {what}" for what in self.keep_on_cpu]
         parts += [f"--{name} {value}".removesuffix(" yes") for name, value in self._stated().items()]
+        if self.regions:
+            parts.append("--regions " + ",".join(f"{r.name}={r.size_bytes}:{r.cost:g}" for r in self.regions))
+        parts += [f"--place {what}={region}" for what, region in self.places]
         return "".join(f" {part}" for part in parts)
 
 
@@ -122,6 +133,7 @@ def check_options(options: Options) -> None:
         _choice(options.ram_budget, ("min",), "--ram-budget")
     for name in sorted(options.disabled):
         _choice(name, (*(n for n, _ in (*PASSES, *LATE_PASSES)), *TECHNIQUES), "--without")
+    check_regions(options.regions, options.places)
     if options.name and not is_model_name(options.name):
         raise EmitcError(
             f"{options.name} is no name for a model",
@@ -213,6 +225,7 @@ class Compiled:
     def summary(self) -> dict[str, Any]:
         """What `emitc compile --json` prints."""
         program = self.program
+        arenas = {"arenas": {name: plan.arena_bytes for name, plan in program.arenas}} if program.regions else {}
         return {
             "name": program.name,
             "target": program.origin.target,
@@ -226,6 +239,7 @@ class Compiled:
             "partitions": partitions(program),
             "files": sorted(self.files),
             "seconds": round(self.seconds, 3),
+            **arenas,
         }
 
 
@@ -249,7 +263,8 @@ def compile_model(path: str | Path, options: Options | None = None, **changes: A
         late: list[PassReport] = []
         divided = divide(graph, options, late)
         passes += tuple(late)
-        program = lower(divided, name, origin, options.arena_budget, options.disabled)
+        regions = Regions(options.regions, options.places) if options.regions else None
+        program = lower(divided, name, origin, options.arena_budget, options.disabled, regions)
     except EmitcError as error:
         raise with_model(error, path.name) from error
     require_budget(program, options)

@@ -10,6 +10,7 @@ from emitc.compiler import read_file, read_source
 from emitc.frontends.build import survey
 from emitc.frontends.onnx_quantization import INTERNAL_KINDS, QUANTIZED_OPERATORS
 from emitc.frontends.source import SourceTensor
+from emitc.frontends.tflite_npu import OPERATOR as NPU_OPERATOR
 from emitc.frontends.tflite_state import FOLDED
 from emitc.ir import DType, Shape
 from emitc.kernels import onnx_registry, registry_of, tflite_registry
@@ -110,7 +111,7 @@ def operator_list() -> dict[str, Any]:
     rows = [
         row("tflite", name, kernel, kernel.tflite_dtypes or kernel.dtypes)
         for name, kernel in tflite_registry().items()
-        if not name.startswith("CUSTOM:")  # what vela writes, not what a model is made of
+        if name not in (NPU_OPERATOR, *INTERNAL_KINDS)  # what vela and frontends write, not what a model is made of
     ]
     rows += [
         {"op": name, "format": "tflite", "summary": summary, "dtypes": [], "variants": ["none"]}

@@ -89,15 +89,31 @@ class Numerics(Enum):
 
     TFLITE = "tflite"
     """Q31 multiplier from double scales, two roundings; QUANTIZE half away from zero (TFLite Micro's kernels)."""
+    UNSIGNED = "tflite-uint8"
+    """As TFLITE, but of a legacy model whose tensors are uint8: weights have zero points, the product of two scales is rounded
+    to float32, and means round in the range of uint8 (LiteRT's reference kernels)."""
     QOPERATOR = "onnx-qoperator"
     """float32 multiplier and product, rounded half to even (ONNX Runtime's integer kernels)."""
     QDQ = "onnx-qdq"
     """As if every value were float32: dequantized, computed, quantized half to even (ONNX Runtime, not optimized)."""
+    PLAIN = "tflite-plain"
+    """Numbers that stand for themselves in a TFLite model: float32, and integers that have no scale (TFLite Micro's kernels)."""
 
     @property
     def float_scale(self) -> bool:
-        """Whether accumulators are requantized by a float32 product."""
-        return self is not Numerics.TFLITE
+        """Whether accumulators are requantized by a float32 product; of plain numbers nothing is requantized."""
+        return self in (Numerics.QOPERATOR, Numerics.QDQ, Numerics.PLAIN)
+
+    @property
+    def of_tflite(self) -> bool:
+        """Whether the source is a TFLite model."""
+        return self not in (Numerics.QOPERATOR, Numerics.QDQ)
+
+    @property
+    def engine(self) -> str:
+        """Whose arithmetic it is, for messages."""
+        names = {Numerics.UNSIGNED: "TensorFlow Lite's uint8 kernels"}
+        return names.get(self, "TensorFlow Lite" if self.of_tflite else "ONNX Runtime")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,23 @@ from emitc.errors import EmitcError, Where
 from emitc.ir import Graph, Tensor
 from emitc.kernels.contract import Table
 from emitc.lower_schedule import is_window, row_params, schedule_of
-from emitc.planner import Plan
+from emitc.planner import LiveRange, Plan
 from emitc.planner.report import proof_line
-from emitc.program import Constant, Operand, Origin, Port, Program, Slot, StateSlot, Step
+from emitc.program import (
+    ArenaRegion,
+    Constant,
+    Move,
+    Operand,
+    Origin,
+    Port,
+    Program,
+    RowSegment,
+    Slot,
+    StateSlot,
+    Step,
+    arena_variable,
+)
+from emitc.regions import Divided, Regions, divided
 from emitc.replay import replay
 from emitc.schedule import LoweredNode, RowLayer, Stage, buffer_name, placed, scratch_name
 from emitc.slots import Slots, pointer, text_of
@@ -65,14 +79,21 @@ def lower_nodes(partition: Partition) -> tuple[LoweredNode, ...]:
     return tuple(nodes)
 
 
-def _steps(graph: Graph, stages: Sequence[Stage], slots: Slots) -> tuple[Step, ...]:
-    """The layers of all stages."""
+def _constant_bytes(nodes: Sequence[LoweredNode]) -> int:
+    """Bytes of the layers' tables, each distinct one once."""
+    found = {(t.alignment, t.c_type, t.values): t.size_bytes for node in nodes for t in node.layer.tables}
+    return sum(found.values())
+
+
+def _steps(graph: Graph, stages: Sequence[Stage], slots: Slots, section: str) -> tuple[Step, ...]:
+    """The layers of all stages. section: the macro that places their constants, "" for none."""
     pool = _ConstantPool()
     steps: list[Step] = []
     for stage, moved in placed(stages):
         for position, node in enumerate(stage.nodes):
             rows = None if stage.segment is None else stage.segment.layers[position]
-            steps.append(_step(graph, node, moved, rows, slots, pool))
+            step = _step(graph, node, moved, rows, slots, pool)
+            steps.append(replace(step, constants=tuple(replace(c, section=section) for c in step.constants)))
     return tuple(steps)
 
 
@@ -92,7 +113,7 @@ def _step(
     for position, tensor in enumerate(node.inputs):
         root = graph.root(tensor.name)
         if not root.is_constant:  # in the arena, or a state variable
-            inputs.append(_operand(tensor, slots.names[buffer_name(root.name, moved.get(root.name, 0))], const=True))
+            inputs.append(_operand(tensor, slots.place(buffer_name(root.name, moved.get(root.name, 0))), const=True))
             continue
         # Left by constant folding: switched off, or too much to compute now.
         c_type, text = tensor.dtype.c_type, text_of(tensor)
@@ -101,12 +122,12 @@ def _step(
         if new:
             constants.append(Constant(array, table))
         inputs.append(Operand(c_type, text, array, tensor.size_bytes, tensor.name, tensor.source))
-    outputs = [_operand(t, slots.names[graph.root(t.name).name], const=False) for t in bound.outputs]
+    outputs = [_operand(t, slots.place(graph.root(t.name).name), const=False) for t in bound.outputs]
     scratch = [
         Operand(
             "int8_t",
             "scratch",
-            pointer("int8_t", slots.names[scratch_name(node, s.role)], const=False),
+            pointer("int8_t", slots.place(scratch_name(node, s.role)), const=False),
             s.size_bytes,
             s.role,
             -1,
@@ -136,10 +157,10 @@ def _step(
     )
 
 
-def _operand(tensor: Tensor, slot: str, *, const: bool) -> Operand:
+def _operand(tensor: Tensor, place: str, *, const: bool) -> Operand:
     c_type = tensor.dtype.c_type
     return Operand(
-        c_type, text_of(tensor), pointer(c_type, slot, const=const), tensor.size_bytes, tensor.name, tensor.source
+        c_type, text_of(tensor), pointer(c_type, place, const=const), tensor.size_bytes, tensor.name, tensor.source
     )
 
 
@@ -158,7 +179,7 @@ def _ports(
             constants.append(Constant(f"output_{i}_value", table))
             place = f"output_{i}_value"
         else:
-            place = pointer(c_type, slots.names[root.name], const=output)
+            place = pointer(c_type, slots.place(root.name), const=output)
         alias = identifier(tensor.label, "")
         alias = "" if not alias or alias in taken else unique(alias, taken)
         quantization = tensor.quantization
@@ -222,42 +243,86 @@ def _peak_label(stages: Sequence[Stage], result: Plan) -> str:
     return f"ops {first.index} to {last.index}, row by row"
 
 
+def _arena_regions(
+    chosen: Divided, stages: Sequence[Stage], schedule: Sequence[Step | Move | RowSegment]
+) -> tuple[ArenaRegion, ...]:
+    """The arena of every region, in the user's order."""
+    used: set[str] = set()
+    for stage in schedule:
+        if isinstance(stage, Move):
+            pointers: list[str] = [stage.destination, stage.source]
+        elif isinstance(stage, RowSegment):
+            pointers = list(stage.arenas)
+        else:
+            pointers = [o.pointer.rpartition("(")[2] for o in (*stage.inputs, *stage.outputs, *stage.scratch)]
+        used |= {pointer.split(" + ")[0] for pointer in pointers}
+    starts = chosen.starts()
+    found = []
+    for part in chosen.assignment.regions:
+        region, result = part.region, part.plan
+        label = _peak_label(stages, result)
+        found.append(
+            ArenaRegion(
+                region.name,
+                result,
+                f"{region.name} {proof_line(result, label)}",
+                label,
+                starts[region.name],
+                region.size_bytes,
+                sum(chosen.traffic[p.name] for p in result.placements),
+                arena_variable(region.name) in used,
+            )
+        )
+    return tuple(found)
+
+
 def lower(
-    partition: Partition, name: str, origin: Origin, budget: int | None = None, without: frozenset[str] = frozenset()
+    partition: Partition,
+    name: str,
+    origin: Origin,
+    budget: int | None = None,
+    without: frozenset[str] = frozenset(),
+    regions: Regions | None = None,
 ) -> Program:
     """The program of a partitioned graph: layers, constants, schedule, arena plan and interface under the model's C name.
 
-    budget: bytes of arena; without: techniques to leave out; both as `arranged` takes them.
+    budget: bytes of arena; without: techniques to leave out; both as `arranged` takes them. regions: the arenas that the
+    buffers are divided among, None for a single one.
     """
     graph = partition.graph
     nodes = lower_nodes(partition)
     used = {node.backend for node in nodes}
     alignment = max([ALIGNMENT, *(partition.backends[name].alignment for name in used)])
-    arrangement = arranged(graph, nodes, alignment, budget, without)
-    stages, result = arrangement.stages, arrangement.plan
+    chosen = None
+    if regions is not None:
+        chosen = divided(graph, nodes, alignment, budget, without, regions, _constant_bytes(nodes))
+    arrangement = chosen.arrangement if chosen else arranged(graph, nodes, alignment, budget, without)
+    stages, result = arrangement.stages, chosen.whole() if chosen else arrangement.plan
     slots = Slots(graph, stages, arrangement.vanished)
-    placements = tuple(
-        Slot(slots.names[p.name], p.offset_bytes, p.size_bytes, p.live.first, p.live.end, slots.what[p.name])
-        for p in result.placements
-    )
+    region_of, starts = (chosen.region_of(), chosen.starts()) if chosen else ({}, {})
+    region_of |= {p.buffer.name: region_of[p.inside] for p in arrangement.inside if p.inside in region_of}
+    slots.arenas = {slots.names[buffer]: arena_variable(region) for buffer, region in region_of.items()}
+
+    def slot(buffer: str, offset: int, size: int, live: LiveRange) -> Slot:
+        region = region_of.get(buffer, "")
+        start = starts.get(region, 0)
+        return Slot(slots.names[buffer], offset - start, size, live.first, live.end, slots.what[buffer], region)
+
+    placements = tuple(slot(p.name, p.offset_bytes, p.size_bytes, p.live) for p in result.placements)
     inputs, _ = _ports(graph, graph.inputs, slots, output=False)
     outputs, output_constants = _ports(graph, graph.outputs, slots, output=True)
     offsets = {p.name: p.offset_bytes for p in result.placements}
     inside = tuple(
-        Slot(
-            slots.names[p.buffer.name],
-            offsets[p.inside] + p.offset_bytes,
-            p.buffer.size_bytes,
-            p.buffer.live.first,
-            p.buffer.live.end,
-            slots.what[p.buffer.name],
-        )
+        slot(p.buffer.name, offsets[p.inside] + p.offset_bytes, p.buffer.size_bytes, p.buffer.live)
         for p in arrangement.inside
     )
     places = offsets | {p.buffer.name: offsets[p.inside] + p.offset_bytes for p in arrangement.inside}
     replay(graph, stages, places, arrangement.hosts, result.arena_bytes)
     peak = _peak_label(stages, result)
-    steps = _steps(graph, stages, slots)
+    section = f"{name.upper()}_SECTION_WEIGHTS" if regions and regions.weights else ""
+    steps = _steps(graph, stages, slots, section)
+    schedule = schedule_of(graph, stages, steps, slots)
+    arenas = _arena_regions(chosen, stages, schedule) if chosen else ()
     states = _state_slots(graph, slots, alignment)
     program = Program(
         name,
@@ -269,13 +334,15 @@ def lower(
         steps,
         output_constants,
         result,
-        proof_line(result, peak),
+        "; ".join(arena.proof for arena in arenas) or proof_line(result, peak),
         peak,
         states=states,
-        schedule=schedule_of(graph, stages, steps, slots),
+        schedule=schedule,
         state_bytes=max((-(-(s.offset_bytes + s.size_bytes) // alignment) * alignment for s in states), default=0),
         notes=(*graph.notes, *partition.notes),
         pins=inside,
+        regions=arenas,
+        weights=regions.weights if regions else "",
     )
     needed = [partition.backends[backend].requirement(program) for backend, _, _ in program.backends]
     return replace(program, requirements=tuple(requirement for requirement in needed if requirement is not None))

@@ -33,14 +33,13 @@ def _segment(graph: Graph, stage: Stage, moved: Mapping[str, int], steps: Sequen
     assert segment is not None
     source = graph.tensor(segment.source)
     rows = segment.source_rows
-    slot = slots.names[buffer_name(segment.source, moved.get(segment.source, 0))]
-    outer = RowTensor("x", f"arena + {slot}", source.size_bytes // rows, rows, rows, rows, described(source))
+    place = slots.place(buffer_name(segment.source, moved.get(segment.source, 0)))
+    outer = RowTensor("x", place, source.size_bytes // rows, rows, rows, rows, described(source))
     tensors: list[RowTensor] = []
     for node, layer, room in zip(stage.nodes, segment.layers, segment.rooms, strict=True):
         output = node.bound.output
         last = node is stage.nodes[-1]
-        slot = slots.names[graph.root(output.name).name if last else lines_name(node)] if room else ""
-        start = f"arena + {slot}" if room else "NULL"
+        start = slots.place(graph.root(output.name).name if last else lines_name(node)) if room else "NULL"
         tensors.append(
             RowTensor(f"op{node.bound.node.index}", start, layer.row_bytes, layer.rows, room, 0, described(output))
         )
@@ -63,11 +62,13 @@ def _segment(graph: Graph, stage: Stage, moved: Mapping[str, int], steps: Sequen
     every = [uses(position) for position in range(len(tensors))]
     calls = []
     for position, step in enumerate(steps):
-        place = tensors[segment.places[position]]
-        readers = tuple((tensors[i], use) for i, found in enumerate(every) for use in found if use.tensor is place)
+        target = tensors[segment.places[position]]
+        readers = tuple((tensors[i], use) for i, found in enumerate(every) for use in found if use.tensor is target)
         to_output = cast(stage.nodes[position].bound.output.dtype.c_type, const=False)
-        calls.append(RowCall(step, every[position], tensors[position], place, to_output, readers))
-    return RowSegment(f"rows_op{steps[0].index}_to_op{steps[-1].index}", outer, tuple(calls))
+        calls.append(RowCall(step, every[position], tensors[position], target, to_output, readers))
+    pointers = [outer.pointer, *(tensor.pointer for tensor in tensors)]
+    arenas = dict.fromkeys(pointer.split(" + ")[0] for pointer in pointers if pointer != "NULL")
+    return RowSegment(f"rows_op{steps[0].index}_to_op{steps[-1].index}", outer, tuple(calls), tuple(arenas))
 
 
 def schedule_of(
@@ -79,9 +80,9 @@ def schedule_of(
     for stage, moved in placed(stages):
         if stage.moved:
             count = moved.get(stage.moved, 0)
-            source, target = (slots.names[buffer_name(stage.moved, n)] for n in (count, count + 1))
+            source, target = (slots.place(buffer_name(stage.moved, n)) for n in (count, count + 1))
             tensor = graph.tensor(stage.moved)
-            found.append(Move(f"arena + {target}", f"arena + {source}", tensor.size_bytes, described(tensor)))
+            found.append(Move(target, source, tensor.size_bytes, described(tensor)))
             continue
         here = steps[position : position + len(stage.nodes)]
         position += len(here)

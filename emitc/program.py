@@ -11,10 +11,11 @@ from emitc.planner import Plan
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant array under its C name. text: the elements' comment."""
+    """A constant array under its C name. text: the elements' comment. section: the macro that places it, "" for none."""
 
     name: str
     table: Table
+    section: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +129,13 @@ class RowCall:
 @dataclass(frozen=True, slots=True)
 class RowSegment:
     """Layers that run row by row. name: of the C function. source: the tensor that is whole before; calls: in the order of the
-    model; the last one makes the segment's output.
+    model; the last one makes the segment's output. arenas: the C variables of the arenas that hold them.
     """
 
     name: str
     source: RowTensor
     calls: tuple[RowCall, ...]
+    arenas: tuple[str, ...] = ("arena",)
 
     @property
     def last(self) -> RowCall:
@@ -172,10 +174,16 @@ class Port:
     tensor: str
     source: int
 
+    @property
+    def arena(self) -> str:
+        """The C variable of the arena that holds it, "" for what lies elsewhere."""
+        block = self.pointer.rpartition("(")[2].split(" + ")[0]
+        return block if block.startswith("arena") else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A named offset in the arena."""
+    """A named offset in the arena, or in that of a region."""
 
     name: str
     offset_bytes: int
@@ -183,6 +191,46 @@ class Slot:
     first: int
     end: int
     what: str
+    region: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaRegion:
+    """The arena of one region of memory, where there are several.
+
+    name: as the user gave it; upper, lower: in macros and members. variable: the C variable that points to the arena; used:
+    run() needs it. start_bytes: where the arena starts when all of them are counted one behind the other, as in
+    `Program.plan`. limit_bytes: what the region has for it. traffic_bytes: read and written there in one run, an estimate.
+    """
+
+    name: str
+    plan: Plan
+    proof: str
+    peak_op: str
+    start_bytes: int
+    limit_bytes: int
+    traffic_bytes: int
+    used: bool
+
+    @property
+    def upper(self) -> str:
+        """The name in macros."""
+        return self.name.upper()
+
+    @property
+    def lower(self) -> str:
+        """The name of the member that points to it."""
+        return self.name.lower()
+
+    @property
+    def variable(self) -> str:
+        """The C variable that points to the arena."""
+        return arena_variable(self.name)
+
+
+def arena_variable(region: str) -> str:
+    """The C variable of a region's arena; of the only one where `region` is ""."""
+    return f"arena_{region.lower()}" if region else "arena"
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +297,9 @@ class Requirement:
 class Program:
     """A model as C: name is its C name, upper that name in capitals for macros. pins: tensors inside the buffers of others.
 
-    steps: every layer in order. schedule: what run() does, one entry for each stage of the memory plan.
+    steps: every layer in order. schedule: what run() does, one entry for each stage of the memory plan. regions: the arenas
+    where there are several; slots then have offsets in the arena of their region, and plan has all of them one behind the
+    other. weights: the region that constants are to lie in, "" where the linker decides.
     """
 
     name: str
@@ -269,6 +319,22 @@ class Program:
     notes: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()
     pins: tuple[Slot, ...] = ()
+    regions: tuple[ArenaRegion, ...] = ()
+    weights: str = ""
+
+    @property
+    def proofs(self) -> tuple[str, ...]:
+        """The line of proof of every arena."""
+        return tuple(region.proof for region in self.regions) or (self.proof,)
+
+    @property
+    def arenas(self) -> tuple[tuple[str, Plan], ...]:
+        """Every arena: its region, "" where there is only one, and its plan."""
+        return tuple((region.name, region.plan) for region in self.regions) or (("", self.plan),)
+
+    def start_of(self, slot: Slot) -> int:
+        """Where a buffer lies when all arenas are counted one behind the other."""
+        return slot.offset_bytes + next((r.start_bytes for r in self.regions if r.name == slot.region), 0)
 
     @property
     def backends(self) -> tuple[tuple[str, int, int], ...]:

@@ -79,7 +79,7 @@ def compile_text(compiled: Compiled, output: Path) -> str:
         f"  layers      {len(program.steps)}, {_number(program.macs)} multiply-accumulates",
         *_backend_lines(compiled),
         f"  constants   {_number(program.constant_bytes)} bytes of flash",
-        f"  memory      {program.proof}",
+        *(f"  memory      {proof}" for proof in program.proofs),
         *_schedule_lines(program),
     ]
     if program.states:
@@ -93,21 +93,54 @@ def plan_text(compiled: Compiled) -> str:
     from emitc.planner.report import arena_map
 
     program = compiled.program
-    rows = [
-        (slot.name, slot.size_bytes, slot.offset_bytes, f"[{slot.first}, {slot.end})", slot.what)
-        for slot in sorted(program.slots, key=lambda s: (s.offset_bytes, s.first))
-    ]
-    lines = [
-        program.proof,
-        "",
-        table(("buffer", "bytes>", "offset>", "live", "what"), rows),
-        "",
-        arena_map(program.plan).rstrip(),
-    ]
+    lines: list[str] = []
+    for (region, plan), proof in zip(program.arenas, program.proofs, strict=True):
+        rows = [
+            (slot.name, slot.size_bytes, slot.offset_bytes, f"[{slot.first}, {slot.end})", slot.what)
+            for slot in sorted(program.slots, key=lambda s: (s.offset_bytes, s.first))
+            if slot.region == region
+        ]
+        lines += [
+            *([""] if lines else []),
+            proof,
+            *_region_lines(program, region),
+            "",
+            table(("buffer", "bytes>", "offset>", "live", "what"), rows),
+            "",
+            arena_map(plan).rstrip(),
+        ]
     if program.states:
         kept = [(slot.name, slot.size_bytes, slot.offset_bytes, slot.what) for slot in program.states]
         lines += ["", f"state {program.state_bytes} B", "", table(("variable", "bytes>", "offset>", "what"), kept)]
     return "\n".join(lines)
+
+
+def pareto_text(points: list[dict[str, int]]) -> str:
+    """Arena against cycles, the largest arena first, each against that."""
+    base = points[0]["estimated_cycles"]
+    rows = [
+        (
+            point["arena_bytes"],
+            point["estimated_cycles"],
+            f"{100 * (point['estimated_cycles'] / base - 1):+.1f} %" if base else "-",
+            point["segments"],
+            point["layers_by_rows"],
+            point["moved_bytes"],
+        )
+        for point in points
+    ]
+    return table(("arena>", "estimated cycles>", "cost>", "segments>", "layers by rows>", "moved bytes>"), rows)
+
+
+def _region_lines(program: Program, region: str) -> list[str]:
+    """What a region has, and how much of a run's traffic is there."""
+    total = sum(each.traffic_bytes for each in program.regions) or 1
+    return [
+        f"{each.name}: {_number(each.limit_bytes)} bytes, {_number(each.traffic_bytes)} read or written in a run (estimated), "
+        f"{100 * each.traffic_bytes / total:.0f} %"
+        for each in program.regions
+        if each.name == region
+    ]
 
 
 def together_text(content: dict[str, Any]) -> str:
@@ -176,7 +209,11 @@ def verify_text(compiled: Compiled, proof: Proof) -> str:
         )
     lines += [
         f"  arena       {_number(proof.arena_planned)} bytes planned, {_number(proof.arena_observed)} observed",
-        f"  memory      {program.proof}",
+        *(
+            f"    {use.region:<9} {_number(use.planned)} bytes planned, {_number(use.observed)} observed"
+            for use in proof.arenas
+        ),
+        *(f"  memory      {proof}" for proof in program.proofs),
         *_schedule_lines(program),
         f"  model       {len(program.steps)} layers, {_number(program.macs)} multiply-accumulates,"
         f" {_number(program.constant_bytes)} bytes of constants",

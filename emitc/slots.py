@@ -25,22 +25,23 @@ def cast(c_type: str, *, const: bool) -> str:
     return f"({qualifier}{c_type} *){through}"
 
 
-def pointer(c_type: str, slot: str, *, const: bool) -> str:
-    """The C expression of a buffer, in the arena or the state block."""
-    block = "state" if slot.startswith("STATE_") else "arena"
-    return f"{cast(c_type, const=const)}({block} + {slot})"
+def pointer(c_type: str, place: str, *, const: bool) -> str:
+    """The C expression of a buffer at a place, which is itself C text: a block of bytes and an offset in it."""
+    return f"{cast(c_type, const=const)}({place})"
 
 
 class Slots:
     """Slot names of arena and state block: by state variable, by input, by the layer that writes the buffer, by scratch, by
     line buffer. vanished: layers that are not run, whose tensors have places all the same.
 
-    names, what: by buffer; what says what lies there.
+    names, what: by buffer; what says what lies there. arenas: the C variable of the arena, by slot name, where it is another
+    than `arena`.
     """
 
     def __init__(self, graph: Graph, stages: Sequence[Stage], vanished: Sequence[LoweredNode] = ()) -> None:
         self.names: dict[str, str] = {}
         self.what: dict[str, str] = {}
+        self.arenas: dict[str, str] = {}
         for i, tensor in enumerate(graph.states):
             self._add(tensor.name, f"STATE_{i}", described(tensor))
         for i, name in enumerate(graph.inputs):
@@ -58,6 +59,11 @@ class Slots:
                 )
         for node in vanished:
             self._add_node(graph, node, inside=False)
+
+    def place(self, buffer: str) -> str:
+        """The C text of the address of a buffer: `arena + AT_OP3`."""
+        slot = self.names[buffer]
+        return f"{'state' if slot.startswith('STATE_') else self.arenas.get(slot, 'arena')} + {slot}"
 
     def _add_node(self, graph: Graph, node: LoweredNode, *, inside: bool) -> None:
         index, outputs = node.bound.node.index, node.bound.outputs

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +72,16 @@ class BuildSupport:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRegion:
-    """Addresses [start, start + size_bytes) of one kind of memory: "flash" holds code and constants, "ram" the rest."""
+    """Addresses [start, start + size_bytes) of one kind of memory: "flash" holds code and constants, "ram" the rest.
+
+    cost: of a byte read or written, relative to the board's fastest RAM; an estimate, for ranking only.
+    """
 
     name: str
     start: int
     size_bytes: int
     kind: str
+    cost: float = 1.0
 
     @property
     def end(self) -> int:
@@ -120,6 +124,17 @@ class Board:
     def flash_bytes(self) -> int:
         """Bytes of the largest contiguous flash."""
         return _largest_run(self.memory, "flash")
+
+    @property
+    def arena_regions(self) -> tuple[MemoryRegion, ...]:
+        """The RAM that arenas can lie in, fastest first: regions that touch and cost the same are one, under the first's name."""
+        found: list[MemoryRegion] = []
+        for region in sorted((each for each in self.memory if each.kind == "ram"), key=lambda each: each.start):
+            if found and (found[-1].end, found[-1].cost) == (region.start, region.cost):
+                found[-1] = replace(found[-1], size_bytes=found[-1].size_bytes + region.size_bytes)
+            else:
+                found.append(region)
+        return tuple(sorted(found, key=lambda each: (each.cost, -each.size_bytes, each.start)))
 
     @property
     def ram_bytes(self) -> int:
@@ -221,6 +236,7 @@ def _regions(table: _Table) -> tuple[MemoryRegion, ...]:
                 start=each.positive("start", zero=True),
                 size_bytes=each.positive("bytes"),
                 kind=each.text("kind", REGION_KINDS),
+                cost=each.cycles("cost", 1.0),
             )
         )
         each.close()
@@ -332,8 +348,8 @@ class _Table:
             raise self.refusal(key, f"must be positive, got {value}")
         return value
 
-    def cycles(self, key: str) -> float:
-        value = self._value(key, (int, float))
+    def cycles(self, key: str, default: float | None = None) -> float:
+        value = self._value(key, (int, float), default)
         if not 0 < value < 1000:
             raise self.refusal(key, f"expected cycles between 0 and 1000, got {value}")
         return float(value)

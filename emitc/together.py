@@ -99,6 +99,14 @@ def together(programs: Sequence[Program], *, concurrent: bool, name: str = "") -
             "a firmware cannot link two models of one C name",
             "rename one of the files: the C name is made of the file's",
         )
+    divided = next((program for program in programs if program.regions), None)
+    if divided is not None:
+        raise EmitcError(
+            f"{divided.name} has an arena in each of several regions",
+            Where(option="--together"),
+            "models share one arena in one region",
+            "leave --regions out",
+        )
     name = name or "_".join(names)
     if not is_model_name(f"{name}_together"):
         raise EmitcError(

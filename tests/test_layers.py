@@ -55,7 +55,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.replay": ("emitc.ir", "emitc.planner", "emitc.schedule", "emitc.views"),
     "emitc.slots": ("emitc.ir", "emitc.schedule"),
     "emitc.lower_schedule": ("emitc.ir", "emitc.kernels.contract", "emitc.program", "emitc.schedule", "emitc.slots"),
+    "emitc.regions": (
+        "emitc.arrange", "emitc.emit.names", "emitc.errors", "emitc.ir", "emitc.kernels.depthwise_conv_2d", "emitc.planner",
+        "emitc.schedule", "emitc.slots", "emitc.views",
+    ),
     "emitc.lower": (
+        "emitc.regions",
         "emitc.arrange", "emitc.backends.partition", "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.lower_schedule",
         "emitc.planner", "emitc.program", "emitc.replay", "emitc.schedule", "emitc.slots", "emitc.emit.names",
     ),
@@ -67,12 +72,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.writers": ("emitc.writers",),
     "emitc.compiler": (
         "emitc._version", "emitc.arrange", "emitc.backends", "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends",
-        "emitc.kernels", "emitc.passes", "emitc.lower", "emitc.program", "emitc.emit",
+        "emitc.kernels", "emitc.passes", "emitc.lower", "emitc.planner.regions", "emitc.program", "emitc.regions", "emitc.emit",
     ),
     "emitc.host.layers": ("emitc.compiler", "emitc.host", "emitc.ir", "emitc.kernels", "emitc.program"),
     "emitc.host": (
         "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.compiler", "emitc.emit.render", "emitc.host", "emitc.target",
-        "emitc.backends.contract",
+        "emitc.backends.contract", "emitc.program",
     ),
     "emitc.host.calibrate": ("emitc.errors", "emitc.ir", "emitc.compiler", "emitc.frontends.onnx_file", "emitc.host.archive"),
     "emitc.host.golden": (
@@ -92,11 +97,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.report": ("emitc.errors", "emitc.planner.report"),
     "emitc.picture": ("emitc.planner", "emitc.picture"),
     "emitc.together": ("emitc.errors", "emitc.program", "emitc.emit.names", "emitc.emit.render"),
-    "emitc.cli_options": ("emitc.backends", "emitc.compiler", "emitc.errors"),
+    "emitc.cli_options": ("emitc.backends", "emitc.compiler", "emitc.errors", "emitc.planner.regions", "emitc.target"),
     "emitc.cli_plan": (
         "emitc.cli_options", "emitc.compiler", "emitc.emit.manifest", "emitc.emit.package", "emitc.errors", "emitc.picture",
-        "emitc.planner", "emitc.program", "emitc.report", "emitc.together",
+        "emitc.pareto", "emitc.planner", "emitc.program", "emitc.report", "emitc.together",
     ),
+    "emitc.pareto": ("emitc.compiler", "emitc.program"),
     "emitc.cli": (
         "emitc", "emitc._version", "emitc.backends", "emitc.cli_options", "emitc.cli_plan", "emitc.errors", "emitc.target",
         "emitc.compiler", "emitc.inspection",
@@ -111,7 +117,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "tflite": ("emitc.frontends.tflite", "emitc.frontends.tflite_npu", "emitc.writers.tflite", "emitc.host.ethosu.vela_file",
                "emitc.backends.ethos_u.vela"),
     "ethosu": ("emitc.backends.ethos_u.vela_child",),
-    "flatbuffers": ("emitc.frontends.tflite", "emitc.frontends.flatbuffer", "emitc.writers.tflite"),
+    "flatbuffers": ("emitc.frontends.tflite", "emitc.frontends.flatbuffer", "emitc.frontends.flexbuffer", "emitc.writers.tflite"),
     "onnx": ("emitc.frontends.onnx", "emitc.frontends.onnx_file"),
     "jinja2": ("emitc.emit.render", "emitc.boards.project"),
     "cffi": ("emitc.host.build", "emitc.host.ethosu.driver"),

@@ -33,7 +33,8 @@ class RunLayer:
 class RunModel:
     """A compiled model: `name` is its C name, `layers` in the order in which they run.
 
-    The cases of a model with state are the runs of one sequence.
+    The cases of a model with state are the runs of one sequence. regions: their names where the model has an arena in each of
+    several; arena_bytes is then the sum.
     """
 
     name: str
@@ -42,6 +43,7 @@ class RunModel:
     arena_bytes: int
     layers: tuple[RunLayer, ...] = ()
     state_bytes: int = 0
+    regions: tuple[str, ...] = ()
 
     @property
     def macro(self) -> str:

@@ -28,6 +28,7 @@ def run_model(compiled: Compiled) -> RunModel:
         program.plan.arena_bytes,
         tuple(RunLayer(t.step.index, t.step.op_type, t.step.label, t.macs) for t in program.traced),
         program.state_bytes,
+        tuple(region.name for region in program.regions if region.plan.arena_bytes),
     )
 
 
@@ -52,8 +53,12 @@ def require_fit(compiled: Compiled, board: str) -> None:
     program = compiled.program
     slots = {p.name: s for p, s in zip(program.plan.placements, program.slots, strict=True)}
     peak = "; ".join(f"{slots[n].what}: {slots[n].size_bytes} bytes" for n in program.plan.peak_buffers)
-    ram = program.plan.arena_bytes + program.state_bytes
-    check_fits(load_board(board), program.constant_bytes, ram, f"{program.peak_op} with {peak}")
+    described = load_board(board)
+    arenas = [plan.arena_bytes for _, plan in program.arenas]
+    # In one RAM all arenas lie together; where there are more, the linker script says which holds what.
+    together = sum(1 for region in described.memory if region.kind == "ram") == 1
+    ram = (sum(arenas) if together else max(arenas)) + program.state_bytes
+    check_fits(described, program.constant_bytes, ram, f"{program.peak_op} with {peak}")
 
 
 def on_emulator(

@@ -8,7 +8,7 @@ from typing import Any
 
 from emitc.passes import PassReport
 from emitc.planner.report import to_json
-from emitc.program import Move, Port, Program, RowSegment, Step
+from emitc.program import ArenaRegion, Move, Port, Program, RowSegment, Step
 
 SCHEMA_VERSION = 1
 
@@ -58,6 +58,19 @@ def partitions(program: Program) -> list[dict[str, Any]]:
     return [{"backend": name, "nodes": nodes, "macs": macs} for name, nodes, macs in program.backends]
 
 
+def _region(region: ArenaRegion) -> dict[str, Any]:
+    """The arena of one of several regions. bytes: that the region has for it; traffic: bytes read and written there, about."""
+    return {
+        "name": region.name,
+        "bytes": region.limit_bytes,
+        "arena_bytes": region.plan.arena_bytes,
+        "lower_bound_bytes": region.plan.lower_bound_bytes,
+        "proven": region.plan.proven,
+        "proof": region.proof,
+        "traffic": region.traffic_bytes,
+    }
+
+
 def memory_plan(program: Program) -> dict[str, Any]:
     """The plan as `emitc plan --json` and the manifest show it: buffers under their names in the C source."""
     plan = to_json(program.plan)
@@ -75,9 +88,11 @@ def memory_plan(program: Program) -> dict[str, Any]:
         },
         "buffers": [
             {"name": names[b["name"]].name, "tensor": b["name"], "what": names[b["name"]].what,
-             "bytes": b["bytes"], "offset": b["offset"], "first": b["first"], "end": b["end"]}
+             "bytes": b["bytes"], "offset": names[b["name"]].offset_bytes, "first": b["first"], "end": b["end"],
+             **({"region": names[b["name"]].region} if program.regions else {})}
             for b in plan["buffers"]
         ],
+        **({"regions": [_region(region) for region in program.regions]} if program.regions else {}),
         "state": [
             {"name": s.name, "what": s.what, "bytes": s.size_bytes, "offset": s.offset_bytes} for s in program.states
         ],

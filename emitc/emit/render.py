@@ -17,7 +17,7 @@ BACKENDS = Path(__file__).resolve().parent.parent / "backends"
 RUNTIME_VERSION = 1
 _MATH = re.compile(
     r"\b(?:(?:acos|acosh|asin|asinh|atan|atanh|ceil|copysign|cos|cosh|erf|exp|fabs|floor|fmod|log1p|log|pow|rint|round|sin|sinh"
-    r"|sqrt|tan|tanh)f|pow)\(|\bINFINITY\b"
+    r"|sqrt|tan|tanh)f|pow)\(|\bexp\(\(double\)|\bINFINITY\b"
 )
 """What a kernel needs <math.h> for."""
 

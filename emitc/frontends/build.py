@@ -14,7 +14,7 @@ import numpy as np
 from emitc.errors import CannotCompile, EmitcError, Refusals, Where
 from emitc.frontends.limits import MAX_FOLD_WORK, ConstantBudget, require_few_alive
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor, check_shape
-from emitc.ir import BoundNode, DType, Graph, Node, Shape, Tensor
+from emitc.ir import BoundNode, DType, Graph, Node, Numerics, Shape, Tensor
 from emitc.kernels.contract import KernelDef
 
 _DTYPES = {dtype.value: dtype for dtype in DType if not dtype.packed}
@@ -228,6 +228,8 @@ class _Builder:
         )
         outputs = tuple(self.output(source, t) for t in source.outputs)
         parsed = kernel.parse(self.settled(source))
+        if source.format == "tflite" and source.attributes.get("unsigned"):
+            parsed = replace(parsed, op=replace(parsed.op, numerics=Numerics.UNSIGNED))
         states = tuple(self.state(source, inputs[i] if i < len(inputs) else None) for i in parsed.states)
         if not outputs + states:
             raise source.refusal(
@@ -307,7 +309,10 @@ class _Builder:
         """Adds an output under its computed shape, which must agree with what the file states."""
         known_open = any(t is not None and t.index in self.open for t in node.inputs)
         stated = source.shape
+        known_open |= node.op_type.startswith("CUSTOM:") and not stated  # converters do not know the shapes of these
         fits = len(stated) == len(shape) and all(s in (-1, d) for s, d in zip(stated, shape, strict=True))
+        # A TFLite tensor without a shape is a scalar, or one whose shape the runtime works out.
+        fits = fits or (node.format == "tflite" and stated == ())
         if not fits and not known_open:
             raise node.refusal(
                 f"{node.op_type} has an output of the wrong shape",

@@ -21,16 +21,21 @@ from flatbuffers import number_types
 
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.flatbuffer import Budget, Damaged, opened, root_position
+from emitc.frontends.flexbuffer import numbers
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
 from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceSubgraph, SourceTensor, check_shape
 from emitc.frontends.tflite_rules import (
     ELEMENT_BITS,
     MAX_VERSION,
     NEVER_QUANTIZED,
+    WITH_NUMBERS,
     expected_options,
     impossible_operands,
+    kind_of,
 )
+from emitc.frontends.tflite_signal import with_noise_estimates
 from emitc.frontends.tflite_state import with_state
+from emitc.frontends.tflite_unsigned import with_signed_bytes
 from emitc.ir import DType, Quantization, Shape
 
 _AGAIN = "the file is damaged: export the model again"
@@ -405,11 +410,15 @@ class _Reader:
             tuple(tensors[i] if i != -1 else None for i in inputs),
             tuple(tensors[i] for i in outputs),
             self._settings(raw, op_type, where),
+            kind=kind_of(op_type, operands),
         )
 
     def _settings(self, operator: Any, op_type: str, where: Where) -> dict[str, Attribute]:
         """The operator's options, which must be those that the schema pairs with it; {} where the file has none."""
         options, code = operator.BuiltinOptions(), operator.BuiltinOptionsType()
+        if op_type.startswith(WITH_NUMBERS):
+            length = _count(operator.CustomOptionsLength(), self.limit * 4, "bytes of options")
+            return numbers(operator.CustomOptionsAsNumpy().tobytes() if length else b"", where)
         kind = _OPTIONS.get(code, f"options {code}")
         expected = expected_options(op_type.partition(":")[0], _OPTIONS.values())
         if (options is None) != (kind == "NONE"):
@@ -471,7 +480,7 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
     model = SourceModel(
         "tflite", producer, digest, tensors, nodes, inputs, outputs, (), tuple(blockers), len(data), subgraphs
     )
-    return with_state(model, reader.signatures)
+    return with_noise_estimates(with_signed_bytes(with_state(model, reader.signatures)))
 
 
 def known_shapes(shapes: dict[str, Shape], model: SourceModel) -> None:

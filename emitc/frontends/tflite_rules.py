@@ -37,6 +37,9 @@ NEVER_QUANTIZED = frozenset({"bool", "string", "resource", "variant", "complex64
 MAX_VERSION = 32
 """Operators count their versions from 1; none has come near this one."""
 
+WITH_NUMBERS = ("CUSTOM:TFLite_Detection_PostProcess", "CUSTOM:Signal")
+"""What the names of custom operators begin with whose options are numbers."""
+
 _OTHER_OPTIONS = {
     "AVERAGE_POOL_2D": "Pool2DOptions",
     "MAX_POOL_2D": "Pool2DOptions",
@@ -113,6 +116,15 @@ def expected_options(op_type: str, tables: Iterable[str]) -> str:
         return "NONE"
     word = op_type.replace("_", "").lower() + "options"
     return _OTHER_OPTIONS.get(op_type) or next((name for name in tables if name.lower() == word), "")
+
+
+def kind_of(op_type: str, inputs: tuple[tuple[str, bool], ...]) -> str:
+    """What an operator with these inputs is called among the kernels, "" for its own name.
+
+    inputs: (element type, whether it is a constant) of each input that is there.
+    """
+    hybrid = op_type in ("CONV_2D", "FULLY_CONNECTED") and [dtype for dtype, _ in inputs[:2]] == ["float32", "int8"]
+    return "HybridConv2D" if hybrid else ""
 
 
 def impossible_operands(op_type: str, inputs: tuple[tuple[str, bool], ...], outputs: tuple[str, ...]) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 from emitc.backends.contract import HostHook
 from emitc.errors import CannotCompile, Where
 from emitc.ir import Array
+from emitc.program import arena_variable
 from emitc.target import BuildSupport
 
 WARNINGS = (
@@ -62,7 +63,10 @@ void emitc_layer_hook(const char *model, uint32_t index, const void *output, siz
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What the caller must know of a package: its C name, its memory, and dtype and shape of inputs and outputs."""
+    """What the caller must know of a package: its C name, its memory, and dtype and shape of inputs and outputs.
+
+    regions: where the package has an arena in each of several, their names and the bytes of the arenas; arena_bytes is the sum.
+    """
 
     name: str
     arena_bytes: int
@@ -70,6 +74,12 @@ class Interface:
     inputs: tuple[tuple[str, tuple[int, ...]], ...]
     outputs: tuple[tuple[str, tuple[int, ...]], ...]
     state_bytes: int = 0
+    regions: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def arenas(self) -> tuple[tuple[str, int], ...]:
+        """Region, "" where there is only one arena, and bytes of every arena."""
+        return self.regions or (("", self.arena_bytes),)
 
 
 def compiler() -> str:
@@ -149,9 +159,13 @@ def _declarations(interface: Interface) -> str:
     """The public functions, for cffi."""
     c_types = {"float32": "float", "float64": "double", "bool": "uint8_t"}
     name = interface.name
+    arenas = "".join(f"unsigned char *{arena_variable(region)}; " for region, _ in interface.arenas)
+    given = "".join(f"void *{region.lower()}; size_t {region.lower()}_bytes; " for region, _ in interface.regions)
+    taken = f"const {name}_arenas_t *arenas" if interface.regions else "void *arena, size_t arena_bytes"
     lines = [
-        f"typedef struct {{ unsigned char *arena; void *state; uint32_t ready; }} {name}_t;",
-        f"int {name}_init({name}_t *self, void *arena, size_t arena_bytes, void *state, size_t state_bytes);",
+        *([f"typedef struct {{ {given}}} {name}_arenas_t;"] if interface.regions else []),
+        f"typedef struct {{ {arenas}void *state; uint32_t ready; }} {name}_t;",
+        f"int {name}_init({name}_t *self, {taken}, void *state, size_t state_bytes);",
         f"int {name}_run({name}_t *self);",
         f"int {name}_reset({name}_t *self);",
     ]
@@ -171,7 +185,7 @@ class MemoryFault(RuntimeError):
 
 LayerHook = Callable[[int, int, bytes], None]
 """Called with the operator's index, the output's offset in the arena (bytes; outside of it for what lies elsewhere) and its
-bytes."""
+bytes. Several arenas count one behind the other."""
 
 
 class _Block:
@@ -199,7 +213,9 @@ class _Block:
         stray = np.flatnonzero(outside != self.pattern ^ 0xFF)
         if stray.size:
             position = int(stray[0]) if stray[0] < self._start else int(stray[0]) - self._start + end
-            what = "an arena" if self.what == "arena" else f"a {self.what}"
+            what = (
+                "an arena" if self.what == "arena" else f"{'the' if self.what.startswith('arena') else 'a'} {self.what}"
+            )
             raise MemoryFault(f"{name}_run wrote byte {position - self._start} of {what} of {len(self.bytes)} bytes")
 
     def touched_bytes(self) -> int:
@@ -229,15 +245,28 @@ class HostModel:
         self._hooks = [self._ffi.callback(hook.signature, hook.function, error=-1) for hook in hooks]
         for hook, callback in zip(hooks, self._hooks, strict=True):
             getattr(self._lib, hook.register)(callback)
-        self._arena: _Block = sharing._arena if sharing else _Block("arena", interface.arena_bytes, interface.alignment)
+        self._arenas: tuple[_Block, ...] = (
+            sharing._arenas
+            if sharing
+            else tuple(
+                _Block(f"arena in {region}" if region else "arena", size, interface.alignment)
+                for region, size in interface.arenas
+            )
+        )
         self._state = _Block("state block", interface.state_bytes, interface.alignment)
         self._self = self._ffi.new(f"{interface.name}_t *")
         self._callback: Any = None
-        arena = self._ffi.cast("void *", self._arena.address)
         state = self._ffi.cast("void *", self._state.address) if interface.state_bytes else self._ffi.NULL
-        self._expect_ok(
-            "init", self._function("init")(self._self, arena, interface.arena_bytes, state, interface.state_bytes)
-        )
+        init = self._function("init")
+        addresses = [self._ffi.cast("void *", block.address) for block in self._arenas]
+        if interface.regions:
+            arenas = self._ffi.new(f"{interface.name}_arenas_t *")
+            for (region, size), address in zip(interface.regions, addresses, strict=True):
+                setattr(arenas, region.lower(), address if size else self._ffi.NULL)
+                setattr(arenas, f"{region.lower()}_bytes", size)
+            self._expect_ok("init", init(self._self, arenas, state, interface.state_bytes))
+        else:
+            self._expect_ok("init", init(self._self, addresses[0], interface.arena_bytes, state, interface.state_bytes))
 
     def _function(self, what: str) -> Any:
         return getattr(self._lib, f"{self.interface.name}_{what}")
@@ -248,8 +277,10 @@ class HostModel:
 
     @property
     def arena(self) -> Array:
-        """The arena's bytes, as a view."""
-        return self._arena.bytes
+        """The arena's bytes, as a view; of several arenas, one behind the other, a copy."""
+        if len(self._arenas) == 1:
+            return self._arenas[0].bytes
+        return np.concatenate([block.bytes for block in self._arenas])
 
     @property
     def state(self) -> Array:
@@ -262,16 +293,27 @@ class HostModel:
 
     def fill(self, pattern: int) -> None:
         """Sets every byte of the arena to `pattern` and every guard byte to its complement; the state stays."""
-        self._arena.fill(pattern)
+        for block in self._arenas:
+            block.fill(pattern)
 
     def check_guards(self) -> None:
         """Raises MemoryFault when a byte outside the arena and the state block was written."""
-        self._arena.check_guards(self.interface.name)
+        for block in self._arenas:
+            block.check_guards(self.interface.name)
         self._state.check_guards(self.interface.name)
 
-    def touched_bytes(self) -> int:
-        """Bytes from the arena's start to the last one that differs from what `fill` wrote, guard bytes included."""
-        return self._arena.touched_bytes()
+    def touched_bytes(self) -> tuple[int, ...]:
+        """For each arena, bytes from its start to the last one that differs from what `fill` wrote, guard bytes included."""
+        return tuple(block.touched_bytes() for block in self._arenas)
+
+    def _offset(self, address: int) -> int:
+        """Of an address in the arenas as they lie one behind the other; -1 for one that is in none of them."""
+        start = 0
+        for block in self._arenas:
+            if 0 <= address - block.address < len(block.bytes):
+                return start + address - block.address
+            start += len(block.bytes)
+        return -1
 
     def set_hook(self, hook: LayerHook | None) -> None:
         """Has `hook` called after each layer; only in a library that was built with trace."""
@@ -280,7 +322,7 @@ class HostModel:
             return
 
         def call(index: int, output: Any, size: int) -> None:
-            offset = int(self._ffi.cast("uintptr_t", output)) - self._arena.address
+            offset = self._offset(int(self._ffi.cast("uintptr_t", output)))
             hook(index, offset, bytes(self._ffi.buffer(output, size)))
 
         self._callback = self._ffi.callback("void(uint32_t, const void *, size_t)", call)

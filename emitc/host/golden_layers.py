@@ -58,7 +58,9 @@ def by_tensor(graph: Graph, source_format: str, values: Mapping[TensorKey, Array
     tensors of the model that share a label.
     """
     if source_format == "tflite":
-        return {tensor.name: values[tensor.source] for tensor in graph.tensors if tensor.source in values}
+        present = ((tensor, values[tensor.source]) for tensor in graph.tensors if tensor.source in values)
+        known = ((tensor.name, _as_held(tensor, value)) for tensor, value in present)
+        return {name: held for name, held in known if held is not None}
     labels = Counter(tensor.label for tensor in graph.tensors if tensor.source >= 0)
     found: dict[str, Array] = {}
     for tensor in graph.tensors:

@@ -26,8 +26,12 @@ _SELECTING = (
 )
 EXACT_ON_FLOATS = frozenset(_SELECTING.split())
 """ONNX operators whose float outputs are values of their inputs, constants, or such with another sign."""
-SUMS_OF_FLOATS = frozenset(("FULLY_CONNECTED", "SOFTMAX", "UNIDIRECTIONAL_SEQUENCE_LSTM"))
-"""TFLite operators that sum floats, or take exp or tanh of them; the others that have float outputs are exact."""
+_SUMMING = (
+    "CONV_2D COS DEPTHWISE_CONV_2D ELU EXP FULLY_CONNECTED LOG LOGISTIC MEAN POW SIN SOFTMAX SUM TANH "
+    "UNIDIRECTIONAL_SEQUENCE_LSTM"
+)
+SUMS_OF_FLOATS = frozenset((*_SUMMING.split(), "CUSTOM:TFLite_Detection_PostProcess"))
+"""TFLite operators that sum floats, or take exp, tanh and the like of them; the others that have float outputs are exact."""
 
 
 @dataclass(frozen=True, slots=True)

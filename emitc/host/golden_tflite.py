@@ -34,7 +34,9 @@ class TflmEngine:
         self._model_bytes = model_bytes
         self._preserve = preserve
         with refusals(self.name, "load the model"):
-            subgraph = self._runtime.convert_bytearray_to_object(bytearray(model_bytes)).subgraphs[0]
+            model = self._runtime.convert_bytearray_to_object(bytearray(model_bytes))
+            subgraph = model.subgraphs[0]
+            _require_room(model)
             self._input_count = len(subgraph.inputs)
             self._output_count = len(subgraph.outputs)
             # An index that the interpreter does not know is fatal, so the file says which exist.
@@ -75,10 +77,23 @@ class TflmEngine:
             return {i: np.array(self._interpreter.GetTensor(i, 0)["tensor_data"]) for i in self._readable}
 
 
+def _require_room(model: Any) -> None:
+    """Raises ValueError for an output that the interpreter would write beyond: it takes shapes from the file."""
+    custom = {i for i, code in enumerate(model.operatorCodes) if code.customCode == b"TFLite_Detection_PostProcess"}
+    subgraph = model.subgraphs[0]
+    for operator in subgraph.operators:
+        if operator.opcodeIndex in custom and any(not len(_shape(subgraph.tensors[i])) for i in operator.outputs[:3]):
+            raise ValueError("the file does not say how large the outputs of TFLite_Detection_PostProcess are")
+
+
+def _shape(tensor: Any) -> Sequence[int]:
+    return () if tensor.shape is None else tensor.shape
+
+
 class LiteRtEngine:
     """LiteRT with its reference kernels (BUILTIN_REF), one thread, no delegate; see Engine.
 
-    `tensors()` may also hold the interpreter's own temporaries, under indices beyond the model's.
+    `tensors()` leaves out the interpreter's own temporaries, which have indices beyond the model's.
     Raises EngineRefused for a model that it cannot load, EmitcError when the package is missing.
     """
 
@@ -101,6 +116,7 @@ class LiteRtEngine:
                 experimental_preserve_all_tensors=self._preserve,
                 num_threads=1,
             )
+            self._count = len(self._interpreter.get_tensor_details())  # before kernels add temporaries
             self._interpreter.allocate_tensors()
 
     def input_types(self) -> list[InputType]:
@@ -127,7 +143,8 @@ class LiteRtEngine:
         with refusals(self.name, "show its tensors"):
             details = self._interpreter.get_tensor_details()
             # Kinds bool, int, unsigned, float, complex: asking for the value of a resource ends the process.
-            readable = [detail["index"] for detail in details if np.dtype(detail["dtype"]).kind in "biufc"]
+            own = [detail for detail in details if detail["index"] < self._count]
+            readable = [detail["index"] for detail in own if np.dtype(detail["dtype"]).kind in "biufc"]
             return {i: np.array(self._interpreter.get_tensor(i)) for i in readable}
 
 

@@ -31,7 +31,7 @@ from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.fully_connected import FullyConnected
 from emitc.kernels.mean import Reduction
-from emitc.kernels.pooling import AveragePool2D
+from emitc.kernels.pooling_ops import AveragePool2D
 
 ONE_IN = 100_000
 ENOUGH = 20 * ONE_IN

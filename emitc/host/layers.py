@@ -51,36 +51,39 @@ class Divergence:
         }
 
 
-def observed_bytes(build: Callable[[], HostModel], samples: Sequence[Sample], alignment: int) -> int:
-    """The arena's bytes up to the last one that the runs touch, also beyond its end, rounded up to the alignment."""
-    touched = 0
+def observed_bytes(build: Callable[[], HostModel], samples: Sequence[Sample], alignment: int) -> tuple[int, ...]:
+    """Each arena's bytes up to the last one that the runs touch, also beyond its end, rounded up to the alignment."""
+    touched: list[tuple[int, ...]] = []
     for inputs in samples:
         model = build()
         for pattern in PATTERNS:
             model.fill(pattern)
             model.write_inputs(inputs)
             model.invoke()
-            touched = max(touched, model.touched_bytes())
-    return -(-touched // alignment) * alignment
+            touched.append(model.touched_bytes())
+    return tuple(-(-max(each) // alignment) * alignment for each in zip(*touched, strict=True))
 
 
-def filled_bytes(compiled: Compiled) -> int:
-    """The arena's bytes up to the last one that a run is sure to touch, rounded up to the alignment.
+def filled_bytes(compiled: Compiled) -> tuple[int, ...]:
+    """Each arena's bytes up to the last one that a run is sure to touch, rounded up to the alignment.
 
     That is all of them, unless the arena ends with the working memory of a library function, which asks for it by a formula
     and may leave some of it alone.
     """
     program = compiled.program
     asked = {operand.pointer for step in program.steps if step.call is not None for operand in step.scratch}
-    ends = {slot.name: slot.offset_bytes + slot.size_bytes for slot in program.slots}
-    sure = {name: last for name, last in ends.items() if not any(f"(arena + {name})" in pointer for pointer in asked)}
 
     def end(ends: Iterable[int]) -> int:
         last = max(ends, default=0)
         return -(-last // program.plan.alignment) * program.plan.alignment
 
-    planned = program.plan.arena_bytes
-    return end(sure.values()) if end(sure.values()) < end(ends.values()) == planned else planned
+    found = []
+    for region, plan in program.arenas:
+        ends = {slot.name: slot.offset_bytes + slot.size_bytes for slot in program.slots if slot.region == region}
+        sure = {name: last for name, last in ends.items() if not any(f" + {name})" in pointer for pointer in asked)}
+        all_bytes, sure_bytes = end(ends.values()), end(sure.values())
+        found.append(sure_bytes if sure_bytes < all_bytes == plan.arena_bytes else plan.arena_bytes)
+    return tuple(found)
 
 
 def _stages_of(program: Program) -> dict[int, range]:
@@ -119,6 +122,7 @@ class LayerProof:
         self.model = model
         self.steps = {step.index: step for step in compiled.program.steps}
         self.slots = compiled.program.slots
+        self.starts = {slot.name: compiled.program.start_of(slot) for slot in self.slots}
         self.stages = _stages_of(compiled.program)
         self.written: dict[int, list[bytes]] = {}
         self.rules = rules(compiled.graph, compiled.source.format)
@@ -150,7 +154,8 @@ class LayerProof:
         for slot in self.slots:
             written = slot.first in self.stages[index] and not slot.name.startswith("AT_INPUT_")
             if written or slot.name == prefix or slot.name.startswith(f"{prefix}_"):
-                allowed[slot.offset_bytes : slot.offset_bytes + slot.size_bytes] = True
+                start = self.starts[slot.name]
+                allowed[start : start + slot.size_bytes] = True
         stray = (self.model.arena != self._before) & ~allowed
         if stray.any():
             self.errors.append(
@@ -185,7 +190,9 @@ class LayerProof:
                 if value is None:
                     continue
                 # A layer that runs row by row makes no row that nobody reads.
-                value = value if len(data) == value.nbytes else value[:, : len(data) // (value.nbytes // value.shape[1])]
+                value = (
+                    value if len(data) == value.nbytes else value[:, : len(data) // (value.nbytes // value.shape[1])]
+                )
                 found = np.frombuffer(data, value.dtype).reshape(value.shape)
                 result = compared(found, value, self.rules[output.tensor])
                 checked += 1

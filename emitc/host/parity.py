@@ -67,6 +67,20 @@ def difference(found: Array, expected: Array) -> tuple[int, float]:
 
 
 @dataclass(frozen=True, slots=True)
+class ArenaUse:
+    """The arena of one of several regions: bytes planned, observed, and filled as `Proof` has them."""
+
+    region: str
+    planned: int
+    observed: int
+    filled: int
+
+    def to_json(self) -> dict[str, Any]:
+        """For `emitc verify --json`."""
+        return {"region": self.region, "planned": self.planned, "observed": self.observed}
+
+
+@dataclass(frozen=True, slots=True)
 class Proof:
     """What `emitc verify` found.
 
@@ -77,6 +91,7 @@ class Proof:
     runs on an accelerator that rounds otherwise; the numpy reference of that arithmetic decides, and differing says by how
     much the outputs deviate from the engine's. "npu-commands": vela has compiled the file, so the host model is the reference.
     arena_filled: what a run is sure to touch; arena_planned, but where a library has working memory that it need not use whole.
+    arenas: the same of every region where there are several; the others are then sums.
     """
 
     reference: str
@@ -97,11 +112,13 @@ class Proof:
     tolerated: int = 0
     groups: tuple[Group, ...] = field(default=())
     arena_filled: int = 0
+    arenas: tuple[ArenaUse, ...] = field(default=())
 
     @property
     def match(self) -> bool:
         """Whether everything agrees and the arena is used as planned."""
-        clean = not self.memory_errors and self.arena_filled <= self.arena_observed <= self.arena_planned
+        used = self.arenas or (ArenaUse("", self.arena_planned, self.arena_observed, self.arena_filled),)
+        clean = not self.memory_errors and all(each.filled <= each.observed <= each.planned for each in used)
         if self.rule == NPU_RULE:
             return self.numpy_differing == 0 and clean
         if self.groups:
@@ -129,6 +146,7 @@ class Proof:
             "groups": [group.to_json() for group in self.groups],
             "memory_errors": list(self.memory_errors),
             "match": self.match,
+            **({"arenas": [use.to_json() for use in self.arenas]} if self.arenas else {}),
         }
 
 
@@ -142,6 +160,7 @@ def interface_of(compiled: Compiled) -> Interface:
         tuple((p.dtype, p.shape) for p in program.inputs),
         tuple((p.dtype, p.shape) for p in program.outputs),
         program.state_bytes,
+        tuple((region.name, region.plan.arena_bytes) for region in program.regions),
     )
 
 
@@ -357,6 +376,11 @@ def verify(
                 play_back(compiled, package, given_inputs, resets)
             errors += run_sanitized(package, workdir, interface, given_inputs, results, support, resets)
     groups = _groups(compiled, reference, golden.tensors[: len(results)], seed) if grouped else ()
+    filled = filled_bytes(compiled)
+    uses = [
+        ArenaUse(region, plan.arena_bytes, seen, sure)
+        for (region, plan), seen, sure in zip(program.arenas, observed, filled, strict=True)
+    ]
     deciding = NPU_RULE if foreign else "groups" if groups else "exact" if exact else "tolerance"
     return Proof(
         golden.engine,
@@ -369,12 +393,13 @@ def verify(
         checked,
         first,
         program.plan.arena_bytes,
-        observed,
+        sum(observed),
         sanitize,
         tuple(dict.fromkeys(errors)),
         COMMANDS_RULE if has_npu_commands(graph) else deciding,
         0.0 if exact else FLOAT_TOLERANCE,
         tally.tolerated,
         groups,
-        filled_bytes(compiled),
+        sum(filled),
+        tuple(uses) if program.regions else (),
     )

@@ -12,6 +12,8 @@ from emitc.errors import EmitcError, Where
 from emitc.host.archive import read_arrays
 from emitc.ir import Array, DType, Graph, Tensor
 from emitc.kernels.concatenation import Concatenation
+from emitc.kernels.gather import Gather
+from emitc.kernels.gather_nd import GatherNd
 from emitc.kernels.pad import Pad
 from emitc.kernels.quantize_ops import Quantize
 from emitc.kernels.reshape import Reshape
@@ -49,8 +51,22 @@ def _quantized_range(graph: Graph, tensor: Tensor) -> tuple[float, float]:
     return (max(min(ends), -limit), min(max(ends), limit)) if ends else (-4.0, 4.0)
 
 
+def _index_range(graph: Graph, tensor: Tensor) -> tuple[int, int]:
+    """The positions that a tensor of indices can name; the type's range where it chooses nothing."""
+    ends = [tensor.dtype.range[1]]
+    for node in graph.consumers(tensor.name):
+        if isinstance(node.op, Gather | GatherNd) and tensor.name in node.inputs[1:]:
+            shape = graph.tensor(node.inputs[0]).shape
+            chosen = (shape[node.op.axis],) if isinstance(node.op, Gather) else shape[: node.op.shape[-1]]
+            ends.append(min(chosen) - 1)
+    return (tensor.dtype.range[0] if len(ends) == 1 else 0), min(ends)
+
+
 def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
-    """`count` sets of inputs: uniform over the type's range, every third one a Gaussian around the zero point."""
+    """`count` sets of inputs: uniform over the type's range, every third one a Gaussian around the zero point.
+
+    Indices name elements that are there: what others choose is not defined.
+    """
     rng = np.random.default_rng(seed)
     samples: list[Sample] = []
     for case in range(count):
@@ -64,7 +80,7 @@ def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
             if tensor.dtype is DType.BOOL:
                 values.append(rng.integers(0, 2, tensor.shape).astype(bool))
                 continue
-            least, most = tensor.dtype.range
+            least, most = _index_range(graph, tensor)
             if case % 3 == 2 and tensor.quantization:
                 spread = (most - least) / 8
                 drawn = np.rint(rng.normal(tensor.quantization.zero_point, spread, tensor.shape))
@@ -79,7 +95,9 @@ def read_vectors(path: Path, graph: Graph) -> list[tuple[Sample, Sample]]:
     """The cases of an .npz file with keys in{i}_{k} and out{j}_{k}: inputs and expected outputs (none if absent).
 
     Other keys are left alone. Raises EmitcError when the file cannot be read, does not fit the model, or when a case has
-    an input too few or too many, some of the outputs only, or a number that leaves a gap: nothing is skipped.
+    an input too few or too many, some of the outputs only, or a number that leaves a gap: nothing is skipped but outputs that
+    are all scalars while no output of the graph is one. Such come from an interpreter that takes the shapes of a custom
+    operator's outputs from the file, where they are missing, and are the first elements at best.
     """
 
     def refuse(why: str) -> EmitcError:
@@ -108,6 +126,8 @@ def read_vectors(path: Path, graph: Graph) -> list[tuple[Sample, Sample]]:
             if name not in keys:
                 raise refuse(f"case {k} has no {name}")
         keys.difference_update(given, stated)
+        if stated and not any(archive[n].shape for n in stated) and all(graph.tensor(n).shape for n in graph.outputs):
+            stated = []
         cases.append((tuple(archive[n] for n in given), tuple(archive[n] for n in stated)))
     if not cases:
         raise refuse("it has no case")

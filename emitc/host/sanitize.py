@@ -33,6 +33,7 @@ def driver(package: Path, interface: Interface, resets: Sequence[int] = ()) -> s
     """
     plan: dict[str, Any] = json.loads((package / "manifest.json").read_text(encoding="utf-8"))
     trace = plan["trace"]
+    numbers = {region: number for number, (region, _) in enumerate(interface.arenas)}
     description = {
         "name": interface.name,
         "upper": interface.name.upper(),
@@ -40,9 +41,16 @@ def driver(package: Path, interface: Interface, resets: Sequence[int] = ()) -> s
         "inputs": len(interface.inputs),
         "outputs": len(interface.outputs),
         "resets": list(resets),
+        "arenas": [size for _, size in interface.arenas],
+        "regions": [{"name": region.lower(), "bytes": size} for region, size in interface.regions],
         "layers": [layer["outputs"] for layer in trace],
         "alive": [
-            {"layer": number, "offset": buffer["offset"], "bytes": buffer["bytes"]}
+            {
+                "layer": number,
+                "arena": numbers[buffer.get("region", "")],
+                "offset": buffer["offset"],
+                "bytes": buffer["bytes"],
+            }
             for number, layer in enumerate(trace)
             for buffer in plan["memory"]["buffers"]
             if buffer["first"] < layer["end"] and layer["first"] < buffer["end"]

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType
+from emitc.ir import Array, BoundNode, DType, Numerics
 from emitc.kernels import int16x8
 from emitc.kernels.contract import (
     PLAIN,
@@ -33,6 +33,7 @@ from emitc.kernels.contract import (
     require_quantization,
     unsupported,
 )
+from emitc.kernels.real_activation import bound_params, bounded
 from emitc.kernels.requantization import (
     BIAS,
     FACTOR_LIMIT,
@@ -46,7 +47,7 @@ from emitc.kernels.requantization import (
     requantization,
     requantization_tables,
 )
-from emitc.kernels.spatial import WINDOW_PARAMS, window_overlap
+from emitc.kernels.spatial import BY_ROWS, WINDOW_PARAMS, window_overlap
 from emitc.kernels.walk import by_channel, whole_window
 from emitc.kernels.weight_layout import PACKED, weight_table
 from emitc.quantize import (
@@ -81,9 +82,20 @@ def in_float(bound: BoundNode) -> bool:
     return bound.node.op.numerics.float_scale and bound.input(0).dtype is DType.FLOAT32
 
 
-def check_float_operands(bound: BoundNode, channels: int) -> None:
-    """Refuses other types than float32, and a bias of another length. Weights and bias may be computed."""
+def tflite_numerics(node: SourceNode) -> Numerics:
+    """Of plain numbers where inputs and weights are float32."""
+    floats = node.input(0).dtype == "float32" and node.input(WEIGHTS).dtype == "float32"
+    return Numerics.PLAIN if floats else Numerics.TFLITE
+
+
+def check_float_operands(bound: BoundNode, channels: int, *, constant: bool = False) -> None:
+    """Refuses other types than float32, and a bias of another length. Weights and bias may be computed, or be `constant`."""
     bias = bound.optional(BIAS)
+    if constant and not (bound.input(WEIGHTS).is_constant and (bias is None or bias.is_constant)):
+        raise unsupported(
+            bound, f"{bound.node.op_type} with computed weights is not supported", "weights and bias must be constants",
+            "export the model with constant weights", bound.input(WEIGHTS),
+        )  # fmt: skip
     require_dtypes(bound, [(DType.FLOAT32,) * (4 if bias else 3)])
     if bias is not None and bias.shape != (channels,):
         raise illegal(
@@ -126,16 +138,23 @@ def result(bound: BoundNode, acc: NDArray[Any], activation: str) -> Array:
     """Accumulators [..., O] as outputs: requantized under the activation, or as they are in float."""
     y = bound.output
     if y.quantization is None:
-        return np.asarray(acc, np.float32)
+        sums = np.asarray(acc, np.float32)
+        return bounded(sums, activation, y.dtype) if bound.node.op.numerics is Numerics.PLAIN else sums
     return requantization(bound).apply(acc, y.quantization.zero_point, activation_clamp(activation, y), y.dtype)
 
 
 def float_layer(
-    bound: BoundNode, params: tuple[Param, ...], channels: int, macs: int, filters: Array | None = None
+    bound: BoundNode,
+    params: tuple[Param, ...],
+    channels: int,
+    macs: int,
+    filters: Array | None = None,
+    activation: str = "NONE",
 ) -> Layer:
     """A convolution in float32. params: window and groups. Constant weights and bias become tables.
 
-    filters: the weights as [O, KH, KW, I / groups] where the operator has them otherwise.
+    filters: the weights as [O, KH, KW, I / groups] where the operator has them otherwise. activation: of TFLite, where the bias
+    is added last and the sum limited.
     """
     w, bias = bound.input(WEIGHTS), bound.optional(BIAS)
     operands, constants = [0], []
@@ -152,7 +171,13 @@ def float_layer(
     groups = next(int(param.value) for param in params if param.name == "groups")
     ahead = by_channel(channels, groups, bound.input(0).shape[-1] // groups, 4, 4)
     overlaps = window_overlap(bound, params, ahead)
-    return Layer("conv_2d_float", "portable", tuple(operands), tuple(constants), params, overlaps=overlaps, macs=macs)
+    flavour = PLAIN
+    if bound.node.op.numerics is Numerics.PLAIN:
+        params, flavour = (*params, *bound_params(activation, bound.output.dtype)), Flavour("_bounded")
+    return Layer(
+        "conv_2d_float", "portable", tuple(operands), tuple(constants), params, overlaps=overlaps, macs=macs, flavour=flavour,
+        by_rows=BY_ROWS if len(w.shape) == 4 and len(operands) == 1 else None,
+    )  # fmt: skip
 
 
 def check_operands(bound: BoundNode, weight_axis: int, *, short_bias: bool = True) -> None:
@@ -200,7 +225,7 @@ def check_operands(bound: BoundNode, weight_axis: int, *, short_bias: bool = Tru
             bound, f"{bound.node.op_type} has weights quantized along dimension {scales.axis}",
             f"one scale, or one per output channel (dimension {weight_axis % len(w.shape)}) is expected", "quantize again", w,
         )  # fmt: skip
-    if any(scales.zero_points) and not numerics.float_scale:
+    if any(scales.zero_points) and numerics is Numerics.TFLITE:
         raise illegal(
             bound, f"{bound.node.op_type} has weights with a zero point", "weights are symmetric in TFLite's int8 scheme",
             "quantize the weights symmetrically", w,
@@ -285,6 +310,8 @@ def flavour(bound: BoundNode, weights: Array, channel_axis: int = 0) -> Flavour:
         scale = requantization(bound)
         return int16x8.flavour(filters, bias_of(bound, len(filters)), scale.shift, reduced=scale.reduced)
     if not bound.node.op.numerics.float_scale:
+        if w == "int16_t":
+            return replace(PLAIN, suffix="_w16", w=w)
         return PACKED if bound.input(WEIGHTS).dtype.packed else PLAIN
     wide = "".join(f"_{role}16" for role, c_type in (("x", x), ("w", w), ("y", y)) if c_type == "int16_t")
     return Flavour(f"_f32{wide}", False, x, w, y)

@@ -1,7 +1,8 @@
 """ARG_MAX and ARG_MIN: the position of the largest or smallest value along one dimension; of equal ones the first, or the last.
 
 Shapes  x of rank 1 to 8, y without the dimension, or with size 1 in its place.
-Types   TFLite: int8 in (whatever its scale), int32 or int64 out. ONNX: also float32, int16, int32 and uint8 in, int64 out.
+Types   TFLite: int8 in (whatever its scale) or float32, int32 or int64 out; with a NaN among them the position is left
+        open. ONNX: also float32, int16, int32 and uint8 in, int64 out.
 Source  TFLite Micro's kernels for int32 positions; int64 ones as LiteRT's reference kernel writes them. ONNX: its operator
         specification.
 """
@@ -86,7 +87,9 @@ def check(bound: BoundNode) -> None:
     else:
         positions = (DType.INT32, DType.INT64)
         require_dtypes(
-            bound, [(DType.INT8, out) for out in positions], [(found, out) for found in others for out in positions]
+            bound,
+            [(found, out) for found in (DType.INT8, DType.FLOAT32) for out in positions],
+            [(found, out) for found in others for out in positions],
         )
     if 0 in bound.input(0).shape:
         raise illegal(
@@ -129,7 +132,9 @@ def lower(bound: BoundNode) -> Layer:
         return Layer("arg_extremum", "portable", (0,), params=(*params, flip), flavour=PLAIN)
     smallest, last = "_min" if isinstance(op, ArgMin) else "_max", "_last" if op.last else ""
     x = bound.input(0).dtype
-    flavour = Flavour(f"{smallest}{last}_{x.value}", fixed_point=False, x=x.c_type, y="int64_t")
+    y = bound.output.dtype
+    short = "" if y is DType.INT64 else f"_{y.value}"
+    flavour = Flavour(f"{smallest}{last}_{x.value}{short}", fixed_point=False, x=x.c_type, y=y.c_type)
     return Layer("arg_extremum_typed", "portable", (0,), params=params, flavour=flavour)
 
 
@@ -145,7 +150,7 @@ def _kernel(op: type[ArgExtremum], name: str, onnx: str, summary: str) -> Kernel
         reference,
         lower,
         work=lambda bound: bound.input(0).elements,
-        tflite_dtypes=(DType.INT8,),
+        tflite_dtypes=(DType.INT8, DType.FLOAT32),
         onnx=(onnx,),
         from_onnx=_from_onnx(op),
         transposed=transposed,

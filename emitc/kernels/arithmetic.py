@@ -1,7 +1,8 @@
-"""ADD, SUB and MUL of quantized tensors, with broadcasting and a fused activation; ONNX's Add, Sub, Mul and Div.
+"""ADD, SUB, MUL and DIV, with broadcasting and a fused activation; ONNX's Add, Sub, Mul and Div.
 
 Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
-Types   int8 and int16, each tensor with its own scale. ONNX: numbers of any type, int8 and int16 with scales
+Types   int8 and int16, each tensor with its own scale, but for DIV; float32, int32 and int64, where results are limited to
+        the activation's bounds (`real_activation.py`). ONNX: numbers of any type, int8 and int16 with scales
         (`onnx_arithmetic.py`).
 ADD, SUB  both inputs, shifted left by 20 bits (int16: 15), are brought to twice the larger input scale; their sum or
           difference is requantized to the output.
@@ -24,7 +25,8 @@ import numpy as np
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels import onnx_arithmetic
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal
+from emitc.kernels.broadcast import same_types
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_dtypes
 from emitc.kernels.elementwise import (
     BYTES,
     TABLE_ENTRIES,
@@ -37,7 +39,8 @@ from emitc.kernels.elementwise import (
     values_of,
 )
 from emitc.kernels.pairs import weighted_sum
-from emitc.kernels.pointwise import operand
+from emitc.kernels.pointwise import operand, plain_numerics
+from emitc.kernels.real_activation import bounded
 from emitc.kernels.spatial import ACTIVATIONS
 from emitc.quantize import Clamp, Int64, Multiplier, activation_clamp, multiplier_of, requantize
 
@@ -86,7 +89,8 @@ _BROADCAST_ATTRIBUTE = 7
 def _from_tflite(op: type[Arithmetic]) -> Callable[[SourceNode], Parsed]:
     def parse(node: SourceNode) -> Parsed:
         node.counts((2, 2))
-        return Parsed(op(node.text("fused_activation_function", ACTIVATIONS)), (0, 1))
+        activation = node.text("fused_activation_function", ACTIVATIONS)
+        return Parsed(op(activation, numerics=plain_numerics(node)), (0, 1))
 
     return parse
 
@@ -149,6 +153,8 @@ def check(bound: BoundNode) -> None:
     if op.numerics is not Numerics.TFLITE:
         onnx_arithmetic.check(bound, _OPERATORS[type(op)], op.activation)
         return
+    if isinstance(op, Div):
+        require_dtypes(bound, same_types((DType.FLOAT32, DType.INT32)), same_types((DType.INT8,)))
     check_binary(bound)
     require_activation(bound, op.activation, bound.output)
     a, b, y = _scales(bound)
@@ -203,7 +209,8 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         result = onnx_arithmetic.combined(bound, _OPERATORS[type(op)], _clamp(bound), a, b)
     else:
         numbers = operand(bound, inputs, 0), operand(bound, inputs, 1)
-        return (onnx_arithmetic.plain(_OPERATORS[type(op)], *numbers, y.dtype).reshape(y.shape),)
+        found = onnx_arithmetic.plain(_OPERATORS[type(op)], *numbers, y.dtype).reshape(y.shape)
+        return (bounded(found, op.activation, y.dtype) if op.numerics is Numerics.PLAIN else found,)
     return (result.astype(y.dtype.value).reshape(y.shape),)
 
 
@@ -262,7 +269,7 @@ def lower(bound: BoundNode) -> Layer:
         operator = _OPERATORS[type(op)]
         if onnx_arithmetic.is_quantized(bound):
             return onnx_arithmetic.quantized_layer(bound, operator, _clamp(bound))
-        return onnx_arithmetic.plain_layer(bound, operator)
+        return onnx_arithmetic.plain_layer(bound, operator, op.activation)
     if bound.output.dtype is not DType.INT8:
         return _product_layer(bound) if isinstance(op, Mul) else _sum_layer(bound, None)
     results = _compute(bound, BYTES[:, None], BYTES[None, :])
@@ -273,10 +280,11 @@ def lower(bound: BoundNode) -> Layer:
 
 
 def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
-    tflite = () if op is Div else (name.upper(),)
+    plain = onnx_arithmetic.TFLITE_TYPES[_OPERATORS[op]]
     return KernelDef(
-        op, summary, onnx_arithmetic.PLAIN_TYPES, tflite, _from_tflite(op) if tflite else None, check, binary_shape,
-        reference, lower, onnx=(name,), from_onnx=_from_onnx(op), elementwise=True, tflite_dtypes=(DType.INT8, DType.INT16),
+        op, summary, onnx_arithmetic.PLAIN_TYPES, (name.upper(),), _from_tflite(op), check, binary_shape, reference, lower,
+        onnx=(name,), from_onnx=_from_onnx(op), elementwise=True,
+        tflite_dtypes=plain if op is Div else (DType.INT8, DType.UINT8, DType.INT16, *plain),
     )  # fmt: skip
 
 
@@ -284,5 +292,5 @@ KERNELS = (
     _kernel(Add, "Add", "elementwise sum, broadcasting, fused activation"),
     _kernel(Sub, "Sub", "elementwise difference, broadcasting, fused activation"),
     _kernel(Mul, "Mul", "elementwise product, broadcasting, fused activation"),
-    _kernel(Div, "Div", "elementwise quotient, broadcasting"),
+    _kernel(Div, "Div", "elementwise quotient, broadcasting, fused activation"),
 )

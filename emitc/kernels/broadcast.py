@@ -14,7 +14,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels.contract import Flavour, Layer, Param, Parsed, Table, illegal, unsupported
+from emitc.kernels.contract import ByRows, Flavour, Layer, Param, Parsed, Table, illegal, unsupported
 from emitc.kernels.pointwise import copied, in_place, typed
 
 OUTER_LOOPS = 4
@@ -121,7 +121,9 @@ def broadcast_layer(
         flavour = typed(tensors[-2].dtype, y.dtype, tensors[-1].dtype)
     overlaps = in_place(bound, tuple(i for i in operands if not bound.input(i).is_constant))
     params = (*parameters, *walk_params([t.shape for t in tensors], y.shape))
-    return Layer(template, "portable", operands, params=params, overlaps=overlaps, flavour=flavour)
+    alike = all(t.shape == y.shape and not t.is_constant for t in tensors)
+    by_rows = ByRows(counted="count") if alike else None
+    return Layer(template, "portable", operands, params=params, overlaps=overlaps, flavour=flavour, by_rows=by_rows)
 
 
 def two_operands(op: Op, node: SourceNode) -> Parsed:

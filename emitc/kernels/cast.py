@@ -1,9 +1,10 @@
-"""Cast and CastLike: every element as another type.
+"""Cast and CastLike, CAST of TFLite: every element as another type.
 
 Shapes  x any, y the same.   Types  all of emitc's among each other (float16, bfloat16, float8 and strings are none of them).
 To bool       whether a value differs from 0; a NaN does.
 To integers   from integers: the low bits, so that what does not fit wraps. From floats: without the fraction; ONNX leaves
-              open what becomes of values that do not fit, here they give the end of the type's range, and a NaN gives 0.
+              and TFLite leave open what becomes of values that do not fit, here they give the end of the type's range, and
+              a NaN gives 0.
 To floats     the nearest value, ties to even; from float64 what is too large becomes infinite.
 Source        ONNX's specification of Cast.
 """
@@ -24,6 +25,12 @@ from emitc.kernels.pointwise import FLOATS, copied, output_shapes, pointwise_lay
 @dataclass(frozen=True, slots=True)
 class Cast(Op):
     """To the output's type."""
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """CAST takes the numbers as they are, whatever scale they have."""
+    node.counts((1, 1))
+    return Parsed(Cast(numerics=Numerics.PLAIN))
 
 
 def from_onnx(node: SourceNode) -> Parsed:
@@ -72,7 +79,7 @@ def lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        Cast, "elements as another type", tuple(DType), (), None, check, output_shapes, reference, lower,
+        Cast, "elements as another type", tuple(DType), ("CAST",), from_tflite, check, output_shapes, reference, lower,
         onnx=("Cast", "CastLike"), from_onnx=from_onnx, elementwise=True,
     ),
 )  # fmt: skip

@@ -133,7 +133,8 @@ class Flavour:
     suffix: of that name. fixed_point: accumulators are requantized by a Q31 multiplier and a shift, otherwise by a float32
     factor. x, w, y: C types of inputs, weights and outputs. weight_zero: weights have zero points, which the kernel takes
     off by the sum of the inputs. packed: weights have four bits, two of them in a byte.
-    acc: C type of sums and biases. reduced: the multiplier has 16 bits, and the one rounding is half up.
+    acc: C type of sums and biases. reduced: the multiplier has 16 bits, and the one rounding is half up. unsigned: the model has
+    the values as uint8, 128 higher, and rounds there.
     """
 
     suffix: str = ""
@@ -145,6 +146,7 @@ class Flavour:
     packed: bool = False
     acc: str = "int32_t"
     reduced: bool = False
+    unsigned: bool = False
 
 
 PLAIN = Flavour()

@@ -1,8 +1,8 @@
 """CONV_2D: y = requantize(sum over window and channels of (x - x_zero) * w + b).
 
 Shapes  x [N, H, W, I], w [O, KH, KW, I / groups] OHWI, b [O] or none, y [N, OH, OW, O].
-Types   int8, b and accumulator int32; x and y int16, b int64 or int32 (int16x8.py). ONNX: also int16 inputs and outputs;
-        float32, where w and b may be computed.
+Types   int8, b and accumulator int32; x and y int16, b int64 or int32 (int16x8.py). ONNX: also int16 inputs and outputs.
+        float32, where w and b may be computed; in TFLite the bias is added last and the sum limited by the activation.
 Errors  weight zero point other than 0; an accumulator that can overflow int32; computed weights.
 Source  TFLite 8-bit quantization specification, CONV_2D; groups as I / (weight channels).
 """
@@ -54,7 +54,8 @@ def from_tflite(node: SourceNode) -> Parsed:
         )
     window = window_of(node, height, width, weights.shape[1], weights.shape[2], dilated=True)
     activation = node.text("fused_activation_function", ACTIVATIONS)
-    return Parsed(Conv2D(window, activation, int32_sums=int32_sums(node)), (0, 1, 2))
+    numerics = accumulate.tflite_numerics(node)
+    return Parsed(Conv2D(window, activation, int32_sums=int32_sums(node), numerics=numerics), (0, 1, 2))
 
 
 def from_onnx(node: SourceNode) -> Parsed:
@@ -124,7 +125,7 @@ def lower(bound: BoundNode) -> Layer:
     groups, window, folded = x.shape[3] // in_c, op.window, op.zero_point_folded
     if accumulate.in_float(bound):
         params = (*window_params(bound, window, kernel_h, kernel_w), Param("groups", "int32_t", groups))
-        return accumulate.float_layer(bound, params, out_c, work(bound))
+        return accumulate.float_layer(bound, params, out_c, work(bound), activation=op.activation)
     scale = requantization(bound)
     clamp = activation_clamp(op.activation, y)
     if (kernel_h, kernel_w, window.stride_h, window.stride_w, groups) == (1, 1, 1, 1, 1) and not window.padding.any:
@@ -179,7 +180,7 @@ KERNELS = (
         reference,
         lower,
         work=work,
-        tflite_dtypes=(DType.INT8, DType.INT16),
+        tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
         onnx=("Conv",),
         from_onnx=from_onnx,
         packed_input=WEIGHTS,

@@ -1,8 +1,8 @@
-"""DepthToSpace and SpaceToDepth of ONNX: blocks of pixels as channels, and back. Images are NHWC here.
+"""DepthToSpace, SpaceToDepth, DEPTH_TO_SPACE and SPACE_TO_DEPTH: blocks of pixels as channels, and back. Images are NHWC.
 
 DepthToSpace  x [N, H, W, C * b * b], y [N, H * b, W * b, C]. Mode DCR: channel (i * b + j) * C + c of a pixel is channel c of
               pixel (i, j) of its block; mode CRD: channel (c * b + i) * b + j is.
-SpaceToDepth  x [N, H * b, W * b, C], y [N, H, W, C * b * b], the reverse of either mode.
+SpaceToDepth  x [N, H * b, W * b, C], y [N, H, W, C * b * b], the reverse of either mode. TFLite has the mode DCR.
 Types         any; scale and zero point must not change.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_rank
-from emitc.kernels.strided import move_layer, require_same_values, strides, walk
+from emitc.kernels.strided import move_layer, require_same_type, strides, walk
 
 _TO_SPACE = {"DCR": (0, 1, 3, 2, 4, 5), "CRD": (0, 1, 4, 2, 5, 3)}
 """Order of the input's dimensions in y [N, H, b, W, b, C]; the input is [N, H, W, b, b, C] or [N, H, W, C, b, b]."""
@@ -36,6 +36,13 @@ class SpaceToDepth(Op):
 
     block: int
     mode: str
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """Both kinds."""
+    node.counts((1, 1))
+    op = DepthToSpace if node.op_type == "DEPTH_TO_SPACE" else SpaceToDepth
+    return Parsed(op(node.integer("block_size", low=1, high=1 << 15), "DCR"))
 
 
 def from_onnx(node: SourceNode) -> Parsed:
@@ -61,7 +68,7 @@ def _view(bound: BoundNode) -> tuple[Shape, tuple[int, ...]]:
 def check(bound: BoundNode) -> None:
     """Refuses a change of type, scale or zero point, and sizes that the block does not divide."""
     x = bound.input(0)
-    require_same_values(bound, x, bound.output)
+    require_same_type(bound)
     require_rank(bound, x, 4)
     op, (_, h, w, c) = bound.node.op, x.shape
     assert isinstance(op, DepthToSpace | SpaceToDepth)
@@ -105,8 +112,8 @@ KERNELS = (
         DepthToSpace,
         "channels of an image as blocks of pixels",
         tuple(DType),
-        (),
-        None,
+        ("DEPTH_TO_SPACE",),
+        from_tflite,
         check,
         output_shapes,
         reference,
@@ -119,8 +126,8 @@ KERNELS = (
         SpaceToDepth,
         "blocks of pixels of an image as channels",
         tuple(DType),
-        (),
-        None,
+        ("SPACE_TO_DEPTH",),
+        from_tflite,
         check,
         output_shapes,
         reference,

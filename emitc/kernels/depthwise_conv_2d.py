@@ -1,7 +1,7 @@
 """DEPTHWISE_CONV_2D: each input channel convolved with its own `multiplier` filters.
 
 Shapes  x [N, H, W, C], w [1, KH, KW, C * multiplier], b [C * multiplier] or none, y [N, OH, OW, C * multiplier].
-Types   int8, b and accumulator int32. Output channel c * multiplier + m reads input channel c.
+Types   int8, b and accumulator int32; float32. Output channel c * multiplier + m reads input channel c.
 Errors  weight zero point other than 0; an accumulator that can overflow int32; computed weights.
 Source  TFLite 8-bit quantization specification, DEPTHWISE_CONV_2D.
 """
@@ -52,7 +52,8 @@ def from_tflite(node: SourceNode) -> Parsed:
             "DEPTHWISE_CONV_2D has weights of the wrong rank", "[1, KH, KW, C] is expected", "export again", weights
         )
     window = window_of(node, height, width, weights.shape[1], weights.shape[2], dilated=True)
-    return Parsed(DepthwiseConv2D(window, node.text("fused_activation_function", ACTIVATIONS)), (0, 1, 2))
+    activation = node.text("fused_activation_function", ACTIVATIONS)
+    return Parsed(DepthwiseConv2D(window, activation, numerics=accumulate.tflite_numerics(node)), (0, 1, 2))
 
 
 def from_onnx(node: SourceNode) -> Parsed:
@@ -76,7 +77,7 @@ def check(bound: BoundNode) -> None:
     if not accumulate.in_float(bound):
         accumulate.check_operands(bound, 3, short_bias=False)
     else:
-        accumulate.check_float_operands(bound, w.shape[3])
+        accumulate.check_float_operands(bound, w.shape[3], constant=op.numerics is Numerics.PLAIN)
     if w.shape[0] != 1 or min(w.shape) < 1 or w.shape[3] % x.shape[3]:
         raise illegal(
             bound,
@@ -117,7 +118,7 @@ def lower(bound: BoundNode) -> Layer:
     if accumulate.in_float(bound):
         params = (*window_params(bound, op.window, kernel_h, kernel_w), Param("groups", "int32_t", x.shape[3]))
         filters = np.ascontiguousarray(w.array().transpose(3, 1, 2, 0))
-        return accumulate.float_layer(bound, params, out_c, work(bound), filters)
+        return accumulate.float_layer(bound, params, out_c, work(bound), filters, op.activation)
     scale = requantization(bound)
     bias = accumulate.bias_of(bound, out_c)
     weights = accumulate.weights_of(bound)
@@ -177,7 +178,7 @@ KERNELS = (
         reference,
         lower,
         work=work,
-        tflite_dtypes=(DType.INT8, DType.INT16),
+        tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
         onnx=("DepthwiseConv",),
         from_onnx=from_onnx,
         packed_input=WEIGHTS,

@@ -2,6 +2,7 @@
 
 Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
 Types   int8 and int16; all three tensors share scale and zero point, so that quantized values are compared as they are.
+        float32, int32 and int64 as they are; of two values of which neither is greater, as of a NaN and a number, b.
 ONNX    one to 64 operands, of any one numeric type; a NaN wins. Of two zeros the later one (ONNX Runtime's choice).
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op
+from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels import broadcast
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, require_same_quantization
 from emitc.kernels.elementwise import (
@@ -24,8 +25,18 @@ from emitc.kernels.elementwise import (
     single_source,
     values_of,
 )
-from emitc.kernels.pointwise import FLOATS, SIGNED, UNSIGNED, operand, require_one_meaning, require_types
+from emitc.kernels.pointwise import (
+    FLOATS,
+    SIGNED,
+    UNSIGNED,
+    operand,
+    plain_numerics,
+    require_one_meaning,
+    require_types,
+)
 from emitc.quantize import Int64
+
+_TFLITE_PLAIN = (DType.FLOAT32, DType.INT32, DType.INT64)
 
 
 class Minimum(Op):
@@ -43,7 +54,7 @@ class Maximum(Op):
 def _from_tflite(op: type[Op]) -> Callable[[SourceNode], Parsed]:
     def parse(node: SourceNode) -> Parsed:
         node.counts((2, 2))
-        return Parsed(op(), (0, 1))
+        return Parsed(op(numerics=plain_numerics(node)), (0, 1))
 
     return parse
 
@@ -55,7 +66,7 @@ def _from_onnx(op: type[Op]) -> Callable[[SourceNode], Parsed]:
 def check(bound: BoundNode) -> None:
     """Refuses what check_binary does, and tensors that do not share scale and zero point."""
     if bound.node.op.numerics.float_scale:
-        numeric = (*FLOATS, *SIGNED, *UNSIGNED)
+        numeric = _TFLITE_PLAIN if bound.node.op.numerics is Numerics.PLAIN else (*FLOATS, *SIGNED, *UNSIGNED)
         require_types(bound, broadcast.same_types(numeric, len(bound.inputs)), "one numeric type throughout")
         broadcast.require_broadcast(bound)
         require_one_meaning(bound, *(bound.input(i) for i in range(len(bound.inputs))), bound.output)
@@ -78,7 +89,8 @@ def _folded(bound: BoundNode, inputs: Sequence[Array | None]) -> Array:
     for position in range(1, len(bound.inputs)):
         other = operand(bound, inputs, position)
         stays = (result < other) if smaller else (result > other)  # type: ignore[operator]
-        result = np.where(stays | (result != result), result, other)
+        wins = stays if bound.node.op.numerics is Numerics.PLAIN else stays | (result != result)
+        result = np.where(wins, result, other)
     return result
 
 
@@ -95,7 +107,8 @@ def lower(bound: BoundNode) -> Layer:
     """A table where one input decides and the tensor is no smaller than the table; else a loop over both operands."""
     if bound.node.op.numerics.float_scale:
         name = "minimum" if isinstance(bound.node.op, Minimum) else "maximum"
-        return broadcast.fold_layer(bound, f"{name}_real" if bound.output.dtype in FLOATS else name)
+        nan_wins = bound.output.dtype in FLOATS and bound.node.op.numerics is not Numerics.PLAIN
+        return broadcast.fold_layer(bound, f"{name}_real" if nan_wins else name)
     source = single_source(bound)
     if bound.output.dtype is DType.INT8 and source is not None and bound.output.elements >= TABLE_ENTRIES:
         return binary_table(bound, source, _compute(bound, BYTES[:, None], BYTES[None, :]))
@@ -107,7 +120,7 @@ def _kernel(op: type[Op], name: str, summary: str, onnx: str) -> KernelDef:
     dtypes = (DType.INT8, *SIGNED[1:], *UNSIGNED, *FLOATS)
     return KernelDef(
         op, summary, dtypes, (name,), _from_tflite(op), check, broadcast.output_shapes, reference, lower, onnx=(onnx,),
-        from_onnx=_from_onnx(op), elementwise=True, tflite_dtypes=(DType.INT8, DType.INT16),
+        from_onnx=_from_onnx(op), elementwise=True, tflite_dtypes=(DType.INT8, DType.INT16, *_TFLITE_PLAIN),
     )  # fmt: skip
 
 

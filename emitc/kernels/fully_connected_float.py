@@ -6,21 +6,14 @@ Source  TFLite Micro's float kernel, for the order of the sums.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics
 from emitc.kernels.contract import Layer, Param, Table, illegal, require_dtypes, unsupported
+from emitc.kernels.real_activation import bound_params, bounded
 from emitc.kernels.requantization import BIAS, WEIGHTS
-
-_LIMITS = {
-    "NONE": (-math.inf, math.inf),
-    "RELU": (0.0, math.inf),
-    "RELU6": (0.0, 6.0),
-    "RELU_N1_TO_1": (-1.0, 1.0),
-}
 
 
 def applies(bound: BoundNode) -> bool:
@@ -56,7 +49,7 @@ def reference(bound: BoundNode, activation: str, inputs: Sequence[Array | None])
     weights = bound.input(WEIGHTS).array().astype(np.float64)
     with np.errstate(all="ignore"):  # infinite weights give no number, as in the C
         rows = inputs[0].astype(np.float64).reshape(-1, weights.shape[1]) @ weights.T + _bias(bound).astype(np.float64)
-        return np.clip(rows, *_LIMITS[activation]).reshape(bound.output.shape).astype(np.float32)
+        return bounded(rows.reshape(bound.output.shape).astype(np.float32), activation, DType.FLOAT32)
 
 
 def layer(bound: BoundNode, activation: str) -> Layer:
@@ -64,7 +57,6 @@ def layer(bound: BoundNode, activation: str) -> Layer:
     w = bound.input(WEIGHTS)
     out, depth = w.shape
     rows = bound.input(0).elements // depth
-    low, high = _LIMITS[activation]
     tables = (
         Table("weights", "float", tuple(w.array().reshape(-1).tolist()), f"weights {out}x{depth}"),
         Table("bias", "float", tuple(_bias(bound).tolist()), "bias per output"),
@@ -73,7 +65,6 @@ def layer(bound: BoundNode, activation: str) -> Layer:
         Param("rows", "int32_t", rows),
         Param("in", "int32_t", depth),
         Param("out", "int32_t", out),
-        Param("low", "float", low),
-        Param("high", "float", high),
+        *bound_params(activation, DType.FLOAT32),
     )
     return Layer("fully_connected_float", "portable", (0,), tables, params, macs=rows * out * depth)

@@ -1,10 +1,12 @@
-"""Functions of one value that only ONNX has: Elu, Gelu, Erf, Exp, Sqrt, Abs, Neg, Sign, Floor, Round, ..., Not, IsNaN, IsInf.
+"""Functions of one value: Elu, Gelu, Erf, Exp, Sqrt, Abs, Neg, Sign, Floor, Round, ..., Not, IsNaN, IsInf.
 
 Shapes  x any, y the same.
 Types   float32, and int8 with scales where a DequantizeLinear and a QuantizeLinear stand around the operator, as
         kernels/pointwise.py says. Abs, Neg and Sign also of integers: Abs and Neg of the smallest value are that value.
         Not: bool. BitwiseNot: integers. IsNaN, IsInf: float32 to bool.
-Round goes half to even. Gelu with approximate "tanh" is a function of its own, and so are both of com.microsoft's versions.
+TFLite  ABS, CEIL, COS, ELU, EXP, FLOOR, LOG, NEG, ROUND, RSQRT, SIN, SQRT and SQUARE of float32; LOGICAL_NOT of bool.
+Round goes half to even; in TFLite what it makes 0 has no sign. Gelu with approximate "tanh" is a function of its own, and so
+are both of com.microsoft's versions.
 Source  ONNX's operator specifications; the order of float32 operations is ONNX Runtime's where it shows.
 """
 
@@ -24,6 +26,7 @@ from emitc.kernels.pointwise import (
     check_real,
     copied,
     output_shapes,
+    plain_numerics,
     pointwise_layer,
     real_layer,
     real_reference,
@@ -78,6 +81,23 @@ _OLD_SELU = (("alpha", 1.6732), ("gamma", 1.0507))
 _OF_INTEGERS = frozenset(("Abs", "Neg", "Sign"))
 
 
+_TFLITE: Mapping[str, tuple[str, tuple[float, ...]]] = {
+    **{
+        name.upper(): (name, ())
+        for name in ("Abs", "Ceil", "Cos", "Exp", "Floor", "Log", "Neg", "Rsqrt", "Sin", "Sqrt", "Square")
+    },
+    "ELU": ("Elu", (1.0, 1.0)),
+    "ROUND": ("RoundPositiveZero", ()),
+}
+"""TFLite's operators: the function and its parameters."""
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """The function, which has no options in TFLite."""
+    node.counts((1, 1))
+    return Parsed(Function(*_TFLITE[node.op_type], numerics=plain_numerics(node)))
+
+
 def from_onnx(node: SourceNode) -> Parsed:
     """The function with its attributes as float32 values."""
     node.counts((1, 1))
@@ -112,7 +132,9 @@ def _of_integers(bound: BoundNode) -> bool:
 
 def check(bound: BoundNode) -> None:
     """Refuses types without code."""
-    if _of_integers(bound):
+    if bound.node.op.numerics.of_tflite:
+        require_types(bound, [(DType.FLOAT32,) * 2], "float32")
+    elif _of_integers(bound):
         require_types(bound, [(t, t) for t in (*SIGNED, *UNSIGNED)], "one type throughout")
     else:
         check_real(bound)
@@ -140,6 +162,11 @@ def lower(bound: BoundNode) -> Layer:
     return pointwise_layer(bound, f"{FUNCTIONS[op.name].template}_integer")
 
 
+def _negation_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    return Parsed(Negation(numerics=Numerics.PLAIN))
+
+
 def _negation_from_onnx(node: SourceNode) -> Parsed:
     node.counts((1, 1))
     return Parsed(Negation(numerics=Numerics.QOPERATOR))
@@ -147,7 +174,8 @@ def _negation_from_onnx(node: SourceNode) -> Parsed:
 
 def check_negation(bound: BoundNode) -> None:
     """Refuses other types than truth values and integers."""
-    require_types(bound, [(t, t) for t in (DType.BOOL, *SIGNED, *UNSIGNED)], "bool and integers")
+    integers = () if bound.node.op.numerics is Numerics.PLAIN else (*SIGNED, *UNSIGNED)
+    require_types(bound, [(t, t) for t in (DType.BOOL, *integers)], "bool and integers" if integers else "bool")
 
 
 def negation_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -209,12 +237,13 @@ def lower_is_inf(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         Function, "functions of one value: roots, exponentials, activations, rounding", (DType.FLOAT32, *SIGNED, *UNSIGNED),
-        (), None, check, output_shapes, reference, lower, onnx=(*_PLAIN, *_DEFAULTS, "Gelu"), from_onnx=from_onnx,
-        elementwise=True,
+        tuple(_TFLITE), from_tflite, check, output_shapes, reference, lower, tflite_dtypes=(DType.FLOAT32,),
+        onnx=(*_PLAIN, *_DEFAULTS, "Gelu"), from_onnx=from_onnx, elementwise=True,
     ),
     KernelDef(
-        Negation, "logical not, or every bit turned over", (DType.BOOL, *SIGNED, *UNSIGNED), (), None, check_negation,
-        output_shapes, negation_reference, lower_negation, onnx=("Not", "BitwiseNot"), from_onnx=_negation_from_onnx,
+        Negation, "logical not, or every bit turned over", (DType.BOOL, *SIGNED, *UNSIGNED), ("LOGICAL_NOT",),
+        _negation_from_tflite, check_negation, output_shapes, negation_reference, lower_negation, tflite_dtypes=(DType.BOOL,),
+        onnx=("Not", "BitwiseNot"), from_onnx=_negation_from_onnx,
         elementwise=True,
     ),
     KernelDef(

@@ -1,9 +1,11 @@
-"""Gather of ONNX: slices of a tensor along an axis, chosen by indices.
+"""Gather of ONNX and GATHER: slices of a tensor along an axis, chosen by indices.
 
 Shapes  x [a..., n, b...], indices [i...], y [a..., i..., b...].   Types  x any, indices int32 or int64; scale and zero point
 must not change.
 Negative indices count from the end. Constant indices are settled here: at equal distances (one index, say) they are a plain
-copy. An index that is computed and lies outside the tensor is limited to it, where ONNX Runtime gives up.
+copy. An index that is computed and lies outside the tensor is limited to it, where ONNX Runtime gives up and TFLite Micro reads
+foreign memory. TFLite has no negative indices; constant ones are refused.
+Errors  GATHER with batch_dims.
 """
 
 from __future__ import annotations
@@ -34,31 +36,48 @@ class Gather(Op):
     indices: tuple[int, ...] | None
 
 
+def from_tflite(node: SourceNode) -> Parsed:
+    """The axis, and indices where they are constant."""
+    node.counts((2, 2))
+    if node.integer("batch_dims", 0) % max(len(node.input(_INDICES).shape), 1):
+        raise node.unsupported(
+            f"{node.op_type} with batch_dims {node.integer('batch_dims', 0)} is not supported",
+            "there is code for one choice for the whole tensor",
+            "export the model without batch_dims",
+        )
+    return _parsed(node, Numerics.TFLITE)
+
+
 def from_onnx(node: SourceNode) -> Parsed:
     """The axis, and indices where they are constant."""
     node.counts((2, 2))
+    return _parsed(node, Numerics.QOPERATOR)
+
+
+def _parsed(node: SourceNode, numerics: Numerics) -> Parsed:
     x, indices = node.input(0), node.input(_INDICES)
     axis = axis_of(node, node.integer("axis", 0), len(x.shape))
     if indices.dtype not in ("int32", "int64"):
         raise node.refusal(
-            f"Gather has indices of type {indices.dtype}",
+            f"{node.op_type} has indices of type {indices.dtype}",
             "int32 or int64 is expected",
             "export the model again",
             indices,
         )
     if indices.data is None:
-        return Parsed(Gather(axis, indices.shape, None, numerics=Numerics.QOPERATOR), (0, _INDICES))
+        return Parsed(Gather(axis, indices.shape, None, numerics=numerics), (0, _INDICES))
     size = x.shape[axis]
     chosen = tuple(int(index) for index in indices.array().reshape(-1))
-    if not all(-size <= index < size for index in chosen):
+    least = 0 if numerics is Numerics.TFLITE else -size
+    if not all(least <= index < size for index in chosen):
         raise node.refusal(
-            f"Gather takes slices {min(chosen)} to {max(chosen)}",
+            f"{node.op_type} takes slices {min(chosen)} to {max(chosen)}",
             f"dimension {axis} has {size}",
             "export the model again",
             indices,
         )
     wrapped = tuple(index % size for index in chosen)
-    return Parsed(Gather(axis, indices.shape, wrapped, numerics=Numerics.QOPERATOR))
+    return Parsed(Gather(axis, indices.shape, wrapped, numerics=numerics))
 
 
 def _op(bound: BoundNode) -> Gather:
@@ -82,7 +101,9 @@ def check(bound: BoundNode) -> None:
     op = _op(bound)
     require_same_values(bound, bound.input(0), bound.output)
     if math.prod(op.shape) == 0 or bound.input(0).elements == 0:
-        raise unsupported(bound, "Gather of nothing is not supported", "there are no indices", "remove the operator")
+        raise unsupported(
+            bound, f"{bound.node.op_type} of nothing is not supported", "there are no indices", "remove the operator"
+        )
     if op.indices is not None:
         require_pickable(bound, _blocks(bound), _positions(bound, np.array(op.indices)))
 
@@ -139,8 +160,8 @@ KERNELS = (
         Gather,
         "slices of a tensor chosen by indices",
         tuple(DType),
-        (),
-        None,
+        ("GATHER",),
+        from_tflite,
         check,
         output_shapes,
         reference,

@@ -5,6 +5,7 @@ TFLite  int8 and int16, own scales. acc = sum(x - x_zero), int32; y = clamp(y_ze
         MEAN: the multiplier x_scale / y_scale is divided by the number of elements n in integers: with k = floor(log2 n),
         its Q31 value times 2**k over n, rounded down, and k more bits of right shift. SUM takes it as it is.
         Source: TFLite Micro's integer reduction; it has one way for all dimensions.
+        float32 as in ONNX.
         Errors: a sum that can leave int32; more than three separate groups of kept or of reduced dimensions.
 ONNX    float32, int32 and int64, which wrap; int8 and int16 between DequantizeLinear and QuantizeLinear: an int32 sum times
         float32(x_scale / (y_scale * n)), half to even. ONNX Runtime sums float32 values there, in an order that depends on
@@ -33,6 +34,7 @@ from emitc.kernels.contract import (
     require_quantization,
     unsupported,
 )
+from emitc.kernels.pointwise import plain_numerics
 from emitc.kernels.reduction import groups_of, loop_params, onnx_axes, typed_layer
 from emitc.quantize import Multiplier, multiplier_of, requantize, requantize_float
 
@@ -76,7 +78,8 @@ def _from_tflite(op: type[Reduction]) -> Callable[[SourceNode], Parsed]:
                 "export the model again",
                 node.input(0),
             )
-        return Parsed(op(tuple(sorted(set(axes))), bool(node.integer("keep_dims", 0, 0, 1))))
+        keep_dims = bool(node.integer("keep_dims", 0, 0, 1))
+        return Parsed(op(tuple(sorted(set(axes))), keep_dims, numerics=plain_numerics(node)))
 
     return parse
 
@@ -186,7 +189,8 @@ def _check_onnx(bound: BoundNode) -> None:
     """Refuses types without code, int32 sums that can overflow, and factors that float32 cannot hold."""
     x, y = bound.input(0), bound.output
     quantized = _QUANTIZED if bound.node.op.numerics is Numerics.QDQ else ()
-    require_dtypes(bound, [*((t, t) for t in _PLAIN), *((a, b) for a in quantized for b in quantized)])
+    plain = (DType.FLOAT32,) if bound.node.op.numerics is Numerics.PLAIN else _PLAIN
+    require_dtypes(bound, [*((t, t) for t in plain), *((a, b) for a in quantized for b in quantized)])
     require_elements(bound)
     if x.dtype in _PLAIN:
         return
@@ -309,7 +313,7 @@ def _kernel(op: type[Reduction], name: str, onnx: str, summary: str) -> KernelDe
         reference,
         lower,
         work=work,
-        tflite_dtypes=_QUANTIZED,
+        tflite_dtypes=(*_QUANTIZED, DType.FLOAT32),
         onnx=(onnx,),
         from_onnx=reduction_from_onnx(op),
         transposed=transposed,

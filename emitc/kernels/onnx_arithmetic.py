@@ -1,7 +1,7 @@
-"""ONNX's Add, Sub, Mul and Div of two tensors: plain numbers, and int8 or int16 with scales.
+"""ONNX's Add, Sub, Mul and Div of two tensors: plain numbers, which TFLite has too, and int8 or int16 with scales.
 
 Plain       float32, float64 and integers. Integers wrap; their quotient is truncated, and 0 where the divisor is 0, which ONNX
-            does not define.
+            does not define. TFLite: results are limited to the activation's bounds.
 QDQ         every value dequantized in float32, computed, divided by y_scale, rint, y_zero. 0 / 0 gives the smallest value.
 QLinearAdd  in float32, with ra = a_scale / y_scale and rb = b_scale / y_scale:
             rint(fma(a, ra, fma(b, rb, y_zero - fma(a_zero, ra, rb * b_zero)))); fma rounds once. Where a is repeated along the
@@ -37,8 +37,12 @@ from emitc.kernels.pairs import (
     weighted_sum,
 )
 from emitc.kernels.pointwise import FLOATS, SIGNED, UNSIGNED, dequantized, quantized, require_types, typed
+from emitc.kernels.real_activation import bound_params
 from emitc.quantize import Clamp, Float32, Int64
 
+_ADDED = (DType.FLOAT32, DType.INT32, DType.INT64)
+TFLITE_TYPES = {"+": _ADDED, "-": _ADDED, "*": _ADDED, "/": (DType.FLOAT32, DType.INT32)}
+"""Plain numbers in TFLite, by operator."""
 PLAIN_TYPES = (*FLOATS, *SIGNED, *UNSIGNED)
 _WIDE_UNSIGNED = {"int32_t": "uint32_t", "int64_t": "uint64_t", "uint32_t": "uint32_t", "uint64_t": "uint64_t"}
 _UNSIGNED_BIAS = 128
@@ -71,6 +75,9 @@ def check(bound: BoundNode, operator: str, activation: str) -> None:
     """Refuses types without code, shapes that do not fit each other, and scales that leave float32."""
     require_broadcast(bound)
     a, b, y = bound.input(0), bound.input(1), bound.output
+    if bound.node.op.numerics is Numerics.PLAIN:
+        _check_plain(bound, operator, activation)
+        return
     if not is_quantized(bound):
         require_types(bound, same_types(PLAIN_TYPES), "floats and integers, all of one type")
         scaled = next((t for t in (a, b, y) if t.quantization is not None), None)
@@ -107,6 +114,25 @@ def check(bound: BoundNode, operator: str, activation: str) -> None:
             f"inputs {qa.scale!r} and {qb.scale!r}, output {qy.scale!r}: float32 cannot hold the results",
             "quantize the model again",
             y,
+        )
+
+
+def _check_plain(bound: BoundNode, operator: str, activation: str) -> None:
+    """Refuses types that TFLite does not have, and integer sums and quotients under an activation."""
+    types = TFLITE_TYPES[operator]
+    require_types(bound, same_types(types), " and ".join(t.value for t in types) + ", one type throughout")
+    if operator in "+/" and activation != "NONE" and bound.output.dtype is not DType.FLOAT32:
+        why = (
+            "TFLite Micro ignores the activation and LiteRT does not"
+            if operator == "+"
+            else "there is code for the quotient alone"
+        )
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} of integers with a fused activation is not supported",
+            why,
+            "export the model with the activation as a separate operator",
+            bound.output,
         )
 
 
@@ -209,18 +235,20 @@ def _added(bound: BoundNode, a: Int64, b: Int64) -> Int64:
 # ---- layers ----
 
 
-def plain_layer(bound: BoundNode, operator: str) -> Layer:
+def plain_layer(bound: BoundNode, operator: str, activation: str) -> Layer:
     """One loop for each operator and type. Integers are computed without sign where C leaves an overflow open."""
+    bounds = bound.node.op.numerics is Numerics.PLAIN
     dtype = bound.output.dtype
     flavour = typed(dtype, dtype)
-    if operator == "/":
+    if operator == "/" and not (bounds and dtype in FLOATS):
         template = "quotient" if dtype in FLOATS else "quotient_unsigned" if dtype in UNSIGNED else "quotient_integer"
         return broadcast_layer(bound, template, flavour=flavour)
     wide = _WIDE_UNSIGNED.get(flavour.y, flavour.y if dtype in FLOATS else "uint32_t")
     flavour = type(flavour)(flavour.suffix, x=flavour.x, w=wide, y=flavour.y)
-    return broadcast_layer(
-        bound, {"+": "plain_sum", "-": "plain_difference", "*": "plain_product"}[operator], flavour=flavour
-    )
+    name = {"+": "sum", "-": "difference", "*": "product", "/": "quotient"}[operator]
+    if bounds:
+        return broadcast_layer(bound, f"bounded_{name}", bound_params(activation, dtype), flavour=flavour)
+    return broadcast_layer(bound, f"plain_{name}", flavour=flavour)
 
 
 def _limits(clamp: Clamp) -> tuple[Param, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Quantization, Shape, Tensor
 from emitc.kernels.contract import ByRows, Flavour, Layer, Overlap, Param, in_step, require_quantization, unsupported
 from emitc.kernels.elementwise import BYTES, byte_table
@@ -21,7 +22,14 @@ from emitc.quantize import Float32, Int64
 FLOATS = (DType.FLOAT32, DType.FLOAT64)
 SIGNED = (DType.INT8, DType.INT16, DType.INT32, DType.INT64)
 UNSIGNED = (DType.UINT8, DType.UINT16, DType.UINT32, DType.UINT64)
+_UNSCALED = ("float32", "int32", "int64", "uint32", "bool")
+"""Types that TFLite's operators on numbers take; int8, uint8 and int16 are quantized there."""
 _SHORT = {"float": "f32", "double": "f64"}
+
+
+def plain_numerics(node: SourceNode) -> Numerics:
+    """The arithmetic of a TFLite operator, by its first input: of numbers themselves, or of quantized ones."""
+    return Numerics.PLAIN if node.input(0).dtype in _UNSCALED else Numerics.TFLITE
 
 
 def typed(x: DType, y: DType, w: DType | None = None) -> Flavour:

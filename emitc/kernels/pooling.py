@@ -1,11 +1,12 @@
 """AVERAGE_POOL_2D, MAX_POOL_2D and the pools of ONNX, global ones among them: one window body for all.
 
 Shapes  x [N, H, W, C], y [N, OH, OW, C].
-Types   TFLite: int8 and int16; input and output share scale and zero point. ONNX: float32, int8 and int16, maxima also uint8; an
-        average may change the scale, a maximum copies.
-Average: TFLite: the sum of the quantized values divided by their number, half away from zero; values outside the input do
-not count, unless `count_padding` says that they count as the zero point. ONNX: what ONNX Runtime computes in float32, bit
-for bit (see _float_average): on the device an integer sum decides, and only near a half the float32 sum is made.
+Types   TFLite: int8 and int16; input and output share scale and zero point; float32 (pooling_float.py). ONNX: float32, int8 and
+        int16, maxima also uint8; an average may change the scale, a maximum copies.
+Average: TFLite: the sum of the quantized values divided by their number, half away from zero (of uint8 values, 128 higher, in
+legacy models: half up); values outside the input do not count, unless `count_padding` says that they count as the zero point.
+ONNX: what ONNX Runtime computes in float32, bit for bit (see _float_average): on the device an integer sum decides, and only
+near a half the float32 sum is made.
 Max: values outside the input do not take part.
 Source  TFLite 8-bit quantization specification; rounding as TFLite's integer reference kernels. ONNX Runtime's AveragePool,
 GlobalAveragePool, QLinearAveragePool and QLinearGlobalAveragePool: order of summation, division and rounding found by
@@ -16,21 +17,18 @@ Errors  dilated quantized windows that miss the input, windows whose sum can lea
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels import int16x8
+from emitc.ir import Array, BoundNode, DType, Numerics, Shape
+from emitc.kernels import int16x8, pooling_float
 from emitc.kernels.contract import (
     Flavour,
     KernelDef,
     Layer,
     Param,
-    Parsed,
     illegal,
     require_dtypes,
     require_quantization,
@@ -38,17 +36,19 @@ from emitc.kernels.contract import (
     unsupported,
 )
 from emitc.kernels.near_half import decision
+from emitc.kernels.pooling_ops import (
+    AveragePool2D,
+    MaxPool2D,
+    Pool2D,
+    SumOrder,
+    average_from_onnx,
+    average_from_tflite,
+    max_from_onnx,
+    max_from_tflite,
+)
 from emitc.kernels.spatial import (
-    ACTIVATIONS,
     BY_ROWS,
-    Padding,
-    Window,
-    image_size,
-    integers_attribute,
-    onnx_window,
     require_output,
-    rounded_up,
-    window_of,
     window_overlap,
     window_params,
 )
@@ -60,136 +60,8 @@ Float32 = NDArray[np.float32]
 _MAX_WINDOW = 1 << 23
 """Elements of a window whose int8 values sum up within int32."""
 _LANES = 4
-_VECTOR_OPSET = 19
-"""Before it ONNX Runtime sums windows of these strides and sizes column by column."""
-_VECTOR_STRIDE, _VECTOR_KERNEL, _VECTOR_WIDTH = 2, 32, 2045
-_NO_PADDING = Padding()
-
-
-class SumOrder(Enum):
-    """The order in which ONNX Runtime adds up a window's float32 values, as the C has it."""
-
-    ROWS = 0
-    """Row by row."""
-    COLUMNS = 1
-    """Each column on its own, then these."""
-    FOURS = 2
-    """Every fourth value apart, then these four sums crosswise, then the values left over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pool2D(Op):
-    """window: strides and padding. kernel: [height, width]. activation: fused."""
-
-    window: Window
-    kernel_h: int
-    kernel_w: int
-    activation: str
-
-
-@dataclass(frozen=True, slots=True)
-class AveragePool2D(Pool2D):
-    """count_padding: values outside the input count, as the zero point.
-
-    uncounted: the part of the padding that does not count even then: what ceil_mode adds. whole_image: the window is the
-    image. order: of ONNX Runtime's sum. unsigned: the model has the tensors as uint8, 128 higher.
-    """
-
-    count_padding: bool = False
-    uncounted: Padding = _NO_PADDING
-    whole_image: bool = False
-    order: SumOrder = SumOrder.ROWS
-    unsigned: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MaxPool2D(Pool2D):
-    """Largest value of the window."""
-
-
-def _parse(node: SourceNode) -> tuple[Window, int, int, str]:
-    node.counts((1, 1))
-    height, width = image_size(node)
-    kernel_h = node.integer("filter_height", low=1, high=1 << 16)
-    kernel_w = node.integer("filter_width", low=1, high=1 << 16)
-    window = window_of(node, height, width, kernel_h, kernel_w, dilated=False)
-    return window, kernel_h, kernel_w, node.text("fused_activation_function", ACTIVATIONS)
-
-
-def _average_from_tflite(node: SourceNode) -> Parsed:
-    return Parsed(AveragePool2D(*_parse(node)))
-
-
-def _max_from_tflite(node: SourceNode) -> Parsed:
-    return Parsed(MaxPool2D(*_parse(node)))
-
-
-def _onnx_parse(node: SourceNode) -> tuple[Window, int, int, Padding]:
-    """Window, its size, and what ceil_mode adds to the padding; a global pool has the image as its window."""
-    node.counts((1, 1))
-    height, width = image_size(node)
-    if node.integer("channels_last", 0, 0, 1):
-        raise node.unsupported(
-            f"{node.op_type} with channels_last is not supported", "images are NCHW in ONNX", "export the model in NCHW"
-        )
-    if node.kind.startswith("Global"):
-        return Window(1, 1, Padding()), height, width, Padding()
-    node.attribute("kernel_shape")
-    kernel_h, kernel_w = integers_attribute(node, "kernel_shape", 2, 1, 1)
-    window = onnx_window(node, height, width, kernel_h, kernel_w)
-    if node.integer("ceil_mode", 0, 0, 1) and node.attributes.get("auto_pad", "NOTSET") in ("NOTSET", "VALID"):
-        wider = rounded_up(window, height, width, kernel_h, kernel_w)
-        more_h, more_w = (
-            wider.padding.bottom - window.padding.bottom,
-            wider.padding.right - window.padding.right,
-        )
-        return wider, kernel_h, kernel_w, Padding(bottom=more_h, right=more_w)
-    return window, kernel_h, kernel_w, Padding()
-
-
-def _sum_order(node: SourceNode, window: Window, kernel_h: int, kernel_w: int, *, whole: bool) -> SumOrder:
-    """ONNX Runtime's order: it has a kernel for whole images, one for narrow windows of few strides, and one for the rest."""
-    if node.kind.startswith("Global"):
-        return SumOrder.FOURS
-    plain = not (node.integer("ceil_mode", 0) and node.integer("count_include_pad", 0))
-    if node.op_type.startswith("QLinear") or node.integer("opset", _VECTOR_OPSET) >= _VECTOR_OPSET or not plain:
-        return SumOrder.ROWS
-    if whole and (window.stride_h, window.stride_w) == (1, 1):
-        return SumOrder.FOURS
-    width = image_size(node)[1] + window.padding.left + window.padding.right
-    narrow = window.stride_w <= _VECTOR_STRIDE and max(kernel_h, kernel_w) <= _VECTOR_KERNEL
-    return SumOrder.COLUMNS if narrow and width <= _VECTOR_WIDTH else SumOrder.ROWS
-
-
-def _average_from_onnx(node: SourceNode) -> Parsed:
-    window, kernel_h, kernel_w, added = _onnx_parse(node)
-    quantized = node.input(0).dtype != "float32"
-    whole = (kernel_h, kernel_w) == image_size(node) and not window.padding.any
-    op = AveragePool2D(
-        window,
-        kernel_h,
-        kernel_w,
-        "NONE",
-        count_padding=bool(node.integer("count_include_pad", 0, 0, 1)),
-        # ONNX Runtime's QLinearAveragePool divides by the whole window wherever padding counts.
-        uncounted=Padding() if quantized else added,
-        whole_image=whole,
-        order=_sum_order(node, window, kernel_h, kernel_w, whole=whole),
-        unsigned=bool(node.integer("unsigned", 0, 0, 1)),
-        numerics=Numerics.QOPERATOR,
-    )
-    return Parsed(op)
-
-
-def _max_from_onnx(node: SourceNode) -> Parsed:
-    if len(node.outputs) > 1:
-        raise node.unsupported(
-            f"{node.op_type} with the output Indices is not supported",
-            "there is code for the values only",
-            "export the model without MaxUnpool",
-        )
-    window, kernel_h, kernel_w, _ = _onnx_parse(node)
-    return Parsed(MaxPool2D(window, kernel_h, kernel_w, "NONE", numerics=Numerics.QOPERATOR))
+_LIFT = 128
+"""What uint8 values are higher by than the int8 values that stand for them."""
 
 
 def _op(bound: BoundNode) -> Pool2D:
@@ -207,7 +79,8 @@ def check(bound: BoundNode) -> None:
     onnx = op.numerics.float_scale
     others = (DType.UINT8, DType.INT32, DType.INT64)
     dtypes = (DType.INT8, DType.INT16) if not onnx else (*_EACH, DType.UINT8) if isinstance(op, MaxPool2D) else _EACH
-    require_dtypes(bound, [(t, t) for t in dtypes], [(t, t) for t in others] if onnx else [])
+    found = (DType.FLOAT32,) if op.numerics is Numerics.PLAIN else dtypes
+    require_dtypes(bound, [(t, t) for t in found], [(t, t) for t in others] if onnx else [])
     plain = onnx and isinstance(op, MaxPool2D) and x.quantization is None and bound.output.quantization is None
     if x.dtype is not DType.FLOAT32 and not plain:
         _check_quantization(bound)
@@ -342,6 +215,10 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     """Tap by tap; the count of values that lie inside comes from pooling an image of ones."""
     op, x, y = _op(bound), bound.input(0), bound.output
     assert inputs[0] is not None
+    if op.numerics is Numerics.PLAIN:
+        kernel, average = (op.kernel_h, op.kernel_w), isinstance(op, AveragePool2D)
+        floats = inputs[0].astype(np.float32)
+        return (pooling_float.reference(bound, op.window, kernel, op.activation, floats, average=average),)
     if isinstance(op, AveragePool2D) and op.numerics.float_scale:
         return (_onnx_average(bound, inputs[0]),)
     if isinstance(op, MaxPool2D) and x.dtype is DType.FLOAT32:
@@ -357,7 +234,10 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         if not op.count_padding:
             count = _sum(op.window.taps(np.ones_like(image), 0, op.kernel_h, op.kernel_w))
         total = _sum(op.window.taps(image - centre, 0, op.kernel_h, op.kernel_w)) + centre * count
-        pooled = np.sign(total) * ((np.abs(total) + count // 2) // count)
+        if op.numerics is Numerics.UNSIGNED:
+            pooled = (total + _LIFT * count + count // 2) // count - _LIFT
+        else:
+            pooled = np.sign(total) * ((np.abs(total) + count // 2) // count)
     else:
         low = x.dtype.range[0]
         pooled = np.full(y.shape, low, np.int64)
@@ -374,7 +254,7 @@ def _in_integers(op: AveragePool2D) -> bool:
 
 def _unsigned_bias(op: AveragePool2D) -> int:
     """What QLinearAveragePool's zero point is higher by in the model; it takes part in a float32 rounding there."""
-    return 128 if op.unsigned else 0
+    return _LIFT if op.unsigned else 0
 
 
 def _factor(bound: BoundNode) -> float:
@@ -445,6 +325,8 @@ def lower(bound: BoundNode) -> Layer:
     """Channels innermost, so that a window's rows are read as they lie."""
     op, x, y = _op(bound), bound.input(0), bound.output
     params = window_params(bound, op.window, op.kernel_h, op.kernel_w)
+    if op.numerics is Numerics.PLAIN:
+        return pooling_float.layer(bound, params, op.activation, average=isinstance(op, AveragePool2D))
     overlaps = window_overlap(bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
     dilated = (op.window.dilation_h, op.window.dilation_w) != (1, 1)
     suited = x.dtype is DType.INT8 or int16x8.applies(bound)
@@ -483,6 +365,7 @@ def lower(bound: BoundNode) -> Layer:
     )
     counted = Param("count_padding", "int32_t", int(op.count_padding), "1: values outside the input count")
     params = (*params, padding, counted)
+    unsigned = op.numerics is Numerics.UNSIGNED
     return Layer(
         "average_pool_2d",
         "portable",
@@ -490,7 +373,7 @@ def lower(bound: BoundNode) -> Layer:
         params=params,
         overlaps=overlaps,
         by_rows=BY_ROWS,
-        flavour=int16x8.throughout(x.dtype),
+        flavour=Flavour("_u8", unsigned=True) if unsigned else int16x8.throughout(x.dtype),
     )
 
 
@@ -501,13 +384,13 @@ def work(bound: BoundNode) -> int:
 
 KERNELS = (
     KernelDef(
-        AveragePool2D, "2-D average pooling", _EACH, ("AVERAGE_POOL_2D",), _average_from_tflite, check, output_shapes,
-        reference, lower, work=work, tflite_dtypes=(DType.INT8, DType.INT16), onnx=("AveragePool", "GlobalAveragePool"),
-        from_onnx=_average_from_onnx,
+        AveragePool2D, "2-D average pooling", _EACH, ("AVERAGE_POOL_2D",), average_from_tflite, check, output_shapes,
+        reference, lower, work=work, tflite_dtypes=(*_EACH, DType.UINT8), onnx=("AveragePool", "GlobalAveragePool"),
+        from_onnx=average_from_onnx,
     ),
     KernelDef(
-        MaxPool2D, "2-D maximum pooling", _EACH, ("MAX_POOL_2D",), _max_from_tflite, check, output_shapes, reference, lower,
-        work=work, tflite_dtypes=(DType.INT8, DType.INT16), onnx=("MaxPool", "GlobalMaxPool"), from_onnx=_max_from_onnx,
+        MaxPool2D, "2-D maximum pooling", _EACH, ("MAX_POOL_2D",), max_from_tflite, check, output_shapes, reference, lower,
+        work=work, tflite_dtypes=(*_EACH, DType.UINT8), onnx=("MaxPool", "GlobalMaxPool"), from_onnx=max_from_onnx,
         moves=True,
     ),
 )  # fmt: skip

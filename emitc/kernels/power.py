@@ -1,7 +1,7 @@
-"""Pow: y = a ** b, with broadcasting.
+"""Pow and POW: y = a ** b, with broadcasting.
 
 Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
-Types   a and y float32, int32 or int64; b float32 or any integer.
+Types   a and y float32, int32 or int64; b float32 or any integer. TFLite: all float32, or all int32.
 float32     the power of the C library. One exponent for all of a that is 2, 3, 1/2 or -1 is a product, a root or a quotient.
             (ONNX Runtime, too, multiplies for 2 and 3.)
 integers    to an integer power: by multiplication, wrapping; a negative power is 0 but for 1 and -1. To a real power: in
@@ -17,12 +17,13 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op
-from emitc.kernels.broadcast import broadcast_layer, output_shapes, require_broadcast, two_operands
+from emitc.kernels.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types, two_operands
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed
-from emitc.kernels.pointwise import SIGNED, UNSIGNED, copied, operand, pointwise_layer, require_types
+from emitc.kernels.pointwise import SIGNED, UNSIGNED, copied, operand, plain_numerics, pointwise_layer, require_types
 from emitc.kernels.real_functions import FUNCTIONS, RealFunction
 
 _BASES = (DType.FLOAT32, DType.INT32, DType.INT64)
+_TFLITE_TYPES = (DType.FLOAT32, DType.INT32)
 _EXPONENTS = (DType.FLOAT32, *SIGNED, *UNSIGNED)
 _SIMPLE: Mapping[float, RealFunction] = {
     2.0: FUNCTIONS["Square"],
@@ -38,6 +39,12 @@ class Power(Op):
     """a ** b."""
 
 
+def from_tflite(node: SourceNode) -> Parsed:
+    """Base and exponent."""
+    node.counts((2, 2))
+    return Parsed(Power(numerics=plain_numerics(node)), (0, 1))
+
+
 def from_onnx(node: SourceNode) -> Parsed:
     """Base and exponent."""
     return two_operands(Power(), node)
@@ -45,6 +52,8 @@ def from_onnx(node: SourceNode) -> Parsed:
 
 def check(bound: BoundNode) -> None:
     """Refuses types without code, and shapes that do not fit each other."""
+    if bound.node.op.numerics.of_tflite:
+        require_types(bound, same_types(_TFLITE_TYPES), "float32 and int32, one type throughout")
     require_types(bound, [(a, b, a) for a in _BASES for b in _EXPONENTS], "bases of float32, int32 and int64")
     require_broadcast(bound)
 
@@ -107,7 +116,7 @@ def lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        Power, "power, broadcasting", _BASES, (), None, check, output_shapes, reference, lower, onnx=("Pow",),
-        from_onnx=from_onnx, elementwise=True,
+        Power, "power, broadcasting", _BASES, ("POW",), from_tflite, check, output_shapes, reference, lower,
+        tflite_dtypes=_TFLITE_TYPES, onnx=("Pow",), from_onnx=from_onnx, elementwise=True,
     ),
 )  # fmt: skip

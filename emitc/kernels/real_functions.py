@@ -68,6 +68,22 @@ def _leaky_relu(x: Float32, alpha: np.float32) -> Float32:
     return np.where(x < 0, alpha * x, x)
 
 
+def _leaky_relu_above(x: Float32, alpha: np.float32) -> Float32:
+    """TFLite's: a zero, too, is multiplied, which only its sign may show."""
+    return np.where(x > 0, x, alpha * x)
+
+
+def _hard_swish_sixth(x: Float32) -> Float32:
+    """TFLite's: the product is divided."""
+    gate = x + np.float32(3)
+    return x * np.where(gate > 0, np.minimum(gate, np.float32(6)), _ZERO) / np.float32(6)
+
+
+def _round_positive_zero(x: Float32) -> Float32:
+    """TFLite's: what becomes 0 is positive, unless it is -0 itself."""
+    return np.where(x == 0, x, np.rint(x) + _ZERO)
+
+
 def _elu(x: Float32, amplitude: np.float32, slope: np.float32) -> Float32:
     """slope * x; below zero amplitude * (exp(x) - 1)."""
     return np.where(x < 0, amplitude * (_exp(x) - _ONE), slope * x)
@@ -123,6 +139,10 @@ FUNCTIONS: Mapping[str, RealFunction] = MappingProxyType({
     "Shrink": RealFunction("shrink", _shrink, ("threshold", "bias")),
     "Abs": RealFunction("absolute", np.abs),
     "Neg": RealFunction("negative", np.negative),
+    "LeakyReluAbove": RealFunction("leaky_relu_above", _leaky_relu_above, ("alpha",)),
+    "HardSwishSixth": RealFunction("hard_swish_sixth", _hard_swish_sixth),
+    "RoundPositiveZero": RealFunction("round_positive_zero", _round_positive_zero),
+    "Rsqrt": RealFunction("reciprocal_root", lambda x: _ONE / np.sqrt(x)),
     "Sign": RealFunction("sign", np.sign),
     "Reciprocal": RealFunction("reciprocal", lambda x: _ONE / x),
     "Square": RealFunction("square", lambda x: x * x),

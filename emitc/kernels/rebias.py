@@ -1,4 +1,5 @@
-"""Rebias: int8 to uint8 of the same real values, and back. ONNX's uint8 tensors are int8 inside.
+"""Rebias: int8 to uint8 of the same real values, and back. uint8 tensors of ONNX, and of TFLite's
+legacy models, are int8 inside.
 
 Shapes  x any, y the same.   Types  int8 to uint8 or uint8 to int8, of one scale; the zero point of uint8 is 128 higher.
 Adding or taking away 128 is turning over the highest bit: y = x ^ 0x80, byte by byte, in place where x is not needed any more.
@@ -19,6 +20,12 @@ from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, in_
 @dataclass(frozen=True, slots=True)
 class Rebias(Op):
     """Between int8 and uint8, 128 apart."""
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """One tensor to another."""
+    node.counts((1, 1))
+    return Parsed(Rebias())
 
 
 def from_onnx(node: SourceNode) -> Parsed:
@@ -70,8 +77,8 @@ KERNELS = (
         Rebias,
         "int8 as uint8 of the same real values, or back",
         (DType.INT8, DType.UINT8),
-        (),
-        None,
+        ("Rebias",),
+        from_tflite,
         check,
         output_shapes,
         reference,

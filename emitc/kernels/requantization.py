@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op
+from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels import int16x8
 from emitc.kernels.contract import Flavour, Param, Table
 from emitc.quantize import Clamp, Int64, multiplier_of, requantize, requantize_float, requantize_reduced
@@ -66,9 +66,16 @@ FACTOR_LIMIT = 2.0**30 - 0.25
 
 
 def real_factors(bound: BoundNode) -> list[float]:
-    """Real factor from accumulator to output in double, one for each weight scale."""
+    """Real factor from accumulator to output in double, one for each weight scale.
+
+    LiteRT's uint8 convolutions round the product of the scales to float32 (accumulators between the two multipliers show it).
+    """
     x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
     assert x.quantization and w.quantization and y.quantization
+    if bound.node.op.numerics is Numerics.UNSIGNED:
+        with np.errstate(over="ignore", under="ignore"):
+            products = np.float32(x.quantization.scale) * np.array(w.quantization.scales, np.float32)
+        return [float(product) / y.quantization.scale for product in products]
     return [x.quantization.scale * scale / y.quantization.scale for scale in w.quantization.scales]
 
 

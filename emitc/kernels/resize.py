@@ -5,7 +5,7 @@ Nearest: any type; output row i shows input row floor(i * H / OH), computed in f
 instead of i; with align_corners the factor is (H - 1) / (OH - 1) and the product is rounded half up). The rows and columns are
 tables: the float32 arithmetic is done here.
 Bilinear: int8, in integers: positions are Q10, their factor rounded half up; the weighted sum of four values is Q20, rounded
-half away from zero.
+half away from zero. float32: see resize_float.py.
 Source  TFLite Micro's reference kernels for both.
 Errors  bilinear sizes whose rounded factor leads beyond the input, where TFLite Micro reads foreign memory.
 """
@@ -19,6 +19,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels import resize_float
 from emitc.kernels.contract import (
     KernelDef,
     Layer,
@@ -110,7 +111,9 @@ def _check_image(bound: BoundNode) -> None:
 
 def _check_bilinear(bound: BoundNode) -> None:
     _check_image(bound)
-    require_dtypes(bound, [(DType.INT8, DType.INT8)])
+    require_dtypes(bound, [(DType.INT8, DType.INT8), (DType.FLOAT32, DType.FLOAT32)])
+    if bound.input(0).dtype is DType.FLOAT32:
+        return
     require_quantization(bound, bound.input(0), bound.output)
     op, (_, height, width, _) = _op(bound), bound.input(0).shape
     for what, size, wanted in (("rows", height, op.height), ("columns", width, op.width)):
@@ -191,6 +194,9 @@ def _bilinear_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tup
     """Row by row of the output: two rows weighted, then two columns, one rounding at the end."""
     op, x = _op(bound), bound.input(0)
     assert inputs[0] is not None
+    if x.dtype is DType.FLOAT32:
+        corners, half = op.align_corners, op.half_pixel_centers
+        return (resize_float.reference(inputs[0], op.height, op.width, corners=corners, half=half),)
     tops, bottoms, row_weights = _neighbours(op, x.shape[1], op.height)
     lefts, rights, weights = _neighbours(op, x.shape[2], op.width)
     weight = weights[None, :, None]
@@ -205,6 +211,8 @@ def _bilinear_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tup
 def _bilinear_lower(bound: BoundNode) -> Layer:
     """Positions limited to the input: below its first and above its last pixel all weight is on that pixel."""
     op, x = _op(bound), bound.input(0)
+    if x.dtype is DType.FLOAT32:
+        return resize_float.layer(bound, corners=op.align_corners, half=op.half_pixel_centers)
     batches, height, width, channels = x.shape
     operands, tables = operand(x)
     factor_h, offset_h = _factor(op, height, op.height)
@@ -239,7 +247,7 @@ KERNELS = (
     KernelDef(
         ResizeBilinear,
         "an image enlarged or reduced by weighting four pixels",
-        (DType.INT8,),
+        (DType.INT8, DType.FLOAT32),
         ("RESIZE_BILINEAR",),
         _bilinear_from_tflite,
         _check_bilinear,

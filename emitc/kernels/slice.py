@@ -7,8 +7,9 @@ negative positions count from the end, then all are limited to the tensor; a set
 the tensor's own end in the direction of the stride; a set bit of shrink_axis_mask takes the one element at `begin`.
 ONNX's Slice: as STRIDED_SLICE without masks, along the axes that it lists; a start before the front is the front, also where
 the step is negative. Lists are attributes up to version 9, inputs from 10 on.
+ellipsis_mask and new_axis_mask are written out while parsing (slice_masks.py).
 Source  TFLite Micro's STRIDED_SLICE, which lets begin_mask win over `begin` also where the axis shrinks.
-Errors  ellipsis_mask, new_axis_mask and `offset`, which TFLite Micro ignores, and lists shorter than the rank, which it
+Errors  `offset`, which TFLite Micro ignores, and lists shorter than the rank, which it
 reads beyond their end: what such a model means there is not defined.
 """
 
@@ -23,6 +24,7 @@ from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Layer, Parsed
 from emitc.kernels.integer_lists import axes_of, given
+from emitc.kernels.slice_masks import written_out
 from emitc.kernels.strided import Walk, move_layer, require_depth, require_same_type, strides, walk
 
 
@@ -37,9 +39,10 @@ class Slice(Op):
 
 @dataclass(frozen=True, slots=True)
 class StridedSlice(Slice):
-    """shrunk: dimensions (of one element) that the output does not have."""
+    """shrunk: dimensions (of one element) that the output does not have. inserted: places of new ones, of size 1, in it."""
 
     shrunk: frozenset[int]
+    inserted: tuple[int, ...] = ()
 
 
 def _slice_from_tflite(node: SourceNode) -> Parsed:
@@ -73,15 +76,18 @@ def _position(given: int, size: int, stride: int) -> int:
 def _strided_slice_from_tflite(node: SourceNode) -> Parsed:
     node.counts((4, 4))
     shape = node.input(0).shape
-    for name in ("ellipsis_mask", "new_axis_mask", "offset"):
-        if node.attribute(name, 0):
-            raise node.unsupported(
-                f"STRIDED_SLICE with {name} is not supported",
-                "TFLite Micro, whose result is to be matched, ignores it",
-                "export with the positions of every dimension written out, and new dimensions as RESHAPE",
-            )
+    if node.attribute("offset", 0):
+        raise node.unsupported(
+            "STRIDED_SLICE with offset is not supported",
+            "TFLite Micro, whose result is to be matched, ignores it",
+            "export the model with ends that count from the front",
+        )
     begins, ends = node.constant_integers(1, "begin"), node.constant_integers(2, "end")
     steps = node.constant_integers(3, "strides")
+    masks = tuple(node.integer(f"{name}_mask", 0) for name in ("begin", "end", "shrink_axis"))
+    inserted: tuple[int, ...] = ()
+    if node.attribute("ellipsis_mask", 0) or node.attribute("new_axis_mask", 0):
+        begins, ends, steps, masks, inserted = written_out(node, (begins, ends, steps), masks)
     if not len(begins) == len(ends) == len(steps) == len(shape):
         raise node.unsupported(
             "STRIDED_SLICE with a begin, end and stride for some of the dimensions is not supported",
@@ -90,7 +96,7 @@ def _strided_slice_from_tflite(node: SourceNode) -> Parsed:
         )
     if 0 in steps:
         raise node.refusal("STRIDED_SLICE has a stride of 0", f"strides {list(steps)}", "export the model again")
-    begin_mask, end_mask, shrink_mask = (node.integer(f"{name}_mask", 0) for name in ("begin", "end", "shrink_axis"))
+    begin_mask, end_mask, shrink_mask = masks
     starts, counts = [], []
     for axis, (size, step) in enumerate(zip(shape, steps, strict=True)):
         first, last = (0, size) if step > 0 else (size - 1, -1)
@@ -108,7 +114,7 @@ def _strided_slice_from_tflite(node: SourceNode) -> Parsed:
         starts.append(start)
         counts.append(count)
     shrunk = frozenset(axis for axis in range(len(shape)) if shrink_mask >> axis & 1)
-    return Parsed(StridedSlice(tuple(starts), steps, tuple(counts), shrunk))
+    return Parsed(StridedSlice(tuple(starts), steps, tuple(counts), shrunk, inserted))
 
 
 def _slice_from_onnx(node: SourceNode) -> Parsed:
@@ -160,8 +166,12 @@ def check(bound: BoundNode) -> None:
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The counts, without shrunk dimensions."""
     op = _op(bound)
-    shrunk = op.shrunk if isinstance(op, StridedSlice) else frozenset()
-    return (tuple(count for axis, count in enumerate(op.counts) if axis not in shrunk),)
+    if not isinstance(op, StridedSlice):
+        return (op.counts,)
+    shape = [count for axis, count in enumerate(op.counts) if axis not in op.shrunk]
+    for place in op.inserted:
+        shape.insert(place, 1)
+    return (tuple(shape),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:

@@ -298,7 +298,7 @@ KERNELS = (
         reference,
         lower,
         work=work,
-        tflite_dtypes=(DType.INT8, DType.INT16, DType.FLOAT32),
+        tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
         onnx=("Softmax",),
         from_onnx=_from_onnx(Softmax),
         transposed=transposed,

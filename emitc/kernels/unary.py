@@ -1,7 +1,7 @@
 """Activations that both formats have, of one value: LOGISTIC, TANH, RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU, HARD_SWISH.
 
 Shapes  any, y the same.   Types  int8. An int8 value has 256 results: each operator is a table, computed here.
-        LOGISTIC, TANH, RELU, RELU6 and LEAKY_RELU also int16 (unary_int16.py).
+        LOGISTIC, TANH, RELU, RELU6 and LEAKY_RELU also int16 (unary_int16.py). All of them float32, by the function itself.
 LOGISTIC, TANH    gemmlowp's fixed-point exp and reciprocal on Q4.27; y has scale 1/256 and zero point -128, or 1/128 and 0.
 RELU, LEAKY_RELU  requantized by x_scale / y_scale (times alpha below zero).
 RELU_N1_TO_1      the same, the ratio rounded to float32.
@@ -28,6 +28,7 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape
 from emitc.kernels import fixed_point, int16x8, pointwise, unary_int16
 from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_dtypes, require_quantization, unsupported
 from emitc.kernels.elementwise import BYTES, byte_table, require_activation, require_factor
+from emitc.kernels.pointwise import plain_numerics
 from emitc.kernels.real_functions import FUNCTIONS, RealFunction
 from emitc.quantize import (
     INT32_MAX,
@@ -96,7 +97,10 @@ _FIXED_OUTPUTS: dict[type[Op], tuple[float, int]] = {Logistic: (1 / 256, -128), 
 def _from_tflite(op: type[Op]) -> Callable[[SourceNode], Parsed]:
     def parse(node: SourceNode) -> Parsed:
         node.counts((1, 1))
-        return Parsed(LeakyRelu(node.real("alpha")) if op is LeakyRelu else op())
+        numerics = plain_numerics(node)
+        if op is LeakyRelu:
+            return Parsed(LeakyRelu(node.real("alpha"), numerics=numerics))
+        return Parsed(op(numerics=numerics))
 
     return parse
 
@@ -121,8 +125,23 @@ _REAL: dict[type[Op], RealFunction] = {
 """What ONNX computes."""
 
 
+_PLAIN: dict[type[Op], RealFunction] = {
+    **_REAL,
+    Relu6: FUNCTIONS["Clip"],
+    ReluN1To1: FUNCTIONS["Clip"],
+    LeakyRelu: FUNCTIONS["LeakyReluAbove"],
+    HardSwish: FUNCTIONS["HardSwishSixth"],
+}
+"""What TFLite computes of float32."""
+_CLIPS: dict[type[Op], tuple[float, ...]] = {Relu6: (0.0, 6.0), ReluN1To1: (-1.0, 1.0)}
+
+
 def _parameters(op: Op) -> tuple[float, ...]:
-    return (op.alpha,) if isinstance(op, LeakyRelu) else ()
+    return (float(np.float32(op.alpha)),) if isinstance(op, LeakyRelu) else _CLIPS.get(type(op), ())
+
+
+def _function(op: Op) -> RealFunction:
+    return (_PLAIN if op.numerics is Numerics.PLAIN else _REAL)[type(op)]
 
 
 def _compares_numbers(bound: BoundNode) -> bool:
@@ -168,6 +187,9 @@ def check(bound: BoundNode) -> None:
     op = bound.node.op
     if _compares_numbers(bound):
         pointwise.require_types(bound, [(t, t) for t in pointwise.SIGNED], "float32 and signed integers")
+        return
+    if op.numerics is Numerics.PLAIN:
+        pointwise.require_types(bound, [(DType.FLOAT32,) * 2], "float32 and quantized integers")
         return
     if op.numerics.float_scale:
         pointwise.check_real(bound)
@@ -366,7 +388,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     if _compares_numbers(bound):
         return (np.maximum(inputs[0], np.zeros((), inputs[0].dtype)),)
     if op.numerics.float_scale:
-        return (pointwise.real_reference(bound, _REAL[type(op)], _parameters(op), inputs[0]),)
+        return (pointwise.real_reference(bound, _function(op), _parameters(op), inputs[0]),)
     return (results(bound, inputs[0].astype(np.int64)).astype(bound.output.dtype.value),)
 
 
@@ -376,7 +398,7 @@ def lower(bound: BoundNode) -> Layer:
     if _compares_numbers(bound):
         return pointwise.pointwise_layer(bound, "relu")
     if op.numerics.float_scale:
-        return pointwise.real_layer(bound, _REAL[type(op)], _parameters(op))
+        return pointwise.real_layer(bound, _function(op), _parameters(op))
     if int16x8.applies(bound):
         return _lower_int16(bound)
     return byte_table(bound, 0, results(bound, BYTES))
@@ -397,7 +419,7 @@ def _lower_int16(bound: BoundNode) -> Layer:
 
 
 def _kernel(op: type[Op], name: str, summary: str, onnx: str = "") -> KernelDef:
-    dtypes = (DType.INT8, DType.FLOAT32) if onnx else _integers(op)
+    dtypes = (DType.INT8, DType.FLOAT32)
     return KernelDef(
         op,
         summary,
@@ -408,7 +430,7 @@ def _kernel(op: type[Op], name: str, summary: str, onnx: str = "") -> KernelDef:
         output_shapes,
         reference,
         lower,
-        tflite_dtypes=_integers(op),
+        tflite_dtypes=(*_integers(op), DType.FLOAT32),
         onnx=(onnx,) if onnx else (),
         from_onnx=_from_onnx(op) if onnx else None,
         elementwise=True,

@@ -14,7 +14,7 @@ from emitc.ir import BoundNode, Graph, Op
 from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.pad import Pad, padding_value
-from emitc.kernels.pooling import AveragePool2D, MaxPool2D
+from emitc.kernels.pooling_ops import AveragePool2D, MaxPool2D
 from emitc.kernels.requantization import WEIGHTS
 from emitc.kernels.spatial import Padding
 

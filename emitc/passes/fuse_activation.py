@@ -13,7 +13,7 @@ from emitc.kernels.arithmetic import Add, Mul, Sub
 from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.fully_connected import FullyConnected
-from emitc.kernels.pooling import AveragePool2D, MaxPool2D
+from emitc.kernels.pooling_ops import AveragePool2D, MaxPool2D
 from emitc.kernels.unary import Relu, Relu6, ReluN1To1
 
 _ACTIVATIONS: dict[type[Op], str] = {Relu: "RELU", Relu6: "RELU6", ReluN1To1: "RELU_N1_TO_1"}

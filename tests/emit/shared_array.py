@@ -73,9 +73,9 @@ def _drawn(rng: np.random.Generator, dtype: str, count: int) -> Array:
 
 def subjects(compiled: Compiled, folder: Path) -> Iterator[Subject]:
     """Every declared overlap of a model's layers, its layer functions made callable."""
-    nodes = lower_nodes(compiled.partition)
-    assert [n.bound.node.index for n in nodes] == [s.index for s in compiled.program.steps]
-    chosen = [(n, s) for n, s in zip(nodes, compiled.program.steps, strict=True) if n.layer.overlaps]
+    nodes = {node.bound.node.index: node for node in lower_nodes(compiled.partition)}
+    steps = [(nodes[step.index], step) for step in compiled.program.steps]  # in another order, and some have vanished
+    chosen = [(node, step) for node, step in steps if node.layer.overlaps]
     if not chosen:
         return
     package = folder / compiled.program.name

@@ -116,12 +116,7 @@ RIGHT: dict[str, tuple[ModelSpec, str]] = {
         "UNIDIRECTIONAL_SEQUENCE_RNN is not supported",
     ),
     "custom": (one("CUSTOM", (X,), Y, custom_code="Mine"), "CUSTOM:Mine is not supported"),
-    "elu": (one("ELU", (X,), Y), "ELU is not supported"),
-    "float_model": (
-        conv(**{k: TensorSpec(k, "float32", t.shape, None if t.data is None else bytes(4 * n)) for k, t, n in (
-            ("x", X, 0), ("w", W, 4), ("b", B, 2), ("y", Y, 0))}),
-        "CONV_2D with element types (float32, float32, float32, float32) is not supported",
-    ),
+    "elu": (one("ELU", (X,), Y), "ELU with element types (int8, int8) is not supported"),
     "int4_that_is_dequantized": (
         one("DEQUANTIZE", (replace(W, dtype="int4", data=bytes(2)),), TensorSpec("f", "float32", W.shape)),
         "element type int4 is not supported",
@@ -130,10 +125,10 @@ RIGHT: dict[str, tuple[ModelSpec, str]] = {
         one("RESHAPE", (TensorSpec("s", "string", (4,)),), TensorSpec("t", "string", (2, 2)), options={"new_shape": (2, 2)}),
         "a graph input of type string is not supported",
     ),
-    "softmax_of_uint8": (
-        one("SOFTMAX", tuple(replace(t, dtype="uint8", zero_points=(0,)) for t in (X,)),
-            replace(Y, dtype="uint8", scales=(1 / 256,), zero_points=(0,)), options={"beta": 1.0}),
-        "SOFTMAX with element types (uint8, uint8) is not supported",
+    "logistic_of_uint8": (
+        one("LOGISTIC", (replace(X, dtype="uint8", zero_points=(0,)),),
+            replace(Y, dtype="uint8", scales=(1 / 256,), zero_points=(0,))),
+        "LOGISTIC with element types (uint8, uint8) is not supported",
     ),
     "computed_weights": (conv(w=replace(W, data=None)), "CONV_2D with computed weights is not supported"),
 }  # fmt: skip

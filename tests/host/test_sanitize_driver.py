@@ -85,6 +85,6 @@ def test_valgrind_sees_a_read_of_memory_that_nobody_wrote(
 def test_the_driver_names_the_buffers_that_live_in_each_layer(spotter: tuple[Path, Interface, bytes]) -> None:
     folder, interface, _ = spotter
     text = driver(folder / "package", interface)
-    assert "enum { LAYERS = 5 };" in text
+    assert "enum { LAYERS = 5, ARENAS = 1 };" in text
     assert text.count("    { 0, ") == 2
     assert np.array_equal([line.strip() for line in text.splitlines() if line.strip() == "1,"], ["1,"] * 5)

@@ -37,6 +37,7 @@ class Case:
     """One operator. inputs: its tensors in order, constants with data, None for one left out.
 
     draw: values of the inputs without data; by default they cover each type's range, then are random, then at its ends.
+    custom_code, custom_options: of the opcode CUSTOM.
     """
 
     id: str
@@ -46,6 +47,8 @@ class Case:
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     version: int = 1
     draw: Draw | None = None
+    custom_code: str = ""
+    custom_options: bytes = b""
 
 
 def quantized(
@@ -96,7 +99,8 @@ def model_of(cases: Sequence[Case]) -> ModelSpec:
         written = tuple(range(len(tensors), len(tensors) + len(case.outputs)))
         tensors += [replace(tensor, name=f"{case.id}/out{i}") for i, tensor in enumerate(case.outputs)]
         outputs += written
-        operators.append(OperatorSpec(case.opcode, read, written, case.options, case.version))
+        custom = (case.custom_code, case.custom_options)
+        operators.append(OperatorSpec(case.opcode, read, written, case.options, case.version, *custom))
     return ModelSpec(tuple(tensors), tuple(operators), tuple(inputs), tuple(outputs))
 
 

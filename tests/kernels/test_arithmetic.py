@@ -233,10 +233,6 @@ OUT = "{} has scales that are out of proportion"
 RATIO = "inputs {!r} and {!r}, output {!r}: the ratio does not fit the fixed-point arithmetic"
 REFUSALS = [
     (
-        typed("int32", "ADD", "int32", "int32", "int32"),
-        (1, "ADD with element types (int32, int32, int32) is not supported", CODE),
-    ),
-    (
         typed("uint8", "MUL", "uint8", "uint8", "uint8"),
         (1, "MUL with element types (uint8, uint8, uint8) is not supported", CODE),
     ),

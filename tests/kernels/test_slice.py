@@ -210,14 +210,6 @@ REFUSALS = [
         (1, "SLICE takes its begin from a computed tensor", "sizes and layouts must be known at compile time"),
     ),
     (
-        strided("ellipsis", (4, 5), (0, 1), (0, 3), (1, 1), (4, 2), ellipsis_mask=1),
-        (1, "STRIDED_SLICE with ellipsis_mask is not supported", IGNORED),
-    ),
-    (
-        strided("new_axis", (4, 5), (0, 1), (0, 3), (1, 1), (1, 2, 5), new_axis_mask=1),
-        (1, "STRIDED_SLICE with new_axis_mask is not supported", IGNORED),
-    ),
-    (
         strided("offset", (4, 5), (0, 1), (2, 2), (1, 1), (2, 2), offset=True),
         (1, "STRIDED_SLICE with offset is not supported", IGNORED),
     ),

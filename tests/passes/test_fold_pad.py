@@ -8,7 +8,7 @@ import pytest
 from pass_graphs import Net, PassCase, check_numbers, check_structure, graph_of
 
 from emitc.kernels.conv_2d import Conv2D
-from emitc.kernels.pooling import AveragePool2D
+from emitc.kernels.pooling_ops import AveragePool2D
 from emitc.kernels.spatial import Padding
 from emitc.passes.fold_pad import fold_pad
 

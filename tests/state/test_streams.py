@@ -111,7 +111,7 @@ def test_the_block_is_as_large_as_stated_and_init_says_when_it_is_not(compiled: 
     assert len(host.state) == program.state_bytes > 0
     assert f"#define ROWS_STATE_BYTES {program.state_bytes}u" in compiled("rows").files["rows.h"].decode()
     init, ffi = host._function("init"), host._ffi
-    arena, state = ffi.cast("void *", host._arena.address), ffi.cast("void *", host._state.address)
+    arena, state = ffi.cast("void *", host._arenas[0].address), ffi.cast("void *", host._state.address)
     size = (host.interface.arena_bytes, program.state_bytes)
     assert init(host._self, arena, size[0], state, size[1] - 1) == 4  # EMITC_STATE_TOO_SMALL
     assert init(host._self, arena, size[0], ffi.NULL, size[1]) == 2  # EMITC_INVALID_ARGUMENT

@@ -19,7 +19,7 @@ from emitc.backends.cmsis_nn.scratch import BUFFER_SIZES, Call, Dims
 from emitc.ir import BoundNode, DType
 from emitc.kernels.arithmetic import Arithmetic, Mul
 from emitc.kernels.contract import Expression, Layer, LibraryCall
-from emitc.kernels.pooling import AveragePool2D, MaxPool2D
+from emitc.kernels.pooling_ops import AveragePool2D, MaxPool2D
 from emitc.kernels.softmax import Softmax
 from emitc.quantize import activation_clamp, multiplier_of
 

@@ -34,7 +34,7 @@ from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.conv_transpose import ConvTranspose
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.fully_connected import FullyConnected
-from emitc.kernels.pooling import AveragePool2D, MaxPool2D
+from emitc.kernels.pooling_ops import AveragePool2D, MaxPool2D
 from emitc.kernels.requantization import WEIGHTS
 from emitc.kernels.softmax import Softmax
 from emitc.kernels.svdf import MEMORY, Svdf
@@ -44,7 +44,7 @@ from emitc.kernels.unidirectional_sequence_lstm import UnidirectionalSequenceLst
 def _plain(bound: BoundNode) -> str:
     """Refuses other arithmetic than TFLite's and other types than int8 and int16."""
     if bound.node.op.numerics is not Numerics.TFLITE:
-        return "CMSIS-NN rounds as TensorFlow Lite does, this model is rounded as ONNX Runtime does"
+        return f"CMSIS-NN rounds as TensorFlow Lite does, this model is rounded as {bound.node.op.numerics.engine} does"
     x, y = bound.input(0).dtype, bound.output.dtype
     from_bytes = x is DType.INT8 and (y is DType.INT8 or isinstance(bound.node.op, Softmax))
     if from_bytes or x is y is DType.INT16:

@@ -118,7 +118,10 @@ class EthosU(Driven):
                 return f"TensorFlow Lite has no such operator: {error.what}"
         why = refusal(bound)
         if not why and bound.node.op.numerics is not Numerics.TFLITE:
-            why = "the NPU rounds as TensorFlow Lite does, this model is rounded as ONNX Runtime does (--allow-npu-rounding)"
+            engine = bound.node.op.numerics.engine
+            why = (
+                f"the NPU rounds as TensorFlow Lite does, this model is rounded as {engine} does (--allow-npu-rounding)"
+            )
         return why
 
     def _asked(

@@ -23,7 +23,7 @@ from emitc.kernels.extremum import Maximum, Minimum
 from emitc.kernels.fully_connected import FullyConnected
 from emitc.kernels.mean import Mean
 from emitc.kernels.pad import Pad
-from emitc.kernels.pooling import AveragePool2D, MaxPool2D
+from emitc.kernels.pooling_ops import AveragePool2D, MaxPool2D
 from emitc.kernels.quantize_ops import Quantize
 from emitc.kernels.requantization import BIAS, WEIGHTS
 from emitc.kernels.resize import ResizeBilinear, ResizeNearestNeighbor

@@ -1,0 +1,234 @@
+"""CONV_2D and FULLY_CONNECTED of float32 values with int8 weights: the products are summed in integers (hybrid models).
+
+Shapes  as of CONV_2D and FULLY_CONNECTED; a fully connected layer is a 1x1 convolution of one image per row.
+Types   x, b and y float32, w int8 with one scale and without a zero point.
+        Of every image, x is quantized to q = round(x * (127 / r)) in [-127, 127], r the largest magnitude in it, all of it in
+        float32; y = clamp(float32(sum of q * w) * ((r / 127) * s_w) + b). An image of zeros stays zeros.
+        round takes halves away from zero. (LiteRT adds a half and cuts off where it has vectors, so that 1/2 - 2**-25 becomes
+        1 there, and 0 in the last values of an image. That number aside all bits are equal.)
+Errors  computed weights or bias, groups, a scale per channel, inputs quantized with a zero point; sums that can leave int32.
+Source  LiteRT's reference kernels, by their results; TFLite Micro has no hybrid layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import (
+    KernelDef,
+    Layer,
+    Param,
+    Parsed,
+    Scratch,
+    Table,
+    illegal,
+    require_dtypes,
+    require_one_scale,
+    require_rank,
+    unsupported,
+)
+from emitc.kernels.real_activation import bound_params, bounded
+from emitc.kernels.requantization import BIAS, WEIGHTS
+from emitc.kernels.spatial import (
+    ACTIVATIONS,
+    WINDOW_PARAMS,
+    Padding,
+    Window,
+    image_size,
+    require_output,
+    window_of,
+    window_params,
+)
+from emitc.quantize import INT32_MAX
+
+Float32 = NDArray[np.float32]
+_LARGEST = 127
+
+
+@dataclass(frozen=True, slots=True)
+class HybridConv2D(Op):
+    """window: strides, dilations, padding; none of a fully connected layer. activation: fused. keep_dims: as there."""
+
+    window: Window | None
+    activation: str
+    keep_dims: bool = False
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """The options of either operator."""
+    node.counts((2, 3))
+    weights = node.input(WEIGHTS)
+    rank = 2 if node.op_type == "FULLY_CONNECTED" else 4
+    if len(weights.shape) != rank:
+        raise node.refusal(
+            f"{node.op_type} has weights of the wrong rank",
+            f"{rank} dimensions are expected",
+            "export the model again",
+            weights,
+        )
+    activation = node.text("fused_activation_function", ACTIVATIONS)
+    if node.op_type == "FULLY_CONNECTED":
+        node.text("weights_format", ("DEFAULT",))
+        if node.attribute("asymmetric_quantize_inputs", False):
+            raise node.unsupported(
+                "FULLY_CONNECTED that quantizes its inputs with a zero point is not supported",
+                "there is code for symmetric inputs",
+                "convert the model without asymmetric_quantize_inputs, or quantize it fully",
+            )
+        return Parsed(HybridConv2D(None, activation, bool(node.attribute("keep_num_dims", False))), (0, 1, 2))
+    window = window_of(node, *image_size(node), weights.shape[1], weights.shape[2], dilated=True)
+    return Parsed(HybridConv2D(window, activation), (0, 1, 2))
+
+
+def _op(bound: BoundNode) -> HybridConv2D:
+    assert isinstance(bound.node.op, HybridConv2D)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists."""
+    op, x, w, bias = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)
+    kind = bound.node.op_type
+    floats = (DType.FLOAT32,) * (2 if bias else 1)
+    require_dtypes(bound, [(DType.FLOAT32, DType.INT8, *floats)])
+    if not w.is_constant or (bias is not None and not bias.is_constant):
+        raise unsupported(
+            bound, f"{kind} with computed weights is not supported", "weights and bias must be constants",
+            "export the model with constant weights", w,
+        )  # fmt: skip
+    if w.quantization is not None and not w.quantization.per_tensor:
+        raise unsupported(
+            bound, f"{kind} of float32 with {len(w.quantization.scales)} weight scales is not supported",
+            "there is code for one", "quantize the model fully, or with one scale for a layer's weights", w,
+        )  # fmt: skip
+    require_one_scale(bound, w)
+    assert w.quantization
+    if w.quantization.zero_point:
+        raise illegal(
+            bound, f"{kind} has weights with a zero point", "int8 weights are symmetric", "quantize them again", w
+        )
+    if min(w.shape) < 1 or (bias is not None and bias.shape != w.shape[:1]):
+        raise illegal(
+            bound, f"{kind} has operands that do not fit", f"weights {list(w.shape)}", "export the model again", w
+        )
+    if op.window is None:
+        depth = w.shape[1]
+        if x.elements % depth or (op.keep_dims and x.shape[-1:] != (depth,)):
+            raise illegal(
+                bound, f"{kind} has an input that does not fit its weights", f"rows of {depth}", "export again", x
+            )
+    else:
+        require_rank(bound, x, 4)
+        if x.shape[3] != w.shape[3]:
+            report = unsupported if x.shape[3] % w.shape[3] == 0 else illegal
+            raise report(
+                bound, "CONV_2D of float32 with int8 weights in groups is not supported",
+                f"input {x.shape[3]} channels, weights {w.shape[3]}", "quantize the model fully", w,
+            )  # fmt: skip
+        require_output(bound, op.window, w.shape[1], w.shape[2])
+    worst = int(np.abs(w.array().astype(np.int64).reshape(w.shape[0], -1)).sum(axis=1).max()) * _LARGEST
+    if worst > INT32_MAX:
+        raise illegal(bound, "an accumulator can overflow 32 bits", f"it can reach {worst}", "use smaller layers", w)
+
+
+def _filters(bound: BoundNode) -> Array:
+    """The weights as [O, KH, KW, I]."""
+    w = bound.input(WEIGHTS)
+    return w.array() if len(w.shape) == 4 else w.array().reshape(w.shape[0], 1, 1, w.shape[1])
+
+
+def _window(bound: BoundNode) -> Window:
+    op = _op(bound)
+    return op.window if op.window is not None else Window(1, 1, Padding())
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[N, OH, OW, O]; [rows, O], or [..., O] with keep_num_dims."""
+    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
+    if op.window is None:
+        return ((*x.shape[:-1], w.shape[0]) if op.keep_dims else (x.elements // w.shape[1], w.shape[0]),)
+    rows, columns = op.window.output(x.shape[1], x.shape[2], w.shape[1], w.shape[2])
+    return ((x.shape[0], rows, columns, w.shape[0]),)
+
+
+def _quantized(images: Float32) -> tuple[NDArray[np.int64], Float32]:
+    """The images [N, ...] in integers, and the scale of each [N]."""
+    reach = np.abs(images.reshape(len(images), -1)).max(axis=1).astype(np.float32)
+    steps = np.where(reach > 0, reach / np.float32(_LARGEST), np.float32(1)).astype(np.float32)
+    with np.errstate(all="ignore"):
+        inverse = np.where(reach > 0, np.float32(_LARGEST) / reach, np.float32(0)).astype(np.float32)
+        product = images * inverse.reshape(-1, *(1,) * (images.ndim - 1))
+        limited = np.nan_to_num(np.clip(product, -_LARGEST, _LARGEST))
+    whole = np.trunc(limited)
+    rest = limited - whole
+    return (whole + (rest >= 0.5) - (rest <= -0.5)).astype(np.int64), steps
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Integer sums tap by tap, then float32."""
+    op, w, bias = _op(bound), bound.input(WEIGHTS), bound.optional(BIAS)
+    assert inputs[0] is not None and w.quantization
+    filters = _filters(bound).astype(np.int64)
+    x = inputs[0].astype(np.float32)
+    values, steps = _quantized(x if op.window is not None else x.reshape(-1, 1, 1, w.shape[1]))
+    rows, columns = _window(bound).output(*values.shape[1:3], *filters.shape[1:3])
+    acc = np.zeros((len(values), rows, columns, len(filters)), np.int64)
+    for ky, kx, tap in _window(bound).taps(values, 0, *filters.shape[1:3]):
+        acc += tap @ filters[:, ky, kx].T
+    factor = (steps * np.float32(w.quantization.scale)).reshape(-1, 1, 1, 1)
+    added = np.float32(0) if bias is None else bias.array()
+    with np.errstate(all="ignore"):
+        real = acc.astype(np.float32) * factor + added
+    return (bounded(real.reshape(bound.output.shape), op.activation, DType.FLOAT32),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Image by image: largest magnitude, quantized values in scratch, then the sums."""
+    op, x, w, bias = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)
+    assert w.quantization
+    out = w.shape[0]
+    if op.window is None:
+        pixel = {"batches": x.elements // w.shape[1], "in_c": w.shape[1], "out_c": out, "pad_top": 0, "pad_left": 0}
+        params = tuple(Param(name, "int32_t", pixel.get(name, 1)) for name in WINDOW_PARAMS)
+        image = w.shape[1]
+    else:
+        params = window_params(bound, op.window, w.shape[1], w.shape[2])
+        image = x.elements // x.shape[0]
+    biases = (0.0,) * out if bias is None else tuple(bias.array().tolist())
+    tables = (
+        Table("weights", "int8_t", tuple(w.array().reshape(-1).tolist()), f"weights {'x'.join(map(str, w.shape))}"),
+        Table("bias", "float", biases, "bias per output channel"),
+    )
+    scale = Param("weight_scale", "float", w.quantization.scale)
+    return Layer(
+        "hybrid_conv_2d", "portable", (0,), tables, (*params, scale, *bound_params(op.activation, DType.FLOAT32)),
+        scratch=(Scratch("values", image),), macs=work(bound),
+    )  # fmt: skip
+
+
+def work(bound: BoundNode) -> int:
+    """Multiply-accumulates."""
+    w = bound.input(WEIGHTS)
+    return bound.output.elements * (w.elements // w.shape[0])
+
+
+KERNELS = (
+    KernelDef(
+        HybridConv2D,
+        "convolution or matrix product of float32 with int8 weights",
+        (DType.FLOAT32,),
+        ("HybridConv2D",),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=work,
+    ),
+)

@@ -1,0 +1,113 @@
+"""SignalFilterBank: energies weighted into channels; what a channel's weight leaves of 1 goes to the next one.
+
+Shapes  x [N], weights and unweights [W], starts of frequencies, starts of weights and widths [C + 1], y [C].
+Types   x uint32, constants int16, y uint64. Sums are modulo 2**64.
+        y[c] = sum of x * weights over band c + 1, plus sum of x * unweights over band c; band 0 adds to nothing but channel 0.
+Errors  computed constants, bands that leave x or the weights.
+Source  TFLite Micro's signal library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Table, illegal, require_dtypes, unsupported
+
+_ROLES = ("weights", "unweights", "frequency_starts", "weight_starts", "widths")
+
+
+@dataclass(frozen=True, slots=True)
+class SignalFilterBank(Op):
+    """channels: of the output."""
+
+    channels: int
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """The options."""
+    node.counts((6, 6))
+    return Parsed(SignalFilterBank(node.integer("num_channels", low=1, high=1 << 15)), (0, 1, 2, 3, 4, 5))
+
+
+def _channels(bound: BoundNode) -> int:
+    assert isinstance(bound.node.op, SignalFilterBank)
+    return bound.node.op.channels
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists."""
+    require_dtypes(bound, [(DType.UINT32, *(DType.INT16,) * 5, DType.UINT64)])
+    constants = [bound.input(i) for i in range(1, 6)]
+    for tensor in constants:
+        if not tensor.is_constant:
+            raise unsupported(
+                bound,
+                "SignalFilterBank with computed filters is not supported",
+                "they must be constants",
+                "export again",
+                tensor,
+            )
+    bands = (_channels(bound) + 1,)
+    fits = len(bound.input(0).shape) == 1 and all(tensor.shape == bands for tensor in constants[2:])
+    if not fits or len(constants[0].shape) != 1 or constants[0].shape != constants[1].shape:
+        raise illegal(
+            bound, "SignalFilterBank has inputs that do not fit", f"{bands[0]} bands are expected", "export again"
+        )
+    first, weights, widths = (tensor.array().astype(np.int64) for tensor in constants[2:])
+    inside = (first >= 0) & (weights >= 0) & (first + widths <= bound.input(0).elements)
+    if not ((inside & (weights + widths <= constants[0].elements)) | (widths <= 0)).all():
+        raise illegal(
+            bound, "SignalFilterBank has a band outside of its inputs", "starts and widths lead too far", "export again"
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[channels]."""
+    return ((_channels(bound),),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """In Python's integers."""
+    assert inputs[0] is not None
+    x = [int(v) for v in inputs[0].tolist()]
+    weights, unweights, first, start, widths = (bound.input(i).array().tolist() for i in range(1, 6))
+    sums, carried = [], 0
+    for band, width in enumerate(widths):
+        values = x[first[band] : first[band] + max(width, 0)]
+        sums.append(carried + sum(a * b for a, b in zip(values, weights[start[band] :], strict=False)))
+        carried = sum(a * b for a, b in zip(values, unweights[start[band] :], strict=False))
+    return (np.array([total % (1 << 64) for total in sums[1:]], np.uint64),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Band by band."""
+    constants = tuple(
+        Table(
+            role,
+            "int16_t",
+            tuple(int(v) for v in bound.input(i).array().tolist()),
+            role.replace("_", " ") + " of the bands",
+        )
+        for i, role in enumerate(_ROLES, 1)
+    )
+    return Layer("signal_filter_bank", "portable", (0,), constants, (Param("bands", "int32_t", _channels(bound) + 1),))
+
+
+KERNELS = (
+    KernelDef(
+        SignalFilterBank,
+        "energies weighted into channels",
+        (DType.UINT32,),
+        ("CUSTOM:SignalFilterBank",),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+    ),
+)

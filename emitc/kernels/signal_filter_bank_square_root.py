@@ -1,0 +1,84 @@
+"""SignalFilterBankSquareRoot: y = root(x) >> bits, the root rounded to the nearest integer.
+
+Shapes  x any, bits one element, y as x.   Types  x uint64, bits int32, y uint32.
+        The root of what fits 32 bits is 65535 at most, that of any other value 2**32 - 1.
+        Bits beyond 31, which no scale of int16 values gives, leave 0; negative ones count as 0.
+Source  TFLite Micro's signal library.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_dtypes
+
+
+@dataclass(frozen=True, slots=True)
+class SignalFilterBankSquareRoot(Op):
+    """No attributes."""
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """Values and the bits that their scale has."""
+    node.counts((2, 2))
+    return Parsed(SignalFilterBankSquareRoot(), (0, 1))
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses other types, and more than one number of bits."""
+    require_dtypes(bound, [(DType.UINT64, DType.INT32, DType.UINT32)])
+    bits = bound.input(1)
+    if bits.elements != 1 or bits.is_constant or bound.input(0).is_constant:
+        raise illegal(
+            bound,
+            "SignalFilterBankSquareRoot has inputs that do not fit",
+            "one computed number of bits is expected",
+            "export again",
+            bits,
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The input's shape."""
+    return (bound.input(0).shape,)
+
+
+def _root(value: int) -> int:
+    root = math.isqrt(value)
+    root += value - root * root > root
+    return min(root, (1 << 16) - 1 if value < 1 << 32 else (1 << 32) - 1)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """In Python's integers."""
+    assert inputs[0] is not None and inputs[1] is not None
+    bits = min(max(int(inputs[1].reshape(())), 0), 32)
+    roots = [_root(int(v)) >> bits for v in inputs[0].reshape(-1).tolist()]
+    return (np.array(roots, np.uint32).reshape(bound.output.shape),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Value by value, two bits at a time."""
+    params = (Param("count", "int32_t", bound.output.elements),)
+    return Layer("signal_filter_bank_square_root", "portable", (0, 1), params=params)
+
+
+KERNELS = (
+    KernelDef(
+        SignalFilterBankSquareRoot,
+        "square roots of channels",
+        (DType.UINT64,),
+        ("CUSTOM:SignalFilterBankSquareRoot",),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+    ),
+)

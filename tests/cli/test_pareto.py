@@ -1,0 +1,40 @@
+"""Arena against instructions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_call import Emitc
+
+from emitc.compiler import Options, compile_model
+from emitc.pareto import Point, overhead, undominated
+
+PERSON = Path(__file__).resolve().parents[2] / "examples" / "models" / "person_detect_int8.tflite"
+MEASURED = Path(__file__).resolve().parents[2] / "bench" / "results_arena.json"
+
+
+def test_points_that_another_one_beats_are_left_out() -> None:
+    points = [Point(100, 50, 0, 0, 0), Point(80, 60, 2, 1, 0), Point(80, 55, 2, 1, 0), Point(70, 90, 4, 1, 0)]
+    worse = [Point(90, 55, 1, 1, 0), Point(100, 51, 0, 0, 0)]
+    assert undominated(points + worse) == (points[0], points[2], points[3])
+
+
+def test_the_command_prints_the_front(emitc: Emitc) -> None:
+    found = json.loads(emitc("plan", PERSON, "--pareto", "--json").out)["pareto"]
+    arenas, cycles = ([point[key] for point in found] for key in ("arena_bytes", "estimated_cycles"))
+    assert (arenas[0], arenas[-1]) == (36880, 14592) and len(found) >= 3
+    assert arenas == sorted(arenas, reverse=True) and cycles == sorted(cycles)
+    text = emitc("plan", PERSON, "--pareto").out
+    assert "592" in text and "+0.0 %" in text
+
+
+def test_the_estimate_is_near_what_was_measured() -> None:
+    """Instructions that the smallest arena costs, of the stored runs on a Cortex-M4, against the estimate."""
+    if not MEASURED.is_file():
+        pytest.skip("the benchmarks are not beside the tests")
+    rows = {(r["model"], r["mode"]): r for r in json.loads(MEASURED.read_text(encoding="utf-8"))["rows"]}
+    measured = rows["person_detect_int8", "min"]["instructions"] - rows["person_detect_int8", "default"]["instructions"]
+    compiled = compile_model(PERSON, Options(ram_budget="min", target="cortex-m4"))
+    assert 0.5 < overhead(compiled) / measured < 2

@@ -1,0 +1,171 @@
+"""TFLite_Detection_PostProcess: reference, engine and C agree, in both ways of choosing; what has no code is refused."""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from flatbuffers import flexbuffers
+from single_op import Array, Case, Proven, TensorSpec, plain, prove, quantized, refusal
+
+from emitc.errors import EmitcError, Where
+from emitc.frontends.flexbuffer import numbers
+
+pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
+pytest.importorskip("ai_edge_litert", reason="the extra emitc[verify] is not installed")
+
+OPERATOR = "TFLite_Detection_PostProcess"
+OPTIONS: dict[str, int | float | bool] = {
+    "max_detections": 5,
+    "max_classes_per_detection": 1,
+    "detections_per_class": 100,
+    "use_regular_nms": False,
+    "nms_score_threshold": 0.2,
+    "nms_iou_threshold": 0.5,
+    "num_classes": 3,
+    "y_scale": 10.0,
+    "x_scale": 10.0,
+    "h_scale": 5.0,
+    "w_scale": 5.0,
+}
+
+
+def drawn(boxes: int, columns: int, encoded: int) -> Callable[[np.random.Generator, int], list[Array]]:
+    """Encodings and scores; in every other sample few different scores, so that many are equal."""
+
+    def draw(rng: np.random.Generator, sample: int) -> list[Array]:
+        scores = rng.uniform(0, 1, (1, boxes, columns))
+        scores = np.round(scores * 5) / 5 if sample % 2 else scores
+        return [rng.standard_normal((1, boxes, encoded)).astype(np.float32) * 3, scores.astype(np.float32)]
+
+    return draw
+
+
+def detection(
+    name: str,
+    boxes: int = 40,
+    *,
+    background: bool = True,
+    encoded: int = 4,
+    unsigned: bool = False,
+    **changes: int | float | bool,
+) -> Case:
+    """A layer with random anchors."""
+    options = OPTIONS | changes
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    columns, count = int(options["num_classes"]) + background, int(options["max_detections"])
+    anchors = np.concatenate([rng.uniform(0, 1, (boxes, 2)), rng.uniform(0.1, 0.5, (boxes, 2))], axis=1).astype(
+        np.float32
+    )
+    shapes = (1, boxes, encoded), (1, boxes, columns)
+    if unsigned:
+        inputs = (
+            quantized(shapes[0], 0.079, 191, "uint8"),
+            quantized(shapes[1], 2.0**-8, 0, "uint8"),
+            quantized((boxes, 4), 0.00645, 0, "uint8", rng.integers(10, 155, (boxes, 4))),
+        )
+    else:
+        inputs = (plain(shapes[0]), plain(shapes[1]), TensorSpec("", "float32", (boxes, 4), anchors.tobytes()))
+    outputs = plain((1, count, 4)), plain((1, count)), plain((1, count)), plain((1,))
+    draw = None if unsigned else drawn(boxes, columns, encoded)
+    return Case(
+        name, "CUSTOM", inputs, outputs, draw=draw, custom_code=OPERATOR, custom_options=flexbuffers.Dumps(options)
+    )
+
+
+FLOAT: list[Case] = [
+    detection("fast"),
+    detection("fast_no_background", background=False),
+    detection("fast_wide_encodings", encoded=7),
+    detection("fast_one_class", 60, num_classes=1),
+    detection("fast_all_overlap_allowed", nms_iou_threshold=1.0),
+    detection("regular", use_regular_nms=True),
+    detection("regular_few_of_a_class", use_regular_nms=True, detections_per_class=2, max_detections=4),
+    detection("regular_not_all_found", 7, use_regular_nms=True, max_detections=30, nms_score_threshold=0.7),
+    detection("regular_none_found", 7, use_regular_nms=True, nms_score_threshold=2.0),
+    detection("regular_no_background", use_regular_nms=True, background=False, nms_iou_threshold=0.1),
+]
+UNSIGNED: list[Case] = [
+    detection("unsigned_fast", unsigned=True),
+    detection("unsigned_regular", unsigned=True, use_regular_nms=True, nms_iou_threshold=0.2),
+]
+
+
+@pytest.mark.parametrize(("table", "engine"), [(FLOAT, "tflm"), (FLOAT, "litert"), (UNSIGNED, "litert")])
+def test_reference_engine_and_c_agree(table: list[Case], engine: str) -> None:
+    proven: Proven = prove(table, engine=engine, samples=6)  # type: ignore[arg-type]
+    for outcome in proven.outcomes.values():
+        outcome.check()
+        assert any(sample[3][0] > 0 for sample in outcome.compiled) or "none" in outcome.case.id
+    assert proven.memory_errors == ()
+
+
+def test_what_is_behind_the_boxes_found_is_zero() -> None:
+    """In the fast way the interpreters leave it alone."""
+    found = prove([detection("few", 3, nms_iou_threshold=0.01)], engine=None).outcomes["few"]
+    found.check()
+    for boxes, classes, scores, count in found.compiled:
+        end = int(count[0])
+        assert 0 < end < 5
+        assert not boxes[0, end:].any() and not classes[0, end:].any() and not scores[0, end:].any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "message"),
+    [
+        ({"max_classes_per_detection": 2}, 1, "several classes of one box is not supported"),
+        ({"max_detections": 0}, 2, "has max_detections = 0"),
+        ({"nms_iou_threshold": 1.5}, 2, "has options out of range"),
+        ({"h_scale": 0.0}, 2, "has options out of range"),
+        ({"nms_score_threshold": float("nan")}, 2, "a finite number is expected"),
+        ({"num_classes": 9}, 2, "has inputs that do not fit"),
+    ],
+)
+def test_refused_options(changes: dict[str, float], code: int, message: str) -> None:
+    case = replace(detection("layer"), custom_options=flexbuffers.Dumps(OPTIONS | changes))
+    error = refusal(case)
+    assert message in str(error) and error.exit_code == code
+
+
+@pytest.mark.parametrize(
+    "options", [b"", b"\x00", b"\x05\x04\x01", bytes(40), b"\xff" * 40, flexbuffers.Dumps([1, 2]), bytes(9000)]
+)
+def test_damaged_options_are_refused(options: bytes) -> None:
+    error = refusal(replace(detection("layer"), custom_options=options))
+    assert error.exit_code == 2
+
+
+def test_truncated_and_changed_options_never_crash() -> None:
+    """Every error of the package on damaged bytes is a refusal."""
+    whole = flexbuffers.Dumps(OPTIONS)
+    rng = np.random.default_rng(3)
+    for end in range(0, len(whole), 3):
+        refusal(replace(detection("layer"), custom_options=whole[:end]))
+    for _ in range(3000):
+        changed = bytearray(whole)
+        for at in rng.integers(0, len(whole), 3):
+            changed[at] = rng.integers(0, 256)
+        try:
+            found = numbers(bytes(changed), Where())
+        except EmitcError:
+            continue
+        assert all(isinstance(value, bool | int | float) for value in found.values())
+
+
+def test_an_option_beyond_float32_is_refused() -> None:
+    """The package cannot write such a number itself."""
+    options = flexbuffers.Dumps(OPTIONS | {"y_scale": math.pi})
+    options = options.replace(struct.pack("<d", math.pi), struct.pack("<d", 1e300))
+    error = refusal(replace(detection("layer"), custom_options=options))
+    assert "y_scale = 1e+300" in str(error) and error.exit_code == 2
+
+
+def test_computed_anchors_are_refused() -> None:
+    case = detection("layer")
+    error = refusal(replace(case, inputs=(*case.inputs[:2], plain((40, 4)))))
+    assert "computed anchors" in str(error) and error.exit_code == 1

@@ -1,0 +1,179 @@
+"""CONV_2D, DEPTHWISE_CONV_2D, AVERAGE_POOL_2D, MAX_POOL_2D, MEAN and SUM of float32 in TFLite."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from float_cases import FINITE, SPECIAL, check, constant, with_values
+from layer_cases import message, named_rng, with_input
+from single_op import Case, Proven, graph_of, integers, plain, prove
+
+from emitc.host.golden_rules import TOLERANT, rules
+from emitc.kernels import kernel_of
+
+pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
+
+ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
+MODEST = np.array([0.0, -0.0, 1.0, -1.0, 6.0, -3.5, 100.0, -100.0], np.float32)
+
+
+def window(size: int, kernel: int, stride: int, dilation: int, padding: str) -> int:
+    """Outputs along one dimension."""
+    reach = (kernel - 1) * dilation + 1
+    return -(-size // stride) if padding == "SAME" else (size - reach) // stride + 1
+
+
+def convolution(
+    name: str,
+    x: tuple[int, int, int, int],
+    weights: tuple[int, int, int, int],
+    *,
+    stride: tuple[int, int] = (1, 1),
+    dilation: tuple[int, int] = (1, 1),
+    padding: str = "VALID",
+    activation: str = "NONE",
+    bias: bool = True,
+    depthwise: bool = False,
+) -> Case:
+    """weights: OHWI, or [1, KH, KW, C * multiplier] of a depthwise one."""
+    rng = named_rng(name)
+    out = weights[3] if depthwise else weights[0]
+    rows = window(x[1], weights[1], stride[0], dilation[0], padding)
+    columns = window(x[2], weights[2], stride[1], dilation[1], padding)
+    inputs = [plain(x), constant(rng.normal(0.0, 1.0, weights))] + [constant(rng.normal(0.0, 1.0, out))] * bias
+    options = {
+        "padding": padding, "stride_h": stride[0], "stride_w": stride[1], "dilation_h_factor": dilation[0],
+        "dilation_w_factor": dilation[1], "fused_activation_function": activation,
+    }  # fmt: skip
+    if depthwise:
+        options["depth_multiplier"] = weights[3] // x[3]
+    opcode = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
+    return with_values(Case(name, opcode, tuple(inputs), (plain((x[0], rows, columns, out)),), options, 1), MODEST)
+
+
+def pool(
+    name: str,
+    opcode: str,
+    x: tuple[int, int, int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int] = (1, 1),
+    padding: str = "VALID",
+    activation: str = "NONE",
+) -> Case:
+    """A pool over all special values."""
+    rows = window(x[1], kernel[0], stride[0], 1, padding)
+    columns = window(x[2], kernel[1], stride[1], 1, padding)
+    options = {
+        "padding": padding, "stride_h": stride[0], "stride_w": stride[1], "filter_height": kernel[0],
+        "filter_width": kernel[1], "fused_activation_function": activation,
+    }  # fmt: skip
+    special = SPECIAL if opcode == "MAX_POOL_2D" else FINITE
+    return with_values(Case(name, opcode, (plain(x),), (plain((x[0], rows, columns, x[3])),), options, 1), special)
+
+
+def reduction(name: str, opcode: str, x: tuple[int, ...], axes: tuple[int, ...], *, keep: bool) -> Case:
+    """A mean or a sum."""
+    gone = {axis % len(x) for axis in axes}
+    shape = tuple(1 if i in gone else d for i, d in enumerate(x) if keep or i not in gone)
+    return with_values(Case(name, opcode, (plain(x), integers(*axes)), (plain(shape),), {"keep_dims": keep}, 1), MODEST)
+
+
+SUMS = [
+    *(convolution(f"conv_{a}", (1, 5, 6, 3), (4, 3, 2, 3), activation=a) for a in ACTIVATIONS),
+    convolution("conv_1x1", (2, 3, 4, 5), (7, 1, 1, 5)),
+    convolution("conv_same_strides", (1, 7, 8, 2), (3, 3, 3, 2), stride=(2, 3), padding="SAME"),
+    convolution("conv_dilated", (1, 9, 8, 2), (3, 3, 2, 2), dilation=(2, 3), padding="SAME"),
+    convolution("conv_without_bias", (1, 4, 4, 3), (2, 2, 2, 3), bias=False),
+    convolution("conv_grouped", (1, 4, 4, 6), (4, 3, 3, 3), padding="SAME"),
+    convolution("conv_one", (1, 1, 1, 1), (1, 1, 1, 1)),
+    *(convolution(f"depthwise_{a}", (1, 5, 6, 3), (1, 3, 2, 3), activation=a, depthwise=True) for a in ACTIVATIONS),
+    convolution("depthwise_multiplier", (2, 5, 5, 2), (1, 3, 3, 6), stride=(2, 2), padding="SAME", depthwise=True),
+    convolution("depthwise_dilated", (1, 9, 9, 3), (1, 3, 3, 3), dilation=(2, 2), padding="SAME", depthwise=True),
+    convolution("depthwise_one_channel", (1, 6, 6, 1), (1, 3, 3, 8), depthwise=True, bias=False),
+    *(
+        reduction(f"{op}_{keep}_{'_'.join(map(str, axes))}", op, (2, 3, 4, 5), axes, keep=keep)
+        for op in ("MEAN", "SUM")
+        for axes, keep in (
+            ((1, 2), True),
+            ((1, 2), False),
+            ((0,), False),
+            ((-1,), True),
+            ((0, 2), False),
+            ((0, 1, 2, 3), False),
+        )
+    ),
+]
+POOLS = [
+    *(
+        pool(f"{op}_{a}", op, (1, 6, 6, 4), (2, 3), activation=a)
+        for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D")
+        for a in ACTIVATIONS
+    ),
+    *(
+        pool(f"{op}_same", op, (2, 5, 7, 3), (3, 3), (2, 2), "SAME", activation="RELU6")
+        for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D")
+    ),
+    *(pool(f"{op}_whole", op, (1, 4, 5, 2), (4, 5)) for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D")),
+    *(pool(f"{op}_one", op, (1, 8, 8, 1), (1, 1)) for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D")),
+]
+
+
+@pytest.fixture(scope="module")
+def proven() -> Proven:
+    """Every case, run three ways over four inputs."""
+    return prove([*SUMS, *POOLS], samples=4)
+
+
+@pytest.mark.parametrize("name", [case.id for case in SUMS])
+def test_within_the_tolerance_of_the_engine(proven: Proven, name: str) -> None:
+    check(proven.outcomes[name], TOLERANT)
+
+
+@pytest.mark.parametrize("name", [case.id for case in POOLS])
+def test_reference_engine_and_c_are_equal(proven: Proven, name: str) -> None:
+    check(proven.outcomes[name])
+
+
+@pytest.mark.parametrize("name", [case.id for case in SUMS if case.opcode.endswith("CONV_2D")])
+def test_convolutions_sum_in_the_order_of_the_engine(proven: Proven, name: str) -> None:
+    outcome = proven.outcomes[name]
+    for golden, found in zip(outcome.golden, outcome.compiled, strict=True):
+        assert golden[0].reshape(-1).tolist() == found[0].reshape(-1).tolist()
+
+
+def test_no_memory_error(proven: Proven) -> None:
+    assert proven.memory_errors == ()
+
+
+def test_a_sum_of_floats_is_judged_by_a_tolerance_and_a_pool_is_not() -> None:
+    for case, exact in ((SUMS[0], False), (POOLS[0], True)):
+        graph = graph_of(case)
+        assert rules(graph, "tflite")[graph.outputs[0]].exact == exact
+
+
+@pytest.mark.parametrize("case", [SUMS[0], SUMS[5], SUMS[10], POOLS[0], POOLS[4]], ids=lambda case: case.id)
+def test_can_be_made_row_by_row_and_in_place(case: Case) -> None:
+    (bound,) = graph_of(case).bound()
+    layer = kernel_of(bound).lower(bound)
+    assert layer.by_rows is not None and layer.by_rows.window
+    assert [(overlap.input, overlap.output) for overlap in layer.overlaps] == [(0, 0)]
+
+
+REFUSED = [
+    (with_input(SUMS[10], 1, data=None), "1\nerror: DEPTHWISE_CONV_2D with computed weights is not supported\n"),
+    (
+        replace(SUMS[0], inputs=(*SUMS[0].inputs[:2], constant(np.zeros(3)))),
+        "2\nerror: CONV_2D has a bias of the wrong length\n",
+    ),
+    (
+        replace(POOLS[0], inputs=(plain((1, 6, 6, 4), "int32"),), outputs=(plain((1, 5, 4, 4), "int32"),)),
+        "1\nerror: AVERAGE_POOL_2D with element types (int32, int32) is not supported\n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("case", "start"), REFUSED, ids=lambda v: v.opcode if isinstance(v, Case) else "")
+def test_refusal(case: Case, start: str) -> None:
+    assert message(case).startswith(start)

@@ -193,7 +193,7 @@ def markdown_text(verdicts: Sequence[Verdict]) -> str:
         "",
         "Written by `python -m bench.corpus`. A verified model equals its golden engine in every element, on the corpus'",
         f"vectors and {SAMPLES} random inputs, layer by layer, under AddressSanitizer and UndefinedBehaviorSanitizer, with the",
-        "arena used exactly as planned. Rule `tolerance`: a float output that an ONNX graph computes from floats may be off by",
+        "arena used exactly as planned. Rule `tolerance`: a float output that a graph computes from floats may be off by",
         "1e-5 + 1e-5 of the largest magnitude in its tensor; the number behind it counts elements whose bits differ within that.",
         "Rule `groups`: every operator of a QDQ model is judged by itself, on the engine's own inputs; the number behind it",
         "counts elements of the outputs that differ in the end.",

@@ -286,8 +286,11 @@ def _lower_average(bound: BoundNode, params: tuple[Param, ...]) -> Layer:
         Param("count_w", "int32_t", x.shape[2] + pad.right - op.uncounted.right),
     )
     overlaps = window_overlap(bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
+    by_rows = None if op.count_padding else BY_ROWS  # what counts of the padding lies around the whole image
     if x.dtype is DType.FLOAT32:
-        return Layer("average_pool_2d_float", "portable", (0,), params=(*params, *counted), overlaps=overlaps)
+        return Layer(
+            "average_pool_2d_float", "portable", (0,), params=(*params, *counted), overlaps=overlaps, by_rows=by_rows
+        )
     assert x.quantization and y.quantization
     clamp = activation_clamp(op.activation, y)
     ends = (Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high))
@@ -299,7 +302,7 @@ def _lower_average(bound: BoundNode, params: tuple[Param, ...]) -> Layer:
         factor = Param("factor", "float", _factor(bound), "x_scale / (y_scale * elements of the window)")
         return Layer(
             "average_pool_2d_sum", "portable", (0,), params=(*params, *offsets, *ends, factor), overlaps=overlaps,
-            flavour=_typed(bound),
+            flavour=_typed(bound), by_rows=by_rows,
         )  # fmt: skip
     decided = decision(x.quantization, y.quantization, x.dtype, op.kernel_h * op.kernel_w)
     late = y.quantization.zero_point + _unsigned_bias(op) if op.numerics is Numerics.QOPERATOR else 0
@@ -318,6 +321,7 @@ def _lower_average(bound: BoundNode, params: tuple[Param, ...]) -> Layer:
         params=(*params, *counted, *offsets, *ends, *arithmetic),
         overlaps=overlaps,
         flavour=_typed(bound),
+        by_rows=by_rows,
     )
 
 

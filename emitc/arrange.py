@@ -36,8 +36,8 @@ TECHNIQUES = ("order", "views", "overlap", "moves")
 """What can be switched off by name: another order of the layers, tensors inside others, outputs that share memory with their
 inputs, and tensors that are moved for that.
 """
-_MOST_MOVES = 24
-"""Tensors that are looked at; each pair of them costs a plan."""
+_WORK = 40_000
+"""Layers times plans that one technique may cost: a plan for each pair of moves, one for each view."""
 SMALLEST = 0
 """As the budget: the smallest arena, at whatever number of segments."""
 _EFFORT = 0.3
@@ -124,7 +124,8 @@ class _Planner:
         """The schedule with the fewest moves that make the arena smallest; itself where none does."""
         moves = self.movable(base.stages)
         at_bound = base.plan.proven and base.plan.held_bytes is None
-        if at_bound or not 0 < len(moves) <= _MOST_MOVES or "moves" in self.without:
+        affordable = 0 < len(moves) ** 2 * len(self.nodes) <= _WORK
+        if at_bound or not affordable or "moves" in self.without:
             return base
         allowed = MOVED_SHARE * sum(node.layer.macs for node in self.nodes)
         best = self.planned(with_moves(base.stages, moves), quick=True)
@@ -211,7 +212,8 @@ class _Planner:
         if not views:
             return self
         best, limit = self, self.size()
-        for tried in (views, *((view,) for view in views)):
+        single = views if len(views) * len(self.every) <= _WORK else ()
+        for tried in (views, *((view,) for view in single)):
             other = replace(self, views=tuple(dict.fromkeys((*best.views, *tried))))
             if (size := other.size()) <= limit:
                 best, limit = other, size

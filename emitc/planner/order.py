@@ -27,6 +27,12 @@ from emitc.planner.problem import Overlap, problem_of, saving_of
 _NOTHING: Mapping[int, Sequence[Distance]] = {}
 MAX_STATES = 40_000
 """Sets of steps that the search for the best order looks at, about half a second; with more it gives up."""
+_WORK = 8_000_000
+"""Steps that are ready, for each of them: what one of the two searches may look at, about a second; a graph of a thousand
+independent steps would go on for minutes.
+"""
+_BEAM_WORK = 3
+"""The second search may look at so many times more: it is the one for large graphs."""
 _BEAM_SHARE = 4
 """Of so many sets, the search that follows keeps one."""
 
@@ -269,6 +275,7 @@ class _Search:
     def __init__(self, costs: _Costs, waits: list[int], limit: int) -> None:
         self._costs, self._waits, self._limit = costs, waits, limit
         self._everything = (1 << len(waits)) - 1
+        self._work = 0
         self._followers = [[j for j in range(len(waits)) if waits[j] >> i & 1] for i in range(len(waits))]
         ready = tuple(i for i, before in enumerate(waits) if not before)
         self._start = _State(0, costs.unavoidable(), costs.at_start(), ready, None, -1)
@@ -277,6 +284,7 @@ class _Search:
         """(an order with the lowest peak of all, None when that is not below the limit; whether the states sufficed)."""
         if self._start.peak >= self._limit:
             return None, True
+        self._work = _WORK
         reached = {0: self._start.peak}
         # Of equal peaks the larger set goes first, then the one found first: an easy net is walked straight through.
         queue = [(self._start.peak, 0, 0, self._start)]
@@ -291,7 +299,7 @@ class _Search:
                 if reached.get(following.done, self._limit) <= following.peak:
                     continue
                 found += 1
-                if found > max_states:
+                if found > max_states or self._work < 0:
                     return None, False
                 reached[following.done] = following.peak
                 heapq.heappush(queue, (following.peak, -following.done.bit_count(), found, following))
@@ -300,9 +308,12 @@ class _Search:
     def beam(self, width: int) -> tuple[int, ...] | None:
         """A good order: of all sets of one size only the `width` with the lowest peaks and fewest bytes alive go on."""
         states = [self._start]
+        self._work = _BEAM_WORK * _WORK
         for _ in self._waits:
             level: dict[int, _State] = {}
             for state in states:
+                if self._work < 0:
+                    return None
                 for following in self._next(state):
                     known = level.get(following.done)
                     if known is None or following.peak < known.peak:
@@ -313,6 +324,7 @@ class _Search:
     def _next(self, state: _State) -> list[_State]:
         """The states one step on that stay below the limit; only one where its step can do no harm."""
         found = []
+        self._work -= len(state.ready) ** 2
         for step in state.ready:
             held, left = self._costs.of(step, state.done, state.alive)
             harmless = held <= state.peak and left <= state.alive

@@ -233,10 +233,6 @@ OUT = "{} has scales that are out of proportion"
 RATIO = "inputs {!r} and {!r}, output {!r}: the ratio does not fit the fixed-point arithmetic"
 REFUSALS = [
     (
-        typed("uint8", "MUL", "uint8", "uint8", "uint8"),
-        (1, "MUL with element types (uint8, uint8, uint8) is not supported", CODE),
-    ),
-    (
         typed("mixed", "SUB", "int8", "int16", "int8"),
         (2, "SUB with element types (int8, int16, int8) is not supported", CODE),
     ),

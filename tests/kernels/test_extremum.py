@@ -17,7 +17,7 @@ from elementwise_cases import (
     single,
     sweep_operands,
 )
-from single_op import Case, Proven, plain, prove, quantized
+from single_op import Case, Proven, prove, quantized
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
@@ -92,15 +92,6 @@ COPIES = "({!r}, {}) in and ({!r}, -3) out, but the operator copies values"
 REFUSALS = [
     pytest.param(moved(0, 0.05, 4), (2, CHANGES, COPIES.format(single(0.05), 4, single(0.05))), id="zero_point_of_a"),
     pytest.param(moved(1, 0.25, -3), (2, CHANGES, COPIES.format(0.25, -3, single(0.05))), id="scale_of_b"),
-    pytest.param(
-        Case("float", "MINIMUM", (plain((4,)), plain((4,))), (plain((4,)),)),
-        (
-            1,
-            "MINIMUM with element types (float32, float32, float32) is not supported",
-            "there is code for (int8, int8, int8) or (int16, int16, int16)",
-        ),
-        id="float",
-    ),
     pytest.param(
         replace(
             shaped("shapes", "MAXIMUM", (4, 3), (4, 3), SAME),

@@ -148,10 +148,6 @@ CODE = "there is code for (int8, int8) or (int16, int16)"
 OUT = "{} has scales that are out of proportion"
 REFUSALS = [
     (
-        replace(reduction("float", (4, 3), (1,)), inputs=(plain((4, 3)), integers(1)), outputs=(plain((4,)),)),
-        (1, "MEAN with element types (float32, float32) is not supported", CODE),
-    ),
-    (
         reduction("too_many", (1 << 24,), (0,)),
         (1, "MEAN over 16777216 elements", "their sum can leave int32"),
     ),

@@ -150,14 +150,6 @@ REFUSALS = [
         (2, "RESIZE_BILINEAR has align_corners and half_pixel_centers", "only one of them can hold"),
     ),
     (
-        resize("float", BILINEAR, (1, 4, 4, 2), (2, 2), None, "float32"),
-        (
-            1,
-            "RESIZE_BILINEAR with element types (float32, float32) is not supported",
-            "there is code for (int8, int8)",
-        ),
-    ),
-    (
         resize("beyond", BILINEAR, (1, 7, 4, 1), (129, 8)),
         (
             1,

@@ -124,10 +124,6 @@ def test_shapes_and_equal_tables() -> None:
 CODE = "there is code for (int8, int8) or (int16, int16)"
 REFUSALS = [
     (
-        Case("float", "TANH", (plain((4,)),), (plain((4,)),)),
-        (1, "TANH with element types (float32, float32) is not supported", CODE),
-    ),
-    (
         Case("int16", "HARD_SWISH", (quantized((4,), dtype="int16"),), (quantized((4,), dtype="int16"),)),
         (1, "HARD_SWISH with element types (int16, int16) is not supported", "there is code for (int8, int8)"),
     ),

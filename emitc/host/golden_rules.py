@@ -3,8 +3,8 @@
 Bit for bit is the rule: integers always, and every float that comes out of a table, a copy, a selection or a single
 DequantizeLinear. ONNX leaves the order of a float sum and the last bits of exp, tanh and the like to the runtime, so a
 float tensor of an ONNX graph that an operator on floats has computed may differ from the engine's by
-1e-5 + 1e-5 of the largest magnitude in the tensor; so may what a float operator of TFLite sums up. Infinities and NaN have
-to be where the engine has them.
+1e-5 + 1e-5 of the largest magnitude in the tensor; so may what a float operator of TFLite sums up. TFLite's float LSTM,
+SOFTMAX and TANH by themselves have to be within 1e-6. Infinities and NaN have to be where the engine has them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from emitc.host.golden_engine import Array
 from emitc.ir import DType, Graph
 
 FLOAT_TOLERANCE = 1e-5
+FINE_TOLERANCE = 1e-6
 
 _SELECTING = (
     "Abs Clip Concat DepthToSpace Dropout Expand Flatten Gather GatherElements GatherND GlobalMaxPool Identity Max MaxPool "
@@ -32,6 +33,9 @@ _SUMMING = (
 )
 SUMS_OF_FLOATS = frozenset((*_SUMMING.split(), "CUSTOM:TFLite_Detection_PostProcess"))
 """TFLite operators that sum floats, or take exp, tanh and the like of them; the others that have float outputs are exact."""
+
+FINE = frozenset({"SOFTMAX", "TANH", "UNIDIRECTIONAL_SEQUENCE_LSTM"})
+"""Those whose outputs have to be nearer, unless their inputs are themselves within the wider tolerance only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +53,24 @@ class Rule:
 
 EXACT = Rule()
 TOLERANT = Rule(FLOAT_TOLERANCE, FLOAT_TOLERANCE)
+NEAR = Rule(FINE_TOLERANCE)
 
 
 def rules(graph: Graph, source_format: str) -> Mapping[str, Rule]:
     """The rule of every tensor of the graph, by name."""
     onnx = source_format == "onnx"
-    computed: set[str] = set()
+    found: dict[str, Rule] = {}
     floats = {tensor.name for tensor in graph.tensors if tensor.dtype in (DType.FLOAT32, DType.FLOAT64)}
     for node in graph.nodes:
         read = {graph.root(name).name for name in node.inputs if name} & floats
         sums = node.op_type not in EXACT_ON_FLOATS if onnx else node.op_type in SUMS_OF_FLOATS
-        if read and (sums or read & computed):
-            computed |= {graph.root(name).name for name in node.outputs} & floats
-    return {tensor.name: TOLERANT if graph.root(tensor.name).name in computed else EXACT for tensor in graph.tensors}
+        before = {found[name] for name in read if name in found}
+        if not read or not (sums or before):
+            continue
+        near = (not onnx and node.op_type in FINE) or not sums
+        rule = NEAR if near and TOLERANT not in before else TOLERANT
+        found |= dict.fromkeys({graph.root(name).name for name in node.outputs} & floats, rule)
+    return {tensor.name: found.get(graph.root(tensor.name).name, EXACT) for tensor in graph.tensors}
 
 
 @dataclass(frozen=True, slots=True)

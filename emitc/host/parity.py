@@ -23,7 +23,7 @@ from emitc.errors import EmitcError, Where
 from emitc.host.build import HostModel, Interface, MemoryFault, build_shared
 from emitc.host.golden import ENGINES, run_isolated
 from emitc.host.golden_layers import by_tensor
-from emitc.host.golden_rules import EXACT, FLOAT_TOLERANCE, Rule, compared, rules
+from emitc.host.golden_rules import EXACT, Rule, compared, rules
 from emitc.host.groups import Group, GroupCheck, has_groups
 from emitc.host.layers import PATTERNS, Divergence, LayerProof, filled_bytes, finite, observed_bytes
 from emitc.host.reference import run_reference
@@ -397,7 +397,7 @@ def verify(
         sanitize,
         tuple(dict.fromkeys(errors)),
         COMMANDS_RULE if has_npu_commands(graph) else deciding,
-        0.0 if exact else FLOAT_TOLERANCE,
+        max(rule.absolute for rule in output_rules) if output_rules else 0.0,
         tally.tolerated,
         groups,
         sum(filled),

@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 from onnx_op import Computed, OnnxCase, computed, graph_of
 
-from emitc.host.golden_rules import EXACT, FLOAT_TOLERANCE, TOLERANT, Difference, Rule, compared, rules
+from emitc.host.golden_rules import EXACT, FLOAT_TOLERANCE, NEAR, TOLERANT, Difference, Rule, compared, rules
 from emitc.ir import DType, Graph, Node, Op, Tensor
 
 SCALE, ZERO = np.array(0.1, np.float32), np.array(3, np.int8)
@@ -32,6 +32,17 @@ def nodes_of(*steps: tuple[str, str, str]) -> Graph:
 
 def tolerant(graph: Graph, source_format: str = "onnx") -> set[str]:
     return {name for name, rule in rules(graph, source_format).items() if rule == TOLERANT}
+
+
+@pytest.mark.parametrize("op_type", ["SOFTMAX", "TANH", "UNIDIRECTIONAL_SEQUENCE_LSTM"])
+def test_one_function_of_exact_floats_is_within_a_tenth_of_what_sums_may_differ_by(op_type: str) -> None:
+    behind_bytes = rules(nodes_of(("DEQUANTIZE", "i", "y"), (op_type, "y", "z"), ("RESHAPE", "z", "w")), "tflite")
+    assert (behind_bytes["y"], behind_bytes["z"], behind_bytes["w"]) == (EXACT, NEAR, NEAR)
+    behind_sums = rules(nodes_of(("CONV_2D", "x k", "y"), (op_type, "y", "z")), "tflite")
+    assert (behind_sums["y"], behind_sums["z"]) == (TOLERANT, TOLERANT)
+    assert NEAR not in rules(nodes_of((op_type.title(), "x", "y")), "onnx").values()
+    assert NEAR.absolute == 1e-6
+    assert NEAR.relative == 0.0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
     python -m bench.boards --models ../shared/models/tflite --boards qemu_m4 --json bench/results_boards.json
     python -m bench.boards --kernels portable cmsis-nn auto --cmsis-nn PATH --boards qemu_m4 qemu_m55 --layers --json FILE
+    python -m bench.boards --streaming ... --json bench/results_wake_words.json
 
 Instructions are counted exactly by a QEMU plugin and are the same in every run; they are not cycles. Flash is what the
 model, the runtime and the library routines that they pull in take in the linked image; TFLite Micro's figure is its
@@ -28,6 +29,8 @@ NETS = (
     "hello_world_int8", "micro_speech_int8", "kws_ref_int8", "ad01_int8", "ic_resnet_int8", "vww_96_int8",
     "person_detect_int8",
 )  # fmt: skip
+STREAMING = ("mww_hey_jarvis_v2", "mww_okay_nabu_v2", "mww_vad_v2", "mww_alexa_v1")
+"""Wake words, which keep state: a run is one frame."""
 CORES = {"qemu_m4": "m4", "qemu_m55": "m55", "qemu_m3": "m3", "qemu_m0": "m0", "qemu_m0_big": "m0"}
 
 
@@ -69,6 +72,7 @@ def measure(
         "match": result.match,
         "instructions": result.count,
         "arena_bytes": result.arena_bytes,
+        "state_bytes": compiled.program.state_bytes,
         "flash_bytes": result.model_flash_bytes,
         "code_bytes": result.code_bytes,
         "stack_bytes": result.stack_bytes,
@@ -139,6 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.boards", description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=Path, default=HERE.parent.parent / "shared" / "models" / "tflite")
     parser.add_argument("--nets", nargs="*", default=list(NETS))
+    parser.add_argument("--streaming", action="store_true", help="the streaming wake words, in the place of --nets")
     parser.add_argument("--boards", nargs="*", default=["qemu_m4"])
     parser.add_argument("--optimize", choices=("speed", "size"), default="speed")
     parser.add_argument("--kernels", nargs="*", default=["portable"], help="portable, cmsis-nn, auto")
@@ -155,7 +160,7 @@ def main() -> None:
         old = {_key(row): row for row in rows}
     found = []
     for board in arguments.boards:
-        for net, kernels in itertools.product(arguments.nets, arguments.kernels):
+        for net, kernels in itertools.product(STREAMING if arguments.streaming else arguments.nets, arguments.kernels):
             print(f"{net} on {board}, {kernels}", file=sys.stderr)
             model = arguments.models / f"{net}.tflite"
             found.append(

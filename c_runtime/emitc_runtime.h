@@ -47,6 +47,13 @@ typedef enum emitc_status {
 #define EMITC_INLINE static inline
 #endif
 
+/* Kernels that are large beside what a layer gains by one of its own: compiled once for all layers. */
+#if defined(__GNUC__)
+#define EMITC_SHARED static __attribute__((noinline))
+#else
+#define EMITC_SHARED static
+#endif
+
 /* The status as a constant English text; never null. */
 const char *emitc_status_string(emitc_status status);
 

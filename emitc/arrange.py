@@ -120,8 +120,11 @@ class _Planner:
         found = [pair.buffer for pair in pairs if pair.buffer in trailing and pair.buffer not in kept]
         return [(ends[name] - 1, name) for name in found if name in bytes_alone]
 
-    def moving(self, base: Arrangement) -> Arrangement:
-        """The schedule with the fewest moves that make the arena smallest; itself where none does."""
+    def moving(self, base: Arrangement, below: int | None = None) -> Arrangement:
+        """The schedule with the fewest moves that make the arena smallest; itself where none does.
+
+        below: bytes that the arena has to stay under for the search to be of use.
+        """
         moves = self.movable(base.stages)
         at_bound = base.plan.proven and base.plan.held_bytes is None
         affordable = 0 < len(moves) ** 2 * len(self.nodes) <= _WORK
@@ -129,6 +132,9 @@ class _Planner:
             return base
         allowed = MOVED_SHARE * sum(node.layer.macs for node in self.nodes)
         best = self.planned(with_moves(base.stages, moves), quick=True)
+        limit = base.plan.arena_bytes if below is None else min(base.plan.arena_bytes, below)
+        if best.plan.arena_bytes >= limit:  # all of them together help most
+            return base
         while moves:
             # Without each of them in turn: one that is not needed goes, and while they are too many the least needed one.
             tried = [
@@ -236,13 +242,13 @@ class _Planner:
             if segments is None or segments in seen:
                 continue
             seen.add(segments)
-            found = self.best(with_segments(self.nodes, segments))
+            found = self.planned(with_segments(self.nodes, segments))
             if best is None or found.plan.arena_bytes < best.plan.arena_bytes:
                 best = found
             if best.plan.arena_bytes <= budget or len(seen) >= _TRIES:
-                return best
+                break
         assert best is not None, "the least limit leads through every graph"
-        return best
+        return best if best.plan.arena_bytes <= budget else self.moving(best)
 
 
 def arranged(
@@ -256,8 +262,16 @@ def arranged(
     None for no streaming. The result may miss the budget: then it is the smallest found. without: of TECHNIQUES.
     """
     planner = _Planner(graph, nodes, alignment, without).ordered().viewing()
-    whole = planner.best(one_by_one(planner.nodes))
-    if budget is None or not nodes or whole.plan.arena_bytes <= budget:
+    whole = planner.planned(one_by_one(planner.nodes))
+    if budget is None or not nodes:
+        return planner.moving(whole)
+    if whole.plan.arena_bytes <= budget:
         return whole
+    if budget != SMALLEST:
+        whole = planner.moving(whole)
+        if whole.plan.arena_bytes <= budget:
+            return whole
     rows = planner.streamed(budget)
+    if budget == SMALLEST:
+        whole = planner.moving(whole, rows.plan.arena_bytes)
     return rows if rows.plan.arena_bytes < whole.plan.arena_bytes else whole

@@ -23,6 +23,7 @@ from emitc.cli_options import (
     error_json,
     json_option,
     options_of,
+    plugin_option,
     print_result,
     reported,
 )
@@ -127,14 +128,17 @@ def verify(
 @cli.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--shape", "shapes", type=ShapeType(), multiple=True, help="Size of an open dimension: NAME=1,49,10,1.")
+@plugin_option
 @json_option
-def inspect(model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], as_json: bool) -> None:
+def inspect(
+    model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], plugins: tuple[Path, ...], as_json: bool
+) -> None:
     """Say what MODEL contains and everything that stands against compiling it."""
     with reported(as_json):
         from emitc import report
         from emitc.inspection import inspect_model
 
-        found = inspect_model(model, dict(shapes))
+        found = inspect_model(model, dict(shapes), plugins)
         print_result(found, as_json, lambda: report.inspect_text(found))
 
 
@@ -294,14 +298,16 @@ def targets(as_json: bool) -> None:
 
 
 @cli.command()
+@plugin_option
 @json_option
-def ops(as_json: bool) -> None:
-    """List the operators that have code."""
+def ops(plugins: tuple[Path, ...], as_json: bool) -> None:
+    """List the operators that have code: for each element type, which variants."""
     with reported(as_json):
         from emitc import report
         from emitc.inspection import operator_list
 
-        print_result(operator_list(), as_json, lambda: report.ops_text(operator_list()))
+        found = operator_list(plugins)
+        print_result(found, as_json, lambda: report.ops_text(found))
 
 
 def main() -> None:

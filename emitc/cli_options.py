@@ -99,6 +99,20 @@ class PlaceType(click.ParamType):  # type: ignore[type-arg]
         return what, region
 
 
+class VariantType(click.ParamType):  # type: ignore[type-arg]
+    """opN=VARIANT."""
+
+    name = "opN=VARIANT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, str]:
+        """Refuses anything else."""
+        operator, _, variant = str(value).partition("=")
+        number = operator.removeprefix("op")
+        if not variant or operator == number or not number.isdecimal() or len(number) > 6:
+            self.fail(f"{value!r} is not opN=VARIANT, for example op3=dsp or op3=portable", param, ctx)
+        return int(number), variant
+
+
 def error_json(error: EmitcError) -> dict[str, Any]:
     errors = error.errors if isinstance(error, Refusals) else (error,)
     return {"error": [{"what": e.what, "where": str(e.where), "why": e.why, "hint": e.hint} for e in errors]}
@@ -127,6 +141,17 @@ def print_result(content: dict[str, Any], as_json: bool, text: Callable[[], str]
 def json_option(function: Function) -> Function:
     """--json on every command."""
     return click.option("as_json", "--json", is_flag=True, help="One JSON object on stdout.")(function)
+
+
+def plugin_option(function: Function) -> Function:
+    """--plugin on every command that reads a model."""
+    return click.option(
+        "--plugin",
+        "plugins",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        help="A Python file with operators of your own (docs/custom-operators.md); may be repeated.",
+    )(function)
 
 
 class CompilingCommand(click.Command):
@@ -171,6 +196,13 @@ def model_options(function: Function) -> Function:
             help="portable | cmsis-nn | auto: the cheaper of the two, layer by layer.",
             show_default=True,
         ),
+        click.option(
+            "--kernel",
+            "variants",
+            type=VariantType(),
+            multiple=True,
+            help="The kernel of one operator, such as op3=dsp; `emitc partition` lists what there is. May be repeated.",
+        ),
         click.option("--optimize", default="speed", help="speed | size", show_default=True),
         click.option("--io", default="keep", help="keep | int8: drop the float ends of the model.", show_default=True),
         click.option(
@@ -210,6 +242,7 @@ def model_options(function: Function) -> Function:
             default=None,
             help="Fail unless every operator runs where this map of `emitc partition --json` says.",
         ),
+        plugin_option,
         click.option(
             "--without", "disabled", multiple=True, help="Switch a pass, overlap or moves off; may be repeated."
         ),
@@ -240,6 +273,8 @@ def options_of(values: dict[str, Any], package: str, default_target: str = "gene
         backends={name: value for name, value in backends.items() if value},
         regions=_regions(values["regions"]),
         places=tuple(values["places"]),
+        variants=tuple(values["variants"]),
+        plugins=tuple(values["plugins"]),
     )
 
 

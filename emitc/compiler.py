@@ -15,6 +15,7 @@ from emitc.backends import kernel_choices
 from emitc.backends import options as backend_options
 from emitc.backends.contract import PORTABLE, Backend, HostHook, Settings
 from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected
+from emitc.control import with_parts
 from emitc.emit.manifest import partitions
 from emitc.emit.names import identifier, is_model_name
 from emitc.emit.package import PACKAGES, package_files, write_package
@@ -26,16 +27,21 @@ from emitc.frontends.source import SourceModel
 from emitc.frontends.tflite import known_shapes, read_tflite
 from emitc.frontends.tflite_npu import with_npu_operands
 from emitc.ir import Graph, Shape
-from emitc.kernels import registry_of
 from emitc.lower import lower
 from emitc.passes import LATE_PASSES, PASSES, PassReport, run_passes
 from emitc.passes.interface import INTERFACES, with_interface
 from emitc.planner.regions import Region
-from emitc.program import Origin, Program
+from emitc.plugins import Plugins, load_plugins
+from emitc.program import Origin, Program, Step
 from emitc.regions import Regions, check_regions
 from emitc.target import BuildSupport, load_target
 
 MAX_FILE_BYTES = 256 << 20
+NO_PLUGINS = Plugins()
+
+
+_RARE = ("regions", "places", "plugins", "variants")
+"""Options that the manifest names only where they are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,8 @@ class Options:
     ram_budget: largest arena in bytes, None for any, "min" for the smallest. keep_on_cpu: operators, by type or index, that
     no accelerator gets. expect_partition: file with a partition map that must come out. backends: options of the backends, by
     name. regions: memories that each get an arena, none for a single arena; places: pairs of a tensor, by its name or that of
-    its buffer, or "weights", and the region that it is to lie in.
+    its buffer, or "weights", and the region that it is to lie in. variants: pairs of a node's index and the variant of
+    emitc's own kernels that it is to get. plugins: Python files with operators of the user's own.
     """
 
     name: str = ""
@@ -65,6 +72,8 @@ class Options:
     backends: dict[str, str] = field(default_factory=dict)
     regions: tuple[Region, ...] = ()
     places: tuple[tuple[str, str], ...] = ()
+    variants: tuple[tuple[int, str], ...] = ()
+    plugins: tuple[Path, ...] = ()
 
     @property
     def arena_budget(self) -> int | None:
@@ -73,7 +82,9 @@ class Options:
 
     def to_json(self) -> dict[str, Any]:
         """For the manifest."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("regions", "places")}
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _RARE}
+        if self.variants:
+            plain["variants"] = [list(pair) for pair in self.variants]
         if self.regions:
             plain["regions"] = [{"name": r.name, "bytes": r.size_bytes, "cost": r.cost} for r in self.regions]
             plain["places"] = [list(place) for place in self.places]
@@ -108,6 +119,8 @@ class Options:
         if self.regions:
             parts.append("--regions " + ",".join(f"{r.name}={r.size_bytes}:{r.cost:g}" for r in self.regions))
         parts += [f"--place {what}={region}" for what, region in self.places]
+        parts += [f"--kernel op{index}={variant}" for index, variant in self.variants]
+        parts += [f"--plugin {Path(path).name}" for path in self.plugins]
         return "".join(f" {part}" for part in parts)
 
 
@@ -171,14 +184,18 @@ def is_onnx(path: Path, data: bytes) -> bool:
     return path.suffix.lower() == ".onnx" and data[4:8] != b"TFL3"
 
 
-def read_source(path: Path, data: bytes, shapes: dict[str, Shape]) -> SourceModel:
-    """The source model of a file. Raises EmitcError for a format that has no frontend."""
+def read_source(path: Path, data: bytes, shapes: dict[str, Shape], plugins: Plugins = NO_PLUGINS) -> SourceModel:
+    """The source model of a file. Raises EmitcError for a format that has no frontend.
+
+    plugins: their operators of ONNX are typed by their own rules.
+    """
     try:
         if is_onnx(path, data):
             # Imported here: the package takes a third of a second, which a TFLite model need not pay.
             from emitc.frontends.onnx import read_onnx
 
-            return channels_last(quantization_on_tensors(read_onnx(data, shapes, path.parent)))
+            found = read_onnx(data, shapes, path.parent, plugins.custom("onnx"))
+            return channels_last(quantization_on_tensors(found))
         source = with_npu_operands(read_tflite(data, shapes), data)
         known_shapes(shapes, source)
     except EmitcError as error:
@@ -188,7 +205,10 @@ def read_source(path: Path, data: bytes, shapes: dict[str, Shape]) -> SourceMode
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A model compiled: the graph that was partitioned, the program, and every file of the package."""
+    """A model compiled: the graph that was partitioned, the program, and every file of the package.
+
+    brought: operators of the model that plugins have brought along.
+    """
 
     source: SourceModel
     graph: Graph
@@ -199,6 +219,7 @@ class Compiled:
     files: dict[str, bytes]
     seconds: float
     model_bytes: bytes
+    brought: tuple[str, ...] = ()
 
     def write(self, directory: str | Path) -> tuple[str, ...]:
         """Writes the package as `directory`, atomically; returns the paths of its files."""
@@ -253,25 +274,79 @@ def compile_model(path: str | Path, options: Options | None = None, **changes: A
     start = time.monotonic()
     check_options(options)
     data = read_file(path)
-    source = read_source(path, data, options.shapes)
+    plugins = load_plugins([Path(each) for each in options.plugins])
+    source = read_source(path, data, options.shapes, plugins)
     name = options.name or identifier(path.stem, "model")
     try:
-        graph, passes = _graph(source, name, options)
+        graph, passes = _graph(source, name, options, plugins)
         origin = Origin(
             __version__, path.name, source.sha256, source.format, source.producer, options.arguments(), options.target
         )
         late: list[PassReport] = []
-        divided = divide(graph, options, late)
+        divided, program = _lowered(graph, name, origin, options, late)
         passes += tuple(late)
-        regions = Regions(options.regions, options.places) if options.regions else None
-        program = lower(divided, name, origin, options.arena_budget, options.disabled, regions)
+        program = replace(program, templates=plugins.templates)
     except EmitcError as error:
         raise with_model(error, path.name) from error
     require_budget(program, options)
     optimize = {"speed": "-O2", "size": "-Os"}[options.optimize]
     more = package_extras(divided, program)
-    files = package_files(program, options.package, passes, options.to_json(), optimize=optimize, more=more)
-    return Compiled(source, graph, divided, program, passes, options, files, time.monotonic() - start, data)
+    stated = options.to_json() | plugins.to_json()
+    files = package_files(program, options.package, passes, stated, optimize=optimize, more=more)
+    seconds = time.monotonic() - start
+    return Compiled(source, graph, divided, program, passes, options, files, seconds, data, plugins.used(source))
+
+
+_ROUNDS = 4
+"""How often kernels without working memory are put where there is none to spare."""
+
+
+def _lowered(
+    graph: Graph, name: str, origin: Origin, options: Options, late: list[PassReport]
+) -> tuple[Partition, Program]:
+    """The graph divided and lowered. late: gets the reports of the passes that follow the cutting of regions.
+
+    Kernels that need working memory are taken where it is to spare: with `--optimize size` and `--ram-budget min` the arena
+    stays that of kernels without any, and a budget in bytes is met before it is spent on them.
+    """
+    regions = Regions(options.regions, options.places) if options.regions else None
+
+    def lowered(lean: frozenset[int]) -> tuple[Partition, Program]:
+        late.clear()
+        divided, parts = with_parts(divide(graph, options, late, lean), origin, options.disabled)
+        return divided, lower(divided, name, origin, options.arena_budget, options.disabled, regions, parts)
+
+    budget = options.ram_budget
+    if options.optimize != "size" and budget is None:
+        return lowered(frozenset())
+    everything = frozenset(node.index for node in graph.nodes)
+    spare = lowered(everything)
+    most = spare[1].plan.arena_bytes if options.optimize == "size" or isinstance(budget, str) else budget
+    if most is None or spare[1].plan.arena_bytes > most:
+        return spare
+    lean = frozenset(call.step.index for segment in spare[1].segments for call in segment.calls)
+    for _ in range(_ROUNDS):
+        found = lowered(lean)
+        if found[1].plan.arena_bytes <= most:
+            return found
+        crowded = _crowded(found[1], most)
+        if options.optimize == "size":  # one kernel for all layers of a kind
+            templates = {step.template for step in found[1].steps if step.index in crowded and step.scratch}
+            crowded |= {step.index for step in found[1].steps if step.template in templates}
+        if not crowded - lean:
+            break
+        lean |= crowded
+    return lowered(everything)
+
+
+def _crowded(program: Program, most: int) -> frozenset[int]:
+    """Indices of the operators that run while bytes beyond `most` are held."""
+    beyond = [p.live for p in program.plan.placements if p.offset_bytes + p.size_bytes > most]
+    found: set[int] = set()
+    for position, stage in enumerate(program.schedule):
+        if isinstance(stage, Step) and any(live.first <= position < live.end for live in beyond):
+            found.add(stage.index)
+    return frozenset(found)
 
 
 def for_host(path: str | Path, compiled: Compiled) -> Compiled:
@@ -282,9 +357,9 @@ def for_host(path: str | Path, compiled: Compiled) -> Compiled:
     return compile_model(path, compiled.options, target=host.name)
 
 
-def _graph(source: SourceModel, name: str, options: Options) -> tuple[Graph, tuple[PassReport, ...]]:
+def _graph(source: SourceModel, name: str, options: Options, plugins: Plugins) -> tuple[Graph, tuple[PassReport, ...]]:
     """The graph of a source model, with everything done to it that does not depend on who runs it."""
-    graph = build_graph(source, registry_of(source.format), name)
+    graph = build_graph(source, plugins.registry_of(source.format), name)
     graph = with_interface(graph, options.io)
     graph, passes = run_passes(graph, options.disabled)
     return with_interface(graph, options.io), passes  # again: a Transpose or a view may have stood in front
@@ -294,19 +369,31 @@ def partition_model(path: str | Path, options: Options | None = None) -> Partiti
     """Who would run which operator of the model file at `path`. Raises what compile_model raises."""
     options, path = options or Options(), Path(path)
     check_options(options)
-    source = read_source(path, read_file(path), options.shapes)
+    plugins = load_plugins([Path(each) for each in options.plugins])
+    source = read_source(path, read_file(path), options.shapes, plugins)
     try:
-        graph, _ = _graph(source, options.name or identifier(path.stem, "model"), options)
+        graph, _ = _graph(source, options.name or identifier(path.stem, "model"), options, plugins)
         return divide(graph, options)
     except EmitcError as error:
         raise with_model(error, path.name) from error
 
 
-def divide(graph: Graph, options: Options, reports: list[PassReport] | None = None) -> Partition:
+def divide(
+    graph: Graph, options: Options, reports: list[PassReport] | None = None, lean: frozenset[int] = frozenset()
+) -> Partition:
     """The graph's nodes to backends, as the options ask. Raises EmitcError and CannotCompile as `partition` does.
 
-    reports: gets those of the passes that follow the cutting of regions.
+    reports: gets those of the passes that follow the cutting of regions. lean: nodes that get kernels without
+    working memory.
     """
+    unknown = sorted({index for index, _ in options.variants} - {node.index for node in graph.nodes})
+    if unknown:
+        raise EmitcError(
+            f"the model has no operator {unknown[0]} to choose a kernel for",
+            Where(option=f"--kernel op{unknown[0]}={dict(options.variants)[unknown[0]]}"),
+            f"its operators are {', '.join(str(node.index) for node in graph.nodes)}",
+            "`emitc partition` lists them",
+        )
 
     def settle(cut: Graph) -> Graph:
         settled, found = run_passes(cut, options.disabled, LATE_PASSES)
@@ -315,7 +402,10 @@ def divide(graph: Graph, options: Options, reports: list[PassReport] | None = No
         return settled
 
     operators = frozenset(type(node.op) for node in graph.nodes)
-    backends = open_backends(Settings(load_target(options.target), options.kernels, options.backends, operators))
+    settings = Settings(
+        load_target(options.target), options.kernels, options.backends, operators, dict(options.variants), lean
+    )
+    backends = open_backends(settings)
     divided = partition(graph, backends, Policy(options.kernels, options.fallback, options.keep_on_cpu), settle)
     if options.expect_partition is not None:
         text = read_file(options.expect_partition).decode("utf-8", "replace")

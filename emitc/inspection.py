@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from emitc.backends import registry as backends
+from emitc.backends.contract import PORTABLE
 from emitc.compiler import read_file, read_source
 from emitc.frontends.build import survey
 from emitc.frontends.onnx_quantization import INTERNAL_KINDS, QUANTIZED_OPERATORS
@@ -13,8 +15,9 @@ from emitc.frontends.source import SourceTensor
 from emitc.frontends.tflite_npu import OPERATOR as NPU_OPERATOR
 from emitc.frontends.tflite_state import FOLDED
 from emitc.ir import DType, Shape
-from emitc.kernels import onnx_registry, registry_of, tflite_registry
+from emitc.kernels import registry
 from emitc.kernels.contract import KernelDef
+from emitc.plugins import load_plugins
 from emitc.target import boards, load_board, load_target, targets
 
 _BYTES = (DType.INT8, DType.UINT8)
@@ -32,14 +35,15 @@ def _tensor(tensor: SourceTensor) -> dict[str, Any]:
     }
 
 
-def inspect_model(path: Path, shapes: dict[str, Shape]) -> dict[str, Any]:
+def inspect_model(path: Path, shapes: dict[str, Shape], plugins: Sequence[Path] = ()) -> dict[str, Any]:
     """The model's interface and operators, each with every reason against compiling it.
 
     Raises EmitcError when the file itself is refused.
     """
     data = read_file(path)
-    source = read_source(path, data, shapes)
-    reports = survey(source, registry_of(source.format))
+    loaded = load_plugins(plugins)
+    source = read_source(path, data, shapes, loaded)
+    blockers, reports = survey(source, loaded.registry_of(source.format))
     operators = [
         {
             "index": r.index,
@@ -59,10 +63,11 @@ def inspect_model(path: Path, shapes: dict[str, Shape]) -> dict[str, Any]:
         "inputs": [_tensor(source.tensors[i]) for i in source.inputs],
         "outputs": [_tensor(source.tensors[i]) for i in source.outputs],
         "operators": operators,
-        "blockers": [f"{e.what}: {e.why}" for e in source.blockers],
+        "blockers": [f"{e.what}: {e.why}" for e in blockers],
+        "blocker_hints": [e.hint for e in blockers],
         "supported": sum(r.supported for r in reports),
         "unsupported": sum(not r.supported for r in reports),
-        "compiles": not source.blockers and all(r.supported for r in reports),
+        "compiles": not blockers and all(r.supported for r in reports),
     }
 
 
@@ -93,36 +98,56 @@ def target_list() -> dict[str, Any]:
     }
 
 
-def operator_list() -> dict[str, Any]:
-    """Every operator of the two formats, with its element types and kernel variants.
+def operator_list(plugins: Sequence[Path] = ()) -> dict[str, Any]:
+    """Every operator of the two formats: for each element type the variants of code that there are, by registry and backends.
 
     An operator of ONNX that carries its scales with it is listed with the types that it quantizes to.
     """
-
-    def row(source_format: str, name: str, kernel: KernelDef, dtypes: Sequence[DType]) -> dict[str, Any]:
-        return {
-            "op": name,
-            "format": source_format,
-            "summary": kernel.summary,
-            "dtypes": [d.value for d in dtypes],
-            "variants": ["none" if kernel.view else "portable"],
-        }
-
+    loaded = load_plugins(plugins)
+    tflite, onnx = loaded.registry_of("tflite"), loaded.registry_of("onnx")
     rows = [
-        row("tflite", name, kernel, kernel.tflite_dtypes or kernel.dtypes)
-        for name, kernel in tflite_registry().items()
+        _operator("tflite", name, kernel, kernel.tflite_dtypes or kernel.dtypes)
+        for name, kernel in tflite.items()
         if name not in (NPU_OPERATOR, *INTERNAL_KINDS)  # what vela and frontends write, not what a model is made of
     ]
     rows += [
-        {"op": name, "format": "tflite", "summary": summary, "dtypes": [], "variants": ["none"]}
+        {"op": name, "format": "tflite", "summary": summary, "dtypes": [], "variants": ["none"], "matrix": []}
         for name, summary in FOLDED.items()
     ]
     rows += [
-        row("onnx", name, kernel, kernel.dtypes)
-        for name, kernel in onnx_registry().items()
-        if name not in INTERNAL_KINDS
+        _operator("onnx", name, kernel, kernel.dtypes) for name, kernel in onnx.items() if name not in INTERNAL_KINDS
     ]
     for name, kind in QUANTIZED_OPERATORS.items():
         dtypes = _INTEGERS if name in ("QuantizeLinear", "DequantizeLinear") else _BYTES
-        rows.append(row("onnx", name, onnx_registry()[kind], dtypes))
-    return {"operators": sorted(rows, key=lambda r: (r["format"] == "onnx", str(r["op"])))}
+        rows.append(_operator("onnx", name, onnx[kind], dtypes))
+    return {
+        "variants": list(variants()),
+        "operators": sorted(rows, key=lambda r: (r["format"] == "onnx", str(r["op"]))),
+    }
+
+
+def variants() -> tuple[str, ...]:
+    """Names of the variants of code: those of emitc's kernels, then the backends'."""
+    own = dict.fromkeys(variant.name for kernel in registry().values() for variant in kernel.variants)
+    return (PORTABLE, *own, *(name for name, backend in backends().items() if backend.covers()))
+
+
+def _operator(source_format: str, name: str, kernel: KernelDef, dtypes: Sequence[DType]) -> dict[str, Any]:
+    """One row. Packed elements are of weights alone: those of operators that take them."""
+    found = [d for d in DType if d in dtypes and not d.packed]
+    found += [d for d in DType if d.packed and kernel.packed_input >= 0 and source_format == "tflite"]
+    code: dict[str, Sequence[DType]] = {} if kernel.view else {PORTABLE: found}
+    code |= {variant.name: variant.dtypes for variant in kernel.variants}
+    for backend in backends().values():
+        for coverage in backend.covers():
+            if coverage.op is kernel.op and source_format in coverage.formats:
+                code[backend.name] = coverage.dtypes
+    matrix = [{"dtype": d.value, "variants": [v for v in variants() if d in code.get(v, ())]} for d in found]
+    return {
+        "op": name,
+        "format": source_format,
+        "summary": kernel.summary,
+        "dtypes": [d.value for d in found],
+        "variants": [v for v in variants() if v in code] or ["none"],
+        "matrix": matrix,
+    }

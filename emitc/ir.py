@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,7 +155,8 @@ class Tensor:
 
     name: unique within the graph. label: what the model calls it, possibly hostile text. source: its index in the model
     file, -1 for one that emitc made. alias_of: name of the tensor whose bytes it shares under another shape. order: where
-    its dimensions come in another order than those of what the label names: for each the dimension that it is.
+    its dimensions come in another order than those of what the label names: for each the dimension that it is. channels: of the
+    last dimension of what the label names, where only these are left.
     """
 
     name: str
@@ -167,6 +169,7 @@ class Tensor:
     alias_of: str = ""
     order: Shape = ()
     initial: bytes | None = None
+    channels: Shape = ()
 
     @property
     def elements(self) -> int:
@@ -207,8 +210,12 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
-    """An operator with its attributes; one subclass per operator, in the operator's file."""
+    """An operator with its attributes; one subclass per operator, in the operator's file.
 
+    definition: of the class of an operator that a plugin brings, its definition; None for emitc's own, which the registry has.
+    """
+
+    definition: ClassVar[object | None] = None
     numerics: Numerics = Numerics.TFLITE
 
 

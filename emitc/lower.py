@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from emitc.arrange import arranged
 from emitc.backends.partition import Partition
@@ -152,6 +153,7 @@ def _step(
         node.backend,
         layer.fallible,
         layer.call,
+        headers=layer.headers,
         by_rows=rows is not None,
         window=rows is not None and is_window(layer, rows),
     )
@@ -165,7 +167,7 @@ def _operand(tensor: Tensor, place: str, *, const: bool) -> Operand:
 
 
 def _ports(
-    graph: Graph, tensors: tuple[str, ...], slots: Slots, *, output: bool
+    graph: Graph, tensors: tuple[str, ...], slots: Slots, *, output: bool, prefix: str = ""
 ) -> tuple[tuple[Port, ...], tuple[Constant, ...]]:
     """The interface, and the arrays of outputs that are constants."""
     taken = {str(i) for i in range(len(tensors))}
@@ -176,8 +178,8 @@ def _ports(
         c_type = tensor.dtype.c_type
         if root.is_constant:
             table = Table(f"output_{i}", c_type, tuple(root.array().reshape(-1).tolist()), f"constant output {i}")
-            constants.append(Constant(f"output_{i}_value", table))
-            place = f"output_{i}_value"
+            place = f"{prefix}output_{i}_value"
+            constants.append(Constant(place, table))
         else:
             place = pointer(c_type, slots.place(root.name), const=output)
         alias = identifier(tensor.label, "")
@@ -276,6 +278,16 @@ def _arena_regions(
     return tuple(found)
 
 
+def _in_section(part: Program, section: str) -> Program:
+    """The program inside of an operator with its constants where the model's are placed."""
+
+    def placed_there(step: Step) -> Step:
+        constants = tuple(replace(constant, section=section) for constant in step.constants)
+        return replace(step, constants=constants, parts=tuple(_in_section(each, section) for each in step.parts))
+
+    return replace(part, steps=tuple(map(placed_there, part.steps))) if section else part
+
+
 def lower(
     partition: Partition,
     name: str,
@@ -283,11 +295,14 @@ def lower(
     budget: int | None = None,
     without: frozenset[str] = frozenset(),
     regions: Regions | None = None,
+    parts: Mapping[int, tuple[Program, ...]] = MappingProxyType({}),
+    prefix: str = "",
 ) -> Program:
     """The program of a partitioned graph: layers, constants, schedule, arena plan and interface under the model's C name.
 
     budget: bytes of arena; without: techniques to leave out; both as `arranged` takes them. regions: the arenas that the
-    buffers are divided among, None for a single one.
+    buffers are divided among, None for a single one. parts: the programs inside of operators, by index. prefix: of names that
+    would be those of the model's own interface, for such a program.
     """
     graph = partition.graph
     nodes = lower_nodes(partition)
@@ -298,7 +313,7 @@ def lower(
         chosen = divided(graph, nodes, alignment, budget, without, regions, _constant_bytes(nodes))
     arrangement = chosen.arrangement if chosen else arranged(graph, nodes, alignment, budget, without)
     stages, result = arrangement.stages, chosen.whole() if chosen else arrangement.plan
-    slots = Slots(graph, stages, arrangement.vanished)
+    slots = Slots(graph, stages, arrangement.vanished, prefix)
     region_of, starts = (chosen.region_of(), chosen.starts()) if chosen else ({}, {})
     region_of |= {p.buffer.name: region_of[p.inside] for p in arrangement.inside if p.inside in region_of}
     slots.arenas = {slots.names[buffer]: arena_variable(region) for buffer, region in region_of.items()}
@@ -310,7 +325,7 @@ def lower(
 
     placements = tuple(slot(p.name, p.offset_bytes, p.size_bytes, p.live) for p in result.placements)
     inputs, _ = _ports(graph, graph.inputs, slots, output=False)
-    outputs, output_constants = _ports(graph, graph.outputs, slots, output=True)
+    outputs, output_constants = _ports(graph, graph.outputs, slots, output=True, prefix=prefix.lower())
     offsets = {p.name: p.offset_bytes for p in result.placements}
     inside = tuple(
         slot(p.buffer.name, offsets[p.inside] + p.offset_bytes, p.buffer.size_bytes, p.buffer.live)
@@ -320,7 +335,8 @@ def lower(
     replay(graph, stages, places, arrangement.hosts, result.arena_bytes)
     peak = _peak_label(stages, result)
     section = f"{name.upper()}_SECTION_WEIGHTS" if regions and regions.weights else ""
-    steps = _steps(graph, stages, slots, section)
+    inner = {index: tuple(_in_section(part, section) for part in found) for index, found in parts.items()}
+    steps = tuple(replace(step, parts=inner.get(step.index, ())) for step in _steps(graph, stages, slots, section))
     schedule = schedule_of(graph, stages, steps, slots)
     arenas = _arena_regions(chosen, stages, schedule) if chosen else ()
     states = _state_slots(graph, slots, alignment)

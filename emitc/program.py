@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from emitc.kernels.contract import PLAIN, Flavour, LibraryCall, Param, Table
@@ -37,7 +37,8 @@ class Step:
     index: of the operator in the source model; name: of the function. tables: role to C name. constants: the arrays that
     this step prints (another step may have printed an identical one). fused: labels of operators merged into it.
     backend: who runs it. fallible: the function returns a status, which ends the run where it is not EMITC_OK. by_rows: the
-    function makes one row; window: it takes its parameters from the caller, who sets those of the rows in sight.
+    function makes one row; window: it takes its parameters from the caller, who sets those of the rows in sight. parts: programs
+    that it runs in its scratch. headers: of the runtime, that its kernel needs.
     """
 
     index: int
@@ -59,6 +60,8 @@ class Step:
     call: LibraryCall | None = None
     by_rows: bool = False
     window: bool = False
+    parts: tuple[Program, ...] = ()
+    headers: tuple[str, ...] = ()
 
     @property
     def kernel(self) -> str:
@@ -299,7 +302,8 @@ class Program:
 
     steps: every layer in order. schedule: what run() does, one entry for each stage of the memory plan. regions: the arenas
     where there are several; slots then have offsets in the arena of their region, and plan has all of them one behind the
-    other. weights: the region that constants are to lie in, "" where the linker decides.
+    other. weights: the region that constants are to lie in, "" where the linker decides. templates: name and text of
+    those of kernels that plugins bring along.
     """
 
     name: str
@@ -321,6 +325,7 @@ class Program:
     pins: tuple[Slot, ...] = ()
     regions: tuple[ArenaRegion, ...] = ()
     weights: str = ""
+    templates: tuple[tuple[str, str], ...] = ()
 
     @property
     def proofs(self) -> tuple[str, ...]:
@@ -352,7 +357,22 @@ class Program:
     @property
     def kernels(self) -> tuple[tuple[str, Flavour], ...]:
         """Kernel templates in use with their flavours, each pair once, in order of first use."""
-        return tuple(dict.fromkeys((step.template, step.flavour) for step in self.steps))
+        return tuple(dict.fromkeys((step.template, step.flavour) for step in self.every_step))
+
+    @property
+    def every_step(self) -> Iterator[Step]:
+        """The layers, each behind those of the programs that it runs."""
+        for step in self.steps:
+            for part in step.parts:
+                yield from part.every_step
+            yield step
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """Headers of the runtime that the kernels need besides the common one."""
+        own = {header for step in self.steps for header in step.headers}
+        inner = {header for step in self.steps for part in step.parts for header in part.headers}
+        return tuple(sorted(own | inner))
 
     @property
     def segments(self) -> tuple[RowSegment, ...]:
@@ -385,6 +405,9 @@ class Program:
     @property
     def constant_bytes(self) -> int:
         """Bytes of all constant arrays."""
-        steps = sum(c.table.size_bytes for step in self.steps for c in step.constants)
+        steps = sum(c.table.size_bytes for step in self.every_step for c in step.constants)
+        steps += sum(
+            c.table.size_bytes for step in self.every_step for part in step.parts for c in part.output_constants
+        )
         states = sum(slot.initial.table.size_bytes for slot in self.states if slot.initial)
         return steps + states + sum(c.table.size_bytes for c in self.output_constants)

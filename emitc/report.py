@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from emitc.host.parity import Proof
     from emitc.program import Program
 
+_ALL_TYPES = 11
+"""Element types that tensors in memory can have."""
+
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int = 118) -> str:
     """A table of at most `width` characters; columns whose name ends in > are right-aligned and never broken."""
@@ -78,6 +81,7 @@ def compile_text(compiled: Compiled, output: Path) -> str:
         f" in {compiled.seconds:.2f} s",
         f"  layers      {len(program.steps)}, {_number(program.macs)} multiply-accumulates",
         *_backend_lines(compiled),
+        *_kernel_lines(compiled),
         f"  constants   {_number(program.constant_bytes)} bytes of flash",
         *(f"  memory      {proof}" for proof in program.proofs),
         *_schedule_lines(program),
@@ -86,6 +90,31 @@ def compile_text(compiled: Compiled, output: Path) -> str:
         lines.append(f"  state       {_number(program.state_bytes)} bytes, {len(program.states)} variables")
     lines += [f"  note        {shown(note)}" for note in program.notes]
     return "\n".join(lines)
+
+
+_OWN = "portable"
+"""emitc's own kernels, as a backend and as those that every core runs."""
+_SHOWN = 6
+"""Layers without a fast kernel that are named one by one."""
+
+
+def _kernel_lines(compiled: Compiled) -> list[str]:
+    """How many of emitc's own layers have a kernel for this core, and every one that could have had it, with the reason."""
+    partition = compiled.partition
+    own = [a for a in partition.assignments if a.backend == _OWN and a.index in partition.layers]
+    chosen = [partition.layers[a.index].variant for a in own]
+    counts = {name: chosen.count(name) for name in dict.fromkeys(chosen)}
+    if set(counts) <= {_OWN} and not any(a.refused for a in own):
+        return []
+    slow = [
+        f"  slow        op {a.index} {shown(a.op_type)}: no {name} kernel: {shown(reason)}"
+        for a, variant in zip(own, chosen, strict=True)
+        for name, reason in a.refused
+        if variant == _OWN and name not in partition.backends and not reason.startswith("costs ")
+    ]
+    rest = [f"  slow        and {len(slow) - _SHOWN} more: `emitc partition`"] if len(slow) > _SHOWN else []
+    kinds = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return [f"  kernels     {kinds}", *slow[:_SHOWN], *rest]
 
 
 def plan_text(compiled: Compiled) -> str:
@@ -185,6 +214,12 @@ def verify_text(compiled: Compiled, proof: Proof) -> str:
             "  reference   no engine runs a file that vela has compiled: the host model of the NPU is the reference too;"
             " compare with the model before vela by `emitc npu-check --original`"
         )
+    if proof.no_engine:
+        *operators, why = proof.no_engine
+        lines.append(
+            f"  reference   no engine runs this model for {shown(', '.join(operators))} of a plugin ({shown(why)}): the numpy"
+            " references of all operators decide, and that of the plugin is as right as its author has made it"
+        )
     if proof.layers_checked:
         lines.append(f"  layers      {_number(proof.layers_checked)} layer outputs compared")
     if proof.first_divergence:
@@ -236,7 +271,16 @@ def inspect_text(found: dict[str, Any]) -> str:
         (o["index"], o["op"], o["name"], "yes" if o["supported"] else "NO", o["reason"]) for o in found["operators"]
     ]
     lines += ["", table(("op>", "type", "name", "code", "reason"), rows), ""]
-    lines += [f"  blocker: {shown(text)}" for text in found["blockers"]]
+    for text, hint in zip(found["blockers"], found["blocker_hints"], strict=True):
+        lines += [f"  blocker: {shown(text, 400)}", f"    try:   {shown(hint, 400)}"]
+    hints: dict[str, list[str]] = {}
+    for operator in found["operators"]:
+        if not operator["supported"]:
+            hints.setdefault(operator["hint"], []).append(f"{operator['index']} {operator['op']}")
+    lines += [
+        f"  {'op' if len(ops) == 1 else 'ops'} {shown(', '.join(ops))}\n    try:   {shown(hint, 400)}"
+        for hint, ops in hints.items()
+    ]
     verdict = "compiles" if found["compiles"] else "does not compile"
     lines.append(f"{found['supported']} of {len(found['operators'])} operators have code: {verdict}")
     return "\n".join(lines)
@@ -370,9 +414,16 @@ def npu_check_text(file: str, check: dict[str, Any]) -> str:
 
 
 def ops_text(content: dict[str, Any]) -> str:
-    """The operators."""
+    """The operators, with the types that each variant has code for."""
+    variants = content["variants"]
     rows = [
-        (o["op"], o["format"], " ".join(o["dtypes"]), " ".join(o["variants"]), o["summary"])
+        (o["op"], o["format"], *(types_of(o, variant) for variant in variants), o["summary"])
         for o in content["operators"]
     ]
-    return table(("operator", "format", "types", "kernels", "what"), rows)
+    return table(("operator", "format", *variants, "what"), rows, width=200)
+
+
+def types_of(operator: dict[str, Any], variant: str) -> str:
+    """The types that a variant of an operator has code for; "-" for none, and for an operator that needs no code."""
+    found = [cell["dtype"] for cell in operator["matrix"] if variant in cell["variants"]]
+    return ("any" if len(found) >= _ALL_TYPES else " ".join(found)) or "-"

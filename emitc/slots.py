@@ -32,20 +32,22 @@ def pointer(c_type: str, place: str, *, const: bool) -> str:
 
 class Slots:
     """Slot names of arena and state block: by state variable, by input, by the layer that writes the buffer, by scratch, by
-    line buffer. vanished: layers that are not run, whose tensors have places all the same.
+    line buffer. vanished: layers that are not run, whose tensors have places all the same. prefix: of the names of inputs.
 
     names, what: by buffer; what says what lies there. arenas: the C variable of the arena, by slot name, where it is another
     than `arena`.
     """
 
-    def __init__(self, graph: Graph, stages: Sequence[Stage], vanished: Sequence[LoweredNode] = ()) -> None:
+    def __init__(
+        self, graph: Graph, stages: Sequence[Stage], vanished: Sequence[LoweredNode] = (), prefix: str = ""
+    ) -> None:
         self.names: dict[str, str] = {}
         self.what: dict[str, str] = {}
         self.arenas: dict[str, str] = {}
         for i, tensor in enumerate(graph.states):
             self._add(tensor.name, f"STATE_{i}", described(tensor))
         for i, name in enumerate(graph.inputs):
-            self._add(name, f"AT_INPUT_{i}", f"{described(graph.tensor(name))}, input {i}")
+            self._add(name, f"AT_{prefix}INPUT_{i}", f"{described(graph.tensor(name))}, input {i}")
         for stage, moved in placed(stages):
             for node in stage.nodes:
                 self._add_node(graph, node, inside=stage.segment is not None and node is not stage.nodes[-1])

@@ -15,7 +15,7 @@ from typing import Any
 
 from emitc.errors import EmitcError, Where
 
-FEATURES = ("dsp", "fpu", "mve")
+FEATURES = ("dsp", "fpu", "mve", "scalar", "narrow")
 MULTIPLY_CLASSES = ("short", "long-slow", "long")
 REGION_KINDS = ("flash", "ram")
 BOARD_KINDS = ("qemu", "silicon")

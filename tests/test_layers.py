@@ -70,7 +70,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.emit.manifest": ("emitc.passes", "emitc.planner.report", "emitc.program"),
     "emitc.emit.package": ("emitc.errors", "emitc.passes", "emitc.program", "emitc.emit"),
     "emitc.writers": ("emitc.writers",),
+    "emitc.plugins": (
+        "emitc.emit.render", "emitc.errors", "emitc.frontends.source", "emitc.frontends.tflite_state", "emitc.ir",
+        "emitc.kernels",
+    ),
+    "emitc.control": (
+        "emitc.backends.contract", "emitc.backends.partition", "emitc.ir", "emitc.kernels", "emitc.lower", "emitc.program",
+    ),
     "emitc.compiler": (
+        "emitc.control", "emitc.plugins",
         "emitc._version", "emitc.arrange", "emitc.backends", "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends",
         "emitc.kernels", "emitc.passes", "emitc.lower", "emitc.planner.regions", "emitc.program", "emitc.regions", "emitc.emit",
     ),
@@ -92,6 +100,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.host.samples",
     ),
     "emitc.inspection": (
+        "emitc.plugins", "emitc.backends",
         "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends", "emitc.kernels", "emitc.compiler",
     ),
     "emitc.report": ("emitc.errors", "emitc.planner.report"),

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from emitc.ir import BoundNode, Graph, Op
+from emitc.ir import BoundNode, DType, Graph, Op
 from emitc.kernels.contract import Layer
 from emitc.program import Program, Requirement
 from emitc.target import BuildSupport, Target
@@ -23,13 +23,16 @@ PORTABLE = "portable"
 class Settings:
     """What a backend is opened with. kernels: the value of `--kernels`. values: its own options by name, "" if not given.
 
-    operators: those of the model: some come compiled for one backend, which must be there then.
+    operators: those of the model: some come compiled for one backend, which must be there then. variants: asked for, of
+    emitc's own kernels, by the index of the node. lean: indices of nodes that get kernels without working memory.
     """
 
     target: Target
     kernels: str
     values: Mapping[str, str]
     operators: frozenset[type[Op]] = frozenset()
+    variants: Mapping[int, str] = field(default_factory=dict)
+    lean: frozenset[int] = frozenset()
 
     def value(self, name: str) -> str:
         """An option's value."""
@@ -101,6 +104,10 @@ class Backend(ABC):
         """Core cycles of one run of a node that is taken: an estimate, for ranking only."""
         return math.inf
 
+    def others(self, bound: BoundNode) -> tuple[tuple[str, str], ...]:
+        """Variants of its own that a taken node does not get, and why."""
+        return ()
+
     @abstractmethod
     def lower(self, bound: BoundNode) -> Layer:
         """The layer of a node that is taken. Its template is `FOLDER/NAME` for templates/NAME.c.j2 in the backend's folder."""
@@ -141,14 +148,25 @@ class Backend(ABC):
 
 
 @dataclass(frozen=True, slots=True)
+class Coverage:
+    """An operator that a backend runs in some case at least: its class, its types, and the formats of such models."""
+
+    op: type[Op]
+    dtypes: tuple[DType, ...]
+    formats: tuple[str, ...] = ("tflite",)
+
+
+@dataclass(frozen=True, slots=True)
 class BackendDef:
     """A backend as its folder exports it under the name BACKEND.
 
     open: the backend for one compilation, or None where the settings do not ask for it; raises EmitcError for settings that
-    are wrong. kernels: whether `--kernels NAME` names it.
+    are wrong. kernels: whether `--kernels NAME` names it. covers: the operators that it may take, for the operator table; the
+    kernels of emitc themselves say so in their definitions.
     """
 
     name: str
     summary: str
     open: Callable[[Settings], Backend | None]
     kernels: bool
+    covers: Callable[[], tuple[Coverage, ...]] = tuple

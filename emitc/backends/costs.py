@@ -37,7 +37,7 @@ def kind_of(bound: BoundNode) -> str:
         kind = "Conv2D 1x1" if height * width == 1 else kind
     if kind == "DepthwiseConv2D" and bound.input(WEIGHTS).shape[3] != bound.input(0).shape[3]:
         kind = "DepthwiseConv2D several filters"
-    return f"{kind} int16" if bound.inputs[0] is not None and bound.input(0).dtype is DType.INT16 else kind
+    return f"{kind} int16" if bound.optional(0) is not None and bound.input(0).dtype is DType.INT16 else kind
 
 
 def estimate(bound: BoundNode, table: Mapping[str, Cost]) -> float:

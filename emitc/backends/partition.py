@@ -241,6 +241,7 @@ def _assign(
         chosen = kernels if kernels in costs else PORTABLE
         reason = "asked for" if chosen == kernels else f"{kernels} does not take it"
     layer = backends[chosen].lower(bound)
+    refused = (*refused, *backends[chosen].others(bound))
     node = bound.node
     assignment = Assignment(
         node.index, node.op_type, node.label, chosen, layer.template, reason, layer.macs, costs[chosen], refused

@@ -69,7 +69,8 @@ def package_files(
     """
     sources = render_sources(program)
     sources |= {
-        name: (runtime_dir() / name).read_text(encoding="ascii") for name in ("emitc_runtime.h", "emitc_runtime.c")
+        name: (runtime_dir() / name).read_text(encoding="ascii")
+        for name in ("emitc_runtime.h", "emitc_runtime.c", *program.headers)
     }
     extra = sorted(name for name in more if name.endswith((".c", ".h")))
     sources |= {name: more[name] for name in extra}

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import jinja2
 
 from emitc.emit import literals, names
+from emitc.errors import EmitcError, Where
 from emitc.kernels.contract import Flavour
-from emitc.program import Program
+from emitc.program import Program, Step
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 BACKENDS = Path(__file__).resolve().parent.parent / "backends"
 RUNTIME_VERSION = 1
 _MATH = re.compile(
     r"\b(?:(?:acos|acosh|asin|asinh|atan|atanh|ceil|copysign|cos|cosh|erf|exp|fabs|floor|fmod|log1p|log|pow|rint|round|sin|sinh"
-    r"|sqrt|tan|tanh)f|pow)\(|\bexp\(\(double\)|\bINFINITY\b"
+    r"|sqrt|tan|tanh)f|pow)\(|\b(?:exp|floor)\(\(double\)|\bINFINITY\b"
 )
 """What a kernel needs <math.h> for."""
 
@@ -28,10 +31,15 @@ def _backend_folders() -> dict[str, jinja2.BaseLoader]:
 
 
 @cache
-def environment() -> jinja2.Environment:
-    """The environment of all C templates: a missing field is an error, tags stand alone on their line."""
+def environment(more: tuple[tuple[str, str], ...] = ()) -> jinja2.Environment:
+    """The environment of all C templates: a missing field is an error, tags stand alone on their line.
+
+    more: names and texts of kernels' templates that plugins bring along.
+    """
+    brought = jinja2.DictLoader({f"kernels/{name}.c.j2": text for name, text in more})
+    own = jinja2.FileSystemLoader(TEMPLATES)
     env = jinja2.Environment(
-        loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader(TEMPLATES), jinja2.PrefixLoader(_backend_folders())]),
+        loader=jinja2.ChoiceLoader([own, jinja2.PrefixLoader(_backend_folders()), brought]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -52,22 +60,59 @@ def _tidy(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text))
 
 
-def _kernel_module(template: str) -> jinja2.environment.TemplateModule:
+def has_template(name: str) -> bool:
+    """Whether emitc has a kernel's template of that name."""
+    return (TEMPLATES / "kernels" / f"{name}.c.j2").is_file()
+
+
+def template_problem(name: str, text: str) -> str:
+    """What is wrong with the text of a kernel's template, "" where it can be used."""
+    try:
+        module = environment(((name, text),)).get_template(f"kernels/{name}.c.j2").module
+    except jinja2.TemplateSyntaxError as error:
+        return f"{error.message} (line {error.lineno})"
+    except jinja2.TemplateError as error:
+        return f"{type(error).__name__}: {error.message}"
+    missing = [macro for macro in ("kernel", "layer") if not hasattr(module, macro)]
+    return f"it has no macro {missing[0]}" if missing else ""
+
+
+def _kernel_module(program: Program, template: str) -> jinja2.environment.TemplateModule:
     folder = "" if "/" in template else "kernels/"
-    return environment().get_template(f"{folder}{template}.c.j2").module
+    return environment(program.templates).get_template(f"{folder}{template}.c.j2").module
 
 
-def _kernel(template: str, flavour: Flavour) -> str:
+def _kernel(program: Program, template: str, flavour: Flavour) -> str:
     """The kernel of a template; one that serves several flavours takes the flavour."""
-    macro = _kernel_module(template).kernel  # type: ignore[attr-defined]
-    return str(macro(flavour) if macro.arguments else macro())
+    with _of_a_plugin(program, template):
+        macro = _kernel_module(program, template).kernel  # type: ignore[attr-defined]
+        return str(macro(flavour) if macro.arguments else macro())
+
+
+def _layer(program: Program, step: Step) -> str:
+    with _of_a_plugin(program, step.template):
+        return str(_kernel_module(program, step.template).layer(step))  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _of_a_plugin(program: Program, template: str) -> Iterator[None]:
+    """Turns what a plugin's template raises into an error that says which; of emitc's own it would be a bug."""
+    try:
+        yield
+    except Exception as error:
+        if template not in dict(program.templates):
+            raise
+        why = f"{type(error).__name__}: {error}"
+        where = Where(option=f"template {template}")
+        raise EmitcError(
+            "a plugin's template cannot be printed", where, why, "correct it; see docs/custom-operators.md"
+        ) from error
 
 
 def _parts(program: Program) -> tuple[str, str]:
     """The kernels in use, each once, and the layers in order."""
-    kernels = "".join(_kernel(template, flavour) for template, flavour in program.kernels)
-    layers = "".join(_kernel_module(s.template).layer(s) for s in program.steps)  # type: ignore[attr-defined]
-    return str(kernels), str(layers)
+    kernels = "".join(_kernel(program, template, flavour) for template, flavour in program.kernels)
+    return kernels, "".join(_layer(program, step) for step in program.every_step)
 
 
 def _has_infinity(layers: str, program: Program) -> bool:

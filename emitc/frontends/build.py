@@ -12,11 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.errors import CannotCompile, EmitcError, Refusals, Where
-from emitc.frontends.limits import MAX_FOLD_WORK, ConstantBudget, require_few_alive
+from emitc.frontends.limits import MAX_FOLD_WORK, MAX_OPERATORS, ConstantBudget, require_few_alive
+from emitc.frontends.onnx_quantization import QUANTIZED_OPERATORS
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor, check_shape
+from emitc.frontends.subgraphs import subgraph_model
 from emitc.ir import BoundNode, DType, Graph, Node, Numerics, Shape, Tensor
 from emitc.kernels.contract import KernelDef
 
+_SIZES = (DType.INT32, DType.INT64)
+_MAX_SIZES, _MAX_SIZES_WORK = 64, 1 << 12
+"""Elements that are computed while the graph is built, and steps that this may take."""
 _DTYPES = {dtype.value: dtype for dtype in DType if not dtype.packed}
 
 
@@ -54,8 +59,10 @@ def _unique_names(tensors: tuple[SourceTensor, ...]) -> tuple[str, ...]:
 
 
 def _unsupported_operator(node: SourceNode, kernels: Mapping[str, KernelDef]) -> CannotCompile:
-    custom = node.op_type.startswith("CUSTOM:")
-    close = [] if custom else difflib.get_close_matches(node.op_type, kernels, 1, 0.8)
+    if node.op_type.startswith("CUSTOM:"):
+        hint = "bring its definition along with --plugin (docs/custom-operators.md), or replace it"
+        return node.unsupported(f"{node.op_type} is not supported", "emitc has no kernel for this operator", hint)
+    close = difflib.get_close_matches(node.op_type, kernels, 1, 0.8)
     return node.unsupported(
         f"{node.op_type} is not supported",
         "emitc has no kernel for this operator",
@@ -77,7 +84,9 @@ def _initial(source: SourceTensor, shape: Shape) -> bytes:
 class _Builder:
     """The graph under construction: tensors by source index, with open dimensions settled as they become known."""
 
-    def __init__(self, source: SourceModel, kernels: Mapping[str, KernelDef]) -> None:
+    def __init__(self, source: SourceModel, kernels: Mapping[str, KernelDef], outer: _Builder | None = None) -> None:
+        self.calls: tuple[int, ...] = ()
+        self.nested: list[int] = outer.nested if outer else [max((n.index for n in source.nodes), default=-1) + 1]
         self.source = source
         self.kernels = kernels
         self.names = _unique_names(source.tensors)
@@ -88,7 +97,9 @@ class _Builder:
         self.notes: list[str] = list(source.notes)
         self.open = {t.index for t in source.tensors if -1 in t.shape}
         self.known = {t.index for t in source.tensors if t.data is not None}
-        self.budget = ConstantBudget(source.file_bytes)
+        self.guessed: set[int] = set()
+        self.budget: ConstantBudget = outer.budget if outer else ConstantBudget(source.file_bytes)
+        self.blockers: list[EmitcError] = []
 
     def tensor(self, source: SourceTensor, shape: Shape, *, weights: bool = False) -> Tensor:
         """The graph's tensor of a source tensor. Raises CannotCompile for a type that the graph does not have.
@@ -129,12 +140,16 @@ class _Builder:
                 )
             shape = source.shape
             if -1 in shape[1:]:
-                raise EmitcError(
-                    "a graph input has an open dimension",
-                    Where(tensor=source.describe()),
-                    "sizes must be known at compile time",
-                    f"give it: --shape {source.name}={','.join(str(d) if d > 0 else '?' for d in shape)}",
+                self.blockers.append(
+                    EmitcError(
+                        "a graph input has an open dimension",
+                        Where(tensor=source.describe()),
+                        "sizes must be known at compile time",
+                        f"give it: --shape {source.name}={','.join(str(d) if d > 0 else '?' for d in shape)}",
+                    )
                 )
+                self.guessed.add(index)
+                shape = (shape[0], *(max(size, 1) for size in shape[1:]))
             if shape[:1] == (-1,):
                 shape = (1, *shape[1:])
                 self.notes.append(f'input "{source.name}": open batch dimension made 1')
@@ -147,11 +162,13 @@ class _Builder:
                 self.tensors[index] = self.tensor(source, shape)
             elif not any(index in (t.index for t in node.inputs if t is not None) for node in self.source.nodes):
                 # What reads an input of another type says so; of one that nothing reads it has to be said here.
-                raise CannotCompile(
-                    f"a graph input has the type {source.dtype}",
-                    Where(tensor=source.describe()),
-                    "there is no code for numbers of this type",
-                    "remove the input: no operator reads it",
+                self.blockers.append(
+                    CannotCompile(
+                        f"a graph input has the type {source.dtype}",
+                        Where(tensor=source.describe()),
+                        "there is no code for numbers of this type",
+                        "remove the input: no operator reads it",
+                    )
                 )
 
     def operand(self, node: SourceNode, source: SourceTensor, *, weights: bool = False) -> Tensor:
@@ -227,7 +244,11 @@ class _Builder:
             for i, t in enumerate(source.inputs)
         )
         outputs = tuple(self.output(source, t) for t in source.outputs)
-        parsed = kernel.parse(self.settled(source))
+        settled = self.settled(source)
+        if kernel.subgraphs:
+            given = tuple(t for t in inputs if t is not None)
+            settled = replace(settled, graphs=self.subgraphs(source, kernel, given))
+        parsed = kernel.parse(settled)
         if source.format == "tflite" and source.attributes.get("unsigned"):
             parsed = replace(parsed, op=replace(parsed.op, numerics=Numerics.UNSIGNED))
         states = tuple(self.state(source, inputs[i] if i < len(inputs) else None) for i in parsed.states)
@@ -270,14 +291,51 @@ class _Builder:
             BoundNode(node, operands, written),
             tuple(source.inputs[i] for i in parsed.operands if i < len(source.inputs)),
         )
-        self.nodes.append(node)
+        if not self.computed_now(source, kernel, BoundNode(node, operands, written)):
+            self.nodes.append(node)
+
+    def computed_now(self, node: SourceNode, kernel: KernelDef, bound: BoundNode) -> bool:
+        """Computes a few integers of TFLite from constants, which shapes and axes of later operators may follow from."""
+        few = all(t.dtype in _SIZES and t.elements <= _MAX_SIZES for t in bound.outputs)
+        known = all(t is None or t.is_constant for t in bound.inputs)
+        if node.format != "tflite" or kernel.subgraphs or not (few and known) or kernel.work(bound) > _MAX_SIZES_WORK:
+            return False
+        results = kernel.reference(bound, [None if t is None else t.array() for t in bound.inputs])
+        for tensor, result in zip(node.outputs, results, strict=True):
+            self.tensors[tensor.index] = replace(self.tensors[tensor.index], data=result.tobytes())
+        return True
+
+    def subgraphs(self, node: SourceNode, kernel: KernelDef, operands: tuple[Tensor, ...]) -> tuple[Graph, ...]:
+        """The graphs that a node runs. Raises Refusals with every error inside of them."""
+        graphs: list[Graph] = []
+        errors: list[EmitcError] = []
+        for name in kernel.subgraphs:
+            index = node.integer(name)
+            model = subgraph_model(self.source, node, index, operands, self.nested[0], self.calls)
+            self.nested[0] += len(model.nodes)
+            if self.nested[0] > MAX_OPERATORS:
+                raise node.refusal(
+                    f"{node.op_type} runs too many operators", f"the limit is {MAX_OPERATORS}", "export the model again"
+                )
+            builder = _Builder(model, self.kernels, self)
+            builder.calls = (*self.calls, index)
+            try:
+                graphs.append(_built(builder, f"subgraph {index}"))
+            except EmitcError as error:
+                found = error.errors if isinstance(error, Refusals) else (error,)
+                place = f"(in subgraph {index}, of {node.where().op})"
+                errors += [type(each)(each.what, each.where, f"{each.why} {place}", each.hint) for each in found]
+        if errors:
+            raise Refusals(tuple(errors))
+        return tuple(graphs)
 
     def bound_work(
         self, node: SourceNode, kernel: KernelDef, bound: BoundNode, operands: tuple[SourceTensor | None, ...]
     ) -> None:
         """Refuses constants that take too much room, and a node of constants that takes too long to compute."""
         constants = [tensor for tensor in bound.inputs if tensor is not None and tensor.is_constant]
-        if not any(t.is_state for t in bound.outputs) and all(t is None or t.index in self.known for t in operands):
+        computed = bool(kernel.subgraphs) or any(t.is_state for t in bound.outputs)
+        if not computed and all(t is None or t.index in self.known for t in operands):
             self.known |= {tensor.index for tensor in node.outputs}
             constants += bound.outputs
             if kernel.work(bound) > MAX_FOLD_WORK:
@@ -301,9 +359,13 @@ class _Builder:
         return tensor
 
     def settled(self, source: SourceNode) -> SourceNode:
-        """The node with open dimensions of its inputs filled in."""
-        inputs = tuple(None if t is None else replace(t, shape=self.tensors[t.index].shape) for t in source.inputs)
-        return replace(source, inputs=inputs)
+        """The node with open dimensions of its inputs filled in, and with those that are known by now as constants."""
+
+        def known(tensor: SourceTensor) -> SourceTensor:
+            found = self.tensors[tensor.index]
+            return replace(tensor, shape=found.shape, data=found.data)
+
+        return replace(source, inputs=tuple(None if t is None else known(t) for t in source.inputs))
 
     def settle(self, node: SourceNode, source: SourceTensor, shape: Shape) -> None:
         """Adds an output under its computed shape, which must agree with what the file states."""
@@ -335,13 +397,22 @@ class _Builder:
         self.inputs()
         for source in self.source.nodes:
             errors: tuple[EmitcError, ...] = ()
+            guessed = any(t is not None and t.index in self.guessed for t in source.inputs)
+            if guessed:
+                self.guessed |= {tensor.index for tensor in source.outputs}
             try:
                 self.node(source)
             except EmitcError as error:
                 errors = error.errors if isinstance(error, Refusals) else (_at(error, source),)
+                if guessed:  # sizes that do not fit follow from the guess
+                    errors = tuple(each for each in errors if isinstance(each, CannotCompile))
                 for tensor in source.outputs:
                     self._assume(tensor)
             self.reports.append(NodeReport(source.index, source.op_type, source.name, errors))
+        for source in self.source.unread:
+            if source.kind not in self.kernels and source.kind not in QUANTIZED_OPERATORS:
+                missing = _unsupported_operator(source, self.kernels)
+                self.reports.append(NodeReport(source.index, source.op_type, source.name, (missing,)))
 
     def _assume(self, tensor: SourceTensor) -> None:
         if tensor.index in self.tensors or tensor.data is not None:
@@ -385,20 +456,33 @@ def _at(error: EmitcError, node: SourceNode) -> EmitcError:
     return type(error)(error.what, where, error.why, error.hint)
 
 
-def survey(source: SourceModel, kernels: Mapping[str, KernelDef]) -> tuple[NodeReport, ...]:
-    """What stands against compiling each operator of the model, in one pass over it."""
+def survey(
+    source: SourceModel, kernels: Mapping[str, KernelDef]
+) -> tuple[tuple[EmitcError, ...], tuple[NodeReport, ...]]:
+    """What stands against compiling the model as a whole, and each of its operators, in one pass over it."""
     builder = _Builder(source, kernels)
     builder.run()
+    if not builder.blockers and not any(report.errors for report in builder.reports):
+        try:
+            builder.outputs()
+        except EmitcError as error:
+            builder.blockers.append(error)
     done = (NodeReport(node.index, node.op_type, node.name, ()) for node in source.folded)
-    return tuple(sorted((*builder.reports, *done), key=lambda report: report.index))
+    reports = tuple(sorted((*builder.reports, *done), key=lambda report: report.index))
+    return (*source.blockers, *builder.blockers), reports
 
 
 def build_graph(source: SourceModel, kernels: Mapping[str, KernelDef], name: str) -> Graph:
     """The graph of a model. Raises Refusals with every error of every operator."""
     require_few_alive(source)
-    builder = _Builder(source, kernels)
+    return _built(_Builder(source, kernels), name)
+
+
+def _built(builder: _Builder, name: str) -> Graph:
+    source = builder.source
     builder.run()
-    errors = source.blockers + tuple(error for report in builder.reports for error in report.errors)
+    blockers = (*source.blockers, *builder.blockers)
+    errors = blockers + tuple(error for report in builder.reports for error in report.errors)
     if errors:
         raise Refusals(errors)
     if not source.outputs:

@@ -34,6 +34,19 @@ def numbers(data: bytes, where: Where) -> dict[str, Attribute]:
     return found
 
 
+def any_options(data: bytes) -> dict[str, Attribute]:
+    """What is known of the options of a custom operator that emitc does not know: its bytes under "custom_options", unless they
+    are more than 4096, and the entries of the map that they may be.
+    """
+    if len(data) > _MAX_BYTES:
+        return {}
+    try:
+        found = _entries(data)
+    except Exception:  # the bytes are the operator's own affair, and need not be a map
+        found = {}
+    return found | {"custom_options": tuple(data)}
+
+
 def _entries(data: bytes) -> dict[str, Attribute]:
     """Raises whatever the package raises on damaged bytes: struct.error, AssertionError, ValueError and others."""
     if len(data) > _MAX_BYTES or len(data) < 3 or data[-1] not in (1, 2, 4, 8):

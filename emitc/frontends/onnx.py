@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,13 @@ import onnx.shape_inference
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
 from emitc.frontends.onnx_codes import HELD, held_bytes, stored_bits
+from emitc.frontends.onnx_custom import custom_shapes, no_kernel
 from emitc.frontends.onnx_external import ExternalData
 from emitc.frontends.onnx_file import AGAIN, check, complete, parsed, refused_as
 from emitc.frontends.onnx_microsoft import CONTRIB
 from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape
 from emitc.ir import Array, Shape
+from emitc.kernels.contract import KernelDef
 
 _MICROSOFT = "com.microsoft"
 _STANDARD = ("", "ai.onnx")
@@ -75,14 +78,18 @@ class _Value:
 class _Reader:
     """The model's values by name, in the order in which they are found."""
 
-    def __init__(self, model: onnx.ModelProto, shapes: Mapping[str, Shape], folder: Path | None) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, shapes: Mapping[str, Shape], folder: Path | None, custom: Mapping[str, KernelDef]
+    ) -> None:
         self.model = model
+        self.custom = custom
         self.shapes = shapes
         self.tensors: list[SourceTensor] = []
         self.values: dict[str, _Value] = {}
         self.nodes: list[SourceNode] = []
         self.notes: list[str] = []
         self.blockers: list[EmitcError] = []
+        self.unread: list[SourceNode] = []
         self.opsets = {opset.domain: opset.version for opset in model.opset_import}
         self.opset = next((self.opsets[d] for d in _STANDARD if d in self.opsets), 17)
         self.folded = self.read_elements = 0
@@ -259,15 +266,23 @@ class _Reader:
         domain = "" if node.domain in _STANDARD else node.domain
         op_type = f"{domain}.{node.op_type}" if domain not in ("", _MICROSOFT) else node.op_type
         where = Where(op=f'op {index} {op_type} "{name}"')
+        own = f"{domain}.{node.op_type}" if domain else node.op_type
         unread = [i for i in node.input if i and i not in self.values]
+        if unread and self.blockers:
+            if node.op_type not in (*_FOLDED, *CONTRIB):
+                self.unread.append(SourceNode(index, op_type, name, (), (), {}, "onnx", own))
+            return
         if unread:
-            if self.blockers:
-                return
             raise EmitcError(f'nothing has written "{unread[0]}"', where, "operators come in execution order", AGAIN)
         try:
             attributes = self.attributes(node, where)
             inputs = [self.values[i] if i else None for i in node.input]
-            types = self.infer(node, domain, inputs, where)
+            kernel = self.custom.get(own) if domain else None
+            types = (
+                self.infer(node, domain, inputs, where)
+                if kernel is None
+                else self.infer_custom(kernel, index, node, op_type, name, inputs, attributes)
+            )
             if self.fold(node, domain, inputs, types, where):
                 return
             outputs = tuple(self.add_typed(o, types.get(o, onnx.TypeProto()), where) for o in node.output if o)
@@ -279,9 +294,10 @@ class _Reader:
         tensors = tuple(None if v is None else self.tensors[v.index] for v in inputs)
         self.nodes.append(
             SourceNode(
-                index, op_type, name, tensors, tuple(self.tensors[i] for i in outputs), attributes, "onnx", node.op_type
+                index, op_type, name, tensors, tuple(self.tensors[i] for i in outputs), attributes, "onnx",
+                node.op_type if kernel is None else own,
             )
-        )
+        )  # fmt: skip
 
     def attributes(self, node: onnx.NodeProto, where: Where) -> dict[str, Attribute]:
         """The node's attributes as Python values, texts joined by commas. A tensor attribute is left to folding."""
@@ -313,20 +329,30 @@ class _Reader:
         """Types of the node's outputs by name."""
         if domain == _MICROSOFT:
             if node.op_type not in CONTRIB:
-                raise CannotCompile(
-                    f"{node.op_type} is not supported", where, "emitc has no kernel for this operator",
-                    "replace the operator; `emitc ops` lists what there is",
-                )  # fmt: skip
+                raise no_kernel(node.op_type, where, domain)
             return self.infer_contrib(node, inputs, where)
         if domain or not onnx.defs.has(node.op_type, self.opset, ""):
-            raise CannotCompile(
-                f"{node.op_type} is not supported", where, "emitc has no kernel for this operator",
-                "replace the operator; `emitc ops` lists what there is",
-            )  # fmt: skip
+            raise no_kernel(node.op_type, where, domain)
         found = self._infer(node, where)
         if node.op_type in _SHAPE_OF_INPUT and inputs and inputs[0] is not None and node.output:
             found[node.output[0]] = inputs[0].type
         return found
+
+    def infer_custom(
+        self, kernel: KernelDef, index: int, node: onnx.NodeProto, op_type: str, name: str,
+        inputs: Sequence[_Value | None], attributes: dict[str, Attribute],
+    ) -> dict[str, onnx.TypeProto]:  # fmt: skip
+        """An operator of a plugin: element types are those that the file states, or that of the first input."""
+        stated = {
+            v.name: v.type.tensor_type.elem_type for v in (*self.model.graph.value_info, *self.model.graph.output)
+        }
+        tensors = tuple(None if v is None else self.tensors[v.index] for v in inputs)
+        first = next((v.type.tensor_type.elem_type for v in inputs if v is not None), onnx.TensorProto.FLOAT)
+        types = {o: stated.get(o) or first for o in node.output if o}
+        source = SourceNode(index, op_type, name, tensors, (), attributes, "onnx")
+        shapes = custom_shapes(kernel, source, [(o, _dtype_name(kind)) for o, kind in types.items()])
+        made = map(onnx.helper.make_tensor_type_proto, types.values(), shapes)
+        return dict(zip(types, made, strict=True))
 
     def _infer(self, node: onnx.NodeProto, where: Where, opset: int = 0) -> dict[str, onnx.TypeProto]:
         opset = opset or self.opset
@@ -442,15 +468,21 @@ class _Reader:
         return np.array(shape[slice(bounds.get("start", 0), bounds.get("end", len(shape)))], np.int64)
 
 
-def read_onnx(data: bytes, shapes: Mapping[str, Shape] | None = None, folder: Path | None = None) -> SourceModel:
+def read_onnx(
+    data: bytes,
+    shapes: Mapping[str, Shape] | None = None,
+    folder: Path | None = None,
+    custom: Mapping[str, KernelDef] = MappingProxyType({}),
+) -> SourceModel:
     """The model in `data`, the bytes of a .onnx file, as its file states it, with types and shapes inferred.
 
-    shapes: open dimensions by input name. folder: where external data may lie. Raises EmitcError when the file is not
-    ONNX, is damaged, or contradicts itself. Operators without code are reported as blockers.
+    shapes: open dimensions by input name. folder: where external data may lie. custom: operators of other domains, under
+    domain.name, that type themselves. Raises EmitcError when the file is not ONNX, is damaged, or contradicts itself.
+    Operators without code are reported as blockers.
     """
     model = parsed(data)
     complete(model, shapes or {})
-    reader = _Reader(model, shapes or {}, folder)
+    reader = _Reader(model, shapes or {}, folder, custom)
     reader.load_all_external()
     reader.blockers += check(model)
     inputs, outputs = reader.read()
@@ -464,5 +496,5 @@ def read_onnx(data: bytes, shapes: Mapping[str, Shape] | None = None, folder: Pa
     producer = " ".join(part for part in (model.producer_name, model.producer_version) if part)
     return SourceModel(
         "onnx", producer, hashlib.sha256(data).hexdigest(), tuple(reader.tensors), tuple(reader.nodes), inputs, outputs,
-        tuple(reader.notes), tuple(reader.blockers), len(data),
+        tuple(reader.notes), tuple(reader.blockers), len(data), unread=tuple(reader.unread),
     )  # fmt: skip

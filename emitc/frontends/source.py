@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.errors import CannotCompile, EmitcError, Where
-from emitc.ir import Array, DType, Quantization, Shape
+from emitc.ir import Array, DType, Graph, Quantization, Shape
 
 MAX_TENSOR_BYTES = 64 << 20
 """No microcontroller holds a larger tensor; a file that claims one is refused before anything is allocated."""
@@ -58,7 +58,7 @@ class SourceNode:
 
     format: tflite or onnx. kind: what the operator is called among the kernels, where that is not op_type: the frontend
     has taken apart what a QLinearConv, say, carries beyond a convolution. blocker: what the frontend has found against
-    compiling it.
+    compiling it. graphs: those of the subgraphs that it runs, when they are built.
     """
 
     index: int
@@ -70,6 +70,7 @@ class SourceNode:
     format: str = "tflite"
     kind: str = ""
     blocker: EmitcError | None = None
+    graphs: tuple[Graph, ...] = ()
 
     def where(self, tensor: SourceTensor | None = None) -> Where:
         """The node, and one of its tensors, for an error."""
@@ -222,7 +223,7 @@ class SourceModel:
 
     format: tflite or onnx. sha256: of the file. blockers: what in the file stands against compiling it at all. file_bytes:
     size of the file. subgraphs: those behind the first one. folded: operators that the frontend has done, so that no node is
-    left of them.
+    left of them. unread: operators behind a blocker, of which nothing but the names is known.
     """
 
     format: str
@@ -237,6 +238,7 @@ class SourceModel:
     file_bytes: int = 0
     subgraphs: tuple[SourceSubgraph, ...] = ()
     folded: tuple[SourceNode, ...] = ()
+    unread: tuple[SourceNode, ...] = ()
 
 
 def check_shape(shape: Shape, dtype: str, where: Where) -> None:

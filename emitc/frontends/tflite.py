@@ -21,9 +21,10 @@ from flatbuffers import number_types
 
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.flatbuffer import Budget, Damaged, opened, root_position
-from emitc.frontends.flexbuffer import numbers
+from emitc.frontends.flexbuffer import any_options, numbers
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
 from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceSubgraph, SourceTensor, check_shape
+from emitc.frontends.tflite_buffers import with_circular_buffers
 from emitc.frontends.tflite_rules import (
     ELEMENT_BITS,
     MAX_VERSION,
@@ -33,7 +34,7 @@ from emitc.frontends.tflite_rules import (
     impossible_operands,
     kind_of,
 )
-from emitc.frontends.tflite_signal import with_noise_estimates
+from emitc.frontends.tflite_signal import with_signal_state
 from emitc.frontends.tflite_state import with_state
 from emitc.frontends.tflite_unsigned import with_signed_bytes
 from emitc.ir import DType, Quantization, Shape
@@ -416,8 +417,8 @@ class _Reader:
     def _settings(self, operator: Any, op_type: str, where: Where) -> dict[str, Attribute]:
         """The operator's options, which must be those that the schema pairs with it; {} where the file has none."""
         options, code = operator.BuiltinOptions(), operator.BuiltinOptionsType()
+        length = _count(operator.CustomOptionsLength(), self.limit * 4, "bytes of options")
         if op_type.startswith(WITH_NUMBERS):
-            length = _count(operator.CustomOptionsLength(), self.limit * 4, "bytes of options")
             return numbers(operator.CustomOptionsAsNumpy().tobytes() if length else b"", where)
         kind = _OPTIONS.get(code, f"options {code}")
         expected = expected_options(op_type.partition(":")[0], _OPTIONS.values())
@@ -426,7 +427,8 @@ class _Reader:
                 f"{op_type} carries {kind}", where, "the options and their kind do not go together", _AGAIN
             )
         if options is None:
-            return {}
+            self.budget.spend(length)
+            return any_options(operator.CustomOptionsAsNumpy().tobytes()) if length else {}
         if code not in _OPTIONS or (expected and kind != expected):
             raise EmitcError(
                 f"{op_type} carries {kind}", where, f"the schema pairs it with {expected or 'others'}", _AGAIN
@@ -480,7 +482,7 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
     model = SourceModel(
         "tflite", producer, digest, tensors, nodes, inputs, outputs, (), tuple(blockers), len(data), subgraphs
     )
-    return with_noise_estimates(with_signed_bytes(with_state(model, reader.signatures)))
+    return with_signal_state(with_circular_buffers(with_signed_bytes(with_state(model, reader.signatures))))
 
 
 def known_shapes(shapes: dict[str, Shape], model: SourceModel) -> None:

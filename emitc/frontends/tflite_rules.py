@@ -37,7 +37,7 @@ NEVER_QUANTIZED = frozenset({"bool", "string", "resource", "variant", "complex64
 MAX_VERSION = 32
 """Operators count their versions from 1; none has come near this one."""
 
-WITH_NUMBERS = ("CUSTOM:TFLite_Detection_PostProcess", "CUSTOM:Signal")
+WITH_NUMBERS = ("CUSTOM:TFLite_Detection_PostProcess", "CUSTOM:Signal", "CUSTOM:CIRCULAR_BUFFER")
 """What the names of custom operators begin with whose options are numbers."""
 
 _OTHER_OPTIONS = {

@@ -18,6 +18,7 @@ import numpy as np
 
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor
+from emitc.frontends.subgraphs import called_subgraphs
 from emitc.ir import DType
 
 _HANDLE, _READ, _ASSIGN, _ONCE = "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"
@@ -262,7 +263,8 @@ def with_state(source: SourceModel, signatures: int = 0) -> SourceModel:
             except EmitcError as error:
                 folding.nodes.append(replace(node, blocker=error))
         source = folding.finished()
-    left = [index for index in range(1, len(source.subgraphs) + 1) if index not in folding.called]
+    called = folding.called | called_subgraphs(source)
+    left = [index for index in range(1, len(source.subgraphs) + 1) if index not in called]
     if not left or any(node.blocker is not None for node in source.nodes):
         return source
     return replace(source, blockers=(*source.blockers, _left_over(source, left[0], signatures)))
@@ -279,6 +281,6 @@ def _left_over(source: SourceModel, index: int, signatures: int) -> EmitcError:
     return CannotCompile(
         f"the model has {len(source.subgraphs) + 1} subgraphs",
         where,
-        "only the first one would be compiled: control flow and further entry points have no code",
+        "no IF and no WHILE leads there, and only the first entry point would be compiled",
         "export a model of one subgraph",
     )

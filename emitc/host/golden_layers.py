@@ -3,7 +3,8 @@
 TFLite's tensors keep index, type and layout. ONNX's values have names, and emitc holds some of them otherwise: quantized
 uint8 as int8, 128 lower (`frontends/onnx_quantization.py`), images as NHWC under the name with a suffix
 (`frontends/onnx_layout.py`), and where a Transpose has moved past an operator, in the order that `Tensor.order` says
-(`passes/cancel_transposes.py`). What exists in emitc alone has no value here.
+(`passes/cancel_transposes.py`). Of some there are only the channels that `Tensor.channels` names
+(`passes/drop_constant_channels.py`). What exists in emitc alone has no value here.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ def _as_held(tensor: Tensor, value: Array) -> Array | None:
     """The value in the tensor's type; None where the types do not correspond."""
     if value.dtype == np.uint8 and tensor.dtype is DType.INT8:
         value = value.view(np.int8) ^ np.int8(-128)
+    if tensor.channels and value.ndim:
+        value = value[..., list(tensor.channels)]
     return value if value.dtype.name == tensor.dtype.value else None
 
 

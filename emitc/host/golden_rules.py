@@ -28,8 +28,8 @@ _SELECTING = (
 EXACT_ON_FLOATS = frozenset(_SELECTING.split())
 """ONNX operators whose float outputs are values of their inputs, constants, or such with another sign."""
 _SUMMING = (
-    "CONV_2D COS DEPTHWISE_CONV_2D ELU EXP FULLY_CONNECTED LOG LOGISTIC MEAN POW SIN SOFTMAX SUM TANH "
-    "UNIDIRECTIONAL_SEQUENCE_LSTM"
+    "BATCH_MATMUL CONV_2D COS DEPTHWISE_CONV_2D ELU EXP FULLY_CONNECTED L2_NORMALIZATION L2_POOL_2D LOG LOGISTIC LOG_SOFTMAX "
+    "MEAN POW SIN SOFTMAX SUM TANH UNIDIRECTIONAL_SEQUENCE_LSTM"
 )
 SUMS_OF_FLOATS = frozenset((*_SUMMING.split(), "CUSTOM:TFLite_Detection_PostProcess"))
 """TFLite operators that sum floats, or take exp, tanh and the like of them; the others that have float outputs are exact."""
@@ -64,6 +64,7 @@ def rules(graph: Graph, source_format: str) -> Mapping[str, Rule]:
     for node in graph.nodes:
         read = {graph.root(name).name for name in node.inputs if name} & floats
         sums = node.op_type not in EXACT_ON_FLOATS if onnx else node.op_type in SUMS_OF_FLOATS
+        sums |= type(node.op).definition is not None
         before = {found[name] for name in read if name in found}
         if not read or not (sums or before):
             continue

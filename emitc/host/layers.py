@@ -71,7 +71,9 @@ def filled_bytes(compiled: Compiled) -> tuple[int, ...]:
     and may leave some of it alone.
     """
     program = compiled.program
-    asked = {operand.pointer for step in program.steps if step.call is not None for operand in step.scratch}
+    asked = {
+        operand.pointer for step in program.steps if step.call is not None or step.parts for operand in step.scratch
+    }
 
     def end(ends: Iterable[int]) -> int:
         last = max(ends, default=0)

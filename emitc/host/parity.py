@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from emitc.compiler import Compiled
 from emitc.errors import EmitcError, Where
 from emitc.host.build import HostModel, Interface, MemoryFault, build_shared
-from emitc.host.golden import ENGINES, run_isolated
+from emitc.host.golden import ENGINES, EngineRefused, run_isolated
 from emitc.host.golden_layers import by_tensor
 from emitc.host.golden_rules import EXACT, Rule, compared, rules
 from emitc.host.groups import Group, GroupCheck, has_groups
@@ -92,6 +92,8 @@ class Proof:
     much the outputs deviate from the engine's. "npu-commands": vela has compiled the file, so the host model is the reference.
     arena_filled: what a run is sure to touch; arena_planned, but where a library has working memory that it need not use whole.
     arenas: the same of every region where there are several; the others are then sums.
+    no_engine: operators of plugins for which no engine runs the model, and what the engines said; the numpy references of
+    all operators decide then.
     """
 
     reference: str
@@ -113,6 +115,7 @@ class Proof:
     groups: tuple[Group, ...] = field(default=())
     arena_filled: int = 0
     arenas: tuple[ArenaUse, ...] = field(default=())
+    no_engine: tuple[str, ...] = field(default=())
 
     @property
     def match(self) -> bool:
@@ -147,6 +150,7 @@ class Proof:
             "memory_errors": list(self.memory_errors),
             "match": self.match,
             **({"arenas": [use.to_json() for use in self.arenas]} if self.arenas else {}),
+            **({"no_engine": {"operators": self.no_engine[:-1], "why": self.no_engine[-1]}} if self.no_engine else {}),
         }
 
 
@@ -166,11 +170,15 @@ def interface_of(compiled: Compiled) -> Interface:
 
 @dataclass(frozen=True, slots=True)
 class GoldenRun:
-    """What the golden engine computed: its name, and for each case the outputs and (if asked for) emitc's tensors by name."""
+    """What the golden engine computed: its name, and for each case the outputs and (if asked for) emitc's tensors by name.
+
+    refused: where no engine runs the model for operators of plugins, those operators, and behind them what the engines said.
+    """
 
     engine: str
     outputs: tuple[tuple[Array, ...], ...]
     tensors: tuple[Mapping[str, Array], ...]
+    refused: tuple[str, ...] = ()
 
 
 def _numpy_run(compiled: Compiled, cases: Sequence[Sample], resets: Sequence[int]) -> GoldenRun:
@@ -218,15 +226,20 @@ def golden_run(
             "inputs and outputs have other types than the file's",
             "verify with --io keep, or with --reference numpy",
         )
-    run = run_isolated(
-        compiled.model_bytes,
-        cases,
-        engine=reference,  # type: ignore[arg-type]
-        source_format=compiled.source.format,
-        preserve=preserve,
-        reset_between=not compiled.program.states,
-        resets=resets,
-    )
+    try:
+        run = run_isolated(
+            compiled.model_bytes,
+            cases,
+            engine=reference,  # type: ignore[arg-type]
+            source_format=compiled.source.format,
+            preserve=preserve,
+            reset_between=not compiled.program.states,
+            resets=resets,
+        )
+    except EngineRefused as error:
+        if reference != "auto" or not compiled.brought:
+            raise
+        return replace(_numpy_run(compiled, cases, resets), refused=(*compiled.brought, " ".join(error.why.split())))
     tensors = tuple(by_tensor(compiled.graph, compiled.source.format, values) for values in run.tensors)
     return GoldenRun(run.engine, run.outputs, tensors)
 
@@ -402,4 +415,5 @@ def verify(
         groups,
         sum(filled),
         tuple(uses) if program.regions else (),
+        golden.refused,
     )

@@ -40,6 +40,12 @@ def registry_of(source_format: str) -> Mapping[str, KernelDef]:
     return onnx_registry() if source_format == "onnx" else tflite_registry()
 
 
+def definition_of(op: Op) -> KernelDef:
+    """The operator's definition: that of the registry, or the one that an operator of a plugin brings along."""
+    own = type(op).definition
+    return own if isinstance(own, KernelDef) else registry()[type(op)]
+
+
 def kernel_of(bound: BoundNode) -> KernelDef:
     """The operator's definition."""
-    return registry()[type(bound.node.op)]
+    return definition_of(bound.node.op)

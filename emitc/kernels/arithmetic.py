@@ -18,7 +18,7 @@ otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels import onnx_arithmetic
 from emitc.kernels.broadcast import same_types
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_dtypes
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, illegal, require_dtypes
 from emitc.kernels.elementwise import (
     BYTES,
     TABLE_ENTRIES,
@@ -42,6 +42,7 @@ from emitc.kernels.pairs import weighted_sum
 from emitc.kernels.pointwise import operand, plain_numerics
 from emitc.kernels.real_activation import bounded
 from emitc.kernels.spatial import ACTIVATIONS
+from emitc.kernels.vector_products import HEADER as MVE_HEADER
 from emitc.quantize import Clamp, Int64, Multiplier, activation_clamp, multiplier_of, requantize
 
 _LEFT_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
@@ -279,12 +280,21 @@ def lower(bound: BoundNode) -> Layer:
     return _product_layer(bound) if isinstance(bound.node.op, Mul) else _sum_layer(bound, results)
 
 
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Four elements at a time, where a weighted sum of equal shapes gives the bits."""
+    layer = lower(bound)
+    if layer.template != "weighted_sum":
+        return f"a loop of its own: {layer.template}"
+    return replace(layer, template="weighted_sum_mve", variant="mve", headers=(MVE_HEADER,))
+
+
 def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
     plain = onnx_arithmetic.TFLITE_TYPES[_OPERATORS[op]]
     return KernelDef(
         op, summary, onnx_arithmetic.PLAIN_TYPES, (name.upper(),), _from_tflite(op), check, binary_shape, reference, lower,
         onnx=(name,), from_onnx=_from_onnx(op), elementwise=True,
         tflite_dtypes=plain if op is Div else (DType.INT8, DType.UINT8, DType.INT16, *plain),
+        variants=(Variant("mve", "mve", lower_mve),) if op in (Add, Sub) else (),
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ Shapes  x [d0, ...], y [before_i + d_i + after_i, ...].   Types  any; scale and 
 Negative paddings remove elements; then, over what is left, the elements around it are
     constant  a value,
     reflect   mirrored at the first and the last element, which are not repeated,
+    symmetric mirrored behind the first and the last element, which are repeated (TFLite's MIRROR_PAD),
     edge      the first and the last element,
     wrap      those of the other end.
 Source  ONNX's Pad; the order of removal and padding as ONNX Runtime has it.
@@ -16,14 +17,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, unsupported
+from emitc.kernels.contract import KernelDef, Layer, Parsed, unsupported
 from emitc.kernels.picks import OUTSIDE, pick_layer, picked, require_pickable
 from emitc.kernels.pointwise import quantized
 from emitc.kernels.strided import require_same_values
 from emitc.quantize import Int64
 
 MODES = ("constant", "reflect", "edge", "wrap")
+_TFLITE_MODES = ("reflect", "symmetric")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,24 @@ def filling(bound: BoundNode, value: int | float) -> int | float:
     return int(quantized(np.array([value], np.float32), y.quantization, y.dtype)[0])
 
 
+def _from_tflite(node: SourceNode) -> Parsed:
+    """MIRROR_PAD: constant paddings [rank, 2]; a side is at most as long as what it mirrors."""
+    node.counts((2, 2))
+    shape, flat = node.input(0).shape, node.constant_integers(1, "paddings")
+    mode = _TFLITE_MODES[node.integer("mode", 0, 0, 1)]
+    most = [size - (mode == "reflect") for size in shape]
+    paddings = tuple(zip(flat[::2], flat[1::2], strict=False))
+    if len(flat) != 2 * len(shape) or any(
+        not 0 <= n <= m for pair, m in zip(paddings, most, strict=True) for n in pair
+    ):
+        raise node.refusal(
+            f"MIRROR_PAD has the paddings {list(flat)}",
+            f"a pair for each dimension of {list(shape)} is expected, none over what it mirrors",
+            "export the model again",
+        )
+    return Parsed(BorderPad(paddings, mode))
+
+
 def _op(bound: BoundNode) -> BorderPad:
     assert isinstance(bound.node.op, BorderPad)
     return bound.node.op
@@ -64,6 +85,8 @@ def _around(positions: Int64, size: int, mode: str) -> Int64:
         period = max(2 * (size - 1), 1)
         folded = positions % period
         return np.minimum(folded, period - folded) if size > 1 else np.zeros_like(positions)
+    if mode == "symmetric":
+        return np.minimum(positions % (2 * size), 2 * size - 1 - positions % (2 * size))
     return np.where((positions < 0) | (positions >= size), OUTSIDE, positions)
 
 
@@ -138,8 +161,8 @@ KERNELS = (
         BorderPad,
         "the tensor inside a larger one of its own values",
         tuple(DType),
-        (),
-        None,
+        ("MIRROR_PAD",),
+        _from_tflite,
         check,
         output_shapes,
         reference,

@@ -135,6 +135,10 @@ class Flavour:
     off by the sum of the inputs. packed: weights have four bits, two of them in a byte.
     acc: C type of sums and biases. reduced: the multiplier has 16 bits, and the one rounding is half up. unsigned: the model has
     the values as uint8, 128 higher, and rounds there.
+    short: the requantization of the runtime for one instruction set, by the rounding that is enough: `up` or `away` from zero.
+    clamped: outputs have limits besides those of their type. shared: one multiplier for all channels, where the template does not
+    take that as a number. small: sums are so small that three products of 32 bits requantize them. window: what is fixed of the
+    window, by the template's own names. uneven: channels are left over from the kernel's groups.
     """
 
     suffix: str = ""
@@ -147,6 +151,12 @@ class Flavour:
     acc: str = "int32_t"
     reduced: bool = False
     unsigned: bool = False
+    short: str = ""
+    clamped: bool = False
+    shared: bool = False
+    small: bool = False
+    window: str = ""
+    uneven: bool = False
 
 
 PLAIN = Flavour()
@@ -199,7 +209,8 @@ class Layer:
     positions of the inputs that are passed to the layer function, in order (constants are among tables instead). macs:
     multiply- accumulates of one run. flavour: what the template's kernel is printed for. fallible: the layer function
     returns a status. call: of a library, where the template prints one. pins: operands and outputs inside the scratch.
-    by_rows: how it makes a single row, where it can. inside: where memory can be laid out so that it vanishes.
+    by_rows: how it makes a single row, where it can. inside: where memory can be laid out so that it vanishes. headers: of the
+    runtime, that its kernel needs besides the common one.
     """
 
     template: str
@@ -216,10 +227,25 @@ class Layer:
     pins: tuple[Pin, ...] = ()
     by_rows: ByRows | None = None
     inside: tuple[Inside, ...] = ()
+    headers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [t.role for t in self.tables] + [p.name for p in self.params]
         assert len(set(names)) == len(names), f"{self.template} names one thing twice: {names}"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Another kernel of an operator, with the same bits, for cores that have a feature.
+
+    name: what users see and ask for. feature: of a target. lower: the node's layer, or a text that says why there is none.
+    dtypes: element types that it has code for, for the operator table.
+    """
+
+    name: str
+    feature: str
+    lower: Callable[[BoundNode], Layer | str]
+    dtypes: tuple[DType, ...] = (DType.INT8,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +262,8 @@ class KernelDef:
     permutation[i] of u, and returns the op that makes v of the u with y = transpose(v, permutation) for every output y;
     None where there is no such op. elementwise: every output element depends on the element of each input at the same
     (broadcast) place alone. moves: every output element is an element of the first input, whatever its type. packed_input:
-    position of the constant that may have packed elements, -1 where none may.
+    position of the constant that may have packed elements, -1 where none may. subgraphs: attributes that say which subgraphs
+    the operator runs; its parser finds them in `SourceNode.graphs`. variants: for cores that have more than every core.
     """
 
     op: type[Op]
@@ -257,6 +284,8 @@ class KernelDef:
     moves: bool = False
     tflite_dtypes: tuple[DType, ...] = ()
     packed_input: int = -1
+    subgraphs: tuple[str, ...] = ()
+    variants: tuple[Variant, ...] = ()
 
     def parse(self, node: SourceNode) -> Parsed:
         """The typed op of a node, by the parser of the node's format."""

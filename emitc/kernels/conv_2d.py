@@ -16,8 +16,8 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
-from emitc.kernels import accumulate
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_rank
+from emitc.kernels import accumulate, pair_products, scalar_products, vector_products
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, illegal, require_rank
 from emitc.kernels.requantization import WEIGHTS, Accumulating, int32_sums, output_params, requantization
 from emitc.kernels.spatial import (
     ACTIVATIONS,
@@ -162,6 +162,52 @@ def lower(bound: BoundNode) -> Layer:
     )  # fmt: skip
 
 
+def lower_dsp(bound: BoundNode, *, lean: bool = False) -> Layer | str:
+    """Pairs of channels for four pixels at a time."""
+    op, w = _op(bound), bound.input(WEIGHTS)
+    if bound.input(0).shape[3] != w.shape[3]:
+        return "groups"
+    if reason := pair_products.refusal(bound):
+        return reason
+    return pair_products.convolution(
+        bound, op.window, op.activation, accumulate.weights_of(bound), folded=op.zero_point_folded, lean=lean
+    )
+
+
+def lower_dsp_lean(bound: BoundNode) -> Layer | str:
+    """The same without working memory."""
+    return lower_dsp(bound, lean=True)
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Registers of 16 bytes, two pixels and four channels at a time."""
+    op, w = _op(bound), bound.input(WEIGHTS)
+    if bound.input(0).shape[3] != w.shape[3]:
+        return "groups"
+    if reason := pair_products.refusal(bound):
+        return reason
+    return vector_products.convolution(
+        bound, op.window, op.activation, accumulate.weights_of(bound), folded=op.zero_point_folded
+    )
+
+
+def lower_scalar(bound: BoundNode, *, narrow: bool = False) -> Layer | str:
+    """Pairs of channels for four pixels at a time."""
+    op, w = _op(bound), bound.input(WEIGHTS)
+    if bound.input(0).shape[3] != w.shape[3]:
+        return "groups"
+    if reason := pair_products.refusal(bound):
+        return reason
+    return scalar_products.convolution(
+        bound, op.window, op.activation, accumulate.weights_of(bound), folded=op.zero_point_folded, narrow=narrow
+    )
+
+
+def lower_narrow(bound: BoundNode) -> Layer | str:
+    """The same, requantized without long products."""
+    return scalar_products.for_narrow(lower_scalar(bound, narrow=True))
+
+
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates."""
     _, kernel_h, kernel_w, in_c = bound.input(WEIGHTS).shape
@@ -184,5 +230,12 @@ KERNELS = (
         onnx=("Conv",),
         from_onnx=from_onnx,
         packed_input=WEIGHTS,
+        variants=(
+            Variant("mve", "mve", lower_mve),
+            Variant("dsp", "dsp", lower_dsp),
+            Variant("dsp-lean", "dsp", lower_dsp_lean),
+            Variant("scalar", "scalar", lower_scalar),
+            Variant("narrow", "narrow", lower_narrow),
+        ),
     ),
 )

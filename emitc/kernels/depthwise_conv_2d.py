@@ -15,8 +15,8 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels import accumulate
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_rank
+from emitc.kernels import accumulate, pair_products, scalar_products, vector_products, vector_taps
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, illegal, require_rank
 from emitc.kernels.requantization import WEIGHTS, output_params, requantization
 from emitc.kernels.spatial import (
     ACTIVATIONS,
@@ -160,6 +160,55 @@ def lower(bound: BoundNode) -> Layer:
     )  # fmt: skip
 
 
+def lower_dsp(bound: BoundNode, *, lean: bool = False) -> Layer | str:
+    """One input channel is a convolution in pairs; otherwise two channels in a word."""
+    op, x = _op(bound), bound.input(0)
+    if reason := pair_products.refusal(bound):
+        return reason
+    if x.shape[3] == 1:
+        filters = np.ascontiguousarray(accumulate.weights_of(bound).transpose(3, 1, 2, 0))
+        return pair_products.convolution(
+            bound, op.window, op.activation, filters, folded=op.zero_point_folded, lean=lean
+        )
+    return pair_products.depthwise(bound, op.window, op.activation, folded=op.zero_point_folded, lean=lean)
+
+
+def lower_dsp_lean(bound: BoundNode) -> Layer | str:
+    """The same without working memory."""
+    return lower_dsp(bound, lean=True)
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Registers of 16 channels; one input channel is a convolution."""
+    op, x = _op(bound), bound.input(0)
+    if reason := pair_products.refusal(bound):
+        return reason
+    if x.shape[3] == 1:
+        filters = np.ascontiguousarray(accumulate.weights_of(bound).transpose(3, 1, 2, 0))
+        return vector_products.convolution(bound, op.window, op.activation, filters, folded=op.zero_point_folded)
+    if bound.output.shape[3] != x.shape[3]:
+        return "several filters for an input channel"
+    return vector_taps.depthwise(bound, op.window, op.activation, folded=op.zero_point_folded)
+
+
+def lower_scalar(bound: BoundNode, *, narrow: bool = False) -> Layer | str:
+    """One input channel is a convolution in pairs; otherwise two channels in a word."""
+    op, x = _op(bound), bound.input(0)
+    if reason := pair_products.refusal(bound):
+        return reason
+    if x.shape[3] == 1:
+        filters = np.ascontiguousarray(accumulate.weights_of(bound).transpose(3, 1, 2, 0))
+        return scalar_products.convolution(
+            bound, op.window, op.activation, filters, folded=op.zero_point_folded, narrow=narrow
+        )
+    return scalar_products.depthwise(bound, op.window, op.activation, folded=op.zero_point_folded, narrow=narrow)
+
+
+def lower_narrow(bound: BoundNode) -> Layer | str:
+    """The same, requantized without long products."""
+    return scalar_products.for_narrow(lower_scalar(bound, narrow=True))
+
+
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates."""
     _, kernel_h, kernel_w, _ = bound.input(WEIGHTS).shape
@@ -182,5 +231,12 @@ KERNELS = (
         onnx=("DepthwiseConv",),
         from_onnx=from_onnx,
         packed_input=WEIGHTS,
+        variants=(
+            Variant("mve", "mve", lower_mve),
+            Variant("dsp", "dsp", lower_dsp),
+            Variant("dsp-lean", "dsp", lower_dsp_lean),
+            Variant("scalar", "scalar", lower_scalar),
+            Variant("narrow", "narrow", lower_narrow),
+        ),
     ),
 )

@@ -17,8 +17,8 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
-from emitc.kernels import accumulate, fully_connected_float
-from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_rank, unsupported
+from emitc.kernels import accumulate, fully_connected_float, pair_products, scalar_products, vector_products
+from emitc.kernels.contract import KernelDef, Layer, Parsed, Variant, illegal, require_rank, unsupported
 from emitc.kernels.requantization import WEIGHTS, Accumulating, int32_sums, requantization
 from emitc.kernels.spatial import ACTIVATIONS
 from emitc.quantize import activation_clamp
@@ -121,6 +121,37 @@ def lower(bound: BoundNode) -> Layer:
     return accumulate.matrix_product(bound, requantization(bound), clamp, rows, folded=op.zero_point_folded)
 
 
+def lower_dsp(bound: BoundNode) -> Layer | str:
+    """Pairs of channels, four rows at a time; four channels at a time for few rows."""
+    op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+    if fully_connected_float.applies(bound):
+        return "floats"
+    return pair_products.product(bound, op.activation, rows, folded=op.zero_point_folded)
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Registers of 16 bytes: two rows and four channels at a time, or one row."""
+    op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+    if fully_connected_float.applies(bound):
+        return "floats"
+    if reason := pair_products.refusal(bound):
+        return reason
+    return vector_products.product(bound, op.activation, rows, folded=op.zero_point_folded)
+
+
+def lower_scalar(bound: BoundNode, *, narrow: bool = False) -> Layer | str:
+    """Pairs of channels, four rows at a time; four channels at a time for few rows."""
+    op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+    if fully_connected_float.applies(bound):
+        return "floats"
+    return scalar_products.product(bound, op.activation, rows, folded=op.zero_point_folded, narrow=narrow)
+
+
+def lower_narrow(bound: BoundNode) -> Layer | str:
+    """The same, requantized without long products."""
+    return scalar_products.for_narrow(lower_scalar(bound, narrow=True))
+
+
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates."""
     return bound.input(0).elements * bound.input(WEIGHTS).shape[0]
@@ -142,5 +173,11 @@ KERNELS = (
         onnx=("FullyConnected",),
         from_onnx=from_onnx,
         packed_input=WEIGHTS,
+        variants=(
+            Variant("mve", "mve", lower_mve),
+            Variant("dsp", "dsp", lower_dsp),
+            Variant("scalar", "scalar", lower_scalar),
+            Variant("narrow", "narrow", lower_narrow),
+        ),
     ),
 )

@@ -1,11 +1,11 @@
 """Gather of ONNX and GATHER: slices of a tensor along an axis, chosen by indices.
 
-Shapes  x [a..., n, b...], indices [i...], y [a..., i..., b...].   Types  x any, indices int32 or int64; scale and zero point
+Shapes  x [a..., n, b...], indices [i...], y [a..., i..., b...]; with batch_dims x [c..., a..., n, b...], indices [c..., i...],
+        y [c..., a..., i..., b...]: each c has indices of its own.   Types  x any, indices int32 or int64; scale and zero point
 must not change.
 Negative indices count from the end. Constant indices are settled here: at equal distances (one index, say) they are a plain
 copy. An index that is computed and lies outside the tensor is limited to it, where ONNX Runtime gives up and TFLite Micro reads
 foreign memory. TFLite has no negative indices; constant ones are refused.
-Errors  GATHER with batch_dims.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, unsupported
 from emitc.kernels.parts import axis_of
 from emitc.kernels.picks import pick_layer, picked, require_pickable
+from emitc.kernels.pointwise import operand
 from emitc.kernels.strided import require_same_values, values_table
 from emitc.quantize import Int64
 
@@ -29,23 +30,33 @@ _INDICES = 1
 
 @dataclass(frozen=True, slots=True)
 class Gather(Op):
-    """axis: from the front. shape: of the indices. indices: from the front, row-major; None where they are computed."""
+    """axis: from the front. shape: of the indices. indices: from the front, row-major; None where they are computed.
+
+    batch_dims: leading dimensions that x and the indices share; with any of them, indices are an operand.
+    """
 
     axis: int
     shape: Shape
     indices: tuple[int, ...] | None
+    batch_dims: int = 0
 
 
 def from_tflite(node: SourceNode) -> Parsed:
     """The axis, and indices where they are constant."""
     node.counts((2, 2))
-    if node.integer("batch_dims", 0) % max(len(node.input(_INDICES).shape), 1):
-        raise node.unsupported(
-            f"{node.op_type} with batch_dims {node.integer('batch_dims', 0)} is not supported",
-            "there is code for one choice for the whole tensor",
-            "export the model without batch_dims",
+    parsed = _parsed(node, Numerics.TFLITE)
+    x, indices, stated = node.input(0).shape, node.input(_INDICES).shape, node.integer("batch_dims", 0)
+    batch = stated + len(indices) if stated < 0 else stated
+    assert isinstance(parsed.op, Gather)
+    if not 0 <= batch <= min(parsed.op.axis, len(indices)) or x[:batch] != indices[:batch]:
+        raise node.refusal(
+            f"{node.op_type} has batch_dims {stated}",
+            f"{list(x)} and {list(indices)} share no such dimensions in front of axis {parsed.op.axis}",
+            "export the model again",
         )
-    return _parsed(node, Numerics.TFLITE)
+    if batch == 0:
+        return parsed
+    return Parsed(replace(parsed.op, indices=None, batch_dims=batch), (0, _INDICES))
 
 
 def from_onnx(node: SourceNode) -> Parsed:
@@ -86,9 +97,9 @@ def _op(bound: BoundNode) -> Gather:
 
 
 def _blocks(bound: BoundNode) -> Shape:
-    """The input as [a, n, b]."""
+    """The input as [a, n, b], behind the dimensions that it shares with the indices."""
     shape, axis = bound.input(0).shape, _op(bound).axis
-    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    return math.prod(shape[_op(bound).batch_dims : axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
 def _positions(bound: BoundNode, indices: Int64) -> tuple[Int64, Int64, Int64]:
@@ -111,20 +122,21 @@ def check(bound: BoundNode) -> None:
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The indices' shape in place of the axis."""
     op, shape = _op(bound), bound.input(0).shape
-    return ((*shape[: op.axis], *op.shape, *shape[op.axis + 1 :]),)
+    return ((*shape[: op.axis], *op.shape[op.batch_dims :], *shape[op.axis + 1 :]),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's take."""
+    """numpy's take, of each batch."""
     op, (_, size, _) = _op(bound), _blocks(bound)
-    assert inputs[0] is not None
+    x = operand(bound, inputs, 0)
     if op.indices is not None:
         indices = np.array(op.indices)
     else:
-        assert inputs[_INDICES] is not None
-        given = np.asarray(inputs[_INDICES], np.int64).reshape(-1)
+        given = np.asarray(operand(bound, inputs, _INDICES), np.int64)
         indices = np.clip(np.where(given < 0, given + size, given), 0, size - 1)
-    values = picked(inputs[0].reshape(_blocks(bound)), _positions(bound, indices))
+    batches = math.prod(op.shape[: op.batch_dims])
+    each = zip(x.reshape(batches, *_blocks(bound)), indices.reshape(batches, -1), strict=True)
+    values = np.stack([picked(part, _positions(bound, chosen)) for part, chosen in each])
     return (values.reshape(output_shapes(bound)[0]),)
 
 
@@ -136,9 +148,10 @@ def lower(bound: BoundNode) -> Layer:
         return pick_layer(bound, (before, size, after), _positions(bound, np.array(op.indices)))
     run_bytes = after * x.dtype.bytes
     params = (
+        Param("batches", "int32_t", math.prod(op.shape[: op.batch_dims]), "each with indices of its own"),
         Param("blocks", "int32_t", before),
         Param("size", "int32_t", size, "slices to choose from"),
-        Param("count", "int32_t", math.prod(op.shape), "indices"),
+        Param("count", "int32_t", math.prod(op.shape[op.batch_dims :]), "indices"),
         Param("slice_bytes", "int32_t", run_bytes),
     )
     operands, tables = (

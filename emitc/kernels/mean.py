@@ -64,7 +64,9 @@ class Sum(Reduction):
     __slots__ = ()
 
 
-def _from_tflite(op: type[Reduction]) -> Callable[[SourceNode], Parsed]:
+def reduction_from_tflite(op: type[Reduction]) -> Callable[[SourceNode], Parsed]:
+    """The parser of a reduction of TFLite."""
+
     def parse(node: SourceNode) -> Parsed:
         node.counts((2, 2))
         rank = len(node.input(0).shape)
@@ -307,7 +309,7 @@ def _kernel(op: type[Reduction], name: str, onnx: str, summary: str) -> KernelDe
         summary,
         (*_QUANTIZED, *_PLAIN),
         (name,),
-        _from_tflite(op),
+        reduction_from_tflite(op),
         check,
         output_shapes,
         reference,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from emitc.ir import Array, BoundNode, Graph, Op, Shape
 from emitc.kernels.contract import KernelDef, Layer
+from emitc.kernels.nested import nested_work, run_nested
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +47,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Operator by operator, by their own references."""
-    from emitc.kernels import kernel_of
-
-    region = _op(bound).region
-    values: dict[str, Array] = {t.name: t.array() for t in region.tensors if t.is_constant}
-    for name, value in zip(region.inputs, inputs, strict=True):
-        assert value is not None
-        values[name] = value
-
-    def known(name: str) -> Array:
-        tensor = region.tensor(name)
-        if name not in values:
-            values[name] = known(tensor.alias_of).reshape(tensor.shape)
-        return values[name]
-
-    for inner in region.bound():
-        operands = [None if t is None else known(t.name) for t in inner.inputs]
-        for tensor, result in zip(inner.outputs, kernel_of(inner).reference(inner, operands), strict=True):
-            values[tensor.name] = result
-    return tuple(known(name) for name in region.outputs)
+    return run_nested(_op(bound).region, inputs)
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -74,9 +57,7 @@ def lower(bound: BoundNode) -> Layer:
 
 def work(bound: BoundNode) -> int:
     """Steps of all operators inside."""
-    from emitc.kernels import kernel_of
-
-    return sum(kernel_of(inner).work(inner) for inner in _op(bound).region.bound())
+    return nested_work(_op(bound).region)
 
 
 KERNELS = (

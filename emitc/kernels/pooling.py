@@ -25,10 +25,12 @@ from numpy.typing import NDArray
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
 from emitc.kernels import int16x8, pooling_float
 from emitc.kernels.contract import (
+    PLAIN,
     Flavour,
     KernelDef,
     Layer,
     Param,
+    Variant,
     illegal,
     require_dtypes,
     require_quantization,
@@ -52,6 +54,7 @@ from emitc.kernels.spatial import (
     window_overlap,
     window_params,
 )
+from emitc.kernels.vector_products import HEADER as MVE_HEADER
 from emitc.kernels.walk import by_channel
 from emitc.quantize import Clamp, Int64, activation_clamp, requantize_float
 
@@ -60,6 +63,8 @@ Float32 = NDArray[np.float32]
 _MAX_WINDOW = 1 << 23
 """Elements of a window whose int8 values sum up within int32."""
 _LANES = 4
+_LARGEST_COUNT = 4080
+"""Means of so many bytes are exact by a reciprocal of 31 bits: 129 * count * count is below 2^31."""
 _LIFT = 128
 """What uint8 values are higher by than the int8 values that stand for them."""
 
@@ -381,6 +386,18 @@ def lower(bound: BoundNode) -> Layer:
     )
 
 
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Four channels at a time, or 16 for the largest value."""
+    op, layer = _op(bound), lower(bound)
+    if layer.flavour != PLAIN or layer.template not in ("average_pool_2d", "max_pool_2d"):
+        return f"a loop of its own: {layer.template}{layer.flavour.suffix}"
+    if isinstance(op, AveragePool2D) and bound.output.shape[3] < 4:
+        return "fewer than four channels"
+    if op.kernel_h * op.kernel_w > _LARGEST_COUNT:
+        return f"a window of more than {_LARGEST_COUNT} values"
+    return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=(MVE_HEADER,))
+
+
 def work(bound: BoundNode) -> int:
     """Values that the windows meet, with those outside the input."""
     return bound.output.elements * _op(bound).kernel_h * _op(bound).kernel_w
@@ -390,11 +407,11 @@ KERNELS = (
     KernelDef(
         AveragePool2D, "2-D average pooling", _EACH, ("AVERAGE_POOL_2D",), average_from_tflite, check, output_shapes,
         reference, lower, work=work, tflite_dtypes=(*_EACH, DType.UINT8), onnx=("AveragePool", "GlobalAveragePool"),
-        from_onnx=average_from_onnx,
+        from_onnx=average_from_onnx, variants=(Variant("mve", "mve", lower_mve),),
     ),
     KernelDef(
         MaxPool2D, "2-D maximum pooling", _EACH, ("MAX_POOL_2D",), max_from_tflite, check, output_shapes, reference, lower,
         work=work, tflite_dtypes=(*_EACH, DType.UINT8), onnx=("MaxPool", "GlobalMaxPool"), from_onnx=max_from_onnx,
-        moves=True,
+        moves=True, variants=(Variant("mve", "mve", lower_mve),),
     ),
 )  # fmt: skip

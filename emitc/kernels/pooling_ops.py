@@ -76,6 +76,11 @@ def _parse(node: SourceNode) -> tuple[Window, int, int, str]:
     return window, kernel_h, kernel_w, node.text("fused_activation_function", ACTIVATIONS)
 
 
+def pool_from_tflite(op: type[Pool2D], node: SourceNode) -> Parsed:
+    """A pool that has no more than a window and an activation."""
+    return Parsed(op(*_parse(node), numerics=plain_numerics(node)))
+
+
 def average_from_tflite(node: SourceNode) -> Parsed:
     return Parsed(AveragePool2D(*_parse(node), numerics=plain_numerics(node)))
 

@@ -3,8 +3,9 @@
 Shapes  x any, slope any that broadcasts onto x (numpy's rule), y as x.
 Types   float32. int8 with scales where DequantizeLinear and QuantizeLinear stand around the operator: the slope is a constant
         then; x is dequantized in float32, multiplied, divided by y_scale, rounded half to even and saturated. With one slope
-        for all of x that is a table.
-A NaN stays one, and so does -0.   Source  ONNX's specification; the order of operations is ONNX Runtime's.
+        for all of x that is a table. TFLite: int8 and int16 with a slope of int8, each with its own scale, requantized by
+        x_scale / y_scale, below zero by x_scale * slope_scale / y_scale.
+A NaN stays one, and so does -0.   Source  ONNX's specification; the order of operations is ONNX Runtime's. TFLite Micro's kernel.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels import int16x8
 from emitc.kernels.broadcast import broadcast_layer, require_broadcast, two_operands, walk_params
 from emitc.kernels.contract import (
     Flavour,
@@ -24,13 +26,23 @@ from emitc.kernels.contract import (
     Param,
     Parsed,
     Table,
+    require_dtypes,
     require_quantization,
     unsupported,
 )
-from emitc.kernels.elementwise import BYTES, byte_table
-from emitc.kernels.pointwise import dequantized, in_place, operand, pointwise_layer, quantized, require_types
+from emitc.kernels.elementwise import BYTES, byte_table, require_factor
+from emitc.kernels.pointwise import (
+    dequantized,
+    in_place,
+    operand,
+    plain_numerics,
+    pointwise_layer,
+    quantized,
+    require_types,
+    typed,
+)
 from emitc.kernels.real_functions import FUNCTIONS
-from emitc.quantize import Float32, Int64
+from emitc.quantize import Float32, Int64, multiplier_of, requantize
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +55,28 @@ def from_onnx(node: SourceNode) -> Parsed:
     return two_operands(PRelu(), node)
 
 
+def from_tflite(node: SourceNode) -> Parsed:
+    """Input and slope."""
+    node.counts((2, 2))
+    return Parsed(PRelu(numerics=plain_numerics(node)), (0, 1))
+
+
+def _check_fixed(bound: BoundNode) -> None:
+    x, slope, y = bound.input(0), bound.input(1), bound.output
+    require_dtypes(bound, [(DType.INT8,) * 3, (DType.INT16, DType.INT8, DType.INT16)])
+    require_quantization(bound, x, slope, y)
+    int16x8.require_symmetric(bound)
+    require_broadcast(bound, onto_first=True)
+    reach = 255 if x.dtype is DType.INT8 else 1 << 15
+    require_factor(bound, _factors(bound)[0], reach)
+    require_factor(bound, _factors(bound)[1], reach * 255)
+
+
 def check(bound: BoundNode) -> None:
     """Refuses types without code, a slope of another shape, and a quantized slope that is computed."""
+    if bound.node.op.numerics is Numerics.TFLITE:
+        _check_fixed(bound)
+        return
     x, slope = bound.input(0), bound.input(1)
     require_types(bound, [(t, t, t) for t in (DType.FLOAT32, DType.INT8)], "float32, and int8 with scales")
     require_broadcast(bound, onto_first=True)
@@ -85,9 +117,30 @@ def _by_scales(bound: BoundNode, q: Array | Int64, slope: Float32) -> Int64:
         return quantized(np.where(real < 0, slope * real, real), y, bound.output.dtype)
 
 
+def _factors(bound: BoundNode) -> tuple[float, float]:
+    """TFLite: what x is multiplied with from zero on, and x times slope below it."""
+    x, slope, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
+    assert x and slope and y
+    return x.scale / y.scale, x.scale * slope.scale / y.scale
+
+
+def _fixed(bound: BoundNode, q: Int64, slopes: Int64) -> Int64:
+    """TFLite: quantized values from quantized values and slopes that broadcast."""
+    x, slope, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
+    assert x and slope and y
+    above, below = (multiplier_of(factor) for factor in _factors(bound))
+    centred = q - x.zero_point
+    sloped = requantize(centred * (slopes - slope.zero_point), below.q31, below.shift)
+    result = np.where(centred >= 0, requantize(centred, above.q31, above.shift), sloped) + y.zero_point
+    return np.asarray(np.clip(result, *bound.output.dtype.range), np.int64)
+
+
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """float32 throughout."""
+    """float32 throughout; TFLite's integers in fixed point."""
     value = operand(bound, inputs, 0)
+    if bound.node.op.numerics is Numerics.TFLITE:
+        found = _fixed(bound, value.astype(np.int64), operand(bound, inputs, 1).astype(np.int64))
+        return (found.astype(bound.output.dtype.value),)
     if value.dtype == np.int8:
         return (_by_scales(bound, value, _real_slope(bound)).astype(np.int8),)
     x, slope = np.asarray(value, np.float32), np.asarray(operand(bound, inputs, 1), np.float32)
@@ -95,8 +148,30 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         return (np.where(x < 0, slope * x, x),)
 
 
+def _lower_fixed(bound: BoundNode) -> Layer:
+    x, slope, y = bound.input(0), bound.input(1), bound.output
+    if slope.is_constant and slope.elements == 1 and x.dtype is DType.INT8:
+        return byte_table(bound, 0, _fixed(bound, BYTES, slope.array().reshape(()).astype(np.int64)))
+    assert x.quantization and slope.quantization and y.quantization
+    above, below = (multiplier_of(factor) for factor in _factors(bound))
+    params = (
+        Param("x_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
+        Param("slope_offset", "int32_t", -slope.quantization.zero_point),
+        Param("multiplier", "int32_t", above.q31, "Q31, from zero on"),
+        Param("shift", "int32_t", above.shift, "positive left"),
+        Param("slope_multiplier", "int32_t", below.q31, "Q31, of products below zero"),
+        Param("slope_shift", "int32_t", below.shift),
+        Param("y_offset", "int32_t", y.quantization.zero_point),
+        Param("clamp_low", "int32_t", y.dtype.range[0]),
+        Param("clamp_high", "int32_t", y.dtype.range[1]),
+    )
+    return broadcast_layer(bound, "prelu_fixed", params, flavour=typed(x.dtype, y.dtype, slope.dtype))
+
+
 def lower(bound: BoundNode) -> Layer:
-    """A LeakyRelu where one constant is the slope; of int8 a table, or float32 arithmetic for each element."""
+    """A LeakyRelu where one constant is the slope; of int8 a table, or arithmetic for each element."""
+    if bound.node.op.numerics is Numerics.TFLITE:
+        return _lower_fixed(bound)
     x, slope, y = bound.input(0), bound.input(1), bound.output
     if x.dtype is DType.FLOAT32:
         if slope.is_constant and slope.elements == 1:
@@ -123,7 +198,8 @@ def lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        PRelu, "rectifier with slopes below zero, broadcasting", (DType.FLOAT32, DType.INT8), (), None, check, output_shapes,
-        reference, lower, onnx=("PRelu",), from_onnx=from_onnx, elementwise=True,
+        PRelu, "rectifier with slopes below zero, broadcasting", (DType.FLOAT32, DType.INT8), ("PRELU",), from_tflite, check,
+        output_shapes, reference, lower, onnx=("PRelu",), from_onnx=from_onnx, elementwise=True,
+        tflite_dtypes=(DType.INT8, DType.INT16, DType.FLOAT32),
     ),
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""ReduceMax, ReduceMin, ReduceProd, ReduceL1, ReduceL2, ReduceSumSquare, ReduceLogSum and ReduceLogSumExp of ONNX.
+"""ReduceMax, ReduceMin, ReduceProd, ReduceL1, ReduceL2, ReduceSumSquare, ReduceLogSum and ReduceLogSumExp of ONNX, and REDUCE_MAX
+and REDUCE_MIN of TFLite, for int8 and float32.
 
 Shapes  x any, y without the reduced dimensions, or with size 1 in their place (keepdims).
 Types   float32; int32 and int64, which wrap, where the result is an integer; for maxima and minima also int8, int16,
@@ -17,7 +18,15 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.contract import KernelDef, Layer, require_dtypes, require_same_quantization
-from emitc.kernels.mean import Reduction, output_shapes, reduction_from_onnx, require_elements, transposed, work
+from emitc.kernels.mean import (
+    Reduction,
+    output_shapes,
+    reduction_from_onnx,
+    reduction_from_tflite,
+    require_elements,
+    transposed,
+    work,
+)
 from emitc.kernels.reduction import typed_layer
 
 
@@ -73,6 +82,7 @@ _Values = NDArray[Any]
 _Rule = Callable[[_Values, tuple[int, ...]], _Values]
 _FLOAT = (DType.FLOAT32,)
 _WRAPPING = (*_FLOAT, DType.INT32, DType.INT64)
+_TFLITE = (*_FLOAT, DType.INT8)
 _ANY = (*_WRAPPING, DType.INT8, DType.INT16, DType.UINT8, DType.BOOL)
 
 
@@ -83,17 +93,22 @@ def _log_sum_exp(x: _Values, axes: tuple[int, ...]) -> _Values:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """template: of the C. dtypes: element types. rule: on float64 or int64 values."""
+    """template: of the C. dtypes: element types. rule: on float64 or int64 values. tflite: name in TFLite, "" for none."""
 
     template: str
     dtypes: tuple[DType, ...]
     rule: _Rule
     summary: str
+    tflite: str = ""
 
 
 _KINDS: dict[type[Reduction], _Kind] = {
-    ReduceMax: _Kind("reduce_max", _ANY, lambda x, axes: np.max(x, axis=axes), "largest value over any dimensions"),
-    ReduceMin: _Kind("reduce_min", _ANY, lambda x, axes: np.min(x, axis=axes), "smallest value over any dimensions"),
+    ReduceMax: _Kind(
+        "reduce_max", _ANY, lambda x, axes: np.max(x, axis=axes), "largest value over any dimensions", "REDUCE_MAX"
+    ),
+    ReduceMin: _Kind(
+        "reduce_min", _ANY, lambda x, axes: np.min(x, axis=axes), "smallest value over any dimensions", "REDUCE_MIN"
+    ),
     ReduceProd: _Kind(
         "reduce_product", _WRAPPING, lambda x, axes: np.prod(x, axis=axes), "product over any dimensions"
     ),
@@ -112,7 +127,7 @@ def _op(bound: BoundNode) -> Reduction:
 
 def check(bound: BoundNode) -> None:
     """Refuses types that the operator does not have, and tensors without elements."""
-    dtypes = _KINDS[type(_op(bound))].dtypes
+    dtypes = _TFLITE if _op(bound).numerics.of_tflite else _KINDS[type(_op(bound))].dtypes
     require_dtypes(bound, [(t, t) for t in dtypes], [(t, t) for t in _ANY])
     require_elements(bound)
     if bound.input(0).quantization and bound.output.quantization:
@@ -140,8 +155,8 @@ KERNELS = tuple(
         op,
         kind.summary,
         kind.dtypes,
-        (),
-        None,
+        (kind.tflite,) if kind.tflite else (),
+        reduction_from_tflite(op) if kind.tflite else None,
         check,
         output_shapes,
         reference,
@@ -150,6 +165,7 @@ KERNELS = tuple(
         onnx=(op.__name__,),
         from_onnx=reduction_from_onnx(op),
         transposed=transposed,
+        tflite_dtypes=_TFLITE if kind.tflite else (),
     )
     for op, kind in _KINDS.items()
 )

@@ -67,6 +67,15 @@ def _slice_from_tflite(node: SourceNode) -> Parsed:
     return Parsed(Slice(begins, (1,) * len(shape), counts))
 
 
+def _reverse_from_tflite(node: SourceNode) -> Parsed:
+    """REVERSE_V2: the dimensions that a constant names run backwards."""
+    node.counts((2, 2))
+    shape = node.input(0).shape
+    axes = axes_of(node, node.constant_integers(1, "axes"), len(shape))
+    starts = tuple(size - 1 if axis in axes else 0 for axis, size in enumerate(shape))
+    return Parsed(Slice(starts, tuple(-1 if axis in axes else 1 for axis in range(len(shape))), shape))
+
+
 def _position(given: int, size: int, stride: int) -> int:
     """A begin or end as an index: from the front, within the tensor or one element outside in the direction of the stride."""
     index = given + size if given < 0 else given
@@ -201,8 +210,8 @@ KERNELS = (
         Slice,
         "a box of the tensor",
         tuple(DType),
-        ("SLICE",),
-        _slice_from_tflite,
+        ("SLICE", "REVERSE_V2"),
+        lambda node: _reverse_from_tflite(node) if node.op_type == "REVERSE_V2" else _slice_from_tflite(node),
         check,
         output_shapes,
         reference,

@@ -4,7 +4,7 @@ TFLite  over the last dimension, int8; y has scale 1/256 and zero point -128, or
         exp of a difference to the row's maximum is one
         of at most 256 values: they are a table (Q31 in [0, 1)).
         Source: TFLite's integer softmax over gemmlowp's fixed-point exp and reciprocal (Q5.26 differences, Q12.19 sum).
-        int16: softmax_int16.py.
+        int16: softmax_int16.py. LOG_SOFTMAX: log_softmax_int8.py.
         Errors: rows of more than 4 095 elements, whose sum can leave Q12.19.
 ONNX    along any dimension, or over all from one on (before opset 13); float32; Softmax also int8 and int16, see
         softmax_table. LogSoftmax: x - max - log(sum exp(x - max)).
@@ -20,7 +20,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels import fixed_point, int16x8, softmax_int16, softmax_table
+from emitc.kernels import fixed_point, int16x8, log_softmax_int8, softmax_int16, softmax_table
 from emitc.kernels.contract import (
     PLAIN,
     Flavour,
@@ -68,6 +68,11 @@ def from_tflite(node: SourceNode) -> Parsed:
     """SOFTMAX's option."""
     node.counts((1, 1))
     return Parsed(Softmax(node.real("beta")))
+
+
+def _log_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    return Parsed(LogSoftmax(1.0))
 
 
 def _from_onnx(op: type[Softmax]) -> Callable[[SourceNode], Parsed]:
@@ -164,12 +169,18 @@ def check(bound: BoundNode) -> None:
             )  # fmt: skip
         return
     x, y = bound.input(0), bound.output
-    require_dtypes(bound, [(DType.INT8, DType.INT8), (DType.INT8, DType.INT16), (DType.INT16, DType.INT16)])
+    logarithm = isinstance(op, LogSoftmax)
+    wider = [] if logarithm else [(DType.INT8, DType.INT16), (DType.INT16, DType.INT16)]
+    require_dtypes(bound, [(DType.INT8, DType.INT8), *wider])
     require_quantization(bound, x, y)
     assert x.quantization and y.quantization and isinstance(bound.node.op, Softmax)
     if x.dtype is DType.INT16:
         int16x8.require_symmetric(bound)
         softmax_int16.check(bound, bound.node.op.beta)
+        return
+    if logarithm:
+        log_softmax_int8.require_output(bound)
+        _check_rows(bound)
         return
     wide = y.dtype is DType.INT16
     fits = softmax_int16.near(y.quantization.scale, 2.0**-16) if wide else y.quantization.scale == 2.0**-8
@@ -181,14 +192,21 @@ def check(bound: BoundNode) -> None:
             "export the model again",
             y,
         )
+    _check_rows(bound)
+
+
+def _check_rows(bound: BoundNode) -> None:
+    x = bound.input(0)
+    assert x.quantization and isinstance(bound.node.op, Softmax)
+    name = bound.node.op_type
     if not x.shape or bound.node.op.beta <= 0:
         raise illegal(
-            bound, "SOFTMAX has no row or no positive beta", f"beta {bound.node.op.beta}", "export the model again", x
+            bound, f"{name} has no row or no positive beta", f"beta {bound.node.op.beta}", "export the model again", x
         )
     if _factor(bound) <= 1.0:
         raise illegal(
             bound,
-            "SOFTMAX has an input scale that is out of proportion",
+            f"{name} has an input scale that is out of proportion",
             f"scale {x.quantization.scale!r} times beta {bound.node.op.beta!r} leaves nothing of 26 fractional bits",
             "quantize the model again",
             x,
@@ -196,7 +214,7 @@ def check(bound: BoundNode) -> None:
     if x.shape[-1] > _MAX_DEPTH:
         raise unsupported(
             bound,
-            f"SOFTMAX over {x.shape[-1]} elements",
+            f"{name} over {x.shape[-1]} elements",
             f"the sum fits {_MAX_DEPTH}",
             "reduce the number of classes",
             x,
@@ -215,10 +233,14 @@ def _factor(bound: BoundNode) -> float:
     return bound.node.op.beta * x.quantization.scale * (1 << (31 - _DIFFERENCE_BITS))
 
 
+def _multiplier(bound: BoundNode) -> Multiplier:
+    factor = _factor(bound)
+    return multiplier_of(factor) if factor < 2.0**30 - 1.0 else _LARGEST
+
+
 def _exponentials(bound: BoundNode) -> tuple[int, ...]:
     """exp(-d * scale * beta) in Q31 for d = 0, 1, ... until it counts for nothing."""
-    factor = _factor(bound)
-    multiplier = multiplier_of(factor) if factor < 2.0**30 - 1.0 else _LARGEST
+    multiplier = _multiplier(bound)
     radius = math.floor(((1 << _DIFFERENCE_BITS) - 1) * 2.0 ** (31 - _DIFFERENCE_BITS - multiplier.shift))
     differences = -np.arange(min(256, radius + 1), dtype=np.int64)
     scaled = rounding_doubling_high_mul((differences << max(multiplier.shift, 0)), multiplier.q31)
@@ -237,6 +259,8 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         assert isinstance(bound.node.op, Softmax)
         result = softmax_int16.reference(bound, bound.node.op.beta, inputs[0].astype(np.int64))
         return (result.astype(np.int16).reshape(y.shape),)
+    if isinstance(bound.node.op, LogSoftmax):
+        return (log_softmax_int8.reference(inputs[0], _multiplier(bound), _exponentials(bound)),)
     low, high = y.dtype.range
     table = np.array(_exponentials(bound), np.int64)
     rows = inputs[0].astype(np.int64).reshape(-1, y.shape[-1])
@@ -262,6 +286,8 @@ def lower(bound: BoundNode) -> Layer:
         assert isinstance(bound.node.op, Softmax)
         return softmax_int16.layer(bound, bound.node.op.beta)
     table = _exponentials(bound)
+    if isinstance(bound.node.op, LogSoftmax):
+        return log_softmax_int8.layer(bound, _multiplier(bound), table)
     depth = y.shape[-1]
     return Layer(
         "softmax",
@@ -305,15 +331,16 @@ KERNELS = (
     ),
     KernelDef(
         LogSoftmax,
-        "logarithm of softmax along a dimension",
+        "logarithm of softmax over the last dimension; ONNX: along any",
         (DType.FLOAT32,),
-        (),
-        None,
+        ("LOG_SOFTMAX",),
+        _log_from_tflite,
         check,
         output_shapes,
         reference,
         lower,
         work=work,
+        tflite_dtypes=(DType.INT8, DType.FLOAT32),
         onnx=("LogSoftmax",),
         from_onnx=_from_onnx(LogSoftmax),
         transposed=transposed,

@@ -1,4 +1,4 @@
-"""Tile and Expand of ONNX: a tensor repeated along its dimensions.
+"""Tile and Expand of ONNX, BROADCAST_TO of TFLite: a tensor repeated along its dimensions.
 
 Tile    x [d...], y [d * repeats...].
 Expand  x broadcast to y: dimensions of size 1, and those that x lacks in front, are repeated.
@@ -133,14 +133,32 @@ def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
     return type(op)(tuple(op.shape[i] for i in order), tuple(op.repeats[i] for i in order), numerics=op.numerics)
 
 
+def _broadcast_to_from_tflite(node: SourceNode) -> Parsed:
+    """Unlike Expand, no dimension of the input may be larger than the one asked for."""
+    node.counts((2, 2))
+    shape, wanted = node.input(0).shape, node.constant_integers(1, "shape")
+    padded = (1,) * (len(wanted) - len(shape)) + shape
+    if (
+        len(wanted) > MAX_RANK
+        or len(padded) != len(wanted)
+        or any(d not in (1, w) or w < 1 for d, w in zip(padded, wanted, strict=True))
+    ):
+        raise node.refusal(
+            f"BROADCAST_TO of {list(shape)} to {list(wanted)}",
+            "each dimension must be equal to the one asked for, or 1",
+            "export the model again",
+        )
+    return Parsed(Expand(padded, tuple(w if d == 1 else 1 for d, w in zip(padded, wanted, strict=True))))
+
+
 def _kernel(op: type[Repeat], name: str, summary: str) -> KernelDef:
     parser = _tile_from_onnx if op is Tile else _expand_from_onnx
     return KernelDef(
         op,
         summary,
         tuple(DType),
-        (),
-        None,
+        ("BROADCAST_TO",) if op is Expand else (),
+        _broadcast_to_from_tflite if op is Expand else None,
         check,
         output_shapes,
         reference,

@@ -54,7 +54,8 @@ class WindowWalk:
     Heights, widths, strides, dilations and pads are in pixels, as in the kernel's parameters. in_pixel, out_pixel: bytes of
     one. ahead: bytes of an output pixel that are stored before its window is read for the last time, less the byte of
     the window's first pixel at which that reading starts (see `whole_window` and `by_channel`); None where the window is
-    read once, before anything of the pixel is stored.
+    read once, before anything of the pixel is stored. tile: pixels of an image that are made at a time, so that `ahead` counts
+    from the last one of them; what is left of an image is made pixel by pixel.
     """
 
     batches: int
@@ -73,6 +74,7 @@ class WindowWalk:
     in_pixel: int
     out_pixel: int
     ahead: int | None = None
+    tile: int = 1
 
     def distance_bytes(self) -> int:
         """The greatest of all pixels', for what is read later of its own window and of every later one."""
@@ -85,7 +87,13 @@ class WindowWalk:
         start = np.arange(low.size, dtype=np.int64) * self.out_pixel
         nothing = -self.batches * self.in_h * self.in_w * self.in_pixel
         # Of the first pixel nothing is stored yet where each pixel is stored at once.
-        inside = (start - low)[1:].max(initial=nothing) if self.ahead is None else (start + self.ahead - low).max()
+        if self.ahead is None:
+            inside = (start - low)[1:].max(initial=nothing)
+        else:
+            pixel = np.arange(self.out_h * self.out_w, dtype=np.int64)
+            tiled = pixel < pixel.size // self.tile * self.tile
+            waits = np.tile(np.where(tiled, self.tile - 1 - pixel % self.tile, 0), self.batches) * self.out_pixel
+            inside = (start + waits + self.ahead - low).max()
         return int((start[1:] - later[1:]).max(initial=inside))
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from emitc.ir import Graph
+from emitc.ir import Graph, Node
+from emitc.kernels.control_flow import ControlFlow
 from emitc.passes.absorb_transposes import absorb_transposes
 from emitc.passes.alias_views import alias_views
 from emitc.passes.cancel_transposes import cancel_transposes
+from emitc.passes.drop_constant_channels import drop_constant_channels
 from emitc.passes.drop_dead import drop_dead
 from emitc.passes.fold_constants import fold_constants
 from emitc.passes.fold_pad import fold_pad
 from emitc.passes.fold_zero_point import fold_zero_point
 from emitc.passes.fuse_activation import fuse_activation
+from emitc.passes.inline_branches import inline_branches
 from emitc.passes.recognise_qdq import recognise_qdq
 from emitc.passes.state_in_place import state_in_place
 from emitc.verify_graph import verify_graph
@@ -25,10 +28,12 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("recognise-qdq", recognise_qdq),
     ("absorb-transposes", absorb_transposes),
     ("fold-constants", fold_constants),
+    ("inline-branches", inline_branches),
     ("drop-dead", drop_dead),
     ("alias-views", alias_views),
     ("fuse-activation", fuse_activation),
     ("fold-pad", fold_pad),
+    ("drop-constant-channels", drop_constant_channels),
     ("fold-zero-point", fold_zero_point),
 )
 """Name and function. The order matters: Transposes must be out of the way of QDQ groups, these be recognised before constants
@@ -59,7 +64,10 @@ def _changes(before: Graph, after: Graph) -> int:
 def run_passes(
     graph: Graph, disabled: frozenset[str] = frozenset(), passes: Sequence[tuple[str, Pass]] = PASSES
 ) -> tuple[Graph, tuple[PassReport, ...]]:
-    """The rewritten graph and a report of each pass; the graph is verified before and after each."""
+    """The rewritten graph and a report of each pass; the graph is verified before and after each.
+
+    The graphs inside of operators are rewritten in the same way, which the reports do not count.
+    """
     verify_graph(graph)
     reports: list[PassReport] = []
     for name, function in passes:
@@ -71,4 +79,16 @@ def run_passes(
         reports.append(
             PassReport(name, name not in disabled, len(before.nodes), len(graph.nodes), _changes(before, graph))
         )
-    return graph, tuple(reports)
+    return _with_inner(graph, disabled, passes), tuple(reports)
+
+
+def _with_inner(graph: Graph, disabled: frozenset[str], passes: Sequence[tuple[str, Pass]]) -> Graph:
+    def inner(node: Node) -> Node:
+        if not isinstance(node.op, ControlFlow):
+            return node
+        graphs = tuple(run_passes(each, disabled, passes)[0] for each in node.op.graphs)
+        return replace(node, op=replace(node.op, graphs=graphs))
+
+    if not any(isinstance(node.op, ControlFlow) for node in graph.nodes):
+        return graph
+    return replace(graph, nodes=tuple(map(inner, graph.nodes)))

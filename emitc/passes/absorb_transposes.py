@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from emitc.ir import Array, Graph, Node, Tensor
-from emitc.kernels import registry
+from emitc.kernels import definition_of
 from emitc.kernels.fully_connected import FullyConnected
 from emitc.kernels.requantization import WEIGHTS
 from emitc.kernels.transpose import Transpose
@@ -28,7 +28,7 @@ def _transpose_before(graph: Graph, node: Node) -> tuple[list[Node], Node] | Non
             return None
         if isinstance(producer.op, Transpose):
             return views, producer
-        if not registry()[type(producer.op)].view:
+        if not definition_of(producer.op).view:
             return None
         views.append(producer)
         name = producer.inputs[0]

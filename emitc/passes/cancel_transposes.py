@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.ir import Graph, Node, Op, Shape, Tensor
-from emitc.kernels import registry
+from emitc.kernels import definition_of
 from emitc.kernels.mean import Reduction
 from emitc.kernels.quantize_ops import Dequantize, Quantize
 from emitc.kernels.reshape import Reshape
@@ -101,7 +101,7 @@ class _Sweep:
             tensor = self.work.tensors[name]
             if name in self.turned:
                 inputs.append(self.turned[name].source)
-            elif position > 0 and not registry()[type(node.op)].elementwise:
+            elif position > 0 and not definition_of(node.op).elementwise:
                 inputs.append(name)  # indices, weights: what the rule for `transposed` leaves as it is
             elif (constant := self.constant(tensor, permutation)) is not None:
                 inputs.append(constant)
@@ -126,7 +126,7 @@ class _Sweep:
 
     def operator(self, node: Node, permutation: Permutation) -> Op | None:
         """The operator for operands in the order before the permutation; None where there is none."""
-        kernel = registry()[type(node.op)]
+        kernel = definition_of(node.op)
         if isinstance(node.op, Quantize | Dequantize):
             source = self.work.tensors[
                 node.outputs[0] if isinstance(node.op, Quantize) else self.work.current(node.inputs[0])

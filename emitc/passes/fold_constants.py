@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from emitc.ir import Graph
-from emitc.kernels import kernel_of
+from emitc.kernels import definition_of, kernel_of
 
 
 def fold_constants(graph: Graph) -> Graph:
@@ -14,8 +14,9 @@ def fold_constants(graph: Graph) -> Graph:
     nodes = []
     for node in graph.nodes:
         operands = [tensors[name] if name else None for name in node.inputs]
-        known = all(operand is None or operand.is_constant for operand in operands) and any(operands)
-        if not known or graph.writes_state(node):
+        known = all(operand is None or operand.is_constant for operand in operands)
+        known = known and (any(operands) or not operands)  # an operator without operands is its own constant
+        if not known or graph.writes_state(node) or definition_of(node.op).subgraphs:
             nodes.append(node)
             continue
         bound = replace(graph.bind(node), inputs=tuple(operands))

@@ -19,7 +19,7 @@ import numpy as np
 
 from emitc.errors import EmitcError
 from emitc.ir import Array, BoundNode, DType, Graph, Node, Numerics, Op, Quantization, Tensor
-from emitc.kernels import registry
+from emitc.kernels import definition_of, registry
 from emitc.kernels.arithmetic import Add
 from emitc.kernels.byte_table import ByteTable
 from emitc.kernels.clip import Clip
@@ -166,7 +166,7 @@ class _Sweep:
 
     def moves(self, node: Node) -> bool:
         """Whether every output value is a value of the first input, which alone is computed."""
-        kernel = registry()[type(node.op)]
+        kernel = definition_of(node.op)
         return kernel.moves and all(self.constant(name) is not None for name in node.inputs[1:] if name)
 
     # ---- the rewriting ----
@@ -185,7 +185,7 @@ class _Sweep:
         dequantize = self.dequantized[self.work.current(node.inputs[0])]
         moved = replace(node, inputs=(source.name, *node.inputs[1:]), outputs=tuple(t.name for t in outputs))
         try:
-            registry()[type(node.op)].check(self.work.bind(moved))
+            definition_of(node.op).check(self.work.bind(moved))
         except EmitcError:
             return False
         self.work.keep(moved)
@@ -216,7 +216,7 @@ class _Sweep:
         source: Tensor | None = None
         for step in chain((node,), self.chain(node)):  # no further than needed: thousands of them may stand in a row
             run.append(step)
-            if not (isinstance(step.op, Quantize) or registry()[type(step.op)].elementwise):
+            if not (isinstance(step.op, Quantize) or definition_of(step.op).elementwise):
                 return False
             for name in step.inputs:
                 if not name or self.work.current(name) in values:
@@ -281,11 +281,13 @@ class _Sweep:
             line[step.outputs[0]] = output
             bound = BoundNode(step, tuple(inputs), (output,))
             with np.errstate(all="ignore"):
-                (values[step.outputs[0]],) = registry()[type(step.op)].reference(bound, arrays)
+                (values[step.outputs[0]],) = definition_of(step.op).reference(bound, arrays)
         return tuple(int(v) for v in values[run[-1].outputs[0]].tolist())
 
     def group(self, node: Node) -> bool:
-        """The operator on quantized tensors, where its own check takes them."""
+        """The operator on quantized tensors, where its own check takes them. What a plugin brings is no part of this."""
+        if type(node.op).definition is not None:
+            return False
         tensors = [None if not name else self.quantized(name) for name in node.inputs]
         computed = [t for t in tensors if t is not None and not t.is_constant]
         if not computed or not all(
@@ -314,7 +316,7 @@ class _Sweep:
             inputs = self.operands(node, extra, output)
             made = replace(node, op=op, inputs=inputs, outputs=(output.name,))
             bound = self.work.bind(made)
-            kernel = registry()[type(op)]
+            kernel = definition_of(op)
             kernel.check(bound)
         except _StaysFloat as reason:
             self.refused(node, str(reason))

@@ -20,7 +20,7 @@ KEYS = {
     "run": "board match instructions stack_bytes flash_bytes code_bytes constant_bytes ram_bytes arena_bytes layers",
     "boards": "boards",
     "targets": "targets",
-    "ops": "operators",
+    "ops": "operators variants",
 }
 
 
@@ -94,7 +94,7 @@ def test_lists(command: str, emitc: Emitc) -> None:
     assert (called.code, called.err) == (0, "")
     content = called.json
     assert set(content) == keys(command)
-    assert len(content[KEYS[command]]) >= 10
+    assert len(content[KEYS[command].split()[0]]) >= 10
 
 
 def test_flash_dry_run(emitc: Emitc, tiny: Path, tmp_path: Path) -> None:

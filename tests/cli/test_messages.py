@@ -25,7 +25,7 @@ def test_every_refusal_of_a_model_in_one_run(emitc: Emitc, tiny: Path) -> None:
         "error: CUSTOM:Mystery is not supported\n"
         '  at:    unsupported.tflite, op 2 CUSTOM:Mystery "out"\n'
         "  why:   emitc has no kernel for this operator\n"
-        "  try:   replace the operator; `emitc ops` lists what there is\n"
+        "  try:   bring its definition along with --plugin (docs/custom-operators.md), or replace it\n"
     )
 
 

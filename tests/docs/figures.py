@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
-PEERS = {"qemu_m4": "m4", "qemu_m55": "m55", "qemu_m0_big": "m0"}
+PEERS = {"qemu_m4": "m4", "qemu_m55": "m55", "qemu_m3": "m3", "qemu_m0_big": "m0"}
 Columns = tuple[str, ...]
 Rows = list[tuple[str, ...]]
 
@@ -85,21 +85,21 @@ def memory() -> tuple[Columns, Rows]:
 
 
 def cores() -> tuple[Columns, Rows]:
-    """bench/results_boards.json, the other cores."""
+    """bench/results_boards.json, the other cores, beside TensorFlow Lite Micro with CMSIS-NN where that is known."""
     peers, found = _tflm(), {(row["model"], row["board"]): row for row in _rows("results_boards.json")}
-    boards = {"qemu_m55": "Cortex-M55", "qemu_m0_big": "Cortex-M0", "qemu_rv32": "RV32IMAC"}
+    boards = {"qemu_m55": "M55", "qemu_m3": "M3", "qemu_m0_big": "M0", "qemu_rv32": "RV32IMAC"}
     columns: list[str] = ["model"]
     for board, name in boards.items():
-        columns.append(f"emitc: {name}")
-        if board in PEERS:
-            columns.append(f"TFLM {PEERS[board].upper()}, reference: instructions")
+        columns += [f"emitc: {name}", f"TFLM {name}, CMSIS-NN", "emitc / it"] if board in PEERS else [f"emitc: {name}"]
     rows: Rows = []
     for model in dict.fromkeys(model for model, _ in found):
         cells = [model]
         for board in boards:
-            cells.append(_number(found[model, board].get("instructions")))
+            count = found[model, board].get("instructions")
+            cells.append(_number(count))
             if board in PEERS:
-                cells.append(_number(peers[model, PEERS[board], "reference"]["instructions"]))
+                tflm = peers[model, PEERS[board], "cmsis-nn"]["instructions"]
+                cells += [_number(tflm), f"{count / tflm:.2f}" if count else "-"]
         rows.append(tuple(cells))
     return tuple(columns), rows
 
@@ -115,8 +115,39 @@ def library() -> tuple[Columns, Rows]:
             tflm = peers[model, PEERS[board], "cmsis-nn"]["instructions"]
             share = f"{counts[-1] / tflm:.2f}"
             rows.append((model, PEERS[board].upper(), *map(_number, counts), _number(tflm), share))
-    return ("model", "core", "portable", "cmsis-nn", "auto", "TFLM with CMSIS-NN", "auto / TFLM"), rows
+    return ("model", "core", "emitc's own", "cmsis-nn", "auto", "TFLM with CMSIS-NN", "auto / TFLM"), rows
 
 
-TABLES = {"arena": arena, "instructions": instructions, "memory": memory, "cores": cores, "library": library}
+def wake_words() -> tuple[Columns, Rows]:
+    """bench/results_wake_words.json: instructions of a frame by kernels, and the memory of emitc's own."""
+    peers = _tflm()
+    found = {(row["model"], row["board"], row["kernels"]): row for row in _rows("results_wake_words.json")}
+    rows: Rows = []
+    for board in ("qemu_m4", "qemu_m55"):
+        for model in dict.fromkeys(model for model, _, _ in found):
+            ours = {kernels: found[model, board, kernels] for kernels in ("portable", "cmsis-nn")}
+            tflm, portable = peers[model, PEERS[board], "cmsis-nn"], ours["portable"]
+            counts = [row["instructions"] for row in ours.values()]
+            rows.append(
+                (
+                    model, PEERS[board].upper(), *map(_number, counts), _number(tflm["instructions"]),
+                    f"{min(counts) / tflm['instructions']:.2f}", _number(portable["arena_bytes"] + portable["state_bytes"]),
+                    _number(tflm["arena_bytes"]),
+                )
+            )  # fmt: skip
+    columns = (
+        "model", "core", "emitc's own", "cmsis-nn", "TFLM with CMSIS-NN", "the better / TFLM", "emitc's own: arena and state",
+        "TFLM: arena",
+    )  # fmt: skip
+    return columns, rows
+
+
+TABLES = {
+    "arena": arena,
+    "instructions": instructions,
+    "memory": memory,
+    "cores": cores,
+    "library": library,
+    "wake_words": wake_words,
+}
 """By the name that a page asks for."""

@@ -32,6 +32,7 @@ from figures import TABLES
 from emitc import cli, inspection
 from emitc.compiler import Compiled, Options, check_options, compile_model
 from emitc.host.build import WARNINGS, run_compiler
+from emitc.report import types_of
 from emitc.target import load_board
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -307,9 +308,12 @@ def option_table(name: str) -> str:
 
 def operator_table(source_format: str) -> str:
     """The operators of a format as `emitc ops` lists them."""
-    rows = [r for r in inspection.operator_list()["operators"] if r["format"] == source_format]
+    content = inspection.operator_list()
+    rows = [r for r in content["operators"] if r["format"] == source_format]
+    variants = [v for v in content["variants"] if any(v in r["variants"] for r in rows)]
     return markdown(
-        ("operator", "element types", "what"), [(f"`{r['op']}`", ", ".join(r["dtypes"]), r["summary"]) for r in rows]
+        ("operator", *variants, "what"),
+        [(f"`{r['op']}`", *(types_of(r, v) for v in variants), r["summary"]) for r in rows],
     )
 
 

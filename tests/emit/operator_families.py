@@ -17,6 +17,7 @@ from types import ModuleType
 from unittest.mock import MagicMock
 
 import pytest
+from control_flow_models import MODELS as CONTROL_FLOW
 from onnx.shape_inference import InferenceError
 from onnx_op import OnnxCase
 from onnx_op import graph_of as onnx_graph_of
@@ -196,6 +197,20 @@ def onnx_families(folder: Path) -> Iterator[Compiled]:
                     yield compile_model(file)
 
 
+VARIANT_TARGETS = {"dsp": "cortex-m4", "mve": "cortex-m55", "scalar": "cortex-m3", "narrow": "cortex-m0"}
+"""A core for each instruction set that has kernels of its own."""
+
+
+def variant_families(folder: Path) -> Iterator[Compiled]:
+    """The layers of the operators that have variants, once for each instruction set."""
+    modules = ("conv_2d", "depthwise_conv_2d", "fully_connected", "variants", "mve_variants")
+    cases = [case for name in modules for case in cases_of(KERNEL_TESTS / f"test_{name}.py")]
+    for name, target in VARIANT_TARGETS.items():
+        file = folder / f"family_{name}.tflite"
+        file.write_bytes(write_tflite(model_of(cases)))
+        yield compile_model(file, target=target)
+
+
 def families(folder: Path) -> Iterator[Compiled]:
     """One compiled model per test file of the kernels, and one for each way of keeping state."""
     for path in sorted(KERNEL_TESTS.glob("test_*.py")):
@@ -204,8 +219,11 @@ def families(folder: Path) -> Iterator[Compiled]:
             file = folder / f"family_{path.stem.removeprefix('test_')}.tflite"
             file.write_bytes(write_tflite(model_of(representatives(cases))))
             yield compile_model(file)
-    for name, spec in STREAMING.items():
-        file = folder / f"family_streaming_{name}.tflite"
+    models = [(f"streaming_{name}", spec) for name, spec in STREAMING.items()]
+    models += [(f"control_{name}", spec) for name, spec in CONTROL_FLOW.items()]
+    for name, spec in models:
+        file = folder / f"family_{name}.tflite"
         file.write_bytes(write_tflite(spec()))
         yield compile_model(file)
+    yield from variant_families(folder)
     yield from onnx_families(folder)

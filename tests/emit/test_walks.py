@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -19,8 +20,11 @@ from operator_families import families
 from shared_array import Subject, subjects
 from single_op import Case, model_of, quantized
 
+from emitc.backends.portable import backend as portable_backend
 from emitc.compiler import compile_model
+from emitc.ir import BoundNode
 from emitc.kernels.walk import ElementWalk, WindowWalk, by_channel, first_inside, whole_window
+from emitc.target import Target
 from emitc.writers.tflite import write_tflite
 
 _SEEDS = range(4)
@@ -65,7 +69,17 @@ WINDOWS: list[Case] = [
 ]
 
 
-_BLIND = {"copy", "copy_run", "dropout_mask", "equal", "is_inf", "is_nan", "truth", "scaled_product"}
+_BLIND = {
+    "copy",
+    "copy_run",
+    "dropout_mask",
+    "dynamic_update_slice",
+    "equal",
+    "is_inf",
+    "is_nan",
+    "truth",
+    "scaled_product",
+}
 """Templates that move bytes by memmove, right at any distance, or whose result hardly depends on random values (the
 families' scaled_product saturates)."""
 
@@ -98,6 +112,87 @@ def test_windows_are_right_at_their_distance_and_wrong_one_element_closer(tmp_pa
         "conv_2d", "conv_2d_taps", "depthwise_conv_2d", "depthwise_conv_2d_multiplier", "fully_connected",
         "average_pool_2d", "max_pool_2d", "softmax", "requantized",
     }  # fmt: skip
+
+
+VECTORS: list[Case] = [
+    conv_2d("nine_rows", (1, 9, 3, 16), 20, (3, 3), SAME),
+    conv_2d("one_pixel", (1, 1, 1, 40), 35, (1, 1)),
+    depthwise("depthwise_register", (1, 7, 6, 16), 1, (3, 3), SAME),
+    depthwise("depthwise_registers", (1, 6, 7, 48), 1, (3, 3), SAME),
+    depthwise("depthwise_registers_strided", (1, 9, 8, 32), 1, (3, 3), STRIDED),
+    depthwise("depthwise_four_pixels", (1, 6, 11, 4), 1, (3, 3), SAME),
+    depthwise("depthwise_registers_wide", (1, 6, 7, 40), 1, (5, 3), SAME),
+    fully_connected("two_outputs", (1, 70), 3, 70),
+    fully_connected("row_of_many", (1, 30), 70, 30),
+    pool("largest_of_many", "MAX_POOL_2D", (1, 6, 5, 37), (3, 3), SAME),
+    pool("average_of_many", "AVERAGE_POOL_2D", (1, 6, 5, 18), (3, 2), SAME),
+]
+
+
+def _leaner(bound: BoundNode, target: Target, variant: str) -> float:
+    return 0.0 if variant.endswith("-lean") else 1.0
+
+
+def test_kernels_without_working_memory_are_right_at_their_distance(tmp_path: Path) -> None:
+    file = tmp_path / "windows.tflite"
+    file.write_bytes(write_tflite(model_of(WINDOWS)))
+    with patch.object(portable_backend, "cost_of", _leaner):
+        found = list(subjects(compile_model(file, target="cortex-m4"), tmp_path))
+    found = [subject for subject in found if subject.node.layer.variant == "dsp-lean"]
+    templates = {"conv_2d_lean_dsp", "row_dsp", "depthwise_conv_2d_dsp"}
+    assert {subject.node.layer.template for subject in found} == templates
+    assert [subject.id for subject in found if not _right(subject)] == []
+    closer = {(subject.node.layer.template, _wrong_closer(subject)) for subject in found}
+    assert all((template, True) in closer for template in templates)
+
+
+@pytest.mark.parametrize(
+    ("target", "templates"),
+    [
+        ("cortex-m3", {"conv_2d_halves", "matrix_halves", "row_scalar", "depthwise_conv_2d_scalar"}),
+        ("cortex-m0", {"conv_2d_halves", "matrix_halves", "row_narrow", "depthwise_conv_2d_scalar"}),
+    ],
+)
+def test_scalar_variants_are_right_at_their_distance(tmp_path: Path, target: str, templates: set[str]) -> None:
+    file = tmp_path / "windows.tflite"
+    file.write_bytes(write_tflite(model_of(WINDOWS)))
+    found = [s for s in subjects(compile_model(file, target=target), tmp_path) if s.node.layer.variant != "portable"]
+    assert {s.node.layer.template for s in found} == templates
+    assert [s.id for s in found if not _right(s)] == []
+    closer = {(s.node.layer.template, _wrong_closer(s)) for s in found}
+    assert {template for template in templates if (template, True) not in closer} == set()
+
+
+def _dearer(bound: BoundNode, target: Target, variant: str) -> float:
+    return 1.0 if variant == "portable" else 0.0
+
+
+@pytest.mark.parametrize(
+    ("target", "templates"),
+    [
+        ("cortex-m4", {"conv_2d_dsp", "matrix_dsp", "row_dsp", "depthwise_conv_2d_dsp"}),
+        (
+            "cortex-m55",
+            {
+                "conv_2d_mve", "depthwise_conv_2d_mve", "depthwise_3x3_mve", "row_mve", "dots_mve", "average_pool_2d_mve",
+                "max_pool_2d_mve",
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_variants_are_right_at_their_distance(target: str, templates: set[str], tmp_path: Path) -> None:
+    """And every template that declares one is wrong closer, in some window."""
+    file = tmp_path / "windows.tflite"
+    file.write_bytes(write_tflite(model_of([*WINDOWS, *VECTORS])))
+    with patch.object(portable_backend, "cost_of", _dearer):
+        found = list(subjects(compile_model(file, target=target), tmp_path))
+    assert [s.id for s in found if not _right(s)] == []
+    sharp: dict[str, bool] = {}
+    for subject in found:
+        template = subject.node.layer.template
+        sharp[template] = sharp.get(template, False) or _wrong_closer(subject) is True
+    assert templates <= set(sharp)
+    assert {template for template in templates if not sharp[template]} == set()
 
 
 def test_every_template_keeps_its_distance(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -26,7 +27,7 @@ TOOLS = {
     "qemu_m55": ("arm-none-eabi-gcc", "qemu-system-arm"),
     "qemu_rv32": ("riscv64-unknown-elf-gcc", "qemu-system-riscv32"),
 }
-FIRMWARE = ("keyword_spotter", "person_detector")
+FIRMWARE = ("keyword_spotter", "person_detector", "wake_word")
 STRICT = "-std=c11 -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wcast-qual -Wcast-align=strict"
 STRICT += " -Wundef -Wmissing-prototypes -Wdouble-promotion -Wvla -Werror"
 STATUSES = (
@@ -42,7 +43,7 @@ STATUSES = (
 
 def copied(name: str, folder: Path) -> Path:
     """The example in a checkout of its own, without what earlier builds left in it; models and boards are the real ones."""
-    left = shutil.ignore_patterns(".pio", "lib", "build", "clip.h", "images.h")
+    left = shutil.ignore_patterns(".pio", "lib", "build", "clip.h", "images.h", "sound.h")
     project = folder / "examples" / name
     shutil.copytree(ROOT / "examples" / name, project, ignore=left)
     (folder / "examples" / "models").symlink_to(MODELS)
@@ -128,6 +129,38 @@ def test_the_person_detector_prints_what_the_interpreter_computes(board: str, tm
     assert empty[0] > empty[1] and f"\nsecond image: {line('no person', int(empty[0]))}\n" in output
 
 
+def wake_word_lines() -> list[str]:
+    """What the wake word firmware has to print of its clips: the same decisions on the golden engine's features and scores."""
+    clips = runpy.run_path(str(ROOT / "examples" / "wake_word" / "make_sound.py"))["clips"]()
+    lines = []
+    for name, samples in clips.items():
+        sound = np.concatenate([np.zeros(320, np.int16), samples])  # the first 10 ms lie behind 20 ms of nothing
+        windows = [(sound[at : at + 480].reshape(1, 480),) for at in range(0, len(sound) - 479, 160)]
+        features = np.stack(golden("audio_preprocessor_int8.tflite", windows))
+        frames = features[: len(features) // 3 * 3].reshape(-1, 1, 3, 40)
+        scores = np.concatenate(golden("mww_hey_jarvis_v2.tflite", [(frame,) for frame in frames])).astype(int)
+        means = np.convolve(scores, np.ones(5, int))[: len(scores)] / (256 * 5)
+        heard = np.flatnonzero(means > 0.97)
+        mean = means[heard[0]] if heard.size else means.max()
+        percent = f"{int(1000 * mean + 0.5) / 10:.1f} %"
+        lines.append(
+            f"{name}: wake word after {30 * (heard[0] + 1)} ms, {percent}"
+            if heard.size
+            else f"{name}: nothing, at most {percent}"
+        )
+    return lines
+
+
+@pytest.mark.board
+@pytest.mark.parametrize("board", TOOLS)
+def test_the_wake_word_is_heard_where_the_interpreter_hears_it_and_nowhere_else(board: str, tmp_path: Path) -> None:
+    expected = wake_word_lines()
+    assert [": wake word after " in line for line in expected] == [False, False, True, False]
+    output = booted("wake_word", board, tmp_path).splitlines()
+    assert output[output.index(expected[0]) :][: len(expected)] == expected
+    assert blocks(ROOT / "examples" / "wake_word")[1][:-1] == expected
+
+
 def test_two_models_in_one_cmake_program_print_what_the_interpreter_computes(tmp_path: Path) -> None:
     if shutil.which("cmake") is None:
         pytest.skip("cmake is not installed")
@@ -204,46 +237,82 @@ const char *emitc_timer_name(void) { return "ticks"; }
 # A model of which every call answers what the test says.
 MODEL_C = """\
 #include "@model@.h"
+#ifndef @model@_init_answer
+#define @model@_init_answer EMITC_OK
+#endif
+#ifndef @model@_run_answer
+#define @model@_run_answer EMITC_OK
+#endif
+#ifndef @model@_reset_answer
+#define @model@_reset_answer EMITC_OK
+#endif
 emitc_status @model@_init(@model@_t *self, void *arena, size_t arena_bytes, void *state, size_t state_bytes)
 {
     (void)state;
     (void)arena_bytes;
     (void)state_bytes;
     self->arena = arena;
-    return INIT;
+    return @model@_init_answer;
 }
-emitc_status @model@_run(@model@_t *self) { (void)self; return RUN; }
-int8_t *@model@_input_0(@model@_t *self) { return (int8_t *)self->arena; }
-const int8_t *@model@_output_0(const @model@_t *self) { return (const int8_t *)self->arena; }
+emitc_status @model@_run(@model@_t *self) { (void)self; return @model@_run_answer; }
+emitc_status @model@_reset(@model@_t *self) { (void)self; return @model@_reset_answer; }
+@input@ *@model@_input_0(@model@_t *self) { return (@input@ *)self->arena; }
+const @output@ *@model@_output_0(const @model@_t *self) { return (const @output@ *)self->arena; }
 """
 
 
-@pytest.mark.parametrize(("name", "model"), [("keyword_spotter", "kws"), ("person_detector", "person")])
-def test_the_firmware_reports_every_status_and_fails(name: str, model: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "models", "calls"),
+    [
+        ("keyword_spotter", ("kws",), ("init", "run")),
+        ("person_detector", ("person",), ("init", "run")),
+        ("wake_word", ("frontend", "wake_word"), ("init", "reset", "run")),
+    ],
+)
+def test_the_firmware_reports_every_status_and_fails(
+    name: str, models: tuple[str, ...], calls: tuple[str, ...], tmp_path: Path
+) -> None:
     project = copied(name, tmp_path)
     for command in blocks(project)[0][:-1]:
         shell(command, project)
-    library = project / "lib" / model
+    libraries = [project / "lib" / model for model in models]
     (tmp_path / "board.c").write_text(BOARD_C, encoding="utf-8")
-    (tmp_path / "model.c").write_text(MODEL_C.replace("@model@", model), encoding="utf-8")
-    include = ["-I", str(library / "include"), "-I", str(ROOT / "boards" / "platform" / "runtime")]
-    strict = ["gcc", *STRICT.split(), *include, "-c", str(project / "src" / "main.c"), "-o", str(tmp_path / "main.o")]
-    done = subprocess.run(strict, capture_output=True, text=True, check=False)
+    include = ["-I", str(ROOT / "boards" / "platform" / "runtime")]
+    objects, parts = [], []
+    for model, library in zip(models, libraries, strict=True):
+        include += ["-I", str(library / "include")]
+        header = (library / "include" / f"{model}.h").read_text(encoding="utf-8")
+        stand_in = MODEL_C.replace("@model@", model)
+        for what, declared in (
+            ("@input@", rf"^(\w+) \*{model}_input_0\("),
+            ("@output@", rf"^const (\w+) \*{model}_output_0\("),
+        ):
+            found = re.search(declared, header, re.MULTILINE)
+            assert found, header
+            stand_in = stand_in.replace(what, found[1])
+        (tmp_path / f"{model}.c").write_text(stand_in, encoding="utf-8")
+        parts.append(tmp_path / f"{model}.c")
+    main = ["-c", str(project / "src" / "main.c"), "-o", str(tmp_path / "main.o")]
+    done = subprocess.run(["gcc", *STRICT.split(), *include, *main], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    for source in (tmp_path / "board.c", libraries[0] / "src" / "emitc_runtime.c"):
+        objects.append(tmp_path / f"{source.stem}.o")
+        subprocess.run(["gcc", "-std=c11", *include, "-c", str(source), "-o", str(objects[-1])], check=True)
 
-    def run(init: str, run: str) -> subprocess.CompletedProcess[str]:
-        parts = [tmp_path / "main.o", tmp_path / "board.c", tmp_path / "model.c", library / "src" / "emitc_runtime.c"]
+    def run(answer: str = "") -> subprocess.CompletedProcess[str]:
         program = tmp_path / "firmware"
-        command = ["gcc", "-std=c11", f"-DINIT={init}", f"-DRUN={run}", *include, *map(str, parts), "-o", str(program)]
-        subprocess.run(command, check=True)
+        given = [f"-D{answer}"] if answer else []
+        command = ["gcc", "-std=c11", *given, *include, *map(str, parts), str(tmp_path / "main.o"), *map(str, objects)]
+        subprocess.run([*command, "-o", str(program)], check=True)
         return subprocess.run([str(program)], capture_output=True, text=True, check=False)
 
-    assert run("EMITC_OK", "EMITC_OK").returncode == 0
-    header = (library / "include" / "emitc_runtime.h").read_text(encoding="utf-8")
-    assert set(re.findall(r"^    (EMITC_\w+) = \d", header, re.MULTILINE)) == {"EMITC_OK", *STATUSES}
-    for status in STATUSES:
-        for call, answers in (("init", (status, "EMITC_OK")), ("run", ("EMITC_OK", status))):
-            done = run(*answers)
-            assert done.returncode == 1
-            said = re.fullmatch(rf"{model}_{call}: ([^:\n]+): ([^\n]+)\n", done.stdout)
-            assert said, done.stdout
+    assert run().returncode == 0
+    runtime = (libraries[0] / "include" / "emitc_runtime.h").read_text(encoding="utf-8")
+    assert set(re.findall(r"^    (EMITC_\w+) = \d", runtime, re.MULTILINE)) == {"EMITC_OK", *STATUSES}
+    for model in models:
+        for call in calls:
+            for status in STATUSES:
+                done = run(f"{model}_{call}_answer={status}")
+                assert done.returncode == 1
+                said = re.fullmatch(rf"{model}_{call}: ([^:\n]+): ([^\n]+)\n", done.stdout)
+                assert said, done.stdout

@@ -14,7 +14,8 @@ import tflite
 from emitc.host.golden import run_isolated
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
-NAMES = ["digits_int8", "kws_ref_int8", "person_detect_int8"]
+NAMES = ["audio_preprocessor_int8", "digits_int8", "kws_ref_int8", "mww_hey_jarvis_v2", "person_detect_int8"]
+FOREIGN = [name for name in NAMES if name != "digits_int8"]
 
 
 def section(name: str) -> str:
@@ -53,12 +54,13 @@ def test_readme_states_size_shapes_and_operators(name: str) -> None:
     (row,) = re.findall(rf"^\| `{name}\.tflite` \|.*$", (MODELS / "README.md").read_text(encoding="utf-8"), re.M)
     _, _, size, given, result, operators, _ = (cell.strip() for cell in row.split("|"))
     assert int(size) == len(data)
-    shapes = [tuple(graph.Tensors(i).ShapeAsNumpy().tolist()) for i in (graph.Inputs(0), graph.Outputs(0))]
-    assert [given, result] == [f"int8 {list(shape)}" for shape in shapes]
+    types = {tflite.TensorType.INT8: "int8", tflite.TensorType.UINT8: "uint8", tflite.TensorType.INT16: "int16"}
+    ends = [graph.Tensors(i) for i in (graph.Inputs(0), graph.Outputs(0))]
+    assert [given, result] == [f"{types[end.Type()]} {end.ShapeAsNumpy().tolist()}" for end in ends]
     assert {op.split()[0]: int(op.split()[1]) for op in operators.split(", ")} == dict(counts)
 
 
-@pytest.mark.parametrize("name", ["kws_ref_int8", "person_detect_int8"])
+@pytest.mark.parametrize("name", FOREIGN)
 def test_licence_text_is_beside_the_model(name: str) -> None:
     text = (MODELS / f"{name}.LICENSE.txt").read_text(encoding="utf-8")
     assert "Apache License" in text
@@ -71,7 +73,12 @@ def test_vectors_stay_small() -> None:
     assert sum((MODELS / f"{name}.npz").stat().st_size for name in NAMES) <= 60_000
 
 
-@pytest.mark.parametrize(("name", "count"), [("digits_int8", 10), ("kws_ref_int8", 4), ("person_detect_int8", 2)])
+COUNTS = {
+    "audio_preprocessor_int8": 13, "digits_int8": 10, "kws_ref_int8": 4, "mww_hey_jarvis_v2": 28, "person_detect_int8": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "count"), COUNTS.items())
 def test_engine_equals_the_vectors(name: str, count: int) -> None:
     pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
     cases = vectors(name)

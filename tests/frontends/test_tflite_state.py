@@ -191,14 +191,14 @@ NO_CODE: dict[str, tuple[ModelSpec, str, str]] = {
     "another_subgraph": (
         replace(MODEL, subgraphs=(INIT, BODY)),
         "the model has 3 subgraphs",
-        "control flow and further entry points have no code",
+        "no IF and no WHILE leads there",
     ),
-    "control_flow": (
+    "another_caller": (
         replace(
-            MODEL, operators=(*MODEL.operators, OperatorSpec("IF", (0, 0), (3,), {"then_subgraph_index": 2})),
+            MODEL, operators=(*MODEL.operators, OperatorSpec("CALL", (0,), (3,), {"subgraph": 2})),
             tensors=(*TENSORS, replace(X, name="z")), subgraphs=(INIT, BODY),
         ),
-        "IF is not supported", "emitc has no kernel",
+        "CALL is not supported", "emitc has no kernel",
     ),
     "variable_tensor_is_an_input": (
         ModelSpec(

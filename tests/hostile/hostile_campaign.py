@@ -118,13 +118,16 @@ def table(cases: Sequence[Case]) -> str:
     return "\n".join(lines)
 
 
+NAMES_ITS_OPERATORS = frozenset({"audio_preprocessor_int8"})
+"""Models in which a changed byte may leave a right file: of a custom operator, or a CAST to a type, that has no code."""
+
+
 def failures(cases: Sequence[Case], *, honest: bool) -> list[str]:
     """The cases that must not be. honest: whether a well-formed file may end in exit code 1."""
-    good = (*GOOD, "cannot") if honest else GOOD
     return [
         f"{case.model} {case.number} ({case.kind}): {case.outcome}\n{case.message}"
         for case in cases
-        if case.outcome not in good
+        if case.outcome not in GOOD and not (case.outcome == "cannot" and (honest or case.model in NAMES_ITS_OPERATORS))
     ]
 
 

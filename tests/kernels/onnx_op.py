@@ -254,10 +254,11 @@ def prove_onnx(
     engine: bool = True,
     sanitize: bool = True,
     disabled: Sequence[str] = (),
+    target: str = "generic32",
 ) -> Proven:
     """Runs the cases three ways. engine: False has the reference stand in for onnxruntime, where it does not take a case.
 
-    disabled: passes of the compiler to switch off, by name.
+    disabled: passes of the compiler to switch off, by name. target: whose kernels they are; they run on this machine.
     """
     assert len({case.id for case in cases}) == len(cases), "case ids must differ"
     outcomes: dict[str, Outcome] = {}
@@ -265,7 +266,7 @@ def prove_onnx(
     errors: list[str] = []
     for opset in sorted({case.opset for case in cases}):
         group = [case for case in cases if case.opset == opset]
-        proven = _prove_group(group, samples, seed, engine, sanitize, frozenset(disabled))
+        proven = _prove_group(group, samples, seed, engine, sanitize, frozenset(disabled), target)
         outcomes |= proven.outcomes
         compiled |= proven.compiled
         errors += proven.memory_errors
@@ -273,7 +274,13 @@ def prove_onnx(
 
 
 def _prove_group(
-    cases: Sequence[OnnxCase], samples: int, seed: int, engine: bool, sanitize: bool, disabled: frozenset[str]
+    cases: Sequence[OnnxCase],
+    samples: int,
+    seed: int,
+    engine: bool,
+    sanitize: bool,
+    disabled: frozenset[str],
+    target: str,
 ) -> Proven:
     data = model_of(cases, engine).SerializeToString()
     rng = np.random.default_rng(seed)
@@ -281,7 +288,7 @@ def _prove_group(
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
         workdir = Path(folder)
         (workdir / "cases.onnx").write_bytes(data)
-        compiled = compile_model(workdir / "cases.onnx", name="cases", disabled=disabled)
+        compiled = compile_model(workdir / "cases.onnx", name="cases", disabled=disabled, target=target)
         compiled.write(workdir / "package")
         interface = interface_of(compiled)
         model = HostModel(build_shared(workdir / "package", workdir, trace=False), interface)

@@ -177,12 +177,14 @@ def prove(
     sanitize: bool = True,
     backends: Mapping[str, str] | None = None,
     kernels: str = PORTABLE,
+    target: str = "generic32",
 ) -> Proven:
     """Runs the cases three ways, the samples as one sequence.
 
     engine: None has the reference stand in for it, where no engine defines the result.
 
-    backends: options of backends, by name. kernels: who runs what no accelerator does.
+    backends: options of backends, by name. kernels: who runs what no accelerator does. target: whose kernels they are; they run
+    on this machine.
     """
     assert len({case.id for case in cases}) == len(cases), "case ids must differ"
     data = write_tflite(model_of(cases))
@@ -196,7 +198,8 @@ def prove(
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
         workdir = Path(folder)
         (workdir / "cases.tflite").write_bytes(data)
-        compiled = compile_model(workdir / "cases.tflite", name="cases", backends=dict(backends or {}), kernels=kernels)
+        options = {"backends": dict(backends or {}), "kernels": kernels, "target": target}
+        compiled = compile_model(workdir / "cases.tflite", name="cases", **options)
         compiled.write(workdir / "package")
         interface = interface_of(compiled)
         library = build_shared(workdir / "package", workdir, trace=False, support=compiled.support("host"))

@@ -1,4 +1,4 @@
-"""CONV_2D, DEPTHWISE_CONV_2D, AVERAGE_POOL_2D, MAX_POOL_2D, MEAN and SUM of float32 in TFLite."""
+"""CONV_2D, DEPTHWISE_CONV_2D, AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D, MEAN and SUM of float32 in TFLite."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from float_cases import FINITE, SPECIAL, check, constant, with_values
 from layer_cases import message, named_rng, with_input
-from single_op import Case, Proven, graph_of, integers, plain, prove
+from single_op import Case, Proven, graph_of, integers, plain, prove, quantized
 
 from emitc.host.golden_rules import TOLERANT, rules
 from emitc.kernels import kernel_of
@@ -16,6 +16,7 @@ from emitc.kernels import kernel_of
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
 ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
+OPCODES = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
 MODEST = np.array([0.0, -0.0, 1.0, -1.0, 6.0, -3.5, 100.0, -100.0], np.float32)
 
 
@@ -106,17 +107,10 @@ SUMS = [
     ),
 ]
 POOLS = [
-    *(
-        pool(f"{op}_{a}", op, (1, 6, 6, 4), (2, 3), activation=a)
-        for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D")
-        for a in ACTIVATIONS
-    ),
-    *(
-        pool(f"{op}_same", op, (2, 5, 7, 3), (3, 3), (2, 2), "SAME", activation="RELU6")
-        for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D")
-    ),
-    *(pool(f"{op}_whole", op, (1, 4, 5, 2), (4, 5)) for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D")),
-    *(pool(f"{op}_one", op, (1, 8, 8, 1), (1, 1)) for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D")),
+    *(pool(f"{op}_{a}", op, (1, 6, 6, 4), (2, 3), activation=a) for op in OPCODES for a in ACTIVATIONS),
+    *(pool(f"{op}_same", op, (2, 5, 7, 3), (3, 3), (2, 2), "SAME", activation="RELU6") for op in OPCODES),
+    *(pool(f"{op}_whole", op, (1, 4, 5, 2), (4, 5)) for op in OPCODES),
+    *(pool(f"{op}_one", op, (1, 8, 8, 1), (1, 1)) for op in OPCODES),
 ]
 
 
@@ -170,6 +164,15 @@ REFUSED = [
     (
         replace(POOLS[0], inputs=(plain((1, 6, 6, 4), "int32"),), outputs=(plain((1, 5, 4, 4), "int32"),)),
         "1\nerror: AVERAGE_POOL_2D with element types (int32, int32) is not supported\n",
+    ),
+    (
+        replace(
+            POOLS[0],
+            opcode="L2_POOL_2D",
+            inputs=(quantized((1, 6, 6, 4)),),
+            outputs=(quantized((1, 5, 4, 4)),),
+        ),
+        "1\nerror: L2_POOL_2D with element types (int8, int8) is not supported\n",
     ),
 ]
 

@@ -100,6 +100,20 @@ def transform(frame: int, length: int, frames: int = 0) -> Case:
     )
 
 
+def inverse(length: int, frames: int = 0) -> Case:
+    """SignalIrfft, of spectra of real values and of any numbers."""
+    shape, made = ((frames, length + 2), (frames, length)) if frames else ((length + 2,), (length,))
+
+    def draw(rng: np.random.Generator, sample: int) -> list[Array]:
+        ends = rng.choice([-32768, 32767], shape)
+        noise = rng.integers(-32768, 32767, shape, endpoint=True)
+        lines = np.where(rng.random(shape) < 4 / length, noise, 0)
+        return [(lines, ends, noise, noise // 64)[sample % 4].astype(np.int16)]
+
+    options = {"T": 7, "fft_length": length}
+    return signal(f"irfft_{length}_{frames}", "Irfft", (plain(shape, "int16"),), (plain(made, "int16"),), options, draw)
+
+
 def energy(start: int, end: int) -> Case:
     """SignalEnergy."""
     options = {"start_index": start, "end_index": end}
@@ -209,6 +223,7 @@ CASES: list[Case] = [
     *(scaled(largest) for largest in (0, 1, 2, 255, 256, 16383, 16384, 32767, 32768)),
     *(transform(length - missing, length) for length in (16, 32, 64, 128, 256, 512, 1024) for missing in (0, 5)),
     transform(480, 512), transform(7, 8, 3), transform(60, 64, 2),
+    *(inverse(length) for length in (8, 16, 32, 64, 128, 256, 512, 1024)), inverse(64, 3),
     energy(0, 20), energy(3, 11), energy(5, 5),
     bank("bank"), bank("bank_of_negative_weights", negative=True),
     roots(),
@@ -243,6 +258,9 @@ def _counted(case: Case, energies: Array) -> Array:
         (transform(16, 16), {"T": 7, "fft_length": 24}, 1, "of length 24 is not supported"),
         (transform(16, 16), {"T": 7, "fft_length": 8}, 2, "frames that do not fit"),
         (transform(16, 16), {"T": 7, "fft_length": 1 << 30}, 1, "is not supported"),
+        (inverse(16), {"T": 0, "fft_length": 16}, 1, "another type than int16"),
+        (inverse(16), {"T": 7, "fft_length": 24}, 1, "of length 24 is not supported"),
+        (inverse(16), {"T": 7, "fft_length": 32}, 2, "spectra that do not fit"),
         (energy(0, 20), {"start_index": 5, "end_index": 3}, 2, "range that does not fit"),
         (energy(0, 20), {"start_index": 0, "end_index": 21}, 2, "range that does not fit"),
         (bank("bank"), {"num_channels": 4}, 2, "inputs that do not fit"),

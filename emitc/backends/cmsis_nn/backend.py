@@ -9,7 +9,7 @@ from pathlib import Path
 from emitc.backends.cmsis_nn.calls import Library
 from emitc.backends.cmsis_nn.cost import cost_of
 from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cmsis_nn.lowering import layer_of, refusal
+from emitc.backends.cmsis_nn.lowering import covers, layer_of, refusal
 from emitc.backends.cmsis_nn.sources import Sources, source_index, sources_of
 from emitc.backends.cmsis_nn.versions import OPTION, read_tree
 from emitc.backends.contract import Backend, BackendDef, Settings
@@ -124,4 +124,5 @@ BACKEND = BackendDef(
     "calls of Arm's kernel library for Cortex-M",
     _open,
     kernels=True,
+    covers=covers,
 )

@@ -27,6 +27,7 @@ from emitc.backends.cmsis_nn.elementwise import (
 from emitc.backends.cmsis_nn.recurrent import lstm, lstm_refusal, svdf, svdf_refusal
 from emitc.backends.cmsis_nn.wide import softmax as softmax_16
 from emitc.backends.cmsis_nn.wide import softmax_refusal as softmax_16_refusal
+from emitc.backends.contract import Coverage
 from emitc.ir import BoundNode, DType, Numerics, Op
 from emitc.kernels.arithmetic import Add, Mul
 from emitc.kernels.contract import Layer
@@ -104,6 +105,13 @@ TO_16_BITS = Rule(("arm_softmax_s8_s16",), softmax, softmax_refusal, images=Fals
 """Softmax of bytes as int16."""
 WIDE_MEMORY = Rule(("arm_svdf_state_s16_s8",), svdf, svdf_refusal, images=False)
 """SVDF with a memory of 16 bits."""
+
+
+def covers() -> tuple[Coverage, ...]:
+    """The operators with a rule, by the types of their activations; four bits are those of weights."""
+    tables = {DType.INT8: RULES, DType.INT16: SIXTEEN_BITS, DType.INT4: FOUR_BITS}
+    ops = dict.fromkeys(op for rules in tables.values() for op in rules)
+    return tuple(Coverage(op, tuple(t for t, rules in tables.items() if op in rules)) for op in ops)
 
 
 def _rule_of(bound: BoundNode) -> Rule | None:

@@ -9,7 +9,7 @@ from emitc.backends.contract import Backend, BackendDef, Offload, Refusal, Regio
 from emitc.backends.ethos_u import vela
 from emitc.backends.ethos_u.accelerators import ACCELERATORS, Accelerator
 from emitc.backends.ethos_u.driver import NAME, Driven
-from emitc.backends.ethos_u.export import export, refusal
+from emitc.backends.ethos_u.export import covers, export, refusal
 from emitc.backends.ethos_u.regions import Cut, convex_regions, cut, in_order
 from emitc.errors import EmitcError, Where
 from emitc.ir import BoundNode, Graph, Node, Numerics
@@ -316,4 +316,5 @@ BACKEND = BackendDef(
     "regions on Arm's Ethos-U55 and Ethos-U65, compiled by vela",
     _open,
     kernels=False,
+    covers=covers,
 )

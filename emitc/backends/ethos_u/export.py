@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from emitc.backends.contract import Coverage
 from emitc.ir import Array, BoundNode, DType, Graph, Op, Shape, Tensor
 from emitc.kernels.accumulate import model_bias, weights_of
 from emitc.kernels.arithmetic import Add, Arithmetic, Mul, Sub
@@ -344,6 +345,11 @@ EXPORTERS: Mapping[type[Op], Callable[[_Model, BoundNode], None]] = {
     SplitV: _split,
 }
 """How each operator is written that the NPU may run. What is not here stays on the core."""
+
+
+def covers() -> tuple[Coverage, ...]:
+    """The operators with an exporter: int8, of TFLite, and of ONNX where the NPU's rounding is allowed."""
+    return tuple(Coverage(op, (DType.INT8,), ("tflite", "onnx")) for op in EXPORTERS)
 
 
 def refusal(bound: BoundNode) -> str:

@@ -1,13 +1,30 @@
-"""emitc's own kernels: C that every core runs. Takes every node that the graph can hold."""
+"""emitc's own kernels: C that every core runs, and variants for cores that have more. Takes every node that the graph can hold.
+
+A node's kernel is the cheapest of those that the target can run, by `cost`; `--kernel opN=VARIANT` asks for another one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 from emitc.backends.contract import PORTABLE, Backend, BackendDef, Settings
 from emitc.backends.portable.cost import cost_of
-from emitc.ir import BoundNode
+from emitc.errors import EmitcError, Where
+from emitc.ir import BoundNode, Node
 from emitc.kernels import kernel_of
 from emitc.kernels.contract import Layer
 from emitc.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """One node's kernel. others: variants that were not taken, and why."""
+
+    node: Node
+    layer: Layer
+    cost: float
+    others: tuple[tuple[str, str], ...]
 
 
 class Portable(Backend):
@@ -15,24 +32,75 @@ class Portable(Backend):
 
     name = PORTABLE
 
-    def __init__(self, target: Target) -> None:
+    def __init__(
+        self, target: Target, wanted: Mapping[int, str] | None = None, lean: frozenset[int] = frozenset()
+    ) -> None:
         self._target = target
+        self._wanted = wanted or {}
+        self._lean = lean
+        self._chosen: dict[int, _Choice] = {}
 
     def supports(self, bound: BoundNode) -> str:
         """Everything: `check` has refused the rest."""
         return ""
 
     def cost(self, bound: BoundNode) -> float:
-        """By the table of `cost`."""
-        return cost_of(bound, self._target)
+        """Of the kernel that the node gets, by the table of `cost`."""
+        return self._choice(bound).cost
 
     def lower(self, bound: BoundNode) -> Layer:
-        """The operator's own lowering."""
-        return kernel_of(bound).lower(bound)
+        """The operator's own lowering, or that of the variant that costs least."""
+        return self._choice(bound).layer
+
+    def others(self, bound: BoundNode) -> tuple[tuple[str, str], ...]:
+        """Variants that the target could run and the node does not get."""
+        return self._choice(bound).others
+
+    def _choice(self, bound: BoundNode) -> _Choice:
+        known = self._chosen.get(bound.node.index)
+        if known is None or known.node is not bound.node:
+            known = self._chosen[bound.node.index] = self._choose(bound)
+        return known
+
+    def _choose(self, bound: BoundNode) -> _Choice:
+        kernel = kernel_of(bound)
+        wanted = self._wanted.get(bound.node.index)
+        costs = {PORTABLE: cost_of(bound, self._target, PORTABLE)}
+        layers: dict[str, Layer] = {}
+        others: list[tuple[str, str]] = []
+        for variant in kernel.variants:
+            if variant.feature not in self._target.features and variant.name != wanted:
+                continue
+            layer = variant.lower(bound)
+            if isinstance(layer, str):
+                others.append((variant.name, layer))
+                continue
+            needed = sum(scratch.size_bytes for scratch in layer.scratch)
+            if needed and bound.node.index in self._lean and variant.name != wanted:
+                others.append((variant.name, f"needs {needed} bytes of working memory"))
+                continue
+            layers[variant.name] = layer
+            costs[variant.name] = cost_of(bound, self._target, variant.name)
+        if wanted is not None and wanted not in costs:
+            raise self._absent(bound, wanted, others)
+        name = wanted or min(costs, key=lambda name: costs[name])
+        others += [(other, f"costs {costs[other]:.0f} cycles") for other in costs if other != name]
+        layer = layers[name] if name in layers else kernel.lower(bound)
+        return _Choice(bound.node, layer, costs[name], tuple(others))
+
+    def _absent(self, bound: BoundNode, wanted: str, others: Sequence[tuple[str, str]]) -> EmitcError:
+        known = (PORTABLE, *(variant.name for variant in kernel_of(bound).variants))
+        reasons = [reason for name, reason in others if name == wanted]
+        return EmitcError(
+            f"there is no kernel {wanted} for this operator",
+            Where(op=bound.node.describe(), option=f"--kernel op{bound.node.index}={wanted}"),
+            reasons[0] if reasons else f"it has {', '.join(known)}",
+            "`emitc partition` shows what each operator gets, and why",
+        )
 
 
 def _open(settings: Settings) -> Backend:
-    return Portable(settings.target)
+    return Portable(settings.target, settings.variants, settings.lean)
 
 
 BACKEND = BackendDef(PORTABLE, "emitc's own kernels, for every core", _open, kernels=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from emitc.backends.costs import OTHER, Cost, estimate
 from emitc.ir import BoundNode
 from emitc.target import Target
@@ -42,6 +44,53 @@ _VECTOR = {
 }
 
 
-def cost_of(bound: BoundNode, target: Target) -> float:
-    """Estimated cycles of one run of the node on the target."""
+_DSP = {
+    "Conv2D": Cost(mac=0.9, output=10, gathered=1.5, once=200),
+    "Conv2D 1x1": Cost(mac=0.9, output=10, gathered=1.5, once=200),
+    "DepthwiseConv2D": Cost(mac=2.2, output=12),
+    "DepthwiseConv2D several filters": Cost(mac=0.9, output=10, gathered=1.5, once=200),
+    "FullyConnected": Cost(mac=1.35, output=14, once=60),
+    OTHER: Cost(mac=4.0),
+}
+_TUNED = {
+    "Conv2D": Cost(mac=1.6, output=16, gathered=2.5, once=300),
+    "Conv2D 1x1": Cost(mac=1.6, output=16, gathered=2.5, once=300),
+    "DepthwiseConv2D": Cost(mac=4, output=16),
+    "DepthwiseConv2D several filters": Cost(mac=1.6, output=16, gathered=2.5, once=300),
+    "FullyConnected": Cost(mac=2.2, output=16, once=100),
+    OTHER: Cost(mac=4.0),
+}
+_NARROW = {kind: replace(cost, output=0.9 * cost.output) for kind, cost in _TUNED.items()}
+
+
+_MVE = {
+    "Conv2D": Cost(mac=0.1, output=9, gathered=0.65, once=200),
+    "Conv2D 1x1": Cost(mac=0.107, output=4.6, once=440),
+    "DepthwiseConv2D": Cost(mac=1.0, gathered=2.5, once=100),
+    "DepthwiseConv2D several filters": Cost(mac=0.21, output=17.5, once=200),
+    "FullyConnected": Cost(mac=0.167, output=7.9, once=130),
+    "AveragePool2D": Cost(mac=1.4, output=10.5),
+    "MaxPool2D": Cost(mac=0.6, output=1.0),
+    "Add": Cost(mac=2.75, once=17),
+    "Sub": Cost(mac=2.75, once=17),
+    OTHER: Cost(mac=1.0),
+}
+
+
+_DSP_LEAN = {
+    "Conv2D": Cost(mac=1.45, output=14, gathered=0.5, once=200),
+    "DepthwiseConv2D several filters": Cost(mac=1.7, output=14, once=200),
+    "Conv2D 1x1": Cost(mac=1.45, output=12, once=200),
+    "DepthwiseConv2D": Cost(mac=2.2, output=12.1),
+    OTHER: Cost(mac=4.0),
+}
+
+
+_VARIANTS = {"dsp": _DSP, "dsp-lean": _DSP_LEAN, "mve": _MVE, "scalar": _TUNED, "narrow": _NARROW}
+
+
+def cost_of(bound: BoundNode, target: Target, variant: str) -> float:
+    """Estimated cycles of one run of the node by a kernel of that name on the target."""
+    if variant in _VARIANTS:
+        return estimate(bound, _VARIANTS[variant])
     return estimate(bound, _VECTOR if "mve" in target.features else _SCALAR)

@@ -1,0 +1,491 @@
+/* emitc for cores with the DSP extension (Cortex-M4, M7, M33, ...): two products of 16 bits in one instruction.
+ *
+ * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results, so that a
+ * package can be proved and stepped through on a host.
+ *
+ * Values are widened to pairs of int16 in one word, the first in its low half. Of four bytes v0 v1 v2 v3, one instruction
+ * gives the pair (v0, v2) and another one (v1, v3); weights are arranged for that order when the model is compiled.
+ *
+ * Options, off by default:
+ *   EMITC_DSP_FEW_REGISTERS   the inner loops in C, as clang always gets them, and cores with MVE: for a gcc that keeps a register for itself, by
+ *                             -fno-omit-frame-pointer or the like. It says "impossible constraints" without the option.
+ */
+#ifndef EMITC_DSP_H
+#define EMITC_DSP_H
+
+#include "emitc_runtime.h"
+
+#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP && defined(__thumb2__) && defined(__GNUC__)
+#define EMITC_DSP 1
+#else
+#define EMITC_DSP 0
+#endif
+
+/* Four bytes as they lie in memory. */
+EMITC_INLINE uint32_t emitc_four(const int8_t *values)
+{
+    uint32_t word;
+    memcpy(&word, values, sizeof word);
+    return word;
+}
+
+/* Bytes 0 and 2 as a pair. */
+EMITC_INLINE uint32_t emitc_even(uint32_t word)
+{
+#if EMITC_DSP
+    uint32_t pair;
+    __asm__("sxtb16 %0, %1" : "=r"(pair) : "r"(word));
+    return pair;
+#else
+    return ((uint32_t)(int8_t)(uint8_t)word & 0xffffu) | ((uint32_t)(int8_t)(uint8_t)(word >> 16) << 16);
+#endif
+}
+
+/* Bytes 1 and 3 as a pair. */
+EMITC_INLINE uint32_t emitc_odd(uint32_t word)
+{
+#if EMITC_DSP
+    uint32_t pair;
+    __asm__("sxtb16 %0, %1, ror #8" : "=r"(pair) : "r"(word));
+    return pair;
+#else
+    return emitc_even(word >> 8);
+#endif
+}
+
+/* Halves of a pair. */
+EMITC_INLINE int32_t emitc_low(uint32_t pair)
+{
+    return (int16_t)(uint16_t)(pair & 0xffffu);
+}
+
+EMITC_INLINE int32_t emitc_high(uint32_t pair)
+{
+    return (int16_t)(uint16_t)(pair >> 16);
+}
+
+/* acc + both products of the halves. */
+EMITC_INLINE int32_t emitc_pair_mac(int32_t acc, uint32_t a, uint32_t b)
+{
+#if EMITC_DSP
+    int32_t sum;
+    __asm__("smlad %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
+    return sum;
+#else
+    return acc + emitc_low(a) * emitc_low(b) + emitc_high(a) * emitc_high(b);
+#endif
+}
+
+/* acc + the product of both low, or both high halves. */
+EMITC_INLINE int32_t emitc_low_mac(int32_t acc, uint32_t a, uint32_t b)
+{
+#if EMITC_DSP
+    int32_t sum;
+    __asm__("smlabb %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
+    return sum;
+#else
+    return acc + emitc_low(a) * emitc_low(b);
+#endif
+}
+
+EMITC_INLINE int32_t emitc_high_mac(int32_t acc, uint32_t a, uint32_t b)
+{
+#if EMITC_DSP
+    int32_t sum;
+    __asm__("smlatt %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
+    return sum;
+#else
+    return acc + emitc_high(a) * emitc_high(b);
+#endif
+}
+
+/* round(acc * q31 / 2^31) + start, halves up; acc under 2^30. */
+EMITC_INLINE int32_t emitc_scaled(int32_t acc, int32_t q31, int32_t start)
+{
+#if EMITC_DSP
+    int32_t scaled;
+    __asm__("smmlar %0, %1, %2, %3" : "=r"(scaled) : "r"(2 * acc), "r"(q31), "r"(start));
+    return scaled;
+#else
+    return emitc_high_mul(acc, q31) + start;
+#endif
+}
+
+/* The nearest of -128..127. */
+EMITC_INLINE int8_t emitc_saturated(int32_t x)
+{
+#if EMITC_DSP
+    int32_t limited;
+    __asm__("ssat %0, #8, %1" : "=r"(limited) : "r"(x));
+    return (int8_t)limited;
+#else
+    return (int8_t)emitc_clamp(x, -128, 127);
+#endif
+}
+
+/* A sum as the int8 output, where the output's lower limit is its zero point: the two roundings of TFLite Micro's
+ * requantization agree with halves up from there on. right in 1..22, start = (2 * zero point + 1) * 2^(right - 1), acc under 2^30. */
+EMITC_INLINE int8_t emitc_output_up(int32_t acc, int32_t q31, int32_t right, int32_t start)
+{
+    return emitc_saturated(emitc_scaled(acc, q31, start) >> right);
+}
+
+/* The same for outputs of either sign: the second rounding is away from zero, so that a negative value is 1 less before it. */
+EMITC_INLINE int8_t emitc_output_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
+{
+    const int32_t scaled = emitc_scaled(acc, q31, 0);
+    return emitc_saturated((scaled + (scaled >> 31) + start) >> right);
+}
+
+/* Sums of four pixels, for a first channel and for a second one. */
+typedef struct emitc_tile {
+    int32_t a0;
+    int32_t a1;
+    int32_t a2;
+    int32_t a3;
+    int32_t b0;
+    int32_t b1;
+    int32_t b2;
+    int32_t b3;
+} emitc_tile;
+
+#if EMITC_DSP && defined(__OPTIMIZE__) && !defined(__clang__) && !defined(__ARM_FEATURE_MVE) && !defined(EMITC_DSP_FEW_REGISTERS)
+/* One word of weights, two values of two channels, meets the same two values of four pixels: 16 products. */
+#define EMITC_TILE_WORD \
+    "ldr %[odd], [%[w]], #4\n\t" \
+    "sxtb16 %[even], %[odd]\n\t" \
+    "sxtb16 %[odd], %[odd], ror #8\n\t" \
+    "ldrd %[p], %[q], [%[x]], #8\n\t" \
+    "smlad %[a0], %[p], %[even], %[a0]\n\t" \
+    "smlad %[b0], %[p], %[odd], %[b0]\n\t" \
+    "smlad %[a1], %[q], %[even], %[a1]\n\t" \
+    "smlad %[b1], %[q], %[odd], %[b1]\n\t" \
+    "ldrd %[p], %[q], [%[x]], #8\n\t" \
+    "smlad %[a2], %[p], %[even], %[a2]\n\t" \
+    "smlad %[b2], %[p], %[odd], %[b2]\n\t" \
+    "smlad %[a3], %[q], %[even], %[a3]\n\t" \
+    "smlad %[b3], %[q], %[odd], %[b3]\n\t"
+/* Four words a turn until w is at `most`, then one until it is at `end`. Both are in memory: the fourteen registers that there are hold
+ * the rest. */
+#define EMITC_TILE_TEXT \
+    "mov %[a1], %[a0]\n\t" \
+    "mov %[a2], %[a0]\n\t" \
+    "mov %[a3], %[a0]\n\t" \
+    "mov %[b1], %[b0]\n\t" \
+    "mov %[b2], %[b0]\n\t" \
+    "mov %[b3], %[b0]\n\t" \
+    "b 2f\n" \
+    "1:\n\t" EMITC_TILE_WORD EMITC_TILE_WORD EMITC_TILE_WORD EMITC_TILE_WORD \
+    "2:\n\t" \
+    "ldr %[p], %[most]\n\t" \
+    "cmp %[w], %[p]\n\t" \
+    "bne 1b\n\t" \
+    "b 4f\n" \
+    "3:\n\t" EMITC_TILE_WORD \
+    "4:\n\t" \
+    "ldr %[p], %[end]\n\t" \
+    "cmp %[w], %[p]\n\t" \
+    "bne 3b\n\t"
+/* One sum as an output; even is its multiplier, odd the shift, q what is added before it. */
+#define EMITC_TILE_UP(sum) \
+    "lsl %[" #sum "], %[" #sum "], #1\n\t" \
+    "smmlar %[" #sum "], %[" #sum "], %[even], %[q]\n\t" \
+    "asr %[" #sum "], %[" #sum "], %[odd]\n\t" \
+    "ssat %[" #sum "], #8, %[" #sum "]\n\t"
+#define EMITC_TILE_AWAY(sum) \
+    "lsl %[" #sum "], %[" #sum "], #1\n\t" \
+    "smmulr %[" #sum "], %[" #sum "], %[even]\n\t" \
+    "add %[" #sum "], %[" #sum "], %[" #sum "], asr #31\n\t" \
+    "add %[" #sum "], %[" #sum "], %[q]\n\t" \
+    "asr %[" #sum "], %[" #sum "], %[odd]\n\t" \
+    "ssat %[" #sum "], #8, %[" #sum "]\n\t"
+/* All four of one channel, from x on and p apart. */
+#define EMITC_TILE_STORE(output, c) \
+    "ldr %[even], %[q31_" #c "]\n\t" \
+    "ldr %[odd], %[right_" #c "]\n\t" \
+    "ldr %[q], %[start_" #c "]\n\t" \
+    output(c##0) "strb %[" #c "0], [%[x]]\n\t" \
+    output(c##1) "strb %[" #c "1], [%[x], %[p]]\n\t" \
+    output(c##2) "strb %[" #c "2], [%[x], %[p], lsl #1]\n\t" \
+    "add %[x], %[x], %[p]\n\t" \
+    output(c##3) "strb %[" #c "3], [%[x], %[p], lsl #1]\n\t"
+#define EMITC_TILE(output) \
+    __asm__ volatile( \
+        EMITC_TILE_TEXT \
+        "ldr %[x], %[y]\n\t" \
+        "ldr %[p], %[step]\n\t" EMITC_TILE_STORE(output, a) \
+        "sub %[x], %[x], %[p]\n\t" \
+        "add %[x], %[x], #1\n\t" EMITC_TILE_STORE(output, b) \
+        : [a0] "+r"(sum_a), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "+r"(sum_b), [b1] "=&r"(b1), [b2] "=&r"(b2), \
+          [b3] "=&r"(b3), [x] "+r"(x), [w] "+r"(w), [even] "=&r"(even), [odd] "=&r"(odd), [p] "=&r"(p), [q] "=&r"(q) \
+        : [most] "m"(most), [end] "m"(end), [y] "m"(y), [step] "m"(step), [q31_a] "m"(a.q31), [right_a] "m"(a.right), \
+          [start_a] "m"(a.start), [q31_b] "m"(b.q31), [right_b] "m"(b.right), [start_b] "m"(b.start) \
+        : "cc", "memory")
+#endif
+
+/* What turns sums of one channel into outputs: q31 and the shift to the right, and what is added before that. */
+typedef struct emitc_output {
+    int32_t q31;
+    int32_t right;
+    int32_t start;
+} emitc_output;
+
+/* The sums of four pixels and two channels: from bias on the products of `words` words of weights, which *weights moves behind. x:
+ * four words for each of them, one of every pixel. */
+EMITC_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words)
+{
+    emitc_tile t = {bias_a, bias_a, bias_a, bias_a, bias_b, bias_b, bias_b, bias_b};
+    const int8_t *w = *weights;
+    for (int32_t word = words; word > 0; word--) {
+        const uint32_t two = emitc_four(w);
+        const uint32_t even = emitc_even(two);
+        const uint32_t odd = emitc_odd(two);
+        t.a0 = emitc_pair_mac(t.a0, x[0], even);
+        t.b0 = emitc_pair_mac(t.b0, x[0], odd);
+        t.a1 = emitc_pair_mac(t.a1, x[1], even);
+        t.b1 = emitc_pair_mac(t.b1, x[1], odd);
+        t.a2 = emitc_pair_mac(t.a2, x[2], even);
+        t.b2 = emitc_pair_mac(t.b2, x[2], odd);
+        t.a3 = emitc_pair_mac(t.a3, x[3], even);
+        t.b3 = emitc_pair_mac(t.b3, x[3], odd);
+        x += 4;
+        w += 4;
+    }
+    *weights = w;
+    return t;
+}
+
+#if defined(EMITC_TILE_WORD)
+#define EMITC_TILE_FUNCTION(name, text) \
+    EMITC_INLINE void name( \
+        int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, int32_t step, \
+        emitc_output a, emitc_output b) \
+    { \
+        const int8_t *w = *weights; \
+        const int8_t *const end = w + words * 4; \
+        const int8_t *const most = end - (words & 3) * 4; \
+        int32_t sum_a = bias_a; \
+        int32_t sum_b = bias_b; \
+        int32_t a1, a2, a3, b1, b2, b3; \
+        uint32_t even, odd, p, q; \
+        EMITC_TILE(text); \
+        *weights = w; \
+    }
+#else
+#define EMITC_TILE_FUNCTION(name, text) \
+    EMITC_INLINE void name( \
+        int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, int32_t step, \
+        emitc_output a, emitc_output b) \
+    { \
+        const emitc_tile t = emitc_tile_sums(bias_a, bias_b, x, weights, words); \
+        y[0] = text(t.a0, a.q31, a.right, a.start); \
+        y[step] = text(t.a1, a.q31, a.right, a.start); \
+        y[2 * step] = text(t.a2, a.q31, a.right, a.start); \
+        y[3 * step] = text(t.a3, a.q31, a.right, a.start); \
+        y[1] = text(t.b0, b.q31, b.right, b.start); \
+        y[step + 1] = text(t.b1, b.q31, b.right, b.start); \
+        y[2 * step + 1] = text(t.b2, b.q31, b.right, b.start); \
+        y[3 * step + 1] = text(t.b3, b.q31, b.right, b.start); \
+    }
+#define EMITC_TILE_UP emitc_output_up
+#define EMITC_TILE_AWAY emitc_output_away
+#endif
+
+/* The outputs of four pixels and two channels, pixels `step` apart: emitc_tile_sums, then emitc_output_up or emitc_output_away of each. */
+EMITC_TILE_FUNCTION(emitc_tile_up, EMITC_TILE_UP)
+EMITC_TILE_FUNCTION(emitc_tile_away, EMITC_TILE_AWAY)
+
+/* acc + four channels, from `channel` on, of the pixel at *at, times the four weights at *w, which moves behind them. */
+EMITC_INLINE emitc_acc4 emitc_tap_mac4(emitc_acc4 acc, const int8_t *const *at, int32_t channel, const int8_t **w)
+{
+#if EMITC_DSP
+    uint32_t value;
+    uint32_t tap;
+    uint32_t value_even;
+    uint32_t tap_even;
+    __asm__ volatile( /* in this order, or the compiler reads all taps first and has no registers left */
+        "ldr %[value], %[at]\n\t"
+        "ldr %[tap], [%[w]], #4\n\t"
+        "ldr %[value], [%[value], %[channel]]\n\t"
+        "sxtb16 %[tap_even], %[tap]\n\t"
+        "sxtb16 %[tap], %[tap], ror #8\n\t"
+        "sxtb16 %[value_even], %[value]\n\t"
+        "sxtb16 %[value], %[value], ror #8\n\t"
+        "smlabb %[a0], %[value_even], %[tap_even], %[a0]\n\t"
+        "smlatt %[a2], %[value_even], %[tap_even], %[a2]\n\t"
+        "smlabb %[a1], %[value], %[tap], %[a1]\n\t"
+        "smlatt %[a3], %[value], %[tap], %[a3]"
+        : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [w] "+r"(*w), [value] "=&r"(value),
+          [tap] "=&r"(tap), [value_even] "=&r"(value_even), [tap_even] "=&r"(tap_even)
+        : [at] "m"(*at), [channel] "r"(channel)
+        : "memory");
+#else
+    const uint32_t value = emitc_four(*at + channel);
+    const uint32_t tap = emitc_four(*w);
+    acc.a0 = emitc_low_mac(acc.a0, emitc_even(value), emitc_even(tap));
+    acc.a1 = emitc_low_mac(acc.a1, emitc_odd(value), emitc_odd(tap));
+    acc.a2 = emitc_high_mac(acc.a2, emitc_even(value), emitc_even(tap));
+    acc.a3 = emitc_high_mac(acc.a3, emitc_odd(value), emitc_odd(tap));
+    *w += 4;
+#endif
+    return acc;
+}
+
+/* The same for two pixels, with the sums a and b; one is at *first, the other one at *second. */
+EMITC_INLINE emitc_tile emitc_tap_mac8(
+    emitc_tile t, const int8_t *const *first, const int8_t *const *second, int32_t channel, const int8_t **w)
+{
+#if defined(EMITC_TILE_WORD)
+    uint32_t value;
+    uint32_t tap;
+    uint32_t even;
+    uint32_t tap_even;
+    __asm__ volatile(
+        "ldr %[value], %[first]\n\t"
+        "ldr %[tap], [%[w]], #4\n\t"
+        "ldr %[value], [%[value], %[channel]]\n\t"
+        "sxtb16 %[tap_even], %[tap]\n\t"
+        "sxtb16 %[tap], %[tap], ror #8\n\t"
+        "sxtb16 %[even], %[value]\n\t"
+        "sxtb16 %[value], %[value], ror #8\n\t"
+        "smlabb %[a0], %[even], %[tap_even], %[a0]\n\t"
+        "smlatt %[a2], %[even], %[tap_even], %[a2]\n\t"
+        "ldr %[even], %[second]\n\t"
+        "smlabb %[a1], %[value], %[tap], %[a1]\n\t"
+        "smlatt %[a3], %[value], %[tap], %[a3]\n\t"
+        "ldr %[value], [%[even], %[channel]]\n\t"
+        "sxtb16 %[even], %[value]\n\t"
+        "sxtb16 %[value], %[value], ror #8\n\t"
+        "smlabb %[b0], %[even], %[tap_even], %[b0]\n\t"
+        "smlatt %[b2], %[even], %[tap_even], %[b2]\n\t"
+        "smlabb %[b1], %[value], %[tap], %[b1]\n\t"
+        "smlatt %[b3], %[value], %[tap], %[b3]"
+        : [a0] "+r"(t.a0), [a1] "+r"(t.a1), [a2] "+r"(t.a2), [a3] "+r"(t.a3), [b0] "+r"(t.b0), [b1] "+r"(t.b1),
+          [b2] "+r"(t.b2), [b3] "+r"(t.b3), [w] "+r"(*w), [value] "=&r"(value), [tap] "=&r"(tap), [even] "=&r"(even),
+          [tap_even] "=&r"(tap_even)
+        : [first] "m"(*first), [second] "m"(*second), [channel] "r"(channel)
+        : "memory");
+    return t;
+#else
+    const int8_t *again = *w;
+    const emitc_acc4 a = {t.a0, t.a1, t.a2, t.a3};
+    const emitc_acc4 b = {t.b0, t.b1, t.b2, t.b3};
+    const emitc_acc4 sum_a = emitc_tap_mac4(a, first, channel, w);
+    const emitc_acc4 sum_b = emitc_tap_mac4(b, second, channel, &again);
+    const emitc_tile sums = {sum_a.a0, sum_a.a1, sum_a.a2, sum_a.a3, sum_b.a0, sum_b.a1, sum_b.a2, sum_b.a3};
+    return sums;
+#endif
+}
+
+/* Widens a run of `n` values of one pixel into every fourth word from `to` on; returns where its next run goes. */
+EMITC_INLINE uint32_t *emitc_widened(uint32_t *to, const int8_t *values, int32_t n)
+{
+    for (int32_t four = n >> 2; four > 0; four--) {
+        const uint32_t word = emitc_four(values);
+        to[0] = emitc_even(word);
+        to[4] = emitc_odd(word);
+        to += 8;
+        values += 4;
+    }
+    if ((n & 3) == 1) {
+        to[0] = (uint32_t)values[0] & 0xffffu;
+        to += 4;
+    } else if ((n & 3) == 2) {
+        to[0] = ((uint32_t)values[0] & 0xffffu) | ((uint32_t)values[1] << 16);
+        to += 4;
+    } else if ((n & 3) == 3) {
+        to[0] = ((uint32_t)values[0] & 0xffffu) | ((uint32_t)values[2] << 16);
+        to[4] = (uint32_t)values[1] & 0xffffu;
+        to += 8;
+    }
+    return to;
+}
+
+#if EMITC_DSP
+/* Two values of one pixel meet their weights of four channels, which are in two words. */
+#define EMITC_DOT_WORDS(values) \
+    "sxtb16 %[pair], %[first]\n\t" \
+    "sxtb16 %[first], %[first], ror #8\n\t" \
+    "smlad %[a0], %[" #values "], %[pair], %[a0]\n\t" \
+    "sxtb16 %[pair], %[second]\n\t" \
+    "smlad %[a1], %[" #values "], %[first], %[a1]\n\t" \
+    "sxtb16 %[second], %[second], ror #8\n\t" \
+    "smlad %[a2], %[" #values "], %[pair], %[a2]\n\t" \
+    "smlad %[a3], %[" #values "], %[second], %[a3]\n\t"
+#endif
+
+/* Sums of four channels of one pixel. w: for four values, two words with the even ones of two channels each, then the odd ones; what is
+ * left of n follows value by value, four channels each. */
+EMITC_INLINE emitc_acc4 emitc_pair_dot4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
+{
+#if EMITC_DSP
+    if (n >= 4) {
+        const int8_t *const end = x + (n & ~3);
+        uint32_t even;
+        uint32_t odd;
+        uint32_t first;
+        uint32_t second;
+        uint32_t pair;
+        __asm__(
+            "1:\n\t"
+            "ldr %[odd], [%[x]], #4\n\t"
+            "ldrd %[first], %[second], [%[w]], #8\n\t"
+            "sxtb16 %[even], %[odd]\n\t"
+            "sxtb16 %[odd], %[odd], ror #8\n\t"
+            EMITC_DOT_WORDS(even)
+            "ldrd %[first], %[second], [%[w]], #8\n\t"
+            EMITC_DOT_WORDS(odd)
+            "cmp %[x], %[end]\n\t"
+            "bne 1b"
+            : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [x] "+r"(x), [w] "+r"(w),
+              [even] "=&r"(even), [odd] "=&r"(odd), [first] "=&r"(first), [second] "=&r"(second), [pair] "=&r"(pair)
+            : [end] "r"(end)
+            : "cc", "memory");
+    }
+#else
+    for (int32_t four = n >> 2; four > 0; four--) {
+        const uint32_t values = emitc_four(x);
+        const uint32_t even = emitc_even(values);
+        const uint32_t odd = emitc_odd(values);
+        const uint32_t w01 = emitc_four(w);
+        const uint32_t w23 = emitc_four(w + 4);
+        acc.a0 = emitc_pair_mac(acc.a0, even, emitc_even(w01));
+        acc.a1 = emitc_pair_mac(acc.a1, even, emitc_odd(w01));
+        acc.a2 = emitc_pair_mac(acc.a2, even, emitc_even(w23));
+        acc.a3 = emitc_pair_mac(acc.a3, even, emitc_odd(w23));
+        const uint32_t v01 = emitc_four(w + 8);
+        const uint32_t v23 = emitc_four(w + 12);
+        acc.a0 = emitc_pair_mac(acc.a0, odd, emitc_even(v01));
+        acc.a1 = emitc_pair_mac(acc.a1, odd, emitc_odd(v01));
+        acc.a2 = emitc_pair_mac(acc.a2, odd, emitc_even(v23));
+        acc.a3 = emitc_pair_mac(acc.a3, odd, emitc_odd(v23));
+        x += 4;
+        w += 16;
+    }
+#endif
+    for (int32_t rest = n & 3; rest > 0; rest--) {
+        acc = emitc_mac4(acc, *x, w);
+        x += 1;
+        w += 4;
+    }
+    return acc;
+}
+
+/* acc + the products of n values with as many weights. */
+EMITC_INLINE int32_t emitc_pair_dot(int32_t acc, const int8_t *x, const int8_t *w, int32_t n)
+{
+    for (int32_t four = n >> 2; four > 0; four--) {
+        const uint32_t values = emitc_four(x);
+        const uint32_t weights = emitc_four(w);
+        acc = emitc_pair_mac(acc, emitc_even(values), emitc_even(weights));
+        acc = emitc_pair_mac(acc, emitc_odd(values), emitc_odd(weights));
+        x += 4;
+        w += 4;
+    }
+    for (int32_t rest = n & 3; rest > 0; rest--) {
+        acc += *x++ * *w++;
+    }
+    return acc;
+}
+
+#endif

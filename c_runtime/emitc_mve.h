@@ -1,0 +1,377 @@
+/* emitc for cores with the vector extension (Cortex-M55, M85, ...: MVE, "Helium"): sixteen products of bytes in one instruction.
+ *
+ * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results, so that a
+ * package can be proved and stepped through on a host.
+ *
+ * A register holds 16 bytes: emitc_bytes, or 8 values of 16 bits: emitc_halves, or 4 of 32: emitc_words. Where a function takes `n`,
+ * it reads or stores the first n lanes only.
+ *
+ * Options, off by default:
+ *   EMITC_MVE_FEW_REGISTERS   the inner loops in C: for compilers that keep a register for themselves, by -fno-omit-frame-pointer
+ *                             or the like. They say "impossible constraints" or name the register without it.
+ */
+#ifndef EMITC_MVE_H
+#define EMITC_MVE_H
+
+#include "emitc_runtime.h"
+
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1) && defined(__GNUC__)
+#define EMITC_MVE 1
+#include <arm_mve.h>
+#else
+#define EMITC_MVE 0
+#endif
+#if EMITC_MVE && (__ARM_FEATURE_MVE & 2)
+#define EMITC_MVE_FLOAT 1
+#else
+#define EMITC_MVE_FLOAT 0
+#endif
+
+#if EMITC_MVE && defined(__OPTIMIZE__) && !defined(__clang__) && !defined(EMITC_MVE_FEW_REGISTERS)
+#define EMITC_MVE_LOOPS 1
+#else
+#define EMITC_MVE_LOOPS 0
+#endif
+
+/* Functions that take most registers for themselves. */
+#if defined(__GNUC__)
+#define EMITC_APART __attribute__((noinline, unused)) static
+#else
+#define EMITC_APART static inline
+#endif
+
+#if EMITC_MVE
+typedef int32x4_t emitc_words;
+typedef int16x8_t emitc_halves;
+typedef int8x16_t emitc_bytes;
+#else
+typedef struct emitc_words {
+    int32_t lane[4];
+} emitc_words;
+typedef struct emitc_halves {
+    int16_t lane[8];
+} emitc_halves;
+typedef struct emitc_bytes {
+    int8_t lane[16];
+} emitc_bytes;
+#endif
+
+/* ---- four words ---- */
+
+EMITC_INLINE emitc_words emitc_words_at(const int32_t *values)
+{
+#if EMITC_MVE
+    return vldrwq_s32(values);
+#else
+    emitc_words r;
+    memcpy(r.lane, values, sizeof r.lane);
+    return r;
+#endif
+}
+
+/* Four bytes, widened. */
+EMITC_INLINE emitc_words emitc_words_of_bytes(const int8_t *values)
+{
+#if EMITC_MVE
+    return vldrbq_s32(values);
+#else
+    const emitc_words r = {{values[0], values[1], values[2], values[3]}};
+    return r;
+#endif
+}
+
+/* The first n bytes, widened; the other lanes are 0. */
+EMITC_INLINE emitc_words emitc_words_of_some(const int8_t *values, int32_t n)
+{
+#if EMITC_MVE
+    return vldrbq_z_s32(values, vctp32q((uint32_t)n));
+#else
+    emitc_words r = {{0, 0, 0, 0}};
+    for (int32_t i = 0; i < 4 && i < n; i++) {
+        r.lane[i] = values[i];
+    }
+    return r;
+#endif
+}
+
+EMITC_INLINE emitc_words emitc_words_all(int32_t value)
+{
+#if EMITC_MVE
+    return vdupq_n_s32(value);
+#else
+    const emitc_words r = {{value, value, value, value}};
+    return r;
+#endif
+}
+
+/* a + b, which wraps. */
+EMITC_INLINE emitc_words emitc_words_sum(emitc_words a, emitc_words b)
+{
+#if EMITC_MVE
+    return vaddq_s32(a, b);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        a.lane[i] = (int32_t)((uint32_t)a.lane[i] + (uint32_t)b.lane[i]);
+    }
+    return a;
+#endif
+}
+
+EMITC_INLINE emitc_words emitc_words_limited(emitc_words x, emitc_words low, emitc_words high)
+{
+#if EMITC_MVE
+    return vminq_s32(vmaxq_s32(x, low), high);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        x.lane[i] = emitc_clamp(x.lane[i], low.lane[i], high.lane[i]);
+    }
+    return x;
+#endif
+}
+
+/* x * factor, which wraps. */
+EMITC_INLINE emitc_words emitc_words_times(emitc_words x, int32_t factor)
+{
+#if EMITC_MVE
+    return vmulq_n_s32(x, factor);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        x.lane[i] = (int32_t)((uint32_t)x.lane[i] * (uint32_t)factor);
+    }
+    return x;
+#endif
+}
+
+/* acc + x * factor, which wraps. */
+EMITC_INLINE emitc_words emitc_words_mac(emitc_words acc, emitc_words x, int32_t factor)
+{
+#if EMITC_MVE
+    return vmlaq_n_s32(acc, x, factor);
+#else
+    return emitc_words_sum(acc, emitc_words_times(x, factor));
+#endif
+}
+
+/* x / 2^places rounded down; places in 0..31. */
+EMITC_INLINE emitc_words emitc_words_down(emitc_words x, int32_t places)
+{
+#if EMITC_MVE
+    return vshlq_r_s32(x, -places);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        x.lane[i] >>= places;
+    }
+    return x;
+#endif
+}
+
+/* Sums of `count` values as their mean, halves away from zero. The sums are those of bytes, reciprocal is 2^31 / count + 1. */
+EMITC_INLINE emitc_words emitc_words_mean(emitc_words sums, int32_t count, uint32_t reciprocal)
+{
+#if EMITC_MVE
+    const uint32x4_t twice = vshlq_n_u32(vreinterpretq_u32_s32(vaddq_n_s32(vabsq_s32(sums), count >> 1)), 1);
+    const int32x4_t mean = vreinterpretq_s32_u32(vmulhq_u32(twice, vdupq_n_u32(reciprocal)));
+    const int32x4_t sign = vshrq_n_s32(sums, 31);
+    return vsubq_s32(veorq_s32(mean, sign), sign);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        const uint32_t magnitude = (uint32_t)(sums.lane[i] < 0 ? -sums.lane[i] : sums.lane[i]) + (uint32_t)(count >> 1);
+        const int32_t mean = (int32_t)(((uint64_t)magnitude * reciprocal) >> 31);
+        sums.lane[i] = sums.lane[i] < 0 ? -mean : mean;
+    }
+    return sums;
+#endif
+}
+
+/* Stores the lowest byte of the first n. */
+EMITC_INLINE void emitc_store_some_bytes(int8_t *to, emitc_words x, int32_t n)
+{
+#if EMITC_MVE
+    vstrbq_p_s32(to, x, vctp32q((uint32_t)n));
+#else
+    for (int32_t i = 0; i < 4 && i < n; i++) {
+        to[i] = (int8_t)x.lane[i];
+    }
+#endif
+}
+
+/* Stores the lowest byte of each. */
+EMITC_INLINE void emitc_store_bytes(int8_t *to, emitc_words x)
+{
+#if EMITC_MVE
+    vstrbq_s32(to, x);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        to[i] = (int8_t)x.lane[i];
+    }
+#endif
+}
+
+/* ---- eight halves, sixteen bytes ---- */
+
+EMITC_INLINE emitc_bytes emitc_bytes_all(int32_t value)
+{
+#if EMITC_MVE
+    return vdupq_n_s8((int8_t)value);
+#else
+    emitc_bytes r;
+    memset(r.lane, value, sizeof r.lane);
+    return r;
+#endif
+}
+
+/* a in the even lanes, b in the odd ones, each the nearest value of 16 bits. */
+EMITC_INLINE emitc_halves emitc_halves_of(emitc_words a, emitc_words b)
+{
+#if EMITC_MVE
+    return vqmovntq_s32(vqmovnbq_s32(vreinterpretq_s16_s32(a), a), b);
+#else
+    emitc_halves r;
+    for (int32_t i = 0; i < 4; i++) {
+        r.lane[2 * i] = (int16_t)emitc_clamp(a.lane[i], -32768, 32767);
+        r.lane[2 * i + 1] = (int16_t)emitc_clamp(b.lane[i], -32768, 32767);
+    }
+    return r;
+#endif
+}
+
+/* a + offset in the even lanes, b + offset in the odd ones, each the nearest byte; the offset is a byte. */
+EMITC_INLINE emitc_bytes emitc_bytes_of(emitc_halves a, emitc_halves b, int32_t offset)
+{
+#if EMITC_MVE
+    const int16x8_t even = vqaddq_n_s16(a, (int16_t)offset);
+    return vqmovntq_s16(vqmovnbq_s16(vreinterpretq_s8_s16(even), even), vqaddq_n_s16(b, (int16_t)offset));
+#else
+    emitc_bytes r;
+    for (int32_t i = 0; i < 8; i++) {
+        r.lane[2 * i] = (int8_t)emitc_clamp(a.lane[i] + offset, -128, 127);
+        r.lane[2 * i + 1] = (int8_t)emitc_clamp(b.lane[i] + offset, -128, 127);
+    }
+    return r;
+#endif
+}
+
+EMITC_INLINE emitc_bytes emitc_bytes_limited(emitc_bytes x, emitc_bytes low, emitc_bytes high)
+{
+#if EMITC_MVE
+    return vminq_s8(vmaxq_s8(x, low), high);
+#else
+    for (int32_t i = 0; i < 16; i++) {
+        x.lane[i] = (int8_t)emitc_clamp(x.lane[i], low.lane[i], high.lane[i]);
+    }
+    return x;
+#endif
+}
+
+/* The larger one of each x and the first n bytes. */
+EMITC_INLINE emitc_bytes emitc_bytes_largest(emitc_bytes x, const int8_t *values, int32_t n)
+{
+#if EMITC_MVE
+    const mve_pred16_t some = vctp8q((uint32_t)n);
+    return vmaxq_m_s8(x, x, vldrbq_z_s8(values, some), some);
+#else
+    for (int32_t i = 0; i < 16 && i < n; i++) {
+        x.lane[i] = values[i] > x.lane[i] ? values[i] : x.lane[i];
+    }
+    return x;
+#endif
+}
+
+EMITC_INLINE void emitc_store(int8_t *to, emitc_bytes x)
+{
+#if EMITC_MVE
+    vstrbq_s8(to, x);
+#else
+    memcpy(to, x.lane, sizeof x.lane);
+#endif
+}
+
+/* Stores eight bytes: x + offset limited to low..high. */
+EMITC_INLINE void emitc_store_eight(int8_t *to, emitc_halves x, int32_t offset, int32_t low, int32_t high)
+{
+#if EMITC_MVE
+    const int16x8_t moved = vqaddq_n_s16(x, (int16_t)offset);
+    vstrbq_s16(to, vminq_s16(vmaxq_s16(moved, vdupq_n_s16((int16_t)low)), vdupq_n_s16((int16_t)high)));
+#else
+    for (int32_t i = 0; i < 8; i++) {
+        to[i] = (int8_t)emitc_clamp(x.lane[i] + offset, low, high);
+    }
+#endif
+}
+
+/* Stores the first n. */
+EMITC_INLINE void emitc_store_some(int8_t *to, emitc_bytes x, int32_t n)
+{
+#if EMITC_MVE
+    vstrbq_p_s8(to, x, vctp8q((uint32_t)n));
+#else
+    memcpy(to, x.lane, (size_t)(n < 16 ? n : 16));
+#endif
+}
+
+/* ---- sums to outputs, each like the function of the runtime that it names ---- */
+
+/* emitc_requantize of sums whose negative results do not matter: halves up. shift in -31..0. */
+EMITC_INLINE emitc_words emitc_words_scaled_up(emitc_words acc, emitc_words q31, emitc_words shift)
+{
+#if EMITC_MVE
+    return vrshlq_s32(vqrdmulhq_s32(acc, q31), shift);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        const int32_t x = emitc_high_mul(acc.lane[i], q31.lane[i]);
+        acc.lane[i] = shift.lane[i] == 0 ? x : ((x >> (-shift.lane[i] - 1)) + 1) >> 1;
+    }
+    return acc;
+#endif
+}
+
+/* emitc_requantize; shift in -31..0. */
+EMITC_INLINE emitc_words emitc_words_scaled_away(emitc_words acc, emitc_words q31, emitc_words shift)
+{
+#if EMITC_MVE
+    /* One less where the value is negative and something is shifted out: halves up become halves away from zero. */
+    const int32x4_t x = vqrdmulhq_s32(acc, q31);
+    return vrshlq_s32(vaddq_s32(x, vshrq_n_s32(vandq_s32(x, shift), 31)), shift);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        acc.lane[i] = emitc_requantize(acc.lane[i], q31.lane[i], shift.lane[i]);
+    }
+    return acc;
+#endif
+}
+
+/* emitc_requantize; shift in -31..30. */
+EMITC_INLINE emitc_words emitc_words_scaled_any(emitc_words acc, emitc_words q31, emitc_words shift)
+{
+#if EMITC_MVE
+    const int32x4_t none = vdupq_n_s32(0);
+    return emitc_words_scaled_away(vshlq_s32(acc, vmaxq_s32(shift, none)), q31, vminq_s32(shift, none));
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        acc.lane[i] = emitc_requantize(acc.lane[i], q31.lane[i], shift.lane[i]);
+    }
+    return acc;
+#endif
+}
+
+/* emitc_rint_f32. */
+EMITC_INLINE emitc_words emitc_words_scaled_f32(emitc_words acc, const float *factor)
+{
+#if EMITC_MVE_FLOAT
+    /* Each of the three steps rounds to nearest, ties to even; the last one saturates. */
+    return vcvtnq_s32_f32(vmulq_f32(vcvtq_f32_s32(acc), vldrwq_f32(factor)));
+#else
+    int32_t lane[4];
+#if EMITC_MVE
+    vstrwq_s32(lane, acc);
+#else
+    memcpy(lane, acc.lane, sizeof lane);
+#endif
+    for (int32_t i = 0; i < 4; i++) {
+        lane[i] = emitc_rint_f32(lane[i], factor[i]);
+    }
+    return emitc_words_at(lane);
+#endif
+}
+
+#endif

@@ -1,0 +1,449 @@
+/* emitc for cores with the vector extension MVE: sums of products, for convolutions and matrix products.
+ *
+ * Part of a package whose kernels use it; see emitc_mve.h. The inner loops are in assembly where compilers make much longer ones.
+ */
+#ifndef EMITC_MVE_SUMS_H
+#define EMITC_MVE_SUMS_H
+
+#include "emitc_mve.h"
+
+/* Outputs of `n` sums, one by one. */
+EMITC_APART void emitc_outputs_one_by_one(
+    int8_t *y, const int32_t *sums, const int32_t *bias, const int32_t *multiplier, const int8_t *shift, int32_t n, int32_t offset,
+    int32_t low, int32_t high)
+{
+    for (int32_t i = 0; i < n; i++) {
+        y[i] = emitc_output_s8(sums[i] + bias[i], multiplier[i], shift[i], offset, low, high);
+    }
+}
+
+EMITC_APART void emitc_outputs_one_by_one_f32(
+    int8_t *y, const int32_t *sums, const int32_t *bias, const float *factor, int32_t n, int32_t offset, int32_t low, int32_t high)
+{
+    for (int32_t i = 0; i < n; i++) {
+        y[i] = (int8_t)emitc_output_f32(sums[i] + bias[i], factor[i], offset, low, high);
+    }
+}
+
+/* Sum of the products of n bytes. */
+EMITC_INLINE int32_t emitc_dot(const int8_t *x, const int8_t *w, int32_t n)
+{
+    int32_t acc = 0;
+#if EMITC_MVE
+    for (; n > 0; n -= 16) {
+        const mve_pred16_t some = vctp8q((uint32_t)n);
+        acc = vmladavaq_s8(acc, vldrbq_z_s8(x, some), vldrbq_z_s8(w, some));
+        x += 16;
+        w += 16;
+    }
+#else
+    for (int32_t i = 0; i < n; i++) {
+        acc += x[i] * w[i];
+    }
+#endif
+    return acc;
+}
+
+/* emitc_dot of x with each of `channels` rows of weights, one after the other. */
+EMITC_APART void emitc_dots_one_by_one(int32_t *acc, const int8_t *x, const int8_t *w, int32_t n, int32_t channels)
+{
+    for (; channels > 0; channels--) {
+        *acc++ = emitc_dot(x, w, n);
+        w += n;
+    }
+}
+
+#if EMITC_MVE_LOOPS
+/* One register of weights of each of four channels, and of the values of two pixels. */
+#define EMITC_PAIR_BLOCK(mac) \
+    "vldrb.8 q0, [%[x0]], #16\n\t" \
+    "vldrb.8 q2, [%[w]], #16\n\t" \
+    mac " %[a0], q0, q2\n\t" \
+    "vldrb.8 q1, [%[x1]], #16\n\t" \
+    mac " %[b0], q1, q2\n\t" \
+    "vldrb.8 q2, [%[w]], #16\n\t" \
+    mac " %[a1], q0, q2\n\t" \
+    mac " %[b1], q1, q2\n\t" \
+    "vldrb.8 q2, [%[w]], #16\n\t" \
+    mac " %[a2], q0, q2\n\t" \
+    mac " %[b2], q1, q2\n\t" \
+    "vldrb.8 q2, [%[w]], #16\n\t" \
+    mac " %[a3], q0, q2\n\t" \
+    mac " %[b3], q1, q2\n\t"
+/* The same for `end` lanes, the predicate being theirs. */
+#define EMITC_PAIR_PART(a, b) \
+    "vpst\n\t" \
+    "vldrbt.8 q2, [%[w]]\n\t" \
+    "vmladav.s8 %[" a "], q0, q2\n\t" \
+    "vmladav.s8 %[" b "], q1, q2\n\t" \
+    "add %[w], %[end]\n\t"
+/* Sums of a quad; then the next one from the pixels' first values on. */
+#define EMITC_PAIR_STORE(before) \
+    "strd %[a0], %[a1], [%[acc]], #8\n\t" \
+    "strd %[a2], %[a3], [%[acc]], #8\n\t" \
+    "strd %[b0], %[b1], [%[acc]], #8\n\t" \
+    "strd %[b2], %[b3], [%[acc]], #8\n\t" \
+    "ldrd %[x0], %[x1], %[start]\n\t" \
+    before \
+    "ldr %[a0], %[last]\n\t" \
+    "cmp %[acc], %[a0]\n\t" \
+    "bne 1b"
+/* What is left of the values, two registers a turn. */
+#define EMITC_PAIR_REST \
+    "cmp %[x0], %[end]\n\t" \
+    "beq 3f\n" \
+    "2:\n\t" \
+    EMITC_PAIR_BLOCK("vmladava.s8") \
+    EMITC_PAIR_BLOCK("vmladava.s8") \
+    "cmp %[x0], %[end]\n\t" \
+    "bne 2b\n" \
+    "3:\n\t" \
+    EMITC_PAIR_STORE("")
+#define EMITC_PAIR_OPERANDS \
+    [a0] "=&Te"(a0), [a1] "=&Te"(a1), [a2] "=&Te"(a2), [a3] "=&Te"(a3), [b0] "=&Te"(b0), [b1] "=&Te"(b1), [b2] "=&Te"(b2), \
+        [b3] "=&Te"(b3), [x0] "+r"(x0), [x1] "+r"(x1), [w] "+r"(w), [acc] "+r"(acc), [end] "=&r"(end)
+#endif
+
+/* For every quad of channels, the sums of the products of the n values of two pixels: four of the first, four of the second.
+ * w: for each quad, the first n % 16 weights of each channel, then 16 of each channel at a time. quads > 0. */
+EMITC_APART void emitc_dots_of_pair(
+    int32_t *acc, const int8_t *x0, const int8_t *x1, const int8_t *w, int32_t n, int32_t quads)
+{
+#if EMITC_MVE_LOOPS
+    const int8_t *const start[2] = {x0, x1};
+    int32_t *const last = acc + 8 * quads;
+    int32_t a0, a1, a2, a3, b0, b1, b2, b3;
+    const int8_t *end;
+    if (n == 8) {
+        /* Two channels' weights fill a register; the values stay in four: those of each pixel for the first channel and for the second. */
+        __asm__ volatile(
+            "mov %[end], #8\n\t"
+            "vctp.8 %[end]\n\t"
+            "vpstt\n\t"
+            "vldrbt.8 q0, [%[x0]]\n\t"
+            "vldrbt.8 q1, [%[x1]]\n\t"
+            "vpnot\n\t"
+            "vpstt\n\t"
+            "vldrbt.8 q3, [%[x0], #-8]\n\t"
+            "vldrbt.8 q4, [%[x1], #-8]\n\t"
+            "ldr %[end], %[last]\n"
+            "1:\n\t"
+            "vldrb.8 q2, [%[w]], #16\n\t"
+            "vmladav.s8 %[a0], q0, q2\n\t"
+            "vmladav.s8 %[a1], q3, q2\n\t"
+            "vmladav.s8 %[b0], q1, q2\n\t"
+            "vmladav.s8 %[b1], q4, q2\n\t"
+            "vldrb.8 q2, [%[w]], #16\n\t"
+            "vmladav.s8 %[a2], q0, q2\n\t"
+            "vmladav.s8 %[a3], q3, q2\n\t"
+            "vmladav.s8 %[b2], q1, q2\n\t"
+            "vmladav.s8 %[b3], q4, q2\n\t"
+            "strd %[a0], %[a1], [%[acc]], #8\n\t"
+            "strd %[a2], %[a3], [%[acc]], #8\n\t"
+            "strd %[b0], %[b1], [%[acc]], #8\n\t"
+            "strd %[b2], %[b3], [%[acc]], #8\n\t"
+            "cmp %[acc], %[end]\n\t"
+            "bne 1b"
+            : EMITC_PAIR_OPERANDS
+            : [last] "m"(last)
+            : "q0", "q1", "q2", "q3", "q4", "cc", "memory");
+    } else if ((n & 31) == 0) {
+        const int8_t *const x0_end = x0 + n;
+        __asm__ volatile(
+            "ldr %[end], %[x0_end]\n"
+            "1:\n\t"
+            EMITC_PAIR_BLOCK("vmladav.s8")
+            EMITC_PAIR_BLOCK("vmladava.s8")
+            EMITC_PAIR_REST
+            : EMITC_PAIR_OPERANDS
+            : [start] "m"(start), [last] "m"(last), [x0_end] "m"(x0_end)
+            : "q0", "q1", "q2", "cc", "memory");
+    } else if ((n & 15) == 0) {
+        const int8_t *const x0_end = x0 + n;
+        __asm__ volatile(
+            "ldr %[end], %[x0_end]\n"
+            "1:\n\t"
+            EMITC_PAIR_BLOCK("vmladav.s8")
+            EMITC_PAIR_REST
+            : EMITC_PAIR_OPERANDS
+            : [start] "m"(start), [last] "m"(last), [x0_end] "m"(x0_end)
+            : "q0", "q1", "q2", "cc", "memory");
+    } else {
+        const int32_t part = n & 15;
+        const int8_t *const x0_end = x0 + n;
+        __asm__ volatile(
+            "ldr %[end], %[part]\n\t"
+            "vctp.8 %[end]\n"
+            "1:\n\t"
+            "vpstt\n\t"
+            "vldrbt.8 q0, [%[x0]]\n\t"
+            "vldrbt.8 q1, [%[x1]]\n\t"
+            "add %[x0], %[end]\n\t"
+            "add %[x1], %[end]\n\t"
+            EMITC_PAIR_PART("a0", "b0")
+            EMITC_PAIR_PART("a1", "b1")
+            EMITC_PAIR_PART("a2", "b2")
+            EMITC_PAIR_PART("a3", "b3")
+            "ldr %[end], %[x0_end]\n\t"
+            "cmp %[x0], %[end]\n\t"
+            "beq 3f\n"
+            "2:\n\t"
+            EMITC_PAIR_BLOCK("vmladava.s8")
+            "cmp %[x0], %[end]\n\t"
+            "bne 2b\n"
+            "3:\n\t"
+            EMITC_PAIR_STORE("ldr %[end], %[part]\n\t")
+            : EMITC_PAIR_OPERANDS
+            : [start] "m"(start), [last] "m"(last), [x0_end] "m"(x0_end), [part] "m"(part)
+            : "q0", "q1", "q2", "cc", "memory");
+    }
+#elif EMITC_MVE
+    const int32_t part = n & 15;
+    for (; quads > 0; quads--) {
+        int32_t a[4] = {0, 0, 0, 0};
+        int32_t b[4] = {0, 0, 0, 0};
+        if (part != 0) {
+            const mve_pred16_t some = vctp8q((uint32_t)part);
+            const int8x16_t first = vldrbq_z_s8(x0, some);
+            const int8x16_t second = vldrbq_z_s8(x1, some);
+            for (int32_t channel = 0; channel < 4; channel++) {
+                const int8x16_t weights = vldrbq_z_s8(w, some);
+                a[channel] = vmladavq_s8(first, weights);
+                b[channel] = vmladavq_s8(second, weights);
+                w += part;
+            }
+        }
+        for (int32_t i = part; i < n; i += 16) {
+            const int8x16_t first = vldrbq_s8(x0 + i);
+            const int8x16_t second = vldrbq_s8(x1 + i);
+            const int8x16_t w0 = vldrbq_s8(w);
+            const int8x16_t w1 = vldrbq_s8(w + 16);
+            const int8x16_t w2 = vldrbq_s8(w + 32);
+            const int8x16_t w3 = vldrbq_s8(w + 48);
+            a[0] = vmladavaq_s8(a[0], first, w0);
+            b[0] = vmladavaq_s8(b[0], second, w0);
+            a[1] = vmladavaq_s8(a[1], first, w1);
+            b[1] = vmladavaq_s8(b[1], second, w1);
+            a[2] = vmladavaq_s8(a[2], first, w2);
+            b[2] = vmladavaq_s8(b[2], second, w2);
+            a[3] = vmladavaq_s8(a[3], first, w3);
+            b[3] = vmladavaq_s8(b[3], second, w3);
+            w += 64;
+        }
+        memcpy(acc, a, sizeof a);
+        memcpy(acc + 4, b, sizeof b);
+        acc += 8;
+    }
+#else
+    for (int32_t quad = 0; quad < quads; quad++) {
+        memset(acc, 0, 8 * sizeof *acc);
+        int32_t block = n & 15;
+        for (int32_t i = 0; i < n; i += block, block = 16) {
+            if (block == 0) {
+                continue;
+            }
+            for (int32_t channel = 0; channel < 4; channel++) {
+                acc[channel] += emitc_dot(x0 + i, w, block);
+                acc[4 + channel] += emitc_dot(x1 + i, w, block);
+                w += block;
+            }
+        }
+        acc += 8;
+    }
+#endif
+}
+
+/* The same for a single pixel: four sums for each quad. */
+EMITC_APART void emitc_dots_of_one(int32_t *acc, const int8_t *x, const int8_t *w, int32_t n, int32_t quads)
+{
+#if EMITC_MVE
+    const int32_t part = n & 15;
+    const int32_t blocks = n >> 4;
+    for (; quads > 0; quads--) {
+        int32_t a0, a1, a2, a3;
+        const int8_t *values = x;
+        int32_t turns = blocks;
+        if (part != 0) {
+            const mve_pred16_t some = vctp8q((uint32_t)part);
+            const int8x16_t first = vldrbq_z_s8(values, some);
+            a0 = vmladavq_s8(first, vldrbq_z_s8(w, some));
+            a1 = vmladavq_s8(first, vldrbq_z_s8(w + part, some));
+            a2 = vmladavq_s8(first, vldrbq_z_s8(w + 2 * part, some));
+            a3 = vmladavq_s8(first, vldrbq_z_s8(w + 3 * part, some));
+            values += part;
+            w += 4 * part;
+        } else {
+            a0 = 0;
+            a1 = 0;
+            a2 = 0;
+            a3 = 0;
+        }
+        __asm__ volatile(
+            "wls lr, %[turns], 2f\n"
+            "1:\n\t"
+            "vldrb.8 q0, [%[x]], #16\n\t"
+            "vldrb.8 q1, [%[w]], #16\n\t"
+            "vmladava.s8 %[a0], q0, q1\n\t"
+            "vldrb.8 q1, [%[w]], #16\n\t"
+            "vmladava.s8 %[a1], q0, q1\n\t"
+            "vldrb.8 q1, [%[w]], #16\n\t"
+            "vmladava.s8 %[a2], q0, q1\n\t"
+            "vldrb.8 q1, [%[w]], #16\n\t"
+            "vmladava.s8 %[a3], q0, q1\n\t"
+            "le lr, 1b\n"
+            "2:"
+            : [a0] "+Te"(a0), [a1] "+Te"(a1), [a2] "+Te"(a2), [a3] "+Te"(a3), [x] "+r"(values), [w] "+r"(w)
+            : [turns] "r"(turns)
+            : "q0", "q1", "lr", "cc", "memory");
+        acc[0] = a0;
+        acc[1] = a1;
+        acc[2] = a2;
+        acc[3] = a3;
+        acc += 4;
+    }
+#else
+    for (int32_t quad = 0; quad < quads; quad++) {
+        memset(acc, 0, 4 * sizeof *acc);
+        int32_t block = n & 15;
+        for (int32_t i = 0; i < n; i += block, block = 16) {
+            if (block == 0) {
+                continue;
+            }
+            for (int32_t channel = 0; channel < 4; channel++) {
+                acc[channel] += emitc_dot(x + i, w, block);
+                w += block;
+            }
+        }
+        acc += 4;
+    }
+#endif
+}
+
+/* Copies n bytes, which may not overlap; returns the end of the destination. */
+EMITC_INLINE int8_t *emitc_copied(int8_t *to, const int8_t *from, int32_t n)
+{
+#if EMITC_MVE
+    const int8_t *source = from;
+    int8_t *destination = to;
+    __asm__ volatile(
+        "wlstp.8 lr, %[n], 2f\n"
+        "1:\n\t"
+        "vldrb.8 q0, [%[from]], #16\n\t"
+        "vstrb.8 q0, [%[to]], #16\n\t"
+        "letp lr, 1b\n"
+        "2:"
+        : [from] "+r"(source), [to] "+r"(destination)
+        : [n] "r"(n)
+        : "q0", "lr", "cc", "memory");
+#else
+    memcpy(to, from, (size_t)n);
+#endif
+    return to + n;
+}
+
+/* Copies `count` runs of n bytes, which lie `step` apart, one behind the other. */
+EMITC_INLINE void emitc_gather(int8_t *to, const int8_t *from, int32_t n, int32_t step, int32_t count)
+{
+#if EMITC_MVE
+    if (n <= 16) {
+        __asm__ volatile(
+            "vctp.8 %[n]\n\t"
+            "dls lr, %[count]\n"
+            "1:\n\t"
+            "vpstt\n\t"
+            "vldrbt.8 q0, [%[from]]\n\t"
+            "vstrbt.8 q0, [%[to]]\n\t"
+            "add %[from], %[step]\n\t"
+            "add %[to], %[n]\n\t"
+            "le lr, 1b"
+            : [from] "+r"(from), [to] "+r"(to)
+            : [n] "r"(n), [step] "r"(step), [count] "r"(count)
+            : "q0", "lr", "cc", "memory");
+        return;
+    }
+#endif
+    for (; count > 0; count--) {
+        to = emitc_copied(to, from, n);
+        from += step;
+    }
+}
+
+/* Sets n bytes; returns their end. */
+EMITC_INLINE int8_t *emitc_filled(int8_t *to, int32_t value, int32_t n)
+{
+#if EMITC_MVE
+    int8_t *destination = to;
+    const int8x16_t all = vdupq_n_s8((int8_t)value);
+    __asm__ volatile(
+        "wlstp.8 lr, %[n], 2f\n"
+        "1:\n\t"
+        "vstrb.8 %q[all], [%[to]], #16\n\t"
+        "letp lr, 1b\n"
+        "2:"
+        : [to] "+r"(destination)
+        : [n] "r"(n), [all] "w"(all)
+        : "lr", "cc", "memory");
+#else
+    memset(to, value, (size_t)n);
+#endif
+    return to + n;
+}
+
+/* Sums over taps of the products with each channel's own weights. taps: where the values of `channels` channels lie, moved on by
+ * that many. w: of every 16 channels tap by tap; of what is left of the channels tap by tap, `part_step` apart. Weights are
+ * such that the products of taps 0 and 1, 2 and 3, ... add up within 16 bits. sums: of every 16 channels those of channels
+ * 0 4 8 12, 2 6 10 14, 1 5 9 13, 3 7 11 15; of what is left of the channels in their order, with room for 16, or as if there
+ * were 16, where part_step is 16. */
+EMITC_APART void emitc_tap_sums(
+    int32_t *sums, const int8_t **taps, int32_t count, const int8_t *w, int32_t channels, int32_t part_step)
+{
+    for (; channels > 0; channels -= 16) {
+        const int32_t lanes = channels < 16 ? channels : 16;
+        const int32_t step = channels < 16 ? part_step : 16;
+#if EMITC_MVE
+        const mve_pred16_t some = vctp8q((uint32_t)lanes);
+        int32x4x4_t acc = {{vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)}};
+        for (int32_t tap = 0; tap < count; tap += 2) {
+            const int8x16_t x0 = vldrbq_z_s8(taps[tap], some);
+            const int8x16_t w0 = vldrbq_z_s8(w, some);
+            int16x8_t even = vmullbq_int_s8(x0, w0);
+            int16x8_t odd = vmulltq_int_s8(x0, w0);
+            taps[tap] += lanes;
+            w += step;
+            if (tap + 1 < count) {
+                const int8x16_t x1 = vldrbq_z_s8(taps[tap + 1], some);
+                const int8x16_t w1 = vldrbq_z_s8(w, some);
+                even = vaddq_s16(even, vmullbq_int_s8(x1, w1));
+                odd = vaddq_s16(odd, vmulltq_int_s8(x1, w1));
+                taps[tap + 1] += lanes;
+                w += step;
+            }
+            acc.val[0] = vaddq_s32(acc.val[0], vmovlbq_s16(even));
+            acc.val[1] = vaddq_s32(acc.val[1], vmovlbq_s16(odd));
+            acc.val[2] = vaddq_s32(acc.val[2], vmovltq_s16(even));
+            acc.val[3] = vaddq_s32(acc.val[3], vmovltq_s16(odd));
+        }
+        if (step == 16) {
+            vstrwq_s32(sums, acc.val[0]);
+            vstrwq_s32(sums + 4, acc.val[2]);
+            vstrwq_s32(sums + 8, acc.val[1]);
+            vstrwq_s32(sums + 12, acc.val[3]);
+        } else {
+            vst4q_s32(sums, acc);
+        }
+#else
+        static const int8_t place[16] = {0, 8, 4, 12, 1, 9, 5, 13, 2, 10, 6, 14, 3, 11, 7, 15};
+        memset(sums, 0, 16 * sizeof *sums);
+        for (int32_t tap = 0; tap < count; tap++) {
+            for (int32_t lane = 0; lane < lanes; lane++) {
+                sums[step == 16 ? place[lane] : lane] += taps[tap][lane] * w[lane];
+            }
+            taps[tap] += lanes;
+            w += step;
+        }
+#endif
+        sums += 16;
+    }
+}
+
+#endif

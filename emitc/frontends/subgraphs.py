@@ -1,0 +1,96 @@
+"""A subgraph that an operator runs, as a model of its own: with the operator's operands for its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from emitc.errors import EmitcError
+from emitc.frontends.source import SourceModel, SourceNode
+from emitc.ir import Tensor
+
+MAX_DEPTH = 8
+"""Subgraphs in subgraphs."""
+_AGAIN = "the file is damaged: export the model again"
+
+
+def subgraph_model(
+    source: SourceModel,
+    node: SourceNode,
+    index: int,
+    operands: Sequence[Tensor],
+    first_index: int,
+    calls: Sequence[int],
+) -> SourceModel:
+    """Subgraph `index` with the shapes of the node's operands (without the condition of an IF).
+
+    first_index: of its first operator. calls: the subgraphs in which the node stands. Raises EmitcError for one that is not
+    there, that takes something else, or that runs itself.
+    """
+    if not 0 < index <= len(source.subgraphs):
+        why = (
+            "it would run the model itself, without end" if index == 0 else f"the file has {len(source.subgraphs) + 1}"
+        )
+        raise node.refusal(f"{node.op_type} runs subgraph {index}", why, _AGAIN)
+    if index in calls or len(calls) >= MAX_DEPTH:
+        why = "it runs itself" if index in calls else f"more than {MAX_DEPTH} of them lie in one another"
+        raise node.refusal(f"{node.op_type} runs subgraph {index}", why, _AGAIN)
+    sub = source.subgraphs[index - 1]
+    operands = operands[1:] if node.op_type == "IF" else operands
+    if len(sub.inputs) != len(operands) or len(set(sub.inputs)) != len(sub.inputs):
+        raise node.refusal(
+            f"{node.op_type} runs subgraph {index} with {len(operands)} operands",
+            f"it takes {len(set(sub.inputs))}",
+            _AGAIN,
+        )
+    tensors = list(sub.tensors)
+    for position, operand in zip(sub.inputs, operands, strict=True):
+        inner = tensors[position]
+        fits = len(inner.shape) == len(operand.shape)
+        fits = fits and all(a in (-1, b) for a, b in zip(inner.shape, operand.shape, strict=True))
+        if inner.dtype != operand.dtype.value or not (fits or inner.shape == ()):
+            raise node.refusal(
+                f"{node.op_type} runs subgraph {index} on another type or shape",
+                f"{inner.describe()} inside, {operand.describe()} outside",
+                _AGAIN,
+            )
+        tensors[position] = replace(inner, shape=operand.shape)
+    moved = {tensor.index: tensor for tensor in tensors}
+    nodes = tuple(
+        replace(
+            inner,
+            index=first_index + place,
+            inputs=tuple(None if t is None else moved[t.index] for t in inner.inputs),
+            outputs=tuple(moved[t.index] for t in inner.outputs),
+            blocker=inner.blocker or _stateful(inner, node),
+        )
+        for place, inner in enumerate(sub.nodes)
+    )
+    return replace(
+        source, tensors=tuple(tensors), nodes=nodes, inputs=sub.inputs, outputs=sub.outputs, notes=(), blockers=(),
+        folded=(), unread=(),
+    )  # fmt: skip
+
+
+def _stateful(inner: SourceNode, node: SourceNode) -> EmitcError | None:
+    if inner.op_type not in ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"):
+        return None
+    return inner.unsupported(
+        f"{inner.op_type} inside of {node.op_type} is not supported",
+        "state that is read or written under a condition has no code",
+        "export the model with its state outside of control flow",
+    )
+
+
+def called_subgraphs(source: SourceModel) -> frozenset[int]:
+    """The subgraphs that IF and WHILE lead to, from the model's own operators on."""
+    found: set[int] = set()
+    waiting = list(source.nodes)
+    while waiting:
+        node = waiting.pop()
+        if node.op_type in ("IF", "WHILE"):
+            named = {value for name, value in node.attributes.items() if name.endswith("_subgraph_index")}
+            new = {index for index in range(1, len(source.subgraphs) + 1) if index in named} - found
+            found |= new
+            waiting += [inner for index in sorted(new) for inner in source.subgraphs[index - 1].nodes]
+    return frozenset(found)

@@ -1,0 +1,181 @@
+"""IF and WHILE: graphs inside of operators, with shapes that are known while compiling.
+
+IF      x0 bool of one element; y = then(x1...) where it is true, otherwise other(x1...).
+WHILE   y = x; while condition(y): y = body(y), all of it at once.
+Shapes  the operands' inside; both branches give the same, and a body those that it gets.
+Types   any that the operators inside have code for. What is inside keeps no state.
+Source  measured in TFLite Micro and LiteRT, which copy operands in and results out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from emitc.errors import CannotCompile, Where
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Graph, Op, Shape
+from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, unsupported
+from emitc.kernels.nested import nested_macs, nested_work, run_nested
+
+_MAX_ITERATIONS = 100_000
+"""Of a loop in the reference; C goes on for as long as the condition holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlFlow(Op):
+    """graphs: those inside, each with inputs and outputs in the order of the node's."""
+
+    graphs: tuple[Graph, ...]
+
+
+class If(ControlFlow):
+    """graphs: what runs where the first operand is true, and what runs otherwise."""
+
+    __slots__ = ()
+
+
+class While(ControlFlow):
+    """graphs: the condition, and the body."""
+
+    __slots__ = ()
+
+
+def _from_tflite(op: type[ControlFlow]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((1, 64), (1, 64))
+        for position in range(len(node.inputs)):
+            node.input(position)
+        return Parsed(op(node.graphs), tuple(range(len(node.inputs))))
+
+    return parse
+
+
+def _op(bound: BoundNode) -> ControlFlow:
+    assert isinstance(bound.node.op, ControlFlow)
+    return bound.node.op
+
+
+def _same_types(bound: BoundNode, graph: Graph, outputs: bool) -> None:
+    names = graph.outputs if outputs else graph.inputs
+    own = bound.outputs if outputs else bound.inputs[isinstance(_op(bound), If) :]
+    side = "gives" if outputs else "takes"
+    if len(names) != len(own):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} runs a subgraph with other {'outputs' if outputs else 'inputs'}",
+            f"it {side} {len(names)} tensors, the operator has {len(own)}",
+            "the file is damaged: export the model again",
+        )
+    for name, tensor in zip(names, own, strict=True):
+        assert tensor is not None
+        inner = graph.tensor(name)
+        if inner.dtype is not tensor.dtype:
+            raise illegal(
+                bound,
+                f"{bound.node.op_type} runs a subgraph that {side} another type",
+                f"{inner.describe()} inside, {tensor.describe()} outside",
+                "the file is damaged: export the model again",
+            )
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses subgraphs that do not fit, and shapes that depend on the data."""
+    op = _op(bound)
+    for position, graph in enumerate(op.graphs):
+        if graph.states:
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} of a subgraph that keeps state is not supported",
+                "state that is read or written under a condition has no code",
+                "export the model with its state outside of control flow",
+            )
+        _same_types(bound, graph, outputs=False)
+        if isinstance(op, If) or position == 1:
+            _same_types(bound, graph, outputs=True)
+    first, second = op.graphs
+    condition = bound.input(0) if isinstance(op, If) else None
+    if isinstance(op, While):
+        if len(first.outputs) != 1:
+            raise illegal(
+                bound,
+                f"WHILE has a condition of {len(first.outputs)} values",
+                "one is expected",
+                "the file is damaged: export the model again",
+            )
+        condition = first.tensor(first.outputs[0])
+    assert condition is not None
+    if condition.dtype is not DType.BOOL or condition.elements != 1:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has the condition {condition.dtype.value}{list(condition.shape)}",
+            "one truth value is expected",
+            "the file is damaged: export the model again",
+        )
+    if isinstance(op, If):
+        shapes = [[graph.tensor(name).shape for name in graph.outputs] for graph in op.graphs]
+        what = "IF has branches that give different shapes"
+    else:
+        shapes = [[t.shape for t in bound.inputs if t is not None], [second.tensor(n).shape for n in second.outputs]]
+        what = "WHILE has a body that changes shapes"
+    if shapes[0] != shapes[1]:
+        a, b = next((list(a), list(b)) for a, b in zip(*shapes, strict=True) if a != b)
+        raise unsupported(
+            bound, what, f"{a} and {b}: sizes must be known at compile time", "export the model with fixed shapes"
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """Those of the last graph's outputs."""
+    graph = _op(bound).graphs[1]
+    return tuple(graph.tensor(name).shape for name in graph.outputs)
+
+
+def _if_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    assert inputs[0] is not None
+    return run_nested(_op(bound).graphs[0 if inputs[0].reshape(-1)[0] else 1], inputs[1:])
+
+
+def _while_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Raises CannotCompile for a loop that goes on beyond what anyone waits for."""
+    condition, body = _op(bound).graphs
+    values = tuple(value for value in inputs if value is not None)
+    for _ in range(_MAX_ITERATIONS):
+        if not run_nested(condition, values)[0].reshape(-1)[0]:
+            return values
+        values = run_nested(body, values)
+    raise CannotCompile(
+        "a loop does not end",
+        Where(op=bound.node.describe()),
+        f"its condition holds after {_MAX_ITERATIONS} iterations on these inputs",
+        "verify with --vectors whose inputs let it end",
+    )
+
+
+def _if_lower(bound: BoundNode) -> Layer:
+    """The branch with more of them counts; the memory of both is added when they are planned."""
+    macs = max(nested_macs(graph) for graph in _op(bound).graphs)
+    return Layer("branch", "portable", tuple(range(len(bound.inputs))), macs=macs)
+
+
+def _while_lower(bound: BoundNode) -> Layer:
+    """Multiply-accumulates are those of one iteration."""
+    macs = sum(nested_macs(graph) for graph in _op(bound).graphs)
+    return Layer("loop", "portable", tuple(range(len(bound.inputs))), macs=macs)
+
+
+def work(bound: BoundNode) -> int:
+    """Of both graphs, once each."""
+    return sum(nested_work(graph) for graph in _op(bound).graphs) + sum(t.elements for t in bound.outputs)
+
+
+KERNELS = (
+    KernelDef(
+        If, "one of two subgraphs", tuple(DType), ("IF",), _from_tflite(If), check, output_shapes, _if_reference, _if_lower,
+        work=work, subgraphs=("then_subgraph_index", "else_subgraph_index"),
+    ),
+    KernelDef(
+        While, "a subgraph again and again", tuple(DType), ("WHILE",), _from_tflite(While), check, output_shapes,
+        _while_reference, _while_lower, work=work, subgraphs=("cond_subgraph_index", "body_subgraph_index"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,65 @@
+"""An IF whose condition is known becomes the operators of the branch that it takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from emitc.ir import Graph, Node, Tensor
+from emitc.kernels.control_flow import If
+from emitc.passes.fold_constants import fold_constants
+
+
+def inline_branches(graph: Graph) -> Graph:
+    """The graph without operators IF of a constant condition; what their branches make constant is computed."""
+    while True:
+        known = next((node for node in graph.nodes if _known(graph, node)), None)
+        if known is None:
+            return graph
+        graph = fold_constants(_inlined(graph, known))
+
+
+def _known(graph: Graph, node: Node) -> bool:
+    return isinstance(node.op, If) and graph.tensor(node.inputs[0]).is_constant
+
+
+def _inlined(graph: Graph, node: Node) -> Graph:
+    """The graph with the branch's tensors and operators in the place of the node."""
+    assert isinstance(node.op, If)
+    taken = bool(graph.tensor(node.inputs[0]).array().reshape(-1)[0])
+    branch = node.op.graphs[0 if taken else 1]
+    names = dict(zip(branch.inputs, node.inputs[1:], strict=True))
+    tensors = {tensor.name: tensor for tensor in graph.tensors}
+    for output, name in zip(node.outputs, branch.outputs, strict=True):
+        inner = branch.tensor(name)
+        if inner.data is not None:
+            tensors[output] = replace(tensors[output], data=inner.data)
+        elif name in names:  # an operand, or an output of the branch that the node gives twice
+            tensors[output] = replace(tensors[output], alias_of=names[name])
+        elif inner.alias_of:
+            names[name] = output
+            tensors[output] = replace(tensors[output], alias_of=inner.alias_of)  # renamed below
+        else:
+            names[name] = output
+    given = set(node.outputs)
+    for tensor in branch.tensors:
+        if tensor.name not in names:
+            fresh = f"{node.label}/{tensor.name}"
+            while fresh in tensors:
+                fresh += "'"
+            names[tensor.name] = fresh
+            tensors[fresh] = replace(tensor, name=fresh, source=-1)
+    for fresh in [names[tensor.name] for tensor in branch.tensors]:
+        made: Tensor = tensors[fresh]
+        if made.alias_of in names and (made.source == -1 or fresh in given):
+            tensors[fresh] = replace(made, alias_of=names[made.alias_of])
+    inside = tuple(
+        replace(
+            inner,
+            inputs=tuple(names[name] if name else "" for name in inner.inputs),
+            outputs=tuple(names[name] for name in inner.outputs),
+        )
+        for inner in branch.nodes
+    )
+    place = graph.nodes.index(node)
+    nodes = (*graph.nodes[:place], *inside, *graph.nodes[place + 1 :])
+    return replace(graph, tensors=tuple(tensors.values()), nodes=nodes)

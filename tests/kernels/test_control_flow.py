@@ -1,0 +1,232 @@
+"""IF and WHILE of TFLite: against TFLite Micro and the references, their memory, what is folded, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from control_flow_models import MODELS, SHAPE, Sub, _below, _next, add, choice, count, nested, product
+
+from emitc.compiler import Compiled, compile_model
+from emitc.errors import EmitcError, Refusals
+from emitc.host.parity import verify
+from emitc.host.reference import run_reference
+from emitc.inspection import inspect_model
+from emitc.kernels.control_flow import If
+from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, write_tflite
+
+
+def compiled(spec: ModelSpec, folder: Path, **options: object) -> Compiled:
+    path = folder / "model.tflite"
+    path.write_bytes(write_tflite(spec))
+    return compile_model(path, **options)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_equal_the_interpreter_bit_for_bit(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
+    proof = verify(compiled(MODELS[name](), tmp_path), samples=30, reference="tflm", layers=True, sanitize=True)
+    assert proof.match
+    assert (proof.differing, proof.numpy_differing, proof.reference) == (0, 0, "tflm")
+    assert proof.layers_checked > 0
+
+
+def test_both_branches_are_taken_by_the_samples(tmp_path: Path) -> None:
+    """Otherwise the comparison above would say nothing of one of them."""
+    graph = compiled(choice(), tmp_path).graph
+    node = next(node for node in graph.nodes if isinstance(node.op, If))
+    rng = np.random.default_rng(0)
+    taken = {
+        bool(run_reference(graph, [rng.integers(-128, 128, SHAPE, np.int8)])[node.inputs[0]].reshape(-1)[0])
+        for _ in range(20)
+    }
+    assert taken == {True, False}
+
+
+@pytest.mark.parametrize("name", ["known", "derived", "passed_known"])
+def test_a_known_condition_leaves_one_branch(name: str, tmp_path: Path) -> None:
+    made = compiled(MODELS[name](), tmp_path)
+    assert "IF" not in {step.op_type for step in made.program.steps}
+    (report,) = (each for each in made.passes if each.name == "inline-branches")
+    assert report.changes > 0
+    whole = compiled(MODELS[name](), tmp_path, disabled=frozenset({"inline-branches"}))
+    assert "IF" in {step.op_type for step in whole.program.steps}
+    assert whole.program.plan.arena_bytes > made.program.plan.arena_bytes
+    assert verify(whole, samples=5, reference="numpy").match
+
+
+def test_only_the_taken_branch_is_left_in_the_source(tmp_path: Path) -> None:
+    """`known` is false, and its other branch multiplies."""
+    kinds = [step.op_type for step in compiled(MODELS["known"](), tmp_path).program.steps]
+    assert "MUL" in kinds
+    assert "ADD" not in kinds
+
+
+def test_graphs_of_one_operator_share_its_memory(tmp_path: Path) -> None:
+    program = compiled(choice(), tmp_path).program
+    (step,) = (step for step in program.steps if step.parts)
+    arenas = [part.plan.arena_bytes for part in step.parts]
+    assert [operand.size_bytes for operand in step.scratch] == [max(arenas)]
+    assert [part.name for part in step.parts] == [f"op{step.index}_then", f"op{step.index}_else"]
+    (loop,) = compiled(count(), tmp_path).program.steps
+    assert [part.name for part in loop.parts] == ["op0_condition", "op0_body"]
+
+
+def test_operators_inside_are_numbered_behind_the_others(tmp_path: Path) -> None:
+    program = compiled(nested(), tmp_path).program
+    every = [step.index for step in program.every_step]
+    assert len(set(every)) == len(every)
+    assert max(step.index for step in program.steps) < min(set(every) - {step.index for step in program.steps})
+    assert len([step for step in program.every_step if step.parts]) == 2
+
+
+def test_passes_run_inside(tmp_path: Path) -> None:
+    """A RELU behind a product becomes its clamp in the branch, too."""
+    program = compiled(choice(), tmp_path).program
+    (step,) = (step for step in program.steps if step.parts)
+    assert [inner.op_type for inner in step.parts[1].steps] == ["MUL"]
+    plain = compiled(choice(), tmp_path, disabled=frozenset({"fuse-activation"})).program
+    (step,) = (step for step in plain.steps if step.parts)
+    assert [inner.op_type for inner in step.parts[1].steps] == ["MUL", "RELU"]
+
+
+def test_a_loop_that_does_not_end_is_an_error_of_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emitc.kernels.control_flow._MAX_ITERATIONS", 3)
+    made = compiled(count(0, 5), tmp_path)
+    with pytest.raises(EmitcError, match="a loop does not end"):
+        run_reference(made.graph, [np.zeros(SHAPE, np.int8)])
+
+
+# ---- refusals ----
+
+
+def _with(spec: ModelSpec, position: int, sub: SubgraphSpec) -> ModelSpec:
+    subs = list(spec.subgraphs)
+    subs[position] = sub
+    return replace(spec, subgraphs=tuple(subs))
+
+
+def _operator(spec: ModelSpec, opcode: str, **options: int) -> ModelSpec:
+    operators = tuple(replace(o, options={**o.options, **options}) if o.opcode == opcode else o for o in spec.operators)
+    return replace(spec, operators=operators)
+
+
+def two_outputs() -> ModelSpec:
+    sub = add()
+    return _with(choice(), 0, replace(sub, outputs=(*sub.outputs, *sub.outputs)))
+
+
+def other_shape() -> ModelSpec:
+    net = Sub()
+    x = net.bytes()
+    y = net.op("CONCATENATION", (x, x), net.bytes((2, 6)), axis=0, fused_activation_function="NONE")
+    return _with(choice(), 0, net.sub((x,), (y,)))
+
+
+def other_input() -> ModelSpec:
+    net = Sub()
+    x = net.bytes((1, 5))
+    return _with(choice(), 0, net.sub((x,), (net.op("RELU", (x,), net.bytes((1, 5))),)))
+
+
+def other_type() -> ModelSpec:
+    net = Sub()
+    x = net.bytes()
+    y = net.op("DEQUANTIZE", (x,), net.tensor("float32", SHAPE))
+    return _with(choice(), 1, net.sub((x,), (y,)))
+
+
+def growing() -> ModelSpec:
+    body = Sub()
+    counter, x = body.tensor("int32", (1,)), body.bytes()
+    y = body.op("CONCATENATION", (x, x), body.bytes((2, 6)), axis=0, fused_activation_function="NONE")
+    return _with(count(), 1, body.sub((counter, x), (_next(body, counter), y)))
+
+
+def condition_of_two() -> ModelSpec:
+    sub = _below(5, ("int8", SHAPE))
+    return _with(count(), 0, replace(sub, outputs=(*sub.outputs, *sub.outputs)))
+
+
+def condition_of_int32() -> ModelSpec:
+    net = Sub()
+    counter, _ = net.tensor("int32", (1,)), net.bytes()
+    return _with(count(), 0, net.sub((counter, 1), (_next(net, counter),)))
+
+
+def stateful() -> ModelSpec:
+    net = Sub()
+    x = net.bytes()
+    handle = net.tensor("resource", ())
+    net.operators.append(OperatorSpec("VAR_HANDLE", (), (handle,), {"container": "", "shared_name": "s"}))
+    net.operators.append(OperatorSpec("ASSIGN_VARIABLE", (handle, x), ()))
+    return _with(choice(), 0, net.sub((x,), (net.op("RELU", (x,), net.bytes()),)))
+
+
+def itself() -> ModelSpec:
+    net = Sub()
+    x = net.bytes()
+    yes = net.constant(True, "bool")
+    y = net.op("IF", (yes, x), net.bytes(), then_subgraph_index=1, else_subgraph_index=2)
+    return _with(choice(), 0, net.sub((x,), (y,)))
+
+
+def unsupported_inside() -> ModelSpec:
+    net = Sub()
+    x = net.bytes()
+    y = net.op("DENSIFY", (x,), net.bytes())
+    z = net.op("ELU", (y,), net.bytes())
+    return _with(choice(), 0, net.sub((x,), (z,)))
+
+
+REFUSED: dict[str, tuple[Callable[[], ModelSpec], str, str, int]] = {
+    "two_outputs": (two_outputs, "IF runs a subgraph with other outputs", "gives 2 tensors, the operator has 1", 2),
+    "other_shape": (other_shape, "IF has branches that give different shapes", "[2, 6] and [1, 6]", 1),
+    "other_input": (other_input, "IF runs subgraph 1 on another type or shape", "int8[1,5]", 2),
+    "other_type": (other_type, "IF runs a subgraph that gives another type", "float32", 2),
+    "growing": (growing, "WHILE has a body that changes shapes", "[1, 6] and [2, 6]", 1),
+    "condition_of_two": (condition_of_two, "WHILE has a condition of 2 values", "one is expected", 2),
+    "condition_of_int32": (condition_of_int32, "WHILE has the condition int32[1]", "one truth value is expected", 2),
+    "stateful": (stateful, "VAR_HANDLE inside of IF is not supported", "under a condition has no code", 1),
+    "itself": (itself, "IF runs subgraph 1", "it runs itself", 2),
+    "no_such_subgraph": (
+        lambda: _operator(choice(), "IF", then_subgraph_index=7), "IF runs subgraph 7", "the file has 3", 2,
+    ),
+    "the_model": (
+        lambda: _operator(choice(), "IF", else_subgraph_index=0), "IF runs subgraph 0", "the model itself, without end", 2,
+    ),
+    "operands": (
+        lambda: _with(choice(), 0, replace(product(), inputs=())), "IF runs subgraph 1 with 1 operands", "it takes 0", 2,
+    ),
+    "unsupported_inside": (unsupported_inside, "DENSIFY is not supported", "in subgraph 1, of op", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case: str, tmp_path: Path) -> None:
+    spec, what, why, code = REFUSED[case]
+    with pytest.raises(EmitcError) as refused:
+        compiled(spec(), tmp_path)
+    errors = refused.value.errors if isinstance(refused.value, Refusals) else (refused.value,)
+    assert what in [error.what for error in errors]
+    assert why in next(error.why for error in errors if error.what == what)
+    assert refused.value.exit_code == code
+
+
+def test_inspection_names_everything_inside(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(write_tflite(unsupported_inside()))
+    found = inspect_model(path, {})
+    (row,) = (row for row in found["operators"] if not row["supported"])
+    assert row["op"] == "IF"
+    assert "DENSIFY is not supported" in row["reason"]
+    assert "ELU with element types (int8, int8) is not supported" in row["reason"]
+
+
+def test_a_subgraph_that_nothing_runs_still_blocks(tmp_path: Path) -> None:
+    spec = choice()
+    with pytest.raises(EmitcError, match="the model has 4 subgraphs"):
+        compiled(replace(spec, subgraphs=(*spec.subgraphs, add())), tmp_path)

@@ -1,0 +1,100 @@
+"""Kernels for cores with more than the common instructions: the same bits as the reference and the engine, on this machine.
+
+Their headers have every instruction in plain C too. The tables are those of the portable kernels' tests, and random layers.
+"""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import test_conv_2d
+import test_depthwise_conv_2d
+import test_fully_connected
+from layer_cases import Scales, Slide, conv_2d, depthwise, fully_connected
+from single_op import Case, prove
+from test_random_layers import Draws, convolution, dense, depthwise_convolution
+
+from emitc.backends.portable import backend
+from emitc.ir import BoundNode
+from emitc.target import Target
+
+pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
+
+TARGETS = {"dsp": "cortex-m4", "mve": "cortex-m55", "scalar": "cortex-m3", "narrow": "cortex-m0"}
+RELU6 = Slide(padding="SAME", activation="RELU6")
+MORE: list[Case] = [
+    conv_2d("pointwise_of_five_rows", (1, 5, 1, 12), 6, (1, 1)),
+    conv_2d("pointwise_of_odd_channels", (1, 3, 3, 7), 5, (1, 1)),
+    conv_2d("pointwise_of_one_channel", (1, 4, 4, 8), 1, (1, 1)),
+    conv_2d("pointwise_with_limits", (1, 4, 4, 8), 6, (1, 1), Slide(activation="RELU_N1_TO_1")),
+    conv_2d("window_of_three_channels", (1, 9, 9, 3), 8, (3, 3), Slide((2, 2), "SAME", activation="RELU6")),
+    conv_2d("window_of_six_channels", (1, 6, 5, 6), 3, (3, 3), RELU6),
+    conv_2d("window_larger_than_the_input", (1, 2, 2, 4), 4, (5, 5), Slide(padding="SAME")),
+    conv_2d("rectified", (1, 5, 6, 8), 8, (3, 3), RELU6, Scales(output_zero_point=-128, weights=(0.01,) * 7 + (0.02,))),
+    depthwise("four_channels", (1, 6, 5, 4), 1, (3, 3), RELU6),
+    depthwise("eight_channels_one_pixel", (1, 1, 1, 8), 1, (3, 3), Slide(padding="SAME")),
+    depthwise("odd_pixels", (1, 5, 5, 8), 1, (3, 3), Slide(padding="SAME")),
+    depthwise("many_images", (3, 3, 3, 8), 1, (3, 3), Slide(padding="SAME")),
+    depthwise("rows_of_taps", (1, 20, 1, 8), 1, (9, 1)),
+    depthwise("dilated", (1, 9, 8, 8), 1, (3, 3), Slide((1, 1), "SAME", (2, 2))),
+    fully_connected("one_row_of_odd_depth", (1, 13), 9, 13),
+    fully_connected("three_rows", (3, 18), 6, 18),
+]
+
+
+@pytest.mark.parametrize(
+    "variant", ["dsp", "scalar", *(pytest.param(v, marks=pytest.mark.sweep) for v in ("mve", "narrow"))]
+)
+@pytest.mark.parametrize(
+    "module", [test_conv_2d, test_depthwise_conv_2d, test_fully_connected], ids=lambda m: m.__name__
+)
+def test_tables_of_the_portable_kernels(module: object, variant: str) -> None:
+    cases: list[Case] = module.CASES  # type: ignore[attr-defined]
+    proven = prove(cases, target=TARGETS[variant])
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    assert any(o.step is not None and o.step.variant == variant for o in proven.outcomes.values())
+
+
+@pytest.mark.parametrize("variant", sorted(TARGETS))
+def test_shapes_with_remainders(variant: str) -> None:
+    proven = prove(MORE, target=TARGETS[variant])
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    steps = [outcome.step for outcome in proven.outcomes.values()]
+    assert sum(step is not None and step.variant == variant for step in steps) >= len(MORE) - 2
+
+
+def _lean(bound: BoundNode, target: Target, variant: str) -> float:
+    return 0.0 if variant == "dsp-lean" else 1.0
+
+
+@pytest.mark.parametrize(
+    "cases", [MORE, test_conv_2d.CASES, test_depthwise_conv_2d.CASES], ids=["more", "conv", "depthwise"]
+)
+def test_kernels_without_working_memory(cases: list[Case]) -> None:
+    with patch.object(backend, "cost_of", _lean):
+        proven = prove(cases, target="cortex-m4")
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    lean = [step for o in proven.outcomes.values() if (step := o.step) is not None and step.variant == "dsp-lean"]
+    assert len(lean) >= 5
+    assert not any(step.scratch for step in lean)
+
+
+@pytest.mark.parametrize("variant", sorted(TARGETS))
+@pytest.mark.parametrize("seed", [pytest.param(0), *(pytest.param(s, marks=pytest.mark.sweep) for s in range(1, 6))])
+def test_random_layers(seed: int, variant: str) -> None:
+    makers = (convolution, depthwise_convolution, dense)
+    cases = [makers[i % 3](f"{makers[i % 3].__name__}_{i}", Draws(9000 + 100 * seed + i)) for i in range(48)]
+    proven = prove(cases, target=TARGETS[variant])
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    steps = [outcome.step for outcome in proven.outcomes.values()]
+    assert np.mean([step is not None and step.variant == variant for step in steps]) > 0.3

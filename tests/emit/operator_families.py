@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 import pytest
 from control_flow_models import MODELS as CONTROL_FLOW
@@ -27,21 +27,23 @@ from streaming_models import MODELS as STREAMING
 
 from emitc.backends.contract import PORTABLE
 from emitc.backends.partition import Partition, Policy, partition
+from emitc.backends.portable import backend
 from emitc.backends.portable.backend import Portable
+from emitc.backends.portable.cost import cost_of
 from emitc.compiler import Compiled, compile_model
 from emitc.errors import EmitcError
-from emitc.ir import Graph
+from emitc.ir import BoundNode, Graph
 from emitc.lower import lower_nodes
 from emitc.passes import run_passes
-from emitc.target import load_target
+from emitc.target import Target, load_target
 from emitc.writers.tflite import write_tflite
 
 KERNEL_TESTS = Path(__file__).resolve().parents[1] / "kernels"
 
 
-def portable(graph: Graph) -> Partition:
+def portable(graph: Graph, target: str = "generic32") -> Partition:
     """Everything on emitc's own kernels."""
-    return partition(graph, {PORTABLE: Portable(load_target("generic32"))}, Policy())
+    return partition(graph, {PORTABLE: Portable(load_target(target))}, Policy())
 
 
 def _module(path: Path) -> ModuleType | None:
@@ -197,18 +199,36 @@ def onnx_families(folder: Path) -> Iterator[Compiled]:
                     yield compile_model(file)
 
 
-VARIANT_TARGETS = {"dsp": "cortex-m4", "mve": "cortex-m55", "scalar": "cortex-m3", "narrow": "cortex-m0"}
-"""A core for each instruction set that has kernels of its own."""
+VARIANT_TARGETS = {
+    "dsp": "cortex-m4", "dsp-lean": "cortex-m4", "mve": "cortex-m55", "scalar": "cortex-m3", "narrow": "cortex-m0",
+}  # fmt: skip
+"""A core for each variant of the kernels."""
 
 
 def variant_families(folder: Path) -> Iterator[Compiled]:
-    """The layers of the operators that have variants, once for each instruction set."""
-    modules = ("conv_2d", "depthwise_conv_2d", "fully_connected", "variants", "mve_variants")
+    """The layers of the operators that have variants, once for each variant: the first case of each of its kernels."""
+    modules = ("conv_2d", "depthwise_conv_2d", "fully_connected", "pooling", "arithmetic", "variants")
     cases = [case for name in modules for case in cases_of(KERNEL_TESTS / f"test_{name}.py")]
+    tables = vars(_module(KERNEL_TESTS / "test_mve_variants.py") or ModuleType("none")).get("CASES", {})
+    cases += [case for table in tables.values() for case in table()]
     for name, target in VARIANT_TARGETS.items():
-        file = folder / f"family_{name}.tflite"
-        file.write_bytes(write_tflite(model_of(cases)))
-        yield compile_model(file, target=target)
+        file = folder / f"family_{name.replace('-', '_')}.tflite"
+
+        def preferring(bound: BoundNode, core: Target, variant: str, wanted: str = name) -> float:
+            return 0.0 if variant == wanted else cost_of(bound, core, variant)
+
+        with patch.object(backend, "cost_of", preferring):
+            chosen: dict[object, Case] = {}
+            for first in range(0, len(cases), _AT_ONCE):
+                group = cases[first : first + _AT_ONCE]
+                for node in lower_nodes(portable(run_passes(graph_of(*group))[0], target)):
+                    if node.layer.variant == name:
+                        case = group[node.bound.node.index]
+                        key = (case.opcode, node.layer.template, node.layer.flavour, node.bound.output.dtype)
+                        chosen.setdefault(key, replace(case, id=f"{len(chosen)}_{case.id}"))
+            if chosen:
+                file.write_bytes(write_tflite(model_of(list(chosen.values()))))
+                yield compile_model(file, target=target)
 
 
 def families(folder: Path) -> Iterator[Compiled]:

@@ -27,6 +27,8 @@ from emitc.host.archive import read_arrays
 from emitc.ir import Array, Shape
 
 MAX_SAMPLES = 4096
+MAX_OPERATORS = 1500
+"""The quantizer's time grows with their square: half a minute for these, two minutes for three thousand."""
 _FATAL, _WARNING = 4, 2
 """Levels of ONNX Runtime's log; it starts with the second."""
 
@@ -172,6 +174,12 @@ def _samples(path: Path, data: bytes, calibration: Path) -> list[dict[str, Array
     source = read_source(path, data, {n: samples[0][n].shape for n, shape in inputs.items() if -1 in shape})
     if source.blockers:
         raise with_model(Refusals(source.blockers), path.name)
+    if len(source.nodes) > MAX_OPERATORS:
+        raise CannotCompile(
+            f"{path.name} has {len(source.nodes)} operators", Where(model=path.name),
+            f"the limit for quantizing is {MAX_OPERATORS}: the quantizer's time grows with their square",
+            "simplify the model, or quantize it with the tools of its training framework",
+        )  # fmt: skip
     kinds = {source.tensors[i].name: source.tensors[i].dtype for i in source.inputs}
     if set(kinds.values()) != {"float32"}:
         raise CannotCompile(

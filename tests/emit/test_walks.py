@@ -129,6 +129,21 @@ VECTORS: list[Case] = [
 ]
 
 
+LEAN = {"conv_2d_lean_dsp", "row_dsp", "depthwise_conv_2d_dsp"}
+SCALAR = {
+    "cortex-m3": {"conv_2d_halves", "matrix_halves", "row_scalar", "depthwise_conv_2d_scalar"},
+    "cortex-m0": {"conv_2d_halves", "matrix_halves", "row_narrow", "depthwise_conv_2d_scalar"},
+}
+WIDER = {
+    "cortex-m4": {"conv_2d_dsp", "matrix_dsp", "row_dsp", "depthwise_conv_2d_dsp"},
+    "cortex-m55": {
+        "conv_2d_mve", "depthwise_conv_2d_mve", "depthwise_3x3_mve", "row_mve", "dots_mve", "average_pool_2d_mve",
+        "max_pool_2d_mve",
+    },
+}  # fmt: skip
+"""Templates of the variants, each wrong one element closer in some window below."""
+
+
 def _leaner(bound: BoundNode, target: Target, variant: str) -> float:
     return 0.0 if variant.endswith("-lean") else 1.0
 
@@ -139,20 +154,14 @@ def test_kernels_without_working_memory_are_right_at_their_distance(tmp_path: Pa
     with patch.object(portable_backend, "cost_of", _leaner):
         found = list(subjects(compile_model(file, target="cortex-m4"), tmp_path))
     found = [subject for subject in found if subject.node.layer.variant == "dsp-lean"]
-    templates = {"conv_2d_lean_dsp", "row_dsp", "depthwise_conv_2d_dsp"}
+    templates = LEAN
     assert {subject.node.layer.template for subject in found} == templates
     assert [subject.id for subject in found if not _right(subject)] == []
     closer = {(subject.node.layer.template, _wrong_closer(subject)) for subject in found}
     assert all((template, True) in closer for template in templates)
 
 
-@pytest.mark.parametrize(
-    ("target", "templates"),
-    [
-        ("cortex-m3", {"conv_2d_halves", "matrix_halves", "row_scalar", "depthwise_conv_2d_scalar"}),
-        ("cortex-m0", {"conv_2d_halves", "matrix_halves", "row_narrow", "depthwise_conv_2d_scalar"}),
-    ],
-)
+@pytest.mark.parametrize(("target", "templates"), SCALAR.items())
 def test_scalar_variants_are_right_at_their_distance(tmp_path: Path, target: str, templates: set[str]) -> None:
     file = tmp_path / "windows.tflite"
     file.write_bytes(write_tflite(model_of(WINDOWS)))
@@ -167,19 +176,7 @@ def _dearer(bound: BoundNode, target: Target, variant: str) -> float:
     return 1.0 if variant == "portable" else 0.0
 
 
-@pytest.mark.parametrize(
-    ("target", "templates"),
-    [
-        ("cortex-m4", {"conv_2d_dsp", "matrix_dsp", "row_dsp", "depthwise_conv_2d_dsp"}),
-        (
-            "cortex-m55",
-            {
-                "conv_2d_mve", "depthwise_conv_2d_mve", "depthwise_3x3_mve", "row_mve", "dots_mve", "average_pool_2d_mve",
-                "max_pool_2d_mve",
-            },
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("target", "templates"), WIDER.items())
 def test_variants_are_right_at_their_distance(target: str, templates: set[str], tmp_path: Path) -> None:
     """And every template that declares one is wrong closer, in some window."""
     file = tmp_path / "windows.tflite"
@@ -197,6 +194,7 @@ def test_variants_are_right_at_their_distance(target: str, templates: set[str], 
 
 def test_every_template_keeps_its_distance(tmp_path: Path) -> None:
     """All in one test: what is asserted at the end is that no template was left out."""
+    windowed = LEAN.union(*SCALAR.values(), *WIDER.values())  # their own tests show that closer is wrong
     broken: list[str] = []
     sharp: dict[str, bool] = {}
     for compiled in families(tmp_path):
@@ -204,7 +202,7 @@ def test_every_template_keeps_its_distance(tmp_path: Path) -> None:
             template = subject.node.layer.template
             if not _right(subject):
                 broken.append(subject.id)
-            if not sharp.get(template):
+            if not sharp.get(template) and template not in windowed:
                 closer = _wrong_closer(subject)
                 sharp[template] = sharp.get(template, False) or closer is True
     assert broken == []

@@ -75,6 +75,16 @@ def test_an_operator_that_fills_the_memory_is_refused_before_the_engine_folds_it
     assert error.what == "ConstantOfShape of constants is too large to be computed while compiling"
 
 
+def test_more_operators_than_the_quantizer_gets_through_are_refused(tmp_path: Path) -> None:
+    net = OnnxNet()
+    value = net.input((1, 1, 8, 8))
+    for _ in range(1501):
+        value = net.op("Relu", value)
+    net.output(value)
+    error = refused(tmp_path, net.serialized())
+    assert (error.what, error.exit_code) == ("m.onnx has 1501 operators", 1)
+
+
 def test_a_constant_outside_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(bytes(1000))
     (tmp_path / "model").mkdir()

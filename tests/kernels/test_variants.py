@@ -45,7 +45,7 @@ MORE: list[Case] = [
 
 
 @pytest.mark.parametrize(
-    "variant", ["dsp", "scalar", *(pytest.param(v, marks=pytest.mark.sweep) for v in ("mve", "narrow"))]
+    "variant", ["dsp", *(pytest.param(v, marks=pytest.mark.sweep(keep=3)) for v in ("mve", "narrow", "scalar"))]
 )
 @pytest.mark.parametrize(
     "module", [test_conv_2d, test_depthwise_conv_2d, test_fully_connected], ids=lambda m: m.__name__
@@ -88,7 +88,7 @@ def test_kernels_without_working_memory(cases: list[Case]) -> None:
 
 
 @pytest.mark.parametrize("variant", sorted(TARGETS))
-@pytest.mark.parametrize("seed", [pytest.param(0), *(pytest.param(s, marks=pytest.mark.sweep) for s in range(1, 6))])
+@pytest.mark.parametrize("seed", [pytest.param(0), *(pytest.param(s, marks=pytest.mark.sweep(keep=2)) for s in range(1, 6))])
 def test_random_layers(seed: int, variant: str) -> None:
     makers = (convolution, depthwise_convolution, dense)
     cases = [makers[i % 3](f"{makers[i % 3].__name__}_{i}", Draws(9000 + 100 * seed + i)) for i in range(48)]

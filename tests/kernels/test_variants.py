@@ -88,7 +88,9 @@ def test_kernels_without_working_memory(cases: list[Case]) -> None:
 
 
 @pytest.mark.parametrize("variant", sorted(TARGETS))
-@pytest.mark.parametrize("seed", [pytest.param(0), *(pytest.param(s, marks=pytest.mark.sweep(keep=2)) for s in range(1, 6))])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(0), *(pytest.param(s, marks=pytest.mark.sweep(keep=2)) for s in range(1, 6))]
+)
 def test_random_layers(seed: int, variant: str) -> None:
     makers = (convolution, depthwise_convolution, dense)
     cases = [makers[i % 3](f"{makers[i % 3].__name__}_{i}", Draws(9000 + 100 * seed + i)) for i in range(48)]

@@ -48,6 +48,17 @@ class ElementWalk:
 
 
 @dataclass(frozen=True, slots=True)
+class WholeWalk:
+    """All of the input is read before anything is stored, or moved to where the output lies. size_bytes: of the input."""
+
+    size_bytes: int
+
+    def distance_bytes(self) -> int:
+        """Any place will do: with the input right below the output, the two are apart."""
+        return -self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class WindowWalk:
     """Image by image, row by row, pixel by pixel; each output pixel is stored while its window is read.
 

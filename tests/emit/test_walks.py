@@ -16,9 +16,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
 
 from layer_cases import Slide, conv_2d, depthwise, fully_connected, pool, softmax
+from moves import move, tensor
 from operator_families import families
 from shared_array import Subject, subjects
-from single_op import Case, model_of, quantized
+from single_op import Case, integers, model_of, quantized
 
 from emitc.backends.portable import backend as portable_backend
 from emitc.compiler import compile_model
@@ -79,6 +80,7 @@ _BLIND = {
     "is_nan",
     "truth",
     "scaled_product",
+    "transpose_in_place",
 }
 """Templates that move bytes by memmove, right at any distance, or whose result hardly depends on random values (the
 families' scaled_product saturates)."""
@@ -213,6 +215,27 @@ def test_every_template_keeps_its_distance(tmp_path: Path) -> None:
     }
     assert {"conv_2d_float", "average_pool_2d_even", "average_pool_2d_sum", "average_pool_2d_float"} <= set(sharp)
     assert {"max_pool_2d_taps", "softmax", "lookup", "sum", "dequantize", "dynamic_quantize"} <= set(sharp)
+
+
+def test_transpositions_are_right_wherever_they_lie(tmp_path: Path) -> None:
+    """They move what does not lie there yet: at every distance, of the same place above all."""
+    cases = [
+        move(f"transposed_{dtype}", "TRANSPOSE", [tensor(shape, dtype), integers(*axes)], [tensor(made, dtype)])
+        for shape, axes, made, dtype in (
+            ((1, 3, 5, 6), (0, 2, 3, 1), (1, 5, 6, 3), "int8"),
+            ((2, 5, 6, 3), (0, 3, 1, 2), (2, 3, 5, 6), "int16"),
+            ((1, 3, 4, 13), (0, 2, 3, 1), (1, 4, 13, 3), "float32"),
+        )
+    ]
+    file = tmp_path / "transpositions.tflite"
+    file.write_bytes(write_tflite(model_of(cases)))
+    found = list(subjects(compile_model(file), tmp_path))
+    assert [subject.node.layer.template for subject in found] == ["transpose_in_place"] * len(cases)
+    for subject in found:
+        x = subject.node.bound.input(0)
+        assert subject.overlap.distance_bytes == -x.size_bytes
+        for elements in (0, 1, -1, 7, -7, x.elements - 1, 1 - x.elements):
+            assert subject.agrees(elements * x.dtype.bytes, 0), (subject.id, elements)
 
 
 def _traced(walk: WindowWalk, order: list[tuple[int, int]]) -> int:

@@ -9,6 +9,8 @@ import pytest
 from moves import counted, layer_of, message, move, tensor
 from single_op import Case, Proven, integers, prove
 
+from emitc.kernels.transpose import cycles
+
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
 TYPES = ("int8", "int16", "float32")
@@ -32,6 +34,12 @@ CASES = [
     transpose("nothing", (2, 3, 4), (0, 1, 2)),
     transpose("size_1_only", (2, 1, 3, 1), (1, 0, 3, 2)),
     transpose("rank_1", (7,), (0,)),
+    transpose("planes_to_pixels", (1, 3, 9, 10), (0, 2, 3, 1)),
+    transpose("pixels_to_planes", (1, 9, 10, 3), (0, 3, 1, 2)),
+    transpose("planes_of_batches", (2, 3, 9, 10), (0, 2, 3, 1)),
+    transpose("batches_to_planes", (3, 5, 9, 3), (0, 3, 1, 2)),
+    transpose("two_rows", (2, 85), (1, 0)),
+    *(transpose(f"planes_{dtype}", (1, 3, 4, 13), (0, 2, 3, 1), dtype) for dtype in TYPES),
     *(transpose(f"type_{dtype}", (3, 4, 5), (2, 0, 1), dtype) for dtype in TYPES),
     *(transpose(f"runs_{dtype}", (3, 4, 5), (1, 0, 2), dtype) for dtype in TYPES),
 ]
@@ -78,6 +86,10 @@ def test_six_dimensions_and_more_types_as_litert_has_them() -> None:
         transpose("reversed_6", (2, 3, 2, 3, 2, 3), (5, 4, 3, 2, 1, 0)),
         transpose("depth_to_space", (2, 3, 2, 3, 2, 3), (0, 1, 3, 2, 4, 5)),
         *(transpose(dtype, (3, 4, 5), (2, 0, 1), dtype) for dtype in ("uint8", "int32", "int64", "bool")),
+        *(
+            transpose(f"planes_{dtype}", (1, 3, 6, 9), (0, 2, 3, 1), dtype)
+            for dtype in ("uint8", "int32", "int64", "bool")
+        ),
     ]
     found = prove(cases, engine="litert")
     for outcome in found.outcomes.values():
@@ -88,9 +100,9 @@ def test_six_dimensions_and_more_types_as_litert_has_them() -> None:
 @pytest.mark.parametrize(
     ("shape", "permutation", "run_bytes", "counts"),
     [
-        pytest.param((2, 3, 4, 5), (0, 3, 1, 2), 1, (12, 5, 2), id="nhwc_to_nchw"),
+        pytest.param((2, 3, 4, 10), (0, 3, 1, 2), 1, (12, 10, 2), id="nhwc_to_nchw"),
         pytest.param((1, 3, 4, 5), (0, 2, 1, 3), 5, (3, 4), id="rows_and_columns"),
-        pytest.param((2, 3, 4, 2, 3), (2, 3, 4, 0, 1), 1, (6, 24), id="two_blocks"),
+        pytest.param((2, 5, 4, 2, 3), (2, 3, 4, 0, 1), 1, (10, 24), id="two_blocks"),
     ],
 )
 def test_dimensions_that_stay_together_are_one(
@@ -111,6 +123,44 @@ def test_a_constant_input_is_a_table() -> None:
     layer = layer_of(move("c", "TRANSPOSE", [counted((2, 2)), integers(1, 0)], [tensor((2, 2))]))
     assert layer.operands == ()
     assert [(t.role, t.values) for t in layer.tables] == [("x", (-50, -49, -48, -47))]
+
+
+@pytest.mark.parametrize(
+    ("shape", "permutation", "expected"),
+    [
+        pytest.param((1, 3, 9, 10), (0, 2, 3, 1), (1, 270, 3, "_int8"), id="planes"),
+        pytest.param((1, 9, 10, 3), (0, 3, 1, 2), (1, 270, 3, "_int8_pull"), id="pixels"),
+        pytest.param((2, 3, 9, 10), (0, 2, 3, 1), (2, 270, 3, "_int8"), id="batches"),
+        pytest.param((1, 9, 9, 10), (0, 2, 3, 1), None, id="too_many_planes"),
+        pytest.param((1, 4, 8, 8), (0, 2, 3, 1), None, id="too_many_cycles"),
+        pytest.param((1, 9, 3, 10), (0, 2, 1, 3), None, id="runs"),
+        pytest.param((3, 9, 2, 10), (2, 1, 0, 3), None, id="three_dimensions"),
+    ],
+)
+def test_few_rows_or_columns_change_places_where_they_lie(
+    shape: tuple[int, ...], permutation: tuple[int, ...], expected: tuple[int, int, int, str] | None
+) -> None:
+    layer = layer_of(transpose("t", shape, permutation))
+    assert (layer.template == "transpose_in_place") is (expected is not None)
+    if expected:
+        params = {p.name: p.value for p in layer.params}
+        assert (params["matrices"], params["elements"], params["factor"], layer.flavour.suffix) == expected
+        assert params["cycles"] == len(layer.tables[0].values)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 90), (2, 7), (4, 54), (5, 5), (8, 100)])
+def test_every_element_is_on_one_cycle(rows: int, columns: int) -> None:
+    last = rows * columns - 1
+    moved = []
+    for start in cycles(rows, last):
+        i = start
+        while True:
+            moved.append(i)
+            i = i * rows % last
+            if i == start:
+                break
+    order = np.arange(rows * columns).reshape(rows, columns).T.reshape(-1)
+    assert sorted(moved) == [int(i) for i in np.flatnonzero(order != np.arange(last + 1))]
 
 
 REFUSALS = [

@@ -27,7 +27,8 @@ class CaseLines:
     """What the board said of one case.
 
     refused: ("init" or "run", status) where a call did not return OK. stack_bytes: None where not measured. outputs:
-    the bytes of each output. differing: per output, as the board counted them.
+    the bytes of each output. differing: per output, as the board counted them. overwritten: guard bytes round arenas and
+    state, in a traced build.
     """
 
     refused: tuple[str, int] | None
@@ -37,6 +38,7 @@ class CaseLines:
     outputs: tuple[bytes, ...]
     differing: tuple[int, ...]
     layers: tuple[LayerLine, ...]
+    overwritten: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class _Case:
         self.outputs: dict[int, bytearray] = {}
         self.differing: dict[int, int] = {}
         self.layers: list[LayerLine] = []
+        self.overwritten = 0
 
     def frozen(self) -> CaseLines:
         return CaseLines(
@@ -68,6 +71,7 @@ class _Case:
             outputs=tuple(bytes(self.outputs[i]) for i in sorted(self.outputs)),
             differing=tuple(self.differing[i] for i in sorted(self.differing)),
             layers=tuple(self.layers),
+            overwritten=self.overwritten,
         )
 
 
@@ -112,6 +116,8 @@ def parse(text: str) -> Transcript:
                     _case(cases, number).refused = (call, int(status))
                 case ["layer", number, index, size, ticks]:
                     _case(cases, number).layers.append(LayerLine(int(index), int(size), _optional(ticks)))
+                case ["guard", number, count]:
+                    _case(cases, number).overwritten = int(count)
                 case ["run", number, stack, ticks]:
                     _case(cases, number).stack = stack
                     _case(cases, number).ticks = _optional(ticks)

@@ -119,7 +119,8 @@ def layer_counts(model: RunModel, board: Board, seen: Sequence[tuple[int, int]])
 def differing_bytes(model: RunModel, board: Board, transcript: Transcript, cases: Sequence[Case]) -> int:
     """Output bytes that are not the expected ones, over all cases, counted here from the bytes that the board printed.
 
-    Raises CannotCompile where a call was refused, the stack ran into the static data, or the board contradicts itself.
+    Raises CannotCompile where a call was refused, guard bytes were overwritten, the stack ran into the static data, or the board
+    contradicts itself.
     """
     where = Where(model=model.name, option=f"--board {board.name}")
     if len(transcript.cases) != len(cases):
@@ -154,6 +155,13 @@ def _check_called(model: RunModel, seen: CaseLines, number: int, where: Where) -
             where,
             f"case {number}: it returned status {status}",
             "emitc_status in emitc_runtime.h says what the number means",
+        )
+    if seen.overwritten:
+        raise CannotCompile(
+            "the model wrote outside of its memory on the board",
+            where,
+            f"case {number}: {seen.overwritten} guard bytes round its arena or state are overwritten",
+            "this is a bug of emitc; the proof on the host (`emitc verify --sanitize`) may name the layer",
         )
     if seen.stack_overflow:
         raise CannotCompile(

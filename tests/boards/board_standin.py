@@ -187,6 +187,17 @@ emitc_status standin_run(standin_t *self)
 }
 """
 
+RUN_STRAYING = """\
+emitc_status standin_run(standin_t *self)
+{
+    volatile uint8_t *const at = self->arena;
+    at[STANDIN_ARENA_BYTES] = 0;
+    at[STANDIN_ARENA_BYTES + 63u] = 0;
+    at[-1] = 0;
+    return EMITC_OK;
+}
+"""
+
 RUN_DEEP = """\
 emitc_status standin_run(standin_t *self)
 {

@@ -9,6 +9,7 @@ from emitc.boards.protocol import BadTranscript, fault, is_complete, last_line, 
 WHOLE = """\
 emitc begin 1 b
 emitc check 0 -
+emitc guard 0 3
 emitc run 0 40 -
 emitc output 0 0 0 0102
 emitc output 0 0 2 03
@@ -26,6 +27,7 @@ def test_a_whole_proof() -> None:
     assert (seen.board, seen.unit, seen.check_stack_bytes, seen.check_ticks) == ("b", "", 0, None)
     first, refused, deep = seen.cases
     assert (first.stack_bytes, first.outputs, first.differing) == (40, (b"\1\2\3", b"\xff"), (0, 1))
+    assert (first.overwritten, deep.overwritten) == (3, 0)
     assert refused.refused == ("run", 5)
     assert deep.stack_overflow
     assert deep.stack_bytes is None

@@ -19,6 +19,7 @@ from board_standin import (
     RUN_FAULTING,
     RUN_HANGING,
     RUN_REFUSING,
+    RUN_STRAYING,
     write_package,
 )
 
@@ -136,6 +137,14 @@ def test_a_hang_ends_with_the_last_line(tmp_path: Path) -> None:
     with pytest.raises(CannotCompile, match="did not stop within 1 s") as error:
         _run(tmp_path, "qemu_rv32", RUN_HANGING, timeout=1)
     assert "its last line was: emitc check 0 -" in str(error.value)
+
+
+@needs_boards
+def test_bytes_written_outside_of_the_arena_are_found(tmp_path: Path) -> None:
+    """With the layer hook, where guard bytes lie round it."""
+    with pytest.raises(CannotCompile, match="wrote outside of its memory") as error:
+        _run(tmp_path, "qemu_m4", RUN_STRAYING, layers=True, cases=[([bytes(4)], [bytes([0xA5] * 4)])])
+    assert "case 0: 3 guard bytes" in str(error.value)
 
 
 @needs_boards

@@ -1,0 +1,168 @@
+"""Models of the corpus in every mode of memory and kernels, on an emulated board, between guard bytes.
+
+    python -m bench.modes --sample 60 [--seed 0] [--board qemu_m4] [--json bench/results_modes.json]
+    python -m bench.modes --models kws_ref_int8.tflite --modes min default
+
+Each pair of a model and a mode is compiled, built and booted twice: as it is, and with the layer hook, where guard bytes lie
+round every arena and the state. Arenas are full of junk before each case; outputs are compared with the golden engine's bits.
+Pairs that the file has are not run again without --again, so that a run that was stopped goes on where it was.
+
+`match`: every bit, and no guard byte touched. `floats`: a float output, which the corpus compares within a tolerance, has other
+bits. `differs`: other outputs. `failed`: the firmware wrote outside of its memory, or did not come to its end. `too large`: for
+the board. `unsupported`: no code for it in this mode.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.corpus import CORPUS, JSON_FILE, format_of, models, read_verdicts
+from emitc.boards.prove import on_emulator, require_fit
+from emitc.compiler import Compiled, Options, compile_model
+from emitc.errors import CannotCompile, EmitcError
+from emitc.host.golden import EngineRefused
+from emitc.report import table
+from emitc.target import load_board
+
+RESULTS = Path(__file__).resolve().parent / "results_modes.json"
+TECHNIQUES = ("order", "views", "overlap", "moves")
+MODES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "min": {"ram_budget": "min"},
+    "size": {"optimize": "size"},
+    "size-min": {"optimize": "size", "ram_budget": "min"},
+    **{f"no-{name}": {"disabled": frozenset({name})} for name in TECHNIQUES},
+    "plain": {"disabled": frozenset(TECHNIQUES)},
+    "min-plain": {"ram_budget": "min", "disabled": frozenset({"order", "moves"})},
+}
+"""Options by the name of the mode."""
+BAD = ("differs", "failed")
+
+
+def _run(compiled: Compiled, board: str, reference: str) -> dict[str, Any]:
+    result = on_emulator(compiled, board, reference=reference, samples=2, seed=0, layers=True, workdir=None)
+    return {
+        "verdict": "match" if result.match else "differs",
+        "differing_bytes": result.differing_bytes,
+        "instructions": result.count,
+        "flash_bytes": result.model_flash_bytes,
+        "stack_bytes": result.stack_bytes,
+    }
+
+
+def measure(model: Path, board: str, mode: str, *, tolerated: bool = False) -> dict[str, Any]:
+    """One model in one mode. tolerated: the corpus compares its outputs within a tolerance."""
+    try:
+        options = Options(target=load_board(board).target, package="platformio", **MODES[mode])
+        compiled = compile_model(model, options)
+    except EmitcError as error:
+        return {"verdict": "unsupported", "why": error.what}
+    program = compiled.program
+    row: dict[str, Any] = {
+        "arena_bytes": program.plan.arena_bytes,
+        "lower_bound_bytes": program.plan.lower_bound_bytes,
+        "segments": len(program.segments),
+    }
+    try:
+        require_fit(compiled, board)
+    except CannotCompile as error:
+        return row | {"verdict": "too large", "why": error.why}
+    try:
+        try:
+            found = _run(compiled, board, "auto")
+        except EngineRefused:
+            found = _run(compiled, board, "numpy")
+    except EmitcError as error:
+        verdict = "too large" if "does not fit" in error.what else "failed"
+        return row | {"verdict": verdict, "why": f"{error.what}: {error.why}"}
+    if tolerated and found["verdict"] == "differs":
+        found["verdict"] = "floats"
+    return row | found
+
+
+def pairs(names: Sequence[str], modes: Sequence[str], count: int | None, seed: int) -> list[tuple[str, str]]:
+    """`count` of all pairs, the same ones for the same seed, in the order of the corpus; all of them for None."""
+    found = [(name, mode) for name in names for mode in modes]
+    if count is None or count >= len(found):
+        return found
+    return [found[i] for i in sorted(random.Random(seed).sample(range(len(found)), count))]
+
+
+def read_rows(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """The rows of a file by model and mode; none where there is no file."""
+    if not path.is_file():
+        return {}
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return {(row["model"], row["mode"]): row for row in rows}
+
+
+def json_text(rows: Mapping[tuple[str, str], Mapping[str, Any]], board: str) -> str:
+    """The file: one pair a line, sorted."""
+    lines = ",\n".join("  " + json.dumps(rows[key]) for key in sorted(rows))
+    return f'{{"what": "corpus models by mode on an emulated board", "board": "{board}", "rows": [\n{lines}\n]}}\n'
+
+
+def text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table and the number of each verdict."""
+    cells = [
+        (
+            row["model"],
+            row["mode"],
+            row["verdict"],
+            row.get("arena_bytes", "-"),
+            row.get("segments", "-") or "-",
+            row.get("instructions", "-"),
+            row.get("stack_bytes", "-"),
+            row.get("why", ""),
+        )
+        for row in rows
+    ]
+    counts = Counter(str(row["verdict"]) for row in rows)
+    found = table(("model", "mode", "verdict", "arena>", "segments>", "instr>", "stack>", "why"), cells, width=165)
+    return f"{found}\n\n{len(rows)} pairs: " + ", ".join(f"{count} {name}" for name, count in counts.most_common())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; 1 where a pair differs or fails."""
+    parser = argparse.ArgumentParser(prog="python -m bench.modes", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--corpus", type=Path, default=CORPUS, help="folder with tflite/ and onnx/")
+    parser.add_argument("--models", nargs="*", help="files below these folders, in the place of all verified models")
+    parser.add_argument("--modes", nargs="*", choices=tuple(MODES), default=list(MODES))
+    parser.add_argument("--board", default="qemu_m4")
+    parser.add_argument("--sample", type=int, default=None, metavar="N", help="only N pairs")
+    parser.add_argument("--seed", type=int, default=0, help="which sample")
+    parser.add_argument("--again", action="store_true", help="also pairs that the file has")
+    parser.add_argument("--json", type=Path, default=RESULTS, help="where the rows are kept")
+    options = parser.parse_args(arguments)
+    present = set(models(options.corpus))
+    if not present:
+        print(f"skipped: there is no corpus of models in {options.corpus}", file=sys.stderr)
+        return 0
+    verdicts = {v.model: v for v in read_verdicts(JSON_FILE)}
+    names = options.models or [name for name, v in verdicts.items() if v.verdict == "verified" and name in present]
+    rows, wanted = read_rows(options.json), pairs(names, options.modes, options.sample, options.seed)
+    for number, (name, mode) in enumerate(wanted, 1):
+        if (name, mode) in rows and not options.again:
+            continue
+        start = time.monotonic()
+        tolerated = name in verdicts and verdicts[name].rule == "tolerance"
+        row = measure(options.corpus / format_of(name) / name, options.board, mode, tolerated=tolerated)
+        rows[name, mode] = {"model": name, "mode": mode} | row
+        options.json.write_text(json_text(rows, options.board), encoding="utf-8", newline="\n")
+        seconds = time.monotonic() - start
+        print(f"{number}/{len(wanted)} {name} {mode}: {row['verdict']} in {seconds:.0f} s", file=sys.stderr)
+    found = [rows[pair] for pair in wanted]
+    print(text(found))
+    return 1 if any(row["verdict"] in BAD for row in found) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -220,7 +220,8 @@ def model_options(function: Function) -> Function:
             "places",
             type=PlaceType(),
             multiple=True,
-            help="The region of a tensor (by its name, or as `emitc plan` calls its buffer) or of all `weights`.",
+            help="The region of a tensor (by its name, or as `emitc plan` calls its buffer) or of all `weights`;"
+            " weights=stage:REGION copies weights there that a layer loads often, before it runs.",
         ),
         click.option(
             "--fallback", default="cpu", help="fail | cpu: what an accelerator cannot run.", show_default=True

@@ -26,13 +26,14 @@ from emitc.program import (
     Program,
     RowSegment,
     Slot,
+    Staged,
     StateSlot,
     Step,
     arena_variable,
 )
 from emitc.regions import Divided, Regions, divided
 from emitc.replay import replay
-from emitc.schedule import LoweredNode, RowLayer, Stage, buffer_name, placed, scratch_name
+from emitc.schedule import LoweredNode, RowLayer, Stage, buffer_name, placed, scratch_name, staged_name
 from emitc.slots import Slots, pointer, text_of
 
 ALIGNMENT = 16
@@ -86,20 +87,26 @@ def _constant_bytes(nodes: Sequence[LoweredNode]) -> int:
     return sum(found.values())
 
 
-def _steps(graph: Graph, stages: Sequence[Stage], slots: Slots, section: str) -> tuple[Step, ...]:
-    """The layers of all stages. section: the macro that places their constants, "" for none."""
+def _steps(graph: Graph, stages: Sequence[Stage], slots: Slots, section: str, region: str = "") -> tuple[Step, ...]:
+    """The layers of all stages. section: the macro that places their constants, "" for none; region: where weights are copied."""
     pool = _ConstantPool()
     steps: list[Step] = []
     for stage, moved in placed(stages):
         for position, node in enumerate(stage.nodes):
             rows = None if stage.segment is None else stage.segment.layers[position]
-            step = _step(graph, node, moved, rows, slots, pool)
+            step = _step(graph, node, moved, rows, slots, pool, region)
             steps.append(replace(step, constants=tuple(replace(c, section=section) for c in step.constants)))
     return tuple(steps)
 
 
 def _step(
-    graph: Graph, node: LoweredNode, moved: Mapping[str, int], rows: RowLayer | None, slots: Slots, pool: _ConstantPool
+    graph: Graph,
+    node: LoweredNode,
+    moved: Mapping[str, int],
+    rows: RowLayer | None,
+    slots: Slots,
+    pool: _ConstantPool,
+    region: str,
 ) -> Step:
     """One layer. moved: how often each tensor was moved before; rows: where the layer makes one row at a time."""
     bound, layer = node.bound, node.layer
@@ -110,6 +117,14 @@ def _step(
         tables[table.role], new = pool.name(table, f"{name}_{table.role}")
         if new:
             constants.append(Constant(tables[table.role], table))
+    staged = []
+    for table in layer.tables:
+        if table.role in node.staged:
+            place = slots.place(staged_name(node, table.role))
+            copy = pointer(table.c_type, place, const=True)
+            own = f"staged_{table.role}"
+            staged.append(Staged(own, table.c_type, tables[table.role], place, copy, table.size_bytes, region))
+            tables[table.role] = own
     inputs = []
     for position, tensor in enumerate(node.inputs):
         root = graph.root(tensor.name)
@@ -154,6 +169,7 @@ def _step(
         layer.fallible,
         layer.call,
         headers=layer.headers,
+        staged=tuple(staged),
         by_rows=rows is not None,
         window=rows is not None and is_window(layer, rows),
     )
@@ -257,6 +273,7 @@ def _arena_regions(
             pointers = list(stage.arenas)
         else:
             pointers = [o.pointer.rpartition("(")[2] for o in (*stage.inputs, *stage.outputs, *stage.scratch)]
+            pointers += [staged.place for staged in stage.staged]
         used |= {pointer.split(" + ")[0] for pointer in pointers}
     starts = chosen.starts()
     found = []
@@ -335,8 +352,11 @@ def lower(
     replay(graph, stages, places, arrangement.hosts, result.arena_bytes)
     peak = _peak_label(stages, result)
     section = f"{name.upper()}_SECTION_WEIGHTS" if regions and regions.weights else ""
+    copied_to = regions.staged if regions else ""
     inner = {index: tuple(_in_section(part, section) for part in found) for index, found in parts.items()}
-    steps = tuple(replace(step, parts=inner.get(step.index, ())) for step in _steps(graph, stages, slots, section))
+    steps = tuple(
+        replace(step, parts=inner.get(step.index, ())) for step in _steps(graph, stages, slots, section, copied_to)
+    )
     schedule = schedule_of(graph, stages, steps, slots)
     arenas = _arena_regions(chosen, stages, schedule) if chosen else ()
     states = _state_slots(graph, slots, alignment)

@@ -31,6 +31,21 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
+class Staged:
+    """A table that is copied before its layer runs. name: of the layer function's parameter. constant: C name of the table.
+    place: C expression of the copy, of type `unsigned char *`; pointer: the same for the call. region: where the copy lies.
+    """
+
+    name: str
+    c_type: str
+    constant: str
+    place: str
+    pointer: str
+    size_bytes: int
+    region: str
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One layer function and its call.
 
@@ -38,7 +53,8 @@ class Step:
     this step prints (another step may have printed an identical one). fused: labels of operators merged into it.
     backend: who runs it. fallible: the function returns a status, which ends the run where it is not EMITC_OK. by_rows: the
     function makes one row; window: it takes its parameters from the caller, who sets those of the rows in sight. parts: programs
-    that it runs in its scratch. headers: of the runtime, that its kernel needs.
+    that it runs in its scratch. headers: of the runtime, that its kernel needs. staged: its tables that are
+    parameters, which come first.
     """
 
     index: int
@@ -62,6 +78,7 @@ class Step:
     window: bool = False
     parts: tuple[Program, ...] = ()
     headers: tuple[str, ...] = ()
+    staged: tuple[Staged, ...] = ()
 
     @property
     def kernel(self) -> str:
@@ -383,6 +400,16 @@ class Program:
     def moves(self) -> tuple[Move, ...]:
         """The tensors that are moved."""
         return tuple(stage for stage in self.schedule if isinstance(stage, Move))
+
+    @property
+    def staged(self) -> tuple[Staged, ...]:
+        """The tables that are copied before their layers run."""
+        return tuple(staged for step in self.steps for staged in step.staged)
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes of constants that a run copies."""
+        return sum(staged.size_bytes for staged in self.staged)
 
     @property
     def traced(self) -> tuple[Traced, ...]:

@@ -18,12 +18,25 @@ from emitc.ir import Graph
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
 from emitc.planner import Buffer, Distance, Plan, plan
 from emitc.planner.regions import Assignment, Region, assign
-from emitc.schedule import OUTSIDE, LoweredNode, Stage, buffer_name, in_arena, lines_name, placed, scratch_name
+from emitc.schedule import (
+    OUTSIDE,
+    LoweredNode,
+    Stage,
+    buffer_name,
+    in_arena,
+    lines_name,
+    placed,
+    scratch_name,
+    staged_name,
+)
 from emitc.slots import Slots
+from emitc.staging import ROLE, Candidate, candidates, loads_bytes, with_copies
 from emitc.views import place_of
 
 WEIGHTS = "weights"
 """In the place of a tensor's name: all constants."""
+STAGE = "stage:"
+"""Before a region's name: weights that are loaded often are copied there, layer by layer."""
 _TAKEN = ("weights", "align", "bytes")
 """Words that stand in the same places of macros and options."""
 _FILTERS_AT_ONCE = 4
@@ -66,8 +79,24 @@ class Regions:
     @property
     def weights(self) -> str:
         """The region that constants are to lie in, "" for none."""
-        wanted = next((region for what, region in self.places if what == WEIGHTS), "")
-        return next((region.name for region in self.regions if region.name.lower() == wanted.lower()), wanted)
+        return self._named([place for what, place in self.places if what == WEIGHTS and not place.startswith(STAGE)])
+
+    @property
+    def staged(self) -> str:
+        """The region that weights are copied to, "" for none."""
+        places = [place for what, place in self.places if what == WEIGHTS and place.startswith(STAGE)]
+        return self._named([place.removeprefix(STAGE) for place in places])
+
+    def _named(self, wanted: Sequence[str]) -> str:
+        """The region's own name, as the user gave it."""
+        name = wanted[0] if wanted else ""
+        return next((region.name for region in self.regions if region.name.lower() == name.lower()), name)
+
+    @property
+    def weights_cost(self) -> float:
+        """Of a byte of the constants: the region's that they are to lie in; elsewhere twice that of the dearest region."""
+        known = {region.name: region.cost for region in self.regions}
+        return known.get(self.weights, 2 * max(known.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +209,9 @@ def _add_node(
         add(buffer_name(root, moved.get(root, 0)) if segment is None else made_by(number), tensor.size_bytes)
     for scratch in node.layer.scratch:
         add(scratch_name(node, scratch.role), 2 * scratch.size_bytes)
+    for role in node.staged:
+        copied = next(table.size_bytes for table in node.layer.tables if table.role == role)
+        add(staged_name(node, role), copied + loads_bytes(node))
 
 
 def divided(
@@ -215,7 +247,46 @@ def divided(
             best = Divided(choice, found, traffic)
     if best is None:
         raise _too_small(wanted, choices[-1], budget, constant_bytes)
-    return best
+    return _with_copies(graph, best, regions, wanted, alignment) if wanted.staged else best
+
+
+def _with_copies(graph: Graph, best: Divided, regions: Sequence[Region], wanted: Regions, alignment: int) -> Divided:
+    """With those weights copied that make the run cheapest: all for which it pays, or as many as fit beside what is there."""
+    region = next(region for region in regions if region.name == wanted.staged)
+    if not region.size_bytes:
+        raise EmitcError(
+            f"there is no room for copies in {region.name}",
+            Where(option=f"--place {WEIGHTS}={STAGE}{region.name}"),
+            "the region has no bytes for an arena",
+            "name one that weights are to be copied to, not the one that they lie in",
+        )
+    home = wanted.weights_cost
+    (plan_there,) = (part.plan for part in best.assignment.regions if part.region.name == region.name)
+
+    def left(each: Candidate) -> int:
+        alive = [p for p in plan_there.placements if p.live.first <= each.position < p.live.end]
+        return region.size_bytes - sum(-(-p.size_bytes // alignment) * alignment for p in alive)
+
+    able = [
+        c for c in candidates(best.arrangement) if c.gain(home, region.cost) > 0 and c.size_bytes <= region.size_bytes
+    ]
+    able.sort(key=lambda c: (-c.gain(home, region.cost) / c.size_bytes, c.position))
+    beside = [c for c in able if c.size_bytes <= left(c)]
+    loads = sum(c.loads_bytes for c in able)
+    found, least = best, best.assignment.cost + home * loads
+    for chosen in (able, *(beside[: len(beside) >> n] for n in range(len(beside).bit_length()))):
+        arrangement = with_copies(best.arrangement, chosen)
+        traffic = traffic_of(graph, arrangement)
+        pins = _pins(graph, arrangement, wanted) | {staged_name(c.node, ROLE): region.name for c in chosen}
+        made = assign(arrangement.buffers, arrangement.pairs, traffic, regions, _plan, pins=pins, alignment=alignment)
+        if made is None:
+            continue
+        cost = made.cost + home * (loads + sum(c.size_bytes - c.loads_bytes for c in chosen))
+        if cost < least:
+            found, least = Divided(arrangement, made, traffic), cost
+        if chosen is not able:
+            break
+    return found
 
 
 def _plan(buffers: Sequence[Buffer], distances: Sequence[Distance], alignment: int) -> Plan:
@@ -275,6 +346,7 @@ def _pins(graph: Graph, choice: Arrangement, wanted: Regions) -> dict[str, str]:
     found: dict[str, str] = {}
     for what, name in wanted.places:
         option = f"--place {what}={name}"
+        name = name.removeprefix(STAGE) if what == WEIGHTS else name
         if name.lower() not in known:
             raise EmitcError(
                 f"there is no region {shown(name)}",

@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from emitc.ir import Graph
 from emitc.planner import PlanError
-from emitc.schedule import LoweredNode, Segment, Stage, buffer_name, in_arena, lines_name, placed, scratch_name
+from emitc.schedule import (
+    LoweredNode,
+    Segment,
+    Stage,
+    buffer_name,
+    in_arena,
+    lines_name,
+    placed,
+    scratch_name,
+    staged_name,
+)
 from emitc.views import place_of
 
 
@@ -110,6 +120,8 @@ def _replay_node(
     by = node.bound.node.describe()
     outputs = [(i, graph.root(t.name).name) for i, t in enumerate(node.bound.outputs) if in_arena(graph, t.name)]
     scratch = [(offsets[scratch_name(node, s.role)], s.size_bytes) for s in node.layer.scratch]
+    staged = {table.role: table.size_bytes for table in node.layer.tables}
+    scratch += [(offsets[staged_name(node, role)], staged[role]) for role in node.staged]
     for position, tensor in zip(node.layer.operands, node.inputs, strict=True):
         if not in_arena(graph, tensor.name):
             continue

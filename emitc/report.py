@@ -65,6 +65,11 @@ def _schedule_lines(program: Program) -> list[str]:
     if program.segments:
         parts = [f"ops {s.calls[0].step.index} to {s.last.step.index}" for s in program.segments]
         lines.append(f"  by rows     {', '.join(parts)}")
+    if program.staged:
+        total = _number(program.staged_bytes)
+        lines.append(
+            f"  copied      weights of {len(program.staged)} layers to {program.staged[0].region}, {total} bytes in a run"
+        )
     if program.moves:
         total = _number(sum(move.size_bytes for move in program.moves))
         lines.append(

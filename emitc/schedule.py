@@ -14,11 +14,12 @@ OUTSIDE = -1
 
 @dataclass(frozen=True, slots=True)
 class LoweredNode:
-    """A node with its layer, and the backend that made it."""
+    """A node with its layer, and the backend that made it. staged: roles of tables that are copied to an arena before it runs."""
 
     bound: BoundNode
     layer: Layer
     backend: str
+    staged: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -141,6 +142,11 @@ def buffer_name(name: str, moved: int = 0) -> str:
 def scratch_name(node: LoweredNode, role: str) -> str:
     """The buffer of a layer's scratch."""
     return f"{node.bound.node.index}:scratch:{role}"
+
+
+def staged_name(node: LoweredNode, role: str) -> str:
+    """The buffer of a table's copy."""
+    return f"{node.bound.node.index}:staged:{role}"
 
 
 def lines_name(node: LoweredNode) -> str:

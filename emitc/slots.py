@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emitc.ir import Graph, Tensor
-from emitc.schedule import LoweredNode, Stage, buffer_name, lines_name, placed, scratch_name
+from emitc.schedule import LoweredNode, Stage, buffer_name, lines_name, placed, scratch_name, staged_name
 
 
 def text_of(tensor: Tensor) -> str:
@@ -81,6 +81,9 @@ class Slots:
             self._add(
                 scratch_name(node, scratch.role), f"AT_OP{index}_{scratch.role.upper()}", f"scratch of op {index}"
             )
+
+        for role in node.staged:
+            self._add(staged_name(node, role), f"AT_OP{index}_{role.upper()}", f"copy of the {role} of op {index}")
 
     def _add(self, buffer: str, slot: str, what: str) -> None:
         if buffer not in self.names:

@@ -57,8 +57,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.lower_schedule": ("emitc.ir", "emitc.kernels.contract", "emitc.program", "emitc.schedule", "emitc.slots"),
     "emitc.regions": (
         "emitc.arrange", "emitc.emit.names", "emitc.errors", "emitc.ir", "emitc.kernels.depthwise_conv_2d", "emitc.planner",
-        "emitc.schedule", "emitc.slots", "emitc.views",
+        "emitc.schedule", "emitc.slots", "emitc.staging", "emitc.views",
     ),
+    "emitc.staging": ("emitc.arrange", "emitc.planner", "emitc.schedule"),
     "emitc.lower": (
         "emitc.regions",
         "emitc.arrange", "emitc.backends.partition", "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.lower_schedule",

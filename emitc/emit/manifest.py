@@ -93,6 +93,8 @@ def memory_plan(program: Program) -> dict[str, Any]:
             for b in plan["buffers"]
         ],
         **({"regions": [_region(region) for region in program.regions]} if program.regions else {}),
+        **({"copied_weights": {"region": program.staged[0].region, "layers": len(program.staged), "bytes": program.staged_bytes}}
+           if program.staged else {}),
         "state": [
             {"name": s.name, "what": s.what, "bytes": s.size_bytes, "offset": s.offset_bytes} for s in program.states
         ],

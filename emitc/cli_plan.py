@@ -114,6 +114,7 @@ def arena_picture(compiled: Compiled) -> Picture:
     program = compiled.program
     ends = {port.tensor: "input" for port in program.inputs} | {port.tensor: "output" for port in program.outputs}
     panels = []
+    regions = {region.name: region for region in program.regions}
     for region, plan in program.arenas:
         bars = tuple(
             Bar(
@@ -123,15 +124,22 @@ def arena_picture(compiled: Compiled) -> Picture:
                 slot.first,
                 slot.end,
                 slot.what,
-                "scratch" if slot.what.startswith("scratch") else ends.get(placement.name, "tensor"),
+                "scratch" if slot.what.startswith(("scratch", "copy of")) else ends.get(placement.name, "tensor"),
             )
             for slot, placement in zip(program.slots, program.plan.placements, strict=True)
             if slot.region == region
         )
         if bars or not region:
-            panels.append(Panel(region or "arena", plan.arena_bytes, bars, plan.lower_bound_bytes, plan.peak_step))
+            limit, note = (regions[region].limit_bytes, regions[region].proof) if region else (0, "")
+            title = region or "arena"
+            panels.append(
+                Panel(
+                    title, plan.arena_bytes, bars, plan.lower_bound_bytes, plan.peak_step, limit, note.partition(" ")[2]
+                )
+            )
     steps = tuple(_stage_label(stage) for stage in program.schedule)
-    return Picture(program.origin.model_file, program.proof, steps, tuple(panels))
+    said = f"arenas in {len(program.regions)} regions, {program.plan.arena_bytes} bytes" if regions else program.proof
+    return Picture(program.origin.model_file, said, steps, tuple(panels))
 
 
 def _stage_label(stage: Step | Move | RowSegment) -> StepLabel:

@@ -36,7 +36,8 @@ class Bar:
 class Panel:
     """One region of memory. bound_bytes: what no plan can go below, 0 where nothing is known of it.
 
-    peak_step: the step that sets the bound, -1 for none.
+    peak_step: the step that sets the bound, -1 for none. limit_bytes: that the region has, 0 where that is not known. note: a
+    line of its own, such as its proof where there are several.
     """
 
     title: str
@@ -44,6 +45,14 @@ class Panel:
     bars: tuple[Bar, ...]
     bound_bytes: int = 0
     peak_step: int = -1
+    limit_bytes: int = 0
+    note: str = ""
+
+    @property
+    def heading(self) -> str:
+        """Title and bytes in a line."""
+        of = f" of {self.limit_bytes}" if self.limit_bytes else ""
+        return f"{self.title}: {self.size_bytes}{of} bytes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def _table(index: int, panel: Panel) -> str:
             f"<td>[{bar.first}, {bar.end})</td><td>{over}</td><td>{_escaped(bar.what)}</td></tr>"
         )
     return (
-        f"<table><caption>{_escaped(panel.title)}: {panel.size_bytes} bytes</caption><thead><tr>"
+        f"<table><caption>{_escaped(panel.heading)}</caption><thead><tr>"
         '<th class="number">#</th><th>buffer</th><th>kind</th><th class="number">bytes</th>'
         '<th class="number">offset</th><th>steps</th><th>shares bytes with</th><th>what</th></tr></thead>\n<tbody>\n'
         + "\n".join(rows)

@@ -7,6 +7,7 @@ known without measuring: no label runs out of its rectangle, and no two labels s
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from colorsys import hls_to_rgb
 from html import escape
 
 from emitc.picture.content import Bar, Panel, Picture, Shared, shared_bytes, shown_name
@@ -16,10 +17,12 @@ _CHARACTER = 0.62
 _FONT, _SMALL, _TINY = 11, 9, 7
 _LEFT, _RIGHT, _TOP = 84, 24, 56
 _PLOT_HEIGHT = 460
+_LOWEST_PLOT, _PER_BAR = 170, 24
+"""Of several panels, one with few bars is not as high: at least the first, and so much for each bar."""
 _NARROWEST, _WIDEST, _PLOT_WIDTH = 13, 96, 1180
 """Bounds of a step's width, and the width of the plot that is aimed at between them."""
 _NARROWEST_PICTURE = 860
-_STEP_LABELS = 150
+_STEP_LABELS = 168
 _ROW = 14
 _LEGEND_COLUMN = 420
 _HUES = (210, 28, 140, 275, 55, 330, 180, 0, 95, 245)
@@ -74,9 +77,12 @@ class _PanelDrawing:
     def __init__(self, picture: Picture, panel: Panel, index: int, step_count: int, step_width: int, top: int) -> None:
         self._picture, self._panel, self._index = picture, panel, index
         self._steps, self._step_width = step_count, step_width
-        self._ceiling = top + 34
-        self._floor = self._ceiling + _PLOT_HEIGHT
-        self._scale = _PLOT_HEIGHT / max(1, panel.size_bytes, panel.bound_bytes)
+        self._title_at = top + 16
+        self._ceiling = top + 34 + (_ROW if panel.note else 0)
+        several = len(picture.panels) > 1
+        self._height = min(_PLOT_HEIGHT, _LOWEST_PLOT + _PER_BAR * len(panel.bars)) if several else _PLOT_HEIGHT
+        self._floor = self._ceiling + self._height
+        self._scale = self._height / max(1, panel.size_bytes, panel.bound_bytes)
         self._outside = _stacked(
             (self._x(bar.first), self._x(bar.end), str(number))
             for number, bar in enumerate(panel.bars, 1)
@@ -90,10 +96,11 @@ class _PanelDrawing:
         """The elements of the panel."""
         panel = self._panel
         right = self._x(self._steps)
-        title = f"{panel.title}: {panel.size_bytes} bytes"
+        longest = int((max(right, _NARROWEST_PICTURE - _RIGHT) - _LEFT) / (_SMALL * _CHARACTER))
         found = [
-            f'<g class="panel">{_text(_LEFT, self._ceiling - 18, shown_name(title, 150))}',
-            f'<rect class="free" x="{_LEFT}" y="{self._ceiling}" width="{right - _LEFT}" height="{_PLOT_HEIGHT}"/>',
+            f'<g class="panel">{_text(_LEFT, self._title_at, shown_name(panel.heading, 150))}',
+            _text(_LEFT, self._title_at + _ROW, shown_name(panel.note, longest), size=_SMALL) if panel.note else "",
+            f'<rect class="free" x="{_LEFT}" y="{self._ceiling}" width="{right - _LEFT}" height="{self._height}"/>',
             *self._stretches(),
             *self._address_axis(right),
         ]
@@ -104,7 +111,7 @@ class _PanelDrawing:
         if 0 <= panel.peak_step < self._steps:
             found.append(
                 f'<rect class="frame" x="{self._x(panel.peak_step)}" y="{self._ceiling}" width="{self._step_width}" '
-                f'height="{_PLOT_HEIGHT}"/>'
+                f'height="{self._height}"/>'
             )
         found += self._numbers_outside()
         found += self._step_axis(right)
@@ -300,8 +307,10 @@ def _colour(number: int, kind: str) -> str:
     """Neighbours in the plan differ in hue; scratch is grey, what the caller sees is stronger."""
     if kind == "scratch":
         return "#d0d7de"
-    saturation, lightness = (85, 68) if kind in ("input", "output", "state") else (55, 80)
-    return f"hsl({_HUES[number % len(_HUES)]}, {saturation}%, {lightness}%)"
+    saturation, lightness = (0.85, 0.68) if kind in ("input", "output", "state") else (0.55, 0.80)
+    # As #rrggbb: converters that know no other colours would draw black boxes.
+    parts = hls_to_rgb(_HUES[number % len(_HUES)] / 360, lightness, saturation)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in parts)
 
 
 def _round_step(size: int) -> int:

@@ -68,7 +68,9 @@ def test_the_plan_has_a_table_and_a_panel_for_each_region(emitc: Emitc, tiny: Pa
     text = Path("plan.svg").read_text(encoding="utf-8")
     ElementTree.fromstring(text)
     assert text.count('<rect class="bar') == len(compiled.program.slots)
-    assert all(region.name in text for region in compiled.program.regions)
+    for region in compiled.program.regions:
+        assert f"{region.name}: {region.plan.arena_bytes} of {region.limit_bytes} bytes" in text
+        assert region.proof.removeprefix(f"{region.name} ") in text
 
 
 def test_a_board_stands_for_its_regions(emitc: Emitc, tiny: Path) -> None:
@@ -91,6 +93,7 @@ def test_a_board_stands_for_its_regions(emitc: Emitc, tiny: Path) -> None:
         ((*REGIONS, "--place", "AT_OP1=PSRAM"), 2, "there is no region PSRAM"),
         ((*REGIONS, "--place", "AT_OPS=DTCM"), 2, "there is no tensor AT_OPS in the arena"),
         ((*REGIONS, "--place", "AT_OP1"), 2, "'AT_OP1' is not TENSOR=REGION"),
+        ((*REGIONS, "--place", "weights=stage:PSRAM"), 2, "there is no region PSRAM"),
         ((*REGIONS, "--place", "weights=DTCM"), 1, "the constants do not fit DTCM"),
         (("--place", "AT_OP1=DTCM"), 2, "there are no regions"),
     ],

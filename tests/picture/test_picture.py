@@ -140,8 +140,22 @@ def test_several_regions_are_several_panels() -> None:
     root = drawn(Picture("m", "", (StepLabel("0"),), panels))
     assert len(of_class(root, "panel")) == 3
     tops = [float(bar.get("y", "")) for bar in of_class(root, "bar")]
-    assert tops == sorted(tops) and tops[2] - tops[1] > 400
+    assert tops == sorted(tops) and 400 < tops[2] - tops[1] < 560
     assert {group.get("id") for group in root.iter(f"{SVG}g")} >= {"bar-0-1", "bar-1-1", "bar-2-1"}
+
+
+def test_a_panel_says_what_its_region_has_and_its_proof() -> None:
+    panel = Panel("DTCM", 100, (Bar("a", 100, 0, 0, 1),), limit_bytes=128, note="arena 100 B, proven")
+    shown = Picture("m", "", (StepLabel("0"),), (panel, replace(panel, title="SRAM", limit_bytes=0, note="")))
+    texts = [text.text for text in drawn(shown).iter(f"{SVG}text")]
+    assert {"DTCM: 100 of 128 bytes", "arena 100 B, proven", "SRAM: 100 bytes"} <= set(texts)
+    assert "<caption>DTCM: 100 of 128 bytes</caption>" in html_page(shown)
+
+
+def test_colours_are_ones_that_every_converter_knows() -> None:
+    fills = [bar.get("fill", "") for bar in of_class(drawn(picture(60, 1)), "bar")]
+    assert all(re.fullmatch("#[0-9a-f]{6}", fill) for fill in fills)
+    assert len(set(fills)) > 5
 
 
 def test_nothing_to_place_is_drawn_too() -> None:

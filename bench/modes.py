@@ -29,11 +29,13 @@ from emitc.boards.prove import on_emulator, require_fit
 from emitc.compiler import Compiled, Options, compile_model
 from emitc.errors import CannotCompile, EmitcError
 from emitc.host.golden import EngineRefused
+from emitc.planner.regions import Region
 from emitc.report import table
 from emitc.target import load_board
 
 RESULTS = Path(__file__).resolve().parent / "results_modes.json"
 TECHNIQUES = ("order", "views", "overlap", "moves")
+_TWO = (Region("FAST", 6 << 10, 1.0), Region("SLOW", 3 << 20, 4.0))
 MODES: dict[str, dict[str, Any]] = {
     "default": {},
     "min": {"ram_budget": "min"},
@@ -42,6 +44,9 @@ MODES: dict[str, dict[str, Any]] = {
     **{f"no-{name}": {"disabled": frozenset({name})} for name in TECHNIQUES},
     "plain": {"disabled": frozenset(TECHNIQUES)},
     "min-plain": {"ram_budget": "min", "disabled": frozenset({"order", "moves"})},
+    "generic": {"target": "generic32"},
+    "regions": {"regions": _TWO},
+    "staged": {"regions": _TWO, "places": (("weights", "stage:FAST"),)},
 }
 """Options by the name of the mode."""
 BAD = ("differs", "failed")
@@ -61,7 +66,8 @@ def _run(compiled: Compiled, board: str, reference: str) -> dict[str, Any]:
 def measure(model: Path, board: str, mode: str, *, tolerated: bool = False) -> dict[str, Any]:
     """One model in one mode. tolerated: the corpus compares its outputs within a tolerance."""
     try:
-        options = Options(target=load_board(board).target, package="platformio", **MODES[mode])
+        target = {"target": load_board(board).target}
+        options = Options(package="platformio", **(target | MODES[mode]))
         compiled = compile_model(model, options)
     except EmitcError as error:
         return {"verdict": "unsupported", "why": error.what}

@@ -22,7 +22,7 @@ from emitc.kernels.integer_lists import listed
 from emitc.kernels.strided import Walk, move_layer, require_depth, require_same_type, strides, walk
 from emitc.kernels.walk import WholeWalk
 
-MAX_LINES = 8
+MAX_LINES = 4
 """Rows or columns, whichever are fewer, of a matrix that is transposed where it lies: the kernel subtracts that often at most
 to find an element's place."""
 MAX_ELEMENTS = 1 << 20

@@ -1,0 +1,83 @@
+"""The benchmark of modes: which pairs it takes, what it remembers, and that its stored result is true for a few."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bench import modes
+from bench.corpus import CORPUS, format_of
+from emitc.errors import CannotCompile, Where
+
+STORED = modes.read_rows(modes.RESULTS)
+SMALL = 30_000
+"""Instructions of a run that a test may repeat."""
+REPEATED = sorted(
+    key for key, row in STORED.items() if row["verdict"] == "match" and 1000 < row["instructions"] < SMALL
+)[::7]
+
+
+def test_nothing_in_the_stored_result_is_wrong() -> None:
+    assert len(STORED) >= 150
+    assert [key for key, row in STORED.items() if row["verdict"] in modes.BAD] == []
+    assert {mode for _, mode in STORED} == set(modes.MODES)
+    assert all(row["differing_bytes"] == 0 for row in STORED.values() if row["verdict"] == "match")
+    assert sum(row["verdict"] == "match" for row in STORED.values()) > 0.9 * len(STORED)
+
+
+@pytest.mark.sweep(keep=1)
+@pytest.mark.parametrize("pair", REPEATED, ids="-".join)
+def test_a_stored_verdict_is_true(pair: tuple[str, str], shared_models: Path) -> None:
+    pytest.importorskip("platformio", reason="PlatformIO, which builds for the boards, is not installed")
+    for tool in ("qemu-system-arm", "arm-none-eabi-gcc"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    name, mode = pair
+    row = modes.measure(shared_models / format_of(name) / name, "qemu_m4", mode)
+    assert row["verdict"] == "match", row
+
+
+def test_a_sample_is_the_same_every_time_and_all_of_it_for_none() -> None:
+    names, kinds = [f"m{i}" for i in range(9)], ["default", "min"]
+    assert len(modes.pairs(names, kinds, None, 0)) == 18
+    some = modes.pairs(names, kinds, 5, 3)
+    assert some == modes.pairs(names, kinds, 5, 3) and len(set(some)) == 5
+    assert some != modes.pairs(names, kinds, 5, 4)
+
+
+def test_a_run_goes_on_where_it_was_and_tells_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not CORPUS.is_dir():
+        pytest.skip("the corpus of models (../shared/models) is not beside this checkout")
+    asked: list[tuple[str, str]] = []
+
+    def measured(model: Path, board: str, mode: str, *, tolerated: bool = False) -> dict[str, object]:
+        asked.append((model.name, mode))
+        return {"verdict": "failed" if mode == "min" else "match", "why": "a test says so"}
+
+    monkeypatch.setattr(modes, "measure", measured)
+    file = tmp_path / "rows.json"
+    arguments = ["--models", "ad01_int8.tflite", "--json", str(file), "--modes", "default"]
+    assert modes.main(arguments) == 0
+    assert modes.main([*arguments, "min"]) == 1
+    assert asked == [("ad01_int8.tflite", "default"), ("ad01_int8.tflite", "min")]
+    assert "2 pairs: 1 match, 1 failed" in capsys.readouterr().out
+    assert [row["mode"] for row in json.loads(file.read_text(encoding="utf-8"))["rows"]] == ["default", "min"]
+    assert modes.main(["--again", *arguments]) == 0
+    assert len(asked) == 3
+
+
+def test_what_goes_wrong_on_the_board_is_a_verdict(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise CannotCompile("the model wrote outside of its memory on the board", Where(), "guard bytes", "a bug")
+
+    monkeypatch.setattr(modes, "on_emulator", broken)
+    row = modes.measure(tiny / "spotter.tflite", "qemu_m4", "default")
+    assert (row["verdict"], row["why"]) == ("failed", "the model wrote outside of its memory on the board: guard bytes")
+    monkeypatch.setattr(modes, "require_fit", broken)
+    assert modes.measure(tiny / "spotter.tflite", "qemu_m4", "min")["verdict"] == "too large"
+    assert modes.measure(tiny / "unsupported.tflite", "qemu_m4", "default")["verdict"] == "unsupported"

@@ -299,6 +299,15 @@ def run_text(compiled: Compiled, result: RunResult) -> str:
     rows: list[tuple[str, object]] = [
         ("cases", result.cases),
         ("differing bytes", result.differing_bytes),
+        *(
+            [
+                (f"floats beyond {result.bound}", result.differing),
+                ("floats of other bits within it", result.tolerated),
+                ("largest difference", f"{result.max_abs_diff:g}"),
+            ]
+            if not result.bound.exact
+            else []
+        ),
         (f"{result.unit} ({result.counter})", result.count),
         ("per multiply-accumulate", f"{result.count / compiled.program.macs:.2f}" if compiled.program.macs else "-"),
         ("stack bytes", "-" if result.stack_bytes is None else result.stack_bytes),

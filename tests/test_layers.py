@@ -96,9 +96,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.host.ethosu.vela_file": ("emitc.errors", "emitc.frontends"),
     "emitc.host.ethosu.check": ("emitc.errors", "emitc.ir", "emitc.kernels", "emitc.frontends", "emitc.host"),
     "emitc.boards": ("emitc.errors", "emitc.target", "emitc.boards"),
+    "emitc.boards.model": ("emitc.errors", "emitc.host.golden_rules"),
+    "emitc.boards.result": ("emitc.errors", "emitc.target", "emitc.boards", "emitc.host.golden_rules"),
     "emitc.boards.prove": (
-        "emitc.errors", "emitc.target", "emitc.boards", "emitc.compiler", "emitc.host.groups", "emitc.host.parity",
-        "emitc.host.samples",
+        "emitc.errors", "emitc.target", "emitc.boards", "emitc.compiler", "emitc.host.golden_rules",
+        "emitc.host.groups", "emitc.host.parity", "emitc.host.samples",
     ),
     "emitc.inspection": (
         "emitc.plugins", "emitc.backends",

@@ -12,7 +12,7 @@ from emitc.boards.build import BUILD_SECONDS, environment, pio_command
 from emitc.boards.elf import image_sizes
 from emitc.boards.model import Case, RunModel
 from emitc.boards.project import BAUD
-from emitc.boards.result import RunResult, differing_bytes, layer_counts
+from emitc.boards.result import RunResult, judged, layer_counts
 from emitc.errors import CannotCompile, Where
 from emitc.target import Board
 
@@ -104,7 +104,7 @@ def _read_proof(project: Path, port: str | None, timeout: float, where: Where) -
 def _result(
     model: RunModel, board: Board, transcript: protocol.Transcript, vectors: Sequence[Case], image: Path
 ) -> RunResult:
-    differing = differing_bytes(model, board, transcript, vectors)
+    verdict = judged(model, board, transcript, vectors)
     counts = [case.ticks or 0 for case in transcript.cases]
     dearest = transcript.cases[counts.index(max(counts))]
     stacks = [case.stack_bytes for case in transcript.cases if case.stack_bytes is not None]
@@ -112,9 +112,13 @@ def _result(
     layers = [(line.index, line.ticks or 0) for line in dearest.layers]
     return RunResult(
         board=board.name,
-        match=differing == 0,
+        match=verdict.differing == 0,
         cases=len(vectors),
-        differing_bytes=differing,
+        differing_bytes=verdict.differing_bytes,
+        differing=verdict.differing,
+        tolerated=verdict.tolerated,
+        max_abs_diff=verdict.max_abs_diff,
+        bound=verdict.bound,
         unit=transcript.unit,
         count=max(counts),
         counter="timer",

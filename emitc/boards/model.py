@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emitc.errors import EmitcError, Where
+from emitc.host.golden_rules import EXACT, Rule
 
 Case = tuple[Sequence[bytes], Sequence[bytes]]
 """Inputs and expected outputs of one run: raw little-endian bytes, in the order of the model's inputs and outputs."""
@@ -13,10 +14,11 @@ Case = tuple[Sequence[bytes], Sequence[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class RunTensor:
-    """One input or output: its bytes and the C type that the generated header gives it."""
+    """One input or output: its bytes and the C type that the generated header gives it. rule: how close an output must be."""
 
     size_bytes: int
     c_type: str
+    rule: Rule = EXACT
 
 
 @dataclass(frozen=True, slots=True)

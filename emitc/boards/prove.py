@@ -12,6 +12,7 @@ from emitc.boards.project import write_flash_project
 from emitc.boards.result import RunResult
 from emitc.boards.run import run_on_board
 from emitc.compiler import Compiled
+from emitc.host.golden_rules import rules
 from emitc.host.groups import has_groups
 from emitc.host.parity import golden_run, is_foreign, play_back
 from emitc.host.samples import random_samples
@@ -19,12 +20,16 @@ from emitc.target import load_board
 
 
 def run_model(compiled: Compiled) -> RunModel:
-    """What the board's side must know of the model."""
+    """What the board's side must know of the model; its outputs are judged by the rules of the host's proof."""
     program = compiled.program
+    rule_of = rules(compiled.graph, compiled.source.format)
     return RunModel(
         program.name,
         tuple(RunTensor(p.size_bytes, p.c_type) for p in program.inputs),
-        tuple(RunTensor(p.size_bytes, p.c_type) for p in program.outputs),
+        tuple(
+            RunTensor(p.size_bytes, p.c_type, rule_of[name])
+            for p, name in zip(program.outputs, compiled.graph.outputs, strict=True)
+        ),
         program.plan.arena_bytes,
         tuple(RunLayer(t.step.index, t.step.op_type, t.step.label, t.macs) for t in program.traced),
         program.state_bytes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from emitc.boards.model import Case, RunModel
 from emitc.boards.protocol import CaseLines, Transcript
 from emitc.errors import CannotCompile, Where
+from emitc.host.golden_rules import EXACT, Difference, Rule, compared_bytes
 from emitc.target import Board
 
 
@@ -24,10 +26,26 @@ class LayerCount:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outputs of all cases against the expected ones.
+
+    differing_bytes: of all outputs. differing: elements that break their output's rule (`RunTensor.rule`). tolerated: others
+    whose bits differ. max_abs_diff: of all elements. bound: the widest of the rules.
+    """
+
+    differing_bytes: int
+    differing: int = 0
+    tolerated: int = 0
+    max_abs_diff: float = 0.0
+    bound: Rule = EXACT
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """A proof on a board and its numbers.
 
-    match: every output byte of every case was the expected one. unit: "instructions" (emulated), "cycles" or
+    match: no element of the outputs breaks its rule: exact, but for what operators on floats compute. differing, tolerated,
+    max_abs_diff, bound: as `Verdict` has them. unit: "instructions" (emulated), "cycles" or
     "microseconds" (silicon) of `count`, the dearest of the cases, from the first instruction of <model>_run to its
     return. counter: "plugin" (exact) or "timer". stack_bytes: the deepest of the cases, below <model>_run's caller,
     None where it is not measured. flash_bytes: the whole image, of which cases_bytes are test cases; model_flash_bytes,
@@ -54,6 +72,10 @@ class RunResult:
     arena_bytes: int
     layers: tuple[LayerCount, ...] | None = None
     state_bytes: int = 0
+    differing: int = 0
+    tolerated: int = 0
+    max_abs_diff: float = 0.0
+    bound: Rule = EXACT
 
     @property
     def instructions(self) -> int | None:
@@ -80,9 +102,14 @@ class RunResult:
             "cases_bytes",
             "cases",
             "differing_bytes",
+            "differing",
+            "tolerated",
             "counter",
         ):
             json[name] = getattr(self, name)
+        json["rule"] = "exact" if self.bound.exact else "tolerance"
+        json["tolerance"] = self.bound.absolute
+        json["max_abs_diff"] = self.max_abs_diff if math.isfinite(self.max_abs_diff) else None
         if self.layers is not None:
             json["layers"] = [
                 {"index": each.index, "op": each.op, "name": each.name, self.unit: each.count, "macs": each.macs}
@@ -116,8 +143,8 @@ def layer_counts(model: RunModel, board: Board, seen: Sequence[tuple[int, int]])
     )
 
 
-def differing_bytes(model: RunModel, board: Board, transcript: Transcript, cases: Sequence[Case]) -> int:
-    """Output bytes that are not the expected ones, over all cases, counted here from the bytes that the board printed.
+def judged(model: RunModel, board: Board, transcript: Transcript, cases: Sequence[Case]) -> Verdict:
+    """The outputs of all cases, judged here by the bytes that the board printed; its own count of bytes must agree.
 
     Raises CannotCompile where a call was refused, guard bytes were overwritten, the stack ran into the static data, or the board
     contradicts itself.
@@ -131,6 +158,7 @@ def differing_bytes(model: RunModel, board: Board, transcript: Transcript, cases
             "run it again; if it stays, look at the build folder",
         )
     total = 0
+    found: list[Difference] = []
     for number, (seen, (_, expected)) in enumerate(zip(transcript.cases, cases, strict=True)):
         _check_called(model, seen, number, where)
         counts = tuple(_differing(got, wanted) for got, wanted in zip(seen.outputs, expected, strict=False))
@@ -144,7 +172,17 @@ def differing_bytes(model: RunModel, board: Board, transcript: Transcript, cases
                 "run it again; on a real board check the serial line",
             )
         total += sum(counts)
-    return total
+        found += [
+            compared_bytes(got, wanted, tensor.c_type, tensor.rule)
+            for got, wanted, tensor in zip(seen.outputs, expected, model.outputs, strict=True)
+        ]
+    return Verdict(
+        total,
+        sum(each.differing for each in found),
+        sum(each.tolerated for each in found),
+        max((each.largest for each in found), default=0.0),
+        max((tensor.rule for tensor in model.outputs), key=lambda rule: (rule.absolute, rule.relative), default=EXACT),
+    )
 
 
 def _check_called(model: RunModel, seen: CaseLines, number: int, where: Where) -> None:

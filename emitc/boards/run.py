@@ -1,4 +1,4 @@
-"""A compiled model on an emulated board: built, booted, compared byte for byte, counted."""
+"""A compiled model on an emulated board: built, booted, its outputs judged, counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from emitc.boards.build import build, check_tools
 from emitc.boards.elf import image_sizes
 from emitc.boards.model import Case, RunModel, check_cases
 from emitc.boards.project import PLAIN, TRACED, write_qemu_project
-from emitc.boards.result import LayerCount, RunResult, differing_bytes, layer_counts
+from emitc.boards.result import LayerCount, RunResult, judged, layer_counts
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.target import Board, BuildSupport, load_target
 
@@ -77,16 +77,21 @@ def run_on_board(
     names = (PLAIN, TRACED) if layers else (PLAIN,)
     images = build(project, names, board, core_dir=workdir / "pio-core", log=workdir / "build.log")
     boots = [_booted(model, board, image, library, workdir, timeout) for image in images]
-    differing = [differing_bytes(model, board, each.transcript, vectors) for each in boots]
+    verdicts = [judged(model, board, each.transcript, vectors) for each in boots]
+    verdict = max(verdicts, key=lambda each: (each.differing, each.differing_bytes))
     plain = boots[0]
     counts = plain.counts()
     sizes = image_sizes(images[0])
     stacks = [case.stack_bytes for case in plain.transcript.cases]
     return RunResult(
         board=board.name,
-        match=not any(differing),
+        match=verdict.differing == 0,
         cases=len(vectors),
-        differing_bytes=max(differing),
+        differing_bytes=verdict.differing_bytes,
+        differing=verdict.differing,
+        tolerated=verdict.tolerated,
+        max_abs_diff=verdict.max_abs_diff,
+        bound=verdict.bound,
         unit="instructions",
         count=max(counts),
         counter="timer" if library is None else "plugin",

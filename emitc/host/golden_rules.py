@@ -50,6 +50,10 @@ class Rule:
         """Whether every bit counts."""
         return self.absolute == 0 and self.relative == 0
 
+    def __str__(self) -> str:
+        """For a report: `1e-05 + 1e-05 of the largest`."""
+        return f"{self.absolute:g}" + (f" + {self.relative:g} of the largest" if self.relative else "")
+
 
 EXACT = Rule()
 TOLERANT = Rule(FLOAT_TOLERANCE, FLOAT_TOLERANCE)
@@ -81,6 +85,12 @@ class Difference:
     differing: int
     tolerated: int
     largest: float
+
+
+def compared_bytes(found: bytes, expected: bytes, c_type: str, rule: Rule = EXACT) -> Difference:
+    """Compares the bytes of two tensors. c_type: of their elements, as `DType.c_type` has it."""
+    dtype = {"float": "float32", "double": "float64"}.get(c_type, c_type.removesuffix("_t"))
+    return compared(np.frombuffer(found, dtype), np.frombuffer(expected, dtype), rule)
 
 
 def compared(found: Array, expected: Array, rule: Rule = EXACT) -> Difference:

@@ -31,7 +31,9 @@ _SUMMING = (
     "BATCH_MATMUL CONV_2D COS DEPTHWISE_CONV_2D ELU EXP FULLY_CONNECTED L2_NORMALIZATION L2_POOL_2D LOG LOGISTIC LOG_SOFTMAX "
     "MEAN POW SIN SOFTMAX SUM TANH UNIDIRECTIONAL_SEQUENCE_LSTM"
 )
-SUMS_OF_FLOATS = frozenset((*_SUMMING.split(), "CUSTOM:TFLite_Detection_PostProcess"))
+SUMS_OF_FLOATS = frozenset(
+    (*_SUMMING.split(), "CUSTOM:SignalIrfft", "CUSTOM:SignalRfft", "CUSTOM:TFLite_Detection_PostProcess")
+)
 """TFLite operators that sum floats, or take exp, tanh and the like of them; the others that have float outputs are exact."""
 
 FINE = frozenset({"SOFTMAX", "TANH", "UNIDIRECTIONAL_SEQUENCE_LSTM"})

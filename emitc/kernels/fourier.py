@@ -1,20 +1,24 @@
-"""The Fourier transform of complex int16 numbers in fixed point, as TFLite Micro's signal library has it (KISS FFT in 16 bits).
+"""The Fourier transform of complex numbers as TFLite Micro's signal library has it (KISS FFT), in fixed point and in float32.
 
-Decimation in time with radix 4 and, where the length has an odd power of two, one radix 2. Every step divides by 4 or 2 first:
-v * floor(32767 / 4 or 2), Q15; products are summed in 32 bits and rounded half up to Q15; sums wrap at 16 bits.
+Decimation in time with radix 4 and, where the length has an odd power of two, one radix 2. In fixed point of B bits every step
+divides by 4 or 2 first: v * floor(one / 4 or 2), one = 2**(B-1) - 1; products are summed in twice the bits and rounded half up
+by 2**(B-1); sums wrap at B bits. In float32 nothing is divided, and every operation rounds by itself.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from emitc.quantize import Int64
+from emitc.ir import DType
 
-ONE = 32767
-"""1 in Q15, nearly."""
+Values = NDArray[Any]
+"""int64 or float32."""
 
 
 def radices_of(points: int) -> tuple[int, ...]:
@@ -35,54 +39,88 @@ def order_of(points: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def turns_of(angles: Sequence[float]) -> tuple[int, ...]:
-    """Cosine and sine in turn of the angles, Q15 rounded half up."""
-    return tuple(math.floor(0.5 + ONE * part) for angle in angles for part in (math.cos(angle), math.sin(angle)))
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The arithmetic of one element type: int16, int32 (held in int64 here) or float32. Complex numbers are [..., 2]."""
 
+    dtype: DType
 
-def twiddles(points: int, direction: int = -1) -> tuple[int, ...]:
-    """Turns of the steps. direction: -1, or 1 for the transform back."""
-    return turns_of([direction * 2.0 * math.pi * i / points for i in range(points)])
+    @property
+    def fixed(self) -> bool:
+        """Whether values are integers."""
+        return self.dtype is not DType.FLOAT32
 
+    @property
+    def bits(self) -> int:
+        """Of a number in fixed point behind its sign."""
+        return 8 * self.dtype.bytes - 1
 
-def splits(points: int, direction: int = -1) -> tuple[int, ...]:
-    """Turns by which even and odd values are taken apart."""
-    return turns_of([direction * math.pi * ((i + 1) / points + 0.5) for i in range(points // 2)])
+    @property
+    def one(self) -> int:
+        """1 in fixed point, nearly."""
+        return (1 << self.bits) - 1
 
+    @property
+    def computed(self) -> str:
+        """The numpy type that values have between the steps."""
+        return "int64" if self.fixed else "float32"
 
-def int16(values: Int64) -> Int64:
-    """What wraps at 16 bits."""
-    return values.astype(np.int16).astype(np.int64)
+    def turns_of(self, angles: Sequence[float]) -> tuple[float, ...]:
+        """Cosine and sine in turn of the angles; in fixed point rounded half up."""
+        parts = [part for angle in angles for part in (math.cos(angle), math.sin(angle))]
+        if self.fixed:
+            return tuple(math.floor(0.5 + self.one * part) for part in parts)
+        return tuple(float(np.float32(part)) for part in parts)
 
+    def twiddles(self, points: int, direction: int = -1) -> tuple[float, ...]:
+        """Turns of the steps. direction: -1, or 1 for the transform back."""
+        return self.turns_of([direction * 2.0 * math.pi * i / points for i in range(points)])
 
-def divided(values: Int64, by: int) -> Int64:
-    """Times the Q15 number below 1 / by, rounded half up."""
-    return int16((values * (ONE // by) + (1 << 14)) >> 15)
+    def splits(self, points: int, direction: int = -1) -> tuple[float, ...]:
+        """Turns by which even and odd values are taken apart."""
+        return self.turns_of([direction * math.pi * ((i + 1) / points + 0.5) for i in range(points // 2)])
 
+    def kept(self, values: Values) -> Values:
+        """What is left of sums: in fixed point what wraps at the type's bits."""
+        return values.astype(self.dtype.value).astype(np.int64) if self.fixed else values
 
-def product(a: Int64, b: Int64) -> Int64:
-    """Complex numbers [..., 2]."""
-    re = a[..., 0] * b[..., 0] - a[..., 1] * b[..., 1]
-    im = a[..., 0] * b[..., 1] + a[..., 1] * b[..., 0]
-    return int16((np.stack([re, im], axis=-1).astype(np.int32).astype(np.int64) + (1 << 14)) >> 15)
+    def divided(self, values: Values, by: int) -> Values:
+        """In fixed point times the number below 1 / by, rounded half up; floats stay."""
+        if not self.fixed:
+            return values
+        return self.kept((values * (self.one // by) + (1 << self.bits - 1)) >> self.bits)
 
+    def halved(self, values: Values) -> Values:
+        """By half, rounded down in fixed point."""
+        return values >> 1 if self.fixed else values * np.float32(0.5)
 
-def transformed(values: Int64, direction: int = -1) -> Int64:
-    """The complex transform of [N, points, 2]. direction: -1, or 1 for the transform back."""
-    points = values.shape[1]
-    turns = np.array(twiddles(points, direction), np.int64).reshape(-1, 2)
-    work, m = values[:, list(order_of(points))], 1
-    for radix in radices_of(points):
-        blocks = divided(work.reshape(len(work), -1, radix, m, 2), radix)
-        steps = np.arange(m) * (points // (radix * m))
-        parts = [blocks[:, :, 0]] + [product(blocks[:, :, k], turns[k * steps]) for k in range(1, radix)]
-        if radix == 2:
-            made = [parts[0] + parts[1], parts[0] - parts[1]]
-        else:
-            low, high = int16(parts[0] + parts[2]), int16(parts[0] - parts[2])
-            outer, inner = int16(parts[1] + parts[3]), int16(parts[1] - parts[3])
-            turned = np.stack([-direction * inner[..., 1], direction * inner[..., 0]], axis=-1)
-            made = [low + outer, high + turned, low - outer, high - turned]
-        work = int16(np.stack(made, axis=2)).reshape(values.shape)
-        m *= radix
-    return work
+    def product(self, a: Values, b: Values) -> Values:
+        """Of complex numbers."""
+        re = a[..., 0] * b[..., 0] - a[..., 1] * b[..., 1]
+        im = a[..., 0] * b[..., 1] + a[..., 1] * b[..., 0]
+        made = np.stack([re, im], axis=-1)
+        return self.kept((made + (1 << self.bits - 1)) >> self.bits) if self.fixed else made
+
+    def opposite(self, values: Values) -> Values:
+        """The conjugates."""
+        return self.kept(np.stack([values[..., 0], -values[..., 1]], axis=-1))
+
+    def transformed(self, values: Values, direction: int = -1) -> Values:
+        """The complex transform of [N, points, 2]. direction: -1, or 1 for the transform back."""
+        points = values.shape[1]
+        turns = np.array(self.twiddles(points, direction), self.computed).reshape(-1, 2)
+        work, m = values[:, list(order_of(points))], 1
+        for radix in radices_of(points):
+            blocks = self.divided(work.reshape(len(work), -1, radix, m, 2), radix)
+            steps = np.arange(m) * (points // (radix * m))
+            parts = [blocks[:, :, 0]] + [self.product(blocks[:, :, k], turns[k * steps]) for k in range(1, radix)]
+            if radix == 2:
+                made = [parts[0] + parts[1], parts[0] - parts[1]]
+            else:
+                low, high = self.kept(parts[0] + parts[2]), self.kept(parts[0] - parts[2])
+                outer, inner = self.kept(parts[1] + parts[3]), self.kept(parts[1] - parts[3])
+                turned = np.stack([-direction * inner[..., 1], direction * inner[..., 0]], axis=-1)
+                made = [low + outer, high + turned, low - outer, high - turned]
+            work = self.kept(np.stack(made, axis=2)).reshape(values.shape)
+            m *= radix
+        return work

@@ -83,35 +83,35 @@ def scaled(largest: int) -> Case:
     )
 
 
-def transform(frame: int, length: int, frames: int = 0) -> Case:
+T = {"int16": 7, "int32": 2, "float32": 0}
+
+
+def waves(shape: tuple[int, ...], dtype: str, quiet: int) -> Draw:
+    """Loud noise, the ends of the type, single lines, and noise divided by `quiet`; floats from -1 to 1."""
+    low, high = (-1, 1) if dtype == "float32" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+
+    def draw(rng: np.random.Generator, sample: int) -> list[Array]:
+        ends = rng.choice([low, high], shape)
+        noise = rng.uniform(low, high, shape)
+        wave = high * np.cos(2 * np.pi * np.arange(shape[-1]) * rng.integers(0, shape[-1] // 2) / shape[-1])
+        lines = np.where(rng.random(shape) < 4 / shape[-1], noise, 0)
+        return [np.broadcast_to((wave, ends, noise, lines, noise / quiet)[sample % 5], shape).astype(dtype)]
+
+    return draw
+
+
+def transform(frame: int, length: int, frames: int = 0, dtype: str = "int16") -> Case:
     """SignalRfft."""
     shape, made = ((frames, frame), (frames, length + 2)) if frames else ((frame,), (length + 2,))
-
-    def draw(rng: np.random.Generator, sample: int) -> list[Array]:
-        time = np.arange(frame)
-        wave = 32767 * np.cos(2 * np.pi * time * rng.integers(0, length // 2) / length)
-        ends = rng.choice([-32768, 32767], shape)
-        noise = rng.integers(-32768, 32767, shape, endpoint=True)
-        return [np.broadcast_to((wave, ends, noise, ends // 16)[sample % 4], shape).astype(np.int16)]
-
-    options = {"T": 7, "fft_length": length}
-    return signal(
-        f"rfft_{frame}_{length}_{frames}", "Rfft", (plain(shape, "int16"),), (plain(made, "int16"),), options, draw
-    )
+    options, name = {"T": T[dtype], "fft_length": length}, f"rfft_{frame}_{length}_{frames}_{dtype}"
+    return signal(name, "Rfft", (plain(shape, dtype),), (plain(made, dtype),), options, waves(shape, dtype, 16))
 
 
-def inverse(length: int, frames: int = 0) -> Case:
+def inverse(length: int, frames: int = 0, dtype: str = "int16") -> Case:
     """SignalIrfft, of spectra of real values and of any numbers."""
     shape, made = ((frames, length + 2), (frames, length)) if frames else ((length + 2,), (length,))
-
-    def draw(rng: np.random.Generator, sample: int) -> list[Array]:
-        ends = rng.choice([-32768, 32767], shape)
-        noise = rng.integers(-32768, 32767, shape, endpoint=True)
-        lines = np.where(rng.random(shape) < 4 / length, noise, 0)
-        return [(lines, ends, noise, noise // 64)[sample % 4].astype(np.int16)]
-
-    options = {"T": 7, "fft_length": length}
-    return signal(f"irfft_{length}_{frames}", "Irfft", (plain(shape, "int16"),), (plain(made, "int16"),), options, draw)
+    options, name = {"T": T[dtype], "fft_length": length}, f"irfft_{length}_{frames}_{dtype}"
+    return signal(name, "Irfft", (plain(shape, dtype),), (plain(made, dtype),), options, waves(shape, dtype, 64))
 
 
 def energy(start: int, end: int) -> Case:
@@ -224,6 +224,9 @@ CASES: list[Case] = [
     *(transform(length - missing, length) for length in (16, 32, 64, 128, 256, 512, 1024) for missing in (0, 5)),
     transform(480, 512), transform(7, 8, 3), transform(60, 64, 2),
     *(inverse(length) for length in (8, 16, 32, 64, 128, 256, 512, 1024)), inverse(64, 3),
+    *(transform(length - 3, length, dtype=dtype) for length in (8, 16, 128, 1024) for dtype in ("int32", "float32")),
+    *(inverse(length, dtype=dtype) for length in (8, 16, 128, 1024) for dtype in ("int32", "float32")),
+    transform(60, 64, 2, "int32"), transform(64, 64, 2, "float32"), inverse(64, 3, "int32"), inverse(64, 3, "float32"),
     energy(0, 20), energy(3, 11), energy(5, 5),
     bank("bank"), bank("bank_of_negative_weights", negative=True),
     roots(),
@@ -254,11 +257,12 @@ def _counted(case: Case, energies: Array) -> Array:
     [
         (window((30,), 1), {"shift": 32}, 2, "has shift = 32"),
         (window((30,), 1), {}, 2, "has no attribute shift"),
-        (transform(16, 16), {"T": 0, "fft_length": 16}, 1, "another type than int16"),
+        (transform(16, 16), {"T": 9, "fft_length": 16}, 1, "SignalRfft of this type is not supported"),
+        (transform(16, 16), {"T": 2, "fft_length": 16}, 1, "element types (int16, int16) is not supported"),
         (transform(16, 16), {"T": 7, "fft_length": 24}, 1, "of length 24 is not supported"),
         (transform(16, 16), {"T": 7, "fft_length": 8}, 2, "frames that do not fit"),
         (transform(16, 16), {"T": 7, "fft_length": 1 << 30}, 1, "is not supported"),
-        (inverse(16), {"T": 0, "fft_length": 16}, 1, "another type than int16"),
+        (inverse(16), {"T": 9, "fft_length": 16}, 1, "SignalIrfft of this type is not supported"),
         (inverse(16), {"T": 7, "fft_length": 24}, 1, "of length 24 is not supported"),
         (inverse(16), {"T": 7, "fft_length": 32}, 2, "spectra that do not fit"),
         (energy(0, 20), {"start_index": 5, "end_index": 3}, 2, "range that does not fit"),
@@ -298,6 +302,7 @@ def test_computed_tables_are_refused(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES[::3], ids=lambda case: case.id)
 def test_other_types_are_refused(case: Case) -> None:
-    outputs = (replace(case.outputs[0], dtype="float32"), *case.outputs[1:])
+    other = "int64" if case.outputs[0].dtype == "float32" else "float32"
+    outputs = (replace(case.outputs[0], dtype=other), *case.outputs[1:])
     error = refusal(replace(case, outputs=outputs))
     assert "with element types" in str(error)

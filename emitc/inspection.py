@@ -12,6 +12,7 @@ from emitc.compiler import read_file, read_source
 from emitc.frontends.build import survey
 from emitc.frontends.onnx_quantization import INTERNAL_KINDS, QUANTIZED_OPERATORS
 from emitc.frontends.source import SourceTensor
+from emitc.frontends.tflite_decode import DECODED
 from emitc.frontends.tflite_npu import OPERATOR as NPU_OPERATOR
 from emitc.frontends.tflite_state import FOLDED
 from emitc.ir import DType, Shape
@@ -112,7 +113,7 @@ def operator_list(plugins: Sequence[Path] = ()) -> dict[str, Any]:
     ]
     rows += [
         {"op": name, "format": "tflite", "summary": summary, "dtypes": [], "variants": ["none"], "matrix": []}
-        for name, summary in FOLDED.items()
+        for name, summary in (FOLDED | DECODED).items()
     ]
     rows += [
         _operator("onnx", name, kernel, kernel.dtypes) for name, kernel in onnx.items() if name not in INTERNAL_KINDS

@@ -21,6 +21,7 @@ from typing import Any
 from emitc.emit.render import has_template, template_problem
 from emitc.errors import EmitcError, Where
 from emitc.frontends.source import SourceModel
+from emitc.frontends.tflite_decode import DECODED
 from emitc.frontends.tflite_state import FOLDED
 from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels import registry_of
@@ -227,7 +228,7 @@ class _Loader:
                     f"it has the name for {source_format}, but no function from_{source_format}",
                 )
             for name in own:
-                if name in registry_of(source_format) or (source_format == "tflite" and name in FOLDED):
+                if name in registry_of(source_format) or (source_format == "tflite" and name in FOLDED | DECODED):
                     raise self.refusal(
                         f"the plugin {self.path.name} defines {name}, which exists already",
                         "emitc compiles this operator by itself, and a plugin does not replace it",

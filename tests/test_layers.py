@@ -72,7 +72,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.emit.package": ("emitc.errors", "emitc.passes", "emitc.program", "emitc.emit"),
     "emitc.writers": ("emitc.writers",),
     "emitc.plugins": (
-        "emitc.emit.render", "emitc.errors", "emitc.frontends.source", "emitc.frontends.tflite_state", "emitc.ir",
+        "emitc.emit.render", "emitc.errors", "emitc.frontends.source", "emitc.frontends.tflite_decode",
+        "emitc.frontends.tflite_state", "emitc.ir",
         "emitc.kernels",
     ),
     "emitc.control": (

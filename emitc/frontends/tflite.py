@@ -25,6 +25,7 @@ from emitc.frontends.flexbuffer import any_options, numbers
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
 from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceSubgraph, SourceTensor, check_shape
 from emitc.frontends.tflite_buffers import with_circular_buffers
+from emitc.frontends.tflite_decode import with_decoded_constants
 from emitc.frontends.tflite_rules import (
     ELEMENT_BITS,
     MAX_VERSION,
@@ -455,13 +456,12 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
         producer = _text(reader.model.Description())
         places = {reader.model.Subgraphs(i)._tab.Pos for i in range(reader.subgraphs)}
     tensors, nodes, inputs, outputs = reader.subgraph(0, shapes or {})
-    blockers = reader.blockers
     if len(places) < reader.subgraphs:
         raise EmitcError("two subgraphs lie at one place", Where(), "each has its own", _AGAIN)
     subgraphs = tuple(SourceSubgraph(*reader.subgraph(index, {})) for index in range(1, reader.subgraphs))
     for index in inputs:
         if tensors[index].is_variable:
-            blockers.append(
+            reader.blockers.append(
                 CannotCompile(
                     "a graph input that keeps state is not supported",
                     Where(tensor=tensors[index].describe()),
@@ -470,7 +470,7 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
                 )
             )
         if tensors[index].dtype not in _DTYPES:
-            blockers.append(
+            reader.blockers.append(
                 CannotCompile(
                     f"a graph input of type {tensors[index].dtype} is not supported",
                     Where(tensor=tensors[index].describe()),
@@ -480,9 +480,10 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
             )
     digest = hashlib.sha256(data).hexdigest()
     model = SourceModel(
-        "tflite", producer, digest, tensors, nodes, inputs, outputs, (), tuple(blockers), len(data), subgraphs
+        "tflite", producer, digest, tensors, nodes, inputs, outputs, (), tuple(reader.blockers), len(data), subgraphs
     )
-    return with_signal_state(with_circular_buffers(with_signed_bytes(with_state(model, reader.signatures))))
+    model = with_state(with_decoded_constants(model), reader.signatures)
+    return with_signal_state(with_circular_buffers(with_signed_bytes(model)))
 
 
 def known_shapes(shapes: dict[str, Shape], model: SourceModel) -> None:

@@ -197,7 +197,9 @@ class _Folding:
         tensors = {variable.index: _tensor(variable) for variable in self.variables.values()}
         nodes = tuple(self.settled(node, tensors) for node in self.nodes)
         made = tuple(tensor for _, tensor in sorted(tensors.items()))
-        return replace(self.source, tensors=self.source.tensors + made, nodes=nodes, folded=tuple(self.folded))
+        return replace(
+            self.source, tensors=self.source.tensors + made, nodes=nodes, folded=(*self.source.folded, *self.folded)
+        )
 
     def settled(self, node: SourceNode, tensors: dict[int, SourceTensor]) -> SourceNode:
         """A node with the variable's tensor as its first input."""

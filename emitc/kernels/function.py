@@ -4,7 +4,8 @@ Shapes  x any, y the same.
 Types   float32, and int8 with scales where a DequantizeLinear and a QuantizeLinear stand around the operator, as
         kernels/pointwise.py says. Abs, Neg and Sign also of integers: Abs and Neg of the smallest value are that value.
         Not: bool. BitwiseNot: integers. IsNaN, IsInf: float32 to bool.
-TFLite  ABS, CEIL, COS, ELU, EXP, FLOOR, LOG, NEG, ROUND, RSQRT, SIN, SQRT and SQUARE of float32; LOGICAL_NOT of bool.
+TFLite  ABS, CEIL, COS, ELU, EXP, FLOOR, LOG, NEG, ROUND, RSQRT, SIN, SQRT and SQUARE of float32, ABS, ELU and RSQRT also of
+        int8 (kernels/byte_functions.py); LOGICAL_NOT of bool.
 Round goes half to even; in TFLite what it makes 0 has no sign. Gelu with approximate "tanh" is a function of its own, and so
 are both of com.microsoft's versions.
 Source  ONNX's operator specifications; the order of float32 operations is ONNX Runtime's where it shows.
@@ -19,7 +20,9 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
+from emitc.kernels import byte_functions
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed
+from emitc.kernels.elementwise import byte_table
 from emitc.kernels.pointwise import (
     SIGNED,
     UNSIGNED,
@@ -41,6 +44,12 @@ class Function(Op):
 
     name: str
     parameters: tuple[float, ...] = ()
+
+
+class TFLiteFunction(Function):
+    """ABS, ELU or RSQRT of TFLite, which have int8 too."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +104,8 @@ _TFLITE: Mapping[str, tuple[str, tuple[float, ...]]] = {
 def from_tflite(node: SourceNode) -> Parsed:
     """The function, which has no options in TFLite."""
     node.counts((1, 1))
-    return Parsed(Function(*_TFLITE[node.op_type], numerics=plain_numerics(node)))
+    op = TFLiteFunction if _TFLITE[node.op_type][0] in byte_functions.NAMES else Function
+    return Parsed(op(*_TFLITE[node.op_type], numerics=plain_numerics(node)))
 
 
 def from_onnx(node: SourceNode) -> Parsed:
@@ -130,10 +140,19 @@ def _of_integers(bound: BoundNode) -> bool:
     return op.name in _OF_INTEGERS and dtype in (*SIGNED, *UNSIGNED) and op.numerics is Numerics.QOPERATOR
 
 
+def _of_bytes(bound: BoundNode) -> bool:
+    """Whether the function is of TFLite's int8."""
+    return bound.node.op.numerics is Numerics.TFLITE and bound.input(0).dtype is DType.INT8
+
+
 def check(bound: BoundNode) -> None:
     """Refuses types without code."""
     if bound.node.op.numerics.of_tflite:
-        require_types(bound, [(DType.FLOAT32,) * 2], "float32")
+        bytes_too = _op(bound).name in byte_functions.NAMES
+        types = (DType.FLOAT32, DType.INT8) if bytes_too else (DType.FLOAT32,)
+        require_types(bound, [(t, t) for t in types], " and ".join(t.value for t in types))
+        if _of_bytes(bound):
+            byte_functions.require_scales(bound, _op(bound).name)
     elif _of_integers(bound):
         require_types(bound, [(t, t) for t in (*SIGNED, *UNSIGNED)], "one type throughout")
     else:
@@ -144,6 +163,8 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     """numpy's function of integers, which wrap; otherwise the real function."""
     x, op = inputs[0], _op(bound)
     assert x is not None
+    if _of_bytes(bound):
+        return (byte_functions.results(bound, op.name)[x.astype(np.int64) + 128].astype(np.int8),)
     if _of_integers(bound):
         with np.errstate(over="ignore"):
             return ({"Abs": np.abs, "Neg": np.negative, "Sign": np.sign}[op.name](x),)
@@ -153,6 +174,8 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def lower(bound: BoundNode) -> Layer:
     """A loop for the type; unsigned integers need less."""
     op = _op(bound)
+    if _of_bytes(bound):
+        return byte_table(bound, 0, byte_functions.results(bound, op.name))
     if not _of_integers(bound):
         return real_layer(bound, FUNCTIONS[op.name], op.parameters)
     if bound.input(0).dtype in UNSIGNED and op.name == "Abs":
@@ -237,8 +260,14 @@ def lower_is_inf(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         Function, "functions of one value: roots, exponentials, activations, rounding", (DType.FLOAT32, *SIGNED, *UNSIGNED),
-        tuple(_TFLITE), from_tflite, check, output_shapes, reference, lower, tflite_dtypes=(DType.FLOAT32,),
+        tuple(name for name, (function, _) in _TFLITE.items() if function not in byte_functions.NAMES), from_tflite, check,
+        output_shapes, reference, lower, tflite_dtypes=(DType.FLOAT32,),
         onnx=(*_PLAIN, *_DEFAULTS, "Gelu"), from_onnx=from_onnx, elementwise=True,
+    ),
+    KernelDef(
+        TFLiteFunction, "functions of one value; of bytes by table", (DType.INT8, DType.FLOAT32),
+        tuple(name for name, (function, _) in _TFLITE.items() if function in byte_functions.NAMES), from_tflite, check,
+        output_shapes, reference, lower, elementwise=True,
     ),
     KernelDef(
         Negation, "logical not, or every bit turned over", (DType.BOOL, *SIGNED, *UNSIGNED), ("LOGICAL_NOT",),

@@ -73,15 +73,26 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
         Table("bias", "int32_t", tuple(bias[order].tolist()), "bias per output channel, with the zero point's share"),
     )
     params = window_params(bound, window, kernel_h, kernel_w)
-    own = _own_params(bound, params, together)
-    room = -(-channels // LANES) * LANES
-    scratch = Scratch("sums", 4 * room + POINTER * len(filters) + room + (LANES if together > 1 else 0))
+    outside = 0 if _inside(params) else -(-channels // LANES) * LANES
+    own = list(_own_params(bound, params, together))
+    own.insert(-1, Param("outside", "int32_t", outside, "zero points for taps outside of the input"))
+    scratch = Scratch("sums", 4 * LANES + POINTER * len(filters) + outside + (LANES if together > 1 else 0))
     return Layer(
         "depthwise_conv_2d_mve", "mve", (0,), (*tables, *scaling_tables(scale, kind, order)),
         (*params, *own, *output_params(bound, scale, clamp)),
-        scratch=(scratch,), macs=y.elements * len(filters), flavour=kind, overlaps=window_overlap(bound, params, None),
-        by_rows=BY_ROWS, headers=HEADERS,
+        scratch=(scratch,), macs=y.elements * len(filters), flavour=kind,
+        overlaps=window_overlap(bound, params, None if channels <= LANES else 0), by_rows=BY_ROWS, headers=HEADERS,
     )  # fmt: skip
+
+
+def _inside(params: Sequence[Param]) -> bool:
+    """Whether no window reaches outside of the input."""
+    p = {param.name: int(param.value) for param in params if isinstance(param.value, int)}
+    return p["pad_top"] == p["pad_left"] == 0 and all(
+        (p[f"out_{side}"] - 1) * p[f"stride_{side}"] + (p[f"kernel_{side}"] - 1) * p[f"dilation_{side}"]
+        < p[f"in_{side}"]
+        for side in "hw"
+    )
 
 
 def _own_params(bound: BoundNode, params: Sequence[Param], together: int) -> tuple[Param, ...]:

@@ -90,6 +90,8 @@ def _depthwise() -> Iterator[Case]:
     yield depthwise("depthwise_even", (1, 6, 9, 8), 1, (2, 2), SAME, per_channel(8))
     yield depthwise("depthwise_wide", (1, 4, 12, 16), 1, (1, 7), SAME)
     yield depthwise("depthwise_tall", (1, 12, 4, 16), 1, (7, 1), Slide((3, 1), "SAME"))
+    yield depthwise("depthwise_stream", (1, 21, 1, 60), 1, (21, 1), scales=per_channel(60))
+    yield depthwise("depthwise_leaving", (1, 6, 7, 41), 1, (5, 5), SAME, per_channel(41))
     yield depthwise("depthwise_dilated", (1, 9, 9, 8), 1, (3, 3), Slide((1, 1), "SAME", (2, 2)))
     yield depthwise("depthwise_dilated_far", (1, 7, 5, 16), 1, (3, 3), Slide((1, 1), "SAME", (3, 4)))
     yield depthwise("depthwise_image_of_one", (1, 1, 1, 24), 1, (3, 3), SAME)
@@ -176,6 +178,14 @@ def test_on_the_host(table: str) -> None:
     variants = {case.id: step.variant for case in cases if (step := proven.outcomes[case.id].step)}
     few = {case.id for case in cases if case.opcode in FEW and case.outputs[0].shape[-1] < 4}
     assert {name for name, variant in variants.items() if variant != "mve"} <= NO_VARIANT | few
+
+
+def test_sums_of_many_channels_are_held_16_at_a_time() -> None:
+    """And zero points only where a window reaches outside; a pointer for each tap has the 8 bytes of a desk's."""
+    column, many = (case for case in _depthwise() if case.id in ("depthwise_stream", "depthwise_leaving"))
+    proven = prove([column, many], engine=None, samples=1, target="cortex-m55", sanitize=False)
+    sizes = [proven.outcomes[case.id].step.scratch[0].size_bytes for case in (column, many)]
+    assert sizes == [4 * 16 + 8 * 21, 4 * 16 + 8 * 25 + 48]
 
 
 def _onnx() -> list[OnnxCase]:

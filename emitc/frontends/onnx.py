@@ -24,10 +24,11 @@ import onnx.shape_inference
 
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
+from emitc.frontends.onnx_branches import without_known_branches
 from emitc.frontends.onnx_codes import HELD, held_bytes, stored_bits
 from emitc.frontends.onnx_custom import custom_shapes, no_kernel
 from emitc.frontends.onnx_external import ExternalData
-from emitc.frontends.onnx_file import AGAIN, check, complete, parsed, refused_as
+from emitc.frontends.onnx_file import AGAIN, check, complete, dtype_name, parsed, refused_as
 from emitc.frontends.onnx_microsoft import CONTRIB
 from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape
 from emitc.ir import Array, Shape
@@ -54,16 +55,6 @@ _FOLDED = frozenset((
 """Operators that are computed at once where all their inputs are constants: shape arithmetic and rearranged weights.
 
 QuantizeLinear and DequantizeLinear of constants stay: they say how a weight is quantized."""
-
-
-def _dtype_name(elem_type: int) -> str:
-    """numpy's name of an element type, or ONNX's where numpy has none."""
-    names = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
-             10: "float16", 11: "float64", 12: "uint32", 13: "uint64"}  # fmt: skip
-    if elem_type in names:
-        return names[elem_type]
-    known = onnx.TensorProto.DataType.items()
-    return next((str(name).lower() for name, number in known if number == elem_type), f"type {elem_type}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +103,7 @@ class _Reader:
         """A constant of the file, its bytes counted against its shape."""
         where = Where(tensor=name)
         shape = tuple(proto.dims)
-        dtype = _dtype_name(proto.data_type)
+        dtype = dtype_name(proto.data_type)
         if any(dim < 0 for dim in shape):
             raise EmitcError("a constant has a negative dimension", where, str(list(shape)), AGAIN)
         check_shape(shape, dtype, where)
@@ -152,9 +143,9 @@ class _Reader:
         shape = tuple(proto.dims)
         if any(dim < 0 for dim in shape):
             raise EmitcError("a constant has a negative dimension", where, str(list(shape)), AGAIN)
-        check_shape(shape, _dtype_name(proto.data_type), where)
+        check_shape(shape, dtype_name(proto.data_type), where)
         with refused_as("a constant cannot be read", where):
-            bits = stored_bits(_dtype_name(proto.data_type))
+            bits = stored_bits(dtype_name(proto.data_type))
             bits = bits or 8 * np.dtype(onnx.helper.tensor_dtype_to_np_dtype(proto.data_type)).itemsize
         entries = {entry.key: entry.value for entry in proto.external_data}
         proto.raw_data = self.external.read(entries, -(-math.prod(shape) * bits // 8), where)
@@ -167,7 +158,7 @@ class _Reader:
             raise CannotCompile(
                 "the type of a value is not known", where, "only tensors can be compiled", "replace the operator"
             )
-        dtype = _dtype_name(proto.tensor_type.elem_type)
+        dtype = dtype_name(proto.tensor_type.elem_type)
         if not proto.tensor_type.HasField("shape"):
             raise CannotCompile(
                 "the shape of a value is not known", where, "it depends on the data", "replace the operator"
@@ -199,7 +190,7 @@ class _Reader:
             except CannotCompile as error:
                 self.blockers.append(error)
         inputs = tuple(self.graph_inputs())
-        for index, node in enumerate(graph.node):
+        for index, node in enumerate(without_known_branches(graph.node, self.constant_of)):
             self.node(index, node)
         outputs = []
         for value in graph.output:
@@ -255,7 +246,7 @@ class _Reader:
                 "a graph input is empty", where, f"its shape is {stated}",
                 f"where 0 stands for an open dimension, give it: --shape {value.name}={','.join(str(d or '?') for d in stated)}",
             )  # fmt: skip
-        dtype = _dtype_name(tensor.elem_type)
+        dtype = dtype_name(tensor.elem_type)
         check_shape(tuple(stated), dtype, where)
         proto = onnx.helper.make_tensor_type_proto(tensor.elem_type, stated)
         return self.add(value.name, dtype, tuple(stated), None, proto, None)
@@ -350,7 +341,7 @@ class _Reader:
         first = next((v.type.tensor_type.elem_type for v in inputs if v is not None), onnx.TensorProto.FLOAT)
         types = {o: stated.get(o) or first for o in node.output if o}
         source = SourceNode(index, op_type, name, tensors, (), attributes, "onnx")
-        shapes = custom_shapes(kernel, source, [(o, _dtype_name(kind)) for o, kind in types.items()])
+        shapes = custom_shapes(kernel, source, [(o, dtype_name(kind)) for o, kind in types.items()])
         made = map(onnx.helper.make_tensor_type_proto, types.values(), shapes)
         return dict(zip(types, made, strict=True))
 
@@ -367,10 +358,13 @@ class _Reader:
                 )
             )
 
+    def constant_of(self, name: str) -> onnx.TensorProto | None:
+        """The value, where it is known."""
+        return self.values[name].constant if name in self.values else None
+
     def short_constant(self, name: str) -> onnx.TensorProto | None:
         """A constant that shapes may follow from."""
-        value = self.values[name]
-        return value.constant if self.tensors[value.index].elements <= _MAX_SHAPE_VALUES else None
+        return self.constant_of(name) if self.tensors[self.values[name].index].elements <= _MAX_SHAPE_VALUES else None
 
     def infer_contrib(
         self, node: onnx.NodeProto, inputs: Sequence[_Value | None], where: Where

@@ -90,6 +90,16 @@ def parsed(data: bytes) -> onnx.ModelProto:
     return model
 
 
+def dtype_name(elem_type: int) -> str:
+    """numpy's name of an element type, or ONNX's where numpy has none."""
+    names = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
+             10: "float16", 11: "float64", 12: "uint32", 13: "uint64"}  # fmt: skip
+    if elem_type in names:
+        return names[elem_type]
+    known = onnx.TensorProto.DataType.items()
+    return next((str(name).lower() for name, number in known if number == elem_type), f"type {elem_type}")
+
+
 def stated_inputs(data: bytes) -> dict[str, Shape]:
     """Shapes of the inputs that are no constants by name, as the file states them, -1 for an open dimension.
 

@@ -289,6 +289,48 @@ def test_weights_that_are_computed_from_constants_are_constants() -> None:
     assert constant is not None and constant.array().tolist() == [[0, 6], [2, 8], [4, 10]]
 
 
+def branching(condition: str, net: OnnxNet, x: str) -> str:
+    """An If: x negated, with another If inside, or x times a constant of the branch."""
+    values = [helper.make_tensor_value_info("b", 1, [1, 4])]
+    inner = helper.make_graph(
+        [helper.make_node("Abs", ["kept"], ["a"])], "inner", [], [helper.make_tensor_value_info("a", 1, [1, 4])]
+    )
+    first = helper.make_graph(
+        [
+            helper.make_node("Neg", [x], ["kept"]),
+            helper.make_node("If", [condition], ["b"], then_branch=inner, else_branch=inner),
+        ],
+        "first", [], values,
+    )  # fmt: skip
+    scale = onnx.numpy_helper.from_array(np.array([[1, -2, 3, 0.5]], np.float32), "scale")
+    second = helper.make_graph([helper.make_node("Mul", [x, "scale"], ["b"])], "second", [], values, [scale])
+    return net.op("If", condition, name="choice", then_branch=first, else_branch=second)
+
+
+@pytest.mark.parametrize(("limit", "kinds"), [(4, ["Neg", "Abs", "Identity", "Identity"]), (9, ["Mul", "Identity"])])
+def test_an_if_of_a_known_condition_is_the_branch_that_it_takes(limit: int, kinds: list[str], tmp_path: Path) -> None:
+    """The condition is computed from a shape while reading. ONNX Runtime, which runs the If, agrees."""
+    net = OnnxNet()
+    x = net.input((1, 4), name="x")
+    condition = net.op("Less", net.op("Size", net.op("Relu", x)), net.constant(limit + 1, "int64"))
+    known = net.op("Not", condition) if limit == 9 else condition
+    net.output(net.op("Exp", branching(known, net, x)))
+    assert operators(read_onnx(net.serialized())) == ["Relu", *kinds, "Exp"]
+    pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
+    path = tmp_path / "m.onnx"
+    path.write_bytes(net.serialized())
+    assert verify(compile_model(path), reference="onnxruntime", samples=4, layers=True).match
+
+
+def test_branches_that_do_not_fit_are_refused() -> None:
+    net = OnnxNet()
+    x = net.input((1, 4), name="x")
+    condition = net.constant(np.array([True, False]))
+    net.output(branching(condition, net, x))
+    with pytest.raises(EmitcError, match="an If does not fit its branches"):
+        read_onnx(net.serialized())
+
+
 # ---- what has no code ----
 
 

@@ -37,7 +37,7 @@ def tflite_with_five(folder: Path) -> Path:
     )
     operators = (
         OperatorSpec("DENSIFY", (0,), (1,)),
-        OperatorSpec("ELU", (2,), (3,)),
+        OperatorSpec("NEG", (2,), (3,)),
         OperatorSpec("CUSTOM", (3,), (4,), custom_code="Mystery"),
         OperatorSpec("RELU", (4,), (5,)),
         OperatorSpec("RELU", (0,), (6,)),
@@ -59,7 +59,7 @@ def test_a_tflite_model_with_blockers_of_every_kind(tmp_path: Path) -> None:
     assert found["blocker_hints"] == ["give it: --shape audio=1,?,4"]
     assert reasons(found) == {
         "DENSIFY": "DENSIFY is not supported",
-        "ELU": "ELU with element types (int8, int8) is not supported",
+        "NEG": "NEG with element types (int8, int8) is not supported",
         "CUSTOM:Mystery": "CUSTOM",
     }
     assert [row["supported"] for row in found["operators"]] == [False, False, False, True, True]

@@ -116,7 +116,7 @@ RIGHT: dict[str, tuple[ModelSpec, str]] = {
         "UNIDIRECTIONAL_SEQUENCE_RNN is not supported",
     ),
     "custom": (one("CUSTOM", (X,), Y, custom_code="Mine"), "CUSTOM:Mine is not supported"),
-    "elu": (one("ELU", (X,), Y), "ELU with element types (int8, int8) is not supported"),
+    "negation": (one("NEG", (X,), Y), "NEG with element types (int8, int8) is not supported"),
     "int4_that_is_dequantized": (
         one("DEQUANTIZE", (replace(W, dtype="int4", data=bytes(2)),), TensorSpec("f", "float32", W.shape)),
         "element type int4 is not supported",

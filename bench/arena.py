@@ -33,11 +33,11 @@ HEADS = {
 }
 """TensorFlow Lite Micro's planned activations, bytes; its arena holds the interpreter's structures as well."""
 MODES: dict[str, dict[str, Any]] = {
-    "apart": {"disabled": frozenset({"overlap"})},
+    "apart": {"disabled": frozenset({"overlap", "streaming"})},
     "default": {},
     "min": {"ram_budget": "min"},
 }
-"""Options by the name of the row: every buffer apart from the others; the default; the smallest arena."""
+"""Options by the name of the row: every buffer apart from the others and whole; the default; the smallest arena."""
 
 
 def measure(model: Path, board: str, mode: str) -> dict[str, Any]:

@@ -295,6 +295,74 @@ EMITC_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, const ui
 EMITC_TILE_FUNCTION(emitc_tile_up, EMITC_TILE_UP)
 EMITC_TILE_FUNCTION(emitc_tile_away, EMITC_TILE_AWAY)
 
+#if defined(EMITC_TILE_WORD)
+/* Two words of weights, two values of four channels, meet the same two values of two pixels: 16 products. */
+#define EMITC_TWO_WORD \
+    "ldrd %[p], %[q], [%[x]], #8\n\t" \
+    "ldr %[odd], [%[w]], #4\n\t" \
+    "sxtb16 %[even], %[odd]\n\t" \
+    "sxtb16 %[odd], %[odd], ror #8\n\t" \
+    "smlad %[a0], %[p], %[even], %[a0]\n\t" \
+    "smlad %[b0], %[q], %[even], %[b0]\n\t" \
+    "smlad %[a1], %[p], %[odd], %[a1]\n\t" \
+    "smlad %[b1], %[q], %[odd], %[b1]\n\t" \
+    "ldr %[odd], [%[w]], #4\n\t" \
+    "sxtb16 %[even], %[odd]\n\t" \
+    "sxtb16 %[odd], %[odd], ror #8\n\t" \
+    "smlad %[a2], %[p], %[even], %[a2]\n\t" \
+    "smlad %[b2], %[q], %[even], %[b2]\n\t" \
+    "smlad %[a3], %[p], %[odd], %[a3]\n\t" \
+    "smlad %[b3], %[q], %[odd], %[b3]\n\t"
+#endif
+
+/* The sums of two pixels (a, b) and four channels: from bias on the products of `words` double words of weights, the first with two values
+ * of channels 0 and 1, the second of 2 and 3; *weights moves behind them. x: two words for each of them, one of either pixel. */
+EMITC_INLINE emitc_tile emitc_two_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights, int32_t words)
+{
+    emitc_tile t = {bias[0], bias[1], bias[2], bias[3], bias[0], bias[1], bias[2], bias[3]};
+    const int8_t *w = *weights;
+#if defined(EMITC_TILE_WORD)
+    const int8_t *const end = w + 8 * words;
+    const int8_t *const most = end - 8 * (words & 3);
+    uint32_t even, odd, p, q;
+    __asm__ volatile(
+        "b 2f\n"
+        "1:\n\t" EMITC_TWO_WORD EMITC_TWO_WORD EMITC_TWO_WORD EMITC_TWO_WORD
+        "2:\n\t"
+        "ldr %[p], %[most]\n\t"
+        "cmp %[w], %[p]\n\t"
+        "bne 1b\n\t"
+        "b 4f\n"
+        "3:\n\t" EMITC_TWO_WORD
+        "4:\n\t"
+        "ldr %[p], %[end]\n\t"
+        "cmp %[w], %[p]\n\t"
+        "bne 3b"
+        : [a0] "+r"(t.a0), [a1] "+r"(t.a1), [a2] "+r"(t.a2), [a3] "+r"(t.a3), [b0] "+r"(t.b0), [b1] "+r"(t.b1),
+          [b2] "+r"(t.b2), [b3] "+r"(t.b3), [x] "+r"(x), [w] "+r"(w), [even] "=&r"(even), [odd] "=&r"(odd),
+          [p] "=&r"(p), [q] "=&r"(q)
+        : [most] "m"(most), [end] "m"(end)
+        : "cc", "memory");
+#else
+    for (int32_t word = words; word > 0; word--) {
+        const uint32_t first = emitc_four(w);
+        const uint32_t second = emitc_four(w + 4);
+        t.a0 = emitc_pair_mac(t.a0, x[0], emitc_even(first));
+        t.b0 = emitc_pair_mac(t.b0, x[1], emitc_even(first));
+        t.a1 = emitc_pair_mac(t.a1, x[0], emitc_odd(first));
+        t.b1 = emitc_pair_mac(t.b1, x[1], emitc_odd(first));
+        t.a2 = emitc_pair_mac(t.a2, x[0], emitc_even(second));
+        t.b2 = emitc_pair_mac(t.b2, x[1], emitc_even(second));
+        t.a3 = emitc_pair_mac(t.a3, x[0], emitc_odd(second));
+        t.b3 = emitc_pair_mac(t.b3, x[1], emitc_odd(second));
+        x += 2;
+        w += 8;
+    }
+#endif
+    *weights = w;
+    return t;
+}
+
 /* acc + four channels, from `channel` on, of the pixel at *at, times the four weights at *w, which moves behind them. */
 EMITC_INLINE emitc_acc4 emitc_tap_mac4(emitc_acc4 acc, const int8_t *const *at, int32_t channel, const int8_t **w)
 {
@@ -377,28 +445,34 @@ EMITC_INLINE emitc_tile emitc_tap_mac8(
 #endif
 }
 
-/* Widens a run of `n` values of one pixel into every fourth word from `to` on; returns where its next run goes. */
-EMITC_INLINE uint32_t *emitc_widened(uint32_t *to, const int8_t *values, int32_t n)
+/* Widens a run of `n` values of one pixel into every `apart`th word from `to` on; returns where its next run goes. */
+EMITC_INLINE uint32_t *emitc_widened_apart(uint32_t *to, int32_t apart, const int8_t *values, int32_t n)
 {
     for (int32_t four = n >> 2; four > 0; four--) {
         const uint32_t word = emitc_four(values);
         to[0] = emitc_even(word);
-        to[4] = emitc_odd(word);
-        to += 8;
+        to[apart] = emitc_odd(word);
+        to += 2 * apart;
         values += 4;
     }
     if ((n & 3) == 1) {
         to[0] = (uint32_t)values[0] & 0xffffu;
-        to += 4;
+        to += apart;
     } else if ((n & 3) == 2) {
         to[0] = ((uint32_t)values[0] & 0xffffu) | ((uint32_t)values[1] << 16);
-        to += 4;
+        to += apart;
     } else if ((n & 3) == 3) {
         to[0] = ((uint32_t)values[0] & 0xffffu) | ((uint32_t)values[2] << 16);
-        to[4] = (uint32_t)values[1] & 0xffffu;
-        to += 8;
+        to[apart] = (uint32_t)values[1] & 0xffffu;
+        to += 2 * apart;
     }
     return to;
+}
+
+/* The same into every fourth word. */
+EMITC_INLINE uint32_t *emitc_widened(uint32_t *to, const int8_t *values, int32_t n)
+{
+    return emitc_widened_apart(to, 4, values, n);
 }
 
 #if EMITC_DSP
@@ -468,6 +542,57 @@ EMITC_INLINE emitc_acc4 emitc_pair_dot4(emitc_acc4 acc, const int8_t *x, const i
         x += 1;
         w += 4;
     }
+    return acc;
+}
+
+#if EMITC_DSP
+/* Two words of the pixel, with two double words of weights. */
+#define EMITC_ONE_WORDS \
+    "ldrd %[p], %[q], [%[x]], #8\n\t" \
+    "ldrd %[first], %[second], [%[w]], #8\n\t" \
+    EMITC_DOT_WORDS(p) \
+    "ldrd %[first], %[second], [%[w]], #8\n\t" \
+    EMITC_DOT_WORDS(q)
+#endif
+
+/* The sums of one pixel and four channels, as emitc_two_sums has them. x: one word for each double word of weights. */
+EMITC_INLINE emitc_acc4 emitc_one_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights, int32_t words)
+{
+    emitc_acc4 acc = {bias[0], bias[1], bias[2], bias[3]};
+    const int8_t *w = *weights;
+    int32_t rest = words;
+#if EMITC_DSP
+    if (words >= 4) {
+        const uint32_t *const end = x + (words & ~3);
+        uint32_t p;
+        uint32_t q;
+        uint32_t first;
+        uint32_t second;
+        uint32_t pair;
+        __asm__ volatile(
+            "1:\n\t"
+            EMITC_ONE_WORDS
+            EMITC_ONE_WORDS
+            "cmp %[x], %[end]\n\t"
+            "bne 1b"
+            : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [x] "+r"(x), [w] "+r"(w),
+              [p] "=&r"(p), [q] "=&r"(q), [first] "=&r"(first), [second] "=&r"(second), [pair] "=&r"(pair)
+            : [end] "r"(end)
+            : "cc", "memory");
+        rest = words & 3;
+    }
+#endif
+    for (; rest > 0; rest--) {
+        const uint32_t low = emitc_four(w);
+        const uint32_t high = emitc_four(w + 4);
+        acc.a0 = emitc_pair_mac(acc.a0, x[0], emitc_even(low));
+        acc.a1 = emitc_pair_mac(acc.a1, x[0], emitc_odd(low));
+        acc.a2 = emitc_pair_mac(acc.a2, x[0], emitc_even(high));
+        acc.a3 = emitc_pair_mac(acc.a3, x[0], emitc_odd(high));
+        x += 1;
+        w += 8;
+    }
+    *weights = w;
     return acc;
 }
 

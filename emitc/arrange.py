@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from emitc.ir import Graph
 from emitc.memory import (
@@ -24,17 +25,36 @@ from emitc.memory import (
     step_of,
 )
 from emitc.planner import Buffer, Distance, Plan, best_order, held_bytes, plan, shared_bytes
-from emitc.schedule import LoweredNode, Segment, Stage, in_arena, one_by_one, placed, with_moves, with_segments
-from emitc.streaming import Choice, fewest, least_held, segments_of
+from emitc.row_costs import alone, segment_overhead
+from emitc.schedule import (
+    LoweredNode,
+    Segment,
+    Stage,
+    in_arena,
+    one_by_one,
+    placed,
+    scratch_of,
+    with_moves,
+    with_segments,
+)
+from emitc.streaming import Choice, cheapest, fewest, least_held, segments_of
 from emitc.views import View, hosts_of, views_of
 
 MOVED_SHARE = 0.025
 """Bytes that may be moved for each multiply-accumulate: a move costs about half an instruction per byte, a
 multiply-accumulate at least one, so moves cost little more than a hundredth of a run.
 """
-TECHNIQUES = ("order", "views", "overlap", "moves")
+STREAMED_SHARE = 0.015
+"""Cycles that layers row by row may cost by default, as a share of all: an estimate, which is to stay below 2 % in truth."""
+STREAMED_GAIN = 0.1
+"""Of the arena: what they have to save."""
+STREAMED_LAYERS = 150
+"""Layers of a model up to which that is tried."""
+STREAMED_LENGTH = 10
+"""Layers of a segment up to which that is tried."""
+TECHNIQUES = ("order", "views", "overlap", "moves", "streaming")
 """What can be switched off by name: another order of the layers, tensors inside others, outputs that share memory with their
-inputs, and tensors that are moved for that.
+inputs, tensors that are moved for that, and layers row by row where no budget asks for them.
 """
 _WORK = 40_000
 """Layers times plans that one technique may cost: a plan for each pair of moves, one for each view."""
@@ -42,6 +62,8 @@ SMALLEST = 0
 """As the budget: the smallest arena, at whatever number of segments."""
 _EFFORT = 0.3
 """Of the planner, on each schedule: compiling is to take less than a second."""
+_LITTLE_EFFORT = 0.05
+"""The same on schedules that nobody has asked for."""
 _TRIES = 6
 """Limits tried for one budget; the packing may miss the estimate by a few grid steps."""
 
@@ -65,13 +87,16 @@ class Arrangement:
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
-    """Plans of schedules of one graph. every: its nodes in order of execution; views: of those that vanish."""
+    """Plans of schedules of one graph. every: its nodes in order of execution; views: of those that vanish; costs: cycles by a
+    node's index.
+    """
 
     graph: Graph
     every: tuple[LoweredNode, ...]
     alignment: int
     without: frozenset[str] = frozenset()
     views: tuple[View, ...] = ()
+    costs: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def hosts(self) -> dict[str, tuple[str, int]]:
@@ -100,11 +125,11 @@ class _Planner:
         """Which buffers may share memory."""
         return () if "overlap" in self.without else distances(self.graph, stages, buffers, self.hosts)
 
-    def planned(self, stages: tuple[Stage, ...], *, quick: bool = False) -> Arrangement:
+    def planned(self, stages: tuple[Stage, ...], *, quick: bool = False, effort: float = _EFFORT) -> Arrangement:
         """The schedule with its plan; quick: without a search where first fit misses the bound."""
         buffers, inside = self.buffers(stages)
         pairs = self.pairs(stages, buffers)
-        found = plan(buffers, pairs, alignment=self.alignment, effort=0.0 if quick else _EFFORT)
+        found = plan(buffers, pairs, alignment=self.alignment, effort=0.0 if quick else effort)
         return Arrangement(stages, found, inside, buffers, pairs, self.vanished, self.hosts)
 
     def movable(self, stages: Sequence[Stage]) -> list[tuple[int, str]]:
@@ -155,8 +180,11 @@ class _Planner:
         """The schedule, with moves where they help."""
         return self.moving(self.planned(stages))
 
-    def choices(self) -> list[Choice]:
-        """Every node alone and every segment, with the bytes that each needs with what else is alive."""
+    def choices(self, below: int | None = None) -> list[Choice]:
+        """Every node alone and every segment, with the bytes that each needs with what else is alive.
+
+        below: only segments that are not too long and have nodes in them that need more than so much.
+        """
         stages = one_by_one(self.nodes)
         buffers, _ = self.buffers(stages)
         held = held_bytes(buffers, self.pairs(stages, buffers), self.alignment)
@@ -167,11 +195,20 @@ class _Planner:
         def grid(size: int) -> int:
             return -(-size // self.alignment) * self.alignment
 
-        for segment in segments_of(self.graph, self.nodes):
+        kernels = {n.bound.node.index: n.layer.template + n.layer.flavour.suffix for n in self.nodes}
+        single = alone(kernels)
+        if below is None:
+            segments = segments_of(self.graph, self.nodes)
+        else:
+            full = {choice.first for choice in found if choice.held_bytes > below}
+            segments = segments_of(self.graph, self.nodes, full, STREAMED_LENGTH)
+        for segment in segments:
             if segment.source not in by_name or segment.target not in by_name:
                 continue
             source, target = by_name[segment.source], by_name[segment.target]
+            stage = Stage(self.nodes[segment.first : segment.end], segment)
             total = grid(source.size_bytes) + grid(target.size_bytes) + sum(map(grid, segment.line_bytes))
+            total += sum(grid(size) for _, size in scratch_of(stage))
             if "overlap" not in self.without and source.live.end <= segment.end and segment.source not in outputs:
                 total -= shared_bytes(source.size_bytes, target.size_bytes, segment.distance_bytes, self.alignment)
             inside = {
@@ -182,7 +219,8 @@ class _Planner:
                 for b in buffers
                 if b.live.first < segment.end and b.live.end > segment.first and b.name not in inside | {segment.source}
             )
-            found.append(Choice(segment.first, segment.end, total, segment))
+            overhead = segment_overhead(stage.nodes, segment, self.costs, single)
+            found.append(Choice(segment.first, segment.end, total, segment, overhead))
         return found
 
     def ordered(self) -> _Planner:
@@ -250,6 +288,28 @@ class _Planner:
         assert best is not None, "the least limit leads through every graph"
         return best if best.plan.arena_bytes <= budget else self.moving(best)
 
+    def nearly_free(self, whole: Arrangement) -> Arrangement:
+        """Layers row by row where that costs next to nothing and saves much against `whole`, otherwise that."""
+        if "streaming" in self.without or not self.costs or len(self.nodes) > STREAMED_LAYERS:
+            return whole
+        enough = int((1 - STREAMED_GAIN) * whole.plan.arena_bytes)
+        choices, count = self.choices(enough), len(self.nodes)
+        allowed = STREAMED_SHARE * sum(self.costs.values())
+        least = least_held(choices, count)
+        limits = sorted({c.held_bytes for c in choices if least <= c.held_bytes <= enough})
+        seen: set[tuple[Segment, ...]] = set()
+        for limit in limits:
+            way = cheapest(choices, count, limit)
+            if way is None or way[0] > allowed or way[1] in seen:
+                continue
+            seen.add(way[1])
+            found = self.planned(with_segments(self.nodes, way[1]), effort=_LITTLE_EFFORT)
+            if found.plan.arena_bytes <= enough:
+                return found
+            if len(seen) >= _TRIES:
+                break
+        return whole
+
 
 def arranged(
     graph: Graph,
@@ -257,14 +317,17 @@ def arranged(
     alignment: int,
     budget: int | None,
     without: frozenset[str] = frozenset(),
+    costs: Mapping[int, float] = MappingProxyType({}),
 ) -> Arrangement:
     """The schedule of lowered nodes. budget: bytes of arena that row streaming is to meet, SMALLEST for as few as possible,
-    None for no streaming. The result may miss the budget: then it is the smallest found. without: of TECHNIQUES.
+    None where it is to be nearly free. The result may miss the budget: then it is the smallest found. without: of TECHNIQUES.
+    costs: cycles of the nodes run whole, by index; without them there is no streaming but for a budget.
     """
-    planner = _Planner(graph, nodes, alignment, without).ordered().viewing()
+    planner = _Planner(graph, nodes, alignment, without, costs=costs).ordered().viewing()
     whole = planner.planned(one_by_one(planner.nodes))
     if budget is None or not nodes:
-        return planner.moving(whole)
+        whole = planner.moving(whole)
+        return planner.nearly_free(whole) if nodes else whole
     if whole.plan.arena_bytes <= budget:
         return whole
     if budget != SMALLEST:

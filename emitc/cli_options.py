@@ -245,7 +245,10 @@ def model_options(function: Function) -> Function:
         ),
         plugin_option,
         click.option(
-            "--without", "disabled", multiple=True, help="Switch a pass, overlap or moves off; may be repeated."
+            "--without",
+            "disabled",
+            multiple=True,
+            help="Switch a pass, overlap, moves or streaming off; may be repeated.",
         ),
     )
     for option in reversed(options):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import stat
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from emitc._version import __version__
@@ -32,8 +34,9 @@ from emitc.passes import LATE_PASSES, PASSES, PassReport, run_passes
 from emitc.passes.interface import INTERFACES, with_interface
 from emitc.planner.regions import Region
 from emitc.plugins import Plugins, load_plugins
-from emitc.program import Origin, Program, Step
+from emitc.program import Origin, Program
 from emitc.regions import Regions, check_regions
+from emitc.spending import spent
 from emitc.target import BuildSupport, load_target
 
 MAX_FILE_BYTES = 256 << 20
@@ -297,56 +300,18 @@ def compile_model(path: str | Path, options: Options | None = None, **changes: A
     return Compiled(source, graph, divided, program, passes, options, files, seconds, data, plugins.used(source))
 
 
-_ROUNDS = 4
-"""How often kernels without working memory are put where there is none to spare."""
-
-
 def _lowered(
     graph: Graph, name: str, origin: Origin, options: Options, late: list[PassReport]
 ) -> tuple[Partition, Program]:
-    """The graph divided and lowered. late: gets the reports of the passes that follow the cutting of regions.
-
-    Kernels that need working memory are taken where it is to spare: with `--optimize size` and `--ram-budget min` the arena
-    stays that of kernels without any, and a budget in bytes is met before it is spent on them.
-    """
+    """The graph divided and lowered. late: gets the reports of the passes that follow the cutting of regions."""
     regions = Regions(options.regions, options.places) if options.regions else None
 
-    def lowered(lean: frozenset[int]) -> tuple[Partition, Program]:
+    def lowered(working: Mapping[int, int]) -> tuple[Partition, Program]:
         late.clear()
-        divided, parts = with_parts(divide(graph, options, late, lean), origin, options.disabled)
+        divided, parts = with_parts(divide(graph, options, late, working), origin, options.disabled)
         return divided, lower(divided, name, origin, options.arena_budget, options.disabled, regions, parts)
 
-    budget = options.ram_budget
-    if options.optimize != "size" and budget is None:
-        return lowered(frozenset())
-    everything = frozenset(node.index for node in graph.nodes)
-    spare = lowered(everything)
-    most = spare[1].plan.arena_bytes if options.optimize == "size" or isinstance(budget, str) else budget
-    if most is None or spare[1].plan.arena_bytes > most:
-        return spare
-    lean = frozenset(call.step.index for segment in spare[1].segments for call in segment.calls)
-    for _ in range(_ROUNDS):
-        found = lowered(lean)
-        if found[1].plan.arena_bytes <= most:
-            return found
-        crowded = _crowded(found[1], most)
-        if options.optimize == "size":  # one kernel for all layers of a kind
-            templates = {step.template for step in found[1].steps if step.index in crowded and step.scratch}
-            crowded |= {step.index for step in found[1].steps if step.template in templates}
-        if not crowded - lean:
-            break
-        lean |= crowded
-    return lowered(everything)
-
-
-def _crowded(program: Program, most: int) -> frozenset[int]:
-    """Indices of the operators that run while bytes beyond `most` are held."""
-    beyond = [p.live for p in program.plan.placements if p.offset_bytes + p.size_bytes > most]
-    found: set[int] = set()
-    for position, stage in enumerate(program.schedule):
-        if isinstance(stage, Step) and any(live.first <= position < live.end for live in beyond):
-            found.add(stage.index)
-    return frozenset(found)
+    return spent(lowered, [node.index for node in graph.nodes], options.ram_budget, options.optimize)
 
 
 def for_host(path: str | Path, compiled: Compiled) -> Compiled:
@@ -379,12 +344,15 @@ def partition_model(path: str | Path, options: Options | None = None) -> Partiti
 
 
 def divide(
-    graph: Graph, options: Options, reports: list[PassReport] | None = None, lean: frozenset[int] = frozenset()
+    graph: Graph,
+    options: Options,
+    reports: list[PassReport] | None = None,
+    working: Mapping[int, int] = MappingProxyType({}),
 ) -> Partition:
     """The graph's nodes to backends, as the options ask. Raises EmitcError and CannotCompile as `partition` does.
 
-    reports: gets those of the passes that follow the cutting of regions. lean: nodes that get kernels without
-    working memory.
+    reports: gets those of the passes that follow the cutting of regions. working: bytes of working memory
+    that a node's kernel may need, by its index.
     """
     unknown = sorted({index for index, _ in options.variants} - {node.index for node in graph.nodes})
     if unknown:
@@ -403,7 +371,7 @@ def divide(
 
     operators = frozenset(type(node.op) for node in graph.nodes)
     settings = Settings(
-        load_target(options.target), options.kernels, options.backends, operators, dict(options.variants), lean
+        load_target(options.target), options.kernels, options.backends, operators, dict(options.variants), working
     )
     backends = open_backends(settings)
     divided = partition(graph, backends, Policy(options.kernels, options.fallback, options.keep_on_cpu), settle)

@@ -45,7 +45,7 @@ def _part(divided: Partition, graph: Graph, node: Node, name: str, origin: Origi
         f"op{node.index}_{name}",
         origin,
         None,
-        without | {"moves"},
+        without | {"moves", "streaming"},
         parts=parts,
         prefix=f"OP{node.index}_{name.upper()}_",
     )

@@ -13,7 +13,7 @@ from emitc.emit.names import identifier, unique
 from emitc.errors import EmitcError, Where
 from emitc.ir import Graph, Tensor
 from emitc.kernels.contract import Table
-from emitc.lower_schedule import is_window, row_params, schedule_of
+from emitc.lower_schedule import row_params, schedule_of
 from emitc.planner import LiveRange, Plan
 from emitc.planner.report import proof_line
 from emitc.program import (
@@ -33,7 +33,7 @@ from emitc.program import (
 )
 from emitc.regions import Divided, Regions, divided
 from emitc.replay import replay
-from emitc.schedule import LoweredNode, RowLayer, Stage, buffer_name, placed, scratch_name, staged_name
+from emitc.schedule import LoweredNode, RowLayer, Stage, buffer_name, is_window, placed, scratch_name, staged_name
 from emitc.slots import Slots, pointer, text_of
 
 ALIGNMENT = 16
@@ -325,10 +325,11 @@ def lower(
     nodes = lower_nodes(partition)
     used = {node.backend for node in nodes}
     alignment = max([ALIGNMENT, *(partition.backends[name].alignment for name in used)])
+    costs = {assignment.index: assignment.cost for assignment in partition.assignments}
     chosen = None
     if regions is not None:
         chosen = divided(graph, nodes, alignment, budget, without, regions, _constant_bytes(nodes))
-    arrangement = chosen.arrangement if chosen else arranged(graph, nodes, alignment, budget, without)
+    arrangement = chosen.arrangement if chosen else arranged(graph, nodes, alignment, budget, without, costs)
     stages, result = arrangement.stages, chosen.whole() if chosen else arrangement.plan
     slots = Slots(graph, stages, arrangement.vanished, prefix)
     region_of, starts = (chosen.region_of(), chosen.starts()) if chosen else ({}, {})

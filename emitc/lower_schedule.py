@@ -12,11 +12,6 @@ from emitc.schedule import OUTSIDE, RowLayer, Stage, buffer_name, lines_name, pl
 from emitc.slots import Slots, cast, described
 
 
-def is_window(layer: Layer, rows: RowLayer) -> bool:
-    """Whether the rows that a layer sees differ from row to row, because some windows reach beyond the input."""
-    return layer.by_rows is not None and layer.by_rows.window and not all(read.whole(rows.rows) for read in rows.reads)
-
-
 def row_params(layer: Layer, rows: RowLayer) -> tuple[Param, ...]:
     """The layer's parameters for one row of its output; of a window that is cut, those of a whole one."""
     assert layer.by_rows is not None
@@ -65,8 +60,10 @@ def _segment(graph: Graph, stage: Stage, moved: Mapping[str, int], steps: Sequen
         target = tensors[segment.places[position]]
         readers = tuple((tensors[i], use) for i, found in enumerate(every) for use in found if use.tensor is target)
         to_output = cast(stage.nodes[position].bound.output.dtype.c_type, const=False)
-        calls.append(RowCall(step, every[position], tensors[position], target, to_output, readers))
-    pointers = [outer.pointer, *(tensor.pointer for tensor in tensors)]
+        asked = position in segment.asked
+        calls.append(RowCall(step, every[position], tensors[position], target, to_output, readers, asked))
+    working = [operand.pointer.rpartition("(")[2] for step in steps for operand in step.scratch]
+    pointers = [outer.pointer, *(tensor.pointer for tensor in tensors), *working]
     arenas = dict.fromkeys(pointer.split(" + ")[0] for pointer in pointers if pointer != "NULL")
     return RowSegment(f"rows_op{steps[0].index}_to_op{steps[-1].index}", outer, tuple(calls), tuple(arenas))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from emitc.ir import Graph
 from emitc.planner import Buffer, Distance, LiveRange, ScratchRequest, buffers_of
 from emitc.planner import Step as PlannerStep
-from emitc.schedule import LoweredNode, Stage, buffer_name, in_arena, lines_name, placed, scratch_name
+from emitc.schedule import LoweredNode, Stage, buffer_name, in_arena, lines_name, placed, scratch_name, scratch_of
 from emitc.views import place_of
 
 Hosts = Mapping[str, tuple[str, int]]
@@ -34,12 +34,13 @@ def step_of(graph: Graph, stage: Stage, moved: Mapping[str, int], hosts: Hosts) 
         segment = stage.segment
         lines = zip(stage.nodes, segment.line_bytes, strict=False)
         requests = tuple(ScratchRequest(lines_name(node), size) for node, size in lines if size)
-        return PlannerStep((buffer(segment.source),), (buffer(segment.target),), requests)
+        working = tuple(ScratchRequest(name, size) for name, size in scratch_of(stage))
+        return PlannerStep((buffer(segment.source),), (buffer(segment.target),), (*requests, *working))
     (node,) = stage.nodes
     return PlannerStep(
         tuple(buffer(t.name) for t in node.inputs if in_arena(graph, t.name)),
         tuple(buffer(t.name) for t in node.bound.outputs if in_arena(graph, t.name)),
-        tuple(ScratchRequest(scratch_name(node, s.role), s.size_bytes) for s in node.layer.scratch),
+        tuple(ScratchRequest(name, size) for name, size in scratch_of(stage)),
     )
 
 

@@ -135,7 +135,7 @@ class RowUse:
 @dataclass(frozen=True, slots=True)
 class RowCall:
     """A layer of a segment. place: the tensor whose next row is where this layer's row goes, mostly its own. readers: what is
-    made from the tensor at that place, each with how it is read.
+    made from the tensor at that place, each with how it is read. asked: it makes a row only when one of them reads it next.
     """
 
     step: Step
@@ -144,6 +144,7 @@ class RowCall:
     place: RowTensor
     cast: str
     readers: tuple[tuple[RowTensor, RowUse], ...]
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from emitc.schedule import (
     lines_name,
     placed,
     scratch_name,
+    shared_scratch_name,
     staged_name,
 )
 from emitc.slots import Slots
@@ -207,11 +208,12 @@ def _add_node(
     for tensor in node.bound.outputs:
         root, _ = place_of(arrangement.hosts, graph.root(tensor.name).name)
         add(buffer_name(root, moved.get(root, 0)) if segment is None else made_by(number), tensor.size_bytes)
-    for scratch in node.layer.scratch:
-        add(scratch_name(node, scratch.role), 2 * scratch.size_bytes)
     for role in node.staged:
         copied = next(table.size_bytes for table in node.layer.tables if table.role == role)
         add(staged_name(node, role), copied + loads_bytes(node))
+    for i, scratch in enumerate(node.layer.scratch):
+        name = scratch_name(node, scratch.role) if segment is None else shared_scratch_name(stage.nodes[0], i)
+        add(name, 2 * scratch.size_bytes)
 
 
 def divided(

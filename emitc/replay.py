@@ -23,6 +23,7 @@ from emitc.schedule import (
     lines_name,
     placed,
     scratch_name,
+    scratch_of,
     staged_name,
 )
 from emitc.views import place_of
@@ -58,6 +59,7 @@ def _replay_rows(
     layers, places, rooms = segment.layers, segment.places, segment.rooms
     inner = zip(stage.nodes[:-1], rooms[:-1], strict=True)
     starts = [*(offsets[lines_name(node)] if room else -1 for node, room in inner), offsets[segment.target]]
+    working = [(name, offsets[name]) for name, _ in scratch_of(stage)]
     tensor = graph.tensor(segment.source)
     row_bytes = tensor.size_bytes // segment.source_rows
     for row in range(segment.source_rows):  # the source row by row from here on
@@ -65,11 +67,18 @@ def _replay_rows(
         owners.read(source, offset, row_bytes, by)
         owners.write((source, row), offset, row_bytes, by)
     made, first = [0] * len(layers), [0] * len(layers)
+
+    def asked_for(i: int) -> bool:
+        """Whether the next row of some layer reads the next row of layer i."""
+        return any(r.source == i and made[i] < r.end(made[j]) for j, reader in enumerate(layers) for r in reader.reads)
+
     while made[-1] < layers[-1].rows:
         i = max(
             i
             for i, layer in enumerate(layers)
-            if made[i] < layer.rows and all(r.source < 0 or made[r.source] >= r.end(made[i]) for r in layer.reads)
+            if made[i] < layer.rows
+            and all(r.source < 0 or made[r.source] >= r.end(made[i]) for r in layer.reads)
+            and (i not in segment.asked or asked_for(i))
         )
         place, size = places[i], layers[i].row_bytes
         if made[place] - first[place] == rooms[place]:
@@ -81,6 +90,9 @@ def _replay_rows(
                 owners.write((place, row), starts[place] + to * size, size, by)
             first[place] = needed
         target = starts[place] + (made[place] - first[place]) * size
+        used = [(name, at, s.size_bytes) for (name, at), s in zip(working, stage.nodes[i].layer.scratch, strict=False)]
+        for name, at, length in used:
+            owners.write(name, at, length, by)
         for read in layers[i].reads:
             for row in range(read.first(made[i]), read.end(made[i])):
                 if read.source < 0:
@@ -91,6 +103,8 @@ def _replay_rows(
                 else:  # made where this layer's own row goes
                     owners.read(("in place", read.source, row), target, size, by)
         owners.write((place, made[place]) if place == i else ("in place", i, made[i]), target, size, by)
+        for name, at, length in used:  # needed until the row is complete
+            owners.read(name, at, length, by)
         made[i] += 1
     for row in range(layers[-1].rows):
         offset = starts[-1] + row * layers[-1].row_bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from emitc.ir import BoundNode, Graph, Tensor
 from emitc.kernels.contract import Layer
@@ -70,7 +71,8 @@ class Segment:
     and writes; source_rows: rows of the image that the layers see in the source, whatever its own shape. rooms: rows that the
     line buffer behind each layer holds; the last layer's is its whole output. places: for each layer, that in whose next row
     it makes its own, for that layer to work in place; mostly itself. Such a layer has no line buffer. distance_bytes: the
-    least (source's offset - target's offset).
+    least (source's offset - target's offset). asked: layers, by position, that make a row only when a reader's next row reads
+    it, though they could before.
     """
 
     first: int
@@ -82,6 +84,7 @@ class Segment:
     rooms: tuple[int, ...]
     places: tuple[int, ...]
     distance_bytes: int
+    asked: frozenset[int] = frozenset()
 
     @property
     def line_bytes(self) -> tuple[int, ...]:
@@ -96,6 +99,11 @@ class Stage:
     nodes: tuple[LoweredNode, ...] = ()
     segment: Segment | None = None
     moved: str = ""
+
+
+def is_window(layer: Layer, rows: RowLayer) -> bool:
+    """Whether the rows that a layer sees differ from row to row, because some windows reach beyond the input."""
+    return layer.by_rows is not None and layer.by_rows.window and not all(read.whole(rows.rows) for read in rows.reads)
 
 
 def one_by_one(nodes: Sequence[LoweredNode]) -> tuple[Stage, ...]:
@@ -147,6 +155,23 @@ def scratch_name(node: LoweredNode, role: str) -> str:
 def staged_name(node: LoweredNode, role: str) -> str:
     """The buffer of a table's copy."""
     return f"{node.bound.node.index}:staged:{role}"
+
+
+def scratch_of(stage: Stage) -> tuple[tuple[str, int], ...]:
+    """The buffers of a stage's scratch, and their bytes.
+
+    Of the layers of a segment one runs at a time: they share buffers, the first of each layer lies in the first one.
+    """
+    if stage.segment is None:
+        return tuple((scratch_name(node, s.role), s.size_bytes) for node in stage.nodes for s in node.layer.scratch)
+    each = [[scratch.size_bytes for scratch in node.layer.scratch] for node in stage.nodes]
+    sizes = [max(together) for together in zip_longest(*each, fillvalue=0)]
+    return tuple((shared_scratch_name(stage.nodes[0], i), size) for i, size in enumerate(sizes))
+
+
+def shared_scratch_name(first: LoweredNode, number: int) -> str:
+    """A buffer of the scratch of all layers of the segment that begins with the node `first`."""
+    return f"{first.bound.node.index}:scratch of rows:{number}"
 
 
 def lines_name(node: LoweredNode) -> str:

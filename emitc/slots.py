@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emitc.ir import Graph, Tensor
-from emitc.schedule import LoweredNode, Stage, buffer_name, lines_name, placed, scratch_name, staged_name
+from emitc.schedule import LoweredNode, Stage, buffer_name, lines_name, placed, scratch_name, scratch_of, staged_name
 
 
 def text_of(tensor: Tensor) -> str:
@@ -49,6 +49,8 @@ class Slots:
         for i, name in enumerate(graph.inputs):
             self._add(name, f"AT_{prefix}INPUT_{i}", f"{described(graph.tensor(name))}, input {i}")
         for stage, moved in placed(stages):
+            if stage.segment is not None:
+                self._add_shared(stage)
             for node in stage.nodes:
                 self._add_node(graph, node, inside=stage.segment is not None and node is not stage.nodes[-1])
             if stage.moved:
@@ -84,6 +86,16 @@ class Slots:
 
         for role in node.staged:
             self._add(staged_name(node, role), f"AT_OP{index}_{role.upper()}", f"copy of the {role} of op {index}")
+
+    def _add_shared(self, stage: Stage) -> None:
+        """The scratch of a segment, which is that of each of its layers."""
+        first, last = (stage.nodes[i].bound.node.index for i in (0, -1))
+        for number, (name, _) in enumerate(scratch_of(stage)):
+            slot = f"AT_OP{first}_ROWS_SCRATCH{f'_{number}' if number else ''}"
+            self._add(name, slot, f"scratch of ops {first} to {last}")
+            for node in stage.nodes:
+                for scratch in node.layer.scratch[number : number + 1]:
+                    self._add(scratch_name(node, scratch.role), slot, "")
 
     def _add(self, buffer: str, slot: str, what: str) -> None:
         if buffer not in self.names:

@@ -2,7 +2,8 @@
 
 Each tensor between two layers of a segment is a line buffer: the rows from the first one that is still needed to the last one
 made. A layer makes one row of its output at a time, as soon as the rows that this row reads are made; of several layers that
-could, the last one does. Every row is made once, so there is no extra multiply-accumulate; weights are read once per row.
+could, the last one does. Where a segment has branches, some wait until a row is asked for. Every row is made once, so there is
+no extra multiply-accumulate; weights are read once per row.
 
 `simulated` runs exactly the schedule that the generated code runs, on row numbers alone. It tells how many rows each line
 buffer has to hold, and how far the segment's output may follow its input in one piece of memory.
@@ -10,7 +11,7 @@ buffer has to hold, and how far the segment's output may follow its input in one
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from emitc.ir import Graph, Shape, Tensor
@@ -32,8 +33,10 @@ class Simulated:
     distance_bytes: int
 
 
-def simulated(layers: Sequence[RowLayer], places: Sequence[int], in_row_bytes: int) -> Simulated | None:
-    """Runs the schedule. places: as `Segment` has them.
+def simulated(
+    layers: Sequence[RowLayer], places: Sequence[int], in_row_bytes: int, asked: Collection[int] = ()
+) -> Simulated | None:
+    """Runs the schedule. places, asked: as `Segment` has them.
 
     None where no layer has the rows that it needs though the output is not complete, or where a layer that makes its row in
     the place of another one's is not followed by that one.
@@ -51,8 +54,10 @@ def simulated(layers: Sequence[RowLayer], places: Sequence[int], in_row_bytes: i
     expected = -1
     while made[-1] < last.rows:
         for i in range(count - 1, -1, -1):
-            if made[i] < layers[i].rows and all(
-                read.source == OUTSIDE or made[read.source] >= read.end(made[i]) for read in layers[i].reads
+            if (
+                made[i] < layers[i].rows
+                and all(read.source == OUTSIDE or made[read.source] >= read.end(made[i]) for read in layers[i].reads)
+                and (i not in asked or any(made[i] < read.end(made[j]) for j, read in readers[i]))
             ):
                 break
         else:
@@ -111,6 +116,30 @@ def _laid_out(
     return tuple(places), best
 
 
+def _on_demand(
+    layers: Sequence[RowLayer], places: Sequence[int], in_row_bytes: int, found: Simulated
+) -> tuple[frozenset[int], Simulated]:
+    """The layers that wait until their rows are asked for, where that makes the line buffers smaller, and the run with them.
+
+    In a chain none does: a row that nobody asks for is made only beside another branch.
+    """
+
+    def line_bytes(result: Simulated) -> int:
+        return sum(room * layer.row_bytes for room, layer in zip(result.rooms[:-1], layers[:-1], strict=True))
+
+    chain = all(read.source in (OUTSIDE, i - 1) for i, layer in enumerate(layers) for read in layer.reads)
+    asked = [i for i in range(1, len(layers) - 1) if places[i] == i]
+    best = None if chain else simulated(layers, places, in_row_bytes, asked)
+    if best is None or line_bytes(best) >= line_bytes(found):
+        return frozenset(), found
+    for i in tuple(asked):
+        fewer = [other for other in asked if other != i]
+        tried = simulated(layers, places, in_row_bytes, fewer)
+        if tried is not None and line_bytes(tried) <= line_bytes(best):
+            asked, best = fewer, tried
+    return frozenset(asked), best
+
+
 def _same_elements(node: LoweredNode) -> ElementWalk:
     """The walk of a layer that reads element i of an operand of its output's type before it stores element i."""
     output = node.bound.output
@@ -151,7 +180,7 @@ def segment_of(graph: Graph, nodes: Sequence[LoweredNode], first: int, end: int)
     source = ""
     layers: list[RowLayer] = []
     for i, node in enumerate(nodes[first:end]):
-        if node.layer.scratch or node.layer.pins or node.layer.fallible:
+        if node.layer.pins or node.layer.fallible:
             return None
         if not all(in_arena(graph, t.name) for t in (*node.inputs, *node.bound.outputs)):
             return None
@@ -183,17 +212,24 @@ def segment_of(graph: Graph, nodes: Sequence[LoweredNode], first: int, end: int)
     if found is None:
         return None
     places, result = found
-    return Segment(first, end, source, rows, names[-1], tuple(layers), result.rooms, places, result.distance_bytes)
+    row_bytes = graph.tensor(source).size_bytes // rows
+    asked, result = _on_demand(layers, places, row_bytes, result)
+    return Segment(
+        first, end, source, rows, names[-1], tuple(layers), result.rooms, places, result.distance_bytes, asked
+    )
 
 
-def segments_of(graph: Graph, nodes: Sequence[LoweredNode]) -> tuple[Segment, ...]:
-    """Every run of at least two nodes that can be a segment."""
+def segments_of(
+    graph: Graph, nodes: Sequence[LoweredNode], across: Collection[int] | None = None, longest: int = MAX_LAYERS
+) -> tuple[Segment, ...]:
+    """Every run of 2 to `longest` nodes that can be a segment. across: positions, one of which has to be among them."""
     found: list[Segment] = []
     for first in range(len(nodes)):
-        for end in range(first + 1, min(first + MAX_LAYERS, len(nodes)) + 1):
+        for end in range(first + 1, min(first + longest, len(nodes)) + 1):
             if nodes[end - 1].layer.by_rows is None:
                 break
-            segment = segment_of(graph, nodes, first, end) if end - first > 1 else None
+            wanted = across is None or any(position in across for position in range(first, end))
+            segment = segment_of(graph, nodes, first, end) if wanted and end - first > 1 else None
             if segment is not None:
                 found.append(segment)
     return tuple(found)
@@ -201,12 +237,16 @@ def segments_of(graph: Graph, nodes: Sequence[LoweredNode]) -> tuple[Segment, ..
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The bytes that a single node or a segment needs with everything else that is alive then, and its positions."""
+    """The bytes that a single node or a segment needs with everything else that is alive then, and its positions.
+
+    overhead: cycles that the segment costs more than its layers one by one.
+    """
 
     first: int
     end: int
     held_bytes: int
     segment: Segment | None
+    overhead: float = 0.0
 
 
 def fewest(choices: Sequence[Choice], count: int, limit: int) -> tuple[Segment, ...] | None:
@@ -227,6 +267,25 @@ def fewest(choices: Sequence[Choice], count: int, limit: int) -> tuple[Segment, 
             best[choice.end] = candidate
     found = best[count]
     return None if found is None else found[2]
+
+
+def cheapest(choices: Sequence[Choice], count: int, limit: int) -> tuple[float, tuple[Segment, ...]] | None:
+    """The overhead and the segments of the way through `count` nodes that holds at most `limit` bytes anywhere and has the
+    least overhead; None where there is none.
+    """
+    best: list[tuple[float, int, tuple[Segment, ...]] | None] = [None] * (count + 1)
+    best[0] = (0.0, 0, ())
+    for choice in sorted(choices, key=lambda c: (c.first, c.end, c.held_bytes)):
+        before = best[choice.first]
+        if before is None or choice.held_bytes > limit:
+            continue
+        more = () if choice.segment is None else (choice.segment,)
+        candidate = (before[0] + choice.overhead, before[1] + len(more), before[2] + more)
+        current = best[choice.end]
+        if current is None or candidate[:2] < current[:2]:
+            best[choice.end] = candidate
+    found = best[count]
+    return None if found is None else (found[0], found[2])
 
 
 def least_held(choices: Sequence[Choice], count: int) -> int:

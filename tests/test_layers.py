@@ -49,8 +49,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.views": ("emitc.ir", "emitc.schedule"),
     "emitc.memory": ("emitc.ir", "emitc.planner", "emitc.schedule", "emitc.views"),
     "emitc.streaming": ("emitc.ir", "emitc.kernels.spatial", "emitc.kernels.walk", "emitc.schedule"),
+    "emitc.row_costs": ("emitc.schedule",),
+    "emitc.spending": ("emitc.backends.partition", "emitc.program", "emitc.row_costs"),
     "emitc.arrange": (
-        "emitc.ir", "emitc.memory", "emitc.planner", "emitc.schedule", "emitc.streaming", "emitc.views",
+        "emitc.ir", "emitc.memory", "emitc.planner", "emitc.row_costs", "emitc.schedule", "emitc.streaming", "emitc.views",
     ),
     "emitc.replay": ("emitc.ir", "emitc.planner", "emitc.schedule", "emitc.views"),
     "emitc.slots": ("emitc.ir", "emitc.schedule"),
@@ -83,6 +85,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.control", "emitc.plugins",
         "emitc._version", "emitc.arrange", "emitc.backends", "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends",
         "emitc.kernels", "emitc.passes", "emitc.lower", "emitc.planner.regions", "emitc.program", "emitc.regions", "emitc.emit",
+        "emitc.spending",
     ),
     "emitc.host.layers": ("emitc.compiler", "emitc.host", "emitc.ir", "emitc.kernels", "emitc.program"),
     "emitc.host": (
@@ -115,7 +118,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.cli_options", "emitc.compiler", "emitc.emit.manifest", "emitc.emit.package", "emitc.errors", "emitc.picture",
         "emitc.pareto", "emitc.planner", "emitc.program", "emitc.report", "emitc.together",
     ),
-    "emitc.pareto": ("emitc.compiler", "emitc.program"),
+    "emitc.pareto": ("emitc.compiler", "emitc.program", "emitc.spending"),
     "emitc.cli": (
         "emitc", "emitc._version", "emitc.backends", "emitc.cli_options", "emitc.cli_plan", "emitc.errors", "emitc.target",
         "emitc.compiler", "emitc.inspection",

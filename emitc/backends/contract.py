@@ -24,7 +24,8 @@ class Settings:
     """What a backend is opened with. kernels: the value of `--kernels`. values: its own options by name, "" if not given.
 
     operators: those of the model: some come compiled for one backend, which must be there then. variants: asked for, of
-    emitc's own kernels, by the index of the node. lean: indices of nodes that get kernels without working memory.
+    emitc's own kernels, by the index of the node. working: bytes of working memory that a node's kernel may need, by its index;
+    any where it has none.
     """
 
     target: Target
@@ -32,7 +33,7 @@ class Settings:
     values: Mapping[str, str]
     operators: frozenset[type[Op]] = frozenset()
     variants: Mapping[int, str] = field(default_factory=dict)
-    lean: frozenset[int] = frozenset()
+    working: Mapping[int, int] = field(default_factory=dict)
 
     def value(self, name: str) -> str:
         """An option's value."""

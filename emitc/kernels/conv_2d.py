@@ -162,7 +162,7 @@ def lower(bound: BoundNode) -> Layer:
     )  # fmt: skip
 
 
-def lower_dsp(bound: BoundNode, *, lean: bool = False) -> Layer | str:
+def lower_dsp(bound: BoundNode, *, lean: bool = False, pixels: int = pair_products.PIXELS) -> Layer | str:
     """Pairs of channels for four pixels at a time."""
     op, w = _op(bound), bound.input(WEIGHTS)
     if bound.input(0).shape[3] != w.shape[3]:
@@ -170,8 +170,24 @@ def lower_dsp(bound: BoundNode, *, lean: bool = False) -> Layer | str:
     if reason := pair_products.refusal(bound):
         return reason
     return pair_products.convolution(
-        bound, op.window, op.activation, accumulate.weights_of(bound), folded=op.zero_point_folded, lean=lean
+        bound,
+        op.window,
+        op.activation,
+        accumulate.weights_of(bound),
+        folded=op.zero_point_folded,
+        lean=lean,
+        pixels=pixels,
     )
+
+
+def lower_dsp_two(bound: BoundNode) -> Layer | str:
+    """The same for two pixels at a time, with half the working memory."""
+    return lower_dsp(bound, pixels=2)
+
+
+def lower_dsp_one(bound: BoundNode) -> Layer | str:
+    """The same for one pixel, with a quarter of it."""
+    return lower_dsp(bound, pixels=1)
 
 
 def lower_dsp_lean(bound: BoundNode) -> Layer | str:
@@ -233,6 +249,8 @@ KERNELS = (
         variants=(
             Variant("mve", "mve", lower_mve),
             Variant("dsp", "dsp", lower_dsp),
+            Variant("dsp-two", "dsp", lower_dsp_two),
+            Variant("dsp-one", "dsp", lower_dsp_one),
             Variant("dsp-lean", "dsp", lower_dsp_lean),
             Variant("scalar", "scalar", lower_scalar),
             Variant("narrow", "narrow", lower_narrow),

@@ -160,7 +160,7 @@ def lower(bound: BoundNode) -> Layer:
     )  # fmt: skip
 
 
-def lower_dsp(bound: BoundNode, *, lean: bool = False) -> Layer | str:
+def lower_dsp(bound: BoundNode, *, lean: bool = False, pixels: int = pair_products.PIXELS) -> Layer | str:
     """One input channel is a convolution in pairs; otherwise two channels in a word."""
     op, x = _op(bound), bound.input(0)
     if reason := pair_products.refusal(bound):
@@ -168,9 +168,21 @@ def lower_dsp(bound: BoundNode, *, lean: bool = False) -> Layer | str:
     if x.shape[3] == 1:
         filters = np.ascontiguousarray(accumulate.weights_of(bound).transpose(3, 1, 2, 0))
         return pair_products.convolution(
-            bound, op.window, op.activation, filters, folded=op.zero_point_folded, lean=lean
+            bound, op.window, op.activation, filters, folded=op.zero_point_folded, lean=lean, pixels=pixels
         )
+    if pixels < pair_products.PIXELS:
+        return "several input channels"
     return pair_products.depthwise(bound, op.window, op.activation, folded=op.zero_point_folded, lean=lean)
+
+
+def lower_dsp_two(bound: BoundNode) -> Layer | str:
+    """The same for two pixels at a time, with half the working memory."""
+    return lower_dsp(bound, pixels=2)
+
+
+def lower_dsp_one(bound: BoundNode) -> Layer | str:
+    """The same for one pixel, with a quarter of it."""
+    return lower_dsp(bound, pixels=1)
 
 
 def lower_dsp_lean(bound: BoundNode) -> Layer | str:
@@ -234,6 +246,8 @@ KERNELS = (
         variants=(
             Variant("mve", "mve", lower_mve),
             Variant("dsp", "dsp", lower_dsp),
+            Variant("dsp-two", "dsp", lower_dsp_two),
+            Variant("dsp-one", "dsp", lower_dsp_one),
             Variant("dsp-lean", "dsp", lower_dsp_lean),
             Variant("scalar", "scalar", lower_scalar),
             Variant("narrow", "narrow", lower_narrow),

@@ -27,6 +27,8 @@ from emitc.quantize import Clamp, Int64, activation_clamp
 HEADER = "emitc_dsp.h"
 PIXELS = 4
 """Output pixels that share the weights that are read."""
+FEW = {1: "one", 2: "two"}
+"""Names of kernels that make less of them at a time, and need less working memory."""
 SHORT_SUM = 1 << 30
 """Sums below this may be doubled, which the multiplication that keeps the upper half needs."""
 LARGEST_SHIFT = 22
@@ -134,6 +136,16 @@ def paired_weights(filters: Array) -> tuple[NDArray[np.int8], int]:
     return np.ascontiguousarray(words.transpose(0, 2, 3, 1)).reshape(-1).astype(np.int8), words.shape[2]
 
 
+def foursome_weights(filters: Array) -> tuple[NDArray[np.int8], int]:
+    """Filters [O, runs, length] four by four: each word of `paired_weights` of the first two is followed by that of the others.
+    And the words of a pair. What is left of O is the last four filters.
+    """
+    out = len(filters)
+    chosen = np.concatenate([np.arange(out // 4 * 4), np.arange(out - 4, out)[: 4 * min(1, out % 4)]])
+    values, words = paired_weights(filters[chosen])
+    return np.ascontiguousarray(values.reshape(-1, 2, words, 4).transpose(0, 2, 1, 3)).reshape(-1), words
+
+
 def quartered_weights(filters: Array) -> NDArray[np.int8]:
     """Filters [O, K] four by four as `row_dsp` reads them; what is left of O follows filter by filter."""
     whole = len(filters) // 4 * 4
@@ -157,11 +169,19 @@ def largest_sum(filters: Int64, bias: Int64) -> int:
 
 
 def convolution(
-    bound: BoundNode, window: Window, activation: str, filters: Array, *, folded: bool, lean: bool = False
+    bound: BoundNode,
+    window: Window,
+    activation: str,
+    filters: Array,
+    *,
+    folded: bool,
+    lean: bool = False,
+    pixels: int = PIXELS,
 ) -> Layer | str:
     """The layer of a convolution without groups, filters [O, KH, KW, I]; or why there is none.
 
     folded: the bias holds the zero point's share already. lean: without working memory, which windows of one pixel can do.
+    pixels: that share the weights that are read, 1, 2 or PIXELS; working memory holds what they read.
     """
     if reason := refusal(bound):
         return reason
@@ -181,6 +201,8 @@ def convolution(
     kind = scaling(scale, clamp, y.quantization.zero_point, largest_sum(flat, bias))
     runs, rows = flat.reshape(out, kernel_h, kernel_w * depth), y.elements // out
     plain = (kernel_h, kernel_w, window.stride_h, window.stride_w) == (1, 1, 1, 1) and not window.padding.any
+    if pixels < PIXELS and (plain or rows < PIXELS or out < PIXELS):
+        return "less than four channels or pixels, or windows of one pixel"
     if plain:
         return matrix(bound, rows, flat, bias, scale, clamp, kind, lean=lean)
     if rows == 1 and window.dilation_h == 1 and not window.padding.any and (kernel_h == 1 or kernel_w == x.shape[2]):
@@ -188,17 +210,22 @@ def convolution(
         return matrix(bound, 1, flat, bias, scale, clamp, kind, lean=lean, by_rows=False)
     if lean:
         return lean_convolution(bound, window, runs, bias, scale, clamp, kind)
-    values, words = paired_weights(runs)
     edge = kernel_w * depth if window.padding.any else 0
+    if pixels < PIXELS:
+        kind = replace(kind, suffix=f"{kind.suffix}_{FEW[pixels]}", window=FEW[pixels])
+        values, words = foursome_weights(runs)
+    else:
+        values, words = paired_weights(runs)
     params = window_params(bound, window, kernel_h, kernel_w)
     tail = (
         Param("words", "int32_t", words, "of the weights of two channels"),
         Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),
         *output_numbers(bound, scale, clamp),
     )
+    template, name = ("conv_2d_few_dsp", f"dsp-{FEW[pixels]}") if pixels < PIXELS else ("conv_2d_dsp", "dsp")
     return Layer(
-        "conv_2d_dsp", "dsp", (0,), (*_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), params + tail,
-        scratch=(Scratch("values", 16 * words + edge),), macs=flat.size * rows, flavour=kind,
+        template, name, (0,), (*_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), params + tail,
+        scratch=(Scratch("values", 4 * pixels * words + edge),), macs=flat.size * rows, flavour=kind,
         overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=(HEADER,),
     )  # fmt: skip
 

@@ -9,7 +9,8 @@ import pytest
 from cli_call import Emitc
 
 from emitc.compiler import Options, compile_model
-from emitc.pareto import Point, overhead, undominated
+from emitc.pareto import Point, undominated
+from emitc.spending import estimated
 
 PERSON = Path(__file__).resolve().parents[2] / "examples" / "models" / "person_detect_int8.tflite"
 MEASURED = Path(__file__).resolve().parents[2] / "bench" / "results_arena.json"
@@ -38,5 +39,5 @@ def test_the_estimate_is_near_what_was_measured() -> None:
     measured = rows["person_detect_int8", "min"]["instructions"] - rows["person_detect_int8", "default"]["instructions"]
     compiled = compile_model(PERSON, Options(ram_budget="min", target="cortex-m4"))
     default = compile_model(PERSON, Options(target="cortex-m4"))
-    kernels = sum(a.cost for a in compiled.partition.assignments) - sum(a.cost for a in default.partition.assignments)
-    assert 0.5 < (overhead(compiled) + kernels) / measured < 2
+    cost = estimated(compiled.partition, compiled.program) - estimated(default.partition, default.program)
+    assert 0.5 < cost / measured < 2

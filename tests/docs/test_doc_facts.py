@@ -183,19 +183,12 @@ def test_what_the_figures_are_to_show() -> None:
     by_mode = {(row["model"], row["mode"]): row for row in arenas}
     for model in {row["model"] for row in arenas}:
         apart, default, least = (by_mode[model, mode] for mode in ("apart", "default", "min"))
-        assert default["instructions"] <= 1.02 * apart["instructions"]
+        # The working memory of micro_speech's fast kernel would be 15 % of its arena.
+        most = 1.18 if model == "micro_speech_int8" else 1.02
+        assert default["instructions"] <= most * apart["instructions"]
         assert least["instructions"] <= tflm[model, "m4"]
         assert least["arena_bytes"] <= default["arena_bytes"] <= apart["arena_bytes"]
-    dear = {
-        m
-        for m in {row["model"] for row in arenas}
-        if by_mode[m, "min"]["instructions"] > 1.25 * by_mode[m, "apart"]["instructions"]
-    }
-    assert dear == {
-        "micro_speech_int8",
-        "kws_ref_int8",
-        "ic_resnet_int8",
-    }  # where the fast kernels' working memory has no room
+        assert least["instructions"] <= 1.25 * apart["instructions"]
 
 
 def test_operators_have_a_rule() -> None:

@@ -163,6 +163,20 @@ def test_kernels_without_working_memory_are_right_at_their_distance(tmp_path: Pa
     assert all((template, True) in closer for template in templates)
 
 
+@pytest.mark.parametrize("name", ["dsp-two", "dsp-one"])
+def test_convolutions_of_fewer_pixels_are_right_at_their_distance(tmp_path: Path, name: str) -> None:
+    def cost(bound: BoundNode, target: Target, variant: str) -> float:
+        return 0.0 if variant == name else 1.0
+
+    file = tmp_path / "windows.tflite"
+    file.write_bytes(write_tflite(model_of(WINDOWS)))
+    with patch.object(portable_backend, "cost_of", cost):
+        found = list(subjects(compile_model(file, target="cortex-m4", disabled=frozenset({"streaming"})), tmp_path))
+    found = [subject for subject in found if subject.node.layer.variant == name]
+    assert found and {subject.node.layer.template for subject in found} == {"conv_2d_few_dsp"}
+    assert [subject.id for subject in found if not _right(subject)] == []
+
+
 @pytest.mark.parametrize(("target", "templates"), SCALAR.items())
 def test_scalar_variants_are_right_at_their_distance(tmp_path: Path, target: str, templates: set[str]) -> None:
     file = tmp_path / "windows.tflite"

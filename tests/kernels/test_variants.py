@@ -87,6 +87,33 @@ def test_kernels_without_working_memory(cases: list[Case]) -> None:
     assert not any(step.scratch for step in lean)
 
 
+@pytest.mark.parametrize("name", ["dsp-two", "dsp-one"])
+def test_convolutions_of_fewer_pixels(name: str) -> None:
+    """Tables and remainders: of channels, of pixels, of values; windows that reach outside. Working memory is less."""
+
+    def cost(bound: BoundNode, target: Target, variant: str) -> float:
+        return 0.0 if variant == name else 1.0
+
+    more = [
+        conv_2d("five_channels_odd_run", (1, 5, 7, 3), 5, (3, 3), Slide((1, 2), "SAME")),
+        conv_2d("seven_channels", (2, 4, 5, 4), 7, (2, 3)),
+        depthwise("one_channel", (1, 9, 8, 1), 6, (4, 5), Slide((2, 2), "SAME")),
+    ]
+    cases = [*more, *MORE, *test_conv_2d.CASES]
+    with patch.object(backend, "cost_of", cost):
+        proven = prove(cases, target="cortex-m4")
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    fewer = {k: step for k, o in proven.outcomes.items() if (step := o.step) is not None and step.variant == name}
+    assert len(fewer) >= 6 and {case.id for case in more} <= set(fewer)
+    four = prove(more, target="cortex-m4")
+    for case in more:
+        step = four.outcomes[case.id].step
+        assert step is not None and step.variant == "dsp"
+        assert fewer[case.id].scratch[0].size_bytes < step.scratch[0].size_bytes
+
+
 @pytest.mark.parametrize("variant", sorted(TARGETS))
 @pytest.mark.parametrize(
     "seed", [pytest.param(0), *(pytest.param(s, marks=pytest.mark.sweep(keep=2)) for s in range(1, 6))]

@@ -7,17 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from image_nets import random_net
+from image_nets import ImageNet, random_net
 
-from emitc.arrange import SMALLEST, Arrangement, arranged
+from emitc.arrange import SMALLEST, STREAMED_GAIN, STREAMED_SHARE, Arrangement, arranged
 from emitc.compiler import Compiled, Options, compile_model
 from emitc.errors import CannotCompile
 from emitc.host.parity import verify
 from emitc.lower import ALIGNMENT, lower_nodes
 from emitc.planner import PlanError
 from emitc.replay import replay
-from emitc.schedule import Segment, Stage
-from emitc.streaming import segments_of
+from emitc.schedule import Segment, Stage, lines_name, scratch_of
+from emitc.spending import estimated
+from emitc.streaming import segments_of, simulated
 from emitc.writers.tflite import write_tflite
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
@@ -117,7 +118,7 @@ def test_an_output_that_follows_too_closely_is_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "default", "smallest"),
-    [("kws_ref_int8", 8384, 8384), ("person_detect_int8", 36880, 14592), ("digits_int8", 3104, 1536)],
+    [("kws_ref_int8", 8384, 8384), ("person_detect_int8", 19280, 14592), ("digits_int8", 3104, 1536)],
 )
 def test_arenas_of_the_shipped_models(name: str, default: int, smallest: int) -> None:
     """The figures of docs/benchmarks.md."""
@@ -149,3 +150,80 @@ def test_the_schedule_is_written_for_people() -> None:
     assert "row r from rows [r - 1, r + 2) of op" in source
     assert "rows kept, " in source
     assert source.count("static void rows_op") == len(compiled.program.segments)
+
+
+@pytest.mark.parametrize("seed", [21, 31])
+def test_rows_with_working_memory_give_the_engines_bits(seed: int, tmp_path: Path) -> None:
+    """Kernels for a core, on this machine: one buffer serves all layers of a segment."""
+    rows = compile_model(_model(tmp_path, seed), target="cortex-m4", ram_budget="min")
+    working = [c.step for s in rows.program.segments for c in s.calls if c.step.scratch]
+    assert len(working) >= 1
+    assert len({operand.pointer for step in working for operand in step.scratch}) <= len(rows.program.segments)
+    proof = verify(rows, samples=3, layers=True, sanitize=True)
+    assert proof.match and proof.differing == 0 and proof.memory_errors == ()
+    assert proof.arena_observed == proof.arena_planned
+
+
+def test_working_memory_of_a_segment_over_its_rows_is_seen(tmp_path: Path) -> None:
+    model = MODELS / "person_detect_int8.tflite"
+    compiled = compile_model(model, target="cortex-m4")
+    arrangement = compiled_arrangement(compiled)
+    offsets = {p.name: p.offset_bytes for p in arrangement.plan.placements}
+    arena = arrangement.plan.arena_bytes
+    graph = compiled.partition.graph
+    replay(graph, arrangement.stages, offsets, {}, arena)
+    (stage,) = (stage for stage in arrangement.stages if stage.segment is not None)
+    ((name, size),) = scratch_of(stage)
+    for other in (stage.segment.source, stage.segment.target, lines_name(stage.nodes[0])):  # type: ignore[union-attr]
+        with pytest.raises(PlanError):
+            replay(graph, arrangement.stages, offsets | {name: offsets[other]}, {}, arena + size)
+
+
+def compiled_arrangement(compiled: Compiled) -> Arrangement:
+    """As the compiler has made it: by default, with costs."""
+    costs = {a.index: a.cost for a in compiled.partition.assignments}
+    graph, nodes = compiled.partition.graph, lower_nodes(compiled.partition)
+    return arranged(graph, nodes, ALIGNMENT, None, frozenset(), costs)
+
+
+def _residual(folder: Path) -> Path:
+    """Two convolutions beside one of a single pixel, which both read the layer before; their sum."""
+    net = ImageNet(1)
+    x, shape = net.image(16, 16, 4)
+    first, made = net.window(x, shape, 8, 3, 1, "SAME", depthwise=False)
+    a, half = net.window(first, made, 8, 3, 2, "SAME", depthwise=False)
+    b, half = net.window(a, half, 8, 3, 1, "SAME", depthwise=False)
+    c, half = net.window(first, made, 8, 1, 2, "SAME", depthwise=False)
+    y, _ = net.add(b, c, half)
+    file = folder / "residual.tflite"
+    file.write_bytes(write_tflite(net.spec((x,), (y,))))
+    return file
+
+
+def test_a_branch_waits_until_its_rows_are_asked_for(tmp_path: Path) -> None:
+    compiled = compile_model(_residual(tmp_path), ram_budget="min")
+    arrangement = _arrangement(compiled, SMALLEST)
+    (segment,) = (s.segment for s in arrangement.stages if s.segment is not None)
+    assert segment.asked == {3} and segment.rooms[3] == 1
+    eager = simulated(segment.layers, segment.places, 64)
+    assert eager is not None and eager.rooms[3] == 3
+    stages = [replace(s, segment=replace(s.segment, asked=frozenset())) if s.segment else s for s in arrangement.stages]
+    with pytest.raises(PlanError):
+        _replayed(compiled, stages, arrangement)
+    (made,) = compiled.program.segments
+    assert [call.asked for call in made.calls] == [False, False, False, True, False]
+    proof = verify(compiled, samples=3, layers=True, sanitize=True)
+    assert proof.match and proof.memory_errors == ()
+
+
+def test_rows_are_taken_by_default_where_they_are_nearly_free() -> None:
+    model = MODELS / "person_detect_int8.tflite"
+    whole = compile_model(model, target="cortex-m4", disabled=frozenset({"streaming"}))
+    default = compile_model(model, target="cortex-m4")
+    assert whole.program.segments == () and len(default.program.segments) == 1
+    assert default.program.plan.arena_bytes <= (1 - STREAMED_GAIN) * whole.program.plan.arena_bytes
+    costs = [estimated(each.partition, each.program) for each in (whole, default)]
+    assert costs[0] < costs[1] <= (1 + STREAMED_SHARE) * costs[0]
+    least = compile_model(model, target="cortex-m4", ram_budget="min")
+    assert least.program.plan.arena_bytes < default.program.plan.arena_bytes
+    assert estimated(least.partition, least.program) > (1 + STREAMED_SHARE) * costs[0]

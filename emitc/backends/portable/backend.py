@@ -33,11 +33,11 @@ class Portable(Backend):
     name = PORTABLE
 
     def __init__(
-        self, target: Target, wanted: Mapping[int, str] | None = None, lean: frozenset[int] = frozenset()
+        self, target: Target, wanted: Mapping[int, str] | None = None, working: Mapping[int, int] | None = None
     ) -> None:
         self._target = target
         self._wanted = wanted or {}
-        self._lean = lean
+        self._working = working or {}
         self._chosen: dict[int, _Choice] = {}
 
     def supports(self, bound: BoundNode) -> str:
@@ -76,7 +76,7 @@ class Portable(Backend):
                 others.append((variant.name, layer))
                 continue
             needed = sum(scratch.size_bytes for scratch in layer.scratch)
-            if needed and bound.node.index in self._lean and variant.name != wanted:
+            if needed > self._working.get(bound.node.index, needed) and variant.name != wanted:
                 others.append((variant.name, f"needs {needed} bytes of working memory"))
                 continue
             layers[variant.name] = layer
@@ -100,7 +100,7 @@ class Portable(Backend):
 
 
 def _open(settings: Settings) -> Backend:
-    return Portable(settings.target, settings.variants, settings.lean)
+    return Portable(settings.target, settings.variants, settings.working)
 
 
 BACKEND = BackendDef(PORTABLE, "emitc's own kernels, for every core", _open, kernels=True)

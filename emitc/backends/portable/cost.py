@@ -48,7 +48,7 @@ _DSP = {
     "Conv2D": Cost(mac=0.9, output=10, gathered=1.5, once=200),
     "Conv2D 1x1": Cost(mac=0.9, output=10, gathered=1.5, once=200),
     "DepthwiseConv2D": Cost(mac=2.2, output=12),
-    "DepthwiseConv2D several filters": Cost(mac=0.9, output=10, gathered=1.5, once=200),
+    "DepthwiseConv2D several filters": Cost(mac=0.9, output=10, gathered=4.1, once=200),
     "FullyConnected": Cost(mac=1.35, output=14, once=60),
     OTHER: Cost(mac=4.0),
 }
@@ -78,15 +78,33 @@ _MVE = {
 
 
 _DSP_LEAN = {
-    "Conv2D": Cost(mac=1.45, output=14, gathered=0.5, once=200),
-    "DepthwiseConv2D several filters": Cost(mac=1.7, output=14, once=200),
+    "Conv2D": Cost(mac=1.445, output=14, gathered=4.4, once=200),
+    "DepthwiseConv2D several filters": Cost(mac=2.2, output=14, gathered=4.4, once=200),
     "Conv2D 1x1": Cost(mac=1.45, output=12, once=200),
     "DepthwiseConv2D": Cost(mac=2.2, output=12.1),
     OTHER: Cost(mac=4.0),
 }
+_DSP_TWO = {
+    "Conv2D": Cost(mac=0.975, output=14, gathered=3.6, once=200),
+    "DepthwiseConv2D several filters": Cost(mac=0.975, output=14, gathered=3.6, once=200),
+    OTHER: Cost(mac=4.0),
+}
+_DSP_ONE = {
+    "Conv2D": Cost(mac=1.3, output=14, gathered=4.3, once=200),
+    "DepthwiseConv2D several filters": Cost(mac=1.3, output=14, gathered=4.3, once=200),
+    OTHER: Cost(mac=4.0),
+}
 
 
-_VARIANTS = {"dsp": _DSP, "dsp-lean": _DSP_LEAN, "mve": _MVE, "scalar": _TUNED, "narrow": _NARROW}
+_VARIANTS = {
+    "dsp": _DSP,
+    "dsp-two": _DSP_TWO,
+    "dsp-one": _DSP_ONE,
+    "dsp-lean": _DSP_LEAN,
+    "mve": _MVE,
+    "scalar": _TUNED,
+    "narrow": _NARROW,
+}
 
 
 def cost_of(bound: BoundNode, target: Target, variant: str) -> float:

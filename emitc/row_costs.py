@@ -1,0 +1,68 @@
+"""What it costs, in cycles, to run layers row by row and to move tensors: estimates, from measurements on an emulated Cortex-M4.
+
+A row is a call: the schedule's conditions, the window's parameters, the kernel's set-up. Line buffers that are full are moved up.
+Weights are read again for every row, which costs no instruction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from emitc.schedule import LoweredNode, Segment, is_window
+
+PER_ROW = 150
+"""Cycles of one row's call beside its work."""
+PER_BYTE = 0.5
+"""Cycles for each byte that is moved."""
+WINDOW_SHARE = {"portable": 0.07}
+"""What a layer costs more whose window's parameters are set row by row, as a share, by the variant of its kernel: otherwise the
+compiler knows how often loops run. Measured with person_detect.
+"""
+OTHER_WINDOW_SHARE = 0.01
+"""The same for kernels that are written for a core, whose inner loops are in assembler or count to constants."""
+
+
+ALONE_SHARE = 0.75
+"""The same for a kernel that is written for a core and serves this layer alone, to whose numbers the compiler fits it otherwise.
+Measured with the first layer of person_detect, of one channel.
+"""
+
+
+def layer_overhead(
+    variant: str, cost: float, rows: int, room: int, row_bytes: int, *, window: bool, alone: bool
+) -> float:
+    """Of one layer in a segment. cost: of the layer run whole. room: rows that its line buffer holds; window: whether its
+    parameters are set row by row; alone: whether no other layer has its kernel.
+    """
+    kept = max(0, room - 1)
+    slid = max(0, rows - room) * kept * row_bytes
+    own = ALONE_SHARE if alone else OTHER_WINDOW_SHARE
+    share = WINDOW_SHARE.get(variant, own) if window else 0.0
+    return share * cost + PER_ROW * rows + PER_BYTE * slid
+
+
+def alone(kernels: Mapping[int, str]) -> frozenset[int]:
+    """The layers, by index, whose kernel no other layer has. kernels: their names, by index."""
+    counts = Counter(kernels.values())
+    return frozenset(index for index, kernel in kernels.items() if counts[kernel] == 1)
+
+
+def segment_overhead(
+    nodes: Sequence[LoweredNode], segment: Segment, costs: Mapping[int, float], alone: Collection[int]
+) -> float:
+    """Of a segment. nodes: its own; costs: of layers run whole, by the index of the node; alone: nodes with
+    kernels that no other node has.
+    """
+    return sum(
+        layer_overhead(
+            node.layer.variant,
+            costs.get(node.bound.node.index, 0.0),
+            rows.rows,
+            room,
+            rows.row_bytes,
+            window=is_window(node.layer, rows),
+            alone=node.bound.node.index in alone,
+        )
+        for node, rows, room in zip(nodes, segment.layers, segment.rooms, strict=True)
+    )

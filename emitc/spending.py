@@ -1,0 +1,152 @@
+"""How much working memory the kernels get, by what it costs in bytes of arena and brings in cycles.
+
+Kernels that need working memory are the fast ones. By default every layer gets the one that costs least, but where that makes
+the arena larger by more than a share, the layers at the peak get less. With `--optimize size` the arena stays that of kernels
+without any; with `--ram-budget min` too, unless that costs much: then a few per cent of the arena are spent. A budget in bytes is
+met before it is spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from emitc.backends.partition import Partition
+from emitc.program import Program, RowSegment, Step
+from emitc.row_costs import PER_BYTE, alone, layer_overhead
+
+Lowered = tuple[Partition, Program]
+
+DEFAULT_SHARE = 0.06
+"""Of an arena without working memory: what the default may add to it."""
+DEFAULT_BYTES = 240
+"""What it may add in any case."""
+DEFAULT_DEAR = 1.3
+"""Leaner kernels for that may cost at most so many times what the fastest ones do; otherwise these are taken all the same."""
+LEAST_SHARES = (0.0, 1 / 32, 1 / 12)
+"""The same for the smallest arena: the first of these at which the cost is at most DEAR times that of the fastest kernels."""
+DEAR = 1.2
+_ROUNDS = 6
+"""How often layers that run where the arena is full get less."""
+
+
+def estimated(partition: Partition, program: Program) -> float:
+    """Cycles of one inference: of the layers as their backends estimate them, and of rows and moves."""
+    costs = {assignment.index: assignment.cost for assignment in partition.assignments}
+    single = alone({step.index: step.kernel for step in program.steps})
+    rows = sum(
+        layer_overhead(
+            call.step.variant,
+            costs.get(call.step.index, 0.0),
+            call.makes.rows,
+            call.makes.room,
+            call.makes.row_bytes,
+            window=call.step.window,
+            alone=call.step.index in single,
+        )
+        for segment in program.segments
+        for call in segment.calls
+    )
+    return sum(costs.values()) + rows + PER_BYTE * sum(move.size_bytes for move in program.moves)
+
+
+def spent(
+    lowered: Callable[[Mapping[int, int]], Lowered], nodes: Sequence[int], budget: int | str | None, optimize: str
+) -> Lowered:
+    """The graph lowered with as much working memory as it is to have.
+
+    lowered: for limits in bytes by a node's index, any where there is none. nodes: indices of all. budget, optimize: the values
+    of `--ram-budget` and `--optimize`.
+    """
+    found = lowered({})
+    program = found[1]
+    if budget is None and optimize != "size" and (program.segments or _little(program)):
+        return found
+    if isinstance(budget, int) and optimize != "size" and program.plan.arena_bytes <= budget:
+        return found
+    spare = lowered(dict.fromkeys(nodes, 0))
+    least = spare[1].plan.arena_bytes
+    if optimize == "size":
+        most = [least]
+    elif budget is None:
+        most = [least + max(int(least * DEFAULT_SHARE), DEFAULT_BYTES)]
+    elif isinstance(budget, str):
+        # Where nothing runs row by row the default's arena is the smallest, or nearly so.
+        largest = 1.0 if spare[1].segments else DEFAULT_SHARE
+        most = [int(least * (1 + min(share, largest))) for share in LEAST_SHARES]
+    else:
+        most = [max(budget, least)]
+    enough = DEAR * estimated(*found)
+    best = spare
+    for limit in most:
+        for fitted in _fitted(lowered, found, spare[1], limit, alike=optimize == "size"):
+            if estimated(*fitted) < estimated(*best):
+                best = fitted
+            if estimated(*best) <= enough:
+                return best
+    if budget is None and optimize != "size" and estimated(*best) > DEFAULT_DEAR * estimated(*found):
+        return found
+    return best
+
+
+def _fitted(
+    lowered: Callable[[Mapping[int, int]], Lowered], found: Lowered, spare: Program, most: int, *, alike: bool
+) -> Iterator[Lowered]:
+    """With working memory where there is room for it, in an arena of at most `most` bytes: what is found to be so.
+
+    From `found`, which has as much as is useful, less where the arena is full; from `spare`, which has none, what is left free.
+    alike: one kernel for all layers of a kind.
+    """
+    less = _less(found[1], most)
+    for limits in (less,) if alike else (less, _room(spare, most)):
+        tried = found if not limits else lowered(limits)
+        for _ in range(_ROUNDS):
+            if tried[1].plan.arena_bytes <= most:
+                yield tried
+                break
+            less = _less(tried[1], most)
+            if alike:
+                templates = {step.template for step in tried[1].steps if step.index in less and step.scratch}
+                less |= {step.index: 0 for step in tried[1].steps if step.template in templates}
+            if not less:
+                break
+            limits = limits | less
+            tried = lowered(limits)
+
+
+def _steps_at(program: Program) -> Iterator[tuple[int, list[Step]]]:
+    """Every stage with layers, by its position."""
+    for position, stage in enumerate(program.schedule):
+        if isinstance(stage, Step | RowSegment):
+            yield position, [stage] if isinstance(stage, Step) else [call.step for call in stage.calls]
+
+
+def _room(program: Program, most: int) -> dict[int, int]:
+    """What is free below `most` when each layer of a program without working memory runs."""
+    return {step.index: max(0, most - _end(program, at)) for at, steps in _steps_at(program) for step in steps}
+
+
+def _working(step: Step) -> int:
+    return sum(operand.size_bytes for operand in step.scratch)
+
+
+def _little(program: Program) -> bool:
+    """Whether working memory can hardly be more of the arena than the default may spend: by what each stage needs without."""
+    bare = [_end(program, at) - max(map(_working, steps)) for at, steps in _steps_at(program)]
+    least = max(bare, default=0)
+    return program.plan.arena_bytes <= least + max(least * DEFAULT_SHARE, DEFAULT_BYTES)
+
+
+def _end(program: Program, position: int) -> int:
+    """The byte behind the last one that is held at a stage."""
+    alive = [p for p in program.plan.placements if p.live.first <= position < p.live.end]
+    return max((p.offset_bytes + p.size_bytes for p in alive), default=0)
+
+
+def _less(program: Program, most: int) -> dict[int, int]:
+    """Working memory for those that run while bytes beyond `most` are held: what they have, less what is too much."""
+    found: dict[int, int] = {}
+    for position, steps in _steps_at(program):
+        sizes = {step.index: _working(step) for step in steps}
+        allowed = max(0, max(sizes.values()) - max(0, _end(program, position) - most))
+        found |= {index: allowed for index, size in sizes.items() if size > allowed}
+    return found

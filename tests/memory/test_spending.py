@@ -1,0 +1,73 @@
+"""How much working memory kernels get: by default, under budgets, in the smallest arena."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from image_nets import ImageNet
+
+from emitc.compiler import Compiled, compile_model
+from emitc.spending import DEAR, DEFAULT_BYTES, DEFAULT_DEAR, DEFAULT_SHARE, LEAST_SHARES, estimated
+from emitc.writers.tflite import write_tflite
+
+KEYWORDS = Path(__file__).resolve().parents[2] / "examples" / "models" / "kws_ref_int8.tflite"
+
+
+@pytest.fixture
+def windows(tmp_path: Path) -> Path:
+    """One convolution of a single channel whose working memory is a fifth of its tensors."""
+    net = ImageNet(1)
+    x, _ = net.image(30, 20, 1)
+    y, _ = net.image(30, 20, 4)
+    w, bias = net.weights("w", (1, 9, 8, 4), (0.02,)), net.bias("b", 4, (net.tensors[x].scales[0] * 0.02,))
+    net.op(
+        "DEPTHWISE_CONV_2D", (x, w, bias), (y,), depth_multiplier=4, padding="SAME", stride_w=1, stride_h=1,
+        dilation_w_factor=1, dilation_h_factor=1, fused_activation_function="NONE",
+    )  # fmt: skip
+    file = tmp_path / "windows.tflite"
+    file.write_bytes(write_tflite(net.spec((x,), (y,))))
+    return file
+
+
+def _scratch(compiled: Compiled) -> int:
+    return sum(operand.size_bytes for step in compiled.program.steps for operand in step.scratch)
+
+
+def test_the_default_spends_a_share_of_the_arena(windows: Path) -> None:
+    lean = compile_model(windows, target="cortex-m4", optimize="size").program.plan.arena_bytes
+    default = compile_model(windows, target="cortex-m4")
+    asked = compile_model(windows, target="cortex-m4", variants=((0, "dsp"),))
+    assert default.program.plan.arena_bytes <= lean + max(DEFAULT_SHARE * lean, DEFAULT_BYTES)
+    assert asked.program.plan.arena_bytes > lean + max(DEFAULT_SHARE * lean, DEFAULT_BYTES)
+    assert 0 < _scratch(default) < _scratch(asked)
+
+
+def test_the_default_keeps_a_fast_kernel_where_others_are_dear(tmp_path: Path) -> None:
+    net = ImageNet(1)
+    x, shape = net.image(30, 20, 4)
+    y, _ = net.window(x, shape, 4, 5, 1, "SAME", depthwise=False)
+    file = tmp_path / "windows.tflite"
+    file.write_bytes(write_tflite(net.spec((x,), (y,))))
+    default = compile_model(file, target="cortex-m4")
+    lean = compile_model(file, target="cortex-m4", optimize="size")
+    assert default.program.steps[0].variant == "dsp"
+    assert default.program.plan.arena_bytes > (1 + DEFAULT_SHARE) * lean.program.plan.arena_bytes + DEFAULT_BYTES
+    assert estimated(lean.partition, lean.program) > DEFAULT_DEAR * estimated(default.partition, default.program)
+
+
+def test_the_smallest_arena_gives_way_where_that_is_dear() -> None:
+    exact = compile_model(KEYWORDS, target="cortex-m4", ram_budget="min", optimize="size")
+    least = compile_model(KEYWORDS, target="cortex-m4", ram_budget="min")
+    default = compile_model(KEYWORDS, target="cortex-m4")
+    small, arena = exact.program.plan.arena_bytes, least.program.plan.arena_bytes
+    assert small < arena <= small * (1 + LEAST_SHARES[-1])
+    assert arena <= default.program.plan.arena_bytes
+    costs = [estimated(each.partition, each.program) for each in (default, least, exact)]
+    assert costs[1] <= DEAR * costs[0] < costs[2]
+
+
+def test_a_budget_between_is_met_and_spent() -> None:
+    exact = compile_model(KEYWORDS, target="cortex-m4", ram_budget="min", optimize="size").program.plan.arena_bytes
+    within = compile_model(KEYWORDS, target="cortex-m4", ram_budget=exact + 32)
+    assert within.program.plan.arena_bytes <= exact + 32 and _scratch(within) > 0

@@ -21,6 +21,13 @@
 #define EMITC_DSP 0
 #endif
 
+/* What kernels do in several places: repeated there for speed; with -Os one function where the compiler finds that smaller. */
+#if defined(__GNUC__) && defined(__OPTIMIZE_SIZE__)
+#define EMITC_REPEATED static __attribute__((unused))
+#else
+#define EMITC_REPEATED EMITC_INLINE
+#endif
+
 /* Four bytes as they lie in memory. */
 EMITC_INLINE uint32_t emitc_four(const int8_t *values)
 {
@@ -135,6 +142,33 @@ EMITC_INLINE int8_t emitc_output_away(int32_t acc, int32_t q31, int32_t right, i
 {
     const int32_t scaled = emitc_scaled(acc, q31, 0);
     return emitc_saturated((scaled + (scaled >> 31) + start) >> right);
+}
+
+/* Four channels of one pixel from their sums: emitc_output_up or emitc_output_away of each. offset: 2 * zero point + 1. each: 1 where every
+ * channel has a multiplier and a shift of its own, 0 where all have the first. */
+#if defined(__OPTIMIZE_SIZE__)
+#define EMITC_FOUR_OUTPUTS(output) \
+    const int32_t sums[4] = {acc->a0, acc->a1, acc->a2, acc->a3}; \
+    for (int32_t c = 0; c < 4; c++) { \
+        y[c] = output(sums[c], multiplier[c * each], right[c * each], offset * (1 << (right[c * each] - 1))); \
+    }
+#else
+#define EMITC_FOUR_OUTPUTS(output) \
+    y[0] = output(acc->a0, multiplier[0], right[0], offset * (1 << (right[0] - 1))); \
+    y[1] = output(acc->a1, multiplier[each], right[each], offset * (1 << (right[each] - 1))); \
+    y[2] = output(acc->a2, multiplier[2 * each], right[2 * each], offset * (1 << (right[2 * each] - 1))); \
+    y[3] = output(acc->a3, multiplier[3 * each], right[3 * each], offset * (1 << (right[3 * each] - 1)));
+#endif
+EMITC_REPEATED void emitc_four_up(
+    const emitc_acc4 *acc, const int32_t *multiplier, const int8_t *right, int32_t each, int32_t offset, int8_t *y)
+{
+    EMITC_FOUR_OUTPUTS(emitc_output_up)
+}
+
+EMITC_REPEATED void emitc_four_away(
+    const emitc_acc4 *acc, const int32_t *multiplier, const int8_t *right, int32_t each, int32_t offset, int8_t *y)
+{
+    EMITC_FOUR_OUTPUTS(emitc_output_away)
 }
 
 /* Sums of four pixels, for a first channel and for a second one. */
@@ -488,10 +522,11 @@ EMITC_INLINE uint32_t *emitc_widened(uint32_t *to, const int8_t *values, int32_t
     "smlad %[a3], %[" #values "], %[second], %[a3]\n\t"
 #endif
 
-/* Sums of four channels of one pixel. w: for four values, two words with the even ones of two channels each, then the odd ones; what is
+/* Adds to the sums of four channels of one pixel. w: for four values, two words with the even ones of two channels each, then the odd ones; what is
  * left of n follows value by value, four channels each. */
-EMITC_INLINE emitc_acc4 emitc_pair_dot4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
+EMITC_REPEATED void emitc_pair_dot4(emitc_acc4 *sums, const int8_t *x, const int8_t *w, int32_t n)
 {
+    emitc_acc4 acc = *sums;
 #if EMITC_DSP
     if (n >= 4) {
         const int8_t *const end = x + (n & ~3);
@@ -542,7 +577,7 @@ EMITC_INLINE emitc_acc4 emitc_pair_dot4(emitc_acc4 acc, const int8_t *x, const i
         x += 1;
         w += 4;
     }
-    return acc;
+    *sums = acc;
 }
 
 #if EMITC_DSP
@@ -599,6 +634,7 @@ EMITC_INLINE emitc_acc4 emitc_one_sums(const int32_t *bias, const uint32_t *x, c
 /* acc + the products of n values with as many weights. */
 EMITC_INLINE int32_t emitc_pair_dot(int32_t acc, const int8_t *x, const int8_t *w, int32_t n)
 {
+#if !defined(__OPTIMIZE_SIZE__)
     for (int32_t four = n >> 2; four > 0; four--) {
         const uint32_t values = emitc_four(x);
         const uint32_t weights = emitc_four(w);
@@ -607,7 +643,9 @@ EMITC_INLINE int32_t emitc_pair_dot(int32_t acc, const int8_t *x, const int8_t *
         x += 4;
         w += 4;
     }
-    for (int32_t rest = n & 3; rest > 0; rest--) {
+    n &= 3;
+#endif
+    for (; n > 0; n--) {
         acc += *x++ * *w++;
     }
     return acc;

@@ -144,6 +144,18 @@ EMITC_INLINE int8_t emitc_output_away(int32_t acc, int32_t q31, int32_t right, i
     return emitc_saturated((scaled + (scaled >> 31) + start) >> right);
 }
 
+/* A sum as the int8 output by a float32 factor: emitc_output_f32 where the limits are those of the type. */
+EMITC_INLINE int8_t emitc_output_float(int32_t acc, float factor, int32_t offset)
+{
+#if EMITC_DSP && defined(__ARM_FP)
+    int32_t moved; /* saturates, as the conversion does */
+    __asm__("qadd %0, %1, %2" : "=r"(moved) : "r"(emitc_rint_f32(acc, factor)), "r"(offset));
+    return emitc_saturated(moved);
+#else
+    return (int8_t)emitc_output_f32(acc, factor, offset, -128, 127);
+#endif
+}
+
 /* Four channels of one pixel from their sums: emitc_output_up or emitc_output_away of each. offset: 2 * zero point + 1. each: 1 where every
  * channel has a multiplier and a shift of its own, 0 where all have the first. */
 #if defined(__OPTIMIZE_SIZE__)
@@ -233,6 +245,19 @@ typedef struct emitc_tile {
     "add %[" #sum "], %[" #sum "], %[q]\n\t" \
     "asr %[" #sum "], %[" #sum "], %[odd]\n\t" \
     "ssat %[" #sum "], #8, %[" #sum "]\n\t"
+/* All four of one channel by its float32 factor, in even; q is the output's zero point. */
+#define EMITC_TILE_FLOAT(c) \
+    "ldr %[even], %[factor_" #c "]\n\tldr %[q], %[offset]\n\tvmov s4, %[even]\n\t" \
+    "vmov s0, s1, %[" #c "0], %[" #c "1]\n\tvmov s2, s3, %[" #c "2], %[" #c "3]\n\t" \
+    "vcvt.f32.s32 s0, s0\n\tvcvt.f32.s32 s1, s1\n\tvcvt.f32.s32 s2, s2\n\tvcvt.f32.s32 s3, s3\n\t" \
+    "vmul.f32 s0, s0, s4\n\tvmul.f32 s1, s1, s4\n\tvmul.f32 s2, s2, s4\n\tvmul.f32 s3, s3, s4\n\t" \
+    "vcvtr.s32.f32 s0, s0\n\tvcvtr.s32.f32 s1, s1\n\tvcvtr.s32.f32 s2, s2\n\tvcvtr.s32.f32 s3, s3\n\t" \
+    "vmov %[" #c "0], %[" #c "1], s0, s1\n\tvmov %[" #c "2], %[" #c "3], s2, s3\n\t" \
+    EMITC_TILE_PLACE(c##0) "strb %[" #c "0], [%[x]]\n\t" \
+    EMITC_TILE_PLACE(c##1) "strb %[" #c "1], [%[x], %[p]]\n\t" \
+    EMITC_TILE_PLACE(c##2) "strb %[" #c "2], [%[x], %[p], lsl #1]\n\tadd %[x], %[x], %[p]\n\t" \
+    EMITC_TILE_PLACE(c##3) "strb %[" #c "3], [%[x], %[p], lsl #1]\n\t"
+#define EMITC_TILE_PLACE(sum) "qadd %[" #sum "], %[" #sum "], %[q]\n\tssat %[" #sum "], #8, %[" #sum "]\n\t"
 /* All four of one channel, from x on and p apart. */
 #define EMITC_TILE_STORE(output, c) \
     "ldr %[even], %[q31_" #c "]\n\t" \
@@ -243,18 +268,33 @@ typedef struct emitc_tile {
     output(c##2) "strb %[" #c "2], [%[x], %[p], lsl #1]\n\t" \
     "add %[x], %[x], %[p]\n\t" \
     output(c##3) "strb %[" #c "3], [%[x], %[p], lsl #1]\n\t"
-#define EMITC_TILE(output) \
-    __asm__ volatile( \
-        EMITC_TILE_TEXT \
-        "ldr %[x], %[y]\n\t" \
-        "ldr %[p], %[step]\n\t" EMITC_TILE_STORE(output, a) \
-        "sub %[x], %[x], %[p]\n\t" \
-        "add %[x], %[x], #1\n\t" EMITC_TILE_STORE(output, b) \
-        : [a0] "+r"(sum_a), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "+r"(sum_b), [b1] "=&r"(b1), [b2] "=&r"(b2), \
-          [b3] "=&r"(b3), [x] "+r"(x), [w] "+r"(w), [even] "=&r"(even), [odd] "=&r"(odd), [p] "=&r"(p), [q] "=&r"(q) \
+#define EMITC_TILE_REGISTERS \
+    [a0] "+r"(sum_a), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "+r"(sum_b), [b1] "=&r"(b1), [b2] "=&r"(b2), \
+        [b3] "=&r"(b3), [x] "+r"(x), [w] "+r"(w), [even] "=&r"(even), [odd] "=&r"(odd), [p] "=&r"(p), [q] "=&r"(q)
+/* Sums and outputs: store(a) and store(b) have those of a channel. */
+#define EMITC_TILE_BOTH(store) \
+    EMITC_TILE_TEXT \
+    "ldr %[x], %[y]\n\t" \
+    "ldr %[p], %[step]\n\t" store(a) \
+    "sub %[x], %[x], %[p]\n\t" \
+    "add %[x], %[x], #1\n\t" store(b)
+#define EMITC_TILE_UP_STORE(c) EMITC_TILE_STORE(EMITC_TILE_UP, c)
+#define EMITC_TILE_AWAY_STORE(c) EMITC_TILE_STORE(EMITC_TILE_AWAY, c)
+#define EMITC_TILE(store) \
+    __asm__ volatile(EMITC_TILE_BOTH(store) \
+        : EMITC_TILE_REGISTERS \
         : [most] "m"(most), [end] "m"(end), [y] "m"(y), [step] "m"(step), [q31_a] "m"(a.q31), [right_a] "m"(a.right), \
           [start_a] "m"(a.start), [q31_b] "m"(b.q31), [right_b] "m"(b.right), [start_b] "m"(b.start) \
         : "cc", "memory")
+/* What its functions start with. */
+#define EMITC_TILE_START \
+    const int8_t *w = *weights; \
+    const int8_t *const end = w + words * 4; \
+    const int8_t *const most = end - (words & 3) * 4; \
+    int32_t sum_a = bias_a; \
+    int32_t sum_b = bias_b; \
+    int32_t a1, a2, a3, b1, b2, b3; \
+    uint32_t even, odd, p, q;
 #endif
 
 /* What turns sums of one channel into outputs: q31 and the shift to the right, and what is added before that. */
@@ -268,6 +308,11 @@ typedef struct emitc_output {
  * four words for each of them, one of every pixel. */
 EMITC_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words)
 {
+#if defined(EMITC_TILE_WORD)
+    EMITC_TILE_START
+    __asm__ volatile(EMITC_TILE_TEXT : EMITC_TILE_REGISTERS : [most] "m"(most), [end] "m"(end) : "cc", "memory");
+    const emitc_tile t = {sum_a, a1, a2, a3, sum_b, b1, b2, b3};
+#else
     emitc_tile t = {bias_a, bias_a, bias_a, bias_a, bias_b, bias_b, bias_b, bias_b};
     const int8_t *w = *weights;
     for (int32_t word = words; word > 0; word--) {
@@ -285,6 +330,7 @@ EMITC_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, const ui
         x += 4;
         w += 4;
     }
+#endif
     *weights = w;
     return t;
 }
@@ -295,14 +341,8 @@ EMITC_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, const ui
         int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, int32_t step, \
         emitc_output a, emitc_output b) \
     { \
-        const int8_t *w = *weights; \
-        const int8_t *const end = w + words * 4; \
-        const int8_t *const most = end - (words & 3) * 4; \
-        int32_t sum_a = bias_a; \
-        int32_t sum_b = bias_b; \
-        int32_t a1, a2, a3, b1, b2, b3; \
-        uint32_t even, odd, p, q; \
-        EMITC_TILE(text); \
+        EMITC_TILE_START \
+        EMITC_TILE(text##_STORE); \
         *weights = w; \
     }
 #else
@@ -395,6 +435,32 @@ EMITC_INLINE emitc_tile emitc_two_sums(const int32_t *bias, const uint32_t *x, c
 #endif
     *weights = w;
     return t;
+}
+
+/* The same by float32 factors: emitc_output_float of each. */
+EMITC_INLINE void emitc_tile_float(
+    int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, int32_t step,
+    float factor_a, float factor_b, int32_t offset)
+{
+#if defined(EMITC_TILE_WORD) && defined(__ARM_FP)
+    EMITC_TILE_START
+    __asm__ volatile(EMITC_TILE_BOTH(EMITC_TILE_FLOAT)
+        : EMITC_TILE_REGISTERS
+        : [most] "m"(most), [end] "m"(end), [y] "m"(y), [step] "m"(step), [factor_a] "m"(factor_a), [factor_b] "m"(factor_b),
+          [offset] "m"(offset)
+        : "cc", "memory", "s0", "s1", "s2", "s3", "s4");
+    *weights = w;
+#else
+    const emitc_tile t = emitc_tile_sums(bias_a, bias_b, x, weights, words);
+    y[0] = emitc_output_float(t.a0, factor_a, offset);
+    y[step] = emitc_output_float(t.a1, factor_a, offset);
+    y[2 * step] = emitc_output_float(t.a2, factor_a, offset);
+    y[3 * step] = emitc_output_float(t.a3, factor_a, offset);
+    y[1] = emitc_output_float(t.b0, factor_b, offset);
+    y[step + 1] = emitc_output_float(t.b1, factor_b, offset);
+    y[2 * step + 1] = emitc_output_float(t.b2, factor_b, offset);
+    y[3 * step + 1] = emitc_output_float(t.b3, factor_b, offset);
+#endif
 }
 
 /* acc + four channels, from `channel` on, of the pixel at *at, times the four weights at *w, which moves behind them. */

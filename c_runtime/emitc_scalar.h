@@ -100,6 +100,37 @@ EMITC_INLINE int8_t emitc_result_away_small(int32_t acc, int32_t q31, int32_t ri
     return emitc_nearest_s8((scaled + (scaled >> 31) + (start >> 1)) >> right);
 }
 
+/* emitc_rint_f32 by the parts of the factor. */
+#if defined(__GNUC__)
+static __attribute__((noinline, unused))
+#else
+static inline
+#endif
+int32_t emitc_rint_parts(int32_t acc, int32_t mantissa, int32_t left)
+{
+    const uint32_t bits = ((uint32_t)(left + 111) << 23) | (((uint32_t)mantissa >> 7) & 0x7fffffu);
+#if EMITC_FLOAT_HARDWARE
+    float factor;
+    memcpy(&factor, &bits, sizeof factor);
+    return emitc_rint_f32(acc, factor);
+#else
+    return emitc_rint_f32_exact(acc, bits);
+#endif
+}
+
+/* A sum as the int8 output by a float32 factor, mantissa * 2^(left - 46), without a float: emitc_output_f32 where the limits are those of the
+ * type. mantissa in 2^30..2^31, left in 0..30, acc * 2^left within int32. */
+EMITC_INLINE int8_t emitc_result_exact(int32_t acc, int32_t mantissa, int32_t left, int32_t offset)
+{
+    /* The product with 14 bits of fraction, rounded down, half of them and half of the range below added: emitc_rint_f32 of the runtime
+     * says why to nearest is right farther than 72 of these units from a half. */
+    const int32_t fixed = emitc_high((int32_t)((uint32_t)acc << left), mantissa) + (1 << 13) + 72;
+    if (((uint32_t)fixed & 0x3fffu) < 144u) {
+        return emitc_nearest_s8(emitc_rint_parts(acc, mantissa, left) + offset);
+    }
+    return emitc_nearest_s8((fixed >> 14) + offset);
+}
+
 /* Values of two pixels as words, every second one from `to` on; returns where the next ones go. */
 EMITC_INLINE uint32_t *emitc_joined(uint32_t *to, const int8_t *first, const int8_t *second, int32_t n)
 {

@@ -84,12 +84,13 @@ def scaling(scale: Requantization, clamp: Clamp, zero_point: int, largest_sum: i
     largest_sum: bound on the magnitude of every accumulator.
     """
     shared = "" if scale.per_channel else "_shared"
+    clamped = "_clamped" if clamp != FULL else ""
     if not scale.q31:
-        return replace(PLAIN, suffix=f"_f32{shared}", fixed_point=False, shared=bool(shared))
+        suffix = f"_f32{clamped}{shared}"
+        return replace(PLAIN, suffix=suffix, fixed_point=False, clamped=bool(clamped), shared=bool(shared))
     if largest_sum >= SHORT_SUM or not all(-LARGEST_SHIFT <= shift <= -1 for shift in scale.shift):
         return replace(PLAIN, suffix=shared, shared=bool(shared))
     short = "up" if clamp.low >= zero_point else "away"
-    clamped = "_clamped" if clamp != FULL else ""
     return replace(PLAIN, suffix=f"_{short}{clamped}{shared}", short=short, clamped=bool(clamped), shared=bool(shared))
 
 
@@ -98,8 +99,24 @@ def output_numbers(bound: BoundNode, scale: Requantization, clamp: Clamp) -> tup
     return output_params(bound, scale, clamp)[:3]
 
 
+def factor_parts(scale: Requantization) -> tuple[Int64, Int64]:
+    """Float32 factors as mantissas in 2**30..2**31 and shifts to the left, for products with 14 bits of fraction.
+
+    factor = mantissa * 2 ** (left - 46): (sum << left) * mantissa / 2**32 is the product times 2**14.
+    """
+    bits = np.array(scale.real, np.float32).view(np.uint32).astype(np.int64)
+    return (bits & 0x7FFFFF | 0x800000) << 7, (bits >> 23) - 111
+
+
 def scaling_tables(scale: Requantization, kind: Flavour) -> tuple[Table, ...]:
     """Multipliers and shifts; for the short functions the shift is to the right."""
+    if kind.exact:
+        mantissa, left = factor_parts(scale)
+        each = "per output channel" if scale.per_channel else "for all channels"
+        return (
+            Table("multiplier", "int32_t", tuple(mantissa.tolist()), f"mantissa of the float32 factor {each}"),
+            Table("exponent", "int8_t", tuple(left.tolist()), f"its exponent {each}, as a shift of the sum to the left"),
+        )
     if not kind.short:
         return requantization_tables(scale, kind)
     multiplier, shift = requantization_tables(scale, kind)

@@ -17,7 +17,9 @@ from emitc.ir import Array, BoundNode
 from emitc.kernels import accumulate
 from emitc.kernels.contract import ByRows, Flavour, Layer, Param, Scratch, Table
 from emitc.kernels.pair_products import (
+    FULL,
     POINTER_BYTES,
+    factor_parts,
     largest_sum,
     output_numbers,
     refusal,
@@ -33,6 +35,7 @@ from emitc.quantize import Clamp, Int64, activation_clamp
 
 HEADER = "emitc_scalar.h"
 VARIANT, NARROW = "scalar", "narrow"
+LARGEST_LEFT = 30
 SMALL_SUM, SMALL_SHIFT = 1 << 20, 13
 """Sums below this, with shifts up to this, are requantized by three products of 32 bits."""
 PIXELS = 4
@@ -162,9 +165,20 @@ def _prepared(
     # The short functions take four times the sum.
     largest = largest_sum(filters, bias)
     kind = scaling(scale, clamp, y.quantization.zero_point, 2 * largest)
+    if scale.real and clamp == FULL and _in_parts(scale, filters, bias):
+        kind = replace(kind, suffix=f"_exact{'' if scale.per_channel else '_shared'}", exact=True)
     if narrow and kind.short and largest < SMALL_SUM and min(scale.shift) >= -SMALL_SHIFT:
         kind = replace(kind, suffix=f"{kind.suffix}_small", small=True)
     return filters, bias, scale, clamp, kind
+
+
+def _in_parts(scale: Requantization, filters: Int64, bias: Int64) -> bool:
+    """Whether every sum, moved by its factor's exponent, stays within int32."""
+    _, left = factor_parts(scale)
+    most = 128 * np.abs(filters).sum(axis=1) + np.abs(bias)
+    return bool(
+        (left >= 0).all() and (left <= LARGEST_LEFT).all() and (most << np.clip(left, 0, LARGEST_LEFT) < 1 << 31).all()
+    )
 
 
 def _matrix(

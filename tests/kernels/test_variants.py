@@ -5,6 +5,8 @@ Their headers have every instruction in plain C too. The tables are those of the
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -12,13 +14,17 @@ import pytest
 import test_conv_2d
 import test_depthwise_conv_2d
 import test_fully_connected
+import test_onnx_conv
 from layer_cases import Scales, Slide, conv_2d, depthwise, fully_connected
+from onnx_op import OnnxCase, prove_onnx
 from single_op import Case, prove
 from test_random_layers import Draws, convolution, dense, depthwise_convolution
 
 from emitc.backends.portable import backend
+from emitc.boards.prove import on_emulator
+from emitc.compiler import compile_model
 from emitc.ir import BoundNode
-from emitc.target import Target
+from emitc.target import Target, load_board
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
@@ -112,6 +118,38 @@ def test_convolutions_of_fewer_pixels(name: str) -> None:
         step = four.outcomes[case.id].step
         assert step is not None and step.variant == "dsp"
         assert fewer[case.id].scratch[0].size_bytes < step.scratch[0].size_bytes
+
+
+def _of_onnx() -> list[OnnxCase]:
+    return [
+        *(test_onnx_conv.qlinear_conv(n, "int8", "int8", "int8", channels=True) for n in test_onnx_conv.WINDOWS),
+        test_onnx_conv.qlinear_conv("pointwise", "int8", "int8", "int8", bias=False, x_zero=-128),
+    ]
+
+
+FACTORS = {"dsp": "_f32", "scalar": "_exact", "narrow": "_exact"}
+
+
+@pytest.mark.parametrize("variant", sorted(FACTORS))
+def test_float_factors(variant: str) -> None:
+    proven = prove_onnx(_of_onnx(), target=TARGETS[variant])
+    proven.check()
+    steps = [step for compiled in proven.compiled.values() for step in compiled.program.steps]
+    assert sum(step.variant == variant and FACTORS[variant] in step.kernel for step in steps) >= 3
+
+
+@pytest.mark.board
+@pytest.mark.skipif(
+    not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
+)
+@pytest.mark.parametrize("board", ["qemu_m4", pytest.param("qemu_m3", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("optimize", ["speed", "size"])
+def test_float_factors_on_emulated_cores(board: str, optimize: str, tmp_path: Path) -> None:
+    """Where the instructions are the core's own, and no vector unit and no C stands in for them."""
+    model = Path(__file__).resolve().parents[2] / "examples" / "models" / "digits_qdq.onnx"
+    compiled = compile_model(model, target=load_board(board).target, package="platformio", optimize=optimize)
+    assert any(step.variant in FACTORS for step in compiled.program.steps)
+    assert on_emulator(compiled, board, reference="auto", samples=1, seed=0, layers=False, workdir=tmp_path).match
 
 
 @pytest.mark.parametrize("variant", sorted(TARGETS))

@@ -44,8 +44,42 @@ static int wrong(int32_t acc, int32_t q31, int32_t right, int32_t zero)
     return differ;
 }
 
+/* Whether float32 factors by their parts give what floats give; acc stays within int32 where it is moved. */
+static int wrong_parts(int64_t wanted, int32_t mantissa, int32_t left, int32_t zero)
+{
+    const int64_t most = INT32_MAX >> left;
+    const int32_t acc = (int32_t)(wanted > most ? most : wanted < -most ? -most : wanted);
+    const uint32_t bits = ((uint32_t)(left + 111) << 23) | (((uint32_t)mantissa >> 7) & 0x7fffffu);
+    float factor;
+    memcpy(&factor, &bits, sizeof factor);
+    if (emitc_result_exact(acc, mantissa, left, zero) != emitc_output_f32(acc, factor, zero, -128, 127)) {
+        printf("parts %d * %d << %d + %d\n", (int)acc, (int)mantissa, (int)left, (int)zero);
+        return 1;
+    }
+    return 0;
+}
+
 int main(void)
 {
+    static const int32_t mantissas[] = {0x800000, 0x800001, 0xaaaaaa, 0xc00000, 0xfffffe, 0xffffff};
+    for (int32_t left = 0; left <= 30; left++) {
+        for (int32_t f = 0; f < 6; f++) {
+            for (int32_t i = -2000; i < 2000; i++) {
+                /* Sums near every half of an output: (k + 1/2) * 2^(46 - left) / mantissa. */
+                const int64_t half = ((int64_t)(i / 8) * 2 + 1) * ((int64_t)1 << (45 - left)) / ((int64_t)mantissas[f] << 7);
+                if (wrong_parts(half + i % 8, mantissas[f] << 7, left, i & 127)) {
+                    return 1;
+                }
+            }
+        }
+    }
+    for (int32_t i = 0; i < 2000000; i++) {
+        const int32_t left = (int32_t)(next() % 31);
+        const int32_t mantissa = (int32_t)((next() & 0x7fffffu) | 0x800000u) << 7;
+        if (wrong_parts((int32_t)next() >> (left + (int32_t)(next() % (uint32_t)(32 - left))), mantissa, left, 3)) {
+            return 1;
+        }
+    }
     static const int32_t factors[] = {1 << 30, (1 << 30) + 1, 0x55555555, 0x7fffffff, 0x7ffff801, 0x400007ff};
     static const int32_t zeros[] = {-128, -127, -1, 0, 5, 127};
     for (int32_t right = 1; right <= 22; right++) {

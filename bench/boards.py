@@ -3,6 +3,9 @@
     python -m bench.boards --models ../shared/models/tflite --boards qemu_m4 --json bench/results_boards.json
     python -m bench.boards --kernels portable cmsis-nn auto --cmsis-nn PATH --boards qemu_m4 qemu_m55 --layers --json FILE
     python -m bench.boards --streaming ... --json bench/results_wake_words.json
+    python -m bench.boards --layers --boards qemu_m4 qemu_m55 --json bench/results_layers.json
+    python -m bench.boards --optimize size --json bench/results_size.json
+    python -m bench.boards --twins --boards qemu_m4 qemu_m55 qemu_m3 --json bench/results_twins.json
 
 Instructions are counted exactly by a QEMU plugin and are the same in every run; they are not cycles. Flash is what the
 model, the runtime and the library routines that they pull in take in the linked image; TFLite Micro's figure is its
@@ -31,6 +34,8 @@ NETS = (
 )  # fmt: skip
 STREAMING = ("mww_hey_jarvis_v2", "mww_okay_nabu_v2", "mww_vad_v2", "mww_alexa_v1")
 """Wake words, which keep state: a run is one frame."""
+TWINS = {"kws_ref_int8": "tf2onnx_kws_int8", "ic_resnet_int8": "tf2onnx_ic_int8", "ad01_int8": "tf2onnx_ad_int8"}
+"""ONNX models with the shapes of a TFLite model."""
 CORES = {"qemu_m4": "m4", "qemu_m55": "m55", "qemu_m3": "m3", "qemu_m0": "m0", "qemu_m0_big": "m0"}
 
 
@@ -58,9 +63,11 @@ def measure(
         return row | {"refused": error.what}
     if layers:
         backend = {step.index: step.backend for step in compiled.program.steps}
+        chosen = compiled.partition.layers
         row["layers"] = [
             {
                 "index": layer.index,
+                "variant": chosen[layer.index].variant if layer.index in chosen else "",
                 "op": layer.op,
                 "macs": layer.macs,
                 "instructions": layer.count,
@@ -144,6 +151,9 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=HERE.parent.parent / "shared" / "models" / "tflite")
     parser.add_argument("--nets", nargs="*", default=list(NETS))
     parser.add_argument("--streaming", action="store_true", help="the streaming wake words, in the place of --nets")
+    parser.add_argument(
+        "--twins", action="store_true", help="TFLite nets and ONNX nets of the same shapes, from ../onnx"
+    )
     parser.add_argument("--boards", nargs="*", default=["qemu_m4"])
     parser.add_argument("--optimize", choices=("speed", "size"), default="speed")
     parser.add_argument("--kernels", nargs="*", default=["portable"], help="portable, cmsis-nn, auto")
@@ -159,10 +169,13 @@ def main() -> None:
         rows = json.loads(arguments.compare.read_text(encoding="utf-8"))["rows"]
         old = {_key(row): row for row in rows}
     found = []
+    nets = [f"{net}.tflite" for net in (STREAMING if arguments.streaming else arguments.nets)]
+    if arguments.twins:
+        nets = [name for net, twin in TWINS.items() for name in (f"{net}.tflite", f"../onnx/{twin}.onnx")]
     for board in arguments.boards:
-        for net, kernels in itertools.product(STREAMING if arguments.streaming else arguments.nets, arguments.kernels):
+        for net, kernels in itertools.product(nets, arguments.kernels):
             print(f"{net} on {board}, {kernels}", file=sys.stderr)
-            model = arguments.models / f"{net}.tflite"
+            model = arguments.models / net
             found.append(
                 measure(model, board, arguments.optimize, kernels, arguments.cmsis_nn, layers=arguments.layers)
             )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from emitc.errors import shown
 
 if TYPE_CHECKING:
+    from emitc.backends.partition import Assignment
     from emitc.boards.result import RunResult
     from emitc.compiler import Compiled
     from emitc.host.parity import Proof
@@ -100,26 +101,69 @@ def compile_text(compiled: Compiled, output: Path) -> str:
 _OWN = "portable"
 """emitc's own kernels, as a backend and as those that every core runs."""
 _SHOWN = 6
-"""Layers without a fast kernel that are named one by one."""
+"""Reasons why layers have no fast kernel, and such layers, that are named one by one."""
 
 
 def _kernel_lines(compiled: Compiled) -> list[str]:
-    """How many of emitc's own layers have a kernel for this core, and every one that could have had it, with the reason."""
+    """How many of emitc's own layers have a kernel for this core, what each costs, and why others have none."""
     partition = compiled.partition
     own = [a for a in partition.assignments if a.backend == _OWN and a.index in partition.layers]
     chosen = [partition.layers[a.index].variant for a in own]
     counts = {name: chosen.count(name) for name in dict.fromkeys(chosen)}
     if set(counts) <= {_OWN} and not any(a.refused for a in own):
         return []
-    slow = [
-        f"  slow        op {a.index} {shown(a.op_type)}: no {name} kernel: {shown(reason)}"
-        for a, variant in zip(own, chosen, strict=True)
-        for name, reason in a.refused
-        if variant == _OWN and name not in partition.backends and not reason.startswith("costs ")
+    slow: dict[str, list[str]] = {}
+    for a, variant in zip(own, chosen, strict=True):
+        missing = [
+            f"no {name} kernel: {shown(reason)}{_hint(reason)}"
+            for name, reason in a.refused
+            if variant == _OWN and name not in partition.backends and not reason.startswith("costs ")
+        ]
+        if missing:
+            slow.setdefault(missing[0], []).append(f"op {a.index} {shown(a.op_type)}")
+    named = [
+        f"  slow        {', '.join(ops[:_SHOWN])}{f' and {len(ops) - _SHOWN} more' if len(ops) > _SHOWN else ''}: {what}"
+        for what, ops in slow.items()
     ]
-    rest = [f"  slow        and {len(slow) - _SHOWN} more: `emitc partition`"] if len(slow) > _SHOWN else []
+    rest = [f"  slow        and {len(named) - _SHOWN} more reasons: `emitc partition`"] if len(named) > _SHOWN else []
     kinds = ", ".join(f"{count} {name}" for name, count in counts.items())
-    return [f"  kernels     {kinds}", *slow[:_SHOWN], *rest]
+    return [
+        f"  kernels     {kinds}; estimated instructions per multiply-accumulate:",
+        *_per_mac(own),
+        *named[:_SHOWN],
+        *rest,
+    ]
+
+
+def _per_mac(own: Sequence[Assignment]) -> list[str]:
+    """Each of emitc's own layers that multiplies and accumulates, by kernel, with what it costs."""
+    found: dict[str, list[str]] = {}
+    for a in own:
+        if a.macs:
+            found.setdefault(a.kernel, []).append(f"op {a.index} {a.cost / a.macs:.2f}")
+    lines = []
+    for kernel, costs in found.items():
+        more = f" and {len(costs) - 2 * _SHOWN} more" if len(costs) > 2 * _SHOWN else ""
+        lines.append(f"    {kernel}: {', '.join(costs[: 2 * _SHOWN])}{more}")
+    return lines
+
+
+_HINTS = {
+    "weights with zero points": "symmetric weights",
+    "weights of four bits": "weights of eight bits",
+    "floats": "a quantized model",
+    "dilation along the row": "a dilation of 1 there",
+    "several filters per channel": "one filter per channel, and a 1x1 convolution behind it",
+    "channels that come in no fours": "a multiple of 4 channels",
+    "pixels that come in no fours": "a multiple of 4 output pixels",
+    "two weights of -128 in a row": "weights of -127 to 127",
+    "one output channel": "two output channels or more",
+}
+"""By the reason why a layer has no kernel for the core: what would give it one."""
+
+
+def _hint(reason: str) -> str:
+    return f" ({_HINTS[reason]} would have one)" if reason in _HINTS else ""
 
 
 def plan_text(compiled: Compiled) -> str:
@@ -387,11 +431,12 @@ def partition_text(found: dict[str, Any]) -> str:
             n["backend"],
             n["kernel"],
             _number(n["estimated_cycles"]),
+            f"{n['estimated_cycles'] / n['macs']:.2f}" if n["macs"] else "-",
             shown(n["reason"], 60),
         )
         for n in found["nodes"]
     ]
-    lines += ["", table(("op", "type", "backend", "kernel", "cycles", "why"), rows)]
+    lines += ["", table(("op", "type", "backend", "kernel", "cycles>", "per MAC>", "why"), rows)]
     refused: dict[tuple[str, str], list[int]] = {}
     for node in found["nodes"]:
         for refusal in node["refused"]:

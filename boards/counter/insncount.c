@@ -1,12 +1,13 @@
 /* A TCG plugin for qemu-system-*: counts executed guest instructions between two marker addresses, and cuts the count at
    a hook inside.
 
-     -plugin libinsncount.so,begin=ADDRESS,end=ADDRESS,out=FILE[,hook=ADDRESS,resume=ADDRESS]
+     -plugin libinsncount.so,begin=ADDRESS,end=ADDRESS,out=FILE[,hook=ADDRESS,resume=ADDRESS][,places=1]
 
    begin   the counter starts at 0            writes "begin"
    hook    the counter is written: "cut N"    what follows, up to `resume`, is not counted
    resume  the counter starts at 0 again
    end     the counter is written: "end N"
+   places  with 1: before "end", each instruction that ran since "begin", and how often: "at ADDRESS N"
    The instructions at the four addresses are never counted themselves.
 
    The few declarations of the plugin interface (API version 1) that are used stand here, so that no QEMU header is needed:
@@ -43,7 +44,31 @@ enum marker { BEGIN, END, HOOK, RESUME, MARKERS };
 static uint64_t address[MARKERS];
 static uint64_t executed;
 static bool counting;
+enum { PLACES = 1 << 16 };
+struct place {
+    uint64_t address;
+    uint64_t executed;
+    bool used;
+};
+static struct place *places; /* by address; NULL where they are not asked for */
+static size_t places_used;
 static FILE *out;
+
+/* The counter of the instruction at an address. */
+static uint64_t *count_of(uint64_t at)
+{
+    size_t slot = (size_t)(at >> 1) % PLACES;
+    while (places[slot].used && places[slot].address != at) {
+        slot = (slot + 1) % PLACES;
+    }
+    if (!places[slot].used && ++places_used == PLACES) {
+        fprintf(stderr, "insncount: more than %d instructions\n", PLACES - 1);
+        exit(1);
+    }
+    places[slot].used = true;
+    places[slot].address = at;
+    return &places[slot].executed;
+}
 
 static void at_begin(unsigned int cpu, void *unused)
 {
@@ -51,6 +76,9 @@ static void at_begin(unsigned int cpu, void *unused)
     (void)unused;
     counting = true;
     fputs("begin\n", out);
+    for (size_t slot = 0; places != NULL && slot < PLACES; slot++) {
+        places[slot].executed = 0;
+    }
     executed = 0;
 }
 
@@ -59,6 +87,11 @@ static void at_end(unsigned int cpu, void *unused)
     (void)cpu;
     (void)unused;
     if (counting) {
+        for (size_t slot = 0; places != NULL && slot < PLACES; slot++) {
+            if (places[slot].executed != 0) {
+                fprintf(out, "at %" PRIu64 " %" PRIu64 "\n", places[slot].address, places[slot].executed);
+            }
+        }
         fprintf(out, "end %" PRIu64 "\n", executed);
         fflush(out);
     }
@@ -98,6 +131,9 @@ static void on_translation(qemu_plugin_id id, struct qemu_plugin_tb *block)
             qemu_plugin_register_vcpu_insn_exec_cb(instruction, on_marker[marker], CB_NO_REGS, NULL);
         } else {
             qemu_plugin_register_vcpu_insn_exec_inline(instruction, INLINE_ADD_U64, &executed, 1);
+            if (places != NULL) {
+                qemu_plugin_register_vcpu_insn_exec_inline(instruction, INLINE_ADD_U64, count_of(at), 1);
+            }
         }
     }
 }
@@ -121,6 +157,10 @@ int qemu_plugin_install(qemu_plugin_id id, const void *info, int argc, char **ar
         if (strncmp(argv[i], "out=", 4) == 0) {
             out = fopen(argv[i] + 4, "w");
             known = true;
+        }
+        if (strcmp(argv[i], "places=1") == 0) {
+            places = calloc(PLACES, sizeof *places);
+            known = places != NULL;
         }
         if (!known) {
             fprintf(stderr, "insncount: unknown argument %s\n", argv[i]);

@@ -82,7 +82,9 @@ class Partition:
             )
             for name in names
         }
-        fallback = sum(a.macs for a in self.assignments if a.refused and a.region < 0)
+        # Kernels of emitc's own that were not taken are no backends.
+        asked = set(self.backends) - {PORTABLE}
+        fallback = sum(a.macs for a in self.assignments if a.region < 0 and any(name in asked for name, _ in a.refused))
         return {
             "schema_version": SCHEMA_VERSION,
             "backends": [

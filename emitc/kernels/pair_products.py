@@ -115,7 +115,9 @@ def scaling_tables(scale: Requantization, kind: Flavour) -> tuple[Table, ...]:
         each = "per output channel" if scale.per_channel else "for all channels"
         return (
             Table("multiplier", "int32_t", tuple(mantissa.tolist()), f"mantissa of the float32 factor {each}"),
-            Table("exponent", "int8_t", tuple(left.tolist()), f"its exponent {each}, as a shift of the sum to the left"),
+            Table(
+                "exponent", "int8_t", tuple(left.tolist()), f"its exponent {each}, as a shift of the sum to the left"
+            ),
         )
     if not kind.short:
         return requantization_tables(scale, kind)

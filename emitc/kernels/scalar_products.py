@@ -17,7 +17,6 @@ from emitc.ir import Array, BoundNode
 from emitc.kernels import accumulate
 from emitc.kernels.contract import ByRows, Flavour, Layer, Param, Scratch, Table
 from emitc.kernels.pair_products import (
-    FULL,
     POINTER_BYTES,
     factor_parts,
     largest_sum,
@@ -165,8 +164,8 @@ def _prepared(
     # The short functions take four times the sum.
     largest = largest_sum(filters, bias)
     kind = scaling(scale, clamp, y.quantization.zero_point, 2 * largest)
-    if scale.real and clamp == FULL and _in_parts(scale, filters, bias):
-        kind = replace(kind, suffix=f"_exact{'' if scale.per_channel else '_shared'}", exact=True)
+    if scale.real and _in_parts(scale, filters, bias):
+        kind = replace(kind, suffix=kind.suffix.replace("_f32", "_exact"), exact=True)
     if narrow and kind.short and largest < SMALL_SUM and min(scale.shift) >= -SMALL_SHIFT:
         kind = replace(kind, suffix=f"{kind.suffix}_small", small=True)
     return filters, bias, scale, clamp, kind

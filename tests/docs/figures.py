@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bench import cycles as timing
+from bench.boards import TWINS
+
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 PEERS = {"qemu_m4": "m4", "qemu_m55": "m55", "qemu_m3": "m3", "qemu_m0_big": "m0"}
 Columns = tuple[str, ...]
@@ -142,7 +145,109 @@ def wake_words() -> tuple[Columns, Rows]:
     return columns, rows
 
 
+def size() -> tuple[Columns, Rows]:
+    """bench/results_size.json: code and instructions of `--optimize size` beside those of speed."""
+    fast = {(row["model"], row["board"]): row for row in _rows("results_boards.json")}
+    rows: Rows = []
+    for row in _rows("results_size.json"):
+        speed = fast[row["model"], row["board"]]
+        rows.append(
+            (
+                row["model"], _number(speed["code_bytes"]), _number(row["code_bytes"]),
+                f"{row['code_bytes'] / speed['code_bytes']:.2f}", _number(speed["flash_bytes"]), _number(row["flash_bytes"]),
+                f"{row['instructions'] / speed['instructions']:.2f}",
+            )
+        )  # fmt: skip
+    columns = (
+        "model",
+        "code, speed",
+        "code, size",
+        "size / speed",
+        "flash, speed",
+        "flash, size",
+        "instructions, size / speed",
+    )
+    return columns, rows
+
+
+def twins() -> tuple[Columns, Rows]:
+    """bench/results_twins.json: ONNX nets beside TFLite nets of the same shapes."""
+    found = {(row["model"], row["board"]): row["instructions"] for row in _rows("results_twins.json")}
+    rows: Rows = []
+    for net, twin in TWINS.items():
+        cells = [net]
+        for board in ("qemu_m4", "qemu_m55", "qemu_m3"):
+            first, second = found[net, board], found[twin, board]
+            cells += [_number(first), _number(second), f"{second / first:.2f}"]
+        rows.append(tuple(cells))
+    columns = [f"{core}: {what}" for core in ("M4F", "M55", "M3") for what in ("TFLite", "ONNX", "ONNX / TFLite")]
+    return ("net", *columns), rows
+
+
+def layers() -> tuple[Columns, Rows]:
+    """bench/results_layers.json: each layer of the nets on two cores; layers that are alike share a row."""
+    found = {(row["model"], row["board"]): row["layers"] for row in _rows("results_layers.json")}
+    rows: Rows = []
+    for net in dict.fromkeys(net for net, _ in found):
+        alike: dict[tuple[str, ...], list[int]] = {}
+        for four, vector in zip(found[net, "qemu_m4"], found[net, "qemu_m55"], strict=True):
+            assert four["index"] == vector["index"]
+            cells = (four["op"], _number(four["macs"] or None))
+            for layer in (four, vector):
+                per = (
+                    f"{layer['instructions'] / layer['macs']:.2f}" if layer["macs"] else _number(layer["instructions"])
+                )
+                cells = (*cells, layer["variant"], per)
+            alike.setdefault(cells, []).append(four["index"])
+        rows += [(net, ", ".join(map(str, indices)), *cells) for cells, indices in alike.items()]
+    return (
+        "net",
+        "layers",
+        "operator",
+        "MACs",
+        "M4",
+        "instructions per MAC, M4",
+        "M55",
+        "instructions per MAC, M55",
+    ), rows
+
+
+def cycle_costs() -> tuple[Columns, Rows]:
+    """bench/cycles.py: what an instruction of each kind costs on each core."""
+    kinds = tuple(next(iter(timing.CORES.values())).costs)
+    rows = [
+        (name, *(f"{core.costs[kind]:.1f}" for kind in kinds), core.source + ("" if core.published else " (assumed)"))
+        for name, core in timing.CORES.items()
+    ]
+    return ("core", *kinds, "source"), rows
+
+
+def estimates() -> tuple[Columns, Rows]:
+    """bench/results_cycles.json: estimated milliseconds on a Cortex-M4 at 120 MHz beside published ones."""
+    stored = json.loads((BENCH / "results_cycles.json").read_text(encoding="utf-8"))
+    plain = {net: timing.milliseconds(mix) for net, mix in stored["tflm_cmsis_nn"].items()}
+    factor, _ = timing.fit(plain, timing.CALIBRATION)
+    rows = [
+        (
+            net, f"{timing.milliseconds(mix):.1f}", f"{timing.milliseconds(mix, factor):.1f}",
+            *(f"{times[net]:.1f}" for times in timing.PUBLISHED.values()), f"{factor * plain[net]:.1f}",
+            f"{timing.CALIBRATION[net]:.1f}",
+        )
+        for net, mix in stored["emitc"].items()
+    ]  # fmt: skip
+    columns = (
+        "net", "emitc, no wait states", f"emitc, times {factor:.2f}", *timing.PUBLISHED, "TFLM with CMSIS-NN, estimated",
+        "microTVM with CMSIS-NN, measured",
+    )  # fmt: skip
+    return columns, rows
+
+
 TABLES = {
+    "size": size,
+    "twins": twins,
+    "layers": layers,
+    "cycle_costs": cycle_costs,
+    "estimates": estimates,
     "arena": arena,
     "instructions": instructions,
     "memory": memory,

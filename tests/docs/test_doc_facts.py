@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from bench import boards, cycles
 from emitc import cli, inspection
 from emitc.backends.contract import Region
 from emitc.backends.partition import Assignment, Partition
@@ -189,6 +190,30 @@ def test_what_the_figures_are_to_show() -> None:
         assert least["instructions"] <= tflm[model, "m4"]
         assert least["arena_bytes"] <= default["arena_bytes"] <= apart["arena_bytes"]
         assert least["instructions"] <= 1.25 * apart["instructions"]
+
+
+def test_what_size_twins_and_cycles_are_to_show() -> None:
+    """-Os saves 15 % of the code, ONNX costs at most 10 % more than TFLite, and the cycle model fits as the page says."""
+    stored = {
+        name: json.loads((ROOT / "bench" / f"results_{name}.json").read_text(encoding="utf-8"))
+        for name in ("boards", "size", "twins", "layers", "cycles")
+    }
+    speed = {row["model"]: row for row in stored["boards"]["rows"] if row["board"] == "qemu_m4"}
+    assert {row["model"] for row in stored["size"]["rows"]} == set(speed)
+    for row in stored["size"]["rows"]:
+        assert row["match"] and row["code_bytes"] <= 0.85 * speed[row["model"]]["code_bytes"], row["model"]
+    twins = {(row["model"], row["board"]): row for row in stored["twins"]["rows"]}
+    for net, twin in boards.TWINS.items():
+        for board in ("qemu_m4", "qemu_m55", "qemu_m3"):
+            assert twins[net, board]["match"] and twins[twin, board]["match"]
+            assert twins[twin, board]["instructions"] <= 1.1 * twins[net, board]["instructions"], (net, board)
+    for row in stored["layers"]["rows"]:
+        assert row["match"] and row["layers"]
+    plain = {net: cycles.milliseconds(mix) for net, mix in stored["cycles"]["tflm_cmsis_nn"].items()}
+    _, error = cycles.fit(plain, cycles.CALIBRATION)
+    assert 0.115 < error < 0.125
+    for core in cycles.CORES.values():
+        assert set(core.costs) == {*(kind for kind, _ in cycles.KINDS), "other"}
 
 
 def test_operators_have_a_rule() -> None:

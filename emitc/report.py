@@ -154,7 +154,6 @@ _HINTS = {
     "floats": "a quantized model",
     "dilation along the row": "a dilation of 1 there",
     "several filters per channel": "one filter per channel, and a 1x1 convolution behind it",
-    "channels that come in no fours": "a multiple of 4 channels",
     "pixels that come in no fours": "a multiple of 4 output pixels",
     "two weights of -128 in a row": "weights of -127 to 127",
     "one output channel": "two output channels or more",

@@ -272,8 +272,9 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     clamp = activation_clamp(activation, y)
     filters, bias, scale = settled(bound, filters, bias, clamp)
     kind = scaling(scale, clamp, y.quantization.zero_point, largest_sum(filters, bias))
-    if channels % 4:
-        return "channels that come in no fours"
+    whole = channels // 4 * 4
+    if whole < channels:
+        kind = replace(kind, suffix=f"{kind.suffix}_uneven", uneven=True)
     three = (kernel_h, kernel_w) == (3, 3)
     if three:
         kind = replace(kind, suffix=f"{kind.suffix}_3x3", window="3x3")
@@ -282,10 +283,11 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
         Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),
         *output_numbers(bound, scale, clamp),
     )
-    fours = filters.reshape(channels // 4, 4, -1).transpose(0, 2, 1).reshape(-1)
+    fours = filters[:whole].reshape(whole // 4, 4, filters.shape[1]).transpose(0, 2, 1).reshape(-1)
+    arranged = np.concatenate([fours, filters[whole:].reshape(-1)])
     what = f"weights {'x'.join(map(str, weights.shape))}, four channels after the other"
     tables = (
-        Table("weights", "int8_t", tuple(fours.tolist()), what, alignment=4),
+        Table("weights", "int8_t", tuple(arranged.tolist()), what, alignment=4),
         Table("bias", "int32_t", tuple(bias.tolist()), "bias per output channel, with the zero point's share"),
         *scaling_tables(scale, kind),
     )
@@ -295,12 +297,13 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     if lean:
         nothing = (x.quantization.zero_point,) * channels
         tables = (*tables, Table("nothing", "int8_t", nothing, "what the input has outside"))
-    ahead = by_channel(channels, channels // 4, 4, 1, 1)
+    ahead = by_channel(whole, whole // 4, 4, 1, 1) if whole else by_channel(channels, channels, 1, 1, 1)
+    groups = whole // 4 + channels - whole
     return Layer(
         "depthwise_conv_2d_dsp", "dsp-lean" if lean else "dsp", (0,), tables, params + tail,
         scratch=tuple(Scratch(role, size) for role, size in needed.items() if size),
         macs=y.elements * kernel_h * kernel_w, flavour=kind,
-        overlaps=window_overlap(bound, params, channels if three and channels > 4 else ahead), by_rows=BY_ROWS,
+        overlaps=window_overlap(bound, params, channels if three and groups > 1 else ahead), by_rows=BY_ROWS,
         headers=(HEADER,),
     )  # fmt: skip
 

@@ -47,6 +47,9 @@ MORE: list[Case] = [
     depthwise("dilated", (1, 9, 8, 8), 1, (3, 3), Slide((1, 1), "SAME", (2, 2))),
     fully_connected("one_row_of_odd_depth", (1, 13), 9, 13),
     fully_connected("three_rows", (3, 18), 6, 18),
+    depthwise("three_channels", (1, 5, 6, 3), 1, (3, 3), RELU6),
+    depthwise("six_channels", (1, 7, 6, 6), 1, (3, 3), Slide((2, 2), "SAME")),
+    depthwise("thirteen_channels", (2, 6, 5, 13), 1, (5, 3), Slide(padding="SAME")),
 ]
 
 

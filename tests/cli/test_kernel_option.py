@@ -83,7 +83,10 @@ def test_the_report_counts_kernels_and_names_what_is_slow_and_why(emitc: Emitc, 
     done = emitc("compile", tmp_path / "dilated.tflite", *M4, "-o", tmp_path / "out")
     assert done.code == 0, done.err
     assert "  kernels     1 portable" in done.out
-    assert "  slow        op 0 CONV_2D: no dsp kernel: dilation along the row (a dilation of 1 there would have one)" in done.out
+    assert (
+        "  slow        op 0 CONV_2D: no dsp kernel: dilation along the row (a dilation of 1 there would have one)"
+        in done.out
+    )
     assert re.search(r"^    conv_2d\w*: op 0 \d+\.\d\d$", done.out, re.M)
     quiet = emitc("compile", tiny / "spotter.tflite", "-o", tmp_path / "other")
     assert "  kernels     " not in quiet.out

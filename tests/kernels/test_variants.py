@@ -47,9 +47,6 @@ MORE: list[Case] = [
     depthwise("dilated", (1, 9, 8, 8), 1, (3, 3), Slide((1, 1), "SAME", (2, 2))),
     fully_connected("one_row_of_odd_depth", (1, 13), 9, 13),
     fully_connected("three_rows", (3, 18), 6, 18),
-    depthwise("three_channels", (1, 5, 6, 3), 1, (3, 3), RELU6),
-    depthwise("six_channels", (1, 7, 6, 6), 1, (3, 3), Slide((2, 2), "SAME")),
-    depthwise("thirteen_channels", (2, 6, 5, 13), 1, (5, 3), Slide(padding="SAME")),
 ]
 
 
@@ -76,6 +73,23 @@ def test_shapes_with_remainders(variant: str) -> None:
     assert proven.memory_errors == ()
     steps = [outcome.step for outcome in proven.outcomes.values()]
     assert sum(step is not None and step.variant == variant for step in steps) >= len(MORE) - 2
+
+
+def _uneven() -> list[Case]:
+    return [
+        depthwise("three_channels", (1, 5, 6, 3), 1, (3, 3), RELU6),
+        depthwise("six_channels", (1, 7, 6, 6), 1, (3, 3), Slide((2, 2), "SAME")),
+        depthwise("thirteen_channels", (2, 6, 5, 13), 1, (5, 3), Slide(padding="SAME")),
+    ]
+
+
+def test_depthwise_channels_that_come_in_no_fours() -> None:
+    proven = prove(_uneven(), target="cortex-m4")
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    steps = [outcome.step for outcome in proven.outcomes.values()]
+    assert all(step is not None and "_uneven" in step.kernel for step in steps)
 
 
 def _lean(bound: BoundNode, target: Target, variant: str) -> float:

@@ -110,6 +110,11 @@ class RowTensor:
     made: int
     what: str
 
+    @property
+    def whole(self) -> bool:
+        """Whether there is memory for all of its rows, so that none gives way to another one."""
+        return self.room == self.rows
+
 
 @dataclass(frozen=True, slots=True)
 class RowUse:
@@ -162,6 +167,11 @@ class RowSegment:
     def last(self) -> RowCall:
         """The layer that makes the segment's output."""
         return self.calls[-1]
+
+    @property
+    def rolls(self) -> bool:
+        """Whether rows of some tensor give way to others."""
+        return not all(call.place.whole for call in self.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,6 +406,11 @@ class Program:
     def segments(self) -> tuple[RowSegment, ...]:
         """The segments that run row by row."""
         return tuple(stage for stage in self.schedule if isinstance(stage, RowSegment))
+
+    @property
+    def rows_roll(self) -> bool:
+        """Whether rows of some tensor in a segment give way to others."""
+        return any(segment.rolls for segment in self.segments)
 
     @property
     def moves(self) -> tuple[Move, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from emitc.backends.contract import PORTABLE
 from emitc.backends.partition import Partition
 from emitc.program import Program, RowSegment, Step
 from emitc.row_costs import PER_BYTE, alone, layer_overhead
@@ -20,8 +21,9 @@ DEFAULT_SHARE = 0.06
 """Of an arena without working memory: what the default may add to it."""
 DEFAULT_BYTES = 240
 """What it may add in any case."""
-DEFAULT_DEAR = 1.3
-"""Leaner kernels for that may cost at most so many times what the fastest ones do; otherwise these are taken all the same."""
+DEFAULT_DEAR = 1.2
+"""Leaner kernels for that may cost so many times what the fastest ones do, and as much more as the arena gets smaller: cost times
+arena, both against the fastest kernels', stays below it. Otherwise the fastest are taken all the same."""
 LEAST_SHARES = (0.0, 1 / 32, 1 / 12)
 """The same for the smallest arena: the first of these at which the cost is at most DEAR times that of the fastest kernels."""
 DEAR = 1.2
@@ -83,8 +85,10 @@ def spent(
                 best = fitted
             if estimated(*best) <= enough:
                 return best
-    if budget is None and optimize != "size" and estimated(*best) > DEFAULT_DEAR * estimated(*found):
-        return found
+    if budget is None and optimize != "size":
+        smaller = best[1].plan.arena_bytes / program.plan.arena_bytes
+        if smaller * estimated(*best) > DEFAULT_DEAR * estimated(*found):
+            return found
     return best
 
 
@@ -126,7 +130,8 @@ def _room(program: Program, most: int) -> dict[int, int]:
 
 
 def _working(step: Step) -> int:
-    return sum(operand.size_bytes for operand in step.scratch)
+    """Bytes that a leaner kernel could do without: of emitc's own kernels, since the others have one each."""
+    return sum(operand.size_bytes for operand in step.scratch) if step.backend == PORTABLE else 0
 
 
 def _little(program: Program) -> bool:

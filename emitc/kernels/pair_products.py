@@ -24,7 +24,7 @@ from emitc.kernels.spatial import BY_ROWS, Window, window_overlap, window_params
 from emitc.kernels.walk import by_channel, whole_window
 from emitc.quantize import Clamp, Int64, activation_clamp
 
-HEADER = "emitc_dsp.h"
+HEADERS = ("emitc_dsp.h", "emitc_dsp_tile.h")
 PIXELS = 4
 """Output pixels that share the weights that are read."""
 FEW = {1: "one", 2: "two"}
@@ -245,7 +245,7 @@ def convolution(
     return Layer(
         template, name, (0,), (*_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), params + tail,
         scratch=(Scratch("values", 4 * pixels * words + edge),), macs=flat.size * rows, flavour=kind,
-        overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=(HEADER,),
+        overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=HEADERS,
     )  # fmt: skip
 
 
@@ -304,7 +304,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
         scratch=tuple(Scratch(role, size) for role, size in needed.items() if size),
         macs=y.elements * kernel_h * kernel_w, flavour=kind,
         overlaps=window_overlap(bound, params, channels if three and groups > 1 else ahead), by_rows=BY_ROWS,
-        headers=(HEADER,),
+        headers=HEADERS,
     )  # fmt: skip
 
 
@@ -330,7 +330,7 @@ def lean_convolution(
     )
     return Layer(
         "conv_2d_lean_dsp", "dsp-lean", (0,), tables, params + tail, macs=bound.output.elements * kernel_h * run, flavour=kind,
-        overlaps=window_overlap(bound, params, whole_window(out, 4, 1)), by_rows=BY_ROWS, headers=(HEADER,),
+        overlaps=window_overlap(bound, params, whole_window(out, 4, 1)), by_rows=BY_ROWS, headers=HEADERS,
     )  # fmt: skip
 
 
@@ -356,14 +356,14 @@ def matrix(
         name = "dsp-lean" if lean else "dsp"
         return Layer(
             "row_dsp", name, (0,), tables, (*size, *output_numbers(bound, scale, clamp)), macs=rows * filters.size, flavour=kind,
-            overlaps=window_overlap(bound, params, whole_window(out, 4, 1)), by_rows=one_row, headers=(HEADER,),
+            overlaps=window_overlap(bound, params, whole_window(out, 4, 1)), by_rows=one_row, headers=HEADERS,
         )  # fmt: skip
     values, words = paired_weights(filters.reshape(out, 1, depth))
     tail = (Param("words", "int32_t", words, "of the weights of two channels"), *output_numbers(bound, scale, clamp))
     return Layer(
         "matrix_dsp", "dsp", (0,), (*_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), size + tail,
         scratch=(Scratch("values", 16 * words),), macs=rows * filters.size, flavour=kind,
-        overlaps=window_overlap(bound, params, None), by_rows=one_row, headers=(HEADER,),
+        overlaps=window_overlap(bound, params, None), by_rows=one_row, headers=HEADERS,
     )  # fmt: skip
 
 

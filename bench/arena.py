@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.boards import NETS
 from emitc.boards.prove import on_emulator
 from emitc.compiler import Options, compile_model
 from emitc.errors import CannotCompile
@@ -30,6 +29,10 @@ HEADS = {
     "micro_speech_int8": 5968,
     "person_detect_int8": 55296,
     "vww_96_int8": 73728,
+    "tinymaix_vww96_int8": 73728,
+    "mltk_image_classification_int8": 49152,
+    "micro_kws_m_int8": 39040,
+    "mnist_resnet_int8": 3552,
 }
 """TensorFlow Lite Micro's planned activations, bytes; its arena holds the interpreter's structures as well."""
 MODES: dict[str, dict[str, Any]] = {
@@ -98,7 +101,7 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m bench.arena", description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=Path, default=HERE.parent.parent / "shared" / "models" / "tflite")
-    parser.add_argument("--nets", nargs="*", default=[net for net in NETS if net in HEADS])
+    parser.add_argument("--nets", nargs="*", default=list(HEADS))
     parser.add_argument("--board", default="qemu_m4")
     parser.add_argument("--json", type=Path, help="write the figures here")
     arguments = parser.parse_args()

@@ -50,11 +50,15 @@ def measure(
 ) -> dict[str, Any]:
     """One model on one board: the figures of `emitc run`, or why there are none.
 
-    kernels, cmsis_nn: as `emitc run` takes them. layers: also the instructions of each layer, and who ran it.
+    kernels, cmsis_nn: as `emitc run` takes them. layers: also the instructions of each layer, and who ran it;
+    every layer runs whole then.
     """
     backends = {"cmsis-nn": cmsis_nn} if cmsis_nn and kernels != "portable" else {}
     target = load_board(board).target
-    options = Options(target=target, package="platformio", optimize=optimize, kernels=kernels, backends=backends)
+    whole = frozenset({"streaming"}) if layers else frozenset()  # layers that take turns by rows cannot be told apart
+    options = Options(
+        target=target, package="platformio", optimize=optimize, kernels=kernels, backends=backends, disabled=whole
+    )
     compiled = compile_model(model, options)
     row: dict[str, Any] = {"model": model.stem, "board": board, "kernels": kernels, "macs": compiled.program.macs}
     try:

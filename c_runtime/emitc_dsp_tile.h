@@ -221,7 +221,7 @@ EMITC_INLINE emitc_tile emitc_two_sums(const int32_t *bias, const uint32_t *x, c
 {
     emitc_tile t = {bias[0], bias[1], bias[2], bias[3], bias[0], bias[1], bias[2], bias[3]};
     const int8_t *w = *weights;
-#if defined(EMITC_TILE_WORD)
+#if defined(EMITC_TILE_WORD) && !defined(__OPTIMIZE_SIZE__) /* gcc inlines it there where a register is missing */
     const int8_t *const end = w + 8 * words;
     const int8_t *const most = end - 8 * (words & 3);
     uint32_t even, odd, p, q;
@@ -290,6 +290,19 @@ EMITC_INLINE void emitc_tile_float(
 }
 
 /* emitc_tap_mac4 for two pixels, with the sums a and b; one is at *first, the other one at *second. */
+EMITC_INLINE emitc_tile emitc_tap_mac4_twice(
+    emitc_tile t, const int8_t *const *first, const int8_t *const *second, int32_t channel, const int8_t **w)
+{
+    const int8_t *again = *w;
+    const emitc_acc4 a = {t.a0, t.a1, t.a2, t.a3};
+    const emitc_acc4 b = {t.b0, t.b1, t.b2, t.b3};
+    const emitc_acc4 sum_a = emitc_tap_mac4(a, first, channel, w);
+    const emitc_acc4 sum_b = emitc_tap_mac4(b, second, channel, &again);
+    const emitc_tile sums = {sum_a.a0, sum_a.a1, sum_a.a2, sum_a.a3, sum_b.a0, sum_b.a1, sum_b.a2, sum_b.a3};
+    return sums;
+}
+
+/* The same in one piece, which takes every register there is. */
 EMITC_INLINE emitc_tile emitc_tap_mac8(
     emitc_tile t, const int8_t *const *first, const int8_t *const *second, int32_t channel, const int8_t **w)
 {
@@ -325,13 +338,7 @@ EMITC_INLINE emitc_tile emitc_tap_mac8(
         : "memory");
     return t;
 #else
-    const int8_t *again = *w;
-    const emitc_acc4 a = {t.a0, t.a1, t.a2, t.a3};
-    const emitc_acc4 b = {t.b0, t.b1, t.b2, t.b3};
-    const emitc_acc4 sum_a = emitc_tap_mac4(a, first, channel, w);
-    const emitc_acc4 sum_b = emitc_tap_mac4(b, second, channel, &again);
-    const emitc_tile sums = {sum_a.a0, sum_a.a1, sum_a.a2, sum_a.a3, sum_b.a0, sum_b.a1, sum_b.a2, sum_b.a3};
-    return sums;
+    return emitc_tap_mac4_twice(t, first, second, channel, w);
 #endif
 }
 

@@ -305,11 +305,13 @@ def _lowered(
 ) -> tuple[Partition, Program]:
     """The graph divided and lowered. late: gets the reports of the passes that follow the cutting of regions."""
     regions = Regions(options.regions, options.places) if options.regions else None
+    # Rows take code: where that is to be small, only a budget makes them.
+    without = options.disabled | ({"streaming"} if options.optimize == "size" else set())
 
     def lowered(working: Mapping[int, int]) -> tuple[Partition, Program]:
         late.clear()
-        divided, parts = with_parts(divide(graph, options, late, working), origin, options.disabled)
-        return divided, lower(divided, name, origin, options.arena_budget, options.disabled, regions, parts)
+        divided, parts = with_parts(divide(graph, options, late, working), origin, without)
+        return divided, lower(divided, name, origin, options.arena_budget, without, regions, parts)
 
     return spent(lowered, [node.index for node in graph.nodes], options.ram_budget, options.optimize)
 

@@ -101,6 +101,8 @@ def _fitted(
     alike: one kernel for all layers of a kind.
     """
     less = _less(found[1], most)
+    if alike:
+        less = _of_a_kind(found[1], less)
     for limits in (less,) if alike else (less, _room(spare, most)):
         tried = found if not limits else lowered(limits)
         for _ in range(_ROUNDS):
@@ -109,12 +111,17 @@ def _fitted(
                 break
             less = _less(tried[1], most)
             if alike:
-                templates = {step.template for step in tried[1].steps if step.index in less and step.scratch}
-                less |= {step.index: 0 for step in tried[1].steps if step.template in templates}
+                less = _of_a_kind(tried[1], less)
             if not less:
                 break
             limits = limits | less
             tried = lowered(limits)
+
+
+def _of_a_kind(program: Program, less: Mapping[int, int]) -> dict[int, int]:
+    """No working memory for the layers that are to have less, and for all others with the kernels of these."""
+    templates = {step.template for step in program.steps if step.index in less and step.scratch}
+    return dict.fromkeys((*less, *(step.index for step in program.steps if step.template in templates)), 0)
 
 
 def _steps_at(program: Program) -> Iterator[tuple[int, list[Step]]]:

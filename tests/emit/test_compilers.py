@@ -86,6 +86,15 @@ def test_no_compiler_warns(compiler: str, level: str, packages: Packages, tmp_pa
     run([*COMPILERS[compiler], *STRICT, level, *traced, *packages.includes, "-c", *packages.sources], tmp_path)
 
 
+@pytest.mark.parametrize("level", ["-Og", "-O2", "-Os"])
+@pytest.mark.parametrize("core", ["cortex-m7", "cortex-m33"])
+def test_inner_loops_find_their_registers_on_every_core(core: str, level: str, packages: Packages, tmp_path: Path) -> None:
+    """Those of the DSP extension take all that there are, which gcc hands out by core and option."""
+    sources = [source for source in packages.sources if Path(source).stem.startswith("family_dsp")]
+    assert len(sources) >= 4
+    run([*_cross(core), *STRICT, level, *packages.includes, "-c", *sources], tmp_path)
+
+
 def test_a_warning_fails_the_build(tmp_path: Path) -> None:
     source = tmp_path / "narrow.c"
     source.write_text("signed char narrow(int x);\nsigned char narrow(int x)\n{\n    return x;\n}\n", encoding="ascii")

@@ -88,7 +88,9 @@ def test_no_compiler_warns(compiler: str, level: str, packages: Packages, tmp_pa
 
 @pytest.mark.parametrize("level", ["-Og", "-O2", "-Os"])
 @pytest.mark.parametrize("core", ["cortex-m7", "cortex-m33"])
-def test_inner_loops_find_their_registers_on_every_core(core: str, level: str, packages: Packages, tmp_path: Path) -> None:
+def test_inner_loops_find_their_registers_on_every_core(
+    core: str, level: str, packages: Packages, tmp_path: Path
+) -> None:
     """Those of the DSP extension take all that there are, which gcc hands out by core and option."""
     sources = [source for source in packages.sources if Path(source).stem.startswith("family_dsp")]
     assert len(sources) >= 4

@@ -2,10 +2,13 @@
 
     python -m bench.modes --sample 60 [--seed 0] [--board qemu_m4] [--json bench/results_modes.json]
     python -m bench.modes --models kws_ref_int8.tflite --modes min default
+    python -m bench.modes --changed
 
 Each pair of a model and a mode is compiled, built and booted twice: as it is, and with the layer hook, where guard bytes lie
 round every arena and the state. Arenas are full of junk before each case; outputs are compared with the golden engine's bits.
-Pairs that the file has are not run again without --again, so that a run that was stopped goes on where it was.
+Pairs that the file has are not run again without --again, so that a run that was stopped goes on where it was; --changed compiles
+them and runs those again whose code is not what it was. A mode that gives a model the code of another mode, comments apart, is
+not booted a second time: its row names that mode (`same_as`) and has its figures.
 
 `match`: every bit, and no guard byte touched. `floats`: a float output, which the corpus compares within a tolerance, has other
 bits. `differs`: other outputs. `failed`: the firmware wrote outside of its memory, or did not come to its end. `too large`: for
@@ -15,8 +18,10 @@ the board. `unsupported`: no code for it in this mode.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -50,6 +55,19 @@ MODES: dict[str, dict[str, Any]] = {
 }
 """Options by the name of the mode."""
 BAD = ("differs", "failed")
+_KEPT = ("verdict", "differing_bytes", "arena_bytes", "segments", "instructions")
+"""What a row has that takes its figures from another mode's."""
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+
+
+def code_digest(files: Mapping[str, bytes]) -> str:
+    """SHA-256, 16 digits of it, of what a compiler sees of a package: its C without comments, and the build's flags."""
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        if name.endswith((".c", ".h", "library.json")):
+            text = files[name].decode("utf-8")
+            digest.update(f"{name}\0{_COMMENT.sub('', text)}\0".encode())
+    return digest.hexdigest()[:16]
 
 
 def _run(compiled: Compiled, board: str, reference: str) -> dict[str, Any]:
@@ -63,16 +81,17 @@ def _run(compiled: Compiled, board: str, reference: str) -> dict[str, Any]:
     }
 
 
-def measure(model: Path, board: str, mode: str, *, tolerated: bool = False) -> dict[str, Any]:
-    """One model in one mode. tolerated: the corpus compares its outputs within a tolerance."""
-    try:
-        target = {"target": load_board(board).target}
-        options = Options(package="platformio", **(target | MODES[mode]))
-        compiled = compile_model(model, options)
-    except EmitcError as error:
-        return {"verdict": "unsupported", "why": error.what}
+def compiled_for(model: Path, board: str, mode: str) -> Compiled:
+    """The model compiled for the board in the mode; raises EmitcError."""
+    target = {"target": load_board(board).target}
+    return compile_model(model, Options(package="platformio", **(target | MODES[mode])))
+
+
+def measure(compiled: Compiled, board: str, *, tolerated: bool = False) -> dict[str, Any]:
+    """One model in one mode on the board. tolerated: the corpus compares its outputs within a tolerance."""
     program = compiled.program
     row: dict[str, Any] = {
+        "code": code_digest(compiled.files),
         "arena_bytes": program.plan.arena_bytes,
         "lower_bound_bytes": program.plan.lower_bound_bytes,
         "segments": len(program.segments),
@@ -92,6 +111,17 @@ def measure(model: Path, board: str, mode: str, *, tolerated: bool = False) -> d
     if tolerated and found["verdict"] == "differs":
         found["verdict"] = "floats"
     return row | found
+
+
+def same_code(
+    rows: Mapping[tuple[str, str], Mapping[str, Any]], name: str, mode: str, code: str
+) -> dict[str, Any] | None:
+    """The row of a mode that gave the model this code and that was booted for it; None where there is none."""
+    for other in MODES:
+        row = rows.get((name, other), {})
+        if other != mode and row.get("code") == code and "same_as" not in row:
+            return {key: row[key] for key in _KEPT if key in row} | {"same_as": other}
+    return None
 
 
 def pairs(names: Sequence[str], modes: Sequence[str], count: int | None, seed: int) -> list[tuple[str, str]]:
@@ -132,8 +162,10 @@ def text(rows: Sequence[Mapping[str, Any]]) -> str:
         for row in rows
     ]
     counts = Counter(str(row["verdict"]) for row in rows)
+    shared = sum("same_as" in row for row in rows)
     found = table(("model", "mode", "verdict", "arena>", "segments>", "instr>", "stack>", "why"), cells, width=165)
-    return f"{found}\n\n{len(rows)} pairs: " + ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    verdicts = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    return f"{found}\n\n{len(rows)} pairs: {verdicts}; {shared} have the code of another mode that was booted"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -146,6 +178,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sample", type=int, default=None, metavar="N", help="only N pairs")
     parser.add_argument("--seed", type=int, default=0, help="which sample")
     parser.add_argument("--again", action="store_true", help="also pairs that the file has")
+    parser.add_argument(
+        "--changed", action="store_true", help="also pairs that the file has, where their code has changed"
+    )
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the rows are kept")
     options = parser.parse_args(arguments)
     present = set(models(options.corpus))
@@ -155,13 +190,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verdicts = {v.model: v for v in read_verdicts(JSON_FILE)}
     names = options.models or [name for name, v in verdicts.items() if v.verdict == "verified" and name in present]
     rows, wanted = read_rows(options.json), pairs(names, options.modes, options.sample, options.seed)
+    fresh: dict[tuple[str, str], dict[str, Any]] = {} if options.again or options.changed else rows
     for number, (name, mode) in enumerate(wanted, 1):
-        if (name, mode) in rows and not options.again:
+        if (name, mode) in rows and not (options.again or options.changed):
             continue
         start = time.monotonic()
-        tolerated = name in verdicts and verdicts[name].rule == "tolerance"
-        row = measure(options.corpus / format_of(name) / name, options.board, mode, tolerated=tolerated)
-        rows[name, mode] = {"model": name, "mode": mode} | row
+        row: dict[str, Any] | None
+        try:
+            compiled = compiled_for(options.corpus / format_of(name) / name, options.board, mode)
+        except EmitcError as error:
+            row = {"verdict": "unsupported", "why": error.what}
+        else:
+            code = code_digest(compiled.files)
+            row = same_code(fresh, name, mode, code)
+            before = rows.get((name, mode), {})
+            if row is None and options.changed and before.get("code") == code and "same_as" not in before:
+                row = before
+            if row is None:
+                tolerated = name in verdicts and verdicts[name].rule == "tolerance"
+                row = measure(compiled, options.board, tolerated=tolerated)
+        fresh[name, mode] = rows[name, mode] = {"model": name, "mode": mode} | row
         options.json.write_text(json_text(rows, options.board), encoding="utf-8", newline="\n")
         seconds = time.monotonic() - start
         print(f"{number}/{len(wanted)} {name} {mode}: {row['verdict']} in {seconds:.0f} s", file=sys.stderr)

@@ -10,13 +10,16 @@ import pytest
 
 from bench import modes
 from bench.corpus import CORPUS, format_of
+from emitc.compiler import Compiled
 from emitc.errors import CannotCompile, Where
 
 STORED = modes.read_rows(modes.RESULTS)
 SMALL = 30_000
 """Instructions of a run that a test may repeat."""
 REPEATED = sorted(
-    key for key, row in STORED.items() if row["verdict"] == "match" and 1000 < row["instructions"] < SMALL
+    key
+    for key, row in STORED.items()
+    if row["verdict"] == "match" and 1000 < row["instructions"] < SMALL and "same_as" not in row
 )[::7]
 
 
@@ -36,7 +39,8 @@ def test_a_stored_verdict_is_true(pair: tuple[str, str], shared_models: Path) ->
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed")
     name, mode = pair
-    row = modes.measure(shared_models / format_of(name) / name, "qemu_m4", mode)
+    compiled = modes.compiled_for(shared_models / format_of(name) / name, "qemu_m4", mode)
+    row = modes.measure(compiled, "qemu_m4")
     assert row["verdict"] == "match", row
 
 
@@ -55,29 +59,58 @@ def test_a_run_goes_on_where_it_was_and_tells_what_failed(
         pytest.skip("the corpus of models (../shared/models) is not beside this checkout")
     asked: list[tuple[str, str]] = []
 
-    def measured(model: Path, board: str, mode: str, *, tolerated: bool = False) -> dict[str, object]:
-        asked.append((model.name, mode))
-        return {"verdict": "failed" if mode == "min" else "match", "why": "a test says so"}
+    def measured(compiled: Compiled, board: str, *, tolerated: bool = False) -> dict[str, object]:
+        mode = "min" if compiled.options.ram_budget == "min" else "default"
+        asked.append((compiled.program.name, mode))
+        code = {"code": modes.code_digest(compiled.files)}
+        return code | {"verdict": "failed" if mode == "min" else "match", "why": "a test says so"}
 
     monkeypatch.setattr(modes, "measure", measured)
+    monkeypatch.setattr(modes, "same_code", lambda *_: None)
     file = tmp_path / "rows.json"
     arguments = ["--models", "ad01_int8.tflite", "--json", str(file), "--modes", "default"]
     assert modes.main(arguments) == 0
     assert modes.main([*arguments, "min"]) == 1
-    assert asked == [("ad01_int8.tflite", "default"), ("ad01_int8.tflite", "min")]
+    assert asked == [("ad01_int8", "default"), ("ad01_int8", "min")]
     assert "2 pairs: 1 match, 1 failed" in capsys.readouterr().out
     assert [row["mode"] for row in json.loads(file.read_text(encoding="utf-8"))["rows"]] == ["default", "min"]
     assert modes.main(["--again", *arguments]) == 0
     assert len(asked) == 3
+    assert modes.main(["--changed", *arguments]) == 0
+    assert len(asked) == 3, "its code is what it was"
+    file.write_text(file.read_text(encoding="utf-8").replace('"code": "', '"code": "x'), encoding="utf-8")
+    assert modes.main(["--changed", *arguments]) == 0
+    assert len(asked) == 4
 
 
-def test_what_goes_wrong_on_the_board_is_a_verdict(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_code_is_booted_once(tiny: Path) -> None:
+    default, without, size = (
+        modes.compiled_for(tiny / "spotter.tflite", "qemu_m4", mode) for mode in ("default", "no-order", "size")
+    )
+    code = modes.code_digest(default.files)
+    assert default.files != without.files, "the command in the comments differs"
+    assert modes.code_digest(without.files) == code != modes.code_digest(size.files)
+    rows = {("m", "default"): {"verdict": "match", "code": code, "arena_bytes": 8, "stack_bytes": 5}}
+    assert modes.same_code(rows, "m", "no-order", code) == {"verdict": "match", "arena_bytes": 8, "same_as": "default"}
+    assert modes.same_code(rows, "m", "default", code) is None, "not its own row"
+    assert modes.same_code(rows, "other", "no-order", code) is modes.same_code(rows, "m", "size", code[:-1]) is None
+    rows["m", "default"] |= {"same_as": "min"}
+    assert modes.same_code(rows, "m", "no-order", code) is None, "it was not booted itself"
+
+
+def test_what_goes_wrong_on_the_board_is_a_verdict(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise CannotCompile("the model wrote outside of its memory on the board", Where(), "guard bytes", "a bug")
 
     monkeypatch.setattr(modes, "on_emulator", broken)
-    row = modes.measure(tiny / "spotter.tflite", "qemu_m4", "default")
+    compiled = modes.compiled_for(tiny / "spotter.tflite", "qemu_m4", "default")
+    row = modes.measure(compiled, "qemu_m4")
     assert (row["verdict"], row["why"]) == ("failed", "the model wrote outside of its memory on the board: guard bytes")
     monkeypatch.setattr(modes, "require_fit", broken)
-    assert modes.measure(tiny / "spotter.tflite", "qemu_m4", "min")["verdict"] == "too large"
-    assert modes.measure(tiny / "unsupported.tflite", "qemu_m4", "default")["verdict"] == "unsupported"
+    assert modes.measure(compiled, "qemu_m4")["verdict"] == "too large"
+    file = tmp_path / "rows.json"
+    arguments = ["--corpus", str(tmp_path), "--models", "unsupported.tflite", "--json", str(file), "--modes", "default"]
+    (tmp_path / "tflite").mkdir()
+    shutil.copy(tiny / "unsupported.tflite", tmp_path / "tflite")
+    assert modes.main(arguments) == 0
+    assert modes.read_rows(file)["unsupported.tflite", "default"]["verdict"] == "unsupported"

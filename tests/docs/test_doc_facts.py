@@ -221,7 +221,7 @@ def test_what_size_twins_and_cycles_are_to_show() -> None:
     _, error = cycles.fit(plain, cycles.CALIBRATION)
     assert 0.115 < error < 0.125
     for core in cycles.CORES.values():
-        assert set(core.costs) == {*(kind for kind, _ in cycles.KINDS), "other"}
+        assert set(core.costs) == {*(kind for kind, _ in cycles.KINDS), "other", cycles.FURTHER}
 
 
 def test_operators_have_a_rule() -> None:

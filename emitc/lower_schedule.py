@@ -63,7 +63,8 @@ def _segment(graph: Graph, stage: Stage, moved: Mapping[str, int], steps: Sequen
         asked = position in segment.asked
         calls.append(RowCall(step, every[position], tensors[position], target, to_output, readers, asked))
     working = [operand.pointer.rpartition("(")[2] for step in steps for operand in step.scratch]
-    pointers = [outer.pointer, *(tensor.pointer for tensor in tensors), *working]
+    copies = [staged.place for step in steps for staged in step.staged]
+    pointers = [outer.pointer, *(tensor.pointer for tensor in tensors), *working, *copies]
     arenas = dict.fromkeys(pointer.split(" + ")[0] for pointer in pointers if pointer != "NULL")
     return RowSegment(f"rows_op{steps[0].index}_to_op{steps[-1].index}", outer, tuple(calls), tuple(arenas))
 

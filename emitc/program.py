@@ -169,6 +169,11 @@ class RowSegment:
         return self.calls[-1]
 
     @property
+    def staged(self) -> tuple[Staged, ...]:
+        """What is copied before the first row."""
+        return tuple(staged for call in self.calls for staged in call.step.staged)
+
+    @property
     def rolls(self) -> bool:
         """Whether rows of some tensor give way to others."""
         return not all(call.place.whole for call in self.calls)

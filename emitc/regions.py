@@ -273,7 +273,11 @@ def _with_copies(graph: Graph, best: Divided, regions: Sequence[Region], wanted:
         c for c in candidates(best.arrangement) if c.gain(home, region.cost) > 0 and c.size_bytes <= region.size_bytes
     ]
     able.sort(key=lambda c: (-c.gain(home, region.cost) / c.size_bytes, c.position))
-    beside = [c for c in able if c.size_bytes <= left(c)]
+    beside: list[Candidate] = []
+    for c in able:
+        with_it = [c.size_bytes, *(other.size_bytes for other in beside if other.position == c.position)]
+        if sum(-(-size // alignment) * alignment for size in with_it) <= left(c):
+            beside.append(c)
     loads = sum(c.loads_bytes for c in able)
     found, least = best, best.assignment.cost + home * loads
     for chosen in (able, *(beside[: len(beside) >> n] for n in range(len(beside).bit_length()))):

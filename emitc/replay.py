@@ -8,6 +8,7 @@ apart must keep the distance that its walk gives, and nobody may need the input 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,12 @@ def _replay_rows(
     inner = zip(stage.nodes[:-1], rooms[:-1], strict=True)
     starts = [*(offsets[lines_name(node)] if room else -1 for node, room in inner), offsets[segment.target]]
     working = [(name, offsets[name]) for name, _ in scratch_of(stage)]
+    copies = [
+        [(staged_name(node, t.role), t.size_bytes) for t in node.layer.tables if t.role in node.staged]
+        for node in stage.nodes
+    ]
+    for name, size in chain.from_iterable(copies):
+        owners.write(name, offsets[name], size, by)
     tensor = graph.tensor(segment.source)
     row_bytes = tensor.size_bytes // segment.source_rows
     for row in range(segment.source_rows):  # the source row by row from here on
@@ -93,6 +100,8 @@ def _replay_rows(
         used = [(name, at, s.size_bytes) for (name, at), s in zip(working, stage.nodes[i].layer.scratch, strict=False)]
         for name, at, length in used:
             owners.write(name, at, length, by)
+        for name, length in copies[i]:
+            owners.read(name, offsets[name], length, by)
         for read in layers[i].reads:
             for row in range(read.first(made[i]), read.end(made[i])):
                 if read.source < 0:

@@ -1,8 +1,8 @@
 """Weights in fast memory: which layers' are copied there before the layer runs, and the buffers that this takes.
 
 A copy pays where a layer loads its weights many times, as convolutions do: once for every pixel, or for every few. How often is
-an estimate from the multiply-accumulates, as the traffic of buffers is. Layers that run row by row take turns, so their weights
-stay where they are.
+an estimate from the multiply-accumulates, as the traffic of buffers is. Layers that run row by row take turns: their copies are
+made before the first row, and stay until the last one.
 """
 
 from __future__ import annotations
@@ -51,13 +51,11 @@ def candidates(arrangement: Arrangement) -> tuple[Candidate, ...]:
     """Every layer whose weights could be copied, in order of execution."""
     found = []
     for position, stage in enumerate(arrangement.stages):
-        if stage.segment is not None or stage.moved:
-            continue
-        (node,) = stage.nodes
-        table = next((table for table in node.layer.tables if table.role == ROLE), None)
-        if table is None or node.backend != _PORTABLE or node.layer.template not in _PIXELS_AT_ONCE:
-            continue
-        found.append(Candidate(position, node, table.size_bytes, loads_bytes(node)))
+        for node in stage.nodes:
+            table = next((table for table in node.layer.tables if table.role == ROLE), None)
+            if table is None or node.backend != _PORTABLE or node.layer.template not in _PIXELS_AT_ONCE:
+                continue
+            found.append(Candidate(position, node, table.size_bytes, loads_bytes(node)))
     return tuple(found)
 
 
@@ -66,7 +64,10 @@ def with_copies(arrangement: Arrangement, chosen: Sequence[Candidate]) -> Arrang
     stages = list(arrangement.stages)
     buffers = list(arrangement.buffers)
     for each in chosen:
-        node = replace(each.node, staged=(ROLE,))
-        stages[each.position] = replace(stages[each.position], nodes=(node,))
-        buffers.append(Buffer(staged_name(node, ROLE), each.size_bytes, LiveRange(each.position, each.position + 1)))
+        stage = stages[each.position]
+        nodes = tuple(replace(node, staged=(ROLE,)) if node is each.node else node for node in stage.nodes)
+        stages[each.position] = replace(stage, nodes=nodes)
+        buffers.append(
+            Buffer(staged_name(each.node, ROLE), each.size_bytes, LiveRange(each.position, each.position + 1))
+        )
     return replace(arrangement, stages=tuple(stages), buffers=tuple(buffers))

@@ -11,12 +11,18 @@ import pytest
 from image_nets import ImageNet
 
 from emitc import report
+from emitc.arrange import SMALLEST, arranged
 from emitc.boards import prove
 from emitc.compiler import Compiled, compile_model
 from emitc.emit.manifest import memory_plan
 from emitc.errors import EmitcError
 from emitc.host.parity import verify
+from emitc.lower import ALIGNMENT, lower_nodes
+from emitc.planner import PlanError, plan
 from emitc.planner.regions import Region
+from emitc.replay import replay
+from emitc.schedule import lines_name, staged_name
+from emitc.staging import candidates, with_copies
 from emitc.writers.tflite import write_tflite
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
@@ -104,11 +110,41 @@ def test_without_a_place_of_their_own_constants_cost_twice_the_dearest_region(ne
     assert verify(made, samples=2).match
 
 
-def test_layers_that_run_row_by_row_keep_theirs(net: Path) -> None:
-    made = compile_model(net, regions=REGIONS, places=(IN_FLASH, COPIED), ram_budget="min")
-    rows = {call.step.index for segment in made.program.segments for call in segment.calls}
-    assert rows and not rows & set(_staged(made))
-    assert verify(made, samples=2, layers=True, sanitize=True).match
+@pytest.mark.parametrize("target", ["generic32", "cortex-m4", "cortex-m55"])
+def test_layers_that_run_row_by_row_have_theirs_from_the_first_row_to_the_last(target: str, net: Path) -> None:
+    made = compile_model(net, target=target, regions=REGIONS, places=(IN_FLASH, COPIED), ram_budget="min")
+    (segment,) = made.program.segments
+    rows = {call.step.index for call in segment.calls}
+    assert len(rows & set(_staged(made))) >= 2 and segment.staged
+    proof = verify(made, samples=4, layers=True, sanitize=True)
+    assert proof.match and proof.differing == 0 and proof.memory_errors == ()
+    assert all(use.planned == use.observed for use in proof.arenas)
+    slots = {slot.name: slot for slot in made.program.slots}
+    stages = {(slots[f"AT_OP{i}_WEIGHTS"].first, slots[f"AT_OP{i}_WEIGHTS"].end) for i in rows & set(_staged(made))}
+    assert len(stages) == 1
+    text = made.files["net.c"].decode("ascii")
+    call = text.index(f"    {segment.name}(")
+    assert all(text.index(f"memcpy({staged.place}, {staged.constant}, ") < call for staged in segment.staged)
+
+
+def test_a_copy_under_the_rows_is_seen(net: Path) -> None:
+    """The replay of a plan in which a line buffer, or the output, lies on weights that the rows still need."""
+    made = compile_model(net, ram_budget="min")
+    graph = made.partition.graph
+    rows = arranged(graph, lower_nodes(made.partition), ALIGNMENT, SMALLEST)
+    able = [each for each in candidates(rows) if rows.stages[each.position].segment is not None]
+    assert len(able) >= 2
+    copied = with_copies(rows, able)
+    assert [len(stage.nodes) for stage in copied.stages] == [len(stage.nodes) for stage in rows.stages]
+    found = plan(copied.buffers, copied.pairs, alignment=ALIGNMENT)
+    offsets = {p.name: p.offset_bytes for p in found.placements}
+    replay(graph, copied.stages, offsets, copied.hosts, found.arena_bytes)
+    stage = copied.stages[able[0].position]
+    assert stage.segment is not None
+    for name in (stage.segment.target, lines_name(stage.nodes[0])):
+        wrong = offsets | {staged_name(able[0].node, "weights"): offsets[name]}
+        with pytest.raises(PlanError):
+            replay(graph, copied.stages, wrong, copied.hosts, found.arena_bytes + able[0].size_bytes)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from emitc.boards import protocol
 from emitc.errors import CannotCompile, Where
@@ -38,30 +39,33 @@ def boot(board: Board, elf: Path, extra: Sequence[str], *, timeout: float) -> st
     machine = emulator(board)
     command = _qemu_command(machine.manifest, elf, extra)
     where = Where(option=f"--board {board.name}")
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="ascii",
-        errors="replace",
-    )
-    with process:
-        try:
-            printed, complaints = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            printed, _ = process.communicate()
-            raise CannotCompile(
-                f"the firmware did not stop within {timeout:g} s",
-                where,
-                f"its last line was: {protocol.last_line(printed)}",
-                "allow more time with --timeout, or fewer test cases",
-            ) from None
-        except BaseException:
-            process.kill()
-            raise
+    # QEMU writes without waiting: what does not fit into a pipe whose reader is slow would be lost. A file takes everything.
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="ascii",
+            errors="replace",
+        )
+        with process:
+            try:
+                _, complaints = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+                raise CannotCompile(
+                    f"the firmware did not stop within {timeout:g} s",
+                    where,
+                    f"its last line was: {protocol.last_line(_printed(out))}",
+                    "allow more time with --timeout, or fewer test cases",
+                ) from None
+            except BaseException:
+                process.kill()
+                raise
+        printed = _printed(out)
     if process.returncode != 0:
         why = protocol.fault(printed) or complaints.strip() or protocol.last_line(printed)
         what = "the firmware faulted" if protocol.fault(printed) else "the firmware did not end as it should"
@@ -72,6 +76,11 @@ def boot(board: Board, elf: Path, extra: Sequence[str], *, timeout: float) -> st
             f"look at it by hand: {' '.join(command)}",
         )
     return printed
+
+
+def _printed(out: IO[bytes]) -> str:
+    out.seek(0)
+    return out.read().decode("ascii", errors="replace").replace("\r\n", "\n")
 
 
 def _qemu_command(manifest: dict[str, Any], elf: Path, extra: Sequence[str]) -> list[str]:

@@ -173,7 +173,7 @@ def judged(model: RunModel, board: Board, transcript: Transcript, cases: Sequenc
             )
         total += sum(counts)
         found += [
-            compared_bytes(got, wanted, tensor.c_type, tensor.rule)
+            compared_bytes(got, wanted, tensor.c_type, tensor.rule, any_nan=True)
             for got, wanted, tensor in zip(seen.outputs, expected, model.outputs, strict=True)
         ]
     return Verdict(

@@ -89,14 +89,20 @@ class Difference:
     largest: float
 
 
-def compared_bytes(found: bytes, expected: bytes, c_type: str, rule: Rule = EXACT) -> Difference:
+def compared_bytes(
+    found: bytes, expected: bytes, c_type: str, rule: Rule = EXACT, *, any_nan: bool = False
+) -> Difference:
     """Compares the bytes of two tensors. c_type: of their elements, as `DType.c_type` has it."""
     dtype = {"float": "float32", "double": "float64"}.get(c_type, c_type.removesuffix("_t"))
-    return compared(np.frombuffer(found, dtype), np.frombuffer(expected, dtype), rule)
+    return compared(np.frombuffer(found, dtype), np.frombuffer(expected, dtype), rule, any_nan=any_nan)
 
 
-def compared(found: Array, expected: Array, rule: Rule = EXACT) -> Difference:
-    """Compares two arrays of one dtype and shape; raises ValueError for others."""
+def compared(found: Array, expected: Array, rule: Rule = EXACT, *, any_nan: bool = False) -> Difference:
+    """Compares two arrays of one dtype and shape; raises ValueError for others.
+
+    any_nan: a NaN may have other bits under an exact rule too, for arrays of two processors: IEEE 754 leaves the sign of the
+    NaN that an operation makes to them, and x86 and Arm differ in it.
+    """
     if found.shape != expected.shape or found.dtype != expected.dtype:
         raise ValueError(f"{found.dtype}{found.shape} is compared with {expected.dtype}{expected.shape}")
     width = found.dtype.itemsize
@@ -111,9 +117,10 @@ def compared(found: Array, expected: Array, rule: Rule = EXACT) -> Difference:
     finite = np.isfinite(x) & np.isfinite(y)
     gap = np.full(count, np.inf)
     gap[finite] = np.abs(x[finite] - y[finite])
-    gap[np.isnan(x) & np.isnan(y) & (not rule.exact)] = 0.0
+    nans = np.isnan(x) & np.isnan(y) & (any_nan or not rule.exact)
+    gap[nans] = 0.0
     if rule.exact:
-        return Difference(count, 0, float(gap.max()))
+        return Difference(count - int(nans.sum()), int(nans.sum()), float(gap.max()))
     magnitudes = np.abs(expected[np.isfinite(expected)].astype(np.float64))
     limit = rule.absolute + rule.relative * float(magnitudes.max(initial=0.0))
     beyond = int((gap > limit).sum())

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from board_standin import CASES, MODEL, write_package
 
-from emitc.boards import build
+from emitc.boards import boot, build
 from emitc.boards.elf import addresses, image_sizes
 from emitc.boards.project import write_qemu_project
 from emitc.target import boards_dir, load_board
@@ -75,3 +76,11 @@ def test_the_projects_own_upload_boots_it_and_a_firmware_that_fails_fails_it(tmp
     main.write_text(main.read_text(encoding="utf-8").replace("return 0;", "return 3;"), encoding="utf-8")
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode != 0
+
+
+def test_nothing_that_a_firmware_prints_is_lost_where_the_reader_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """QEMU writes its console without waiting: a full pipe would take a part of a line."""
+    written = "import os; os.set_blocking(1, False); count = os.write(1, b'x' * 300_000 + b'\\r\\n')"
+    monkeypatch.setattr(boot, "_qemu_command", lambda *_: [sys.executable, "-c", written])
+    printed = boot.boot(load_board("qemu_m4"), Path("none.elf"), (), timeout=60.0)
+    assert printed == "x" * 300_000 + "\n"

@@ -14,7 +14,7 @@ from emitc.boards.model import Case, RunModel, RunTensor
 from emitc.boards.protocol import CaseLines, Transcript
 from emitc.boards.result import Verdict, judged
 from emitc.compiler import compile_model
-from emitc.host.golden_rules import EXACT, NEAR, TOLERANT, Rule
+from emitc.host.golden_rules import EXACT, NEAR, TOLERANT, Rule, compared
 from emitc.report import run_text
 from emitc.target import load_board
 from emitc.writers.tflite import TensorSpec, write_tflite
@@ -100,3 +100,14 @@ def test_a_float_model_is_held_to_the_tolerance_and_a_wrong_float_fails(
     assert not wrong.match
     assert wrong.differing == 1
     assert "MISMATCH" in run_text(made, wrong)
+
+
+def test_the_sign_of_a_nan_is_the_processors() -> None:
+    """The square root of -1: x86 makes a NaN with the sign, Arm one without."""
+    wanted = np.array([0xFFC00000, 0x3F800000], np.uint32).view(np.float32)
+    found = np.array([0x7FC00000, 0x3F800000], np.uint32).view(np.float32)
+    verdict = printed(found, wanted, EXACT)
+    assert (verdict.differing, verdict.tolerated, verdict.differing_bytes) == (0, 1, 1)
+    infinite = np.array([0x7F800000, 0x3F800000], np.uint32).view(np.float32)
+    assert printed(infinite, wanted, EXACT).differing == 1
+    assert compared(found, wanted).differing == 1, "on one processor the bits are the same"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from emitc.host.parity import Proof
     from emitc.program import Program
 
+_LISTED = 8
+"""Operators that a line of `emitc inspect` names."""
 _ALL_TYPES = 11
 """Element types that tensors in memory can have."""
 
@@ -319,16 +322,20 @@ def inspect_text(found: dict[str, Any]) -> str:
         (o["index"], o["op"], o["name"], "yes" if o["supported"] else "NO", o["reason"]) for o in found["operators"]
     ]
     lines += ["", table(("op>", "type", "name", "code", "reason"), rows), ""]
-    for text, hint in zip(found["blockers"], found["blocker_hints"], strict=True):
-        lines += [f"  blocker: {shown(text, 400)}", f"    try:   {shown(hint, 400)}"]
+    blockers = Counter(zip(found["blockers"], found["blocker_hints"], strict=True))
+    for (text, hint), count in blockers.items():
+        times = f" ({count} times)" if count > 1 else ""
+        lines += [f"  blocker: {shown(text, 400)}{times}", f"    try:   {shown(hint, 400)}"]
     hints: dict[str, list[str]] = {}
     for operator in found["operators"]:
         if not operator["supported"]:
             hints.setdefault(operator["hint"], []).append(f"{operator['index']} {operator['op']}")
-    lines += [
-        f"  {'op' if len(ops) == 1 else 'ops'} {shown(', '.join(ops))}\n    try:   {shown(hint, 400)}"
-        for hint, ops in hints.items()
-    ]
+    for hint, ops in hints.items():
+        more = f" and {len(ops) - _LISTED} more" if len(ops) > _LISTED else ""
+        lines += [
+            f"  {'op' if len(ops) == 1 else 'ops'} {shown(', '.join(ops[:_LISTED]), 400)}{more}",
+            f"    try:   {shown(hint, 400)}",
+        ]
     verdict = "compiles" if found["compiles"] else "does not compile"
     lines.append(f"{found['supported']} of {len(found['operators'])} operators have code: {verdict}")
     return "\n".join(lines)

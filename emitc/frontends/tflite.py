@@ -20,6 +20,7 @@ import tflite
 from flatbuffers import number_types
 
 from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.frontends.computed_constants import with_widened_constants
 from emitc.frontends.flatbuffer import Budget, Damaged, opened, root_position
 from emitc.frontends.flexbuffer import any_options, numbers
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
@@ -297,7 +298,7 @@ class _Reader:
             check_shape(shape, dtype, where)
             if raw.Sparsity() is not None:
                 self._sparse(self._open(raw.Sparsity()), len(shape), where)
-            data = self._data(raw.Buffer(), shape, dtype, where)
+            data = None if raw.Sparsity() is not None else self._data(raw.Buffer(), shape, dtype, where)
             quantization = None
             if raw.Quantization() is not None:
                 params = self._open(raw.Quantization())
@@ -478,11 +479,9 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
                     "quantize the model to int8",
                 )
             )
-    digest = hashlib.sha256(data).hexdigest()
-    model = SourceModel(
-        "tflite", producer, digest, tensors, nodes, inputs, outputs, (), tuple(reader.blockers), len(data), subgraphs
-    )
-    model = with_state(with_decoded_constants(model), reader.signatures)
+    digest, blockers = hashlib.sha256(data).hexdigest(), tuple(reader.blockers)
+    model = SourceModel("tflite", producer, digest, tensors, nodes, inputs, outputs, (), blockers, len(data), subgraphs)
+    model = with_state(with_widened_constants(with_decoded_constants(model)), reader.signatures)
     return with_signal_state(with_circular_buffers(with_signed_bytes(model)))
 
 

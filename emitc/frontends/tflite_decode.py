@@ -19,13 +19,12 @@ Source  TFLite Micro's kernel, measured.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.errors import EmitcError
-from emitc.frontends.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
+from emitc.frontends.computed_constants import with_constants
+from emitc.frontends.source import SourceModel, SourceNode, SourceTensor
 from emitc.ir import Array
 
 OPERATOR = "CUSTOM:TFLM_DECODE"
@@ -180,37 +179,16 @@ def _decoded(node: SourceNode, position: int) -> bytes:
     return values.tobytes()
 
 
-def _graph(graph: SourceSubgraph) -> tuple[SourceSubgraph, tuple[SourceNode, ...]]:
-    """The graph with constants in the place of what is decoded, and the operators that it no longer has."""
-    made: dict[int, SourceTensor] = {}
-    nodes: list[SourceNode] = []
-    done: list[SourceNode] = []
-    for node in graph.nodes:
-        if node.op_type != OPERATOR or node.blocker is not None:
-            nodes.append(node)
-            continue
-        try:
-            if not node.outputs or len(node.inputs) != 2 * len(node.outputs):
-                raise node.refusal(
-                    f"TFLM_DECODE has {len(node.inputs)} inputs and {len(node.outputs)} outputs", "two for each", _AGAIN
-                )
-            values = [_decoded(node, position) for position in range(len(node.outputs))]
-        except EmitcError as error:
-            nodes.append(replace(node, blocker=error))
-            continue
-        made |= {t.index: replace(t, data=data) for t, data in zip(node.outputs, values, strict=True)}
-        done.append(node)
-
-    def settled(node: SourceNode) -> SourceNode:
-        inputs = tuple(made.get(tensor.index, tensor) if tensor else None for tensor in node.inputs)
-        return replace(node, inputs=inputs)
-
-    tensors = tuple(made.get(tensor.index, tensor) for tensor in graph.tensors)
-    return replace(graph, tensors=tensors, nodes=tuple(settled(node) for node in nodes)), tuple(done)
+def _unpacked(node: SourceNode) -> tuple[bytes, ...] | None:
+    if node.op_type != OPERATOR:
+        return None
+    if not node.outputs or len(node.inputs) != 2 * len(node.outputs):
+        raise node.refusal(
+            f"TFLM_DECODE has {len(node.inputs)} inputs and {len(node.outputs)} outputs", "two for each", _AGAIN
+        )
+    return tuple(_decoded(node, position) for position in range(len(node.outputs)))
 
 
 def with_decoded_constants(model: SourceModel) -> SourceModel:
     """The model with constants in the place of what TFLM_DECODE computes; one that cannot be unpacked carries its refusal."""
-    main, done = _graph(SourceSubgraph(model.tensors, model.nodes, model.inputs, model.outputs))
-    others = tuple(_graph(graph)[0] for graph in model.subgraphs)
-    return replace(model, tensors=main.tensors, nodes=main.nodes, subgraphs=others, folded=(*model.folded, *done))
+    return with_constants(model, _unpacked)

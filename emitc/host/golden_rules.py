@@ -29,7 +29,7 @@ EXACT_ON_FLOATS = frozenset(_SELECTING.split())
 """ONNX operators whose float outputs are values of their inputs, constants, or such with another sign."""
 _SUMMING = (
     "BATCH_MATMUL CONV_2D COS DEPTHWISE_CONV_2D ELU EXP FULLY_CONNECTED L2_NORMALIZATION L2_POOL_2D LOG LOGISTIC LOG_SOFTMAX "
-    "MEAN POW SIN SOFTMAX SUM TANH UNIDIRECTIONAL_SEQUENCE_LSTM"
+    "MEAN POW SIN SOFTMAX SUM SVDF TANH TRANSPOSE_CONV UNIDIRECTIONAL_SEQUENCE_LSTM"
 )
 SUMS_OF_FLOATS = frozenset(
     (*_SUMMING.split(), "CUSTOM:SignalIrfft", "CUSTOM:SignalRfft", "CUSTOM:TFLite_Detection_PostProcess")

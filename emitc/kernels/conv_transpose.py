@@ -3,8 +3,8 @@ convolution would read from.
 
 Shapes  x [N, H, W, I], w [I, KH, KW, O / groups], in TFLite [O, KH, KW, I], b [O] or none, y [N, OH, OW, O]; per dimension
         OH = stride * (H - 1) + output_padding + (KH - 1) * dilation + 1 - pads before and after.
-Types   TFLite: int8, w symmetric with one scale or one per output channel, b int32; x and y int16, b int64;
-        requantized as a convolution is.
+Types   TFLite: int8, w symmetric with one scale or one per output channel, b int32; x and y int16, b int64 or int16;
+        requantized as a convolution is. float32, where products are summed in the input's order and the bias is added last.
         ONNX: float32; weights and bias may be computed. int8 between DequantizeLinear and QuantizeLinear: int32 accumulators over
         (x - x_zero) * (w - w_zero), bias int32 at the scale x_scale * w_scale, w with one scale or one per output channel;
         y = rint(float32(acc) * float32(x_scale * w_scale / y_scale)) + y_zero. ONNX Runtime sums in float32 there, which
@@ -40,6 +40,7 @@ from emitc.kernels.contract import (
     require_rank,
     unsupported,
 )
+from emitc.kernels.real_activation import bound_params, bounded
 from emitc.kernels.requantization import requantization, requantization_tables
 from emitc.kernels.spatial import Padding, Window, automatic_padding, image_size, integers_attribute, window_params
 from emitc.quantize import INT32_MAX, Int64, activation_clamp, requantize_float
@@ -93,7 +94,9 @@ def from_tflite(node: SourceNode) -> Parsed:
     found = [_tflite_ends(*each, same=same) for each in zip(sizes[1:3], steps, w.shape[1:3], x.shape[1:3], strict=True)]
     (top, bottom, extra_h), (left, right, extra_w) = found
     window = Window(*steps, Padding(top, bottom, left, right))
-    return Parsed(ConvTranspose(window, 1, extra_h, extra_w, activation, filters_first=True), (2, _WEIGHTS, 3))
+    numerics = Numerics.PLAIN if x.dtype == "float32" else Numerics.TFLITE
+    op = ConvTranspose(window, 1, extra_h, extra_w, activation, filters_first=True, numerics=numerics)
+    return Parsed(op, (2, _WEIGHTS, 3))
 
 
 def _tflite_ends(size: int, stride: int, kernel: int, given: int, *, same: bool) -> tuple[int, int, int]:
@@ -191,7 +194,9 @@ def check(bound: BoundNode) -> None:
     integers = (DType.INT8, DType.INT8, *((DType.INT32,) if bias else ()), DType.INT8)
     if op.numerics is Numerics.TFLITE:
         wide = int16x8.combinations(bias is not None, short_bias=False)
-        require_dtypes(bound, [integers, *wide], [floats, (DType.INT16, DType.INT8, DType.INT32, DType.INT16)])
+        narrow_bias = [(DType.INT16, DType.INT8, DType.INT16, DType.INT16)] if bias else []
+        other_bias = (DType.INT16, DType.INT8, DType.INT32, DType.INT16)
+        require_dtypes(bound, [integers, *wide, *narrow_bias], [floats, other_bias])
     else:
         require_dtypes(bound, [floats, *([integers] if op.numerics is Numerics.QDQ else [])])
     if min(w.shape) < 1 or x.shape[3] != _filter_shape(bound)[0] or x.shape[3] % op.groups:
@@ -357,11 +362,13 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     assert inputs[0] is not None
     if x.dtype is DType.FLOAT32:
         given = inputs[_WEIGHTS]
-        weights = w.array() if given is None else given
+        weights = _in_first(bound, w.array() if given is None else given)
         bias = inputs[_BIAS] if len(inputs) > _BIAS else None
         offset = _bias_of(bound) if bias is None else bias
         real = _spread(bound, inputs[0].astype(np.float64), weights.astype(np.float64)) + offset.astype(np.float64)
-        return (np.asarray(real.astype(np.float32)),)
+        return (
+            bounded(real.astype(np.float32), op.activation, y.dtype) if _bounded(bound) else real.astype(np.float32),
+        )
     assert x.quantization and y.quantization
     acc = _spread(bound, inputs[0].astype(np.int64) - x.quantization.zero_point, _centred(bound))
     sums = acc.astype(np.int64) + _bias_of(bound).astype(np.int64)
@@ -372,6 +379,11 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     per_channel = np.tile(factors, op.groups) if factors.size > 1 else factors[0]
     scaled = requantize_float(sums, per_channel)
     return (activation_clamp(op.activation, y).apply(scaled + y.quantization.zero_point, y.dtype),)
+
+
+def _bounded(bound: BoundNode) -> bool:
+    """Whether float sums have an activation's bounds, and TFLite's order: then the bias comes last."""
+    return _op(bound).numerics is Numerics.PLAIN
 
 
 def _rearranged(bound: BoundNode, values: Array) -> Array:
@@ -390,6 +402,8 @@ def _steps(bound: BoundNode, *, rearranged: bool) -> tuple[Param, ...]:
     steps = (op.groups * each_out * depth, each_out * depth, depth, 1)
     if not rearranged:
         steps = (each_out, depth * taps * each_out, 1, taps * each_out)
+        if op.filters_first:
+            steps = (in_c, each_out * taps * in_c, taps * in_c, 1)
     names = ("tap_step", "group_step", "out_step", "in_step")
     return (
         *window_params(bound, op.window, kernel_h, kernel_w),
@@ -406,7 +420,7 @@ def lower(bound: BoundNode) -> Layer:
     if x.dtype is DType.FLOAT32:
         operands, tables = [0], []
         if w.is_constant:
-            filters = tuple(_rearranged(bound, w.array()).reshape(-1).tolist())
+            filters = tuple(_rearranged(bound, _in_first(bound, w.array())).reshape(-1).tolist())
             tables.append(Table("weights", "float", filters, "filters, [KH, KW, O, I / groups]"))
         else:
             operands.append(_WEIGHTS)
@@ -414,8 +428,13 @@ def lower(bound: BoundNode) -> Layer:
             tables.append(Table("bias", "float", tuple(_bias_of(bound).tolist()), "bias per output channel"))
         else:
             operands.append(_BIAS)
-        params = _steps(bound, rearranged=w.is_constant)
-        return Layer("conv_transpose_float", "portable", tuple(operands), tuple(tables), params, macs=macs)
+        limited = _bounded(bound)
+        limits = bound_params(_op(bound).activation, y.dtype) if limited else ()
+        params = (*_steps(bound, rearranged=w.is_constant), *limits)
+        kind = Flavour("_bounded" if limited else "")
+        return Layer(
+            "conv_transpose_float", "portable", tuple(operands), tuple(tables), params, macs=macs, flavour=kind
+        )
     assert x.quantization and y.quantization
     centred = _rearranged(bound, _centred(bound))
     narrow = int(centred.min()) >= -128 and int(centred.max()) <= 127
@@ -478,7 +497,7 @@ KERNELS = (
         reference,
         lower,
         work=work,
-        tflite_dtypes=(DType.INT8, DType.INT16),
+        tflite_dtypes=(DType.INT8, DType.INT16, DType.FLOAT32),
         onnx=("ConvTranspose",),
         from_onnx=from_onnx,
     ),

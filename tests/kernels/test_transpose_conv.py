@@ -1,4 +1,4 @@
-"""TRANSPOSE_CONV: reference, engine and C agree on every bit; refusals by name."""
+"""TRANSPOSE_CONV: reference, engine and C agree on every bit, floats within the tolerance; refusals by name."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from layer_cases import Scales, _operands, lowered, message, single, weights_of
-from single_op import Case, Proven, integers, prove, quantized
+from float_cases import check, constant, with_values
+from layer_cases import Scales, _operands, lowered, message, named_rng, single, weights_of, with_input
+from single_op import Case, Proven, TensorSpec, graph_of, integers, plain, prove, quantized
+
+from emitc.host.golden_rules import TOLERANT, rules
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
@@ -59,6 +62,59 @@ CASES = [
 ]  # fmt: skip
 
 
+def transposed_floats(
+    name: str,
+    x: Image,
+    channels: int,
+    kernel: tuple[int, int],
+    size: tuple[int, int],
+    stride: tuple[int, int] = (2, 2),
+    *,
+    padding: str = "SAME",
+    bias: bool = True,
+    activation: str = "NONE",
+    computed: bool = False,
+) -> Case:
+    """The same in float32. computed: weights and bias are inputs."""
+    rng, output = named_rng(name), (x[0], *size, channels)
+    weights, offsets = rng.normal(0.0, 1.0, (channels, *kernel, x[3])), rng.normal(0.0, 1.0, channels)
+    operands = [plain(weights.shape) if computed else constant(weights), plain(x)]
+    operands += [plain((channels,)) if computed else constant(offsets)] * bias
+    options = {
+        "stride_h": stride[0], "stride_w": stride[1], "padding": padding, "fused_activation_function": activation,
+    }  # fmt: skip
+    case = Case(name, "TRANSPOSE_CONV", (integers(*output), *operands), (plain(output),), options, 3)
+    return with_values(case, MODEST)
+
+
+MODEST = np.array([0.0, -0.0, 1.0, -1.0, 6.0, -3.5, 100.0, -100.0], np.float32)
+FLOATS = [
+    *(
+        transposed_floats(f"floats_{a}", (1, 4, 5, 3), 4, (3, 3), (8, 10), activation=a)
+        for a in ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
+    ),
+    transposed_floats("floats_valid", (1, 3, 4, 2), 3, (3, 4), (7, 10), padding="VALID"),
+    transposed_floats("floats_without_bias", (2, 3, 4, 2), 3, (2, 1), (8, 10), (3, 3), padding="VALID", bias=False),
+    transposed_floats("floats_stride_one", (1, 5, 6, 4), 2, (4, 3), (5, 6), (1, 1)),
+    transposed_floats("floats_computed", (1, 4, 3, 3), 4, (3, 2), (8, 6), computed=True),
+    transposed_floats("floats_one", (1, 1, 1, 1), 1, (1, 1), (1, 1), (1, 1)),
+]
+
+
+def wide(name: str, bias: str) -> Case:
+    """int16 activations; the bias int64 or int16."""
+    case = transposed(
+        name, (1, 4, 5, 3), 4, (3, 3), (8, 10), scales=Scales(input_zero_point=0, output_zero_point=0), bias="none"
+    )
+    values = named_rng(name).integers(-30000, 30000, 4).astype(bias)
+    data, y = quantized((1, 4, 5, 3), single(0.05), 0, "int16"), quantized((1, 8, 10, 4), single(0.125), 0, "int16")
+    last = TensorSpec("", bias, (4,), values.tobytes(), (single(0.0005),), (0,))
+    return replace(case, inputs=(case.inputs[0], case.inputs[1], data, last), outputs=(y,))
+
+
+WIDE = [wide("wide_bias", "int64"), wide("narrow_bias", "int16")]
+
+
 def sweep() -> list[Case]:
     """Random geometry."""
     rng = np.random.default_rng(23)
@@ -85,14 +141,14 @@ SWEEP = sweep()
 
 @pytest.fixture(scope="module")
 def proven() -> Proven:
-    return prove([*CASES, *SWEEP])
+    return prove([*CASES, *SWEEP, *FLOATS, *WIDE])
 
 
 def test_no_memory_error(proven: Proven) -> None:
     assert not proven.memory_errors
 
 
-@pytest.mark.parametrize("name", [case.id for case in CASES])
+@pytest.mark.parametrize("name", [case.id for case in (*CASES, *WIDE)])
 def test_case(proven: Proven, name: str) -> None:
     proven.outcomes[name].check()
 
@@ -100,6 +156,25 @@ def test_case(proven: Proven, name: str) -> None:
 def test_sweep(proven: Proven) -> None:
     for case in SWEEP:
         proven.outcomes[case.id].check()
+
+
+@pytest.mark.parametrize("name", [case.id for case in FLOATS])
+def test_floats_are_summed_in_the_order_of_the_engine(proven: Proven, name: str) -> None:
+    outcome = proven.outcomes[name]
+    check(outcome, TOLERANT)
+    for golden, found in zip(outcome.golden, outcome.compiled, strict=True):
+        assert golden[0].reshape(-1).tolist() == found[0].reshape(-1).tolist()
+
+
+def test_floats_are_judged_by_a_tolerance() -> None:
+    graph = graph_of(FLOATS[0])
+    assert rules(graph, "tflite")[graph.outputs[0]] == TOLERANT
+
+
+def test_float_data_with_bytes_for_weights_is_refused() -> None:
+    assert "there is code for (float32, float32, float32, float32)" in message(
+        with_input(FLOATS[0], 1, dtype="int8", data=bytes(4 * 9 * 3))
+    )
 
 
 def test_the_kernel_and_its_tables() -> None:

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from emitc.ir import DType
 from emitc.kernels.contract import Param
 
-_BOUNDS: dict[str, tuple[float | None, float | None]] = {
+ACTIVATION_BOUNDS: dict[str, tuple[float | None, float | None]] = {
     "NONE": (None, None),
     "RELU": (0.0, None),
     "RELU6": (0.0, 6.0),
     "RELU_N1_TO_1": (-1.0, 1.0),
 }
+"""Least and greatest value of each activation, None where it has none."""
 
 
 def bounds(activation: str, dtype: DType) -> tuple[float, float]:
@@ -28,10 +29,10 @@ def bounds(activation: str, dtype: DType) -> tuple[float, float]:
     if dtype is DType.FLOAT32:
         largest = float(np.finfo(np.float32).max)
         ends: tuple[float, float] = (-largest, largest)
-        low, high = _BOUNDS[activation]
+        low, high = ACTIVATION_BOUNDS[activation]
         return (ends[0] if low is None else low), (ends[1] if high is None else high)
     ends = dtype.range
-    low, high = _BOUNDS[activation]
+    low, high = ACTIVATION_BOUNDS[activation]
     return (ends[0] if low is None else int(low)), (ends[1] if high is None else int(high))
 
 

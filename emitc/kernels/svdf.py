@@ -4,18 +4,22 @@ s = clamp(rq1(sum((x - x_zero) * wf))) is appended to the filter's memory, whose
 y = clamp(y_zero + rq2(b + sum over R filters and M values of (s - s_zero) * wt)).
 
 Shapes  x [B, I], wf [F, I], wt [F, M], b [F / R] or none, memory [B, F * M], y [B, F / R].
-Types   int8; wt and memory both int8, or both int16 and then without zero point; b and sums int32.
-Errors  float32; constants that are computed; a fused activation that limits y further than its type does.
+Types   int8; wt and memory both int8, or both int16 and then without zero point; b and sums int32. float32 throughout, without
+        rq1, rq2 and zero points: then y is limited by the activation alone.
+Errors  constants that are computed; in int8 a fused activation that limits y further than its type does.
 Source  TFLite Micro's SVDF: s is limited to the memory's type before its zero point is added, which wraps; sums wrap at
         32 bits. Both factors are computed in double (measured, on sums for which float32 would give another result).
+        Floats are summed in order: each filter's products by themselves, then the filters of an output onto its bias.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
@@ -33,6 +37,7 @@ from emitc.kernels.contract import (
     require_rank,
     unsupported,
 )
+from emitc.kernels.real_activation import ACTIVATION_BOUNDS
 from emitc.kernels.requantization import FACTOR_LIMIT
 from emitc.kernels.spatial import ACTIVATIONS
 from emitc.kernels.weight_layout import blocks_of_four
@@ -63,6 +68,11 @@ def _op(bound: BoundNode) -> Svdf:
     return bound.node.op
 
 
+def in_float(bound: BoundNode) -> bool:
+    """Whether the operator works on float32."""
+    return bound.input(X).dtype is DType.FLOAT32
+
+
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
     x, feature, time, memory = (bound.input(i) for i in (X, FEATURE, TIME, MEMORY))
@@ -70,9 +80,11 @@ def check(bound: BoundNode) -> None:
     middle = (DType.INT32,) if bias else ()
     floats = (DType.FLOAT32,) * (len(middle) + 6)
     taken = [(DType.INT8, DType.INT8, t, *middle, t, DType.INT8, t) for t in (DType.INT8, DType.INT16)]
-    require_dtypes(bound, taken, (floats,))
-    require_quantization(bound, x, memory, y)
-    require_one_scale(bound, feature, time)
+    hybrid = (floats[0], DType.INT8, *floats[2:])
+    require_dtypes(bound, [*taken, floats], (hybrid,))
+    if not in_float(bound):
+        require_quantization(bound, x, memory, y)
+        require_one_scale(bound, feature, time)
     for tensor in (x, feature, time, memory):
         require_rank(bound, tensor, 2)
     _require_constants(bound, feature, time, bias)
@@ -96,6 +108,8 @@ def check(bound: BoundNode) -> None:
                 bound, f"SVDF has an input {list(bound.input(position).shape)}", f"{list(shape)} is expected",
                 "export the model again", bound.input(position),
             )  # fmt: skip
+    if in_float(bound):
+        return
     _require_symmetric(bound)
     _require_range(bound)
     if activation_clamp(_op(bound).activation, y) != _whole(y):
@@ -182,9 +196,11 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """In int64; what wraps at 32 bits, or in the memory's type, does so explicitly."""
+    """In int64; what wraps at 32 bits, or in the memory's type, does so explicitly. Floats in double."""
     x, old, y, memory = inputs[X], inputs[MEMORY], bound.output, bound.input(MEMORY)
     assert x is not None and old is not None
+    if in_float(bound):
+        return _real(bound, x.astype(np.float64), old)
     scored, summed = multipliers(bound)
     feature, time = (bound.input(i).array().astype(np.int64) for i in (FEATURE, TIME))
     scores = (x.astype(np.int64) - _zero_point(bound.input(X))) @ feature.T
@@ -200,8 +216,51 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     return values, np.ascontiguousarray(new.reshape(memory.shape))
 
 
+def _real(bound: BoundNode, x: NDArray[np.float64], old: Array) -> tuple[Array, ...]:
+    feature, time = (bound.input(i).array().astype(np.float64) for i in (FEATURE, TIME))
+    bias, rank = bound.optional(BIAS), _op(bound).rank
+    low, high = _limits(bound)
+    with np.errstate(all="ignore"):
+        kept = old.reshape(len(x), *time.shape)[:, :, 1:]
+        new = np.concatenate([kept, (x @ feature.T).astype(np.float32)[:, :, None]], axis=2)
+        sums = (new * time).sum(axis=2).reshape(len(x), -1, rank).sum(axis=2)
+        values = sums if bias is None else sums + bias.array().astype(np.float64)
+        limited = np.where(values < low, low, np.where(values > high, high, values)).astype(np.float32)
+    return limited, np.ascontiguousarray(new.astype(np.float32).reshape(bound.input(MEMORY).shape))
+
+
+def _limits(bound: BoundNode) -> tuple[float, float]:
+    """Of a float output; without an activation it may be infinite."""
+    low, high = ACTIVATION_BOUNDS[_op(bound).activation]
+    return -math.inf if low is None else low, math.inf if high is None else high
+
+
+def _lower_float(bound: BoundNode) -> Layer:
+    x, feature, time = (bound.input(i) for i in (X, FEATURE, TIME))
+    bias, units = bound.optional(BIAS), bound.output.shape[1]
+    offsets = (0.0,) * units if bias is None else tuple(bias.array().tolist())
+    low, high = _limits(bound)
+    tables = (
+        Table("feature", "float", tuple(feature.array().reshape(-1).tolist()), "feature weights, filter by filter"),
+        Table("time", "float", tuple(time.array().reshape(-1).tolist()), "time weights"),
+        Table("bias", "float", offsets, "bias per output"),
+    )
+    params = (
+        Param("batches", "int32_t", x.shape[0]),
+        Param("in", "int32_t", x.shape[1]),
+        Param("units", "int32_t", units),
+        Param("rank", "int32_t", _op(bound).rank, "filters of an output"),
+        Param("steps", "int32_t", time.shape[1], "values that a filter remembers"),
+        Param("low", "float", low, "the activation's bounds"),
+        Param("high", "float", high),
+    )
+    return Layer("svdf_float", "portable", (X,), tables, params, macs=work(bound))
+
+
 def lower(bound: BoundNode) -> Layer:
     """Filter by filter, four of which share the input's values; no scratch."""
+    if in_float(bound):
+        return _lower_float(bound)
     x, feature, time, memory = (bound.input(i) for i in (X, FEATURE, TIME, MEMORY))
     (filters, depth), steps = feature.shape, time.shape[1]
     scored, summed = multipliers(bound)
@@ -246,7 +305,7 @@ KERNELS = (
     KernelDef(
         Svdf,
         "filters over the last inputs, which they remember",
-        (DType.INT8, DType.INT16),
+        (DType.INT8, DType.INT16, DType.FLOAT32),
         ("SVDF",),
         from_tflite,
         check,

@@ -41,7 +41,8 @@ def with_values(case: Case, special: Array = SPECIAL, least: float | None = None
 
     least: floats are at least that.
     """
-    tensors = [t for t in {id(t): t for t in case.inputs if t is not None}.values() if t.data is None]
+    each = {id(t): t for t in case.inputs if t is not None}.values()
+    tensors = [t for t in each if t.data is None and not t.is_variable]
 
     def draw(rng: np.random.Generator, sample: int) -> Sequence[Array]:
         values: list[Array] = []

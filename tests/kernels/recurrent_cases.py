@@ -57,6 +57,18 @@ def svdf(
     return Case(name, "SVDF", inputs, (y,), {"rank": rank, "fused_activation_function": activation}, 3)
 
 
+def svdf_float(
+    name: str, batches: int, depth: int, units: int, rank: int, steps: int, activation: str = "NONE"
+) -> Case:  # fmt: skip
+    """A layer of float32 with random weights."""
+    rng = named_rng(name)
+    sizes = ((units * rank, depth), (units * rank, steps), (units,))
+    weights = [TensorSpec("", "float32", size, rng.normal(0.0, 1.0, size).astype("<f4").tobytes()) for size in sizes]
+    memory = TensorSpec("", "float32", (batches, units * rank * steps), None, is_variable=True)
+    options = {"rank": rank, "fused_activation_function": activation}
+    return Case(name, "SVDF", (plain((batches, depth)), *weights, memory), (plain((batches, units)),), options, 1)
+
+
 OPCODE = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 GATES = range(4)
 

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from float_cases import check, with_values
 from layer_cases import lowered, message, named_rng, single, with_input, with_output
 from numpy.typing import NDArray
-from recurrent_cases import WIDE, SvdfScales, svdf
-from single_op import Case, Proven, plain, prove
+from recurrent_cases import WIDE, SvdfScales, svdf, svdf_float
+from single_op import Case, Proven, prove
 
+from emitc.host.golden_rules import TOLERANT
 from emitc.quantize import Multiplier, multiplier_of, requantize
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
@@ -92,12 +94,29 @@ CASES: list[Case] = [
     # The sum over a long memory of full weights leaves 32 bits.
     svdf("wide_sum_wraps", 1, 9, 6, 1, 12, replace(WIDE, memory=0.00001, y=2.0), kind="int16", full=True),
 ]  # fmt: skip
+MODEST = np.array([0.0, -0.0, 1.0, -1.0, 6.0, -3.5, 100.0, -100.0], np.float32)
+FLOATS = [
+    with_values(case, MODEST)
+    for case in (
+        *(svdf_float(f"floats_{a}", 2, 5, 4, 2, 3, a) for a in ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")),
+        svdf_float("floats_one", 1, 1, 1, 1, 1),
+        svdf_float("floats_rank_3", 1, 9, 3, 3, 7),
+    )
+]
 
 
 @pytest.fixture(scope="module")
 def proven() -> Proven:
     """Every case, run three ways over twelve inputs."""
-    return prove(CASES, samples=12)
+    return prove([*CASES, *FLOATS], samples=12)
+
+
+@pytest.mark.parametrize("name", [case.id for case in FLOATS])
+def test_floats_are_summed_in_the_order_of_the_engine(proven: Proven, name: str) -> None:
+    outcome = proven.outcomes[name]
+    check(outcome, TOLERANT)
+    for golden, found in zip(outcome.golden, outcome.compiled, strict=True):
+        assert golden[0].reshape(-1).tolist() == found[0].reshape(-1).tolist()
 
 
 @pytest.mark.parametrize("name", [case.id for case in CASES])
@@ -220,10 +239,14 @@ def test_refuses_a_filter_whose_score_can_overflow() -> None:
     )  # fmt: skip
 
 
-def test_refuses_floats() -> None:
-    floats = [replace(t, dtype="float32", scales=(), zero_points=()) for t in BASE.inputs if t is not None]
-    inputs = tuple(replace(t, data=None if t.data is None else np.zeros(t.shape, "<f4").tobytes()) for t in floats)
-    case = replace(BASE, inputs=inputs, outputs=(plain((1, 4)),))
+def test_refuses_floats_with_weights_of_bytes() -> None:
+    case = with_input(FLOATS[0], 1, dtype="int8", data=bytes(8 * 5))
     assert message(case).startswith(
-        "1\nerror: SVDF with element types (float32, float32, float32, float32, float32, float32"
+        "1\nerror: SVDF with element types (float32, int8, float32, float32, float32, float32"
+    )
+
+
+def test_refuses_computed_float_weights() -> None:
+    assert message(with_input(FLOATS[0], 2, data=None)).startswith(
+        "1\nerror: SVDF with computed weights is not supported\n"
     )

@@ -209,8 +209,8 @@ REFUSED = [
         "1\nerror: NEG with element types (int8, int8) is not supported\n",
     ),
     (
-        Case("int8", "EQUAL", (quantized((4,)), quantized((4,))), (plain((4,), "bool"),)),
-        "1\nerror: EQUAL with element types (int8, int8, bool) is not supported\n",
+        Case("bytes", "EQUAL", (plain((4,), "uint8"), plain((4,), "uint8")), (plain((4,), "bool"),)),
+        "1\nerror: EQUAL with element types (uint8, uint8, bool) is not supported\n",
     ),
     (
         Case(

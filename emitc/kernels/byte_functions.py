@@ -1,27 +1,36 @@
-"""ABS, RSQRT and ELU of TFLite's int8: what each of the 256 values becomes.
+"""ABS, RSQRT and ELU of TFLite's int8: what each of the 256 values becomes; ABS and RSQRT of its int16, without zero points.
 
-ABS    requantized by x_scale / y_scale, rounded to float32; where the two are equal, not at all.
+ABS    requantized by x_scale / y_scale; where the two are equal, not at all.
 RSQRT  1 / sqrt(q - z_x) as a Q31 multiplier (five Newton steps, as L2_NORMALIZATION has them) on 2**20, requantized by
-       1 / (sqrt(x_scale) * y_scale) with 20 bits less, the product in float32. A zero becomes 127; so does what lies below, for
+       1 / (sqrt(x_scale) * y_scale) with 20 bits less. A zero becomes the type's largest value; so does what lies below, for
        which the interpreter ends the run.
 ELU    dequantized, exp(x) - 1 below zero, times 1 / y_scale, rounded half away from zero; all in float32.
-Source  TFLite Micro's kernels, measured.
+Source  TFLite Micro's kernels, measured: both factors are computed in double.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from emitc.ir import BoundNode, Quantization
-from emitc.kernels.contract import illegal, require_quantization
-from emitc.kernels.elementwise import require_factor
+from emitc.ir import BoundNode, DType, Quantization
+from emitc.kernels.contract import Layer, Param, illegal, require_quantization
+from emitc.kernels.elementwise import BYTES, byte_table, require_factor
+from emitc.kernels.int16x8 import require_symmetric
 from emitc.kernels.l2_normalization import inverse_root
+from emitc.kernels.pointwise import pointwise_layer
 from emitc.kernels.real_functions import FUNCTIONS
-from emitc.quantize import Int64, multiplier_of, requantize
+from emitc.quantize import Int64, Multiplier, multiplier_of, requantize
 
-NAMES = frozenset(("Abs", "Rsqrt", "Elu"))
+WIDE_NAMES = frozenset(("Abs", "Rsqrt"))
+"""Functions that int16 has too."""
+NAMES = WIDE_NAMES | {"Elu"}
+_ABSOLUTE = Multiplier(1 << 30, 1)
+"""Times 1, without rounding."""
 _ROOT_BITS = 20
-_LARGEST = 255
+_LARGEST = {DType.INT8: 255, DType.INT16: 1 << 15}
+"""Magnitude of a value less its zero point."""
 
 
 def _scales(bound: BoundNode) -> tuple[Quantization, Quantization]:
@@ -31,19 +40,18 @@ def _scales(bound: BoundNode) -> tuple[Quantization, Quantization]:
 
 
 def _factor(bound: BoundNode, name: str) -> float:
-    x, y = (np.float32(quantization.scale) for quantization in _scales(bound))
-    with np.errstate(all="ignore"):
-        if name == "Abs":
-            return float(x / y)
-        product = float(np.sqrt(x) * y)
-    return 1.0 / product if product else float("inf")
+    x, y = (quantization.scale for quantization in _scales(bound))
+    if name == "Abs":
+        return x / y
+    return 1.0 / (math.sqrt(x) * y)
 
 
 def require_scales(bound: BoundNode, name: str) -> None:
     """Refuses tensors without a scale, and scales beyond the fixed-point arithmetic."""
     require_quantization(bound, bound.input(0), bound.output)
+    require_symmetric(bound)
     if name == "Abs":
-        require_factor(bound, _factor(bound, name), _LARGEST)
+        require_factor(bound, _factor(bound, name), _LARGEST[bound.output.dtype])
     if name == "Rsqrt":
         factor = _factor(bound, name)
         if not 2.0**-10 <= factor < 2.0**29:
@@ -56,26 +64,42 @@ def require_scales(bound: BoundNode, name: str) -> None:
             )
 
 
-def results(bound: BoundNode, name: str) -> Int64:
-    """Of the values -128 to 127."""
+def _multiplier(bound: BoundNode, name: str) -> Multiplier:
+    """ABS: from x's scale to y's. RSQRT: of the root with 20 bits more."""
     x, y = _scales(bound)
-    centred = np.arange(-128, 128, dtype=np.int64) - x.zero_point
+    if name == "Abs":
+        return multiplier_of(_factor(bound, name)) if x.scale != y.scale else _ABSOLUTE
+    factor = multiplier_of(_factor(bound, name))
+    return Multiplier(factor.q31, factor.shift - _ROOT_BITS)
+
+
+def results(bound: BoundNode, name: str, values: Int64) -> Int64:
+    """Of quantized values."""
+    x, y = _scales(bound)
+    low, high = bound.output.dtype.range
+    centred = values - x.zero_point
     if name == "Elu":
         with np.errstate(all="ignore"):
             real = np.float32(x.scale) * centred.astype(np.float32)
             scaled = FUNCTIONS["Elu"].apply(real, (1.0, 1.0)) * (np.float32(1) / np.float32(y.scale))
             rounded = np.sign(scaled) * np.floor(np.abs(scaled.astype(np.float64)) + 0.5)
             shifted = rounded.astype(np.float32) + np.float32(y.zero_point)
-        return np.asarray(np.clip(shifted, -128, 127), np.int64)
+        return np.asarray(np.clip(shifted, low, high), np.int64)
+    multiplier = _multiplier(bound, name)
     if name == "Abs":
-        values = np.abs(centred)
-        if x.scale != y.scale:
-            multiplier = multiplier_of(_factor(bound, name))
-            values = requantize(values, multiplier.q31, multiplier.shift)
-        return np.asarray(np.clip(values + y.zero_point, -128, 127), np.int64)
-    roots = [inverse_root(int(value)) for value in np.maximum(centred, 1)]
+        return np.clip(requantize(np.abs(centred), multiplier.q31, multiplier.shift) + y.zero_point, low, high)
+    unlike, places = np.unique(np.maximum(centred, 1), return_inverse=True)
+    roots = [inverse_root(int(value)) for value in unlike]
     one = np.ones(1, np.int64)
     widened = np.concatenate([requantize(one, root.q31, root.shift + _ROOT_BITS) for root in roots])
-    multiplier = multiplier_of(_factor(bound, name))
-    values = requantize(widened, multiplier.q31, multiplier.shift - _ROOT_BITS)
-    return np.where(centred <= 0, 127, np.clip(values + y.zero_point, -128, 127))
+    found = requantize(widened, multiplier.q31, multiplier.shift)[places].reshape(centred.shape)
+    return np.where(centred <= 0, high, np.clip(found + y.zero_point, low, high))
+
+
+def layer(bound: BoundNode, name: str) -> Layer:
+    """A table of the 256 bytes; of int16 the arithmetic."""
+    if bound.input(0).dtype is DType.INT8:
+        return byte_table(bound, 0, results(bound, name, BYTES))
+    multiplier = _multiplier(bound, name)
+    params = (Param("multiplier", "int32_t", multiplier.q31, "Q31"), Param("shift", "int32_t", multiplier.shift))
+    return pointwise_layer(bound, "absolute_s16" if name == "Abs" else "reciprocal_root_s16", params)

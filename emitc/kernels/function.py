@@ -5,7 +5,7 @@ Types   float32, and int8 with scales where a DequantizeLinear and a QuantizeLin
         kernels/pointwise.py says. Abs, Neg and Sign also of integers: Abs and Neg of the smallest value are that value.
         Not: bool. BitwiseNot: integers. IsNaN, IsInf: float32 to bool.
 TFLite  ABS, CEIL, COS, ELU, EXP, FLOOR, LOG, NEG, ROUND, RSQRT, SIN, SQRT and SQUARE of float32, ABS, ELU and RSQRT also of
-        int8 (kernels/byte_functions.py); LOGICAL_NOT of bool.
+        int8, ABS and RSQRT of int16 (kernels/byte_functions.py), ABS also of int16 without scale; LOGICAL_NOT of bool.
 Round goes half to even; in TFLite what it makes 0 has no sign. Gelu with approximate "tanh" is a function of its own, and so
 are both of com.microsoft's versions.
 Source  ONNX's operator specifications; the order of float32 operations is ONNX Runtime's where it shows.
@@ -22,7 +22,6 @@ from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels import byte_functions
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed
-from emitc.kernels.elementwise import byte_table
 from emitc.kernels.pointwise import (
     SIGNED,
     UNSIGNED,
@@ -47,7 +46,13 @@ class Function(Op):
 
 
 class TFLiteFunction(Function):
-    """ABS, ELU or RSQRT of TFLite, which have int8 too."""
+    """ELU of TFLite, which has int8 too."""
+
+    __slots__ = ()
+
+
+class WideTFLiteFunction(TFLiteFunction):
+    """ABS or RSQRT of TFLite, which have int16 as well."""
 
     __slots__ = ()
 
@@ -104,7 +109,9 @@ _TFLITE: Mapping[str, tuple[str, tuple[float, ...]]] = {
 def from_tflite(node: SourceNode) -> Parsed:
     """The function, which has no options in TFLite."""
     node.counts((1, 1))
-    op = TFLiteFunction if _TFLITE[node.op_type][0] in byte_functions.NAMES else Function
+    name, op = _TFLITE[node.op_type][0], Function
+    if name in byte_functions.NAMES:
+        op = WideTFLiteFunction if name in byte_functions.WIDE_NAMES else TFLiteFunction
     return Parsed(op(*_TFLITE[node.op_type], numerics=plain_numerics(node)))
 
 
@@ -140,19 +147,27 @@ def _of_integers(bound: BoundNode) -> bool:
     return op.name in _OF_INTEGERS and dtype in (*SIGNED, *UNSIGNED) and op.numerics is Numerics.QOPERATOR
 
 
-def _of_bytes(bound: BoundNode) -> bool:
-    """Whether the function is of TFLite's int8."""
-    return bound.node.op.numerics is Numerics.TFLITE and bound.input(0).dtype is DType.INT8
+def _quantized(bound: BoundNode) -> bool:
+    """Whether the function is of TFLite's quantized integers."""
+    dtype = bound.input(0).dtype
+    return bound.node.op.numerics is Numerics.TFLITE and dtype in (DType.INT8, DType.INT16) and not _unscaled(bound)
+
+
+def _unscaled(bound: BoundNode) -> bool:
+    """Whether the function is ABS of TFLite's int16 that stands for itself."""
+    x, op = bound.input(0), _op(bound)
+    return op.numerics is Numerics.TFLITE and op.name == "Abs" and x.dtype is DType.INT16 and x.quantization is None
 
 
 def check(bound: BoundNode) -> None:
     """Refuses types without code."""
     if bound.node.op.numerics.of_tflite:
-        bytes_too = _op(bound).name in byte_functions.NAMES
-        types = (DType.FLOAT32, DType.INT8) if bytes_too else (DType.FLOAT32,)
+        name = _op(bound).name
+        types = [DType.FLOAT32, *[DType.INT8] * (name in byte_functions.NAMES)]
+        types += [DType.INT16] * (name in byte_functions.WIDE_NAMES)
         require_types(bound, [(t, t) for t in types], " and ".join(t.value for t in types))
-        if _of_bytes(bound):
-            byte_functions.require_scales(bound, _op(bound).name)
+        if _quantized(bound):
+            byte_functions.require_scales(bound, name)
     elif _of_integers(bound):
         require_types(bound, [(t, t) for t in (*SIGNED, *UNSIGNED)], "one type throughout")
     else:
@@ -163,9 +178,9 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     """numpy's function of integers, which wrap; otherwise the real function."""
     x, op = inputs[0], _op(bound)
     assert x is not None
-    if _of_bytes(bound):
-        return (byte_functions.results(bound, op.name)[x.astype(np.int64) + 128].astype(np.int8),)
-    if _of_integers(bound):
+    if _quantized(bound):
+        return (byte_functions.results(bound, op.name, x.astype(np.int64)).astype(bound.output.dtype.value),)
+    if _of_integers(bound) or _unscaled(bound):
         with np.errstate(over="ignore"):
             return ({"Abs": np.abs, "Neg": np.negative, "Sign": np.sign}[op.name](x),)
     return (real_reference(bound, FUNCTIONS[op.name], op.parameters, x),)
@@ -174,9 +189,9 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def lower(bound: BoundNode) -> Layer:
     """A loop for the type; unsigned integers need less."""
     op = _op(bound)
-    if _of_bytes(bound):
-        return byte_table(bound, 0, byte_functions.results(bound, op.name))
-    if not _of_integers(bound):
+    if _quantized(bound):
+        return byte_functions.layer(bound, op.name)
+    if not (_of_integers(bound) or _unscaled(bound)):
         return real_layer(bound, FUNCTIONS[op.name], op.parameters)
     if bound.input(0).dtype in UNSIGNED and op.name == "Abs":
         return copied(bound)
@@ -266,8 +281,11 @@ KERNELS = (
     ),
     KernelDef(
         TFLiteFunction, "functions of one value; of bytes by table", (DType.INT8, DType.FLOAT32),
-        tuple(name for name, (function, _) in _TFLITE.items() if function in byte_functions.NAMES), from_tflite, check,
-        output_shapes, reference, lower, elementwise=True,
+        ("ELU",), from_tflite, check, output_shapes, reference, lower, elementwise=True,
+    ),
+    KernelDef(
+        WideTFLiteFunction, "functions of one value; of bytes by table", (DType.INT8, DType.INT16, DType.FLOAT32),
+        ("ABS", "RSQRT"), from_tflite, check, output_shapes, reference, lower, elementwise=True,
     ),
     KernelDef(
         Negation, "logical not, or every bit turned over", (DType.BOOL, *SIGNED, *UNSIGNED), ("LOGICAL_NOT",),

@@ -9,6 +9,7 @@ Source  TFLite Micro's kernel.   Errors  int8 rows of more than 33 025 elements,
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -90,6 +91,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (bound.input(0).shape,)
 
 
+@functools.lru_cache(1 << 16)
 def inverse_root(n: int) -> Multiplier:
     """1 / sqrt(n) for an int32 n, 0 as 1."""
     if n <= 1:

@@ -1,10 +1,10 @@
-"""ABS, RSQRT and ELU of int8: reference, engine and C agree on every one of the 256 values."""
+"""ABS, RSQRT and ELU of int8, ABS and RSQRT of int16: reference, engine and C agree on every value."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from single_op import Array, Case, Proven, prove, quantized, refusal
+from single_op import Array, Case, Proven, plain, prove, quantized, refusal
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
@@ -33,15 +33,49 @@ CASES = [
 ]
 
 
+DISPUTED = np.array([0, 1, 2, 372, 1069, 2340, 11254, 11255, 32767])
+"""Among them are roots for which it matters that factors are computed in double."""
+
+
+def of_shorts(name: str, opcode: str, x: float, y: float) -> Case:
+    """All values of int16, of RSQRT some that have a root; x and y 0: without scale."""
+    root = opcode == "RSQRT"
+    shape = (32, 32) if root else (256, 256)
+
+    def draw(rng: np.random.Generator, sample: int) -> list[Array]:
+        if root:
+            values = np.concatenate([DISPUTED, rng.integers(0, 1 << 15, 1024 - len(DISPUTED))])
+            return [values.astype(np.int16).reshape(shape)]
+        return [rng.permutation(np.arange(-(1 << 15), 1 << 15)).astype(np.int16).reshape(shape)]
+
+    kinds = [quantized(shape, scale, 0, "int16") if scale else plain(shape, "int16") for scale in (x, y)]
+    return Case(name, opcode, (kinds[0],), (kinds[1],), draw=draw)
+
+
+WIDE_SCALES = {
+    "equal": (0.0005, 0.0005), "wider": (0.0005, 0.0011), "finer": (0.0005, 0.00021), "far": (1.7, 0.003),
+    "disputed": (0.0008621620945632458, 0.0014091990888118744),
+}  # fmt: skip
+WIDE = [
+    *(of_shorts(f"{op}_wide_{name}", op, x, y) for op in ("ABS", "RSQRT") for name, (x, y) in WIDE_SCALES.items()),
+    of_shorts("ABS_unscaled", "ABS", 0.0, 0.0),
+]
+
+
 @pytest.fixture(scope="module")
 def proven() -> Proven:
-    return prove(CASES, samples=3)
+    return prove([*CASES, *WIDE], samples=3)
 
 
 @pytest.mark.parametrize("name", [case.id for case in CASES])
 def test_case(proven: Proven, name: str) -> None:
     proven.outcomes[name].check()
     assert proven.outcomes[name].step.kernel.startswith("lookup")
+
+
+@pytest.mark.parametrize("name", [case.id for case in WIDE])
+def test_int16(proven: Proven, name: str) -> None:
+    proven.outcomes[name].check()
 
 
 def test_memory(proven: Proven) -> None:
@@ -52,3 +86,10 @@ def test_memory(proven: Proven) -> None:
 def test_scales_out_of_proportion_are_refused(opcode: str, x: float, y: float) -> None:
     error = refusal(every_byte("far", opcode, (x, 0), (y, 0)))
     assert "scales that are out of proportion" in str(error) and error.exit_code == 2
+
+
+def test_int16_with_a_zero_point_and_elu_of_int16_are_refused() -> None:
+    y = quantized((4,), 0.05, 0, "int16")
+    error = refusal(Case("zero", "ABS", (quantized((4,), 0.05, 1, "int16"),), (y,)))
+    assert "has an int16 tensor with the zero point 1" in str(error)
+    assert "ELU with element types (int16, int16) is not supported" in str(refusal(Case("elu", "ELU", (y,), (y,))))

@@ -1,9 +1,9 @@
 """ADD, SUB, MUL and DIV, with broadcasting and a fused activation; ONNX's Add, Sub, Mul and Div.
 
 Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
-Types   int8 and int16, each tensor with its own scale, but for DIV; float32, int32 and int64, where results are limited to
-        the activation's bounds (`real_activation.py`). ONNX: numbers of any type, int8 and int16 with scales
-        (`onnx_arithmetic.py`).
+Types   int8 and int16, each tensor with its own scale; DIV int8 alone (`quantized_quotient.py`). float32, int32 and int64,
+        where results are limited to the activation's bounds (`real_activation.py`). ONNX: numbers of any type, int8 and int16
+        with scales (`onnx_arithmetic.py`).
 ADD, SUB  both inputs, shifted left by 20 bits (int16: 15), are brought to twice the larger input scale; their sum or
           difference is requantized to the output.
 MUL       (a - a_zero) * (b - b_zero) requantized by a_scale * b_scale / y_scale.
@@ -24,7 +24,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels import onnx_arithmetic
+from emitc.kernels import onnx_arithmetic, quantized_quotient
 from emitc.kernels.broadcast import same_types
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, illegal, require_dtypes
 from emitc.kernels.elementwise import (
@@ -155,9 +155,12 @@ def check(bound: BoundNode) -> None:
         onnx_arithmetic.check(bound, _OPERATORS[type(op)], op.activation)
         return
     if isinstance(op, Div):
-        require_dtypes(bound, same_types((DType.FLOAT32, DType.INT32)), same_types((DType.INT8,)))
+        require_dtypes(bound, same_types((DType.FLOAT32, DType.INT32, DType.INT8)), same_types((DType.INT16,)))
     check_binary(bound)
     require_activation(bound, op.activation, bound.output)
+    if isinstance(op, Div):
+        quantized_quotient.require_scales(bound)
+        return
     a, b, y = _scales(bound)
     # The largest product has 16 bits, or 30: so many bits more to the left would take it out of int32.
     largest = 1 << 15 if bound.output.dtype is DType.INT8 else 1
@@ -182,6 +185,8 @@ def _clamp(bound: BoundNode) -> Clamp:
 def _compute(bound: BoundNode, a: Int64, b: Int64) -> Int64:
     """The results, clamped, of quantized values that broadcast against each other."""
     zero_a, zero_b, zero_y = _zero_points(bound)
+    if isinstance(bound.node.op, Div):
+        return quantized_quotient.quotients(bound, a, b, _clamp(bound))
     if isinstance(bound.node.op, Mul):
         last = _product_multiplier(bound)
         acc = (a - zero_a) * (b - zero_b)
@@ -271,6 +276,8 @@ def lower(bound: BoundNode) -> Layer:
         if onnx_arithmetic.is_quantized(bound):
             return onnx_arithmetic.quantized_layer(bound, operator, _clamp(bound))
         return onnx_arithmetic.plain_layer(bound, operator, op.activation)
+    if isinstance(op, Div):
+        return quantized_quotient.layer(bound, _clamp(bound))
     if bound.output.dtype is not DType.INT8:
         return _product_layer(bound) if isinstance(op, Mul) else _sum_layer(bound, None)
     results = _compute(bound, BYTES[:, None], BYTES[None, :])
@@ -293,7 +300,7 @@ def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
     return KernelDef(
         op, summary, onnx_arithmetic.PLAIN_TYPES, (name.upper(),), _from_tflite(op), check, binary_shape, reference, lower,
         onnx=(name,), from_onnx=_from_onnx(op), elementwise=True,
-        tflite_dtypes=plain if op is Div else (DType.INT8, DType.UINT8, DType.INT16, *plain),
+        tflite_dtypes=(DType.INT8, *(() if op is Div else (DType.UINT8, DType.INT16)), *plain),
         variants=(Variant("mve", "mve", lower_mve),) if op in (Add, Sub) else (),
     )  # fmt: skip
 

@@ -214,9 +214,13 @@ REFUSED = [
     ),
     (
         Case(
-            "int8", "DIV", (quantized((4,)), quantized((4,))), (quantized((4,)),), {"fused_activation_function": "NONE"}
+            "int16",
+            "DIV",
+            (quantized((4,), dtype="int16"),) * 2,
+            (quantized((4,), dtype="int16"),),
+            {"fused_activation_function": "NONE"},
         ),
-        "1\nerror: DIV with element types (int8, int8, int8) is not supported\n",
+        "1\nerror: DIV with element types (int16, int16, int16) is not supported\n",
     ),
     (
         binary("int32", "DIV", (4,), (4,), "int32", fused_activation_function="RELU"),

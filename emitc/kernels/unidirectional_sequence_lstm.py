@@ -4,11 +4,12 @@ i = sigmoid(Wi x + Ri h + bi), f = sigmoid(Wf x + Rf h + bf), g = tanh(Wg x + Rg
 o = sigmoid(Wo x + Ro h + bo), h' = o tanh(c'), y = h'
 
 Shapes  x [B, T, I], or [T, B, I] where time_major; each W [U, I], R [U, U], b [U]; h and c [B, U]; y as x with U for I.
-Types   int8 with c in int16 and b in int32; float32.
+Types   int8 with c in int16 and b in int32; int16 throughout, without zero points, but for int8 weights and b in int64; float32.
 Errors  peepholes, a projection, layer normalization, coupled gates; weights with several scales; computed weights.
 Source  TFLite Micro. int8: both products of a gate are requantized to Q3.12 and limited to 16 bits before they are added,
         and so are f c and i g, to the scale of c; sigmoid and tanh by the table of `sigmoid_table.py`; h' is requantized
-        from tanh(c') in Q0.15 times o in Q0.15. The scale of c is a power of two.
+        from tanh(c') in Q0.15 times o in Q0.15. The scale of c is a power of two. int16: the same, with sums of 64 bits that
+        are requantized by multipliers of 16 bits.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
+from emitc.kernels import int16x8
 from emitc.kernels.contract import (
+    Flavour,
     KernelDef,
     Layer,
     Overlap,
@@ -39,7 +42,7 @@ from emitc.kernels.contract import (
 from emitc.kernels.requantization import FACTOR_LIMIT
 from emitc.kernels.sigmoid_table import MAX_LEFT, sigmoid_q15, sigmoid_table, tanh_q15, tanh_scaling
 from emitc.kernels.walk import WindowWalk, whole_window
-from emitc.quantize import INT32_MAX, Int64, Multiplier, multiplier_of, requantize
+from emitc.quantize import INT32_MAX, Int64, Multiplier, multiplier_of, requantize, requantize_reduced
 
 X = 0
 INPUT_WEIGHTS, STATE_WEIGHTS, BIASES = 1, 5, 12
@@ -55,6 +58,7 @@ _GATE_SCALE = 2.0**-12
 _UNIT_SCALE = 2.0**-15
 INPUT, RECURRENT = (1, 2, 3, 4), (5, 6, 7, 8)
 """Operands: the weights of i, f, g, o."""
+_SHORTS = Flavour(acc="int64_t", reduced=True)
 _B = (9, 10, 11, 12)
 _H, _C = 13, 14
 
@@ -117,6 +121,11 @@ def in_float(bound: BoundNode) -> bool:
     return bound.input(X).dtype is DType.FLOAT32
 
 
+def in_shorts(bound: BoundNode) -> bool:
+    """Whether the operator works on int16."""
+    return bound.input(X).dtype is DType.INT16
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """What the operands' shapes come to."""
@@ -139,7 +148,7 @@ def check(bound: BoundNode) -> None:
     narrow = (DType.INT8,) * 9 + (DType.INT32,) * 4 + (DType.INT8, DType.INT16, DType.INT8, DType.INT8, DType.INT16)
     wide = (DType.INT16,) + (DType.INT8,) * 8 + (DType.INT64,) * 4 + (DType.INT16,) * 5
     hybrid = (DType.FLOAT32,) + (DType.INT8,) * 8 + (DType.FLOAT32,) * 9
-    require_dtypes(bound, [narrow, (DType.FLOAT32,) * 18], (wide, hybrid))
+    require_dtypes(bound, [narrow, wide, (DType.FLOAT32,) * 18], (hybrid,))
     require_rank(bound, bound.input(X), 3)
     require_rank(bound, bound.input(INPUT[0]), 2)
     for position in (*INPUT, *RECURRENT, *_B):
@@ -181,6 +190,8 @@ def _require_scales(bound: BoundNode) -> None:
     x, h, c, y = bound.input(X), bound.input(_H), bound.input(_C), bound.output
     require_quantization(bound, x, h, c, y)
     require_one_scale(bound, *(bound.input(position) for position in (*INPUT, *RECURRENT)))
+    if in_shorts(bound):
+        int16x8.require_symmetric(bound)
     assert h.quantization and c.quantization and y.quantization
     for tensor in (*(bound.input(position) for position in (*INPUT, *RECURRENT)), c):
         if _zero_point(tensor):
@@ -200,7 +211,8 @@ def _require_scales(bound: BoundNode) -> None:
             f"a power of two from 2**{-12 - MAX_LEFT} to 2**{MAX_LEFT - 12} is expected", "quantize the model again", c,
         )  # fmt: skip
     gates, products = _real_factors(bound)
-    if max(gates) >= FACTOR_LIMIT or max(products) > 1.0:
+    limit = int16x8.FACTOR_LIMIT if in_shorts(bound) else FACTOR_LIMIT
+    if max(gates) >= limit or max(products) > 1.0:
         raise illegal(
             bound, "an output scale is out of proportion",
             f"the largest factors are {max(gates)!r} of a gate and {max(products)!r} of a product of gates",
@@ -209,13 +221,15 @@ def _require_scales(bound: BoundNode) -> None:
 
 
 def _require_sums(bound: BoundNode) -> None:
+    wide = in_shorts(bound)
+    reach, limit = (1 << 15, int16x8.SUM_MAX) if wide else (256, INT32_MAX)
     for weights, bias in (*zip(INPUT, _B, strict=True), *((position, None) for position in RECURRENT)):
-        worst = 256 * np.abs(bound.input(weights).array().astype(np.int64)).sum(axis=1)
+        worst = reach * np.abs(bound.input(weights).array().astype(np.int64)).sum(axis=1)
         if bias is not None:
             worst = worst + np.abs(bound.input(bias).array().astype(np.int64))
-        if int(worst.max()) > INT32_MAX:
+        if int(worst.max()) > limit:
             raise illegal(
-                bound, "an accumulator can overflow 32 bits", f"a sum can reach {int(worst.max())}",
+                bound, f"an accumulator can overflow {48 if wide else 32} bits", f"a sum can reach {int(worst.max())}",
                 "quantize the model again: weights or bias of this size are not meaningful", bound.input(weights),
             )  # fmt: skip
 
@@ -279,13 +293,14 @@ def _sixteen_bits(values: Int64) -> Int64:
 def _integer_step(bound: BoundNode, x: Int64, h: Int64, c: Int64) -> tuple[Int64, Int64]:
     """h and c [B, U] after a step."""
     gates, (keep, add, out) = multipliers(bound)
+    scaled = requantize_reduced if in_shorts(bound) else requantize
     x, h = x - _zero_point(bound.input(X)), h - _zero_point(bound.input(_H))
     sums = []
     for k in range(GATES):
         of_x = x @ bound.input(INPUT[k]).array().astype(np.int64).T + bound.input(_B[k]).array().astype(np.int64)
         of_h = h @ bound.input(RECURRENT[k]).array().astype(np.int64).T
-        first = _sixteen_bits(requantize(of_x, gates[k].q31, gates[k].shift))
-        second = _sixteen_bits(requantize(of_h, gates[GATES + k].q31, gates[GATES + k].shift))
+        first = _sixteen_bits(scaled(of_x, gates[k].q31, gates[k].shift))
+        second = _sixteen_bits(scaled(of_h, gates[GATES + k].q31, gates[GATES + k].shift))
         sums.append(_sixteen_bits(first + second))
     i, f, o = (sigmoid_q15(sums[k]) for k in (0, 1, 3))
     g = tanh_q15(sums[2], -12)
@@ -295,7 +310,7 @@ def _integer_step(bound: BoundNode, x: Int64, h: Int64, c: Int64) -> tuple[Int64
     if limit is not None:
         c = np.clip(c, -limit, limit)
     h = requantize(o * tanh_q15(c, cell_exponent(bound)), out.q31, out.shift) + _zero_point(bound.input(_H))
-    return np.clip(h, -128, 127), c
+    return np.clip(h, *bound.output.dtype.range), c
 
 
 def _float_step(
@@ -388,20 +403,24 @@ def lower(bound: BoundNode) -> Layer:
     of_x, of_h = starts(bound)
     factor, right = tanh_scaling(cell_exponent(bound))
     limit = cell_limit(bound)
-    tables = (
+    biases, each = tuple(of_x.reshape(-1).tolist()), "for i, f, g, o of inputs, then of states"
+    tables: tuple[Table, ...] = (
         _weights("w", bound, INPUT, "int8_t", "input weights"),
         _weights("r", bound, RECURRENT, "int8_t", "recurrent weights"),
-        Table(
-            "bias",
-            "int32_t",
-            tuple(of_x.reshape(-1).tolist()),
-            "biases of each unit's gates with the input's zero point",
-        ),
-        Table("start", "int32_t", tuple(of_h.reshape(-1).tolist()), "the hidden state's zero point in the same sums"),
-        Table("multiplier", "int32_t", tuple(m.q31 for m in gates), "Q31 for i, f, g, o of inputs, then of states"),
-        Table("shift", "int8_t", tuple(m.shift for m in gates), "shift after it, positive left"),
-        sigmoid_table(),
     )
+    if in_shorts(bound):
+        factors = int16x8.tables([m.q31 for m in gates], [m.shift for m in gates], _SHORTS, each)
+        tables = (*tables, Table("bias", "int64_t", biases, "biases of each unit's gates"), *factors, sigmoid_table())
+    else:
+        starts_of_h = tuple(of_h.reshape(-1).tolist())
+        tables = (
+            *tables,
+            Table("bias", "int32_t", biases, "biases of each unit's gates with the input's zero point"),
+            Table("start", "int32_t", starts_of_h, "the hidden state's zero point in the same sums"),
+            Table("multiplier", "int32_t", tuple(m.q31 for m in gates), f"Q31 {each}"),
+            Table("shift", "int8_t", tuple(m.shift for m in gates), "shift after it, positive left"),
+            sigmoid_table(),
+        )
     named = zip(("keep", "add", "output"), products, strict=True)
     scaling = [
         param
@@ -417,9 +436,8 @@ def lower(bound: BoundNode) -> Layer:
         Param("tanh_factor", "int32_t", factor, "of the cell state"),
         Param("tanh_right", "int32_t", right),
     )
-    return Layer(
-        "sequence_lstm", "portable", (X,), tables, params, overlaps=_overlaps(bound), macs=work(bound),
-    )  # fmt: skip
+    template = "sequence_lstm_s16" if in_shorts(bound) else "sequence_lstm"
+    return Layer(template, "portable", (X,), tables, params, overlaps=_overlaps(bound), macs=work(bound))
 
 
 def _weights(role: str, bound: BoundNode, positions: Sequence[int], c_type: str, what: str) -> Table:
@@ -454,7 +472,7 @@ KERNELS = (
     KernelDef(
         UnidirectionalSequenceLstm,
         "long short-term memory over all steps of a sequence, which keeps its state",
-        (DType.INT8, DType.FLOAT32),
+        (DType.INT8, DType.INT16, DType.FLOAT32),
         ("UNIDIRECTIONAL_SEQUENCE_LSTM",),
         from_tflite,
         check,

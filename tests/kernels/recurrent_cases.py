@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from layer_cases import named_rng, single
@@ -86,6 +86,7 @@ class LstmScales:
 
 
 USUAL = LstmScales()
+SHORTS = LstmScales(x=0.0001, h=2.0**-15)
 
 
 def lstm(
@@ -112,6 +113,28 @@ def lstm(
         "fused_activation_function": "TANH", "cell_clip": clip, "proj_clip": 0.0, "time_major": time_major,
     }  # fmt: skip
     return Case(name, OPCODE, tuple(operands), (y,), options, 3)
+
+
+def lstm_wide(
+    name: str, batches: int, steps: int, depth: int, units: int, scales: LstmScales = SHORTS, *,
+    time_major: bool = False, clip: float = 10.0, full: bool = False,
+) -> Case:  # fmt: skip
+    """A layer of int16 with biases of 64 bits. full: weights of -128 and inputs of -32768."""
+    case, rng = lstm(name, batches, steps, depth, units, scales, time_major=time_major, clip=clip), named_rng(name)
+    inputs = list(case.inputs)
+    for position, tensor in enumerate(inputs):
+        if tensor is not None and position in (0, 18):
+            inputs[position] = replace(tensor, dtype="int16", zero_points=(0,))
+        elif tensor is not None and tensor.dtype == "int32":
+            values = rng.integers(-(10**7), 10**7, units, endpoint=True).astype("<i8")
+            inputs[position] = replace(tensor, dtype="int64", data=values.tobytes())
+        elif tensor is not None and full and tensor.dtype == "int8":
+            inputs[position] = replace(tensor, data=np.full(tensor.shape, -128, np.int8).tobytes())
+    y = replace(case.outputs[0], dtype="int16", zero_points=(0,))
+    least = np.full(inputs[0].shape if inputs[0] else (), -(1 << 15), np.int16)
+    return replace(
+        case, inputs=tuple(inputs), outputs=(y,), draw=(lambda _, sample: [least // (1 + sample)]) if full else None
+    )
 
 
 def lstm_float(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from layer_cases import lowered, message, named_rng, single, with_input, with_output
-from recurrent_cases import GATES, OPCODE, USUAL, LstmScales, lstm
+from recurrent_cases import OPCODE, SHORTS, USUAL, LstmScales, lstm, lstm_wide
 from single_op import Case, Proven, prove
 
 from emitc.writers.tflite import TensorSpec
@@ -36,15 +36,28 @@ CASES: list[Case] = [
     lstm("output_saturates", 1, 6, 9, 4, replace(USUAL, x=0.2, h=0.002)),
     lstm("cell_saturates", 1, 40, 9, 4, replace(USUAL, x=0.2, cell=-15), clip=0.0),
 ]
+WIDE: list[Case] = [
+    *(lstm_wide(f"wide_units_{u}", 1, 3, 5, u) for u in (1, 4, 7)),
+    lstm_wide("wide_batches", 3, 4, 5, 3),
+    lstm_wide("wide_time_major", 2, 5, 4, 3, time_major=True),
+    *(lstm_wide(f"wide_cell_{e}", 1, 4, 5, 4, replace(SHORTS, cell=e), clip=0.0) for e in (-15, -11, -5)),
+    lstm_wide("wide_tight_clip", 1, 6, 5, 4, clip=0.3),
+    # A part of a sum has 511 products of 22 bits; whole sums leave 32 bits.
+    lstm_wide("wide_long_sums", 1, 2, 1100, 3, replace(SHORTS, x=1e-7), full=True),
+    lstm_wide("wide_gates_saturate", 1, 6, 9, 4, replace(SHORTS, x=0.01), clip=0.0),
+    lstm_wide("wide_gates_shift_left", 1, 6, 5, 4, replace(SHORTS, x=0.3, weights=(0.05, 0.06, 0.07, 0.08))),
+    lstm_wide("wide_gates_hardly_open", 1, 6, 5, 4, replace(SHORTS, x=1e-8, weights=(1e-6, 1e-5, 1e-4, 1e-3))),
+    lstm_wide("wide_output_saturates", 1, 6, 9, 4, replace(SHORTS, h=2.0**-16)),
+]
 
 
 @pytest.fixture(scope="module")
 def proven() -> Proven:
     """Every case, run three ways over eight sequences, each from the state that the one before has left."""
-    return prove(CASES, samples=8)
+    return prove([*CASES, *WIDE], samples=8)
 
 
-@pytest.mark.parametrize("name", [case.id for case in CASES])
+@pytest.mark.parametrize("name", [case.id for case in (*CASES, *WIDE)])
 def test_reference_engine_and_c_agree(proven: Proven, name: str) -> None:
     proven.outcomes[name].check()
 
@@ -66,6 +79,9 @@ def test_the_state_stays_from_run_to_run() -> None:
 def test_cases_reach_what_they_are_named_for(proven: Proven) -> None:
     values = np.concatenate([outputs[0].reshape(-1) for outputs in proven.outcomes["output_saturates"].golden])
     assert values.min() == -128 and values.max() == 127
+    values = np.concatenate([outputs[0].reshape(-1) for outputs in proven.outcomes["wide_output_saturates"].golden])
+    assert values.min() == -(1 << 15) and values.max() == (1 << 15) - 1
+    assert len(np.unique(proven.outcomes["wide_batches"].golden[0][0])) > 20
     tables = {table.role: table for table in lowered(next(c for c in CASES if c.id == "gates_shift_left")).tables}
     assert max(tables["shift"].values) > 10
     clips = {case.id: {p.name: p.value for p in lowered(case).params}["cell_high"] for case in CASES}
@@ -236,17 +252,20 @@ def test_refuses_computed_weights() -> None:
     )  # fmt: skip
 
 
-def test_refuses_int16_activations() -> None:
-    wide = {0: "int16", 18: "int16"}
-    case = BASE
-    for position, dtype in wide.items():
-        case = with_input(case, position, dtype=dtype, zero_points=(0,))
-    for gate in GATES:
-        case = with_input(case, 12 + gate, dtype="int64", data=bytes(32))
-    case = with_output(case, dtype="int16", zero_points=(0,))
-    assert message(case).startswith(
-        f"1\nerror: {OPCODE} with element types (int16, int8, int8, int8, int8, int8, int8, "
-    )
+def test_refuses_int16_activations_with_a_zero_point() -> None:
+    case = with_input(lstm_wide("layer", 1, 3, 5, 4), 0, zero_points=(1,))
+    assert message(case).startswith(f"2\nerror: {OPCODE} has an int16 tensor with the zero point 1\n")
+
+
+def test_refuses_a_wide_sum_that_can_overflow() -> None:
+    bias = np.full(4, 2**47, "<i8").tobytes()
+    case = with_input(lstm_wide("layer", 1, 3, 5, 4), 13, data=bias)
+    assert message(case).startswith("2\nerror: an accumulator can overflow 48 bits\n")
+
+
+def test_refuses_int16_gates_that_are_shifted_too_far() -> None:
+    case = lstm_wide("layer", 1, 3, 5, 4, replace(USUAL, x=1.0, weights=(1.0, 0.5, 2.0, 4.0)))
+    assert message(case).startswith("2\nerror: an output scale is out of proportion\n")
 
 
 def test_refuses_scales_out_of_proportion() -> None:

@@ -2,7 +2,7 @@
 
 SHAPE           y [rank], int32 or int64: the sizes of x's dimensions; x itself is not read.
 ZEROS_LIKE      y: zeros in the shape of x; int8, int32, int64 and float32.
-FILL            dims [rank] and a value of one element, both constants; y [dims]: the value everywhere.
+FILL            dims [rank] and a value of one element, both constants; y [dims]: the value everywhere; int16 and bool too.
 BROADCAST_ARGS  two shapes, both constants; y: the shape that tensors of these broadcast to.
 Source  the schema's operators; measured in TFLite Micro.
 """
@@ -23,6 +23,7 @@ from emitc.kernels.strided import values_table
 
 _INDICES = (DType.INT32, DType.INT64)
 _NUMBERS = (DType.INT8, *_INDICES, DType.FLOAT32)
+_FILLED = (*_NUMBERS, DType.INT16, DType.BOOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ def _op(bound: BoundNode) -> KnownValue:
 def check(bound: BoundNode) -> None:
     """Refuses types that the operator does not give."""
     op = _op(bound)
-    require_dtypes(bound, [(t,) for t in (_INDICES if isinstance(op, ShapeOf | BroadcastArgs) else _NUMBERS)])
+    taken = _FILLED if isinstance(op, Fill) else _NUMBERS
+    require_dtypes(bound, [(t,) for t in (_INDICES if isinstance(op, ShapeOf | BroadcastArgs) else taken)])
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -133,6 +135,6 @@ def _kernel(
 KERNELS = (
     _kernel(ShapeOf, "SHAPE", _shape_of, _INDICES, "sizes of dimensions, known while compiling"),
     _kernel(ZerosLike, "ZEROS_LIKE", _zeros_like, _NUMBERS, "zeros, known while compiling"),
-    _kernel(Fill, "FILL", _fill, _NUMBERS, "one value everywhere, known while compiling"),
+    _kernel(Fill, "FILL", _fill, _FILLED, "one value everywhere, known while compiling"),
     _kernel(BroadcastArgs, "BROADCAST_ARGS", _broadcast_args, _INDICES, "the shape that two shapes broadcast to"),
 )

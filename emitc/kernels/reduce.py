@@ -1,5 +1,5 @@
 """ReduceMax, ReduceMin, ReduceProd, ReduceL1, ReduceL2, ReduceSumSquare, ReduceLogSum and ReduceLogSumExp of ONNX, and REDUCE_MAX
-and REDUCE_MIN of TFLite, for int8 and float32.
+and REDUCE_MIN of TFLite, for int8 and float32, and for int16, int32 and int64, which LiteRT alone runs.
 
 Shapes  x any, y without the reduced dimensions, or with size 1 in their place (keepdims).
 Types   float32; int32 and int64, which wrap, where the result is an integer; for maxima and minima also int8, int16,
@@ -82,7 +82,7 @@ _Values = NDArray[Any]
 _Rule = Callable[[_Values, tuple[int, ...]], _Values]
 _FLOAT = (DType.FLOAT32,)
 _WRAPPING = (*_FLOAT, DType.INT32, DType.INT64)
-_TFLITE = (*_FLOAT, DType.INT8)
+_TFLITE = (*_FLOAT, DType.INT8, DType.INT16, DType.INT32, DType.INT64)
 _ANY = (*_WRAPPING, DType.INT8, DType.INT16, DType.UINT8, DType.BOOL)
 
 

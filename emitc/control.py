@@ -13,7 +13,7 @@ from emitc.backends.contract import PORTABLE
 from emitc.backends.partition import Partition, Policy, partition
 from emitc.ir import Graph, Node
 from emitc.kernels.contract import Scratch
-from emitc.kernels.control_flow import ControlFlow, If
+from emitc.kernels.control_flow import ControlFlow
 from emitc.lower import lower
 from emitc.program import Origin, Program
 
@@ -27,10 +27,9 @@ def with_parts(divided: Partition, origin: Origin, without: frozenset[str]) -> t
     for node in divided.graph.nodes:
         if not isinstance(node.op, ControlFlow):
             continue
-        names = ("then", "else") if isinstance(node.op, If) else ("condition", "body")
         parts[node.index] = tuple(
             _part(divided, graph, node, name, origin, without)
-            for graph, name in zip(node.op.graphs, names, strict=True)
+            for graph, name in zip(node.op.graphs, node.op.parts, strict=True)
         )
         room = max(part.plan.arena_bytes for part in parts[node.index])
         layers[node.index] = replace(layers[node.index], scratch=(Scratch("scratch", max(room, 1)),))

@@ -4,18 +4,20 @@ Bit for bit is the rule: integers always, and every float that comes out of a ta
 DequantizeLinear. ONNX leaves the order of a float sum and the last bits of exp, tanh and the like to the runtime, so a
 float tensor of an ONNX graph that an operator on floats has computed may differ from the engine's by
 1e-5 + 1e-5 of the largest magnitude in the tensor; so may what a float operator of TFLite sums up. TFLite's float LSTM,
-SOFTMAX and TANH by themselves have to be within 1e-6. Infinities and NaN have to be where the engine has them.
+SOFTMAX and TANH by themselves have to be within 1e-6. Infinities and NaN have to be where the engine has them. What an operator
+that runs graphs gives is as near as those graphs make it; a value that goes round a loop, as near as any round makes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from emitc.host.golden_engine import Array
-from emitc.ir import DType, Graph
+from emitc.ir import DType, Graph, Node
+from emitc.kernels.control_flow import ControlFlow
 
 FLOAT_TOLERANCE = 1e-5
 FINE_TOLERANCE = 1e-6
@@ -64,10 +66,21 @@ NEAR = Rule(FINE_TOLERANCE)
 
 def rules(graph: Graph, source_format: str) -> Mapping[str, Rule]:
     """The rule of every tensor of the graph, by name."""
-    onnx = source_format == "onnx"
-    found: dict[str, Rule] = {}
+    found = _tolerated(graph, source_format == "onnx", {})
+    return {tensor.name: found.get(graph.root(tensor.name).name, EXACT) for tensor in graph.tensors}
+
+
+def _tolerated(graph: Graph, onnx: bool, given: Mapping[str, Rule]) -> dict[str, Rule]:
+    """The rules that are not exact, by the name of what owns the bytes. given: those of the graph's inputs."""
+    found = dict(given)
     floats = {tensor.name for tensor in graph.tensors if tensor.dtype in (DType.FLOAT32, DType.FLOAT64)}
     for node in graph.nodes:
+        made = [graph.root(name).name for name in node.outputs]
+        if isinstance(node.op, ControlFlow):
+            rule_of = [found.get(graph.root(name).name, EXACT) if name else EXACT for name in node.inputs]
+            inner = zip(made, _nested(node, node.op, onnx, rule_of), strict=True)
+            found |= {name: rule for name, rule in inner if name in floats and not rule.exact}
+            continue
         read = {graph.root(name).name for name in node.inputs if name} & floats
         sums = node.op_type not in EXACT_ON_FLOATS if onnx else node.op_type in SUMS_OF_FLOATS
         sums |= type(node.op).definition is not None
@@ -76,8 +89,36 @@ def rules(graph: Graph, source_format: str) -> Mapping[str, Rule]:
             continue
         near = (not onnx and node.op_type in FINE) or not sums
         rule = NEAR if near and TOLERANT not in before else TOLERANT
-        found |= dict.fromkeys({graph.root(name).name for name in node.outputs} & floats, rule)
-    return {tensor.name: found.get(graph.root(tensor.name).name, EXACT) for tensor in graph.tensors}
+        found |= dict.fromkeys(set(made) & floats, rule)
+    return found
+
+
+def _wider(a: Rule, b: Rule) -> Rule:
+    return max(a, b, key=lambda rule: (rule.absolute, rule.relative))
+
+
+def _nested(node: Node, op: ControlFlow, onnx: bool, given: Sequence[Rule]) -> Sequence[Rule]:
+    """The rules of the outputs of an operator that runs graphs, from those of its operands.
+
+    Going round a loop can only widen them, and there are three rules, so that this comes to an end.
+    """
+    links = op.links(len(given))
+    outputs = [EXACT] * len(node.outputs)
+    for operand, output in (pair for link in links for pair in link.starts):
+        outputs[output] = _wider(outputs[output], given[operand])
+    while True:
+        before = list(outputs)
+        for graph, link in zip(op.graphs, links, strict=True):
+            entering = [
+                _wider(EXACT if operand < 0 else given[operand], EXACT if output < 0 else outputs[output])
+                for operand, output in link.inputs
+            ]
+            found = _tolerated(graph, onnx, {n: r for n, r in zip(graph.inputs, entering, strict=True) if not r.exact})
+            for name, output in zip(graph.outputs, link.outputs, strict=True):
+                if output >= 0:
+                    outputs[output] = _wider(outputs[output], found.get(graph.root(name).name, EXACT))
+        if outputs == before:
+            return outputs
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from emitc.host.golden_layers import by_tensor
 from emitc.host.golden_rules import EXACT, Rule, compared, rules
 from emitc.host.groups import Group, GroupCheck, has_groups
 from emitc.host.layers import PATTERNS, Divergence, LayerProof, filled_bytes, finite, observed_bytes
-from emitc.host.reference import run_reference
+from emitc.host.reference import may_not_end, run_reference
 from emitc.host.samples import Sample, random_samples, read_vectors
 from emitc.host.sanitize import run_sanitized
 from emitc.ir import Array, Graph
@@ -201,7 +201,8 @@ def golden_run(
     """The cases on the golden engine, in a process of its own, since interpreters crash on models that they dislike.
 
     The engine runs the model's own file, so the interface must be the model's. preserve: keep every tensor. resets: the
-    cases that start a sequence anew, for a model with state; other models start anew for each.
+    cases that start a sequence anew, for a model with state; other models start anew for each. Where a loop may have no end,
+    the numpy references run first: they give up after a while, neither engines nor C do.
     """
     if reference not in REFERENCES:
         raise EmitcError(
@@ -226,6 +227,8 @@ def golden_run(
             "inputs and outputs have other types than the file's",
             "verify with --io keep, or with --reference numpy",
         )
+    if may_not_end(compiled.graph):
+        _numpy_run(compiled, cases, resets)
     try:
         run = run_isolated(
             compiled.model_bytes,

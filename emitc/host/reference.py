@@ -6,6 +6,7 @@ from collections.abc import MutableMapping, Sequence
 
 from emitc.ir import Array, Graph
 from emitc.kernels import kernel_of
+from emitc.kernels.control_flow import ControlFlow
 
 
 def run_reference(
@@ -36,3 +37,9 @@ def run_reference(
         value(name)
     kept.update((t.name, values[t.name]) for t in graph.states)
     return values
+
+
+def may_not_end(graph: Graph) -> bool:
+    """Whether there is a loop that goes on for as long as its data say so."""
+    found = [node.op for node in graph.nodes if isinstance(node.op, ControlFlow)]
+    return any(op.may_not_end or any(map(may_not_end, op.graphs)) for op in found)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from emitc.errors import CannotCompile, Where
 from emitc.frontends.source import SourceNode
@@ -18,8 +19,27 @@ from emitc.ir import Array, BoundNode, DType, Graph, Op, Shape
 from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, unsupported
 from emitc.kernels.nested import nested_macs, nested_work, run_nested
 
-_MAX_ITERATIONS = 100_000
-"""Of a loop in the reference; C goes on for as long as the condition holds."""
+_MAX_ITERATIONS, _MAX_WORK = 100_000, 1 << 34
+"""Of a loop in the reference, and steps of its operators; C goes on for as long as the condition holds."""
+
+
+def _rounds(work: int) -> int:
+    """Iterations that the reference makes of a loop whose graphs take `work` steps, before it gives up."""
+    return min(_MAX_ITERATIONS, max(16, _MAX_WORK // max(work, 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """How values go into one of an operator's graphs and out of it; -1 stands for none.
+
+    inputs: for each input of the graph the operand that it has at first, and the operator's output that it has later, round
+    a loop. outputs: for each output of the graph the operator's output that it becomes. starts: operands that are outputs of
+    the operator, too, where the graph never runs.
+    """
+
+    inputs: tuple[tuple[int, int], ...]
+    outputs: tuple[int, ...]
+    starts: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +48,39 @@ class ControlFlow(Op):
 
     graphs: tuple[Graph, ...]
 
+    parts: ClassVar[tuple[str, ...]] = ()
+    """What each graph is called in C."""
+    may_not_end: ClassVar[bool] = False
+    """Whether the data decide how often a graph runs."""
+
+    def links(self, operands: int) -> tuple[Links, ...]:
+        """How each graph is joined to the operator's `operands` operands and its outputs."""
+        raise NotImplementedError
+
 
 class If(ControlFlow):
     """graphs: what runs where the first operand is true, and what runs otherwise."""
 
     __slots__ = ()
+    parts = ("then", "else")
+
+    def links(self, operands: int) -> tuple[Links, ...]:
+        """Both take all operands but the condition, and give all outputs."""
+        inputs = tuple((position, -1) for position in range(1, operands))
+        return tuple(Links(inputs, tuple(range(len(graph.outputs)))) for graph in self.graphs)
 
 
 class While(ControlFlow):
     """graphs: the condition, and the body."""
 
     __slots__ = ()
+    may_not_end = True
+    parts = ("condition", "body")
+
+    def links(self, operands: int) -> tuple[Links, ...]:
+        """Both take all values of the loop; only the body gives new ones."""
+        values = tuple((position, position) for position in range(operands))
+        return Links(values, (-1,), values), Links(values, tuple(range(operands)))
 
 
 def _from_tflite(op: type[ControlFlow]) -> Callable[[SourceNode], Parsed]:
@@ -140,15 +182,16 @@ def _while_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[
     """Raises CannotCompile for a loop that goes on beyond what anyone waits for."""
     condition, body = _op(bound).graphs
     values = tuple(value for value in inputs if value is not None)
-    for _ in range(_MAX_ITERATIONS):
+    rounds = _rounds(work(bound))
+    for _ in range(rounds):
         if not run_nested(condition, values)[0].reshape(-1)[0]:
             return values
         values = run_nested(body, values)
     raise CannotCompile(
         "a loop does not end",
         Where(op=bound.node.describe()),
-        f"its condition holds after {_MAX_ITERATIONS} iterations on these inputs",
-        "verify with --vectors whose inputs let it end",
+        f"its condition holds after {rounds} iterations on these inputs",
+        "verify with --samples 0 and --vectors whose inputs let it end",
     )
 
 

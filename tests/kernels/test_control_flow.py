@@ -8,14 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from control_flow_models import MODELS, SHAPE, Sub, _below, _next, add, choice, count, nested, product
+from control_flow_models import MODELS, SHAPE, Sub, _below, _greater, _next, add, choice, count, nested, product
 
 from emitc.compiler import Compiled, compile_model
 from emitc.errors import EmitcError, Refusals
+from emitc.host.golden_rules import EXACT, NEAR, TOLERANT, Rule, rules
 from emitc.host.parity import verify
 from emitc.host.reference import run_reference
 from emitc.inspection import inspect_model
-from emitc.kernels.control_flow import If
+from emitc.kernels.control_flow import If, _rounds
 from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, write_tflite
 
 
@@ -94,10 +95,33 @@ def test_passes_run_inside(tmp_path: Path) -> None:
 
 
 def test_a_loop_that_does_not_end_is_an_error_of_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emitc.kernels.control_flow._MAX_ITERATIONS", 3)
+    monkeypatch.setattr("emitc.kernels.control_flow._rounds", lambda work: 3)
     made = compiled(count(0, 5), tmp_path)
     with pytest.raises(EmitcError, match="a loop does not end"):
         run_reference(made.graph, [np.zeros(SHAPE, np.int8)])
+
+
+@pytest.mark.parametrize("reference", ["tflm", "auto", "numpy"])
+def test_a_loop_without_end_is_reported_before_anything_runs_it(reference: str, tmp_path: Path) -> None:
+    """The counter is an input, so that random values keep the loop going for billions of rounds."""
+    body = Sub()
+    counter = body.tensor("int32", (1,))
+    loop = body.sub((counter,), (body.op("MAXIMUM", (counter, counter), body.tensor("int32", (1,))),))
+    net = Sub()
+    start = net.tensor("int32", (1,))
+    end = net.tensor("int32", (1,))
+    net.ops("WHILE", (start,), (end,), cond_subgraph_index=1, body_subgraph_index=2)
+    made = compiled(net.model((start,), (end,), _below(-(2**31) + 1), loop), tmp_path)
+    assert verify(made, samples=2, reference=reference).match, "no round at all"
+    made = compiled(net.model((start,), (end,), _below(2**31 - 1), loop), tmp_path)
+    with pytest.raises(EmitcError, match="a loop does not end") as refused:
+        verify(made, samples=2, reference=reference)
+    assert refused.value.hint == "verify with --samples 0 and --vectors whose inputs let it end"
+
+
+def test_rounds_of_a_large_body_are_fewer(tmp_path: Path) -> None:
+    assert _rounds(1) == 100_000
+    assert _rounds(1 << 30) == 16
 
 
 # ---- refusals ----
@@ -230,3 +254,62 @@ def test_a_subgraph_that_nothing_runs_still_blocks(tmp_path: Path) -> None:
     spec = choice()
     with pytest.raises(EmitcError, match="the model has 4 subgraphs"):
         compiled(replace(spec, subgraphs=(*spec.subgraphs, add())), tmp_path)
+
+
+# ---- floats ----
+
+
+def _floats(inside: str, fine: bool = False) -> ModelSpec:
+    """A choice between TANH and a product of floats, a loop of the same, or a choice behind a sum."""
+    graphs = []
+    for opcode in ("TANH", "MUL") if fine else ("EXP", "MUL"):
+        net = Sub()
+        x = net.tensor("float32", SHAPE)
+        operands, options = ((x, x), {"fused_activation_function": "NONE"}) if opcode == "MUL" else ((x,), {})
+        graphs.append(net.sub((x,), (net.op(opcode, operands, net.tensor("float32", SHAPE), **options),)))
+    net = Sub()
+    x0 = net.bytes()
+    real = net.op("DEQUANTIZE", (x0,), net.tensor("float32", SHAPE))
+    if inside == "behind":
+        real = net.op("LOGISTIC", (real,), net.tensor("float32", SHAPE))
+        graphs[0] = graphs[1]
+    if inside == "loop":
+        body = Sub()
+        counter, y = body.tensor("int32", (1,)), body.tensor("float32", SHAPE)
+        z = body.op("TANH" if fine else "EXP", (y,), body.tensor("float32", SHAPE))
+        negative = body.op("NEG", (z,), body.tensor("float32", SHAPE))
+        loop = body.sub((counter, y), (_next(body, counter), negative))
+        outputs = net.tensor("int32", (1,)), net.tensor("float32", SHAPE)
+        start = net.constant([0], "int32")
+        net.ops("WHILE", (start, real), outputs, cond_subgraph_index=1, body_subgraph_index=2)
+        return net.model((x0,), outputs, _below(3, ("float32", SHAPE)), loop)
+    out = net.tensor("float32", SHAPE)
+    y = net.op("IF", (_greater(net, x0), real), out, then_subgraph_index=1, else_subgraph_index=2)
+    return net.model((x0,), (y, net.op("NEG", (y,), net.tensor("float32", SHAPE))), *graphs)
+
+
+@pytest.mark.parametrize(
+    ("inside", "fine", "expected"),
+    [
+        ("choice", False, [TOLERANT, TOLERANT]),
+        ("choice", True, [NEAR, NEAR]),
+        ("behind", False, [TOLERANT, TOLERANT]),
+        ("loop", False, [EXACT, TOLERANT]),
+        ("loop", True, [EXACT, NEAR]),
+    ],
+)
+def test_floats_from_inside_are_judged_by_what_computes_them(
+    inside: str, fine: bool, expected: list[Rule], tmp_path: Path
+) -> None:
+    pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
+    made = compiled(_floats(inside, fine), tmp_path)
+    found = rules(made.graph, "tflite")
+    assert [found[name] for name in made.graph.outputs] == expected
+    proof = verify(made, samples=10, reference="tflm")
+    assert (proof.match, proof.rule, proof.differing) == (True, "tolerance", 0)
+
+
+def test_floats_that_are_only_moved_or_multiplied_inside_stay_exact(tmp_path: Path) -> None:
+    spec = _floats("choice")
+    product_of_floats = compiled(replace(spec, subgraphs=(spec.subgraphs[1], spec.subgraphs[1])), tmp_path).graph
+    assert {rules(product_of_floats, "tflite")[name] for name in product_of_floats.outputs} == {EXACT}

@@ -123,7 +123,8 @@ def _overlaps(graph: Graph, stage: Stage) -> list[tuple[str, str, int]]:
 
 
 def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], hosts: Hosts) -> tuple[Distance, ...]:
-    """The overlaps that are safe: the input's buffer dies at the stage, and no other operand of the stage shares it.
+    """The overlaps that are safe: the input's buffer dies at the stage, and no other operand of the stage shares it, but
+    one that may be overlapped as well: the larger distance counts then.
 
     A graph output lives on behind the last stage, at which its range ends all the same. A tensor may be moved anywhere.
     """
@@ -135,16 +136,24 @@ def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], 
             count = moved.get(stage.moved, 0)
             size = graph.tensor(stage.moved).size_bytes
             found.append(Distance(buffer_name(stage.moved, count), buffer_name(stage.moved, count + 1), above=-size))
-        for operand, output, distance in _overlaps(graph, stage):
+        overlaps = _overlaps(graph, stage)
+        covered = {operand for operand, _, _ in overlaps}
+        read = [graph.root(t.name).name for node in stage.nodes for t in node.inputs if stage.segment is None]
+        apart = {place_of(hosts, root)[0] for root in read if root not in covered}
+        safe: dict[tuple[str, str], int] = {}
+        for operand, output, distance in overlaps:
             (source, read_at), (target, written_at) = place_of(hosts, operand), place_of(hosts, output)
             name = buffer_name(source, moved.get(source, 0))
-            if source in kept or name not in live or target not in live:  # a place inside some scratch is settled
+            if source in kept or source in apart:
+                continue
+            if name not in live or target not in live:  # a place inside some scratch is settled
                 continue
             above = distance - read_at + written_at
             if source == target or above > graph.tensor(target).size_bytes:
                 continue
             if live[name].end == position + 1 and live[target].first == position:
-                found.append(Distance(name, target, above=above, below=None))
+                safe[name, target] = max(above, safe.get((name, target), above))
+        found += [Distance(*pair, above=above, below=None) for pair, above in safe.items()]
     return tuple(found)
 
 

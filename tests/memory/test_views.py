@@ -140,3 +140,17 @@ def test_a_segment_sees_its_source_under_another_shape(tmp_path: Path) -> None:
     assert (segment.source.rows, segment.source.row_bytes) == (9, 6)
     proof = verify(made, samples=4, layers=True, sanitize=True)
     assert proof.match and proof.differing == 0 and proof.arena_observed == proof.arena_planned
+
+
+def test_an_output_stays_off_an_input_that_a_view_of_it_is_added_to(tmp_path: Path) -> None:
+    """y = x + x[:, 2:3]: each element in place would do for x, but the slice, which lies in x, is read again for all of them."""
+    from onnx_control_models import constant, floats, model, node
+
+    sliced = node("Slice", ["x", "from", "to", "axis"], ["piece"])
+    bounds = [constant(name, [value], "int64") for name, value in (("from", 2), ("to", 3), ("axis", 1))]
+    path = tmp_path / "model.onnx"
+    made = model([sliced, node("Add", ["x", "piece"], ["y"])], floats("x"), floats("y"), bounds)
+    path.write_bytes(made.SerializeToString())
+    compiled = compile_model(path)
+    assert [step.op_type for step in compiled.program.steps] == ["Add"]
+    assert verify(compiled, samples=5, reference="numpy").match

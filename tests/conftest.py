@@ -1,9 +1,8 @@
-"""What all tests share: `--update-golden`, `--strict-skips`, sampled sweeps, the tiny models as files, and the sibling folder
-of models where it exists."""
+"""What all tests share: `--update-golden`, `--strict-skips`, `--full`, sampled sweeps, the tiny models as files, and the
+sibling folder of models where it exists."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -20,6 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--strict-skips", action="store_true", help="fail when a test skips for a reason not in tests/allowed_skips.txt"
     )
+    parser.addoption("--full", action="store_true", help="run the long sweeps whole instead of a fixed sample of each")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,10 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps a fixed sample of the cases of each test marked `sweep`; EMITC_SWEEP=full keeps all of them."""
+    """Keeps a fixed sample of the cases of each test marked `sweep`; --full keeps all of them."""
     from sweep_sampling import KEPT, sampled
 
-    if os.environ.get("EMITC_SWEEP") == "full":
+    if config.getoption("--full"):
         return
     sweeps: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:

@@ -1,4 +1,4 @@
-"""Long sweeps by sample: which cases of a `sweep` test run when EMITC_SWEEP=full does not ask for all of them."""
+"""Long sweeps by sample: which cases of a `sweep` test run when --full does not ask for all of them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_sweep(case):
 """
 
 
-def run(folder: Path, *options: str, allowed: str, sweep: str = "") -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *options: str, allowed: str) -> subprocess.CompletedProcess[str]:
     """pytest over SUITE and a module that skips as a whole, with this suite's own conftest.py."""
     tests = folder / "tests"
     if not tests.exists():
@@ -49,9 +49,7 @@ def run(folder: Path, *options: str, allowed: str, sweep: str = "") -> subproces
     (tests / "allowed_skips.txt").write_text(allowed, encoding="utf-8")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "EMITC"))}
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *options, "tests"]
-    return subprocess.run(
-        command, cwd=folder, env=env | {"EMITC_SWEEP": sweep}, capture_output=True, text=True, check=False
-    )
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
 def swept(printed: str) -> list[str]:
@@ -82,10 +80,19 @@ def test_with_workers_the_run_fails_as_well_and_the_sweep_has_the_same_sample(tm
     assert "test_whole.py: Skipped: no ../shared here" in refused.stdout
     assert "test_known_to_fail: " not in refused.stdout
 
-    everything = run(tmp_path, allowed="", sweep="full")
+    everything = run(tmp_path, "-n", "2", "--full", allowed="")
     samples = [swept(done.stdout) for done in (refused, run(tmp_path, allowed=""))]
     assert samples[0] == samples[1] and len(samples[0]) == 3
     assert len(swept(everything.stdout)) == 200
+
+
+def test_continuous_integration_takes_no_other_argument_than_full() -> None:
+    """What it does with the right ones takes half an hour."""
+    called = subprocess.run(
+        ["bash", str(HERE.parent / ".ci" / "run"), "--fulll"], capture_output=True, text=True, check=False
+    )
+    assert (called.returncode, called.stdout) == (2, "")
+    assert called.stderr == "usage: bash .ci/run [--full]\n"
 
 
 def test_the_sample_depends_on_names_and_seed_alone() -> None:

@@ -96,7 +96,7 @@ def test_the_file_knows_exactly_the_models_of_the_corpus(shared_models: Path) ->
 @pytest.mark.sweep(keep=5)
 @pytest.mark.parametrize("model", COMMITTED)
 def test_the_committed_verdict_is_true(model: str, shared_models: Path) -> None:
-    """A sample of the corpus; EMITC_SWEEP=full takes all of it (some ten minutes)."""
+    """A sample of the corpus; --full takes all of it (some ten minutes)."""
     pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
     assert corpus.judged(shared_models, model).claim == COMMITTED[model].claim
 

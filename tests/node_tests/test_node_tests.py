@@ -116,7 +116,7 @@ def test_the_file_knows_exactly_the_cases_that_are_run() -> None:
 @pytest.mark.sweep(keep=8)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_the_committed_verdicts_are_true(batch: str) -> None:
-    """A sample of the cases; EMITC_SWEEP=full takes all of them. In another version of onnx a case may be another one."""
+    """A sample of the cases; --full takes all of them. In another version of onnx a case may be another one."""
     names = [name for name in BATCHES[batch] if name in node_tests.cases()]
     found = node_tests.judged(names)
     if onnx.__version__ == VERSION:

@@ -180,12 +180,17 @@ def cases() -> Mapping[str, Case]:
 
 
 def freezings(case: Case) -> Iterator[tuple[str, ...]]:
-    """Which inputs to make constants, from none to all but the first; sizes alone (ConstantOfShape) to all."""
+    """Which inputs to make constants, from none to all but the first; sizes alone (ConstantOfShape) to all.
+
+    Of a loop, whose data need not come first: also all that are single values, such as the number of rounds.
+    """
     names = list(case.inputs)
     small = [n for n in names[1:] if np.ndim(case.inputs[n]) <= 1]
     choices = [names[k:] for k in range(len(names), 0, -1)] + [small]
     if case.operator == "ConstantOfShape":
         choices.append(names)
+    if "Loop" in case.operators:
+        choices.append([n for n in names if np.ndim(case.inputs[n]) == 0])
     yield from dict.fromkeys(tuple(choice) for choice in sorted(choices, key=len))
 
 

@@ -26,6 +26,7 @@ from emitc.frontends.build import build_graph
 from emitc.frontends.onnx_layout import channels_last
 from emitc.frontends.onnx_quantization import quantization_on_tensors
 from emitc.frontends.source import SourceModel
+from emitc.frontends.subgraphs import rewritten
 from emitc.frontends.tflite import known_shapes, read_tflite
 from emitc.frontends.tflite_npu import with_npu_operands
 from emitc.ir import Graph, Shape
@@ -198,7 +199,7 @@ def read_source(path: Path, data: bytes, shapes: dict[str, Shape], plugins: Plug
             from emitc.frontends.onnx import read_onnx
 
             found = read_onnx(data, shapes, path.parent, plugins.custom("onnx"))
-            return channels_last(quantization_on_tensors(found))
+            return rewritten(found, lambda part: channels_last(quantization_on_tensors(part)))
         source = with_npu_operands(read_tflite(data, shapes), data)
         known_shapes(shapes, source)
     except EmitcError as error:

@@ -134,7 +134,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
                "emitc.backends.ethos_u.vela"),
     "ethosu": ("emitc.backends.ethos_u.vela_child",),
     "flatbuffers": ("emitc.frontends.tflite", "emitc.frontends.flatbuffer", "emitc.frontends.flexbuffer", "emitc.writers.tflite"),
-    "onnx": ("emitc.frontends.onnx", "emitc.frontends.onnx_branches", "emitc.frontends.onnx_file"),
+    "onnx": ("emitc.frontends.onnx", "emitc.frontends.onnx_branches", "emitc.frontends.onnx_file", "emitc.frontends.onnx_graphs"),
     "jinja2": ("emitc.emit.render", "emitc.boards.project"),
     "cffi": ("emitc.host.build", "emitc.host.ethosu.driver"),
     "elftools": ("emitc.boards.elf",),

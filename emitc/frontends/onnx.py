@@ -29,6 +29,7 @@ from emitc.frontends.onnx_codes import HELD, held_bytes, stored_bits
 from emitc.frontends.onnx_custom import custom_shapes, no_kernel
 from emitc.frontends.onnx_external import ExternalData
 from emitc.frontends.onnx_file import AGAIN, check, complete, dtype_name, parsed, refused_as
+from emitc.frontends.onnx_graphs import CONTROL_FLOW, Inside, constants_of
 from emitc.frontends.onnx_microsoft import CONTRIB
 from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape
 from emitc.ir import Array, Shape
@@ -45,11 +46,10 @@ _MAX_SHAPE_VALUES = 1 << 12
 
 _SHAPE_OF_INPUT = frozenset(("GroupNormalization",))
 """Operators that onnx defines by a function and infers nothing about; their output has the type of their first input."""
-
 _FOLDED = frozenset((
     "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal",
     "Expand", "Flatten", "Floor", "Gather", "Greater", "Identity", "Less", "Max", "Min", "Mod", "Mul", "Neg",
-    "Not", "Or", "Pow", "Range", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Shape", "Size",
+    "Not", "Or", "Pow", "Range", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Reshape", "Shape", "Size",
     "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where",
 ))  # fmt: skip
 """Operators that are computed at once where all their inputs are constants: shape arithmetic and rearranged weights.
@@ -58,7 +58,7 @@ QuantizeLinear and DequantizeLinear of constants stay: they say how a weight is 
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class Value:
     """What is known of a tensor while reading."""
 
     index: int
@@ -66,17 +66,19 @@ class _Value:
     constant: onnx.TensorProto | None
 
 
-class _Reader:
+class Reader:
     """The model's values by name, in the order in which they are found."""
 
     def __init__(
-        self, model: onnx.ModelProto, shapes: Mapping[str, Shape], folder: Path | None, custom: Mapping[str, KernelDef]
-    ) -> None:
+        self, model: onnx.ModelProto, shapes: Mapping[str, Shape], folder: Path | None, custom: Mapping[str, KernelDef],
+        outer: Reader | None = None,
+    ) -> None:  # fmt: skip
         self.model = model
+        self.inside = Inside(self, outer)
         self.custom = custom
         self.shapes = shapes
         self.tensors: list[SourceTensor] = []
-        self.values: dict[str, _Value] = {}
+        self.values: dict[str, Value] = {}
         self.nodes: list[SourceNode] = []
         self.notes: list[str] = []
         self.blockers: list[EmitcError] = []
@@ -96,7 +98,7 @@ class _Reader:
             raise EmitcError("the model has too many tensors", Where(), f"the limit is {MAX_TENSORS}", AGAIN)
         index = len(self.tensors)
         self.tensors.append(SourceTensor(index, name, dtype, shape, None, data))
-        self.values[name] = _Value(index, proto, constant)
+        self.values[name] = Value(index, proto, constant)
         return index
 
     def add_constant(self, proto: onnx.TensorProto, name: str) -> int:
@@ -132,9 +134,7 @@ class _Reader:
 
     def load_all_external(self) -> None:
         """Brings constants that lie in other files into the model, before the checker looks for those files by itself."""
-        attributes = (a for node in self.model.graph.node for a in node.attribute)
-        inside = (a.t for a in attributes if a.type == onnx.AttributeProto.TENSOR)
-        for proto in (*self.model.graph.initializer, *inside):
+        for proto in constants_of(self.model.graph):
             if proto.data_location == onnx.TensorProto.EXTERNAL:
                 self.load_external(proto, Where(tensor=proto.name))
 
@@ -190,8 +190,7 @@ class _Reader:
             except CannotCompile as error:
                 self.blockers.append(error)
         inputs = tuple(self.graph_inputs())
-        for index, node in enumerate(without_known_branches(graph.node, self.constant_of)):
-            self.node(index, node)
+        self.operators(graph)
         outputs = []
         for value in graph.output:
             if value.name not in self.values:
@@ -205,6 +204,11 @@ class _Reader:
                 )
             outputs.append(index)
         return inputs, tuple(outputs)
+
+    def operators(self, graph: onnx.GraphProto) -> None:
+        """Every operator of a graph, in order."""
+        for index, node in enumerate(without_known_branches(graph.node, self.constant_of, self.inside.unrolled)):
+            self.node(index, node)
 
     def graph_inputs(self) -> Iterator[int]:
         """Every graph input that is no constant."""
@@ -258,14 +262,17 @@ class _Reader:
         op_type = f"{domain}.{node.op_type}" if domain not in ("", _MICROSOFT) else node.op_type
         where = Where(op=f'op {index} {op_type} "{name}"')
         own = f"{domain}.{node.op_type}" if domain else node.op_type
-        unread = [i for i in node.input if i and i not in self.values]
-        if unread and self.blockers:
+        unread = [i for i in node.input if i and not self.inside.knows(i)]
+        if unread and self.inside.blocked:
             if node.op_type not in (*_FOLDED, *CONTRIB):
                 self.unread.append(SourceNode(index, op_type, name, (), (), {}, "onnx", own))
             return
         if unread:
             raise EmitcError(f'nothing has written "{unread[0]}"', where, "operators come in execution order", AGAIN)
         try:
+            if not domain and node.op_type in CONTROL_FLOW:
+                self.inside.add(index, node, name, where)
+                return
             attributes = self.attributes(node, where)
             inputs = [self.values[i] if i else None for i in node.input]
             kernel = self.custom.get(own) if domain else None
@@ -297,9 +304,8 @@ class _Reader:
             kind = attribute.type
             if kind in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
                 raise CannotCompile(
-                    f"{node.op_type} is not supported", where, "control flow and subgraphs have no code",
-                    "export the model without control flow",
-                )  # fmt: skip
+                    f"{node.op_type} is not supported", where, "it runs a graph", "replace the operator"
+                )
             if kind in (onnx.AttributeProto.TENSOR, onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.TYPE_PROTO):
                 continue
             with refused_as("an attribute cannot be read", where):
@@ -315,7 +321,7 @@ class _Reader:
         return found
 
     def infer(
-        self, node: onnx.NodeProto, domain: str, inputs: Sequence[_Value | None], where: Where
+        self, node: onnx.NodeProto, domain: str, inputs: Sequence[Value | None], where: Where
     ) -> dict[str, onnx.TypeProto]:
         """Types of the node's outputs by name."""
         if domain == _MICROSOFT:
@@ -331,7 +337,7 @@ class _Reader:
 
     def infer_custom(
         self, kernel: KernelDef, index: int, node: onnx.NodeProto, op_type: str, name: str,
-        inputs: Sequence[_Value | None], attributes: dict[str, Attribute],
+        inputs: Sequence[Value | None], attributes: dict[str, Attribute],
     ) -> dict[str, onnx.TypeProto]:  # fmt: skip
         """An operator of a plugin: element types are those that the file states, or that of the first input."""
         stated = {
@@ -360,14 +366,14 @@ class _Reader:
 
     def constant_of(self, name: str) -> onnx.TensorProto | None:
         """The value, where it is known."""
-        return self.values[name].constant if name in self.values else None
+        return self.values[name].constant if self.inside.knows(name) else None
 
     def short_constant(self, name: str) -> onnx.TensorProto | None:
         """A constant that shapes may follow from."""
         return self.constant_of(name) if self.tensors[self.values[name].index].elements <= _MAX_SHAPE_VALUES else None
 
     def infer_contrib(
-        self, node: onnx.NodeProto, inputs: Sequence[_Value | None], where: Where
+        self, node: onnx.NodeProto, inputs: Sequence[Value | None], where: Where
     ) -> dict[str, onnx.TypeProto]:
         """An operator of com.microsoft has the shapes of the standard operator that it quantizes."""
         rule = CONTRIB[node.op_type]
@@ -404,7 +410,7 @@ class _Reader:
         self,
         node: onnx.NodeProto,
         domain: str,
-        inputs: Sequence[_Value | None],
+        inputs: Sequence[Value | None],
         types: Mapping[str, onnx.TypeProto],
         where: Where,
     ) -> bool:
@@ -439,7 +445,7 @@ class _Reader:
                 self.add_constant(proto, name)
         return True
 
-    def computed(self, node: onnx.NodeProto, inputs: Sequence[_Value | None]) -> list[Array]:
+    def computed(self, node: onnx.NodeProto, inputs: Sequence[Value | None]) -> list[Array]:
         """The outputs of a node of constants, by the onnx package's own evaluator."""
         graph = onnx.helper.make_graph(
             [node], "constants", [],
@@ -451,7 +457,7 @@ class _Reader:
         model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", self.opset)])
         return [np.asarray(value) for value in onnx.reference.ReferenceEvaluator(model).run(None, {})]
 
-    def shape_value(self, node: onnx.NodeProto, value: _Value | None, where: Where) -> Array:
+    def shape_value(self, node: onnx.NodeProto, value: Value | None, where: Where) -> Array:
         """Shape or Size of a tensor, which is always known here."""
         if value is None:
             raise EmitcError(f"{node.op_type} has no input", where, "it has one", AGAIN)
@@ -476,7 +482,7 @@ def read_onnx(
     """
     model = parsed(data)
     complete(model, shapes or {})
-    reader = _Reader(model, shapes or {}, folder, custom)
+    reader = Reader(model, shapes or {}, folder, custom)
     reader.load_all_external()
     reader.blockers += check(model)
     inputs, outputs = reader.read()
@@ -490,5 +496,5 @@ def read_onnx(
     producer = " ".join(part for part in (model.producer_name, model.producer_version) if part)
     return SourceModel(
         "onnx", producer, hashlib.sha256(data).hexdigest(), tuple(reader.tensors), tuple(reader.nodes), inputs, outputs,
-        tuple(reader.notes), tuple(reader.blockers), len(data), unread=tuple(reader.unread),
+        tuple(reader.notes), tuple(reader.blockers), len(data), tuple(reader.inside.subgraphs), unread=tuple(reader.unread),
     )  # fmt: skip

@@ -30,6 +30,7 @@ _UNSIGNED_ONLY = frozenset(
     (
         "Cast", "CastLike", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "Abs", "Sign", "Mod", "Pow", "Clip", "Pad",
         "BitwiseAnd", "BitwiseOr", "BitwiseXor", *_BY_SCALES.values(), *CODE_KINDS,
+        "If", "Loop", "Scan",
     )
 )  # fmt: skip
 """Kinds that see the number itself, not what it stands for."""

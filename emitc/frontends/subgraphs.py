@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from emitc.errors import EmitcError
-from emitc.frontends.source import SourceModel, SourceNode
+from emitc.frontends.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
 from emitc.ir import Tensor
 
 MAX_DEPTH = 8
@@ -36,7 +36,28 @@ def subgraph_model(
         why = "it runs itself" if index in calls else f"more than {MAX_DEPTH} of them lie in one another"
         raise node.refusal(f"{node.op_type} runs subgraph {index}", why, _AGAIN)
     sub = source.subgraphs[index - 1]
-    operands = operands[1:] if node.op_type == "IF" else operands
+    tensors = list(sub.tensors)
+    if source.format == "tflite":  # those of ONNX have the types of the operands, with which they were read
+        tensors = _fitted(node, index, sub, operands[1:] if node.op_type == "IF" else operands)
+    moved = {tensor.index: tensor for tensor in tensors}
+    nodes = tuple(
+        replace(
+            inner,
+            index=first_index + place,
+            inputs=tuple(None if t is None else moved[t.index] for t in inner.inputs),
+            outputs=tuple(moved[t.index] for t in inner.outputs),
+            blocker=inner.blocker or _stateful(inner, node),
+        )
+        for place, inner in enumerate(sub.nodes)
+    )
+    return replace(
+        source, tensors=tuple(tensors), nodes=nodes, inputs=sub.inputs, outputs=sub.outputs, notes=(), blockers=(),
+        folded=(), unread=(),
+    )  # fmt: skip
+
+
+def _fitted(node: SourceNode, index: int, sub: SourceSubgraph, operands: Sequence[Tensor]) -> list[SourceTensor]:
+    """The subgraph's tensors, its inputs with the shapes of the operands."""
     if len(sub.inputs) != len(operands) or len(set(sub.inputs)) != len(sub.inputs):
         raise node.refusal(
             f"{node.op_type} runs subgraph {index} with {len(operands)} operands",
@@ -55,21 +76,20 @@ def subgraph_model(
                 _AGAIN,
             )
         tensors[position] = replace(inner, shape=operand.shape)
-    moved = {tensor.index: tensor for tensor in tensors}
-    nodes = tuple(
-        replace(
-            inner,
-            index=first_index + place,
-            inputs=tuple(None if t is None else moved[t.index] for t in inner.inputs),
-            outputs=tuple(moved[t.index] for t in inner.outputs),
-            blocker=inner.blocker or _stateful(inner, node),
-        )
-        for place, inner in enumerate(sub.nodes)
-    )
-    return replace(
-        source, tensors=tuple(tensors), nodes=nodes, inputs=sub.inputs, outputs=sub.outputs, notes=(), blockers=(),
-        folded=(), unread=(),
-    )  # fmt: skip
+    return tensors
+
+
+def rewritten(model: SourceModel, rewrite: Callable[[SourceModel], SourceModel]) -> SourceModel:
+    """The model with itself and each of its subgraphs rewritten."""
+    subgraphs = []
+    for sub in model.subgraphs:
+        own = replace(
+            model, tensors=sub.tensors, nodes=sub.nodes, inputs=sub.inputs, outputs=sub.outputs, notes=(), blockers=(),
+            subgraphs=(),
+        )  # fmt: skip
+        made = rewrite(own)
+        subgraphs.append(SourceSubgraph(made.tensors, made.nodes, made.inputs, made.outputs))
+    return replace(rewrite(model), subgraphs=tuple(subgraphs))
 
 
 def _stateful(inner: SourceNode, node: SourceNode) -> EmitcError | None:

@@ -1,4 +1,4 @@
-"""IF and WHILE: graphs inside of operators, with shapes that are known while compiling.
+"""IF and WHILE of TFLite, If of ONNX: graphs inside of operators, with shapes that are known while compiling.
 
 IF      x0 bool of one element; y = then(x1...) where it is true, otherwise other(x1...).
 WHILE   y = x; while condition(y): y = body(y), all of it at once.
@@ -23,7 +23,7 @@ _MAX_ITERATIONS, _MAX_WORK = 100_000, 1 << 34
 """Of a loop in the reference, and steps of its operators; C goes on for as long as the condition holds."""
 
 
-def _rounds(work: int) -> int:
+def rounds_within(work: int) -> int:
     """Iterations that the reference makes of a loop whose graphs take `work` steps, before it gives up."""
     return min(_MAX_ITERATIONS, max(16, _MAX_WORK // max(work, 1)))
 
@@ -50,8 +50,11 @@ class ControlFlow(Op):
 
     parts: ClassVar[tuple[str, ...]] = ()
     """What each graph is called in C."""
-    may_not_end: ClassVar[bool] = False
-    """Whether the data decide how often a graph runs."""
+
+    @property
+    def may_not_end(self) -> bool:
+        """Whether the data decide how often a graph runs."""
+        return False
 
     def links(self, operands: int) -> tuple[Links, ...]:
         """How each graph is joined to the operator's `operands` operands and its outputs."""
@@ -74,8 +77,12 @@ class While(ControlFlow):
     """graphs: the condition, and the body."""
 
     __slots__ = ()
-    may_not_end = True
     parts = ("condition", "body")
+
+    @property
+    def may_not_end(self) -> bool:
+        """The condition decides."""
+        return True
 
     def links(self, operands: int) -> tuple[Links, ...]:
         """Both take all values of the loop; only the body gives new ones."""
@@ -83,9 +90,9 @@ class While(ControlFlow):
         return Links(values, (-1,), values), Links(values, tuple(range(operands)))
 
 
-def _from_tflite(op: type[ControlFlow]) -> Callable[[SourceNode], Parsed]:
+def _parser(op: type[ControlFlow]) -> Callable[[SourceNode], Parsed]:
     def parse(node: SourceNode) -> Parsed:
-        node.counts((1, 64), (1, 64))
+        node.counts((1, 1024 if node.format == "onnx" else 64), (1, 64))
         for position in range(len(node.inputs)):
             node.input(position)
         return Parsed(op(node.graphs), tuple(range(len(node.inputs))))
@@ -156,7 +163,7 @@ def check(bound: BoundNode) -> None:
         )
     if isinstance(op, If):
         shapes = [[graph.tensor(name).shape for name in graph.outputs] for graph in op.graphs]
-        what = "IF has branches that give different shapes"
+        what = f"{bound.node.op_type} has branches that give different shapes"
     else:
         shapes = [[t.shape for t in bound.inputs if t is not None], [second.tensor(n).shape for n in second.outputs]]
         what = "WHILE has a body that changes shapes"
@@ -182,12 +189,17 @@ def _while_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[
     """Raises CannotCompile for a loop that goes on beyond what anyone waits for."""
     condition, body = _op(bound).graphs
     values = tuple(value for value in inputs if value is not None)
-    rounds = _rounds(work(bound))
+    rounds = rounds_within(work(bound))
     for _ in range(rounds):
         if not run_nested(condition, values)[0].reshape(-1)[0]:
             return values
         values = run_nested(body, values)
-    raise CannotCompile(
+    raise endless(bound, rounds)
+
+
+def endless(bound: BoundNode, rounds: int) -> CannotCompile:
+    """That a loop goes on after as many iterations."""
+    return CannotCompile(
         "a loop does not end",
         Where(op=bound.node.describe()),
         f"its condition holds after {rounds} iterations on these inputs",
@@ -214,11 +226,11 @@ def work(bound: BoundNode) -> int:
 
 KERNELS = (
     KernelDef(
-        If, "one of two subgraphs", tuple(DType), ("IF",), _from_tflite(If), check, output_shapes, _if_reference, _if_lower,
-        work=work, subgraphs=("then_subgraph_index", "else_subgraph_index"),
+        If, "one of two subgraphs", tuple(DType), ("IF",), _parser(If), check, output_shapes, _if_reference, _if_lower,
+        work=work, onnx=("If",), from_onnx=_parser(If), subgraphs=("then_subgraph_index", "else_subgraph_index"),
     ),
     KernelDef(
-        While, "a subgraph again and again", tuple(DType), ("WHILE",), _from_tflite(While), check, output_shapes,
+        While, "a subgraph again and again", tuple(DType), ("WHILE",), _parser(While), check, output_shapes,
         _while_reference, _while_lower, work=work, subgraphs=("cond_subgraph_index", "body_subgraph_index"),
     ),
 )  # fmt: skip

@@ -19,14 +19,22 @@ def inline_branches(graph: Graph) -> Graph:
 
 
 def _known(graph: Graph, node: Node) -> bool:
-    return isinstance(node.op, If) and graph.tensor(node.inputs[0]).is_constant
+    """Whether a node's condition is known, and scales and zero points inside are those outside, since bytes are handed over."""
+    if not isinstance(node.op, If) or not graph.tensor(node.inputs[0]).is_constant:
+        return False
+    outside = [graph.tensor(name).quantization for name in (*node.inputs[1:], *node.outputs)]
+    branch = _taken(graph, node, node.op)
+    return outside == [branch.tensor(name).quantization for name in (*branch.inputs, *branch.outputs)]
+
+
+def _taken(graph: Graph, node: Node, op: If) -> Graph:
+    return op.graphs[0 if graph.tensor(node.inputs[0]).array().reshape(-1)[0] else 1]
 
 
 def _inlined(graph: Graph, node: Node) -> Graph:
     """The graph with the branch's tensors and operators in the place of the node."""
     assert isinstance(node.op, If)
-    taken = bool(graph.tensor(node.inputs[0]).array().reshape(-1)[0])
-    branch = node.op.graphs[0 if taken else 1]
+    branch = _taken(graph, node, node.op)
     names = dict(zip(branch.inputs, node.inputs[1:], strict=True))
     tensors = {tensor.name: tensor for tensor in graph.tensors}
     for output, name in zip(node.outputs, branch.outputs, strict=True):

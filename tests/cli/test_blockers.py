@@ -132,7 +132,7 @@ def test_an_onnx_model_behind_its_first_blocker(tmp_path: Path) -> None:
     found = inspect_model(path, {})
     assert [text.split(":")[0] for text in found["blockers"]] == ["Foreign is not supported"]
     assert "org.example.Foreign" in found["blocker_hints"][0]
-    assert set(reasons(found)) == {"Det", "BiasGelu", "If"}
+    assert set(reasons(found)) == {"Det", "BiasGelu"}
 
 
 def test_the_command_says_it_in_one_run(emitc: Emitc, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from unittest.mock import MagicMock, patch
 import pytest
 from control_flow_models import MODELS as CONTROL_FLOW
 from onnx.shape_inference import InferenceError
+from onnx_control_models import MODELS as ONNX_CONTROL_FLOW
 from onnx_op import OnnxCase
 from onnx_op import graph_of as onnx_graph_of
 from onnx_op import model_of as onnx_model_of
@@ -245,6 +246,10 @@ def families(folder: Path) -> Iterator[Compiled]:
     for name, spec in models:
         file = folder / f"family_{name}.tflite"
         file.write_bytes(write_tflite(spec()))
+        yield compile_model(file)
+    for name, made in ONNX_CONTROL_FLOW.items():
+        file = folder / f"family_onnx_control_{name}.onnx"
+        file.write_bytes(made().SerializeToString())
         yield compile_model(file)
     yield from variant_families(folder)
     yield from onnx_families(folder)

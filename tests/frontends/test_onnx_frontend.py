@@ -334,34 +334,6 @@ def test_branches_that_do_not_fit_are_refused() -> None:
 # ---- what has no code ----
 
 
-def choice() -> OnnxNet:
-    """An If."""
-    net = OnnxNet()
-    x = net.input((1, 4), name="x")
-    branch = helper.make_graph(
-        [helper.make_node("Neg", ["x"], ["b"])], "branch", [], [helper.make_tensor_value_info("b", 1, [1, 4])]
-    )
-    which = net.op("Greater", net.op("ReduceMax", x, keepdims=0), net.constant(0.0, "float32"))
-    net.output(net.op("If", which, name="choice", then_branch=branch, else_branch=branch))
-    return net
-
-
-def repetition() -> OnnxNet:
-    """A Loop."""
-    net = OnnxNet()
-    x = net.input((1, 4), name="x")
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["c"], ["c2"]), helper.make_node("Neg", ["a"], ["a2"])], "body",
-        [
-            helper.make_tensor_value_info("i", 7, []), helper.make_tensor_value_info("c", 9, []),
-            helper.make_tensor_value_info("a", 1, [1, 4]),
-        ],
-        [helper.make_tensor_value_info("c2", 9, []), helper.make_tensor_value_info("a2", 1, [1, 4])],
-    )  # fmt: skip
-    net.output(net.op("Loop", net.constant(3, "int64"), net.constant(True, "bool"), x, name="again", body=body))
-    return net
-
-
 def foreign() -> OnnxNet:
     """An operator of somebody's own."""
     net = OnnxNet()
@@ -387,12 +359,10 @@ def with_opset(net: OnnxNet, domain: str) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("net", "what", "where"),
     [
-        (choice, "If is not supported", 'op 2 If "choice"'),
-        (repetition, "Loop is not supported", 'op 0 Loop "again"'),
         (foreign, "Attention is not supported", 'op 0 org.example.Attention "mine"'),
         (unknown_contrib, "BiasGelu is not supported", 'op 0 BiasGelu "bias"'),
     ],
-    ids=["if", "loop", "domain", "contrib"],
+    ids=["domain", "contrib"],
 )
 def test_what_has_no_code_is_refused_by_name(net: Callable[[], OnnxNet], what: str, where: str, tmp_path: Path) -> None:
     path = saved(with_opset(net(), "org.example"), tmp_path)

@@ -16,7 +16,7 @@ from emitc.host.golden_rules import EXACT, NEAR, TOLERANT, Rule, rules
 from emitc.host.parity import verify
 from emitc.host.reference import run_reference
 from emitc.inspection import inspect_model
-from emitc.kernels.control_flow import If, _rounds
+from emitc.kernels.control_flow import If, rounds_within
 from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, write_tflite
 
 
@@ -95,7 +95,7 @@ def test_passes_run_inside(tmp_path: Path) -> None:
 
 
 def test_a_loop_that_does_not_end_is_an_error_of_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emitc.kernels.control_flow._rounds", lambda work: 3)
+    monkeypatch.setattr("emitc.kernels.control_flow.rounds_within", lambda work: 3)
     made = compiled(count(0, 5), tmp_path)
     with pytest.raises(EmitcError, match="a loop does not end"):
         run_reference(made.graph, [np.zeros(SHAPE, np.int8)])
@@ -120,8 +120,8 @@ def test_a_loop_without_end_is_reported_before_anything_runs_it(reference: str, 
 
 
 def test_rounds_of_a_large_body_are_fewer(tmp_path: Path) -> None:
-    assert _rounds(1) == 100_000
-    assert _rounds(1 << 30) == 16
+    assert rounds_within(1) == 100_000
+    assert rounds_within(1 << 30) == 16
 
 
 # ---- refusals ----

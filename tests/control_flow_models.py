@@ -228,6 +228,72 @@ def twice() -> ModelSpec:
     return net.model((x,), (z,), add(), product())
 
 
+def _variable(net: Sub, name: str = "s") -> int:
+    handle = net.tensor("resource", ())
+    net.operators.append(OperatorSpec("VAR_HANDLE", (), (handle,), {"container": "", "shared_name": name}))
+    return handle
+
+
+def _read(net: Sub, handle: int) -> int:
+    return net.op("READ_VARIABLE", (handle,), net.bytes())
+
+
+def _assign(net: Sub, handle: int, value: int) -> None:
+    net.operators.append(OperatorSpec("ASSIGN_VARIABLE", (handle, value), ()))
+
+
+def _keeping() -> SubgraphSpec:
+    """x -> x + s, which s becomes."""
+    net = Sub()
+    x = net.bytes()
+    handle = _variable(net)
+    y = net.op("ADD", (x, _read(net, handle)), net.bytes(), fused_activation_function="NONE")
+    _assign(net, handle, y)
+    return net.sub((x,), (y,))
+
+
+def state_choice() -> ModelSpec:
+    net = Sub()
+    x = net.bytes()
+    handle = _variable(net)
+    y = net.op("IF", (_greater(net, x), x), net.bytes(), then_subgraph_index=1, else_subgraph_index=2)
+    z = net.op("MUL", (y, _read(net, handle)), net.bytes(), fused_activation_function="NONE")
+    return net.model((x,), (z,), _keeping(), product())
+
+
+def state_loop() -> ModelSpec:
+    body = Sub()
+    counter, x = body.tensor("int32", (1,)), body.bytes()
+    first, second = _variable(body, "a"), _variable(body, "b")
+    was, other = _read(body, first), _read(body, second)
+    y = body.op("ADD", (x, was), body.bytes(), fused_activation_function="NONE")
+    _assign(body, second, was)
+    _assign(body, first, body.op("MAXIMUM", (y, other), body.bytes()))
+    loop = body.sub((counter, x), (_next(body, counter), y))
+    net = Sub()
+    x0, start = net.bytes(), net.constant([0], "int32")
+    outputs = net.tensor("int32", (1,)), net.bytes()
+    net.ops("WHILE", (start, x0), outputs, cond_subgraph_index=1, body_subgraph_index=2)
+    return net.model((x0,), outputs, _below(3, ("int8", SHAPE)), loop)
+
+
+def state_deep() -> ModelSpec:
+    outer = Sub()
+    x = outer.bytes()
+    handle = _variable(outer, "t")
+    y = outer.op("IF", (_greater(outer, x), x), outer.bytes(), then_subgraph_index=2, else_subgraph_index=3)
+    z = outer.op("ADD", (y, _read(outer, handle)), outer.bytes(), fused_activation_function="NONE")
+    _assign(outer, handle, x)
+    net = Sub()
+    x0 = net.bytes()
+    again = net.op("IF", (_greater(net, x0), x0), net.bytes(), then_subgraph_index=2, else_subgraph_index=1)
+    last = net.op("IF", (_greater(net, again), again), net.bytes(), then_subgraph_index=1, else_subgraph_index=3)
+    return net.model((x0,), (last,), outer.sub((x,), (z,)), _keeping(), product())
+
+
+STATEFUL: dict[str, Callable[[], ModelSpec]] = {made.__name__: made for made in (state_choice, state_loop, state_deep)}
+"""Variables inside of control flow: a branch that has one, a loop whose variables change places, branches in branches."""
+
 MODELS: dict[str, Callable[[], ModelSpec]] = {
     made.__name__: made
     for made in (choice, known, derived, passed, passed_known, nested, count, never, swap, layers, loop_if, twice)

@@ -19,6 +19,7 @@ import numpy as np
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor
 from emitc.frontends.subgraphs import called_subgraphs
+from emitc.frontends.tflite_inner_state import CALLERS, InnerState, with_inner_state
 from emitc.ir import DType
 
 _HANDLE, _READ, _ASSIGN, _ONCE = "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"
@@ -58,6 +59,10 @@ class _Folding:
     nodes: list[SourceNode] = field(default_factory=list)
     folded: list[SourceNode] = field(default_factory=list)
     called: set[int] = field(default_factory=set)
+    inner: InnerState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.inner = InnerState(self.source, lambda node: self.variable(node).index)
 
     def variable(self, node: SourceNode) -> _Variable:
         """The variable that a VAR_HANDLE names."""
@@ -189,6 +194,14 @@ class _Folding:
                 self.fit(node, variable, node.input(1))
             # The tensor is put in when the variable's type is known.
             self.nodes.append(node)
+        elif node.op_type in CALLERS:
+            for inner, number in self.inner.touches(node):
+                variable = self.numbered(number)
+                variable.touched = variable.touched or node
+                if inner.op_type == _ASSIGN:
+                    variable.assigned = True
+                    self.fit(inner, variable, inner.input(1))
+            self.nodes.append(node)
         else:
             self.nodes.append(node)
 
@@ -198,11 +211,14 @@ class _Folding:
         nodes = tuple(self.settled(node, tensors) for node in self.nodes)
         made = tuple(tensor for _, tensor in sorted(tensors.items()))
         return replace(
-            self.source, tensors=self.source.tensors + made, nodes=nodes, folded=(*self.source.folded, *self.folded)
-        )
+            self.source, tensors=self.source.tensors + made, nodes=nodes, folded=(*self.source.folded, *self.folded),
+            subgraphs=(*self.source.subgraphs, *self.inner.made),
+        )  # fmt: skip
 
     def settled(self, node: SourceNode, tensors: dict[int, SourceTensor]) -> SourceNode:
-        """A node with the variable's tensor as its first input."""
+        """A node with the variable's tensor as its first input, or with those that it touches inside behind its own."""
+        if node.op_type in CALLERS and node.blocker is None:
+            return with_inner_state(self.inner, node, lambda number: self.known(node, number, tensors))
         if node.op_type not in (_READ, _ASSIGN) or node.blocker is not None:
             return node
         variable = self.handles[node.input(0).index]
@@ -218,6 +234,21 @@ class _Folding:
         except EmitcError as error:
             return replace(node, blocker=error)
         return replace(node, inputs=(tensors[variable.index], *node.inputs[1:]))
+
+    def numbered(self, number: int) -> _Variable:
+        """The variable whose tensor has this index."""
+        return next(variable for variable in self.variables.values() if variable.index == number)
+
+    def known(self, node: SourceNode, number: int, tensors: dict[int, SourceTensor]) -> SourceTensor:
+        """The tensor of a variable that a node touches inside."""
+        variable = self.numbered(number)
+        if variable.like is None:
+            raise node.refusal(
+                f'nothing assigns the variable "{variable.name}"',
+                "its type and size are those of what is assigned",
+                _AGAIN,
+            )
+        return tensors[number]
 
 
 def _open(tensor: SourceTensor) -> bool:
@@ -258,14 +289,16 @@ def with_state(source: SourceModel, signatures: int = 0) -> SourceModel:
     signatures: entry points that the file lists. What is left of the other subgraphs stands against compiling the model.
     """
     folding = _Folding(source)
-    if any(node.op_type in _OPERATORS for node in source.nodes):
+    calls = called_subgraphs(source)
+    inside = (node for index in calls for node in source.subgraphs[index - 1].nodes)
+    if any(node.op_type in _OPERATORS for node in (*source.nodes, *inside)):
         for node in source.nodes:
             try:
                 folding.node(node)
             except EmitcError as error:
                 folding.nodes.append(replace(node, blocker=error))
         source = folding.finished()
-    called = folding.called | called_subgraphs(source)
+    called = folding.called | calls | called_subgraphs(source)
     left = [index for index in range(1, len(source.subgraphs) + 1) if index not in called]
     if not left or any(node.blocker is not None for node in source.nodes):
         return source

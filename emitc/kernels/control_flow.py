@@ -93,9 +93,8 @@ class While(ControlFlow):
 def _parser(op: type[ControlFlow]) -> Callable[[SourceNode], Parsed]:
     def parse(node: SourceNode) -> Parsed:
         node.counts((1, 1024 if node.format == "onnx" else 64), (1, 64))
-        for position in range(len(node.inputs)):
-            node.input(position)
-        return Parsed(op(node.graphs), tuple(range(len(node.inputs))))
+        held = tuple(position for position in range(len(node.inputs)) if node.input(position).is_variable)
+        return Parsed(op(node.graphs), tuple(range(len(node.inputs))), states=held)
 
     return parse
 

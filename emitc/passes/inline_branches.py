@@ -20,7 +20,7 @@ def inline_branches(graph: Graph) -> Graph:
 
 def _known(graph: Graph, node: Node) -> bool:
     """Whether a node's condition is known, and scales and zero points inside are those outside, since bytes are handed over."""
-    if not isinstance(node.op, If) or not graph.tensor(node.inputs[0]).is_constant:
+    if not isinstance(node.op, If) or not graph.tensor(node.inputs[0]).is_constant or graph.writes_state(node):
         return False
     outside = [graph.tensor(name).quantization for name in (*node.inputs[1:], *node.outputs)]
     branch = _taken(graph, node, node.op)

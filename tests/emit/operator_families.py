@@ -18,6 +18,7 @@ from unittest.mock import MagicMock, patch
 
 import pytest
 from control_flow_models import MODELS as CONTROL_FLOW
+from control_flow_models import STATEFUL
 from onnx.shape_inference import InferenceError
 from onnx_control_models import MODELS as ONNX_CONTROL_FLOW
 from onnx_op import OnnxCase
@@ -242,7 +243,7 @@ def families(folder: Path) -> Iterator[Compiled]:
             file.write_bytes(write_tflite(model_of(representatives(cases))))
             yield compile_model(file)
     models = [(f"streaming_{name}", spec) for name, spec in STREAMING.items()]
-    models += [(f"control_{name}", spec) for name, spec in CONTROL_FLOW.items()]
+    models += [(f"control_{name}", spec) for name, spec in (CONTROL_FLOW | STATEFUL).items()]
     for name, spec in models:
         file = folder / f"family_{name}.tflite"
         file.write_bytes(write_tflite(spec()))

@@ -139,7 +139,7 @@ def until() -> ModelProto:
 
 
 def at_most() -> ModelProto:
-    return _loop([*ROUND, *BELOW], "m", "less", [LIMIT, constant("m", 3, "int64")], LESS)
+    return _loop([*ROUND, *BELOW], "m", "less", [constant("limit", 5), constant("m", 3, "int64")], LESS)
 
 
 def obeyed() -> ModelProto:

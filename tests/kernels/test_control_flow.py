@@ -385,6 +385,21 @@ def test_floats_from_inside_are_judged_by_what_computes_them(
     assert (proof.match, proof.rule, proof.differing) == (True, "tolerance", 0)
 
 
+def test_a_tolerance_goes_round_a_loop_until_nothing_widens(tmp_path: Path) -> None:
+    """a, b = b, exp(b): what comes out as a was computed a round before."""
+    real = "float32", SHAPE
+    body = Sub()
+    counter, a, b = body.tensor("int32", (1,)), body.tensor(*real), body.tensor(*real)
+    c = body.op("EXP", (b,), body.tensor(*real))
+    loop = body.sub((counter, a, b), (_next(body, counter), b, c))
+    net = Sub()
+    x, y, start = net.tensor(*real), net.tensor(*real), net.constant([0], "int32")
+    outputs = net.tensor("int32", (1,)), net.tensor(*real), net.tensor(*real)
+    net.ops("WHILE", (start, x, y), outputs, cond_subgraph_index=1, body_subgraph_index=2)
+    made = compiled(net.model((x, y), outputs, _below(2, real, real), loop), tmp_path).graph
+    assert [rules(made, "tflite")[name] for name in made.outputs] == [EXACT, TOLERANT, TOLERANT]
+
+
 def test_floats_that_are_only_moved_or_multiplied_inside_stay_exact(tmp_path: Path) -> None:
     spec = _floats("choice")
     product_of_floats = compiled(replace(spec, subgraphs=(spec.subgraphs[1], spec.subgraphs[1])), tmp_path).graph

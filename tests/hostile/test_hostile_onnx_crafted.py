@@ -63,7 +63,7 @@ def seen_again_and_again() -> OnnxNet:
     net = OnnxNet()
     large = net.constant(np.ones(1 << 22, np.float32))
     for _ in range(MANY):
-        net.op("Relu", large)
+        net.op("Sigmoid", large)
     net.output(net.op("Relu", net.input((1,))))
     return net
 

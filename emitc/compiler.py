@@ -374,8 +374,9 @@ def divide(
 
     operators = frozenset(type(node.op) for node in graph.nodes)
     settings = Settings(
-        load_target(options.target), options.kernels, options.backends, operators, dict(options.variants), working
-    )
+        load_target(options.target), options.kernels, options.backends, operators, dict(options.variants), working,
+        small=options.optimize == "size",
+    )  # fmt: skip
     backends = open_backends(settings)
     divided = partition(graph, backends, Policy(options.kernels, options.fallback, options.keep_on_cpu), settle)
     if options.expect_partition is not None:

@@ -25,7 +25,7 @@ class Settings:
 
     operators: those of the model: some come compiled for one backend, which must be there then. variants: asked for, of
     emitc's own kernels, by the index of the node. working: bytes of working memory that a node's kernel may need, by its index;
-    any where it has none.
+    any where it has none. small: code is to be small rather than fast.
     """
 
     target: Target
@@ -34,6 +34,7 @@ class Settings:
     operators: frozenset[type[Op]] = frozenset()
     variants: Mapping[int, str] = field(default_factory=dict)
     working: Mapping[int, int] = field(default_factory=dict)
+    small: bool = False
 
     def value(self, name: str) -> str:
         """An option's value."""

@@ -212,7 +212,8 @@ class Layer:
     multiply- accumulates of one run. flavour: what the template's kernel is printed for. fallible: the layer function
     returns a status. call: of a library, where the template prints one. pins: operands and outputs inside the scratch.
     by_rows: how it makes a single row, where it can. inside: where memory can be laid out so that it vanishes. headers: of the
-    runtime, that its kernel needs besides the common one.
+    runtime, that its kernel needs besides the common one. larger: than the portable kernel's, by its code, so that it is not for
+    code that is to be small.
     """
 
     template: str
@@ -230,6 +231,7 @@ class Layer:
     by_rows: ByRows | None = None
     inside: tuple[Inside, ...] = ()
     headers: tuple[str, ...] = ()
+    larger: bool = False
 
     def __post_init__(self) -> None:
         names = [t.role for t in self.tables] + [p.name for p in self.params]

@@ -24,7 +24,11 @@ from emitc.kernels.spatial import BY_ROWS, Window, window_overlap, window_params
 from emitc.kernels.walk import by_channel, whole_window
 from emitc.quantize import Clamp, Int64, activation_clamp
 
-HEADERS = ("emitc_dsp.h", "emitc_dsp_tile.h")
+HEADER = "emitc_dsp.h"
+HEADERS = (HEADER, "emitc_dsp_tile.h")
+"""Of kernels that add up products."""
+BYTES_HEADER = "emitc_dsp_bytes.h"
+"""Of kernels that take bytes four by four, beside HEADER."""
 PIXELS = 4
 """Output pixels that share the weights that are read."""
 FEW = {1: "one", 2: "two"}

@@ -38,6 +38,8 @@ from emitc.kernels.contract import (
     unsupported,
 )
 from emitc.kernels.near_half import decision
+from emitc.kernels.pair_products import BYTES_HEADER
+from emitc.kernels.pair_products import HEADER as DSP_HEADER
 from emitc.kernels.pooling_ops import (
     AveragePool2D,
     MaxPool2D,
@@ -65,6 +67,8 @@ _MAX_WINDOW = 1 << 23
 _LANES = 4
 _LARGEST_COUNT = 4080
 """Means of so many bytes are exact by a reciprocal of 31 bits: 129 * count * count is below 2^31."""
+_LARGEST_SUM = 256
+"""Bytes whose sum 16 bits hold."""
 _LIFT = 128
 """What uint8 values are higher by than the int8 values that stand for them."""
 
@@ -398,6 +402,36 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=(MVE_HEADER,))
 
 
+def lower_dsp(bound: BoundNode) -> Layer | str:
+    """Four channels in a word."""
+    op, layer, x, y = _op(bound), lower(bound), bound.input(0), bound.output
+    if layer.template not in ("average_pool_2d", "max_pool_2d") or x.dtype is not DType.INT8:
+        return f"a loop of its own: {layer.template}{layer.flavour.suffix}"
+    if y.shape[3] < _LANES:
+        return "fewer than four channels"
+    average = isinstance(op, AveragePool2D)
+    if average and op.kernel_h * op.kernel_w > _LARGEST_SUM:
+        return f"a window of more than {_LARGEST_SUM} values"
+    clamped = activation_clamp(op.activation, y) != Clamp(*y.dtype.range)
+    short = "" if not average else "up" if layer.flavour.unsigned else "away"
+    inside = (y.shape[1] - 1) * op.window.stride_h + op.kernel_h <= x.shape[1] and (
+        y.shape[2] - 1
+    ) * op.window.stride_w + op.kernel_w <= x.shape[2]
+    two = (op.kernel_h, op.kernel_w) == (2, 2) and inside and not op.window.padding.any and not clamped
+    window = "2x2" if two else ""
+    uneven = y.shape[3] % _LANES != 0
+    named = (short, "clamped" if clamped else "", "uneven" if uneven else "", window)
+    suffix = "".join(f"_{name}" for name in named if name)
+    return replace(
+        layer,
+        template=f"{layer.template}_dsp",
+        variant="dsp",
+        flavour=replace(layer.flavour, suffix=suffix, short=short, clamped=clamped, uneven=uneven, window=window),
+        headers=(DSP_HEADER, BYTES_HEADER),
+        larger=uneven or not two,
+    )
+
+
 def work(bound: BoundNode) -> int:
     """Values that the windows meet, with those outside the input."""
     return bound.output.elements * _op(bound).kernel_h * _op(bound).kernel_w
@@ -407,11 +441,11 @@ KERNELS = (
     KernelDef(
         AveragePool2D, "2-D average pooling", _EACH, ("AVERAGE_POOL_2D",), average_from_tflite, check, output_shapes,
         reference, lower, work=work, tflite_dtypes=(*_EACH, DType.UINT8), onnx=("AveragePool", "GlobalAveragePool"),
-        from_onnx=average_from_onnx, variants=(Variant("mve", "mve", lower_mve),),
+        from_onnx=average_from_onnx, variants=(Variant("mve", "mve", lower_mve), Variant("dsp", "dsp", lower_dsp)),
     ),
     KernelDef(
         MaxPool2D, "2-D maximum pooling", _EACH, ("MAX_POOL_2D",), max_from_tflite, check, output_shapes, reference, lower,
         work=work, tflite_dtypes=(*_EACH, DType.UINT8), onnx=("MaxPool", "GlobalMaxPool"), from_onnx=max_from_onnx,
-        moves=True, variants=(Variant("mve", "mve", lower_mve),),
+        moves=True, variants=(Variant("mve", "mve", lower_mve), Variant("dsp", "dsp", lower_dsp)),
     ),
 )  # fmt: skip

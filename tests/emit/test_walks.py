@@ -131,6 +131,8 @@ VECTORS: list[Case] = [
     fully_connected("row_of_many", (1, 30), 70, 30),
     pool("largest_of_many", "MAX_POOL_2D", (1, 6, 5, 37), (3, 3), SAME),
     pool("average_of_many", "AVERAGE_POOL_2D", (1, 6, 5, 18), (3, 2), SAME),
+    pool("largest_of_four", "MAX_POOL_2D", (1, 8, 6, 10), (2, 2), Slide((2, 2))),
+    pool("average_of_four", "AVERAGE_POOL_2D", (1, 8, 6, 12), (2, 2), Slide((2, 1))),
 ]
 
 
@@ -140,7 +142,9 @@ SCALAR = {
     "cortex-m0": {"conv_2d_halves", "matrix_halves", "row_narrow", "depthwise_conv_2d_scalar"},
 }
 WIDER = {
-    "cortex-m4": {"conv_2d_dsp", "matrix_dsp", "row_dsp", "depthwise_conv_2d_dsp"},
+    "cortex-m4": {
+        "conv_2d_dsp", "matrix_dsp", "row_dsp", "depthwise_conv_2d_dsp", "average_pool_2d_dsp", "max_pool_2d_dsp",
+    },
     "cortex-m55": {
         "conv_2d_mve", "depthwise_conv_2d_mve", "depthwise_3x3_mve", "row_mve", "dots_mve", "average_pool_2d_mve",
         "max_pool_2d_mve",

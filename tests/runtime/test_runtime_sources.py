@@ -18,7 +18,14 @@ def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_se
     assert [p.suffix for p in common] == [".c", ".h"]
     assert sum(len(p.read_text(encoding="ascii").splitlines()) for p in common) < 500
     others = {p.name: len(p.read_text(encoding="ascii").splitlines()) for p in SOURCES if p not in common}
-    assert set(others) == {"emitc_dsp.h", "emitc_dsp_tile.h", "emitc_mve.h", "emitc_mve_sums.h", "emitc_scalar.h"}
+    assert set(others) == {
+        "emitc_dsp.h",
+        "emitc_dsp_bytes.h",
+        "emitc_dsp_tile.h",
+        "emitc_mve.h",
+        "emitc_mve_sums.h",
+        "emitc_scalar.h",
+    }
     assert max(others.values()) < 600
 
 

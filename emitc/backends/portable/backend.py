@@ -33,11 +33,17 @@ class Portable(Backend):
     name = PORTABLE
 
     def __init__(
-        self, target: Target, wanted: Mapping[int, str] | None = None, working: Mapping[int, int] | None = None
+        self,
+        target: Target,
+        wanted: Mapping[int, str] | None = None,
+        working: Mapping[int, int] | None = None,
+        *,
+        small: bool = False,
     ) -> None:
         self._target = target
         self._wanted = wanted or {}
         self._working = working or {}
+        self._small = small
         self._chosen: dict[int, _Choice] = {}
 
     def supports(self, bound: BoundNode) -> str:
@@ -75,6 +81,9 @@ class Portable(Backend):
             if isinstance(layer, str):
                 others.append((variant.name, layer))
                 continue
+            if layer.larger and self._small and variant.name != wanted:
+                others.append((variant.name, "takes more code than the portable kernel"))
+                continue
             needed = sum(scratch.size_bytes for scratch in layer.scratch)
             if needed > self._working.get(bound.node.index, needed) and variant.name != wanted:
                 others.append((variant.name, f"needs {needed} bytes of working memory"))
@@ -100,7 +109,7 @@ class Portable(Backend):
 
 
 def _open(settings: Settings) -> Backend:
-    return Portable(settings.target, settings.variants, settings.working)
+    return Portable(settings.target, settings.variants, settings.working, small=settings.small)
 
 
 BACKEND = BackendDef(PORTABLE, "emitc's own kernels, for every core", _open, kernels=True)

@@ -50,6 +50,8 @@ _DSP = {
     "DepthwiseConv2D": Cost(mac=2.2, output=12),
     "DepthwiseConv2D several filters": Cost(mac=0.9, output=10, gathered=4.1, once=200),
     "FullyConnected": Cost(mac=1.35, output=14, once=60),
+    "AveragePool2D": Cost(mac=1.5, output=6),
+    "MaxPool2D": Cost(mac=1.5, output=1),
     OTHER: Cost(mac=4.0),
 }
 _TUNED = {

@@ -1,0 +1,151 @@
+/* emitc for cores with the DSP extension: sums, means and largest values of four bytes at a time.
+ *
+ * Part of a package whose kernels use it. Four bytes v0 v1 v2 v3 lie in one word; as pairs of int16 they are (v0, v2) and (v1, v3).
+ */
+#ifndef EMITC_DSP_BYTES_H
+#define EMITC_DSP_BYTES_H
+
+#include "emitc_dsp.h"
+
+/* Both halves by themselves: what carries over is lost. */
+EMITC_INLINE uint32_t emitc_pair_of(uint32_t low, uint32_t high)
+{
+    return (low & 0xffffu) | (high << 16);
+}
+
+/* pair + bytes 0 and 2. */
+EMITC_INLINE uint32_t emitc_even_sum(uint32_t pair, uint32_t word)
+{
+#if EMITC_DSP
+    uint32_t sum;
+    __asm__("sxtab16 %0, %1, %2" : "=r"(sum) : "r"(pair), "r"(word));
+    return sum;
+#else
+    const uint32_t even = emitc_even(word);
+    return emitc_pair_of(pair + even, (pair >> 16) + (even >> 16));
+#endif
+}
+
+/* pair + bytes 1 and 3. */
+EMITC_INLINE uint32_t emitc_odd_sum(uint32_t pair, uint32_t word)
+{
+#if EMITC_DSP
+    uint32_t sum;
+    __asm__("sxtab16 %0, %1, %2, ror #8" : "=r"(sum) : "r"(pair), "r"(word));
+    return sum;
+#else
+    return emitc_even_sum(pair, word >> 8);
+#endif
+}
+
+/* a - b of both halves. */
+EMITC_INLINE uint32_t emitc_pair_difference(uint32_t a, uint32_t b)
+{
+#if EMITC_DSP
+    uint32_t difference;
+    __asm__("ssub16 %0, %1, %2" : "=r"(difference) : "r"(a), "r"(b) : "cc");
+    return difference;
+#else
+    return emitc_pair_of(a - b, (a >> 16) - (b >> 16));
+#endif
+}
+
+/* (a + b) / 2 of both halves, rounded down. */
+EMITC_INLINE uint32_t emitc_pair_half_sum(uint32_t a, uint32_t b)
+{
+#if EMITC_DSP
+    uint32_t half;
+    __asm__("shadd16 %0, %1, %2" : "=r"(half) : "r"(a), "r"(b));
+    return half;
+#else
+    return emitc_pair_of((uint32_t)((emitc_low(a) + emitc_low(b)) >> 1), (uint32_t)((emitc_high(a) + emitc_high(b)) >> 1));
+#endif
+}
+
+/* The low bytes of the halves of two pairs, as they lie in memory. */
+EMITC_INLINE uint32_t emitc_interleaved(uint32_t even, uint32_t odd)
+{
+#if EMITC_DSP
+    __asm__("uxtb16 %0, %1" : "=r"(even) : "r"(even));
+    __asm__("uxtb16 %0, %1" : "=r"(odd) : "r"(odd));
+    return even | (odd << 8);
+#else
+    return (even & 0xff00ffu) | ((odd & 0xff00ffu) << 8);
+#endif
+}
+
+EMITC_INLINE void emitc_store_four(int8_t *to, uint32_t word)
+{
+    memcpy(to, &word, sizeof word);
+}
+
+/* The last n of four bytes, n in 1..3. */
+EMITC_INLINE void emitc_store_end(int8_t *to, uint32_t word, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        to[i] = (int8_t)(uint8_t)(word >> (8 * (4 - n + i)));
+    }
+}
+
+/* The larger, or the smaller, of each of four bytes. */
+EMITC_INLINE uint32_t emitc_larger(uint32_t a, uint32_t b)
+{
+#if EMITC_DSP
+    uint32_t larger;
+    __asm__("ssub8 %0, %1, %2\n\tsel %0, %1, %2" : "=&r"(larger) : "r"(a), "r"(b) : "cc");
+    return larger;
+#else
+    uint32_t larger = 0;
+    for (uint32_t bit = 0; bit < 32; bit += 8) {
+        const int8_t of_a = (int8_t)(uint8_t)(a >> bit);
+        const int8_t of_b = (int8_t)(uint8_t)(b >> bit);
+        larger |= (uint32_t)(uint8_t)(of_a > of_b ? of_a : of_b) << bit;
+    }
+    return larger;
+#endif
+}
+
+EMITC_INLINE uint32_t emitc_smaller(uint32_t a, uint32_t b)
+{
+    return ~emitc_larger(~a, ~b);
+}
+
+/* The same byte four times. */
+EMITC_INLINE uint32_t emitc_four_times(int32_t value)
+{
+    return (uint32_t)(uint8_t)value * 0x01010101u;
+}
+
+/* A sum of bytes over their number, at most 256, with start = 514 * number and reciprocal = 2^30 / number, rounded up: half up, or
+ * away from zero.
+ * floor((4 sum + 514 number) / (4 number)) is 128 more than the mean half up, as all quarters are integers; one less above tells ties
+ * from what is above them. */
+EMITC_INLINE int32_t emitc_mean_up(int32_t sum, int32_t start, int32_t reciprocal)
+{
+    const int32_t quarters = start + 4 * sum;
+#if EMITC_DSP
+    int32_t mean;
+    __asm__("smmla %0, %1, %2, %3" : "=r"(mean) : "r"(quarters), "r"(reciprocal), "r"(-128));
+    return mean;
+#else
+    return (int32_t)(((int64_t)quarters * reciprocal) >> 32) - 128;
+#endif
+}
+
+EMITC_INLINE int32_t emitc_mean_away(int32_t sum, int32_t start, int32_t reciprocal)
+{
+    return emitc_mean_up(sum, start + (sum >> 31), reciprocal);
+}
+
+/* Means of four from pairs of sums, rounded half up, or away from zero. */
+EMITC_INLINE uint32_t emitc_quarter_up(uint32_t pair)
+{
+    return emitc_pair_half_sum(emitc_pair_half_sum(pair, 0x20002u), 0);
+}
+
+EMITC_INLINE uint32_t emitc_quarter_away(uint32_t pair)
+{
+    return emitc_quarter_up(emitc_pair_difference(pair, (pair >> 15) & 0x10001u));
+}
+
+#endif

@@ -7,10 +7,16 @@
 
 #include "emitc_dsp.h"
 
-/* Both halves by themselves: what carries over is lost. */
+/* The lower halves of two words. */
 EMITC_INLINE uint32_t emitc_pair_of(uint32_t low, uint32_t high)
 {
+#if EMITC_DSP
+    uint32_t pair;
+    __asm__("pkhbt %0, %1, %2, lsl #16" : "=r"(pair) : "r"(low), "r"(high));
+    return pair;
+#else
     return (low & 0xffffu) | (high << 16);
+#endif
 }
 
 /* pair + bytes 0 and 2. */
@@ -107,13 +113,79 @@ EMITC_INLINE uint32_t emitc_larger(uint32_t a, uint32_t b)
 
 EMITC_INLINE uint32_t emitc_smaller(uint32_t a, uint32_t b)
 {
+#if EMITC_DSP
+    uint32_t smaller;
+    __asm__("ssub8 %0, %1, %2\n\tsel %0, %2, %1" : "=&r"(smaller) : "r"(a), "r"(b) : "cc");
+    return smaller;
+#else
     return ~emitc_larger(~a, ~b);
+#endif
 }
 
 /* The same byte four times. */
 EMITC_INLINE uint32_t emitc_four_times(int32_t value)
 {
     return (uint32_t)(uint8_t)value * 0x01010101u;
+}
+
+EMITC_INLINE uint32_t emitc_limited_four(uint32_t word, int32_t low, int32_t high)
+{
+    return emitc_smaller(emitc_larger(word, emitc_four_times(low)), emitc_four_times(high));
+}
+
+/* Bytes 0 and 2, or 1 and 3, as pairs of 256 times their values. */
+EMITC_INLINE uint32_t emitc_even_high(uint32_t word)
+{
+#if EMITC_DSP
+    uint32_t pair; /* gcc has the mask as a constant of the instruction, which then cannot shift */
+    __asm__("and %0, %1, %2, lsl #8" : "=r"(pair) : "r"(0xff00ff00u), "r"(word));
+    return pair;
+#else
+    return (word << 8) & 0xff00ff00u;
+#endif
+}
+
+EMITC_INLINE uint32_t emitc_odd_high(uint32_t word)
+{
+    return word & 0xff00ff00u;
+}
+
+/* acc + weight * the low, or the high half / 2^16, rounded down. */
+EMITC_INLINE int32_t emitc_low_weighted(int32_t acc, int32_t weight, uint32_t pair)
+{
+#if EMITC_DSP
+    int32_t sum;
+    __asm__("smlawb %0, %1, %2, %3" : "=r"(sum) : "r"(weight), "r"(pair), "r"(acc));
+    return sum;
+#else
+    return acc + (int32_t)(((int64_t)weight * emitc_low(pair)) >> 16);
+#endif
+}
+
+EMITC_INLINE int32_t emitc_high_weighted(int32_t acc, int32_t weight, uint32_t pair)
+{
+#if EMITC_DSP
+    int32_t sum;
+    __asm__("smlawt %0, %1, %2, %3" : "=r"(sum) : "r"(weight), "r"(pair), "r"(acc));
+    return sum;
+#else
+    return acc + (int32_t)(((int64_t)weight * emitc_high(pair)) >> 16);
+#endif
+}
+
+/* Four values of int16 as bytes, each the nearest that there is. */
+EMITC_INLINE uint32_t emitc_saturated_four(int32_t v0, int32_t v1, int32_t v2, int32_t v3)
+{
+    uint32_t even = emitc_pair_of((uint32_t)v0, (uint32_t)v2);
+    uint32_t odd = emitc_pair_of((uint32_t)v1, (uint32_t)v3);
+#if EMITC_DSP
+    __asm__("ssat16 %0, #8, %1" : "=r"(even) : "r"(even));
+    __asm__("ssat16 %0, #8, %1" : "=r"(odd) : "r"(odd));
+#else
+    even = emitc_pair_of((uint32_t)emitc_saturated(emitc_low(even)), (uint32_t)emitc_saturated(emitc_high(even)));
+    odd = emitc_pair_of((uint32_t)emitc_saturated(emitc_low(odd)), (uint32_t)emitc_saturated(emitc_high(odd)));
+#endif
+    return emitc_interleaved(even, odd);
 }
 
 /* A sum of bytes over their number, at most 256, with start = 514 * number and reciprocal = 2^30 / number, rounded up: half up, or

@@ -38,6 +38,8 @@ from emitc.kernels.elementwise import (
     single_source,
     values_of,
 )
+from emitc.kernels.pair_products import BYTES_HEADER, LARGEST_SHIFT
+from emitc.kernels.pair_products import HEADER as DSP_HEADER
 from emitc.kernels.pairs import weighted_sum
 from emitc.kernels.pointwise import operand, plain_numerics
 from emitc.kernels.real_activation import bounded
@@ -47,6 +49,10 @@ from emitc.quantize import Clamp, Int64, Multiplier, activation_clamp, multiplie
 
 _LEFT_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
 """Bits that ADD and SUB gain before they round."""
+_SHORT = 16
+"""Sums that are shifted down by so much have as many bits left."""
+_WIDEST = 1 << 23
+"""Weights below are less than 32 bits when multiplied by 256."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +226,14 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     return (result.astype(y.dtype.value).reshape(y.shape),)
 
 
-def _sum_layer(bound: BoundNode, results: Int64 | None) -> Layer:
-    """Weighted where that gives the same bits, else the specified sequence. results: of all pairs of bytes."""
+def _sum_layer(bound: BoundNode, results: Int64 | None, widest: int) -> Layer:
+    """Weighted where that gives the same bits, else the specified sequence. results: of all pairs of bytes. widest: weight."""
     (a, b, y), (zero_a, zero_b, zero_y) = _scales(bound), _zero_points(bound)
     sign = -1 if isinstance(bound.node.op, Sub) else 1
     clamp = _clamp(bound)
     limits = (Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high))
     offset = zero_y - zero_a * a / y - sign * zero_b * b / y
-    found = None if results is None else weighted_sum(results, a / y, sign * b / y, offset, clamp)
+    found = None if results is None else weighted_sum(results, a / y, sign * b / y, offset, clamp, widest)
     if found is not None:
         weights = (
             Param("a_weight", "int32_t", found.a_weight, f"a's scale over y's, times 2^{found.shift}"),
@@ -268,8 +274,11 @@ def _product_layer(bound: BoundNode) -> Layer:
     return binary_layer(bound, "product", params)
 
 
-def lower(bound: BoundNode) -> Layer:
-    """A table where one input decides and the tensor is no smaller than the table; else a loop over both operands."""
+def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
+    """A table where one input decides and the tensor is no smaller than the table; else a loop over both operands.
+
+    widest: weights of a weighted sum are less.
+    """
     op = _op(bound)
     if op.numerics is not Numerics.TFLITE:
         operator = _OPERATORS[type(op)]
@@ -279,12 +288,12 @@ def lower(bound: BoundNode) -> Layer:
     if isinstance(op, Div):
         return quantized_quotient.layer(bound, _clamp(bound))
     if bound.output.dtype is not DType.INT8:
-        return _product_layer(bound) if isinstance(op, Mul) else _sum_layer(bound, None)
+        return _product_layer(bound) if isinstance(op, Mul) else _sum_layer(bound, None, widest)
     results = _compute(bound, BYTES[:, None], BYTES[None, :])
     source = single_source(bound)
     if source is not None and bound.output.elements >= TABLE_ENTRIES:
         return binary_table(bound, source, results)
-    return _product_layer(bound) if isinstance(bound.node.op, Mul) else _sum_layer(bound, results)
+    return _product_layer(bound) if isinstance(bound.node.op, Mul) else _sum_layer(bound, results, widest)
 
 
 def lower_mve(bound: BoundNode) -> Layer | str:
@@ -295,16 +304,44 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     return replace(layer, template="weighted_sum_mve", variant="mve", headers=(MVE_HEADER,))
 
 
+def lower_dsp(bound: BoundNode) -> Layer | str:
+    """Four elements at a time, of equal shapes: sums by weights, products by the short requantization."""
+    layer = lower(bound, _WIDEST)
+    if layer.template not in ("weighted_sum", "product") or bound.output.dtype is not DType.INT8:
+        return f"a loop of its own: {layer.template}{layer.flavour.suffix}"
+    values = {param.name: int(param.value) for param in layer.params}
+    shift = values["shift"]
+    if layer.template == "product":
+        if not -LARGEST_SHIFT <= shift <= -1:
+            return "a product that is shifted to the left, or out of 32 bits"
+    elif shift < _SHORT:
+        return "a sum of more than 16 bits"
+    clamped = (values["clamp_low"], values["clamp_high"]) != bound.output.dtype.range
+    return replace(
+        layer,
+        template=f"{layer.template}_dsp",
+        variant="dsp",
+        flavour=replace(layer.flavour, suffix="_clamped" if clamped else "", clamped=clamped),
+        headers=(DSP_HEADER, BYTES_HEADER),
+    )
+
+
 def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
     plain = onnx_arithmetic.TFLITE_TYPES[_OPERATORS[op]]
     return KernelDef(
         op, summary, onnx_arithmetic.PLAIN_TYPES, (name.upper(),), _from_tflite(op), check, binary_shape, reference, lower,
         onnx=(name,), from_onnx=_from_onnx(op), elementwise=True,
         tflite_dtypes=(DType.INT8, *(() if op is Div else (DType.UINT8, DType.INT16)), *plain),
-        variants=(Variant("mve", "mve", lower_mve),) if op in (Add, Sub) else (),
+        variants=_VARIANTS.get(op, ()),
     )  # fmt: skip
 
 
+_DSP = Variant("dsp", "dsp", lower_dsp)
+_VARIANTS = {
+    Add: (Variant("mve", "mve", lower_mve), _DSP),
+    Sub: (Variant("mve", "mve", lower_mve), _DSP),
+    Mul: (_DSP,),
+}
 KERNELS = (
     _kernel(Add, "Add", "elementwise sum, broadcasting, fused activation"),
     _kernel(Sub, "Sub", "elementwise difference, broadcasting, fused activation"),

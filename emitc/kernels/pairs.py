@@ -38,8 +38,10 @@ class WeightedSum:
     shift: int
 
 
-def weighted_sum(results: Int64, a_factor: float, b_factor: float, zero: float, clamp: Clamp) -> WeightedSum | None:
-    """Weights that give `results` for every pair, or None.
+def weighted_sum(
+    results: Int64, a_factor: float, b_factor: float, zero: float, clamp: Clamp, widest: int = _INT32
+) -> WeightedSum | None:
+    """Weights under `widest` that give `results` for every pair, or None.
 
     results: [256, 256], the clamped result of a = -128..127 and b = -128..127, near a * a_factor + b * b_factor + zero.
     For given weights the pairs bound the bias from both sides, so that the search over weights next to the factors is
@@ -59,6 +61,8 @@ def weighted_sum(results: Int64, a_factor: float, b_factor: float, zero: float, 
         one = 1 << shift
         for step_a, step_b in steps:
             weight_a, weight_b = round(a_factor * one) + step_a, round(b_factor * one) + step_b
+            if max(abs(weight_a), abs(weight_b)) >= widest:
+                continue
             products = a * weight_a + b * weight_b
             least = int(np.where(lowest, -(1 << 40), results * one - products).max())
             most = int(np.where(highest, 1 << 40, (results + 1) * one - 1 - products).min())

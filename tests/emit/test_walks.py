@@ -133,6 +133,17 @@ VECTORS: list[Case] = [
     pool("average_of_many", "AVERAGE_POOL_2D", (1, 6, 5, 18), (3, 2), SAME),
     pool("largest_of_four", "MAX_POOL_2D", (1, 8, 6, 10), (2, 2), Slide((2, 2))),
     pool("average_of_four", "AVERAGE_POOL_2D", (1, 8, 6, 12), (2, 2), Slide((2, 1))),
+    *(
+        Case(
+            f"elements_{opcode}",
+            opcode,
+            (quantized((1, 39), 0.05, 3), quantized((1, 39), 0.07, -7)),
+            (quantized((1, 39), 0.2 if opcode == "ADD" else 0.01, 11),),
+            {"fused_activation_function": "NONE"},
+            2,
+        )
+        for opcode in ("ADD", "MUL")
+    ),
 ]
 
 
@@ -144,6 +155,7 @@ SCALAR = {
 WIDER = {
     "cortex-m4": {
         "conv_2d_dsp", "matrix_dsp", "row_dsp", "depthwise_conv_2d_dsp", "average_pool_2d_dsp", "max_pool_2d_dsp",
+        "weighted_sum_dsp", "product_dsp",
     },
     "cortex-m55": {
         "conv_2d_mve", "depthwise_conv_2d_mve", "depthwise_3x3_mve", "row_mve", "dots_mve", "average_pool_2d_mve",

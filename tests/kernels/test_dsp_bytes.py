@@ -6,7 +6,7 @@ On the host their functions are plain C, under the sanitizers and against TFLite
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import test_pooling
 import test_unsigned_bytes
+from elementwise_cases import pairs
 from layer_cases import Slide, pool
-from single_op import Case, model_of, prove
+from single_op import Case, model_of, prove, quantized
 
 from emitc.backends.portable import backend
 from emitc.backends.portable.cost import cost_of
@@ -57,8 +58,37 @@ def _pools() -> Iterator[Case]:
     yield from (tied(h, w) for h, w in ((1, 2), (1, 3), (2, 2), (1, 5), (2, 3), (3, 3), (4, 4), (5, 3)))
 
 
-CASES = {"pools": _pools}
-TEMPLATES = {"pools": {"average_pool_2d_dsp", "max_pool_2d_dsp"}}
+def _counts() -> Iterator[Case]:
+    for opcode in ("ADD", "SUB", "MUL"):
+        for count in (1, 3, 4, 1023):
+            for activation, zero in (("NONE", -20), ("RELU", -20), ("RELU6", 5), ("NONE", 127)):
+                a, b = quantized((1, count), 0.0235, -128), quantized((1, count), 0.0412, 4)
+                options = {"fused_activation_function": activation}
+                y = quantized((1, count), 0.0391 if opcode != "MUL" else 0.004, zero)
+                yield Case(f"{opcode}_{count}_{activation}_{zero}".replace("-", "m"), opcode, (a, b), (y,), options, 2)
+
+
+def _pairs() -> Iterator[Case]:
+    """Every pair of values, and counts that leave some over."""
+    for opcode, y in (("ADD", 0.1234), ("SUB", 0.1234), ("MUL", 0.0431)):
+        for zeros in ((-128, -128, -128), (127, 127, 127), (-128, 127, 9), (3, -4, -60)):
+            names = "_".join(map(str, zeros))
+            (a, b, c), options = zeros, {"fused_activation_function": "RELU6" if zeros[2] == -60 else "NONE"}
+            yield pairs(f"{opcode}_{names}", opcode, (0.053117, a), (0.071379, b), (y, c), options)
+        yield pairs(f"{opcode}_saturates", opcode, (0.053117, 3), (0.071379, -4), (y / 3, 5))
+    yield pairs("MUL_ties", "MUL", (0.5, 0), (0.5, 0), (1.0, 0))
+    yield pairs("MUL_least_shift", "MUL", (0.5, -128), (0.5, 127), (0.50001, 0))
+    yield pairs("MUL_largest_shift", "MUL", (0.5, -128), (0.5, 127), (2.0**19, 0))
+    yield from _counts()
+    # A weight that is 2.05 at 22 bits is too wide to be multiplied by 256.
+    yield pairs("ADD_wide", "ADD", (0.0205, 3), (0.041, -4), (0.02, 5))
+
+
+CASES = {"pools": _pools, "pairs": _pairs}
+TEMPLATES = {
+    "pools": {"average_pool_2d_dsp", "max_pool_2d_dsp"},
+    "pairs": {"weighted_sum_dsp", "product_dsp"},
+}
 
 
 def _preferring(bound: BoundNode, target: Target, variant: str) -> float:
@@ -80,7 +110,7 @@ def test_on_the_host(table: str) -> None:
         proven.outcomes[case.id].check()
     assert proven.memory_errors == ()
     steps = [step for outcome in proven.outcomes.values() if (step := outcome.step) is not None]
-    assert all(step.variant == "dsp" for step in steps)
+    assert [step.label for step in steps if step.variant != "dsp"] == []
     assert {step.template for step in steps} == TEMPLATES[table]
 
 
@@ -117,10 +147,10 @@ def test_pools_of_legacy_models() -> None:
 @pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
-@pytest.mark.parametrize("table", CASES)
-def test_on_an_emulated_cortex_m4(table: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cases", [_pools, _counts])
+def test_on_an_emulated_cortex_m4(cases: Callable[[], Iterator[Case]], tmp_path: Path) -> None:
     model = tmp_path / "cases.tflite"
-    model.write_bytes(write_tflite(model_of(list(CASES[table]()))))
+    model.write_bytes(write_tflite(model_of(list(cases()))))
     compiled = compile_model(model, target="cortex-m4", package="platformio")
     result = on_emulator(compiled, "qemu_m4", reference="numpy", samples=3, seed=1, layers=False, workdir=tmp_path)
     assert result.match

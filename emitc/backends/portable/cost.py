@@ -52,6 +52,9 @@ _DSP = {
     "FullyConnected": Cost(mac=1.35, output=14, once=60),
     "AveragePool2D": Cost(mac=1.5, output=6),
     "MaxPool2D": Cost(mac=1.5, output=1),
+    "Add": Cost(mac=7.1, once=30),
+    "Sub": Cost(mac=7.1, once=30),
+    "Mul": Cost(mac=10.1, once=30),
     OTHER: Cost(mac=4.0),
 }
 _TUNED = {

@@ -137,8 +137,8 @@ VECTORS: list[Case] = [
         Case(
             f"elements_{opcode}",
             opcode,
-            (quantized((1, 39), 0.05, 3), quantized((1, 39), 0.07, -7)),
-            (quantized((1, 39), 0.2 if opcode == "ADD" else 0.01, 11),),
+            (quantized((1, 39), 0.053117, 3), quantized((1, 39), 0.071379, -4)),
+            (quantized((1, 39), 0.1234 if opcode == "ADD" else 0.01, -60),),
             {"fused_activation_function": "NONE"},
             2,
         )

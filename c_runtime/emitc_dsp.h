@@ -245,6 +245,60 @@ EMITC_INLINE uint32_t *emitc_widened(uint32_t *to, const int8_t *values, int32_t
     return emitc_widened_apart(to, 4, values, n);
 }
 
+/* Behind a pixel's values, in every fourth word from `first` up to `to`: minus their sum, in `words` words. The kernel multiplies it by the
+ * zero point of all weights. */
+EMITC_INLINE void emitc_negative_sum(const uint32_t *first, uint32_t *to, int32_t words)
+{
+    int32_t sum = 0;
+    for (; first != to; first += 4) {
+        sum = emitc_pair_mac(sum, *first, 0xffffffffu);
+    }
+    const int32_t each = sum / (2 * words);
+    for (; words > 1; words--) {
+        *to = ((uint32_t)each & 0xffffu) | ((uint32_t)each << 16);
+        to += 4;
+        sum -= 2 * each;
+    }
+    *to = ((uint32_t)each & 0xffffu) | ((uint32_t)(sum - each) << 16);
+}
+
+/* emitc_tap_mac4 with weights of 16 bits: the first and third of the four in one word, the others in the next. */
+EMITC_INLINE emitc_acc4 emitc_tap_mac4_wide(emitc_acc4 acc, const int8_t *const *at, int32_t channel, const int16_t **w)
+{
+#if EMITC_DSP
+    uint32_t value;
+    uint32_t even;
+    uint32_t first;
+    uint32_t second;
+    __asm__ volatile( /* in this order, as above */
+        "ldr %[value], %[at]\n\t"
+        "ldrd %[first], %[second], [%[w]], #8\n\t"
+        "ldr %[value], [%[value], %[channel]]\n\t"
+        "sxtb16 %[even], %[value]\n\t"
+        "sxtb16 %[value], %[value], ror #8\n\t"
+        "smlabb %[a0], %[even], %[first], %[a0]\n\t"
+        "smlatt %[a2], %[even], %[first], %[a2]\n\t"
+        "smlabb %[a1], %[value], %[second], %[a1]\n\t"
+        "smlatt %[a3], %[value], %[second], %[a3]"
+        : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [w] "+r"(*w), [value] "=&r"(value),
+          [even] "=&r"(even), [first] "=&r"(first), [second] "=&r"(second)
+        : [at] "m"(*at), [channel] "r"(channel)
+        : "memory");
+#else
+    uint32_t taps[2];
+    memcpy(taps, *w, sizeof taps);
+    *w += 4;
+    const uint32_t value = emitc_four(*at + channel);
+    const uint32_t even = emitc_even(value);
+    const uint32_t odd = emitc_odd(value);
+    acc.a0 = emitc_low_mac(acc.a0, even, taps[0]);
+    acc.a1 = emitc_low_mac(acc.a1, odd, taps[1]);
+    acc.a2 = emitc_high_mac(acc.a2, even, taps[0]);
+    acc.a3 = emitc_high_mac(acc.a3, odd, taps[1]);
+#endif
+    return acc;
+}
+
 #if EMITC_DSP
 /* Two values of one pixel meet their weights of four channels, which are in two words. */
 #define EMITC_DOT_WORDS(values) \

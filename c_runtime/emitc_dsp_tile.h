@@ -302,7 +302,20 @@ EMITC_INLINE emitc_tile emitc_tap_mac4_twice(
     return sums;
 }
 
-/* The same in one piece, which takes every register there is. */
+/* The same with weights of 16 bits. */
+EMITC_INLINE emitc_tile emitc_tap_mac4_wide_twice(
+    emitc_tile t, const int8_t *const *first, const int8_t *const *second, int32_t channel, const int16_t **w)
+{
+    const int16_t *again = *w;
+    const emitc_acc4 a = {t.a0, t.a1, t.a2, t.a3};
+    const emitc_acc4 b = {t.b0, t.b1, t.b2, t.b3};
+    const emitc_acc4 sum_a = emitc_tap_mac4_wide(a, first, channel, w);
+    const emitc_acc4 sum_b = emitc_tap_mac4_wide(b, second, channel, &again);
+    const emitc_tile sums = {sum_a.a0, sum_a.a1, sum_a.a2, sum_a.a3, sum_b.a0, sum_b.a1, sum_b.a2, sum_b.a3};
+    return sums;
+}
+
+/* emitc_tap_mac4_twice in one piece, which takes every register there is. */
 EMITC_INLINE emitc_tile emitc_tap_mac8(
     emitc_tile t, const int8_t *const *first, const int8_t *const *second, int32_t channel, const int8_t **w)
 {
@@ -339,6 +352,44 @@ EMITC_INLINE emitc_tile emitc_tap_mac8(
     return t;
 #else
     return emitc_tap_mac4_twice(t, first, second, channel, w);
+#endif
+}
+
+/* emitc_tap_mac4_wide_twice in one piece. */
+EMITC_INLINE emitc_tile emitc_tap_mac8_wide(
+    emitc_tile t, const int8_t *const *first, const int8_t *const *second, int32_t channel, const int16_t **w)
+{
+#if defined(EMITC_TILE_WORD)
+    uint32_t value;
+    uint32_t tap;
+    uint32_t even;
+    uint32_t tap_even;
+    __asm__ volatile(
+        "ldr %[value], %[first]\n\t"
+        "ldrd %[tap_even], %[tap], [%[w]], #8\n\t"
+        "ldr %[value], [%[value], %[channel]]\n\t"
+        "sxtb16 %[even], %[value]\n\t"
+        "sxtb16 %[value], %[value], ror #8\n\t"
+        "smlabb %[a0], %[even], %[tap_even], %[a0]\n\t"
+        "smlatt %[a2], %[even], %[tap_even], %[a2]\n\t"
+        "ldr %[even], %[second]\n\t"
+        "smlabb %[a1], %[value], %[tap], %[a1]\n\t"
+        "smlatt %[a3], %[value], %[tap], %[a3]\n\t"
+        "ldr %[value], [%[even], %[channel]]\n\t"
+        "sxtb16 %[even], %[value]\n\t"
+        "sxtb16 %[value], %[value], ror #8\n\t"
+        "smlabb %[b0], %[even], %[tap_even], %[b0]\n\t"
+        "smlatt %[b2], %[even], %[tap_even], %[b2]\n\t"
+        "smlabb %[b1], %[value], %[tap], %[b1]\n\t"
+        "smlatt %[b3], %[value], %[tap], %[b3]"
+        : [a0] "+r"(t.a0), [a1] "+r"(t.a1), [a2] "+r"(t.a2), [a3] "+r"(t.a3), [b0] "+r"(t.b0), [b1] "+r"(t.b1),
+          [b2] "+r"(t.b2), [b3] "+r"(t.b3), [w] "+r"(*w), [value] "=&r"(value), [tap] "=&r"(tap), [even] "=&r"(even),
+          [tap_even] "=&r"(tap_even)
+        : [first] "m"(*first), [second] "m"(*second), [channel] "r"(channel)
+        : "memory");
+    return t;
+#else
+    return emitc_tap_mac4_wide_twice(t, first, second, channel, w);
 #endif
 }
 

@@ -167,8 +167,6 @@ def lower_dsp(bound: BoundNode, *, lean: bool = False, pixels: int = pair_produc
     op, w = _op(bound), bound.input(WEIGHTS)
     if bound.input(0).shape[3] != w.shape[3]:
         return "groups"
-    if reason := pair_products.refusal(bound):
-        return reason
     return pair_products.convolution(
         bound,
         op.window,

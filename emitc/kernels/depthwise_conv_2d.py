@@ -163,7 +163,7 @@ def lower(bound: BoundNode) -> Layer:
 def lower_dsp(bound: BoundNode, *, lean: bool = False, pixels: int = pair_products.PIXELS) -> Layer | str:
     """One input channel is a convolution in pairs; otherwise two channels in a word."""
     op, x = _op(bound), bound.input(0)
-    if reason := pair_products.refusal(bound):
+    if reason := pair_products.refusal(bound, zero=True):
         return reason
     if x.shape[3] == 1:
         filters = np.ascontiguousarray(accumulate.weights_of(bound).transpose(3, 1, 2, 0))

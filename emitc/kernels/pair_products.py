@@ -39,10 +39,13 @@ LARGEST_SHIFT = 22
 POINTER_BYTES = 8
 """Of a host's pointer, so that a package runs there too."""
 FULL = Clamp(-128, 127)
+_INT32_MAX = 2**31 - 1
+_SHARE = 32000
+"""Of a sum, that a half of a word takes at most."""
 
 
-def refusal(bound: BoundNode) -> str:
-    """Why the node's operands have no kernel of pairs; "" where they have."""
+def refusal(bound: BoundNode, *, zero: bool = False) -> str:
+    """Why the node's operands have no kernel of pairs; "" where they have. zero: all weights may have one zero point."""
     x, y = bound.input(0), bound.output
     if accumulate.in_float(bound):
         return "floats"
@@ -50,9 +53,38 @@ def refusal(bound: BoundNode) -> str:
         return f"{x.dtype.value} to {y.dtype.value}: there is code for int8"
     if int16x8.applies(bound) or bound.input(1).dtype.packed:
         return "weights of four bits"
-    if accumulate.weights_of(bound).dtype != np.int8:
+    if accumulate.weights_of(bound).dtype != np.int8 and not (zero and weights_zero(bound)):
         return "weights with zero points"
     return ""
+
+
+def weights_zero(bound: BoundNode) -> int:
+    """The zero point of all weights; 0 where they have several."""
+    quantization = bound.input(1).quantization
+    assert quantization
+    zeros = set(quantization.zero_points)
+    return zeros.pop() if len(zeros) == 1 else 0
+
+
+def sums_fit(filters: Int64, bias: Int64, zero: int) -> bool:
+    """Whether partial sums of weights as the model has them fit into int32. filters [O, K]: weights less their zero point."""
+    return largest_sum(filters + zero, bias) + 128 * abs(zero) * filters.shape[1] <= _INT32_MAX
+
+
+def with_zero(kind: Flavour) -> Flavour:
+    """The kernel of weights with a zero point, which it takes off by the sum of the values."""
+    return replace(kind, suffix=f"{kind.suffix}_zero", weight_zero=True)
+
+
+def summed_weights(filters: Array, zero: int) -> tuple[NDArray[np.int8], int, int]:
+    """`paired_weights` of filters as the model has them, and behind each pair words of the zero point, which meet minus the sum
+    of the values; the words of a pair with them, and their number.
+    """
+    values, words = paired_weights(filters)
+    more = -(-128 * filters.shape[1] * filters.shape[2] // (2 * _SHARE))
+    pairs = values.reshape(-1, words, 4)
+    zeros = np.full((len(pairs), more, 4), zero, np.int8)
+    return np.concatenate([pairs, zeros], axis=1).reshape(-1), words + more, more
 
 
 def settled(bound: BoundNode, filters: Int64, bias: Int64, clamp: Clamp) -> tuple[Int64, Int64, Requantization]:
@@ -206,7 +238,7 @@ def convolution(
     folded: the bias holds the zero point's share already. lean: without working memory, which windows of one pixel can do.
     pixels: that share the weights that are read, 1, 2 or PIXELS; working memory holds what they read.
     """
-    if reason := refusal(bound):
+    if reason := refusal(bound, zero=pixels == PIXELS):
         return reason
     out, kernel_h, kernel_w, depth = filters.shape
     if window.dilation_w != 1:
@@ -231,10 +263,19 @@ def convolution(
     if rows == 1 and window.dilation_h == 1 and not window.padding.any and (kernel_h == 1 or kernel_w == x.shape[2]):
         # The whole window is one run of the input.
         return matrix(bound, 1, flat, bias, scale, clamp, kind, lean=lean, by_rows=False)
+    if lean and weights_zero(bound):
+        return "weights with zero points"
     if lean:
         return lean_convolution(bound, window, runs, bias, scale, clamp, kind)
     edge = kernel_w * depth if window.padding.any else 0
-    if pixels < PIXELS:
+    more: tuple[Param, ...] = ()
+    if zero := weights_zero(bound):
+        if not sums_fit(flat, bias, zero):
+            return "sums of weights with zero points may leave 32 bits"
+        kind = with_zero(kind)
+        values, words, behind = summed_weights(runs + zero, zero)
+        more = (Param("sum_words", "int32_t", behind, "the last ones, for the weights' zero point"),)
+    elif pixels < PIXELS:
         kind = replace(kind, suffix=f"{kind.suffix}_{FEW[pixels]}", window=FEW[pixels])
         values, words = foursome_weights(runs)
     else:
@@ -242,6 +283,7 @@ def convolution(
     params = window_params(bound, window, kernel_h, kernel_w)
     tail = (
         Param("words", "int32_t", words, "of the weights of two channels"),
+        *more,
         Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),
         *output_numbers(bound, scale, clamp),
     )
@@ -259,9 +301,9 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     lean: without working memory; the pixel of zero points is a constant.
 
     Of 3x3 windows two pixels are made at a time, group by group of channels, so that the second one's first groups are stored
-    before the first one's window is read for the last time.
+    before the first one's window is read for the last time. Weights with a zero point have 16 bits.
     """
-    if reason := refusal(bound):
+    if reason := refusal(bound, zero=True):
         return reason
     x, y = bound.input(0), bound.output
     weights = accumulate.weights_of(bound)
@@ -279,6 +321,9 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     whole = channels // 4 * 4
     if whole < channels:
         kind = replace(kind, suffix=f"{kind.suffix}_uneven", uneven=True)
+    wide = weights_zero(bound) != 0
+    if wide:
+        kind = replace(with_zero(kind), w="int16_t")
     three = (kernel_h, kernel_w) == (3, 3)
     if three:
         kind = replace(kind, suffix=f"{kind.suffix}_3x3", window="3x3")
@@ -288,10 +333,12 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
         *output_numbers(bound, scale, clamp),
     )
     fours = filters[:whole].reshape(whole // 4, 4, filters.shape[1]).transpose(0, 2, 1).reshape(-1)
+    if wide:  # halves of words: the first and the third, the second and the fourth
+        fours = fours.reshape(-1, 2, 2).transpose(0, 2, 1).reshape(-1)
     arranged = np.concatenate([fours, filters[whole:].reshape(-1)])
     what = f"weights {'x'.join(map(str, weights.shape))}, four channels after the other"
     tables = (
-        Table("weights", "int8_t", tuple(arranged.tolist()), what, alignment=4),
+        Table("weights", kind.w, tuple(arranged.tolist()), what, alignment=4),
         Table("bias", "int32_t", tuple(bias.tolist()), "bias per output channel, with the zero point's share"),
         *scaling_tables(scale, kind),
     )
@@ -352,18 +399,31 @@ def matrix(
 ) -> Layer | str:
     """The layer of a product of `rows` rows with filters [O, K]; the bias holds the zero point's share."""
     out, depth = filters.shape
+    zero = weights_zero(bound)
+    if zero:
+        if not sums_fit(filters, bias, zero):
+            return "sums of weights with zero points may leave 32 bits"
+        kind, filters = with_zero(kind), filters + zero
     size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out_c", "int32_t", out))
     params, _ = accumulate.pixels(rows, depth, out)
     one_row = ByRows(counted="rows") if by_rows else None
     if rows < PIXELS or out == 1 or lean:
         tables = (*_tables(quartered_weights(filters), filters.shape, bias), *scaling_tables(scale, kind))
         name = "dsp-lean" if lean else "dsp"
+        taken = (Param("weights_zero", "int32_t", zero, "the weights' zero point"),) if zero else ()
         return Layer(
-            "row_dsp", name, (0,), tables, (*size, *output_numbers(bound, scale, clamp)), macs=rows * filters.size, flavour=kind,
-            overlaps=window_overlap(bound, params, whole_window(out, 4, 1)), by_rows=one_row, headers=HEADERS,
+            "row_dsp", name, (0,), tables, (*size, *taken, *output_numbers(bound, scale, clamp)), macs=rows * filters.size,
+            flavour=kind, overlaps=window_overlap(bound, params, whole_window(out, 4, 1)), by_rows=one_row, headers=HEADERS,
         )  # fmt: skip
-    values, words = paired_weights(filters.reshape(out, 1, depth))
-    tail = (Param("words", "int32_t", words, "of the weights of two channels"), *output_numbers(bound, scale, clamp))
+    runs = filters.reshape(out, 1, depth)
+    more: tuple[Param, ...] = ()
+    if zero:
+        values, words, behind = summed_weights(runs, zero)
+        more = (Param("sum_words", "int32_t", behind, "the last ones, for the weights' zero point"),)
+    else:
+        values, words = paired_weights(runs)
+    of_pair = Param("words", "int32_t", words, "of the weights of two channels")
+    tail = (of_pair, *more, *output_numbers(bound, scale, clamp))
     return Layer(
         "matrix_dsp", "dsp", (0,), (*_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), size + tail,
         scratch=(Scratch("values", 16 * words),), macs=rows * filters.size, flavour=kind,
@@ -373,7 +433,7 @@ def matrix(
 
 def product(bound: BoundNode, activation: str, rows: int, *, folded: bool) -> Layer | str:
     """The layer of a fully connected layer of `rows` rows; or why there is none."""
-    if reason := refusal(bound):
+    if reason := refusal(bound, zero=True):
         return reason
     filters = accumulate.weights_of(bound).astype(np.int64)
     filters = filters.reshape(len(filters), -1)

@@ -68,7 +68,7 @@ def weights_zero(bound: BoundNode) -> int:
 
 def sums_fit(filters: Int64, bias: Int64, zero: int) -> bool:
     """Whether partial sums of weights as the model has them fit into int32. filters [O, K]: weights less their zero point."""
-    return largest_sum(filters + zero, bias) + 128 * abs(zero) * filters.shape[1] <= _INT32_MAX
+    return bool(largest_sum(filters + zero, bias) + 128 * abs(zero) * int(filters.shape[1]) <= _INT32_MAX)
 
 
 def with_zero(kind: Flavour) -> Flavour:

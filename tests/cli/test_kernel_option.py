@@ -35,7 +35,7 @@ def test_one_operator_gets_the_kernel_that_is_asked_for(emitc: Emitc, tiny: Path
     assert done.code == 0, done.err
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
     assert {layer["index"]: layer["variant"] for layer in manifest["layers"]} == {
-        0: "portable", 1: "dsp", 2: "portable", 4: "dsp", 5: "portable",
+        0: "portable", 1: "dsp", 2: "dsp", 4: "dsp", 5: "portable",
     }  # fmt: skip
     assert manifest["options"]["variants"] == [[0, "portable"]]
     assert "--kernel op0=portable" in (tmp_path / "out" / "spotter.c").read_text(encoding="ascii")

@@ -210,7 +210,15 @@ VARIANT_TARGETS = {
 
 def variant_families(folder: Path) -> Iterator[Compiled]:
     """The layers of the operators that have variants, once for each variant: the first case of each of its kernels."""
-    modules = ("conv_2d", "depthwise_conv_2d", "fully_connected", "pooling", "arithmetic", "variants", "dsp_weight_zeros")
+    modules = (
+        "conv_2d",
+        "depthwise_conv_2d",
+        "fully_connected",
+        "pooling",
+        "arithmetic",
+        "variants",
+        "dsp_weight_zeros",
+    )
     cases = [case for name in modules for case in cases_of(KERNEL_TESTS / f"test_{name}.py")]
     tables = vars(_module(KERNEL_TESTS / "test_mve_variants.py") or ModuleType("none")).get("CASES", {})
     cases += [case for table in tables.values() for case in table()]

@@ -299,6 +299,25 @@ EMITC_INLINE emitc_acc4 emitc_tap_mac4_wide(emitc_acc4 acc, const int8_t *const 
     return acc;
 }
 
+/* Widens four values into two words, as they follow each other. */
+EMITC_INLINE void emitc_in_order(uint32_t *first, uint32_t *second, const int8_t *values)
+{
+    const uint32_t word = emitc_four(values);
+    const uint32_t even = emitc_even(word);
+    const uint32_t odd = emitc_odd(word);
+#if EMITC_DSP
+    uint32_t low;
+    uint32_t high;
+    __asm__("pkhbt %0, %1, %2, lsl #16" : "=r"(low) : "r"(even), "r"(odd));
+    __asm__("pkhtb %0, %1, %2, asr #16" : "=r"(high) : "r"(odd), "r"(even));
+    *first = low;
+    *second = high;
+#else
+    *first = (even & 0xffffu) | (odd << 16);
+    *second = (even >> 16) | (odd & 0xffff0000u);
+#endif
+}
+
 #if EMITC_DSP
 /* Two values of one pixel meet their weights of four channels, which are in two words. */
 #define EMITC_DOT_WORDS(values) \

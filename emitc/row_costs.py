@@ -29,6 +29,14 @@ Measured with the first layer of person_detect, of one channel.
 """
 
 
+FITTED = frozenset({"dsp-span", "dsp-span-three"})
+"""Variants whose inner loops have the layer's numbers in them, also row by row."""
+FITTED_SHARE = 0.03
+"""Of such a kernel that serves one layer, where a row costs at least FITTED_ROW, beside which its set-up is little. Measured with
+ic_resnet and micro_kws, and person_detect, whose first layer's rows cost less."""
+FITTED_ROW = 10_000
+
+
 def layer_overhead(
     variant: str, cost: float, rows: int, room: int, row_bytes: int, *, window: bool, alone: bool
 ) -> float:
@@ -38,6 +46,8 @@ def layer_overhead(
     kept = max(0, room - 1)
     slid = max(0, rows - room) * kept * row_bytes
     own = ALONE_SHARE if alone else OTHER_WINDOW_SHARE
+    if alone and variant in FITTED and cost >= FITTED_ROW * rows:
+        own = FITTED_SHARE
     share = WINDOW_SHARE.get(variant, own) if window else 0.0
     return share * cost + PER_ROW * rows + PER_BYTE * slid
 

@@ -21,7 +21,7 @@ _PIXELS_AT_ONCE = {
     "conv_2d_dsp": 4, "conv_2d_halves": 4, "conv_transpose": 1, "depthwise_conv_2d": 1, "depthwise_conv_2d_multiplier": 1,
     "depthwise_conv_2d_scalar": 1, "depthwise_conv_2d_dsp": 2, "depthwise_conv_2d_mve": 1, "depthwise_3x3_mve": 1,
     "fully_connected": 1, "row_dsp": 1, "row_mve": 1, "row_scalar": 1, "row_narrow": 1, "dots_mve": 2, "matrix_dsp": 4,
-    "matrix_halves": 4,
+    "matrix_halves": 4, "conv_2d_span_dsp": 4,
 }  # fmt: skip
 """Templates whose layer functions take their weights from the caller, and the pixels that share what they load of them."""
 

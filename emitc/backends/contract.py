@@ -25,7 +25,7 @@ class Settings:
 
     operators: those of the model: some come compiled for one backend, which must be there then. variants: asked for, of
     emitc's own kernels, by the index of the node. working: bytes of working memory that a node's kernel may need, by its index;
-    any where it has none. small: code is to be small rather than fast.
+    any where it has none. small: code is to be small rather than fast, so that no kernel is printed for one layer.
     """
 
     target: Target

@@ -243,13 +243,15 @@ class Variant:
     """Another kernel of an operator, with the same bits, for cores that have a feature.
 
     name: what users see and ask for. feature: of a target. lower: the node's layer, or a text that says why there is none.
-    dtypes: element types that it has code for, for the operator table.
+    dtypes: element types that it has code for, for the operator table. fitted: its kernel is printed for one layer's
+    numbers, so that layers of other numbers do not share it.
     """
 
     name: str
     feature: str
     lower: Callable[[BoundNode], Layer | str]
     dtypes: tuple[DType, ...] = (DType.INT8,)
+    fitted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

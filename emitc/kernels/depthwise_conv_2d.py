@@ -15,7 +15,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels import accumulate, pair_products, scalar_products, vector_products, vector_taps
+from emitc.kernels import accumulate, pair_products, pair_spans, scalar_products, vector_products, vector_taps
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, illegal, require_rank
 from emitc.kernels.requantization import WEIGHTS, output_params, requantization
 from emitc.kernels.spatial import (
@@ -190,6 +190,22 @@ def lower_dsp_lean(bound: BoundNode) -> Layer | str:
     return lower_dsp(bound, lean=True)
 
 
+def lower_dsp_span(bound: BoundNode, *, pixels: int = 4) -> Layer | str:
+    """One input channel: four pixels of a row at a time, which read one stretch of the input."""
+    op, x = _op(bound), bound.input(0)
+    if reason := pair_products.refusal(bound):
+        return reason
+    if x.shape[3] > 1:
+        return "several input channels"
+    filters = np.ascontiguousarray(accumulate.weights_of(bound).transpose(3, 1, 2, 0))
+    return pair_spans.convolution(bound, op.window, op.activation, filters, folded=op.zero_point_folded, pixels=pixels)
+
+
+def lower_dsp_span_three(bound: BoundNode) -> Layer | str:
+    """The same for three pixels."""
+    return lower_dsp_span(bound, pixels=3)
+
+
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Registers of 16 channels; one input channel is a convolution."""
     op, x = _op(bound), bound.input(0)
@@ -246,6 +262,8 @@ KERNELS = (
         variants=(
             Variant("mve", "mve", lower_mve),
             Variant("dsp", "dsp", lower_dsp),
+            Variant("dsp-span", "dsp", lower_dsp_span, fitted=True),
+            Variant("dsp-span-three", "dsp", lower_dsp_span_three, fitted=True),
             Variant("dsp-two", "dsp", lower_dsp_two),
             Variant("dsp-one", "dsp", lower_dsp_one),
             Variant("dsp-lean", "dsp", lower_dsp_lean),

@@ -178,13 +178,14 @@ def run_order(length: int) -> NDArray[np.int64]:
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
-def paired_weights(filters: Array) -> tuple[NDArray[np.int8], int]:
+def paired_weights(filters: Array, order: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int8], int]:
     """Filters [O, runs, length] two by two, each word two values of a first and a second filter; and the words of a pair.
 
-    Of an odd number the last pair is the last two filters; a run of odd length has a zero at its end.
+    Of an odd number the last pair is the last two filters; a run of odd length has a zero at its end. order: of a run's values,
+    two for each word; that of `run_order` where there is none.
     """
     out, _, length = filters.shape
-    order = run_order(length)
+    order = run_order(length) if order is None else order
     chosen = np.concatenate([np.arange(out // 2 * 2), np.arange(out - 2, out)[: 2 * (out % 2)]])
     padded = np.pad(filters[chosen], ((0, 0), (0, 0), (0, 1)))  # index -1 is the zero behind each run
     words = padded[:, :, order].reshape(-1, 2, filters.shape[1] * len(order), 2)
@@ -223,6 +224,31 @@ def largest_sum(filters: Int64, bias: Int64) -> int:
     return int((np.abs(filters).sum(axis=1) * 128 + np.abs(bias)).max())
 
 
+def operands(
+    bound: BoundNode, window: Window, activation: str, filters: Array, *, folded: bool, zero: bool = False
+) -> tuple[Int64, Int64, Requantization, Clamp, Flavour] | str:
+    """Of a convolution: filters [O, K], bias with the zero point's share, requantization, limits and the kernel's form of them.
+
+    Or why it has no kernel of pairs. zero: all weights may have one zero point.
+    """
+    if reason := refusal(bound, zero=zero):
+        return reason
+    out = len(filters)
+    if window.dilation_w != 1:
+        return "dilation along the row"
+    if out == 1:
+        return "one output channel"
+    flat = filters.astype(np.int64).reshape(out, -1)
+    bias = accumulate.bias_inside(bound, flat, folded=folded)
+    if bias is None:
+        return "the zero point's share may leave 32 bits"
+    y = bound.output
+    assert y.quantization
+    clamp = activation_clamp(activation, y)
+    flat, bias, scale = settled(bound, flat, bias, clamp)
+    return flat, bias, scale, clamp, scaling(scale, clamp, y.quantization.zero_point, largest_sum(flat, bias))
+
+
 def convolution(
     bound: BoundNode,
     window: Window,
@@ -238,22 +264,13 @@ def convolution(
     folded: the bias holds the zero point's share already. lean: without working memory, which windows of one pixel can do.
     pixels: that share the weights that are read, 1, 2 or PIXELS; working memory holds what they read.
     """
-    if reason := refusal(bound, zero=pixels == PIXELS):
-        return reason
+    found = operands(bound, window, activation, filters, folded=folded, zero=pixels == PIXELS)
+    if isinstance(found, str):
+        return found
+    flat, bias, scale, clamp, kind = found
     out, kernel_h, kernel_w, depth = filters.shape
-    if window.dilation_w != 1:
-        return "dilation along the row"
-    if out == 1:
-        return "one output channel"
-    flat = filters.astype(np.int64).reshape(out, -1)
-    bias = accumulate.bias_inside(bound, flat, folded=folded)
-    if bias is None:
-        return "the zero point's share may leave 32 bits"
     x, y = bound.input(0), bound.output
-    assert x.quantization and y.quantization
-    clamp = activation_clamp(activation, y)
-    flat, bias, scale = settled(bound, flat, bias, clamp)
-    kind = scaling(scale, clamp, y.quantization.zero_point, largest_sum(flat, bias))
+    assert x.quantization
     runs, rows = flat.reshape(out, kernel_h, kernel_w * depth), y.elements // out
     plain = (kernel_h, kernel_w, window.stride_h, window.stride_w) == (1, 1, 1, 1) and not window.padding.any
     if pixels < PIXELS and (plain or rows < PIXELS or out < PIXELS):
@@ -289,7 +306,7 @@ def convolution(
     )
     template, name = ("conv_2d_few_dsp", f"dsp-{FEW[pixels]}") if pixels < PIXELS else ("conv_2d_dsp", "dsp")
     return Layer(
-        template, name, (0,), (*_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), params + tail,
+        template, name, (0,), (*weight_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), params + tail,
         scratch=(Scratch("values", 4 * pixels * words + edge),), macs=flat.size * rows, flavour=kind,
         overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=HEADERS,
     )  # fmt: skip
@@ -375,7 +392,7 @@ def lean_convolution(
         *output_numbers(bound, scale, clamp),
     )
     tables = (
-        *_tables(values, bound.input(1).shape, bias),
+        *weight_tables(values, bound.input(1).shape, bias),
         *scaling_tables(scale, kind),
         Table("nothing", "int8_t", (x.quantization.zero_point,) * run, "what the input has outside"),
     )
@@ -408,7 +425,7 @@ def matrix(
     params, _ = accumulate.pixels(rows, depth, out)
     one_row = ByRows(counted="rows") if by_rows else None
     if rows < PIXELS or out == 1 or lean:
-        tables = (*_tables(quartered_weights(filters), filters.shape, bias), *scaling_tables(scale, kind))
+        tables = (*weight_tables(quartered_weights(filters), filters.shape, bias), *scaling_tables(scale, kind))
         name = "dsp-lean" if lean else "dsp"
         taken = (Param("weights_zero", "int32_t", zero, "the weights' zero point"),) if zero else ()
         return Layer(
@@ -425,7 +442,7 @@ def matrix(
     of_pair = Param("words", "int32_t", words, "of the weights of two channels")
     tail = (of_pair, *more, *output_numbers(bound, scale, clamp))
     return Layer(
-        "matrix_dsp", "dsp", (0,), (*_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), size + tail,
+        "matrix_dsp", "dsp", (0,), (*weight_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), size + tail,
         scratch=(Scratch("values", 16 * words),), macs=rows * filters.size, flavour=kind,
         overlaps=window_overlap(bound, params, None), by_rows=one_row, headers=HEADERS,
     )  # fmt: skip
@@ -448,7 +465,7 @@ def product(bound: BoundNode, activation: str, rows: int, *, folded: bool) -> La
     return matrix(bound, rows, filters, bias, scale, clamp, kind)
 
 
-def _tables(weights: NDArray[np.int8], shape: Sequence[int], bias: Int64) -> tuple[Table, ...]:
+def weight_tables(weights: NDArray[np.int8], shape: Sequence[int], bias: Int64) -> tuple[Table, ...]:
     what = f"weights {'x'.join(map(str, shape))}, arranged for pairs of channels"
     return (
         Table("weights", "int8_t", tuple(weights.tolist()), what, alignment=4),

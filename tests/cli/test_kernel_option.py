@@ -25,7 +25,7 @@ def variants(compiled: Compiled) -> dict[int, str]:
 def test_a_core_gets_its_kernels_and_another_core_does_not(tiny: Path) -> None:
     model = tiny / "spotter.tflite"
     with_pairs = variants(compile_model(model, target="cortex-m4"))
-    assert (with_pairs[0], with_pairs[1], with_pairs[4]) == ("dsp", "dsp", "dsp")
+    assert (with_pairs[0], with_pairs[1], with_pairs[4]) == ("dsp-span-three", "dsp", "dsp")
     assert set(variants(compile_model(model, target="generic32")).values()) == {"portable"}
 
 

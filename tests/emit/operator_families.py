@@ -35,6 +35,7 @@ from emitc.backends.portable.cost import cost_of
 from emitc.compiler import Compiled, compile_model
 from emitc.errors import EmitcError
 from emitc.ir import BoundNode, Graph
+from emitc.kernels.contract import Flavour, Layer
 from emitc.lower import lower_nodes
 from emitc.passes import run_passes
 from emitc.target import Target, load_target
@@ -202,7 +203,8 @@ def onnx_families(folder: Path) -> Iterator[Compiled]:
 
 
 VARIANT_TARGETS = {
-    "dsp": "cortex-m4", "dsp-two": "cortex-m4", "dsp-one": "cortex-m4", "dsp-lean": "cortex-m4",
+    "dsp": "cortex-m4", "dsp-span": "cortex-m4", "dsp-span-three": "cortex-m4", "dsp-two": "cortex-m4", "dsp-one": "cortex-m4",
+    "dsp-lean": "cortex-m4",
     "mve": "cortex-m55", "scalar": "cortex-m3", "narrow": "cortex-m0",
 }  # fmt: skip
 """A core for each variant of the kernels."""
@@ -235,11 +237,19 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
                 for node in lower_nodes(portable(run_passes(graph_of(*group))[0], target)):
                     if node.layer.variant == name:
                         case = group[node.bound.node.index]
-                        key = (case.opcode, node.layer.template, node.layer.flavour, node.bound.output.dtype)
+                        key = (case.opcode, node.layer.template, _form(node.layer), node.bound.output.dtype)
                         chosen.setdefault(key, replace(case, id=f"{len(chosen)}_{case.id}"))
             if chosen:
                 file.write_bytes(write_tflite(model_of(list(chosen.values()))))
                 yield compile_model(file, target=target)
+
+
+def _form(layer: Layer) -> Flavour:
+    """The kernel's flavour; of kernels that are printed for a window, of all windows of one form the same."""
+    if layer.template != "conv_2d_span_dsp":
+        return layer.flavour
+    step = int(layer.flavour.window.split("x")[2])
+    return replace(layer.flavour, suffix="", window="next" if step == 2 else "odd" if step % 2 else "even")
 
 
 def families(folder: Path) -> Iterator[Compiled]:

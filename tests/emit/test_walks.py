@@ -148,6 +148,7 @@ VECTORS: list[Case] = [
 
 
 LEAN = {"conv_2d_lean_dsp", "row_dsp", "depthwise_conv_2d_dsp"}
+SPAN = {"conv_2d_span_dsp"}
 SCALAR = {
     "cortex-m3": {"conv_2d_halves", "matrix_halves", "row_scalar", "depthwise_conv_2d_scalar"},
     "cortex-m0": {"conv_2d_halves", "matrix_halves", "row_narrow", "depthwise_conv_2d_scalar"},
@@ -196,6 +197,28 @@ def test_convolutions_of_fewer_pixels_are_right_at_their_distance(tmp_path: Path
     assert [subject.id for subject in found if not _right(subject)] == []
 
 
+@pytest.mark.parametrize("name", ["dsp-span", "dsp-span-three"])
+def test_pixels_that_read_one_stretch_are_right_at_their_distance(tmp_path: Path, name: str) -> None:
+    """And wrong one byte closer, in some window."""
+
+    def cost(bound: BoundNode, target: Target, variant: str) -> float:
+        return 0.0 if variant == name else 1.0
+
+    cases = [
+        conv_2d("one_stretch", (1, 7, 9, 3), 8, (3, 3), SAME),
+        conv_2d("one_stretch_of_few", (1, 6, 10, 2), 2, (3, 3), SAME),
+        conv_2d("one_stretch_strided", (1, 9, 11, 4), 3, (3, 3), STRIDED),
+    ]
+    file = tmp_path / "windows.tflite"
+    file.write_bytes(write_tflite(model_of([*WINDOWS, *cases])))
+    with patch.object(portable_backend, "cost_of", cost):
+        found = list(subjects(compile_model(file, target="cortex-m4", disabled=frozenset({"streaming"})), tmp_path))
+    found = [subject for subject in found if subject.node.layer.variant == name]
+    assert len(found) > len(cases) and {subject.node.layer.template for subject in found} == SPAN
+    assert [subject.id for subject in found if not _right(subject)] == []
+    assert any(_wrong_closer(subject) is True for subject in found)
+
+
 @pytest.mark.parametrize(("target", "templates"), SCALAR.items())
 def test_scalar_variants_are_right_at_their_distance(tmp_path: Path, target: str, templates: set[str]) -> None:
     file = tmp_path / "windows.tflite"
@@ -229,7 +252,7 @@ def test_variants_are_right_at_their_distance(target: str, templates: set[str], 
 
 def test_every_template_keeps_its_distance(tmp_path: Path) -> None:
     """All in one test: what is asserted at the end is that no template was left out."""
-    windowed = LEAN.union(*SCALAR.values(), *WIDER.values())  # their own tests show that closer is wrong
+    windowed = LEAN.union(SPAN, *SCALAR.values(), *WIDER.values())  # their own tests show that closer is wrong
     broken: list[str] = []
     sharp: dict[str, bool] = {}
     for compiled in families(tmp_path):

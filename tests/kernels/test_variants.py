@@ -17,7 +17,7 @@ import test_fully_connected
 import test_onnx_conv
 from layer_cases import Scales, Slide, conv_2d, depthwise, fully_connected
 from onnx_op import OnnxCase, prove_onnx
-from single_op import Case, prove
+from single_op import Case, model_of, prove
 from test_random_layers import Draws, convolution, dense, depthwise_convolution
 
 from emitc.backends.portable import backend
@@ -25,6 +25,7 @@ from emitc.boards.prove import on_emulator
 from emitc.compiler import compile_model
 from emitc.ir import BoundNode
 from emitc.target import Target, load_board
+from emitc.writers.tflite import write_tflite
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
@@ -130,11 +131,59 @@ def test_convolutions_of_fewer_pixels(name: str) -> None:
     assert proven.memory_errors == ()
     fewer = {k: step for k, o in proven.outcomes.items() if (step := o.step) is not None and step.variant == name}
     assert len(fewer) >= 6 and {case.id for case in more} <= set(fewer)
-    four = prove(more, target="cortex-m4")
+    with patch.object(backend, "cost_of", lambda bound, target, variant: 0.0 if variant == "dsp" else 1.0):
+        four = prove(more, target="cortex-m4")
     for case in more:
         step = four.outcomes[case.id].step
         assert step is not None and step.variant == "dsp"
         assert fewer[case.id].scratch[0].size_bytes < step.scratch[0].size_bytes
+
+
+def _stretches() -> list[Case]:
+    """Pixels an odd and an even number of values apart, rows that end within a stretch, odd channels, windows that reach out."""
+    limited = Slide((2, 2), "SAME", activation="RELU6")
+    return [
+        conv_2d("stretch_three_channels", (1, 6, 9, 3), 4, (3, 3), Slide(padding="SAME")),
+        conv_2d("stretch_three_channels_strided", (2, 9, 13, 3), 5, (3, 3), Slide((2, 2), "SAME")),
+        conv_2d("stretch_limited", (1, 8, 11, 3), 3, (3, 3), limited),
+        conv_2d(
+            "stretch_rectified",
+            (1, 5, 6, 2),
+            6,
+            (3, 5),
+            RELU6,
+            Scales(output_zero_point=-128, weights=(0.01,) * 5 + (0.02,)),
+        ),
+        conv_2d("stretch_values_of_one_row", (1, 1, 11, 6), 7, (1, 4), Slide((1, 2), "SAME")),
+        conv_2d("stretch_dilated_rows", (1, 9, 7, 1), 2, (3, 4), Slide((1, 1), "SAME", (2, 1))),
+        conv_2d("stretch_last_value_of_an_odd_run", (1, 4, 9, 1), 2, (2, 3), Slide((1, 1))),
+        conv_2d("stretch_window_wider_than_the_input", (1, 3, 5, 1), 4, (4, 9), Slide(padding="SAME")),
+        depthwise("stretch_one_channel", (1, 9, 13, 1), 6, (4, 5), Slide((2, 2), "SAME")),
+        depthwise("stretch_one_channel_of_eight", (2, 7, 11, 1), 8, (5, 8), Slide((1, 2), "SAME")),
+    ]
+
+
+@pytest.mark.parametrize("name", ["dsp-span", "dsp-span-three"])
+def test_convolutions_of_pixels_that_read_one_stretch(name: str) -> None:
+    def cost(bound: BoundNode, target: Target, variant: str) -> float:
+        return 0.0 if variant == name else 1.0
+
+    cases = [*_stretches(), *MORE, *test_conv_2d.CASES]
+    with patch.object(backend, "cost_of", cost):
+        proven = prove(cases, target="cortex-m4")
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    found = {k: step for k, o in proven.outcomes.items() if (step := o.step) is not None and step.variant == name}
+    assert len(found) >= 14 and {case.id for case in _stretches()} <= set(found)
+
+
+def test_size_has_no_kernels_for_one_layer(tmp_path: Path) -> None:
+    model = tmp_path / "first_layer.tflite"
+    model.write_bytes(write_tflite(model_of([conv_2d("first", (1, 12, 12, 1), 8, (3, 3), Slide((2, 2), "SAME"))])))
+    for optimize, fitted in (("speed", True), ("size", False)):
+        compiled = compile_model(model, target="cortex-m4", optimize=optimize)
+        assert [step.variant.startswith("dsp-span") for step in compiled.program.every_step] == [fitted]
 
 
 def _of_onnx() -> list[OnnxCase]:

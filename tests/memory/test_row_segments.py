@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from image_nets import ImageNet, random_net
 
 from emitc.arrange import SMALLEST, STREAMED_GAIN, STREAMED_SHARE, Arrangement, arranged
+from emitc.backends.portable import backend
+from emitc.backends.portable.cost import cost_of
 from emitc.compiler import Compiled, Options, compile_model
 from emitc.errors import CannotCompile
 from emitc.host.parity import verify
+from emitc.ir import BoundNode
 from emitc.lower import ALIGNMENT, lower_nodes
 from emitc.planner import PlanError
 from emitc.replay import replay
 from emitc.schedule import Segment, Stage, lines_name, scratch_of
 from emitc.spending import estimated
 from emitc.streaming import segments_of, simulated
+from emitc.target import Target
 from emitc.writers.tflite import write_tflite
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
@@ -162,6 +167,18 @@ def test_rows_with_working_memory_give_the_engines_bits(seed: int, tmp_path: Pat
     proof = verify(rows, samples=3, layers=True, sanitize=True)
     assert proof.match and proof.differing == 0 and proof.memory_errors == ()
     assert proof.arena_observed == proof.arena_planned
+
+
+@pytest.mark.parametrize("seed", [14, 16])
+def test_pixels_that_read_one_stretch_do_so_row_by_row(seed: int, tmp_path: Path) -> None:
+    def cost(bound: BoundNode, target: Target, variant: str) -> float:
+        return 0.0 if variant.startswith("dsp-span") else cost_of(bound, target, variant)
+
+    with patch.object(backend, "cost_of", cost):
+        rows = compile_model(_model(tmp_path, seed), target="cortex-m4", ram_budget="min")
+    assert any(c.step.variant.startswith("dsp-span") for s in rows.program.segments for c in s.calls)
+    proof = verify(rows, samples=2, layers=True, sanitize=True)
+    assert proof.match and proof.differing == 0 and proof.memory_errors == ()
 
 
 def test_working_memory_of_a_segment_over_its_rows_is_seen(tmp_path: Path) -> None:

@@ -77,6 +77,9 @@ class Portable(Backend):
         for variant in kernel.variants:
             if variant.feature not in self._target.features and variant.name != wanted:
                 continue
+            if variant.fitted and self._small and variant.name != wanted:
+                others.append((variant.name, "is printed for one layer, which --optimize size does without"))
+                continue
             layer = variant.lower(bound)
             if isinstance(layer, str):
                 others.append((variant.name, layer))

@@ -6,6 +6,10 @@ from dataclasses import replace
 
 from emitc.backends.costs import OTHER, Cost, estimate
 from emitc.ir import BoundNode
+from emitc.kernels.conv_2d import Conv2D
+from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
+from emitc.kernels.pair_spans import Span
+from emitc.kernels.requantization import WEIGHTS
 from emitc.target import Target
 
 _SCALAR = {
@@ -112,8 +116,34 @@ _VARIANTS = {
 }
 
 
+_SPANS = {"dsp-span": 4, "dsp-span-three": 3}
+"""Pixels that read one stretch of the input at a time."""
+
+
+def _against_four(bound: BoundNode, pixels: int) -> float:
+    """Instructions of a convolution whose pixels read one stretch of the input, against those of `dsp`.
+
+    Counted in the loops of both: of a word of two channels' weights, of a row of a window, and of a pair of channels.
+    """
+    op = bound.node.op
+    assert isinstance(op, Conv2D | DepthwiseConv2D)
+    kernel_h, kernel_w = bound.input(WEIGHTS).shape[1:3]
+    depth = bound.input(0).shape[3]
+    _, out_h, out_w, out_c = bound.output.shape
+    span, pairs = Span(pixels, kernel_w * depth, op.window.stride_w * depth), (out_c + 1) // 2
+    word = (15 if pixels == 4 else 12) - (0 if span.step % 2 else 2 if pixels == 4 or span.step == 2 else 1)
+    inside = kernel_h * (word * span.words + 4) + 14 * pixels + 24
+    ours = -(-out_w // pixels) * out_h * (pairs * inside + kernel_h * (1.75 * span.values + 12) + 60)
+    theirs = -(-out_w * out_h // 4) * (
+        pairs * (13 * span.words * kernel_h + 110) + 4 * kernel_h * (2.5 * span.run + 18)
+    )
+    return ours / theirs
+
+
 def cost_of(bound: BoundNode, target: Target, variant: str) -> float:
     """Estimated cycles of one run of the node by a kernel of that name on the target."""
+    if variant in _SPANS:
+        return estimate(bound, _DSP) * _against_four(bound, _SPANS[variant])
     if variant in _VARIANTS:
         return estimate(bound, _VARIANTS[variant])
     return estimate(bound, _VECTOR if "mve" in target.features else _SCALAR)

@@ -24,6 +24,13 @@
 #define EMITC_REPEATED EMITC_INLINE
 #endif
 
+/* What kernels do seldom enough that a call is little beside it. */
+#if defined(__GNUC__)
+#define EMITC_APART static __attribute__((noinline, unused))
+#else
+#define EMITC_APART EMITC_INLINE
+#endif
+
 /* Four bytes as they lie in memory. */
 EMITC_INLINE uint32_t emitc_four(const int8_t *values)
 {
@@ -239,10 +246,99 @@ EMITC_INLINE uint32_t *emitc_widened_apart(uint32_t *to, int32_t apart, const in
     return to;
 }
 
+/* Writes `pair` into `words` words, `apart` from each other; returns where the next one goes. */
+EMITC_APART uint32_t *emitc_filled_apart(uint32_t *to, int32_t apart, uint32_t pair, int32_t words)
+{
+    for (int32_t two = words >> 1; two > 0; two--) {
+        to[0] = pair;
+        to[apart] = pair;
+        to += 2 * apart;
+    }
+    if (words & 1) {
+        to[0] = pair;
+        to += apart;
+    }
+    return to;
+}
+
+/* The low half of a value in both halves of a word. */
+EMITC_INLINE uint32_t emitc_twice(int32_t value)
+{
+    return ((uint32_t)value & 0xffffu) | ((uint32_t)value << 16);
+}
+
+/* Widens a run of which only values [first, end), some but not all, are inside the input; the others are `zero`. Where a word has no
+ * second value, its weight is 0. */
+EMITC_REPEATED uint32_t *emitc_widened_edge(
+    uint32_t *to, int32_t apart, const int8_t *x, int32_t first, int32_t end, int32_t n, int32_t zero)
+{
+    for (int32_t i = 0; i < n; i += 4) {
+        uint32_t word = 0;
+        if (i >= first && i + 4 <= end) {
+            word = emitc_four(x + i);
+        } else {
+            for (int32_t at = i + 3; at >= i; at--) {
+                word = word << 8 | (uint8_t)(at >= first && at < end ? x[at] : zero);
+            }
+        }
+        if (n - i == 2) { /* both values in one word */
+            word = (word & 0xffu) | ((word & 0xff00u) << 8);
+        }
+        to[0] = emitc_even(word);
+        to += apart;
+        if (n - i > 2) {
+            to[0] = emitc_odd(word);
+            to += apart;
+        }
+    }
+    return to;
+}
+
 /* The same into every fourth word. */
 EMITC_INLINE uint32_t *emitc_widened(uint32_t *to, const int8_t *values, int32_t n)
 {
     return emitc_widened_apart(to, 4, values, n);
+}
+
+/* The windows of a convolution. in_h: rows of the input; row: values of each; pixel: of a pixel. rows, down: of a window, and from one of its
+ * rows to the next; run: values of each. zero: stands where the input has nothing. */
+struct emitc_windows {
+    int32_t in_h;
+    int32_t row;
+    int32_t pixel;
+    int32_t rows;
+    int32_t down;
+    int32_t run;
+    int32_t zero;
+};
+
+/* Widens the window that begins in row `top` and column `left` into every `apart`th word from `to` on; returns where the next one goes. */
+EMITC_APART uint32_t *emitc_widened_window(
+    const struct emitc_windows *s, const int8_t *x, int32_t top, int32_t left, uint32_t *to, int32_t apart)
+{
+    const int32_t from = left * s->pixel;
+    const int32_t first = from < 0 ? -from : 0;
+    const int32_t end = from + s->run > s->row ? s->row - from : s->run;
+    const int fours = (first & 3) == 0 && ((end & 3) == 0 || end == s->run);
+    const uint32_t zeros = emitc_twice(s->zero);
+    for (int32_t ky = s->rows; ky > 0; ky--) {
+        const int32_t at = top * s->row + from;
+        if (top < 0 || top >= s->in_h || first >= end) {
+            to = emitc_filled_apart(to, apart, zeros, (s->run + 1) >> 1);
+        } else if (fours) {
+            if (first > 0) {
+                to = emitc_filled_apart(to, apart, zeros, first >> 1);
+            }
+            to = emitc_widened_apart(to, apart, x + at + first, end - first);
+            if (end < s->run) {
+                to = emitc_filled_apart(to, apart, zeros, (s->run - end + 1) >> 1);
+            }
+        } else {
+            to = emitc_widened_edge(to, apart, x + at, first, end, s->run, s->zero);
+        }
+        top += s->down;
+    }
+    return to;
 }
 
 /* Behind a pixel's values, in every fourth word from `first` up to `to`: minus their sum, in `words` words. The kernel multiplies it by the
@@ -331,6 +427,18 @@ EMITC_INLINE void emitc_in_order(uint32_t *first, uint32_t *second, const int8_t
     "smlad %[a3], %[" #values "], %[second], %[a3]\n\t"
 #endif
 
+#if EMITC_DSP
+/* Four values of one pixel meet their weights of four channels. */
+#define EMITC_DOT_FOUR \
+    "ldr %[odd], [%[x]], #4\n\t" \
+    "ldrd %[first], %[second], [%[w]], #8\n\t" \
+    "sxtb16 %[even], %[odd]\n\t" \
+    "sxtb16 %[odd], %[odd], ror #8\n\t" \
+    EMITC_DOT_WORDS(even) \
+    "ldrd %[first], %[second], [%[w]], #8\n\t" \
+    EMITC_DOT_WORDS(odd)
+#endif
+
 /* Adds to the sums of four channels of one pixel. w: for four values, two words with the even ones of two channels each, then the odd ones; what is
  * left of n follows value by value, four channels each. */
 EMITC_REPEATED void emitc_pair_dot4(emitc_acc4 *sums, const int8_t *x, const int8_t *w, int32_t n)
@@ -345,19 +453,21 @@ EMITC_REPEATED void emitc_pair_dot4(emitc_acc4 *sums, const int8_t *x, const int
         uint32_t second;
         uint32_t pair;
         __asm__(
+#if defined(__OPTIMIZE_SIZE__)
             "1:\n\t"
-            "ldr %[odd], [%[x]], #4\n\t"
-            "ldrd %[first], %[second], [%[w]], #8\n\t"
-            "sxtb16 %[even], %[odd]\n\t"
-            "sxtb16 %[odd], %[odd], ror #8\n\t"
-            EMITC_DOT_WORDS(even)
-            "ldrd %[first], %[second], [%[w]], #8\n\t"
-            EMITC_DOT_WORDS(odd)
+#else
+            "lsls %[pair], %[n], #29\n\t" /* negative where the fours are odd in number */
+            "bmi 2f\n"
+            "1:\n\t"
+            EMITC_DOT_FOUR
+            "2:\n\t"
+#endif
+            EMITC_DOT_FOUR
             "cmp %[x], %[end]\n\t"
             "bne 1b"
             : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [x] "+r"(x), [w] "+r"(w),
               [even] "=&r"(even), [odd] "=&r"(odd), [first] "=&r"(first), [second] "=&r"(second), [pair] "=&r"(pair)
-            : [end] "r"(end)
+            : [end] "r"(end), [n] "r"(n)
             : "cc", "memory");
     }
 #else
@@ -399,10 +509,9 @@ EMITC_REPEATED void emitc_pair_dot4(emitc_acc4 *sums, const int8_t *x, const int
     EMITC_DOT_WORDS(q)
 #endif
 
-/* The sums of one pixel and four channels, as emitc_two_sums has them. x: one word for each double word of weights. */
-EMITC_INLINE emitc_acc4 emitc_one_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights, int32_t words)
+/* To the sums of one pixel and four channels adds what emitc_two_more does. x: one word for each double word of weights. */
+EMITC_INLINE emitc_acc4 emitc_one_more(emitc_acc4 acc, const uint32_t *x, const int8_t **weights, int32_t words)
 {
-    emitc_acc4 acc = {bias[0], bias[1], bias[2], bias[3]};
     const int8_t *w = *weights;
     int32_t rest = words;
 #if EMITC_DSP
@@ -438,6 +547,13 @@ EMITC_INLINE emitc_acc4 emitc_one_sums(const int32_t *bias, const uint32_t *x, c
     }
     *weights = w;
     return acc;
+}
+
+/* The same from the bias on. */
+EMITC_INLINE emitc_acc4 emitc_one_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights, int32_t words)
+{
+    const emitc_acc4 acc = {bias[0], bias[1], bias[2], bias[3]};
+    return emitc_one_more(acc, x, weights, words);
 }
 
 /* acc + the products of n values with as many weights. */

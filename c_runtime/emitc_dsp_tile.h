@@ -215,11 +215,10 @@ EMITC_TILE_FUNCTION(emitc_tile_away, EMITC_TILE_AWAY)
     "smlad %[b3], %[q], %[odd], %[b3]\n\t"
 #endif
 
-/* The sums of two pixels (a, b) and four channels: from bias on the products of `words` double words of weights, the first with two values
+/* To the sums t of two pixels (a, b) and four channels adds the products of `words` double words of weights, the first with two values
  * of channels 0 and 1, the second of 2 and 3; *weights moves behind them. x: two words for each of them, one of either pixel. */
-EMITC_INLINE emitc_tile emitc_two_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights, int32_t words)
+EMITC_INLINE emitc_tile emitc_two_more(emitc_tile t, const uint32_t *x, const int8_t **weights, int32_t words)
 {
-    emitc_tile t = {bias[0], bias[1], bias[2], bias[3], bias[0], bias[1], bias[2], bias[3]};
     const int8_t *w = *weights;
 #if defined(EMITC_TILE_WORD) && !defined(__OPTIMIZE_SIZE__) /* gcc inlines it there where a register is missing */
     const int8_t *const end = w + 8 * words;
@@ -263,7 +262,42 @@ EMITC_INLINE emitc_tile emitc_two_sums(const int32_t *bias, const uint32_t *x, c
     return t;
 }
 
-/* The same by float32 factors: emitc_output_float of each. */
+/* emitc_two_more from the bias on. */
+EMITC_INLINE emitc_tile emitc_two_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights, int32_t words)
+{
+    const emitc_tile t = {bias[0], bias[1], bias[2], bias[3], bias[0], bias[1], bias[2], bias[3]};
+    return emitc_two_more(t, x, weights, words);
+}
+
+/* emitc_two_more for `blocks` sums one behind the other, whose weights are `step` bytes apart. */
+EMITC_APART void emitc_two_more_each(
+    emitc_tile *sums, int32_t blocks, const uint32_t *x, const int8_t *weights, int32_t words, int32_t step)
+{
+    for (int32_t block = 0; block < blocks; block++) {
+        const int8_t *w = weights;
+        sums[block] = emitc_two_more(sums[block], x, &w, words);
+        weights += step;
+    }
+}
+
+/* The same for the first pixel alone; x: its words one behind the other. */
+EMITC_APART void emitc_first_more_each(
+    emitc_tile *sums, int32_t blocks, const uint32_t *x, const int8_t *weights, int32_t words, int32_t step)
+{
+    for (int32_t block = 0; block < blocks; block++) {
+        const int8_t *w = weights;
+        emitc_tile *const t = &sums[block];
+        const emitc_acc4 start = {t->a0, t->a1, t->a2, t->a3};
+        const emitc_acc4 acc = emitc_one_more(start, x, &w, words);
+        t->a0 = acc.a0;
+        t->a1 = acc.a1;
+        t->a2 = acc.a2;
+        t->a3 = acc.a3;
+        weights += step;
+    }
+}
+
+/* emitc_tile_sums by float32 factors: emitc_output_float of each. */
 EMITC_INLINE void emitc_tile_float(
     int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, int32_t step,
     float factor_a, float factor_b, int32_t offset)

@@ -33,6 +33,7 @@ from emitc.schedule import (
     in_arena,
     one_by_one,
     placed,
+    scratch_above,
     scratch_of,
     with_moves,
     with_segments,
@@ -209,11 +210,18 @@ class _Planner:
             stage = Stage(self.nodes[segment.first : segment.end], segment)
             total = grid(source.size_bytes) + grid(target.size_bytes) + sum(map(grid, segment.line_bytes))
             total += sum(grid(size) for _, size in scratch_of(stage))
+            if "overlap" not in self.without:
+                sizes = dict(scratch_of(stage))
+                total -= max(
+                    (shared_bytes(sizes[n], target.size_bytes, at, self.alignment) for n, at in scratch_above(stage)),
+                    default=0,
+                )
             if "overlap" not in self.without and source.live.end <= segment.end and segment.source not in outputs:
                 total -= shared_bytes(source.size_bytes, target.size_bytes, segment.distance_bytes, self.alignment)
-            inside = {
-                self.graph.root(t.name).name for n in self.nodes[segment.first : segment.end] for t in n.bound.outputs
-            }
+            inside = {self.graph.root(t.name).name for n in stage.nodes for t in n.bound.outputs}
+            inside |= {
+                name for name, _ in scratch_of(replace(stage, segment=None))
+            }  # in its place is that of the segment
             total += sum(
                 grid(b.size_bytes)
                 for b in buffers

@@ -309,12 +309,13 @@ def _lowered(
     # Rows take code: where that is to be small, only a budget makes them.
     without = options.disabled | ({"streaming"} if options.optimize == "size" else set())
 
-    def lowered(working: Mapping[int, int]) -> tuple[Partition, Program]:
+    def lowered(working: Mapping[int, int], budget: int | None = options.arena_budget) -> tuple[Partition, Program]:
         late.clear()
         divided, parts = with_parts(divide(graph, options, late, working), origin, without)
-        return divided, lower(divided, name, origin, options.arena_budget, without, regions, parts)
+        return divided, lower(divided, name, origin, budget, without, regions, parts)
 
-    return spent(lowered, [node.index for node in graph.nodes], options.ram_budget, options.optimize)
+    by_rows = None if regions or "streaming" in without else lowered
+    return spent(lowered, [node.index for node in graph.nodes], options.ram_budget, options.optimize, by_rows)
 
 
 def for_host(path: str | Path, compiled: Compiled) -> Compiled:

@@ -13,7 +13,17 @@ from dataclasses import dataclass, replace
 from emitc.ir import Graph
 from emitc.planner import Buffer, Distance, LiveRange, ScratchRequest, buffers_of
 from emitc.planner import Step as PlannerStep
-from emitc.schedule import LoweredNode, Stage, buffer_name, in_arena, lines_name, placed, scratch_name, scratch_of
+from emitc.schedule import (
+    LoweredNode,
+    Stage,
+    buffer_name,
+    in_arena,
+    lines_name,
+    placed,
+    scratch_above,
+    scratch_name,
+    scratch_of,
+)
 from emitc.views import place_of
 
 Hosts = Mapping[str, tuple[str, int]]
@@ -154,6 +164,16 @@ def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], 
             if live[name].end == position + 1 and live[target].first == position:
                 safe[name, target] = max(above, safe.get((name, target), above))
         found += [Distance(*pair, above=above, below=None) for pair, above in safe.items()]
+        if stage.segment is not None:
+            target = stage.segment.target
+            alone = (
+                target in live and live[target].first == position and not any(h == target for h, _ in hosts.values())
+            )
+            found += [
+                Distance(name, target, above=above, below=None)
+                for name, above in scratch_above(stage)
+                if alone and above < graph.tensor(target).size_bytes
+            ]
     return tuple(found)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from emitc.kernels.contract import Param
 from emitc.schedule import LoweredNode, Segment, is_window
 
 PER_ROW = 150
@@ -22,10 +23,9 @@ compiler knows how often loops run. Measured with person_detect.
 OTHER_WINDOW_SHARE = 0.01
 """The same for kernels that are written for a core, whose inner loops are in assembler or count to constants."""
 
-
-ALONE_SHARE = 0.75
-"""The same for a kernel that is written for a core and serves this layer alone, to whose numbers the compiler fits it otherwise.
-Measured with the first layer of person_detect, of one channel.
+ALONE_PER_RUN = 40
+"""The same, in cycles for every row of every window, for a kernel that serves this layer alone, to whose numbers the compiler
+fits what reads the windows otherwise. Measured with the first layer of person_detect, of one channel.
 """
 
 
@@ -38,18 +38,31 @@ FITTED_ROW = 10_000
 
 
 def layer_overhead(
-    variant: str, cost: float, rows: int, room: int, row_bytes: int, *, window: bool, alone: bool
+    variant: str, cost: float, rows: int, room: int, row_bytes: int, *, window: bool, alone_runs: int, left: float
 ) -> float:
     """Of one layer in a segment. cost: of the layer run whole. room: rows that its line buffer holds; window: whether its
-    parameters are set row by row; alone: whether no other layer has its kernel.
+    parameters are set row by row; alone_runs: rows of all its windows where no other layer has its kernel, else 0.
+    left: the share of pixels that it makes in vain, as `left_over` says.
     """
     kept = max(0, room - 1)
     slid = max(0, rows - room) * kept * row_bytes
-    own = ALONE_SHARE if alone else OTHER_WINDOW_SHARE
-    if alone and variant in FITTED and cost >= FITTED_ROW * rows:
-        own = FITTED_SHARE
-    share = WINDOW_SHARE.get(variant, own) if window else 0.0
-    return share * cost + PER_ROW * rows + PER_BYTE * slid
+    share = WINDOW_SHARE.get(variant, OTHER_WINDOW_SHARE) if window else 0.0
+    own = ALONE_PER_RUN * alone_runs if window and variant not in WINDOW_SHARE else 0
+    if alone_runs and window and variant in FITTED and cost >= FITTED_ROW * rows:
+        share, own = FITTED_SHARE, 0
+    return (share + left) * cost + own + PER_ROW * rows + PER_BYTE * slid
+
+
+def left_over(template: str, params: Sequence[Param]) -> float:
+    """Pixels that a kernel of four pixels makes in vain at the end of each row, as a share of all."""
+    width = next((int(param.value) for param in params if param.name == "out_w"), 0)
+    return -width % 4 / width if template == "conv_2d_dsp" and width else 0.0
+
+
+def window_runs(params: Sequence[Param], rows: int) -> int:
+    """Rows of the windows of all pixels in `rows` rows of a layer's output. params: its window's, among others."""
+    values = {param.name: int(param.value) for param in params if param.name in ("out_w", "kernel_h")}
+    return rows * values.get("out_w", 0) * values.get("kernel_h", 0)
 
 
 def alone(kernels: Mapping[int, str]) -> frozenset[int]:
@@ -72,7 +85,8 @@ def segment_overhead(
             room,
             rows.row_bytes,
             window=is_window(node.layer, rows),
-            alone=node.bound.node.index in alone,
+            alone_runs=window_runs(node.layer.params, rows.rows) if node.bound.node.index in alone else 0,
+            left=left_over(node.layer.template, node.layer.params),
         )
         for node, rows, room in zip(nodes, segment.layers, segment.rooms, strict=True)
     )

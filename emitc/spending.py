@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from emitc.backends.contract import PORTABLE
 from emitc.backends.partition import Partition
 from emitc.program import Program, RowSegment, Step
-from emitc.row_costs import PER_BYTE, alone, layer_overhead
+from emitc.row_costs import PER_BYTE, alone, layer_overhead, left_over, window_runs
 
 Lowered = tuple[Partition, Program]
 
@@ -27,6 +27,14 @@ arena, both against the fastest kernels', stays below it. Otherwise the fastest 
 LEAST_SHARES = (0.0, 1 / 32, 1 / 12)
 """The same for the smallest arena: the first of these at which the cost is at most DEAR times that of the fastest kernels."""
 DEAR = 1.2
+WHOLE = 1 << 62
+"""A budget that layers one by one meet."""
+ROWS_SHARE = 0.25
+"""Of the smallest arena: what working memory may add to it where layers row by row are looked at beside leaner kernels."""
+ROWS_GAIN = 0.9
+"""Of the arena that leaner kernels give: the most that they may need then."""
+ROWS_LAYERS = 24
+"""Layers of a model up to which that is tried."""
 _ROUNDS = 6
 """How often layers that run where the arena is full get less."""
 
@@ -43,7 +51,8 @@ def estimated(partition: Partition, program: Program) -> float:
             call.makes.room,
             call.makes.row_bytes,
             window=call.step.window,
-            alone=call.step.index in single,
+            alone_runs=window_runs(call.step.params, call.makes.rows) if call.step.index in single else 0,
+            left=left_over(call.step.template, call.step.params),
         )
         for segment in program.segments
         for call in segment.calls
@@ -52,16 +61,21 @@ def estimated(partition: Partition, program: Program) -> float:
 
 
 def spent(
-    lowered: Callable[[Mapping[int, int]], Lowered], nodes: Sequence[int], budget: int | str | None, optimize: str
+    lowered: Callable[[Mapping[int, int]], Lowered],
+    nodes: Sequence[int],
+    budget: int | str | None,
+    optimize: str,
+    by_rows: Callable[[Mapping[int, int], int], Lowered] | None = None,
 ) -> Lowered:
     """The graph lowered with as much working memory as it is to have.
 
     lowered: for limits in bytes by a node's index, any where there is none. nodes: indices of all. budget, optimize: the values
-    of `--ram-budget` and `--optimize`.
+    of `--ram-budget` and `--optimize`. by_rows: the same as lowered, for a budget in bytes that layers row by row are to
+    meet; None where there are to be none by default.
     """
     found = lowered({})
     program = found[1]
-    if budget is None and optimize != "size" and (program.segments or _little(program)):
+    if budget is None and optimize != "size" and (_little(program) or _saving(program, by_rows)):
         return found
     if isinstance(budget, int) and optimize != "size" and program.plan.arena_bytes <= budget:
         return found
@@ -88,8 +102,48 @@ def spent(
     if budget is None and optimize != "size":
         smaller = best[1].plan.arena_bytes / program.plan.arena_bytes
         if smaller * estimated(*best) > DEFAULT_DEAR * estimated(*found):
-            return found
+            best = found
+        return best if by_rows is None else _rows(by_rows, nodes, best)
     return best
+
+
+def _saving(program: Program, by_rows: Callable[[Mapping[int, int], int], Lowered] | None) -> bool:
+    """Whether layers row by row save more than leaner kernels could."""
+    if not program.segments or by_rows is None:
+        return bool(program.segments)
+    whole = by_rows({}, WHOLE)[1].plan.arena_bytes
+    return whole - program.plan.arena_bytes >= max(map(_working, program.steps))
+
+
+def _rows(by_rows: Callable[[Mapping[int, int], int], Lowered], nodes: Sequence[int], default: Lowered) -> Lowered:
+    """The default, or layers row by row in less memory where that is estimated to cost no more."""
+    if len(nodes) > ROWS_LAYERS:
+        return default
+    bare = by_rows(dict.fromkeys(nodes, 0), 0)[1]
+    limit = int(bare.plan.arena_bytes * (1 + ROWS_SHARE)) + bare.plan.alignment  # what rounding may take
+    if not bare.segments or limit > ROWS_GAIN * default[1].plan.arena_bytes:
+        return default
+    limits = _room(bare, limit)
+    best = by_rows(limits, limit)
+    if best[1].plan.arena_bytes > limit:
+        return default
+    for index in [step.index for step in best[1].steps if step.scratch]:
+        # A kernel of fewer pixels may suit the rows better, of which the backend knows nothing.
+        fewer = limits | {index: next(_working(step) for step in best[1].steps if step.index == index) - 1}
+        tried = by_rows(fewer, limit)
+        if estimated(*tried) < estimated(*best):
+            best, limits = tried, fewer
+            continue
+        # As much as there is room for in the stage that the layer is in then, which the first plan may not show.
+        more = {other: size for other, size in limits.items() if other != index}
+        tried = by_rows(more, limit)
+        less = _less(tried[1], limit)
+        if tried[1].plan.arena_bytes > limit and index in less:
+            more |= {index: less[index]}
+            tried = by_rows(more, limit)
+        if tried[1].plan.arena_bytes <= limit and estimated(*tried) < estimated(*best):
+            best, limits = tried, more
+    return best if estimated(*best) <= estimated(*default) else default
 
 
 def _fitted(

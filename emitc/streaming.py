@@ -26,11 +26,13 @@ MAX_LAYERS = 24
 @dataclass(frozen=True, slots=True)
 class Simulated:
     """rooms: rows that each line buffer must hold; the last layer's is its whole output. distance_bytes: the least
-    (input offset - output offset) at which the segment's input and output may share memory.
+    (input offset - output offset) at which the segment's input and output may share memory. busy: for each layer, the rows of the
+    output that are begun when it makes its last one.
     """
 
     rooms: tuple[int, ...]
     distance_bytes: int
+    busy: tuple[int, ...]
 
 
 def simulated(
@@ -42,7 +44,8 @@ def simulated(
     the place of another one's is not followed by that one.
     """
     count = len(layers)
-    made, rooms = [0] * count, [0] * count
+    made, rooms, busy = [0] * count, [0] * count, [0] * count
+    begun = 0
     readers: list[list[tuple[int, RowRead]]] = [[] for _ in range(count)]
     outer: list[tuple[int, RowRead]] = []
     for i, layer in enumerate(layers):
@@ -67,6 +70,7 @@ def simulated(
         place = places[i]
         expected = place if place != i else -1
         if place == count - 1:
+            begun = made[place] + 1
             later = min((read.first(made[j]) for j, read in outer if made[j] < layers[j].rows), default=total)
             if later < total:
                 distance = max(distance, (made[place] + 1) * last.row_bytes - later * in_row_bytes)
@@ -75,9 +79,10 @@ def simulated(
             needed = min((read.first(made[j]) for j, read in readers[place]), default=made[place])
             needed = min(needed, made[place])
             rooms[place] = max(rooms[place], made[place] + 1 - needed)
+        busy[i] = begun
         made[i] += 1
     rooms[-1] = last.rows
-    return Simulated(tuple(rooms), distance)
+    return Simulated(tuple(rooms), distance, tuple(busy))
 
 
 def _in_place(nodes: Sequence[LoweredNode], layers: Sequence[RowLayer]) -> list[tuple[int, int]]:
@@ -215,7 +220,17 @@ def segment_of(graph: Graph, nodes: Sequence[LoweredNode], first: int, end: int)
     row_bytes = graph.tensor(source).size_bytes // rows
     asked, result = _on_demand(layers, places, row_bytes, result)
     return Segment(
-        first, end, source, rows, names[-1], tuple(layers), result.rooms, places, result.distance_bytes, asked
+        first,
+        end,
+        source,
+        rows,
+        names[-1],
+        tuple(layers),
+        result.rooms,
+        places,
+        result.distance_bytes,
+        asked,
+        result.busy,
     )
 
 

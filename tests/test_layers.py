@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.views": ("emitc.ir", "emitc.schedule"),
     "emitc.memory": ("emitc.ir", "emitc.planner", "emitc.schedule", "emitc.views"),
     "emitc.streaming": ("emitc.ir", "emitc.kernels.spatial", "emitc.kernels.walk", "emitc.schedule"),
-    "emitc.row_costs": ("emitc.schedule",),
+    "emitc.row_costs": ("emitc.kernels.contract", "emitc.schedule"),
     "emitc.spending": ("emitc.backends.contract", "emitc.backends.partition", "emitc.program", "emitc.row_costs"),
     "emitc.arrange": (
         "emitc.ir", "emitc.memory", "emitc.planner", "emitc.row_costs", "emitc.schedule", "emitc.streaming", "emitc.views",

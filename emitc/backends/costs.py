@@ -1,6 +1,7 @@
 """Cycles of one layer, estimated from its shape: what kernel libraries are ranked by, never shown as a measurement.
 
-cycles = mac * multiply-accumulates + output * elements written + gathered * input values that the windows gather + once.
+cycles = mac * multiply-accumulates + output * elements written + gathered * input values that the windows gather
++ sums * rows of the windows of all elements written + once.
 A library has one row of such coefficients per kind of layer and instruction set.
 Source: least squares over instructions per layer of the seven nets, and of three with int16 activations, on the emulated
 boards (`python -m bench.boards --layers`, `emitc run --layers`), each instruction taken for a cycle.
@@ -18,12 +19,15 @@ from emitc.kernels.requantization import WEIGHTS
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Coefficients of one kind of layer. gathered: per input value that a window meets, once per window."""
+    """Coefficients of one kind of layer. gathered: per input value that a window meets, once per window; sums: per row of a
+    window and element, for kernels that add up a window row by row.
+    """
 
     mac: float = 0.0
     output: float = 0.0
     gathered: float = 0.0
     once: float = 0.0
+    sums: float = 0.0
 
 
 OTHER = "other"
@@ -46,4 +50,5 @@ def estimate(bound: BoundNode, table: Mapping[str, Cost]) -> float:
     outputs = sum(tensor.elements for tensor in bound.outputs)
     work = kernel_of(bound).work(bound)
     channels = max(1, bound.output.shape[-1] if bound.output.shape else 1)
-    return cost.mac * work + cost.output * outputs + cost.gathered * (work / channels) + cost.once
+    rows = outputs * bound.input(WEIGHTS).shape[1] if cost.sums else 0
+    return cost.mac * work + cost.output * outputs + cost.gathered * (work / channels) + cost.sums * rows + cost.once

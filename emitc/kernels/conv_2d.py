@@ -162,7 +162,9 @@ def lower(bound: BoundNode) -> Layer:
     )  # fmt: skip
 
 
-def lower_dsp(bound: BoundNode, *, lean: bool = False, pixels: int = pair_products.PIXELS) -> Layer | str:
+def lower_dsp(
+    bound: BoundNode, *, lean: bool = False, pixels: int = pair_products.PIXELS, part: bool = False
+) -> Layer | str:
     """Pairs of channels for four pixels at a time."""
     op, w = _op(bound), bound.input(WEIGHTS)
     if bound.input(0).shape[3] != w.shape[3]:
@@ -175,12 +177,18 @@ def lower_dsp(bound: BoundNode, *, lean: bool = False, pixels: int = pair_produc
         folded=op.zero_point_folded,
         lean=lean,
         pixels=pixels,
+        part=part,
     )
 
 
 def lower_dsp_two(bound: BoundNode) -> Layer | str:
     """The same for two pixels at a time, with half the working memory."""
     return lower_dsp(bound, pixels=2)
+
+
+def lower_dsp_part(bound: BoundNode) -> Layer | str:
+    """The same for two pixels, row by row of their windows."""
+    return lower_dsp(bound, pixels=2, part=True)
 
 
 def lower_dsp_one(bound: BoundNode) -> Layer | str:
@@ -266,6 +274,7 @@ KERNELS = (
             Variant("dsp-span", "dsp", lower_dsp_span, fitted=True),
             Variant("dsp-span-three", "dsp", lower_dsp_span_three, fitted=True),
             Variant("dsp-two", "dsp", lower_dsp_two),
+            Variant("dsp-part", "dsp", lower_dsp_part),
             Variant("dsp-one", "dsp", lower_dsp_one),
             Variant("dsp-lean", "dsp", lower_dsp_lean),
             Variant("scalar", "scalar", lower_scalar),

@@ -160,7 +160,9 @@ def lower(bound: BoundNode) -> Layer:
     )  # fmt: skip
 
 
-def lower_dsp(bound: BoundNode, *, lean: bool = False, pixels: int = pair_products.PIXELS) -> Layer | str:
+def lower_dsp(
+    bound: BoundNode, *, lean: bool = False, pixels: int = pair_products.PIXELS, part: bool = False
+) -> Layer | str:
     """One input channel is a convolution in pairs; otherwise two channels in a word."""
     op, x = _op(bound), bound.input(0)
     if reason := pair_products.refusal(bound, zero=True):
@@ -168,7 +170,14 @@ def lower_dsp(bound: BoundNode, *, lean: bool = False, pixels: int = pair_produc
     if x.shape[3] == 1:
         filters = np.ascontiguousarray(accumulate.weights_of(bound).transpose(3, 1, 2, 0))
         return pair_products.convolution(
-            bound, op.window, op.activation, filters, folded=op.zero_point_folded, lean=lean, pixels=pixels
+            bound,
+            op.window,
+            op.activation,
+            filters,
+            folded=op.zero_point_folded,
+            lean=lean,
+            pixels=pixels,
+            part=part,
         )
     if pixels < pair_products.PIXELS:
         return "several input channels"
@@ -178,6 +187,11 @@ def lower_dsp(bound: BoundNode, *, lean: bool = False, pixels: int = pair_produc
 def lower_dsp_two(bound: BoundNode) -> Layer | str:
     """The same for two pixels at a time, with half the working memory."""
     return lower_dsp(bound, pixels=2)
+
+
+def lower_dsp_part(bound: BoundNode) -> Layer | str:
+    """The same for two pixels, row by row of their windows."""
+    return lower_dsp(bound, pixels=2, part=True)
 
 
 def lower_dsp_one(bound: BoundNode) -> Layer | str:
@@ -265,6 +279,7 @@ KERNELS = (
             Variant("dsp-span", "dsp", lower_dsp_span, fitted=True),
             Variant("dsp-span-three", "dsp", lower_dsp_span_three, fitted=True),
             Variant("dsp-two", "dsp", lower_dsp_two),
+            Variant("dsp-part", "dsp", lower_dsp_part),
             Variant("dsp-one", "dsp", lower_dsp_one),
             Variant("dsp-lean", "dsp", lower_dsp_lean),
             Variant("scalar", "scalar", lower_scalar),

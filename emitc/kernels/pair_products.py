@@ -258,11 +258,13 @@ def convolution(
     folded: bool,
     lean: bool = False,
     pixels: int = PIXELS,
+    part: bool = False,
 ) -> Layer | str:
     """The layer of a convolution without groups, filters [O, KH, KW, I]; or why there is none.
 
     folded: the bias holds the zero point's share already. lean: without working memory, which windows of one pixel can do.
-    pixels: that share the weights that are read, 1, 2 or PIXELS; working memory holds what they read.
+    pixels: that share the weights that are read, 1, 2 or PIXELS; working memory holds what they read. part: of two, one row
+    of their windows at a time, and the sums that there are so far.
     """
     found = operands(bound, window, activation, filters, folded=folded, zero=pixels == PIXELS)
     if isinstance(found, str):
@@ -280,11 +282,12 @@ def convolution(
     if rows == 1 and window.dilation_h == 1 and not window.padding.any and (kernel_h == 1 or kernel_w == x.shape[2]):
         # The whole window is one run of the input.
         return matrix(bound, 1, flat, bias, scale, clamp, kind, lean=lean, by_rows=False)
+    if part and kernel_h == 1:
+        return "windows of one row"
     if lean and weights_zero(bound):
         return "weights with zero points"
     if lean:
         return lean_convolution(bound, window, runs, bias, scale, clamp, kind)
-    edge = kernel_w * depth if window.padding.any else 0
     more: tuple[Param, ...] = ()
     if zero := weights_zero(bound):
         if not sums_fit(flat, bias, zero):
@@ -293,21 +296,28 @@ def convolution(
         values, words, behind = summed_weights(runs + zero, zero)
         more = (Param("sum_words", "int32_t", behind, "the last ones, for the weights' zero point"),)
     elif pixels < PIXELS:
-        kind = replace(kind, suffix=f"{kind.suffix}_{FEW[pixels]}", window=FEW[pixels])
+        if not part:
+            kind = replace(kind, suffix=f"{kind.suffix}_{FEW[pixels]}", window=FEW[pixels])
         values, words = foursome_weights(runs)
     else:
         values, words = paired_weights(runs)
+    needed = 4 * pixels * words
+    if part:  # sums of four channels at a time
+        words //= kernel_h
+        needed = 4 * pixels * (words + -(-out // 4) * 4)
     params = window_params(bound, window, kernel_h, kernel_w)
     tail = (
-        Param("words", "int32_t", words, "of the weights of two channels"),
+        Param("words", "int32_t", words, "of the weights of two channels" + (" and one row" if part else "")),
         *more,
         Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),
         *output_numbers(bound, scale, clamp),
     )
     template, name = ("conv_2d_few_dsp", f"dsp-{FEW[pixels]}") if pixels < PIXELS else ("conv_2d_dsp", "dsp")
+    if part:
+        template, name = "conv_2d_part_dsp", "dsp-part"
     return Layer(
         template, name, (0,), (*weight_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), params + tail,
-        scratch=(Scratch("values", 4 * pixels * words + edge),), macs=flat.size * rows, flavour=kind,
+        scratch=(Scratch("values", needed),), macs=flat.size * rows, flavour=kind,
         overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=HEADERS,
     )  # fmt: skip
 

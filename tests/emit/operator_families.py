@@ -203,8 +203,8 @@ def onnx_families(folder: Path) -> Iterator[Compiled]:
 
 
 VARIANT_TARGETS = {
-    "dsp": "cortex-m4", "dsp-span": "cortex-m4", "dsp-span-three": "cortex-m4", "dsp-two": "cortex-m4", "dsp-one": "cortex-m4",
-    "dsp-lean": "cortex-m4",
+    "dsp": "cortex-m4", "dsp-span": "cortex-m4", "dsp-span-three": "cortex-m4", "dsp-two": "cortex-m4", "dsp-part": "cortex-m4",
+    "dsp-one": "cortex-m4", "dsp-lean": "cortex-m4",
     "mve": "cortex-m55", "scalar": "cortex-m3", "narrow": "cortex-m0",
 }  # fmt: skip
 """A core for each variant of the kernels."""

@@ -183,7 +183,7 @@ def test_kernels_without_working_memory_are_right_at_their_distance(tmp_path: Pa
     assert all((template, True) in closer for template in templates)
 
 
-@pytest.mark.parametrize("name", ["dsp-two", "dsp-one"])
+@pytest.mark.parametrize("name", ["dsp-two", "dsp-part", "dsp-one"])
 def test_convolutions_of_fewer_pixels_are_right_at_their_distance(tmp_path: Path, name: str) -> None:
     def cost(bound: BoundNode, target: Target, variant: str) -> float:
         return 0.0 if variant == name else 1.0
@@ -193,7 +193,9 @@ def test_convolutions_of_fewer_pixels_are_right_at_their_distance(tmp_path: Path
     with patch.object(portable_backend, "cost_of", cost):
         found = list(subjects(compile_model(file, target="cortex-m4", disabled=frozenset({"streaming"})), tmp_path))
     found = [subject for subject in found if subject.node.layer.variant == name]
-    assert found and {subject.node.layer.template for subject in found} == {"conv_2d_few_dsp"}
+    assert found and {subject.node.layer.template for subject in found} == {
+        "conv_2d_part_dsp" if name == "dsp-part" else "conv_2d_few_dsp"
+    }
     assert [subject.id for subject in found if not _right(subject)] == []
 
 

@@ -111,7 +111,7 @@ def test_kernels_without_working_memory(cases: list[Case]) -> None:
     assert not any(step.scratch for step in lean)
 
 
-@pytest.mark.parametrize("name", ["dsp-two", "dsp-one"])
+@pytest.mark.parametrize("name", ["dsp-two", "dsp-part", "dsp-one"])
 def test_convolutions_of_fewer_pixels(name: str) -> None:
     """Tables and remainders: of channels, of pixels, of values; windows that reach outside. Working memory is less."""
 

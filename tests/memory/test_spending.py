@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from image_nets import ImageNet
 
+from emitc import spending
 from emitc.compiler import Compiled, compile_model
-from emitc.spending import DEAR, DEFAULT_BYTES, DEFAULT_DEAR, DEFAULT_SHARE, LEAST_SHARES, estimated
+from emitc.host.parity import verify
+from emitc.kernels import pair_products, pair_spans
+from emitc.kernels.contract import Layer
+from emitc.spending import DEAR, DEFAULT_BYTES, DEFAULT_DEAR, DEFAULT_SHARE, LEAST_SHARES, ROWS_GAIN, estimated
 from emitc.writers.tflite import write_tflite
 
 KEYWORDS = Path(__file__).resolve().parents[2] / "examples" / "models" / "kws_ref_int8.tflite"
@@ -49,8 +55,17 @@ def test_the_default_keeps_a_fast_kernel_where_others_are_dear(tmp_path: Path) -
     y, _ = net.window(x, shape, 4, 5, 1, "SAME", depthwise=False)
     file = tmp_path / "windows.tflite"
     file.write_bytes(write_tflite(net.spec((x,), (y,))))
-    default = compile_model(file, target="cortex-m4")
-    lean = compile_model(file, target="cortex-m4", optimize="size")
+
+    def four_or_lean(*arguments: Any, pixels: int = 4, part: bool = False, **options: Any) -> Layer | str:
+        return "left out" if part or pixels < 4 else convolution(*arguments, **options)
+
+    convolution = pair_products.convolution
+    with (
+        patch.object(pair_products, "convolution", four_or_lean),
+        patch.object(pair_spans, "convolution", lambda *_, **__: "left out"),
+    ):
+        default = compile_model(file, target="cortex-m4")
+        lean = compile_model(file, target="cortex-m4", optimize="size")
     assert default.program.steps[0].variant == "dsp"
     assert default.program.plan.arena_bytes > (1 + DEFAULT_SHARE) * lean.program.plan.arena_bytes + DEFAULT_BYTES
     dearer = estimated(lean.partition, lean.program) / estimated(default.partition, default.program)
@@ -72,3 +87,51 @@ def test_a_budget_between_is_met_and_spent() -> None:
     exact = compile_model(KEYWORDS, target="cortex-m4", ram_budget="min", optimize="size").program.plan.arena_bytes
     within = compile_model(KEYWORDS, target="cortex-m4", ram_budget=exact + 32)
     assert within.program.plan.arena_bytes <= exact + 32 and _scratch(within) > 0
+
+
+@pytest.fixture
+def narrow(tmp_path: Path) -> Path:
+    """Small images of many channels: working memory is a large part of the arena, with the layers whole or row by row."""
+    net = ImageNet(2)
+    x, shape = net.image(28, 28, 1)
+    first, shape = net.window(x, shape, 12, 3, 2, "SAME", depthwise=False)
+    second, shape = net.window(first, shape, 24, 3, 2, "SAME", depthwise=False)
+    third, _ = net.window(second, shape, 24, 3, 1, "SAME", depthwise=False)
+    both, shape = net.add(second, third, shape)
+    y, _ = net.window(both, shape, 48, 3, 2, "VALID", depthwise=False)
+    file = tmp_path / "narrow.tflite"
+    file.write_bytes(write_tflite(net.spec((x,), (y,))))
+    return file
+
+
+def test_the_default_takes_rows_beside_leaner_kernels(narrow: Path) -> None:
+    """Where that costs less than leaner kernels alone and makes the arena smaller."""
+    default = compile_model(narrow, target="cortex-m4")
+    with patch.object(spending, "ROWS_LAYERS", 0):
+        leaner = compile_model(narrow, target="cortex-m4")
+    assert default.program.segments
+    assert default.program.plan.arena_bytes <= ROWS_GAIN * leaner.program.plan.arena_bytes
+    assert estimated(default.partition, default.program) <= estimated(leaner.partition, leaner.program)
+    assert verify(default, samples=2).match
+
+
+LAST_LEAN = ((0, "dsp-two"), (1, "dsp-lean"), (2, "dsp-lean"), (4, "dsp-lean"))
+
+
+def test_working_memory_lies_over_rows_that_are_begun_later(narrow: Path) -> None:
+    """The first layer's, over the last rows of the segment's output."""
+    found = compile_model(narrow, target="cortex-m4", ram_budget="min", variants=LAST_LEAN)
+    placed = {p.name: p for p in found.program.plan.placements}
+    scratch = [p for p in found.program.plan.placements if "scratch of rows" in p.name]
+    assert found.program.segments and scratch
+    overlapping = [
+        (p, other)
+        for p in scratch
+        for other in placed.values()
+        if other is not p
+        and p.live.first == other.live.first
+        and other.offset_bytes < p.offset_bytes + p.size_bytes
+        and p.offset_bytes < other.offset_bytes + other.size_bytes
+    ]
+    assert overlapping
+    assert verify(found, samples=2, sanitize=True).match

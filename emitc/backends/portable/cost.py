@@ -87,19 +87,24 @@ _MVE = {
 
 
 _DSP_LEAN = {
-    "Conv2D": Cost(mac=1.445, output=14, gathered=4.4, once=200),
+    "Conv2D": Cost(mac=1.445, output=14, once=200, sums=12),
     "DepthwiseConv2D several filters": Cost(mac=2.2, output=14, gathered=4.4, once=200),
     "Conv2D 1x1": Cost(mac=1.45, output=12, once=200),
     "DepthwiseConv2D": Cost(mac=2.2, output=12.1),
     OTHER: Cost(mac=4.0),
 }
 _DSP_TWO = {
-    "Conv2D": Cost(mac=0.975, output=14, gathered=3.6, once=200),
+    "Conv2D": Cost(mac=0.975, output=11, gathered=1.5, once=200),
     "DepthwiseConv2D several filters": Cost(mac=0.975, output=14, gathered=3.6, once=200),
     OTHER: Cost(mac=4.0),
 }
+_DSP_PART = {
+    "Conv2D": Cost(mac=1.0, output=11, gathered=1.5, once=200, sums=6),
+    "DepthwiseConv2D several filters": Cost(mac=1.0, output=14, gathered=3.6, once=200, sums=6),
+    OTHER: Cost(mac=4.0),
+}
 _DSP_ONE = {
-    "Conv2D": Cost(mac=1.3, output=14, gathered=4.3, once=200),
+    "Conv2D": Cost(mac=1.3, output=14, gathered=1.5, once=200),
     "DepthwiseConv2D several filters": Cost(mac=1.3, output=14, gathered=4.3, once=200),
     OTHER: Cost(mac=4.0),
 }
@@ -108,6 +113,7 @@ _DSP_ONE = {
 _VARIANTS = {
     "dsp": _DSP,
     "dsp-two": _DSP_TWO,
+    "dsp-part": _DSP_PART,
     "dsp-one": _DSP_ONE,
     "dsp-lean": _DSP_LEAN,
     "mve": _MVE,

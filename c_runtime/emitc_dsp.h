@@ -26,9 +26,9 @@
 
 /* What kernels do seldom enough that a call is little beside it. */
 #if defined(__GNUC__)
-#define EMITC_APART static __attribute__((noinline, unused))
+#define EMITC_SELDOM static __attribute__((noinline, unused))
 #else
-#define EMITC_APART EMITC_INLINE
+#define EMITC_SELDOM EMITC_INLINE
 #endif
 
 /* Four bytes as they lie in memory. */
@@ -247,7 +247,7 @@ EMITC_INLINE uint32_t *emitc_widened_apart(uint32_t *to, int32_t apart, const in
 }
 
 /* Writes `pair` into `words` words, `apart` from each other; returns where the next one goes. */
-EMITC_APART uint32_t *emitc_filled_apart(uint32_t *to, int32_t apart, uint32_t pair, int32_t words)
+EMITC_SELDOM uint32_t *emitc_filled_apart(uint32_t *to, int32_t apart, uint32_t pair, int32_t words)
 {
     for (int32_t two = words >> 1; two > 0; two--) {
         to[0] = pair;
@@ -267,8 +267,7 @@ EMITC_INLINE uint32_t emitc_twice(int32_t value)
     return ((uint32_t)value & 0xffffu) | ((uint32_t)value << 16);
 }
 
-/* Widens a run of which only values [first, end), some but not all, are inside the input; the others are `zero`. Where a word has no
- * second value, its weight is 0. */
+/* Widens a run of which only values [first, end), some but not all, are inside the input; the others are `zero`, and 0 behind the last one. */
 EMITC_REPEATED uint32_t *emitc_widened_edge(
     uint32_t *to, int32_t apart, const int8_t *x, int32_t first, int32_t end, int32_t n, int32_t zero)
 {
@@ -278,7 +277,7 @@ EMITC_REPEATED uint32_t *emitc_widened_edge(
             word = emitc_four(x + i);
         } else {
             for (int32_t at = i + 3; at >= i; at--) {
-                word = word << 8 | (uint8_t)(at >= first && at < end ? x[at] : zero);
+                word = word << 8 | (uint8_t)(at >= n ? 0 : at >= first && at < end ? x[at] : zero);
             }
         }
         if (n - i == 2) { /* both values in one word */
@@ -313,7 +312,7 @@ struct emitc_windows {
 };
 
 /* Widens the window that begins in row `top` and column `left` into every `apart`th word from `to` on; returns where the next one goes. */
-EMITC_APART uint32_t *emitc_widened_window(
+EMITC_SELDOM uint32_t *emitc_widened_window(
     const struct emitc_windows *s, const int8_t *x, int32_t top, int32_t left, uint32_t *to, int32_t apart)
 {
     const int32_t from = left * s->pixel;
@@ -335,6 +334,9 @@ EMITC_APART uint32_t *emitc_widened_window(
             }
         } else {
             to = emitc_widened_edge(to, apart, x + at, first, end, s->run, s->zero);
+        }
+        if (s->run & 1) {
+            to[-apart] &= 0xffffu; /* nothing behind the last value */
         }
         top += s->down;
     }

@@ -270,7 +270,7 @@ EMITC_INLINE emitc_tile emitc_two_sums(const int32_t *bias, const uint32_t *x, c
 }
 
 /* emitc_two_more for `blocks` sums one behind the other, whose weights are `step` bytes apart. */
-EMITC_APART void emitc_two_more_each(
+EMITC_SELDOM void emitc_two_more_each(
     emitc_tile *sums, int32_t blocks, const uint32_t *x, const int8_t *weights, int32_t words, int32_t step)
 {
     for (int32_t block = 0; block < blocks; block++) {
@@ -281,7 +281,7 @@ EMITC_APART void emitc_two_more_each(
 }
 
 /* The same for the first pixel alone; x: its words one behind the other. */
-EMITC_APART void emitc_first_more_each(
+EMITC_SELDOM void emitc_first_more_each(
     emitc_tile *sums, int32_t blocks, const uint32_t *x, const int8_t *weights, int32_t words, int32_t step)
 {
     for (int32_t block = 0; block < blocks; block++) {

@@ -73,7 +73,9 @@ def test_shapes_with_remainders(variant: str) -> None:
         outcome.check()
     assert proven.memory_errors == ()
     steps = [outcome.step for outcome in proven.outcomes.values()]
-    assert sum(step is not None and step.variant == variant for step in steps) >= len(MORE) - 2
+    ones = {variant, "dsp-span", "dsp-span-three"} if variant == "dsp" else {variant}
+    assert sum(step is not None and step.variant in ones for step in steps) >= len(MORE) - 2
+    assert sum(step is not None and step.variant == variant for step in steps) >= len(MORE) // 2
 
 
 def _uneven() -> list[Case]:

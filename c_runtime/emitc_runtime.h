@@ -57,6 +57,10 @@ typedef enum emitc_status {
 /* The status as a constant English text; never null. */
 const char *emitc_status_string(emitc_status status);
 
+/* Gives a model that was compiled with --input-rows one row of its input: writes row_bytes bytes to `to`. context: what the
+ * application gave with the reader. Returns EMITC_OK, or what the run is to end with and return. */
+typedef emitc_status (*emitc_row_reader)(void *context, uint32_t row, void *to, size_t row_bytes);
+
 /* EMITC_RUNTIME_VERSION of the emitc_runtime.c that was linked. */
 uint32_t emitc_runtime_version(void);
 

@@ -49,6 +49,9 @@ STREAMED_SHARE = 0.015
 """Cycles that layers row by row may cost by default, as a share of all: an estimate, which is to stay below 2 % in truth."""
 STREAMED_GAIN = 0.1
 """Of the arena: what they have to save."""
+PULLED_SHARE = 0.12
+PULLED_GAIN = 0.02
+"""The same for a model that asks for the rows of its input, which is done for a small arena."""
 STREAMED_LAYERS = 150
 """Layers of a model up to which that is tried."""
 STREAMED_LENGTH = 10
@@ -204,11 +207,11 @@ class _Planner:
             full = {choice.first for choice in found if choice.held_bytes > below}
             segments = segments_of(self.graph, self.nodes, full, STREAMED_LENGTH)
         for segment in segments:
-            if segment.source not in by_name or segment.target not in by_name:
+            if {segment.source, segment.target} - {"", *by_name}:
                 continue
-            source, target = by_name[segment.source], by_name[segment.target]
+            source, target = by_name.get(segment.source), by_name[segment.target]
             stage = Stage(self.nodes[segment.first : segment.end], segment)
-            total = grid(source.size_bytes) + grid(target.size_bytes) + sum(map(grid, segment.line_bytes))
+            total = grid(target.size_bytes) + sum(map(grid, segment.line_bytes))
             total += sum(grid(size) for _, size in scratch_of(stage))
             if "overlap" not in self.without:
                 sizes = dict(scratch_of(stage))
@@ -216,8 +219,10 @@ class _Planner:
                     (shared_bytes(sizes[n], target.size_bytes, at, self.alignment) for n, at in scratch_above(stage)),
                     default=0,
                 )
-            if "overlap" not in self.without and source.live.end <= segment.end and segment.source not in outputs:
-                total -= shared_bytes(source.size_bytes, target.size_bytes, segment.distance_bytes, self.alignment)
+            if source is not None:
+                total += grid(source.size_bytes)
+                if "overlap" not in self.without and source.live.end <= segment.end and segment.source not in outputs:
+                    total -= shared_bytes(source.size_bytes, target.size_bytes, segment.distance_bytes, self.alignment)
             inside = {self.graph.root(t.name).name for n in stage.nodes for t in n.bound.outputs}
             inside |= {
                 name for name, _ in scratch_of(replace(stage, segment=None))
@@ -243,7 +248,7 @@ class _Planner:
             steps,
             {t.name: t.size_bytes for t in self.graph.tensors},
             {},
-            self.graph.inputs,
+            self.graph.written_inputs,
             tuple(dict.fromkeys(outputs)),
             precedes=self.graph.state_order(),
             overlaps=overlaps,
@@ -300,9 +305,10 @@ class _Planner:
         """Layers row by row where that costs next to nothing and saves much against `whole`, otherwise that."""
         if "streaming" in self.without or not self.costs or len(self.nodes) > STREAMED_LAYERS:
             return whole
-        enough = int((1 - STREAMED_GAIN) * whole.plan.arena_bytes)
+        share, gain = (PULLED_SHARE, PULLED_GAIN) if self.graph.pulled else (STREAMED_SHARE, STREAMED_GAIN)
+        enough = int((1 - gain) * whole.plan.arena_bytes)
         choices, count = self.choices(enough), len(self.nodes)
-        allowed = STREAMED_SHARE * sum(self.costs.values())
+        allowed = share * sum(self.costs.values())
         least = least_held(choices, count)
         limits = sorted({c.held_bytes for c in choices if least <= c.held_bytes <= enough})
         seen: set[tuple[Segment, ...]] = set()

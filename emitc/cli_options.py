@@ -209,6 +209,11 @@ def model_options(function: Function) -> Function:
             "--ram-budget", type=BudgetType(), help="Largest arena in bytes, or min: layers run row by row for it."
         ),
         click.option(
+            "--input-rows",
+            is_flag=True,
+            help="The model asks the application for the rows of its input while it runs; it is never whole in memory.",
+        ),
+        click.option(
             "--regions",
             type=RegionsType(),
             default=None,
@@ -279,6 +284,7 @@ def options_of(values: dict[str, Any], package: str, default_target: str = "gene
         places=tuple(values["places"]),
         variants=tuple(values["variants"]),
         plugins=tuple(values["plugins"]),
+        input_rows=values["input_rows"],
     )
 
 

@@ -32,6 +32,7 @@ from emitc.frontends.tflite_npu import with_npu_operands
 from emitc.ir import Graph, Shape
 from emitc.lower import lower
 from emitc.passes import LATE_PASSES, PASSES, PassReport, run_passes
+from emitc.passes.input_rows import with_input_rows
 from emitc.passes.interface import INTERFACES, with_interface
 from emitc.planner.regions import Region
 from emitc.plugins import Plugins, load_plugins
@@ -44,7 +45,7 @@ MAX_FILE_BYTES = 256 << 20
 NO_PLUGINS = Plugins()
 
 
-_RARE = ("regions", "places", "plugins", "variants")
+_RARE = ("regions", "places", "plugins", "variants", "input_rows")
 """Options that the manifest names only where they are given."""
 
 
@@ -58,7 +59,8 @@ class Options:
     no accelerator gets. expect_partition: file with a partition map that must come out. backends: options of the backends, by
     name. regions: memories that each get an arena, none for a single arena; places: pairs of a tensor, by its name or that of
     its buffer, or "weights", and the region that it is to lie in. variants: pairs of a node's index and the variant of
-    emitc's own kernels that it is to get. plugins: Python files with operators of the user's own.
+    emitc's own kernels that it is to get. plugins: Python files with operators of the user's own. input_rows: the model asks for
+    the rows of its input while it runs.
     """
 
     name: str = ""
@@ -78,6 +80,7 @@ class Options:
     places: tuple[tuple[str, str], ...] = ()
     variants: tuple[tuple[int, str], ...] = ()
     plugins: tuple[Path, ...] = ()
+    input_rows: bool = False
 
     @property
     def arena_budget(self) -> int | None:
@@ -87,6 +90,8 @@ class Options:
     def to_json(self) -> dict[str, Any]:
         """For the manifest."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _RARE}
+        if self.input_rows:
+            plain["input_rows"] = True
         if self.variants:
             plain["variants"] = [list(pair) for pair in self.variants]
         if self.regions:
@@ -116,6 +121,7 @@ class Options:
             value = getattr(self, name)
             if value != getattr(default, name):
                 parts.append(f"--{name.replace('_', '-')} {value}")
+        parts += ["--input-rows"] if self.input_rows else []
         parts += [f"--shape {name}={','.join(map(str, shape))}" for name, shape in sorted(self.shapes.items())]
         parts += [f"--without {name}" for name in sorted(self.disabled)]
         parts += [f"--keep-on cpu {what}" for what in self.keep_on_cpu]
@@ -306,8 +312,9 @@ def _lowered(
 ) -> tuple[Partition, Program]:
     """The graph divided and lowered. late: gets the reports of the passes that follow the cutting of regions."""
     regions = Regions(options.regions, options.places) if options.regions else None
-    # Rows take code: where that is to be small, only a budget makes them.
-    without = options.disabled | ({"streaming"} if options.optimize == "size" else set())
+    # Rows take code: where that is to be small, only a budget makes them, or an input that comes in rows anyway.
+    few = options.optimize == "size" and not options.input_rows
+    without = options.disabled | ({"streaming"} if few else set())
 
     def lowered(working: Mapping[int, int], budget: int | None = options.arena_budget) -> tuple[Partition, Program]:
         late.clear()
@@ -331,7 +338,8 @@ def _graph(source: SourceModel, name: str, options: Options, plugins: Plugins) -
     graph = build_graph(source, plugins.registry_of(source.format), name)
     graph = with_interface(graph, options.io)
     graph, passes = run_passes(graph, options.disabled)
-    return with_interface(graph, options.io), passes  # again: a Transpose or a view may have stood in front
+    graph = with_interface(graph, options.io)  # again: a Transpose or a view may have stood in front
+    return with_input_rows(graph) if options.input_rows else graph, passes
 
 
 def partition_model(path: str | Path, options: Options | None = None) -> Partition:

@@ -266,7 +266,8 @@ class BoundNode:
 class Graph:
     """Tensors and the nodes over them, in execution order.
 
-    inputs, outputs: names of the interface's tensors. notes: what a reader of the report should know (batch made 1).
+    inputs, outputs: names of the interface's tensors. notes: what a reader of the report should know (batch made 1). pulled:
+    inputs that lie nowhere: a node asks the application for their rows.
     """
 
     name: str
@@ -275,6 +276,7 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    pulled: tuple[str, ...] = ()
     _by_name: dict[str, Tensor] = field(init=False, repr=False, compare=False, default_factory=dict)
     _readers: dict[str, list[Node]] = field(init=False, repr=False, compare=False, default_factory=dict)
     _writers: dict[str, Node] = field(init=False, repr=False, compare=False, default_factory=dict)
@@ -300,6 +302,11 @@ class Graph:
     def producer(self, name: str) -> Node | None:
         """The node that writes the tensor, None for inputs, constants, state variables and aliases."""
         return self._writers.get(name)
+
+    @property
+    def written_inputs(self) -> tuple[str, ...]:
+        """The inputs that the caller writes before a run."""
+        return tuple(name for name in self.inputs if name not in self.pulled)
 
     @property
     def states(self) -> tuple[Tensor, ...]:

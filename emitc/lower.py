@@ -172,6 +172,7 @@ def _step(
         staged=tuple(staged),
         by_rows=rows is not None,
         window=rows is not None and is_window(layer, rows),
+        pulls=layer.pulls,
     )
 
 
@@ -191,11 +192,13 @@ def _ports(
     constants: list[Constant] = []
     for i, name in enumerate(tensors):
         tensor, root = graph.tensor(name), graph.root(name)
-        c_type = tensor.dtype.c_type
+        c_type, rows = tensor.dtype.c_type, 0
         if root.is_constant:
             table = Table(f"output_{i}", c_type, tuple(root.array().reshape(-1).tolist()), f"constant output {i}")
             place = f"{prefix}output_{i}_value"
             constants.append(Constant(place, table))
+        elif name in graph.pulled:
+            place, rows = "", next(graph.tensor(node.outputs[0]).shape[1] for node in graph.consumers(name))
         else:
             place = pointer(c_type, slots.place(root.name), const=output)
         alias = identifier(tensor.label, "")
@@ -217,6 +220,7 @@ def _ports(
                 place,
                 tensor.name,
                 tensor.source,
+                rows,
             )
         )
     return tuple(ports), tuple(constants)

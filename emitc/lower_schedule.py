@@ -8,7 +8,7 @@ from dataclasses import replace
 from emitc.ir import Graph
 from emitc.kernels.contract import Layer, Param
 from emitc.program import Move, RowCall, RowSegment, RowTensor, RowUse, Step
-from emitc.schedule import OUTSIDE, RowLayer, Stage, buffer_name, lines_name, placed
+from emitc.schedule import OUTSIDE, RowLayer, RowRead, Stage, buffer_name, lines_name, placed
 from emitc.slots import Slots, cast, described
 
 
@@ -26,10 +26,11 @@ def row_params(layer: Layer, rows: RowLayer) -> tuple[Param, ...]:
 def _segment(graph: Graph, stage: Stage, moved: Mapping[str, int], steps: Sequence[Step], slots: Slots) -> RowSegment:
     segment = stage.segment
     assert segment is not None
-    source = graph.tensor(segment.source)
-    rows = segment.source_rows
-    place = slots.place(buffer_name(segment.source, moved.get(segment.source, 0)))
-    outer = RowTensor("x", place, source.size_bytes // rows, rows, rows, rows, described(source))
+    outer = None
+    if segment.source:
+        source, rows = graph.tensor(segment.source), segment.source_rows
+        place = slots.place(buffer_name(segment.source, moved.get(segment.source, 0)))
+        outer = RowTensor("x", place, source.size_bytes // rows, rows, rows, rows, described(source))
     tensors: list[RowTensor] = []
     for node, layer, room in zip(stage.nodes, segment.layers, segment.rooms, strict=True):
         output = node.bound.output
@@ -39,11 +40,16 @@ def _segment(graph: Graph, stage: Stage, moved: Mapping[str, int], steps: Sequen
             RowTensor(f"op{node.bound.node.index}", start, layer.row_bytes, layer.rows, room, 0, described(output))
         )
 
+    def seen(read: RowRead) -> RowTensor:
+        found = outer if read.source == OUTSIDE else tensors[read.source]
+        assert found is not None, "a segment that reads from outside has a source"
+        return found
+
     def uses(position: int) -> tuple[RowUse, ...]:
         node, layer = stage.nodes[position], segment.layers[position]
         return tuple(
             RowUse(
-                outer if read.source == OUTSIDE else tensors[read.source],
+                seen(read),
                 read.stride,
                 read.pad,
                 read.extent,
@@ -64,7 +70,7 @@ def _segment(graph: Graph, stage: Stage, moved: Mapping[str, int], steps: Sequen
         calls.append(RowCall(step, every[position], tensors[position], target, to_output, readers, asked))
     working = [operand.pointer.rpartition("(")[2] for step in steps for operand in step.scratch]
     copies = [staged.place for step in steps for staged in step.staged]
-    pointers = [outer.pointer, *(tensor.pointer for tensor in tensors), *working, *copies]
+    pointers = [t.pointer for t in (outer, *tensors) if t is not None] + working + copies
     arenas = dict.fromkeys(pointer.split(" + ")[0] for pointer in pointers if pointer != "NULL")
     return RowSegment(f"rows_op{steps[0].index}_to_op{steps[-1].index}", outer, tuple(calls), tuple(arenas))
 

@@ -45,7 +45,8 @@ def step_of(graph: Graph, stage: Stage, moved: Mapping[str, int], hosts: Hosts) 
         lines = zip(stage.nodes, segment.line_bytes, strict=False)
         requests = tuple(ScratchRequest(lines_name(node), size) for node, size in lines if size)
         working = tuple(ScratchRequest(name, size) for name, size in scratch_of(stage))
-        return PlannerStep((buffer(segment.source),), (buffer(segment.target),), (*requests, *working))
+        read = (buffer(segment.source),) if segment.source else ()
+        return PlannerStep(read, (buffer(segment.target),), (*requests, *working))
     (node,) = stage.nodes
     return PlannerStep(
         tuple(buffer(t.name) for t in node.inputs if in_arena(graph, t.name)),
@@ -65,7 +66,7 @@ def arena_buffers(graph: Graph, stages: Sequence[Stage], alignment: int, hosts: 
             sizes[buffer_name(stage.moved, last[stage.moved])] = sizes[stage.moved]
     roots = [graph.root(name).name for name in graph.outputs if in_arena(graph, name)]
     outputs = dict.fromkeys(buffer_name(root, last.get(root, 0)) for root in roots)
-    return buffers_of(steps, sizes, {}, graph.inputs, tuple(outputs), alignment)
+    return buffers_of(steps, sizes, {}, graph.written_inputs, tuple(outputs), alignment)
 
 
 def parts_in(graph: Graph, buffers: Sequence[Buffer], hosts: Hosts) -> tuple[PinnedBuffer, ...]:
@@ -118,7 +119,8 @@ def pinned(
 def _overlaps(graph: Graph, stage: Stage) -> list[tuple[str, str, int]]:
     """Pairs of tensors (roots), read and written by a stage, and the distance at which they may share memory."""
     if stage.segment is not None:
-        return [(stage.segment.source, stage.segment.target, stage.segment.distance_bytes)]
+        segment = stage.segment
+        return [(segment.source, segment.target, segment.distance_bytes)] if segment.source else []
     if stage.moved:
         return []
     (node,) = stage.nodes

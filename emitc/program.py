@@ -54,7 +54,7 @@ class Step:
     backend: who runs it. fallible: the function returns a status, which ends the run where it is not EMITC_OK. by_rows: the
     function makes one row; window: it takes its parameters from the caller, who sets those of the rows in sight. parts: programs
     that it runs in its scratch. headers: of the runtime, that its kernel needs. staged: its tables that are
-    parameters, which come first.
+    parameters, which come first. pulls: it asks the application for its rows.
     """
 
     index: int
@@ -79,6 +79,7 @@ class Step:
     parts: tuple[Program, ...] = ()
     headers: tuple[str, ...] = ()
     staged: tuple[Staged, ...] = ()
+    pulls: bool = False
 
     @property
     def kernel(self) -> str:
@@ -154,12 +155,13 @@ class RowCall:
 
 @dataclass(frozen=True, slots=True)
 class RowSegment:
-    """Layers that run row by row. name: of the C function. source: the tensor that is whole before; calls: in the order of the
-    model; the last one makes the segment's output. arenas: the C variables of the arenas that hold them.
+    """Layers that run row by row. name: of the C function. source: the tensor that is whole before, None where the first layer
+    asks the application for its rows; calls: in the order of the model; the last one makes the segment's output. arenas: the C
+    variables of the arenas that hold them.
     """
 
     name: str
-    source: RowTensor
+    source: RowTensor | None
     calls: tuple[RowCall, ...]
     arenas: tuple[str, ...] = ("arena",)
 
@@ -172,6 +174,11 @@ class RowSegment:
     def staged(self) -> tuple[Staged, ...]:
         """What is copied before the first row."""
         return tuple(staged for call in self.calls for staged in call.step.staged)
+
+    @property
+    def pulls(self) -> bool:
+        """Whether a layer asks the application for its rows, so that the function returns a status."""
+        return any(call.step.pulls for call in self.calls)
 
     @property
     def rolls(self) -> bool:
@@ -193,7 +200,9 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output of the model. alias: C name made from the model's name for it, "" where there is none."""
+    """An input or output of the model. alias: C name made from the model's name for it, "" where there is none. pointer: the C
+    expression of its first element. rows: of an input that is pulled row by row and has no place, 0 for every other one.
+    """
 
     index: int
     label: str
@@ -209,6 +218,12 @@ class Port:
     pointer: str
     tensor: str
     source: int
+    rows: int = 0
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one of its rows."""
+        return self.size_bytes // self.rows
 
     @property
     def arena(self) -> str:
@@ -408,9 +423,19 @@ class Program:
         return tuple(sorted(own | inner))
 
     @property
+    def pulled(self) -> Port | None:
+        """The input whose rows the model asks the application for."""
+        return next((port for port in self.inputs if port.rows), None)
+
+    @property
     def segments(self) -> tuple[RowSegment, ...]:
         """The segments that run row by row."""
         return tuple(stage for stage in self.schedule if isinstance(stage, RowSegment))
+
+    @property
+    def rows_alone(self) -> bool:
+        """Whether every layer is in a segment."""
+        return len(self.segments) == len(self.traced)
 
     @property
     def rows_roll(self) -> bool:

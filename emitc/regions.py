@@ -166,7 +166,7 @@ def traffic_of(graph: Graph, arrangement: Arrangement) -> dict[str, int]:
         if buffer in found:
             found[buffer] += size_bytes
 
-    for name in (*graph.inputs, *graph.outputs):
+    for name in (*graph.written_inputs, *graph.outputs):
         add(graph.root(name).name, graph.tensor(name).size_bytes)
     for stage, moved in placed(arrangement.stages):
         if stage.moved:

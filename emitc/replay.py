@@ -67,8 +67,7 @@ def _replay_rows(
     ]
     for name, size in chain.from_iterable(copies):
         owners.write(name, offsets[name], size, by)
-    tensor = graph.tensor(segment.source)
-    row_bytes = tensor.size_bytes // segment.source_rows
+    row_bytes = graph.tensor(segment.source).size_bytes // segment.source_rows if segment.source else 0
     for row in range(segment.source_rows):  # the source row by row from here on
         offset = offsets[source] + row * row_bytes
         owners.read(source, offset, row_bytes, by)

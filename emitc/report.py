@@ -66,6 +66,10 @@ def _backend_lines(compiled: Compiled) -> list[str]:
 def _schedule_lines(program: Program) -> list[str]:
     """What is done for the arena's sake besides planning: layers row by row, tensors moved."""
     lines = []
+    if (port := program.pulled) is not None:
+        lines.append(
+            f"  input       {_number(port.rows)} rows of {_number(port.row_bytes)} bytes, asked for one by one"
+        )
     if program.segments:
         parts = [f"ops {s.calls[0].step.index} to {s.last.step.index}" for s in program.segments]
         lines.append(f"  by rows     {', '.join(parts)}")

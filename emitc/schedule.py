@@ -68,12 +68,12 @@ class Segment:
     """Consecutive nodes of which no tensor between them is ever whole in memory.
 
     first, end: positions of the nodes in the order of execution. source, target: the tensors (roots) that the segment reads
-    and writes; source_rows: rows of the image that the layers see in the source, whatever its own shape. rooms: rows that the
-    line buffer behind each layer holds; the last layer's is its whole output. places: for each layer, that in whose next row
-    it makes its own, for that layer to work in place; mostly itself. Such a layer has no line buffer. distance_bytes: the
-    least (source's offset - target's offset). asked: layers, by position, that make a row only when a reader's next row reads
-    it, though they could before. busy: for each layer, the rows of the target that are begun when it makes its last one; empty
-    where that is not known.
+    ("" where it only asks the application for rows) and writes; source_rows: rows of the image that the layers see in the
+    source, whatever its own shape. rooms: rows that the line buffer behind each layer holds; the last layer's is its whole
+    output. places: for each layer, that in whose next row it makes its own, for that layer to work in place; mostly itself. Such
+    a layer has no line buffer. distance_bytes: the least (source's offset - target's offset). asked: layers, by position, that
+    make a row only when a reader's next row reads it, though they could before. busy: for each layer, the rows of the target
+    that are begun when it makes its last one; empty where that is not known.
     """
 
     first: int
@@ -196,6 +196,8 @@ def lines_name(node: LoweredNode) -> str:
 
 
 def in_arena(graph: Graph, name: str) -> bool:
-    """Whether a tensor's bytes lie in the arena: not those of constants and state variables, nor of what aliases them."""
+    """Whether a tensor's bytes lie in the arena: not those of constants and state variables, nor of what aliases them,
+    nor inputs that are pulled row by row.
+    """
     root = graph.root(name)
-    return not root.is_constant and not root.is_state
+    return not root.is_constant and not root.is_state and root.name not in graph.pulled

@@ -47,6 +47,8 @@ class Slots:
         for i, tensor in enumerate(graph.states):
             self._add(tensor.name, f"STATE_{i}", described(tensor))
         for i, name in enumerate(graph.inputs):
+            if name in graph.pulled:
+                continue
             self._add(name, f"AT_{prefix}INPUT_{i}", f"{described(graph.tensor(name))}, input {i}")
         for stage, moved in placed(stages):
             if stage.segment is not None:

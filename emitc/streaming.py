@@ -191,12 +191,13 @@ def segment_of(graph: Graph, nodes: Sequence[LoweredNode], first: int, end: int)
             return None
         for tensor in node.inputs:
             root = graph.root(tensor.name).name
-            source = source or root
+            if root not in inside:
+                source = source or root
             if not _image(tensor) or (root not in inside and root != source):
                 return None
             if shapes.setdefault(root, tensor.shape) != tensor.shape:
                 return None
-        if not source:
+        if not source and not inside and not node.layer.pulls:
             return None
         reads = _reads(node, {**inside, source: OUTSIDE}, graph)
         if reads is None:
@@ -212,12 +213,12 @@ def segment_of(graph: Graph, nodes: Sequence[LoweredNode], first: int, end: int)
     names = list(inside)
     if any(name in kept for name in names[:-1]) or any(graph.root(n).name in inside for n in graph.inputs):
         return None
-    rows = shapes[source][1]
-    found = _laid_out(nodes[first:end], layers, graph.tensor(source).size_bytes // rows)
+    rows = shapes[source][1] if source else 0
+    row_bytes = graph.tensor(source).size_bytes // rows if source else 0
+    found = _laid_out(nodes[first:end], layers, row_bytes)
     if found is None:
         return None
     places, result = found
-    row_bytes = graph.tensor(source).size_bytes // rows
     asked, result = _on_demand(layers, places, row_bytes, result)
     return Segment(
         first,

@@ -2,7 +2,8 @@
 
 `spotter` is a whole int8 network in small: convolutions, pooling, a view, a fully connected layer, SOFTMAX. `branches`
 has two inputs, two outputs, hostile names and a tensor with several readers. `wires` computes nothing: one output is an
-input under another shape. `edges` has a float interface. `unsupported` has two operators that emitc cannot compile.
+input under another shape. `edges` has a float interface. `camera` has an input larger than all else.
+`unsupported` has two operators that emitc cannot compile.
 """
 
 from __future__ import annotations
@@ -138,6 +139,22 @@ def edges() -> ModelSpec:
     return net.spec((x,), (real, finer, most, least))
 
 
+def camera() -> ModelSpec:
+    """A large image of which a few layers leave little: 24 rows of 24 pixels, of which the last row is read by nobody."""
+    net = Net(6)
+    first = x = net.activation("frame", (1, 24, 24, 3), 0.05, 2)
+    shape = (24, 3)
+    for number, (channels, stride) in enumerate(((4, 2), (4, 1), (2, 2))):
+        size = (shape[0] - 3) // stride + 1
+        w = net.weights(f"w{number}", (channels, 3, 3, shape[1]), (0.01,))
+        b = net.bias(f"b{number}", channels, (0.0005,))
+        y = net.activation(f"y{number}", (1, size, size, channels), 0.05, number)
+        net.op("CONV_2D", (x, w, b), (y,), padding="VALID", stride_w=stride, stride_h=stride, dilation_w_factor=1,
+               dilation_h_factor=1, fused_activation_function="NONE")  # fmt: skip
+        x, shape = y, (size, channels)
+    return net.spec((first,), (x,))
+
+
 def unsupported() -> ModelSpec:
     """ADD compiles, SVDF-like operators do not: DENSIFY has no kernel and a CUSTOM operator neither."""
     net = Net(4)
@@ -156,5 +173,6 @@ MODELS: dict[str, Callable[[], ModelSpec]] = {
     "branches": branches,
     "wires": wires,
     "edges": edges,
+    "camera": camera,
     "unsupported": unsupported,
 }

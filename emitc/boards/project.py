@@ -213,6 +213,7 @@ def _write_sources(package: Path, model: RunModel, board: Board, cases: Sequence
             "regions": [{"lower": name.lower(), "upper": name.upper()} for name in model.regions],
             "inputs": [{"bytes": tensor.size_bytes} for tensor in model.inputs],
             "outputs": [{"bytes": tensor.size_bytes} for tensor in model.outputs],
+            "pulled": model.pulled,
         },
     )
     _write(out / "src" / "proof.c", proof)

@@ -22,6 +22,7 @@ def _port(port: Port) -> dict[str, Any]:
         "bytes": port.size_bytes,
         "scale": port.scale,
         "zero_point": port.zero_point,
+        **({"rows": port.rows} if port.rows else {}),
     }
 
 

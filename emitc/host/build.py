@@ -66,6 +66,7 @@ class Interface:
     """What the caller must know of a package: its C name, its memory, and dtype and shape of inputs and outputs.
 
     regions: where the package has an arena in each of several, their names and the bytes of the arenas; arena_bytes is the sum.
+    pulled: the only input is asked for row by row.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Interface:
     outputs: tuple[tuple[str, tuple[int, ...]], ...]
     state_bytes: int = 0
     regions: tuple[tuple[str, int], ...] = ()
+    pulled: bool = False
 
     @property
     def arenas(self) -> tuple[tuple[str, int], ...]:
@@ -155,6 +157,10 @@ def build_shared(package: Path, workdir: Path, *, trace: bool, support: BuildSup
     return library
 
 
+_READ = "void *, uint32_t, void *, size_t"
+_READER = f"int (*read)({_READ}); void *context; "
+
+
 def _declarations(interface: Interface) -> str:
     """The public functions, for cffi."""
     c_types = {"float32": "float", "float64": "double", "bool": "uint8_t"}
@@ -164,13 +170,16 @@ def _declarations(interface: Interface) -> str:
     taken = f"const {name}_arenas_t *arenas" if interface.regions else "void *arena, size_t arena_bytes"
     lines = [
         *([f"typedef struct {{ {given}}} {name}_arenas_t;"] if interface.regions else []),
-        f"typedef struct {{ {arenas}void *state; uint32_t ready; }} {name}_t;",
+        f"typedef struct {{ {arenas}void *state; {_READER if interface.pulled else ''}uint32_t ready; }} {name}_t;",
         f"int {name}_init({name}_t *self, {taken}, void *state, size_t state_bytes);",
         f"int {name}_run({name}_t *self);",
         f"int {name}_reset({name}_t *self);",
     ]
+    if interface.pulled:
+        lines.append(f"int {name}_set_reader({name}_t *self, int (*read)({_READ}), void *context);")
     lines += [
-        f"{c_types.get(d, d + '_t')} *{name}_input_{i}({name}_t *self);" for i, (d, _) in enumerate(interface.inputs)
+        f"{c_types.get(d, d + '_t')} *{name}_input_{i}({name}_t *self);"
+        for i, (d, _) in enumerate(() if interface.pulled else interface.inputs)
     ]
     lines += [
         f"const {c_types.get(d, d + '_t')} *{name}_output_{i}(const {name}_t *self);"
@@ -267,6 +276,19 @@ class HostModel:
             self._expect_ok("init", init(self._self, arenas, state, interface.state_bytes))
         else:
             self._expect_ok("init", init(self._self, addresses[0], interface.arena_bytes, state, interface.state_bytes))
+        if interface.pulled:
+            self._pulled, self.rows_asked = b"", 0
+            self._reader = self._ffi.callback(f"int({_READ})", self._give_row, error=-1)
+            self._expect_ok("set_reader", self._function("set_reader")(self._self, self._reader, self._ffi.NULL))
+
+    def _give_row(self, _: Any, row: int, to: Any, row_bytes: int) -> int:
+        """One row of the input; refused unless it is the next one, and there."""
+        data = self._pulled[row * row_bytes : (row + 1) * row_bytes]
+        if row != self.rows_asked or len(data) != row_bytes:
+            return -1
+        self._ffi.memmove(to, data, row_bytes)
+        self.rows_asked += 1
+        return 0
 
     def _function(self, what: str) -> Any:
         return getattr(self._lib, f"{self.interface.name}_{what}")
@@ -329,15 +351,22 @@ class HostModel:
         self._lib.host_set_hook(self._callback)
 
     def write_inputs(self, inputs: Sequence[Array]) -> None:
-        """Writes the inputs into the arena. Raises ValueError for a shape that does not fit."""
+        """Writes the inputs into the arena; has one ready whose rows are pulled.
+
+        Raises ValueError for a shape that does not fit.
+        """
         for i, ((dtype, shape), value) in enumerate(zip(self.interface.inputs, inputs, strict=True)):
             data = np.array(value, dtype=dtype, order="C")
             if data.shape != shape:
                 raise ValueError(f"input {i} has shape {data.shape}, {shape} is expected")
+            if self.interface.pulled:
+                self._pulled = data.tobytes()
+                continue
             self._ffi.memmove(self._function(f"input_{i}")(self._self), data.tobytes(), data.nbytes)
 
     def invoke(self) -> list[Array]:
         """One inference on the inputs that are there; copies of the outputs. The guards are not checked."""
+        self.rows_asked = 0
         self._expect_ok("run", self._function("run")(self._self))
         outputs = []
         for i, (dtype, shape) in enumerate(self.interface.outputs):

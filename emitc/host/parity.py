@@ -165,6 +165,7 @@ def interface_of(compiled: Compiled) -> Interface:
         tuple((p.dtype, p.shape) for p in program.outputs),
         program.state_bytes,
         tuple((region.name, region.plan.arena_bytes) for region in program.regions),
+        program.pulled is not None,
     )
 
 

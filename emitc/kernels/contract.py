@@ -213,7 +213,8 @@ class Layer:
     returns a status. call: of a library, where the template prints one. pins: operands and outputs inside the scratch.
     by_rows: how it makes a single row, where it can. inside: where memory can be laid out so that it vanishes. headers: of the
     runtime, that its kernel needs besides the common one. larger: than the portable kernel's, by its code, so that it is not for
-    code that is to be small.
+    code that is to be small. pulls: it has no operands, and asks the application for its
+    rows.
     """
 
     template: str
@@ -232,6 +233,7 @@ class Layer:
     inside: tuple[Inside, ...] = ()
     headers: tuple[str, ...] = ()
     larger: bool = False
+    pulls: bool = False
 
     def __post_init__(self) -> None:
         names = [t.role for t in self.tables] + [p.name for p in self.params]

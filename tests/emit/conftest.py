@@ -17,9 +17,13 @@ from package_set import Packages, written
 
 @pytest.fixture(scope="session")
 def tiny_compiled(tiny: Path) -> list[Compiled]:
-    """The tiny models that compile, one of them also with its view as a copy."""
+    """The tiny models that compile, one of them also with its view as a copy, one with the rows of its input asked for."""
     models = [compile_model(tiny / f"{name}.tflite") for name in ("spotter", "branches", "wires", "edges")]
-    return [*models, compile_model(tiny / "wires.tflite", name="copied", disabled=frozenset({"alias-views"}))]
+    models.append(compile_model(tiny / "wires.tflite", name="copied", disabled=frozenset({"alias-views"})))
+    frames = tiny / "camera.tflite"
+    models.append(compile_model(frames, name="pulled", input_rows=True))
+    models.append(compile_model(frames, name="filled", input_rows=True, disabled=frozenset({"streaming"})))
+    return models
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import pytest
 from package_set import Packages
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("spotter", "branches", "edges")
+NAMES = ("spotter", "branches", "edges", "pulled", "filled")
 CPPCHECK_SUPPRESSED = {
     "missingIncludeSystem": "cppcheck brings no system headers",
     "shiftNegativeLHS": "the _Static_assert on arithmetic shifts",

@@ -1,0 +1,83 @@
+"""--input-rows: a node in front of everything that reads the input, which asks the application for its rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from emitc.errors import CannotCompile, Where
+from emitc.ir import BoundNode, DType, Graph, Node, Shape, Tensor
+from emitc.kernels import kernel_of
+from emitc.kernels.input_rows import InputRows
+from emitc.passes.workspace import Workspace
+from emitc.verify_graph import verify_graph
+
+OP_TYPE = "INPUT_ROWS"
+
+
+def with_input_rows(graph: Graph) -> Graph:
+    """The graph whose input lies nowhere: its readers read the output of an InputRows, an image [1, H, W, C].
+
+    Raises CannotCompile where there is another number of inputs than one, where it is an output too, where its readers do not
+    all see it as the same image, and where none of them can work row by row.
+    """
+    if len(graph.inputs) != 1:
+        raise _refused(
+            f"the model has {len(graph.inputs)} inputs",
+            "one input can be asked for row by row, in step with the layers",
+        )
+    given = graph.tensor(graph.inputs[0])
+    names = _views(graph, given.name)
+    if names & set(graph.outputs):
+        raise _refused("the input is an output too", "it has to be in memory as a whole", given)
+    shape = _seen_as(graph, given, names)
+    readers = [bound for bound in graph.bound() if names & set(bound.node.inputs)]
+    if not any(_works_by_rows(bound) for bound in readers):
+        listed = ", ".join(bound.node.describe() for bound in readers)
+        raise _refused("nothing that reads the input works row by row", f"it is read by {listed}", given)
+    work = Workspace.of(graph)
+    rows = work.tensor(given, ":rows", shape, quantization=given.quantization)
+    node = Node(InputRows(shape), OP_TYPE, (given.name,), (rows.name,), work.next_index, given.label)
+
+    def now(tensor: Tensor) -> Tensor:
+        return replace(tensor, alias_of=rows.name) if tensor.alias_of == given.name else tensor
+
+    def reading(other: Node) -> Node:
+        return replace(other, inputs=tuple(rows.name if name == given.name else name for name in other.inputs))
+
+    tensors = (*(now(tensor) for tensor in graph.tensors), rows)
+    found = replace(graph, tensors=tensors, nodes=(node, *map(reading, graph.nodes)), pulled=(given.name,))
+    verify_graph(found)
+    return found
+
+
+def _views(graph: Graph, name: str) -> set[str]:
+    """A tensor and all that share its bytes."""
+    return {name}.union(*(_views(graph, alias) for alias in graph.aliases(name)))
+
+
+def _works_by_rows(bound: BoundNode) -> bool:
+    """Whether emitc's own kernel of the operator can make a row of an image from some rows of another."""
+    form, output = kernel_of(bound).lower(bound).by_rows, bound.output
+    image = len(output.shape) == 4 and output.shape[0] == 1
+    return form is not None and image and (form.window or output.shape[1:3] == bound.input(0).shape[1:3])
+
+
+def _seen_as(graph: Graph, given: Tensor, names: set[str]) -> Shape:
+    """The one image as which all readers see the input."""
+    shapes = sorted({graph.tensor(name).shape for name in names if graph.consumers(name)})
+    listed = " and ".join(str(list(shape)) for shape in shapes)
+    if len(shapes) != 1:
+        raise _refused(f"the input is read as {listed or 'nothing'}", "its readers must agree on the rows", given)
+    (shape,) = shapes
+    if len(shape) != 4 or shape[0] != 1 or min(shape) < 1 or shape[1] < 2:
+        raise _refused(
+            f"the input is read as {listed}", "rows are those of one image [1, height, width, channels]", given
+        )
+    return shape
+
+
+def _refused(what: str, why: str, tensor: Tensor | None = None) -> CannotCompile:
+    where = Where(option="--input-rows", tensor=tensor.describe() if tensor else "")
+    real = tensor is not None and tensor.dtype is DType.FLOAT32
+    hint = ", or add --io int8 where a converter has put the float end there" if real else ""
+    return CannotCompile(what, where, why, f"leave --input-rows out{hint}")

@@ -169,6 +169,8 @@ def lower_dsp(
     op, w = _op(bound), bound.input(WEIGHTS)
     if bound.input(0).shape[3] != w.shape[3]:
         return "groups"
+    if reason := pair_products.refusal(bound, zero=pixels == pair_products.PIXELS):
+        return reason
     return pair_products.convolution(
         bound,
         op.window,

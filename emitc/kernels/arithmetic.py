@@ -283,7 +283,7 @@ def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
     if op.numerics is not Numerics.TFLITE:
         operator = _OPERATORS[type(op)]
         if onnx_arithmetic.is_quantized(bound):
-            return onnx_arithmetic.quantized_layer(bound, operator, _clamp(bound))
+            return onnx_arithmetic.quantized_layer(bound, operator, _clamp(bound), widest)
         return onnx_arithmetic.plain_layer(bound, operator, op.activation)
     if isinstance(op, Div):
         return quantized_quotient.layer(bound, _clamp(bound))

@@ -255,8 +255,11 @@ def _limits(clamp: Clamp) -> tuple[Param, ...]:
     return Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high)
 
 
-def integer_form(bound: BoundNode, operator: str, results: Int64, clamp: Clamp) -> Form | None:
-    """Parameters that give `results` [256, 256] for every pair of int8 values; None where there are none."""
+def integer_form(bound: BoundNode, operator: str, results: Int64, clamp: Clamp, widest: int = 1 << 31) -> Form | None:
+    """Parameters that give `results` [256, 256] for every pair of int8 values; None where there are none.
+
+    widest: weights of a weighted sum are less.
+    """
     qa, qb, qy = _quantizations(bound)
     zeros = (qa.zero_point, qb.zero_point, qy.zero_point)
     if operator in "+-":
@@ -265,7 +268,7 @@ def integer_form(bound: BoundNode, operator: str, results: Int64, clamp: Clamp) 
         # With a ratio of, say, 1/2 every other sum is a tie; where all ratios are whole there is none.
         ties = not (a_factor.is_integer() and b_factor.is_integer())
         even = even_sum(results, a_factor, b_factor, zeros, clamp) if ties else None
-        return even or weighted_sum(results, a_factor, b_factor, zero, clamp)
+        return even or weighted_sum(results, a_factor, b_factor, zero, clamp, widest)
     if operator == "*":
         factor = qa.scale * qb.scale / qy.scale
         return scaled_product(results, factor, zeros) or even_product(results, factor, zeros, clamp)
@@ -353,15 +356,18 @@ def _float_layer(bound: BoundNode, operator: str, clamp: Clamp) -> Layer:
     return broadcast_layer(bound, "rounded_product", (*factors, *limits), flavour=flavour)
 
 
-def quantized_layer(bound: BoundNode, operator: str, clamp: Clamp) -> Layer:
-    """int8: a table where one input decides, else integers where they give the same bits. Otherwise float arithmetic."""
+def quantized_layer(bound: BoundNode, operator: str, clamp: Clamp, widest: int = 1 << 31) -> Layer:
+    """int8: a table where one input decides, else integers where they give the same bits. Otherwise float arithmetic.
+
+    widest: weights of a weighted sum are less.
+    """
     if bound.output.dtype is not DType.INT8:
         return _float_layer(bound, operator, clamp)
     results = combined(bound, operator, clamp, BYTES[:, None], BYTES[None, :])
     source = single_source(bound)
     if source is not None and bound.output.elements >= TABLE_ENTRIES:
         return binary_table(bound, source, results)
-    form = integer_form(bound, operator, results, clamp)
+    form = integer_form(bound, operator, results, clamp, widest)
     if form is not None:
         return _form_layer(bound, form, clamp)
     return _float_layer(bound, operator, clamp) if source is None else binary_table(bound, source, results)

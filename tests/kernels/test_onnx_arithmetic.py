@@ -169,6 +169,18 @@ def test_every_pair(cases: list[OnnxCase]) -> None:
     prove_onnx(cases, samples=1, sanitize=False).check()
 
 
+def test_every_pair_four_at_a_time() -> None:
+    """Weights of 24 bits, which the kernel for cores with the DSP extension multiplies by 256: of ic_resnet's first sum."""
+    wide = dequantized("wide", "Add", (0.0773237, 3), (0.2045237, -128), (0.1, -128))
+    proven = prove_onnx([*SIGNED_CASES, wide], samples=1, sanitize=False, target="cortex-m4")
+    proven.check()
+    (compiled,) = proven.compiled.values()
+    taken = [step for step in compiled.program.steps if step.variant == "dsp"]
+    assert {step.template for step in taken} == {"weighted_sum_dsp"}
+    values = [{p.name: p.value for p in step.params} for step in taken]
+    assert all(abs(int(v[name])) < 1 << 23 for v in values for name in ("a_weight", "b_weight"))
+
+
 def test_every_pair_without_an_integer_form() -> None:
     proven = prove_onnx(NOT_INTEGER, samples=1)
     proven.check()

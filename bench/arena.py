@@ -2,7 +2,7 @@
 
     python -m bench.arena [--models DIR] [--board qemu_m4] [--json bench/results_arena.json]
 
-Each row is compiled three times, run on the emulated board against the golden engine, and compared with TensorFlow Lite
+Each model is compiled in every mode, run on the emulated board against the golden engine, and compared with TensorFlow Lite
 Micro's head (its planned activations, of a 64-bit host; stored in this file with the study that they come from).
 """
 
@@ -12,12 +12,13 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from emitc.boards.prove import on_emulator
 from emitc.compiler import Options, compile_model
-from emitc.errors import CannotCompile
+from emitc.errors import CannotCompile, EmitcError
 from emitc.report import table
 from emitc.target import load_board
 
@@ -37,17 +38,27 @@ HEADS = {
 """TensorFlow Lite Micro's planned activations, bytes; its arena holds the interpreter's structures as well."""
 MODES: dict[str, dict[str, Any]] = {
     "apart": {"disabled": frozenset({"overlap", "streaming"})},
+    "same": {"disabled": frozenset({"overlap", "streaming"})},
     "default": {},
     "min": {"ram_budget": "min"},
+    "pulled": {"input_rows": True},
+    "pulled-min": {"input_rows": True, "ram_budget": "min"},
 }
-"""Options by the name of the row: every buffer apart from the others and whole; the default; the smallest arena."""
+"""Options by the name of the row: every buffer apart from the others and whole, with the kernels that are cheapest then, and with
+the default's kernels; the default; the smallest arena; and these two with the input row by row from the application."""
 
 
-def measure(model: Path, board: str, mode: str) -> dict[str, Any]:
-    """One model in one mode: arena, lower bound, instructions of one inference, seconds of compiling."""
+def measure(model: Path, board: str, mode: str) -> dict[str, Any] | None:
+    """One model in one mode: arena, bound, instructions of one inference, seconds of compiling; None where it is refused."""
     start = time.monotonic()
     options = Options(target=load_board(board).target, package="platformio", **MODES[mode])
-    compiled = compile_model(model, options)
+    try:
+        if mode == "same":
+            steps = compile_model(model, replace(options, disabled=frozenset())).program.steps
+            options = replace(options, variants=tuple((step.index, step.variant) for step in steps))
+        compiled = compile_model(model, options)
+    except EmitcError:
+        return None
     seconds = time.monotonic() - start
     plan = compiled.program.plan
     row = {
@@ -111,7 +122,8 @@ def main() -> None:
     for net in arguments.nets:
         for mode in MODES:
             print(f"{net}, {mode}", file=sys.stderr)
-            found.append(measure(arguments.models / f"{net}.tflite", arguments.board, mode))
+            row = measure(arguments.models / f"{net}.tflite", arguments.board, mode)
+            found += [row] if row is not None else []
     print(text(found))
     if arguments.json:
         content = {"what": "arena and instructions of one inference on an emulated board", "rows": found}

@@ -10,9 +10,9 @@ Pairs that the file has are not run again without --again, so that a run that wa
 them and runs those again whose code is not what it was. A mode that gives a model the code of another mode, comments apart, is
 not booted a second time: its row names that mode (`same_as`) and has its figures.
 
-`match`: every bit, and no guard byte touched. `floats`: a float output, which the corpus compares within a tolerance, has other
-bits. `differs`: other outputs. `failed`: the firmware wrote outside of its memory, or did not come to its end. `too large`: for
-the board. `unsupported`: no code for it in this mode.
+`match`: every bit, and no guard byte touched. `floats`: a float output has other bits, within the tolerance of the host's proof.
+`differs`: other outputs. `failed`: the firmware wrote outside of its memory, or did not come to its end. `too large`: for the
+board. `unsupported`: no code for it in this mode.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def code_digest(files: Mapping[str, bytes]) -> str:
 def _run(compiled: Compiled, board: str, reference: str) -> dict[str, Any]:
     result = on_emulator(compiled, board, reference=reference, samples=2, seed=0, layers=True, workdir=None)
     return {
-        "verdict": "match" if result.match else "differs",
+        "verdict": "differs" if not result.match else "floats" if result.differing_bytes else "match",
         "differing_bytes": result.differing_bytes,
         "instructions": result.count,
         "flash_bytes": result.model_flash_bytes,
@@ -87,8 +87,8 @@ def compiled_for(model: Path, board: str, mode: str) -> Compiled:
     return compile_model(model, Options(package="platformio", **(target | MODES[mode])))
 
 
-def measure(compiled: Compiled, board: str, *, tolerated: bool = False) -> dict[str, Any]:
-    """One model in one mode on the board. tolerated: the corpus compares its outputs within a tolerance."""
+def measure(compiled: Compiled, board: str) -> dict[str, Any]:
+    """One model in one mode on the board."""
     program = compiled.program
     row: dict[str, Any] = {
         "code": code_digest(compiled.files),
@@ -108,8 +108,6 @@ def measure(compiled: Compiled, board: str, *, tolerated: bool = False) -> dict[
     except EmitcError as error:
         verdict = "too large" if "does not fit" in error.what else "failed"
         return row | {"verdict": verdict, "why": f"{error.what}: {error.why}"}
-    if tolerated and found["verdict"] == "differs":
-        found["verdict"] = "floats"
     return row | found
 
 
@@ -207,8 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if row is None and options.changed and before.get("code") == code and "same_as" not in before:
                 row = before
             if row is None:
-                tolerated = name in verdicts and verdicts[name].rule == "tolerance"
-                row = measure(compiled, options.board, tolerated=tolerated)
+                row = measure(compiled, options.board)
         fresh[name, mode] = rows[name, mode] = {"model": name, "mode": mode} | row
         options.json.write_text(json_text(rows, options.board), encoding="utf-8", newline="\n")
         seconds = time.monotonic() - start

@@ -59,7 +59,7 @@ def test_a_run_goes_on_where_it_was_and_tells_what_failed(
         pytest.skip("the corpus of models (../shared/models) is not beside this checkout")
     asked: list[tuple[str, str]] = []
 
-    def measured(compiled: Compiled, board: str, *, tolerated: bool = False) -> dict[str, object]:
+    def measured(compiled: Compiled, board: str) -> dict[str, object]:
         mode = "min" if compiled.options.ram_budget == "min" else "default"
         asked.append((compiled.program.name, mode))
         code = {"code": modes.code_digest(compiled.files)}

@@ -33,15 +33,34 @@ def arena() -> tuple[Columns, Rows]:
     found = {(row["model"], row["mode"]): row for row in _rows("results_arena.json")}
     rows: Rows = []
     for model in dict.fromkeys(model for model, _ in found):
-        apart, default, least = (found[model, mode] for mode in ("apart", "default", "min"))
+        apart, same, default, least = (found[model, mode] for mode in ("apart", "same", "default", "min"))
         base = apart["instructions"]
         cells = [model, _number(apart["tflm_head_bytes"]), _number(apart["arena_bytes"])]
         for row in (default, least):
             cells += [_number(row["arena_bytes"]), f"{100 * (row['instructions'] / base - 1):+.1f} %"]
+            if row is default:
+                cells.append(f"{100 * (row['instructions'] / same['instructions'] - 1):+.1f} %")
         rows.append((*cells, str(least["layers_by_rows"] or "-"), _number(default["moved_bytes"] or None)))
     columns = (
-        "model", "TFLM: head", "apart", "default", "instructions", "`--ram-budget min`", "instructions", "layers by rows",
-        "bytes moved by default",
+        "model", "TFLM: head", "apart", "default", "instructions", "with the same kernels", "`--ram-budget min`", "instructions",
+        "layers by rows", "bytes moved by default",
+    )  # fmt: skip
+    return columns, rows
+
+
+def pulled() -> tuple[Columns, Rows]:
+    """bench/results_arena.json: models that ask for the rows of their input, beside the same without."""
+    found = {(row["model"], row["mode"]): row for row in _rows("results_arena.json")}
+    rows: Rows = []
+    for model in dict.fromkeys(model for model, mode in found if mode == "pulled"):
+        cells = [model, _number(found[model, "default"]["tflm_head_bytes"])]
+        for mode in ("default", "pulled", "min", "pulled-min"):
+            row = found[model, mode]
+            cells += [_number(row["arena_bytes"]), _number(row["instructions"])]
+        rows.append(tuple(cells))
+    columns = (
+        "model", "TFLM: head", "default", "instructions", "`--input-rows`", "instructions", "`--ram-budget min`", "instructions",
+        "both", "instructions",
     )  # fmt: skip
     return columns, rows
 
@@ -249,6 +268,7 @@ TABLES = {
     "cycle_costs": cycle_costs,
     "estimates": estimates,
     "arena": arena,
+    "pulled": pulled,
     "instructions": instructions,
     "memory": memory,
     "cores": cores,

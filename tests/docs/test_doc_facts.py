@@ -156,24 +156,20 @@ def test_arenas_of_shipped_models_are_the_stored_ones() -> None:
     rows = json.loads((ROOT / "bench" / "results_boards.json").read_text(encoding="utf-8"))["rows"]
     modes = json.loads((ROOT / "bench" / "results_arena.json").read_text(encoding="utf-8"))["rows"]
     found = [
-        row for row in (*rows, *modes) if (MODELS / f"{row['model']}.tflite").is_file() and row.get("mode") != "apart"
+        row
+        for row in (*rows, *modes)
+        if (MODELS / f"{row['model']}.tflite").is_file() and row.get("mode") not in ("apart", "same")
     ]
     assert len(found) > 8
     for row in found:
         target = load_board(row.get("board", "qemu_m4")).target
-        budget = "min" if row.get("mode") == "min" else None
-        program = compile_model(MODELS / f"{row['model']}.tflite", Options(target=target, ram_budget=budget)).program
+        mode = row.get("mode", "")
+        options = Options(
+            target=target, ram_budget="min" if mode.endswith("min") else None, input_rows=mode.startswith("pulled")
+        )
+        program = compile_model(MODELS / f"{row['model']}.tflite", options).program
         assert row["arena_bytes"] == program.plan.arena_bytes, row
         assert row["match"] or "refused" in row
-
-
-DEARER = {
-    ("micro_speech_int8", "default"): 1.18,
-    ("mnist_resnet_int8", "default"): 1.13,
-    ("micro_kws_m_int8", "min"): 1.85,
-    ("mnist_resnet_int8", "min"): 1.47,
-}
-"""Instructions of these against the model with every tensor apart; docs/arena.md says why."""
 
 
 def test_what_the_figures_are_to_show() -> None:
@@ -192,10 +188,10 @@ def test_what_the_figures_are_to_show() -> None:
     arenas = json.loads((ROOT / "bench" / "results_arena.json").read_text(encoding="utf-8"))["rows"]
     by_mode = {(row["model"], row["mode"]): row for row in arenas}
     for model in {row["model"] for row in arenas}:
-        apart, default, least = (by_mode[model, mode] for mode in ("apart", "default", "min"))
-        most = {mode: DEARER.get((model, mode), usual) for mode, usual in (("default", 1.02), ("min", 1.25))}
-        assert default["instructions"] <= most["default"] * apart["instructions"]
-        assert least["instructions"] <= most["min"] * apart["instructions"]
+        apart, same, default, least = (by_mode[model, mode] for mode in ("apart", "same", "default", "min"))
+        # Where working memory is to spare a faster kernel may be taken than the default's, or a leaner one.
+        assert default["instructions"] <= 1.02 * max(apart["instructions"], same["instructions"])
+        assert least["instructions"] <= 1.25 * apart["instructions"]
         assert least["instructions"] <= tflm.get((model, "m4"), least["instructions"])
         assert least["arena_bytes"] <= default["arena_bytes"] <= apart["arena_bytes"]
 

@@ -98,7 +98,7 @@ class Portable(Backend):
             costs[variant.name] = cost_of(bound, self._target, variant.name)
         if wanted is not None and wanted not in costs:
             raise self._absent(bound, wanted, others)
-        # Where a kernel of vectors fits, one of pairs is not faster: 1.5 to 1.9 times as dear in person_detect's first layer and pool.
+        # Where a kernel of vectors fits, one of pairs is not faster: 1.5 to 1.9 times as dear in layers of person_detect.
         able = [name for name in costs if _VECTORS not in costs or features.get(name) != _PAIRS]
         name = wanted or min(able, key=lambda name: costs[name])
         others += [(other, f"costs {costs[other]:.0f} cycles") for other in costs if other != name]

@@ -299,23 +299,21 @@ EMITC_INLINE uint32_t *emitc_widened(uint32_t *to, const int8_t *values, int32_t
     return emitc_widened_apart(to, 4, values, n);
 }
 
-/* The windows of a convolution. in_h: rows of the input; row: values of each; pixel: of a pixel. rows, down: of a window, and from one of its
- * rows to the next; run: values of each. zero: stands where the input has nothing. */
+/* The windows of a convolution. in_h: rows of the input; row: values of each. rows, down: of a window, and from one of its rows to the next;
+ * run: values of each. zero: stands where the input has nothing. */
 struct emitc_windows {
     int32_t in_h;
     int32_t row;
-    int32_t pixel;
     int32_t rows;
     int32_t down;
     int32_t run;
     int32_t zero;
 };
 
-/* Widens the window that begins in row `top` and column `left` into every `apart`th word from `to` on; returns where the next one goes. */
+/* Widens the window that begins in row `top` with the row's value `from` into every `apart`th word from `to` on; returns where the next one goes. */
 EMITC_SELDOM uint32_t *emitc_widened_window(
-    const struct emitc_windows *s, const int8_t *x, int32_t top, int32_t left, uint32_t *to, int32_t apart)
+    const struct emitc_windows *s, const int8_t *x, int32_t top, int32_t from, uint32_t *to, int32_t apart)
 {
-    const int32_t from = left * s->pixel;
     const int32_t first = from < 0 ? -from : 0;
     const int32_t end = from + s->run > s->row ? s->row - from : s->run;
     const int fours = (first & 3) == 0 && ((end & 3) == 0 || end == s->run);

@@ -204,6 +204,7 @@ def test_what_size_twins_and_cycles_are_to_show() -> None:
     }
     speed = {row["model"]: row for row in stored["boards"]["rows"] if row["board"] == "qemu_m4"}
     assert {row["model"] for row in stored["size"]["rows"]} == set(speed)
+    assert all(row["stack_bytes"] <= 512 for row in speed.values())
     for row in stored["size"]["rows"]:
         assert row["match"] and row["code_bytes"] <= 0.85 * speed[row["model"]]["code_bytes"], row["model"]
     twins = {(row["model"], row["board"]): row for row in stored["twins"]["rows"]}

@@ -49,7 +49,7 @@ STREAMED_SHARE = 0.015
 """Cycles that layers row by row may cost by default, as a share of all: an estimate, which is to stay below 2 % in truth."""
 STREAMED_GAIN = 0.1
 """Of the arena: what they have to save."""
-PULLED_SHARE = 0.05
+PULLED_SHARE = 0.12
 PULLED_GAIN = 0.02
 """The same for a model that asks for the rows of its input, which is done for a small arena."""
 STREAMED_LAYERS = 150

@@ -489,7 +489,7 @@ def ops_text(content: dict[str, Any]) -> str:
         (o["op"], o["format"], *(types_of(o, variant) for variant in variants), o["summary"])
         for o in content["operators"]
     ]
-    return table(("operator", "format", *variants, "what"), rows, width=200)
+    return table(("operator", "format", *variants, "what"), rows, width=110 + 16 * len(variants))
 
 
 def types_of(operator: dict[str, Any], variant: str) -> str:

@@ -155,7 +155,8 @@ def test_generated_code_has_no_mutable_memory_and_few_public_symbols(packages: P
         assert re.findall(r"^[0-9a-f]+ [bBdDC] \w+$", listing, re.M) == []
         public = set(re.findall(r"^[0-9a-f]+ [A-Z] (\w+)$", listing, re.M))
         assert all(symbol.startswith(f"{name}_") for symbol in public)
-        assert {f"{name}_init", f"{name}_run", f"{name}_reset", f"{name}_input_0", f"{name}_output_0"} <= public
+        assert {f"{name}_init", f"{name}_run", f"{name}_reset", f"{name}_output_0"} <= public
+        assert (f"{name}_input_0" in public) != (f"{name}_set_reader" in public), "an input, or who gives its rows"
 
 
 def test_sources_are_plain_ascii_without_trailing_blanks(packages: Packages) -> None:

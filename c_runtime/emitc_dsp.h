@@ -453,7 +453,7 @@ EMITC_REPEATED void emitc_pair_dot4(emitc_acc4 *sums, const int8_t *x, const int
         uint32_t second;
         uint32_t pair;
         __asm__(
-#if defined(__OPTIMIZE_SIZE__)
+#if defined(__OPTIMIZE_SIZE__) || !defined(__OPTIMIZE__) /* without optimization a register is missing */
             "1:\n\t"
 #else
             "lsls %[pair], %[n], #29\n\t" /* negative where the fours are odd in number */
@@ -467,7 +467,10 @@ EMITC_REPEATED void emitc_pair_dot4(emitc_acc4 *sums, const int8_t *x, const int
             "bne 1b"
             : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [x] "+r"(x), [w] "+r"(w),
               [even] "=&r"(even), [odd] "=&r"(odd), [first] "=&r"(first), [second] "=&r"(second), [pair] "=&r"(pair)
-            : [end] "r"(end), [n] "r"(n)
+            : [end] "r"(end)
+#if !defined(__OPTIMIZE_SIZE__) && defined(__OPTIMIZE__)
+              , [n] "r"(n)
+#endif
             : "cc", "memory");
     }
 #else

@@ -1,5 +1,5 @@
-"""What all tests share: `--update-golden`, `--strict-skips`, `--full`, sampled sweeps, the tiny models as files, and the
-sibling folder of models where it exists."""
+"""What all tests share: `--update-golden`, `--strict-skips`, `--full`, `--share`, sampled sweeps, the tiny models as files,
+and the sibling folder of models where it exists."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--strict-skips", action="store_true", help="fail when a test skips for a reason not in tests/allowed_skips.txt"
     )
     parser.addoption("--full", action="store_true", help="run the long sweeps whole instead of a fixed sample of each")
+    parser.addoption(
+        "--share", metavar="PART/PARTS", help="with the sample, this share of the cases that it leaves out: 0/8 to 7/8"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,11 +35,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps a fixed sample of the cases of each test marked `sweep`; --full keeps all of them."""
-    from sweep_sampling import KEPT, sampled
+    """Of each test marked `sweep` keeps a fixed sample, with --share some of the other cases too; --full keeps all of them."""
+    from sweep_sampling import KEPT, parse_share, sampled, share
 
     if config.getoption("--full"):
         return
+    try:
+        part, parts = parse_share(config.getoption("--share") or "0/1")
+    except ValueError as error:
+        raise pytest.UsageError(f"--share: {error}") from None
     sweeps: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("sweep") is not None:
@@ -46,6 +53,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = cases[0].get_closest_marker("sweep")
         keep = marker.kwargs.get("keep", KEPT) if marker is not None else KEPT
         kept = sampled([case.nodeid for case in cases], keep, test)
+        if config.getoption("--share"):
+            kept |= share([case.nodeid for case in cases if case.nodeid not in kept], part, parts, test)
         left_out.update(case for case in cases if case.nodeid not in kept)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])

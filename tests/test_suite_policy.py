@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from skip_policy import ALLOWED_SKIPS, read_allowed, unexpected
-from sweep_sampling import sampled
+from sweep_sampling import sampled, share
 
 HERE = Path(__file__).resolve().parent
 SUITE = """\
@@ -84,6 +84,23 @@ def test_with_workers_the_run_fails_as_well_and_the_sweep_has_the_same_sample(tm
     samples = [swept(done.stdout) for done in (refused, run(tmp_path, allowed=""))]
     assert samples[0] == samples[1] and len(samples[0]) == 3
     assert len(swept(everything.stdout)) == 200
+
+
+def test_the_shares_of_a_sweep_together_are_all_of_it(tmp_path: Path) -> None:
+    shares = [set(swept(run(tmp_path, "--share", f"{part}/2", allowed="").stdout)) for part in range(2)]
+    assert sorted(len(each) for each in shares) == [3 + 98, 3 + 99]
+    assert len(shares[0] & shares[1]) == 3
+    assert len(shares[0] | shares[1]) == 200
+
+    refused = run(tmp_path, "--share", "3/3", allowed="")
+    assert refused.returncode == 4
+    assert "--share: '3/3' is not PART/PARTS, such as 3/8" in refused.stderr
+
+
+def test_sweeps_with_few_cases_are_spread_over_the_shares() -> None:
+    assert len({part for part in range(8) for test in "abcdefgh" if share(["case"], part, 8, test)}) > 3
+    for test in "abcdefgh":
+        assert sum(len(share(["case"], part, 8, test)) for part in range(8)) == 1
 
 
 def test_continuous_integration_takes_no_other_argument_than_full() -> None:

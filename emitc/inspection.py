@@ -123,6 +123,7 @@ def operator_list(plugins: Sequence[Path] = ()) -> dict[str, Any]:
         rows.append(_operator("onnx", name, onnx[kind], dtypes))
     return {
         "variants": list(variants()),
+        "columns": _columns(),
         "operators": sorted(rows, key=lambda r: (r["format"] == "onnx", str(r["op"]))),
     }
 
@@ -131,6 +132,15 @@ def variants() -> tuple[str, ...]:
     """Names of the variants of code: those of emitc's kernels, then the backends'."""
     own = dict.fromkeys(variant.name for kernel in registry().values() for variant in kernel.variants)
     return (PORTABLE, *own, *(name for name, backend in backends().items() if backend.covers()))
+
+
+def _columns() -> list[dict[str, Any]]:
+    """The variants as a table shows them: those of emitc's kernels by the feature of the target that they need."""
+    feature = {variant.name: variant.feature for kernel in registry().values() for variant in kernel.variants}
+    columns: dict[str, list[str]] = {}
+    for name in variants():
+        columns.setdefault(feature.get(name, name), []).append(name)
+    return [{"name": name, "variants": of_it} for name, of_it in columns.items()]
 
 
 def _operator(source_format: str, name: str, kernel: KernelDef, dtypes: Sequence[DType]) -> dict[str, Any]:

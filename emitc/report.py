@@ -483,16 +483,18 @@ def npu_check_text(file: str, check: dict[str, Any]) -> str:
 
 
 def ops_text(content: dict[str, Any]) -> str:
-    """The operators, with the types that each variant has code for."""
-    variants = content["variants"]
+    """The operators, with the types that the variants of each column have code for."""
+    columns = content["columns"]
     rows = [
-        (o["op"], o["format"], *(types_of(o, variant) for variant in variants), o["summary"])
+        (o["op"], o["format"], *(types_of(o, column["variants"]) for column in columns), o["summary"])
         for o in content["operators"]
     ]
-    return table(("operator", "format", *variants, "what"), rows, width=110 + 16 * len(variants))
+    return table(
+        ("operator", "format", *(column["name"] for column in columns), "what"), rows, width=110 + 8 * len(columns)
+    )
 
 
-def types_of(operator: dict[str, Any], variant: str) -> str:
-    """The types that a variant of an operator has code for; "-" for none, and for an operator that needs no code."""
-    found = [cell["dtype"] for cell in operator["matrix"] if variant in cell["variants"]]
+def types_of(operator: dict[str, Any], variants: Sequence[str]) -> str:
+    """The types that one of the variants has code for; "-" for none, and for an operator that needs no code."""
+    found = [cell["dtype"] for cell in operator["matrix"] if not set(variants).isdisjoint(cell["variants"])]
     return ("any" if len(found) >= _ALL_TYPES else " ".join(found)) or "-"

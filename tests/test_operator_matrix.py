@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,13 +55,23 @@ def test_a_row_says_which_variant_has_code_for_which_type() -> None:
 def test_the_text_is_the_matrix() -> None:
     content = inspection.operator_list()
     conv = next(o for o in content["operators"] if o["op"] == "CONV_2D")
-    assert report.types_of(conv, "cmsis-nn") == "int8 int16 int4"
-    assert report.types_of(conv, "ethos-u") == "int8"
+    assert report.types_of(conv, ["cmsis-nn"]) == "int8 int16 int4"
+    assert report.types_of(conv, ["ethos-u"]) == "int8"
     transpose = next(o for o in content["operators"] if o["op"] == "TRANSPOSE")
-    assert report.types_of(transpose, "portable") == "any"
-    assert report.types_of(transpose, "cmsis-nn") == "-"
+    assert report.types_of(transpose, ["portable"]) == "any"
+    assert report.types_of(transpose, ["cmsis-nn"]) == "-"
+    assert report.types_of(conv, ["ethos-u", "cmsis-nn"]) == "int8 int16 int4"
     head = report.ops_text(content).splitlines()[0].split()
-    assert head == ["operator", "format", *content["variants"], "what"]
+    assert head == ["operator", "format", *(column["name"] for column in content["columns"]), "what"]
+
+
+def test_variants_of_one_feature_share_a_column() -> None:
+    content = inspection.operator_list()
+    columns = {column["name"]: column["variants"] for column in content["columns"]}
+    assert {"dsp", "dsp-two"} <= set(columns["dsp"])
+    assert sorted(name for of_it in columns.values() for name in of_it) == sorted(content["variants"])
+    line = next(line for line in report.ops_text(content).splitlines() if line.startswith("CONV_2D "))
+    assert re.split(r"  +", line)[:5] == ["CONV_2D", "tflite", "int8 int16 uint8 float32 int4", "int8", "int8"]
 
 
 def test_another_backend_is_another_column(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Tables of docs/benchmarks.md and docs/arena.md, made from the figures that the benchmarks have stored."""
+"""Tables of README.md, docs/benchmarks.md and docs/arena.md, made from the figures that the benchmarks have stored."""
 
 from __future__ import annotations
 
@@ -85,6 +85,18 @@ def instructions() -> tuple[Columns, Rows]:
         "TFLM M4, CMSIS-NN: instructions", "emitc / CMSIS-NN",
     )  # fmt: skip
     return columns, rows
+
+
+def headline() -> tuple[Columns, Rows]:
+    """The README's: the three figures of the Cortex-M4 beside TensorFlow Lite Micro's with its fastest kernels."""
+    peers, rows = _tflm(), []
+    for row in _rows("results_boards.json"):
+        if row["board"] == "qemu_m4":
+            tflm = peers[row["model"], "m4", "cmsis-nn"]
+            names = ("instructions", "arena_bytes", "flash_bytes")
+            cells = [cell for name in names for cell in (_number(row[name]), _number(tflm[name]))]
+            rows.append((row["model"], *cells))
+    return ("model", "instructions", "TFLM", "arena, bytes", "TFLM", "flash, bytes", "TFLM"), rows
 
 
 def memory() -> tuple[Columns, Rows]:
@@ -262,6 +274,7 @@ def estimates() -> tuple[Columns, Rows]:
 
 
 TABLES = {
+    "headline": headline,
     "size": size,
     "twins": twins,
     "layers": layers,

@@ -310,10 +310,10 @@ def operator_table(source_format: str) -> str:
     """The operators of a format as `emitc ops` lists them."""
     content = inspection.operator_list()
     rows = [r for r in content["operators"] if r["format"] == source_format]
-    variants = [v for v in content["variants"] if any(v in r["variants"] for r in rows)]
+    columns = [c for c in content["columns"] if any(not set(c["variants"]).isdisjoint(r["variants"]) for r in rows)]
     return markdown(
-        ("operator", *variants, "what"),
-        [(f"`{r['op']}`", *(types_of(r, v) for v in variants), r["summary"]) for r in rows],
+        ("operator", *(c["name"] for c in columns), "what"),
+        [(f"`{r['op']}`", *(types_of(r, c["variants"]) for c in columns), r["summary"]) for r in rows],
     )
 
 
@@ -360,14 +360,17 @@ def test_generated_parts_are_current(page: Path, what: str, request: pytest.Fixt
         assert text == fresh, "pytest tests/docs --update-golden"
 
 
+PAGE_OF = {"arena": "arena.md", "pulled": "arena.md", "headline": "README.md"}
+
+
 def test_every_command_the_operators_and_the_boards_are_generated() -> None:
     here = {(page.name, what) for page, what in GENERATED}
     assert here == {
-        ("README.md", "operators tflite"),
+        ("operators.md", "operators tflite"),
         ("onnx.md", "operators onnx"),
         ("boards.md", "boards"),
         *(("cli.md", f"options {name}") for name in cli.cli.commands),
-        *(("arena.md" if name in ("arena", "pulled") else "benchmarks.md", f"figures {name}") for name in TABLES),
+        *((PAGE_OF.get(name, "benchmarks.md"), f"figures {name}") for name in TABLES),
     }
 
 

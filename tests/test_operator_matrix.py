@@ -71,7 +71,8 @@ def test_variants_of_one_feature_share_a_column() -> None:
     assert {"dsp", "dsp-two"} <= set(columns["dsp"])
     assert sorted(name for of_it in columns.values() for name in of_it) == sorted(content["variants"])
     line = next(line for line in report.ops_text(content).splitlines() if line.startswith("CONV_2D "))
-    assert re.split(r"  +", line)[:5] == ["CONV_2D", "tflite", "int8 int16 uint8 float32 int4", "int8", "int8"]
+    cells = re.split(r"  +", line)  # those that are too long go on in the next line
+    assert [*cells[:2], *cells[3:5]] == ["CONV_2D", "tflite", "int8", "int8"]
 
 
 def test_another_backend_is_another_column(monkeypatch: pytest.MonkeyPatch) -> None:

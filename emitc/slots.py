@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from emitc.emit.names import first_name
 from emitc.ir import Graph, Tensor
 from emitc.schedule import LoweredNode, Stage, buffer_name, lines_name, placed, scratch_name, scratch_of, staged_name
 
@@ -14,8 +15,8 @@ def text_of(tensor: Tensor) -> str:
 
 
 def described(tensor: Tensor) -> str:
-    """Type, shape and the model's own name, which is hostile text; templates and reports make it harmless."""
-    return f'{text_of(tensor)} "{tensor.label}"' if tensor.label else text_of(tensor)
+    """Type, shape and the model's own name, the first of several; hostile text, which templates and reports make harmless."""
+    return f'{text_of(tensor)} "{first_name(tensor.label)}"' if tensor.label else text_of(tensor)
 
 
 def cast(c_type: str, *, const: bool) -> str:

@@ -47,6 +47,7 @@ def environment(more: tuple[tuple[str, str], ...] = ()) -> jinja2.Environment:
         autoescape=False,
     )
     env.filters["comment"] = names.comment_text
+    env.filters["first_name"] = names.first_name
     env.filters["quoted"] = names.string_text
     env.filters["rows"] = literals.rows
     env.filters["number"] = literals.number

@@ -233,7 +233,7 @@ def test_comment_text(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("label", "expected"),
-    [("a/Relu;a/Conv2D;b", "a/Relu;..."), ("a", "a"), ("a;", "a;"), (";a", ";a"), (";;", ";;"), ("", "")],
+    [("a/Relu;a/Conv2D;b", "a/Relu;..."), ("a", "a"), ("a;", "a;..."), (";a", ";a"), (";;", ";;"), ("", "")],
 )
 def test_of_joined_names_the_first_is_shown(label: str, expected: str) -> None:
     assert first_name(label) == expected

@@ -78,7 +78,7 @@ def test_every_operator_and_every_template_is_compiled_here(packages: Packages) 
 
 
 @pytest.mark.parametrize(
-    "level", ["-O2", *(pytest.param(each, marks=pytest.mark.sweep(keep=5)) for each in ("-Os", "-O0", "-O3"))]
+    "level", ["-O2", *(pytest.param(each, marks=pytest.mark.sweep(keep=2)) for each in ("-Os", "-O0", "-O3"))]
 )
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_no_compiler_warns(compiler: str, level: str, packages: Packages, tmp_path: Path) -> None:

@@ -36,6 +36,13 @@ def with_parts(divided: Partition, origin: Origin, without: frozenset[str]) -> t
     return (replace(divided, layers=layers), parts) if parts else (divided, {})
 
 
+def held_by(graph: Graph, node: Node) -> dict[str, str]:
+    """The C pointers to the variables that a node hands to a graph, numbered as the node's outputs."""
+    own = [name for name in graph.inputs if graph.tensor(name).is_state]
+    first = len(node.outputs) - len(own)
+    return {name: f"held_{number}" for number, name in enumerate(own, first)}
+
+
 def _part(divided: Partition, graph: Graph, node: Node, name: str, origin: Origin, without: frozenset[str]) -> Program:
     inner = partition(graph, {PORTABLE: divided.backends[PORTABLE]}, Policy())
     inner, parts = with_parts(inner, origin, without)
@@ -46,5 +53,6 @@ def _part(divided: Partition, graph: Graph, node: Node, name: str, origin: Origi
         None,
         without | {"moves", "streaming"},
         parts=parts,
+        held=held_by(graph, node),
         prefix=f"OP{node.index}_{name.upper()}_",
     )

@@ -306,7 +306,7 @@ class Graph:
     @property
     def written_inputs(self) -> tuple[str, ...]:
         """The inputs that the caller writes before a run."""
-        return tuple(name for name in self.inputs if name not in self.pulled)
+        return tuple(name for name in self.inputs if name not in self.pulled and not self._by_name[name].is_state)
 
     @property
     def states(self) -> tuple[Tensor, ...]:

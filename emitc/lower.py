@@ -197,6 +197,8 @@ def _ports(
             table = Table(f"output_{i}", c_type, tuple(root.array().reshape(-1).tolist()), f"constant output {i}")
             place = f"{prefix}output_{i}_value"
             constants.append(Constant(place, table))
+        elif name in slots.held:
+            place = ""
         elif name in graph.pulled:
             place, rows = "", next(graph.tensor(node.outputs[0]).shape[1] for node in graph.consumers(name))
         else:
@@ -318,12 +320,14 @@ def lower(
     regions: Regions | None = None,
     parts: Mapping[int, tuple[Program, ...]] = MappingProxyType({}),
     prefix: str = "",
+    held: Mapping[str, str] = MappingProxyType({}),
 ) -> Program:
     """The program of a partitioned graph: layers, constants, schedule, arena plan and interface under the model's C name.
 
     budget: bytes of arena; without: techniques to leave out; both as `arranged` takes them. regions: the arenas that the
     buffers are divided among, None for a single one. parts: the programs inside of operators, by index. prefix: of names that
-    would be those of the model's own interface, for such a program.
+    would be those of the model's own interface, for such a program. held: its variables, by name, with the C names of the
+    pointers to them that its function gets.
     """
     graph = partition.graph
     nodes = lower_nodes(partition)
@@ -335,7 +339,7 @@ def lower(
         chosen = divided(graph, nodes, alignment, budget, without, regions, _constant_bytes(nodes))
     arrangement = chosen.arrangement if chosen else arranged(graph, nodes, alignment, budget, without, costs)
     stages, result = arrangement.stages, chosen.whole() if chosen else arrangement.plan
-    slots = Slots(graph, stages, arrangement.vanished, prefix)
+    slots = Slots(graph, stages, arrangement.vanished, prefix, held)
     region_of, starts = (chosen.region_of(), chosen.starts()) if chosen else ({}, {})
     region_of |= {p.buffer.name: region_of[p.inside] for p in arrangement.inside if p.inside in region_of}
     slots.arenas = {slots.names[buffer]: arena_variable(region) for buffer, region in region_of.items()}
@@ -364,7 +368,7 @@ def lower(
     )
     schedule = schedule_of(graph, stages, steps, slots)
     arenas = _arena_regions(chosen, stages, schedule) if chosen else ()
-    states = _state_slots(graph, slots, alignment)
+    states = () if held else _state_slots(graph, slots, alignment)
     program = Program(
         name,
         name.upper(),
@@ -384,6 +388,7 @@ def lower(
         pins=inside,
         regions=arenas,
         weights=regions.weights if regions else "",
+        held=tuple(held.values()),
     )
     needed = [partition.backends[backend].requirement(program) for backend, _, _ in program.backends]
     return replace(program, requirements=tuple(requirement for requirement in needed if requirement is not None))

@@ -201,7 +201,8 @@ class Traced:
 @dataclass(frozen=True, slots=True)
 class Port:
     """An input or output of the model. alias: C name made from the model's name for it, "" where there is none. pointer: the C
-    expression of its first element. rows: of an input that is pulled row by row and has no place, 0 for every other one.
+    expression of its first element, "" where it has no place. rows: of an input that is pulled row by row, 0 for every other
+    one.
     """
 
     index: int
@@ -351,7 +352,8 @@ class Program:
     steps: every layer in order. schedule: what run() does, one entry for each stage of the memory plan. regions: the arenas
     where there are several; slots then have offsets in the arena of their region, and plan has all of them one behind the
     other. weights: the region that constants are to lie in, "" where the linker decides. templates: name and text of
-    those of kernels that plugins bring along.
+    those of kernels that plugins bring along. held: of a graph inside an operator, the C pointers to variables that its function
+    gets; each is called `held_` and the number of the operator's output that it is.
     """
 
     name: str
@@ -374,6 +376,7 @@ class Program:
     regions: tuple[ArenaRegion, ...] = ()
     weights: str = ""
     templates: tuple[tuple[str, str], ...] = ()
+    held: tuple[str, ...] = ()
 
     @property
     def proofs(self) -> tuple[str, ...]:

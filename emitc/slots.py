@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from emitc.emit.names import first_name
 from emitc.ir import Graph, Tensor
@@ -34,21 +35,24 @@ def pointer(c_type: str, place: str, *, const: bool) -> str:
 class Slots:
     """Slot names of arena and state block: by state variable, by input, by the layer that writes the buffer, by scratch, by
     line buffer. vanished: layers that are not run, whose tensors have places all the same. prefix: of the names of inputs.
+    held: C pointers to the state variables that the graph is handed, which have no slot.
 
     names, what: by buffer; what says what lies there. arenas: the C variable of the arena, by slot name, where it is another
     than `arena`.
     """
 
     def __init__(
-        self, graph: Graph, stages: Sequence[Stage], vanished: Sequence[LoweredNode] = (), prefix: str = ""
-    ) -> None:
+        self, graph: Graph, stages: Sequence[Stage], vanished: Sequence[LoweredNode] = (), prefix: str = "",
+        held: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        self.held = held
         self.names: dict[str, str] = {}
         self.what: dict[str, str] = {}
         self.arenas: dict[str, str] = {}
-        for i, tensor in enumerate(graph.states):
+        for i, tensor in enumerate(graph.states if not held else ()):
             self._add(tensor.name, f"STATE_{i}", described(tensor))
         for i, name in enumerate(graph.inputs):
-            if name in graph.pulled:
+            if name in graph.pulled or name in held:
                 continue
             self._add(name, f"AT_{prefix}INPUT_{i}", f"{described(graph.tensor(name))}, input {i}")
         for stage, moved in placed(stages):
@@ -69,6 +73,8 @@ class Slots:
 
     def place(self, buffer: str) -> str:
         """The C text of the address of a buffer: `arena + AT_OP3`."""
+        if buffer in self.held:
+            return self.held[buffer]
         slot = self.names[buffer]
         return f"{'state' if slot.startswith('STATE_') else self.arenas.get(slot, 'arena')} + {slot}"
 

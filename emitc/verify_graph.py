@@ -10,7 +10,8 @@ def verify_graph(graph: Graph) -> None:
     """Asserts the graph's invariants.
 
     Names are unique and known, tensors are written once and before they are read, shapes are as computed, aliases have
-    the size of what they share, and every operator passes its own checks. State variables may be read and written anywhere.
+    the size of what they share, and every operator passes its own checks. State variables may be read and written anywhere;
+    one among the inputs, which the operator round a graph hands it, is among the outputs, too.
     """
     names = [tensor.name for tensor in graph.tensors]
     assert len(set(names)) == len(names), "tensor names are not unique"
@@ -28,7 +29,8 @@ def verify_graph(graph: Graph) -> None:
                 f"{tensor.describe()} is written and an alias"
             )
     ready = set(graph.inputs) | {t.name for t in graph.tensors if t.is_constant or t.is_state}
-    assert not any(graph.tensor(name).is_state for name in graph.inputs), "an input is a state variable"
+    handed = {name for name in graph.inputs if graph.tensor(name).is_state}
+    assert handed <= set(graph.outputs), "a state variable goes in, and not out"
     for bound in graph.bound():
         for operand in bound.inputs:
             assert operand is None or graph.root(operand.name).name in ready, (

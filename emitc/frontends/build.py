@@ -129,8 +129,10 @@ class _Builder:
                     "inputs are given at run time",
                     "export again",
                 )
-            if source.is_variable:
-                continue  # stands against compiling the model, as the frontend has said
+            if source.is_variable:  # of the model itself it stands against compiling, as the frontend has said
+                if self.calls:
+                    self.tensors[index] = self.tensor(source, source.shape)
+                continue
             if index in self.written:
                 raise EmitcError(
                     "a tensor is a graph input twice",
@@ -181,8 +183,6 @@ class _Builder:
             return self.variable(node, source)
         if source.index not in self.tensors:
             if source.data is None and source.index not in self.written:
-                if source.is_variable:
-                    return self.variable(node, source)
                 raise node.refusal(
                     f"{node.op_type} reads a tensor that nothing has written",
                     "operators must come in execution order",
@@ -296,7 +296,7 @@ class _Builder:
 
     def computed_now(self, node: SourceNode, kernel: KernelDef, bound: BoundNode) -> bool:
         """Computes a few integers of TFLite from constants, which shapes and axes of later operators may follow from."""
-        few = all(t.dtype in _SIZES and t.elements <= _MAX_SIZES for t in bound.outputs)
+        few = all(t.dtype in _SIZES and t.elements <= _MAX_SIZES and not t.is_state for t in bound.outputs)
         known = all(t is None or t.is_constant for t in bound.inputs)
         if node.format != "tflite" or kernel.subgraphs or not (few and known) or kernel.work(bound) > _MAX_SIZES_WORK:
             return False
@@ -426,7 +426,7 @@ class _Builder:
         """Checks that something writes every output of the graph."""
         for index in self.source.outputs:
             source = self.source.tensors[index]
-            if source.is_variable:
+            if source.is_variable and not (self.calls and index in self.source.inputs):
                 raise EmitcError(
                     "a graph output is a variable tensor",
                     Where(tensor=source.describe()),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from emitc.errors import EmitcError
 from emitc.frontends.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
 from emitc.ir import Tensor
 
@@ -38,7 +37,7 @@ def subgraph_model(
     sub = source.subgraphs[index - 1]
     tensors = list(sub.tensors)
     if source.format == "tflite":  # those of ONNX have the types of the operands, with which they were read
-        tensors = _fitted(node, index, sub, operands[1:] if node.op_type == "IF" else operands)
+        tensors = _fitted(node, index, sub, operands[1:] if "IF" in (node.op_type, node.kind) else operands)
     moved = {tensor.index: tensor for tensor in tensors}
     nodes = tuple(
         replace(
@@ -46,7 +45,6 @@ def subgraph_model(
             index=first_index + place,
             inputs=tuple(None if t is None else moved[t.index] for t in inner.inputs),
             outputs=tuple(moved[t.index] for t in inner.outputs),
-            blocker=inner.blocker or _stateful(inner, node),
         )
         for place, inner in enumerate(sub.nodes)
     )
@@ -92,23 +90,13 @@ def rewritten(model: SourceModel, rewrite: Callable[[SourceModel], SourceModel])
     return replace(rewrite(model), subgraphs=tuple(subgraphs))
 
 
-def _stateful(inner: SourceNode, node: SourceNode) -> EmitcError | None:
-    if inner.op_type not in ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"):
-        return None
-    return inner.unsupported(
-        f"{inner.op_type} inside of {node.op_type} is not supported",
-        "state that is read or written under a condition has no code",
-        "export the model with its state outside of control flow",
-    )
-
-
 def called_subgraphs(source: SourceModel) -> frozenset[int]:
-    """The subgraphs that IF and WHILE lead to, from the model's own operators on."""
+    """The subgraphs that IF, WHILE and CALL_ONCE lead to, from the model's own operators on."""
     found: set[int] = set()
     waiting = list(source.nodes)
     while waiting:
         node = waiting.pop()
-        if node.op_type in ("IF", "WHILE"):
+        if node.op_type in ("IF", "WHILE", "CALL_ONCE"):
             named = {value for name, value in node.attributes.items() if name.endswith("_subgraph_index")}
             new = {index for index in range(1, len(source.subgraphs) + 1) if index in named} - found
             found |= new

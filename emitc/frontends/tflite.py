@@ -481,8 +481,8 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
             )
     digest, blockers = hashlib.sha256(data).hexdigest(), tuple(reader.blockers)
     model = SourceModel("tflite", producer, digest, tensors, nodes, inputs, outputs, (), blockers, len(data), subgraphs)
-    model = with_state(with_widened_constants(with_decoded_constants(model)), reader.signatures)
-    return with_signal_state(with_circular_buffers(with_signed_bytes(model)))
+    model = with_signal_state(with_circular_buffers(with_widened_constants(with_decoded_constants(model))))
+    return with_signed_bytes(with_state(model, reader.signatures))
 
 
 def known_shapes(shapes: dict[str, Shape], model: SourceModel) -> None:

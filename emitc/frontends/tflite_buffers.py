@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor
+from emitc.frontends.subgraphs import rewritten
 
 _OPERATOR = "CUSTOM:CIRCULAR_BUFFER"
 
@@ -14,6 +15,11 @@ def with_circular_buffers(model: SourceModel) -> SourceModel:
 
     A buffer that is read before it is written would be read as the run before has left it: it stays as it is, and is refused.
     """
+    return rewritten(model, _with_buffers)
+
+
+def _with_buffers(model: SourceModel) -> SourceModel:
+    """A graph of the model in that form."""
     tensors = list(model.tensors)
     made: dict[int, SourceTensor] = {}
     nodes: list[SourceNode] = []

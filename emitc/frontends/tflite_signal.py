@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor
+from emitc.frontends.subgraphs import rewritten
 from emitc.ir import Array, DType
 
 LARGEST_OPTION = 1 << 15
@@ -93,6 +94,11 @@ _KEPT: dict[str, tuple[str, Callable[[SourceNode, SourceTensor], Array]]] = {
 
 def with_signal_state(model: SourceModel) -> SourceModel:
     """The model whose signal operators have what they keep as second input, a variable."""
+    return rewritten(model, _with_state)
+
+
+def _with_state(model: SourceModel) -> SourceModel:
+    """A graph of the model in that form."""
     tensors = list(model.tensors)
 
     def kept(node: SourceNode) -> SourceNode:

@@ -19,7 +19,7 @@ import numpy as np
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor
 from emitc.frontends.subgraphs import called_subgraphs
-from emitc.frontends.tflite_inner_state import CALLERS, InnerState, with_inner_state
+from emitc.frontends.tflite_inner_state import CALLERS, InnerState, Owner, inside_of, with_inner_state
 from emitc.ir import DType
 
 _HANDLE, _READ, _ASSIGN, _ONCE = "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"
@@ -31,7 +31,8 @@ _CALLERS = ("IF", "WHILE", "CALL", "STABLEHLO", "CUSTOM:", "DELEGATE")
 _AGAIN = "the file is damaged: export the model again"
 _DTYPES = frozenset(dtype.value for dtype in DType if not dtype.packed)
 
-_Key = tuple[str, str]
+_Key = tuple[str, str] | Owner
+"""Container and name of a resource, or who keeps a variable inside of IF or WHILE."""
 
 
 @dataclass(slots=True)
@@ -62,7 +63,12 @@ class _Folding:
     inner: InnerState = field(init=False)
 
     def __post_init__(self) -> None:
-        self.inner = InnerState(self.source, lambda node: self.variable(node).index)
+        self.inner = InnerState(self.source, lambda node: self.variable(node).index, self.own)
+
+    def own(self, place: Owner, like: SourceTensor) -> int:
+        """The number of the variable that is kept there, like a tensor."""
+        made = _Variable(len(self.source.tensors) + len(self.variables), like.name, like, initial=like.initial)
+        return self.variables.setdefault(place, made).index
 
     def variable(self, node: SourceNode) -> _Variable:
         """The variable that a VAR_HANDLE names."""
@@ -275,7 +281,7 @@ def _tensor(variable: _Variable) -> SourceTensor:
         name=variable.name,
         data=None,
         is_variable=True,
-        initial=variable.initial if variable.initial is not None else _default(like),
+        initial=variable.initial,  # the builder knows the default
     )
 
 
@@ -290,13 +296,14 @@ def with_state(source: SourceModel, signatures: int = 0) -> SourceModel:
     """
     folding = _Folding(source)
     calls = called_subgraphs(source)
-    inside = (node for index in calls for node in source.subgraphs[index - 1].nodes)
-    if any(node.op_type in _OPERATORS for node in (*source.nodes, *inside)):
+    inside = [node for index in calls for node in source.subgraphs[index - 1].nodes]
+    variables = any(tensor is not None and tensor.is_variable for node in inside for tensor in node.inputs)
+    if variables or any(node.op_type in _OPERATORS for node in (*source.nodes, *inside)):
         for node in source.nodes:
             try:
                 folding.node(node)
             except EmitcError as error:
-                folding.nodes.append(replace(node, blocker=error))
+                folding.nodes.append(replace(node, blocker=inside_of(node, error)))
         source = folding.finished()
     called = folding.called | calls | called_subgraphs(source)
     left = [index for index in range(1, len(source.subgraphs) + 1) if index not in called]

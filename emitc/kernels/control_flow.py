@@ -3,7 +3,9 @@
 IF      x0 bool of one element; y = then(x1...) where it is true, otherwise other(x1...).
 WHILE   y = x; while condition(y): y = body(y), all of it at once.
 Shapes  the operands' inside; both branches give the same, and a body those that it gets.
-Types   any that the operators inside have code for. What is inside keeps no state.
+Types   any that the operators inside have code for.
+State   a variable that something inside reads or updates is among the operands and the outputs, and among the inputs and the
+        outputs of every graph inside, of the condition too: behind everything else. All of them are one place in memory.
 Source  measured in TFLite Micro and LiteRT, which copy operands in and results out.
 """
 
@@ -87,13 +89,14 @@ class While(ControlFlow):
     def links(self, operands: int) -> tuple[Links, ...]:
         """Both take all values of the loop; only the body gives new ones."""
         values = tuple((position, position) for position in range(operands))
-        return Links(values, (-1,), values), Links(values, tuple(range(operands)))
+        held = range(operands + 1 - len(self.graphs[0].outputs), operands)
+        return Links(values, (-1, *held), values), Links(values, tuple(range(operands)))
 
 
 def _parser(op: type[ControlFlow]) -> Callable[[SourceNode], Parsed]:
     def parse(node: SourceNode) -> Parsed:
-        node.counts((1, 1024 if node.format == "onnx" else 64), (1, 64))
-        held = tuple(position for position in range(len(node.inputs)) if node.input(position).is_variable)
+        held = tuple(i for i, tensor in enumerate(node.inputs) if tensor is not None and tensor.is_variable)
+        node.counts((1, 1024 if node.format == "onnx" else 64 + len(held)), (0 if held else 1, 64))
         return Parsed(op(node.graphs), tuple(range(len(node.inputs))), states=held)
 
     return parse
@@ -127,16 +130,37 @@ def _same_types(bound: BoundNode, graph: Graph, outputs: bool) -> None:
             )
 
 
+def held(bound: BoundNode) -> tuple[str, ...]:
+    """The variables that the operator hands to its graphs."""
+    return tuple(tensor.name for tensor in bound.inputs if tensor is not None and tensor.is_state)
+
+
+def _hands_over(bound: BoundNode, graph: Graph) -> bool:
+    """Whether a graph gets the operator's variables, gives them, and keeps no others."""
+    names = held(bound)
+
+    def ends(values: Sequence[str]) -> tuple[str, ...]:
+        return tuple(values[len(values) - len(names) :])
+
+    inner = {tensor.name for tensor in graph.states}
+    return (
+        ends(bound.node.inputs) == names == ends(bound.node.outputs)
+        and ends(graph.inputs) == ends(graph.outputs)
+        and set(ends(graph.inputs)) == inner
+        and len(inner) == len(names)
+    )
+
+
 def check(bound: BoundNode) -> None:
     """Refuses subgraphs that do not fit, and shapes that depend on the data."""
     op = _op(bound)
     for position, graph in enumerate(op.graphs):
-        if graph.states:
-            raise unsupported(
+        if not _hands_over(bound, graph):
+            raise illegal(
                 bound,
-                f"{bound.node.op_type} of a subgraph that keeps state is not supported",
-                "state that is read or written under a condition has no code",
-                "export the model with its state outside of control flow",
+                f"{bound.node.op_type} runs a subgraph whose variables are not the operator's",
+                "inputs and outputs are made in every run, a variable holds its value",
+                "the file is damaged: export the model again",
             )
         _same_types(bound, graph, outputs=False)
         if isinstance(op, If) or position == 1:
@@ -144,10 +168,10 @@ def check(bound: BoundNode) -> None:
     first, second = op.graphs
     condition = bound.input(0) if isinstance(op, If) else None
     if isinstance(op, While):
-        if len(first.outputs) != 1:
+        if len(first.outputs) != 1 + len(held(bound)):
             raise illegal(
                 bound,
-                f"WHILE has a condition of {len(first.outputs)} values",
+                f"WHILE has a condition of {len(first.outputs) - len(held(bound))} values",
                 "one is expected",
                 "the file is damaged: export the model again",
             )
@@ -190,7 +214,9 @@ def _while_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[
     values = tuple(value for value in inputs if value is not None)
     rounds = rounds_within(work(bound))
     for _ in range(rounds):
-        if not run_nested(condition, values)[0].reshape(-1)[0]:
+        asked, *kept = run_nested(condition, values)
+        values = (*values[: len(values) - len(kept)], *kept)
+        if not asked.reshape(-1)[0]:
             return values
         values = run_nested(body, values)
     raise endless(bound, rounds)

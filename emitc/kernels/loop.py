@@ -2,7 +2,7 @@
 
 y = x; for round = 0, 1, ... while round < limit and going: going, y, s = body(round, y, x[round], rest); output[round] = s.
 Shapes  values that go round keep theirs; slices are along the first dimension, and how many of them there are is known.
-Types   any that the operators inside have code for. What is inside keeps no state.
+Types   any that the operators inside have code for. What is inside keeps no state: ONNX has none.
 Source  ONNX's specification of Loop and Scan; measured in ONNX Runtime, which obeys a body's condition also where the
         initial one is left out.
 """

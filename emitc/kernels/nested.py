@@ -8,7 +8,7 @@ from emitc.ir import Array, Graph
 
 
 def run_nested(graph: Graph, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """The graph's outputs for its inputs, in their order. It keeps no state."""
+    """The graph's outputs for its inputs, in their order. State variables are among both."""
     from emitc.kernels import kernel_of
 
     values: dict[str, Array] = {t.name: t.array() for t in graph.tensors if t.is_constant}

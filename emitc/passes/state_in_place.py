@@ -31,6 +31,8 @@ from emitc.kernels.variables import Append, AssignVariable, ReadVariable
 def state_in_place(graph: Graph) -> Graph:
     """The graph with as little copying of state as its order allows."""
     for state in graph.states:
+        if state.name in graph.inputs:
+            continue  # it belongs to the operator round this graph, which says how large it is
         rolled = _rolled(graph, state)
         if rolled is not None:
             graph = rolled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 from emitc.backends import registry as backends
 from emitc.backends.contract import PORTABLE
 from emitc.compiler import read_file, read_source
-from emitc.frontends.build import survey
+from emitc.errors import EmitcError
+from emitc.frontends.build import NodeReport, survey
 from emitc.frontends.onnx_quantization import INTERNAL_KINDS, QUANTIZED_OPERATORS
 from emitc.frontends.source import SourceTensor
 from emitc.frontends.tflite_decode import DECODED
@@ -36,6 +38,31 @@ def _tensor(tensor: SourceTensor) -> dict[str, Any]:
     }
 
 
+def _inside(report: NodeReport) -> list[dict[str, Any]]:
+    """What stands against operators in the graphs that an operator runs, as operators of their own."""
+    found: dict[str, list[EmitcError]] = {}
+    own = f'op {report.index} {report.op_type} "{report.name}"'
+    for error in report.errors:
+        if error.where.op != own and re.fullmatch(r'op \d+ \S+ ".*"', error.where.op, re.DOTALL):
+            found.setdefault(error.where.op, []).append(error)
+    rows = []
+    for place_text, errors in found.items():
+        _, index, op_type, name = place_text.split(" ", 3)
+        rows.append(_operator_row(NodeReport(int(index), op_type, name[1:-1], tuple(errors))))
+    return rows
+
+
+def _operator_row(report: NodeReport) -> dict[str, Any]:
+    return {
+        "index": report.index,
+        "op": report.op_type,
+        "name": report.name,
+        "supported": report.supported,
+        "reason": "; ".join(f"{e.what}: {e.why}" for e in report.errors),
+        "hint": "; ".join(e.hint for e in report.errors),
+    }
+
+
 def inspect_model(path: Path, shapes: dict[str, Shape], plugins: Sequence[Path] = ()) -> dict[str, Any]:
     """The model's interface and operators, each with every reason against compiling it.
 
@@ -45,17 +72,7 @@ def inspect_model(path: Path, shapes: dict[str, Shape], plugins: Sequence[Path] 
     loaded = load_plugins(plugins)
     source = read_source(path, data, shapes, loaded)
     blockers, reports = survey(source, loaded.registry_of(source.format))
-    operators = [
-        {
-            "index": r.index,
-            "op": r.op_type,
-            "name": r.name,
-            "supported": r.supported,
-            "reason": "; ".join(f"{e.what}: {e.why}" for e in r.errors),
-            "hint": "; ".join(e.hint for e in r.errors),
-        }
-        for r in reports
-    ]
+    operators = [{**_operator_row(report), "inside": _inside(report)} for report in reports]
     return {
         "model": path.name,
         "format": source.format,

@@ -322,17 +322,18 @@ def inspect_text(found: dict[str, Any]) -> str:
                 f"  {kind[:-1]:<7} {shown(tensor['name'])} {tensor['dtype']}[{shape}]"
                 f" scale {tensor['scale']} zero point {tensor['zero_point']}"
             )
-    rows = [
-        (o["index"], o["op"], o["name"], "yes" if o["supported"] else "NO", o["reason"]) for o in found["operators"]
-    ]
+    operators = [row for o in found["operators"] for row in (o, *o["inside"])]
+    reasons = ["operators inside, as follows" if o.get("inside") else o["reason"] for o in operators]
+    code = ["yes" if o["supported"] else "NO" for o in operators]
+    rows = [(o["index"], o["op"], o["name"], *more) for o, *more in zip(operators, code, reasons, strict=True)]
     lines += ["", table(("op>", "type", "name", "code", "reason"), rows), ""]
     blockers = Counter(zip(found["blockers"], found["blocker_hints"], strict=True))
     for (text, hint), count in blockers.items():
         times = f" ({count} times)" if count > 1 else ""
         lines += [f"  blocker: {shown(text, 400)}{times}", f"    try:   {shown(hint, 400)}"]
     hints: dict[str, list[str]] = {}
-    for operator in found["operators"]:
-        if not operator["supported"]:
+    for operator in operators:
+        if not operator["supported"] and not operator.get("inside"):
             hints.setdefault(operator["hint"], []).append(f"{operator['index']} {operator['op']}")
     for hint, ops in hints.items():
         more = f" and {len(ops) - _LISTED} more" if len(ops) > _LISTED else ""

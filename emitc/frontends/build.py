@@ -15,7 +15,7 @@ from emitc.errors import CannotCompile, EmitcError, Refusals, Where
 from emitc.frontends.limits import MAX_FOLD_WORK, MAX_OPERATORS, ConstantBudget, require_few_alive
 from emitc.frontends.onnx_quantization import QUANTIZED_OPERATORS
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor, check_shape
-from emitc.frontends.subgraphs import subgraph_model
+from emitc.frontends.subgraphs import place_in, subgraph_model
 from emitc.ir import BoundNode, DType, Graph, Node, Numerics, Shape, Tensor
 from emitc.kernels.contract import KernelDef
 
@@ -323,7 +323,7 @@ class _Builder:
                 graphs.append(_built(builder, f"subgraph {index}"))
             except EmitcError as error:
                 found = error.errors if isinstance(error, Refusals) else (error,)
-                place = f"(in subgraph {index}, of {node.where().op})"
+                place = f"({place_in(self.source, node, name, index)})"
                 errors += [type(each)(each.what, each.where, f"{each.why} {place}", each.hint) for each in found]
         if errors:
             raise Refusals(tuple(errors))

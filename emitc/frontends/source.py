@@ -209,12 +209,13 @@ class SourceNode:
 
 @dataclass(frozen=True, slots=True)
 class SourceSubgraph:
-    """A further graph of the file; its tensors count from 0."""
+    """A further graph of the file; its tensors count from 0. number: of the graph that it is made of, 0 where that is its own."""
 
     tensors: tuple[SourceTensor, ...]
     nodes: tuple[SourceNode, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

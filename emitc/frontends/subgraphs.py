@@ -54,6 +54,16 @@ def subgraph_model(
     )  # fmt: skip
 
 
+_GRAPHS = {"then": "then branch", "else": "else branch", "cond": "condition", "body": "body"}
+
+
+def place_in(source: SourceModel, node: SourceNode, attribute: str, index: int) -> str:
+    """For messages, which graph of a node it is that an attribute names: `in the then branch of op 3 IF "y", subgraph 1`."""
+    name = _GRAPHS[attribute.removesuffix("_subgraph_index")]
+    number = source.subgraphs[index - 1].number or index
+    return f"in the {name} of {node.where().op}" + (f", subgraph {number}" if source.format == "tflite" else "")
+
+
 def _fitted(node: SourceNode, index: int, sub: SourceSubgraph, operands: Sequence[Tensor]) -> list[SourceTensor]:
     """The subgraph's tensors, its inputs with the shapes of the operands."""
     if len(sub.inputs) != len(operands) or len(set(sub.inputs)) != len(sub.inputs):
@@ -73,7 +83,13 @@ def _fitted(node: SourceNode, index: int, sub: SourceSubgraph, operands: Sequenc
                 f"{inner.describe()} inside, {operand.describe()} outside",
                 _AGAIN,
             )
-        tensors[position] = replace(inner, shape=operand.shape)
+        if inner.is_variable != (operand.initial is not None):
+            raise node.refusal(
+                f"{node.op_type} runs subgraph {index}, whose variables are not the operator's",
+                "inputs and outputs are made in every run, a variable holds its value",
+                _AGAIN,
+            )
+        tensors[position] = replace(inner, shape=operand.shape, initial=operand.initial)
     return tensors
 
 

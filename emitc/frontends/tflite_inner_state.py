@@ -23,6 +23,8 @@ _INDEX, _CONDITION, _INIT = "_subgraph_index", "cond_subgraph_index", "init_subg
 _AGAIN = "the file is damaged: export the model again"
 _MAX_LOOKED = 1 << 18
 """Operators that are looked at for what they keep: the limit of operators, on each level of subgraphs, several times."""
+_TENSORS_OF_AN_OPERATOR = 8
+"""More than it has, so that operators are counted, and tensors that none of them reads."""
 
 Owner = tuple[int, int]
 """Who keeps something in a subgraph: its number, and that of a variable tensor, or -1 less the place of a CALL_ONCE."""
@@ -120,13 +122,14 @@ class InnerState:
     ) -> SourceNode:
         """A node with the variables that it touches as operands behind its own. values: the tensor of each around it."""
         touched = list(dict.fromkeys(number for _, number in self.touches(node, path)))
+        for index in _called(node).values():
+            if index in path:
+                raise node.refusal(f"{node.op_type} runs subgraph {index}", "it runs itself", _AGAIN)
         if not touched:
             return node
         given = tuple(values(number) for number in touched)
         attributes: dict[str, Attribute] = dict(node.attributes)
         for name, index in _called(node).items():
-            if index in path:
-                raise node.refusal(f"{node.op_type} runs subgraph {index}", "it runs itself", _AGAIN)
             if 0 < index <= len(self.source.subgraphs):
                 attributes[name] = self.subgraph(node, index, touched, given, (*path, index))
         return replace(node, inputs=(*node.inputs, *given), attributes=attributes)
@@ -137,7 +140,7 @@ class InnerState:
     ) -> int:  # fmt: skip
         """The number of a subgraph's copy that is handed variables. done: one of them that becomes true at its end."""
         sub = self.source.subgraphs[index - 1]
-        self.copied += len(sub.nodes)
+        self.copied += 1 + len(sub.nodes) + len(sub.tensors) // _TENSORS_OF_AN_OPERATOR
         if self.copied > MAX_OPERATORS:
             raise self.too_many(node)
         if any(sub.tensors[position].is_variable for position in (*sub.inputs, *sub.outputs)):
@@ -169,7 +172,8 @@ class InnerState:
             true = added(replace(held[done], name="true", data=b"\1", is_variable=False, initial=None))
             nodes.append(SourceNode(len(nodes), _ASSIGN, "", (held[done], true), (), {}))
         kept = tuple(tensor.index for tensor in held.values())
-        return self.add(SourceSubgraph(tuple(tensors), tuple(nodes), (*sub.inputs, *kept), (*sub.outputs, *kept)))
+        ends = (*sub.inputs, *kept), (*sub.outputs, *kept)
+        return self.add(SourceSubgraph(tuple(tensors), tuple(nodes), *ends, number=index))
 
     def once(
         self, node: SourceNode, ran: int, held: dict[int, SourceTensor], added: Callable[[SourceTensor], SourceTensor],

@@ -15,6 +15,7 @@ from pathlib import Path
 import flatbuffers
 import pytest
 import tflite
+from hostile_branches import beyond, fans, large_variable, ring, two_types
 from hostile_models import OptionValue, TensorSpec, int8, int32, model, weights
 
 from emitc.compiler import compile_model
@@ -175,9 +176,24 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: write_tflite(model((int8(1, 65536, 65536, 65536),), [("RELU", (0,), (int8(1, 65536, 65536, 65536),), {})])),
         "a tensor of 281474976710656 bytes is too large",
     ),
+    "branches_of_branches": (lambda: write_tflite(fans(0)), "IF runs too many operators"),
+    "branches_of_branches_with_state": (lambda: write_tflite(fans(9)), "IF runs too many operators"),
+    "branches_in_a_ring": (lambda: write_tflite(ring(0)), "IF runs subgraph 1"),
+    "branches_in_a_ring_with_state": (lambda: write_tflite(ring(9)), "IF runs subgraph 1"),
+    "a_branch_that_is_not_there": (lambda: write_tflite(beyond(9)), "IF runs subgraph 9"),
+    "a_branch_that_is_the_model": (lambda: write_tflite(beyond(0)), "IF runs subgraph 0"),
+    "a_branch_of_a_negative_number": (lambda: write_tflite(beyond(-3)), "IF runs subgraph -3"),
+    "branches_of_two_types": (lambda: write_tflite(two_types()), "IF runs a subgraph that gives another type"),
+    "a_variable_of_gigabytes_in_branches": (
+        lambda: write_tflite(large_variable(4, 1 << 31 - 1)), "a tensor of 1073741824 bytes is too large",
+    ),
+    "a_variable_that_the_file_does_not_explain": (
+        lambda: write_tflite(large_variable(4, 9 << 20)), "take more room than the file explains",
+    ),
 }  # fmt: skip
 
 COMPILED: dict[str, Callable[[], bytes]] = {
+    "a_large_variable_in_many_branches": lambda: write_tflite(large_variable()),
     "a_long_chain": lambda: write_tflite(model((int8(1, 4),), [("RELU", (i,), (int8(1, 4),), {}) for i in range(1500)])),
     "a_long_chain_of_views": lambda: write_tflite(
         model((int8(1, 4),), [("RESHAPE", (i, int32(1, 4)), (int8(1, 4),), {}) for i in range(4000)])

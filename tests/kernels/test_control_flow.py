@@ -290,7 +290,7 @@ REFUSED: dict[str, tuple[Callable[[], ModelSpec], str, str, int]] = {
     "operands": (
         lambda: _with(choice(), 0, replace(product(), inputs=())), "IF runs subgraph 1 with 1 operands", "it takes 0", 2,
     ),
-    "unsupported_inside": (unsupported_inside, "DENSIFY is not supported", "in subgraph 1, of op", 1),
+    "unsupported_inside": (unsupported_inside, "DENSIFY is not supported", 'in the then branch of op 4 IF "t10", subgraph 1', 1),
 }  # fmt: skip
 
 
@@ -313,6 +313,10 @@ def test_inspection_names_everything_inside(tmp_path: Path) -> None:
     assert row["op"] == "IF"
     assert "DENSIFY is not supported" in row["reason"]
     assert "NEG with element types (int8, int8) is not supported" in row["reason"]
+    assert [(each["op"], each["name"]) for each in row["inside"]] == [("DENSIFY", "t1"), ("NEG", "t2")]
+    assert all(
+        '(in the then branch of op 4 IF "t10", subgraph 1)' in each["reason"] and each["hint"] for each in row["inside"]
+    )
 
 
 def test_a_subgraph_that_nothing_runs_still_blocks(tmp_path: Path) -> None:

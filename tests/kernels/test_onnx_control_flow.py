@@ -42,7 +42,9 @@ from emitc.host.golden_rules import EXACT, TOLERANT, rules
 from emitc.host.parity import verify
 from emitc.host.reference import run_reference
 from emitc.host.samples import random_samples
+from emitc.inspection import inspect_model
 from emitc.kernels.loop import Loop
+from emitc.report import inspect_text
 
 
 def compiled(made: ModelProto, folder: Path, **options: object) -> Compiled:
@@ -181,6 +183,34 @@ def other_inputs() -> ModelProto:
 def no_kernel_inside() -> ModelProto:
     inner = [GO_ON, node("Hardmax", ["v"], ["d"]), node("Add", ["v", "d"], ["v2"])]
     return _loop(inner, "m", "", [constant("m", 3, "int64")])
+
+
+def no_kernels_inside() -> ModelProto:
+    """Branches of a branch, each with operators of its own without code."""
+    random = graph([node("Bernoulli", ["x"], ["d"]), node("Hardmax", ["d"], ["b"])], (), floats("b"))
+    summed = graph([node("Einsum", ["x"], ["c"], equation="ij->ij")], (), floats("c"))
+    first = graph([node("If", ["positive"], ["i"], then_branch=random, else_branch=summed)], (), floats("i"))
+    second = graph([node("Neg", ["x"], ["n"])], (), floats("n"))
+    nodes = [*POSITIVE, node("If", ["positive"], ["y"], then_branch=first, else_branch=second)]
+    return model(nodes, floats("x"), floats("y"), [ZERO])
+
+
+def test_inspection_lists_every_operator_inside(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(no_kernels_inside().SerializeToString())
+    found = inspect_model(path, {})
+    (row,) = (row for row in found["operators"] if not row["supported"])
+    assert [(inner["op"], inner["name"]) for inner in row["inside"]] == [
+        ("Bernoulli", "d"),
+        ("Hardmax", "b"),
+        ("Einsum", "c"),
+    ]
+    places = [inner["reason"].partition("(")[2].partition(")")[0] for inner in row["inside"]]
+    assert places == ['in the then branch of op 3 If "i"'] * 2 + ['in the else branch of op 3 If "i"']
+    assert all(inner["hint"] for inner in row["inside"])
+    text = inspect_text(found)
+    assert "operators inside, as follows" in text
+    assert "ops 4 Bernoulli, 5 Hardmax, 6 Einsum" in text
 
 
 def other_axis() -> ModelProto:

@@ -27,6 +27,8 @@ from recurrent_cases import svdf
 
 from emitc.compiler import Compiled, compile_model
 from emitc.errors import EmitcError, Refusals
+from emitc.frontends.build import build_graph
+from emitc.frontends.tflite import read_tflite
 from emitc.host.build import HostModel, build_shared
 from emitc.host.golden import run_isolated
 from emitc.host.parity import interface_of, verify
@@ -34,6 +36,8 @@ from emitc.host.reference import run_reference
 from emitc.host.samples import random_samples
 from emitc.inspection import inspect_model
 from emitc.ir import Array
+from emitc.kernels import tflite_registry
+from emitc.kernels.control_flow import If
 from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, TensorSpec, write_tflite
 
 
@@ -114,6 +118,16 @@ def test_a_subgraph_has_one_memory_however_many_operators_run_it(
     made: Callable[[], ModelSpec], states: int, tmp_path: Path
 ) -> None:
     assert len(compiled(made(), tmp_path).graph.states) == states
+
+
+def test_first_values_are_held_once_while_compiling(tmp_path: Path) -> None:
+    """Otherwise a small file with a large variable in many branches would take any amount of memory."""
+    path = tmp_path / "model.tflite"
+    path.write_bytes(write_tflite(filters_shared()))
+    graph = build_graph(read_tflite(path.read_bytes()), tflite_registry(), "model")
+    inside = [inner.states for node in graph.nodes if isinstance(node.op, If) for inner in node.op.graphs]
+    assert len(inside) == 4
+    assert all(tensor.initial is graph.states[0].initial for states in inside for tensor in states)
 
 
 def test_a_known_condition_keeps_its_operator_where_the_branch_keeps_something(tmp_path: Path) -> None:
@@ -204,7 +218,7 @@ REFUSED: dict[str, tuple[Callable[[], ModelSpec], str, str, int]] = {
     "waiting_buffer": (lambda: buffer(2), "CIRCULAR_BUFFER with cycles_max 2 is not supported", "ends a run", 1),
     "given_memory": (given_memory, "IF runs subgraph 1, whose interface has a variable tensor", "made in every run", 2),
     "gives_memory": (gives_memory, "IF runs subgraph 1, whose interface has a variable tensor", "made in every run", 2),
-    "unused_memory": (unused_memory, "IF runs a subgraph whose variables are not the operator's", "made in every run", 2),
+    "unused_memory": (unused_memory, "IF runs subgraph 1, whose variables are not the operator's", "made in every run", 2),
     "constant_memory": (
         lambda: _changed(4, data=bytes(18)), "SVDF has a variable tensor with a constant value", "inside of op 4 IF", 2,
     ),

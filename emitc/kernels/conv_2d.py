@@ -16,7 +16,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
-from emitc.kernels import accumulate, pair_products, pair_spans, scalar_products, vector_products
+from emitc.kernels import accumulate, pair_products, pair_spans, scalar_products, short_products, vector_products
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, illegal, require_rank
 from emitc.kernels.requantization import WEIGHTS, Accumulating, int32_sums, output_params, requantization
 from emitc.kernels.spatial import (
@@ -169,6 +169,9 @@ def lower_dsp(
     op, w = _op(bound), bound.input(WEIGHTS)
     if bound.input(0).shape[3] != w.shape[3]:
         return "groups"
+    if short_products.applies(bound) and pixels == pair_products.PIXELS and not lean:
+        weights = accumulate.weights_of(bound)
+        return short_products.paired_convolution(bound, op.window, op.activation, weights, folded=op.zero_point_folded)
     if reason := pair_products.refusal(bound, zero=pixels == pair_products.PIXELS):
         return reason
     return pair_products.convolution(
@@ -224,6 +227,9 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     op, w = _op(bound), bound.input(WEIGHTS)
     if bound.input(0).shape[3] != w.shape[3]:
         return "groups"
+    if short_products.applies(bound):
+        weights = accumulate.weights_of(bound)
+        return short_products.vector_convolution(bound, op.window, op.activation, weights, folded=op.zero_point_folded)
     if reason := pair_products.refusal(bound):
         return reason
     return vector_products.convolution(

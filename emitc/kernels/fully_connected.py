@@ -17,7 +17,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
-from emitc.kernels import accumulate, fully_connected_float, pair_products, scalar_products, vector_products
+from emitc.kernels import accumulate, fully_connected_float, pair_products, scalar_products, short_products, vector_products
 from emitc.kernels.contract import KernelDef, Layer, Parsed, Variant, illegal, require_rank, unsupported
 from emitc.kernels.requantization import WEIGHTS, Accumulating, int32_sums, requantization
 from emitc.kernels.spatial import ACTIVATIONS
@@ -126,6 +126,8 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
     if fully_connected_float.applies(bound):
         return "floats"
+    if short_products.applies(bound):
+        return short_products.paired_product(bound, op.activation, rows, folded=op.zero_point_folded)
     return pair_products.product(bound, op.activation, rows, folded=op.zero_point_folded)
 
 
@@ -134,6 +136,8 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
     if fully_connected_float.applies(bound):
         return "floats"
+    if short_products.applies(bound):
+        return short_products.vector_product(bound, op.activation, rows, folded=op.zero_point_folded)
     if reason := pair_products.refusal(bound):
         return reason
     return vector_products.product(bound, op.activation, rows, folded=op.zero_point_folded)

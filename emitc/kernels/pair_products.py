@@ -192,13 +192,13 @@ def paired_weights(filters: Array, order: NDArray[np.int64] | None = None) -> tu
     return np.ascontiguousarray(words.transpose(0, 2, 3, 1)).reshape(-1).astype(np.int8), words.shape[2]
 
 
-def foursome_weights(filters: Array) -> tuple[NDArray[np.int8], int]:
+def foursome_weights(filters: Array, order: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int8], int]:
     """Filters [O, runs, length] four by four: each word of `paired_weights` of the first two is followed by that of the others.
-    And the words of a pair. What is left of O is the last four filters.
+    And the words of a pair. What is left of O is the last four filters. order: as `paired_weights` takes it.
     """
     out = len(filters)
     chosen = np.concatenate([np.arange(out // 4 * 4), np.arange(out - 4, out)[: 4 * min(1, out % 4)]])
-    values, words = paired_weights(filters[chosen])
+    values, words = paired_weights(filters[chosen], order)
     return np.ascontiguousarray(values.reshape(-1, 2, words, 4).transpose(0, 2, 1, 3)).reshape(-1), words
 
 

@@ -21,8 +21,10 @@ def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_se
     assert set(others) == {
         "emitc_dsp.h",
         "emitc_dsp_bytes.h",
+        "emitc_dsp_shorts.h",
         "emitc_dsp_tile.h",
         "emitc_mve.h",
+        "emitc_mve_shorts.h",
         "emitc_mve_sums.h",
         "emitc_scalar.h",
     }

@@ -59,6 +59,9 @@ _DSP = {
     "Add": Cost(mac=7.1, once=30),
     "Sub": Cost(mac=7.1, once=30),
     "Mul": Cost(mac=10.1, once=30),
+    "Conv2D int16": Cost(mac=0.9, output=16, gathered=1.5, once=200),
+    "Conv2D 1x1 int16": Cost(mac=0.9, output=16, gathered=1.5, once=200),
+    "FullyConnected int16": Cost(mac=1.4, output=16, once=60),
     OTHER: Cost(mac=4.0),
 }
 _TUNED = {
@@ -82,6 +85,9 @@ _MVE = {
     "MaxPool2D": Cost(mac=0.6, output=1.0),
     "Add": Cost(mac=2.75, once=17),
     "Sub": Cost(mac=2.75, once=17),
+    "Conv2D int16": Cost(mac=0.35, output=16, gathered=0.5, once=200),
+    "Conv2D 1x1 int16": Cost(mac=0.35, output=16, gathered=0.5, once=200),
+    "FullyConnected int16": Cost(mac=0.35, output=16, once=60),
     OTHER: Cost(mac=1.0),
 }
 

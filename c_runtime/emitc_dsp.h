@@ -502,6 +502,13 @@ EMITC_REPEATED void emitc_pair_dot4(emitc_acc4 *sums, const int8_t *x, const int
     *sums = acc;
 }
 
+/* emitc_pair_dot4 from `acc` on. */
+EMITC_INLINE emitc_acc4 emitc_pair_sums4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
+{
+    emitc_pair_dot4(&acc, x, w, n);
+    return acc;
+}
+
 #if EMITC_DSP
 /* Two words of the pixel, with two double words of weights. */
 #define EMITC_ONE_WORDS \

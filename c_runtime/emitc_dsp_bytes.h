@@ -44,6 +44,27 @@ EMITC_INLINE uint32_t emitc_odd_sum(uint32_t pair, uint32_t word)
 #endif
 }
 
+/* Moves `n` bytes one place to the front, over the one before them; their sum less `zero` each, times the weights. */
+EMITC_INLINE int32_t emitc_moved_pairs(int8_t *memory, const int8_t *weights, int32_t zero, int32_t n)
+{
+    const uint32_t zeros = emitc_twice(-zero);
+    int32_t sum = 0;
+    for (int32_t four = n >> 2; four > 0; four--) {
+        const uint32_t values = emitc_four(memory + 1);
+        const uint32_t word = emitc_four(weights);
+        memcpy(memory, &values, sizeof values);
+        sum = emitc_pair_mac(sum, emitc_even_sum(zeros, values), emitc_even(word));
+        sum = emitc_pair_mac(sum, emitc_odd_sum(zeros, values), emitc_odd(word));
+        memory += 4;
+        weights += 4;
+    }
+    for (int32_t i = 0; i < (n & 3); i++) {
+        memory[i] = memory[i + 1];
+        sum += (memory[i] - zero) * weights[i];
+    }
+    return sum;
+}
+
 /* a - b of both halves. */
 EMITC_INLINE uint32_t emitc_pair_difference(uint32_t a, uint32_t b)
 {

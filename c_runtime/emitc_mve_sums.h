@@ -44,6 +44,70 @@ EMITC_INLINE int32_t emitc_dot(const int8_t *x, const int8_t *w, int32_t n)
     return acc;
 }
 
+/* Moves `n` bytes one place to the front, over the one before them; their sum less `zero` each, times the weights. */
+EMITC_INLINE int32_t emitc_moved_bytes(int8_t *memory, const int8_t *weights, int32_t zero, int32_t n)
+{
+    int32_t sum = 0;
+#if EMITC_MVE
+    int32_t whole = 0;
+    for (; n > 0; n -= 16) {
+        const mve_pred16_t some = vctp8q((uint32_t)n);
+        const int8x16_t values = vldrbq_z_s8(memory + 1, some);
+        const int8x16_t factors = vldrbq_z_s8(weights, some);
+        vstrbq_p_s8(memory, values, some);
+        sum = vmladavaq_s8(sum, values, factors);
+        whole = vaddvaq_s8(whole, factors);
+        memory += 16;
+        weights += 16;
+    }
+    sum -= zero * whole;
+#else
+    for (int32_t i = 0; i < n; i++) {
+        memory[i] = memory[i + 1];
+        sum += (memory[i] - zero) * weights[i];
+    }
+#endif
+    return sum;
+}
+
+/* acc + the products of n bytes with four rows of weights, one after the other. */
+EMITC_INLINE emitc_acc4 emitc_sums4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
+{
+#if EMITC_MVE
+    const int8_t *w1 = w + n;
+    const int8_t *w2 = w1 + n;
+    const int8_t *w3 = w2 + n;
+    for (int32_t block = n >> 4; block > 0; block--) {
+        const int8x16_t values = vldrbq_s8(x);
+        acc.a0 = vmladavaq_s8(acc.a0, values, vldrbq_s8(w));
+        acc.a1 = vmladavaq_s8(acc.a1, values, vldrbq_s8(w1));
+        acc.a2 = vmladavaq_s8(acc.a2, values, vldrbq_s8(w2));
+        acc.a3 = vmladavaq_s8(acc.a3, values, vldrbq_s8(w3));
+        x += 16;
+        w += 16;
+        w1 += 16;
+        w2 += 16;
+        w3 += 16;
+    }
+    if ((n & 15) != 0) {
+        const mve_pred16_t some = vctp8q((uint32_t)(n & 15));
+        const int8x16_t values = vldrbq_z_s8(x, some);
+        acc.a0 = vmladavaq_s8(acc.a0, values, vldrbq_z_s8(w, some));
+        acc.a1 = vmladavaq_s8(acc.a1, values, vldrbq_z_s8(w1, some));
+        acc.a2 = vmladavaq_s8(acc.a2, values, vldrbq_z_s8(w2, some));
+        acc.a3 = vmladavaq_s8(acc.a3, values, vldrbq_z_s8(w3, some));
+    }
+#else
+    for (int32_t i = 0; i < n; i++) {
+        acc.a0 += x[i] * w[i];
+        acc.a1 += x[i] * w[n + i];
+        acc.a2 += x[i] * w[2 * n + i];
+        acc.a3 += x[i] * w[3 * n + i];
+    }
+#endif
+    return acc;
+}
+
 /* emitc_dot of x with each of `channels` rows of weights, one after the other. */
 EMITC_APART void emitc_dots_one_by_one(int32_t *acc, const int8_t *x, const int8_t *w, int32_t n, int32_t channels)
 {

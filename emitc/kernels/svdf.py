@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
+from emitc.kernels import quad_sums
 from emitc.kernels.contract import (
     Flavour,
     KernelDef,
@@ -30,6 +31,7 @@ from emitc.kernels.contract import (
     Param,
     Parsed,
     Table,
+    Variant,
     illegal,
     require_dtypes,
     require_one_scale,
@@ -44,6 +46,7 @@ from emitc.kernels.weight_layout import blocks_of_four
 from emitc.quantize import INT32_MAX, Clamp, Int64, Multiplier, activation_clamp, multiplier_of, requantize, scale_ratio
 
 X, FEATURE, TIME, BIAS, MEMORY = range(5)
+_WIDE = "a memory of 16 bits"
 _SIXTEEN_BITS = Flavour("_s16", w="int16_t")
 
 
@@ -295,6 +298,18 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("svdf", "portable", (X,), tables, params, macs=work(bound), flavour=kind)
 
 
+def lower_dsp(bound: BoundNode) -> Layer | str:
+    """Scores and memories by pairs."""
+    narrow = bound.input(TIME).dtype is DType.INT8
+    return quad_sums.paired(bound, lower(bound), {"feature": bound.input(FEATURE).array()}) if narrow else _WIDE
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Scores and memories by vectors."""
+    narrow = bound.input(TIME).dtype is DType.INT8
+    return quad_sums.vectors(bound, lower(bound), {"feature": bound.input(FEATURE).array()}) if narrow else _WIDE
+
+
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates."""
     filters, depth = bound.input(FEATURE).shape
@@ -313,5 +328,6 @@ KERNELS = (
         reference,
         lower,
         work=work,
+        variants=(Variant("mve", "mve", lower_mve), Variant("dsp", "dsp", lower_dsp)),
     ),
 )

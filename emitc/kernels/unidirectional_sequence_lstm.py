@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
-from emitc.kernels import int16x8
+from emitc.kernels import int16x8, quad_sums
 from emitc.kernels.contract import (
     Flavour,
     KernelDef,
@@ -32,6 +32,7 @@ from emitc.kernels.contract import (
     Param,
     Parsed,
     Table,
+    Variant,
     illegal,
     require_dtypes,
     require_one_scale,
@@ -440,6 +441,22 @@ def lower(bound: BoundNode) -> Layer:
     return Layer(template, "portable", (X,), tables, params, overlaps=_overlaps(bound), macs=work(bound))
 
 
+def _filters(bound: BoundNode) -> dict[str, Array]:
+    """The gates' weights [4 U, K], by the role of their table."""
+    gates = (("w", INPUT), ("r", RECURRENT))
+    return {role: np.concatenate(_interleaved(bound, positions).transpose(0, 2, 1)) for role, positions in gates}
+
+
+def lower_dsp(bound: BoundNode) -> Layer | str:
+    """The sums of a unit's gates by pairs."""
+    return quad_sums.paired(bound, lower(bound), _filters(bound))
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """The sums of a unit's gates by vectors."""
+    return quad_sums.vectors(bound, lower(bound), _filters(bound))
+
+
 def _weights(role: str, bound: BoundNode, positions: Sequence[int], c_type: str, what: str) -> Table:
     values = _interleaved(bound, positions)
     shape = "x".join(map(str, values.shape))
@@ -480,5 +497,6 @@ KERNELS = (
         reference,
         lower,
         work=work,
+        variants=(Variant("mve", "mve", lower_mve), Variant("dsp", "dsp", lower_dsp)),
     ),
 )

@@ -28,6 +28,8 @@ _SCALAR = {
     "DepthwiseConv2D int16": Cost(mac=8.4),
     "DepthwiseConv2D several filters int16": Cost(mac=14),
     "FullyConnected int16": Cost(mac=3.0, output=30, once=190),
+    "UnidirectionalSequenceLstm": Cost(mac=2.4, output=600),
+    "Svdf": Cost(mac=5.0, output=60),
     "AveragePool2D int16": Cost(mac=6.0),
     "MaxPool2D int16": Cost(mac=6.0),
     "Softmax int16": Cost(output=57),
@@ -62,6 +64,8 @@ _DSP = {
     "Conv2D int16": Cost(mac=0.9, output=16, gathered=1.5, once=200),
     "Conv2D 1x1 int16": Cost(mac=0.9, output=16, gathered=1.5, once=200),
     "FullyConnected int16": Cost(mac=1.4, output=16, once=60),
+    "UnidirectionalSequenceLstm": Cost(mac=1.3, output=600),
+    "Svdf": Cost(mac=2.0, output=40),
     OTHER: Cost(mac=4.0),
 }
 _TUNED = {
@@ -88,6 +92,8 @@ _MVE = {
     "Conv2D int16": Cost(mac=0.35, output=16, gathered=0.5, once=200),
     "Conv2D 1x1 int16": Cost(mac=0.35, output=16, gathered=0.5, once=200),
     "FullyConnected int16": Cost(mac=0.35, output=16, once=60),
+    "UnidirectionalSequenceLstm": Cost(mac=0.4, output=600),
+    "Svdf": Cost(mac=0.7, output=40),
     OTHER: Cost(mac=1.0),
 }
 

@@ -1,0 +1,64 @@
+"""Kernels that sum up four filters at a time, as DSP instructions or vectors do it: their layers, made of the portable one.
+
+Such a variant has the portable kernel's loops, parameters and sums of 32 bits, in another order of adding, and its weights in the
+order in which they are read: for pairs four filters together (`pair_products.quartered_weights`), for vectors one behind the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType
+from emitc.kernels import pair_products, vector_products
+from emitc.kernels.contract import Layer, Table
+
+
+def _refusal(bound: BoundNode) -> str:
+    dtype = bound.input(0).dtype
+    return "" if dtype is DType.INT8 else f"{dtype.value}: there is code for int8"
+
+
+def _arranged(layer: Layer, values: Mapping[str, Array], how: str) -> tuple[Table, ...]:
+    """The layer's tables with these values in the place of their own, by role; they begin at a whole word."""
+    return tuple(
+        replace(
+            table,
+            values=tuple(values[table.role].reshape(-1).tolist()),
+            comment=f"{table.comment}, {how}",
+            alignment=4,
+        )
+        if table.role in values
+        else table
+        for table in layer.tables
+    )
+
+
+def paired(bound: BoundNode, layer: Layer, filters: Mapping[str, Array]) -> Layer | str:
+    """The DSP layer, or why there is none. filters: [O, K] by the role of their table."""
+    if reason := _refusal(bound):
+        return reason
+    values = {role: pair_products.quartered_weights(array) for role, array in filters.items()}
+    return replace(
+        layer,
+        template=f"{layer.template}_dsp",
+        variant="dsp",
+        tables=_arranged(layer, values, "arranged for pairs"),
+        headers=(pair_products.HEADER, pair_products.BYTES_HEADER),
+    )
+
+
+def vectors(bound: BoundNode, layer: Layer, filters: Mapping[str, Array]) -> Layer | str:
+    """The MVE layer, or why there is none. filters: as for `paired`."""
+    if reason := _refusal(bound):
+        return reason
+    values = {role: np.asarray(array, np.int8) for role, array in filters.items()}
+    return replace(
+        layer,
+        template=f"{layer.template}_mve",
+        variant="mve",
+        tables=_arranged(layer, values, "filter by filter"),
+        headers=vector_products.HEADERS,
+    )

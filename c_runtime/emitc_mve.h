@@ -142,6 +142,19 @@ EMITC_INLINE emitc_words emitc_words_times(emitc_words x, int32_t factor)
 #endif
 }
 
+/* a * b, which wraps. */
+EMITC_INLINE emitc_words emitc_words_product(emitc_words a, emitc_words b)
+{
+#if EMITC_MVE
+    return vmulq_s32(a, b);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        a.lane[i] = (int32_t)((uint32_t)a.lane[i] * (uint32_t)b.lane[i]);
+    }
+    return a;
+#endif
+}
+
 /* acc + x * factor, which wraps. */
 EMITC_INLINE emitc_words emitc_words_mac(emitc_words acc, emitc_words x, int32_t factor)
 {
@@ -306,6 +319,39 @@ EMITC_INLINE void emitc_store_some(int8_t *to, emitc_bytes x, int32_t n)
     vstrbq_p_s8(to, x, vctp8q((uint32_t)n));
 #else
     memcpy(to, x.lane, (size_t)(n < 16 ? n : 16));
+#endif
+}
+
+/* Of a table of 256, the entries at the first n bytes; the other lanes may be anything. */
+EMITC_INLINE emitc_bytes emitc_bytes_looked_up(const int8_t *table, const uint8_t *at, int32_t n)
+{
+#if EMITC_MVE
+    return vldrbq_gather_offset_s8(table, vldrbq_z_u8(at, vctp8q((uint32_t)n)));
+#else
+    emitc_bytes r;
+    memset(r.lane, 0, sizeof r.lane);
+    for (int32_t i = 0; i < 16 && i < n; i++) {
+        r.lane[i] = table[at[i]];
+    }
+    return r;
+#endif
+}
+
+/* Stores the first n as floats, times the scale. */
+EMITC_INLINE void emitc_store_some_reals(float *to, emitc_words x, float scale, int32_t n)
+{
+#if EMITC_MVE_FLOAT
+    vstrwq_p_f32(to, vmulq_n_f32(vcvtq_f32_s32(x), scale), vctp32q((uint32_t)n));
+#else
+    int32_t lane[4];
+#if EMITC_MVE
+    vstrwq_s32(lane, x);
+#else
+    memcpy(lane, x.lane, sizeof lane);
+#endif
+    for (int32_t i = 0; i < 4 && i < n; i++) {
+        to[i] = scale * (float)lane[i];
+    }
 #endif
 }
 

@@ -33,6 +33,7 @@ from emitc.kernels.elementwise import (
     binary_layer,
     binary_shape,
     binary_table,
+    by_vectors,
     check_binary,
     require_activation,
     single_source,
@@ -297,11 +298,11 @@ def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
 
 
 def lower_mve(bound: BoundNode) -> Layer | str:
-    """Four elements at a time, where a weighted sum of equal shapes gives the bits."""
+    """Four elements of equal shapes at a time: sums by weights, products by the requantization; tables as everywhere."""
     layer = lower(bound)
-    if layer.template != "weighted_sum":
-        return f"a loop of its own: {layer.template}"
-    return replace(layer, template="weighted_sum_mve", variant="mve", headers=(MVE_HEADER,))
+    if layer.template not in ("weighted_sum", "product") or bound.output.dtype is not DType.INT8:
+        return by_vectors(layer)
+    return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=(MVE_HEADER,))
 
 
 def lower_dsp(bound: BoundNode) -> Layer | str:
@@ -340,7 +341,7 @@ _DSP = Variant("dsp", "dsp", lower_dsp)
 _VARIANTS = {
     Add: (Variant("mve", "mve", lower_mve), _DSP),
     Sub: (Variant("mve", "mve", lower_mve), _DSP),
-    Mul: (_DSP,),
+    Mul: (Variant("mve", "mve", lower_mve), _DSP),
 }
 KERNELS = (
     _kernel(Add, "Add", "elementwise sum, broadcasting, fused activation"),

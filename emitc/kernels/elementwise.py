@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -178,6 +178,13 @@ def byte_table(bound: BoundNode, source: int, results: Int64) -> Layer:
         overlaps=(in_step(bound, source),),
         by_rows=ByRows(counted="count"),
     )
+
+
+def by_vectors(layer: Layer) -> Layer | str:
+    """A layer of `byte_table` for cores with MVE, which look sixteen bytes up at a time; or why there is none."""
+    if layer.template != "lookup":
+        return f"a loop of its own: {layer.template}"
+    return replace(layer, template="lookup_mve", variant="mve", headers=("emitc_mve.h",))
 
 
 def binary_layer(bound: BoundNode, template: str, params: tuple[Param, ...]) -> Layer:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +30,14 @@ from emitc.kernels.contract import (
     Param,
     Parsed,
     Table,
+    Variant,
     illegal,
     in_step,
     require_dtypes,
     require_quantization,
 )
-from emitc.kernels.elementwise import BYTES, TABLE_ENTRIES, byte_table, require_factor
+from emitc.kernels.elementwise import BYTES, TABLE_ENTRIES, by_vectors, byte_table, require_factor
+from emitc.kernels.requantization import SMALLEST_NORMAL
 from emitc.quantize import Int64, multiplier_of, requantize
 
 _INTEGERS = (DType.INT8, DType.UINT8, DType.INT16)
@@ -256,6 +259,29 @@ def lower_quantize(bound: BoundNode) -> Layer:
     return Layer("requantized", "portable", (0,), params=params, overlaps=_overlaps(bound))
 
 
+def lower_quantize_fpu(bound: BoundNode) -> Layer | str:
+    """The float unit's own roundings."""
+    layer = lower_quantize(bound)
+    if layer.template not in ("quantize", "quantize_even"):
+        return f"a loop of its own: {layer.template}"
+    return replace(layer, template=f"{layer.template}_fpu", variant="fpu", headers=("emitc_fpu.h",))
+
+
+def lower_quantize_mve(bound: BoundNode) -> Layer | str:
+    """Tables, sixteen bytes at a time."""
+    return by_vectors(lower_quantize(bound))
+
+
+def lower_dequantize_mve(bound: BoundNode) -> Layer | str:
+    """Bytes, four at a time."""
+    layer = lower_dequantize(bound)
+    if layer.template != "dequantize" or bound.input(0).dtype is not DType.INT8:
+        return f"{bound.input(0).dtype.value} to float: there is code for int8 of one scale"
+    if _quantization(bound.input(0)).scale < SMALLEST_NORMAL:
+        return "a scale that vectors take for 0"
+    return replace(layer, template="dequantize_mve", variant="mve", headers=("emitc_mve.h",))
+
+
 def lower_dequantize(bound: BoundNode) -> Layer:
     """One multiplication per element. A byte input may lie at the end of its output, which follows four times as fast."""
     x, y = bound.input(0), bound.output
@@ -281,6 +307,10 @@ KERNELS = (
         output_shapes,
         quantize_reference,
         lower_quantize,
+        variants=(
+            Variant("mve", "mve", lower_quantize_mve),
+            Variant("fpu", "fpu", lower_quantize_fpu, (DType.FLOAT32,)),
+        ),
         onnx=("Quantize",),
         from_onnx=_quantize_from_onnx,
     ),
@@ -294,6 +324,7 @@ KERNELS = (
         output_shapes,
         dequantize_reference,
         lower_dequantize,
+        variants=(Variant("mve", "mve", lower_dequantize_mve),),
         onnx=("Dequantize",),
         from_onnx=_dequantize_from_onnx,
     ),

@@ -14,6 +14,7 @@ from emitc.errors import EmitcError, Where
 from emitc.ir import BoundNode, Node
 from emitc.kernels import kernel_of
 from emitc.kernels.contract import Layer
+from emitc.kernels.elementwise import by_vectors
 from emitc.target import Target
 
 _VECTORS = "mve"
@@ -95,6 +96,11 @@ class Portable(Backend):
                 continue
             layers[variant.name] = layer
             costs[variant.name] = cost_of(bound, self._target, variant.name)
+        if _VECTORS not in {variant.name for variant in kernel.variants} and _VECTORS in (wanted, *self._target.features):
+            tables = by_vectors(kernel.lower(bound)) if kernel.elementwise else ""
+            if isinstance(tables, Layer):
+                layers[_VECTORS] = tables
+                costs[_VECTORS] = cost_of(bound, self._target, _VECTORS)
         if wanted is not None and wanted not in costs:
             raise self._absent(bound, wanted, others)
         # Beside a kernel of vectors one of pairs that is printed for its layer is not faster: 1.5 times as dear in person_detect.

@@ -89,6 +89,7 @@ _MVE = {
     "MaxPool2D": Cost(mac=0.6, output=1.0),
     "Add": Cost(mac=2.75, once=17),
     "Sub": Cost(mac=2.75, once=17),
+    "Mul": Cost(mac=5.0, once=30),
     "Conv2D int16": Cost(mac=0.35, output=16, gathered=0.5, once=200),
     "Conv2D 1x1 int16": Cost(mac=0.35, output=16, gathered=0.5, once=200),
     "FullyConnected int16": Cost(mac=0.35, output=16, once=60),
@@ -122,6 +123,9 @@ _DSP_ONE = {
 }
 
 
+_FPU = {OTHER: Cost(mac=4.0)}
+
+
 _VARIANTS = {
     "dsp": _DSP,
     "dsp-two": _DSP_TWO,
@@ -129,6 +133,7 @@ _VARIANTS = {
     "dsp-one": _DSP_ONE,
     "dsp-lean": _DSP_LEAN,
     "mve": _MVE,
+    "fpu": _FPU,
     "scalar": _TUNED,
     "narrow": _NARROW,
 }

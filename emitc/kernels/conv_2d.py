@@ -9,19 +9,20 @@ Source  TFLite 8-bit quantization specification, CONV_2D; groups as I / (weight 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Numerics, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Shape, Tensor
 from emitc.kernels import accumulate, pair_products, pair_spans, scalar_products, short_products, vector_products
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, illegal, require_rank
 from emitc.kernels.requantization import WEIGHTS, Accumulating, int32_sums, output_params, requantization
 from emitc.kernels.spatial import (
     ACTIVATIONS,
     BY_ROWS,
+    Padding,
     Window,
     image_size,
     onnx_window,
@@ -32,6 +33,10 @@ from emitc.kernels.spatial import (
 )
 from emitc.kernels.walk import by_channel, whole_window
 from emitc.quantize import activation_clamp
+
+_Lower = Callable[[BoundNode], Layer | str]
+_SHORTS = (DType.INT8, DType.INT16)
+"""Types that some variants have code for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +265,45 @@ def work(bound: BoundNode) -> int:
     return bound.output.elements * kernel_h * kernel_w * in_c
 
 
+def _upright(bound: BoundNode) -> BoundNode:
+    """A convolution over a single row that is dilated along it, as one over a column, whose values lie in the same places.
+
+    So do the weights; and kernels have dilation down the columns.
+    """
+    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    window = op.window
+    flat = x.shape[1] == w.shape[1] == y.shape[1] == 1 and not window.padding.top and not window.padding.bottom
+    if not flat or window.dilation_w == 1 or accumulate.in_float(bound):
+        return bound
+    padding = Padding(top=window.padding.left, bottom=window.padding.right)
+    column = Window(window.stride_w, 1, padding, dilation_h=window.dilation_w)
+    inputs = (_turned(x), _turned(w), *bound.inputs[2:])
+    return BoundNode(replace(bound.node, op=replace(op, window=column)), inputs, (_turned(y),))
+
+
+def _turned(tensor: Tensor) -> Tensor:
+    """A tensor of one row, with its columns as rows."""
+    outer, rows, columns, inner = tensor.shape
+    return replace(tensor, shape=(outer, columns, rows, inner))
+
+
+def _by_columns(lowered: _Lower) -> _Lower:
+    """The lowering of what `_upright` gives. Where that is another shape, its rows are not those of the graph."""
+
+    def lower_upright(bound: BoundNode) -> Layer | str:
+        upright = _upright(bound)
+        layer = lowered(upright)
+        return layer if upright is bound or isinstance(layer, str) else replace(layer, by_rows=None)
+
+    return lower_upright
+
+
+def _lower_any(bound: BoundNode) -> Layer:
+    layer = _by_columns(lower)(bound)
+    assert isinstance(layer, Layer)
+    return layer
+
+
 KERNELS = (
     KernelDef(
         Conv2D,
@@ -270,23 +314,23 @@ KERNELS = (
         check,
         output_shapes,
         reference,
-        lower,
+        _lower_any,
         work=work,
         tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
         onnx=("Conv",),
         from_onnx=from_onnx,
         packed_input=WEIGHTS,
         variants=(
-            Variant("mve", "mve", lower_mve),
-            Variant("dsp", "dsp", lower_dsp),
-            Variant("dsp-span", "dsp", lower_dsp_span, fitted=True),
-            Variant("dsp-span-three", "dsp", lower_dsp_span_three, fitted=True),
-            Variant("dsp-two", "dsp", lower_dsp_two),
-            Variant("dsp-part", "dsp", lower_dsp_part),
-            Variant("dsp-one", "dsp", lower_dsp_one),
-            Variant("dsp-lean", "dsp", lower_dsp_lean),
-            Variant("scalar", "scalar", lower_scalar),
-            Variant("narrow", "narrow", lower_narrow),
+            Variant("mve", "mve", _by_columns(lower_mve), _SHORTS),
+            Variant("dsp", "dsp", _by_columns(lower_dsp), _SHORTS),
+            Variant("dsp-span", "dsp", _by_columns(lower_dsp_span), fitted=True),
+            Variant("dsp-span-three", "dsp", _by_columns(lower_dsp_span_three), fitted=True),
+            Variant("dsp-two", "dsp", _by_columns(lower_dsp_two)),
+            Variant("dsp-part", "dsp", _by_columns(lower_dsp_part)),
+            Variant("dsp-one", "dsp", _by_columns(lower_dsp_one)),
+            Variant("dsp-lean", "dsp", _by_columns(lower_dsp_lean)),
+            Variant("scalar", "scalar", _by_columns(lower_scalar)),
+            Variant("narrow", "narrow", _by_columns(lower_narrow)),
         ),
     ),
 )

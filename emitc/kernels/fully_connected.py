@@ -178,8 +178,8 @@ KERNELS = (
         from_onnx=from_onnx,
         packed_input=WEIGHTS,
         variants=(
-            Variant("mve", "mve", lower_mve),
-            Variant("dsp", "dsp", lower_dsp),
+            Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16)),
+            Variant("dsp", "dsp", lower_dsp, (DType.INT8, DType.INT16)),
             Variant("scalar", "scalar", lower_scalar),
             Variant("narrow", "narrow", lower_narrow),
         ),

@@ -94,6 +94,20 @@ EMITC_INLINE emitc_words emitc_words_of_some(const int8_t *values, int32_t n)
 #endif
 }
 
+/* The same of int16 values. */
+EMITC_INLINE emitc_words emitc_words_of_some_shorts(const int16_t *values, int32_t n)
+{
+#if EMITC_MVE
+    return vldrhq_z_s32(values, vctp32q((uint32_t)n));
+#else
+    emitc_words r = {{0, 0, 0, 0}};
+    for (int32_t i = 0; i < 4 && i < n; i++) {
+        r.lane[i] = values[i];
+    }
+    return r;
+#endif
+}
+
 EMITC_INLINE emitc_words emitc_words_all(int32_t value)
 {
 #if EMITC_MVE
@@ -204,6 +218,18 @@ EMITC_INLINE void emitc_store_some_bytes(int8_t *to, emitc_words x, int32_t n)
 #else
     for (int32_t i = 0; i < 4 && i < n; i++) {
         to[i] = (int8_t)x.lane[i];
+    }
+#endif
+}
+
+/* Stores the lower half of the first n. */
+EMITC_INLINE void emitc_store_some_shorts(int16_t *to, emitc_words x, int32_t n)
+{
+#if EMITC_MVE
+    vstrhq_p_s32(to, x, vctp32q((uint32_t)n));
+#else
+    for (int32_t i = 0; i < 4 && i < n; i++) {
+        to[i] = (int16_t)x.lane[i];
     }
 #endif
 }

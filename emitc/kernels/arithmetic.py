@@ -298,9 +298,10 @@ def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
 
 
 def lower_mve(bound: BoundNode) -> Layer | str:
-    """Four elements of equal shapes at a time: sums by weights, products by the requantization; tables as everywhere."""
+    """Four elements of equal shapes at a time: sums by weights or as specified, products of bytes; tables as everywhere."""
     layer = lower(bound)
-    if layer.template not in ("weighted_sum", "product") or bound.output.dtype is not DType.INT8:
+    bytes_alone = layer.template in ("weighted_sum", "product") and bound.output.dtype is DType.INT8
+    if not bytes_alone and layer.template != "rescaled_sum":
         return by_vectors(layer)
     return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=(MVE_HEADER,))
 
@@ -339,8 +340,8 @@ def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
 
 _DSP = Variant("dsp", "dsp", lower_dsp)
 _VARIANTS = {
-    Add: (Variant("mve", "mve", lower_mve), _DSP),
-    Sub: (Variant("mve", "mve", lower_mve), _DSP),
+    Add: (Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16)), _DSP),
+    Sub: (Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16)), _DSP),
     Mul: (Variant("mve", "mve", lower_mve), _DSP),
 }
 KERNELS = (

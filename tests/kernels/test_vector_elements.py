@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -41,6 +42,22 @@ def _products() -> list[Case]:
     ]
 
 
+def _sums() -> list[Case]:
+    """Of int16."""
+    return [
+        Case(
+            f"{opcode.lower()}_{dtype}_{count}",
+            opcode,
+            (quantized((1, count), 0.0013, zero, dtype), quantized((1, count), 0.0007, zero, dtype)),
+            (quantized((1, count), scale, zero, dtype),),
+            NONE,
+            2,
+        )
+        for opcode, dtype, zero, scale in (("ADD", "int16", 0, 0.0019), ("SUB", "int16", 0, 0.0002), ("ADD", "int16", 0, 0.9))
+        for count in (1, 4, 39)
+    ]
+
+
 def _some_bytes() -> list[Case]:
     """Tables whose last register is not full, and bytes to reals."""
     tables = [
@@ -48,6 +65,10 @@ def _some_bytes() -> list[Case]:
         for count in (256, 257, 271, 300)
     ]
     return [*tables, *_products()]
+
+
+def _sums_of_shorts() -> list[Case]:
+    return [replace(case, id=f"{case.id}_{i}") for i, case in enumerate(_sums())]
 
 
 def _preferring(*names: str) -> object:
@@ -69,6 +90,7 @@ def _checked(cases: list[Case], target: str, *names: str) -> set[str]:
 
 def test_tables_and_products_by_vectors() -> None:
     assert _checked(_some_bytes(), "cortex-m55", "mve") == {"lookup_mve", "product_mve"}
+    assert _checked(_sums_of_shorts(), "cortex-m55", "mve") == {"rescaled_sum_mve"}
     assert "lookup_mve" in _checked(test_byte_functions.CASES, "cortex-m55", "mve")
 
 
@@ -116,7 +138,7 @@ def _edges(graph: Graph, samples: int, seed: int) -> list[list[Array]]:
 def test_on_emulated_cores(target: str, board: str, tmp_path: Path) -> None:
     scales = (0.5, 3.7)
     reals = [test_quantize_ops.from_real(f"from_{d}_{s}", d, (s, 0)) for d in ("int8", "int16") for s in scales]
-    cases = [*_some_bytes(), *reals, *(test_quantize_ops.to_real(f"to_{s}", "int8", (s, 5)) for s in scales)]
+    cases = [*_some_bytes(), *_sums_of_shorts(), *reals, *(test_quantize_ops.to_real(f"to_{s}", "int8", (s, 5)) for s in scales)]
     tflite, onnx = tmp_path / "cases.tflite", tmp_path / "cases.onnx"
     tflite.write_bytes(write_tflite(model_of(cases)))
     onnx.write_bytes(onnx_model_of(test_onnx_quantize.quantize_cases(), engine=True).SerializeToString())

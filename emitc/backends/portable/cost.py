@@ -90,6 +90,8 @@ _MVE = {
     "Add": Cost(mac=2.75, once=17),
     "Sub": Cost(mac=2.75, once=17),
     "Mul": Cost(mac=5.0, once=30),
+    "Add int16": Cost(mac=9.0, once=30),
+    "Sub int16": Cost(mac=9.0, once=30),
     "Conv2D int16": Cost(mac=0.35, output=16, gathered=0.5, once=200),
     "Conv2D 1x1 int16": Cost(mac=0.35, output=16, gathered=0.5, once=200),
     "FullyConnected int16": Cost(mac=0.35, output=16, once=60),

@@ -108,6 +108,28 @@ EMITC_INLINE emitc_words emitc_words_of_some_shorts(const int16_t *values, int32
 #endif
 }
 
+/* The values at four places. */
+EMITC_INLINE emitc_words emitc_words_gathered(const int8_t *values, emitc_words places)
+{
+#if EMITC_MVE
+    return vldrbq_gather_offset_s32(values, vreinterpretq_u32_s32(places));
+#else
+    const emitc_words r = {{values[places.lane[0]], values[places.lane[1]], values[places.lane[2]], values[places.lane[3]]}};
+    return r;
+#endif
+}
+
+/* The same of int16 values. */
+EMITC_INLINE emitc_words emitc_words_gathered_shorts(const int16_t *values, emitc_words places)
+{
+#if EMITC_MVE
+    return vldrhq_gather_shifted_offset_s32(values, vreinterpretq_u32_s32(places));
+#else
+    const emitc_words r = {{values[places.lane[0]], values[places.lane[1]], values[places.lane[2]], values[places.lane[3]]}};
+    return r;
+#endif
+}
+
 EMITC_INLINE emitc_words emitc_words_all(int32_t value)
 {
 #if EMITC_MVE
@@ -421,6 +443,20 @@ EMITC_INLINE emitc_words emitc_words_scaled_any(emitc_words acc, emitc_words q31
 #else
     for (int32_t i = 0; i < 4; i++) {
         acc.lane[i] = emitc_requantize(acc.lane[i], q31.lane[i], shift.lane[i]);
+    }
+    return acc;
+#endif
+}
+
+/* emitc_output_s16 without limits; the multipliers are shifted left by 16 bits. */
+EMITC_INLINE emitc_words emitc_words_scaled_q15(emitc_words acc, emitc_words multiplier, emitc_words right)
+{
+#if EMITC_MVE
+    return vrshlq_s32(vmulhq_s32(acc, multiplier), vnegq_s32(right));
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        const int32_t x = emitc_high_mul_q15(acc.lane[i], multiplier.lane[i] >> 16);
+        acc.lane[i] = right.lane[i] == 0 ? x : (x + (1 << (right.lane[i] - 1))) >> right.lane[i];
     }
     return acc;
 #endif

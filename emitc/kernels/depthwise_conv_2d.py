@@ -15,7 +15,16 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels import accumulate, pair_products, pair_spans, scalar_products, vector_products, vector_taps
+from emitc.kernels import (
+    accumulate,
+    pair_products,
+    pair_spans,
+    scalar_products,
+    short_products,
+    spread_taps,
+    vector_products,
+    vector_taps,
+)
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, illegal, require_rank
 from emitc.kernels.requantization import WEIGHTS, output_params, requantization
 from emitc.kernels.spatial import (
@@ -165,6 +174,9 @@ def lower_dsp(
 ) -> Layer | str:
     """One input channel is a convolution in pairs; otherwise two channels in a word."""
     op, x = _op(bound), bound.input(0)
+    if short_products.applies(bound) and x.shape[3] == 1 and pixels == pair_products.PIXELS and not lean:
+        filters = np.ascontiguousarray(accumulate.weights_of(bound).transpose(3, 1, 2, 0))
+        return short_products.paired_convolution(bound, op.window, op.activation, filters, folded=op.zero_point_folded)
     if reason := pair_products.refusal(bound, zero=True):
         return reason
     if x.shape[3] == 1:
@@ -221,15 +233,17 @@ def lower_dsp_span_three(bound: BoundNode) -> Layer | str:
 
 
 def lower_mve(bound: BoundNode) -> Layer | str:
-    """Registers of 16 channels; one input channel is a convolution."""
+    """Registers of 16 channels; one input channel is a convolution; several filters and int16 four outputs at a time."""
     op, x = _op(bound), bound.input(0)
-    if reason := pair_products.refusal(bound):
+    shorts = short_products.applies(bound)
+    if not shorts and (reason := pair_products.refusal(bound)):
         return reason
     if x.shape[3] == 1:
         filters = np.ascontiguousarray(accumulate.weights_of(bound).transpose(3, 1, 2, 0))
-        return vector_products.convolution(bound, op.window, op.activation, filters, folded=op.zero_point_folded)
-    if bound.output.shape[3] != x.shape[3]:
-        return "several filters for an input channel"
+        convolution = short_products.vector_convolution if shorts else vector_products.convolution
+        return convolution(bound, op.window, op.activation, filters, folded=op.zero_point_folded)
+    if shorts or bound.output.shape[3] != x.shape[3]:
+        return spread_taps.depthwise(bound, op.window, op.activation, folded=op.zero_point_folded)
     return vector_taps.depthwise(bound, op.window, op.activation, folded=op.zero_point_folded)
 
 
@@ -274,8 +288,8 @@ KERNELS = (
         from_onnx=from_onnx,
         packed_input=WEIGHTS,
         variants=(
-            Variant("mve", "mve", lower_mve),
-            Variant("dsp", "dsp", lower_dsp),
+            Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16)),
+            Variant("dsp", "dsp", lower_dsp, (DType.INT8, DType.INT16)),
             Variant("dsp-span", "dsp", lower_dsp_span, fitted=True),
             Variant("dsp-span-three", "dsp", lower_dsp_span_three, fitted=True),
             Variant("dsp-two", "dsp", lower_dsp_two),

@@ -44,24 +44,22 @@ def adjacent(length: int) -> NDArray[np.int64]:
     return order.reshape(-1, 2)
 
 
-def _kind(bound: BoundNode, *, folded: bool) -> Flavour | str:
-    """What the kernels are printed for, or why there is none."""
+def _kind(bound: BoundNode, filters: Array, *, folded: bool) -> Flavour | str:
+    """What the kernels are printed for, or why there is none. filters: [O, ...]."""
     x = bound.input(0)
-    weights = accumulate.weights_of(bound)
-    if bound.input(1).dtype.packed or weights.dtype != np.int8:
+    if bound.input(1).dtype.packed or filters.dtype != np.int8:
         return "weights of four bits" if bound.input(1).dtype.packed else "weights with zero points"
     if not folded and x.quantization and any(x.quantization.zero_points):
         return "int16 values with a zero point"
-    kind = accumulate.flavour(bound, weights)
+    kind = accumulate.flavour(bound, filters)
     return kind if kind.acc == "int32_t" else "sums of 64 bits"
 
 
-def _tables(bound: BoundNode, values: NDArray[np.int8], kind: Flavour, arranged: str) -> tuple[Table, ...]:
-    w = bound.input(1)
-    what = f"weights {'x'.join(map(str, w.shape))}, {arranged}"
+def _tables(bound: BoundNode, values: NDArray[np.int8], out: int, kind: Flavour, arranged: str) -> tuple[Table, ...]:
+    what = f"weights {'x'.join(map(str, bound.input(1).shape))}, {arranged}"
     return (
         Table("weights", "int8_t", tuple(values.tolist()), what, alignment=4),
-        Table("bias", "int32_t", tuple(accumulate.bias_of(bound, w.shape[0]).tolist()), "bias per output channel"),
+        Table("bias", "int32_t", tuple(accumulate.bias_of(bound, out).tolist()), "bias per output channel"),
         *requantization_tables(requantization(bound), kind),
     )
 
@@ -72,7 +70,7 @@ def _tail(bound: BoundNode, activation: str) -> tuple[Param, ...]:
 
 def paired_convolution(bound: BoundNode, window: Window, activation: str, filters: Array, *, folded: bool) -> Layer | str:
     """The DSP layer of a convolution without groups, filters [O, KH, KW, I]: four pixels and two channels at a time."""
-    kind = _kind(bound, folded=folded)
+    kind = _kind(bound, filters, folded=folded)
     if isinstance(kind, str):
         return kind
     out, kernel_h, kernel_w, depth = filters.shape
@@ -87,10 +85,10 @@ def paired_convolution(bound: BoundNode, window: Window, activation: str, filter
 
 def paired_product(bound: BoundNode, activation: str, rows: int, *, folded: bool) -> Layer | str:
     """The DSP layer of a fully connected layer of `rows` rows."""
-    kind = _kind(bound, folded=folded)
+    filters = accumulate.weights_of(bound).reshape(bound.input(1).shape[0], -1)
+    kind = _kind(bound, filters, folded=folded)
     if isinstance(kind, str):
         return kind
-    filters = accumulate.weights_of(bound).reshape(bound.input(1).shape[0], -1)
     if rows < _FEW_ROWS or len(filters) < 2:
         return _row(bound, activation, filters, kind, rows)
     return _tiles(bound, _pixels(rows, filters), activation, filters.reshape(len(filters), 1, 1, -1), kind, None)
@@ -98,7 +96,7 @@ def paired_product(bound: BoundNode, activation: str, rows: int, *, folded: bool
 
 def vector_convolution(bound: BoundNode, window: Window, activation: str, filters: Array, *, folded: bool) -> Layer | str:
     """The MVE layer of a convolution without groups, filters [O, KH, KW, I]: four channels at a time."""
-    kind = _kind(bound, folded=folded)
+    kind = _kind(bound, filters, folded=folded)
     if isinstance(kind, str):
         return kind
     if window.dilation_w != 1:
@@ -109,10 +107,10 @@ def vector_convolution(bound: BoundNode, window: Window, activation: str, filter
 
 def vector_product(bound: BoundNode, activation: str, rows: int, *, folded: bool) -> Layer | str:
     """The MVE layer of a fully connected layer of `rows` rows."""
-    kind = _kind(bound, folded=folded)
+    filters = accumulate.weights_of(bound).reshape(bound.input(1).shape[0], -1)
+    kind = _kind(bound, filters, folded=folded)
     if isinstance(kind, str):
         return kind
-    filters = accumulate.weights_of(bound).reshape(bound.input(1).shape[0], -1)
     return _vectors(bound, _pixels(rows, filters), activation, filters, kind, None)
 
 
@@ -127,7 +125,7 @@ def _pixels(rows: int, filters: Array) -> tuple[Param, ...]:
 def _vectors(
     bound: BoundNode, params: tuple[Param, ...], activation: str, filters: Array, kind: Flavour, by_rows: ByRows | None
 ) -> Layer:
-    tables = _tables(bound, filters.reshape(-1).astype(np.int8), kind, "filter by filter")
+    tables = _tables(bound, filters.reshape(-1).astype(np.int8), len(filters), kind, "filter by filter")
     out = len(filters)
     return Layer(
         "conv_2d_shorts_mve", "mve", (0,), tables, (*params, *_tail(bound, activation)),
@@ -147,7 +145,7 @@ def _tiles(
     values, words = pair_products.paired_weights(runs, adjacent(kernel_w * depth))
     of_pair = Param("words", "int32_t", words, "of the weights of two channels")
     return Layer(
-        "conv_2d_shorts_dsp", "dsp", (0,), _tables(bound, values, kind, "arranged for pairs of channels"),
+        "conv_2d_shorts_dsp", "dsp", (0,), _tables(bound, values, out, kind, "arranged for pairs of channels"),
         (*params, of_pair, *_tail(bound, activation)), scratch=(Scratch("values", 4 * pair_products.PIXELS * words),),
         macs=bound.output.elements * filters.size // out, flavour=kind, overlaps=window_overlap(bound, params, None),
         by_rows=by_rows, headers=(*pair_products.HEADERS, DSP_HEADER),
@@ -164,7 +162,7 @@ def _row(bound: BoundNode, activation: str, filters: Array, kind: Flavour, rows:
     params, _ = accumulate.pixels(rows, depth, out)
     size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out_c", "int32_t", out))
     return Layer(
-        "row_shorts_dsp", "dsp", (0,), _tables(bound, values, kind, "four channels at a time"),
+        "row_shorts_dsp", "dsp", (0,), _tables(bound, values, out, kind, "four channels at a time"),
         (*size, *_tail(bound, activation)), macs=rows * filters.size, flavour=kind,
         overlaps=window_overlap(bound, params, whole_window(out, accumulate.TOGETHER, _BYTES)),
         by_rows=ByRows(counted="rows"), headers=(pair_products.HEADER, DSP_HEADER),

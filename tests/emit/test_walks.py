@@ -15,11 +15,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
 
-from layer_cases import Slide, conv_2d, depthwise, fully_connected, pool, softmax
+from int16_cases import wide as shorts
+from layer_cases import Scales, Slide, conv_2d, depthwise, fully_connected, pool, softmax
 from moves import move, tensor
 from operator_families import families
 from shared_array import Subject, subjects
-from single_op import Case, integers, model_of, quantized
+from single_op import Case, integers, model_of, plain, quantized
 
 from emitc.backends.portable import backend as portable_backend
 from emitc.compiler import compile_model
@@ -144,6 +145,30 @@ VECTORS: list[Case] = [
         )
         for opcode in ("ADD", "MUL")
     ),
+    Case("table", "QUANTIZE", (quantized((300,), 0.05, 3),), (quantized((300,), 0.07, -4),)),
+    Case("reals", "DEQUANTIZE", (quantized((37,), 0.05, 3),), (plain((37,)),)),
+    Case(
+        "sums_of_shorts",
+        "ADD",
+        (quantized((1, 39), 0.0013, 0, "int16"), quantized((1, 39), 0.0007, 0, "int16")),
+        (quantized((1, 39), 0.0019, 0, "int16"),),
+        {"fused_activation_function": "NONE"},
+        2,
+    ),
+    depthwise("spread", (1, 6, 5, 6), 2, (3, 3), SAME),
+    depthwise("spread_far", (1, 7, 4, 3), 5, (3, 3), STRIDED),
+    *(
+        shorts(case)
+        for case in (
+            conv_2d("shorts", (1, 7, 6, 5), 6, (3, 3), SAME, Scales(factor=2.0**-9)),
+            conv_2d("shorts_of_many", (1, 6, 5, 3), 12, (3, 3), SAME, Scales(factor=2.0**-9)),
+            conv_2d("shorts_nine_rows", (1, 9, 3, 16), 20, (3, 3), SAME, Scales(factor=2.0**-9)),
+            conv_2d("shorts_in_step", (1, 7, 6, 8), 8, (3, 3), SAME, Scales(factor=2.0**-9)),
+            fully_connected("row_of_shorts", (1, 30), 34, 30, scales=Scales(factor=2.0**-9)),
+            fully_connected("rows_of_shorts", (6, 12), 18, 12, scales=Scales(factor=2.0**-9)),
+            depthwise("depthwise_shorts", (1, 6, 5, 8), 1, (3, 3), SAME, Scales(factor=2.0**-9)),
+        )
+    ),
 ]
 
 
@@ -156,11 +181,12 @@ SCALAR = {
 WIDER = {
     "cortex-m4": {
         "conv_2d_dsp", "matrix_dsp", "row_dsp", "depthwise_conv_2d_dsp", "average_pool_2d_dsp", "max_pool_2d_dsp",
-        "weighted_sum_dsp", "product_dsp",
+        "weighted_sum_dsp", "product_dsp", "conv_2d_shorts_dsp", "row_shorts_dsp",
     },
     "cortex-m55": {
         "conv_2d_mve", "depthwise_conv_2d_mve", "depthwise_3x3_mve", "row_mve", "dots_mve", "average_pool_2d_mve",
-        "max_pool_2d_mve",
+        "max_pool_2d_mve", "conv_2d_shorts_mve", "depthwise_spread_mve", "product_mve", "lookup_mve",
+        "rescaled_sum_mve", "dequantize_mve",
     },
 }  # fmt: skip
 """Templates of the variants, each wrong one element closer in some window below."""

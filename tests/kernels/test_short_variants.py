@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from int16_cases import wide
-from layer_cases import Scales, Slide, conv_2d, fully_connected
+from layer_cases import Scales, Slide, conv_2d, depthwise, fully_connected
 from single_op import Case, model_of, prove
 
 import test_int16_layers
@@ -53,6 +53,33 @@ def _cases() -> Iterator[Case]:
         yield wide(fully_connected(f"rows_{rows}_{depth}_{out}", (rows, depth), out, depth, scales=SCALES))
 
 
+def _spread() -> list[Case]:
+    """Depthwise, of several filters or of int16."""
+    cases = [
+        depthwise("twice", (1, 6, 5, 6), 2, (3, 3), SAME, Scales(input_zero_point=-128)),
+        depthwise("three_times", (2, 5, 4, 5), 3, (2, 3), Slide((1, 2), "SAME", activation="RELU"), Scales(output_zero_point=7)),
+        depthwise("four_times", (1, 4, 6, 4), 4, (3, 3), Slide(dilation=(1, 2))),
+        depthwise("five_times", (1, 5, 5, 3), 5, (3, 3), SAME, Scales(weights=tuple(0.002 * (i + 1) for i in range(15)))),
+        depthwise("seven_pairs", (1, 3, 3, 2), 7, (3, 3), SAME),
+    ]
+    shorts = [
+        wide(depthwise(f"short_{channels}", (1, 5, 6, channels), 1, (3, 3), SAME, SCALES)) for channels in (2, 4, 7, 8)
+    ]
+    return [*cases, *shorts, wide(depthwise("short_twice", (1, 5, 4, 6), 2, (3, 2), Slide((2, 1), "SAME"), SCALES))]
+
+
+def test_depthwise_layers_by_vectors() -> None:
+    def cost(bound: BoundNode, target: Target, name: str) -> float:
+        return 0.0 if name == "mve" else 1.0
+
+    with patch.object(backend, "cost_of", cost):
+        proven = prove(_spread(), target="cortex-m55")
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    assert {o.step.template for o in proven.outcomes.values() if o.step} == {"depthwise_spread_mve"}
+
+
 @pytest.mark.parametrize("variant", CORES)
 def test_layers_of_shorts(variant: str) -> None:
     cases = list(_cases())
@@ -77,7 +104,7 @@ def test_layers_of_shorts(variant: str) -> None:
 def test_on_an_emulated_core(variant: str, tmp_path: Path) -> None:
     target, board = CORES[variant]
     model = tmp_path / "cases.tflite"
-    model.write_bytes(write_tflite(model_of(list(_cases()))))
+    model.write_bytes(write_tflite(model_of([*_cases(), *_spread()])))
 
     def cost(bound: BoundNode, _: Target, name: str) -> float:
         return 0.0 if name == variant else 1.0

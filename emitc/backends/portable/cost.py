@@ -85,7 +85,7 @@ _MVE = {
     "DepthwiseConv2D": Cost(mac=1.0, gathered=2.5, once=100),
     "DepthwiseConv2D several filters": Cost(mac=0.21, output=17.5, once=200),
     "FullyConnected": Cost(mac=0.167, output=7.9, once=130),
-    "AveragePool2D": Cost(mac=1.4, output=10.5),
+    "AveragePool2D": Cost(mac=0.9, output=9.0),
     "MaxPool2D": Cost(mac=0.6, output=1.0),
     "Add": Cost(mac=2.75, once=17),
     "Sub": Cost(mac=2.75, once=17),

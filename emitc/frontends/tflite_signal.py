@@ -58,10 +58,10 @@ def _stacked(node: SourceNode, x: SourceTensor) -> Array:
 def _framed(node: SourceNode, x: SourceTensor) -> Array:
     """How many frames are still incomplete, then the values of each row that belong to frames to come."""
     size, step = _option(node, "frame_size", 1), _option(node, "frame_step", 1)
-    if step > size or not x.shape or x.shape[-1] < 1:
+    prefilled = bool(node.attributes.get("prefill", False))
+    if (prefilled and step > size) or not x.shape or x.shape[-1] < 1:
         raise _Beyond
     steps = -(-size // step)
-    prefilled = bool(node.attributes.get("prefill", False))
     state = _zeros("int16", 1 + x.elements // x.shape[-1] * (size - step if prefilled else (steps - 1) * step))
     state[0] = 0 if prefilled else steps - 1
     return state

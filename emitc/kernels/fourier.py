@@ -1,8 +1,9 @@
 """The Fourier transform of complex numbers as TFLite Micro's signal library has it (KISS FFT), in fixed point and in float32.
 
-Decimation in time with radix 4 and, where the length has an odd power of two, one radix 2. In fixed point of B bits every step
-divides by 4 or 2 first: v * floor(one / 4 or 2), one = 2**(B-1) - 1; products are summed in twice the bits and rounded half up
-by 2**(B-1); sums wrap at B bits. In float32 nothing is divided, and every operation rounds by itself.
+Decimation in time with radix 4, where the length has an odd power of two one radix 2, and radix 3 and 5 for these factors. In
+fixed point of B bits every step divides by its radix first: v * floor(one / radix), one = 2**(B-1) - 1; products are summed in
+twice the bits and rounded half up by 2**(B-1); sums wrap at B bits. In float32 nothing is divided, and every operation rounds by
+itself.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ Values = NDArray[Any]
 
 
 def radices_of(points: int) -> tuple[int, ...]:
-    """The steps, the first one of single values."""
+    """The steps, the first one of single values; none where the number has factors besides 2, 3 and 5."""
     found: list[int] = []
     while points > 1:
-        found.append(4 if points % 4 == 0 else 2)
-        points //= found[-1]
+        radix = next((radix for radix in (4, 2, 3, 5) if points % radix == 0), 0)
+        if radix == 0:
+            return ()
+        found.append(radix)
+        points //= radix
     return tuple(reversed(found))
 
 
@@ -90,6 +94,12 @@ class Numbers:
             return values
         return self.kept((values * (self.one // by) + (1 << self.bits - 1)) >> self.bits)
 
+    def times(self, values: Values, turn: float) -> Values:
+        """Every number times one part of a turn."""
+        if not self.fixed:
+            return values * np.float32(turn)
+        return self.kept((values * int(turn) + (1 << self.bits - 1)) >> self.bits)
+
     def halved(self, values: Values) -> Values:
         """By half, rounded down in fixed point."""
         return values >> 1 if self.fixed else values * np.float32(0.5)
@@ -116,6 +126,10 @@ class Numbers:
             parts = [blocks[:, :, 0]] + [self.product(blocks[:, :, k], turns[k * steps]) for k in range(1, radix)]
             if radix == 2:
                 made = [parts[0] + parts[1], parts[0] - parts[1]]
+            elif radix == 3:
+                made = self._three(parts, turns[points // 3])
+            elif radix == 5:
+                made = self._five(parts, turns[points // 5], turns[2 * points // 5])
             else:
                 low, high = self.kept(parts[0] + parts[2]), self.kept(parts[0] - parts[2])
                 outer, inner = self.kept(parts[1] + parts[3]), self.kept(parts[1] - parts[3])
@@ -124,3 +138,22 @@ class Numbers:
             work = self.kept(np.stack(made, axis=2)).reshape(values.shape)
             m *= radix
         return work
+
+    def _three(self, parts: Sequence[Values], third: Values) -> list[Values]:
+        """Sums of three values, which are turned already. third: a third of a turn."""
+        outer, inner = self.kept(parts[1] + parts[2]), self.kept(parts[1] - parts[2])
+        low, side = self.kept(parts[0] - self.halved(outer)), self.times(inner, third[1])
+        turned = np.stack([-side[..., 1], side[..., 0]], axis=-1)
+        return [parts[0] + outer, low + turned, low - turned]
+
+    def _five(self, parts: Sequence[Values], once: Values, twice: Values) -> list[Values]:
+        """Sums of five values, which are turned already. once, twice: a fifth and two fifths of a turn."""
+        outer, across = self.kept(parts[1] + parts[4]), self.kept(parts[1] - parts[4])
+        inner, beside = self.kept(parts[2] + parts[3]), self.kept(parts[2] - parts[3])
+        near = self.kept(parts[0] + self.times(outer, once[0]) + self.times(inner, twice[0]))
+        far = self.kept(parts[0] + self.times(outer, twice[0]) + self.times(inner, once[0]))
+        first = self.times(across, once[1]) + self.times(beside, twice[1])
+        second = self.times(beside, once[1]) - self.times(across, twice[1])
+        turned = self.kept(np.stack([first[..., 1], -first[..., 0]], axis=-1))
+        back = self.kept(np.stack([second[..., 1], -second[..., 0]], axis=-1))
+        return [parts[0] + self.kept(outer + inner), near - turned, far + back, far - back, near + turned]

@@ -15,6 +15,8 @@ from emitc.kernels.contract import Flavour, Layer, Param, Parsed, Scratch, Table
 from emitc.kernels.fourier import Numbers, radices_of
 
 TYPES = (DType.INT16, DType.INT32, DType.FLOAT32)
+LARGEST = 1 << 16
+"""Values of a transform: places of half as many are uint16."""
 _NUMBERED = {0: DType.FLOAT32, 2: DType.INT32, 7: DType.INT16}
 """The types by their numbers in the schema, which the option T has."""
 
@@ -40,10 +42,10 @@ def parser(op: type[RealFourier]) -> Callable[[SourceNode], Parsed]:
                 "use one of these",
             )
         length = node.integer("fft_length", low=1)
-        if length & (length - 1) or not 8 <= length <= 4096:
+        if length % 2 or not 4 <= length <= LARGEST or not radices_of(length // 2):
             raise node.unsupported(
                 f"{op.__name__} of length {length} is not supported",
-                "there is code for powers of two from 8 to 4096",
+                f"there is code for even lengths from 4 to {LARGEST} without prime factors over 5, as in TFLite Micro",
                 "use one of these",
             )
         return Parsed(op(length, dtype))
@@ -82,8 +84,9 @@ def layer(
         Param("steps", "int32_t", len(radices)),
     )
     scratch = (Scratch("work", 2 * op.dtype.bytes * points),)
+    mixed = "_mixed" if set(radices) & {3, 5} else ""
     if op.dtype is DType.INT16:
-        return Layer(template, "portable", (0,), tables, params, scratch=scratch)
+        return Layer(template + mixed, "portable", (0,), tables, params, scratch=scratch)
     c_type = op.dtype.c_type
     flavour = Flavour(f"_{op.dtype.value}", numbers.fixed, x=c_type, w=c_type, y=c_type)
-    return Layer(f"{template}_wide", "portable", (0,), tables, params, scratch=scratch, flavour=flavour)
+    return Layer(f"{template}_wide{mixed}", "portable", (0,), tables, params, scratch=scratch, flavour=flavour)

@@ -2,7 +2,8 @@
 
 Shapes  x any, y as x.   Types  x uint32, y int16.
         The shifted x has 32 bits. log2 has 16 bits of fractions: of the fraction f of the mantissa, log2(1 + f) - f comes from a
-        table of 129 values, linear between; ln 2 is 45426 / 2**16. Each of the two products is rounded half up.
+        table of 129 values, linear between; ln 2 is 45426 / 2**16. Each of the two products is rounded half up; the second one is
+        modulo 2**32, with 16 bits of fractions.
 Source  TFLite Micro's signal library; the table is computed here.
 """
 
@@ -25,7 +26,7 @@ _TABLE = tuple(round((math.log2(1 + i / _SEGMENTS) - i / _SEGMENTS) * 65536) for
 
 @dataclass(frozen=True, slots=True)
 class SignalFilterBankLog(Op):
-    """output_scale: factor on the logarithm. correction: bits that the input is shifted up by."""
+    """output_scale: factor on the logarithm, modulo 2**32. correction: bits that the input is shifted up by."""
 
     output_scale: int
     correction: int
@@ -34,7 +35,7 @@ class SignalFilterBankLog(Op):
 def from_tflite(node: SourceNode) -> Parsed:
     """The options."""
     node.counts((1, 1))
-    scale = node.integer("output_scale", low=0, high=1 << 15)
+    scale = node.integer("output_scale", low=-(1 << 31), high=(1 << 31) - 1)
     return Parsed(SignalFilterBankLog(scale, node.integer("input_correction_bits", low=0, high=31)))
 
 

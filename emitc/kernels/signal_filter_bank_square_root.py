@@ -16,7 +16,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_dtypes
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Table, illegal, require_dtypes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ def check(bound: BoundNode) -> None:
     """Refuses other types, and more than one number of bits."""
     require_dtypes(bound, [(DType.UINT64, DType.INT32, DType.UINT32)])
     bits = bound.input(1)
-    if bits.elements != 1 or bits.is_constant or bound.input(0).is_constant:
+    if bits.elements != 1 or bound.input(0).is_constant:
         raise illegal(
             bound,
             "SignalFilterBankSquareRoot has inputs that do not fit",
-            "one computed number of bits is expected",
+            "computed values and one number of bits are expected",
             "export again",
             bits,
         )
@@ -57,8 +57,9 @@ def _root(value: int) -> int:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """In Python's integers."""
-    assert inputs[0] is not None and inputs[1] is not None
-    bits = min(max(int(inputs[1].reshape(())), 0), 32)
+    given = bound.input(1).array() if bound.input(1).is_constant else inputs[1]
+    assert inputs[0] is not None and given is not None
+    bits = min(max(int(given.reshape(())), 0), 32)
     roots = [_root(int(v)) >> bits for v in inputs[0].reshape(-1).tolist()]
     return (np.array(roots, np.uint32).reshape(bound.output.shape),)
 
@@ -66,7 +67,10 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def lower(bound: BoundNode) -> Layer:
     """Value by value, two bits at a time."""
     params = (Param("count", "int32_t", bound.output.elements),)
-    return Layer("signal_filter_bank_square_root", "portable", (0, 1), params=params)
+    if not bound.input(1).is_constant:
+        return Layer("signal_filter_bank_square_root", "portable", (0, 1), params=params)
+    bits = Table("bits", "int32_t", (int(bound.input(1).array().reshape(())),), "bits that the scale has")
+    return Layer("signal_filter_bank_square_root", "portable", (0,), (bits,), params)
 
 
 KERNELS = (

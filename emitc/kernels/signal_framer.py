@@ -4,7 +4,8 @@ Shapes  x [..., N], N a multiple of frame_step; y [..., N / frame_step, frame_si
 Types   int16, valid bool.
 A frame holds the oldest values that are there: the first frame_size of the last C, which is frame_size rounded up to steps.
 prefill: zeros came before the first value, and a frame is the last frame_size values. Otherwise frames before the C-th value are
-zeros, which TFLite Micro leaves as they are in memory, and valid is false in their run.
+zeros, which TFLite Micro leaves as they are in memory, and valid is false in their run. A frame shorter than a step is the step's
+first values.
 Source  TFLite Micro's signal library. The state is the frontend's second input: how many frames are still incomplete, then
         values.
 """
@@ -36,10 +37,10 @@ def from_tflite(node: SourceNode) -> Parsed:
     """The options."""
     op = SignalFramer(option(node, "frame_size"), option(node, "frame_step"), bool(node.attribute("prefill", False)))
     x = node.input(0)
-    if op.step > op.size or not x.shape or x.shape[-1] < 1 or x.shape[-1] % op.step:
+    if (op.prefill and op.step > op.size) or not x.shape or x.shape[-1] < 1 or x.shape[-1] % op.step:
         raise node.refusal(
             f"SignalFramer has frame_step = {op.step}",
-            f"frames of {op.size} from {list(x.shape)}: a frame is no shorter, and the input a multiple of it",
+            f"frames of {op.size} from {list(x.shape)}: the input is a multiple of it, and prefilled frames are no shorter",
             "export the model again",
             x,
         )

@@ -4,7 +4,7 @@ Shapes  x [..., fft_length + 2]: complex numbers, real and imaginary parts in tu
 Types   int16, int32, float32; T of the options says which (7, 2, 0).
         The spectrum is put together to that of the even values as real and the odd as imaginary parts, which is transformed
         back. In float32 the results are divided by fft_length; in fixed point the steps have done that.
-Errors  lengths that are no power of two, or are out of [8, 4096]; other types.
+Errors  lengths that are odd, have prime factors over 5, or are out of [4, 65536]; other types.
 Source  TFLite Micro's signal library, whose transform is that of KISS FFT.
 """
 
@@ -52,11 +52,11 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     ends = np.stack([x[:, 0, 0] + x[:, points, 0], x[:, 0, 0] - x[:, points, 0]], axis=-1)
     whole[:, 0] = n.divided(n.kept(ends), 2)
     near = n.divided(x[:, 1 : points // 2 + 1], 2)
-    far = n.divided(n.opposite(x[:, points - 1 : points // 2 - 1 : -1]), 2)
+    far = n.divided(n.opposite(x[:, points - 1 : points - points // 2 - 1 : -1]), 2)
     total = n.kept(near + far)
     turned = n.product(n.kept(near - far), np.array(n.splits(points, _BACK), n.computed).reshape(-1, 2))
     whole[:, 1 : points // 2 + 1] = n.kept(total + turned)
-    whole[:, points - 1 : points // 2 - 1 : -1] = n.opposite(n.kept(total - turned))
+    whole[:, points - 1 : points - points // 2 - 1 : -1] = n.opposite(n.kept(total - turned))
     y = n.transformed(whole, _BACK)
     if not n.fixed:
         y = y / np.float32(2 * points)

@@ -3,7 +3,7 @@
 Shapes  x [..., L], L <= fft_length; y [..., fft_length + 2]: complex numbers, real and imaginary parts in turn.
 Types   int16, int32, float32; T of the options says which (7, 2, 0).
         The transform of the even values as real and the odd as imaginary parts; then the two spectra are taken apart.
-Errors  lengths that are no power of two, or are out of [8, 4096]; other types.
+Errors  lengths that are odd, have prime factors over 5, or are out of [4, 65536]; other types.
 Source  TFLite Micro's signal library, whose transform is that of KISS FFT.
 """
 
@@ -54,14 +54,14 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     y: Values = np.zeros((len(frames), points + 1, 2), n.computed)
     y[:, 0, 0], y[:, points, 0] = half[:, 0, 0] + half[:, 0, 1], half[:, 0, 0] - half[:, 0, 1]
     near = half[:, 1 : points // 2 + 1]
-    far = n.divided(n.opposite(whole[:, points - 1 : points // 2 - 1 : -1]), 2)
+    far = n.divided(n.opposite(whole[:, points - 1 : points - points // 2 - 1 : -1]), 2)
     total = n.kept(near + far)
     turned = n.product(n.kept(near - far), np.array(n.splits(points, _FORTH), n.computed).reshape(-1, 2))
     # Sums of int16 are halved before they wrap, those of int32 after it.
     kept = n.kept if n.bits > 15 else np.asarray
     y[:, 1 : points // 2 + 1] = n.halved(kept(total + turned))
-    y[:, points - 1 : points // 2 - 1 : -1, 0] = n.halved(kept(total[..., 0] - turned[..., 0]))
-    y[:, points - 1 : points // 2 - 1 : -1, 1] = n.halved(kept(turned[..., 1] - total[..., 1]))
+    y[:, points - 1 : points - points // 2 - 1 : -1, 0] = n.halved(kept(total[..., 0] - turned[..., 0]))
+    y[:, points - 1 : points - points // 2 - 1 : -1, 1] = n.halved(kept(turned[..., 1] - total[..., 1]))
     return (y.astype(bound.output.dtype.value).reshape(bound.output.shape),)
 
 

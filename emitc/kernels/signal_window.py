@@ -1,6 +1,7 @@
 """SignalWindow: every frame times a window, y = saturate16((x * w) >> shift).
 
-Shapes  x [..., N], w [N], y as x.   Types  int16; the window is constant.   Source  TFLite Micro's signal library.
+Shapes  x of a multiple of N elements, w [N], y as x: frames of N values, one behind the other, whatever rows they are in.
+Types   int16; the window is constant.   Source  TFLite Micro's signal library.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def check(bound: BoundNode) -> None:
         raise unsupported(
             bound, "SignalWindow with a computed window is not supported", "it must be constant", "export again", window
         )
-    if not x.shape or window.shape != x.shape[-1:]:
+    if not x.shape or len(window.shape) != 1 or not window.elements or x.elements % window.elements:
         raise illegal(
             bound, "SignalWindow has a window that does not fit", f"frames {list(x.shape)}", "export again", window
         )
@@ -51,8 +52,9 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     """In int64."""
     op = bound.node.op
     assert inputs[0] is not None and isinstance(op, SignalWindow)
-    product = (inputs[0].astype(np.int64) * bound.input(1).array().astype(np.int64)) >> op.shift
-    return (np.clip(product, -(2**15), 2**15 - 1).astype(np.int16),)
+    window = bound.input(1).array().astype(np.int64)
+    product = (inputs[0].astype(np.int64).reshape(-1, len(window)) * window) >> op.shift
+    return (np.clip(product, -(2**15), 2**15 - 1).astype(np.int16).reshape(bound.output.shape),)
 
 
 def lower(bound: BoundNode) -> Layer:

@@ -51,9 +51,9 @@ def spread(shape: tuple[int, ...], dtype: str, *more: int) -> Draw:
     return draw
 
 
-def window(shape: tuple[int, ...], shift: int) -> Case:
-    """SignalWindow."""
-    values = np.linspace(-32768, 32767, shape[-1]).round()
+def window(shape: tuple[int, ...], shift: int, length: int = 0) -> Case:
+    """SignalWindow. length: of the window where that is not the length of a row."""
+    values = np.linspace(-32768, 32767, length or shape[-1]).round()
     name = f"window_{len(shape)}_{shift}"
     return signal(
         name,
@@ -148,19 +148,19 @@ def bank(name: str, *, negative: bool = False) -> Case:
     )
 
 
-def roots() -> Case:
-    """SignalFilterBankSquareRoot of squares, what is next to them, and half between."""
+def roots(bits: int | None = None) -> Case:
+    """SignalFilterBankSquareRoot of squares, what is next to them, and half between. bits: a constant number of bits."""
     near = [r * r + d for r in (2, 255, 65535, 65536, 1 << 20, 2**32 - 1) for d in (-1, 0, 1, r, r + 1)]
     shape = (60,)
 
     def draw(rng: np.random.Generator, sample: int) -> list[Array]:
         values = spread(shape, "uint64", *near)(rng, sample)
-        return [*values, np.array((0, 3, 15, 31)[sample % 4], np.int32)]
+        return [*values, *([] if bits is not None else [np.array((0, 3, 15, 31)[sample % 4], np.int32)])]
 
     return signal(
-        "roots",
+        "roots" if bits is None else f"roots_{bits}",
         "FilterBankSquareRoot",
-        (plain(shape, "uint64"), plain((), "int32")),
+        (plain(shape, "uint64"), plain((), "int32") if bits is None else constant(np.array(bits), "int32")),
         (plain(shape, "uint32"),),
         {},
         draw,
@@ -219,7 +219,7 @@ def logarithm(scale: int, correction: int) -> Case:
 
 
 CASES: list[Case] = [
-    window((30,), 12), window((2, 3, 17), 0), window((30,), 15),
+    window((30,), 12), window((2, 3, 17), 0), window((30,), 15), window((2, 3, 4), 3, 12), window((2, 6), 4, 3),
     *(scaled(largest) for largest in (0, 1, 2, 255, 256, 16383, 16384, 32767, 32768)),
     *(transform(length - missing, length) for length in (16, 32, 64, 128, 256, 512, 1024) for missing in (0, 5)),
     transform(480, 512), transform(7, 8, 3), transform(60, 64, 2),
@@ -227,13 +227,18 @@ CASES: list[Case] = [
     *(transform(length - 3, length, dtype=dtype) for length in (8, 16, 128, 1024) for dtype in ("int32", "float32")),
     *(inverse(length, dtype=dtype) for length in (8, 16, 128, 1024) for dtype in ("int32", "float32")),
     transform(60, 64, 2, "int32"), transform(64, 64, 2, "float32"), inverse(64, 3, "int32"), inverse(64, 3, "float32"),
+    *(transform(length - 1, length) for length in (4, 6, 10, 12, 18, 30, 48, 50, 240, 1500)), transform(90, 90, 2),
+    *(inverse(length) for length in (4, 6, 10, 12, 18, 30, 48, 50, 240, 1500)), inverse(90, 2),
+    *(transform(length, length, dtype=dtype) for length in (4, 30, 48, 150) for dtype in ("int32", "float32")),
+    *(inverse(length, dtype=dtype) for length in (4, 30, 48, 150) for dtype in ("int32", "float32")),
     energy(0, 20), energy(3, 11), energy(5, 5),
     bank("bank"), bank("bank_of_negative_weights", negative=True),
-    roots(),
+    roots(), roots(0), roots(7),
     subtraction("subtraction"), subtraction("subtraction_clamped", clamping=True),
     subtraction("subtraction_all_bits", smoothing_bits=0),
     gain("gain", 6), gain("gain_wraps", 0, steep=True), gain("gain_small", 20, steep=True),
     logarithm(64, 3), logarithm(1, 0), logarithm(32768, 31), logarithm(1600, 0),
+    logarithm(2**31 - 1, 0), logarithm(-1, 0), logarithm(-40000, 2),
 ]  # fmt: skip
 
 
@@ -259,11 +264,13 @@ def _counted(case: Case, energies: Array) -> Array:
         (window((30,), 1), {}, 2, "has no attribute shift"),
         (transform(16, 16), {"T": 9, "fft_length": 16}, 1, "SignalRfft of this type is not supported"),
         (transform(16, 16), {"T": 2, "fft_length": 16}, 1, "element types (int16, int16) is not supported"),
-        (transform(16, 16), {"T": 7, "fft_length": 24}, 1, "of length 24 is not supported"),
+        (transform(16, 16), {"T": 7, "fft_length": 28}, 1, "of length 28 is not supported"),
+        (transform(16, 16), {"T": 7, "fft_length": 25}, 1, "of length 25 is not supported"),
+        (transform(16, 16), {"T": 7, "fft_length": 2}, 1, "of length 2 is not supported"),
         (transform(16, 16), {"T": 7, "fft_length": 8}, 2, "frames that do not fit"),
         (transform(16, 16), {"T": 7, "fft_length": 1 << 30}, 1, "is not supported"),
         (inverse(16), {"T": 9, "fft_length": 16}, 1, "SignalIrfft of this type is not supported"),
-        (inverse(16), {"T": 7, "fft_length": 24}, 1, "of length 24 is not supported"),
+        (inverse(16), {"T": 7, "fft_length": 22}, 1, "of length 22 is not supported"),
         (inverse(16), {"T": 7, "fft_length": 32}, 2, "spectra that do not fit"),
         (energy(0, 20), {"start_index": 5, "end_index": 3}, 2, "range that does not fit"),
         (energy(0, 20), {"start_index": 0, "end_index": 21}, 2, "range that does not fit"),
@@ -271,7 +278,7 @@ def _counted(case: Case, energies: Array) -> Array:
         (subtraction("s"), SUBTRACTION | {"num_channels": 25}, 2, "has num_channels = 25"),
         (subtraction("s"), SUBTRACTION | {"smoothing_bits": 40}, 2, "has smoothing_bits = 40"),
         (gain("gain", 6), {"snr_shift": 64}, 2, "has snr_shift = 64"),
-        (logarithm(64, 3), {"output_scale": -1, "input_correction_bits": 0}, 2, "has output_scale = -1"),
+        (logarithm(64, 3), {"output_scale": 64, "input_correction_bits": 32}, 2, "has input_correction_bits = 32"),
     ],
 )
 def test_refused_options(case: Case, options: dict[str, Option], code: int, message: str) -> None:

@@ -70,6 +70,7 @@ CASES = [
     *(framer(f"framer_rows_{prefill}", (2, 3, 8), 6, 2, prefill=prefill) for prefill in (False, True)),
     *(framer(f"framer_equal_{prefill}", (12,), 4, 4, prefill=prefill) for prefill in (False, True)),
     *(framer(f"framer_odd_{prefill}", (3, 5), 7, 5, prefill=prefill) for prefill in (False, True)),
+    framer("framer_apart", (2, 12), 3, 4, prefill=False),
     framer("framer_long", (2, 2), 9, 1, prefill=False),
     stacker("stacker", 10, 2, 1, 2),
     stacker("stacker_left", 4, 3, 0, 1),
@@ -79,6 +80,7 @@ CASES = [
     delay("delay", (20,), 5),
     delay("delay_long", (2, 3, 4), 11),
     delay("delay_equal", (6,), 6),
+    delay("delay_none", (2, 5), 0),
     *(overlap(f"overlap_{t}", (1, 30), 10, t) for t in ("int16", "float32")),
     *(overlap(f"overlap_rows_{t}", (2, 3, 7), 3, t) for t in ("int16", "float32")),
     *(overlap(f"overlap_none_{t}", (2, 4), 4, t) for t in ("int16", "float32")),
@@ -115,7 +117,6 @@ def test_reference_engine_and_c_agree() -> None:
 @pytest.mark.parametrize(
     ("case", "options", "code", "message"),
     [
-        (framer("f", (8,), 6, 2, prefill=False), {"frame_size": 2, "frame_step": 4, "prefill": False}, 2, "has frame_step = 4"),
         (framer("f", (8,), 6, 2, prefill=False), {"frame_size": 6, "frame_step": 3, "prefill": False}, 2, "has frame_step = 3"),
         (framer("f", (8,), 6, 2, prefill=False), {"frame_size": 1 << 30, "frame_step": 2}, 2, "has frame_size = 1073741824"),
         (framer("f", (8,), 6, 2, prefill=False), {"frame_step": 2}, 2, "has no attribute frame_size"),
@@ -123,7 +124,8 @@ def test_reference_engine_and_c_agree() -> None:
          2, "has stacker_step = 4 and num_channels = 3"),
         (stacker("s", 3, 1, 1, 1), {"num_channels": 4, "stacker_left_context": 1, "stacker_right_context": 1, "stacker_step": 1},
          2, "has stacker_step = 1 and num_channels = 4"),
-        (delay("d", (4,), 2), {"delay_length": 0}, 2, "has delay_length = 0"),
+        (framer("f", (8,), 6, 2, prefill=True), {"frame_size": 2, "frame_step": 4, "prefill": True}, 2, "has frame_step = 4"),
+        (delay("d", (4,), 2), {"delay_length": -1}, 2, "has delay_length = -1"),
         (overlap("o", (2, 4), 2), {"T": 7, "frame_step": 5}, 2, "has frame_step = 5"),
         (overlap("o", (2, 4), 2), {"T": 2, "frame_step": 2}, 1, "SignalOverlapAdd of type 2 is not supported"),
     ],

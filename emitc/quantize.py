@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +98,50 @@ def requantize_reduced(acc: Int64, q31: Int64 | int, shift: Int64 | int) -> Int6
     right = 15 - np.asarray(shift, np.int64)
     scaled = (np.asarray(acc, np.int64) * q15 + (np.int64(1) << (right - 1))) >> right
     return np.asarray(scaled, np.int64).astype(np.int32).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class ExactMultiplier:
+    """A positive double as `(high * 2**32 + low) / 2**(right + 32)`: high below 2**21, low below 2**32, right in 1..62."""
+
+    high: int
+    low: int
+    right: int
+
+
+def exact_multiplier_of(factor: float) -> ExactMultiplier:
+    """All 53 bits of a positive double below 2**20; one below 2**-41 has so small a share of every int32 that right ends at 62."""
+    mantissa, exponent = math.frexp(factor)
+    whole = int(mantissa * 2**53)
+    return ExactMultiplier(whole >> 32, whole & 0xFFFFFFFF, min(21 - exponent, 62))
+
+
+def requantize_exact(acc: Int64, factor: float) -> Int64:
+    """acc * factor rounded once, ties away from zero; int32 values of any shape. Integers only, of any size that results have.
+
+    What the product loses below 2**-32 of its last bit cannot be a tie. Source: how LiteRT's reference kernels requantize a
+    uint8 FULLY_CONNECTED, in double (measured: 0 differences, between the neighbouring rules too).
+    """
+    m = exact_multiplier_of(factor)
+    acc = np.asarray(acc, np.int64)
+    magnitude = np.abs(acc)
+    product = magnitude * m.high + (magnitude * m.low >> 32)
+    scaled = (product + (np.int64(1) << (m.right - 1))) >> m.right
+    return np.asarray(np.where(acc < 0, -scaled, scaled), np.int64)
+
+
+def double_shows(factor: float, low: int, high: int) -> bool:
+    """Whether in double acc * factor is a tie for an int32 acc for which it is none, between results low and high.
+
+    Then `requantize_exact` is not what a kernel computes that multiplies in double.
+    """
+    for result in range(low, high):
+        tie = result + 0.5
+        near = round(tie / factor)
+        for acc in (near - 1, near, near + 1):
+            if abs(acc) < 2**31 and float(acc) * factor == tie and Fraction(acc) * Fraction(factor) != Fraction(tie):
+                return True
+    return False
 
 
 def requantize_float(acc: Int64, scale: Float32 | np.float32) -> Int64:

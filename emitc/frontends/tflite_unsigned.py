@@ -2,7 +2,7 @@
 
 A uint8 value q with zero point z stands for what the int8 value q - 128 with zero point z - 128 does, and kernels that take
 zero points off before they multiply or add cannot tell the two apart. Operators that can tell get the attribute `unsigned`:
-means, which round in the range of uint8, and convolutions, whose weights have a zero point. From the operators that compute on
+means, which round in the range of uint8, and convolutions and fully connected layers, whose weights have a zero point. From the operators that compute on
 uint8 the new type spreads through those that move values; at the model's interface, and at every other operator, a Rebias
 goes between. A model in which nothing computes on uint8 stays as it is.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor
 from emitc.ir import Quantization
 
-_OWN_RULE = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D"})
+_OWN_RULE = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D"})
 """Operators that compute on uint8 otherwise than on int8, see Numerics.UNSIGNED."""
 _COMPUTES = _OWN_RULE | {"MAX_POOL_2D", "SOFTMAX", "ADD", "SUB", "MUL"}
 """The others' uint8 kernels do what their int8 kernels do with the zero points of int8."""
@@ -41,8 +41,8 @@ def _bytes(node: SourceNode) -> list[SourceTensor]:
 def _computes(node: SourceNode) -> bool:
     """Whether the operator computes on legacy tensors alone."""
     found = _bytes(node)
-    own = node.inputs[:1] + node.outputs[:1]
-    return node.op_type in _COMPUTES and all(map(_legacy, found)) and len(own) == 2 and all(map(_legacy, own))
+    own = node.inputs[: 2 if node.op_type == "FULLY_CONNECTED" else 1] + node.outputs[:1]
+    return node.op_type in _COMPUTES and all(map(_legacy, found)) and len(own) > 1 and all(map(_legacy, own))
 
 
 def _passes_on(node: SourceNode) -> bool:

@@ -3,7 +3,7 @@
 Shapes  x [..., I] flattened to rows of I, w [O, I], b [O] or none, y [rows, O], or x's leading dimensions with
         keep_num_dims.
 Types   int8, b and accumulator int32; w int4; x and y int16, b int64 or int32 (int16x8.py); float32 (TFLite:
-        fully_connected_float.py).
+        fully_connected_float.py); legacy uint8, held as int8 (fully_connected_once.py).
 Errors  weight zero point other than 0; an accumulator that can overflow int32; computed weights; shuffled weights.
 Source  TFLite 8-bit quantization specification, FULLY_CONNECTED.
 """
@@ -17,7 +17,15 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
-from emitc.kernels import accumulate, fully_connected_float, pair_products, scalar_products, short_products, vector_products
+from emitc.kernels import (
+    accumulate,
+    fully_connected_float,
+    fully_connected_once,
+    pair_products,
+    scalar_products,
+    short_products,
+    vector_products,
+)
 from emitc.kernels.contract import KernelDef, Layer, Parsed, Variant, illegal, require_rank, unsupported
 from emitc.kernels.requantization import WEIGHTS, Accumulating, int32_sums, requantization
 from emitc.kernels.spatial import ACTIVATIONS
@@ -31,6 +39,11 @@ class FullyConnected(Accumulating):
     activation: str
     keep_dims: bool = False
     zero_point_folded: bool = False
+
+    @property
+    def rounds_once(self) -> bool:
+        """LiteRT's uint8 kernel multiplies sums in double."""
+        return self.numerics is Numerics.UNSIGNED
 
 
 def from_tflite(node: SourceNode) -> Parsed:
@@ -82,6 +95,8 @@ def check(bound: BoundNode) -> None:
     if not in_float:
         filters = accumulate.weights_of(bound).astype(np.int64)
         accumulate.check_accumulator(bound, filters, folded=op.zero_point_folded)
+    if op.rounds_once:
+        fully_connected_once.check(bound)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -118,6 +133,8 @@ def lower(bound: BoundNode) -> Layer:
         window, groups = accumulate.pixels(rows, depth, out)
         return accumulate.float_layer(bound, (*window, groups), out, work(bound))
     clamp = activation_clamp(op.activation, bound.output)
+    if op.rounds_once:
+        return fully_connected_once.layer(bound, clamp, rows, folded=op.zero_point_folded)
     return accumulate.matrix_product(bound, requantization(bound), clamp, rows, folded=op.zero_point_folded)
 
 
@@ -126,6 +143,8 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
     if fully_connected_float.applies(bound):
         return "floats"
+    if op.rounds_once:
+        return fully_connected_once.PORTABLE_ONLY
     if short_products.applies(bound):
         return short_products.paired_product(bound, op.activation, rows, folded=op.zero_point_folded)
     return pair_products.product(bound, op.activation, rows, folded=op.zero_point_folded)
@@ -136,6 +155,8 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
     if fully_connected_float.applies(bound):
         return "floats"
+    if op.rounds_once:
+        return fully_connected_once.PORTABLE_ONLY
     if short_products.applies(bound):
         return short_products.vector_product(bound, op.activation, rows, folded=op.zero_point_folded)
     if reason := pair_products.refusal(bound):
@@ -148,6 +169,8 @@ def lower_scalar(bound: BoundNode, *, narrow: bool = False) -> Layer | str:
     op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
     if fully_connected_float.applies(bound):
         return "floats"
+    if op.rounds_once:
+        return fully_connected_once.PORTABLE_ONLY
     return scalar_products.product(bound, op.activation, rows, folded=op.zero_point_folded, narrow=narrow)
 
 

@@ -1,7 +1,8 @@
 """How sums become outputs: factors of scales, multipliers and shifts, and what the layer tells its kernel of them.
 
 TFLite: Q31 multiplier and shift of x_scale * w_scale / y_scale in double; for 64-bit sums of int16 inputs the multiplier in
-16 bits (int16x8.py). ONNX: the factor in float32, one product rounded half to even.
+16 bits (int16x8.py), of legacy uint8 FULLY_CONNECTED the factor in double and one rounding. ONNX: the factor in float32, one product
+rounded half to even.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels import int16x8
 from emitc.kernels.contract import Flavour, Param, Table
-from emitc.quantize import Clamp, Int64, multiplier_of, requantize, requantize_float, requantize_reduced
+from emitc.quantize import Clamp, Int64, multiplier_of, requantize, requantize_exact, requantize_float, requantize_reduced
 
 WEIGHTS = 1
 BIAS = 2
@@ -26,6 +27,11 @@ class Accumulating(Op):
 
     int32_sums: bool = False
 
+    @property
+    def rounds_once(self) -> bool:
+        """Whether the one product with the double factor is rounded once."""
+        return False
+
 
 def int32_sums(node: SourceNode) -> bool:
     """Whether the options of a TFLite operator ask for sums of 32 bits where the bias does not tell."""
@@ -36,13 +42,14 @@ def int32_sums(node: SourceNode) -> bool:
 class Requantization:
     """Multipliers (Q31) and shifts (positive left), or float32 factors: one each, or one per output channel.
 
-    reduced: multipliers are taken in 16 bits, for sums of 64 bits.
+    reduced: multipliers are taken in 16 bits, for sums of 64 bits. exact: the factor in double, 0 where it is not that.
     """
 
     q31: tuple[int, ...] = ()
     shift: tuple[int, ...] = ()
     real: tuple[float, ...] = ()
     reduced: bool = False
+    exact: float = 0.0
 
     @property
     def per_channel(self) -> bool:
@@ -54,6 +61,8 @@ class Requantization:
         if self.real:
             scaled = requantize_float(acc, np.array(self.real, np.float32))
             return clamp.apply(scaled + zero_point, dtype)
+        if self.exact:
+            return clamp.apply(requantize_exact(acc, self.exact) + zero_point, dtype)
         rule = requantize_reduced if self.reduced else requantize
         scaled = rule(acc, np.array(self.q31, np.int64), np.array(self.shift, np.int64))
         return clamp.apply((scaled + zero_point).astype(np.int32).astype(np.int64), dtype)
@@ -65,6 +74,11 @@ FACTOR_LIMIT = 2.0**30 - 0.25
 """From here on the multiplier rounds to 2**30, which a shift of at most 30 cannot express."""
 
 
+def rounds_once(bound: BoundNode) -> bool:
+    """Whether sums are multiplied by the factor in double and rounded once."""
+    return isinstance(bound.node.op, Accumulating) and bound.node.op.rounds_once
+
+
 def real_factors(bound: BoundNode) -> list[float]:
     """Real factor from accumulator to output in double, one for each weight scale.
 
@@ -72,7 +86,7 @@ def real_factors(bound: BoundNode) -> list[float]:
     """
     x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
     assert x.quantization and w.quantization and y.quantization
-    if bound.node.op.numerics is Numerics.UNSIGNED:
+    if bound.node.op.numerics is Numerics.UNSIGNED and not rounds_once(bound):
         with np.errstate(over="ignore", under="ignore"):
             products = np.float32(x.quantization.scale) * np.array(w.quantization.scales, np.float32)
         return [float(product) / y.quantization.scale for product in products]
@@ -97,6 +111,8 @@ def requantization(bound: BoundNode) -> Requantization:
     if bound.node.op.numerics.float_scale:
         factors = float_factors(bound)
         return Requantization(real=factors[:1] if len(set(factors)) == 1 else factors)
+    if rounds_once(bound):
+        return Requantization(exact=real_factors(bound)[0])
     multipliers = [multiplier_of(factor) for factor in real_factors(bound)]
     q31 = tuple(m.q31 for m in multipliers)
     shift = tuple(m.shift for m in multipliers)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +28,7 @@ from emitc.frontends.tflite import read_tflite
 from emitc.ir import Numerics
 from emitc.kernels import tflite_registry
 from emitc.kernels.rebias import Rebias
-from emitc.quantize import multiplier_of, requantize
+from emitc.quantize import double_shows, multiplier_of, requantize
 from emitc.writers.tflite import ModelSpec, OperatorSpec, write_tflite
 
 pytest.importorskip("ai_edge_litert", reason="the extra emitc[verify] is not installed")
@@ -394,11 +396,73 @@ def test_every_pair_of_values() -> None:
         outcome.check()
 
 
-def test_fully_connected_stays_unsupported() -> None:
-    """LiteRT requantizes it with one rounding, in no other operator's way."""
-    options: dict[str, OptionValue] = {"fused_activation_function": "NONE"}
-    error = refusal(weighted("fc", "FULLY_CONNECTED", (2, 9), (6, 9), (2, 6), **options))
-    assert isinstance(error.errors[0] if isinstance(error, Refusals) else error, CannotCompile)
+def connected(name: str, factor: float = 0.004, activation: str = "NONE", **changes: Any) -> Case:
+    """FULLY_CONNECTED of three rows of 9 values."""
+    options = {"fused_activation_function": activation}
+    return weighted(name, "FULLY_CONNECTED", (3, 9), (6, 9), (3, 6), factor=factor, **changes, **options)
+
+
+def biased(name: str, scales: tuple[float, float, float], acc: Array) -> Case:
+    """FULLY_CONNECTED whose sums are its biases: the weights are their zero point."""
+    x, w, y = scales
+    inputs = (
+        quantized((1, 1), x, 7, "uint8"),
+        quantized((len(acc), 1), w, 9, "uint8", np.full((len(acc), 1), 9)),
+        quantized((len(acc),), float(np.float32(x * w)), 0, "int32", acc),
+    )
+    return Case(
+        name, "FULLY_CONNECTED", inputs, (quantized((1, len(acc)), y, 128, "uint8"),), {"fused_activation_function": "NONE"}
+    )
+
+
+def beside_ties() -> list[Case]:
+    """Sums next to every tie, with factors of which a Q31 multiplier, or the float32 product of the scales, shows there."""
+    rng, cases = np.random.default_rng(11), []
+    for i, step in enumerate((2.0**15, 2.0**21, 2.0**21, 2.0**22)):
+        x, w, y = (float(v) for v in np.float32([rng.uniform(0.5, 1), rng.uniform(0.5, 1), rng.uniform(1, 2) * step]))
+        ties = ((np.arange(-129, 129) + 0.5) / (x * w / y)).round()
+        cases.append(biased(f"beside_{i}", (x, w, y), (ties[:, None] + np.arange(-4, 5)).reshape(-1).astype(np.int64)))
+    return cases
+
+
+CONNECTED: list[Case] = [
+    *(connected(f"fc_{'_'.join(map(str, z))}", zeros=z) for z in ENDS),
+    *(connected(f"fc_{a}", activation=a, zeros=(128, 99, 40)) for a in ("RELU", "RELU6", "RELU_N1_TO_1")),
+    connected("fc_no_bias", bias=False), connected("fc_over_1", 1.7), connected("fc_small", 1e-7),
+    biased("ties", (0.5, 0.5, 32.0), np.arange(-200, 201) * 64),
+    biased("tiny", (2.0**-20, 2.0**-20, 2.0**10), np.array([-(2**31) + 1, -1, 0, 1, 2**31 - 1])),
+    *beside_ties(),
+]  # fmt: skip
+
+
+def test_fully_connected_rounds_once() -> None:
+    proven = prove(CONNECTED, engine="litert", samples=3)
+    for outcome in proven.outcomes.values():
+        outcome.check()
+        assert outcome.step is None or outcome.step.template == "fully_connected_once"
+    assert proven.memory_errors == ()
+
+
+@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m55", "cortex-m0"])
+def test_fully_connected_has_one_kernel(target: str) -> None:
+    outcomes = prove(CONNECTED[:1], engine="litert", samples=1, sanitize=False, target=target).outcomes
+    assert [outcome.step.template for outcome in outcomes.values() if outcome.step] == ["fully_connected_once"]
+
+
+def test_factors_that_leave_int32_are_refused() -> None:
+    acc = np.array([2**31 - 1, -5])
+    error = refusal(biased("large", (1.0, 1.0, 0.5), acc))
+    assert "which leaves int32" in str(error) and error.exit_code == 1
+
+
+def test_a_factor_whose_product_in_double_makes_a_tie_is_refused() -> None:
+    factor = float(np.nextafter(0.5, 1)) / 3
+    assert double_shows(factor, -128, 127) == any(
+        float(a) * factor == t and Fraction(a) * Fraction(factor) != Fraction(t)
+        for t in np.arange(-127.5, 127)
+        for a in range(round(t / factor) - 2, round(t / factor) + 3)
+    )
+    assert double_shows(1 / 6, -2, 2) and not double_shows(0.25, -128, 127)
 
 
 def test_int8_weights_with_a_zero_point_stay_illegal() -> None:

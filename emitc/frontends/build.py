@@ -249,6 +249,8 @@ class _Builder:
             given = tuple(t for t in inputs if t is not None)
             settled = replace(settled, graphs=self.subgraphs(source, kernel, given))
         parsed = kernel.parse(settled)
+        if type(parsed.op) is not kernel.op:  # a use of the operator that is an operator of its own
+            kernel = next((each for each in self.kernels.values() if each.op is type(parsed.op)), kernel)
         if source.format == "tflite" and source.attributes.get("unsigned"):
             parsed = replace(parsed, op=replace(parsed.op, numerics=Numerics.UNSIGNED))
         states = tuple(self.state(source, inputs[i] if i < len(inputs) else None) for i in parsed.states)

@@ -4,7 +4,8 @@ Shapes  x [..., I] flattened to rows of I, w [O, I], b [O] or none, y [rows, O],
         keep_num_dims.
 Types   int8, b and accumulator int32; w int4; x and y int16, b int64 or int32 (int16x8.py); float32 (TFLite:
         fully_connected_float.py); legacy uint8, held as int8 (fully_connected_once.py).
-Errors  weight zero point other than 0; an accumulator that can overflow int32; computed weights; shuffled weights.
+        Computed weights: fully_connected_computed.py.
+Errors  weight zero point other than 0; an accumulator that can overflow int32; shuffled weights.
 Source  TFLite 8-bit quantization specification, FULLY_CONNECTED.
 """
 
@@ -19,6 +20,7 @@ from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
 from emitc.kernels import (
     accumulate,
+    fully_connected_computed,
     fully_connected_float,
     fully_connected_once,
     pair_products,
@@ -52,6 +54,9 @@ def from_tflite(node: SourceNode) -> Parsed:
     node.text("weights_format", ("DEFAULT",))
     keep = bool(node.attribute("keep_num_dims", False))
     activation = node.text("fused_activation_function", ACTIVATIONS)
+    if fully_connected_computed.applies(node):
+        op = fully_connected_computed.ComputedFullyConnected(activation, keep, int32_sums=int32_sums(node))
+        return Parsed(op, (0, 1, 2))
     return Parsed(FullyConnected(activation, keep, int32_sums=int32_sums(node)), (0, 1, 2))
 
 

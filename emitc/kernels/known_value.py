@@ -2,7 +2,8 @@
 
 SHAPE           y [rank], int32 or int64: the sizes of x's dimensions; x itself is not read.
 ZEROS_LIKE      y: zeros in the shape of x; int8, int32, int64 and float32.
-FILL            dims [rank] and a value of one element, both constants; y [dims]: the value everywhere; int16 and bool too.
+FILL            dims [rank] and a value of one element, both constants; y [dims]: the value everywhere; int16 and bool too. A
+                computed value is broadcast (tile.py).
 BROADCAST_ARGS  two shapes, both constants; y: the shape that tensors of these broadcast to.
 Source  the schema's operators; measured in TFLite Micro.
 """
@@ -20,6 +21,7 @@ from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.broadcast import common_shape
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, require_dtypes
 from emitc.kernels.strided import values_table
+from emitc.kernels.tile import Expand
 
 _INDICES = (DType.INT32, DType.INT64)
 _NUMBERS = (DType.INT8, *_INDICES, DType.FLOAT32)
@@ -71,13 +73,16 @@ def _zeros_like(node: SourceNode) -> Parsed:
 
 def _fill(node: SourceNode) -> Parsed:
     node.counts((2, 2))
-    shape, value = node.constant_integers(0, "shape"), node.value(1, "value")
-    if len(shape) > MAX_RANK or min(shape, default=1) < 1 or math.prod(shape) > MAX_TENSOR_BYTES or value.size != 1:
+    shape, given = node.constant_integers(0, "shape"), node.input(1)
+    if len(shape) > MAX_RANK or min(shape, default=1) < 1 or math.prod(shape) > MAX_TENSOR_BYTES or given.elements != 1:
         raise node.refusal(
-            f"FILL makes {list(shape)} of {value.size} values",
+            f"FILL makes {list(shape)} of {given.elements} values",
             f"at most {MAX_RANK} dimensions over 0, and one value, are expected",
             "export the model again",
         )
+    if given.data is None:
+        return Parsed(Expand((1,) * len(shape), shape), operands=(1,))
+    value = node.value(1, "value")
     return Parsed(Fill(shape, (value.reshape(-1)[0].item(),)), operands=())
 
 

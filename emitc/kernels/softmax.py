@@ -121,11 +121,23 @@ def check_onnx(bound: BoundNode) -> None:
         softmax_table.check(bound, _rows(bound))
 
 
+def _beta(bound: BoundNode) -> float:
+    assert isinstance(bound.node.op, Softmax)
+    return bound.node.op.beta
+
+
+def _scaled(bound: BoundNode) -> bool:
+    """Whether differences of floats are multiplied by another beta than 1."""
+    return _beta(bound) != 1.0
+
+
 def _float_reference(bound: BoundNode, values: Array) -> Array:
     """exp and log in double, rounded to float32."""
     x = _rows(bound).view(values.astype(np.float64))
     with np.errstate(invalid="ignore", divide="ignore"):
         shifted = x - x.max(axis=1, keepdims=True)
+        if _scaled(bound):
+            shifted = (shifted.astype(np.float32) * np.float32(_beta(bound))).astype(np.float64)
         total = np.exp(shifted).sum(axis=1, keepdims=True)
         result = shifted - np.log(total) if isinstance(bound.node.op, LogSoftmax) else np.exp(shifted) / total
     return np.asarray(result.astype(np.float32).reshape(bound.output.shape))
@@ -144,6 +156,9 @@ def _lower_onnx(bound: BoundNode) -> Layer:
     else:
         template = "log_softmax_float" if isinstance(bound.node.op, LogSoftmax) else "softmax_float"
         layer = Layer(template, "portable", (0,), params=rows.params)
+        if _scaled(bound):
+            beta = Param("beta", "float", _beta(bound), "factor on the differences")
+            layer = Layer("softmax_float_scaled", "portable", (0,), params=(*rows.params, beta))
     return replace(layer, overlaps=_in_place(bound, rows))
 
 
@@ -162,11 +177,6 @@ def check(bound: BoundNode) -> None:
     op = bound.node.op
     if op.numerics.float_scale or bound.input(0).dtype is DType.FLOAT32:
         check_onnx(bound)
-        if isinstance(op, Softmax) and op.beta != 1.0:
-            raise unsupported(
-                bound, f"SOFTMAX of float32 with beta {op.beta} is not supported", "there is code for 1",
-                "export the model with beta 1, or scale the logits",
-            )  # fmt: skip
         return
     x, y = bound.input(0), bound.output
     logarithm = isinstance(op, LogSoftmax)

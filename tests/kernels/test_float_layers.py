@@ -53,6 +53,20 @@ def dense(
     return with_values(Case(name, "FULLY_CONNECTED", tuple(inputs), (plain(shape),), options, 1))
 
 
+def dense_computed(
+    name: str, x: tuple[int, ...], out: int, depth: int, computed: set[int], activation: str = "NONE", *,
+    bias: bool = True, keep: bool = False, x_is_constant: bool = False,
+) -> Case:  # fmt: skip
+    """FULLY_CONNECTED whose inputs at the positions `computed` are no constants."""
+    case = dense(name, x, out, depth, activation, bias=bias, keep=keep)
+    inputs = [
+        replace(tensor, data=None) if i in computed and tensor else tensor for i, tensor in enumerate(case.inputs)
+    ]
+    if x_is_constant:
+        inputs[0] = constant(named_rng(name).normal(0.0, 1.0, x))
+    return with_values(replace(case, inputs=tuple(inputs)))
+
+
 CASES = [
     *(dense(f"dense_{a}", (3, 9), 5, 9, a) for a in ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")),
     dense("dense_one", (1, 1), 1, 1),
@@ -63,6 +77,15 @@ CASES = [
         with_values(Case(f"softmax_{len(shape)}", "SOFTMAX", (plain(shape),), (plain(shape),), {"beta": 1.0}, 1))
         for shape in ((7,), (3, 10), (2, 2, 5))
     ),
+    *(
+        with_values(Case(f"softmax_of_{beta}", "SOFTMAX", (plain((3, 10)),), (plain((3, 10)),), {"beta": beta}, 1))
+        for beta in (0.0, 0.5, 2.0, -0.1)
+    ),
+    dense_computed("computed_weights", (3, 9), 5, 9, {1}),
+    dense_computed("computed_bias", (3, 9), 5, 9, {2}, "RELU"),
+    dense_computed("all_computed", (2, 3, 4), 5, 4, {1, 2}, "RELU_N1_TO_1", keep=True),
+    dense_computed("computed_weights_without_bias", (2, 8), 3, 8, {1}, bias=False),
+    dense_computed("weights_alone_computed", (2, 8), 3, 8, {0, 1}, x_is_constant=True),
     with_values(lstm_float("lstm", 1, 5, 6, 4)),
     with_values(lstm_float("lstm_batches", 3, 4, 5, 3)),
     with_values(lstm_float("lstm_time_major", 2, 4, 5, 3, time_major=True)),
@@ -96,26 +119,16 @@ def test_the_cell_state_is_clipped(proven: Proven) -> None:
     assert np.abs(values).max() <= np.tanh(np.float32(0.4)) * 1.000001
 
 
-def test_refuses_computed_weights() -> None:
-    assert message(with_input(dense("layer", (2, 8), 3, 8), 1, data=None)) == (
-        "1\nerror: FULLY_CONNECTED with computed weights is not supported\n"
-        '  at:    op 0 FULLY_CONNECTED "layer/out0", tensor "layer/in1" float32[3,8]\n'
-        "  why:   weights and bias must be constants\n"
-        "  try:   export the model with constant weights"
-    )
-
-
 def test_refuses_a_bias_of_another_length() -> None:
     case = dense("layer", (2, 8), 3, 8)
     wrong = replace(case, inputs=(*case.inputs[:2], constant(np.zeros(4))))
     assert message(wrong).startswith("2\nerror: FULLY_CONNECTED has a bias of the wrong length\n")
 
 
-def test_refuses_a_softmax_with_another_beta() -> None:
-    case = Case("layer", "SOFTMAX", (plain((3, 4)),), (plain((3, 4)),), {"beta": 0.5}, 1)
-    assert message(case) == (
-        "1\nerror: SOFTMAX of float32 with beta 0.5 is not supported\n"
-        '  at:    op 0 SOFTMAX "layer/out0"\n'
-        "  why:   there is code for 1\n"
-        "  try:   export the model with beta 1, or scale the logits"
+def test_refuses_computed_weights_that_do_not_fit() -> None:
+    case = dense_computed("layer", (2, 8), 3, 8, {1})
+    assert message(with_input(case, 1, shape=(3, 7))).startswith(
+        "2\nerror: FULLY_CONNECTED has an input that does not fit its weights\n"
     )
+    wrong = replace(case, inputs=(*case.inputs[:2], constant(np.zeros(4))))
+    assert message(wrong).startswith("2\nerror: FULLY_CONNECTED has a bias of the wrong length\n")

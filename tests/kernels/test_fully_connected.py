@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from layer_cases import (
     weights_of,
     with_input,
 )
-from single_op import Array, Case, Proven, integers, prove
+from single_op import Array, Case, OptionValue, Proven, TensorSpec, integers, prove, quantized
 
 from emitc.quantize import multiplier_of, requantize
 
@@ -228,11 +229,57 @@ def test_refuses_weights_quantized_along_the_depth() -> None:
     )  # fmt: skip
 
 
-def test_refuses_computed_weights() -> None:
+def computed(name: str, x: tuple[int, ...], out: int, depth: int, **options: Any) -> Case:
+    """A layer whose weights are computed."""
+    return with_input(fully_connected(name, x, out, depth, **options), 1, data=None)
+
+
+def wide(name: str, bias: str, **options: OptionValue) -> Case:
+    """A layer of int16 with computed weights of int8. bias: its type, "" for none."""
+    values = named_rng(name).integers(-5000, 5000, 4)
+    given = [TensorSpec("", bias, (4,), values.astype(bias).tobytes(), (0.001 * 0.02,), (0,))] if bias else []
+    inputs = (quantized((3, 7), 0.001, 0, "int16"), quantized((4, 7), 0.02), *given)
+    return Case(name, "FULLY_CONNECTED", inputs, (quantized((3, 4), 0.004, 0, "int16"),), options)
+
+
+COMPUTED: list[Case] = [
+    computed("computed", (3, 9), 5, 9),
+    computed("computed_zero_points", (2, 8), 3, 8, scales=Scales(input_zero_point=-128, output_zero_point=127)),
+    computed("computed_one", (1, 1), 1, 1),
+    computed("computed_rows_span_dimensions", (2, 3, 4), 5, 12),
+    replace(computed("computed_relu", (2, 8), 3, 8), options={"fused_activation_function": "RELU6"}),
+    replace(computed("computed_without_bias", (2, 8), 3, 8), inputs=computed("computed_without_bias", (2, 8), 3, 8).inputs[:2]),
+    wide("computed_int64", "int64"), wide("computed_int32", "int32"), wide("computed_no_bias", ""),
+    wide("computed_no_bias_int32", "", quantized_bias_type="INT32"),
+]  # fmt: skip
+
+
+def test_computed_weights() -> None:
+    proven = prove(COMPUTED, samples=5)
+    for outcome in proven.outcomes.values():
+        outcome.check()
+        assert outcome.step is not None and outcome.step.template == "fully_connected_computed"
+    assert proven.memory_errors == ()
+
+
+def test_refuses_a_computed_bias() -> None:
     _refused(
-        with_input(BASE, 1, data=None), 1, "FULLY_CONNECTED with computed weights is not supported", '"layer/in1" int8[4,8]',
-        "weights and bias must be constants", "export the model with constant weights",
+        with_input(with_input(BASE, 1, data=None), 2, data=None), 1,
+        "FULLY_CONNECTED with a computed bias of integers is not supported", '"layer/in2" int32[4]',
+        "it could take sums out of their type", "export the model with a constant bias",
     )  # fmt: skip
+
+
+def test_refuses_computed_weights_with_a_zero_point_or_many_scales() -> None:
+    case = with_input(BASE, 1, data=None)
+    assert "weights with a zero point" in message(with_input(case, 1, zero_points=(3,)))
+    assert "weights with 4 scales" in message(with_input(case, 1, scales=(0.1,) * 4, zero_points=(0,) * 4))
+
+
+def test_refuses_computed_weights_over_many_elements() -> None:
+    depth = 70_000
+    case = computed("deep", (1, depth), 1, depth)
+    assert f"computed weights over {depth} elements is not supported" in message(case)
 
 
 def test_refuses_a_bias_of_the_wrong_length() -> None:

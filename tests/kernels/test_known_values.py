@@ -32,6 +32,8 @@ CASES = [
     Case("zeros", "ZEROS_LIKE", (plain((3, 4)),), (plain((3, 4)),)),
     Case("zeros_int32", "ZEROS_LIKE", (plain((5,), "int32"),), (plain((5,), "int32"),)),
     Case("fill", "FILL", (integers(2, 3), scalar(-1.5, "float32")), (plain((2, 3)),)),
+    Case("fill_computed", "FILL", (integers(2, 3), plain((), "int8")), (plain((2, 3), "int8"),)),
+    Case("fill_computed_int32", "FILL", (integers(4, 1, 2), plain((), "int32")), (plain((4, 1, 2), "int32"),)),
     Case("fill_int32", "FILL", (integers(70), scalar(-9, "int32")), (plain((70,), "int32"),)),
     Case("broadcast_args", "BROADCAST_ARGS", (integers(2, 1, 4), integers(3, 1)), (plain((3,), "int32"),)),
     Case("broadcast_args_short", "BROADCAST_ARGS", (integers(6), integers(1, 1, 1)), (plain((3,), "int32"),)),
@@ -107,6 +109,7 @@ OF_LITERT = [
         )
         for opcode in ("REDUCE_MAX", "REDUCE_MIN")
     ),
+    Case("fill_computed_int16", "FILL", (integers(2, 3), plain((), "int16")), (plain((2, 3), "int16"),)),
     Case("fill_int8", "FILL", (integers(2, 3), scalar(-7, "int8")), (plain((2, 3), "int8"),)),
     Case("fill_int16", "FILL", (integers(2, 3), scalar(-300, "int16")), (plain((2, 3), "int16"),)),
     Case("fill_int64", "FILL", (integers(2, 3), scalar(-(2**40), "int64")), (plain((2, 3), "int64"),)),

@@ -1,0 +1,217 @@
+"""FULLY_CONNECTED of a TFLite model whose weights, or float32 bias, are computed: y = requantize((x - x_zero) @ w.T + b).
+
+Shapes  as of FULLY_CONNECTED: x [..., I] flattened to rows of I, w [O, I], b [O] or none, y [rows, O] or [..., O].
+Types   float32; x, w and y int8, with one scale each, b and sums int32; x and y int16 with int8 weights, b int64 or int32,
+        requantized as with constant weights.
+Errors  weights with a zero point; depths for which sums can leave their type; a computed bias of integers, with which all can.
+Source  TFLite Micro's kernel, which does not mind where its weights come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.frontends.source import SourceNode
+from emitc.ir import Array, BoundNode, DType, Shape
+from emitc.kernels import int16x8
+from emitc.kernels.contract import (
+    Flavour,
+    KernelDef,
+    Layer,
+    Param,
+    Parsed,
+    Table,
+    illegal,
+    require_dtypes,
+    require_one_scale,
+    require_quantization,
+    require_rank,
+    unsupported,
+)
+from emitc.kernels.pointwise import operand
+from emitc.kernels.real_activation import bound_params, bounded
+from emitc.kernels.requantization import BIAS, FACTOR_LIMIT, WEIGHTS, Accumulating, real_factors, reduced, requantization
+from emitc.quantize import INT32_MAX, activation_clamp, reduced_multiplier
+
+_LARGEST_BYTE = 128
+_ROLES = ("x", "w", "bias")
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedFullyConnected(Accumulating):
+    """activation: fused. keep_dims: the output keeps x's leading dimensions."""
+
+    activation: str
+    keep_dims: bool = False
+
+
+def applies(node: SourceNode) -> bool:
+    """Whether weights or a float32 bias are computed, of types that this operator has."""
+    given = [tensor for tensor in node.inputs if tensor is not None]
+    kinds = [tensor.dtype for tensor in given[:2]]
+    if len(kinds) < 2 or kinds not in (["float32"] * 2, ["int8"] * 2, ["int16", "int8"]) or given[WEIGHTS].is_variable:
+        return False
+    return any(tensor.data is None for tensor in given[WEIGHTS : None if kinds[0] == "float32" else BIAS])
+
+
+def _op(bound: BoundNode) -> ComputedFullyConnected:
+    assert isinstance(bound.node.op, ComputedFullyConnected)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists, and shapes that do not fit each other."""
+    x, w, bias = bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)
+    whole = (DType.FLOAT32,) * (4 if bias else 3)
+    bytes_ = (DType.INT8, DType.INT8, *((DType.INT32,) if bias else ()), DType.INT8)
+    require_dtypes(bound, [whole, bytes_, *int16x8.combinations(bias is not None, short_bias=True)])
+    require_rank(bound, w, 2)
+    out, depth = w.shape
+    if depth < 1 or out < 1 or x.elements % depth or (_op(bound).keep_dims and x.shape[-1:] != (depth,)):
+        raise illegal(
+            bound, "FULLY_CONNECTED has an input that does not fit its weights", f"weights take rows of {depth}",
+            "export the model again", x,
+        )  # fmt: skip
+    if bias is not None and bias.shape != (out,):
+        raise illegal(
+            bound, "FULLY_CONNECTED has a bias of the wrong length", f"{out} output channels", "export the model again", bias
+        )
+    if x.dtype is not DType.FLOAT32:
+        _check_quantized(bound)
+
+
+def _check_quantized(bound: BoundNode) -> None:
+    x, w, bias, y = bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS), bound.output
+    require_quantization(bound, x, y)
+    require_one_scale(bound, w)
+    int16x8.require_symmetric(bound)
+    assert w.quantization
+    if w.quantization.zero_point:
+        raise illegal(
+            bound, "FULLY_CONNECTED has weights with a zero point", "weights are symmetric in TFLite's int8 scheme",
+            "quantize the weights symmetrically", w,
+        )  # fmt: skip
+    if bias is not None and not bias.is_constant:
+        raise unsupported(
+            bound, "FULLY_CONNECTED with a computed bias of integers is not supported", "it could take sums out of their type",
+            "export the model with a constant bias", bias,
+        )  # fmt: skip
+    wide = reduced(bound)
+    if not 0 < real_factors(bound)[0] < (int16x8.FACTOR_LIMIT if wide else FACTOR_LIMIT):
+        raise illegal(
+            bound, "an output scale is out of proportion",
+            f"input scale * weight scale / output scale = {real_factors(bound)[0]!r}", "quantize again", y,
+        )  # fmt: skip
+    reach = (255 if x.dtype is DType.INT8 else 1 << 15) * _LARGEST_BYTE * w.shape[1]
+    largest = reach + int(np.abs(_bias(bound)).max())
+    if largest > (int16x8.SUM_MAX if wide else INT32_MAX):
+        raise unsupported(
+            bound, f"FULLY_CONNECTED with computed weights over {w.shape[1]} elements is not supported",
+            f"sums can reach {largest}, which leaves {48 if wide else 32} bits", "reduce the depth", w,
+        )  # fmt: skip
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[rows, O], or [..., O] with keep_num_dims."""
+    x, (out, depth) = bound.input(0), bound.input(WEIGHTS).shape
+    return ((*x.shape[:-1], out),) if _op(bound).keep_dims else ((x.elements // depth, out),)
+
+
+def _bias(bound: BoundNode) -> Array:
+    """The bias of integers, zeros where there is none."""
+    bias = bound.optional(BIAS)
+    return np.zeros(bound.input(WEIGHTS).shape[0], np.int64) if bias is None else bias.array().astype(np.int64)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """One matrix product, in double or in int64."""
+    op, x, y = _op(bound), bound.input(0), bound.output
+    wide = np.float64 if x.dtype is DType.FLOAT32 else np.int64
+    w = operand(bound, inputs, WEIGHTS).astype(wide)
+    rows = operand(bound, inputs, 0).astype(wide).reshape(-1, w.shape[1])
+    if x.dtype is DType.FLOAT32:
+        bias = operand(bound, inputs, BIAS).astype(wide) if bound.optional(BIAS) else 0.0
+        with np.errstate(all="ignore"):
+            return (bounded((rows @ w.T + bias).astype(np.float32).reshape(y.shape), op.activation, DType.FLOAT32),)
+    assert x.quantization and y.quantization
+    acc = (rows - x.quantization.zero_point) @ w.T + _bias(bound)
+    clamp = activation_clamp(op.activation, y)
+    return (requantization(bound).apply(acc, y.quantization.zero_point, clamp, y.dtype).reshape(y.shape),)
+
+
+def _scaling(bound: BoundNode, kind: Flavour) -> tuple[Param, ...]:
+    scale = requantization(bound)
+    if kind.reduced:
+        return (
+            Param("multiplier", "int32_t", reduced_multiplier(scale.q31[0]), "Q15"),
+            Param("shift", "int32_t", 15 - scale.shift[0], "shift after it, to the right"),
+        )
+    return Param("multiplier", "int32_t", scale.q31[0], "Q31"), Param("shift", "int32_t", scale.shift[0], "positive left")
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Row by row, output by output."""
+    x, y, (out, depth) = bound.input(0), bound.output, bound.input(WEIGHTS).shape
+    given = [bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)]
+    tables = [
+        Table(role, tensor.dtype.c_type, tuple(tensor.array().reshape(-1).tolist()), role)
+        for role, tensor in zip(_ROLES, given, strict=True)
+        if tensor is not None and tensor.is_constant
+    ]
+    operands = tuple(i for i, tensor in enumerate(given) if tensor is not None and not tensor.is_constant)
+    params: tuple[Param, ...] = (
+        Param("rows", "int32_t", x.elements // depth),
+        Param("in", "int32_t", depth),
+        Param("out", "int32_t", out),
+    )
+    if x.dtype is DType.FLOAT32:
+        tables += [Table("bias", "float", (0.0,) * out, "none")] if given[BIAS] is None else []
+        flavour = Flavour(x="float", w="float", y="float", acc="float")
+        params += bound_params(_op(bound).activation, DType.FLOAT32)
+        return Layer("fully_connected_computed_float", "portable", operands, tuple(tables), params, macs=work(bound), flavour=flavour)
+    kind = Flavour()
+    if x.dtype is DType.INT16:
+        wide = Flavour("_s16_wide", x="int16_t", y="int16_t", acc="int64_t", reduced=True)
+        kind = wide if reduced(bound) else Flavour("_s16", x="int16_t", y="int16_t")
+    tables = [table for table in tables if table.role != "bias"]
+    tables.append(Table("bias", kind.acc, tuple(_bias(bound).tolist()), "bias per output channel"))
+    assert x.quantization and y.quantization
+    clamp = activation_clamp(_op(bound).activation, y)
+    params += (
+        Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
+        *_scaling(bound, kind),
+        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("clamp_low", "int32_t", clamp.low),
+        Param("clamp_high", "int32_t", clamp.high),
+    )
+    return Layer("fully_connected_computed", "portable", operands, tuple(tables), params, macs=work(bound), flavour=kind)
+
+
+def work(bound: BoundNode) -> int:
+    """Multiply-accumulates."""
+    return bound.input(0).elements * bound.input(WEIGHTS).shape[0]
+
+
+def _never(node: SourceNode) -> Parsed:
+    raise node.unsupported(
+        f"{node.op_type} is no operator of the format", "it is a FULLY_CONNECTED with computed weights", "export again"
+    )
+
+
+KERNELS = (
+    KernelDef(
+        ComputedFullyConnected,
+        "matrix product with computed weights",
+        (DType.INT8, DType.INT16, DType.FLOAT32),
+        ("ComputedFullyConnected",),
+        _never,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=work,
+    ),
+)

@@ -110,7 +110,7 @@ class ExactMultiplier:
 
 
 def exact_multiplier_of(factor: float) -> ExactMultiplier:
-    """All 53 bits of a positive double below 2**20; one below 2**-41 has so small a share of every int32 that right ends at 62."""
+    """All 53 bits of a positive double below 2**20; of one below 2**-41 no int32 has a half, so that right ends at 62."""
     mantissa, exponent = math.frexp(factor)
     whole = int(mantissa * 2**53)
     return ExactMultiplier(whole >> 32, whole & 0xFFFFFFFF, min(21 - exponent, 62))

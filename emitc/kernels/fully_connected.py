@@ -192,7 +192,7 @@ def work(bound: BoundNode) -> int:
 KERNELS = (
     KernelDef(
         FullyConnected,
-        "matrix product with constant weights",
+        "matrix product of rows with weights",
         (DType.INT8, DType.INT16, DType.FLOAT32),
         ("FULLY_CONNECTED",),
         from_tflite,
@@ -201,7 +201,7 @@ KERNELS = (
         reference,
         lower,
         work=work,
-        tflite_dtypes=(DType.INT8, DType.INT16, DType.FLOAT32),
+        tflite_dtypes=(DType.INT8, DType.INT16, DType.UINT8, DType.FLOAT32),
         onnx=("FullyConnected",),
         from_onnx=from_onnx,
         packed_input=WEIGHTS,

@@ -33,8 +33,16 @@ from emitc.kernels.contract import (
 )
 from emitc.kernels.pointwise import operand
 from emitc.kernels.real_activation import bound_params, bounded
-from emitc.kernels.requantization import BIAS, FACTOR_LIMIT, WEIGHTS, Accumulating, real_factors, reduced, requantization
-from emitc.quantize import INT32_MAX, activation_clamp, reduced_multiplier
+from emitc.kernels.requantization import (
+    BIAS,
+    FACTOR_LIMIT,
+    WEIGHTS,
+    Accumulating,
+    real_factors,
+    reduced,
+    requantization,
+)
+from emitc.quantize import INT32_MAX, Int64, activation_clamp, reduced_multiplier
 
 _LARGEST_BYTE = 128
 _ROLES = ("x", "w", "bias")
@@ -77,7 +85,11 @@ def check(bound: BoundNode) -> None:
         )  # fmt: skip
     if bias is not None and bias.shape != (out,):
         raise illegal(
-            bound, "FULLY_CONNECTED has a bias of the wrong length", f"{out} output channels", "export the model again", bias
+            bound,
+            "FULLY_CONNECTED has a bias of the wrong length",
+            f"{out} output channels",
+            "export the model again",
+            bias,
         )
     if x.dtype is not DType.FLOAT32:
         _check_quantized(bound)
@@ -120,7 +132,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return ((*x.shape[:-1], out),) if _op(bound).keep_dims else ((x.elements // depth, out),)
 
 
-def _bias(bound: BoundNode) -> Array:
+def _bias(bound: BoundNode) -> Int64:
     """The bias of integers, zeros where there is none."""
     bias = bound.optional(BIAS)
     return np.zeros(bound.input(WEIGHTS).shape[0], np.int64) if bias is None else bias.array().astype(np.int64)
@@ -129,15 +141,15 @@ def _bias(bound: BoundNode) -> Array:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """One matrix product, in double or in int64."""
     op, x, y = _op(bound), bound.input(0), bound.output
-    wide = np.float64 if x.dtype is DType.FLOAT32 else np.int64
-    w = operand(bound, inputs, WEIGHTS).astype(wide)
-    rows = operand(bound, inputs, 0).astype(wide).reshape(-1, w.shape[1])
+    w = operand(bound, inputs, WEIGHTS)
+    rows = operand(bound, inputs, 0).reshape(-1, w.shape[1])
     if x.dtype is DType.FLOAT32:
-        bias = operand(bound, inputs, BIAS).astype(wide) if bound.optional(BIAS) else 0.0
-        with np.errstate(all="ignore"):
-            return (bounded((rows @ w.T + bias).astype(np.float32).reshape(y.shape), op.activation, DType.FLOAT32),)
+        bias = operand(bound, inputs, BIAS) if bound.optional(BIAS) else np.zeros(1)
+        with np.errstate(all="ignore"):  # infinite values give no number, as in the C
+            product = np.matmul(rows.astype(np.float64), w.T.astype(np.float64)) + bias.astype(np.float64)
+            return (bounded(product.astype(np.float32).reshape(y.shape), op.activation, DType.FLOAT32),)
     assert x.quantization and y.quantization
-    acc = (rows - x.quantization.zero_point) @ w.T + _bias(bound)
+    acc = np.matmul(rows.astype(np.int64) - x.quantization.zero_point, w.T.astype(np.int64)) + _bias(bound)
     clamp = activation_clamp(op.activation, y)
     return (requantization(bound).apply(acc, y.quantization.zero_point, clamp, y.dtype).reshape(y.shape),)
 
@@ -149,7 +161,9 @@ def _scaling(bound: BoundNode, kind: Flavour) -> tuple[Param, ...]:
             Param("multiplier", "int32_t", reduced_multiplier(scale.q31[0]), "Q15"),
             Param("shift", "int32_t", 15 - scale.shift[0], "shift after it, to the right"),
         )
-    return Param("multiplier", "int32_t", scale.q31[0], "Q31"), Param("shift", "int32_t", scale.shift[0], "positive left")
+    return Param("multiplier", "int32_t", scale.q31[0], "Q31"), Param(
+        "shift", "int32_t", scale.shift[0], "positive left"
+    )
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -171,7 +185,15 @@ def lower(bound: BoundNode) -> Layer:
         tables += [Table("bias", "float", (0.0,) * out, "none")] if given[BIAS] is None else []
         flavour = Flavour(x="float", w="float", y="float", acc="float")
         params += bound_params(_op(bound).activation, DType.FLOAT32)
-        return Layer("fully_connected_computed_float", "portable", operands, tuple(tables), params, macs=work(bound), flavour=flavour)
+        return Layer(
+            "fully_connected_computed_float",
+            "portable",
+            operands,
+            tuple(tables),
+            params,
+            macs=work(bound),
+            flavour=flavour,
+        )
     kind = Flavour()
     if x.dtype is DType.INT16:
         wide = Flavour("_s16_wide", x="int16_t", y="int16_t", acc="int64_t", reduced=True)
@@ -187,7 +209,9 @@ def lower(bound: BoundNode) -> Layer:
         Param("clamp_low", "int32_t", clamp.low),
         Param("clamp_high", "int32_t", clamp.high),
     )
-    return Layer("fully_connected_computed", "portable", operands, tuple(tables), params, macs=work(bound), flavour=kind)
+    return Layer(
+        "fully_connected_computed", "portable", operands, tuple(tables), params, macs=work(bound), flavour=kind
+    )
 
 
 def work(bound: BoundNode) -> int:

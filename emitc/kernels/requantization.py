@@ -1,8 +1,8 @@
 """How sums become outputs: factors of scales, multipliers and shifts, and what the layer tells its kernel of them.
 
 TFLite: Q31 multiplier and shift of x_scale * w_scale / y_scale in double; for 64-bit sums of int16 inputs the multiplier in
-16 bits (int16x8.py), of legacy uint8 FULLY_CONNECTED the factor in double and one rounding. ONNX: the factor in float32, one product
-rounded half to even.
+16 bits (int16x8.py), of legacy uint8 FULLY_CONNECTED the factor in double and one rounding. ONNX: the factor in float32, one
+product rounded half to even.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels import int16x8
 from emitc.kernels.contract import Flavour, Param, Table
-from emitc.quantize import Clamp, Int64, multiplier_of, requantize, requantize_exact, requantize_float, requantize_reduced
+from emitc.quantize import (
+    Clamp,
+    Int64,
+    multiplier_of,
+    requantize,
+    requantize_exact,
+    requantize_float,
+    requantize_reduced,
+)
 
 WEIGHTS = 1
 BIAS = 2

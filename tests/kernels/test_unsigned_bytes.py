@@ -22,7 +22,7 @@ from single_op import (
     refusal,
 )
 
-from emitc.errors import CannotCompile, EmitcError, Refusals
+from emitc.errors import CannotCompile, EmitcError
 from emitc.frontends.build import build_graph
 from emitc.frontends.tflite import read_tflite
 from emitc.ir import Numerics
@@ -411,7 +411,11 @@ def biased(name: str, scales: tuple[float, float, float], acc: Array) -> Case:
         quantized((len(acc),), float(np.float32(x * w)), 0, "int32", acc),
     )
     return Case(
-        name, "FULLY_CONNECTED", inputs, (quantized((1, len(acc)), y, 128, "uint8"),), {"fused_activation_function": "NONE"}
+        name,
+        "FULLY_CONNECTED",
+        inputs,
+        (quantized((1, len(acc)), y, 128, "uint8"),),
+        {"fused_activation_function": "NONE"},
     )
 
 

@@ -289,6 +289,12 @@ def verify_text(compiled: Compiled, proof: Proof) -> str:
         for g in proof.groups
         if g.differing or not g.holds
     ]
+    if proof.groups and proof.reference == "litert":
+        disputed = sorted({g.op_type for g in proof.groups if g.kind == "word"})
+        lines.append(
+            f"  rounding    LiteRT rounds {' and '.join(disputed)} otherwise than TFLite Micro, which does not run this model and"
+            " whose rule the C follows: operators decide one by one, on LiteRT's own inputs"
+        )
     if proof.groups:
         elements, count = sum(g.elements for g in proof.groups), sum(g.operators for g in proof.groups)
         verdict = "within their rules" if all(g.holds for g in proof.groups) else "not within their rules"

@@ -12,6 +12,7 @@ the model must give its first answer again.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,7 @@ from emitc.host.build import HostModel, Interface, MemoryFault, build_shared
 from emitc.host.golden import ENGINES, EngineRefused, run_isolated
 from emitc.host.golden_layers import by_tensor
 from emitc.host.golden_rules import EXACT, Rule, compared, rules
-from emitc.host.groups import Group, GroupCheck, has_groups
+from emitc.host.groups import Group, GroupCheck, has_groups, rounded_otherwise
 from emitc.host.layers import PATTERNS, Divergence, LayerProof, filled_bytes, finite, observed_bytes
 from emitc.host.reference import may_not_end, run_reference
 from emitc.host.samples import Sample, random_samples, read_vectors
@@ -87,7 +88,8 @@ class Proof:
     differing: elements of the outputs that break their rule. rule: "exact", or "tolerance" where an output is a float32
     tensor that an ONNX graph computes from floats; tolerance is then the factor of `golden_rules`, and tolerated counts the
     elements whose bits differ within it. groups: for a QDQ model, every operator by itself on the engine's own inputs
-    (`groups`): these decide then, with the numpy reference on every sample, and rule is "groups". "npu": some of an ONNX model
+    (`groups`): these decide then, with the numpy reference on every sample, and rule is "groups"; so for a TFLite model that only
+    LiteRT runs, which rounds some of its operators otherwise than TFLite Micro. "npu": some of an ONNX model
     runs on an accelerator that rounds otherwise; the numpy reference of that arithmetic decides, and differing says by how
     much the outputs deviate from the engine's. "npu-commands": vela has compiled the file, so the host model is the reference.
     arena_filled: what a run is sure to touch; arena_planned, but where a library has working memory that it need not use whole.
@@ -230,11 +232,12 @@ def golden_run(
         )
     if may_not_end(compiled.graph):
         _numpy_run(compiled, cases, resets)
+    engine = _engine_that_computes_shapes(compiled, reference)
     try:
         run = run_isolated(
             compiled.model_bytes,
             cases,
-            engine=reference,  # type: ignore[arg-type]
+            engine=engine,  # type: ignore[arg-type]
             source_format=compiled.source.format,
             preserve=preserve,
             reset_between=not compiled.program.states,
@@ -246,6 +249,32 @@ def golden_run(
         return replace(_numpy_run(compiled, cases, resets), refused=(*compiled.brought, " ".join(error.why.split())))
     tensors = tuple(by_tensor(compiled.graph, compiled.source.format, values) for values in run.tensors)
     return GoldenRun(run.engine, run.outputs, tensors)
+
+
+def _engine_that_computes_shapes(compiled: Compiled, reference: str) -> str:
+    """The engine to ask for: LiteRT for a file whose shapes are not what its operators compute, since TFLite Micro goes by them.
+
+    Converters write 1 for an open batch, in whose place SPACE_TO_BATCH_ND and others have more. Raises EmitcError where
+    TFLite Micro is asked for by name.
+    """
+    if compiled.source.format != "tflite" or reference not in ("auto", "tflm"):
+        return reference
+    written = {tensor.index: math.prod(abs(d) for d in tensor.shape) for tensor in compiled.source.tensors}
+    own = set(compiled.graph.inputs)  # of these the user may have settled open dimensions
+    for tensor in compiled.graph.tensors:
+        if tensor.source in written and tensor.name not in own and not tensor.channels:
+            if written[tensor.source] == tensor.elements:
+                continue
+            if reference == "auto":
+                return "litert"
+            raise EmitcError(
+                "TFLite Micro cannot be the reference of this model",
+                Where(tensor=f'tensor {tensor.source} "{tensor.label or tensor.name}"'),
+                "it takes shapes from the file, which states"
+                f" {written[tensor.source]} elements in the place of {tensor.elements}",
+                "verify with --reference litert, or export the model with a fixed batch",
+            )
+    return reference
 
 
 def layer_values(
@@ -320,10 +349,14 @@ def verify(
     cases: list[tuple[Sample, Sample]] = [*given, *((s, ()) for s in random_samples(graph, samples, seed))]
     foreign = is_foreign(compiled.partition.graph)
     grouped = has_groups(graph) and not foreign
-    local = grouped or foreign
     stateful = bool(program.states)
     resets = (len(given),) if stateful and 0 < len(given) < len(cases) else ()
     golden = golden_run(compiled, reference, [inputs for inputs, _ in cases], preserve=layers or grouped, resets=resets)
+    if reference == "auto" and not stateful and rounded_otherwise(graph, golden.engine):
+        grouped = True
+        if not layers:
+            golden = golden_run(compiled, golden.engine, [inputs for inputs, _ in cases], preserve=True)
+    local = grouped or foreign
     numpy_samples = len(cases) if local else _NUMPY_SAMPLES
     rule_of = rules(graph, compiled.source.format)
     output_rules = [rule_of[name] for name in graph.outputs]

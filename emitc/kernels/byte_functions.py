@@ -1,16 +1,20 @@
-"""ABS, RSQRT and ELU of TFLite's int8: what each of the 256 values becomes; ABS and RSQRT of its int16, without zero points.
+"""ABS, RSQRT, ELU, EXP, GELU and LOG of TFLite's int8: what each of the 256 values becomes; ABS and RSQRT of its int16, without
+zero points.
 
 ABS    requantized by x_scale / y_scale; where the two are equal, not at all.
 RSQRT  1 / sqrt(q - z_x) as a Q31 multiplier (five Newton steps, as L2_NORMALIZATION has them) on 2**20, requantized by
        1 / (sqrt(x_scale) * y_scale) with 20 bits less. A zero becomes the type's largest value; so does what lies below, for
        which the interpreter ends the run.
-ELU    dequantized, exp(x) - 1 below zero, times 1 / y_scale, rounded half away from zero; all in float32.
-Source  TFLite Micro's kernels, measured: both factors are computed in double.
+ELU    dequantized, exp(x) - 1 below zero, times 1 / y_scale, rounded half away from zero; all in float32. So are EXP, GELU (both
+       formulas) and LOG.
+LOG    of what is not above zero is the type's smallest value.
+Source  TFLite Micro's kernels, measured: both factors are computed in double; EXP, GELU and LOG LiteRT's, measured.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -25,7 +29,9 @@ from emitc.quantize import Int64, Multiplier, multiplier_of, requantize
 
 WIDE_NAMES = frozenset(("Abs", "Rsqrt"))
 """Functions that int16 has too."""
-NAMES = WIDE_NAMES | {"Elu"}
+_REAL: Mapping[str, tuple[float, ...]] = {"Elu": (1.0, 1.0), "Exp": (), "Gelu": (), "GeluTanh": (), "Log": ()}
+"""Functions that are computed in float32, with their parameters."""
+NAMES = WIDE_NAMES | set(_REAL)
 _ABSOLUTE = Multiplier(1 << 30, 1)
 """Times 1, without rounding."""
 _ROOT_BITS = 20
@@ -78,12 +84,14 @@ def results(bound: BoundNode, name: str, values: Int64) -> Int64:
     x, y = _scales(bound)
     low, high = bound.output.dtype.range
     centred = values - x.zero_point
-    if name == "Elu":
+    if name in _REAL:
         with np.errstate(all="ignore"):
             real = np.float32(x.scale) * centred.astype(np.float32)
-            scaled = FUNCTIONS["Elu"].apply(real, (1.0, 1.0)) * (np.float32(1) / np.float32(y.scale))
+            scaled = FUNCTIONS[name].apply(real, _REAL[name]) * (np.float32(1) / np.float32(y.scale))
             rounded = np.sign(scaled) * np.floor(np.abs(scaled.astype(np.float64)) + 0.5)
             shifted = rounded.astype(np.float32) + np.float32(y.zero_point)
+        if name == "Log":
+            shifted = np.where(centred > 0, shifted, np.float32(low))
         return np.asarray(np.clip(shifted, low, high), np.int64)
     multiplier = _multiplier(bound, name)
     if name == "Abs":

@@ -4,8 +4,9 @@ Shapes  x any, y the same.
 Types   float32, and int8 with scales where a DequantizeLinear and a QuantizeLinear stand around the operator, as
         kernels/pointwise.py says. Abs, Neg and Sign also of integers: Abs and Neg of the smallest value are that value.
         Not: bool. BitwiseNot: integers. IsNaN, IsInf: float32 to bool.
-TFLite  ABS, CEIL, COS, ELU, EXP, FLOOR, LOG, NEG, ROUND, RSQRT, SIN, SQRT and SQUARE of float32, ABS, ELU and RSQRT also of
-        int8, ABS and RSQRT of int16 (kernels/byte_functions.py), ABS also of int16 without scale; LOGICAL_NOT of bool.
+TFLite  ABS, CEIL, COS, ELU, EXP, FLOOR, GELU, LOG, NEG, ROUND, RSQRT, SIN, SQRT and SQUARE of float32, ABS, ELU, EXP, GELU, LOG
+        and RSQRT also of int8, ABS and RSQRT of int16 (kernels/byte_functions.py), ABS also of int16 without scale;
+        LOGICAL_NOT of bool.
 Round goes half to even; in TFLite what it makes 0 has no sign. Gelu with approximate "tanh" is a function of its own, and so
 are both of com.microsoft's versions.
 Source  ONNX's operator specifications; the order of float32 operations is ONNX Runtime's where it shows.
@@ -46,7 +47,7 @@ class Function(Op):
 
 
 class TFLiteFunction(Function):
-    """ELU of TFLite, which has int8 too."""
+    """ELU, EXP, GELU or LOG of TFLite, which have int8 too."""
 
     __slots__ = ()
 
@@ -101,18 +102,21 @@ _TFLITE: Mapping[str, tuple[str, tuple[float, ...]]] = {
         for name in ("Abs", "Ceil", "Cos", "Exp", "Floor", "Log", "Neg", "Rsqrt", "Sin", "Sqrt", "Square")
     },
     "ELU": ("Elu", (1.0, 1.0)),
+    "GELU": ("Gelu", ()),
     "ROUND": ("RoundPositiveZero", ()),
 }
 """TFLite's operators: the function and its parameters."""
 
 
 def from_tflite(node: SourceNode) -> Parsed:
-    """The function, which has no options in TFLite."""
+    """The function; GELU alone has an option, which of two formulas it is."""
     node.counts((1, 1))
-    name, op = _TFLITE[node.op_type][0], Function
+    (name, parameters), op = _TFLITE[node.op_type], Function
+    if name == "Gelu" and node.attribute("approximate", False):
+        name = "GeluTanh"
     if name in byte_functions.NAMES:
         op = WideTFLiteFunction if name in byte_functions.WIDE_NAMES else TFLiteFunction
-    return Parsed(op(*_TFLITE[node.op_type], numerics=plain_numerics(node)))
+    return Parsed(op(name, parameters, numerics=plain_numerics(node)))
 
 
 def from_onnx(node: SourceNode) -> Parsed:
@@ -281,7 +285,7 @@ KERNELS = (
     ),
     KernelDef(
         TFLiteFunction, "functions of one value; of bytes by table", (DType.INT8, DType.FLOAT32),
-        ("ELU",), from_tflite, check, output_shapes, reference, lower, elementwise=True,
+        ("ELU", "EXP", "GELU", "LOG"), from_tflite, check, output_shapes, reference, lower, elementwise=True,
     ),
     KernelDef(
         WideTFLiteFunction, "functions of one value; of bytes by table", (DType.INT8, DType.INT16, DType.FLOAT32),

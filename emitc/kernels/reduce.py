@@ -1,5 +1,6 @@
 """ReduceMax, ReduceMin, ReduceProd, ReduceL1, ReduceL2, ReduceSumSquare, ReduceLogSum and ReduceLogSumExp of ONNX, and REDUCE_MAX
-and REDUCE_MIN of TFLite, for int8 and float32, and for int16, int32 and int64, which LiteRT alone runs.
+and REDUCE_MIN of TFLite, for int8 and float32, and for int16, int32 and int64, which LiteRT alone runs; REDUCE_PROD of TFLite
+without scales, which LiteRT alone runs.
 
 Shapes  x any, y without the reduced dimensions, or with size 1 in their place (keepdims).
 Types   float32; int32 and int64, which wrap, where the result is an integer; for maxima and minima also int8, int16,
@@ -93,13 +94,17 @@ def _log_sum_exp(x: _Values, axes: tuple[int, ...]) -> _Values:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """template: of the C. dtypes: element types. rule: on float64 or int64 values. tflite: name in TFLite, "" for none."""
+    """template: of the C. dtypes: element types. rule: on float64 or int64 values.
+
+    tflite: name in TFLite, "" for none. in_tflite: its types there.
+    """
 
     template: str
     dtypes: tuple[DType, ...]
     rule: _Rule
     summary: str
     tflite: str = ""
+    in_tflite: tuple[DType, ...] = _TFLITE
 
 
 _KINDS: dict[type[Reduction], _Kind] = {
@@ -110,7 +115,12 @@ _KINDS: dict[type[Reduction], _Kind] = {
         "reduce_min", _ANY, lambda x, axes: np.min(x, axis=axes), "smallest value over any dimensions", "REDUCE_MIN"
     ),
     ReduceProd: _Kind(
-        "reduce_product", _WRAPPING, lambda x, axes: np.prod(x, axis=axes), "product over any dimensions"
+        "reduce_product",
+        _WRAPPING,
+        lambda x, axes: np.prod(x, axis=axes),
+        "product over any dimensions",
+        "REDUCE_PROD",
+        _WRAPPING,
     ),
     ReduceL1: _Kind("reduce_l1", _WRAPPING, lambda x, axes: np.sum(np.abs(x), axis=axes), "sum of magnitudes"),
     ReduceL2: _Kind("reduce_l2", _FLOAT, lambda x, axes: np.sqrt(np.sum(x * x, axis=axes)), "Euclidean norm"),
@@ -127,7 +137,8 @@ def _op(bound: BoundNode) -> Reduction:
 
 def check(bound: BoundNode) -> None:
     """Refuses types that the operator does not have, and tensors without elements."""
-    dtypes = _TFLITE if _op(bound).numerics.of_tflite else _KINDS[type(_op(bound))].dtypes
+    kind = _KINDS[type(_op(bound))]
+    dtypes = kind.in_tflite if _op(bound).numerics.of_tflite else kind.dtypes
     require_dtypes(bound, [(t, t) for t in dtypes], [(t, t) for t in _ANY])
     require_elements(bound)
     if bound.input(0).quantization and bound.output.quantization:
@@ -165,7 +176,7 @@ KERNELS = tuple(
         onnx=(op.__name__,),
         from_onnx=reduction_from_onnx(op),
         transposed=transposed,
-        tflite_dtypes=_TFLITE if kind.tflite else (),
+        tflite_dtypes=kind.in_tflite if kind.tflite else (),
     )
     for op, kind in _KINDS.items()
 )

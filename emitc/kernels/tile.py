@@ -1,4 +1,4 @@
-"""Tile and Expand of ONNX, BROADCAST_TO of TFLite: a tensor repeated along its dimensions.
+"""Tile and Expand of ONNX, TILE and BROADCAST_TO of TFLite: a tensor repeated along its dimensions.
 
 Tile    x [d...], y [d * repeats...].
 Expand  x broadcast to y: dimensions of size 1, and those that x lacks in front, are repeated.
@@ -133,6 +133,18 @@ def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
     return type(op)(tuple(op.shape[i] for i in order), tuple(op.repeats[i] for i in order), numerics=op.numerics)
 
 
+def _tile_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((2, 2))
+    shape, repeats = node.input(0).shape, node.constant_integers(1, "multiples")
+    if len(repeats) != len(shape) or min(repeats, default=1) < 0:
+        raise node.refusal(
+            f"TILE has the multiples {list(repeats)}",
+            f"one for each of {len(shape)} dimensions is expected",
+            "export the model again",
+        )
+    return Parsed(Tile(shape, repeats))
+
+
 def _broadcast_to_from_tflite(node: SourceNode) -> Parsed:
     """Unlike Expand, no dimension of the input may be larger than the one asked for."""
     node.counts((2, 2))
@@ -151,14 +163,14 @@ def _broadcast_to_from_tflite(node: SourceNode) -> Parsed:
     return Parsed(Expand(padded, tuple(w if d == 1 else 1 for d, w in zip(padded, wanted, strict=True))))
 
 
-def _kernel(op: type[Repeat], name: str, summary: str) -> KernelDef:
+def _kernel(op: type[Repeat], name: str, tflite: str, summary: str) -> KernelDef:
     parser = _tile_from_onnx if op is Tile else _expand_from_onnx
     return KernelDef(
         op,
         summary,
         tuple(DType),
-        ("BROADCAST_TO",) if op is Expand else (),
-        _broadcast_to_from_tflite if op is Expand else None,
+        (tflite,),
+        _tile_from_tflite if op is Tile else _broadcast_to_from_tflite,
         check,
         output_shapes,
         reference,
@@ -171,6 +183,6 @@ def _kernel(op: type[Repeat], name: str, summary: str) -> KernelDef:
 
 
 KERNELS = (
-    _kernel(Tile, "Tile", "a tensor repeated along its dimensions"),
-    _kernel(Expand, "Expand", "a tensor broadcast to a shape"),
+    _kernel(Tile, "Tile", "TILE", "a tensor repeated along its dimensions"),
+    _kernel(Expand, "Expand", "BROADCAST_TO", "a tensor broadcast to a shape"),
 )

@@ -151,9 +151,10 @@ class _Sweep:
     def reduced(self, node: Node) -> bool:
         """A reduction whose dimensions are left out: those that remain come out in their old order, or are turned."""
         op = node.op
-        name = self.work.current(node.inputs[0])
-        found = self.turned.get(name)
-        if not isinstance(op, Reduction) or op.keep_dims or found is None:
+        if not isinstance(op, Reduction) or op.keep_dims:
+            return False
+        found = self.turned.get(self.work.current(node.inputs[0]))
+        if found is None:
             return False
         rank = len(found.permutation)
         axes = tuple(sorted(found.permutation[axis % rank] for axis in op.axes))

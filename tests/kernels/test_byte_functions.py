@@ -1,4 +1,4 @@
-"""ABS, RSQRT and ELU of int8, ABS and RSQRT of int16: reference, engine and C agree on every value."""
+"""ABS, RSQRT, ELU, EXP, GELU and LOG of int8, ABS and RSQRT of int16: reference, engine and C agree on every value."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from single_op import Array, Case, Proven, plain, prove, quantized, refusal
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
 
-def every_byte(name: str, opcode: str, x: tuple[float, int], y: tuple[float, int]) -> Case:
+def every_byte(name: str, opcode: str, x: tuple[float, int], y: tuple[float, int], **options: bool) -> Case:
     """All values; those below the zero point, of which no root is, as the zero point."""
 
     def draw(rng: np.random.Generator, sample: int) -> list[Array]:
         values = rng.permutation(np.arange(-128, 128)).astype(np.int8).reshape(2, 128)
         return [np.maximum(values, np.int8(x[1])) if opcode == "RSQRT" else values]
 
-    return Case(name, opcode, (quantized((2, 128), *x),), (quantized((2, 128), *y),), draw=draw)
+    return Case(name, opcode, (quantized((2, 128), *x),), (quantized((2, 128), *y),), options, draw=draw)
 
 
 SCALES = {
@@ -31,7 +31,20 @@ CASES = [
     for opcode in ("ABS", "RSQRT", "ELU")
     for name, (x, y) in SCALES.items()
 ]
-
+TABLES = {
+    "EXP": {"small": ((0.01, -3), (0.02, -128)), "wide": ((0.1, 12), (0.9, -120)), "over": ((0.5, -128), (0.003, 7))},
+    "LOG": {
+        "unit": ((1 / 256, -128), (0.03, 100)),
+        "both": ((0.05, -3), (0.03, -5)),
+        "far": ((1.7, 126), (0.003, -60)),
+    },
+    "GELU": SCALES,
+}
+ONLY_LITERT = [
+    *(every_byte(f"{op}_{name}", op, x, y) for op, pairs in TABLES.items() for name, (x, y) in pairs.items()),
+    *(every_byte(f"GELU_tanh_{name}", "GELU", x, y, approximate=True) for name, (x, y) in SCALES.items()),
+]
+"""Operators that TFLite Micro has not of bytes, or not at all."""
 
 DISPUTED = np.array([0, 1, 2, 372, 1069, 2340, 11254, 11255, 32767])
 """Among them are roots for which it matters that factors are computed in double."""
@@ -65,6 +78,17 @@ WIDE = [
 @pytest.fixture(scope="module")
 def proven() -> Proven:
     return prove([*CASES, *WIDE], samples=3)
+
+
+@pytest.fixture(scope="module")
+def proven_by_litert() -> Proven:
+    return prove(ONLY_LITERT, samples=1, engine="litert")
+
+
+@pytest.mark.parametrize("name", [case.id for case in ONLY_LITERT])
+def test_case_of_litert(proven_by_litert: Proven, name: str) -> None:
+    proven_by_litert.outcomes[name].check()
+    assert proven_by_litert.outcomes[name].step.kernel.startswith("lookup")
 
 
 @pytest.mark.parametrize("name", [case.id for case in CASES])

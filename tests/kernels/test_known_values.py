@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elementwise_cases import message
+from float_cases import check
 from single_op import Case, Proven, integers, plain, prove, quantized
 
 from emitc.compiler import compile_model
+from emitc.host.golden_rules import TOLERANT
 from emitc.host.parity import verify
 from emitc.ir import Array
 from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
@@ -102,6 +104,13 @@ def of_integers(opcode: str, dtype: str) -> Case:
 
 OF_LITERT = [
     *(of_integers(opcode, dtype) for opcode in ("REDUCE_MAX", "REDUCE_MIN") for dtype in ("int16", "int32", "int64")),
+    *(of_integers("REDUCE_PROD", dtype) for dtype in ("int32", "int64")),
+    *(
+        Case(f"tile_{kind}", "TILE", (make((2, 3)), integers(2, 3)), (make((4, 9)),))
+        for kind, make in (("int8", quantized), ("float32", plain))
+    ),
+    Case("tile_int32", "TILE", (plain((1, 2, 1), "int32"), integers(3, 1, 2)), (plain((3, 2, 2), "int32"),)),
+    Case("tile_once", "TILE", (quantized((2, 3)), integers(1, 1)), (quantized((2, 3)),)),
     *(
         Case(
             f"{opcode}_scaled", opcode, (quantized((2, 3, 4), 0.01, 0, "int16"), integers(1, 2)),
@@ -117,10 +126,18 @@ OF_LITERT = [
 ]  # fmt: skip
 
 
+PRODUCTS = [
+    reduced("REDUCE_PROD", "real", (2, 3, 4), (-1,), keep=False, real=True),
+    reduced("REDUCE_PROD", "real_all", (2, 5), (0, 1), keep=True, real=True),
+]
+
+
 def test_types_that_litert_alone_runs() -> None:
-    proven = prove(OF_LITERT, engine="litert")
-    for outcome in proven.outcomes.values():
-        outcome.check()
+    proven = prove([with_reals(case) for case in (*OF_LITERT, *PRODUCTS)], engine="litert")
+    for case in OF_LITERT:
+        proven.outcomes[case.id].check()
+    for case in PRODUCTS:
+        check(proven.outcomes[case.id], TOLERANT)
     assert proven.memory_errors == ()
 
 
@@ -223,6 +240,11 @@ REFUSED = [
     (
         Case("f", "REDUCE_MAX", (plain((2, 3), "uint8"), integers(1)), (plain((2,), "uint8"),), {"keep_dims": False}),
         "REDUCE_MAX with element types (uint8, uint8) is not supported",
+    ),
+    (Case("h", "TILE", (plain((2, 3)), integers(2)), (plain((2, 6)),)), "TILE has the multiples [2]"),
+    (
+        Case("i", "REDUCE_PROD", (quantized((2, 3)), integers(1)), (quantized((2,)),), {"keep_dims": False}),
+        "REDUCE_PROD with element types (int8, int8) is not supported",
     ),
     (
         Case("g", "FILL", (plain((2,), "int32"), scalar(1, "float32")), (plain((2, 2)),)),

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from onnx_graphs import Build, check_same, classes, onnx_graph, whole_inputs
 from onnx_net import OnnxNet
+from pass_graphs import Net, graph_of, operators
 
 from emitc.passes.cancel_transposes import cancel_transposes
+from emitc.writers.tflite import TensorSpec
 
 
 def conv(net: OnnxNet, x: str, *shape: int, **attributes: object) -> str:
@@ -231,3 +233,17 @@ def test_one_constant_in_many_places_is_turned_within_bounds() -> None:
     after = cancel_transposes(before)
     assert classes(after)["Transpose"] == 0
     check_same(before, after, whole_inputs(before, 0))
+
+
+def test_an_operator_without_inputs_stays() -> None:
+    """FILL of known sizes has none; it stands among Transposes that cancel, as before a recurrent layer."""
+
+    def build(net: Net) -> None:
+        turned = net.op("TRANSPOSE", (net.input((1, 2, 3)), net.integers((0, 2, 1))), net.activation((1, 3, 2)))
+        back = net.op("TRANSPOSE", (net.unary("RELU", turned), net.integers((0, 2, 1))), net.activation((1, 2, 3)))
+        value = net.tensor(TensorSpec("value", "float32", (), np.float32(1.5).tobytes()))
+        filled = net.op("FILL", (net.integers((2, 2)), value), net.tensor(TensorSpec("filled", "float32", (2, 2))))
+        net.output(back, filled)
+
+    graph = cancel_transposes(graph_of(build))
+    assert operators(graph)[:2] == ("RELU", "FILL") and "TRANSPOSE" not in operators(graph)

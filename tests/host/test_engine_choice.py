@@ -1,0 +1,95 @@
+"""Which interpreter `--reference auto` asks, and what is believed of it where TFLite Micro does not run the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny_models import Net
+
+from emitc.boards.prove import cases
+from emitc.compiler import Compiled, compile_model
+from emitc.errors import EmitcError
+from emitc.host.parity import verify
+from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite
+
+pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
+pytest.importorskip("ai_edge_litert", reason="the extra emitc[verify] is not installed")
+
+
+def compiled(folder: Path, spec: ModelSpec) -> Compiled:
+    """The model, from a file."""
+    path = folder / "model.tflite"
+    path.write_bytes(write_tflite(spec))
+    return compile_model(path)
+
+
+def open_batch() -> ModelSpec:
+    """SPACE_TO_BATCH_ND makes two images of one; the file says one, as converters do where they leave the batch open."""
+    net = Net()
+
+    def tensor(name: str, shape: tuple[int, ...]) -> int:
+        return net.tensor(TensorSpec(name, "int8", shape, None, (0.05,), (3,), shape_signature=(-1, *shape[1:])))
+
+    x, halves, both, y = (tensor(n, (1, *s)) for n, s in (("x", (4, 3)), ("h", (2, 3)), ("r", (2, 3)), ("y", (4, 3))))
+    block, nothing = net.integers("block", (2,)), net.integers("nothing", (0, 0), (1, 2))
+    net.op("SPACE_TO_BATCH_ND", (x, block, nothing), (halves,))
+    net.op("RELU", (halves,), (both,))
+    net.op("BATCH_TO_SPACE_ND", (both, block, nothing), (y,))
+    return net.spec((x,), (y,))
+
+
+def test_shapes_that_the_file_states_wrongly_are_not_for_tflite_micro(tmp_path: Path) -> None:
+    model = compiled(tmp_path, open_batch())
+    proof = verify(model, samples=4, layers=True)
+    assert proof.match and proof.reference == "litert" and proof.layers_checked
+    with pytest.raises(EmitcError) as caught:
+        verify(model, samples=1, reference="tflm")
+    assert caught.value.why == "it takes shapes from the file, which states 6 elements in the place of 12"
+    right = replace(open_batch(), tensors=tuple(replace(t, shape_signature=None) for t in open_batch().tensors))
+    halves = tuple(replace(t, shape=(2, 2, 3)) if t.name in "hr" else t for t in right.tensors)
+    assert verify(compiled(tmp_path, replace(right, tensors=halves)), samples=1).reference == "tflm"
+
+
+def dense(*, only_litert: bool) -> ModelSpec:
+    """A fully connected layer with one scale, behind an operator that TFLite Micro has, or has not."""
+    net = Net(3)
+    x, before = net.activation("x", (64, 4), 0.01, -3), net.activation("before", (64, 4), 0.0123, -3)
+    y = net.activation("y", (64, 16), 0.01685, 5)
+    net.op("EXP" if only_litert else "RELU", (x,), (before,))
+    net.op("FULLY_CONNECTED", (before, net.weights("w", (16, 4), (0.0137,)), net.bias("b", 16, (0.0001685,))), (y,),
+           fused_activation_function="NONE")  # fmt: skip
+    return net.spec((x,), (y,))
+
+
+def wrong(model: Compiled, before: str, after: str) -> Compiled:
+    """The model with its C changed."""
+    name = f"{model.program.name}.c"
+    text = model.files[name].decode("ascii")
+    assert before in text
+    return replace(model, files=model.files | {name: text.replace(before, after, 1).encode("ascii")})
+
+
+def test_litert_is_asked_operator_by_operator_where_it_rounds_otherwise(tmp_path: Path) -> None:
+    model = compiled(tmp_path, dense(only_litert=True))
+    proof = verify(model, samples=10)
+    assert proof.match and proof.reference == "litert" and proof.differing, "the two roundings differ on these inputs"
+    found = {group.op_type: group for group in proof.groups}
+    assert found["FULLY_CONNECTED"].kind == "word" and found["FULLY_CONNECTED"].largest == 1
+    assert found["EXP"].kind == "exact" and not found["EXP"].differing
+    expected = [values for _, values in cases(model, "auto", 3, 0)]
+    assert expected == [values for _, values in cases(model, "numpy", 3, 0)], "a board has to give the bits of the C"
+    assert not verify(model, samples=10, reference="litert").match, "who asks for LiteRT gets LiteRT"
+
+
+@pytest.mark.parametrize("change", [lambda model: wrong(model, "= 0;", "= 1;"), None], ids=["changed", "unchanged"])
+def test_such_a_proof_can_fail(change: Callable[[Compiled], Compiled] | None, tmp_path: Path) -> None:
+    model = compiled(tmp_path, dense(only_litert=True))
+    assert verify(change(model) if change else model, samples=3).match is (change is None)
+
+
+def test_what_tflite_micro_runs_is_compared_with_it(tmp_path: Path) -> None:
+    proof = verify(compiled(tmp_path, dense(only_litert=False)), samples=3)
+    assert proof.match and proof.reference == "tflm" and not proof.groups

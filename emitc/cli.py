@@ -81,7 +81,7 @@ def compile_command(output: Path, package: str, board: str | None, as_json: bool
         print_result(compiled.summary(), as_json, lambda: report.compile_text(compiled, output))
 
 
-@cli.command(cls=CompilingCommand)
+@cli.command(cls=CompilingCommand, short_help="Prove that the C of MODEL equals the interpreter.")
 @compile_options
 @click.option("--reference", default="auto", help="auto | tflm | litert | onnxruntime | numpy", show_default=True)
 @click.option("--samples", type=click.IntRange(0, 100000), default=20, show_default=True, help="Random inputs.")
@@ -125,7 +125,7 @@ def verify(
     raise SystemExit(0 if proof.match else 1)
 
 
-@cli.command()
+@cli.command(short_help="Say what MODEL contains and what does not compile.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--shape", "shapes", type=ShapeType(), multiple=True, help="Size of an open dimension: NAME=1,49,10,1.")
 @plugin_option
@@ -142,7 +142,7 @@ def inspect(
         print_result(found, as_json, lambda: report.inspect_text(found))
 
 
-@cli.command("partition", cls=CompilingCommand)
+@cli.command("partition", cls=CompilingCommand, short_help="Show which backend runs which operator.")
 @compile_options
 @json_option
 def partition_command(as_json: bool, **values: Any) -> None:
@@ -155,7 +155,7 @@ def partition_command(as_json: bool, **values: Any) -> None:
         print_result(found, as_json, lambda: report.partition_text(found))
 
 
-@cli.command(cls=CompilingCommand)
+@cli.command(cls=CompilingCommand, short_help="Run MODEL on an emulated board and measure it.")
 @compile_options
 @click.option("--board", required=True, help="An emulated board (`emitc boards`).")
 @click.option("--reference", default="auto", help="auto | tflm | litert | onnxruntime | numpy", show_default=True)
@@ -190,7 +190,7 @@ def run(
     raise SystemExit(0 if result.match else 1)
 
 
-@cli.command(cls=CompilingCommand)
+@cli.command(cls=CompilingCommand, short_help="Build MODEL for a real board and upload it.")
 @compile_options
 @click.option("--board", required=True, help="A real board (`emitc boards`).")
 @click.option("--reference", default="auto", help="auto | tflm | litert | onnxruntime | numpy", show_default=True)
@@ -245,7 +245,7 @@ def boards(as_json: bool) -> None:
         print_result(board_list(), as_json, lambda: report.boards_text(board_list()))
 
 
-@cli.command()
+@cli.command(short_help="Quantize the float ONNX model MODEL to int8.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "--calibration",
@@ -266,7 +266,7 @@ def quantize(model: Path, calibration: Path, output: Path | None, as_json: bool)
         print_result(made.as_json(), as_json, lambda: report.quantize_text(made.as_json()))
 
 
-@cli.command("npu-check")
+@cli.command("npu-check", short_help="Run FILE, which vela has compiled, on this machine.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--original", type=click.Path(path_type=Path), default=None, help="The file that vela compiled: compare with it."
@@ -297,7 +297,7 @@ def targets(as_json: bool) -> None:
         print_result(target_list(), as_json, lambda: report.targets_text(target_list()))
 
 
-@cli.command()
+@cli.command(short_help="List the operators that have code.")
 @plugin_option
 @json_option
 def ops(plugins: tuple[Path, ...], as_json: bool) -> None:

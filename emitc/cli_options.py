@@ -25,6 +25,8 @@ _REGION = re.compile(
     r"(?P<name>[A-Za-z][A-Za-z0-9_]*)=(?P<bytes>[0-9]{1,12})(?P<scale>[KM]?)(?::(?P<cost>[0-9]{1,6}(?:\.[0-9]{1,6})?))?",
     re.ASCII,
 )
+_BUDGET = re.compile(r"(?P<bytes>[0-9]{1,12})(?P<scale>[KM]?)", re.ASCII)
+_SCALES = {"": 1, "K": 1 << 10, "M": 1 << 20}
 _MOST_COST = 1e6
 
 
@@ -48,7 +50,7 @@ class ShapeType(click.ParamType):  # type: ignore[type-arg]
 
 
 class BudgetType(click.ParamType):  # type: ignore[type-arg]
-    """A number of bytes, or `min`."""
+    """A number of bytes, K and M behind it as in --regions, or `min`."""
 
     name = "BYTES|min"
 
@@ -57,9 +59,10 @@ class BudgetType(click.ParamType):  # type: ignore[type-arg]
         text = str(value)
         if text == "min":
             return text
-        if not text.isascii() or not text.isdigit() or len(text) > 12:
-            self.fail(f"{text!r} is neither a number of bytes nor min", param, ctx)
-        return int(text)
+        match = _BUDGET.fullmatch(text)
+        if match is None:
+            self.fail(f"{text!r} is neither a number of bytes such as 20000 or 20K nor min", param, ctx)
+        return int(match["bytes"]) * _SCALES[match["scale"]]
 
 
 class RegionsType(click.ParamType):  # type: ignore[type-arg]
@@ -81,8 +84,7 @@ class RegionsType(click.ParamType):  # type: ignore[type-arg]
                 self.fail(
                     f"{part!r} is not NAME=BYTES or NAME=BYTES:COST, for example DTCM=64K,SRAM=256K:4", param, ctx
                 )
-            scale = {"": 1, "K": 1 << 10, "M": 1 << 20}[match["scale"]]
-            found.append(Region(match["name"], int(match["bytes"]) * scale, cost))
+            found.append(Region(match["name"], int(match["bytes"]) * _SCALES[match["scale"]], cost))
         return tuple(found)
 
 
@@ -290,12 +292,15 @@ def options_of(values: dict[str, Any], package: str, default_target: str = "gene
 
 def _regions(wanted: tuple[Region, ...] | str | None) -> tuple[Region, ...]:
     """The regions, looked up where a board is named. Raises EmitcError for an unknown board, and one with a single RAM."""
-    from emitc.errors import Where
+    from emitc.errors import Where, unknown_choice
     from emitc.planner.regions import Region
-    from emitc.target import load_board
+    from emitc.target import boards, load_board
 
     if not isinstance(wanted, str):
         return wanted or ()
+    if wanted not in boards():
+        why = f"it is neither NAME=BYTES,... nor a board; the boards are {', '.join(boards())}"
+        raise unknown_choice("--regions", wanted, boards(), why)
     board = load_board(wanted)
     found = tuple(Region(r.name.upper(), r.size_bytes, r.cost) for r in board.arena_regions)
     if len(found) < 2:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from emitc.program import Move, RowSegment, Step
 
 
-@click.command("plan", cls=CompilingCommand)
+@click.command("plan", cls=CompilingCommand, short_help="Show the arena of MODEL, as text or drawn.")
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @model_options
 @click.option(

@@ -21,7 +21,7 @@ from emitc.control import with_parts
 from emitc.emit.manifest import partitions
 from emitc.emit.names import identifier, is_model_name
 from emitc.emit.package import PACKAGES, package_files, write_package
-from emitc.errors import CannotCompile, EmitcError, Where, with_model
+from emitc.errors import CannotCompile, EmitcError, Where, unknown_choice, with_model
 from emitc.frontends.build import build_graph
 from emitc.frontends.onnx_layout import channels_last
 from emitc.frontends.onnx_quantization import quantization_on_tensors
@@ -136,9 +136,7 @@ class Options:
 
 def _choice(value: str, choices: tuple[str, ...], option: str) -> None:
     if value not in choices:
-        raise EmitcError(
-            f"{option} {value} is unknown", Where(option=option), f"known: {', '.join(choices)}", "choose one of these"
-        )
+        raise unknown_choice(option, value, choices)
 
 
 def check_options(options: Options) -> None:
@@ -171,9 +169,9 @@ def read_file(path: Path) -> bytes:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # a device or a pipe may never end
-            raise EmitcError(
-                f"{path.name} is not a file", Where(model=path.name), "a model is an ordinary file", "check the path"
-            )
+            saved = (path / "saved_model.pb").exists() if path.is_dir() else False
+            hint = "convert the SavedModel with tf.lite.TFLiteConverter.from_saved_model" if saved else "check the path"
+            raise EmitcError(f"{path} is not a file", Where(model=str(path)), "a model is an ordinary file", hint)
         size = status.st_size
         if size > MAX_FILE_BYTES:
             raise EmitcError(

@@ -15,11 +15,16 @@ gives both, the exit code is 2. A check that could find either looks for what is
 
 from __future__ import annotations
 
+import difflib
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _SHOWN = 200
 _REPORTED = 100
 """Refusals of one model that are printed."""
+_ALIKE = 5
+"""Of these, refusals for one reason with one hint; the operators and tensors of the others are like theirs."""
 
 
 def shown(text: str, limit: int = _SHOWN) -> str:
@@ -79,10 +84,26 @@ class Refusals(EmitcError):
         self.exit_code = max(error.exit_code for error in errors)
 
     def __str__(self) -> str:
-        texts = [str(error) for error in self.errors[:_REPORTED]]
-        if len(self.errors) > _REPORTED:
-            texts.append(f"and {len(self.errors) - _REPORTED} more errors of this model")
+        counts: Counter[tuple[str, str]] = Counter()
+        texts: list[str] = []
+        for error in self.errors:
+            counts[error.why, error.hint] += 1
+            if counts[error.why, error.hint] <= _ALIKE and len(texts) < _REPORTED:
+                texts.append(str(error))
+        if len(texts) < len(self.errors):
+            texts.append(f"and {len(self.errors) - len(texts)} more errors of this model; `emitc inspect` shows them")
         return "\n".join(texts)
+
+
+def unknown_choice(option: str, value: str, choices: Sequence[str], why: str = "") -> EmitcError:
+    """For a value that is none of the choices; the one that is spelt nearly alike is the hint. why: instead of all of them."""
+    near = difflib.get_close_matches(value.lower(), choices, n=1)
+    return EmitcError(
+        f"{option} {value} is unknown",
+        Where(option=option),
+        why or f"known: {', '.join(choices)}",
+        f"did you mean {near[0]}?" if near else "choose one of these",
+    )
 
 
 def with_model(error: EmitcError, model: str) -> EmitcError:

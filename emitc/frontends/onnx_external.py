@@ -26,6 +26,13 @@ class ExternalData:
         """
         location = entries.get("location", "")
         path = self._path(location)
+        if path is None and self._is_missing(location):
+            raise EmitcError(
+                "a file with constants of the model is missing",
+                where,
+                f'there is no "{location}" beside the model',
+                "copy the model together with its data files, or save it as one file",
+            )
         if path is None:
             raise EmitcError(
                 "a constant lies outside the model's folder",
@@ -55,6 +62,17 @@ class ExternalData:
             f'{length} bytes are expected in "{location}", from {entries.get("offset", "0")} on',
             "copy the model together with its data files, or export it again",
         )
+
+    def _is_missing(self, location: str) -> bool:
+        """Whether the place is in the folder and nothing is there."""
+        if self.folder is None or not location:
+            return False
+        try:
+            base = self.folder.resolve()
+            path = (base / location).resolve()
+            return base in path.parents and not path.exists()
+        except (OSError, ValueError, RuntimeError):
+            return False
 
     def _path(self, location: str) -> Path | None:
         """The file of that name; None where it is not an ordinary file in the folder."""

@@ -23,6 +23,7 @@ from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.computed_constants import with_widened_constants
 from emitc.frontends.flatbuffer import Budget, Damaged, opened, root_position
 from emitc.frontends.flexbuffer import any_options, numbers
+from emitc.frontends.foreign_files import require_tflite
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
 from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceSubgraph, SourceTensor, check_shape
 from emitc.frontends.tflite_buffers import with_circular_buffers
@@ -63,7 +64,6 @@ _ENUMERATIONS = {
 _OLD_CODE_SLOT, _BUILTIN_CODE_SLOT = 4, 10
 """Places of OperatorCode.deprecated_builtin_code and builtin_code in the table's field list, in bytes."""
 _PLACEHOLDER: int = tflite.BuiltinOperator.PLACEHOLDER_FOR_GREATER_OP_CODES
-_IDENTIFIER = b"TFL3"
 _DTYPES = frozenset(dtype.value for dtype in DType if not dtype.packed)
 
 
@@ -406,15 +406,13 @@ class _Reader:
         impossible = impossible_operands(op_type, operands, tuple(tensors[i].dtype for i in outputs))
         if impossible:
             raise EmitcError(f"{op_type} has operands that it cannot have", where, impossible, _AGAIN)
+        settings = self._settings(raw, op_type, where)
+        weights = next((tensors[i].quantization for i in inputs[1:2] if i != -1), None)
+        kind = kind_of(op_type, operands, len(weights.scales) if weights else 0, settings)
+        operands_of = tuple(tensors[i] if i != -1 else None for i in inputs)
         return SourceNode(
-            index,
-            op_type,
-            name,
-            tuple(tensors[i] if i != -1 else None for i in inputs),
-            tuple(tensors[i] for i in outputs),
-            self._settings(raw, op_type, where),
-            kind=kind_of(op_type, operands),
-        )
+            index, op_type, name, operands_of, tuple(tensors[i] for i in outputs), settings, kind=kind
+        )  # fmt: skip
 
     def _settings(self, operator: Any, op_type: str, where: Where) -> dict[str, Attribute]:
         """The operator's options, which must be those that the schema pairs with it; {} where the file has none."""
@@ -445,13 +443,7 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
 
     Raises EmitcError when the file is not TFLite, is damaged, or contradicts itself.
     """
-    if len(data) < 16 or data[4:8] != _IDENTIFIER:
-        raise EmitcError(
-            "this is not a .tflite file",
-            Where(),
-            "the identifier TFL3 is missing at byte 4",
-            "pass a TFLite FlatBuffers file",
-        )
+    require_tflite(data)
     with _damaged(Where()):
         reader = _Reader(data)
         producer = _text(reader.model.Description())

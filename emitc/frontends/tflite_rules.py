@@ -7,8 +7,9 @@ Source: the TFLite FlatBuffers schema, version 3, and the element types that TFL
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from emitc.frontends.source import Attribute
 from emitc.ir import DType
 
 ELEMENT_BITS = {
@@ -118,13 +119,22 @@ def expected_options(op_type: str, tables: Iterable[str]) -> str:
     return _OTHER_OPTIONS.get(op_type) or next((name for name in tables if name.lower() == word), "")
 
 
-def kind_of(op_type: str, inputs: tuple[tuple[str, bool], ...]) -> str:
+def kind_of(
+    op_type: str, inputs: tuple[tuple[str, bool], ...], weight_scales: int, options: Mapping[str, Attribute]
+) -> str:
     """What an operator with these inputs is called among the kernels, "" for its own name.
 
-    inputs: (element type, whether it is a constant) of each input that is there.
+    inputs: (element type, whether it is a constant) of each input that is there. weight_scales: of the second one; where a
+    convolution has several, the interpreter quantizes the values with a zero point, in FULLY_CONNECTED where it is asked to.
     """
-    hybrid = op_type in ("CONV_2D", "FULLY_CONNECTED") and [dtype for dtype, _ in inputs[:2]] == ["float32", "int8"]
-    return "HybridConv2D" if hybrid else ""
+    hybrid = op_type in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+    if not hybrid or [dtype for dtype, _ in inputs[:2]] != ["float32", "int8"]:
+        return ""
+    if op_type == "FULLY_CONNECTED":
+        offset = bool(options.get("asymmetric_quantize_inputs", False))
+    else:
+        offset = op_type == "DEPTHWISE_CONV_2D" or weight_scales > 1
+    return "HybridOffsetConv2D" if offset else "HybridConv2D"
 
 
 def impossible_operands(op_type: str, inputs: tuple[tuple[str, bool], ...], outputs: tuple[str, ...]) -> str:

@@ -29,6 +29,9 @@ FOLDED = {_HANDLE: "the name of a state variable: no code", _ONCE: "the first va
 _CALLERS = ("IF", "WHILE", "CALL", "STABLEHLO", "CUSTOM:", "DELEGATE")
 """Operators, by the start of their names, that run subgraphs."""
 _AGAIN = "the file is damaged: export the model again"
+_UNASSIGNED = (
+    "convert from a Keras model or a SavedModel: a concrete function by itself loses the values of its variables"
+)
 _DTYPES = frozenset(dtype.value for dtype in DType if not dtype.packed)
 
 _Key = tuple[str, str] | Owner
@@ -233,7 +236,7 @@ class _Folding:
                 raise node.refusal(
                     f'nothing assigns the variable "{variable.name}"',
                     "its type and size are those of what is assigned",
-                    _AGAIN,
+                    _UNASSIGNED,
                 )
             if node.op_type == _READ:
                 self.fit(node, variable, node.outputs[0])
@@ -252,7 +255,7 @@ class _Folding:
             raise node.refusal(
                 f'nothing assigns the variable "{variable.name}"',
                 "its type and size are those of what is assigned",
-                _AGAIN,
+                _UNASSIGNED,
             )
         return tensors[number]
 

@@ -174,6 +174,11 @@ def _samples(path: Path, data: bytes, calibration: Path) -> list[dict[str, Array
     source = read_source(path, data, {n: samples[0][n].shape for n, shape in inputs.items() if -1 in shape})
     if source.blockers:
         raise with_model(Refusals(source.blockers), path.name)
+    if any(node.op_type in _QUANTIZED or node.op_type.startswith("QLinear") for node in source.nodes):
+        raise EmitcError(
+            f"{path.name} is quantized already", Where(model=path.name), "it has operators that quantize",
+            "compile it as it is, or quantize the float model that it was made of",
+        )  # fmt: skip
     if len(source.nodes) > MAX_OPERATORS:
         raise CannotCompile(
             f"{path.name} has {len(source.nodes)} operators", Where(model=path.name),
@@ -189,10 +194,25 @@ def _samples(path: Path, data: bytes, calibration: Path) -> list[dict[str, Array
     return samples
 
 
+_QUANTIZED = frozenset(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"))
 _PER_CHANNEL_OPSET = 13
 """From here on QuantizeLinear and DequantizeLinear know scales per channel."""
 _OPSET, _IR_VERSION = 17, 8
 """Of ONNX 1.12 and 1.10."""
+
+
+def _in_one_file(path: Path, folder: Path) -> Path:
+    """The model itself, or a copy that has constants in it which lie in other files: the quantizer looks for these elsewhere.
+
+    emitc's reader has taken the model before, so that the files lie beside it.
+    """
+    onnx = _module("onnx")
+    model = onnx.load(path, load_external_data=False)
+    if not any(map(_module("onnx.external_data_helper").uses_external_data, model.graph.initializer)):
+        return path
+    whole = folder / "whole.onnx"
+    onnx.save(onnx.load(path), whole)
+    return whole
 
 
 def _modernise(path: Path) -> bool:
@@ -241,7 +261,7 @@ def quantize_model(path: Path, calibration: Path, output: Path) -> Quantized:
     samples = _samples(path, before, calibration)
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder, _silent(path):
         prepared, made = Path(folder) / "prepared.onnx", Path(folder) / "quantized.onnx"
-        preprocess(str(path), str(prepared), skip_symbolic_shape=True)
+        preprocess(str(_in_one_file(path, Path(folder))), str(prepared), skip_symbolic_shape=True)
         per_channel = _modernise(prepared)
 
         def quantize(*, per_channel: bool, **extra: bool) -> bytes:

@@ -32,6 +32,9 @@ __all__ = [
     "OnnxRuntimeEngine", "TensorKey", "TflmEngine", "engine_for", "run_isolated", "serve",
 ]  # fmt: skip
 
+NO_ENGINE = "no golden engine runs this model"
+TRY_NUMPY = "compare with emitc's own numpy references: --reference numpy"
+
 EngineName: TypeAlias = Literal["auto", "tflm", "litert", "onnxruntime"]
 
 ENGINES: Mapping[str, tuple[str, ...]] = {"tflite": ("tflm", "litert"), "onnx": ("onnxruntime",)}
@@ -79,9 +82,7 @@ def engine_for(
             reasons.append(f"{candidate}: {error.why}")
         else:
             return engine
-    raise EngineRefused(
-        "no golden engine runs this model", Where(option="--reference auto"), "; ".join(reasons), ANOTHER_REFERENCE
-    )
+    raise EngineRefused(NO_ENGINE, Where(option="--reference auto"), "; ".join(reasons), TRY_NUMPY)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

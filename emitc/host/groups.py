@@ -14,7 +14,8 @@ engine had after it, under the rule of its kind:
 
 The same is the proof of a TFLite model that TFLite Micro does not run, so that LiteRT has to stand in for it, and that has
 operators in integers which LiteRT rounds otherwise: FULLY_CONNECTED, and LEAKY_RELU of int16. The C follows TFLite Micro's rule.
-These are off by at most 1 step, everything else by no bit.
+These are off by at most 1 step, everything else by no bit. And so where layers quantize floats while they run that are themselves
+within a tolerance only: a last bit may become a step, which says nothing about the layer.
 
 That the C computes what these references compute is a comparison of every output bit, which `verify` does as well.
 """
@@ -34,6 +35,8 @@ from emitc.kernels import kernel_of
 from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.fully_connected import FullyConnected
+from emitc.kernels.hybrid_conv_2d import HybridConv2D
+from emitc.kernels.hybrid_offset_conv_2d import HybridOffsetConv2D
 from emitc.kernels.mean import Reduction
 from emitc.kernels.pooling_ops import AveragePool2D
 from emitc.kernels.unary import LeakyRelu
@@ -92,6 +95,12 @@ def has_groups(graph: Graph) -> bool:
 def rounded_otherwise(graph: Graph, engine: str) -> bool:
     """Whether the engine is LiteRT and the graph has operators in integers that it rounds otherwise than TFLite Micro."""
     return engine == "litert" and any(_is_disputed(bound) for bound in graph.bound())
+
+
+def quantizes_inexact(graph: Graph, rules: Mapping[str, Rule]) -> bool:
+    """Whether a layer quantizes floats while it runs that are within a tolerance only."""
+    hybrids = (node for node in graph.nodes if isinstance(node.op, HybridConv2D | HybridOffsetConv2D))
+    return any(not rules[node.inputs[0]].exact for node in hybrids)
 
 
 def _is_disputed(bound: BoundNode) -> bool:

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from emitc.compiler import Compiled
-from emitc.errors import EmitcError, Where
+from emitc.errors import EmitcError, Where, unknown_choice
 from emitc.host.build import HostModel, Interface, MemoryFault, build_shared
-from emitc.host.golden import ENGINES, EngineRefused, run_isolated
+from emitc.host.golden import ENGINES, NO_ENGINE, TRY_NUMPY, EngineRefused, run_isolated
 from emitc.host.golden_layers import by_tensor
 from emitc.host.golden_rules import EXACT, Rule, compared, rules
-from emitc.host.groups import Group, GroupCheck, has_groups, rounded_otherwise
+from emitc.host.groups import Group, GroupCheck, has_groups, quantizes_inexact, rounded_otherwise
 from emitc.host.layers import PATTERNS, Divergence, LayerProof, filled_bytes, finite, observed_bytes
 from emitc.host.reference import may_not_end, run_reference
 from emitc.host.samples import Sample, random_samples, read_vectors
@@ -208,12 +208,7 @@ def golden_run(
     the numpy references run first: they give up after a while, neither engines nor C do.
     """
     if reference not in REFERENCES:
-        raise EmitcError(
-            f"--reference {reference} is unknown",
-            Where(option="--reference"),
-            f"known: {', '.join(REFERENCES)}",
-            "choose one of these",
-        )
+        raise unknown_choice("--reference", reference, REFERENCES)
     if reference == "numpy" or (reference == "auto" and has_npu_commands(compiled.graph)):
         return _numpy_run(compiled, cases, resets)
     if has_npu_commands(compiled.graph):
@@ -232,7 +227,10 @@ def golden_run(
         )
     if may_not_end(compiled.graph):
         _numpy_run(compiled, cases, resets)
-    engine = _engine_that_computes_shapes(compiled, reference)
+    stale = _stale_shape(compiled) if reference in ("auto", "tflm") else None
+    if stale is not None and reference == "tflm":
+        raise stale
+    engine = "litert" if stale is not None else reference
     try:
         run = run_isolated(
             compiled.model_bytes,
@@ -244,37 +242,36 @@ def golden_run(
             resets=resets,
         )
     except EngineRefused as error:
+        if stale is not None:
+            error = EngineRefused(
+                NO_ENGINE, Where(option="--reference auto"), f"tflm: {stale.why}; litert: {error.why}", TRY_NUMPY
+            )
         if reference != "auto" or not compiled.brought:
-            raise
+            raise error
         return replace(_numpy_run(compiled, cases, resets), refused=(*compiled.brought, " ".join(error.why.split())))
     tensors = tuple(by_tensor(compiled.graph, compiled.source.format, values) for values in run.tensors)
     return GoldenRun(run.engine, run.outputs, tensors)
 
 
-def _engine_that_computes_shapes(compiled: Compiled, reference: str) -> str:
-    """The engine to ask for: LiteRT for a file whose shapes are not what its operators compute, since TFLite Micro goes by them.
+def _stale_shape(compiled: Compiled) -> EngineRefused | None:
+    """Why TFLite Micro, which takes shapes from the file, runs another model than its operators describe; None where not so.
 
-    Converters write 1 for an open batch, in whose place SPACE_TO_BATCH_ND and others have more. Raises EmitcError where
-    TFLite Micro is asked for by name.
+    Converters write 1 for an open batch, in whose place SPACE_TO_BATCH_ND and others have more.
     """
-    if compiled.source.format != "tflite" or reference not in ("auto", "tflm"):
-        return reference
+    if compiled.source.format != "tflite":
+        return None
     written = {tensor.index: math.prod(abs(d) for d in tensor.shape) for tensor in compiled.source.tensors}
     own = set(compiled.graph.inputs)  # of these the user may have settled open dimensions
     for tensor in compiled.graph.tensors:
-        if tensor.source in written and tensor.name not in own and not tensor.channels:
-            if written[tensor.source] == tensor.elements:
-                continue
-            if reference == "auto":
-                return "litert"
-            raise EmitcError(
+        stated = written.get(tensor.source, tensor.elements)
+        if stated != tensor.elements and tensor.name not in own and not tensor.channels:
+            return EngineRefused(
                 "TFLite Micro cannot be the reference of this model",
-                Where(tensor=f'tensor {tensor.source} "{tensor.label or tensor.name}"'),
-                "it takes shapes from the file, which states"
-                f" {written[tensor.source]} elements in the place of {tensor.elements}",
-                "verify with --reference litert, or export the model with a fixed batch",
+                Where(option="--reference tflm", tensor=f'tensor {tensor.source} "{tensor.label or tensor.name}"'),
+                f"it takes shapes from the file, which states {stated} elements in the place of {tensor.elements}",
+                "verify with --reference litert or numpy, or export the model with a fixed batch",
             )
-    return reference
+    return None
 
 
 def layer_values(
@@ -352,13 +349,14 @@ def verify(
     stateful = bool(program.states)
     resets = (len(given),) if stateful and 0 < len(given) < len(cases) else ()
     golden = golden_run(compiled, reference, [inputs for inputs, _ in cases], preserve=layers or grouped, resets=resets)
-    if reference == "auto" and not stateful and rounded_otherwise(graph, golden.engine):
+    rule_of = rules(graph, compiled.source.format)
+    one_by_one = rounded_otherwise(graph, golden.engine) or quantizes_inexact(graph, rule_of)
+    if reference == "auto" and not stateful and one_by_one:
         grouped = True
         if not layers:
             golden = golden_run(compiled, golden.engine, [inputs for inputs, _ in cases], preserve=True)
     local = grouped or foreign
     numpy_samples = len(cases) if local else _NUMPY_SAMPLES
-    rule_of = rules(graph, compiled.source.format)
     output_rules = [rule_of[name] for name in graph.outputs]
     exact = all(rule.exact for rule in output_rules)
     run = compiled.partition.graph

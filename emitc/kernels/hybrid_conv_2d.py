@@ -6,7 +6,8 @@ Types   x, b and y float32, w int8 with one scale and without a zero point.
         float32; y = clamp(float32(sum of q * w) * ((r / 127) * s_w) + b). An image of zeros stays zeros.
         round takes halves away from zero. (LiteRT adds a half and cuts off where it has vectors, so that 1/2 - 2**-25 becomes
         1 there, and 0 in the last values of an image. That number aside all bits are equal.)
-Errors  computed weights or bias, groups, a scale per channel, inputs quantized with a zero point; sums that can leave int32.
+        Values that are quantized with a zero point, as where a convolution has a scale per channel: hybrid_offset_conv_2d.py.
+Errors  computed weights or bias, groups, a scale per channel; sums that can leave int32.
 Source  LiteRT's reference kernels, by their results; TFLite Micro has no hybrid layers.
 """
 
@@ -60,8 +61,8 @@ class HybridConv2D(Op):
     keep_dims: bool = False
 
 
-def from_tflite(node: SourceNode) -> Parsed:
-    """The options of either operator."""
+def settings_of(node: SourceNode) -> tuple[Window | None, str, bool]:
+    """Window (None of FULLY_CONNECTED), activation and keep_num_dims of an operator of either kind of hybrid layer."""
     node.counts((2, 3))
     weights = node.input(WEIGHTS)
     rank = 2 if node.op_type == "FULLY_CONNECTED" else 4
@@ -75,15 +76,14 @@ def from_tflite(node: SourceNode) -> Parsed:
     activation = node.text("fused_activation_function", ACTIVATIONS)
     if node.op_type == "FULLY_CONNECTED":
         node.text("weights_format", ("DEFAULT",))
-        if node.attribute("asymmetric_quantize_inputs", False):
-            raise node.unsupported(
-                "FULLY_CONNECTED that quantizes its inputs with a zero point is not supported",
-                "there is code for symmetric inputs",
-                "convert the model without asymmetric_quantize_inputs, or quantize it fully",
-            )
-        return Parsed(HybridConv2D(None, activation, bool(node.attribute("keep_num_dims", False))), (0, 1, 2))
+        return None, activation, bool(node.attribute("keep_num_dims", False))
     window = window_of(node, *image_size(node), weights.shape[1], weights.shape[2], dilated=True)
-    return Parsed(HybridConv2D(window, activation), (0, 1, 2))
+    return window, activation, False
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """The options of either operator."""
+    return Parsed(HybridConv2D(*settings_of(node)), (0, 1, 2))
 
 
 def _op(bound: BoundNode) -> HybridConv2D:

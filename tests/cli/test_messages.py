@@ -50,7 +50,7 @@ def test_a_budget_that_is_too_small_names_the_peak(emitc: Emitc, tiny: Path) -> 
 
 
 def test_a_file_that_is_no_model(emitc: Emitc, tmp_path: Path) -> None:
-    (tmp_path / "notes.tflite").write_bytes(b"")
+    (tmp_path / "notes.tflite").write_bytes(b"Not a model at all, but some notes.")
     assert emitc("inspect", "notes.tflite").err == (
         "error: this is not a .tflite file\n"
         "  at:    notes.tflite\n"

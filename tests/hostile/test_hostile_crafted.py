@@ -245,4 +245,4 @@ def test_thousands_of_refusals_are_reported_in_short(tmp_path: Path) -> None:
     with pytest.raises(EmitcError) as refused:
         compile_model(tmp_path / "m.tflite")
     assert refused.value.exit_code == 1
-    assert str(refused.value).endswith("and 2900 more errors of this model")
+    assert str(refused.value).endswith("and 2995 more errors of this model; `emitc inspect` shows them")

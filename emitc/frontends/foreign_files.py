@@ -1,0 +1,52 @@
+"""What a file is that is no model: told by its first bytes, so that the refusal can say how to make a model of it."""
+
+from __future__ import annotations
+
+from emitc.errors import EmitcError, Where
+
+IDENTIFIER = b"TFL3"
+"""At byte 4 of every TFLite file."""
+_KERAS = "convert it to .tflite with tf.lite.TFLiteConverter.from_keras_model"
+_ONNX_FIELDS = frozenset((0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A, 0x42))
+"""Tags of what follows the version in an ONNX model: producer, domain, model version, text, graph, operator sets."""
+
+
+def _archive(data: bytes) -> tuple[str, str]:
+    if b"data.pkl" in data:
+        return "it is a PyTorch file", "export the model with torch.onnx.export to a file called .onnx"
+    if b"model.weights.h5" in data or b"metadata.json" in data:
+        return "it is a Keras file", _KERAS
+    if b".npy" in data:
+        return "it is an archive of arrays", "pass the model; arrays go with --vectors or --calibration"
+    return "it is an archive", "unpack it"
+
+
+def _recognised(data: bytes) -> tuple[str, str]:
+    """What the file is, and what to do; both empty where it is not known."""
+    if not data:
+        return "it is empty", "copy or export the model again"
+    if data.startswith(b"\x89HDF"):
+        return "it is an HDF5 file, such as Keras saves", _KERAS
+    if data.startswith(b"PK"):
+        return _archive(data)
+    if len(data) > 2 and data[0] == 0x08 and data[2] in _ONNX_FIELDS:
+        if data[1] == 1:
+            return "it is the graph of a SavedModel", "convert it with tf.lite.TFLiteConverter.from_saved_model"
+        if 3 <= data[1] <= 32:
+            return "it looks like an ONNX model", "give it a name that ends in .onnx"
+    if b"unsigned char" in data[:4096] or b"0x54, 0x46, 0x4c, 0x33" in data[:4096].lower():
+        return "it is C source, maybe a model as an array", "pass the .tflite file that it was made of"
+    return "", ""
+
+
+def require_tflite(data: bytes) -> None:
+    """Raises EmitcError for bytes that are not of a TFLite file."""
+    if len(data) >= 16 and data[4:8] == IDENTIFIER:
+        return
+    why, hint = _recognised(data)
+    raise EmitcError(
+        "this is not a .tflite file",
+        Where(),
+        why or "the identifier TFL3 is missing at byte 4",
+        hint or "pass a TFLite FlatBuffers file",
+    )

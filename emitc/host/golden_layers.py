@@ -10,7 +10,7 @@ uint8 as int8, 128 lower (`frontends/onnx_quantization.py`), images as NHWC unde
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
@@ -43,6 +43,12 @@ def _by_label(label: str, values: Mapping[TensorKey, Array]) -> Array | None:
             value = _by_label(label.removesuffix(suffix), values)
             return None if value is None else layout(value)
     return None
+
+
+def stated_name(label: str, names: Collection[str]) -> bool:
+    """Whether a tensor's label speaks of one of the model's names."""
+    shorter = (label.removesuffix(suffix) for suffix in _SUFFIXES if label.endswith(suffix))
+    return label in names or any(stated_name(each, names) for each in shorter)
 
 
 def _as_held(tensor: Tensor, value: Array) -> Array | None:

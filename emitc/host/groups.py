@@ -126,7 +126,7 @@ def _kind(bound: BoundNode) -> str:
     return "average" if averages else "exact"
 
 
-def _known(graph: Graph, values: Mapping[str, Array], name: str) -> Array | None:
+def known_value(graph: Graph, values: Mapping[str, Array], name: str) -> Array | None:
     """The engine's value of a tensor, also through the tensor that it shares bytes with."""
     tensor = graph.tensor(name)
     if tensor.is_constant:
@@ -140,12 +140,13 @@ def _known(graph: Graph, values: Mapping[str, Array], name: str) -> Array | None
 class GroupCheck:
     """Compares every operator whose operands and outputs are known with its reference, and counts by type.
 
-    rules: how closely each tensor is to follow, by name.
+    rules: how closely each tensor is to follow, by name. without: operators that are left out, by index.
     """
 
-    def __init__(self, graph: Graph, rules: Mapping[str, Rule]) -> None:
+    def __init__(self, graph: Graph, rules: Mapping[str, Rule], without: frozenset[int] = frozenset()) -> None:
         self._graph = graph
         self._rules = rules
+        self._without = without
         self._groups: dict[tuple[str, str], Group] = {}
         self._counted: set[int] = set()
         self._samples = 0
@@ -154,23 +155,29 @@ class GroupCheck:
         """One run. values: of tensors, by name."""
         self._samples += 1
         for bound in self._graph.bound():
-            operands = [None if t is None else _known(self._graph, values, t.name) for t in bound.inputs]
+            operands = [None if t is None else known_value(self._graph, values, t.name) for t in bound.inputs]
             if any(t is not None and v is None for t, v in zip(bound.inputs, operands, strict=True)):
                 continue
-            if any(t.name not in values for t in bound.outputs):
+            if bound.node.index in self._without or any(t.name not in values for t in bound.outputs):
                 continue
             kind = _kind(bound)
             group = self._groups.setdefault((bound.node.op_type, kind), Group(bound.node.op_type, kind))
             group.operators += bound.node.index not in self._counted
             self._counted.add(bound.node.index)
             for tensor, result in zip(bound.outputs, kernel_of(bound).reference(bound, operands), strict=True):
-                difference = compared(
-                    np.asarray(result), np.ascontiguousarray(values[tensor.name]), self._rules[tensor.name]
-                )
+                expected = np.ascontiguousarray(values[tensor.name]).reshape(
+                    tensor.shape
+                )  # a scalar has become a vector
+                difference = compared(np.asarray(result), expected, self._rules[tensor.name])
                 group.elements += tensor.elements
                 group.differing += difference.differing + difference.tolerated
                 group.broken += difference.differing
                 group.largest = max(group.largest, difference.largest)
+
+    @property
+    def counted(self) -> frozenset[int]:
+        """The operators that were compared, by index."""
+        return frozenset(self._counted)
 
     def wanted(self) -> int:
         """Further runs after which every group that breaks a rate has the elements that a rate of 1 in 10^5 shows in; else 0."""

@@ -26,6 +26,7 @@ from emitc.host.golden import ENGINES, NO_ENGINE, TRY_NUMPY, EngineRefused, run_
 from emitc.host.golden_layers import by_tensor
 from emitc.host.golden_rules import EXACT, Rule, compared, rules
 from emitc.host.groups import Group, GroupCheck, has_groups, quantizes_inexact, rounded_otherwise
+from emitc.host.inner_groups import InnerCheck, merged, running_groups
 from emitc.host.layers import PATTERNS, Divergence, LayerProof, filled_bytes, finite, observed_bytes
 from emitc.host.reference import may_not_end, run_reference
 from emitc.host.samples import Sample, random_samples, read_vectors
@@ -313,17 +314,21 @@ def is_foreign(graph: Graph) -> bool:
     return any(isinstance(node.op, Offloaded) and node.op.foreign for node in graph.nodes)
 
 
-def _groups(compiled: Compiled, reference: str, cases: Sequence[Mapping[str, Array]], seed: int) -> tuple[Group, ...]:
+def _groups(
+    compiled: Compiled, reference: str, cases: Sequence[Mapping[str, Array]], seed: int, inner: InnerCheck
+) -> tuple[Group, ...]:
     """Every operator by itself; on more random inputs where a rate cannot be told from those that there are."""
-    check = GroupCheck(compiled.graph, rules(compiled.graph, compiled.source.format))
+    without = running_groups(compiled.graph) if inner.judged else frozenset()
+    check = GroupCheck(compiled.graph, rules(compiled.graph, compiled.source.format), without)
     for values in cases:
         check.add(values)
-    while (more := min(check.wanted(), _MORE_SAMPLES)) > 0:
+    while (more := min(max(check.wanted(), inner.wanted()), _MORE_SAMPLES)) > 0:
         seed += 1
         drawn = random_samples(compiled.graph, more, seed)
         for values in golden_run(compiled, reference, drawn, preserve=True).tensors:
             check.add(values)
-    return check.found()
+        inner.add(drawn)
+    return merged((*check.found(), *inner.found()))
 
 
 def verify(
@@ -345,7 +350,9 @@ def verify(
     given = read_vectors(vectors, graph) if vectors else []
     cases: list[tuple[Sample, Sample]] = [*given, *((s, ()) for s in random_samples(graph, samples, seed))]
     foreign = is_foreign(compiled.partition.graph)
-    grouped = has_groups(graph) and not foreign
+    inner = InnerCheck(compiled, reference)
+    inner.add([inputs for inputs, _ in cases])
+    grouped = (has_groups(graph) or inner.judged) and not foreign
     stateful = bool(program.states)
     resets = (len(given),) if stateful and 0 < len(given) < len(cases) else ()
     golden = golden_run(compiled, reference, [inputs for inputs, _ in cases], preserve=layers or grouped, resets=resets)
@@ -423,7 +430,7 @@ def verify(
             if hooks:
                 play_back(compiled, package, given_inputs, resets)
             errors += run_sanitized(package, workdir, interface, given_inputs, results, support, resets)
-    groups = _groups(compiled, reference, golden.tensors[: len(results)], seed) if grouped else ()
+    groups = _groups(compiled, reference, golden.tensors[: len(results)], seed, inner) if grouped else ()
     filled = filled_bytes(compiled)
     uses = [
         ArenaUse(region, plan.arena_bytes, seen, sure)

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from emitc.ir import Array, Graph
+
+Watch = Callable[[Graph, Sequence[Array | None]], None]
+_WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
+
+
+@contextmanager
+def watched(watch: Watch) -> Iterator[None]:
+    """While it lasts, the function is told of every graph that runs inside of an operator, and of its inputs."""
+    token = _WATCH.set(watch)
+    try:
+        yield
+    finally:
+        _WATCH.reset(token)
 
 
 def run_nested(graph: Graph, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The graph's outputs for its inputs, in their order. State variables are among both."""
     from emitc.kernels import kernel_of
 
+    watch = _WATCH.get()
+    if watch is not None:
+        watch(graph, inputs)
     values: dict[str, Array] = {t.name: t.array() for t in graph.tensors if t.is_constant}
     for name, value in zip(graph.inputs, inputs, strict=True):
         assert value is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from emitc.ir import Graph, Node
@@ -91,4 +91,35 @@ def _with_inner(graph: Graph, disabled: frozenset[str], passes: Sequence[tuple[s
 
     if not any(isinstance(node.op, ControlFlow) for node in graph.nodes):
         return graph
-    return replace(graph, nodes=tuple(map(inner, graph.nodes)))
+    return _numbered(replace(graph, nodes=tuple(map(inner, graph.nodes))))
+
+
+def _numbered(graph: Graph) -> Graph:
+    """The graph with a number of its own for every operator inside: passes number new ones behind those of their graph alone."""
+    taken = {node.index for node in graph.nodes}
+    last = max(_numbers(graph), default=0)
+
+    def inside(found: Graph) -> Graph:
+        nonlocal last
+        nodes = []
+        for node in found.nodes:
+            if node.index in taken:
+                last += 1
+                node = replace(node, index=last)
+            taken.add(node.index)
+            nodes.append(with_graphs(node))
+        return replace(found, nodes=tuple(nodes))
+
+    def with_graphs(node: Node) -> Node:
+        if not isinstance(node.op, ControlFlow):
+            return node
+        return replace(node, op=replace(node.op, graphs=tuple(map(inside, node.op.graphs))))
+
+    return replace(graph, nodes=tuple(map(with_graphs, graph.nodes)))
+
+
+def _numbers(graph: Graph) -> Iterator[int]:
+    for node in graph.nodes:
+        yield node.index
+        for inner in node.op.graphs if isinstance(node.op, ControlFlow) else ():
+            yield from _numbers(inner)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import ModelProto
+from onnx import GraphProto, ModelProto, TensorProto
 from onnx_control_models import (
     BOOL,
     FLOAT,
@@ -115,6 +115,28 @@ def test_constants_are_shared_and_values_become_operands(tmp_path: Path) -> None
     (chosen,) = (each for each in found.nodes if each.op_type == "If")
     assert [found.tensor(name).label for name in chosen.inputs] == ["positive", "x"]
     assert [len(inner.inputs) for inner in chosen.op.graphs] == [1, 1]
+
+
+def test_operators_that_passes_add_inside_have_numbers_of_their_own(tmp_path: Path) -> None:
+    """Convolutions on weights from outside: each branch gets a further operator, whose number was the other branch's, too."""
+    image, codes = (1, 3, 5, 5), TensorProto.UINT8
+
+    def branch(y: str) -> GraphProto:
+        nodes = [
+            node("DequantizeLinear", ["q", "s", "p"], [f"{y}_r"]), node("Conv", [f"{y}_r", "rw"], [f"{y}_c"], pads=[1] * 4),
+            node("QuantizeLinear", [f"{y}_c", "s", "p"], [y]),
+        ]  # fmt: skip
+        return graph(nodes, (), [(y, codes, image)])
+
+    weights = np.random.default_rng(7).integers(-127, 128, (3, 3, 3, 3))
+    constants = [constant("s", 0.02), constant("p", 120, "uint8"), constant("w", weights, "int8"), ZERO]
+    nodes = [
+        *POSITIVE, node("QuantizeLinear", ["x", "s", "p"], ["q"]), node("DequantizeLinear", ["w", "s"], ["rw"]),
+        node("If", ["positive"], ["y"], then_branch=branch("a"), else_branch=branch("b")),
+    ]  # fmt: skip
+    made = compiled(model(nodes, [("x", FLOAT, image)], [("y", codes, image)], constants), tmp_path)
+    found = [step.index for step in made.program.every_step]
+    assert len(set(found)) == len(found)
 
 
 def test_a_number_of_rounds_that_nothing_reads_is_not_passed(tmp_path: Path) -> None:

@@ -1,0 +1,139 @@
+"""The proof of QDQ layers inside of If, Loop and Scan: operator by operator, like those outside (`groups`).
+
+The numpy references run the model, and say with which inputs the graphs inside were run. The engine runs each such graph as a
+model of its own on these, and every operator is compared on the engine's own inputs to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from emitc.compiler import Compiled
+from emitc.errors import EmitcError
+from emitc.host.golden import run_isolated
+from emitc.host.golden_inside import inner_model
+from emitc.host.golden_layers import by_tensor
+from emitc.host.golden_rules import rules
+from emitc.host.groups import Group, GroupCheck, has_groups, known_value
+from emitc.host.reference import run_reference
+from emitc.host.samples import Sample
+from emitc.ir import Array, Graph, Numerics
+from emitc.kernels import kernel_of
+from emitc.kernels.control_flow import ControlFlow
+from emitc.kernels.nested import watched
+from emitc.kernels.rebias import Rebias
+from emitc.kernels.transpose import Transpose
+
+_MOST_RUNS = 200
+"""Of a graph at a time, whose tensors are all in memory."""
+
+
+def completed(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
+    """The engine's values, and those of tensors that only have another layout than one of them, on either side of it."""
+    found = dict(values)
+    for bound in graph.bound():
+        moves = isinstance(bound.node.op, Transpose | Rebias) and bound.output.name not in found
+        given = known_value(graph, found, bound.input(0).name) if moves else None
+        if given is not None:
+            found[bound.output.name] = kernel_of(bound).reference(bound, [given])[0]
+    for bound in reversed(list(graph.bound())):
+        op = bound.node.op
+        if isinstance(op, Transpose) and bound.output.name in found and not bound.input(0).is_constant:
+            back = np.argsort(op.permutation)
+            found.setdefault(bound.input(0).name, np.ascontiguousarray(found[bound.output.name].transpose(back)))
+    return found
+
+
+def running_groups(graph: Graph) -> frozenset[int]:
+    """The operators with QDQ layers inside, by index: what they give may be off as far as these may be."""
+    return frozenset(
+        node.index
+        for node in graph.nodes
+        if isinstance(node.op, ControlFlow) and any(has_groups(g) or running_groups(g) for g in node.op.graphs)
+    )
+
+
+def _graphs_inside(graph: Graph) -> Iterator[Graph]:
+    for node in graph.nodes:
+        if isinstance(node.op, ControlFlow):
+            for inner in node.op.graphs:
+                yield inner
+                yield from _graphs_inside(inner)
+
+
+class InnerCheck:
+    """Compares the operators of graphs inside that have QDQ layers, and counts them by type.
+
+    judged: whether there are such graphs among those that ran, and every QDQ layer in them was compared.
+    """
+
+    def __init__(self, compiled: Compiled, reference: str) -> None:
+        self._compiled = compiled
+        engine = compiled.source.format == "onnx" and reference in ("auto", "onnxruntime")
+        inside = _graphs_inside(compiled.graph) if engine else ()
+        self._graphs = {id(graph): graph for graph in inside if has_groups(graph)}
+        self._checks: dict[int, GroupCheck] = {}
+        self._left: set[int] = set()
+        self._runs = 0
+
+    @property
+    def judged(self) -> bool:
+        """See the class."""
+        return bool(self._checks) and not self._left
+
+    def add(self, samples: Sequence[Sample]) -> None:
+        """Runs of the model."""
+        seen: dict[int, list[tuple[Array, ...]]] = {}
+        self._runs = 0
+
+        def watch(graph: Graph, inputs: Sequence[Array | None]) -> None:
+            runs = seen.setdefault(id(graph), [])
+            if id(graph) in self._graphs and len(runs) < _MOST_RUNS:
+                runs.append(tuple(value for value in inputs if value is not None))
+
+        if self._graphs:
+            with watched(watch):
+                for inputs in samples:
+                    run_reference(self._compiled.graph, inputs)
+        for key, graph in self._graphs.items():
+            if seen.get(key) and not self._compared(graph, seen[key]):
+                self._left.add(key)
+
+    def _compared(self, graph: Graph, cases: Sequence[tuple[Array, ...]]) -> bool:
+        """Whether the engine has run a graph, and every QDQ layer in it has been compared."""
+        data = inner_model(self._compiled.model_bytes, graph, cases[0])
+        if data is None:
+            return False
+        try:
+            run = run_isolated(data, cases, source_format="onnx", preserve=True)
+        except EmitcError:  # the graph reads what the file gives it in another way
+            return False
+        check = self._checks.setdefault(id(graph), GroupCheck(graph, rules(graph, "onnx"), running_groups(graph)))
+        self._runs += len(cases)
+        for inputs, tensors in zip(cases, run.tensors, strict=True):
+            values = {**by_tensor(graph, "onnx", tensors), **dict(zip(graph.inputs, inputs, strict=True))}
+            check.add(completed(graph, values))
+        return check.counted >= {node.index for node in graph.nodes if node.op.numerics is Numerics.QDQ}
+
+    def wanted(self) -> int:
+        """As that of GroupCheck, in runs of the graph that needs most; 0 where the last runs of the model have led to none."""
+        return max((check.wanted() for check in self._checks.values()), default=0) if self._runs else 0
+
+    def found(self) -> tuple[Group, ...]:
+        """What was counted, by type of operator."""
+        return tuple(group for check in self._checks.values() for group in check.found())
+
+
+def merged(groups: Sequence[Group]) -> tuple[Group, ...]:
+    """One group for each type of operator and rule."""
+    found: dict[tuple[str, str], Group] = {}
+    for group in groups:
+        total = found.setdefault((group.op_type, group.kind), Group(group.op_type, group.kind))
+        total.operators += group.operators
+        total.elements += group.elements
+        total.differing += group.differing
+        total.broken += group.broken
+        total.largest = max(total.largest, group.largest)
+    return tuple(found[key] for key in sorted(found))

@@ -56,6 +56,13 @@ def test_sequences_equal_the_interpreter_bit_for_bit(name: str, tmp_path: Path) 
     assert (proof.differing, proof.numpy_differing, proof.reference) == (0, 0, "tflm")
 
 
+@pytest.mark.parametrize("name", ["first_time_shared", "first_round"])
+def test_initialisations_inside_are_those_of_litert_too(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert", reason="the extra emitc[verify] is not installed")
+    proof = verify(compiled(MODELS[name](), tmp_path), samples=12, reference="litert")
+    assert (proof.match, proof.differing, proof.reference) == (True, 0, "litert")
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_what_came_before_makes_a_difference(name: str, tmp_path: Path) -> None:
     """Otherwise the comparison above would say nothing of what is kept."""

@@ -43,8 +43,8 @@ PORTABLE = "portable"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One layer of a net on a board. types: of its first input and of its output. others: kernels that it could have had, each with
-    its instructions where it was run.
+    """One layer of a net on a board. types: of its first input and of its output. others: kernels that it could have had,
+    each with its instructions where it was run.
     """
 
     index: int
@@ -133,7 +133,15 @@ def slower(runs: Iterable[Run]) -> list[Slower]:
                 saved = round((layer.instructions - count) / max(1, run.instructions), 4)
                 rows.append(
                     Slower(
-                        run.model, run.board, layer.index, layer.op, layer.variant, layer.instructions, name, count, saved
+                        run.model,
+                        run.board,
+                        layer.index,
+                        layer.op,
+                        layer.variant,
+                        layer.instructions,
+                        name,
+                        count,
+                        saved,
                     )
                 )
     return sorted(rows, key=lambda row: (-row.share, row.model, row.board, row.index))
@@ -240,7 +248,9 @@ def to_json(runs: Sequence[Run], refused: Mapping[str, str]) -> dict[str, Any]:
                 "model": run.model,
                 "board": run.board,
                 "instructions": run.instructions,
-                "operators": [[row.op, row.types, row.variant, row.layers, row.instructions] for row in by_operator(run)],
+                "operators": [
+                    [row.op, row.types, row.variant, row.layers, row.instructions] for row in by_operator(run)
+                ],
             }
             for run in runs
         ],

@@ -18,7 +18,8 @@ ROLE = "weights"
 _PORTABLE = "portable"
 _PIXELS_AT_ONCE = {
     "conv_2d": 1, "conv_2d_taps": 1, "conv_2d_float": 1, "conv_2d_few_dsp": 1, "conv_2d_part_dsp": 2,
-    "conv_2d_lean_dsp": 1, "conv_2d_mve": 2, "conv_2d_shorts_mve": 1, "depthwise_spread_mve": 1, "conv_2d_shorts_dsp": 4, "row_shorts_dsp": 1,
+    "conv_2d_lean_dsp": 1, "conv_2d_mve": 2,
+    "conv_2d_shorts_mve": 1, "conv_2d_shorts_dsp": 4, "row_shorts_dsp": 1, "depthwise_spread_mve": 1,
     "conv_2d_dsp": 4, "conv_2d_halves": 4, "conv_transpose": 1, "depthwise_conv_2d": 1, "depthwise_conv_2d_multiplier": 1,
     "depthwise_conv_2d_scalar": 1, "depthwise_conv_2d_dsp": 2, "depthwise_conv_2d_mve": 1, "depthwise_3x3_mve": 1,
     "fully_connected": 1, "row_dsp": 1, "row_mve": 1, "row_scalar": 1, "row_narrow": 1, "dots_mve": 2, "matrix_dsp": 4,

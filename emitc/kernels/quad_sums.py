@@ -1,24 +1,23 @@
 """Kernels that sum up four filters at a time, as DSP instructions or vectors do it: their layers, made of the portable one.
 
-Such a variant has the portable kernel's loops, parameters and sums of 32 bits, in another order of adding, and its weights in the
-order in which they are read: for pairs four filters together (`pair_products.quartered_weights`), for vectors one behind the other.
+Such a variant has the portable kernel's loops, parameters and sums of 32 bits, in another order of adding, and its weights
+in the order in which they are read: for pairs four filters together (`pair_products.quartered_weights`), for vectors one
+behind the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType
 from emitc.kernels import pair_products, vector_products
-from emitc.kernels.contract import Layer, Table
+from emitc.kernels.contract import Layer, Table, Variant
 
-
-def _refusal(bound: BoundNode) -> str:
-    dtype = bound.input(0).dtype
-    return "" if dtype is DType.INT8 else f"{dtype.value}: there is code for int8"
+Filters = Callable[[BoundNode], Mapping[str, Array] | str]
+"""A node's filters [O, K] by the role of their table, or why there is no such kernel for it."""
 
 
 def _arranged(layer: Layer, values: Mapping[str, Array], how: str) -> tuple[Table, ...]:
@@ -36,10 +35,7 @@ def _arranged(layer: Layer, values: Mapping[str, Array], how: str) -> tuple[Tabl
     )
 
 
-def paired(bound: BoundNode, layer: Layer, filters: Mapping[str, Array]) -> Layer | str:
-    """The DSP layer, or why there is none. filters: [O, K] by the role of their table."""
-    if reason := _refusal(bound):
-        return reason
+def _paired(layer: Layer, filters: Mapping[str, Array]) -> Layer:
     values = {role: pair_products.quartered_weights(array) for role, array in filters.items()}
     return replace(
         layer,
@@ -50,10 +46,7 @@ def paired(bound: BoundNode, layer: Layer, filters: Mapping[str, Array]) -> Laye
     )
 
 
-def vectors(bound: BoundNode, layer: Layer, filters: Mapping[str, Array]) -> Layer | str:
-    """The MVE layer, or why there is none. filters: as for `paired`."""
-    if reason := _refusal(bound):
-        return reason
+def _vectors(layer: Layer, filters: Mapping[str, Array]) -> Layer:
     values = {role: np.asarray(array, np.int8) for role, array in filters.items()}
     return replace(
         layer,
@@ -62,3 +55,17 @@ def vectors(bound: BoundNode, layer: Layer, filters: Mapping[str, Array]) -> Lay
         tables=_arranged(layer, values, "filter by filter"),
         headers=vector_products.HEADERS,
     )
+
+
+def variants(lower: Callable[[BoundNode], Layer], filters: Filters) -> tuple[Variant, ...]:
+    """The variants of a kernel of int8 activations whose portable layer `lower` gives."""
+
+    def variant(name: str, made: Callable[[Layer, Mapping[str, Array]], Layer]) -> Variant:
+        def lowered(bound: BoundNode) -> Layer | str:
+            dtype = bound.input(0).dtype
+            found = filters(bound) if dtype is DType.INT8 else f"{dtype.value}: there is code for int8"
+            return found if isinstance(found, str) else made(lower(bound), found)
+
+        return Variant(name, name, lowered)
+
+    return variant("mve", _vectors), variant("dsp", _paired)

@@ -1,8 +1,8 @@
 """Convolutions and matrix products of int16 activations with int8 weights: layers for cores with DSP instructions or vectors.
 
-The values are pairs of int16 as they lie, so that only weights are widened. Such activations are symmetric: where a window reaches
-outside the input there are zeros, and no sum has a share of a zero point. Sums have 32 bits; layers whose sums need 64 have the
-portable kernels. The requantization is that of the portable kernels, output by output.
+The values are pairs of int16 as they lie, so that only weights are widened. Such activations are symmetric: where a window
+reaches outside the input there are zeros, and no sum has a share of a zero point. Sums have 32 bits; layers whose sums need
+64 have the portable kernels. The requantization is that of the portable kernels, output by output.
 
 Source of the arithmetic: TFLite 16x8 quantization specification (int16x8.py); ONNX's float32 factor (requantization.py).
 """
@@ -68,12 +68,14 @@ def _tail(bound: BoundNode, activation: str) -> tuple[Param, ...]:
     return output_params(bound, requantization(bound), activation_clamp(activation, bound.output))
 
 
-def paired_convolution(bound: BoundNode, window: Window, activation: str, filters: Array, *, folded: bool) -> Layer | str:
+def paired_convolution(
+    bound: BoundNode, window: Window, activation: str, filters: Array, *, folded: bool
+) -> Layer | str:
     """The DSP layer of a convolution without groups, filters [O, KH, KW, I]: four pixels and two channels at a time."""
     kind = _kind(bound, filters, folded=folded)
     if isinstance(kind, str):
         return kind
-    out, kernel_h, kernel_w, depth = filters.shape
+    out, kernel_h, kernel_w, _ = filters.shape
     if window.dilation_w != 1:
         return "dilation along the row"
     rows = bound.output.elements // out
@@ -94,7 +96,9 @@ def paired_product(bound: BoundNode, activation: str, rows: int, *, folded: bool
     return _tiles(bound, _pixels(rows, filters), activation, filters.reshape(len(filters), 1, 1, -1), kind, None)
 
 
-def vector_convolution(bound: BoundNode, window: Window, activation: str, filters: Array, *, folded: bool) -> Layer | str:
+def vector_convolution(
+    bound: BoundNode, window: Window, activation: str, filters: Array, *, folded: bool
+) -> Layer | str:
     """The MVE layer of a convolution without groups, filters [O, KH, KW, I]: four channels at a time."""
     kind = _kind(bound, filters, folded=folded)
     if isinstance(kind, str):

@@ -1,6 +1,7 @@
 """Depthwise convolutions of several filters for each channel, or of int16, on cores with MVE: four outputs at a time, tap by tap.
 
-Output o reads input channel o // multiplier: four outputs gather their values from the channels that they share. Sums have 32 bits.
+Output o reads input channel o // multiplier: four outputs gather their values from the channels that they share. Sums have
+32 bits.
 
 Source of the arithmetic: TFLite 8-bit and 16x8 quantization specifications, as the portable kernel has them.
 """

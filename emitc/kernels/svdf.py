@@ -31,7 +31,6 @@ from emitc.kernels.contract import (
     Param,
     Parsed,
     Table,
-    Variant,
     illegal,
     require_dtypes,
     require_one_scale,
@@ -46,7 +45,6 @@ from emitc.kernels.weight_layout import blocks_of_four
 from emitc.quantize import INT32_MAX, Clamp, Int64, Multiplier, activation_clamp, multiplier_of, requantize, scale_ratio
 
 X, FEATURE, TIME, BIAS, MEMORY = range(5)
-_WIDE = "a memory of 16 bits"
 _SIXTEEN_BITS = Flavour("_s16", w="int16_t")
 
 
@@ -298,16 +296,11 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("svdf", "portable", (X,), tables, params, macs=work(bound), flavour=kind)
 
 
-def lower_dsp(bound: BoundNode) -> Layer | str:
-    """Scores and memories by pairs."""
-    narrow = bound.input(TIME).dtype is DType.INT8
-    return quad_sums.paired(bound, lower(bound), {"feature": bound.input(FEATURE).array()}) if narrow else _WIDE
-
-
-def lower_mve(bound: BoundNode) -> Layer | str:
-    """Scores and memories by vectors."""
-    narrow = bound.input(TIME).dtype is DType.INT8
-    return quad_sums.vectors(bound, lower(bound), {"feature": bound.input(FEATURE).array()}) if narrow else _WIDE
+def _filters(bound: BoundNode) -> dict[str, Array] | str:
+    """The feature weights by the role of their table, or why there are no kernels for them."""
+    if bound.input(TIME).dtype is not DType.INT8:
+        return f"a memory of {bound.input(TIME).dtype.value}"
+    return {"feature": bound.input(FEATURE).array()}
 
 
 def work(bound: BoundNode) -> int:
@@ -328,6 +321,6 @@ KERNELS = (
         reference,
         lower,
         work=work,
-        variants=(Variant("mve", "mve", lower_mve), Variant("dsp", "dsp", lower_dsp)),
+        variants=quad_sums.variants(lower, _filters),
     ),
 )

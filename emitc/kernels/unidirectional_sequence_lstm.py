@@ -32,7 +32,6 @@ from emitc.kernels.contract import (
     Param,
     Parsed,
     Table,
-    Variant,
     illegal,
     require_dtypes,
     require_one_scale,
@@ -447,16 +446,6 @@ def _filters(bound: BoundNode) -> dict[str, Array]:
     return {role: np.concatenate(_interleaved(bound, positions).transpose(0, 2, 1)) for role, positions in gates}
 
 
-def lower_dsp(bound: BoundNode) -> Layer | str:
-    """The sums of a unit's gates by pairs."""
-    return quad_sums.paired(bound, lower(bound), _filters(bound))
-
-
-def lower_mve(bound: BoundNode) -> Layer | str:
-    """The sums of a unit's gates by vectors."""
-    return quad_sums.vectors(bound, lower(bound), _filters(bound))
-
-
 def _weights(role: str, bound: BoundNode, positions: Sequence[int], c_type: str, what: str) -> Table:
     values = _interleaved(bound, positions)
     shape = "x".join(map(str, values.shape))
@@ -497,6 +486,6 @@ KERNELS = (
         reference,
         lower,
         work=work,
-        variants=(Variant("mve", "mve", lower_mve), Variant("dsp", "dsp", lower_dsp)),
+        variants=quad_sums.variants(lower, _filters),
     ),
 )

@@ -273,8 +273,25 @@ def estimates() -> tuple[Columns, Rows]:
     return columns, rows
 
 
+def hot() -> tuple[Columns, Rows]:
+    """bench/results_hot_operators.json: in how many nets an operator is hot, and its largest share, on either board."""
+    content = json.loads((BENCH / "results_hot_operators.json").read_text(encoding="utf-8"))
+    rows: Rows = []
+    for op, types in dict.fromkeys((row["op"], row["types"]) for row in content["hot"]):
+        cells = [op, types.replace(">", " to ")]
+        for board in ("qemu_m4", "qemu_m55"):
+            key = (op, types, board)
+            found = [row for row in content["hot"] if (row["op"], row["types"], row["board"]) == key]
+            largest = max(found, key=lambda row: row["share"], default=None)
+            cells.append(str(len(found)) if found else "-")
+            cells.append(f"{100 * largest['share']:.0f} % of {largest['model']}" if largest else "-")
+        rows.append(tuple(cells))
+    return ("operator", "types", "M4F: nets", "M4F: most", "M55: nets", "M55: most"), rows
+
+
 TABLES = {
     "headline": headline,
+    "hot": hot,
     "size": size,
     "twins": twins,
     "layers": layers,

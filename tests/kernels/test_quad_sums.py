@@ -44,7 +44,9 @@ def test_on_this_machine(variant: str, cases: list[Case]) -> None:
 @pytest.mark.parametrize("variant", CORES)
 def test_on_an_emulated_core(variant: str, tmp_path: Path) -> None:
     target, board = CORES[variant]
-    some = [case for case in (*test_svdf.CASES, *test_lstm.CASES) if case.id.startswith(("units", "depth", "steps", "zero"))]
+    some = [
+        case for case in (*test_svdf.CASES, *test_lstm.CASES) if case.id.startswith(("units", "depth", "steps", "zero"))
+    ]
     model = tmp_path / "cases.tflite"
     model.write_bytes(write_tflite(model_of([*LONGER, *some])))
     compiled = compile_model(model, target=target, package="platformio")

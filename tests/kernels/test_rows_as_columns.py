@@ -16,7 +16,14 @@ CASES = [
 ]
 WANTED = {
     "generic32": {"conv_2d"},
-    "cortex-m4": {"conv_2d_dsp", "conv_2d_few_dsp", "conv_2d_span_dsp", "conv_2d_part_dsp", "conv_2d_lean_dsp", "row_dsp"},
+    "cortex-m4": {
+        "conv_2d_dsp",
+        "conv_2d_few_dsp",
+        "conv_2d_span_dsp",
+        "conv_2d_part_dsp",
+        "conv_2d_lean_dsp",
+        "row_dsp",
+    },
     "cortex-m55": {"conv_2d_mve", "row_mve"},
 }
 

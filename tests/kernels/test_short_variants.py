@@ -1,4 +1,4 @@
-"""Kernels of int16 activations for cores with DSP instructions or vectors: the bits of the reference and the engine, here and emulated.
+"""Kernels of int16 activations on cores with DSP instructions or vectors: the bits of the reference and the engine.
 
 On this machine the headers' functions are plain C; the emulators run the instructions.
 """
@@ -12,11 +12,11 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import test_int16_layers
 from int16_cases import wide
 from layer_cases import Scales, Slide, conv_2d, depthwise, fully_connected
 from single_op import Case, model_of, prove
 
-import test_int16_layers
 from emitc.backends.portable import backend
 from emitc.boards.prove import on_emulator
 from emitc.compiler import compile_model
@@ -57,9 +57,18 @@ def _spread() -> list[Case]:
     """Depthwise, of several filters or of int16."""
     cases = [
         depthwise("twice", (1, 6, 5, 6), 2, (3, 3), SAME, Scales(input_zero_point=-128)),
-        depthwise("three_times", (2, 5, 4, 5), 3, (2, 3), Slide((1, 2), "SAME", activation="RELU"), Scales(output_zero_point=7)),
+        depthwise(
+            "three_times",
+            (2, 5, 4, 5),
+            3,
+            (2, 3),
+            Slide((1, 2), "SAME", activation="RELU"),
+            Scales(output_zero_point=7),
+        ),
         depthwise("four_times", (1, 4, 6, 4), 4, (3, 3), Slide(dilation=(1, 2))),
-        depthwise("five_times", (1, 5, 5, 3), 5, (3, 3), SAME, Scales(weights=tuple(0.002 * (i + 1) for i in range(15)))),
+        depthwise(
+            "five_times", (1, 5, 5, 3), 5, (3, 3), SAME, Scales(weights=tuple(0.002 * (i + 1) for i in range(15)))
+        ),
         depthwise("seven_pairs", (1, 3, 3, 2), 7, (3, 3), SAME),
     ]
     shorts = [

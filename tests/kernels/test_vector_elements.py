@@ -53,7 +53,11 @@ def _sums() -> list[Case]:
             NONE,
             2,
         )
-        for opcode, dtype, zero, scale in (("ADD", "int16", 0, 0.0019), ("SUB", "int16", 0, 0.0002), ("ADD", "int16", 0, 0.9))
+        for opcode, dtype, zero, scale in (
+            ("ADD", "int16", 0, 0.0019),
+            ("SUB", "int16", 0, 0.0002),
+            ("ADD", "int16", 0, 0.9),
+        )
         for count in (1, 4, 39)
     ]
 
@@ -96,7 +100,9 @@ def test_tables_and_products_by_vectors() -> None:
 
 @pytest.mark.parametrize(("target", "variant"), [("cortex-m4f", "fpu"), ("cortex-m55", "mve")])
 def test_to_bytes_and_back(target: str, variant: str) -> None:
-    cases = [c for c in test_quantize_ops.CASES if c.id.startswith("float" if variant == "fpu" else ("real", "int8_uint8"))]
+    cases = [
+        c for c in test_quantize_ops.CASES if c.id.startswith("float" if variant == "fpu" else ("real", "int8_uint8"))
+    ]
     found = _checked(cases, target, variant)
     assert found >= ({"quantize_fpu"} if variant == "fpu" else {"dequantize_mve", "lookup_mve"})
 
@@ -138,7 +144,12 @@ def _edges(graph: Graph, samples: int, seed: int) -> list[list[Array]]:
 def test_on_emulated_cores(target: str, board: str, tmp_path: Path) -> None:
     scales = (0.5, 3.7)
     reals = [test_quantize_ops.from_real(f"from_{d}_{s}", d, (s, 0)) for d in ("int8", "int16") for s in scales]
-    cases = [*_some_bytes(), *_sums_of_shorts(), *reals, *(test_quantize_ops.to_real(f"to_{s}", "int8", (s, 5)) for s in scales)]
+    cases = [
+        *_some_bytes(),
+        *_sums_of_shorts(),
+        *reals,
+        *(test_quantize_ops.to_real(f"to_{s}", "int8", (s, 5)) for s in scales),
+    ]
     tflite, onnx = tmp_path / "cases.tflite", tmp_path / "cases.onnx"
     tflite.write_bytes(write_tflite(model_of(cases)))
     onnx.write_bytes(onnx_model_of(test_onnx_quantize.quantize_cases(), engine=True).SerializeToString())

@@ -96,7 +96,10 @@ class Portable(Backend):
                 continue
             layers[variant.name] = layer
             costs[variant.name] = cost_of(bound, self._target, variant.name)
-        if _VECTORS not in {variant.name for variant in kernel.variants} and _VECTORS in (wanted, *self._target.features):
+        if _VECTORS not in {variant.name for variant in kernel.variants} and _VECTORS in (
+            wanted,
+            *self._target.features,
+        ):
             tables = by_vectors(kernel.lower(bound)) if kernel.elementwise else ""
             if isinstance(tables, Layer):
                 layers[_VECTORS] = tables

@@ -97,7 +97,7 @@ _MVE = {
     "FullyConnected int16": Cost(mac=0.35, output=16, once=60),
     "UnidirectionalSequenceLstm": Cost(mac=0.4, output=600),
     "Svdf": Cost(mac=0.7, output=40),
-    OTHER: Cost(mac=1.0),
+    OTHER: Cost(mac=1.0, once=20),
 }
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from emitc.errors import EmitcError, Where
 
 IDENTIFIER = b"TFL3"
 """At byte 4 of every TFLite file."""
 _KERAS = "convert it to .tflite with tf.lite.TFLiteConverter.from_keras_model"
+_C_ARRAY = re.compile(rb"unsigned char \w+\[\w*\][^;{]{0,80}=\s*\{")
 _ONNX_FIELDS = frozenset((0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A, 0x42))
 """Tags of what follows the version in an ONNX model: producer, domain, model version, text, graph, operator sets."""
 
@@ -34,7 +37,7 @@ def _recognised(data: bytes) -> tuple[str, str]:
             return "it is the graph of a SavedModel", "convert it with tf.lite.TFLiteConverter.from_saved_model"
         if 3 <= data[1] <= 32:
             return "it looks like an ONNX model", "give it a name that ends in .onnx"
-    if b"unsigned char" in data[:4096] or b"0x54, 0x46, 0x4c, 0x33" in data[:4096].lower():
+    if _C_ARRAY.search(data[:4096]):
         return "it is C source, maybe a model as an array", "pass the .tflite file that it was made of"
     return "", ""
 

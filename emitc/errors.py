@@ -16,6 +16,7 @@ gives both, the exit code is 2. A check that could find either looks for what is
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,15 @@ def shown(text: str, limit: int = _SHOWN) -> str:
     """`text` as one printable ASCII line of at most `limit` characters, so that a hostile name cannot forge a message."""
     plain = "".join(c if " " <= c <= "~" else f"\\u{ord(c):04x}" for c in text)
     return plain if len(plain) <= limit else plain[: limit - 3] + "..."
+
+
+def first_name(text: str) -> str:
+    """A tensor's name, maybe in quotes and after other words, without the further ones that converters join to it by semicolons.
+
+    >>> first_name('int8[1,8] "relu/Relu;conv/Conv2D;conv/bias", from op 3')
+    'int8[1,8] "relu/Relu;...", from op 3'
+    """
+    return re.sub(r'(?<=[^\s";]);[^"]+', ";...", text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emitc.errors import shown
+from emitc.errors import first_name, shown
 
 if TYPE_CHECKING:
     from emitc.backends.partition import Assignment
@@ -180,7 +180,7 @@ def plan_text(compiled: Compiled) -> str:
     lines: list[str] = []
     for (region, plan), proof in zip(program.arenas, program.proofs, strict=True):
         rows = [
-            (slot.name, slot.size_bytes, slot.offset_bytes, f"[{slot.first}, {slot.end})", slot.what)
+            (slot.name, slot.size_bytes, slot.offset_bytes, f"[{slot.first}, {slot.end})", first_name(slot.what))
             for slot in sorted(program.slots, key=lambda s: (s.offset_bytes, s.first))
             if slot.region == region
         ]
@@ -289,23 +289,14 @@ def verify_text(compiled: Compiled, proof: Proof) -> str:
         for g in proof.groups
         if not g.holds or (g.differing and not (g.kind == "float" and proof.reference == "litert"))
     ]
-    if proof.groups and proof.reference == "litert":
-        disputed = sorted({g.op_type for g in proof.groups if g.kind == "word"})
-        why = (
-            f"LiteRT rounds {' and '.join(disputed)} otherwise than TFLite Micro, which does not run this model and whose rule"
-            " the C follows"
-            if disputed
-            else "layers quantize floats while they run, where the last bit of an exponential may become a step"
-        )
-        lines.append(f"  rounding    {why}: operators decide one by one, on LiteRT's own inputs")
+    if proof.rounding:
+        lines.append(f"  rounding    {proof.rounding}: operators decide one by one, on LiteRT's own inputs")
     if proof.groups:
         elements, count = sum(g.elements for g in proof.groups), sum(g.operators for g in proof.groups)
         verdict = "within their rules" if all(g.holds for g in proof.groups) else "not within their rules"
         lines.append(f"  groups      {count} operators by themselves, {_number(elements)} elements: {verdict}")
     if proof.sanitized:
-        lines.append(
-            "  sanitizers  address, undefined behaviour: " + ("silent" if not proof.memory_errors else "see below")
-        )
+        lines.append(f"  sanitizers  address, undefined behaviour: {'see below' if proof.memory_errors else 'silent'}")
     lines += [
         f"  arena       {_number(proof.arena_planned)} bytes planned, {_number(proof.arena_observed)} observed",
         *(
@@ -334,7 +325,9 @@ def inspect_text(found: dict[str, Any]) -> str:
     operators = [row for o in found["operators"] for row in (o, *o["inside"])]
     reasons = ["operators inside, as follows" if o.get("inside") else o["reason"] for o in operators]
     code = ["yes" if o["supported"] else "NO" for o in operators]
-    rows = [(o["index"], o["op"], o["name"], *more) for o, *more in zip(operators, code, reasons, strict=True)]
+    rows = [
+        (o["index"], o["op"], first_name(o["name"]), *more) for o, *more in zip(operators, code, reasons, strict=True)
+    ]
     lines += ["", table(("op>", "type", "name", "code", "reason"), rows), ""]
     blockers = Counter(zip(found["blockers"], found["blocker_hints"], strict=True))
     for (text, hint), count in blockers.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from emitc.emit.names import first_name
+from emitc.errors import first_name
 from emitc.ir import Graph, Tensor
 from emitc.schedule import LoweredNode, Stage, buffer_name, lines_name, placed, scratch_name, scratch_of, staged_name
 

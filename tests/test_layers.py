@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.ir", "emitc.memory", "emitc.planner", "emitc.row_costs", "emitc.schedule", "emitc.streaming", "emitc.views",
     ),
     "emitc.replay": ("emitc.ir", "emitc.planner", "emitc.schedule", "emitc.views"),
-    "emitc.slots": ("emitc.emit.names", "emitc.ir", "emitc.schedule"),
+    "emitc.slots": ("emitc.errors", "emitc.ir", "emitc.schedule"),
     "emitc.lower_schedule": ("emitc.ir", "emitc.kernels.contract", "emitc.program", "emitc.schedule", "emitc.slots"),
     "emitc.regions": (
         "emitc.arrange", "emitc.emit.names", "emitc.errors", "emitc.ir", "emitc.kernels.depthwise_conv_2d", "emitc.planner",

@@ -110,16 +110,6 @@ def comment_text(text: str, limit: int = 120) -> str:
     return plain if len(plain) <= limit else plain[: limit - 3] + "..."
 
 
-def first_name(label: str) -> str:
-    """The first of the names that TFLite's converter joins for a layer with merged operators: that of the last of these.
-
-    >>> first_name("block/Relu;block/BatchNorm;block/Conv2D")
-    'block/Relu;...'
-    """
-    name, joined, _ = label.partition(";")
-    return f"{name};..." if name and joined else label
-
-
 def string_text(text: str, limit: int = 120) -> str:
     """`text` as harmless content of a C or JSON string: `comment_text` without quotes."""
     return comment_text(text, limit).replace('"', "'")

@@ -11,7 +11,7 @@ from pathlib import Path
 import jinja2
 
 from emitc.emit import literals, names
-from emitc.errors import EmitcError, Where
+from emitc.errors import EmitcError, Where, first_name
 from emitc.kernels.contract import Flavour
 from emitc.program import Program, Step
 
@@ -47,7 +47,7 @@ def environment(more: tuple[tuple[str, str], ...] = ()) -> jinja2.Environment:
         autoescape=False,
     )
     env.filters["comment"] = names.comment_text
-    env.filters["first_name"] = names.first_name
+    env.filters["first_name"] = first_name
     env.filters["quoted"] = names.string_text
     env.filters["rows"] = literals.rows
     env.filters["number"] = literals.number

@@ -131,6 +131,17 @@ class Proof:
             return self.numpy_differing == 0 and all(group.holds for group in self.groups) and clean
         return self.differing == 0 and self.numpy_differing == 0 and self.first_divergence is None and clean
 
+    @property
+    def rounding(self) -> str:
+        """Why the operators of a model that LiteRT runs decide one by one; "" where they do not."""
+        if not self.groups or self.reference != "litert":
+            return ""
+        disputed = sorted({group.op_type for group in self.groups if group.kind == "word"})
+        if disputed:
+            rounded = f"LiteRT rounds {' and '.join(disputed)} otherwise than TFLite Micro"
+            return f"{rounded}, which does not run this model and whose rule the C follows"
+        return "layers quantize floats while they run, where the last bit of an exponential may become a step"
+
     def to_json(self) -> dict[str, Any]:
         """For `emitc verify --json`."""
         return {

@@ -109,3 +109,14 @@ def test_constants_whose_file_was_not_copied(emitc: Emitc, tmp_path: Path) -> No
     (tmp_path / "m.data").unlink()
     called = emitc("inspect", "m.onnx")
     assert called.code == 2 and 'why:   there is no "m.data" beside the model' in called.err
+
+
+def test_names_that_a_converter_has_joined_are_cut(emitc: Emitc, tmp_path: Path) -> None:
+    tensors = tuple(TensorSpec(name, "int8", (1, 4), None, (0.1,), (0,)) for name in ("x", "relu/Relu;dense/BiasAdd"))
+    (tmp_path / "m.tflite").write_bytes(
+        write_tflite(ModelSpec(tensors, (OperatorSpec("RELU", (0,), (1,)),), (0,), (1,)))
+    )
+    for command in ("inspect", "plan"):
+        said = emitc(command, "m.tflite").out
+        assert "relu/Relu;..." in said and "relu/Relu;dense" not in said.split("\n\n", 1)[1]
+    assert emitc("inspect", "m.tflite", "--json").json["operators"][0]["name"] == "relu/Relu;dense/BiasAdd"

@@ -13,6 +13,7 @@ from emitc.boards.prove import cases
 from emitc.compiler import Compiled, compile_model
 from emitc.errors import EmitcError
 from emitc.host.parity import verify
+from emitc.report import verify_text
 from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
@@ -77,6 +78,7 @@ def test_litert_is_asked_operator_by_operator_where_it_rounds_otherwise(tmp_path
     model = compiled(tmp_path, dense(only_litert=True))
     proof = verify(model, samples=10)
     assert proof.match and proof.reference == "litert" and proof.differing, "the two roundings differ on these inputs"
+    assert "  rounding    LiteRT rounds FULLY_CONNECTED otherwise than TFLite Micro, " in verify_text(model, proof)
     found = {group.op_type: group for group in proof.groups}
     assert found["FULLY_CONNECTED"].kind == "word" and found["FULLY_CONNECTED"].largest == 1
     assert found["EXP"].kind == "exact" and not found["EXP"].differing
@@ -103,7 +105,9 @@ def test_layers_that_quantize_inexact_floats_are_judged_one_by_one(tmp_path: Pat
     net.op("LOGISTIC", (x,), (before,))
     net.op("FULLY_CONNECTED", (before, net.weights("w", (16, 16), (0.01,) * 16)), (y,), fused_activation_function="NONE",
            asymmetric_quantize_inputs=True)  # fmt: skip
-    proof = verify(compiled(tmp_path, net.spec((x,), (y,))), samples=4)
+    model = compiled(tmp_path, net.spec((x,), (y,)))
+    proof = verify(model, samples=4)
+    assert "  rounding    layers quantize floats while they run, " in verify_text(model, proof)
     found = {group.op_type: group for group in proof.groups}
     assert proof.match and proof.reference == "litert" and found["FULLY_CONNECTED"].holds
     assert found["FULLY_CONNECTED"].differing == 0

@@ -14,7 +14,8 @@ from hostile_models import arithmetic, int8, model, network
 
 from emitc.cli import cli
 from emitc.compiler import Compiled, Options, compile_model
-from emitc.emit.names import comment_text, first_name, identifier, is_model_name, string_text
+from emitc.emit.names import comment_text, identifier, is_model_name, string_text
+from emitc.errors import first_name
 from emitc.frontends.tflite import read_tflite
 from emitc.host.build import WARNINGS, compiler
 from emitc.host.parity import verify
@@ -233,7 +234,7 @@ def test_comment_text(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("label", "expected"),
-    [("a/Relu;a/Conv2D;b", "a/Relu;..."), ("a", "a"), ("a;", "a;..."), (";a", ";a"), (";;", ";;"), ("", "")],
+    [("a/Relu;a/Conv2D;b", "a/Relu;..."), ("a", "a"), ("a;", "a;"), (";a", ";a"), (";;", ";;"), ("", "")],
 )
 def test_of_joined_names_the_first_is_shown(label: str, expected: str) -> None:
     assert first_name(label) == expected

@@ -260,7 +260,10 @@ def test_a_constant_outside_the_folder_is_refused(location: str, tmp_path: Path)
     (model / "loop").symlink_to(model / "loop")
     error = refused(with_external(location), model)
     missing = "a file with constants of the model is missing"
-    assert (error.what, error.exit_code) == (missing if location == "absent" else "a constant lies outside the model's folder", 2)
+    assert (error.what, error.exit_code) == (
+        missing if location == "absent" else "a constant lies outside the model's folder",
+        2,
+    )
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,9 @@ USES = frozenset(("ComputedFullyConnected",))
 def test_every_operator_and_every_template_is_compiled_here(packages: Packages) -> None:
     """A new operator or template needs a case in tests/kernels that uses it."""
     pytest.importorskip("tflite_micro", reason="the cases of the operators need the extra emitc[verify]")
-    assert sorted((set(tflite_registry()) | set(onnx_registry())) - packages.operators - VIEWS - OF_BACKENDS - USES) == []
+    assert (
+        sorted((set(tflite_registry()) | set(onnx_registry())) - packages.operators - VIEWS - OF_BACKENDS - USES) == []
+    )
     kernels = (ROOT / "emitc" / "templates" / "kernels").glob("*.c.j2")
     texts = {p.name.removesuffix(".c.j2"): p.read_text(encoding="utf-8") for p in kernels}
     shared = {

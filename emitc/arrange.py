@@ -24,8 +24,9 @@ from emitc.memory import (
     step_distances,
     step_of,
 )
-from emitc.planner import Buffer, Distance, Plan, best_order, held_bytes, plan, shared_bytes
+from emitc.planner import Buffer, Distance, Plan, best_order, held_bytes, plan
 from emitc.row_costs import alone, segment_overhead
+from emitc.row_spans import near, saved
 from emitc.schedule import (
     LoweredNode,
     Segment,
@@ -33,7 +34,6 @@ from emitc.schedule import (
     in_arena,
     one_by_one,
     placed,
-    scratch_above,
     scratch_of,
     with_moves,
     with_segments,
@@ -210,19 +210,12 @@ class _Planner:
             if {segment.source, segment.target} - {"", *by_name}:
                 continue
             source, target = by_name.get(segment.source), by_name[segment.target]
-            stage = Stage(self.nodes[segment.first : segment.end], segment)
+            stage = Stage(segment.members(self.nodes), segment)
+            dies = source is not None and source.live.end <= segment.end and segment.source not in outputs
             total = grid(target.size_bytes) + sum(map(grid, segment.line_bytes))
-            total += sum(grid(size) for _, size in scratch_of(stage))
+            total += sum(grid(size) for _, size in scratch_of(stage)) + (grid(source.size_bytes) if source else 0)
             if "overlap" not in self.without:
-                sizes = dict(scratch_of(stage))
-                total -= max(
-                    (shared_bytes(sizes[n], target.size_bytes, at, self.alignment) for n, at in scratch_above(stage)),
-                    default=0,
-                )
-            if source is not None:
-                total += grid(source.size_bytes)
-                if "overlap" not in self.without and source.live.end <= segment.end and segment.source not in outputs:
-                    total -= shared_bytes(source.size_bytes, target.size_bytes, segment.distance_bytes, self.alignment)
+                total -= saved(near(stage, source.size_bytes if source else 0), self.alignment, source=dies)
             inside = {self.graph.root(t.name).name for n in stage.nodes for t in n.bound.outputs}
             inside |= {
                 name for name, _ in scratch_of(replace(stage, segment=None))
@@ -283,22 +276,26 @@ class _Planner:
         choices, count = self.choices(), len(self.nodes)
         least = least_held(choices, count)
         limits = sorted({c.held_bytes for c in choices if c.held_bytes >= least})
-        # The packing may need more than the estimate. Under a budget then ask for less, as long as that gives other segments;
-        # for the smallest arena look at a few limits from the least on.
-        tried = [limit for limit in reversed(limits) if limit <= budget] if budget >= least else limits
+        # The packing may need more than the estimate, or less. Under a budget then ask for less, as long as that gives other
+        # segments, and after that for more; for the smallest arena look at a few limits from the least on.
+        below = [limit for limit in reversed(limits) if limit <= budget]
         best: Arrangement | None = None
         seen: set[tuple[Segment, ...]] = set()
-        for limit in tried or [least]:
-            segments = fewest(choices, count, limit)
-            if segments is None or segments in seen:
-                continue
-            seen.add(segments)
-            found = self.planned(with_segments(self.nodes, segments))
-            if best is None or found.plan.arena_bytes < best.plan.arena_bytes:
-                best = found
-            if best.plan.arena_bytes <= budget or len(seen) >= _TRIES:
-                break
+        for tried in (below, [limit for limit in limits if limit > budget]):
+            most = len(seen) + _TRIES
+            for limit in tried:
+                if len(seen) >= most or (best is not None and best.plan.arena_bytes <= budget):
+                    break
+                segments = fewest(choices, count, limit)
+                if segments is None or segments in seen:
+                    continue
+                seen.add(segments)
+                found = self.planned(with_segments(self.nodes, segments), effort=_LITTLE_EFFORT)
+                if best is None or found.plan.arena_bytes < best.plan.arena_bytes:
+                    best = found
         assert best is not None, "the least limit leads through every graph"
+        if best.plan.arena_bytes > budget:
+            best = self.planned(best.stages)
         return best if best.plan.arena_bytes <= budget else self.moving(best)
 
     def nearly_free(self, whole: Arrangement) -> Arrangement:

@@ -7,12 +7,14 @@ there on. An overlap that a layer or a segment declares applies only where its i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from emitc.ir import Graph
 from emitc.planner import Buffer, Distance, LiveRange, ScratchRequest, buffers_of
 from emitc.planner import Step as PlannerStep
+from emitc.row_spans import SOURCE, TARGET, near
 from emitc.schedule import (
     LoweredNode,
     Stage,
@@ -20,7 +22,6 @@ from emitc.schedule import (
     in_arena,
     lines_name,
     placed,
-    scratch_above,
     scratch_name,
     scratch_of,
 )
@@ -167,16 +168,37 @@ def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], 
                 safe[name, target] = max(above, safe.get((name, target), above))
         found += [Distance(*pair, above=above, below=None) for pair, above in safe.items()]
         if stage.segment is not None:
-            target = stage.segment.target
-            alone = (
-                target in live and live[target].first == position and not any(h == target for h, _ in hosts.values())
-            )
-            found += [
-                Distance(name, target, above=above, below=None)
-                for name, above in scratch_above(stage)
-                if alone and above < graph.tensor(target).size_bytes
-            ]
+            found += _in_segment(graph, stage, position, moved, live, hosts)
     return tuple(found)
+
+
+def _in_segment(
+    graph: Graph,
+    stage: Stage,
+    position: int,
+    moved: Mapping[str, int],
+    live: Mapping[str, LiveRange],
+    hosts: Hosts,
+) -> Iterator[Distance]:
+    """How close the buffers of a segment may lie, but for its source and target, of which `_overlaps` says it."""
+    segment = stage.segment
+    assert segment is not None
+    hosting = {host for host, _ in hosts.values()}
+    kept = {graph.root(name).name for name in graph.outputs}
+    source, target = buffer_name(segment.source, moved.get(segment.source, 0)), segment.target
+    names = {}
+    if source in live and live[source].end == position + 1 and not {segment.source} & (kept | hosting):
+        names[SOURCE] = source
+    if target in live and live[target].first == position and target not in hosting:
+        names[TARGET] = target
+    source_bytes = graph.tensor(segment.source).size_bytes if segment.source else 0
+    found = near(stage, source_bytes)
+    for (i, one), (j, other) in combinations(enumerate(found.names), 2):
+        if (one, other) != (SOURCE, TARGET) and {one, other} & {SOURCE, TARGET} <= set(names):
+            left, right = int(found.sizes[i]), int(found.sizes[j])
+            above, below = min(int(found.above[i, j]), right), min(int(found.above[j, i]), left)
+            if above < right or below < left:
+                yield Distance(names.get(one, one), names.get(other, other), above=above, below=below)
 
 
 def step_distances(graph: Graph, stages: Sequence[Stage]) -> dict[int, list[Distance]]:

@@ -156,7 +156,7 @@ class RowCall:
 @dataclass(frozen=True, slots=True)
 class RowSegment:
     """Layers that run row by row. name: of the C function. source: the tensor that is whole before, None where the first layer
-    asks the application for its rows; calls: in the order of the model; the last one makes the segment's output. arenas: the C
+    asks the application for its rows; calls: in the order of the segment; the last one makes the segment's output. arenas: the C
     variables of the arenas that hold them.
     """
 

@@ -96,23 +96,28 @@ def _replay_rows(
                 owners.write((place, row), starts[place] + to * size, size, by)
             first[place] = needed
         target = starts[place] + (made[place] - first[place]) * size
-        used = [(name, at, s.size_bytes) for (name, at), s in zip(working, stage.nodes[i].layer.scratch, strict=False)]
-        for name, at, length in used:
-            owners.write(name, at, length, by)
+        used: list[tuple[object, int, int]] = [
+            (name, at, s.size_bytes) for (name, at), s in zip(working, stage.nodes[i].layer.scratch, strict=False)
+        ]
+        for owner, at, length in used:
+            owners.write(owner, at, length, by)
         for name, length in copies[i]:
             owners.read(name, offsets[name], length, by)
+        rows: list[tuple[object, int, int]] = []
         for read in layers[i].reads:
             for row in range(read.first(made[i]), read.end(made[i])):
                 if read.source < 0:
-                    owners.read((source, row), offsets[source] + row * row_bytes, row_bytes, by)
+                    rows.append(((source, row), offsets[source] + row * row_bytes, row_bytes))
                 elif rooms[read.source]:
                     at = starts[read.source] + (row - first[read.source]) * layers[read.source].row_bytes
-                    owners.read((read.source, row), at, layers[read.source].row_bytes, by)
+                    rows.append(((read.source, row), at, layers[read.source].row_bytes))
                 else:  # made where this layer's own row goes
                     owners.read(("in place", read.source, row), target, size, by)
+        for owner, at, length in rows:
+            owners.read(owner, at, length, by)
         owners.write((place, made[place]) if place == i else ("in place", i, made[i]), target, size, by)
-        for name, at, length in used:  # needed until the row is complete
-            owners.read(name, at, length, by)
+        for owner, at, length in (*used, *rows):  # needed until the row is complete
+            owners.read(owner, at, length, by)
         made[i] += 1
     for row in range(layers[-1].rows):
         offset = starts[-1] + row * layers[-1].row_bytes

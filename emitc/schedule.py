@@ -72,8 +72,8 @@ class Segment:
     source, whatever its own shape. rooms: rows that the line buffer behind each layer holds; the last layer's is its whole
     output. places: for each layer, that in whose next row it makes its own, for that layer to work in place; mostly itself. Such
     a layer has no line buffer. distance_bytes: the least (source's offset - target's offset). asked: layers, by position, that
-    make a row only when a reader's next row reads it, though they could before. busy: for each layer, the rows of the target
-    that are begun when it makes its last one; empty where that is not known.
+    make a row only when a reader's next row reads it, though they could before. order: the nodes' positions, counted from
+    `first`, in the order in which the segment has its layers; empty where that is theirs.
     """
 
     first: int
@@ -86,7 +86,12 @@ class Segment:
     places: tuple[int, ...]
     distance_bytes: int
     asked: frozenset[int] = frozenset()
-    busy: tuple[int, ...] = ()
+    order: tuple[int, ...] = ()
+
+    def members(self, nodes: Sequence[LoweredNode]) -> tuple[LoweredNode, ...]:
+        """The segment's own of all nodes, one for each of its layers."""
+        own = nodes[self.first : self.end]
+        return tuple(own[position] for position in self.order) if self.order else tuple(own)
 
     @property
     def line_bytes(self) -> tuple[int, ...]:
@@ -121,7 +126,7 @@ def with_segments(nodes: Sequence[LoweredNode], segments: Sequence[Segment]) -> 
     while position < len(nodes):
         segment = by_first.get(position)
         end = segment.end if segment else position + 1
-        stages.append(Stage(tuple(nodes[position:end]), segment))
+        stages.append(Stage(segment.members(nodes) if segment else (nodes[position],), segment))
         position = end
     return tuple(stages)
 
@@ -169,20 +174,6 @@ def scratch_of(stage: Stage) -> tuple[tuple[str, int], ...]:
     each = [[scratch.size_bytes for scratch in node.layer.scratch] for node in stage.nodes]
     sizes = [max(together) for together in zip_longest(*each, fillvalue=0)]
     return tuple((shared_scratch_name(stage.nodes[0], i), size) for i, size in enumerate(sizes))
-
-
-def scratch_above(stage: Stage) -> tuple[tuple[str, int], ...]:
-    """For each buffer of a segment's scratch: the least (its offset - the target's) at which it may lie over the target,
-    whose rows from there on are begun after the last layer that needs it has made its last row.
-    """
-    segment = stage.segment
-    if segment is None or not segment.busy:
-        return ()
-    found = []
-    for number, (name, _) in enumerate(scratch_of(stage)):
-        users = [i for i, node in enumerate(stage.nodes) if len(node.layer.scratch) > number]
-        found.append((name, max(segment.busy[i] for i in users) * segment.layers[-1].row_bytes))
-    return tuple(found)
 
 
 def shared_scratch_name(first: LoweredNode, number: int) -> str:

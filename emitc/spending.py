@@ -103,7 +103,7 @@ def spent(
         smaller = best[1].plan.arena_bytes / program.plan.arena_bytes
         if smaller * estimated(*best) > DEFAULT_DEAR * estimated(*found):
             best = found
-        return best if by_rows is None else _rows(by_rows, nodes, best)
+        return best if by_rows is None else _rows(by_rows, nodes, best, DEFAULT_DEAR * estimated(*found))
     return best
 
 
@@ -115,13 +115,19 @@ def _saving(program: Program, by_rows: Callable[[Mapping[int, int], int], Lowere
     return whole - program.plan.arena_bytes >= max(map(_working, program.steps))
 
 
-def _rows(by_rows: Callable[[Mapping[int, int], int], Lowered], nodes: Sequence[int], default: Lowered) -> Lowered:
-    """The default, or layers row by row in less memory where that is estimated to cost no more."""
+def _rows(
+    by_rows: Callable[[Mapping[int, int], int], Lowered], nodes: Sequence[int], default: Lowered, dear: float
+) -> Lowered:
+    """The default, or layers row by row in less memory where that is estimated to cost no more.
+
+    Where the default costs more than `dear`, they may also need more memory than it, as long as cost times arena is smaller.
+    """
     if len(nodes) > ROWS_LAYERS:
         return default
     bare = by_rows(dict.fromkeys(nodes, 0), 0)[1]
     limit = int(bare.plan.arena_bytes * (1 + ROWS_SHARE)) + bare.plan.alignment  # what rounding may take
-    if not bare.segments or limit > ROWS_GAIN * default[1].plan.arena_bytes:
+    arena, cost = default[1].plan.arena_bytes, estimated(*default)
+    if not bare.segments or (limit > ROWS_GAIN * arena and cost <= dear):
         return default
     limits = _room(bare, limit)
     best = by_rows(limits, limit)
@@ -143,7 +149,8 @@ def _rows(by_rows: Callable[[Mapping[int, int], int], Lowered], nodes: Sequence[
             tried = by_rows(more, limit)
         if tried[1].plan.arena_bytes <= limit and estimated(*tried) < estimated(*best):
             best, limits = tried, more
-    return best if estimated(*best) <= estimated(*default) else default
+    worth = estimated(*best) <= cost and best[1].plan.arena_bytes * estimated(*best) < arena * cost
+    return best if worth else default
 
 
 def _fitted(

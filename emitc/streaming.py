@@ -12,7 +12,8 @@ buffer has to hold, and how far the segment's output may follow its input in one
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from emitc.ir import Graph, Shape, Tensor
 from emitc.kernels.spatial import WINDOW_PARAMS
@@ -21,18 +22,18 @@ from emitc.schedule import OUTSIDE, LoweredNode, RowLayer, RowRead, Segment, in_
 
 MAX_LAYERS = 24
 """Layers of one segment. Longer ones hardly save more, and are long to follow in a debugger."""
+_CACHED = 2048
+"""Runs of schedules that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
     """rooms: rows that each line buffer must hold; the last layer's is its whole output. distance_bytes: the least
-    (input offset - output offset) at which the segment's input and output may share memory. busy: for each layer, the rows of the
-    output that are begun when it makes its last one.
+    (input offset - output offset) at which the segment's input and output may share memory.
     """
 
     rooms: tuple[int, ...]
     distance_bytes: int
-    busy: tuple[int, ...]
 
 
 def simulated(
@@ -43,9 +44,16 @@ def simulated(
     None where no layer has the rows that it needs though the output is not complete, or where a layer that makes its row in
     the place of another one's is not followed by that one.
     """
+    return _simulated(tuple(layers), tuple(places), in_row_bytes, frozenset(asked))
+
+
+@lru_cache(maxsize=_CACHED)
+def _simulated(
+    layers: tuple[RowLayer, ...], places: tuple[int, ...], in_row_bytes: int, asked: frozenset[int]
+) -> Simulated | None:
+    """`simulated`; kernels differ between schedules that are compared, rows mostly not."""
     count = len(layers)
-    made, rooms, busy = [0] * count, [0] * count, [0] * count
-    begun = 0
+    made, rooms = [0] * count, [0] * count
     readers: list[list[tuple[int, RowRead]]] = [[] for _ in range(count)]
     outer: list[tuple[int, RowRead]] = []
     for i, layer in enumerate(layers):
@@ -70,7 +78,6 @@ def simulated(
         place = places[i]
         expected = place if place != i else -1
         if place == count - 1:
-            begun = made[place] + 1
             later = min((read.first(made[j]) for j, read in outer if made[j] < layers[j].rows), default=total)
             if later < total:
                 distance = max(distance, (made[place] + 1) * last.row_bytes - later * in_row_bytes)
@@ -79,10 +86,9 @@ def simulated(
             needed = min((read.first(made[j]) for j, read in readers[place]), default=made[place])
             needed = min(needed, made[place])
             rooms[place] = max(rooms[place], made[place] + 1 - needed)
-        busy[i] = begun
         made[i] += 1
     rooms[-1] = last.rows
-    return Simulated(tuple(rooms), distance, tuple(busy))
+    return Simulated(tuple(rooms), distance)
 
 
 def _in_place(nodes: Sequence[LoweredNode], layers: Sequence[RowLayer]) -> list[tuple[int, int]]:
@@ -177,9 +183,41 @@ def _reads(node: LoweredNode, sources: Mapping[str, int], graph: Graph) -> tuple
 
 
 def segment_of(graph: Graph, nodes: Sequence[LoweredNode], first: int, end: int) -> Segment | None:
-    """Nodes [first, end) as a segment; None where they are none: a layer that has no rows, a second input, a tensor from
-    inside that is needed outside, or one that is seen under two shapes.
+    """Nodes [first, end) as a segment, in the order that needs the shorter line buffers: theirs, or the late one.
+
+    None where they are none: a layer that has no rows, a second input, a tensor from inside that is needed outside, or one
+    that is seen under two shapes.
     """
+    given = _in_order(graph, nodes, first, end)
+    late = () if given is None else _late(given.layers)
+    if given is None or late == tuple(range(end - first)):
+        return given
+    own = nodes[first:end]
+    moved = _in_order(graph, [*nodes[:first], *(own[i] for i in late), *nodes[end:]], first, end)
+    if moved is None or sum(moved.line_bytes) >= sum(given.line_bytes):
+        return given
+    return replace(moved, order=late)
+
+
+def _late(layers: Sequence[RowLayer]) -> tuple[int, ...]:
+    """The layers' positions, each as late as its readers allow; of several that may stand last, the one before which the
+    fewest have to run. A short branch then stands behind a long one, and its rows are made when they can be used.
+    """
+    deep: list[int] = []
+    for layer in layers:
+        deep.append(1 + max((deep[read.source] for read in layer.reads if read.source != OUTSIDE), default=0))
+    left = set(range(len(layers)))
+    order: list[int] = []
+    while left:
+        read = {r.source for i in left for r in layers[i].reads}
+        position = min(left - read, key=lambda i: (deep[i], -i))
+        order.append(position)
+        left.remove(position)
+    return tuple(reversed(order))
+
+
+def _in_order(graph: Graph, nodes: Sequence[LoweredNode], first: int, end: int) -> Segment | None:
+    """Nodes [first, end) as a segment, in their order; None where they are none."""
     inside: dict[str, int] = {}
     shapes: dict[str, Shape] = {}
     source = ""
@@ -231,7 +269,6 @@ def segment_of(graph: Graph, nodes: Sequence[LoweredNode], first: int, end: int)
         places,
         result.distance_bytes,
         asked,
-        result.busy,
     )
 
 

@@ -115,6 +115,18 @@ def test_the_default_takes_rows_beside_leaner_kernels(narrow: Path) -> None:
     assert verify(default, samples=2).match
 
 
+def test_rows_of_the_input_do_not_make_kernels_leaner(narrow: Path) -> None:
+    """A little more memory is taken where the leanest kernels would cost much; cost times arena decides."""
+    whole = compile_model(narrow, target="cortex-m4")
+    pulled = compile_model(narrow, target="cortex-m4", input_rows=True)
+    with patch.object(spending, "ROWS_LAYERS", 0):
+        leaner = compile_model(narrow, target="cortex-m4", input_rows=True)
+    costs = [estimated(each.partition, each.program) for each in (whole, pulled, leaner)]
+    arenas = [each.program.plan.arena_bytes for each in (whole, pulled, leaner)]
+    assert costs[1] <= 1.02 * costs[0] and arenas[1] <= arenas[0]
+    assert costs[2] > DEFAULT_DEAR * costs[1] and arenas[2] * costs[2] > arenas[1] * costs[1]
+
+
 LAST_LEAN = ((0, "dsp-two"), (1, "dsp-lean"), (2, "dsp-lean"), (4, "dsp-lean"))
 
 

@@ -1,0 +1,50 @@
+"""Weights of layers that call CMSIS-NN are copied to fast memory like those of emitc's own kernels."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from library import SKIPPED, trees
+
+from emitc.backends.cmsis_nn.backend import NAME
+from emitc.compiler import Compiled, compile_model
+from emitc.host import parity
+from emitc.planner.regions import Region
+
+MODELS = Path(__file__).resolve().parents[3] / "examples" / "models"
+TREES = {str(tree.version): tree for tree in trees()}
+pytestmark = pytest.mark.skipif(not TREES, reason=SKIPPED)
+REGIONS = (Region("DTCM", 6 << 10, 1.0), Region("SRAM", 64 << 10, 3.0), Region("QSPI", 0, 9.0))
+
+
+def _compiled(version: str) -> Compiled:
+    return compile_model(
+        MODELS / "digits_int8.tflite",
+        kernels=NAME,
+        backends={NAME: str(TREES[version].root)},
+        regions=REGIONS,
+        places=(("weights", "QSPI"), ("weights", "stage:DTCM")),
+    )
+
+
+@pytest.mark.parametrize("version", TREES)
+def test_the_functions_read_the_copies(version: str) -> None:
+    made = _compiled(version)
+    staged = [step for step in made.program.steps if step.staged]
+    assert {step.backend for step in staged} == {NAME}
+    assert {step.op_type for step in staged} >= {"CONV_2D", "DEPTHWISE_CONV_2D"}
+    proof = parity.verify(made, samples=4, layers=True, sanitize=True)
+    assert proof.match and proof.differing == 0 and proof.memory_errors == ()
+    assert all(use.planned == use.observed for use in proof.arenas)
+
+
+def test_a_copy_that_is_too_short_is_found() -> None:
+    made = _compiled(list(TREES)[-1])
+    text = made.files["digits_int8.c"].decode("ascii")
+    wrong, count = re.subn(r"(memcpy\(arena_dtcm \+ \w+, \w+_weights, )\d+u\);", r"\g<1>1u);", text)
+    assert count == len(made.program.staged)
+    broken = replace(made, files=made.files | {"digits_int8.c": wrong.encode("ascii")})
+    assert not parity.verify(broken, samples=2, layers=True).match

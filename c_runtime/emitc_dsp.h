@@ -439,6 +439,13 @@ EMITC_INLINE void emitc_in_order(uint32_t *first, uint32_t *second, const int8_t
     EMITC_DOT_WORDS(odd)
 #endif
 
+/* One four of values in a round: shorter, and without optimization, and with clang, a register is missing for two. */
+#if defined(__OPTIMIZE_SIZE__) || !defined(__OPTIMIZE__) || defined(__clang__)
+#define EMITC_DOT_ONCE 1
+#else
+#define EMITC_DOT_ONCE 0
+#endif
+
 /* Adds to the sums of four channels of one pixel. w: for four values, two words with the even ones of two channels each, then the odd ones; what is
  * left of n follows value by value, four channels each. */
 EMITC_REPEATED void emitc_pair_dot4(emitc_acc4 *sums, const int8_t *x, const int8_t *w, int32_t n)
@@ -453,7 +460,7 @@ EMITC_REPEATED void emitc_pair_dot4(emitc_acc4 *sums, const int8_t *x, const int
         uint32_t second;
         uint32_t pair;
         __asm__(
-#if defined(__OPTIMIZE_SIZE__) || !defined(__OPTIMIZE__) /* without optimization a register is missing */
+#if EMITC_DOT_ONCE
             "1:\n\t"
 #else
             "lsls %[pair], %[n], #29\n\t" /* negative where the fours are odd in number */
@@ -468,7 +475,7 @@ EMITC_REPEATED void emitc_pair_dot4(emitc_acc4 *sums, const int8_t *x, const int
             : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [x] "+r"(x), [w] "+r"(w),
               [even] "=&r"(even), [odd] "=&r"(odd), [first] "=&r"(first), [second] "=&r"(second), [pair] "=&r"(pair)
             : [end] "r"(end)
-#if !defined(__OPTIMIZE_SIZE__) && defined(__OPTIMIZE__)
+#if !EMITC_DOT_ONCE
               , [n] "r"(n)
 #endif
             : "cc", "memory");

@@ -101,6 +101,21 @@ def test_inner_loops_find_their_registers_on_every_core(
     run([*_cross(core), *STRICT, level, *packages.includes, "-c", *sources], tmp_path)
 
 
+@pytest.mark.parametrize("core", ["cortex-m7", pytest.param("cortex-m4f", marks=pytest.mark.sweep(keep=0))])
+@pytest.mark.parametrize("level", ["-O2", pytest.param("-O0", marks=pytest.mark.sweep(keep=0))])
+def test_clang_finds_registers_for_the_inner_loops_too(
+    core: str, level: str, packages: Packages, tmp_path: Path
+) -> None:
+    """Its headers, and newlib's of the other compiler. It leaves fewer registers to assembly than gcc."""
+    described = load_target(core)
+    library = run([f"{described.compiler_prefix}gcc", "-print-file-name=libc.a"], tmp_path).strip()
+    headers = Path(library).resolve().parents[1] / "include"
+    flags = ["--target=arm-none-eabi", *described.compiler_flags, "-isystem", str(headers), *CLANG_ONLY, *STRICT]
+    sources = [source for source in packages.sources if Path(source).stem.startswith("family_dsp")]
+    assert len(sources) >= 4
+    run(["clang", *flags, level, *packages.includes, "-c", *sources], tmp_path)
+
+
 def test_a_warning_fails_the_build(tmp_path: Path) -> None:
     source = tmp_path / "narrow.c"
     source.write_text("signed char narrow(int x);\nsigned char narrow(int x)\n{\n    return x;\n}\n", encoding="ascii")

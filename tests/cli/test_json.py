@@ -20,7 +20,7 @@ KEYS = {
     "run": "board match instructions stack_bytes flash_bytes code_bytes constant_bytes ram_bytes arena_bytes layers",
     "boards": "boards",
     "targets": "targets",
-    "ops": "operators variants",
+    "ops": "operators columns variants",
 }
 
 

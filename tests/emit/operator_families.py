@@ -205,7 +205,7 @@ def onnx_families(folder: Path) -> Iterator[Compiled]:
 VARIANT_TARGETS = {
     "dsp": "cortex-m4", "dsp-span": "cortex-m4", "dsp-span-three": "cortex-m4", "dsp-two": "cortex-m4", "dsp-part": "cortex-m4",
     "dsp-one": "cortex-m4", "dsp-lean": "cortex-m4",
-    "mve": "cortex-m55", "scalar": "cortex-m3", "narrow": "cortex-m0",
+    "mve": "cortex-m55", "scalar": "cortex-m3", "narrow": "cortex-m0", "fpu": "cortex-m4f",
 }  # fmt: skip
 """A core for each variant of the kernels."""
 
@@ -220,8 +220,18 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
         "arithmetic",
         "variants",
         "dsp_weight_zeros",
+        "svdf",
+        "unidirectional_sequence_lstm",
+        "quantize_ops",
     )
     cases = [case for name in modules for case in cases_of(KERNEL_TESTS / f"test_{name}.py")]
+    for name, functions in (
+        ("short_variants", ("short_cases", "spread_cases")),
+        ("vector_elements", ("some_bytes", "sums")),
+    ):
+        module = _module(KERNEL_TESTS / f"test_{name}.py")
+        made = [case for function in functions if module for case in getattr(module, function)()]
+        cases += [replace(case, id=f"{name}_{i}_{case.id}") for i, case in enumerate(made)]
     tables = vars(_module(KERNEL_TESTS / "test_mve_variants.py") or ModuleType("none")).get("CASES", {})
     cases += [case for table in tables.values() for case in table()]
     for name, target in VARIANT_TARGETS.items():
@@ -242,6 +252,11 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
             if chosen:
                 file.write_bytes(write_tflite(model_of(list(chosen.values()))))
                 yield compile_model(file, target=target)
+    module = _module(KERNEL_TESTS / "test_onnx_quantize.py")
+    if module:
+        file = folder / "family_onnx_fpu.onnx"
+        file.write_bytes(onnx_model_of(module.quantize_cases()).SerializeToString())
+        yield compile_model(file, target=VARIANT_TARGETS["fpu"])
 
 
 def _form(layer: Layer) -> Flavour:

@@ -35,7 +35,7 @@ TEMPLATES = {
 }
 
 
-def _cases() -> Iterator[Case]:
+def short_cases() -> Iterator[Case]:
     for depth in (1, 2, 3, 8, 17):
         yield wide(conv_2d(f"depth_{depth}", (1, 5, 6, depth), 6, (3, 3), SAME, SCALES))
     for channels in (2, 3, 4, 9):
@@ -53,7 +53,7 @@ def _cases() -> Iterator[Case]:
         yield wide(fully_connected(f"rows_{rows}_{depth}_{out}", (rows, depth), out, depth, scales=SCALES))
 
 
-def _spread() -> list[Case]:
+def spread_cases() -> list[Case]:
     """Depthwise, of several filters or of int16."""
     cases = [
         depthwise("twice", (1, 6, 5, 6), 2, (3, 3), SAME, Scales(input_zero_point=-128)),
@@ -82,7 +82,7 @@ def test_depthwise_layers_by_vectors() -> None:
         return 0.0 if name == "mve" else 1.0
 
     with patch.object(backend, "cost_of", cost):
-        proven = prove(_spread(), target="cortex-m55")
+        proven = prove(spread_cases(), target="cortex-m55")
     for outcome in proven.outcomes.values():
         outcome.check()
     assert proven.memory_errors == ()
@@ -91,7 +91,7 @@ def test_depthwise_layers_by_vectors() -> None:
 
 @pytest.mark.parametrize("variant", CORES)
 def test_layers_of_shorts(variant: str) -> None:
-    cases = list(_cases())
+    cases = list(short_cases())
 
     def cost(bound: BoundNode, target: Target, name: str) -> float:
         return 0.0 if name == variant else 1.0
@@ -113,7 +113,7 @@ def test_layers_of_shorts(variant: str) -> None:
 def test_on_an_emulated_core(variant: str, tmp_path: Path) -> None:
     target, board = CORES[variant]
     model = tmp_path / "cases.tflite"
-    model.write_bytes(write_tflite(model_of([*_cases(), *_spread()])))
+    model.write_bytes(write_tflite(model_of([*short_cases(), *spread_cases()])))
 
     def cost(bound: BoundNode, _: Target, name: str) -> float:
         return 0.0 if name == variant else 1.0

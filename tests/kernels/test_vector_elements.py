@@ -42,7 +42,7 @@ def _products() -> list[Case]:
     ]
 
 
-def _sums() -> list[Case]:
+def sums() -> list[Case]:
     """Of int16."""
     return [
         Case(
@@ -62,7 +62,7 @@ def _sums() -> list[Case]:
     ]
 
 
-def _some_bytes() -> list[Case]:
+def some_bytes() -> list[Case]:
     """Tables whose last register is not full, and bytes to reals."""
     tables = [
         Case(f"table_{count}", "QUANTIZE", (quantized((count,), 0.05, 3),), (quantized((count,), 0.03, -4),))
@@ -72,7 +72,7 @@ def _some_bytes() -> list[Case]:
 
 
 def _sums_of_shorts() -> list[Case]:
-    return [replace(case, id=f"{case.id}_{i}") for i, case in enumerate(_sums())]
+    return [replace(case, id=f"{case.id}_{i}") for i, case in enumerate(sums())]
 
 
 def _preferring(*names: str) -> object:
@@ -93,7 +93,7 @@ def _checked(cases: list[Case], target: str, *names: str) -> set[str]:
 
 
 def test_tables_and_products_by_vectors() -> None:
-    assert _checked(_some_bytes(), "cortex-m55", "mve") == {"lookup_mve", "product_mve"}
+    assert _checked(some_bytes(), "cortex-m55", "mve") == {"lookup_mve", "product_mve"}
     assert _checked(_sums_of_shorts(), "cortex-m55", "mve") == {"rescaled_sum_mve"}
     assert "lookup_mve" in _checked(test_byte_functions.CASES, "cortex-m55", "mve")
 
@@ -145,7 +145,7 @@ def test_on_emulated_cores(target: str, board: str, tmp_path: Path) -> None:
     scales = (0.5, 3.7)
     reals = [test_quantize_ops.from_real(f"from_{d}_{s}", d, (s, 0)) for d in ("int8", "int16") for s in scales]
     cases = [
-        *_some_bytes(),
+        *some_bytes(),
         *_sums_of_shorts(),
         *reals,
         *(test_quantize_ops.to_real(f"to_{s}", "int8", (s, 5)) for s in scales),

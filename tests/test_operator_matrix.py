@@ -71,8 +71,9 @@ def test_variants_of_one_feature_share_a_column() -> None:
     assert {"dsp", "dsp-two"} <= set(columns["dsp"])
     assert sorted(name for of_it in columns.values() for name in of_it) == sorted(content["variants"])
     line = next(line for line in report.ops_text(content).splitlines() if line.startswith("CONV_2D "))
-    cells = re.split(r"  +", line)  # those that are too long go on in the next line
-    assert [*cells[:2], *cells[3:5]] == ["CONV_2D", "tflite", "int8", "int8"]
+    printed = re.split(r"  +", line)  # those that are too long go on in the next line
+    assert printed[:2] == ["CONV_2D", "tflite"]
+    assert [each.split()[0] for each in printed[3:5]] == ["int8", "int8"]
 
 
 def test_another_backend_is_another_column(monkeypatch: pytest.MonkeyPatch) -> None:

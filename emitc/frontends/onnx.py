@@ -28,7 +28,7 @@ from emitc.frontends.onnx_branches import without_known_branches
 from emitc.frontends.onnx_codes import HELD, held_bytes, stored_bits
 from emitc.frontends.onnx_custom import custom_shapes, no_kernel
 from emitc.frontends.onnx_external import ExternalData
-from emitc.frontends.onnx_file import AGAIN, check, complete, dtype_name, parsed, refused_as
+from emitc.frontends.onnx_file import AGAIN, check, complete, dtype_name, parsed, refused_as, require_inferable
 from emitc.frontends.onnx_graphs import CONTROL_FLOW, Inside, constants_of
 from emitc.frontends.onnx_microsoft import CONTRIB
 from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape
@@ -353,6 +353,7 @@ class Reader:
 
     def _infer(self, node: onnx.NodeProto, where: Where, opset: int = 0) -> dict[str, onnx.TypeProto]:
         opset = opset or self.opset
+        require_inferable(node, where)
         with refused_as(f"{node.op_type} is used wrongly", where):
             schema = onnx.defs.get_schema(node.op_type, opset, "")
             names = {name for name in node.input if name}

@@ -112,3 +112,10 @@ def stated_inputs(data: bytes) -> dict[str, Shape]:
         for value in graph.input
         if value.name not in constants
     }
+
+
+def require_inferable(node: onnx.NodeProto, where: Where) -> None:
+    """Refuses what ONNX's own shape inference takes for an index into a list without looking, and ends the process by."""
+    for attribute in node.attribute:
+        if node.op_type == "GatherND" and attribute.name == "batch_dims" and attribute.i < 0:
+            raise EmitcError("GatherND is used wrongly", where, f"batch_dims {attribute.i} is below 0", AGAIN)

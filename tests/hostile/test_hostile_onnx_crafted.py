@@ -200,6 +200,18 @@ def test_what_is_no_onnx_file(data: bytes, tmp_path: Path) -> None:
     assert (error.what, error.exit_code) == ("this is not a .onnx file", 2)
 
 
+def test_a_batch_below_zero_does_not_end_the_process(tmp_path: Path) -> None:
+    """ONNX's own shape inference takes it for an index into the shape without looking."""
+    net = OnnxNet()
+    net.output(net.op("GatherND", net.input((1, 4)), net.ints(0), batch_dims=0))
+    model = onnx.ModelProto.FromString(net.serialized())
+    (attribute,) = (a for node in model.graph.node for a in node.attribute if a.name == "batch_dims")
+    attribute.i = -2
+    code, printed = compiled(model.SerializeToString(), tmp_path)
+    assert code == 2, printed
+    assert "batch_dims -2 is below 0" in printed
+
+
 def test_messages_nested_without_end(tmp_path: Path) -> None:
     """Graphs in attributes of nodes in graphs, deeper than any parser follows."""
 

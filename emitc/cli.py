@@ -239,10 +239,10 @@ def flash(
 def boards(as_json: bool) -> None:
     """List the boards."""
     with reported(as_json):
-        from emitc import report
+        from emitc import report_lists
         from emitc.inspection import board_list
 
-        print_result(board_list(), as_json, lambda: report.boards_text(board_list()))
+        print_result(board_list(), as_json, lambda: report_lists.boards_text(board_list()))
 
 
 @cli.command(short_help="Quantize the float ONNX model MODEL to int8.")
@@ -291,10 +291,10 @@ def npu_check(file: Path, original: Path | None, samples: int, seed: int, as_jso
 def targets(as_json: bool) -> None:
     """List the target cores."""
     with reported(as_json):
-        from emitc import report
+        from emitc import report_lists
         from emitc.inspection import target_list
 
-        print_result(target_list(), as_json, lambda: report.targets_text(target_list()))
+        print_result(target_list(), as_json, lambda: report_lists.targets_text(target_list()))
 
 
 @cli.command(short_help="List the operators that have code.")
@@ -303,11 +303,11 @@ def targets(as_json: bool) -> None:
 def ops(plugins: tuple[Path, ...], as_json: bool) -> None:
     """List the operators that have code: for each element type, which variants."""
     with reported(as_json):
-        from emitc import report
+        from emitc import report_lists
         from emitc.inspection import operator_list
 
         found = operator_list(plugins)
-        print_result(found, as_json, lambda: report.ops_text(found))
+        print_result(found, as_json, lambda: report_lists.ops_text(found))
 
 
 def main() -> None:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _LISTED = 8
 """Operators that a line of `emitc inspect` names."""
-_ALL_TYPES = 11
-"""Element types that tensors in memory can have."""
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int = 118) -> str:
@@ -395,21 +393,6 @@ def run_text(compiled: Compiled, result: RunResult) -> str:
     return "\n".join(lines)
 
 
-def boards_text(content: dict[str, Any]) -> str:
-    """The boards."""
-    rows = [
-        (b["name"], b["kind"], b["target"], b["flash_bytes"], b["ram_bytes"], b["title"]) for b in content["boards"]
-    ]
-    return table(("board", "kind", "target", "flash>", "RAM>", "what"), rows)
-
-
-def targets_text(content: dict[str, Any]) -> str:
-    """The targets."""
-    return table(
-        ("target", "features", "what"), [(t["name"], " ".join(t["features"]), t["title"]) for t in content["targets"]]
-    )
-
-
 def quantize_text(made: dict[str, Any]) -> str:
     """What `emitc quantize` prints."""
     output = shown(str(made["output"]), 200)
@@ -483,21 +466,3 @@ def npu_check_text(file: str, check: dict[str, Any]) -> str:
             f" {check['reference']} (largest difference {largest})"
         )
     return "\n".join(lines)
-
-
-def ops_text(content: dict[str, Any]) -> str:
-    """The operators, with the types that the variants of each column have code for."""
-    columns = content["columns"]
-    rows = [
-        (o["op"], o["format"], *(types_of(o, column["variants"]) for column in columns), o["summary"])
-        for o in content["operators"]
-    ]
-    return table(
-        ("operator", "format", *(column["name"] for column in columns), "what"), rows, width=110 + 8 * len(columns)
-    )
-
-
-def types_of(operator: dict[str, Any], variants: Sequence[str]) -> str:
-    """The types that one of the variants has code for; "-" for none, and for an operator that needs no code."""
-    found = [cell["dtype"] for cell in operator["matrix"] if not set(variants).isdisjoint(cell["variants"])]
-    return ("any" if len(found) >= _ALL_TYPES else " ".join(found)) or "-"

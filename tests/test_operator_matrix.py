@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emitc import inspection, report
+from emitc import inspection, report_lists
 from emitc.backends import registry as backends
 from emitc.backends.contract import BackendDef, Coverage
 from emitc.ir import DType
@@ -55,13 +55,13 @@ def test_a_row_says_which_variant_has_code_for_which_type() -> None:
 def test_the_text_is_the_matrix() -> None:
     content = inspection.operator_list()
     conv = next(o for o in content["operators"] if o["op"] == "CONV_2D")
-    assert report.types_of(conv, ["cmsis-nn"]) == "int8 int16 int4"
-    assert report.types_of(conv, ["ethos-u"]) == "int8"
+    assert report_lists.types_of(conv, ["cmsis-nn"]) == "int8 int16 int4"
+    assert report_lists.types_of(conv, ["ethos-u"]) == "int8"
     transpose = next(o for o in content["operators"] if o["op"] == "TRANSPOSE")
-    assert report.types_of(transpose, ["portable"]) == "any"
-    assert report.types_of(transpose, ["cmsis-nn"]) == "-"
-    assert report.types_of(conv, ["ethos-u", "cmsis-nn"]) == "int8 int16 int4"
-    head = report.ops_text(content).splitlines()[0].split()
+    assert report_lists.types_of(transpose, ["portable"]) == "any"
+    assert report_lists.types_of(transpose, ["cmsis-nn"]) == "-"
+    assert report_lists.types_of(conv, ["ethos-u", "cmsis-nn"]) == "int8 int16 int4"
+    head = report_lists.ops_text(content).splitlines()[0].split()
     assert head == ["operator", "format", *(column["name"] for column in content["columns"]), "what"]
 
 
@@ -70,7 +70,7 @@ def test_variants_of_one_feature_share_a_column() -> None:
     columns = {column["name"]: column["variants"] for column in content["columns"]}
     assert {"dsp", "dsp-two"} <= set(columns["dsp"])
     assert sorted(name for of_it in columns.values() for name in of_it) == sorted(content["variants"])
-    line = next(line for line in report.ops_text(content).splitlines() if line.startswith("CONV_2D "))
+    line = next(line for line in report_lists.ops_text(content).splitlines() if line.startswith("CONV_2D "))
     printed = re.split(r"  +", line)  # those that are too long go on in the next line
     assert printed[:2] == ["CONV_2D", "tflite"]
     assert [each.split()[0] for each in printed[3:5]] == ["int8", "int8"]

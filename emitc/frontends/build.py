@@ -14,7 +14,7 @@ import numpy as np
 from emitc.errors import CannotCompile, EmitcError, Refusals, Where
 from emitc.frontends.limits import MAX_FOLD_WORK, MAX_OPERATORS, ConstantBudget, require_few_alive
 from emitc.frontends.onnx_quantization import QUANTIZED_OPERATORS
-from emitc.frontends.source import SourceModel, SourceNode, SourceTensor, check_shape
+from emitc.frontends.source import SourceModel, SourceNode, SourceTensor, check_shape, unique_names
 from emitc.frontends.subgraphs import place_in, subgraph_model
 from emitc.ir import BoundNode, DType, Graph, Node, Numerics, Shape, Tensor
 from emitc.kernels.contract import KernelDef
@@ -38,24 +38,6 @@ class NodeReport:
     def supported(self) -> bool:
         """Whether the operator compiles."""
         return not self.errors
-
-
-def _unique_names(tensors: tuple[SourceTensor, ...]) -> tuple[str, ...]:
-    """A name for each tensor: the file's where it is unique and not empty, otherwise with the index added."""
-    count: dict[str, int] = {}
-    for tensor in tensors:
-        count[tensor.name] = count.get(tensor.name, 0) + 1
-    taken = {name for name, n in count.items() if n == 1}
-    names: list[str] = []
-    for tensor in tensors:
-        name = tensor.name
-        if not name or count[name] > 1:
-            name = f"{tensor.name}#{tensor.index}"
-            while name in taken:
-                name += "'"
-            taken.add(name)
-        names.append(name)
-    return tuple(names)
 
 
 def _unsupported_operator(node: SourceNode, kernels: Mapping[str, KernelDef]) -> CannotCompile:
@@ -89,7 +71,7 @@ class _Builder:
         self.nested: list[int] = outer.nested if outer else [max((n.index for n in source.nodes), default=-1) + 1]
         self.source = source
         self.kernels = kernels
-        self.names = _unique_names(source.tensors)
+        self.names = unique_names(source.tensors)
         self.tensors: dict[int, Tensor] = {}
         self.written: set[int] = set()
         self.nodes: list[Node] = []

@@ -26,7 +26,7 @@ from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
 from emitc.frontends.onnx_branches import without_known_branches
 from emitc.frontends.onnx_codes import HELD, held_bytes, stored_bits
-from emitc.frontends.onnx_custom import custom_shapes, no_kernel
+from emitc.frontends.onnx_custom import custom_types, no_kernel
 from emitc.frontends.onnx_external import ExternalData
 from emitc.frontends.onnx_file import AGAIN, check, complete, dtype_name, parsed, refused_as, require_inferable
 from emitc.frontends.onnx_graphs import CONTROL_FLOW, Inside, constants_of
@@ -345,11 +345,8 @@ class Reader:
         }
         tensors = tuple(None if v is None else self.tensors[v.index] for v in inputs)
         first = next((v.type.tensor_type.elem_type for v in inputs if v is not None), onnx.TensorProto.FLOAT)
-        types = {o: stated.get(o) or first for o in node.output if o}
         source = SourceNode(index, op_type, name, tensors, (), attributes, "onnx")
-        shapes = custom_shapes(kernel, source, [(o, dtype_name(kind)) for o, kind in types.items()])
-        made = map(onnx.helper.make_tensor_type_proto, types.values(), shapes)
-        return dict(zip(types, made, strict=True))
+        return custom_types(kernel, source, {o: stated.get(o) or first for o in node.output if o})
 
     def _infer(self, node: onnx.NodeProto, where: Where, opset: int = 0) -> dict[str, onnx.TypeProto]:
         opset = opset or self.opset

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import onnx
+import onnx.helper
+
 from emitc.errors import CannotCompile, Where
+from emitc.frontends.onnx_file import dtype_name
 from emitc.frontends.source import SourceNode, SourceTensor
 from emitc.ir import BoundNode, DType, Node, Shape, Tensor
 from emitc.kernels.contract import KernelDef
@@ -50,3 +54,9 @@ def custom_shapes(kernel: KernelDef, node: SourceNode, outputs: Sequence[tuple[s
             f"{node.op_type} has {len(outputs)} outputs", node.where(), f"{len(shapes)} are expected", "export again"
         )
     return shapes
+
+
+def custom_types(kernel: KernelDef, node: SourceNode, outputs: Mapping[str, int]) -> dict[str, onnx.TypeProto]:
+    """Types of the outputs of a node, by name; outputs: their element types, as ONNX counts them."""
+    shapes = custom_shapes(kernel, node, [(name, dtype_name(kind)) for name, kind in outputs.items()])
+    return dict(zip(outputs, map(onnx.helper.make_tensor_type_proto, outputs.values(), shapes), strict=True))

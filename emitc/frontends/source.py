@@ -259,3 +259,21 @@ def check_shape(shape: Shape, dtype: str, where: Where) -> None:
             f"the limit is {MAX_TENSOR_BYTES} bytes a tensor",
             "the file is damaged, or the model is not meant for a microcontroller",
         )
+
+
+def unique_names(tensors: tuple[SourceTensor, ...]) -> tuple[str, ...]:
+    """A name for each tensor: the file's where it is unique and not empty, otherwise with the index added."""
+    count: dict[str, int] = {}
+    for tensor in tensors:
+        count[tensor.name] = count.get(tensor.name, 0) + 1
+    taken = {name for name, n in count.items() if n == 1}
+    names: list[str] = []
+    for tensor in tensors:
+        name = tensor.name
+        if not name or count[name] > 1:
+            name = f"{tensor.name}#{tensor.index}"
+            while name in taken:
+                name += "'"
+            taken.add(name)
+        names.append(name)
+    return tuple(names)

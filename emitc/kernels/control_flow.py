@@ -11,6 +11,7 @@ Source  measured in TFLite Micro and LiteRT, which copy operands in and results 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -45,7 +46,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class ControlFlow(Op):
+class ControlFlow(Op, ABC):
     """graphs: those inside, each with inputs and outputs in the order of the node's."""
 
     graphs: tuple[Graph, ...]
@@ -58,9 +59,9 @@ class ControlFlow(Op):
         """Whether the data decide how often a graph runs."""
         return False
 
+    @abstractmethod
     def links(self, operands: int) -> tuple[Links, ...]:
         """How each graph is joined to the operator's `operands` operands and its outputs."""
-        raise NotImplementedError
 
 
 class If(ControlFlow):

@@ -32,7 +32,7 @@ from figures import TABLES
 from emitc import cli, inspection
 from emitc.compiler import Compiled, Options, check_options, compile_model
 from emitc.host.build import WARNINGS, run_compiler
-from emitc.report import types_of
+from emitc.report_lists import types_of
 from emitc.target import load_board
 
 ROOT = Path(__file__).resolve().parents[2]

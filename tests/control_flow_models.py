@@ -11,13 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, SubgraphSpec, TensorSpec
+from emitc.compiler import Compiled, compile_model
+from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, SubgraphSpec, TensorSpec, write_tflite
 
 SCALE, ZERO = (0.1,), (3,)
 SHAPE = (1, 6)
+
+
+def compiled(spec: ModelSpec, folder: Path, **options: object) -> Compiled:
+    """The model, written to a file in `folder` and compiled."""
+    path = folder / "model.tflite"
+    path.write_bytes(write_tflite(spec))
+    return compile_model(path, **options)
 
 
 @dataclass

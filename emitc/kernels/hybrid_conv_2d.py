@@ -27,28 +27,27 @@ from emitc.kernels.contract import (
     Param,
     Parsed,
     Scratch,
-    Table,
     illegal,
-    require_dtypes,
     require_one_scale,
     require_rank,
     unsupported,
 )
+from emitc.kernels.hybrid import (
+    Float32,
+    as_filters,
+    half_away,
+    require_int32_sums,
+    require_operands,
+    settings_of,
+    shape_of,
+    tables_of,
+    window_and_image,
+    window_or_pixel,
+)
 from emitc.kernels.real_activation import bound_params, bounded
 from emitc.kernels.requantization import BIAS, WEIGHTS
-from emitc.kernels.spatial import (
-    ACTIVATIONS,
-    WINDOW_PARAMS,
-    Padding,
-    Window,
-    image_size,
-    require_output,
-    window_of,
-    window_params,
-)
-from emitc.quantize import INT32_MAX
+from emitc.kernels.spatial import Window, require_output
 
-Float32 = NDArray[np.float32]
 _LARGEST = 127
 
 
@@ -59,26 +58,6 @@ class HybridConv2D(Op):
     window: Window | None
     activation: str
     keep_dims: bool = False
-
-
-def settings_of(node: SourceNode) -> tuple[Window | None, str, bool]:
-    """Window (None of FULLY_CONNECTED), activation and keep_num_dims of an operator of either kind of hybrid layer."""
-    node.counts((2, 3))
-    weights = node.input(WEIGHTS)
-    rank = 2 if node.op_type == "FULLY_CONNECTED" else 4
-    if len(weights.shape) != rank:
-        raise node.refusal(
-            f"{node.op_type} has weights of the wrong rank",
-            f"{rank} dimensions are expected",
-            "export the model again",
-            weights,
-        )
-    activation = node.text("fused_activation_function", ACTIVATIONS)
-    if node.op_type == "FULLY_CONNECTED":
-        node.text("weights_format", ("DEFAULT",))
-        return None, activation, bool(node.attribute("keep_num_dims", False))
-    window = window_of(node, *image_size(node), weights.shape[1], weights.shape[2], dilated=True)
-    return window, activation, False
 
 
 def from_tflite(node: SourceNode) -> Parsed:
@@ -93,15 +72,9 @@ def _op(bound: BoundNode) -> HybridConv2D:
 
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
-    op, x, w, bias = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)
+    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
     kind = bound.node.op_type
-    floats = (DType.FLOAT32,) * (2 if bias else 1)
-    require_dtypes(bound, [(DType.FLOAT32, DType.INT8, *floats)])
-    if not w.is_constant or (bias is not None and not bias.is_constant):
-        raise unsupported(
-            bound, f"{kind} with computed weights is not supported", "weights and bias must be constants",
-            "export the model with constant weights", w,
-        )  # fmt: skip
+    require_operands(bound, op, w.shape[0])
     if w.quantization is not None and not w.quantization.per_tensor:
         raise unsupported(
             bound, f"{kind} of float32 with {len(w.quantization.scales)} weight scales is not supported",
@@ -113,17 +86,7 @@ def check(bound: BoundNode) -> None:
         raise illegal(
             bound, f"{kind} has weights with a zero point", "int8 weights are symmetric", "quantize them again", w
         )
-    if min(w.shape) < 1 or (bias is not None and bias.shape != w.shape[:1]):
-        raise illegal(
-            bound, f"{kind} has operands that do not fit", f"weights {list(w.shape)}", "export the model again", w
-        )
-    if op.window is None:
-        depth = w.shape[1]
-        if x.elements % depth or (op.keep_dims and x.shape[-1:] != (depth,)):
-            raise illegal(
-                bound, f"{kind} has an input that does not fit its weights", f"rows of {depth}", "export again", x
-            )
-    else:
+    if op.window is not None:
         require_rank(bound, x, 4)
         if x.shape[3] != w.shape[3]:
             report = unsupported if x.shape[3] % w.shape[3] == 0 else illegal
@@ -132,29 +95,12 @@ def check(bound: BoundNode) -> None:
                 f"input {x.shape[3]} channels, weights {w.shape[3]}", "quantize the model fully", w,
             )  # fmt: skip
         require_output(bound, op.window, w.shape[1], w.shape[2])
-    worst = int(np.abs(w.array().astype(np.int64).reshape(w.shape[0], -1)).sum(axis=1).max()) * _LARGEST
-    if worst > INT32_MAX:
-        raise illegal(bound, "an accumulator can overflow 32 bits", f"it can reach {worst}", "use smaller layers", w)
-
-
-def _filters(bound: BoundNode) -> Array:
-    """The weights as [O, KH, KW, I]."""
-    w = bound.input(WEIGHTS)
-    return w.array() if len(w.shape) == 4 else w.array().reshape(w.shape[0], 1, 1, w.shape[1])
-
-
-def _window(bound: BoundNode) -> Window:
-    op = _op(bound)
-    return op.window if op.window is not None else Window(1, 1, Padding())
+    require_int32_sums(bound, w.array(), _LARGEST)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, O]; [rows, O], or [..., O] with keep_num_dims."""
-    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
-    if op.window is None:
-        return ((*x.shape[:-1], w.shape[0]) if op.keep_dims else (x.elements // w.shape[1], w.shape[0]),)
-    rows, columns = op.window.output(x.shape[1], x.shape[2], w.shape[1], w.shape[2])
-    return ((x.shape[0], rows, columns, w.shape[0]),)
+    return shape_of(bound, _op(bound), bound.input(WEIGHTS).shape[0])
 
 
 def _quantized(images: Float32) -> tuple[NDArray[np.int64], Float32]:
@@ -165,21 +111,19 @@ def _quantized(images: Float32) -> tuple[NDArray[np.int64], Float32]:
         inverse = np.where(reach > 0, np.float32(_LARGEST) / reach, np.float32(0)).astype(np.float32)
         product = images * inverse.reshape(-1, *(1,) * (images.ndim - 1))
         limited = np.nan_to_num(np.clip(product, -_LARGEST, _LARGEST))
-    whole = np.trunc(limited)
-    rest = limited - whole
-    return (whole + (rest >= 0.5) - (rest <= -0.5)).astype(np.int64), steps
+    return half_away(limited), steps
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Integer sums tap by tap, then float32."""
     op, w, bias = _op(bound), bound.input(WEIGHTS), bound.optional(BIAS)
     assert inputs[0] is not None and w.quantization
-    filters = _filters(bound).astype(np.int64)
+    filters = as_filters(w.array()).astype(np.int64)
     x = inputs[0].astype(np.float32)
     values, steps = _quantized(x if op.window is not None else x.reshape(-1, 1, 1, w.shape[1]))
-    rows, columns = _window(bound).output(*values.shape[1:3], *filters.shape[1:3])
+    rows, columns = window_or_pixel(op).output(*values.shape[1:3], *filters.shape[1:3])
     acc = np.zeros((len(values), rows, columns, len(filters)), np.int64)
-    for ky, kx, tap in _window(bound).taps(values, 0, *filters.shape[1:3]):
+    for ky, kx, tap in window_or_pixel(op).taps(values, 0, *filters.shape[1:3]):
         acc += tap @ filters[:, ky, kx].T
     factor = (steps * np.float32(w.quantization.scale)).reshape(-1, 1, 1, 1)
     added = np.float32(0) if bias is None else bias.array()
@@ -190,24 +134,13 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Image by image: largest magnitude, quantized values in scratch, then the sums."""
-    op, x, w, bias = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)
+    op, w = _op(bound), bound.input(WEIGHTS)
     assert w.quantization
-    out = w.shape[0]
-    if op.window is None:
-        pixel = {"batches": x.elements // w.shape[1], "in_c": w.shape[1], "out_c": out, "pad_top": 0, "pad_left": 0}
-        params = tuple(Param(name, "int32_t", pixel.get(name, 1)) for name in WINDOW_PARAMS)
-        image = w.shape[1]
-    else:
-        params = window_params(bound, op.window, w.shape[1], w.shape[2])
-        image = x.elements // x.shape[0]
-    biases = (0.0,) * out if bias is None else tuple(bias.array().tolist())
-    tables = (
-        Table("weights", "int8_t", tuple(w.array().reshape(-1).tolist()), f"weights {'x'.join(map(str, w.shape))}"),
-        Table("bias", "float", biases, "bias per output channel"),
-    )
+    params, image = window_and_image(bound, op, w.shape[0])
     scale = Param("weight_scale", "float", w.quantization.scale)
     return Layer(
-        "hybrid_conv_2d", "portable", (0,), tables, (*params, scale, *bound_params(op.activation, DType.FLOAT32)),
+        "hybrid_conv_2d", "portable", (0,), tables_of(bound, as_filters(w.array())),
+        (*params, scale, *bound_params(op.activation, DType.FLOAT32)),
         scratch=(Scratch("values", image),), macs=work(bound),
     )  # fmt: skip
 

@@ -24,25 +24,23 @@ from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import (
-    KernelDef,
-    Layer,
-    Param,
-    Parsed,
-    Scratch,
-    Table,
-    illegal,
-    require_dtypes,
-    require_rank,
-    unsupported,
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Scratch, Table, illegal, require_rank
+from emitc.kernels.hybrid import (
+    Float32,
+    as_filters,
+    half_away,
+    require_int32_sums,
+    require_operands,
+    settings_of,
+    shape_of,
+    tables_of,
+    window_and_image,
+    window_or_pixel,
 )
-from emitc.kernels.hybrid_conv_2d import settings_of
 from emitc.kernels.real_activation import bound_params, bounded
 from emitc.kernels.requantization import BIAS, WEIGHTS
-from emitc.kernels.spatial import WINDOW_PARAMS, Padding, Window, require_output, window_params
-from emitc.quantize import INT32_MAX
+from emitc.kernels.spatial import Window, require_output
 
-Float32 = NDArray[np.float32]
 _LOW, _HIGH = -128, 127
 _FURTHEST = 256
 """More steps than lie between any two values; what is not finite is limited to it."""
@@ -75,29 +73,21 @@ def _op(bound: BoundNode) -> HybridOffsetConv2D:
 def _filters(bound: BoundNode) -> Array:
     """The weights as [O, KH, KW, channels of a group]."""
     w = bound.input(WEIGHTS).array()
-    if _op(bound).depthwise:
-        return np.ascontiguousarray(w.transpose(3, 1, 2, 0))
-    return w if w.ndim == 4 else w.reshape(w.shape[0], 1, 1, w.shape[1])
+    return np.ascontiguousarray(w.transpose(3, 1, 2, 0)) if _op(bound).depthwise else as_filters(w)
 
 
-def _window(bound: BoundNode) -> Window:
-    window = _op(bound).window
-    return window if window is not None else Window(1, 1, Padding())
+def _channels(bound: BoundNode) -> tuple[int, int]:
+    """Dimension of the weights' output channels, and how many there are."""
+    axis = 3 if _op(bound).depthwise else 0
+    return axis, bound.input(WEIGHTS).shape[axis]
 
 
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
-    op, x, w, bias = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)
+    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
     kind = bound.node.op_type
-    floats = (DType.FLOAT32,) * (2 if bias else 1)
-    require_dtypes(bound, [(DType.FLOAT32, DType.INT8, *floats)])
-    if not w.is_constant or (bias is not None and not bias.is_constant):
-        raise unsupported(
-            bound, f"{kind} with computed weights is not supported", "weights and bias must be constants",
-            "export the model with constant weights", w,
-        )  # fmt: skip
-    axis = 3 if op.depthwise else 0
-    out = w.shape[axis]
+    axis, out = _channels(bound)
+    require_operands(bound, op, out)
     q = w.quantization
     if q is None or any(q.zero_points) or len(q.scales) not in ((1, out) if op.window is None else (out,)):
         scales = 0 if q is None else len(q.scales)
@@ -109,17 +99,7 @@ def check(bound: BoundNode) -> None:
         raise illegal(
             bound, f"{kind} has weight scales along dimension {q.axis}", f"{axis} is expected", "quantize them again", w
         )
-    if min(w.shape) < 1 or (bias is not None and bias.shape != (out,)):
-        raise illegal(
-            bound, f"{kind} has operands that do not fit", f"weights {list(w.shape)}", "export the model again", w
-        )
-    if op.window is None:
-        depth = w.shape[1]
-        if x.elements % depth or (op.keep_dims and x.shape[-1:] != (depth,)):
-            raise illegal(
-                bound, f"{kind} has an input that does not fit its weights", f"rows of {depth}", "export again", x
-            )
-    else:
+    if op.window is not None:
         require_rank(bound, x, 4)
         groups = x.shape[3] // w.shape[3]
         fits = w.shape[0] == 1 and x.shape[3] > 0 and out % x.shape[3] == 0
@@ -129,18 +109,12 @@ def check(bound: BoundNode) -> None:
                 "export the model again", w,
             )  # fmt: skip
         require_output(bound, op.window, w.shape[1], w.shape[2])
-    worst = int(np.abs(_filters(bound).astype(np.int64).reshape(out, -1)).sum(axis=1).max()) * (_HIGH - _LOW)
-    if worst > INT32_MAX:
-        raise illegal(bound, "an accumulator can overflow 32 bits", f"it can reach {worst}", "use smaller layers", w)
+    require_int32_sums(bound, _filters(bound), _HIGH - _LOW)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, O]; [rows, O], or [..., O] with keep_num_dims."""
-    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
-    if op.window is None:
-        return ((*x.shape[:-1], w.shape[0]) if op.keep_dims else (x.elements // w.shape[1], w.shape[0]),)
-    rows, columns = op.window.output(x.shape[1], x.shape[2], w.shape[1], w.shape[2])
-    return ((x.shape[0], rows, columns, w.shape[3 if op.depthwise else 0]),)
+    return shape_of(bound, _op(bound), _channels(bound)[1])
 
 
 def _quantized(image: Float32) -> tuple[NDArray[np.int64], np.float32]:
@@ -155,10 +129,7 @@ def _quantized(image: Float32) -> tuple[NDArray[np.int64], np.float32]:
         zero = int(np.clip(np.sign(exact) * np.floor(np.abs(np.nan_to_num(exact)) + 0.5), _LOW, _HIGH))
         step = np.float32(scale)
         limited = np.nan_to_num(np.clip(image * (np.float32(1) / step), -_FURTHEST, _FURTHEST))
-    whole = np.trunc(limited)
-    rest = limited - whole
-    rounded = (whole + (rest >= 0.5) - (rest <= -0.5)).astype(np.int64)
-    return np.clip(rounded + zero, _LOW, _HIGH) - zero, step
+    return np.clip(half_away(limited) + zero, _LOW, _HIGH) - zero, step
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -172,10 +143,10 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     found = [_quantized(image) for image in images]
     values = np.stack([value for value, _ in found])
     step = np.array([each for _, each in found], np.float32).reshape(-1, 1, 1, 1)
-    rows, columns = _window(bound).output(values.shape[1], values.shape[2], kernel_h, kernel_w)
+    rows, columns = window_or_pixel(op).output(values.shape[1], values.shape[2], kernel_h, kernel_w)
     groups = values.shape[3] // inside
     acc = np.zeros((len(values), rows, columns, out), np.int64)
-    for ky, kx, tap in _window(bound).taps(values, 0, kernel_h, kernel_w):
+    for ky, kx, tap in window_or_pixel(op).taps(values, 0, kernel_h, kernel_w):
         split = tap.reshape(*tap.shape[:3], groups, inside)
         acc += np.einsum("nyxgi,goi->nyxgo", split, filters[:, ky, kx].reshape(groups, -1, inside)).reshape(acc.shape)
     scales = np.array(w.quantization.scales, np.float32)
@@ -194,31 +165,21 @@ def _joint(op: HybridOffsetConv2D) -> bool:
 
 def lower(bound: BoundNode) -> Layer:
     """Image by image: the ends of the values, quantized values in scratch, then the sums."""
-    op, x, w, bias = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)
+    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
     assert w.quantization
     filters = _filters(bound)
     out, _, _, inside = filters.shape
-    if op.window is None:
-        pixel = {"batches": x.elements // inside, "in_c": inside, "out_c": out, "pad_top": 0, "pad_left": 0}
-        window = tuple(Param(name, "int32_t", pixel.get(name, 1)) for name in WINDOW_PARAMS)
-        image = inside
-    else:
-        window = window_params(bound, op.window, *filters.shape[1:3])
-        image = x.elements // x.shape[0]
-    groups = (inside if op.window is None else x.shape[3]) // inside
+    window, image = window_and_image(bound, op, out)
+    groups = 1 if op.window is None else x.shape[3] // inside
     params = (
         *window,
         Param("group_in", "int32_t", inside),
         Param("group_out", "int32_t", out // groups),
         Param("joint", "int32_t", int(_joint(op)), "whether both scales are multiplied first"),
     )
-    biases = (0.0,) * out if bias is None else tuple(bias.array().tolist())
+    weights, biases = tables_of(bound, filters)
     scales = w.quantization.scales if len(w.quantization.scales) == out else w.quantization.scales * out
-    tables = (
-        Table("weights", "int8_t", tuple(filters.reshape(-1).tolist()), f"weights {'x'.join(map(str, filters.shape))}"),
-        Table("scales", "float", tuple(scales), "weight scale per output channel"),
-        Table("bias", "float", biases, "bias per output channel"),
-    )
+    tables = (weights, Table("scales", "float", tuple(scales), "weight scale per output channel"), biases)
     return Layer(
         "hybrid_offset_conv_2d", "portable", (0,), tables, (*params, *bound_params(op.activation, DType.FLOAT32)),
         scratch=(Scratch("values", image),), macs=work(bound),
@@ -228,7 +189,7 @@ def lower(bound: BoundNode) -> Layer:
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates."""
     w = bound.input(WEIGHTS)
-    return bound.output.elements * (w.elements // w.shape[3 if _op(bound).depthwise else 0])
+    return bound.output.elements * (w.elements // _channels(bound)[1])
 
 
 KERNELS = (

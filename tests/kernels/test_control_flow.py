@@ -19,12 +19,12 @@ from control_flow_models import (
     _variable,
     add,
     choice,
+    compiled,
     count,
     nested,
     product,
 )
 
-from emitc.compiler import Compiled, compile_model
 from emitc.errors import EmitcError, Refusals
 from emitc.host.golden_rules import EXACT, NEAR, TOLERANT, Rule, rules
 from emitc.host.parity import verify
@@ -32,12 +32,6 @@ from emitc.host.reference import run_reference
 from emitc.inspection import inspect_model
 from emitc.kernels.control_flow import If, rounds_within
 from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, write_tflite
-
-
-def compiled(spec: ModelSpec, folder: Path, **options: object) -> Compiled:
-    path = folder / "model.tflite"
-    path.write_bytes(write_tflite(spec))
-    return compile_model(path, **options)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from control_flow_models import Sub, product
+from control_flow_models import Sub, compiled, product
 from inner_state_models import (
     MODELS,
     branches,
@@ -25,7 +25,6 @@ from inner_state_models import (
 )
 from recurrent_cases import svdf
 
-from emitc.compiler import Compiled, compile_model
 from emitc.errors import EmitcError, Refusals
 from emitc.frontends.build import build_graph
 from emitc.frontends.tflite import read_tflite
@@ -39,12 +38,6 @@ from emitc.ir import Array
 from emitc.kernels import tflite_registry
 from emitc.kernels.control_flow import If
 from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, TensorSpec, write_tflite
-
-
-def compiled(spec: ModelSpec, folder: Path, **options: object) -> Compiled:
-    path = folder / "model.tflite"
-    path.write_bytes(write_tflite(spec))
-    return compile_model(path, **options)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -164,16 +164,19 @@ class _Planner:
         limit = base.plan.arena_bytes if below is None else min(base.plan.arena_bytes, below)
         if best.plan.arena_bytes >= limit:  # all of them together help most
             return base
-        while moves:
-            # Without each of them in turn: one that is not needed goes, and while they are too many the least needed one.
-            tried = [
-                (self.planned(with_moves(base.stages, [m for m in moves if m != move]), quick=True), move)
-                for move in moves
-            ]
-            found, move = min(tried, key=lambda t: (t[0].plan.arena_bytes, -self.moved_bytes([t[1]]), t[1]))
-            if found.plan.arena_bytes > best.plan.arena_bytes and self.moved_bytes(moves) <= allowed:
-                break
-            moves, best = [m for m in moves if m != move], found
+
+        def without(move: tuple[int, str]) -> Arrangement:
+            return self.planned(with_moves(base.stages, [m for m in moves if m != move]), quick=True)
+
+        # The largest first, those that are not needed go; one that is needed stays so when others are gone.
+        for move in sorted(moves, key=lambda m: (-self.moved_bytes([m]), m)):
+            found = without(move)
+            if found.plan.arena_bytes <= best.plan.arena_bytes:
+                moves, best = [m for m in moves if m != move], found
+        while self.moved_bytes(moves) > allowed:  # the least needed one, as often as they are too many
+            tried = [(without(move), move) for move in moves]
+            best, gone = min(tried, key=lambda t: (t[0].plan.arena_bytes, -self.moved_bytes([t[1]]), t[1]))
+            moves = [m for m in moves if m != gone]
         return best if best.plan.arena_bytes < base.plan.arena_bytes else base
 
     def moved_bytes(self, moves: Sequence[tuple[int, str]]) -> int:

@@ -93,19 +93,28 @@ def near(stage: Stage, source_bytes: int) -> Near:
     """Of a segment's stage. source_bytes: of the tensor that it reads, 0 where there is none."""
     segment = stage.segment
     assert segment is not None
+    lines = tuple((lines_name(node), size) for node, size in zip(stage.nodes, segment.line_bytes, strict=False))
+    working = tuple(tuple(s.size_bytes for s in node.layer.scratch) for node in stage.nodes)
+    return _near(segment, source_bytes, lines, working, scratch_of(stage))
+
+
+@lru_cache(maxsize=_CACHED)
+def _near(
+    segment: Segment,
+    source_bytes: int,
+    lines: tuple[tuple[str, int], ...],
+    scratch_bytes: tuple[tuple[int, ...], ...],
+    scratch: tuple[tuple[str, int], ...],
+) -> Near:
+    """`near`, by what it depends on: schedules that are compared share most segments. scratch_bytes: by layer."""
     makers, steps = _run(segment, source_bytes)
-    scratch = dict(scratch_of(stage))
-    working = np.array(
-        [
-            [s.size_bytes for s in node.layer.scratch] + [0] * (len(scratch) - len(node.layer.scratch))
-            for node in stage.nodes
-        ],
-        np.int64,
-    ).reshape(len(stage.nodes), len(scratch))[makers]
+    working = np.array([[*sizes] + [0] * (len(scratch) - len(sizes)) for sizes in scratch_bytes], np.int64).reshape(
+        len(scratch_bytes), len(scratch)
+    )[makers]
     low = np.hstack([steps[..., 0], np.zeros_like(working)])
     high = np.hstack([steps[..., 1], working])
-    lines = {lines_name(node): size for node, size in zip(stage.nodes, segment.line_bytes, strict=False)}
-    sizes = {SOURCE: source_bytes, TARGET: segment.layers[-1].rows * segment.layers[-1].row_bytes} | lines | scratch
+    target_bytes = segment.layers[-1].rows * segment.layers[-1].row_bytes
+    sizes = {SOURCE: source_bytes, TARGET: target_bytes} | dict(lines) | dict(scratch)
     used = [number for number, size in enumerate(sizes.values()) if size]
     empty = low >= high
     low, high = np.where(empty, _FAR, low)[:, used], np.where(empty, -_FAR, high)[:, used]

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+_CACHED = 2048
 
 
 class Walk(Protocol):
@@ -89,23 +92,29 @@ class WindowWalk:
 
     def distance_bytes(self) -> int:
         """The greatest of all pixels', for what is read later of its own window and of every later one."""
-        rows = first_inside(self.out_h, self.stride_h, self.dilation_h, self.kernel_h, self.pad_top, self.in_h)
-        columns = first_inside(self.out_w, self.stride_w, self.dilation_w, self.kernel_w, self.pad_left, self.in_w)
-        low = (rows[:, None] * self.in_w + columns[None, :]).reshape(-1) * self.in_pixel
-        images = np.arange(self.batches, dtype=np.int64)[:, None] * (self.in_h * self.in_w * self.in_pixel)
-        low = (images + low[None, :]).reshape(-1)
-        later = np.minimum.accumulate(low[::-1])[::-1]
-        start = np.arange(low.size, dtype=np.int64) * self.out_pixel
-        nothing = -self.batches * self.in_h * self.in_w * self.in_pixel
-        # Of the first pixel nothing is stored yet where each pixel is stored at once.
-        if self.ahead is None:
-            inside = (start - low)[1:].max(initial=nothing)
-        else:
-            pixel = np.arange(self.out_h * self.out_w, dtype=np.int64)
-            tiled = pixel < pixel.size // self.tile * self.tile
-            waits = np.tile(np.where(tiled, self.tile - 1 - pixel % self.tile, 0), self.batches) * self.out_pixel
-            inside = (start + waits + self.ahead - low).max()
-        return int((start[1:] - later[1:]).max(initial=inside))
+        return _window_distance(self)
+
+
+@lru_cache(maxsize=_CACHED)
+def _window_distance(walk: WindowWalk) -> int:
+    """`WindowWalk.distance_bytes`; plans of many schedules ask for the same one."""
+    rows = first_inside(walk.out_h, walk.stride_h, walk.dilation_h, walk.kernel_h, walk.pad_top, walk.in_h)
+    columns = first_inside(walk.out_w, walk.stride_w, walk.dilation_w, walk.kernel_w, walk.pad_left, walk.in_w)
+    low = (rows[:, None] * walk.in_w + columns[None, :]).reshape(-1) * walk.in_pixel
+    images = np.arange(walk.batches, dtype=np.int64)[:, None] * (walk.in_h * walk.in_w * walk.in_pixel)
+    low = (images + low[None, :]).reshape(-1)
+    later = np.minimum.accumulate(low[::-1])[::-1]
+    start = np.arange(low.size, dtype=np.int64) * walk.out_pixel
+    nothing = -walk.batches * walk.in_h * walk.in_w * walk.in_pixel
+    # Of the first pixel nothing is stored yet where each pixel is stored at once.
+    if walk.ahead is None:
+        inside = (start - low)[1:].max(initial=nothing)
+    else:
+        pixel = np.arange(walk.out_h * walk.out_w, dtype=np.int64)
+        tiled = pixel < pixel.size // walk.tile * walk.tile
+        waits = np.tile(np.where(tiled, walk.tile - 1 - pixel % walk.tile, 0), walk.batches) * walk.out_pixel
+        inside = (start + waits + walk.ahead - low).max()
+    return int((start[1:] - later[1:]).max(initial=inside))
 
 
 def first_inside(outputs: int, stride: int, dilation: int, kernel: int, pad: int, size: int) -> NDArray[np.int64]:

@@ -57,7 +57,7 @@ def plan(
     """
     problem = problem_of(buffers, distances, alignment)
     bound = lower_bound(problem)
-    offsets, lowest = lowest_packing(problem, bound.size_bytes, seed, effort)
+    offsets, lowest = lowest_packing(problem, bound.size_bytes, bound.held, seed, effort)
     arena_bytes = height(problem, offsets)
     result = Plan(
         arena_bytes=arena_bytes,

@@ -15,7 +15,7 @@ The bound is exact for a group of two, the case of one operator that overlaps on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from emitc.planner.problem import Overlap, Problem
@@ -26,22 +26,23 @@ _EXHAUSTIVE_GROUP = 6
 
 @dataclass(frozen=True, slots=True)
 class LowerBound:
-    """`size_bytes` on the grid, the first step that sets it and the names alive there, largest first."""
+    """`size_bytes` on the grid, the first step that sets it and the names alive there, largest first; held: as `held_bytes`."""
 
     size_bytes: int
     step: int
     names: tuple[str, ...]
+    held: Mapping[int, int]
 
 
 def lower_bound(problem: Problem) -> LowerBound:
     """The bound of the module's description for `problem`; 0 bytes at step 0 when there are no buffers."""
     held = held_bytes(problem)
     if not held:
-        return LowerBound(0, 0, ())
+        return LowerBound(0, 0, (), held)
     size_bytes = max(held.values())
     step = min(step for step in held if held[step] == size_bytes)
     alive = sorted(_alive(problem, step), key=lambda i: (-problem.sizes[i], problem.names[i]))
-    return LowerBound(size_bytes, step, tuple(problem.names[i] for i in alive))
+    return LowerBound(size_bytes, step, tuple(problem.names[i] for i in alive), held)
 
 
 def held_bytes(problem: Problem) -> dict[int, int]:

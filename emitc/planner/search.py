@@ -9,8 +9,8 @@ looked at, not by a clock, so the same problem gives the same plan on every mach
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
-from emitc.planner.bound import held_bytes
 from emitc.planner.buffers import round_up
 from emitc.planner.exact import lowest_or_best
 from emitc.planner.greedy import first_fit, height
@@ -35,14 +35,16 @@ is alive together with it."""
 _ACCEPT_WORSE = 0.01
 
 
-def lowest_packing(problem: Problem, bound: int, seed: int, effort: float = 1.0) -> tuple[list[int], bool]:
+def lowest_packing(
+    problem: Problem, bound: int, held: Mapping[int, int], seed: int, effort: float = 1.0
+) -> tuple[list[int], bool]:
     """(offsets in bytes by buffer index, whether it is proven that no packing is lower).
 
-    `bound` bytes are what none goes below, so the search stops there. `effort`: share of the usual work; with 0 it ends once
-    first fit has run in every starting order.
+    `bound` bytes are what none goes below, so the search stops there; `held`: what it is at each step. `effort`: share of the
+    usual work; with 0 it ends once first fit has run in every starting order.
     """
     packings = []
-    for order in _starting_orders(problem):
+    for order in _starting_orders(problem, held):
         offsets = first_fit(problem, order)
         assert offsets is not None, "first fit without a limit always places everything"
         if height(problem, offsets) <= bound:
@@ -89,14 +91,13 @@ def _lower(problem: Problem, best: list[int], bound: int, seed: int) -> list[int
     return best
 
 
-def _starting_orders(problem: Problem) -> list[list[int]]:
+def _starting_orders(problem: Problem, held: Mapping[int, int]) -> list[list[int]]:
     """Orders of descending difficulty, by ten measures of it, and from the last buffer to the first, where each one finds
     what trails it in place; ties keep the order of the buffers.
 
     `peak` is the most bytes held at any step at which a buffer is alive, `away` how many steps it is from the step
     that holds most of all.
     """
-    held = held_bytes(problem)
     top = min(step for step in held if held[step] == max(held.values())) if held else 0
     sizes, lives = problem.sizes, problem.lives
     near = [len(neighbours) for neighbours in problem.neighbours]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from image_nets import chain
 
-from emitc.arrange import MOVED_SHARE, _Planner
+from emitc.arrange import MOVED_SHARE, Arrangement, _Planner
 from emitc.compiler import Options, compile_model
 from emitc.host.parity import verify
 from emitc.lower import ALIGNMENT, lower_nodes
@@ -51,3 +52,22 @@ def test_fewer_moves_would_need_more() -> None:
     for position in moves:
         fewer = (*best.stages[:position], *best.stages[position + 1 :])
         assert planner.planned(fewer, quick=True).plan.arena_bytes > best.plan.arena_bytes
+
+
+def test_a_plan_for_each_move_is_enough_to_find_those_that_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the shipped keyword net: the time of planning grows with the moves, not their square."""
+    partition = compile_model(SHIPPED / "kws_ref_int8.tflite").partition
+    nodes = lower_nodes(partition)
+    planner = _Planner(partition.graph, nodes, ALIGNMENT)
+    base = planner.planned(one_by_one(nodes))
+    possible = planner.movable(base.stages)
+    plans: list[bool] = []
+    planned = _Planner.planned
+
+    def counted(self: _Planner, *arguments: Any, **options: Any) -> Arrangement:
+        plans.append(True)
+        return planned(self, *arguments, **options)
+
+    monkeypatch.setattr(_Planner, "planned", counted)
+    assert planner.moving(base).plan.arena_bytes < base.plan.arena_bytes
+    assert 2 < len(possible) < len(plans) <= 2 * len(possible) + 1

@@ -64,7 +64,7 @@ def test_the_first_of_equal_steps_is_the_peak() -> None:
     ]
     problem = problem_of(buffers, [], 16)
     assert held_bytes(problem) == {0: 32, 1: 64, 3: 48, 5: 64}
-    assert lower_bound(problem) == LowerBound(64, 1, ("c", "a", "b"))
+    assert lower_bound(problem) == LowerBound(64, 1, ("c", "a", "b"), {0: 32, 1: 64, 3: 48, 5: 64})
 
 
 def test_a_saving_counts_only_where_both_are_alive() -> None:

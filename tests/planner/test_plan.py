@@ -15,6 +15,7 @@ import pytest
 
 import emitc.planner
 from emitc.planner import Buffer, Distance, LiveRange, Plan, ScratchRequest, Step, buffers_of, exact, plan
+from emitc.planner.bound import held_bytes
 from emitc.planner.greedy import first_fit, height
 from emitc.planner.problem import problem_of
 from emitc.planner.search import _starting_orders
@@ -227,7 +228,7 @@ def test_the_hill_climb_closes_gaps_that_the_starting_orders_leave() -> None:
     buffers = _tight(40, seed=3)
     problem = problem_of(buffers, (), 16)
     packed = []
-    for order in _starting_orders(problem):
+    for order in _starting_orders(problem, held_bytes(problem)):
         offsets = first_fit(problem, order)
         assert offsets is not None
         packed.append(height(problem, offsets))

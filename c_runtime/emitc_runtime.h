@@ -125,6 +125,10 @@ static inline int32_t emitc_high_mul_q15(int32_t acc, int32_t m)
 #if defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__) || defined(EMITC_NARROW_MULTIPLY)
     /* No multiplication gives 64 bits there. */
     return (acc >> 16) * m + (int32_t)((((uint32_t)acc & 0xffffu) * (uint32_t)m) >> 16);
+#elif defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__GNUC__)
+    int32_t product; /* compilers take a long multiplication and put its halves together */
+    __asm__("smulwb %0, %1, %2" : "=r"(product) : "r"(acc), "r"(m));
+    return product;
 #else
     return (int32_t)(((int64_t)acc * m) >> 16);
 #endif
@@ -133,7 +137,7 @@ static inline int32_t emitc_high_mul_q15(int32_t acc, int32_t m)
 /* A sum as the int16 output: acc * m / 2^(16 + right), limited to low..high; right in 1..30. */
 static inline int16_t emitc_output_s16(int32_t acc, int32_t m, int32_t right, int32_t low, int32_t high)
 {
-    return (int16_t)emitc_clamp((emitc_high_mul_q15(acc, m) + (1 << (right - 1))) >> right, low, high);
+    return (int16_t)emitc_clamp(((emitc_high_mul_q15(acc, m) >> (right - 1)) + 1) >> 1, low, high);
 }
 
 /* acc * m / 2^right, which wraps to 32 bits as TFLite Micro's does, limited to low..high; right in 8..46, acc under 2^47. */

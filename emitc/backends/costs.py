@@ -33,20 +33,25 @@ class Cost:
 OTHER = "other"
 
 
-def kind_of(bound: BoundNode) -> str:
-    """The row of a table that a node belongs to: the class of its op, finer for convolutions and for int16 activations."""
+def kinds_of(bound: BoundNode) -> tuple[str, ...]:
+    """Rows of a table that a node belongs to, the most exact one first: the class of its op, finer for convolutions and for
+    int16 activations. A table may leave out the most exact one.
+    """
     kind = type(bound.node.op).__name__
+    finer = ""
     if kind == "Conv2D":
         _, height, width, _ = bound.input(WEIGHTS).shape
         kind = "Conv2D 1x1" if height * width == 1 else kind
     if kind == "DepthwiseConv2D" and bound.input(WEIGHTS).shape[3] != bound.input(0).shape[3]:
         kind = "DepthwiseConv2D several filters"
-    return f"{kind} int16" if bound.optional(0) is not None and bound.input(0).dtype is DType.INT16 else kind
+        finer = f"{kind} each" if bound.input(0).shape[3] > 1 else ""
+    shorts = " int16" if bound.optional(0) is not None and bound.input(0).dtype is DType.INT16 else ""
+    return tuple(f"{name}{shorts}" for name in (finer, kind) if name)
 
 
 def estimate(bound: BoundNode, table: Mapping[str, Cost]) -> float:
     """Cycles of one run of a node by a table; what the table does not have counts as OTHER."""
-    cost = table.get(kind_of(bound), table[OTHER])
+    cost = next((table[kind] for kind in kinds_of(bound) if kind in table), table[OTHER])
     outputs = sum(tensor.elements for tensor in bound.outputs)
     work = kernel_of(bound).work(bound)
     channels = max(1, bound.output.shape[-1] if bound.output.shape else 1)

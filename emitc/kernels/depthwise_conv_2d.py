@@ -172,11 +172,14 @@ def lower(bound: BoundNode) -> Layer:
 def lower_dsp(
     bound: BoundNode, *, lean: bool = False, pixels: int = pair_products.PIXELS, part: bool = False
 ) -> Layer | str:
-    """One input channel is a convolution in pairs; otherwise two channels in a word."""
+    """One input channel is a convolution in pairs; several filters and int16 four outputs at a time; else two in a word."""
     op, x = _op(bound), bound.input(0)
-    if short_products.applies(bound) and x.shape[3] == 1 and pixels == pair_products.PIXELS and not lean:
+    shorts, usual = short_products.applies(bound), pixels == pair_products.PIXELS and not lean
+    if shorts and x.shape[3] == 1 and usual:
         filters = np.ascontiguousarray(accumulate.weights_of(bound).transpose(3, 1, 2, 0))
         return short_products.paired_convolution(bound, op.window, op.activation, filters, folded=op.zero_point_folded)
+    if x.shape[3] > 1 and usual and (shorts or bound.output.shape[3] != x.shape[3]):
+        return spread_taps.paired_depthwise(bound, op.window, op.activation, folded=op.zero_point_folded)
     if reason := pair_products.refusal(bound, zero=True):
         return reason
     if x.shape[3] == 1:

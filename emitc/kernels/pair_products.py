@@ -238,15 +238,21 @@ def operands(
         return "dilation along the row"
     if out == 1:
         return "one output channel"
-    flat = filters.astype(np.int64).reshape(out, -1)
-    bias = accumulate.bias_inside(bound, flat, folded=folded)
+    return prepared(bound, activation, filters.astype(np.int64).reshape(out, -1), folded=folded)
+
+
+def prepared(
+    bound: BoundNode, activation: str, filters: Int64, *, folded: bool
+) -> tuple[Int64, Int64, Requantization, Clamp, Flavour] | str:
+    """The same of filters [O, K] of a kernel that has no such demands."""
+    bias = accumulate.bias_inside(bound, filters, folded=folded)
     if bias is None:
         return "the zero point's share may leave 32 bits"
     y = bound.output
     assert y.quantization
     clamp = activation_clamp(activation, y)
-    flat, bias, scale = settled(bound, flat, bias, clamp)
-    return flat, bias, scale, clamp, scaling(scale, clamp, y.quantization.zero_point, largest_sum(flat, bias))
+    filters, bias, scale = settled(bound, filters, bias, clamp)
+    return filters, bias, scale, clamp, scaling(scale, clamp, y.quantization.zero_point, largest_sum(filters, bias))
 
 
 def convolution(
@@ -337,14 +343,11 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     _, kernel_h, kernel_w, channels = weights.shape
     if channels != x.shape[3]:
         return "several filters per channel"
-    filters = weights.astype(np.int64).reshape(-1, channels).T
-    bias = accumulate.bias_inside(bound, filters, folded=folded)
-    if bias is None:
-        return "the zero point's share may leave 32 bits"
-    assert x.quantization and y.quantization
-    clamp = activation_clamp(activation, y)
-    filters, bias, scale = settled(bound, filters, bias, clamp)
-    kind = scaling(scale, clamp, y.quantization.zero_point, largest_sum(filters, bias))
+    found = prepared(bound, activation, weights.astype(np.int64).reshape(-1, channels).T, folded=folded)
+    if isinstance(found, str):
+        return found
+    filters, bias, scale, clamp, kind = found
+    assert x.quantization
     whole = channels // 4 * 4
     if whole < channels:
         kind = replace(kind, suffix=f"{kind.suffix}_uneven", uneven=True)
@@ -463,15 +466,10 @@ def product(bound: BoundNode, activation: str, rows: int, *, folded: bool) -> La
     if reason := refusal(bound, zero=True):
         return reason
     filters = accumulate.weights_of(bound).astype(np.int64)
-    filters = filters.reshape(len(filters), -1)
-    bias = accumulate.bias_inside(bound, filters, folded=folded)
-    if bias is None:
-        return "the zero point's share may leave 32 bits"
-    y = bound.output
-    assert y.quantization
-    clamp = activation_clamp(activation, y)
-    filters, bias, scale = settled(bound, filters, bias, clamp)
-    kind = scaling(scale, clamp, y.quantization.zero_point, largest_sum(filters, bias))
+    found = prepared(bound, activation, filters.reshape(len(filters), -1), folded=folded)
+    if isinstance(found, str):
+        return found
+    filters, bias, scale, clamp, kind = found
     return matrix(bound, rows, filters, bias, scale, clamp, kind)
 
 

@@ -57,8 +57,11 @@ def _kind(bound: BoundNode, filters: Array, *, folded: bool) -> Flavour | str:
 
 def _tables(bound: BoundNode, values: NDArray[np.int8], out: int, kind: Flavour, arranged: str) -> tuple[Table, ...]:
     what = f"weights {'x'.join(map(str, bound.input(1).shape))}, {arranged}"
+    return (Table("weights", "int8_t", tuple(values.tolist()), what, alignment=4), *_bias_and_scale(bound, out, kind))
+
+
+def _bias_and_scale(bound: BoundNode, out: int, kind: Flavour) -> tuple[Table, ...]:
     return (
-        Table("weights", "int8_t", tuple(values.tolist()), what, alignment=4),
         Table("bias", "int32_t", tuple(accumulate.bias_of(bound, out).tolist()), "bias per output channel"),
         *requantization_tables(requantization(bound), kind),
     )
@@ -66,6 +69,19 @@ def _tables(bound: BoundNode, values: NDArray[np.int8], out: int, kind: Flavour,
 
 def _tail(bound: BoundNode, activation: str) -> tuple[Param, ...]:
     return output_params(bound, requantization(bound), activation_clamp(activation, bound.output))
+
+
+def numbers(
+    bound: BoundNode, activation: str, filters: Array, *, folded: bool
+) -> tuple[Flavour, tuple[Table, ...], tuple[Param, ...]] | str:
+    """What a kernel of filters [O, K] is printed for, its tables besides the weights, and what turns sums into outputs.
+
+    Or why there is none.
+    """
+    kind = _kind(bound, filters, folded=folded)
+    return (
+        kind if isinstance(kind, str) else (kind, _bias_and_scale(bound, len(filters), kind), _tail(bound, activation))
+    )
 
 
 def paired_convolution(

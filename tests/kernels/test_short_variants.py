@@ -72,21 +72,30 @@ def spread_cases() -> list[Case]:
         depthwise("seven_pairs", (1, 3, 3, 2), 7, (3, 3), SAME),
     ]
     shorts = [
-        wide(depthwise(f"short_{channels}", (1, 5, 6, channels), 1, (3, 3), SAME, SCALES)) for channels in (2, 4, 7, 8)
+        depthwise("short_twice", (1, 5, 4, 6), 2, (3, 2), Slide((2, 1), "SAME"), SCALES),
+        depthwise("short_three_times", (1, 4, 5, 3), 3, (3, 3), SAME, SCALES),
+        depthwise("short_column", (1, 9, 1, 6), 1, (5, 1), Slide(activation="RELU6"), SCALES),
+        *(depthwise(f"short_{channels}", (1, 5, 6, channels), 1, (3, 3), SAME, SCALES) for channels in (2, 4, 7, 8)),
     ]
-    return [*cases, *shorts, wide(depthwise("short_twice", (1, 5, 4, 6), 2, (3, 2), Slide((2, 1), "SAME"), SCALES))]
+    return [*cases, *(wide(case) for case in shorts)]
 
 
-def test_depthwise_layers_by_vectors() -> None:
+@pytest.mark.parametrize("variant", CORES)
+def test_depthwise_layers(variant: str) -> None:
     def cost(bound: BoundNode, target: Target, name: str) -> float:
-        return 0.0 if name == "mve" else 1.0
+        return 0.0 if name == variant else 1.0
 
     with patch.object(backend, "cost_of", cost):
-        proven = prove(spread_cases(), target="cortex-m55")
+        proven = prove(spread_cases(), target=CORES[variant][0])
     for outcome in proven.outcomes.values():
         outcome.check()
     assert proven.memory_errors == ()
-    assert {o.step.template for o in proven.outcomes.values() if o.step} == {"depthwise_spread_mve"}
+    templates = {name: o.step.template for name, o in proven.outcomes.items() if o.step}
+    alone = {} if variant == "mve" else {"short_2": "depthwise_conv_2d"}  # less than four channels
+    assert {name for name in templates if name not in alone} == {case.id for case in spread_cases()} - set(alone)
+    assert {
+        name: template for name, template in templates.items() if template != f"depthwise_spread_{variant}"
+    } == alone
 
 
 @pytest.mark.parametrize("variant", CORES)

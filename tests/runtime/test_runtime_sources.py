@@ -22,6 +22,7 @@ def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_se
         "emitc_dsp.h",
         "emitc_dsp_bytes.h",
         "emitc_dsp_shorts.h",
+        "emitc_dsp_spread.h",
         "emitc_dsp_tile.h",
         "emitc_fpu.h",
         "emitc_mve.h",

@@ -80,7 +80,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("correction", "int32_t", op.correction),
     )
     table = Table("logarithms", "int16_t", _TABLE, "log2(1 + i / 128) - i / 128 with 16 bits of fractions")
-    return Layer("signal_filter_bank_log", "portable", (0,), (table,), params)
+    return Layer("signal_filter_bank_log", "portable", (0,), (table,), params, headers=("emitc_bits.h",))
 
 
 KERNELS = (

@@ -65,12 +65,12 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 
 def lower(bound: BoundNode) -> Layer:
-    """Value by value, two bits at a time."""
-    params = (Param("count", "int32_t", bound.output.elements),)
+    """Value by value."""
+    params, headers = (Param("count", "int32_t", bound.output.elements),), ("emitc_bits.h",)
     if not bound.input(1).is_constant:
-        return Layer("signal_filter_bank_square_root", "portable", (0, 1), params=params)
+        return Layer("signal_filter_bank_square_root", "portable", (0, 1), params=params, headers=headers)
     bits = Table("bits", "int32_t", (int(bound.input(1).array().reshape(())),), "bits that the scale has")
-    return Layer("signal_filter_bank_square_root", "portable", (0,), (bits,), params)
+    return Layer("signal_filter_bank_square_root", "portable", (0,), (bits,), params, headers=headers)
 
 
 KERNELS = (

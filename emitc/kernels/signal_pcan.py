@@ -96,7 +96,7 @@ def lower(bound: BoundNode) -> Layer:
         "gains", "int16_t", tuple(int(v) for v in bound.input(2).array().tolist()), "gains by bits of the noise"
     )
     params = (Param("count", "int32_t", bound.output.elements), Param("snr_shift", "int32_t", op.snr_shift))
-    return Layer("signal_pcan", "portable", (0, 1), (table,), params)
+    return Layer("signal_pcan", "portable", (0, 1), (table,), params, headers=("emitc_bits.h",))
 
 
 KERNELS = (

@@ -150,8 +150,10 @@ def bank(name: str, *, negative: bool = False) -> Case:
 
 def roots(bits: int | None = None) -> Case:
     """SignalFilterBankSquareRoot of squares, what is next to them, and half between. bits: a constant number of bits."""
-    near = [r * r + d for r in (2, 255, 65535, 65536, 1 << 20, 2**32 - 1) for d in (-1, 0, 1, r, r + 1)]
-    shape = (60,)
+    spans = [(1 << k, 1 << k // 2) for k in range(1, 33)]
+    powers = [r for whole, half in spans for r in (whole - 1, whole - half, whole // 2 + half - 1)]
+    near = [r * r + d for r in powers for d in (-r, 1 - r, -1, 0, 1, r, r + 1)]
+    shape = (700,)
 
     def draw(rng: np.random.Generator, sample: int) -> list[Array]:
         values = spread(shape, "uint64", *near)(rng, sample)

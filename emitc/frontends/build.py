@@ -251,6 +251,10 @@ class _Builder:
         )
         bound = BoundNode(node, operands, outputs + states)
         kernel.check(bound)
+        notes = [kernel.note(bound)]
+        if source.unfused_activation and getattr(parsed.op, "activation", "") == "NONE":
+            notes.append(f"fused {source.unfused_activation} is left out, as the engines of TFLite do")
+        self.notes += [f"{source.where().op}: {note}" for note in notes if note]
         shapes = kernel.output_shapes(bound)
         if len(shapes) != len(outputs + states):
             raise source.refusal(

@@ -120,8 +120,7 @@ class SourceNode:
     def text(self, name: str, choices: tuple[str, ...]) -> str:
         """An enumeration attribute; a value outside `choices` is legal in the format but has no code.
 
-        A fused activation outside them is refused as wrong: the schema has TANH and SIGN_BIT, but no engine of TFLite
-        computes them inside another operator, and no converter writes them.
+        A fused activation outside them is refused as wrong: no engine of TFLite takes it for this operator.
         """
         value = self.attribute(name)
         if value not in choices and name == "fused_activation_function":
@@ -137,6 +136,19 @@ class SourceNode:
                 "export the model with a supported setting, or as a separate operator",
             )
         return str(value)
+
+    @property
+    def unfused_activation(self) -> str:
+        """The activation that the file fuses and that no engine of TFLite computes inside another operator, or "".
+
+        Source: TFLite Micro and LiteRT, whose kernels run such operators as if nothing was fused.
+        """
+        value = self.attributes.get("fused_activation_function")
+        return value if value in ("TANH", "SIGN_BIT") else ""
+
+    def fused_activation(self, choices: tuple[str, ...]) -> str:
+        """One of `choices`, NONE among them: what of the fused activation the engines compute."""
+        return "NONE" if self.unfused_activation else self.text("fused_activation_function", choices)
 
     def input(self, position: int) -> SourceTensor:
         """Input `position`, which the operator requires."""

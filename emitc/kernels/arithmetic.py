@@ -97,7 +97,7 @@ _BROADCAST_ATTRIBUTE = 7
 def _from_tflite(op: type[Arithmetic]) -> Callable[[SourceNode], Parsed]:
     def parse(node: SourceNode) -> Parsed:
         node.counts((2, 2))
-        activation = node.text("fused_activation_function", ACTIVATIONS)
+        activation = node.fused_activation(ACTIVATIONS)
         return Parsed(op(activation, numerics=plain_numerics(node)), (0, 1))
 
     return parse

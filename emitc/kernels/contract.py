@@ -272,6 +272,7 @@ class KernelDef:
     (broadcast) place alone. moves: every output element is an element of the first input, whatever its type. packed_input:
     position of the constant that may have packed elements, -1 where none may. subgraphs: attributes that say which subgraphs
     the operator runs; its parser finds them in `SourceNode.graphs`. variants: for cores that have more than every core.
+    note: what the report should say of a node that does not do as it reads, or "".
     """
 
     op: type[Op]
@@ -294,6 +295,7 @@ class KernelDef:
     packed_input: int = -1
     subgraphs: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
+    note: Callable[[BoundNode], str] = lambda bound: ""
 
     def parse(self, node: SourceNode) -> Parsed:
         """The typed op of a node, by the parser of the node's format."""

@@ -58,7 +58,7 @@ def from_tflite(node: SourceNode) -> Parsed:
             "CONV_2D has weights of the wrong rank", "OHWI is expected", "export the model again", weights
         )
     window = window_of(node, height, width, weights.shape[1], weights.shape[2], dilated=True)
-    activation = node.text("fused_activation_function", ACTIVATIONS)
+    activation = node.fused_activation(ACTIVATIONS)
     numerics = accumulate.tflite_numerics(node)
     return Parsed(Conv2D(window, activation, int32_sums=int32_sums(node), numerics=numerics), (0, 1, 2))
 

@@ -90,7 +90,7 @@ def from_tflite(node: SourceNode) -> Parsed:
         )
     steps = node.integer("stride_h", low=1, high=_MAX_EXTRA), node.integer("stride_w", low=1, high=_MAX_EXTRA)
     same = node.text("padding", ("SAME", "VALID")) == "SAME"
-    activation = node.text("fused_activation_function", ("NONE", "RELU", "RELU6", "RELU_N1_TO_1"))
+    activation = node.fused_activation(("NONE", "RELU", "RELU6", "RELU_N1_TO_1"))
     found = [_tflite_ends(*each, same=same) for each in zip(sizes[1:3], steps, w.shape[1:3], x.shape[1:3], strict=True)]
     (top, bottom, extra_h), (left, right, extra_w) = found
     window = Window(*steps, Padding(top, bottom, left, right))

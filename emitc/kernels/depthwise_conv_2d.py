@@ -61,7 +61,7 @@ def from_tflite(node: SourceNode) -> Parsed:
             "DEPTHWISE_CONV_2D has weights of the wrong rank", "[1, KH, KW, C] is expected", "export again", weights
         )
     window = window_of(node, height, width, weights.shape[1], weights.shape[2], dilated=True)
-    activation = node.text("fused_activation_function", ACTIVATIONS)
+    activation = node.fused_activation(ACTIVATIONS)
     return Parsed(DepthwiseConv2D(window, activation, numerics=accumulate.tflite_numerics(node)), (0, 1, 2))
 
 

@@ -112,17 +112,18 @@ def values_of(bound: BoundNode, inputs: Sequence[Array | None], position: int) -
     return (bound.input(position).array() if value is None else value).astype(np.int64)
 
 
-def require_activation(bound: BoundNode, activation: str, output: Tensor) -> None:
-    """Refuses a fused activation whose bounds leave int32 when quantized to the output."""
-    assert output.quantization
+def require_activation(bound: BoundNode, activation: str, tensor: Tensor) -> None:
+    """Refuses an activation whose bounds leave int32 when quantized to `tensor`: the output, or the input of RELU6."""
+    assert tensor.quantization
+    side = "output" if tensor == bound.output else "input"
     reach = {"RELU6": 6.0, "RELU_N1_TO_1": 1.0}.get(activation, 0.0)
-    if reach / output.quantization.scale > _INT32 - 512:
+    if reach / tensor.quantization.scale > _INT32 - 512:
         raise illegal(
             bound,
-            f"{bound.node.op_type} has an output scale that is out of proportion",
-            f"{activation} ends at {reach:g}, which is {reach / output.quantization.scale:.3g} quantization steps",
+            f"{bound.node.op_type} has an {side} scale that is out of proportion",
+            f"{activation} ends at {reach:g}, which is {reach / tensor.quantization.scale:.3g} quantization steps",
             "quantize the model again",
-            output,
+            tensor,
         )
 
 

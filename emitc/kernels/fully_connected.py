@@ -53,7 +53,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     node.counts((2, 3))
     node.text("weights_format", ("DEFAULT",))
     keep = bool(node.attribute("keep_num_dims", False))
-    activation = node.text("fused_activation_function", ACTIVATIONS)
+    activation = node.fused_activation(ACTIVATIONS)
     if fully_connected_computed.applies(node):
         op = fully_connected_computed.ComputedFullyConnected(activation, keep, int32_sums=int32_sums(node))
         return Parsed(op, (0, 1, 2))

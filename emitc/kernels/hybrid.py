@@ -42,7 +42,7 @@ def settings_of(node: SourceNode) -> tuple[Window | None, str, bool]:
             "export the model again",
             weights,
         )
-    activation = node.text("fused_activation_function", ACTIVATIONS)
+    activation = node.fused_activation(ACTIVATIONS)
     if node.op_type == "FULLY_CONNECTED":
         node.text("weights_format", ("DEFAULT",))
         return None, activation, bool(node.attribute("keep_num_dims", False))

@@ -73,7 +73,7 @@ def _parse(node: SourceNode) -> tuple[Window, int, int, str]:
     kernel_h = node.integer("filter_height", low=1, high=1 << 16)
     kernel_w = node.integer("filter_width", low=1, high=1 << 16)
     window = window_of(node, height, width, kernel_h, kernel_w, dilated=False)
-    return window, kernel_h, kernel_w, node.text("fused_activation_function", ACTIVATIONS)
+    return window, kernel_h, kernel_w, node.fused_activation(ACTIVATIONS)
 
 
 def pool_from_tflite(op: type[Pool2D], node: SourceNode) -> Parsed:

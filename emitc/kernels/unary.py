@@ -5,10 +5,10 @@ Shapes  any, y the same.   Types  int8. An int8 value has 256 results: each oper
 LOGISTIC, TANH    gemmlowp's fixed-point exp and reciprocal on Q4.27; y has scale 1/256 and zero point -128, or 1/128 and 0.
 RELU, LEAKY_RELU  requantized by x_scale / y_scale (times alpha below zero).
 RELU_N1_TO_1      the same, the ratio rounded to float32.
-RELU6             a clamp of the quantized value: x and y share scale and zero point.
+RELU6             a clamp of the quantized value between the steps of 0 and 6 in x, whatever scale and zero point y has.
 HARD_SWISH        16-bit arithmetic: x * (relu6(x + 3) / 6) with 7 more bits than x, both factors rounded.
 Source  TFLite Micro's int8 kernels, ratios of scales in double (measured); RELU_N1_TO_1, which it does not have, as
-LiteRT's reference kernel.
+LiteRT's reference kernel. RELU6 between two scales is TFLite Micro's alone: LiteRT goes over to the other one.
 ONNX    Sigmoid, Tanh, Relu, LeakyRelu and HardSwish in float32, and on int8 with scales, as kernels/pointwise.py says. Relu
         of integers without a DequantizeLinear compares the numbers themselves, whatever scale their tensor has.
 Errors  scales beyond the fixed-point arithmetic; output scales other than those that LOGISTIC and TANH fix.
@@ -26,7 +26,7 @@ from emitc.errors import EmitcError
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape
 from emitc.kernels import fixed_point, int16x8, pointwise, unary_int16
-from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_dtypes, require_quantization, unsupported
+from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_dtypes, require_quantization
 from emitc.kernels.elementwise import BYTES, byte_table, require_activation, require_factor
 from emitc.kernels.pointwise import plain_numerics
 from emitc.kernels.real_functions import FUNCTIONS, RealFunction
@@ -216,15 +216,7 @@ def check(bound: BoundNode) -> None:
         if not 0 <= math.frexp(x.scale * 2.0 ** (31 - _INTEGER_BITS))[1] <= 62:
             raise _out_of_proportion(bound)
     elif isinstance(op, Relu6):
-        if (x.scale, x.zero_point) != (y.scale, y.zero_point):
-            raise unsupported(
-                bound,
-                "RELU6 between different scales or zero points is not supported",
-                "TFLite Micro ignores the output's scale and LiteRT does not: the two runtimes disagree",
-                "fuse the activation into the operator before it, or export the model again",
-                bound.output,
-            )
-        require_activation(bound, "RELU6", bound.output)
+        require_activation(bound, "RELU6", bound.input(0))
     elif isinstance(op, HardSwish):
         # Beyond, shifts leave 16 bits; the output is never shifted left.
         output, reluish = (math.frexp(factor)[1] if factor < 1 << 30 else 31 for factor in _hard_swish_factors(bound))
@@ -365,7 +357,7 @@ def results(bound: BoundNode, q: Int64) -> Int64:
     if isinstance(op, HardSwish):
         return _hard_swish(bound, q)
     if isinstance(op, Relu6):
-        clamp = activation_clamp("RELU6", bound.output)
+        clamp = activation_clamp("RELU6", bound.input(0))
         return np.clip(q, clamp.low, clamp.high)
     return _rescaled(bound, q)
 
@@ -410,12 +402,21 @@ def _lower_int16(bound: BoundNode) -> Layer:
     if isinstance(op, Logistic | Tanh):
         return _sigmoidal_int16(bound).layer(bound)
     if isinstance(op, Relu6):
-        return unary_int16.clamp_layer(bound, activation_clamp("RELU6", bound.output))
+        return unary_int16.clamp_layer(bound, activation_clamp("RELU6", bound.input(0)))
     identity = multiplier_of(_identity_factor(bound))
     if isinstance(op, LeakyRelu):
         factor = _alpha_factor(bound, op.alpha)
         return unary_int16.leaky_layer(bound, identity, multiplier_of(abs(factor)), -1 if factor < 0 else 1)
     return unary_int16.rectifier_layer(bound, identity, activation_clamp("RELU", bound.output))
+
+
+def _note(bound: BoundNode) -> str:
+    """That RELU6 leaves the output's scale out of account."""
+    if not isinstance(bound.node.op, Relu6) or bound.input(0).quantization == bound.output.quantization:
+        return ""
+    return (
+        "the output keeps the input's steps, whatever its scale says, as in TFLite Micro; LiteRT goes over to its scale"
+    )
 
 
 def _kernel(op: type[Op], name: str, summary: str, onnx: str = "") -> KernelDef:
@@ -434,6 +435,7 @@ def _kernel(op: type[Op], name: str, summary: str, onnx: str = "") -> KernelDef:
         onnx=(onnx,) if onnx else (),
         from_onnx=_from_onnx(op) if onnx else None,
         elementwise=True,
+        note=_note,
     )
 
 

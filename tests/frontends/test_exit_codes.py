@@ -77,8 +77,8 @@ WRONG: dict[str, tuple[ModelSpec, str]] = {
     "int4_weights_of_the_wrong_size": (conv(w=replace(W, dtype="int4")), "a constant's size does not fit its shape"),
     "int32_output": (conv(y=replace(Y, dtype="int32")), "CONV_2D with element types (int8, int8, int32, int32)"),
     "fused_tanh": (
-        conv(fused_activation_function="TANH"),
-        "CONV_2D with fused_activation_function TANH is not defined",
+        one("CONCATENATION", (X, X), Y, options={"axis": 0, "fused_activation_function": "TANH"}),
+        "CONCATENATION with fused_activation_function TANH is not defined",
     ),
     "fused_nothing_known": (conv(fused_activation_function=77), "fused_activation_function has the value 77"),
     "padding_not_in_the_schema": (conv(padding=7), "padding has the value 7"),

@@ -415,15 +415,6 @@ def test_refuses_a_shape_that_the_operator_does_not_give() -> None:
     )  # fmt: skip
 
 
-def test_refuses_an_activation_without_code() -> None:
-    _refused(
-        replace(BASE, options=dict(BASE.options) | {"fused_activation_function": "TANH"}), 2,
-        "CONV_2D with fused_activation_function TANH is not defined", "",
-        "this operator fuses NONE, RELU, RELU6, RELU_N1_TO_1",
-        "export the model again, with the activation as a separate operator",
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("field", ["stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor"])
 @pytest.mark.parametrize("value", [0, -1, 65537])
 def test_refuses_a_step_out_of_range(field: str, value: int) -> None:

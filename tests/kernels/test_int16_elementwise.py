@@ -90,6 +90,7 @@ UNARY: list[Case] = [
     *(unary(f"{op}_hardly", op, 2.0**-12 * 1.0008, 2.0**-15) for op in ("LOGISTIC", "TANH")),
     *(unary(f"RELU_{ratio}", "RELU", 0.01, 0.01 / ratio) for ratio in (0.5, 1e-10, 0.004, 0.3, 1.0, 1.5, 2.0, 1000.0)),
     *(unary(f"RELU6_{scale}", "RELU6", scale, scale) for scale in (0.0002, 0.001, 0.01, 0.7, 11.0)),
+    *(unary(f"RELU6_rescaled_{scale}", "RELU6", scale, scale * 2.5) for scale in (0.0002, 0.01, 11.0)),
     *(unary(f"LEAKY_RELU_{ratio}", "LEAKY_RELU", 0.01, 0.01 / ratio, {"alpha": 0.1})
       for ratio in (0.5, 1e-10, 0.004, 0.3, 1.0, 1.5, 2.0, 1000.0)),
     *(unary(f"LEAKY_RELU_alpha_{alpha}", "LEAKY_RELU", 0.01, 0.012, {"alpha": alpha})

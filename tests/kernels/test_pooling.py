@@ -192,12 +192,3 @@ class TestRefusals:
             case, 2, f"{opcode} needs quantized tensors", '"layer/in0" int8[1,6,5,5]', "this tensor has no scale",
             "quantize the model fully",
         )  # fmt: skip
-
-    def test_activation_without_code(self, opcode: str) -> None:
-        case = pool("layer", opcode, X, (2, 2))
-        case = replace(case, options=dict(case.options) | {"fused_activation_function": "SIGN_BIT"})
-        _refused(
-            case, 2, f"{opcode} with fused_activation_function SIGN_BIT is not defined", "",
-            "this operator fuses NONE, RELU, RELU6, RELU_N1_TO_1",
-            "export the model again, with the activation as a separate operator",
-        )  # fmt: skip

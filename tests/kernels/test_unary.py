@@ -36,6 +36,7 @@ def cases() -> list[Case]:
         found.append(unary(f"logistic_{scale}_{zero}", "LOGISTIC", (scale, zero), LOGISTIC))
         found.append(unary(f"tanh_{scale}_{zero}", "TANH", (scale, zero), TANH))
         found.append(unary(f"relu6_{scale}_{zero}", "RELU6", (scale, zero), (scale, zero)))
+        found.append(unary(f"relu6_rescaled_{scale}_{zero}", "RELU6", (scale, zero), (single(scale / 3), -1 - zero)))
     for ratio, zero in itertools.product((1e-10, 0.004, 0.3, 0.5, 1.0, 1.5, 2.0, 100.0, 4e6), ENDS):
         x, y = (0.05, zero), (single(0.05 / ratio), -1 - zero)
         found.append(unary(f"relu_{ratio}_{zero}", "RELU", x, y))
@@ -152,18 +153,18 @@ REFUSALS = [
         ),
     ),
     (
-        unary("relu6_rescaled", "RELU6", (0.1, 0), (0.05, 0)),
-        (
-            1,
-            "RELU6 between different scales or zero points is not supported",
-            "TFLite Micro ignores the output's scale and LiteRT does not: the two runtimes disagree",
-        ),
-    ),
-    (
         unary("relu6_steps", "RELU6", (1e-9, 0), (1e-9, 0)),
         (
             2,
-            "RELU6 has an output scale that is out of proportion",
+            "RELU6 has an input scale that is out of proportion",
+            "RELU6 ends at 6, which is 6e+09 quantization steps",
+        ),
+    ),
+    (
+        unary("relu6_steps_of_the_input", "RELU6", (1e-9, 0), (0.1, 0)),
+        (
+            2,
+            "RELU6 has an input scale that is out of proportion",
             "RELU6 ends at 6, which is 6e+09 quantization steps",
         ),
     ),

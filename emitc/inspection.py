@@ -27,6 +27,10 @@ _BYTES = (DType.INT8, DType.UINT8)
 _INTEGERS = (*_BYTES, DType.INT16, DType.UINT16, DType.INT32)
 
 
+_PLACE = re.compile(r'op (?P<index>\d+) (?P<type>.+?) "(?P<name>.*)"', re.DOTALL)
+"""Where an error says an operator is, as `SourceNode.where` writes it; the name of a custom operator may have spaces."""
+
+
 def _tensor(tensor: SourceTensor) -> dict[str, Any]:
     quantization = tensor.quantization
     return {
@@ -40,16 +44,16 @@ def _tensor(tensor: SourceTensor) -> dict[str, Any]:
 
 def _inside(report: NodeReport) -> list[dict[str, Any]]:
     """What stands against operators in the graphs that an operator runs, as operators of their own."""
-    found: dict[str, list[EmitcError]] = {}
+    found: dict[tuple[str, str, str], list[EmitcError]] = {}
     own = f'op {report.index} {report.op_type} "{report.name}"'
     for error in report.errors:
-        if error.where.op != own and re.fullmatch(r'op \d+ \S+ ".*"', error.where.op, re.DOTALL):
-            found.setdefault(error.where.op, []).append(error)
-    rows = []
-    for place_text, errors in found.items():
-        _, index, op_type, name = place_text.split(" ", 3)
-        rows.append(_operator_row(NodeReport(int(index), op_type, name[1:-1], tuple(errors))))
-    return rows
+        place = _PLACE.fullmatch(error.where.op)
+        if place is not None and error.where.op != own:
+            found.setdefault((place["index"], place["type"], place["name"]), []).append(error)
+    return [
+        _operator_row(NodeReport(int(index), op_type, name, tuple(errors)))
+        for (index, op_type, name), errors in found.items()
+    ]
 
 
 def _operator_row(report: NodeReport) -> dict[str, Any]:

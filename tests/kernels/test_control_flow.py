@@ -313,6 +313,16 @@ def test_inspection_names_everything_inside(tmp_path: Path) -> None:
     )
 
 
+def test_inspection_names_a_custom_operator_inside_whose_code_has_spaces(tmp_path: Path) -> None:
+    net = Sub()
+    x, y = net.bytes(), net.bytes()
+    net.operators.append(OperatorSpec("CUSTOM", (x,), (y,), custom_code="My own op"))
+    path = tmp_path / "model.tflite"
+    path.write_bytes(write_tflite(_with(choice(), 0, net.sub((x,), (y,)))))
+    (row,) = (row for row in inspect_model(path, {})["operators"] if not row["supported"])
+    assert [(each["op"], each["name"]) for each in row["inside"]] == [("CUSTOM:My own op", "t1")]
+
+
 def test_a_subgraph_that_nothing_runs_still_blocks(tmp_path: Path) -> None:
     spec = choice()
     with pytest.raises(EmitcError, match="the model has 4 subgraphs"):

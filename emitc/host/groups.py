@@ -13,9 +13,9 @@ engine had after it, under the rule of its kind:
 - operators on float32: the tolerance of `golden_rules`.
 
 The same is the proof of a TFLite model that TFLite Micro does not run, so that LiteRT has to stand in for it, and that has
-operators in integers which LiteRT rounds otherwise: FULLY_CONNECTED, and LEAKY_RELU of int16. The C follows TFLite Micro's rule.
-These are off by at most 1 step, everything else by no bit. And so where layers quantize floats while they run that are themselves
-within a tolerance only: a last bit may become a step, which says nothing about the layer.
+operators in integers which LiteRT rounds otherwise: FULLY_CONNECTED, and LEAKY_RELU and SOFTMAX of int16. The C follows TFLite
+Micro's rule. These are off by at most 1 step, everything else by no bit. And so where layers quantize floats while they run that
+are themselves within a tolerance only: a last bit may become a step, which says nothing about the layer.
 
 That the C computes what these references compute is a comparison of every output bit, which `verify` does as well.
 """
@@ -35,10 +35,12 @@ from emitc.kernels import kernel_of
 from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.fully_connected import FullyConnected
+from emitc.kernels.fully_connected_computed import ComputedFullyConnected
 from emitc.kernels.hybrid_conv_2d import HybridConv2D
 from emitc.kernels.hybrid_offset_conv_2d import HybridOffsetConv2D
 from emitc.kernels.mean import Reduction
 from emitc.kernels.pooling_ops import AveragePool2D
+from emitc.kernels.softmax import Softmax
 from emitc.kernels.unary import LeakyRelu
 
 ONE_IN = 100_000
@@ -50,13 +52,20 @@ _AVERAGES: tuple[type, ...] = (AveragePool2D, Reduction)
 _NAMED_SUMS = frozenset(("MatMul", "Gemm", "ConvTranspose"))
 _NAMED_AVERAGES = frozenset(("AveragePool", "GlobalAveragePool", "ReduceMean"))
 _INTEGERS = (DType.INT8, DType.UINT8, DType.INT16)
+_DISPUTED: Mapping[type, tuple[DType, ...]] = {
+    FullyConnected: (DType.INT8, DType.INT16),
+    ComputedFullyConnected: (DType.INT8, DType.INT16),
+    LeakyRelu: (DType.INT16,),
+    Softmax: (DType.INT16,),
+}
+"""Types of output in which LiteRT rounds otherwise than TFLite Micro, by one step at most."""
 
 
 @dataclass(slots=True)
 class Group:
     """All operators of one type, and how their outputs compare. largest: in steps, or real for float32.
 
-    kind: sum, average, exact or float, as in the module's docstring.
+    kind: sum, average, word (at most one step), exact or float, as in the module's docstring.
     """
 
     op_type: str
@@ -104,10 +113,8 @@ def quantizes_inexact(graph: Graph, rules: Mapping[str, Rule]) -> bool:
 
 
 def _is_disputed(bound: BoundNode) -> bool:
-    op, dtype = bound.node.op, bound.output.dtype
-    if op.numerics is not Numerics.TFLITE or dtype not in _INTEGERS:
-        return False
-    return isinstance(op, FullyConnected) or (isinstance(op, LeakyRelu) and dtype is DType.INT16)
+    op = bound.node.op
+    return op.numerics is Numerics.TFLITE and bound.output.dtype in _DISPUTED.get(type(op), ())
 
 
 def _kind(bound: BoundNode) -> str:

@@ -87,6 +87,36 @@ def test_litert_is_asked_operator_by_operator_where_it_rounds_otherwise(tmp_path
     assert not verify(model, samples=10, reference="litert").match, "who asks for LiteRT gets LiteRT"
 
 
+def word(op: str, dtype: str) -> ModelSpec:
+    """An operator that LiteRT rounds otherwise, beside one that TFLite Micro does not have."""
+    net = Net(3)
+
+    def tensor(name: str, shape: tuple[int, ...], scale: float) -> int:
+        return net.tensor(TensorSpec(name, dtype, shape, None, (scale,), (0,)))
+
+    before, exp = net.activation("before", (4, 4), 0.01, -3), net.activation("exp", (4, 4), 0.0123, -3)
+    net.op("EXP", (before,), (exp,))
+    if op == "SOFTMAX":
+        x, y = tensor("x", (64, 10), 1 / 4096), tensor("y", (64, 10), 1 / 32768)
+        net.op(op, (x,), (y,), beta=1.0)
+        return net.spec((before, x), (exp, y))
+    x, y = tensor("x", (64, 32), 0.0123), tensor("y", (64, 16), 0.3)
+    given, w = (net.activation(name, (16, 32), 0.0137) for name in ("given", "w"))
+    net.op("RELU", (given,), (w,))
+    net.op(op, (x, w), (y,), fused_activation_function="NONE")
+    return net.spec((before, x, given), (exp, y))
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("FULLY_CONNECTED", "int8"), ("FULLY_CONNECTED", "int16"), ("SOFTMAX", "int16")]
+)
+def test_every_operator_that_litert_rounds_otherwise_is_judged_by_itself(op: str, dtype: str, tmp_path: Path) -> None:
+    proof = verify(compiled(tmp_path, word(op, dtype)), samples=40)
+    found = {group.op_type: group for group in proof.groups}
+    assert proof.match and proof.reference == "litert" and proof.differing, "the two roundings differ on these inputs"
+    assert found[op].kind == "word" and found[op].largest == 1 and found["EXP"].kind == "exact"
+
+
 @pytest.mark.parametrize("change", [lambda model: wrong(model, "= 0;", "= 1;"), None], ids=["changed", "unchanged"])
 def test_such_a_proof_can_fail(change: Callable[[Compiled], Compiled] | None, tmp_path: Path) -> None:
     model = compiled(tmp_path, dense(only_litert=True))

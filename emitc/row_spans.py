@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.schedule import OUTSIDE, Segment, Stage, lines_name, scratch_of
+from emitc.schedule import OUTSIDE, Segment, Stage, lines_name, scratch_of, turns
 
 SOURCE, TARGET = "source", "target"
 """In place of buffers' names: the tensors that the segment reads and writes."""
@@ -26,15 +26,12 @@ def _run(segment: Segment, source_bytes: int) -> tuple[NDArray[np.int64], NDArra
     """For every step the layer that makes a row, and [step, buffer, 2]: the first byte in use and the one behind the last, of the
     source, the target, and the line buffers of all layers but the last. What a full line buffer drops is in use at that step.
     """
-    layers, places, rooms, asked = segment.layers, segment.places, segment.rooms, segment.asked
+    layers, places, rooms = segment.layers, segment.places, segment.rooms
     count = len(layers)
     row_bytes = source_bytes // segment.source_rows if segment.source else 0
     made, first = [0] * count, [0] * count
     readers = [[(j, r) for j, layer in enumerate(layers) for r in layer.reads if r.source == i] for i in range(count)]
     outer = [(j, r) for j, layer in enumerate(layers) for r in layer.reads if r.source == OUTSIDE]
-
-    def ends(i: int) -> list[tuple[int, int]]:
-        return [(r.source, r.end(made[i])) for r in layers[i].reads if r.source != OUTSIDE]
 
     def needed(place: int) -> int:
         return min(min((r.first(made[j]) for j, r in readers[place]), default=made[place]), made[place])
@@ -43,18 +40,11 @@ def _run(segment: Segment, source_bytes: int) -> tuple[NDArray[np.int64], NDArra
         size = layers[place].row_bytes
         return (needed(place) - first[place]) * size, (made[place] - first[place]) * size
 
-    waits = [ends(i) for i in range(count)]
     now = [(0, source_bytes), (0, 0), *[(0, 0)] * (count - 1)]
-    makers: list[int] = []
     steps: list[list[tuple[int, int]]] = []
-    while made[-1] < layers[-1].rows:
-        i = count - 1
-        while not (
-            made[i] < layers[i].rows
-            and all(made[source] >= end for source, end in waits[i])
-            and (i not in asked or any(made[i] < r.end(made[j]) for j, r in readers[i]))
-        ):
-            i -= 1
+    makers = turns(layers, segment.asked)
+    assert makers is not None, "a segment's rows can be made"
+    for i in makers:
         place = places[i]
         size = layers[place].row_bytes
         step = now.copy()
@@ -65,10 +55,8 @@ def _run(segment: Segment, source_bytes: int) -> tuple[NDArray[np.int64], NDArra
             step[2 + place] = (0, rooms[place] * size)
         else:
             step[2 + place] = (now[2 + place][0], (made[place] - first[place] + 1) * size)
-        makers.append(i)
         steps.append(step)
         made[i] += 1
-        waits[i] = ends(i)
         if segment.source and any(r.source == OUTSIDE for r in layers[i].reads):
             left = [r.first(made[j]) for j, r in outer if made[j] < layers[j].rows]
             now[0] = (min(left, default=segment.source_rows) * row_bytes, source_bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import zip_longest
 
 from emitc.ir import BoundNode, Graph, Tensor
@@ -11,6 +12,8 @@ from emitc.kernels.contract import Layer
 
 OUTSIDE = -1
 """In place of a layer's position in a segment: the segment's input."""
+_CACHED = 2048
+"""Orders of turns that are kept: kernels differ between schedules that are compared, rows mostly not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,32 @@ class RowLayer:
     rows: int
     row_bytes: int
     reads: tuple[RowRead, ...]
+
+
+@lru_cache(maxsize=_CACHED)
+def turns(layers: tuple[RowLayer, ...], asked: frozenset[int]) -> tuple[int, ...] | None:
+    """The layers' positions in the order in which they make their rows: in turn the last one that has the rows that it needs.
+
+    asked: as `Segment` has them. None where no layer has the rows that it needs though the output is not complete.
+    """
+    made = [0] * len(layers)
+    readers = [
+        [(j, r) for j, layer in enumerate(layers) for r in layer.reads if r.source == i] for i in range(len(layers))
+    ]
+    found: list[int] = []
+    while made[-1] < layers[-1].rows:
+        for i in range(len(layers) - 1, -1, -1):
+            if (
+                made[i] < layers[i].rows
+                and all(read.source == OUTSIDE or made[read.source] >= read.end(made[i]) for read in layers[i].reads)
+                and (i not in asked or any(made[i] < read.end(made[j]) for j, read in readers[i]))
+            ):
+                break
+        else:
+            return None
+        made[i] += 1
+        found.append(i)
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from emitc.ir import Graph, Shape, Tensor
 from emitc.kernels.spatial import WINDOW_PARAMS
 from emitc.kernels.walk import ElementWalk
-from emitc.schedule import OUTSIDE, LoweredNode, RowLayer, RowRead, Segment, in_arena
+from emitc.schedule import OUTSIDE, LoweredNode, RowLayer, RowRead, Segment, in_arena, turns
 
 MAX_LAYERS = 24
 """Layers of one segment. Longer ones hardly save more, and are long to follow in a debugger."""
-_CACHED = 2048
-"""Runs of schedules that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +41,9 @@ def simulated(
     None where no layer has the rows that it needs though the output is not complete, or where a layer that makes its row in
     the place of another one's is not followed by that one.
     """
-    return _simulated(tuple(layers), tuple(places), in_row_bytes, frozenset(asked))
-
-
-@lru_cache(maxsize=_CACHED)
-def _simulated(
-    layers: tuple[RowLayer, ...], places: tuple[int, ...], in_row_bytes: int, asked: frozenset[int]
-) -> Simulated | None:
-    """`simulated`; kernels differ between schedules that are compared, rows mostly not."""
+    found = turns(tuple(layers), frozenset(asked))
+    if found is None:
+        return None
     count = len(layers)
     made, rooms = [0] * count, [0] * count
     readers: list[list[tuple[int, RowRead]]] = [[] for _ in range(count)]
@@ -63,16 +55,7 @@ def _simulated(
     total = max((read.rows for _, read in outer), default=0)
     distance = -total * in_row_bytes
     expected = -1
-    while made[-1] < last.rows:
-        for i in range(count - 1, -1, -1):
-            if (
-                made[i] < layers[i].rows
-                and all(read.source == OUTSIDE or made[read.source] >= read.end(made[i]) for read in layers[i].reads)
-                and (i not in asked or any(made[i] < read.end(made[j]) for j, read in readers[i]))
-            ):
-                break
-        else:
-            return None
+    for i in found:
         if expected not in (-1, i):
             return None
         place = places[i]

@@ -24,29 +24,37 @@ def _archive(data: bytes) -> tuple[str, str]:
     return "it is an archive", "unpack it"
 
 
-def _recognised(data: bytes) -> tuple[str, str]:
-    """What the file is, and what to do; both empty where it is not known."""
+def recognised(data: bytes) -> tuple[str, str]:
+    """What the file is, and what to do; both empty where it is not known, or may be an ONNX model."""
     if not data:
         return "it is empty", "copy or export the model again"
     if data.startswith(b"\x89HDF"):
         return "it is an HDF5 file, such as Keras saves", _KERAS
     if data.startswith(b"PK"):
         return _archive(data)
-    if len(data) > 2 and data[0] == 0x08 and data[2] in _ONNX_FIELDS:
-        if data[1] == 1:
-            return "it is the graph of a SavedModel", "convert it with tf.lite.TFLiteConverter.from_saved_model"
-        if 3 <= data[1] <= 32:
-            return "it looks like an ONNX model", "give it a name that ends in .onnx"
+    if data.startswith(b"version https://git-lfs"):
+        return "it is the pointer that Git LFS keeps in the place of a file", "fetch the file itself: git lfs pull"
+    if data[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        return "it is a web page", "download the file itself, not the page that shows it"
+    if data.startswith(b"\x08\x01") and data[2:3] and data[2] in _ONNX_FIELDS:
+        return "it is the graph of a SavedModel", "convert it with tf.lite.TFLiteConverter.from_saved_model"
     if _C_ARRAY.search(data[:4096]):
         return "it is C source, maybe a model as an array", "pass the .tflite file that it was made of"
     return "", ""
+
+
+def _may_be_onnx(data: bytes) -> bool:
+    """Whether a file begins as ONNX models do: with a version of the format that there is."""
+    return len(data) > 2 and data[0] == 0x08 and 3 <= data[1] <= 32 and data[2] in _ONNX_FIELDS
 
 
 def require_tflite(data: bytes) -> None:
     """Raises EmitcError for bytes that are not of a TFLite file."""
     if len(data) >= 16 and data[4:8] == IDENTIFIER:
         return
-    why, hint = _recognised(data)
+    why, hint = recognised(data)
+    if _may_be_onnx(data):
+        why, hint = "it looks like an ONNX model", "give it a name that ends in .onnx"
     raise EmitcError(
         "this is not a .tflite file",
         Where(),

@@ -31,7 +31,7 @@ from emitc.frontends.onnx_external import ExternalData
 from emitc.frontends.onnx_file import AGAIN, check, complete, dtype_name, parsed, refused_as, require_inferable
 from emitc.frontends.onnx_graphs import CONTROL_FLOW, Inside, constants_of
 from emitc.frontends.onnx_microsoft import CONTRIB
-from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape
+from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape, given_shape
 from emitc.ir import Array, Shape
 from emitc.kernels.contract import KernelDef
 
@@ -231,12 +231,7 @@ class Reader:
         stated = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else -1 for d in tensor.shape.dim]
         given = self.shapes.get(value.name)
         if given is not None:
-            if len(given) != len(stated) or any(s not in (-1, 0, g) for s, g in zip(stated, given, strict=True)):
-                raise EmitcError(
-                    f"the shape {list(given)} does not fit", Where(tensor=value.name, option="--shape"),
-                    f"the model says {stated}", "change only open dimensions",
-                )  # fmt: skip
-            stated = list(given)
+            stated = list(given_shape(value.name, stated, given))
         if stated[:1] == [-1]:
             stated[0] = 1
             self.notes.append(f'input "{value.name}": open batch dimension made 1')

@@ -14,6 +14,7 @@ import onnx.reference
 import onnx.shape_inference
 
 from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.frontends.foreign_files import recognised
 from emitc.ir import Shape
 
 AGAIN = "the file is damaged or was written by a faulty exporter: export the model again"
@@ -82,10 +83,14 @@ def check(model: onnx.ModelProto) -> Iterator[EmitcError]:
 def parsed(data: bytes) -> onnx.ModelProto:
     """The message of a file, which has a graph, and whose texts are UTF-8."""
     model = onnx.ModelProto()
-    with refused_as("this is not a .onnx file", Where()):
-        model.ParseFromString(data)
-    if not model.graph.node and not model.graph.output:
-        raise EmitcError("this is not a .onnx file", Where(), "it has no graph", "pass an ONNX model")
+    try:
+        with refused_as("this is not a .onnx file", Where()):
+            model.ParseFromString(data)
+            if not model.graph.node and not model.graph.output:
+                raise EmitcError("this is not a .onnx file", Where(), "it has no graph", "pass an ONNX model")
+    except EmitcError as error:
+        why, hint = recognised(data)
+        raise EmitcError(error.what, error.where, why or error.why, hint or error.hint) from error
     _require_text(model)
     return model
 

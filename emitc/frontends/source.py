@@ -6,7 +6,7 @@ Names are kept as the file has them and may be hostile text.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -252,6 +252,16 @@ class SourceModel:
     subgraphs: tuple[SourceSubgraph, ...] = ()
     folded: tuple[SourceNode, ...] = ()
     unread: tuple[SourceNode, ...] = ()
+
+
+def given_shape(name: str, stated: Sequence[int], given: Shape) -> Shape:
+    """The shape that the user gives an input, which may settle open dimensions (-1, 0) of the one that the file states alone."""
+    if len(given) != len(stated) or any(s not in (-1, 0, g) for s, g in zip(stated, given, strict=True)):
+        raise EmitcError(
+            f"the shape {list(given)} does not fit", Where(tensor=name, option="--shape"),
+            f"the model says {list(stated)}", "change only open dimensions",
+        )  # fmt: skip
+    return given
 
 
 def check_shape(shape: Shape, dtype: str, where: Where) -> None:

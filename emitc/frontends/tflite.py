@@ -25,7 +25,15 @@ from emitc.frontends.flatbuffer import Budget, Damaged, opened, root_position
 from emitc.frontends.flexbuffer import any_options, numbers
 from emitc.frontends.foreign_files import require_tflite
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
-from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceSubgraph, SourceTensor, check_shape
+from emitc.frontends.source import (
+    Attribute,
+    SourceModel,
+    SourceNode,
+    SourceSubgraph,
+    SourceTensor,
+    check_shape,
+    given_shape,
+)
 from emitc.frontends.tflite_buffers import with_circular_buffers
 from emitc.frontends.tflite_decode import with_decoded_constants
 from emitc.frontends.tflite_rules import (
@@ -294,7 +302,8 @@ class _Reader:
                         "export the model again",
                     )
                 shape = signature
-            shape = shapes.get(name, shape)
+            if name in shapes:  # no shape at all is also that of a tensor whose shape the runtime works out
+                shape = given_shape(name, shape, shapes[name]) if shape else shapes[name]
             check_shape(shape, dtype, where)
             if raw.Sparsity() is not None:
                 self._sparse(self._open(raw.Sparsity()), len(shape), where)

@@ -41,6 +41,12 @@ FOREIGN = {
     "saved_model": (b"\x08\x01\x12\x90\x01" + bytes(64), "it is the graph of a SavedModel", "from_saved_model"),
     "onnx": (onnx_model().SerializeToString(), "it looks like an ONNX model", "a name that ends in .onnx"),
     "c": (b"alignas(16) const unsigned char g_model[] = {", "it is C source", "the .tflite file that it was made of"),
+    "pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
+        "it is the pointer",
+        "git lfs pull",
+    ),
+    "page": (b"\n\n<!DOCTYPE html>\n<html lang=en>", "it is a web page", "download the file itself"),
     "noise": (bytes(range(1, 64)), "the identifier TFL3 is missing at byte 4", "pass a TFLite FlatBuffers file"),
 }
 
@@ -51,6 +57,17 @@ def test_other_files_are_called_what_they_are(kind: str, emitc: Emitc, tmp_path:
     (tmp_path / "model.bin").write_bytes(data)
     called = emitc("inspect", "model.bin")
     assert called.code == 2 and "error: this is not a .tflite file\n" in called.err
+    assert f"  why:   {why}" in called.err and hint in called.err
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FOREIGN if kind not in ("onnx", "noise")])
+def test_other_files_are_called_what_they_are_under_the_name_of_an_onnx_model(
+    kind: str, emitc: Emitc, tmp_path: Path
+) -> None:
+    data, why, hint = FOREIGN[kind]
+    (tmp_path / "model.onnx").write_bytes(data)
+    called = emitc("inspect", "model.onnx")
+    assert called.code == 2 and "error: this is not a .onnx file\n" in called.err
     assert f"  why:   {why}" in called.err and hint in called.err
 
 
@@ -120,3 +137,10 @@ def test_names_that_a_converter_has_joined_are_cut(emitc: Emitc, tmp_path: Path)
         said = emitc(command, "m.tflite").out
         assert "relu/Relu;..." in said and "relu/Relu;dense" not in said.split("\n\n", 1)[1]
     assert emitc("inspect", "m.tflite", "--json").json["operators"][0]["name"] == "relu/Relu;dense/BiasAdd"
+
+
+def test_a_shape_for_dimensions_that_are_not_open(emitc: Emitc, tiny: Path) -> None:
+    called = emitc("compile", tiny / "spotter.tflite", "-o", "out", "--shape", "spectrogram=1,9,6,2")
+    assert called.code == 2 and "error: the shape [1, 9, 6, 2] does not fit\n" in called.err
+    assert "the model says [1, 8, 6, 2]" in called.err and "change only open dimensions" in called.err
+    assert emitc("inspect", tiny / "spotter.tflite", "--shape", "spectrogram=1,8,6,2").code == 0

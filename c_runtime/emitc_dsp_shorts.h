@@ -1,4 +1,4 @@
-/* emitc for cores with the DSP extension: sums of products of int16 values with int8 weights.
+/* emitc for cores with the DSP extension: sums of products of int16 values with int8 weights, and of such values.
  *
  * Part of a package whose kernels use it; see emitc_dsp.h. The values lie as pairs in memory already, each with the one behind it;
  * weights of two channels share a word, the first channel's two in its even bytes, the second one's in its odd bytes.
@@ -97,6 +97,26 @@ EMITC_INLINE int32_t emitc_shorts_dot(int32_t acc, const int16_t *x, const int8_
         acc += *x++ * *w++;
     }
     return acc;
+}
+
+/* acc * q31 / 2^(31 + right) with the two roundings of TFLite Micro, the second away from zero; start = 2^(right - 1), right in 1..30, acc
+ * from -2^30 to less than 2^30. */
+EMITC_INLINE int32_t emitc_scaled_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
+{
+    const int32_t scaled = emitc_scaled(acc, q31, 0);
+    return (scaled + (scaled >> 31) + start) >> right;
+}
+
+/* The nearest of -32768..32767. */
+EMITC_INLINE int16_t emitc_saturated_short(int32_t x)
+{
+#if EMITC_DSP
+    int32_t limited;
+    __asm__("ssat %0, #16, %1" : "=r"(limited) : "r"(x));
+    return (int16_t)limited;
+#else
+    return (int16_t)emitc_clamp(x, -32768, 32767);
+#endif
 }
 
 #endif

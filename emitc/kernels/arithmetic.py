@@ -44,6 +44,7 @@ from emitc.kernels.pair_products import HEADER as DSP_HEADER
 from emitc.kernels.pairs import weighted_sum
 from emitc.kernels.pointwise import operand, plain_numerics
 from emitc.kernels.real_activation import bounded
+from emitc.kernels.short_products import DSP_HEADER as SHORTS_HEADER
 from emitc.kernels.spatial import ACTIVATIONS
 from emitc.kernels.vector_products import HEADER as MVE_HEADER
 from emitc.quantize import Clamp, Int64, Multiplier, activation_clamp, multiplier_of, requantize
@@ -52,6 +53,8 @@ _LEFT_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
 """Bits that ADD and SUB gain before they round."""
 _SHORT = 16
 """Sums that are shifted down by so much have as many bits left."""
+_FURTHEST = 30
+"""Shift to the right of a sum of int16, whose half of a last bit then is in 32 bits beside it."""
 _WIDEST = 1 << 23
 """Weights below are less than 32 bits when multiplied by 256."""
 
@@ -307,8 +310,10 @@ def lower_mve(bound: BoundNode) -> Layer | str:
 
 
 def lower_dsp(bound: BoundNode) -> Layer | str:
-    """Four elements at a time, of equal shapes: sums by weights, products by the short requantization."""
+    """Elements of equal shapes: bytes four at a time, sums by weights, products by the short requantization; sums of int16."""
     layer = lower(bound, _WIDEST)
+    if layer.template == "rescaled_sum" and bound.output.dtype is DType.INT16:
+        return _paired_sum(bound, layer)
     if layer.template not in ("weighted_sum", "product") or bound.output.dtype is not DType.INT8:
         return f"a loop of its own: {layer.template}{layer.flavour.suffix}"
     values = {param.name: int(param.value) for param in layer.params}
@@ -328,6 +333,43 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     )
 
 
+def _paired_sum(bound: BoundNode, layer: Layer) -> Layer | str:
+    """The layer of int16 sums; or why there is none. The portable layer has the specified sequence.
+
+    The operand of the larger scale is multiplied by 1/2, which takes nothing off its 15 more bits; so is the other one where
+    the scales are equal, as the largest multiplier with a shift of 1 does for each of its values.
+    """
+    factors = [multiplier_of(factor) for factor in _sum_factors(bound)]
+    exchanged = _scales(bound)[0] < _scales(bound)[1]
+    small, last = factors[0 if exchanged else 1], factors[2]
+    q31, right = (small.q31, -small.shift) if small.shift else ((1 << 31) - 1, 1)
+    if not 1 <= right <= _FURTHEST or not 1 <= -last.shift <= _FURTHEST:
+        return "scales that are far apart"
+    values = {param.name: param for param in layer.params}
+    sign = int(values["b_sign"].value)
+    half = 1 << (_left_shift(bound) - 1)
+    clamped = (values["clamp_low"].value, values["clamp_high"].value) != bound.output.dtype.range
+    params = (
+        Param("exchanged", "int32_t", int(exchanged), "1: b has the larger scale"),
+        Param("large_factor", "int32_t", half * sign if exchanged else half),
+        Param("small_multiplier", "int32_t", q31, "Q31, to twice the larger scale"),
+        Param("small_right", "int32_t", right, "shift after it, to the right"),
+        Param("small_sign", "int32_t", 1 if exchanged else sign),
+        Param("multiplier", "int32_t", last.q31, "Q31, to the output scale"),
+        Param("right", "int32_t", -last.shift),
+        *(values[name] for name in ("clamp_low", "clamp_high", "count")),
+    )
+    flavour = replace(layer.flavour, suffix=f"{layer.flavour.suffix}{'_clamped' if clamped else ''}", clamped=clamped)
+    return replace(
+        layer,
+        template="rescaled_sum_dsp",
+        variant="dsp",
+        params=params,
+        flavour=flavour,
+        headers=(DSP_HEADER, SHORTS_HEADER),
+    )
+
+
 def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
     plain = onnx_arithmetic.TFLITE_TYPES[_OPERATORS[op]]
     return KernelDef(
@@ -338,11 +380,12 @@ def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
     )  # fmt: skip
 
 
-_DSP = Variant("dsp", "dsp", lower_dsp)
+_SHORTS = (DType.INT8, DType.INT16)
+_SUMS = (Variant("mve", "mve", lower_mve, _SHORTS), Variant("dsp", "dsp", lower_dsp, _SHORTS))
 _VARIANTS = {
-    Add: (Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16)), _DSP),
-    Sub: (Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16)), _DSP),
-    Mul: (Variant("mve", "mve", lower_mve), _DSP),
+    Add: _SUMS,
+    Sub: _SUMS,
+    Mul: (Variant("mve", "mve", lower_mve), Variant("dsp", "dsp", lower_dsp)),
 }
 KERNELS = (
     _kernel(Add, "Add", "elementwise sum, broadcasting, fused activation"),

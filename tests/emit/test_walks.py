@@ -182,6 +182,7 @@ WIDER = {
     "cortex-m4": {
         "conv_2d_dsp", "matrix_dsp", "row_dsp", "depthwise_conv_2d_dsp", "average_pool_2d_dsp", "max_pool_2d_dsp",
         "weighted_sum_dsp", "product_dsp", "conv_2d_shorts_dsp", "row_shorts_dsp", "depthwise_spread_dsp",
+        "rescaled_sum_dsp",
     },
     "cortex-m55": {
         "conv_2d_mve", "depthwise_conv_2d_mve", "depthwise_3x3_mve", "row_mve", "dots_mve", "average_pool_2d_mve",

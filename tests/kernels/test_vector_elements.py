@@ -20,6 +20,7 @@ from emitc.backends.portable import backend
 from emitc.boards import prove as boards
 from emitc.compiler import compile_model
 from emitc.ir import Array, BoundNode, Graph
+from emitc.quantize import requantize
 from emitc.target import Target
 from emitc.writers.tflite import write_tflite
 
@@ -46,17 +47,23 @@ def sums() -> list[Case]:
     """Of int16."""
     return [
         Case(
-            f"{opcode.lower()}_{dtype}_{count}",
+            f"{opcode.lower()}_{i}_{count}",
             opcode,
-            (quantized((1, count), 0.0013, zero, dtype), quantized((1, count), 0.0007, zero, dtype)),
-            (quantized((1, count), scale, zero, dtype),),
-            NONE,
+            (quantized((1, count), a, 0, "int16"), quantized((1, count), b, 0, "int16")),
+            (quantized((1, count), scale, 0, "int16"),),
+            {"fused_activation_function": activation},
             2,
         )
-        for opcode, dtype, zero, scale in (
-            ("ADD", "int16", 0, 0.0019),
-            ("SUB", "int16", 0, 0.0002),
-            ("ADD", "int16", 0, 0.9),
+        for i, (opcode, a, b, scale, activation) in enumerate(
+            (
+                ("ADD", 0.0013, 0.0007, 0.0019, "NONE"),
+                ("SUB", 0.0013, 0.0007, 0.0002, "NONE"),
+                ("ADD", 0.0013, 0.0007, 0.9, "NONE"),
+                ("SUB", 0.0007, 0.0013, 0.0009, "NONE"),
+                ("ADD", 0.00031, 0.0011, 0.0012, "RELU"),
+                ("SUB", 0.0013, 0.0013, 0.0017, "NONE"),
+                ("ADD", 1e-6, 0.002, 0.002, "RELU6"),
+            )
         )
         for count in (1, 4, 39)
     ]
@@ -96,6 +103,18 @@ def test_tables_and_products_by_vectors() -> None:
     assert _checked(some_bytes(), "cortex-m55", "mve") == {"lookup_mve", "product_mve"}
     assert _checked(_sums_of_shorts(), "cortex-m55", "mve") == {"rescaled_sum_mve"}
     assert "lookup_mve" in _checked(test_byte_functions.CASES, "cortex-m55", "mve")
+
+
+def test_sums_of_shorts_in_pairs() -> None:
+    assert _checked(_sums_of_shorts(), "cortex-m4", "dsp") == {"rescaled_sum_dsp"}
+
+
+def test_the_largest_multiplier_halves_every_short() -> None:
+    """As a multiplier of 1/2 does, which takes no shift."""
+    values = np.arange(-(1 << 15), 1 << 15, dtype=np.int64) << 15
+    halves = values >> 1
+    assert (requantize(values, (1 << 31) - 1, -1) == halves).all()
+    assert (requantize(values, 1 << 30, 0) == halves).all()
 
 
 @pytest.mark.parametrize(("target", "variant"), [("cortex-m4f", "fpu"), ("cortex-m55", "mve")])

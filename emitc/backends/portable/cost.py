@@ -64,6 +64,8 @@ _DSP = {
     "Add": Cost(mac=7.1, once=30),
     "Sub": Cost(mac=7.1, once=30),
     "Mul": Cost(mac=10.1, once=30),
+    "Add int16": Cost(mac=19, once=30),
+    "Sub int16": Cost(mac=19, once=30),
     "Conv2D int16": Cost(mac=0.9, output=16, gathered=1.5, once=200),
     "Conv2D 1x1 int16": Cost(mac=0.9, output=16, gathered=1.5, once=200),
     "DepthwiseConv2D int16": Cost(mac=3.3, output=35),

@@ -347,6 +347,27 @@ EMITC_INLINE void emitc_store(int8_t *to, emitc_bytes x)
 #endif
 }
 
+/* Moves n bytes to where nothing of them is that lies behind: towards lower addresses, or away from where they overlap. */
+EMITC_INLINE void emitc_moved_down(uint8_t *to, const uint8_t *from, int32_t n)
+{
+#if EMITC_MVE
+    for (int32_t two = n >> 5; two > 0; two--) {
+        vstrbq_u8(to, vldrbq_u8(from));
+        vstrbq_u8(to + 16, vldrbq_u8(from + 16));
+        to += 32;
+        from += 32;
+    }
+    for (n &= 31; n > 0; n -= 16) {
+        const mve_pred16_t some = vctp8q((uint32_t)n);
+        vstrbq_p_u8(to, vldrbq_z_u8(from, some), some);
+        to += 16;
+        from += 16;
+    }
+#else
+    memmove(to, from, (size_t)n);
+#endif
+}
+
 /* Stores eight bytes: x + offset limited to low..high. */
 EMITC_INLINE void emitc_store_eight(int8_t *to, emitc_halves x, int32_t offset, int32_t low, int32_t high)
 {

@@ -54,6 +54,13 @@ typedef enum emitc_status {
 #define EMITC_SHARED static
 #endif
 
+/* A pointer that is a multiple of four, which lets the compiler load and store several words at once. */
+#if defined(__GNUC__)
+#define EMITC_AT_WORD(pointer) __builtin_assume_aligned(pointer, 4)
+#else
+#define EMITC_AT_WORD(pointer) (pointer)
+#endif
+
 /* The status as a constant English text; never null. */
 const char *emitc_status_string(emitc_status status);
 

@@ -1,10 +1,11 @@
 """Small models that keep state between runs, one for each way of reading and writing it.
 
 `rows`: two streaming layers, whose variables hold the rows without the new ones. `window`: one whose variable holds them too.
-`channels`: rows that do not lie in one piece. `delay`: the output is what was assigned before the last run, the variable is
-written before the output is used. `swap`: two variables change places. `twice`: a variable is read, written, read and written
-in one run. `sum`: an accumulator. `words`: variables of int16 and int32. `plain`: a variable without an initial value.
-`constants`: what is assigned, and what is put behind the old rows, is a constant.
+`blocks`: rows of whole words, of more than a block. `channels`: rows that do not lie in one piece. `delay`: the output is
+what was assigned before the last run, the variable is written before the output is used. `swap`: two variables change places.
+`twice`: a variable is read, written, read and written in one run. `sum`: an accumulator. `words`: variables of int16 and
+int32. `plain`: a variable without an initial value. `constants`: what is assigned, and what is put behind the old rows, is a
+constant.
 """
 
 from __future__ import annotations
@@ -105,6 +106,15 @@ def rows() -> ModelSpec:
     x = net.tensor(frame)
     hidden, like = _layer(net, "first", x, frame, 3, 6)
     y, _ = _layer(net, "second", hidden, like, 4, 3)
+    return net.stream((x,), (y,))
+
+
+def blocks() -> ModelSpec:
+    """Seven old rows, of twenty bytes each."""
+    net = Stream()
+    frame = _int8("frame", (1, 1, 1, 20))
+    x = net.tensor(frame)
+    y, _ = _layer(net, "layer", x, frame, 7, 2)
     return net.stream((x,), (y,))
 
 
@@ -245,6 +255,6 @@ def constants() -> ModelSpec:
 
 
 MODELS: dict[str, Callable[[], ModelSpec]] = {
-    "rows": rows, "window": window, "channels": channels, "delay": delay, "swap": swap, "twice": twice, "sum": accumulator,
-    "words": words, "plain": plain, "constants": constants,
+    "rows": rows, "blocks": blocks, "window": window, "channels": channels, "delay": delay, "swap": swap, "twice": twice,
+    "sum": accumulator, "words": words, "plain": plain, "constants": constants,
 }  # fmt: skip

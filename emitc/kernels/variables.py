@@ -12,15 +12,19 @@ Errors  a type or shape that is not the variable's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal
+from emitc.kernels.contract import PLAIN, Flavour, KernelDef, Layer, Param, Parsed, Variant, illegal
 from emitc.kernels.strided import operand
 
+_MVE_HEADER = "emitc_mve.h"
+_WORD_BYTES = 4
+_BLOCK_BYTES = 16
+"""Moved at once."""
 _ANY = tuple(dtype for dtype in DType if not dtype.packed)
 
 
@@ -115,14 +119,21 @@ def _lower(bound: BoundNode) -> Layer:
 
 
 def _lower_append(bound: BoundNode) -> Layer:
-    """One move inside the variable, and one copy behind it."""
+    """One move inside the variable, by blocks where its steps allow that, and one copy behind it."""
     x, y = bound.input(0), bound.output
     operands, tables = operand(x)
+    kept = y.size_bytes - x.size_bytes
     params = (
-        Param("kept_bytes", "int32_t", y.size_bytes - x.size_bytes, "of the variable that stay"),
+        Param("kept_bytes", "int32_t", kept, "of the variable that stay"),
         Param("new_bytes", "int32_t", x.size_bytes, "that follow them"),
     )
-    return Layer("append", "portable", operands, tables, params)
+    apart = x.size_bytes >= _BLOCK_BYTES and not x.size_bytes % _WORD_BYTES and not kept % _WORD_BYTES
+    return Layer("append", "portable", operands, tables, params, flavour=Flavour("_words") if apart else PLAIN)
+
+
+def _lower_append_mve(bound: BoundNode) -> Layer:
+    """The same by registers of 16 bytes, wherever they lie."""
+    return replace(_lower_append(bound), template="append_mve", variant="mve", flavour=PLAIN, headers=(_MVE_HEADER,))
 
 
 KERNELS = (
@@ -158,5 +169,6 @@ KERNELS = (
         _append_shapes,
         _append_reference,
         _lower_append,
+        variants=(Variant("mve", "mve", _lower_append_mve, _ANY),),
     ),
 )

@@ -252,6 +252,9 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
             if chosen:
                 file.write_bytes(write_tflite(model_of(list(chosen.values()))))
                 yield compile_model(file, target=target)
+    file = folder / "family_mve_state.tflite"
+    file.write_bytes(write_tflite(STREAMING["blocks"]()))
+    yield compile_model(file, target=VARIANT_TARGETS["mve"])
     module = _module(KERNEL_TESTS / "test_onnx_quantize.py")
     if module:
         file = folder / "family_onnx_fpu.onnx"

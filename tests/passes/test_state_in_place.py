@@ -45,6 +45,7 @@ def types(graph: Graph) -> list[str]:
 
 LEFT = {
     "rows": ["APPEND", "CONV_2D", "APPEND", "CONV_2D"],
+    "blocks": ["APPEND", "CONV_2D"],
     "window": ["APPEND", "FULLY_CONNECTED"],
     "channels": ["CONCATENATION", "STRIDED_SLICE", "ASSIGN_VARIABLE"],
     "delay": ["READ_VARIABLE", "ASSIGN_VARIABLE"],

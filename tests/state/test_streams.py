@@ -41,6 +41,25 @@ def test_a_sequence_equals_the_engine_layer_by_layer_and_under_sanitizers(name: 
     assert proof.elements > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "target", "kernel"),
+    [
+        ("rows", "cortex-m4", "emitc_append("),
+        ("blocks", "cortex-m4", "emitc_append_words("),
+        ("blocks", "cortex-m55", "emitc_append_mve("),
+    ],
+)
+def test_rows_are_moved_as_their_sizes_and_the_core_allow(
+    name: str, target: str, kernel: str, compiled: Load, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(compiled(name).model_bytes)
+    made = compile_model(path, target=target)
+    made.write(tmp_path / "package")
+    assert kernel in (tmp_path / "package" / "model.c").read_text(encoding="ascii")
+    assert verify(made, samples=30, layers=True, sanitize=True).match
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_thousand_frames_equal_the_engine_and_the_reference(name: str, compiled: Load, instance: Instance) -> None:
     model, sequence = compiled(name), frames(compiled(name), FRAMES)

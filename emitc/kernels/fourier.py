@@ -43,6 +43,13 @@ def order_of(points: int) -> tuple[int, ...]:
     return tuple(order)
 
 
+def places_of(points: int) -> tuple[int, ...]:
+    """Where the first step puts the results that start with value i's, for the values that it takes first."""
+    radix = radices_of(points)[0]
+    first = order_of(points)[::radix]
+    return tuple(radix * place for place in sorted(range(len(first)), key=first.__getitem__))
+
+
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """The arithmetic of one element type: int16, int32 (held in int64 here) or float32. Complex numbers are [..., 2]."""
@@ -83,6 +90,16 @@ class Numbers:
     def splits(self, points: int, direction: int = -1) -> tuple[float, ...]:
         """Turns by which even and odd values are taken apart."""
         return self.turns_of([direction * math.pi * ((i + 1) / points + 0.5) for i in range(points // 2)])
+
+    def turns_by_step(self, points: int, direction: int = -1) -> tuple[float, ...]:
+        """Turns of the steps behind the first one, all of radix 4: for each by once, twice and three times its angles."""
+        turns, found = self.twiddles(points, direction), list[float]()
+        m = radices_of(points)[0]
+        while m < points:
+            angles = [times * k * (points // (4 * m)) for times in (1, 2, 3) for k in range(m)]
+            found += [part for angle in angles for part in turns[2 * angle : 2 * angle + 2]]
+            m *= 4
+        return tuple(found)
 
     def kept(self, values: Values) -> Values:
         """What is left of sums: in fixed point what wraps at the type's bits."""

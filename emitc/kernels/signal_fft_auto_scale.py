@@ -13,7 +13,8 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, require_dtypes
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, require_dtypes
+from emitc.kernels.signal_lanes import in_vectors, in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,18 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Two passes."""
-    return Layer("signal_fft_auto_scale", "portable", (0,), params=(Param("count", "int32_t", bound.output.elements),))
+    params = (Param("count", "int32_t", bound.output.elements),)
+    return Layer("signal_fft_auto_scale", "portable", (0,), params=params, headers=("emitc_bits.h",))
+
+
+def lower_dsp(bound: BoundNode) -> Layer:
+    """Two values at a time."""
+    return in_words(lower(bound))
+
+
+def lower_mve(bound: BoundNode) -> Layer:
+    """Eight values at a time."""
+    return in_vectors(lower(bound))
 
 
 KERNELS = (
@@ -62,5 +74,9 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        variants=(
+            Variant("mve", "mve", lower_mve, (DType.INT16,)),
+            Variant("dsp", "dsp", lower_dsp, (DType.INT16,)),
+        ),
     ),
 )

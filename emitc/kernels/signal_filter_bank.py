@@ -16,8 +16,9 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Table, illegal, require_dtypes, unsupported
+from emitc.kernels.contract import Flavour, KernelDef, Layer, Param, Parsed, Table, illegal, require_dtypes, unsupported
 
+_LARGEST = 2**15 - 1
 _ROLES = ("weights", "unweights", "frequency_starts", "weight_starts", "widths")
 
 
@@ -84,18 +85,42 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     return (np.array([total % (1 << 64) for total in sums[1:]], np.uint64),)
 
 
+def _trimmed(bound: BoundNode) -> dict[str, list[int]]:
+    """The constants by role, without weights at the ends of bands that are both 0, and without those that no band has.
+
+    As they are where none is left, or bands share so many weights that one behind the other they would be more.
+    """
+    given = [bound.input(i).array().tolist() for i in range(1, 6)]
+    weights, unweights, first, start, widths = given
+    found: dict[str, list[int]] = {role: [] for role in _ROLES}
+    for frequency, begin, width in zip(first, start, widths, strict=True):
+        counting = [i for i in range(max(width, 0)) if weights[begin + i] or unweights[begin + i]] or [0, -1]
+        low, end = counting[0], counting[-1] + 1
+        found["frequency_starts"].append(frequency + low)
+        found["weight_starts"].append(len(found["weights"]))
+        found["widths"].append(end - low)
+        found["weights"] += weights[begin + low : begin + end]
+        found["unweights"] += unweights[begin + low : begin + end]
+    small = 0 < len(found["weights"]) <= len(weights) and max(found["frequency_starts"]) <= _LARGEST
+    return found if small else dict(zip(_ROLES, given, strict=True))
+
+
 def lower(bound: BoundNode) -> Layer:
-    """Band by band."""
-    constants = tuple(
+    """Band by band. Products with weights that are not negative take fewer instructions."""
+    found = {role: values or [0] for role, values in _trimmed(bound).items()}
+    signed = min(found["weights"] + found["unweights"]) < 0
+    flavour = Flavour("_signed" if signed else "", w="int16_t" if signed else "uint16_t")
+    tables = tuple(
         Table(
             role,
-            "int16_t",
-            tuple(int(v) for v in bound.input(i).array().tolist()),
+            flavour.w if role in _ROLES[:2] else "int16_t",
+            tuple(int(v) for v in values),
             role.replace("_", " ") + " of the bands",
         )
-        for i, role in enumerate(_ROLES, 1)
+        for role, values in found.items()
     )
-    return Layer("signal_filter_bank", "portable", (0,), constants, (Param("bands", "int32_t", _channels(bound) + 1),))
+    params = (Param("bands", "int32_t", _channels(bound) + 1),)
+    return Layer("signal_filter_bank", "portable", (0,), tables, params, flavour=flavour)
 
 
 KERNELS = (

@@ -10,13 +10,15 @@ Source  TFLite Micro's signal library, whose transform is that of KISS FFT.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, Shape
-from emitc.kernels.contract import KernelDef, Layer, Param, Table, illegal
-from emitc.kernels.fourier import Numbers, Values, order_of
+from emitc.ir import Array, BoundNode, DType, Shape
+from emitc.kernels.contract import KernelDef, Layer, Param, Table, Variant, illegal
+from emitc.kernels.fourier import Numbers, Values, order_of, places_of, radices_of
 from emitc.kernels.real_fourier import TYPES, RealFourier, layer, op_of, parser, require_types
+from emitc.kernels.signal_lanes import in_vectors, in_words
 
 _FORTH = -1
 
@@ -77,9 +79,43 @@ def lower(bound: BoundNode) -> Layer:
     return layer(bound, order, apart, frames, _FORTH, "signal_rfft")
 
 
+def _by_steps(bound: BoundNode) -> Layer:
+    """Of int16 values: the first step takes them from where they are and turns nothing, the others are of radix 4."""
+    points = op_of(bound).length // 2
+    general, numbers = lower(bound), Numbers(DType.INT16)
+    tables = (
+        Table("places", "uint16_t", places_of(points), "where the first step's results go"),
+        Table("turns", "int16_t", numbers.turns_by_step(points, _FORTH), "turns of the other steps, Q15", alignment=4),
+        *(table for table in general.tables if table.role == "splits"),
+    )
+    params = tuple(param for param in general.params if param.name != "steps")
+    return replace(general, tables=tables, params=params)
+
+
+def lower_dsp(bound: BoundNode) -> Layer | str:
+    """Complex numbers in words."""
+    op, radices = op_of(bound), radices_of(op_of(bound).length // 2)
+    if op.dtype is not DType.INT16 or set(radices) - {2, 4} or len(radices) < 2:
+        return f"{op.dtype.value} of length {op.length}: there is code for int16 and powers of two from 16 on"
+    layer = _by_steps(bound)
+    radix = Param("radix", "int32_t", radices[0], "of the first step")
+    return in_words(replace(layer, params=(*layer.params, radix)))
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Four complex numbers at a time."""
+    op, radices = op_of(bound), radices_of(op_of(bound).length // 2)
+    if op.dtype is not DType.INT16 or set(radices) != {4} or len(radices) < 2:
+        return f"{op.dtype.value} of length {op.length}: there is code for int16 and 32, 128, 512, ..."
+    return in_vectors(_by_steps(bound))
+
+
 KERNELS = (
     KernelDef(
         SignalRfft, "Fourier transform of real values", TYPES, ("CUSTOM:SignalRfft",), parser(SignalRfft), check,
-        output_shapes, reference, lower,
+        output_shapes, reference, lower, variants=(
+            Variant("mve", "mve", lower_mve, (DType.INT16,)),
+            Variant("dsp", "dsp", lower_dsp, (DType.INT16,)),
+        ),
     ),
 )  # fmt: skip

@@ -13,7 +13,19 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Table, illegal, in_step, require_dtypes, unsupported
+from emitc.kernels.contract import (
+    KernelDef,
+    Layer,
+    Param,
+    Parsed,
+    Table,
+    Variant,
+    illegal,
+    in_step,
+    require_dtypes,
+    unsupported,
+)
+from emitc.kernels.signal_lanes import in_vectors, in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,16 @@ def lower(bound: BoundNode) -> Layer:
     )  # fmt: skip
 
 
+def lower_dsp(bound: BoundNode) -> Layer:
+    """Two values at a time."""
+    return in_words(lower(bound))
+
+
+def lower_mve(bound: BoundNode) -> Layer:
+    """Eight values at a time."""
+    return in_vectors(lower(bound))
+
+
 KERNELS = (
     KernelDef(
         SignalWindow,
@@ -84,5 +106,9 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        variants=(
+            Variant("mve", "mve", lower_mve, (DType.INT16,)),
+            Variant("dsp", "dsp", lower_dsp, (DType.INT16,)),
+        ),
     ),
 )

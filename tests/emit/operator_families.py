@@ -223,6 +223,7 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
         "svdf",
         "unidirectional_sequence_lstm",
         "quantize_ops",
+        "signal",
     )
     cases = [case for name in modules for case in cases_of(KERNEL_TESTS / f"test_{name}.py")]
     for name, functions in (

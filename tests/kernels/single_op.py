@@ -168,6 +168,18 @@ class Proven:
     memory_errors: tuple[str, ...]
 
 
+def inputs_of(cases: Sequence[Case], samples: int, seed: int) -> list[tuple[Array, ...]]:
+    """What the model of the cases is given, by sample."""
+    rng = np.random.default_rng(seed)
+    inputs: list[tuple[Array, ...]] = []
+    for sample in range(samples):
+        values: list[Array] = []
+        for case in cases:
+            values += case.draw(rng, sample) if case.draw else [drawn(t, rng, sample) for t in _computed(case)]
+        inputs.append(tuple(values))
+    return inputs
+
+
 def prove(
     cases: Sequence[Case],
     *,
@@ -188,13 +200,7 @@ def prove(
     """
     assert len({case.id for case in cases}) == len(cases), "case ids must differ"
     data = write_tflite(model_of(cases))
-    rng = np.random.default_rng(seed)
-    inputs: list[tuple[Array, ...]] = []
-    for sample in range(samples):
-        values: list[Array] = []
-        for case in cases:
-            values += case.draw(rng, sample) if case.draw else [drawn(t, rng, sample) for t in _computed(case)]
-        inputs.append(tuple(values))
+    inputs = inputs_of(cases, samples, seed)
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
         workdir = Path(folder)
         (workdir / "cases.tflite").write_bytes(data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -65,19 +65,19 @@ def window(shape: tuple[int, ...], shift: int, length: int = 0) -> Case:
     )
 
 
-def scaled(largest: int) -> Case:
-    """SignalFftAutoScale of values up to `largest`."""
+def scaled(largest: int, count: int = 20) -> Case:
+    """SignalFftAutoScale of `count` values up to `largest`."""
 
     def draw(rng: np.random.Generator, sample: int) -> list[Array]:
-        values = rng.integers(-largest, largest, 20, endpoint=True)
-        values[sample] = -largest if sample % 2 else largest
+        values = rng.integers(-largest, largest, count, endpoint=True)
+        values[-1 - sample % count] = -largest if sample % 2 else largest
         return [np.clip(values, -32768, 32767).astype(np.int16)]
 
     return signal(
-        f"scale_{largest}",
+        f"scale_{largest}_{count}",
         "FftAutoScale",
-        (plain((20,), "int16"),),
-        (plain((20,), "int16"), plain((), "int32")),
+        (plain((count,), "int16"),),
+        (plain((count,), "int16"), plain((), "int32")),
         {},
         draw,
     )
@@ -87,7 +87,10 @@ T = {"int16": 7, "int32": 2, "float32": 0}
 
 
 def waves(shape: tuple[int, ...], dtype: str, quiet: int) -> Draw:
-    """Loud noise, the ends of the type, single lines, and noise divided by `quiet`; floats from -1 to 1."""
+    """Loud noise, the ends of the type, single lines, and noise divided by `quiet`; floats from -1 to 1.
+
+    Even and odd values at the ends of the type, a quarter of a turn apart: their spectra together leave int16.
+    """
     low, high = (-1, 1) if dtype == "float32" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
 
     def draw(rng: np.random.Generator, sample: int) -> list[Array]:
@@ -95,7 +98,11 @@ def waves(shape: tuple[int, ...], dtype: str, quiet: int) -> Draw:
         noise = rng.uniform(low, high, shape)
         wave = high * np.cos(2 * np.pi * np.arange(shape[-1]) * rng.integers(0, shape[-1] // 2) / shape[-1])
         lines = np.where(rng.random(shape) < 4 / shape[-1], noise, 0)
-        return [np.broadcast_to((wave, ends, noise, lines, noise / quiet)[sample % 5], shape).astype(dtype)]
+        angles = (
+            2 * np.pi * (np.arange(shape[-1]) // 2 / shape[-1] * 2 * rng.integers(1, 5) - np.arange(shape[-1]) % 2 / 4)
+        )
+        full = np.where(np.cos(angles + rng.uniform(0, 7)) < 0, low, high)
+        return [np.broadcast_to((wave, ends, noise, lines, noise / quiet, full)[sample % 6], shape).astype(dtype)]
 
     return draw
 
@@ -127,13 +134,14 @@ def energy(start: int, end: int) -> Case:
     )
 
 
-def bank(name: str, *, negative: bool = False) -> Case:
-    """SignalFilterBank of three channels."""
+def bank(name: str, *, negative: bool = False, zeros: Sequence[int] = ()) -> Case:
+    """SignalFilterBank of three channels. zeros: weights that are 0, from one end of a band on."""
     rng = np.random.default_rng(4)
     low = -32768 if negative else 0
+    counts = np.isin(np.arange(14), zeros, invert=True)
     constants = (
-        constant(rng.integers(low, 32767, 14), "int16"),
-        constant(rng.integers(low, 32767, 14), "int16"),
+        constant(rng.integers(low, 32767, 14) * counts, "int16"),
+        constant(rng.integers(low, 32767, 14) * counts, "int16"),
         constant(np.array([1, 3, 8, 2]), "int16"),
         constant(np.array([0, 4, 10, 1]), "int16"),
         constant(np.array([3, 5, 4, 0]), "int16"),
@@ -221,10 +229,13 @@ def logarithm(scale: int, correction: int) -> Case:
 
 
 CASES: list[Case] = [
-    window((30,), 12), window((2, 3, 17), 0), window((30,), 15), window((2, 3, 4), 3, 12), window((2, 6), 4, 3),
+    window((30,), 12), window((3, 8), 31), window((1,), 1), window((2, 3, 17), 0),
+    window((30,), 15), window((2, 3, 4), 3, 12), window((2, 6), 4, 3),
     *(scaled(largest) for largest in (0, 1, 2, 255, 256, 16383, 16384, 32767, 32768)),
+    *(scaled(largest, count) for largest in (1, 700, 32767) for count in (1, 2, 7, 8, 9)),
     *(transform(length - missing, length) for length in (16, 32, 64, 128, 256, 512, 1024) for missing in (0, 5)),
-    transform(480, 512), transform(7, 8, 3), transform(60, 64, 2),
+    transform(480, 512), transform(33, 512, 2), transform(400, 1024), transform(127, 128, 3),
+    transform(7, 8, 3), transform(60, 64, 2),
     *(inverse(length) for length in (8, 16, 32, 64, 128, 256, 512, 1024)), inverse(64, 3),
     *(transform(length - 3, length, dtype=dtype) for length in (8, 16, 128, 1024) for dtype in ("int32", "float32")),
     *(inverse(length, dtype=dtype) for length in (8, 16, 128, 1024) for dtype in ("int32", "float32")),
@@ -235,6 +246,8 @@ CASES: list[Case] = [
     *(inverse(length, dtype=dtype) for length in (4, 30, 48, 150) for dtype in ("int32", "float32")),
     energy(0, 20), energy(3, 11), energy(5, 5),
     bank("bank"), bank("bank_of_negative_weights", negative=True),
+    bank("bank_of_padded_bands", zeros=(0, 2, 4, 7, 8, 12, 13)), bank("bank_without_a_band", zeros=range(4, 9)),
+    bank("bank_of_nothing", zeros=range(14)),
     roots(), roots(0), roots(7),
     subtraction("subtraction"), subtraction("subtraction_clamped", clamping=True),
     subtraction("subtraction_all_bits", smoothing_bits=0),

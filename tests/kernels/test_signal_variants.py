@@ -1,0 +1,57 @@
+"""Kernels of the signal library for cores with the DSP extension and with MVE.
+
+On the host their functions are plain C, under the sanitizers and against TFLite Micro; the emulators run the instructions.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from single_op import Case, inputs_of, model_of, prove
+from test_signal import CASES as EVERY
+
+from emitc.boards import prove as boards
+from emitc.compiler import compile_model
+from emitc.ir import DType
+from emitc.writers.tflite import write_tflite
+
+KERNELS = {"signal_rfft", "signal_window", "signal_fft_auto_scale"}
+TARGETS = {"dsp": ("cortex-m4", "qemu_m4"), "mve": ("cortex-m55", "qemu_m55")}
+SAMPLES = 6
+
+
+def cases() -> list[Case]:
+    """Those of operators that have such kernels, of int16 values."""
+    operators = ("SignalRfft", "SignalWindow", "SignalFftAutoScale")
+    return [case for case in EVERY if case.custom_code in operators and case.inputs[0].dtype == DType.INT16.value]
+
+
+@pytest.mark.parametrize("variant", TARGETS)
+def test_on_the_host(variant: str) -> None:
+    proven = prove(cases(), samples=SAMPLES, target=TARGETS[variant][0])
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    steps = [step for outcome in proven.outcomes.values() if (step := outcome.step) is not None]
+    assert {step.template for step in steps if step.variant == variant} == {f"{name}_{variant}" for name in KERNELS}
+    assert {step.template for step in steps if step.variant == "portable"} <= {"signal_rfft", "signal_rfft_mixed"}
+
+
+@pytest.mark.board
+@pytest.mark.skipif(
+    not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
+)
+@pytest.mark.parametrize("variant", TARGETS)
+def test_on_an_emulated_core(variant: str, tmp_path: Path) -> None:
+    model, given = tmp_path / "cases.tflite", inputs_of(cases(), SAMPLES, 0)
+    model.write_bytes(write_tflite(model_of(cases())))
+    target, board = TARGETS[variant]
+    compiled = compile_model(model, target=target, package="platformio")
+    with patch.object(boards, "random_samples", lambda *_: given):
+        result = boards.on_emulator(
+            compiled, board, reference="numpy", samples=SAMPLES, seed=0, layers=False, workdir=tmp_path
+        )
+    assert result.match

@@ -47,7 +47,7 @@ from emitc.kernels.requantization import (
     requantization,
     requantization_tables,
 )
-from emitc.kernels.spatial import BY_ROWS, WINDOW_PARAMS, window_overlap
+from emitc.kernels.spatial import BY_ROWS, WINDOW_PARAMS, Window, window_overlap
 from emitc.kernels.walk import by_channel, whole_window
 from emitc.kernels.weight_layout import PACKED, weight_table
 from emitc.quantize import (
@@ -88,14 +88,9 @@ def tflite_numerics(node: SourceNode) -> Numerics:
     return Numerics.PLAIN if floats else Numerics.TFLITE
 
 
-def check_float_operands(bound: BoundNode, channels: int, *, constant: bool = False) -> None:
-    """Refuses other types than float32, and a bias of another length. Weights and bias may be computed, or be `constant`."""
+def check_float_operands(bound: BoundNode, channels: int) -> None:
+    """Refuses other types than float32, and a bias of another length. Weights and bias may be computed."""
     bias = bound.optional(BIAS)
-    if constant and not (bound.input(WEIGHTS).is_constant and (bias is None or bias.is_constant)):
-        raise unsupported(
-            bound, f"{bound.node.op_type} with computed weights is not supported", "weights and bias must be constants",
-            "export the model with constant weights", bound.input(WEIGHTS),
-        )  # fmt: skip
     require_dtypes(bound, [(DType.FLOAT32,) * (4 if bias else 3)])
     if bias is not None and bias.shape != (channels,):
         raise illegal(
@@ -134,6 +129,18 @@ def operands(
     return centred, weights_of(bound).astype(np.int64), start
 
 
+def convolved(window: Window, image: NDArray[Any], weights: NDArray[Any], acc: NDArray[Any]) -> NDArray[Any]:
+    """acc [N, OH, OW, O] and the products of the image with weights [O, KH, KW, I / groups], tap by tap."""
+    out_c, kernel_h, kernel_w, in_c = weights.shape
+    groups = image.shape[3] // in_c
+    each = out_c // groups
+    for ky, kx, values in window.taps(image, 0, kernel_h, kernel_w):
+        for g in range(groups):
+            group = slice(g * each, (g + 1) * each)
+            acc[..., group] += values[..., g * in_c : (g + 1) * in_c] @ weights[group, ky, kx].T
+    return acc
+
+
 def result(bound: BoundNode, acc: NDArray[Any], activation: str) -> Array:
     """Accumulators [..., O] as outputs: requantized under the activation, or as they are in float."""
     y = bound.output
@@ -150,11 +157,12 @@ def float_layer(
     macs: int,
     filters: Array | None = None,
     activation: str = "NONE",
+    spread: bool = False,
 ) -> Layer:
     """A convolution in float32. params: window and groups. Constant weights and bias become tables.
 
     filters: the weights as [O, KH, KW, I / groups] where the operator has them otherwise. activation: of TFLite, where the bias
-    is added last and the sum limited.
+    is added last and the sum limited. spread: computed weights lie tap by tap, [1, KH, KW, O].
     """
     w, bias = bound.input(WEIGHTS), bound.optional(BIAS)
     operands, constants = [0], []
@@ -173,17 +181,20 @@ def float_layer(
     overlaps = window_overlap(bound, params, ahead)
     flavour = PLAIN
     if bound.node.op.numerics is Numerics.PLAIN:
-        params, flavour = (*params, *bound_params(activation, bound.output.dtype)), Flavour("_bounded")
+        params, flavour = (*params, *bound_params(activation, bound.output.dtype)), Flavour("_bounded", clamped=True)
+    if spread and not w.is_constant:
+        flavour = replace(flavour, suffix=f"{flavour.suffix}_spread", spread=True)
     return Layer(
         "conv_2d_float", "portable", tuple(operands), tuple(constants), params, overlaps=overlaps, macs=macs, flavour=flavour,
         by_rows=BY_ROWS if len(w.shape) == 4 and len(operands) == 1 else None,
     )  # fmt: skip
 
 
-def check_operands(bound: BoundNode, weight_axis: int, *, short_bias: bool = True) -> None:
+def check_operands(bound: BoundNode, weight_axis: int, *, short_bias: bool = True, computed: bool = False) -> None:
     """Refuses types, quantizations, and constants that the integer accumulation does not cover.
 
-    weight_axis: dimension of the weights that counts output channels. short_bias: with int16 inputs it may be int32.
+    weight_axis: dimension of the weights that counts output channels. short_bias: with int16 inputs it may be int32. computed: so
+    may the weights be.
     """
     x, w, bias, y = bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS), bound.output
     known = (
@@ -249,10 +260,30 @@ def check_operands(bound: BoundNode, weight_axis: int, *, short_bias: bool = Tru
             "quantize again",
             y,
         )
-    if not w.is_constant or (bias is not None and not bias.is_constant):
+    if not computed and (not w.is_constant or (bias is not None and not bias.is_constant)):
         raise unsupported(
             bound, f"{bound.node.op_type} with computed weights is not supported", "weights and bias must be constants",
             "export the model with constant weights", w,
+        )  # fmt: skip
+
+
+def require_groups(bound: BoundNode) -> None:
+    """Refuses channels that are not [..., I] and weights [O, KH, KW, I / groups]."""
+    x, (out_c, *_, in_c) = bound.input(0), bound.input(WEIGHTS).shape
+    if min(bound.input(WEIGHTS).shape) < 1 or x.shape[3] % in_c or out_c % (x.shape[3] // in_c):
+        raise illegal(
+            bound, f"{bound.node.op_type} has channels that do not fit", f"input {x.shape[3]}, weights {in_c} to {out_c}",
+            "export the model again", bound.input(WEIGHTS),
+        )  # fmt: skip
+
+
+def require_multiplier(bound: BoundNode) -> None:
+    """Refuses channels that are not [..., I] and weights [1, KH, KW, I * multiplier]."""
+    x, w = bound.input(0), bound.input(WEIGHTS)
+    if w.shape[0] != 1 or min(w.shape) < 1 or w.shape[3] % x.shape[3]:
+        raise illegal(
+            bound, f"{bound.node.op_type} has channels that do not fit", f"input {x.shape[3]}, weights {list(w.shape)}",
+            "export the model again", w,
         )  # fmt: skip
 
 

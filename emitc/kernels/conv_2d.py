@@ -3,7 +3,8 @@
 Shapes  x [N, H, W, I], w [O, KH, KW, I / groups] OHWI, b [O] or none, y [N, OH, OW, O].
 Types   int8, b and accumulator int32; x and y int16, b int64 or int32 (int16x8.py). ONNX: also int16 inputs and outputs.
         float32, where w and b may be computed; in TFLite the bias is added last and the sum limited by the activation.
-Errors  weight zero point other than 0; an accumulator that can overflow int32; computed weights.
+Errors  weight zero point other than 0; an accumulator that can overflow int32.
+        Computed int8 weights: conv_2d_computed.py.
 Source  TFLite 8-bit quantization specification, CONV_2D; groups as I / (weight channels).
 """
 
@@ -16,8 +17,17 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape, Tensor
-from emitc.kernels import accumulate, pair_products, pair_spans, scalar_products, short_products, vector_products
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, illegal, require_rank
+from emitc.kernels import (
+    accumulate,
+    computed_weights,
+    pair_products,
+    pair_spans,
+    scalar_products,
+    short_products,
+    vector_products,
+)
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, require_rank
+from emitc.kernels.conv_2d_computed import ComputedConv2D
 from emitc.kernels.requantization import WEIGHTS, Accumulating, int32_sums, output_params, requantization
 from emitc.kernels.spatial import (
     ACTIVATIONS,
@@ -59,6 +69,8 @@ def from_tflite(node: SourceNode) -> Parsed:
         )
     window = window_of(node, height, width, weights.shape[1], weights.shape[2], dilated=True)
     activation = node.fused_activation(ACTIVATIONS)
+    if computed_weights.applies(node):
+        return Parsed(ComputedConv2D(window, activation, int32_sums=int32_sums(node)), (0, 1, 2))
     numerics = accumulate.tflite_numerics(node)
     return Parsed(Conv2D(window, activation, int32_sums=int32_sums(node), numerics=numerics), (0, 1, 2))
 
@@ -86,19 +98,11 @@ def check(bound: BoundNode) -> None:
         accumulate.check_operands(bound, 0)
     else:
         accumulate.check_float_operands(bound, w.shape[0])
-    out_c, kernel_h, kernel_w, in_c = w.shape
-    if min(w.shape) < 1 or x.shape[3] % in_c or out_c % (x.shape[3] // in_c):
-        raise illegal(
-            bound,
-            "CONV_2D has channels that do not fit",
-            f"input {x.shape[3]}, weights {in_c} to {out_c}",
-            "export the model again",
-            w,
-        )
-    require_output(bound, op.window, kernel_h, kernel_w)
+    accumulate.require_groups(bound)
+    require_output(bound, op.window, w.shape[1], w.shape[2])
     if accumulate.in_float(bound):
         return
-    filters = accumulate.weights_of(bound).astype(np.int64).reshape(out_c, -1)
+    filters = accumulate.weights_of(bound).astype(np.int64).reshape(w.shape[0], -1)
     accumulate.check_accumulator(bound, filters, folded=op.zero_point_folded)
 
 
@@ -111,16 +115,9 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Tap by tap: a matrix product of each tap's input slice with its weights, in int64."""
-    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
-    out_c, kernel_h, kernel_w, in_c = w.shape
-    groups = x.shape[3] // in_c
-    each = out_c // groups
+    op = _op(bound)
     image, weights, acc = accumulate.operands(bound, inputs, folded=op.zero_point_folded)
-    for ky, kx, values in op.window.taps(image, 0, kernel_h, kernel_w):
-        for g in range(groups):
-            group = slice(g * each, (g + 1) * each)
-            acc[..., group] += values[..., g * in_c : (g + 1) * in_c] @ weights[group, ky, kx].T
-    return (accumulate.result(bound, acc, op.activation),)
+    return (accumulate.result(bound, accumulate.convolved(op.window, image, weights, acc), op.activation),)
 
 
 def lower(bound: BoundNode) -> Layer:

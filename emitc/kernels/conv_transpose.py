@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels import int16x8
+from emitc.kernels import computed_weights, int16x8
 from emitc.kernels.contract import (
     Flavour,
     KernelDef,
@@ -40,6 +40,7 @@ from emitc.kernels.contract import (
     require_rank,
     unsupported,
 )
+from emitc.kernels.pointwise import operand
 from emitc.kernels.real_activation import bound_params, bounded
 from emitc.kernels.requantization import requantization, requantization_tables
 from emitc.kernels.spatial import Padding, Window, automatic_padding, image_size, integers_attribute, window_params
@@ -233,8 +234,9 @@ def _check_quantization(bound: BoundNode) -> None:
     if wide:
         int16x8.require_symmetric(bound)
     assert x.quantization
+    computed = op.numerics is Numerics.TFLITE and not w.is_constant
     for tensor, what in ((w, "weights"), (bias, "bias")):
-        if tensor is not None and not tensor.is_constant:
+        if tensor is not None and not tensor.is_constant and not computed:
             raise unsupported(
                 bound,
                 f"{bound.node.op_type} has computed quantized {what}",
@@ -278,7 +280,10 @@ def _check_quantization(bound: BoundNode) -> None:
                 "quantize the bias again",
                 bias,
             )
-    centred = _centred(bound)
+    if computed:
+        computed_weights.check_sums(bound, w.elements // _channels(bound))
+        return
+    centred = _centred(bound, w.array())
     reach = max(x.quantization.zero_point - x.dtype.range[0], x.dtype.range[1] - x.quantization.zero_point)
     offsets = [abs(int(value)) for value in _bias_of(bound).tolist()]
     largest = reach * int(np.abs(centred).sum(axis=(0, 1, 2)).max()) + max(offsets)
@@ -301,11 +306,11 @@ def _factors(bound: BoundNode) -> NDArray[np.float32]:
         return np.asarray(product / np.float32(y.scale), np.float32)
 
 
-def _centred(bound: BoundNode) -> Int64:
+def _centred(bound: BoundNode, weights: Array) -> Int64:
     """Quantized weights less their zero points."""
     w = bound.input(_WEIGHTS)
     assert w.quantization
-    values = _in_first(bound, w.array()).astype(np.int64)
+    values = _in_first(bound, weights).astype(np.int64)
     return values - np.array(
         w.quantization.zero_points if len(set(w.quantization.zero_points)) > 1 else w.quantization.zero_points[:1],
         np.int64,
@@ -358,19 +363,18 @@ def _spread(bound: BoundNode, image: NDArray[Any], weights: NDArray[Any]) -> NDA
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Scattered tap by tap, in double or int64."""
-    op, x, w, y = _op(bound), bound.input(0), bound.input(_WEIGHTS), bound.output
+    op, x, y, weights = _op(bound), bound.input(0), bound.output, operand(bound, inputs, _WEIGHTS)
     assert inputs[0] is not None
     if x.dtype is DType.FLOAT32:
-        given = inputs[_WEIGHTS]
-        weights = _in_first(bound, w.array() if given is None else given)
         bias = inputs[_BIAS] if len(inputs) > _BIAS else None
         offset = _bias_of(bound) if bias is None else bias
-        real = _spread(bound, inputs[0].astype(np.float64), weights.astype(np.float64)) + offset.astype(np.float64)
+        sums = _spread(bound, inputs[0].astype(np.float64), _in_first(bound, weights).astype(np.float64))
+        real = sums + offset.astype(np.float64)
         return (
             bounded(real.astype(np.float32), op.activation, y.dtype) if _bounded(bound) else real.astype(np.float32),
         )
     assert x.quantization and y.quantization
-    acc = _spread(bound, inputs[0].astype(np.int64) - x.quantization.zero_point, _centred(bound))
+    acc = _spread(bound, inputs[0].astype(np.int64) - x.quantization.zero_point, _centred(bound, weights))
     sums = acc.astype(np.int64) + _bias_of(bound).astype(np.int64)
     if op.numerics is Numerics.TFLITE:
         clamp = activation_clamp(op.activation, y)
@@ -436,28 +440,25 @@ def lower(bound: BoundNode) -> Layer:
             "conv_transpose_float", "portable", tuple(operands), tuple(tables), params, macs=macs, flavour=kind
         )
     assert x.quantization and y.quantization
-    centred = _rearranged(bound, _centred(bound))
-    narrow = int(centred.min()) >= -128 and int(centred.max()) <= 127
-    weight_type = "int8_t" if narrow else "int16_t"
     clamp = activation_clamp(_op(bound).activation, y)
     fixed = _op(bound).numerics is Numerics.TFLITE
-    flavour = Flavour("_q31" if fixed else "" if narrow else "_w16", fixed_point=fixed, w=weight_type)
-    if int16x8.applies(bound):
-        rows = _centred(bound).reshape(-1, y.shape[3]).T
-        flavour = int16x8.flavour(rows, _bias_of(bound).astype(np.int64), requantization(bound).shift, reduced=True)
+    constants: list[Table] = []
+    if w.is_constant:
+        centred = _centred(bound, w.array())
+        narrow = int(centred.min()) >= -128 and int(centred.max()) <= 127
+        flavour = Flavour("_q31" if fixed else "" if narrow else "_w16", fixed, w="int8_t" if narrow else "int16_t")
+        if int16x8.applies(bound):
+            rows, bias64 = centred.reshape(-1, y.shape[3]).T, _bias_of(bound).astype(np.int64)
+            flavour = int16x8.flavour(rows, bias64, requantization(bound).shift, reduced=True)
+        values = tuple(_rearranged(bound, centred).reshape(-1).tolist())
+        what = "filters less their zero points, [KH, KW, O, I / groups]"
+        constants.append(Table("weights", flavour.w, values, what))
+    else:
+        flavour = computed_weights.flavour(bound, w.elements // _channels(bound), "_q31")
     factors, steps = _factor_tables(bound, flavour)
-    constants = (
-        Table(
-            "weights",
-            weight_type,
-            tuple(centred.reshape(-1).tolist()),
-            "filters less their zero points, [KH, KW, O, I / groups]",
-        ),
-        Table("bias", flavour.acc, tuple(_bias_of(bound).tolist()), "bias per output channel"),
-        *factors,
-    )
+    constants += [Table("bias", flavour.acc, tuple(_bias_of(bound).tolist()), "bias per output channel"), *factors]
     params = (
-        *_steps(bound, rearranged=True),
+        *_steps(bound, rearranged=w.is_constant),
         Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
         Param("factor_step", "int32_t", steps, "0: one factor for all channels"),
         Param("output_offset", "int32_t", y.quantization.zero_point),
@@ -465,7 +466,10 @@ def lower(bound: BoundNode) -> Layer:
         Param("clamp_high", "int32_t", clamp.high),
     )
     sums = Scratch("sums", (8 if flavour.acc == "int64_t" else 4) * y.shape[3])
-    return Layer("conv_transpose", "portable", (0,), constants, params, scratch=(sums,), macs=macs, flavour=flavour)
+    return Layer(
+        "conv_transpose", "portable", (0,) if w.is_constant else (0, _WEIGHTS), tuple(constants), params, scratch=(sums,),
+        macs=macs, flavour=flavour,
+    )  # fmt: skip
 
 
 def _factor_tables(bound: BoundNode, flavour: Flavour) -> tuple[tuple[Table, ...], int]:

@@ -2,7 +2,8 @@
 
 Shapes  x [N, H, W, C], w [1, KH, KW, C * multiplier], b [C * multiplier] or none, y [N, OH, OW, C * multiplier].
 Types   int8, b and accumulator int32; float32. Output channel c * multiplier + m reads input channel c.
-Errors  weight zero point other than 0; an accumulator that can overflow int32; computed weights.
+Errors  weight zero point other than 0; an accumulator that can overflow int32.
+        Computed int8 weights: conv_2d_computed.py; float32 ones have a kernel of their own order.
 Source  TFLite 8-bit quantization specification, DEPTHWISE_CONV_2D.
 """
 
@@ -17,6 +18,7 @@ from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels import (
     accumulate,
+    computed_weights,
     pair_products,
     pair_spans,
     scalar_products,
@@ -25,7 +27,8 @@ from emitc.kernels import (
     vector_products,
     vector_taps,
 )
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, illegal, require_rank
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, require_rank
+from emitc.kernels.conv_2d_computed import ComputedConv2D
 from emitc.kernels.requantization import WEIGHTS, output_params, requantization
 from emitc.kernels.spatial import (
     ACTIVATIONS,
@@ -62,6 +65,8 @@ def from_tflite(node: SourceNode) -> Parsed:
         )
     window = window_of(node, height, width, weights.shape[1], weights.shape[2], dilated=True)
     activation = node.fused_activation(ACTIVATIONS)
+    if computed_weights.applies(node):
+        return Parsed(ComputedConv2D(window, activation, depthwise=True), (0, 1, 2))
     return Parsed(DepthwiseConv2D(window, activation, numerics=accumulate.tflite_numerics(node)), (0, 1, 2))
 
 
@@ -86,15 +91,8 @@ def check(bound: BoundNode) -> None:
     if not accumulate.in_float(bound):
         accumulate.check_operands(bound, 3, short_bias=False)
     else:
-        accumulate.check_float_operands(bound, w.shape[3], constant=op.numerics is Numerics.PLAIN)
-    if w.shape[0] != 1 or min(w.shape) < 1 or w.shape[3] % x.shape[3]:
-        raise illegal(
-            bound,
-            "DEPTHWISE_CONV_2D has channels that do not fit",
-            f"input {x.shape[3]}, weights {list(w.shape)}",
-            "export the model again",
-            w,
-        )
+        accumulate.check_float_operands(bound, w.shape[3])
+    accumulate.require_multiplier(bound)
     require_output(bound, op.window, w.shape[1], w.shape[2])
     if accumulate.in_float(bound):
         return
@@ -126,8 +124,8 @@ def lower(bound: BoundNode) -> Layer:
     folded = op.zero_point_folded
     if accumulate.in_float(bound):
         params = (*window_params(bound, op.window, kernel_h, kernel_w), Param("groups", "int32_t", x.shape[3]))
-        filters = np.ascontiguousarray(w.array().transpose(3, 1, 2, 0))
-        return accumulate.float_layer(bound, params, out_c, work(bound), filters, op.activation)
+        filters = np.ascontiguousarray(w.array().transpose(3, 1, 2, 0)) if w.is_constant else None
+        return accumulate.float_layer(bound, params, out_c, work(bound), filters, op.activation, spread=True)
     scale = requantization(bound)
     bias = accumulate.bias_of(bound, out_c)
     weights = accumulate.weights_of(bound)

@@ -16,20 +16,18 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Shape
-from emitc.kernels import int16x8
+from emitc.kernels import accumulate, computed_weights, int16x8
 from emitc.kernels.contract import (
     Flavour,
     KernelDef,
     Layer,
     Param,
-    Parsed,
     Table,
     illegal,
     require_dtypes,
     require_one_scale,
     require_quantization,
     require_rank,
-    unsupported,
 )
 from emitc.kernels.pointwise import operand
 from emitc.kernels.real_activation import bound_params, bounded
@@ -42,9 +40,8 @@ from emitc.kernels.requantization import (
     reduced,
     requantization,
 )
-from emitc.quantize import INT32_MAX, Int64, activation_clamp, reduced_multiplier
+from emitc.quantize import activation_clamp, reduced_multiplier
 
-_LARGEST_BYTE = 128
 _ROLES = ("x", "w", "bias")
 
 
@@ -96,7 +93,7 @@ def check(bound: BoundNode) -> None:
 
 
 def _check_quantized(bound: BoundNode) -> None:
-    x, w, bias, y = bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS), bound.output
+    x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
     require_quantization(bound, x, y)
     require_one_scale(bound, w)
     int16x8.require_symmetric(bound)
@@ -106,36 +103,19 @@ def _check_quantized(bound: BoundNode) -> None:
             bound, "FULLY_CONNECTED has weights with a zero point", "weights are symmetric in TFLite's int8 scheme",
             "quantize the weights symmetrically", w,
         )  # fmt: skip
-    if bias is not None and not bias.is_constant:
-        raise unsupported(
-            bound, "FULLY_CONNECTED with a computed bias of integers is not supported", "it could take sums out of their type",
-            "export the model with a constant bias", bias,
-        )  # fmt: skip
     wide = reduced(bound)
     if not 0 < real_factors(bound)[0] < (int16x8.FACTOR_LIMIT if wide else FACTOR_LIMIT):
         raise illegal(
             bound, "an output scale is out of proportion",
             f"input scale * weight scale / output scale = {real_factors(bound)[0]!r}", "quantize again", y,
         )  # fmt: skip
-    reach = (255 if x.dtype is DType.INT8 else 1 << 15) * _LARGEST_BYTE * w.shape[1]
-    largest = reach + int(np.abs(_bias(bound)).max())
-    if largest > (int16x8.SUM_MAX if wide else INT32_MAX):
-        raise unsupported(
-            bound, f"FULLY_CONNECTED with computed weights over {w.shape[1]} elements is not supported",
-            f"sums can reach {largest}, which leaves {48 if wide else 32} bits", "reduce the depth", w,
-        )  # fmt: skip
+    computed_weights.check_sums(bound, w.shape[1])
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[rows, O], or [..., O] with keep_num_dims."""
     x, (out, depth) = bound.input(0), bound.input(WEIGHTS).shape
     return ((*x.shape[:-1], out),) if _op(bound).keep_dims else ((x.elements // depth, out),)
-
-
-def _bias(bound: BoundNode) -> Int64:
-    """The bias of integers, zeros where there is none."""
-    bias = bound.optional(BIAS)
-    return np.zeros(bound.input(WEIGHTS).shape[0], np.int64) if bias is None else bias.array().astype(np.int64)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -149,7 +129,9 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
             product = np.matmul(rows.astype(np.float64), w.T.astype(np.float64)) + bias.astype(np.float64)
             return (bounded(product.astype(np.float32).reshape(y.shape), op.activation, DType.FLOAT32),)
     assert x.quantization and y.quantization
-    acc = np.matmul(rows.astype(np.int64) - x.quantization.zero_point, w.T.astype(np.int64)) + _bias(bound)
+    acc = np.matmul(rows.astype(np.int64) - x.quantization.zero_point, w.T.astype(np.int64)) + accumulate.bias_of(
+        bound, w.shape[0]
+    )
     clamp = activation_clamp(op.activation, y)
     return (requantization(bound).apply(acc, y.quantization.zero_point, clamp, y.dtype).reshape(y.shape),)
 
@@ -199,7 +181,7 @@ def lower(bound: BoundNode) -> Layer:
         wide = Flavour("_s16_wide", x="int16_t", y="int16_t", acc="int64_t", reduced=True)
         kind = wide if reduced(bound) else Flavour("_s16", x="int16_t", y="int16_t")
     tables = [table for table in tables if table.role != "bias"]
-    tables.append(Table("bias", kind.acc, tuple(_bias(bound).tolist()), "bias per output channel"))
+    tables.append(Table("bias", kind.acc, tuple(accumulate.bias_of(bound, out).tolist()), "bias per output channel"))
     assert x.quantization and y.quantization
     clamp = activation_clamp(_op(bound).activation, y)
     params += (
@@ -219,19 +201,13 @@ def work(bound: BoundNode) -> int:
     return bound.input(0).elements * bound.input(WEIGHTS).shape[0]
 
 
-def _never(node: SourceNode) -> Parsed:
-    raise node.unsupported(
-        f"{node.op_type} is no operator of the format", "it is a FULLY_CONNECTED with computed weights", "export again"
-    )
-
-
 KERNELS = (
     KernelDef(
         ComputedFullyConnected,
         "matrix product with computed weights",
         (DType.INT8, DType.INT16, DType.FLOAT32),
         ("ComputedFullyConnected",),
-        _never,
+        computed_weights.never,
         check,
         output_shapes,
         reference,

@@ -130,7 +130,7 @@ RIGHT: dict[str, tuple[ModelSpec, str]] = {
             replace(Y, dtype="uint8", scales=(1 / 256,), zero_points=(0,))),
         "LOGISTIC with element types (uint8, uint8) is not supported",
     ),
-    "computed_weights": (conv(w=replace(W, data=None)), "CONV_2D with computed weights is not supported"),
+    "computed_bias": (conv(b=replace(B, data=None)), "CONV_2D with computed weights is not supported"),
 }  # fmt: skip
 
 

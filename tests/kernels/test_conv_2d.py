@@ -280,13 +280,6 @@ def test_refuses_groups_that_do_not_divide_the_filters() -> None:
     )
 
 
-def test_refuses_computed_weights() -> None:
-    _refused(
-        with_input(BASE, 1, data=None), 1, "CONV_2D with computed weights is not supported", '"layer/in1" int8[4,3,3,3]',
-        "weights and bias must be constants", "export the model with constant weights",
-    )  # fmt: skip
-
-
 def test_refuses_weights_with_a_zero_point() -> None:
     _refused(
         with_input(BASE, 1, zero_points=(1,)), 2, "CONV_2D has weights with a zero point", '"layer/in1" int8[4,3,3,3]',

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from float_cases import FINITE, SPECIAL, check, constant, with_values
-from layer_cases import message, named_rng, with_input
+from layer_cases import message, named_rng
 from single_op import Case, Proven, graph_of, integers, plain, prove, quantized
 
 from emitc.host.golden_rules import TOLERANT, rules
@@ -156,7 +156,6 @@ def test_can_be_made_row_by_row_and_in_place(case: Case) -> None:
 
 
 REFUSED = [
-    (with_input(SUMS[10], 1, data=None), "1\nerror: DEPTHWISE_CONV_2D with computed weights is not supported\n"),
     (
         replace(SUMS[0], inputs=(*SUMS[0].inputs[:2], constant(np.zeros(3)))),
         "2\nerror: CONV_2D has a bias of the wrong length\n",

@@ -34,6 +34,7 @@ from emitc.host.sanitize import run_sanitized
 from emitc.ir import Array, Graph
 from emitc.kernels.npu_command import NpuCommand
 from emitc.kernels.offloaded import Offloaded
+from emitc.kernels.space_to_batch import pads_with
 
 REFERENCES = ("auto", *(engine for engines in ENGINES.values() for engine in engines), "numpy")
 NPU_RULE = "npu"
@@ -239,7 +240,7 @@ def golden_run(
         )
     if may_not_end(compiled.graph):
         _numpy_run(compiled, cases, resets)
-    stale = _stale_shape(compiled) if reference in ("auto", "tflm") else None
+    stale = _not_of_tflm(compiled) if reference in ("auto", "tflm") else None
     if stale is not None and reference == "tflm":
         raise stale
     engine = "litert" if stale is not None else reference
@@ -263,6 +264,24 @@ def golden_run(
         return replace(_numpy_run(compiled, cases, resets), refused=(*compiled.brought, " ".join(error.why.split())))
     tensors = tuple(by_tensor(compiled.graph, compiled.source.format, values) for values in run.tensors)
     return GoldenRun(run.engine, run.outputs, tensors)
+
+
+def _not_of_tflm(compiled: Compiled) -> EngineRefused | None:
+    """Why TFLite Micro's result of a model is not the one to match; None where it is."""
+    return _stale_shape(compiled) or _unset_padding(compiled)
+
+
+def _unset_padding(compiled: Compiled) -> EngineRefused | None:
+    """That SPACE_TO_BATCH_ND pads with a zero point, in whose place TFLite Micro has a number that it never sets."""
+    for bound in compiled.graph.bound():
+        if compiled.source.format == "tflite" and pads_with(bound):
+            return EngineRefused(
+                "TFLite Micro cannot be the reference of this model",
+                Where(option="--reference tflm", op=bound.node.describe()),
+                f"it pads with whatever lies in its memory, in the place of the zero point {pads_with(bound)}",
+                "verify with --reference litert or numpy",
+            )
+    return None
 
 
 def _stale_shape(compiled: Compiled) -> EngineRefused | None:

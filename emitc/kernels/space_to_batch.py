@@ -2,11 +2,12 @@
 
 Shapes  image [N, H, W, C] or [N, H, C]; batch [bh * bw * N, H', W', C] or [b * N, H', C]. Image (i * bw + j) * N + n of the batch
 has the pixels (y * bh + i - top, x * bw + j - left) of image n.
-SPACE_TO_BATCH_ND   pads the image with zeros, so that the blocks divide it.
+SPACE_TO_BATCH_ND   pads the image with zeros, of bytes with the zero point, so that the blocks divide it.
 BATCH_TO_SPACE_ND   leaves out what lies in the crops.
 Types   any; scale and zero point must not change.
-Source  TFLite Micro's kernels, which have these two ranks.
-Errors  padding of a tensor whose zero point is not 0.
+Source  TFLite Micro's kernels, which have these two ranks. It pads with a number that it never sets: in its place LiteRT's
+        reference kernel, which pads with the zero point.
+Errors  padding of a tensor of more than a byte whose zero point is not 0.
 """
 
 from __future__ import annotations
@@ -92,12 +93,11 @@ def check(bound: BoundNode) -> None:
     require_rank(bound, x, 3, 4)
     n, h, w, _ = _image(x.shape)
     (block_h, block_w), (top, left), (bottom, right) = op.block, op.before, op.after
-    zero_point = x.quantization.zero_point if x.quantization else 0
-    if isinstance(op, SpaceToBatch) and zero_point and any((*op.before, *op.after)):
+    if pads_with(bound) and x.dtype.bytes > 1:
         raise unsupported(
             bound,
-            f"{bound.node.op_type} that pads a tensor of zero point {zero_point} is not supported",
-            "TFLite Micro pads with the number 0 and LiteRT with the zero point: the two runtimes disagree",
+            f"{bound.node.op_type} that pads a tensor of {x.dtype.value} with the zero point {pads_with(bound)} is not supported",
+            "LiteRT writes one byte everywhere: there is code for elements of one byte",
             "pad by a PAD operator before",
             x,
         )
@@ -113,6 +113,13 @@ def check(bound: BoundNode) -> None:
             "export the model again",
             x,
         )
+
+
+def pads_with(bound: BoundNode) -> int:
+    """The zero point that SPACE_TO_BATCH_ND pads with; 0 where it pads with zeros or not at all."""
+    op, quantization = bound.node.op, bound.input(0).quantization
+    padded = isinstance(op, SpaceToBatch) and any((*op.before, *op.after))
+    return quantization.zero_point if padded and quantization else 0
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -135,7 +142,8 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     (block_h, block_w), (top, left), (bottom, right) = op.block, op.before, op.after
     shape = output_shapes(bound)[0]
     if isinstance(op, SpaceToBatch):
-        padded = np.pad(values.reshape(n, h, w, c), ((0, 0), (top, bottom), (left, right), (0, 0)))
+        ends = (0, 0), (top, bottom), (left, right), (0, 0)
+        padded = np.pad(values.reshape(n, h, w, c), ends, constant_values=pads_with(bound))
         rows, columns = padded.shape[1] // block_h, padded.shape[2] // block_w
         parts = padded.reshape(n, rows, block_h, columns, block_w, c).transpose(2, 4, 0, 1, 3, 5)
         return (np.asarray(parts, values.dtype).reshape(shape),)
@@ -151,7 +159,7 @@ def lower(bound: BoundNode) -> Layer:
     to_batch = isinstance(op, SpaceToBatch)
     image, batch = (_image(x.shape), _image(y.shape)) if to_batch else (_image(y.shape), _image(x.shape))
     operands, tables = operand(x)
-    params = (
+    params: tuple[Param, ...] = (
         Param("images", "int32_t", image[0]),
         Param("height", "int32_t", image[1], "of an image"),
         Param("width", "int32_t", image[2]),
@@ -163,6 +171,8 @@ def lower(bound: BoundNode) -> Layer:
         Param("left", "int32_t", op.before[1]),
         Param("pixel_bytes", "int32_t", image[3] * x.dtype.bytes),
     )
+    if to_batch:
+        params += (Param("fill", "int32_t", pads_with(bound) & 0xFF, "byte outside the image"),)
     return Layer("space_to_batch" if to_batch else "batch_to_space", "portable", operands, tables, params)
 
 

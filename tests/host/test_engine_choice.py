@@ -55,6 +55,23 @@ def test_shapes_that_the_file_states_wrongly_are_not_for_tflite_micro(tmp_path: 
     assert verify(compiled(tmp_path, replace(right, tensors=halves)), samples=1).reference == "tflm"
 
 
+def padded_batch() -> ModelSpec:
+    """SPACE_TO_BATCH_ND with a row of the zero point below the image."""
+    net = Net()
+    x, y = net.activation("x", (1, 3, 2), 0.05, 3), net.activation("y", (2, 2, 2), 0.05, 3)
+    net.op("SPACE_TO_BATCH_ND", (x, net.integers("block", (2,)), net.integers("ends", (0, 1), (1, 2))), (y,))
+    return net.spec((x,), (y,))
+
+
+def test_padding_that_tflite_micro_does_not_set_is_for_litert(tmp_path: Path) -> None:
+    model = compiled(tmp_path, padded_batch())
+    proof = verify(model, samples=4, layers=True)
+    assert proof.match and proof.reference == "litert"
+    with pytest.raises(EmitcError) as caught:
+        verify(model, samples=1, reference="tflm")
+    assert caught.value.why == "it pads with whatever lies in its memory, in the place of the zero point 3"
+
+
 def dense(*, only_litert: bool) -> ModelSpec:
     """A fully connected layer with one scale, behind an operator that TFLite Micro has, or has not."""
     net = Net(3)

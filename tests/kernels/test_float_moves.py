@@ -64,7 +64,8 @@ def blocks(
     """Images to batches, or back. ends: before and after of each dimension, one after the other."""
     pairs = constant(np.array(ends).reshape(-1, 2), "int32")
     if dtype:
-        return Case(name, opcode, (quantized(x, 0.1, 7), integers(*block), pairs), (quantized(y, 0.1, 7),), {}, 1)
+        given = quantized(x, 0.1, 7, dtype), integers(*block), pairs
+        return Case(name, opcode, given, (quantized(y, 0.1, 7, dtype),), {}, 1)
     return with_values(Case(name, opcode, (plain(x), integers(*block), pairs), (plain(y),), {}, 1))
 
 
@@ -157,6 +158,21 @@ MASKED = [
 ]
 
 
+PADDED = [
+    blocks("zero_points", "SPACE_TO_BATCH_ND", (2, 3, 4, 2), (8, 3, 4, 2), (2, 2), (1, 2, 3, 1), "int8"),
+    blocks("zero_points_of_rows", "SPACE_TO_BATCH_ND", (2, 5, 3), (6, 2, 3), (3,), (1, 0), "int8"),
+    blocks("zero_points_of_uint8", "SPACE_TO_BATCH_ND", (1, 3, 4, 1), (4, 2, 2, 1), (2, 2), (1, 0, 0, 0), "uint8"),
+]
+
+
+def test_pads_with_the_zero_point_as_litert_does() -> None:
+    pytest.importorskip("ai_edge_litert", reason="the extra emitc[verify] is not installed")
+    proven = prove(PADDED, engine="litert", samples=2)
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+
+
 @pytest.fixture(scope="module")
 def masked() -> Proven:
     """ellipsis_mask and new_axis_mask, which TFLite Micro does not have."""
@@ -209,8 +225,8 @@ REFUSED = [
         "1\nerror: STRIDED_SLICE with an ellipsis for no dimension is not supported\n",
     ),
     (
-        blocks("zero_point", "SPACE_TO_BATCH_ND", (1, 3, 4, 1), (4, 2, 2, 1), (2, 2), (1, 0, 0, 0), "int8"),
-        "1\nerror: SPACE_TO_BATCH_ND that pads a tensor of zero point 7 is not supported\n",
+        blocks("zero_point", "SPACE_TO_BATCH_ND", (1, 3, 4, 1), (4, 2, 2, 1), (2, 2), (1, 0, 0, 0), "int32"),
+        "1\nerror: SPACE_TO_BATCH_ND that pads a tensor of int32 with the zero point 7 is not supported\n",
     ),
     (strided("two", (2, 3), (2, 3), ((0, 0), (0, 0), (1, 1)), ellipsis=3), "2\nerror: STRIDED_SLICE has 2, 2, 2 begins"),
     (strided("many", (2,), (2,), ((0, 0, 0), (1, 1, 1), (1, 1, 1)), new_axis=1), "2\nerror: STRIDED_SLICE has 3, 3, 3 begins"),

@@ -190,11 +190,13 @@ def float_layer(
     )  # fmt: skip
 
 
-def check_operands(bound: BoundNode, weight_axis: int, *, short_bias: bool = True, computed: bool = False) -> None:
+def check_operands(
+    bound: BoundNode, weight_axis: int, *, short_bias: bool = True, computed: bool = False, one_zero: bool = False
+) -> None:
     """Refuses types, quantizations, and constants that the integer accumulation does not cover.
 
     weight_axis: dimension of the weights that counts output channels. short_bias: with int16 inputs it may be int32. computed: so
-    may the weights be.
+    may the weights be. one_zero: int8 weights with one scale may have a zero point in TFLite.
     """
     x, w, bias, y = bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS), bound.output
     known = (
@@ -236,7 +238,8 @@ def check_operands(bound: BoundNode, weight_axis: int, *, short_bias: bool = Tru
             bound, f"{bound.node.op_type} has weights quantized along dimension {scales.axis}",
             f"one scale, or one per output channel (dimension {weight_axis % len(w.shape)}) is expected", "quantize again", w,
         )  # fmt: skip
-    if any(scales.zero_points) and numerics is Numerics.TFLITE:
+    zero_fits = one_zero and scales.per_tensor and x.dtype is w.dtype is DType.INT8
+    if any(scales.zero_points) and numerics is Numerics.TFLITE and not zero_fits:
         raise illegal(
             bound, f"{bound.node.op_type} has weights with a zero point", "weights are symmetric in TFLite's int8 scheme",
             "quantize the weights symmetrically", w,

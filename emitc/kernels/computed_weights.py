@@ -38,7 +38,9 @@ def check_sums(bound: BoundNode, depth: int) -> None:
             bias,
         )
     reach = 1 << 15 if int16x8.applies(bound) else 255
-    largest = reach * _LARGEST_BYTE * depth + int(np.abs(accumulate.bias_of(bound, 1)).max())
+    weights = bound.input(WEIGHTS).quantization
+    heaviest = 255 if weights and any(weights.zero_points) else _LARGEST_BYTE
+    largest = reach * heaviest * depth + int(np.abs(accumulate.bias_of(bound, 1)).max())
     wide = reduced(bound)
     if largest > (int16x8.SUM_MAX if wide else INT32_MAX):
         raise unsupported(

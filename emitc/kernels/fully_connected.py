@@ -5,7 +5,8 @@ Shapes  x [..., I] flattened to rows of I, w [O, I], b [O] or none, y [rows, O],
 Types   int8, b and accumulator int32; w int4; x and y int16, b int64 or int32 (int16x8.py); float32 (TFLite:
         fully_connected_float.py); legacy uint8, held as int8 (fully_connected_once.py).
         Computed weights: fully_connected_computed.py.
-Errors  weight zero point other than 0; an accumulator that can overflow int32; shuffled weights.
+        int8 weights with one scale may have a zero point.
+Errors  a weight zero point otherwise; an accumulator that can overflow int32; shuffled weights.
 Source  TFLite 8-bit quantization specification, FULLY_CONNECTED.
 """
 
@@ -79,7 +80,7 @@ def check(bound: BoundNode) -> None:
     if fully_connected_float.applies(bound):
         fully_connected_float.check(bound)
     elif not in_float:
-        accumulate.check_operands(bound, 0)
+        accumulate.check_operands(bound, 0, one_zero=True)
     else:
         accumulate.check_float_operands(bound, w.shape[0])
     out, depth = w.shape

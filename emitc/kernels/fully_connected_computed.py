@@ -3,7 +3,8 @@
 Shapes  as of FULLY_CONNECTED: x [..., I] flattened to rows of I, w [O, I], b [O] or none, y [rows, O] or [..., O].
 Types   float32; x, w and y int8, with one scale each, b and sums int32; x and y int16 with int8 weights, b int64 or int32,
         requantized as with constant weights.
-Errors  weights with a zero point; depths for which sums can leave their type; a computed bias of integers, with which all can.
+Errors  weights with a zero point beside int16 inputs; depths for which sums can leave their type; a computed bias of integers,
+        with which all can.
 Source  TFLite Micro's kernel, which does not mind where its weights come from.
 """
 
@@ -98,9 +99,9 @@ def _check_quantized(bound: BoundNode) -> None:
     require_one_scale(bound, w)
     int16x8.require_symmetric(bound)
     assert w.quantization
-    if w.quantization.zero_point:
+    if w.quantization.zero_point and x.dtype is not DType.INT8:
         raise illegal(
-            bound, "FULLY_CONNECTED has weights with a zero point", "weights are symmetric in TFLite's int8 scheme",
+            bound, "FULLY_CONNECTED has weights with a zero point", "weights are symmetric beside int16 activations",
             "quantize the weights symmetrically", w,
         )  # fmt: skip
     wide = reduced(bound)
@@ -128,10 +129,11 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         with np.errstate(all="ignore"):  # infinite values give no number, as in the C
             product = np.matmul(rows.astype(np.float64), w.T.astype(np.float64)) + bias.astype(np.float64)
             return (bounded(product.astype(np.float32).reshape(y.shape), op.activation, DType.FLOAT32),)
-    assert x.quantization and y.quantization
-    acc = np.matmul(rows.astype(np.int64) - x.quantization.zero_point, w.T.astype(np.int64)) + accumulate.bias_of(
-        bound, w.shape[0]
-    )
+    quantized = bound.input(WEIGHTS).quantization
+    assert x.quantization and y.quantization and quantized
+    columns = w.T.astype(np.int64) - quantized.zero_point
+    acc = np.matmul(rows.astype(np.int64) - x.quantization.zero_point, columns)
+    acc += accumulate.bias_of(bound, w.shape[0])
     clamp = activation_clamp(op.activation, y)
     return (requantization(bound).apply(acc, y.quantization.zero_point, clamp, y.dtype).reshape(y.shape),)
 
@@ -150,7 +152,8 @@ def _scaling(bound: BoundNode, kind: Flavour) -> tuple[Param, ...]:
 
 def lower(bound: BoundNode) -> Layer:
     """Row by row, output by output."""
-    x, y, (out, depth) = bound.input(0), bound.output, bound.input(WEIGHTS).shape
+    x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
+    out, depth = w.shape
     given = [bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)]
     tables = [
         Table(role, tensor.dtype.c_type, tuple(tensor.array().reshape(-1).tolist()), role)
@@ -176,16 +179,18 @@ def lower(bound: BoundNode) -> Layer:
             macs=work(bound),
             flavour=flavour,
         )
-    kind = Flavour()
+    assert x.quantization and y.quantization and w.quantization
+    zero = w.quantization.zero_point
+    kind = Flavour("_wz", weight_zero=True) if zero else Flavour()
     if x.dtype is DType.INT16:
         wide = Flavour("_s16_wide", x="int16_t", y="int16_t", acc="int64_t", reduced=True)
         kind = wide if reduced(bound) else Flavour("_s16", x="int16_t", y="int16_t")
     tables = [table for table in tables if table.role != "bias"]
     tables.append(Table("bias", kind.acc, tuple(accumulate.bias_of(bound, out).tolist()), "bias per output channel"))
-    assert x.quantization and y.quantization
     clamp = activation_clamp(_op(bound).activation, y)
     params += (
         Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
+        *((Param("weights_offset", "int32_t", -zero, "minus theirs"),) if zero else ()),
         *_scaling(bound, kind),
         Param("output_offset", "int32_t", y.quantization.zero_point),
         Param("clamp_low", "int32_t", clamp.low),

@@ -19,8 +19,9 @@ from layer_cases import (
     weights_of,
     with_input,
 )
-from single_op import Array, Case, OptionValue, Proven, TensorSpec, integers, prove, quantized
+from single_op import Array, Case, OptionValue, Proven, TensorSpec, graph_of, integers, prove, quantized
 
+from emitc.backends.ethos_u import export
 from emitc.quantize import multiplier_of, requantize
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
@@ -215,9 +216,10 @@ def test_refuses_shuffled_weights() -> None:
 
 
 def test_refuses_weights_with_a_zero_point() -> None:
+    """One for each output channel: TFLite Micro leaves these out of account."""
     _refused(
-        with_input(BASE, 1, zero_points=(3,)), 2, "FULLY_CONNECTED has weights with a zero point", '"layer/in1" int8[4,8]',
-        "weights are symmetric in TFLite's int8 scheme", "quantize the weights symmetrically",
+        with_input(BASE, 1, scales=(0.1,) * 4, zero_points=(3,) * 4), 2, "FULLY_CONNECTED has weights with a zero point",
+        '"layer/in1" int8[4,8]', "weights are symmetric in TFLite's int8 scheme", "quantize the weights symmetrically",
     )  # fmt: skip
 
 
@@ -262,6 +264,35 @@ def test_computed_weights() -> None:
     assert proven.memory_errors == ()
 
 
+ZEROS: list[Case] = [
+    with_input(
+        fully_connected(
+            f"weights_{zero}_{x}_{depth}", (rows, depth), out, depth, scales=Scales(input_zero_point=x, factor=0.0008)
+        ),
+        1,
+        zero_points=(zero,),
+        data=None if kept else weights_of(f"{zero}_{depth}", (out, depth), -128).tobytes(),
+    )
+    for zero, x, depth, rows, out, kept in [
+        (5, 0, 9, 3, 5, False), (-128, 127, 16, 2, 4, False), (127, -128, 33, 1, 7, False), (-3, 4, 700, 5, 6, False),
+        (5, 1, 9, 3, 5, True), (-128, -128, 64, 2, 4, True), (127, 127, 16, 1, 3, True),
+    ]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["generic32", "cortex-m0", "cortex-m4", "cortex-m55"])
+def test_weights_with_a_zero_point(target: str) -> None:
+    proven = prove(ZEROS, target=target)
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+
+
+def test_weights_with_a_zero_point_are_not_for_the_npu() -> None:
+    (bound,) = graph_of(ZEROS[0]).bound()
+    assert export.refusal(bound) == "weights with a zero point"
+
+
 def test_refuses_a_computed_bias() -> None:
     _refused(
         with_input(with_input(BASE, 1, data=None), 2, data=None), 1,
@@ -272,7 +303,8 @@ def test_refuses_a_computed_bias() -> None:
 
 def test_refuses_computed_weights_with_a_zero_point_or_many_scales() -> None:
     case = with_input(BASE, 1, data=None)
-    assert "weights with a zero point" in message(with_input(case, 1, zero_points=(3,)))
+    short = with_input(wide("layer", "int64"), 1, zero_points=(3,))
+    assert "weights with a zero point" in message(short)
     assert "weights with 4 scales" in message(with_input(case, 1, scales=(0.1,) * 4, zero_points=(0,) * 4))
 
 

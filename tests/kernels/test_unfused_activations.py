@@ -11,6 +11,7 @@ from int16_cases import wide
 from layer_cases import Slide, conv_2d, depthwise, fully_connected, message, pool
 from single_op import Case, Proven, graph_of, integers, plain, prove, quantized
 
+from emitc.backends.ethos_u import export
 from emitc.host.golden_rules import Rule
 from emitc.ir import Array
 from emitc.writers.tflite import TensorSpec
@@ -136,3 +137,5 @@ def test_relu6_between_two_scales_has_a_note() -> None:
         "LiteRT goes over to its scale",
     )
     assert graph_of(relu6(quantized((8,), 0.1, 3))).notes == ()
+    (bound,) = graph_of(relu6(quantized((8,), 0.2, 3))).bound()
+    assert export.refusal(bound) == "the NPU goes over to the output's scale, TFLite Micro does not"

@@ -177,7 +177,9 @@ def depthwise(library: Library, bound: BoundNode) -> Layer:
 
 
 def fully_connected_refusal(library: Library, bound: BoundNode) -> str:
-    """int16 activations only: sums that leave the function's."""
+    """Weights with a zero point; of int16 activations sums that leave the function's."""
+    if weights_of(bound).dtype != np.int8:
+        return "weights with a zero point"
     if not wide.is_wide(bound):
         return ""
     function = "arm_convolve_wrapper_s16" if requantization(bound).per_channel else "arm_fully_connected_s16"

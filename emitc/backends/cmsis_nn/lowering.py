@@ -71,7 +71,9 @@ RULES: Mapping[type[Op], Rule] = {
     Conv2D: Rule(("arm_convolve_wrapper_s8",), conv_2d, conv_2d_refusal),
     DepthwiseConv2D: Rule(("arm_depthwise_conv_wrapper_s8",), depthwise, depthwise_refusal),
     ConvTranspose: Rule(("arm_transpose_conv_s8",), transposed, transposed_refusal),
-    FullyConnected: Rule(("arm_fully_connected_s8", "arm_convolve_wrapper_s8"), fully_connected, images=False),
+    FullyConnected: Rule(
+        ("arm_fully_connected_s8", "arm_convolve_wrapper_s8"), fully_connected, fully_connected_refusal, images=False
+    ),
     AveragePool2D: Rule(("arm_avgpool_s8",), pool, pool_refusal),
     MaxPool2D: Rule(("arm_max_pool_s8",), pool, pool_refusal),
     Add: Rule(("arm_elementwise_add_s8",), arithmetic, arithmetic_refusal, images=False),

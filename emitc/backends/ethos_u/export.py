@@ -381,6 +381,8 @@ def refusal(bound: BoundNode) -> str:
         return "a convolution in groups"
     if isinstance(op, ConvTranspose) and (not op.filters_first or op.groups != 1 or not tflite_padding(bound)):
         return "a transposed convolution that TFLite cannot express"
+    if isinstance(op, FullyConnected) and weights_of(bound).dtype != np.int8:
+        return "weights with a zero point"
     if isinstance(op, Relu6) and bound.input(0).quantization != bound.output.quantization:
         return "the NPU goes over to the output's scale, TFLite Micro does not"
     if isinstance(op, Slice) and min(op.steps, default=1) < 1:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from int16_cases import wide
-from layer_cases import Scales, Slide, conv_2d, depthwise, fully_connected, pool
+from layer_cases import Scales, Slide, conv_2d, depthwise, fully_connected, pool, with_input
 from library import SKIPPED, trees
 from single_op import Case, Proven, graph_of, model_of, prove
 from test_int16_elementwise import binary, softmax
@@ -155,6 +155,8 @@ def test_refusals() -> None:
         short = refusal(wide(fully_connected("f", (1, 8), 4, 8, scales=SCALES), "int32"), tree)
         assert short == f"arm_fully_connected_s16 of CMSIS-NN {tree.version} takes no bias of 32 bits"
     for tree in TREES:
+        zeros = with_input(fully_connected("f", (1, 8), 4, 8), 1, zero_points=(3,))
+        assert refusal(zeros, tree) == "weights with a zero point"
         assert refusal(binary("s", "SUB", (0.01, 0.01, 0.02)), tree) == (
             "CMSIS-NN has no function for this operator that emitc calls"
         )

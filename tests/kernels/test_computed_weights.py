@@ -10,9 +10,10 @@ import test_float_windows as windows
 from float_cases import check, with_values
 from int16_cases import wide
 from layer_cases import Scales, Slide, conv_2d, depthwise, message, with_input
-from single_op import Case, Proven, prove
+from single_op import Case, Proven, graph_of, prove
 from test_transpose_conv import transposed
 
+from emitc.backends.ethos_u import export
 from emitc.host.golden_rules import Rule
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
@@ -95,6 +96,12 @@ def test_refuses_a_computed_bias(case: Case) -> None:
     assert message(with_input(computed(case), last, data=None)).startswith(
         f"1\nerror: {case.opcode} with a computed bias of integers is not supported\n"
     )
+
+
+def test_is_not_for_the_npu() -> None:
+    """Its commands are made with the weights."""
+    (bound,) = graph_of(computed(BACK[0])).bound()
+    assert export.refusal(bound) == "computed weights"
 
 
 @pytest.mark.parametrize("kernel", [(200, 400)])

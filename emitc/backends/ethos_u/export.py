@@ -379,6 +379,8 @@ def refusal(bound: BoundNode) -> str:
             return "the padding is not zero"
     if isinstance(op, Conv2D) and bound.input(WEIGHTS).shape[3] != bound.input(0).shape[3]:
         return "a convolution in groups"
+    if isinstance(op, ConvTranspose) and not bound.input(WEIGHTS).is_constant:
+        return "computed weights"
     if isinstance(op, ConvTranspose) and (not op.filters_first or op.groups != 1 or not tflite_padding(bound)):
         return "a transposed convolution that TFLite cannot express"
     if isinstance(op, FullyConnected) and weights_of(bound).dtype != np.int8:

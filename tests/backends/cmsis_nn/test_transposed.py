@@ -6,13 +6,15 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from layer_cases import with_input
 from library import SKIPPED, trees
-from single_op import model_of
+from single_op import graph_of, model_of
 from test_transpose_conv import CASES, SWEEP
 
-from emitc.backends.cmsis_nn.backend import NAME
+from emitc.backends.cmsis_nn.backend import NAME, CmsisNn
 from emitc.compiler import compile_model
 from emitc.host import parity
+from emitc.target import load_target
 from emitc.writers.tflite import write_tflite
 
 TREES = trees()
@@ -39,6 +41,13 @@ def test_what_the_library_takes_is_right(tree: int, model: Path) -> None:
         reasons = {reason for row in made.partition.assignments for _, reason in row.refused}
         assert reasons == {f"CMSIS-NN {TREES[tree].version} has no {FUNCTION}"}
     assert parity.verify(made, samples=4, sanitize=True).match
+
+
+@pytest.mark.skipif(not TREES, reason=SKIPPED)
+def test_computed_weights_are_not_for_the_library() -> None:
+    (bound,) = graph_of(with_input(CASES[0], 1, data=None)).bound()
+    for tree in (each for each in TREES if FUNCTION in each.functions):
+        assert CmsisNn(tree.root, load_target("host")).supports(bound) == "computed weights"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ethosu") is None, reason="ethos-u-vela is not installed")

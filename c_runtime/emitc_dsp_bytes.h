@@ -106,6 +106,89 @@ EMITC_INLINE void emitc_store_four(int8_t *to, uint32_t word)
     memcpy(to, &word, sizeof word);
 }
 
+/* The upper halves of two words. */
+EMITC_INLINE uint32_t emitc_pair_above(uint32_t low, uint32_t high)
+{
+#if EMITC_DSP
+    uint32_t pair;
+    __asm__("pkhtb %0, %1, %2, asr #16" : "=r"(pair) : "r"(high), "r"(low));
+    return pair;
+#else
+    return (low >> 16) | (high & 0xffff0000u);
+#endif
+}
+
+/* Sum of n bytes. */
+EMITC_INLINE int32_t emitc_pair_total(const int8_t *x, int32_t n)
+{
+    int32_t sum = 0;
+    for (int32_t four = n >> 2; four > 0; four--) {
+        const uint32_t values = emitc_four(x);
+        sum = emitc_pair_mac(sum, emitc_odd_sum(emitc_even(values), values), 0x10001u);
+        x += 4;
+    }
+    for (n &= 3; n > 0; n--) {
+        sum += *x++;
+    }
+    return sum;
+}
+
+/* Stores the first n of four bytes, or all of them; returns where the next ones go. */
+EMITC_INLINE int8_t *emitc_some_of_four(int8_t *to, const int8_t *four, int32_t n)
+{
+    if (n >= 4) {
+        emitc_store_four(to, emitc_four(four));
+        return to + 4;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        to[i] = four[i];
+    }
+    return to + n;
+}
+
+/* Bytes of the columns that there are, the last one of these for the others. */
+EMITC_INLINE uint32_t emitc_four_columns(const int8_t *values, int32_t count)
+{
+    if (count >= 4) {
+        return emitc_four(values);
+    }
+    const int8_t row[4] = {values[0], values[count > 1], values[count > 2 ? 2 : count - 1], values[count - 1]};
+    return emitc_four(row);
+}
+
+/* Four columns side by side, whose values lie `step` apart, as emitc_pair_sums4 reads them, and the sum of each. n: at most 255, so that sums
+ * have 16 bits. count: of the columns that there are; for others the last one of these is taken. */
+EMITC_INLINE void emitc_pair_columns4(int32_t *sums, int8_t *to, const int8_t *from, int32_t n, int32_t step, int32_t count)
+{
+    uint32_t even = 0;
+    uint32_t odd = 0;
+    for (int32_t four = n >> 2; four > 0; four--) {
+        const uint32_t row0 = emitc_four_columns(from, count);
+        const uint32_t row1 = emitc_four_columns(from + step, count);
+        const uint32_t row2 = emitc_four_columns(from + 2 * step, count);
+        const uint32_t row3 = emitc_four_columns(from + 3 * step, count);
+        even = emitc_even_sum(emitc_even_sum(emitc_even_sum(emitc_even_sum(even, row0), row1), row2), row3);
+        odd = emitc_odd_sum(emitc_odd_sum(emitc_odd_sum(emitc_odd_sum(odd, row0), row1), row2), row3);
+        const uint32_t words[4] = {
+            emitc_pair_of(row0, row2), emitc_pair_above(row0, row2), emitc_pair_of(row1, row3), emitc_pair_above(row1, row3)};
+        memcpy(to, words, sizeof words);
+        from += 4 * step;
+        to += 16;
+    }
+    for (n &= 3; n > 0; n--) {
+        const uint32_t row = emitc_four_columns(from, count);
+        even = emitc_even_sum(even, row);
+        odd = emitc_odd_sum(odd, row);
+        emitc_store_four(to, row);
+        from += step;
+        to += 4;
+    }
+    sums[0] = emitc_low(even);
+    sums[1] = emitc_low(odd);
+    sums[2] = emitc_high(even);
+    sums[3] = emitc_high(odd);
+}
+
 /* The last n of four bytes, n in 1..3. */
 EMITC_INLINE void emitc_store_end(int8_t *to, uint32_t word, int32_t n)
 {

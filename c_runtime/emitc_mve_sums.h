@@ -44,6 +44,71 @@ EMITC_INLINE int32_t emitc_dot(const int8_t *x, const int8_t *w, int32_t n)
     return acc;
 }
 
+/* Sum of n bytes. */
+EMITC_INLINE int32_t emitc_byte_sum(const int8_t *x, int32_t n)
+{
+    int32_t sum = 0;
+#if EMITC_MVE
+    __asm__ volatile(
+        "wlstp.8 lr, %[n], 2f\n"
+        "1:\n\t"
+        "vldrb.8 q0, [%[x]], #16\n\t"
+        "vaddva.s8 %[sum], q0\n\t"
+        "letp lr, 1b\n"
+        "2:"
+        : [sum] "+Te"(sum), [x] "+r"(x)
+        : [n] "r"(n)
+        : "q0", "lr", "cc", "memory");
+#else
+    for (int32_t i = 0; i < n; i++) {
+        sum += x[i];
+    }
+#endif
+    return sum;
+}
+
+/* Copies n bytes that lie `step` apart, one behind the other; returns their sum. step under 2^13. */
+EMITC_INLINE int32_t emitc_column(int8_t *to, const int8_t *from, int32_t n, int32_t step)
+{
+    int32_t sum = 0;
+#if EMITC_MVE
+    const uint16x8_t places = vmulq_n_u16(vidupq_n_u16(0, 1), (uint16_t)step);
+    __asm__ volatile(
+        "wlstp.16 lr, %[n], 2f\n"
+        "1:\n\t"
+        "vldrb.s16 q0, [%[from], %q[places]]\n\t"
+        "vstrb.16 q0, [%[to]], #8\n\t"
+        "vaddva.s16 %[sum], q0\n\t"
+        "add %[from], %[from], %[next]\n\t"
+        "letp lr, 1b\n"
+        "2:"
+        : [sum] "+Te"(sum), [from] "+r"(from), [to] "+l"(to)
+        : [n] "r"(n), [next] "r"(8 * step), [places] "w"(places)
+        : "q0", "lr", "cc", "memory");
+#else
+    for (int32_t i = 0; i < n; i++) {
+        to[i] = from[i * step];
+        sum += to[i];
+    }
+#endif
+    return sum;
+}
+
+/* Four columns side by side, whose values lie `step` apart, as emitc_dots_of_pair reads them, and the sum of each. count: of the columns that
+ * there are; for others the last one of these is taken. */
+EMITC_INLINE void emitc_quad_columns(int32_t *sums, int8_t *to, const int8_t *from, int32_t n, int32_t step, int32_t count)
+{
+    const int32_t part = n & 15;
+    for (int32_t column = 0; column < 4; column++) {
+        const int8_t *const first = from + (column < count ? column : count - 1);
+        int32_t sum = emitc_column(to + column * part, first, part, step);
+        for (int32_t i = part; i < n; i += 16) {
+            sum += emitc_column(to + 4 * i + 16 * column, first + i * step, 16, step);
+        }
+        sums[column] = sum;
+    }
+}
+
 /* Moves `n` bytes one place to the front, over the one before them; their sum less `zero` each, times the weights. */
 EMITC_INLINE int32_t emitc_moved_bytes(int8_t *memory, const int8_t *weights, int32_t zero, int32_t n)
 {

@@ -13,30 +13,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape, Tensor
 from emitc.kernels.contract import (
+    PLAIN,
     Flavour,
     KernelDef,
     Layer,
     Param,
     Parsed,
+    Scratch,
     Table,
+    Variant,
     illegal,
     require_dtypes,
     require_quantization,
     unsupported,
 )
 from emitc.kernels.elementwise import Loop, broadcast_shape, loops_of
+from emitc.kernels.pair_products import BYTES_HEADER
+from emitc.kernels.pair_products import HEADER as DSP_HEADER
+from emitc.kernels.vector_products import CHANNELS
+from emitc.kernels.vector_products import HEADERS as MVE_HEADERS
 from emitc.quantize import Int64, requantize_float
 
 _BATCH_LOOPS = 3
 _INT32 = 1 << 31
 _QUANTIZED = (DType.INT8, DType.INT16)
+_LARGEST_DEPTH = 32767
+"""Products of so many bytes, and what their zero points add, stay within int32 in any order."""
+_LARGEST_PAIR_DEPTH = 255
+"""Bytes of a column whose sum 16 bits hold."""
+_FARTHEST = 1 << 13
+"""Bytes between values of a column that eight offsets of 16 bits reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +265,49 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("matmul", "portable", operands, tables, tuple(params), macs=macs, flavour=flavour)
 
 
+def _by_columns(bound: BoundNode, variant: str, depth: int, headers: tuple[str, ...], sums: int = 0) -> Layer | str:
+    """A layer that arranges b's columns in its scratch; or why there is none.
+
+    depth: the largest that it has code for. sums: numbers that it keeps for each column, besides one.
+    """
+    layer, found = lower(bound), _product(bound)
+    if layer.template != "matmul" or layer.flavour.suffix != "_int8_int8_int8":
+        return f"a loop of its own: {layer.template}{layer.flavour.suffix}"
+    if found.rows == 1:
+        return "a single row, which meets each column once"
+    if found.depth > depth:
+        return f"sums of more than {depth} products"
+    columns = -(-found.columns // CHANNELS) * CHANNELS
+    return replace(
+        layer,
+        tables=tuple(_in_fours(table) if table.role == "factor" else table for table in layer.tables),
+        template=f"matmul_{variant}",
+        variant=variant,
+        scratch=(Scratch("columns", columns * (4 + found.depth + 4 * sums)),),
+        headers=headers,
+        flavour=PLAIN,
+        larger=True,
+    )
+
+
+def _in_fours(table: Table) -> Table:
+    """Factors in groups of four: one for all repeated, or the last one, which is read beside those of the last columns."""
+    missing = CHANNELS - 1 if len(table.values) == 1 else -len(table.values) % CHANNELS
+    return replace(table, values=(*map(float, table.values), *(float(table.values[-1]),) * missing))
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Two rows and four columns at a time, sixteen values of each."""
+    if _product(bound).columns >= _FARTHEST:
+        return "columns whose values lie far apart"
+    return _by_columns(bound, "mve", _LARGEST_DEPTH, MVE_HEADERS, sums=2)
+
+
+def lower_dsp(bound: BoundNode) -> Layer | str:
+    """Four columns at a time, pairs of the values of each."""
+    return _by_columns(bound, "dsp", _LARGEST_PAIR_DEPTH, (DSP_HEADER, BYTES_HEADER))
+
+
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates."""
     found = _product(bound)
@@ -272,5 +328,6 @@ KERNELS = (
         work=work,
         onnx=("MatMul",),
         from_onnx=from_onnx,
+        variants=(Variant("mve", "mve", lower_mve), Variant("dsp", "dsp", lower_dsp)),
     ),
 )

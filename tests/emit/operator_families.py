@@ -21,7 +21,7 @@ from control_flow_models import MODELS as CONTROL_FLOW
 from control_flow_models import STATEFUL
 from onnx.shape_inference import InferenceError
 from onnx_control_models import MODELS as ONNX_CONTROL_FLOW
-from onnx_op import OnnxCase
+from onnx_op import OPSET, OnnxCase
 from onnx_op import graph_of as onnx_graph_of
 from onnx_op import model_of as onnx_model_of
 from single_op import Case, graph_of, model_of
@@ -152,21 +152,29 @@ def onnx_cases_of(path: Path) -> dict[bool, list[OnnxCase]]:
     return found
 
 
-def onnx_representatives(cases: Sequence[OnnxCase], seen: set[object], *, engine: bool) -> list[OnnxCase]:
+def onnx_representatives(
+    cases: Sequence[OnnxCase], seen: set[object], *, engine: bool, target: str = "generic32", variant: str = ""
+) -> list[OnnxCase]:
     """Cases that bring an (operator, template, flavour, output type, roles of tables, operands) that is not in `seen` yet.
 
-    Cases that are there to be refused, by emitc or by the engine, are left out.
+    Cases that are there to be refused, by emitc or by the engine, are left out. variant: of the kernels, where only those count.
     """
     try:
         graph, _ = run_passes(onnx_graph_of(*cases, engine=engine))
     except (EmitcError, InferenceError):
         half = len(cases) // 2
         parts = (cases[:half], cases[half:]) if half else ()
-        return [case for part in parts for case in onnx_representatives(part, seen, engine=engine)]
+        return [
+            case
+            for part in parts
+            for case in onnx_representatives(part, seen, engine=engine, target=target, variant=variant)
+        ]
     chosen: dict[str, OnnxCase] = {}
     by_id = {case.id: case for case in cases}
-    for node in lower_nodes(portable(graph)):
+    for node in lower_nodes(portable(graph, target)):
         layer = node.layer
+        if variant not in ("", layer.variant):
+            continue
         roles = tuple(sorted(table.role for table in layer.tables))
         key = (
             node.bound.node.op_type,
@@ -261,6 +269,20 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
         file = folder / "family_onnx_fpu.onnx"
         file.write_bytes(onnx_model_of(module.quantize_cases()).SerializeToString())
         yield compile_model(file, target=VARIANT_TARGETS["fpu"])
+    yield from onnx_variant_families(folder)
+
+
+def onnx_variant_families(folder: Path) -> Iterator[Compiled]:
+    """The same of ONNX's operators: the largest case of each kernel."""
+    module = _module(KERNEL_TESTS / "test_variants_of_onnx.py")
+    for name, table in module.TEMPLATES.items() if module else ():
+        group = [replace(case, id=f"{f}_{case.id}") for f in table for case in module.few(f) if case.opset == OPSET]
+        with module.preferring(name):
+            target = VARIANT_TARGETS[name]
+            chosen = onnx_representatives(group, set(), engine=True, target=target, variant=name)
+            file = folder / f"family_onnx_variants_{name}.onnx"
+            file.write_bytes(onnx_model_of(chosen).SerializeToString())
+            yield compile_model(file, target=target)
 
 
 def _form(layer: Layer) -> Flavour:

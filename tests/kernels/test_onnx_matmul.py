@@ -8,7 +8,7 @@ from onnx import helper
 from onnx_frozen import frozen
 from onnx_fused import check_fused
 from onnx_node_cases import check_node_tests, node_tests
-from onnx_op import OnnxCase, computed, prove_onnx, refusal
+from onnx_op import Computed, OnnxCase, computed, prove_onnx, refusal
 
 from emitc.ir import Array
 
@@ -87,26 +87,30 @@ QUANTIZATIONS = {
 }
 
 
+def qlinear(id: str, a: Computed | Array, b: Computed | Array, name: str) -> OnnxCase:
+    """QLinearMatMul quantized as QUANTIZATIONS has it."""
+    dtype, *scales = QUANTIZATIONS[name]
+    inputs: dict[str, Array | Computed | None] = {}
+    for role, value, q in zip("aby", (a, b, None), scales, strict=True):
+        inputs |= ({role: value} if value is not None else {}) | _quantization(role, dtype, *q)
+    return OnnxCase(id, "QLinearMatMul", inputs)
+
+
 @pytest.mark.parametrize("name", QUANTIZATIONS)
 def test_qlinear_matmul_has_the_engines_bits(name: str) -> None:
-    dtype, a_q, b_q, y_q = QUANTIZATIONS[name]
+    dtype, info = QUANTIZATIONS[name][0], np.iinfo(QUANTIZATIONS[name][0])
     cases = []
     for shape, (a, b) in SHAPES.items():
         if len(a) == 1 or len(b) == 1:
             continue
         for constant in ("", "a", "b"):
-            values = {"a": computed(a, dtype), "b": computed(b, dtype)}
-            info = np.iinfo(dtype)
-            inputs: dict[str, object] = {}
-            for role, q in (("a", a_q), ("b", b_q)):
-                inputs[role] = (
-                    RNG.integers(info.min, info.max + 1, values[role].shape).astype(dtype)
-                    if constant == role
-                    else values[role]
-                )
-                inputs |= _quantization(role, dtype, *q)
-            inputs |= _quantization("y", dtype, *y_q)
-            cases.append(OnnxCase(f"{shape}_{constant}", "QLinearMatMul", inputs))  # type: ignore[arg-type]
+            given = [
+                RNG.integers(info.min, info.max + 1, shape_of).astype(dtype)
+                if constant == role
+                else computed(shape_of, dtype)
+                for role, shape_of in (("a", a), ("b", b))
+            ]
+            cases.append(qlinear(f"{shape}_{constant}", given[0], given[1], name))
     prove_onnx(cases, 4).check()
 
 
@@ -151,7 +155,8 @@ def test_products_between_dequantize_and_quantize(name: str) -> None:
     check_fused(proven, "MatMul")
 
 
-def test_a_constant_with_a_scale_for_each_column() -> None:
+def column_cases() -> list[OnnxCase]:
+    """A constant with a scale for each column."""
     nodes = (
         helper.make_node("DequantizeLinear", ["a", "a_scale", "a_zero"], ["left"]),
         helper.make_node("DequantizeLinear", ["b", "b_scale", "b_zero"], ["right"], axis=2),
@@ -165,7 +170,11 @@ def test_a_constant_with_a_scale_for_each_column() -> None:
         inputs |= _quantization("b", "int8", [0.0117 * (i + 1) for i in range(columns)], 0)
         inputs |= _quantization("y", "int8", 0.0531, 7)
         cases.append(OnnxCase(f"{columns}", "", inputs, nodes=nodes))  # type: ignore[arg-type]
-    proven = prove_onnx(cases, 4)
+    return cases
+
+
+def test_a_constant_with_a_scale_for_each_column() -> None:
+    proven = prove_onnx(column_cases(), 4)
     for outcome in proven.outcomes.values():
         for golden, found in zip(outcome.golden, outcome.compiled, strict=True):
             assert np.array_equal(golden[0], found[0])

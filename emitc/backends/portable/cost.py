@@ -38,6 +38,7 @@ _SCALAR = {
     "Softmax int16": Cost(output=57),
     "Add int16": Cost(output=32),
     "Mul int16": Cost(output=22),
+    "MatMul": Cost(mac=6.3, output=11),
     OTHER: Cost(mac=8.0),
 }
 _VECTOR = {
@@ -67,6 +68,7 @@ _DSP = {
     "Mul": Cost(mac=10.1, once=30),
     "Add int16": Cost(mac=19, once=30),
     "Sub int16": Cost(mac=19, once=30),
+    "MatMul": Cost(mac=1.6, output=13, once=150),
     "Conv2D int16": Cost(mac=0.9, output=16, gathered=1.5, once=200),
     "Conv2D 1x1 int16": Cost(mac=0.9, output=16, gathered=1.5, once=200),
     "DepthwiseConv2D int16": Cost(mac=3.3, output=35),
@@ -101,6 +103,7 @@ _MVE = {
     "Sub": Cost(mac=2.75, once=17),
     "Mul": Cost(mac=5.0, once=30),
     "Append": Cost(mac=0.16, once=60),
+    "MatMul": Cost(mac=0.2, output=7, once=150),
     "Add int16": Cost(mac=9.0, once=30),
     "Sub int16": Cost(mac=9.0, once=30),
     "Conv2D int16": Cost(mac=0.35, output=16, gathered=0.5, once=200),

@@ -205,17 +205,34 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     return outputs
 
 
-def _zero_and_scale(tensor: Tensor, name: str) -> tuple[Param, Param]:
-    q = tensor.quantization if tensor.dtype is DType.UINT8 else None
+def _score_numbers(scores: Tensor) -> tuple[Param, Param]:
+    q = scores.quantization if scores.dtype is DType.UINT8 else None
     zero, scale = (float(q.zero_point), q.scale) if q else (0.0, 1.0)
-    return Param(f"{name}_zero", "float", zero), Param(f"{name}_scale", "float", scale)
+    return Param("score_zero", "float", zero), Param("score_scale", "float", scale)
+
+
+def _shares(bound: BoundNode) -> tuple[Table, ...]:
+    """Of every byte of the encodings: centre and half a size as shares of an anchor's size, as `_decoded` has them."""
+    bytes_ = _real(bound.input(0), np.arange(256, dtype=np.uint8)).astype(np.float64)
+    tables = []
+    for role, scale in zip(("y", "x", "height", "width"), _op(bound).scales, strict=True):
+        with np.errstate(all="ignore"):
+            centre, half = bytes_ / scale, 0.5 * np.exp(bytes_ / scale)
+        values, what = (centre, "centre") if len(role) == 1 else (half, "half the size")
+        tables.append(
+            Table(role, "double", tuple(values.tolist()), f"{what} by the encoding, as a share of the anchor's size")
+        )
+    return tuple(tables)
 
 
 def lower(bound: BoundNode) -> Layer:
-    """The boxes are decoded once; instead of being sorted, the best that is left is looked for, one after the other."""
+    """The boxes are decoded once, bytes by tables, without an exponential; instead of being sorted, the best that is left is
+    looked for, one after the other.
+    """
     op, (encodings, scores, anchors) = _op(bound), (bound.input(i) for i in range(3))
     boxes, columns = scores.shape[1:]
-    y, x, height, width = op.scales
+    wide = encodings.dtype is DType.FLOAT32
+    scales = (Param(f"{name}_scale", "float", scale) for name, scale in zip("yxhw", op.scales, strict=True))
     params = (
         Param("boxes", "int32_t", boxes),
         Param("encoded", "int32_t", encodings.shape[2], "numbers of an encoding"),
@@ -225,17 +242,16 @@ def lower(bound: BoundNode) -> Layer:
         Param("per_class", "int32_t", op.per_class, "boxes of a class, 0: every box by its best class alone"),
         Param("score_threshold", "float", op.score_threshold),
         Param("overlap_threshold", "float", op.overlap_threshold),
-        Param("y_scale", "float", y),
-        Param("x_scale", "float", x),
-        Param("h_scale", "float", height),
-        Param("w_scale", "float", width),
-        *_zero_and_scale(encodings, "encoding"),
-        *_zero_and_scale(scores, "score"),
+        *(scales if wide else ()),
+        *_score_numbers(scores),
     )
     values = tuple(_real(anchors, anchors.array()).reshape(-1).tolist())
-    tables = (Table("anchors", "float", values, "centre and size of the anchors: y, x, height, width"),)
+    tables: tuple[Table, ...] = (
+        Table("anchors", "float", values, "centre and size of the anchors: y, x, height, width"),
+    )
     scratch = (Scratch("corners", 16 * boxes), Scratch("best", 4 * boxes), Scratch("waiting", boxes))
-    wide = encodings.dtype is DType.FLOAT32
+    if not wide:
+        tables += _shares(bound)
     return Layer(
         "detection_postprocess", "portable", (0, 1), tables, params, scratch=scratch,
         flavour=Flavour("", x="float") if wide else Flavour("_u8", x="uint8_t"),

@@ -29,6 +29,7 @@ from emitc.kernels.contract import (
     Layer,
     Param,
     Parsed,
+    Variant,
     illegal,
     require_dtypes,
     require_quantization,
@@ -303,6 +304,17 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("reduce_sum", "portable", (0,), params=tuple(params), flavour=int16x8.throughout(bound.output.dtype))
 
 
+def _lower_mve(bound: BoundNode) -> Layer | str:
+    """Four outputs that lie side by side at a time."""
+    layer = lower(bound)
+    if layer.template != "reduce_sum":
+        return f"a loop of its own: {layer.template}"
+    values = {param.name: param.value for param in layer.params}
+    if values["kept2_stride"] != 1:
+        return "outputs whose values do not lie side by side"
+    return replace(layer, template="reduce_sum_mve", variant="mve", headers=("emitc_mve.h",))
+
+
 def _kernel(op: type[Reduction], name: str, onnx: str, summary: str) -> KernelDef:
     return KernelDef(
         op,
@@ -319,6 +331,7 @@ def _kernel(op: type[Reduction], name: str, onnx: str, summary: str) -> KernelDe
         onnx=(onnx,),
         from_onnx=reduction_from_onnx(op),
         transposed=transposed,
+        variants=(Variant("mve", "mve", _lower_mve, _QUANTIZED),),
     )
 
 

@@ -236,7 +236,7 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
     cases = [case for name in modules for case in cases_of(KERNEL_TESTS / f"test_{name}.py")]
     for name, functions in (
         ("short_variants", ("short_cases", "spread_cases")),
-        ("vector_elements", ("some_bytes", "sums")),
+        ("vector_elements", ("some_bytes", "sums", "reductions")),
     ):
         module = _module(KERNEL_TESTS / f"test_{name}.py")
         made = [case for function in functions if module for case in getattr(module, function)()]

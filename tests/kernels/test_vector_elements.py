@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import test_byte_functions
+import test_int16_elementwise
+import test_mean
 import test_onnx_quantize
 import test_quantize_ops
 from onnx_op import model_of as onnx_model_of
@@ -69,6 +72,18 @@ def sums() -> list[Case]:
     ]
 
 
+def reductions() -> list[Case]:
+    """Of int8 and of int16, over what lies apart and what lies side by side."""
+    shorts = [
+        test_int16_elementwise.reduced(
+            f"{op}_of_shorts_{n}", op, test_int16_elementwise.int16((2, 3, 5, n), 0.01), (1, 2), 0.03
+        )
+        for op in ("MEAN", "SUM")
+        for n in (1, 6, 8)
+    ]
+    return [*test_mean.CASES, *shorts]
+
+
 def some_bytes() -> list[Case]:
     """Tables whose last register is not full, and bytes to reals."""
     tables = [
@@ -103,6 +118,10 @@ def test_tables_and_products_by_vectors() -> None:
     assert _checked(some_bytes(), "cortex-m55", "mve") == {"lookup_mve", "product_mve"}
     assert _checked(_sums_of_shorts(), "cortex-m55", "mve") == {"rescaled_sum_mve"}
     assert "lookup_mve" in _checked(test_byte_functions.CASES, "cortex-m55", "mve")
+
+
+def test_reductions_by_vectors() -> None:
+    assert _checked(reductions(), "cortex-m55", "mve") >= {"reduce_sum_mve", "reduce_sum"}
 
 
 def test_sums_of_shorts_in_pairs() -> None:
@@ -166,6 +185,7 @@ def test_on_emulated_cores(target: str, board: str, tmp_path: Path) -> None:
     cases = [
         *some_bytes(),
         *_sums_of_shorts(),
+        *(case for case in reductions() if math.prod(case.inputs[0].shape) < 3000),
         *reals,
         *(test_quantize_ops.to_real(f"to_{s}", "int8", (s, 5)) for s in scales),
     ]
@@ -173,7 +193,7 @@ def test_on_emulated_cores(target: str, board: str, tmp_path: Path) -> None:
     tflite.write_bytes(write_tflite(model_of(cases)))
     onnx.write_bytes(onnx_model_of(test_onnx_quantize.quantize_cases(), engine=True).SerializeToString())
     for model in (tflite, onnx):
-        with _preferring("fpu", "mve"), patch.object(boards, "random_samples", _edges):
+        with _preferring("fpu", "mve", "dsp"), patch.object(boards, "random_samples", _edges):
             compiled = compile_model(model, target=target, package="platformio")
             result = boards.on_emulator(
                 compiled, board, reference="numpy", samples=2, seed=1, layers=False, workdir=tmp_path / model.suffix[1:]

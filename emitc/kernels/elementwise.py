@@ -25,13 +25,14 @@ from emitc.kernels.contract import (
     unsupported,
 )
 from emitc.kernels.int16x8 import require_symmetric, throughout
-from emitc.quantize import Int64, multiplier_of
+from emitc.quantize import Float32, Int64, multiplier_of
 
 OUTER_LOOPS = 4
 BYTES = np.arange(-128, 128, dtype=np.int64)
 """Every int8 value."""
 TABLE_ENTRIES = 256
 _INT32 = 2**31
+_SIGNED_ORDER = "0 to 127, then -128 to -1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +169,23 @@ def byte_table(bound: BoundNode, source: int, results: Int64) -> Layer:
     """A layer that looks every byte up. results: of the values -128..127, or 0..255 for a uint8 input."""
     unsigned = bound.input(source).dtype is DType.UINT8
     by_byte = results if unsigned else np.roll(results, TABLE_ENTRIES // 2)
-    table = tuple(int(v) for v in by_byte.astype(np.uint8).view(np.int8))
-    order = "0 to 255" if unsigned else "0 to 127, then -128 to -1"
+    order = "0 to 255" if unsigned else _SIGNED_ORDER
+    values = tuple(int(v) for v in by_byte.astype(np.uint8).view(np.int8))
+    return _lookup(bound, "lookup", source, Table("table", "int8_t", values, f"{bound.node.op_type} of {order}"))
+
+
+def real_table(bound: BoundNode, results: Float32) -> Layer:
+    """A layer that looks up float32 values. results: of the values -128..127 of the only input."""
+    values = tuple(float(v) for v in np.roll(results, TABLE_ENTRIES // 2))
+    return _lookup(bound, "lookup_real", 0, Table("table", "float", values, f"{bound.node.op_type} of {_SIGNED_ORDER}"))
+
+
+def _lookup(bound: BoundNode, template: str, source: int, table: Table) -> Layer:
     return Layer(
-        "lookup",
+        template,
         "portable",
         (source,),
-        (Table("table", "int8_t", table, f"{bound.node.op_type} of {order}"),),
+        (table,),
         (Param("count", "int32_t", bound.output.elements),),
         overlaps=(in_step(bound, source),),
         by_rows=ByRows(counted="count"),

@@ -1,9 +1,10 @@
 """ONNX's operators of one tensor: check, reference and layer, given the function of one element.
 
 Shapes  x any, y the same.
-Types   float32: the function in C. int8 with scales: a table of 256 results, each dequantized in float32, computed, divided
-        by y_scale and rounded half to even, which is what ONNX Runtime's QLinearSigmoid and QLinearLeakyRelu do, and what a
-        float operator between DequantizeLinear and QuantizeLinear amounts to. Other types: see the operator.
+Types   float32: the function in C. int8 with scales: a table of 256 results, each dequantized in float32 and computed; where y
+        is int8 too, divided by y_scale and rounded half to even, which is what ONNX Runtime's QLinearSigmoid and
+        QLinearLeakyRelu do, and what a float operator between DequantizeLinear and QuantizeLinear amounts to. Other types: see
+        the operator.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Quantization, Shape, Tensor
 from emitc.kernels.contract import ByRows, Flavour, Layer, Overlap, Param, in_step, require_quantization, unsupported
-from emitc.kernels.elementwise import BYTES, byte_table
+from emitc.kernels.elementwise import BYTES, byte_table, real_table
 from emitc.kernels.real_functions import RealFunction
 from emitc.quantize import Float32, Int64
 
@@ -111,23 +112,32 @@ def quantized(values: Float32, quantization: Quantization, dtype: DType) -> Int6
 
 
 def check_real(bound: BoundNode) -> None:
-    """Refuses other types than float32 and int8 with scales."""
-    require_types(bound, [(DType.FLOAT32,) * 2, (DType.INT8,) * 2], "float32, and int8 with scales")
-    if bound.output.dtype is DType.INT8:
-        require_quantization(bound, bound.input(0), bound.output)
+    """Refuses other types than float32 and int8 with scales; from int8 to float32 an operator has been put by a pass."""
+    types = [(DType.FLOAT32,) * 2, (DType.INT8,) * 2, (DType.INT8, DType.FLOAT32)]
+    require_types(bound, types, "float32, and int8 with scales")
+    require_quantization(bound, *(t for t in (bound.input(0), bound.output) if t.dtype is DType.INT8))
+
+
+def _real(bound: BoundNode, x: Array | Int64) -> Float32:
+    """What the input stands for."""
+    quantization = bound.input(0).quantization
+    if bound.input(0).dtype is DType.FLOAT32:
+        return np.asarray(x, np.float32)
+    assert quantization
+    return dequantized(x, quantization)
 
 
 def _by_scales(bound: BoundNode, function: RealFunction, parameters: tuple[float, ...], q: Array | Int64) -> Int64:
-    x, y = bound.input(0).quantization, bound.output.quantization
-    assert x and y
-    return quantized(function.apply(dequantized(q, x), parameters), y, bound.output.dtype)
+    y = bound.output.quantization
+    assert y
+    return quantized(function.apply(_real(bound, q), parameters), y, bound.output.dtype)
 
 
 def real_reference(bound: BoundNode, function: RealFunction, parameters: tuple[float, ...], x: Array) -> Array:
     """The function of every element, of float32 or of int8 with scales."""
     y = bound.output
     if y.dtype is DType.FLOAT32:
-        return function.apply(np.asarray(x, np.float32), parameters)
+        return function.apply(_real(bound, x), parameters)
     return _by_scales(bound, function, parameters, x).astype(y.dtype.value)
 
 
@@ -135,6 +145,8 @@ def real_layer(bound: BoundNode, function: RealFunction, parameters: tuple[float
     """The function in C, or the table of its results."""
     if bound.output.dtype is DType.INT8:
         return byte_table(bound, 0, _by_scales(bound, function, parameters, BYTES))
+    if bound.input(0).dtype is DType.INT8:
+        return real_table(bound, function.apply(_real(bound, BYTES), parameters))
     members = tuple(Param(n, "float", p) for n, p in zip(function.parameters, parameters, strict=True))
     return pointwise_layer(bound, function.template, members)
 

@@ -169,3 +169,9 @@ FUNCTIONS: Mapping[str, RealFunction] = MappingProxyType({
     "Atanh": RealFunction("atanh", _rounded(np.arctanh)),
 })  # fmt: skip
 """By ONNX's names, and by names of our own where a parameter of ONNX chooses among several."""
+
+COSTLY = frozenset((
+    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp",
+    "Gelu", "GeluTanh", "Log", "Mish", "Sigmoid", "Sin", "Sinh", "Softplus", "Swish", "Tan", "Tanh",
+))  # fmt: skip
+"""Those that call the math library for each value."""

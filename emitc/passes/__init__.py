@@ -19,6 +19,7 @@ from emitc.passes.fuse_activation import fuse_activation
 from emitc.passes.inline_branches import inline_branches
 from emitc.passes.recognise_qdq import recognise_qdq
 from emitc.passes.state_in_place import state_in_place
+from emitc.passes.tabulate_functions import tabulate_functions
 from emitc.verify_graph import verify_graph
 
 Pass = Callable[[Graph], Graph]
@@ -29,6 +30,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("absorb-transposes", absorb_transposes),
     ("fold-constants", fold_constants),
     ("inline-branches", inline_branches),
+    ("tabulate-functions", tabulate_functions),
     ("drop-dead", drop_dead),
     ("alias-views", alias_views),
     ("fuse-activation", fuse_activation),

@@ -249,6 +249,30 @@ def _layer(case: OnnxCase, numerics: Numerics | None = None) -> Layer:
     return kernel_of(bound).lower(bound)
 
 
+def test_from_bytes_to_floats() -> None:
+    """Every byte through every costly function: the C has what the reference computes in float32, on every bit."""
+    cases = []
+    for i, op_type in enumerate((*LIBRARY, "Gelu")):
+        inputs = {"x": computed((2, 256), "int8"), "scale": np.float32(0.01 + i / 300), "zero": np.int8(7 * i - 100)}
+        nodes = (
+            helper.make_node("DequantizeLinear", ["x", "scale", "zero"], ["real"]),
+            helper.make_node(op_type, ["real"], ["y"]),
+        )
+        cases.append(OnnxCase(op_type, op_type, inputs, nodes=nodes))
+    proven = prove_onnx(cases, samples=2)
+    assert proven.memory_errors == ()
+    steps = {step.op_type: step.template for step in proven.compiled[21].program.steps}
+    assert {name for name, template in steps.items() if template != "lookup_real"} == {
+        "DequantizeLinear",
+        "Sqrt",
+        "Softsign",
+    }
+    for name, outcome in proven.outcomes.items():
+        outcome.check(1e-5, 1e-5)
+        pairs = zip(outcome.compiled, outcome.reference, strict=True)
+        assert name == "Sqrt" or all(np.array_equal(c, r, equal_nan=True) for (c,), (r,) in pairs), name
+
+
 def test_selu_of_version_1_has_other_defaults() -> None:
     """onnxruntime does not have it any more."""
     x, y = (SourceTensor(i, name, "float32", (4,), None, None) for i, name in enumerate("xy"))

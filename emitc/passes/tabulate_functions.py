@@ -1,0 +1,50 @@
+"""A costly function of dequantized bytes reads the bytes: its kernel is a table of the 256 results in float32.
+
+Legal for exp, tanh and the like between a DequantizeLinear of int8 with one scale and readers of float32: the table has what the
+reference computes. A table has 1 KB, so that a tensor has to have 128 elements for one. The DequantizeLinear is dropped where
+nothing else reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from emitc.ir import BoundNode, DType, Graph, Node
+from emitc.kernels.function import Function, TFLiteFunction
+from emitc.kernels.quantize_ops import Dequantize
+from emitc.kernels.real_functions import COSTLY
+from emitc.kernels.unary import Logistic, Tanh
+
+LEAST = 128
+"""Elements from which on a table of 256 is made."""
+
+
+def _costly(bound: BoundNode) -> bool:
+    """Whether the operator calls the math library for each of many elements."""
+    op = bound.node.op
+    if bound.output.dtype is not DType.FLOAT32 or bound.output.elements < LEAST or not op.numerics.float_scale:
+        return False
+    named = isinstance(op, Function) and not isinstance(op, TFLiteFunction) and op.name in COSTLY
+    return named or isinstance(op, Logistic | Tanh)
+
+
+def _bytes_behind(graph: Graph, bound: BoundNode) -> str:
+    """The quantized tensor that the operator's input is dequantized from, "" for none that a table can be made of."""
+    producer = graph.producer(bound.input(0).name)
+    if producer is None or not isinstance(producer.op, Dequantize):
+        return ""
+    x = graph.tensor(producer.inputs[0])
+    single = x.quantization is not None and x.quantization.per_tensor
+    return x.name if single and x.dtype is DType.INT8 and not x.is_constant else ""
+
+
+def tabulate_functions(graph: Graph) -> Graph:
+    """The graph with every such function on bytes."""
+    found: dict[int, Node] = {}
+    for bound in graph.bound():
+        name = _bytes_behind(graph, bound) if _costly(bound) else ""
+        if name:
+            found[bound.node.index] = replace(bound.node, inputs=(name,))
+    if not found:
+        return graph
+    return replace(graph, nodes=tuple(found.get(node.index, node) for node in graph.nodes))

@@ -6,7 +6,8 @@ y = clamp(y_zero + rq2(b + sum over R filters and M values of (s - s_zero) * wt)
 Shapes  x [B, I], wf [F, I], wt [F, M], b [F / R] or none, memory [B, F * M], y [B, F / R].
 Types   int8; wt and memory both int8, or both int16 and then without zero point; b and sums int32. float32 throughout, without
         rq1, rq2 and zero points: then y is limited by the activation alone.
-Errors  constants that are computed; in int8 a fused activation that limits y further than its type does.
+        In int8 y is limited by its type alone, whatever activation is fused.
+Errors  constants that are computed.
 Source  TFLite Micro's SVDF: s is limited to the memory's type before its zero point is added, which wraps; sums wrap at
         32 bits. Both factors are computed in double (measured, on sums for which float32 would give another result).
         Floats are summed in order: each filter's products by themselves, then the filters of an output onto its bias.
@@ -113,11 +114,14 @@ def check(bound: BoundNode) -> None:
         return
     _require_symmetric(bound)
     _require_range(bound)
-    if activation_clamp(_op(bound).activation, y) != _whole(y):
-        raise unsupported(
-            bound, f"SVDF with the activation {_op(bound).activation} inside the output's range is not supported",
-            "TFLite Micro, whose result is to be matched, ignores it", "export the activation as a separate operator", y,
-        )  # fmt: skip
+
+
+def _note(bound: BoundNode) -> str:
+    """That an activation which would limit int8 outputs further than their type is left out."""
+    activation, y = _op(bound).activation, bound.output
+    if in_float(bound) or activation_clamp(activation, y) == _whole(y):
+        return ""
+    return f"fused {activation} is left out, as in TFLite Micro"
 
 
 def _require_constants(bound: BoundNode, *tensors: Tensor | None) -> None:
@@ -321,6 +325,7 @@ KERNELS = (
         reference,
         lower,
         work=work,
+        note=_note,
         variants=quad_sums.variants(lower, _filters),
     ),
 )

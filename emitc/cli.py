@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 valid but cannot be compiled, or the proof failed; 2 input
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -227,7 +228,9 @@ def flash(
         if result is None:
             content = {"board": board, "project": str(project), "dry_run": True}
             print_result(
-                content, as_json, lambda: f"project for {board} written to {project}: pio run -d {project} -t upload"
+                content,
+                as_json,
+                lambda: f"project for {board} written to {project}: pio run -d {shlex.quote(str(project))} -t upload",
             )
             return
         print_result(result.as_json(), as_json, lambda: report.run_text(compiled, result))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from emitc.errors import EmitcError, Refusals
+from emitc.errors import EmitcError, Refusals, Where, writing
 
 if TYPE_CHECKING:
     from emitc.backends.option import BackendOption
@@ -28,6 +30,7 @@ _REGION = re.compile(
 _BUDGET = re.compile(r"(?P<bytes>[0-9]{1,12})(?P<scale>[KM]?)", re.ASCII)
 _SCALES = {"": 1, "K": 1 << 10, "M": 1 << 20}
 _MOST_COST = 1e6
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ShapeType(click.ParamType):  # type: ignore[type-arg]
@@ -122,9 +125,19 @@ def error_json(error: EmitcError) -> dict[str, Any]:
 
 @contextmanager
 def reported(as_json: bool) -> Iterator[None]:
-    """Prints an EmitcError and leaves with its exit code; under --json the object on stdout says it too."""
+    """Prints an EmitcError and leaves with its exit code; under --json the object on stdout says it too.
+
+    A disk that is full, under the temporary folder mostly, is one; whatever else the operating system says is a bug.
+    """
     try:
-        yield
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            place = Where(option=str(error.filename or tempfile.gettempdir()))
+            hint = f"make room; temporary files are in {tempfile.gettempdir()}, or where TMPDIR says"
+            raise EmitcError("there is no room for a file", place, error.strerror or str(error), hint) from error
     except EmitcError as error:
         click.echo(str(error), err=True)
         if as_json:
@@ -134,10 +147,14 @@ def reported(as_json: bool) -> Iterator[None]:
 
 def print_result(content: dict[str, Any], as_json: bool, text: Callable[[], str]) -> None:
     """The result: one JSON object, or text for a person. A reader that has closed the pipe changes nothing."""
-    try:
-        click.echo(json.dumps(content, allow_nan=False) if as_json else text())
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    shown = json.dumps(content, allow_nan=False) if as_json else text()
+    with writing("the result cannot be written", "standard output"):
+        try:
+            click.echo(shown)
+        except OSError as error:  # what is left in the buffer would fail again at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if not isinstance(error, BrokenPipeError):
+                raise
 
 
 def json_option(function: Function) -> Function:
@@ -292,7 +309,7 @@ def options_of(values: dict[str, Any], package: str, default_target: str = "gene
 
 def _regions(wanted: tuple[Region, ...] | str | None) -> tuple[Region, ...]:
     """The regions, looked up where a board is named. Raises EmitcError for an unknown board, and one with a single RAM."""
-    from emitc.errors import Where, unknown_choice
+    from emitc.errors import unknown_choice
     from emitc.planner.regions import Region
     from emitc.target import boards, load_board
 

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import difflib
 import re
+import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 _SHOWN = 200
@@ -114,6 +116,20 @@ def unknown_choice(option: str, value: str, choices: Sequence[str], why: str = "
         why or f"known: {', '.join(choices)}",
         f"did you mean {near[0]}?" if near else "choose one of these",
     )
+
+
+@contextmanager
+def writing(what: str, option: str) -> Iterator[None]:
+    """Raises EmitcError for what the operating system has against it. what: a whole sentence; option: that named the place."""
+    try:
+        yield
+    except OSError as error:
+        why = (
+            error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror or str(error)
+        )  # the first of its files
+        raise EmitcError(
+            what, Where(option=option), str(why), "check the path, its rights and the free space"
+        ) from error
 
 
 def with_model(error: EmitcError, model: str) -> EmitcError:

@@ -94,7 +94,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.compiler", "emitc.emit.render", "emitc.host", "emitc.target",
         "emitc.backends.contract", "emitc.program",
     ),
-    "emitc.host.calibrate": ("emitc.errors", "emitc.ir", "emitc.compiler", "emitc.frontends.onnx_file", "emitc.host.archive"),
+    "emitc.host.calibrate": (
+        "emitc.errors", "emitc.ir", "emitc.compiler", "emitc.emit.package", "emitc.frontends.onnx_file", "emitc.host.archive",
+    ),
     "emitc.host.golden": (
         "emitc.errors", "emitc.host.golden_engine", "emitc.host.golden_onnx", "emitc.host.golden_tflite",
     ),

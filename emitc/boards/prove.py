@@ -12,6 +12,7 @@ from emitc.boards.project import write_flash_project
 from emitc.boards.result import RunResult
 from emitc.boards.run import run_on_board
 from emitc.compiler import Compiled
+from emitc.errors import EmitcError, writing
 from emitc.host.golden_rules import rules
 from emitc.host.groups import has_groups, rounded_otherwise
 from emitc.host.parity import golden_run, is_foreign, play_back
@@ -76,9 +77,21 @@ def on_emulator(
     """Builds, boots and proves the model on an emulated board; in `workdir`, or in a folder that is removed."""
     if workdir is None:
         with tempfile.TemporaryDirectory(prefix="emitc-run-") as folder:
-            return on_emulator(
-                compiled, board, reference=reference, samples=samples, seed=seed, layers=layers, workdir=Path(folder)
-            )
+            try:
+                return on_emulator(
+                    compiled,
+                    board,
+                    reference=reference,
+                    samples=samples,
+                    seed=seed,
+                    layers=layers,
+                    workdir=Path(folder),
+                )
+            except EmitcError as error:
+                if folder not in error.hint:
+                    raise
+                hint = "--workdir DIR keeps the project and the whole output of its build"
+                raise type(error)(error.what, error.where, error.why, hint) from error
     require_fit(compiled, board)
     package = workdir / "package"
     compiled.write(package)
@@ -114,7 +127,8 @@ def on_silicon(
     with tempfile.TemporaryDirectory(prefix="emitc-flash-") as folder:
         package = Path(folder) / compiled.program.name
         compiled.write(package)
-        write_flash_project(package, run_model(compiled), load_board(board), vectors, project)
+        with writing(f"the project cannot be written to {project}", "-o"):
+            write_flash_project(package, run_model(compiled), load_board(board), vectors, project)
     if dry_run:
         return None
     return flash(project, run_model(compiled), load_board(board), vectors, port=port)

@@ -13,7 +13,7 @@ from emitc.boards.elf import image_sizes
 from emitc.boards.model import Case, RunModel, check_cases
 from emitc.boards.project import PLAIN, TRACED, write_qemu_project
 from emitc.boards.result import LayerCount, RunResult, judged, layer_counts
-from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.errors import CannotCompile, EmitcError, Where, writing
 from emitc.target import Board, BuildSupport, load_target
 
 TIMER_TOLERANCE = 64
@@ -68,12 +68,21 @@ def run_on_board(
     machine = emulator(board)
     check_tools(board, load_target(board.target), machine.program)
     workdir = workdir.resolve()
-    workdir.mkdir(parents=True, exist_ok=True)
+    with writing(f"{workdir} cannot be made", "--workdir"):
+        workdir.mkdir(parents=True, exist_ok=True)
     library = counter.plugin(machine.program, workdir / "cache")
     project = workdir / "project"
-    write_qemu_project(
-        package, model, board, vectors, project, optimization=optimization, with_timer=library is None, support=support
-    )
+    with writing(f"the project cannot be written to {project}", "--workdir"):
+        write_qemu_project(
+            package,
+            model,
+            board,
+            vectors,
+            project,
+            optimization=optimization,
+            with_timer=library is None,
+            support=support,
+        )
     names = (PLAIN, TRACED) if layers else (PLAIN,)
     images = build(project, names, board, core_dir=workdir / "pio-core", log=workdir / "build.log")
     boots = [_booted(model, board, image, library, workdir, timeout) for image in images]

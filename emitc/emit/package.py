@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +15,7 @@ from typing import Any
 
 from emitc.emit.manifest import manifest
 from emitc.emit.render import environment, render_sources
-from emitc.errors import EmitcError, Where
+from emitc.errors import EmitcError, Where, writing
 from emitc.passes import PassReport
 from emitc.program import Program
 
@@ -152,36 +153,35 @@ def write_package(files: Mapping[str, bytes], target: Path) -> tuple[str, ...]:
     A failure or an interruption leaves what was there. Raises EmitcError when the place cannot be written or holds
     something else.
     """
-    staging: Path | None = None
-    try:
+    with writing(f"the package cannot be written to {target}", "-o"):
         place = Path(os.path.abspath(target))
         _require_replaceable(place)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".emitc-", dir=place.parent))
-        fresh, old = staging / "new", staging / "old"
-        for name, data in sorted(files.items()):
-            path = fresh / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        try:
-            if place.exists():
-                os.replace(place, old)
-            os.replace(fresh, place)
-        except BaseException:  # an interruption here must not lose the old package either
-            if old.exists() and not place.exists():
-                os.replace(old, place)
-            raise
-    except OSError as error:
-        raise EmitcError(
-            f"the package cannot be written to {target}",
-            Where(option="-o"),
-            error.strerror or str(error),
-            "check the path, its rights and the free space",
-        ) from error
-    finally:
-        if staging is not None:
-            shutil.rmtree(staging, ignore_errors=True)
+        with _staging(place) as staging:
+            fresh, old = staging / "new", staging / "old"
+            for name, data in sorted(files.items()):
+                path = fresh / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+            try:
+                if place.exists():
+                    os.replace(place, old)
+                os.replace(fresh, place)
+            except BaseException:  # an interruption here must not lose the old package either
+                if old.exists() and not place.exists():
+                    os.replace(old, place)
+                raise
     return tuple(sorted(files))
+
+
+@contextmanager
+def _staging(place: Path) -> Iterator[Path]:
+    """A folder beside a place, for what is to be there."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=".emitc-", dir=place.parent))
+    try:
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def write_file(target: Path, data: bytes, option: str) -> None:
@@ -189,24 +189,12 @@ def write_file(target: Path, data: bytes, option: str) -> None:
 
     Raises EmitcError when the place cannot be written or is a directory.
     """
-    staging: Path | None = None
-    try:
+    with writing(f"{target} cannot be written", option):
         if "\0" in str(target):
             raise OSError(None, "no path has a zero byte")
         place = Path(os.path.abspath(target))
         if place.is_dir():
             raise OSError(None, "there is a directory of that name")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".emitc-", dir=place.parent))
-        (staging / "new").write_bytes(data)
-        os.replace(staging / "new", place)
-    except OSError as error:
-        raise EmitcError(
-            f"{target} cannot be written",
-            Where(option=option),
-            error.strerror or str(error),
-            "check the path, its rights and the free space",
-        ) from error
-    finally:
-        if staging is not None:
-            shutil.rmtree(staging, ignore_errors=True)
+        with _staging(place) as staging:
+            (staging / "new").write_bytes(data)
+            os.replace(staging / "new", place)

@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import io
 import logging
-import os
 import re
 import tempfile
 import warnings
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from emitc.compiler import compile_model, is_onnx, read_file, read_source
+from emitc.emit.package import write_file
 from emitc.errors import CannotCompile, EmitcError, Refusals, Where, with_model
 from emitc.host.archive import read_arrays
 from emitc.ir import Array, Shape
@@ -287,24 +287,5 @@ def quantize_model(path: Path, calibration: Path, output: Path) -> Quantized:
             # It gives a bias of the shape [1, N] its scales along the wrong dimension.
             whole = quantize(per_channel=False)
             data = whole if _compiles(made, shapes) else data
-    write_whole(output, data)
+    write_file(output, data, "-o")
     return Quantized(output, len(samples), len(before), len(data))
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file under a temporary name beside it and renames it, so that a failure leaves the old one whole."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise EmitcError(
-            f"{path} cannot be written", Where(option="-o"), error.strerror or str(error), "check the folder"
-        ) from error

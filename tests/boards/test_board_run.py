@@ -23,11 +23,12 @@ from board_standin import (
     write_package,
 )
 
-from emitc.boards import build, counter
+from emitc.boards import build, counter, prove
 from emitc.boards.model import Case
 from emitc.boards.result import RunResult, layer_counts
 from emitc.boards.run import TIMER_TOLERANCE, run_on_board
-from emitc.errors import CannotCompile, EmitcError
+from emitc.compiler import compile_model
+from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.target import boards, load_board
 
 EMULATED = [name for name in boards() if load_board(name).kind == "qemu"]
@@ -187,6 +188,19 @@ def test_a_compiler_error_is_shown(tmp_path: Path) -> None:
     assert "standin.c" in error.value.why
     assert "error:" in error.value.why
     assert Path(error.value.hint.removeprefix("the whole output is in ")).is_file()
+
+
+def test_a_build_in_a_folder_that_is_removed_says_how_to_keep_it(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object, workdir: Path, **__: object) -> RunResult:
+        raise CannotCompile(
+            "the build failed", Where(option="--board"), "why", f"the whole output is in {workdir / 'build.log'}"
+        )
+
+    monkeypatch.setattr(prove, "run_on_board", failing)
+    model = compile_model(tiny / "spotter.tflite", package="platformio", target="cortex-m4f")
+    with pytest.raises(CannotCompile, match="the build failed") as error:
+        prove.on_emulator(model, "qemu_m4", reference="numpy", samples=1, seed=0, layers=False, workdir=None)
+    assert error.value.hint == "--workdir DIR keeps the project and the whole output of its build"
 
 
 @needs_boards

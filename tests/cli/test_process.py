@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -10,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from emitc.cli_options import reported
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -88,6 +91,46 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False, cwd=tmp_path, env=env)
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("arguments", [("ops",), ("ops", "--json")])
+def test_an_output_that_is_full_is_an_error(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "emitc", *arguments]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path, env=env
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "error: the result cannot be written\n  at:    standard output\n  why:   No space left"
+    )
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+def test_a_project_that_cannot_be_written_is_an_error(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    options = ("--board", "nucleo_f446re", "--dry-run", "--reference", "numpy", "-o")
+    done = emitc("flash", tiny / "spotter.tflite", *options, "file/project", folder=tmp_path, code=2)
+    assert done.stderr.startswith(
+        b"error: the project cannot be written to file/project\n  at:    -o\n  why:   Not a directory\n"
+    )
+    done = emitc("flash", tiny / "spotter.tflite", *options, "a project", folder=tmp_path)
+    assert done.stdout.endswith(b": pio run -d 'a project' -t upload\n")
+
+
+def test_a_full_disk_is_an_error_and_a_missing_file_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, reported(as_json=True):
+        raise OSError(errno.ENOSPC, "No space left on device", "/somewhere/file")
+    printed = capsys.readouterr()
+    assert ended.value.code == 2 and json.loads(printed.out)["error"][0]["why"] == "No space left on device"
+    assert (
+        printed.err.startswith("error: there is no room for a file\n  at:    /somewhere/file\n")
+        and "TMPDIR" in printed.err
+    )
+    with pytest.raises(FileNotFoundError), reported(as_json=False):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
 
 
 def test_python_m_and_the_library_give_the_same_package(tiny: Path, tmp_path: Path) -> None:

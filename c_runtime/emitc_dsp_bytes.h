@@ -292,20 +292,25 @@ EMITC_INLINE uint32_t emitc_saturated_four(int32_t v0, int32_t v1, int32_t v2, i
     return emitc_interleaved(even, odd);
 }
 
+/* acc + the upper half of a * b. */
+EMITC_INLINE int32_t emitc_high_sum(int32_t acc, int32_t a, int32_t b)
+{
+#if EMITC_DSP
+    int32_t sum;
+    __asm__("smmla %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
+    return sum;
+#else
+    return acc + (int32_t)(((int64_t)a * b) >> 32);
+#endif
+}
+
 /* A sum of bytes over their number, at most 256, with start = 514 * number and reciprocal = 2^30 / number, rounded up: half up, or
  * away from zero.
  * floor((4 sum + 514 number) / (4 number)) is 128 more than the mean half up, as all quarters are integers; one less above tells ties
  * from what is above them. */
 EMITC_INLINE int32_t emitc_mean_up(int32_t sum, int32_t start, int32_t reciprocal)
 {
-    const int32_t quarters = start + 4 * sum;
-#if EMITC_DSP
-    int32_t mean;
-    __asm__("smmla %0, %1, %2, %3" : "=r"(mean) : "r"(quarters), "r"(reciprocal), "r"(-128));
-    return mean;
-#else
-    return (int32_t)(((int64_t)quarters * reciprocal) >> 32) - 128;
-#endif
+    return emitc_high_sum(-128, start + 4 * sum, reciprocal);
 }
 
 EMITC_INLINE int32_t emitc_mean_away(int32_t sum, int32_t start, int32_t reciprocal)

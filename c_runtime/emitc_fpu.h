@@ -52,6 +52,28 @@ EMITC_INLINE int32_t emitc_quantized_even(float ratio, float lowest, float highe
 #endif
 }
 
+/* A number rounded half to even, within low..high, which are less than 31 bits. */
+EMITC_INLINE int32_t emitc_nearest_within(float x, int32_t low, int32_t high)
+{
+#if EMITC_FPU_ARM
+    return emitc_clamp(emitc_nearest_even(x), low, high); /* the conversion saturates */
+#else
+    return emitc_quantized_even(x, (float)low, (float)high, 0);
+#endif
+}
+
+/* A number rounded half to even, plus the offset, as the nearest int16; the offset is one itself. */
+EMITC_INLINE int16_t emitc_nearest_s16(float x, int32_t offset)
+{
+#if EMITC_FPU_ARM && defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
+    int32_t limited;
+    __asm__("qadd %0, %1, %2\n\tssat %0, #16, %0" : "=r"(limited) : "r"(emitc_nearest_even(x)), "r"(offset));
+    return (int16_t)limited;
+#else
+    return (int16_t)(emitc_nearest_within(x, -32768 - offset, 32767 - offset) + offset);
+#endif
+}
+
 /* ratio rounded half away from zero, within lowest..highest, plus the offset; the offset for a NaN. The limits are integers. */
 EMITC_INLINE int32_t emitc_quantized_away(float ratio, float lowest, float highest, int32_t offset)
 {

@@ -191,6 +191,19 @@ EMITC_INLINE emitc_words emitc_words_product(emitc_words a, emitc_words b)
 #endif
 }
 
+/* The upper half of a * b. */
+EMITC_INLINE emitc_words emitc_words_high(emitc_words a, emitc_words b)
+{
+#if EMITC_MVE
+    return vmulhq_s32(a, b);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        a.lane[i] = (int32_t)(((int64_t)a.lane[i] * b.lane[i]) >> 32);
+    }
+    return a;
+#endif
+}
+
 /* acc + x * factor, which wraps. */
 EMITC_INLINE emitc_words emitc_words_mac(emitc_words acc, emitc_words x, int32_t factor)
 {

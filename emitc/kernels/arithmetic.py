@@ -24,7 +24,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels import onnx_arithmetic, quantized_quotient
+from emitc.kernels import onnx_arithmetic, onnx_elements, quantized_quotient
 from emitc.kernels.broadcast import same_types
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, illegal, require_dtypes
 from emitc.kernels.elementwise import (
@@ -303,10 +303,25 @@ def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Four elements of equal shapes at a time: sums by weights or as specified, products of bytes; tables as everywhere."""
     layer = lower(bound)
+    if layer.template in onnx_elements.REALS:
+        return onnx_elements.real(bound, layer, "mve")
+    if layer.template in onnx_elements.PRODUCTS:
+        return _onnx_product(bound, layer, "mve")
     bytes_alone = layer.template in ("weighted_sum", "product") and bound.output.dtype is DType.INT8
     if not bytes_alone and layer.template != "rescaled_sum":
         return by_vectors(layer)
     return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=(MVE_HEADER,))
+
+
+def _onnx_product(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
+    """Products of int8 whose bits ONNX specifies."""
+    results = onnx_arithmetic.combined(bound, "*", _clamp(bound), BYTES[:, None], BYTES[None, :])
+    return onnx_elements.product(bound, layer, results, _clamp(bound), variant)
+
+
+def lower_fpu(bound: BoundNode) -> Layer | str:
+    """The float unit's own rounding."""
+    return onnx_elements.real(bound, lower(bound), "fpu")
 
 
 def lower_dsp(bound: BoundNode) -> Layer | str:
@@ -314,6 +329,8 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     layer = lower(bound, _WIDEST)
     if layer.template == "rescaled_sum" and bound.output.dtype is DType.INT16:
         return _paired_sum(bound, layer)
+    if layer.template in onnx_elements.PRODUCTS:
+        return _onnx_product(bound, layer, "dsp")
     if layer.template not in ("weighted_sum", "product") or bound.output.dtype is not DType.INT8:
         return f"a loop of its own: {layer.template}{layer.flavour.suffix}"
     values = {param.name: int(param.value) for param in layer.params}
@@ -381,11 +398,12 @@ def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
 
 
 _SHORTS = (DType.INT8, DType.INT16)
-_SUMS = (Variant("mve", "mve", lower_mve, _SHORTS), Variant("dsp", "dsp", lower_dsp, _SHORTS))
-_VARIANTS = {
+_MVE, _FPU = Variant("mve", "mve", lower_mve, _SHORTS), Variant("fpu", "fpu", lower_fpu, (DType.INT16,))
+_SUMS = (_MVE, Variant("dsp", "dsp", lower_dsp, _SHORTS), _FPU)
+_VARIANTS: dict[type[Op], tuple[Variant, ...]] = {
     Add: _SUMS,
     Sub: _SUMS,
-    Mul: (Variant("mve", "mve", lower_mve), Variant("dsp", "dsp", lower_dsp)),
+    Mul: (_MVE, Variant("dsp", "dsp", lower_dsp), _FPU),
 }
 KERNELS = (
     _kernel(Add, "Add", "elementwise sum, broadcasting, fused activation"),

@@ -165,10 +165,15 @@ class _Steps:
         most = needed[down] // distance[down]
         return max(0, int(least.max(initial=0))), int(most.min(initial=_INT32 - 1))
 
-    def bias(self, multiplier: int, one: int, wanted: int) -> int:
-        """The bias next to `wanted` that fits a multiplier."""
+    def biases(self, multiplier: int, one: int) -> tuple[int, int]:
+        """Smallest and largest bias for a multiplier."""
         least = int((self.reached * one - self.at * multiplier).max(initial=-(1 << 62)))
         most = int((self.limit * one - 1 - self.before * multiplier).min(initial=1 << 62))
+        return least, most
+
+    def bias(self, multiplier: int, one: int, wanted: int) -> int:
+        """The bias next to `wanted` that fits a multiplier."""
+        least, most = self.biases(multiplier, one)
         assert least <= most
         return min(max(wanted, least), most)
 
@@ -221,6 +226,44 @@ def _product(steps: _Steps, factor: float, zero: int, shift: int, cap: int) -> t
         return None
     multiplier = min(max(round(factor * one), least), most, cap)
     return multiplier, steps.bias(multiplier, one, zero * one + one // 2)
+
+
+LEFT = 14
+"""Bits by which a high product's factors are shifted to the left: of 255 * 255 it leaves a sign."""
+
+
+@dataclass(frozen=True, slots=True)
+class HighProduct:
+    """y = clamp((high + bias) >> shift), high being the upper half of (a - a_zero) * (b - b_zero) * 2**LEFT * multiplier.
+
+    For cores with one instruction for that half. Every step is within int32.
+    """
+
+    multiplier: int
+    bias: int
+    shift: int
+
+
+def high_product(results: Int64, factor: float, zeros: tuple[int, int, int]) -> HighProduct | None:
+    """Parameters that give `results` for every pair, as in scaled_product, or None.
+
+    Only multiples of 2**18 are biases of the product with the multiplier, so that of the multipliers that do several are tried.
+    """
+    steps = _steps(results, zeros)
+    if steps is None or not 2.0**-24 < factor < 2.0**8 or not len(steps.at):
+        return None
+    unit = 1 << (32 - LEFT)
+    top = 30 - (int(factor * steps.largest) + abs(zeros[2])).bit_length()
+    for shift in range(min(top, 30), 0, -1):
+        one = unit << shift
+        least, most = steps.multipliers(one)
+        for multiplier in (round(factor * one), (least + most) // 2, least, most):
+            if least <= multiplier <= most:
+                low, high = steps.biases(multiplier, one)
+                bias = min(max((zeros[2] << shift) + (1 << shift >> 1), -(-low // unit)), high // unit)
+                if -(-low // unit) <= bias and abs(bias) < 1 << 30:
+                    return HighProduct(multiplier, bias, shift)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from emitc.kernels.contract import (
     require_quantization,
 )
 from emitc.kernels.elementwise import BYTES, TABLE_ENTRIES, by_vectors, byte_table, require_factor
+from emitc.kernels.int16x8 import throughout
 from emitc.kernels.requantization import SMALLEST_NORMAL
 from emitc.quantize import Int64, multiplier_of, requantize
 
@@ -273,13 +274,14 @@ def lower_quantize_mve(bound: BoundNode) -> Layer | str:
 
 
 def lower_dequantize_mve(bound: BoundNode) -> Layer | str:
-    """Bytes, four at a time."""
-    layer = lower_dequantize(bound)
-    if layer.template != "dequantize" or bound.input(0).dtype is not DType.INT8:
-        return f"{bound.input(0).dtype.value} to float: there is code for int8 of one scale"
+    """Four values at a time."""
+    layer, dtype = lower_dequantize(bound), bound.input(0).dtype
+    if layer.template != "dequantize" or dtype not in (DType.INT8, DType.INT16):
+        return f"{dtype.value} to float: there is code for int8 and int16 of one scale"
     if _quantization(bound.input(0)).scale < SMALLEST_NORMAL:
         return "a scale that vectors take for 0"
-    return replace(layer, template="dequantize_mve", variant="mve", headers=("emitc_mve.h",))
+    flavour = throughout(dtype)
+    return replace(layer, template="dequantize_mve", variant="mve", headers=("emitc_mve.h",), flavour=flavour)
 
 
 def lower_dequantize(bound: BoundNode) -> Layer:
@@ -324,7 +326,7 @@ KERNELS = (
         output_shapes,
         dequantize_reference,
         lower_dequantize,
-        variants=(Variant("mve", "mve", lower_dequantize_mve),),
+        variants=(Variant("mve", "mve", lower_dequantize_mve, (DType.INT8, DType.INT16)),),
         onnx=("Dequantize",),
         from_onnx=_dequantize_from_onnx,
     ),

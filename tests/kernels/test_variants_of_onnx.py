@@ -1,17 +1,21 @@
-"""ONNX's quantized operators on cores with vectors or pairs of int16: against onnxruntime here, and on emulated cores."""
+"""ONNX's quantized operators on cores with vectors, pairs or a float unit: against onnxruntime here, and on emulated cores."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import pytest
+import test_onnx_arithmetic as arithmetic
 import test_onnx_matmul as matmul
+import test_onnx_quantize as quantize
 from onnx_op import OnnxCase, computed, model_of, prove_onnx
 
 from emitc.backends.portable import backend
@@ -20,7 +24,7 @@ from emitc.compiler import compile_model
 from emitc.ir import BoundNode
 from emitc.target import Target
 
-TARGETS = {"dsp": "cortex-m4f", "mve": "cortex-m55"}
+TARGETS = {"dsp": "cortex-m4f", "fpu": "cortex-m4f", "mve": "cortex-m55"}
 
 
 def matmul_cases() -> list[OnnxCase]:
@@ -38,9 +42,62 @@ def matmul_cases() -> list[OnnxCase]:
     return [*cases, *matmul.column_cases()]
 
 
-CASES: dict[str, Callable[[], list[OnnxCase]]] = {"matmul": matmul_cases}
+def product_cases() -> list[OnnxCase]:
+    """Of every pair of int8; few elements, which leave something over; those for which there is no multiplier, or ties."""
+    pairs = [*arithmetic.SIGNED_CASES, *arithmetic.UNSIGNED_CASES[::5]]
+    cases = [case for case in pairs if "Mul" in (case.op_type, case.op_type.removeprefix("QLinear"))]
+    for a, b, y in (
+        ((0.0472509, -1), (0.00784314, -128), (0.0488405, -121)),
+        ((0.0237731, 127), (0.0713771, -128), (0.9117313, -7)),
+        ((0.0511731, 3), (0.0713771, -4), (0.0117313, 5)),
+    ):
+        for make in (arithmetic.qlinear, arithmetic.dequantized):
+            cases.append(make("all", "Mul", a, b, y))
+            cases += [make(f"{count}", "Mul", a, b, y, shapes=((1, count), (1, count))) for count in (1, 3, 4, 7, 24)]
+    cases.append(arithmetic.dequantized("rectified", "Mul", a, b, (0.1117313, 5), activation="Relu"))
+    return [replace(case, id=f"{i}_{case.id}") for i, case in enumerate(cases)]
+
+
+def real_cases() -> list[OnnxCase]:
+    """int16, and int8 without an integer form: ties, saturation, zero points, activations, scales far apart."""
+    cases = [case for case in arithmetic.NOT_INTEGER if case.id.startswith("qdq")]
+    scales = {
+        "plain": ((0.000103, 0), (0.000185, 0), (0.000218, 0)),
+        "ties": ((0.25, 0), (0.5, 0), (1.0, 0)),
+        "saturates": ((0.7, 0), (0.3, 0), (0.011, 0)),
+        "moved": ((0.0123, 1000), (0.0217, -32768), (0.0321, 32767)),
+        "apart": ((3e-5, 5), (7.3, -7), (0.9, 11)),
+        "vanishes": ((1e-4, 1), (1e-4, 2), (4e4, 3)),
+    }
+    for op, (name, (a, b, y)), activation in itertools.product(("Add", "Sub", "Mul"), scales.items(), ("", "Relu")):
+        if op == "Mul":
+            y = (y[0] * 1000, y[1])
+        for count in (3, 4, 41):
+            shapes = ((1, count), (1, count))
+            case = arithmetic.dequantized(f"{op}_{name}_{activation}_{count}", op, a, b, y, "int16", shapes, activation)
+            cases.append(case)
+    cases.append(arithmetic.dequantized("repeated", "Add", *scales["plain"], "int16", ((3, 8), (8,))))
+    cases.append(arithmetic.dequantized("far", "Add", (1e-10, 0), (1e-10, 0), (1e-10, 0), "int16", ((8,), (8,))))
+    return cases
+
+
+CASES: dict[str, Callable[[], list[OnnxCase]]] = {
+    "matmul": matmul_cases,
+    "products": product_cases,
+    "reals": real_cases,
+    "to_reals": quantize.dequantize_cases,
+}
 """By family."""
-TEMPLATES = {"dsp": {"matmul": {"matmul_dsp"}}, "mve": {"matmul": {"matmul_mve"}}}
+TEMPLATES = {
+    "dsp": {"matmul": {"matmul_dsp"}, "products": {"high_product_dsp"}},
+    "fpu": {"reals": {"real_sum_fpu", "real_difference_fpu", "real_product_fpu"}},
+    "mve": {
+        "matmul": {"matmul_mve"},
+        "products": {"high_product_mve", "real_product_mve"},
+        "reals": {"real_sum_mve", "real_difference_mve", "real_product_mve"},
+        "to_reals": {"dequantize_mve"},
+    },
+}
 """Kernels of each variant that the cases of a family have."""
 
 

@@ -41,6 +41,7 @@ _SCALAR = {
     "MaxPool2D int16": Cost(mac=6.0),
     "Softmax int16": Cost(output=57),
     "Add int16": Cost(output=32),
+    "Sub int16": Cost(output=32),
     "Mul int16": Cost(output=22),
     "MatMul": Cost(mac=6.3, output=11),
     OTHER: Cost(mac=8.0),
@@ -114,6 +115,7 @@ _MVE = {
     "Sum int16": Cost(mac=1.3, output=8, once=40),
     "Add int16": Cost(mac=9.0, once=30),
     "Sub int16": Cost(mac=9.0, once=30),
+    "Mul int16": Cost(mac=9.0, once=30),
     "Conv2D int16": Cost(mac=0.35, output=16, gathered=0.5, once=200),
     "Conv2D 1x1 int16": Cost(mac=0.35, output=16, gathered=0.5, once=200),
     "DepthwiseConv2D int16": Cost(mac=3.5, output=28),
@@ -150,7 +152,13 @@ _DSP_ONE = {
 }
 
 
-_FPU = {OTHER: Cost(mac=4.0)}
+_FPU = {
+    **dict.fromkeys(("Add", "Sub", "Mul"), Cost(mac=20.0, once=30)),
+    "Add int16": Cost(mac=18.0, once=20),
+    "Sub int16": Cost(mac=18.0, once=20),
+    "Mul int16": Cost(mac=18.0, once=20),
+    OTHER: Cost(mac=4.0),
+}
 
 
 _VARIANTS = {

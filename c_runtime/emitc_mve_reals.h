@@ -1,0 +1,138 @@
+/* emitc for cores with the vector extension MVE: four numbers of float32 at a time, with the bits that C gives them one by one.
+ *
+ * Part of a package whose kernels use it; see emitc_mve.h. Cores whose vectors have no floats compile the plain C. Vectors take numbers under
+ * 2^-126 for 0, so that no number here may get there, and round to nearest whatever the float unit is set to.
+ */
+#ifndef EMITC_MVE_REALS_H
+#define EMITC_MVE_REALS_H
+
+#include "emitc_mve.h"
+
+#if EMITC_MVE_FLOAT
+typedef float32x4_t emitc_reals;
+#else
+typedef struct emitc_reals {
+    float lane[4];
+} emitc_reals;
+
+/* x, out of the compiler's sight: it may merge a product with the sum that follows, which leaves out a rounding. */
+EMITC_INLINE float emitc_real_apart(float x)
+{
+    volatile float seen = x;
+    return seen;
+}
+
+EMITC_INLINE void emitc_words_lanes(int32_t *lane, emitc_words x)
+{
+#if EMITC_MVE
+    vstrwq_s32(lane, x);
+#else
+    memcpy(lane, x.lane, sizeof x.lane);
+#endif
+}
+#endif
+
+EMITC_INLINE emitc_reals emitc_reals_all(float value)
+{
+#if EMITC_MVE_FLOAT
+    return vdupq_n_f32(value);
+#else
+    const emitc_reals r = {{value, value, value, value}};
+    return r;
+#endif
+}
+
+/* Numbers of at most 24 bits times the scale. */
+EMITC_INLINE emitc_reals emitc_reals_of(emitc_words x, float scale)
+{
+#if EMITC_MVE_FLOAT
+    emitc_reals r = vmulq_n_f32(vcvtq_f32_s32(x), scale);
+    __asm__("" : "+w"(r)); /* no compiler may merge the product with a sum that follows */
+    return r;
+#else
+    int32_t lane[4];
+    emitc_reals r;
+    emitc_words_lanes(lane, x);
+    for (int32_t i = 0; i < 4; i++) {
+        r.lane[i] = emitc_real_apart((float)lane[i] * scale);
+    }
+    return r;
+#endif
+}
+
+EMITC_INLINE emitc_reals emitc_reals_sum(emitc_reals a, emitc_reals b)
+{
+#if EMITC_MVE_FLOAT
+    return vaddq_f32(a, b);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        a.lane[i] += b.lane[i];
+    }
+    return a;
+#endif
+}
+
+EMITC_INLINE emitc_reals emitc_reals_difference(emitc_reals a, emitc_reals b)
+{
+#if EMITC_MVE_FLOAT
+    return vsubq_f32(a, b);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        a.lane[i] -= b.lane[i];
+    }
+    return a;
+#endif
+}
+
+EMITC_INLINE emitc_reals emitc_reals_product(emitc_reals a, emitc_reals b)
+{
+#if EMITC_MVE_FLOAT
+    return vmulq_f32(a, b);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        a.lane[i] *= b.lane[i];
+    }
+    return a;
+#endif
+}
+
+/* x / divisor as a division rounds it; inverse: 1 / divisor, rounded to nearest. Both corrections have the remainder exactly: the first leaves
+ * less than a unit in the last place, from where the second rounds correctly (P. Markstein, Computation of elementary functions on
+ * the IBM RISC System/6000 processor, 1990). divisor and inverse are within 2^-123..2^123, x
+ * and the quotient 0, or within 2^-62..2^126; smaller quotients are under 2^-61 here too. */
+EMITC_INLINE emitc_reals emitc_reals_over(emitc_reals x, float divisor, emitc_reals inverse)
+{
+#if EMITC_MVE_FLOAT
+    const emitc_reals minus = vdupq_n_f32(-divisor);
+    const emitc_reals about = vmulq_f32(x, inverse);
+    const emitc_reals near = vfmaq_f32(about, vfmaq_f32(x, about, minus), inverse);
+    return vfmaq_f32(near, vfmaq_f32(x, near, minus), inverse);
+#else
+    (void)inverse;
+    for (int32_t i = 0; i < 4; i++) {
+        x.lane[i] /= divisor;
+    }
+    return x;
+#endif
+}
+
+/* Numbers rounded half to even; what 32 bits do not hold, to their nearest end. */
+EMITC_INLINE emitc_words emitc_words_nearest(emitc_reals x)
+{
+#if EMITC_MVE_FLOAT
+    return vcvtnq_s32_f32(x);
+#else
+    int32_t lane[4];
+    for (int32_t i = 0; i < 4; i++) {
+        const float above = x.lane[i] > -8388608.0f ? x.lane[i] : -8388608.0f;
+        const float limited = above < 8388608.0f ? above : 8388608.0f;
+        const int32_t whole = (int32_t)limited;
+        const float rest = limited - (float)whole;
+        const int32_t odd = whole & 1;
+        lane[i] = whole + (rest > 0.5f || (rest >= 0.5f && odd != 0)) - (rest < -0.5f || (rest <= -0.5f && odd != 0));
+    }
+    return emitc_words_at(lane);
+#endif
+}
+
+#endif

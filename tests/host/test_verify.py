@@ -252,3 +252,5 @@ def test_another_interface_needs_another_reference(tiny: Path) -> None:
     with pytest.raises(EmitcError, match="the engine runs the model with its own interface"):
         verify(edges, samples=1)
     assert verify(edges, samples=1, reference="numpy").match
+    same = verify(compile_model(tiny / "spotter.tflite", io="int8"), samples=1)
+    assert same.match and same.reference != "numpy", "there are no float ends to drop"

@@ -22,7 +22,7 @@ _LISTED = 8
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int = 118) -> str:
-    """A table of at most `width` characters; columns whose name ends in > are right-aligned and never broken."""
+    """A table of at most `width` characters; columns whose name ends in > (to the right) or < (to the left) are never broken."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -31,12 +31,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int =
     lines = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
     view = Table(box=lines, pad_edge=False, show_edge=False)
     for column in columns:
-        right = column.endswith(">")
+        whole = column.endswith((">", "<"))
         view.add_column(
-            column.removesuffix(">"),
-            justify="right" if right else "left",
-            no_wrap=right,
-            min_width=None if right else 12,
+            column.rstrip("<>"),
+            justify="right" if column.endswith(">") else "left",
+            no_wrap=whole,
+            min_width=None if whole else 12,
             overflow="fold",
         )
     for row in rows:

@@ -34,7 +34,7 @@ def ops_text(content: dict[str, Any]) -> str:
         for o in content["operators"]
     ]
     return table(
-        ("operator", "format", *(column["name"] for column in columns), "what"), rows, width=110 + 8 * len(columns)
+        ("operator<", "format<", *(column["name"] for column in columns), "what"), rows, width=140 + 8 * len(columns)
     )
 
 

@@ -50,6 +50,12 @@ def test_help_lists_every_command(tmp_path: Path) -> None:
         assert re.search(rf"^  {command} ", out, re.M)
 
 
+def test_the_list_of_operators_has_every_name_on_one_line(tmp_path: Path) -> None:
+    out = emitc("ops", folder=tmp_path).stdout.decode()
+    for row in json.loads(emitc("ops", "--json", folder=tmp_path).stdout)["operators"]:
+        assert re.search(rf"^{re.escape(row['op'])} +{row['format']} ", out, re.M), row["op"]
+
+
 def test_the_console_script_is_declared() -> None:
     assert 'emitc = "emitc.cli:main"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 

@@ -127,6 +127,18 @@ EMITC_INLINE uint32_t emitc_complex_turned(uint32_t v, uint32_t turn)
 #endif
 }
 
+/* The square of the magnitude. */
+EMITC_INLINE uint32_t emitc_complex_energy(uint32_t v)
+{
+#if EMITC_DSP
+    uint32_t energy;
+    __asm__("smuad %0, %1, %1" : "=r"(energy) : "r"(v));
+    return energy;
+#else
+    return (uint32_t)(emitc_low(v) * emitc_low(v)) + (uint32_t)(emitc_high(v) * emitc_high(v));
+#endif
+}
+
 /* a - b * i. */
 EMITC_INLINE uint32_t emitc_complex_back(uint32_t a, uint32_t b)
 {

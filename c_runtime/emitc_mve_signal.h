@@ -234,6 +234,20 @@ EMITC_INLINE mve_pred16_t emitc_imaginary(void)
 }
 #endif
 
+/* The squares of the magnitudes of the first n numbers. */
+EMITC_INLINE void emitc_store_energies(uint32_t *to, emitc_halves v, int32_t n)
+{
+#if EMITC_MVE
+    const uint32x4_t re = vreinterpretq_u32_s32(vmullbq_int_s16(v, v));
+    const uint32x4_t im = vreinterpretq_u32_s32(vmulltq_int_s16(v, v));
+    vstrwq_p_u32(to, vaddq_u32(re, im), vctp32q((uint32_t)n));
+#else
+    for (int32_t i = 0; i < 4 && i < n; i++) {
+        to[i] = (uint32_t)(v.lane[2 * i] * v.lane[2 * i]) + (uint32_t)(v.lane[2 * i + 1] * v.lane[2 * i + 1]);
+    }
+#endif
+}
+
 /* The conjugates of four numbers. */
 EMITC_INLINE emitc_halves emitc_complex_conjugate(emitc_halves v)
 {

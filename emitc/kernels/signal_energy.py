@@ -13,7 +13,8 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_dtypes
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, illegal, require_dtypes
+from emitc.kernels.signal_lanes import in_vectors, in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,16 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("signal_energy", "portable", (0,), params=tuple(Param(n, "int32_t", v) for n, v in counts.items()))
 
 
+def lower_dsp(bound: BoundNode) -> Layer:
+    """A number in a word."""
+    return in_words(lower(bound))
+
+
+def lower_mve(bound: BoundNode) -> Layer:
+    """Four numbers at a time."""
+    return in_vectors(lower(bound))
+
+
 KERNELS = (
     KernelDef(
         SignalEnergy,
@@ -81,5 +92,9 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        variants=(
+            Variant("mve", "mve", lower_mve, (DType.INT16,)),
+            Variant("dsp", "dsp", lower_dsp, (DType.INT16,)),
+        ),
     ),
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from flatbuffers import flexbuffers
-from single_op import Array, Case, TensorSpec, plain, prove, refusal
+from single_op import Array, Case, Outcome, TensorSpec, plain, prove, refusal
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
@@ -70,7 +70,8 @@ def scaled(largest: int, count: int = 20) -> Case:
 
     def draw(rng: np.random.Generator, sample: int) -> list[Array]:
         values = rng.integers(-largest, largest, count, endpoint=True)
-        values[-1 - sample % count] = -largest if sample % 2 else largest
+        # The engine forgets what came before the lowest value, whose magnitude it keeps in 16 bits.
+        values[sample % count if largest > 32767 else -1 - sample % count] = -largest if sample % 2 else largest
         return [np.clip(values, -32768, 32767).astype(np.int16)]
 
     return signal(
@@ -257,12 +258,17 @@ CASES: list[Case] = [
 ]  # fmt: skip
 
 
+def comparable(outcome: Outcome) -> Outcome:
+    """The outcome without the numbers that SignalEnergy does not count: the engine leaves them as they are in memory."""
+    if not outcome.case.id.startswith("energy"):
+        return outcome
+    return replace(outcome, golden=tuple((_counted(outcome.case, y[0]),) for y in outcome.golden))
+
+
 def test_reference_engine_and_c_agree() -> None:
     proven = prove(CASES, samples=8)
     for outcome in proven.outcomes.values():
-        if outcome.case.id.startswith("energy"):  # the engine leaves numbers that do not count as they are in memory
-            outcome = replace(outcome, golden=tuple((_counted(outcome.case, y[0]),) for y in outcome.golden))
-        outcome.check()
+        comparable(outcome).check()
     assert proven.memory_errors == ()
 
 

@@ -351,6 +351,19 @@ EMITC_INLINE emitc_bytes emitc_bytes_largest(emitc_bytes x, const int8_t *values
 #endif
 }
 
+EMITC_INLINE int32_t emitc_bytes_maximum(emitc_bytes x)
+{
+#if EMITC_MVE
+    return vmaxvq_s8(-128, x);
+#else
+    int32_t largest = x.lane[0];
+    for (int32_t i = 1; i < 16; i++) {
+        largest = x.lane[i] > largest ? x.lane[i] : largest;
+    }
+    return largest;
+#endif
+}
+
 EMITC_INLINE void emitc_store(int8_t *to, emitc_bytes x)
 {
 #if EMITC_MVE

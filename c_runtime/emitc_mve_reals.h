@@ -42,6 +42,22 @@ EMITC_INLINE emitc_reals emitc_reals_all(float value)
 #endif
 }
 
+/* The numbers at the first n of four places; the other lanes are 0. */
+EMITC_INLINE emitc_reals emitc_reals_gathered(const float *values, emitc_words places, int32_t n)
+{
+#if EMITC_MVE_FLOAT
+    return vldrwq_gather_shifted_offset_z_f32(values, vreinterpretq_u32_s32(places), vctp32q((uint32_t)n));
+#else
+    int32_t lane[4];
+    emitc_reals r = emitc_reals_all(0.0f);
+    emitc_words_lanes(lane, places);
+    for (int32_t i = 0; i < 4 && i < n; i++) {
+        r.lane[i] = values[lane[i]];
+    }
+    return r;
+#endif
+}
+
 /* Numbers of at most 24 bits times the scale. */
 EMITC_INLINE emitc_reals emitc_reals_of(emitc_words x, float scale)
 {

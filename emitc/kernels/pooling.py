@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
-from emitc.kernels import int16x8, pooling_float
+from emitc.kernels import int16x8, pooling_float, pooling_vectors
 from emitc.kernels.contract import (
     PLAIN,
     Flavour,
@@ -393,6 +393,8 @@ def lower(bound: BoundNode) -> Layer:
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Four channels at a time, or 16 for the largest value."""
     op, layer = _op(bound), lower(bound)
+    if layer.template in ("average_pool_2d_even", "average_pool_2d_sum"):
+        return pooling_vectors.layer(bound, layer)
     if layer.flavour != PLAIN or layer.template not in ("average_pool_2d", "max_pool_2d"):
         return f"a loop of its own: {layer.template}{layer.flavour.suffix}"
     if isinstance(op, AveragePool2D) and bound.output.shape[3] < 4:

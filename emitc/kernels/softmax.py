@@ -30,6 +30,7 @@ from emitc.kernels.contract import (
     Param,
     Parsed,
     Table,
+    Variant,
     illegal,
     in_step,
     require_dtypes,
@@ -317,6 +318,15 @@ def lower(bound: BoundNode) -> Layer:
     )
 
 
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """ONNX's, in float32."""
+    if bound.node.op.numerics.float_scale and bound.input(0).dtype is not DType.FLOAT32:
+        rows = _rows(bound)
+        layer = softmax_table.vectors(bound, rows)
+        return layer if isinstance(layer, str) else replace(layer, overlaps=_in_place(bound, rows))
+    return f"a loop of its own: {lower(bound).template}"
+
+
 def work(bound: BoundNode) -> int:
     """Elements, and what a row costs in the loop over the rows."""
     return bound.output.elements + 1000 * (bound.output.elements // max(1, bound.output.shape[-1]))
@@ -338,6 +348,7 @@ KERNELS = (
         onnx=("Softmax",),
         from_onnx=_from_onnx(Softmax),
         transposed=transposed,
+        variants=(Variant("mve", "mve", lower_mve),),
     ),
     KernelDef(
         LogSoftmax,

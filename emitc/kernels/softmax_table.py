@@ -14,19 +14,21 @@ Source  ONNX Runtime's QLinearSoftmax and Softmax; table, order of summation and
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Numerics
-from emitc.kernels.contract import Flavour, Layer, Param, Table, illegal, unsupported
+from emitc.kernels.contract import PLAIN, Flavour, Layer, Param, Table, illegal, unsupported
 
 _ONE = 1 << 31
 _MAX_DEPTH = 1 << 24
 """Elements of a row whose Q31 exponentials sum up to what float32 still takes in one conversion."""
 _HEADROOM = 5.0
 """What QLinearSoftmax leaves free below the end of float32, as a natural logarithm."""
+_LARGEST_PART = 2.0**126
+"""Of what vectors divide by a sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,27 @@ def reference(bound: BoundNode, rows: Rows, values: Array) -> Array:
         ratio = exponential * _numerator(bound) / total[:, None]
     steps = np.clip(np.rint(ratio).astype(np.float64) + y.quantization.zero_point, low, high)
     return np.asarray(steps.astype(y.dtype.value).reshape(y.shape))
+
+
+def vectors(bound: BoundNode, rows: Rows) -> Layer | str:
+    """The layer of rows of int8 for vectors, four shares at a time; or why there is none."""
+    portable = layer(bound, rows)
+    if portable.flavour.suffix != "_int8_int8":
+        return f"a loop of its own: {portable.template}{portable.flavour.suffix}"
+    if rows.inner != 1:
+        return "rows whose values lie apart"
+    known = {param.name: param.value for param in portable.params}
+    # Vectors make no number of what is infinite, where one by one it is limited.
+    if float(known["numerator"]) * max(map(float, portable.tables[0].values)) > _LARGEST_PART:
+        return "shares that may leave float32"
+    params = (
+        Param("rows", "int32_t", rows.outer),
+        Param("depth", "int32_t", rows.depth, "values of a row"),
+        *(param for param in portable.params if param.name in ("numerator", "output_offset")),
+        Param("highest", "int32_t", int(known["highest"]), "limit of a share in steps"),
+    )
+    headers = ("emitc_mve.h", "emitc_mve_reals.h")
+    return replace(portable, template="softmax_table_mve", variant="mve", params=params, flavour=PLAIN, headers=headers)
 
 
 def layer(bound: BoundNode, rows: Rows) -> Layer:

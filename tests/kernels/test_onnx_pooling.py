@@ -82,8 +82,8 @@ QUANTIZATIONS = {
 }
 
 
-@pytest.mark.parametrize("quantization", QUANTIZATIONS)
-def test_qlinear_average_pools_have_the_engines_bits(quantization: str) -> None:
+def qlinear_averages(quantization: str) -> list[OnnxCase]:
+    """QLinearAveragePool and QLinearGlobalAveragePool quantized as QUANTIZATIONS has it."""
     dtype, x, y = QUANTIZATIONS[quantization]
     cases = []
     for name, (shape, attributes) in WINDOWS.items():
@@ -97,7 +97,12 @@ def test_qlinear_average_pools_have_the_engines_bits(quantization: str) -> None:
             f"global_{shape[1]}", "QLinearGlobalAveragePool", inputs, {"channels_last": 0}, domain=MICROSOFT
         )
         cases.append(case)
-    prove_onnx(cases, 6).check()
+    return cases
+
+
+@pytest.mark.parametrize("quantization", QUANTIZATIONS)
+def test_qlinear_average_pools_have_the_engines_bits(quantization: str) -> None:
+    prove_onnx(qlinear_averages(quantization), 6).check()
 
 
 def _qdq(
@@ -118,8 +123,8 @@ QDQ = QUANTIZATIONS | {
 }
 
 
-@pytest.mark.parametrize("quantization", QDQ)
-def test_averages_between_dequantize_and_quantize_have_the_engines_bits(quantization: str) -> None:
+def dequantized_averages(quantization: str) -> list[OnnxCase]:
+    """Averages between DequantizeLinear and QuantizeLinear, as QDQ has them."""
     dtype, x, y = QDQ[quantization]
     scales = _scales(dtype, x, y)
     cases = [
@@ -130,21 +135,26 @@ def test_averages_between_dequantize_and_quantize_have_the_engines_bits(quantiza
         _qdq(f"global_{shape[1]}_{shape[2]}", "GlobalAveragePool", computed(shape, dtype), scales, {})
         for shape in ((1, 64, 4, 4), (2, 5, 7, 3), (1, 64, 8, 8), (1, 3, 1, 2))
     ]
-    proven = prove_onnx(cases, 6)
+    return cases
+
+
+@pytest.mark.parametrize("quantization", QDQ)
+def test_averages_between_dequantize_and_quantize_have_the_engines_bits(quantization: str) -> None:
+    proven = prove_onnx(dequantized_averages(quantization), 6)
     proven.check()
     check_fused(proven, "AveragePool")
     check_fused(proven, "GlobalAveragePool")
 
 
-@pytest.mark.parametrize("opset", [11, 18])
-def test_averages_have_the_engines_bits_before_it_changed_the_order_of_its_sums(opset: int) -> None:
+def ordered_averages(opset: int) -> list[OnnxCase]:
+    """Averages of opsets in which the order of the engine's sums depends on the window."""
     wide = {
         "tall": ((1, 2, 40, 6), {"kernel_shape": [33, 2], "strides": [4, 1]}),
         "whole_strided": ((1, 24, 5, 6), {"kernel_shape": [5, 6], "strides": [1, 2]}),
         "broad": ((1, 1, 2, 2100), {"kernel_shape": [2, 2], "strides": [2, 2]}),
     }
     scales = _scales("int8", (0.02, 3), (0.02, 5))
-    cases = [
+    return [
         _qdq(
             f"{name}_{count}",
             "AveragePool",
@@ -155,7 +165,11 @@ def test_averages_have_the_engines_bits_before_it_changed_the_order_of_its_sums(
         )
         for (name, (shape, attributes)), count in itertools.product((WINDOWS | wide).items(), (0, 1))
     ]
-    proven = prove_onnx(cases, 6)
+
+
+@pytest.mark.parametrize("opset", [11, 18])
+def test_averages_have_the_engines_bits_before_it_changed_the_order_of_its_sums(opset: int) -> None:
+    proven = prove_onnx(ordered_averages(opset), 6)
     proven.check()
     check_fused(proven, "AveragePool")
 

@@ -51,9 +51,9 @@ OUTPUTS += [("int8", 1 / 249.5, -128)]  # two equal values have 124.5 steps each
 OUTPUTS += [("uint8", 1 / 256, 0), ("uint8", 0.003921569, 0), ("uint8", 1 / 253, 3)]
 
 
-@pytest.mark.parametrize(("dtype", "y_scale", "y_zero"), OUTPUTS)
-def test_qlinear_softmax_has_the_engines_bits(dtype: str, y_scale: float, y_zero: int) -> None:
-    cases = [
+def qlinear_cases(dtype: str, y_scale: float, y_zero: int) -> list[OnnxCase]:
+    """QLinearSoftmax of short and long rows, flat and steep."""
+    return [
         OnnxCase(
             f"{depth}_{x_scale}",
             "QLinearSoftmax",
@@ -64,7 +64,11 @@ def test_qlinear_softmax_has_the_engines_bits(dtype: str, y_scale: float, y_zero
         for depth in (2, 3, 10, 35, 300)
         for x_scale in (0.001, 0.05, 0.3, 1.0, 10.0)
     ]
-    prove_onnx(cases, 6).check()
+
+
+@pytest.mark.parametrize(("dtype", "y_scale", "y_zero"), OUTPUTS)
+def test_qlinear_softmax_has_the_engines_bits(dtype: str, y_scale: float, y_zero: int) -> None:
+    prove_onnx(qlinear_cases(dtype, y_scale, y_zero), 6).check()
 
 
 def _qdq(id: str, kind: str, shape: tuple[int, ...], dtype: str, scales: dict[str, Array], axis: int) -> OnnxCase:
@@ -76,14 +80,18 @@ def _qdq(id: str, kind: str, shape: tuple[int, ...], dtype: str, scales: dict[st
     return OnnxCase(id, "", {"x": computed(shape, dtype), **scales}, nodes=nodes)
 
 
-@pytest.mark.parametrize(("dtype", "y_scale", "y_zero"), OUTPUTS)
-def test_softmax_between_dequantize_and_quantize_has_the_engines_bits(dtype: str, y_scale: float, y_zero: int) -> None:
-    cases = [
+def dequantized_cases(dtype: str, y_scale: float, y_zero: int) -> list[OnnxCase]:
+    """Softmax between DequantizeLinear and QuantizeLinear, along every dimension."""
+    return [
         _qdq(f"{name}_{x_scale}", "Softmax", shape, dtype, _scales(dtype, x_scale, y_scale, y_zero), axis)
         for name, (shape, axis) in SHAPES.items()
         for x_scale in (0.01, 0.1, 0.7)
     ]
-    proven = prove_onnx(cases, 6)
+
+
+@pytest.mark.parametrize(("dtype", "y_scale", "y_zero"), OUTPUTS)
+def test_softmax_between_dequantize_and_quantize_has_the_engines_bits(dtype: str, y_scale: float, y_zero: int) -> None:
+    proven = prove_onnx(dequantized_cases(dtype, y_scale, y_zero), 6)
     proven.check()
     check_fused(proven, "Softmax")
 

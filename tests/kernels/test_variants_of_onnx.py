@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 import test_onnx_arithmetic as arithmetic
 import test_onnx_matmul as matmul
+import test_onnx_pooling as pooling
 import test_onnx_quantize as quantize
+import test_onnx_softmax as softmax
 from onnx_op import OnnxCase, computed, model_of, prove_onnx
 
 from emitc.backends.portable import backend
@@ -81,13 +83,39 @@ def real_cases() -> list[OnnxCase]:
     return cases
 
 
+def pool_cases() -> list[OnnxCase]:
+    """Windows of every kind, sums in every order, scales in and out of proportion."""
+    cases = [case for name in ("int8_same", "int8_ends", "uint8_odd") for case in pooling.qlinear_averages(name)]
+    for name in ("int8_wider", "int8_same", "int8_disproportionate"):
+        cases += pooling.dequantized_averages(name)
+    cases += pooling.dequantized_averages("int16_same")[:1]
+    return [replace(case, id=f"{i}_{case.id}") for i, case in enumerate(cases)]
+
+
+def ordered_pool_cases() -> list[OnnxCase]:
+    """Of an opset in which windows are summed column by column."""
+    return pooling.ordered_averages(11)
+
+
+def softmax_cases() -> list[OnnxCase]:
+    """Rows of one value to hundreds, steep and flat; rows whose values lie apart; an output scale that leaves float32."""
+    outputs = [("int8", 1 / 256, -128), ("int8", 1 / 128, 0), ("uint8", 1 / 253, 3), ("int8", 1e-30, 0)]
+    cases = [case for output in outputs for case in softmax.qlinear_cases(*output)]
+    cases += [case for output in outputs for case in softmax.dequantized_cases(*output)]
+    return [replace(case, id=f"{i}_{case.id}") for i, case in enumerate(cases)]
+
+
 CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "matmul": matmul_cases,
     "products": product_cases,
     "reals": real_cases,
+    "pools": pool_cases,
+    "ordered_pools": ordered_pool_cases,
     "to_reals": quantize.dequantize_cases,
+    "softmax": softmax_cases,
 }
 """By family."""
+_AVERAGES = {"average_pool_2d_even_mve"}
 TEMPLATES = {
     "dsp": {"matmul": {"matmul_dsp"}, "products": {"high_product_dsp"}},
     "fpu": {"reals": {"real_sum_fpu", "real_difference_fpu", "real_product_fpu"}},
@@ -95,7 +123,10 @@ TEMPLATES = {
         "matmul": {"matmul_mve"},
         "products": {"high_product_mve", "real_product_mve"},
         "reals": {"real_sum_mve", "real_difference_mve", "real_product_mve"},
+        "pools": {"average_pool_2d_sum_mve", *_AVERAGES},
+        "ordered_pools": _AVERAGES,
         "to_reals": {"dequantize_mve"},
+        "softmax": {"softmax_table_mve"},
     },
 }
 """Kernels of each variant that the cases of a family have."""

@@ -113,6 +113,7 @@ _MVE = {
     "Sum": Cost(mac=1.3, output=8, once=40),
     "Mean int16": Cost(mac=1.3, output=8, once=40),
     "Sum int16": Cost(mac=1.3, output=8, once=40),
+    "Softmax": Cost(output=15, once=100),
     "Add int16": Cost(mac=9.0, once=30),
     "Sub int16": Cost(mac=9.0, once=30),
     "Mul int16": Cost(mac=9.0, once=30),

@@ -76,7 +76,7 @@ QUANTIZED_OPERATORS: Mapping[str, str] = MappingProxyType(
 """Kind of each operator that has scales among its inputs."""
 INTERNAL_KINDS = frozenset((
     "DepthwiseConv", "FullyConnected", "Reinterpret", "Quantize", "Dequantize", "Rebias", "HybridConv2D",
-    "ComputedFullyConnected", "HybridOffsetConv2D",
+    "ComputedConv2D", "ComputedFullyConnected", "HybridOffsetConv2D",
     *_BY_SCALES.values(), *CODE_KINDS,
 ))  # fmt: skip
 """Kinds that no file has: what the frontend makes of other operators."""

@@ -45,6 +45,7 @@ from emitc.frontends.tflite_rules import (
     impossible_operands,
     kind_of,
 )
+from emitc.frontends.tflite_scales import with_moved_numbers
 from emitc.frontends.tflite_signal import with_signal_state
 from emitc.frontends.tflite_state import with_state
 from emitc.frontends.tflite_unsigned import with_signed_bytes
@@ -483,7 +484,7 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
     digest, blockers = hashlib.sha256(data).hexdigest(), tuple(reader.blockers)
     model = SourceModel("tflite", producer, digest, tensors, nodes, inputs, outputs, (), blockers, len(data), subgraphs)
     model = with_signal_state(with_circular_buffers(with_widened_constants(with_decoded_constants(model))))
-    return with_signed_bytes(with_state(model, reader.signatures))
+    return with_signed_bytes(with_moved_numbers(with_state(model, reader.signatures)))
 
 
 def known_shapes(shapes: dict[str, Shape], model: SourceModel) -> None:

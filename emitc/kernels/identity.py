@@ -1,6 +1,6 @@
-"""Identity, Dropout of inference and Reinterpret of ONNX: the same bytes, so that no code is printed.
+"""Identity and Dropout of inference of ONNX, and Reinterpret: the same bytes, so that no code is printed.
 
-Shapes  x any, y the same.   Types  any; Identity and Dropout keep scale and zero point, Reinterpret is how the frontend reads
+Shapes  x any, y the same.   Types  any; Identity and Dropout keep scale and zero point, Reinterpret is how the frontends read
 the same numbers under another quantization.
 A Dropout with a mask as second output writes 1 for every element there, since nothing is dropped; up to version 11 ONNX Runtime
 writes 0.
@@ -67,6 +67,11 @@ def _require_inference(node: SourceNode) -> None:
             f"it drops values at random, {ratio!r} of them",
             "export the model for inference",
         )
+
+
+def _reinterpret_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    return Parsed(Reinterpret())
 
 
 def _reinterpret_from_onnx(node: SourceNode) -> Parsed:
@@ -151,8 +156,8 @@ KERNELS = (
         Reinterpret,
         "the same numbers under another quantization: no code",
         tuple(DType),
-        (),
-        None,
+        ("Reinterpret",),
+        _reinterpret_from_tflite,
         _check_reinterpret,
         output_shapes,
         reference,

@@ -155,14 +155,6 @@ REFUSALS = [
         move("un_axis", "UNPACK", [tensor((2, 2))], [tensor((2,))] * 2, {"axis": -3, "num": 2}),
         (2, "UNPACK has axis -3", "the tensor has 2 dimensions"),
     ),
-    (
-        move("scale", "UNPACK", [tensor((1, 2))], [tensor((2,), zero_point=1)], {"axis": 0, "num": 1}),
-        (
-            2,
-            "UNPACK changes scale or zero point",
-            "(0.05000000074505806, -7) in and (0.05000000074505806, 1) out, but the operator copies values",
-        ),
-    ),
     (of_shape("many", (1,), 65, 0), (1, "PACK of 65 tensors is not supported", "64 is the limit")),
 ]
 

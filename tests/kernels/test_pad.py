@@ -112,10 +112,6 @@ def computed_value() -> Case:
     return pad("value", (2, 3), [(1, 0), (0, 0)], value=tensor((1,)))
 
 
-def other_scale() -> Case:
-    return move("scale", "PAD", [tensor((2,)), TensorSpec("", "int32", (1, 2), bytes(8))], [tensor((2,), zero_point=3)])
-
-
 REFUSALS = [
     (
         pad("negative", (4, 3), [(1, -1), (0, 0)]),
@@ -147,14 +143,6 @@ REFUSALS = [
             2,
             "PADV2 has a padding value of another scale or zero point",
             "the value is copied into the output and must be quantized like it",
-        ),
-    ),
-    (
-        other_scale(),
-        (
-            2,
-            "PAD changes scale or zero point",
-            "(0.05000000074505806, -7) in and (0.05000000074505806, 3) out, but the operator copies values",
         ),
     ),
     (

@@ -153,8 +153,6 @@ REFUSED = [
     (replace(update("i", (2, 3), (1, 3)), inputs=(Q, quantized((1, 3), 0.1, 3), plain((2,)))), 2,
      "DYNAMIC_UPDATE_SLICE has a start of type float32"),
     (update("j", (3,) * 6, (2,) * 6), 1, "DYNAMIC_UPDATE_SLICE needs 5 nested loops"),
-    (replace(update("k", (2, 3), (2, 2)), outputs=(quantized((2, 3), 0.2, 3),)), 1,
-     "DYNAMIC_UPDATE_SLICE from one quantization to another is not supported"),
 ]  # fmt: skip
 
 

@@ -165,14 +165,6 @@ REFUSALS = [
             "sizes and layouts must be known at compile time",
         ),
     ),
-    (
-        move("scale", BILINEAR, [tensor((1, 4, 4, 2)), integers(2, 2)], [tensor((1, 2, 2, 2), zero_point=0)]),
-        (
-            2,
-            "RESIZE_BILINEAR changes scale or zero point",
-            "(0.05000000074505806, -7) in and (0.05000000074505806, 0) out, but the operator copies values",
-        ),
-    ),
 ]
 
 

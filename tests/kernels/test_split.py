@@ -155,16 +155,6 @@ REFUSALS = [
         (1, "SPLIT takes its axis from a computed tensor", "sizes and layouts must be known at compile time"),
     ),
     (split("many", (1, 65), 65, 1), (1, "SPLIT of 65 tensors is not supported", "64 is the limit")),
-    (
-        move(
-            "scale", "SPLIT", [scalar(0), tensor((2,))], [tensor((1,)), tensor((1,), zero_point=0)], {"num_splits": 2}
-        ),
-        (
-            2,
-            "SPLIT changes scale or zero point",
-            "(0.05000000074505806, -7) in and (0.05000000074505806, 0) out, but the operator copies values",
-        ),
-    ),
 ]
 
 

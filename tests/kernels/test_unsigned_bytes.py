@@ -470,13 +470,15 @@ def test_a_factor_whose_product_in_double_makes_a_tie_is_refused() -> None:
 
 
 def test_int8_weights_with_a_zero_point_stay_illegal() -> None:
-    case = weighted("int8", "FULLY_CONNECTED", (3, 8), (3, 8), (3, 3), fused_activation_function="NONE")
+    """Of convolutions: TFLite Micro leaves the zero point out of account there."""
+    case = weighted("int8", "CONV_2D", (1, 1, 3, 8), (3, 1, 1, 8), (1, 1, 3, 3), **slide())
     _, _, bias = (tensor for tensor in case.inputs if tensor)
+    weights = quantized((3, 1, 1, 8), W_SCALE, 3, "int8", np.ones((3, 1, 1, 8), np.int8))
     signed = Case(
         "int8",
-        "FULLY_CONNECTED",
-        (quantized((3, 8), X_SCALE, 0), quantized((3, 8), W_SCALE, 3, "int8", np.ones((3, 8), np.int8)), bias),
-        (quantized((3, 3), 0.1, 0),),
+        "CONV_2D",
+        (quantized((1, 1, 3, 8), X_SCALE, 0), weights, bias),
+        (quantized((1, 1, 3, 3), 0.1, 0),),
         case.options,
     )
     error = refusal(signed)

@@ -139,8 +139,8 @@ class Flavour:
     clamped: outputs have limits besides those of their type. shared: one multiplier for all channels, where the template does not
     take that as a number. small: sums are so small that three products of 32 bits requantize them. window: what is fixed of the
     window, by the template's own names. uneven: channels are left over from the kernel's groups.
-    exact: float32 factors as mantissas and shifts to the left, for cores without floats. spread: filters lie
-    value by value, not one after the other.
+    exact: float32 factors as mantissas and shifts to the left, for cores without floats; quotients rounded as if there were
+    no end to their digits. spread: filters lie value by value, not one after the other.
     """
 
     suffix: str = ""

@@ -1,14 +1,15 @@
 """Softmax of quantized values from tables of exponentials, with ONNX Runtime's bits.
 
 exp of a row's values is taken of their distance to the row's largest, which is one of 256 (int8) or 65 536 (int16) values.
-int8    y = rint(e * numerator / sum e) + y_zero, float32 throughout, e from a table. QLinearSoftmax: e is scaled up so far
-        that the sum of a row uses float32's range, the numerator is floor(1 / y_scale). Between DequantizeLinear and
-        QuantizeLinear: e in (0, 1] and 1 / y_scale.
+int8    y = rint(e * numerator / sum e) + y_zero, e from a table, the sum in float32. QLinearSoftmax: e is scaled up so far
+        that the sum of a row uses float32's range, the numerator is floor(1 / y_scale), and the quotient is a double one:
+        so close to a half that a float one could fall on the other side, the C compares whole numbers. Between
+        DequantizeLinear and QuantizeLinear: e in (0, 1] and 1 / y_scale, and a float32 quotient.
 int16   e in Q31 as the product of two table entries, by the high and the low byte of the distance; sums in 64 bits; then the
         same in float32. ONNX Runtime's own float32 exp is off by more than the two tables: about 1 of 2 500 elements differs
         by one step.
 Source  ONNX Runtime's QLinearSoftmax and Softmax; table, order of summation and rounding found by comparing with their
-        outputs (int8: 0 differing).
+        outputs (int8: 0 differing). Before 1.32 ONNX Runtime had a float32 quotient in QLinearSoftmax too.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _MAX_DEPTH = 1 << 24
 """Elements of a row whose Q31 exponentials sum up to what float32 still takes in one conversion."""
 _HEADROOM = 5.0
 """What QLinearSoftmax leaves free below the end of float32, as a natural logarithm."""
+_FINEST = 2.0**-24
+"""Output scale of QLinearSoftmax: one over it is a whole number that float32 holds."""
 _LARGEST_PART = 2.0**126
 """Of what vectors divide by a sum."""
 
@@ -62,7 +65,8 @@ def _scales(bound: BoundNode) -> tuple[np.float32, np.float32]:
 def check(bound: BoundNode, rows: Rows) -> None:
     """Refuses an output scale whose inverse leaves float32, and rows that are too long."""
     _, y_scale = _scales(bound)
-    if not 2.0**-100 <= float(y_scale) <= 2.0**100:
+    integer = bound.node.op.numerics is Numerics.QOPERATOR
+    if not (_FINEST if integer else 2.0**-100) <= float(y_scale) <= 2.0**100:
         raise illegal(
             bound,
             f"{bound.node.op_type} has an output scale that is out of proportion",
@@ -70,7 +74,6 @@ def check(bound: BoundNode, rows: Rows) -> None:
             "quantize the model again",
             bound.output,
         )
-    integer = bound.node.op.numerics is Numerics.QOPERATOR
     if integer and DType.INT16 in (bound.input(0).dtype, bound.output.dtype):
         raise illegal(
             bound, f"{bound.node.op_type} has int16 tensors", "QLinearSoftmax takes 8 bits", "export the model again"
@@ -130,6 +133,8 @@ def reference(bound: BoundNode, rows: Rows, values: Array) -> Array:
         q31 = (coarse[distance >> 8] * fine[distance & 255] + (_ONE >> 1)) >> 31
         exponential, total = q31.astype(np.float32), q31.sum(axis=1).astype(np.float32)
     low, high = y.dtype.range
+    if bound.node.op.numerics is Numerics.QOPERATOR:
+        exponential = exponential.astype(np.float64)
     with np.errstate(over="ignore"):
         ratio = exponential * _numerator(bound) / total[:, None]
     steps = np.clip(np.rint(ratio).astype(np.float64) + y.quantization.zero_point, low, high)
@@ -161,7 +166,9 @@ def layer(bound: BoundNode, rows: Rows) -> Layer:
     """Tables, and two passes over each row."""
     x, y = bound.input(0), bound.output
     assert y.quantization
-    flavour = Flavour(f"_{x.dtype.value}_{y.dtype.value}", fixed_point=False, x=x.dtype.c_type, y=y.dtype.c_type)
+    exact = bound.node.op.numerics is Numerics.QOPERATOR
+    suffix = f"_{x.dtype.value}_{y.dtype.value}{'_exact' if exact else ''}"
+    flavour = Flavour(suffix, fixed_point=False, x=x.dtype.c_type, y=y.dtype.c_type, exact=exact)
     params = (
         *rows.params,
         Param("numerator", "float", float(_numerator(bound)), "steps of the output that a share of 1 is"),

@@ -153,6 +153,16 @@ EMITC_INLINE emitc_words emitc_words_sum(emitc_words a, emitc_words b)
 #endif
 }
 
+/* Whether any of the four is another one. */
+EMITC_INLINE int32_t emitc_words_differ(emitc_words a, emitc_words b)
+{
+#if EMITC_MVE
+    return vcmpneq_s32(a, b) != 0;
+#else
+    return memcmp(a.lane, b.lane, sizeof a.lane) != 0;
+#endif
+}
+
 EMITC_INLINE emitc_words emitc_words_limited(emitc_words x, emitc_words low, emitc_words high)
 {
 #if EMITC_MVE

@@ -30,6 +30,8 @@ _HEADROOM = 5.0
 """What QLinearSoftmax leaves free below the end of float32, as a natural logarithm."""
 _FINEST = 2.0**-24
 """Output scale of QLinearSoftmax: one over it is a whole number that float32 holds."""
+_EXACT = "_exact"
+"""Suffix of kernels for QLinearSoftmax."""
 _LARGEST_PART = 2.0**126
 """Of what vectors divide by a sum."""
 
@@ -144,7 +146,7 @@ def reference(bound: BoundNode, rows: Rows, values: Array) -> Array:
 def vectors(bound: BoundNode, rows: Rows) -> Layer | str:
     """The layer of rows of int8 for vectors, four shares at a time; or why there is none."""
     portable = layer(bound, rows)
-    if portable.flavour.suffix != "_int8_int8":
+    if portable.flavour.suffix.removesuffix(_EXACT) != "_int8_int8":
         return f"a loop of its own: {portable.template}{portable.flavour.suffix}"
     if rows.inner != 1:
         return "rows whose values lie apart"
@@ -156,10 +158,15 @@ def vectors(bound: BoundNode, rows: Rows) -> Layer | str:
         Param("rows", "int32_t", rows.outer),
         Param("depth", "int32_t", rows.depth, "values of a row"),
         *(param for param in portable.params if param.name in ("numerator", "output_offset")),
-        Param("highest", "int32_t", int(known["highest"]), "limit of a share in steps"),
+        Param(
+            "highest", "int32_t", int(known["clamp_high"]) - int(known["output_offset"]), "limit of a share in steps"
+        ),
     )
     headers = ("emitc_mve.h", "emitc_mve_reals.h")
-    return replace(portable, template="softmax_table_mve", variant="mve", params=params, flavour=PLAIN, headers=headers)
+    flavour = replace(PLAIN, suffix=_EXACT, exact=True) if portable.flavour.exact else PLAIN
+    return replace(
+        portable, template="softmax_table_mve", variant="mve", params=params, flavour=flavour, headers=headers
+    )
 
 
 def layer(bound: BoundNode, rows: Rows) -> Layer:
@@ -167,15 +174,17 @@ def layer(bound: BoundNode, rows: Rows) -> Layer:
     x, y = bound.input(0), bound.output
     assert y.quantization
     exact = bound.node.op.numerics is Numerics.QOPERATOR
-    suffix = f"_{x.dtype.value}_{y.dtype.value}{'_exact' if exact else ''}"
+    suffix = f"_{x.dtype.value}_{y.dtype.value}{_EXACT if exact else ''}"
     flavour = Flavour(suffix, fixed_point=False, x=x.dtype.c_type, y=y.dtype.c_type, exact=exact)
     params = (
         *rows.params,
         Param("numerator", "float", float(_numerator(bound)), "steps of the output that a share of 1 is"),
         Param("output_offset", "int32_t", y.quantization.zero_point),
         Param("clamp_high", "int32_t", y.dtype.range[1]),
-        Param("highest", "float", float(y.dtype.range[1] - y.quantization.zero_point), "from here on clamp_high"),
     )
+    if not exact:
+        highest = float(y.dtype.range[1] - y.quantization.zero_point)
+        params += (Param("highest", "float", highest, "from here on clamp_high"),)
     if x.dtype is DType.INT8:
         table = tuple(float(v) for v in _float_table(bound, rows))
         tables = (Table("exponentials", "float", table, "exp of minus the distance to the maximum, scaled"),)

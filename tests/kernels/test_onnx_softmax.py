@@ -130,3 +130,12 @@ def test_a_softmax_of_no_stated_opset_is_refused_where_it_matters() -> None:
     case = OnnxCase("", "QLinearSoftmax", inputs, {"axis": 1, "opset": 1}, domain=MICROSOFT)
     error = refusal(case, engine=True)
     assert "does not say whose Softmax it is" in str(error) and error.exit_code == 1
+
+
+def test_a_share_of_too_many_steps_is_refused() -> None:
+    case = OnnxCase(
+        "", "QLinearSoftmax", {"x": computed((2, 3), "int8"), **_scales("int8", 0.1, 2.0**-25, -128)},
+        {"axis": -1, "opset": 13}, domain=MICROSOFT,
+    )  # fmt: skip
+    error = refusal(case, engine=True)
+    assert "an output scale that is out of proportion" in str(error) and error.exit_code == 2

@@ -66,6 +66,7 @@ def lower_nodes(partition: Partition) -> tuple[LoweredNode, ...]:
     """
     graph = partition.graph
     left = MAX_ADDED_BYTES + 2 * sum(t.size_bytes for t in graph.tensors if t.is_constant)
+    backend_of = partition.backend_of()
     nodes: list[LoweredNode] = []
     for bound in graph.bound():
         layer = partition.layers[bound.node.index]
@@ -77,7 +78,7 @@ def lower_nodes(partition: Partition) -> tuple[LoweredNode, ...]:
                 f"up to this operator they take over {MAX_ADDED_BYTES} bytes more than the model's own constants",
                 "the file is damaged, or the model is not meant for a microcontroller",
             )
-        nodes.append(LoweredNode(bound, layer, partition.backend_of(bound.node)))
+        nodes.append(LoweredNode(bound, layer, backend_of[bound.node.index]))
     return tuple(nodes)
 
 

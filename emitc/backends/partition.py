@@ -16,7 +16,7 @@ from typing import Any
 from emitc.backends import registry
 from emitc.backends.contract import PORTABLE, Backend, Refusal, Region, Settings
 from emitc.errors import CannotCompile, EmitcError, Where
-from emitc.ir import BoundNode, Graph, Node
+from emitc.ir import BoundNode, Graph
 from emitc.kernels.contract import Layer
 
 SCHEMA_VERSION = 1
@@ -63,11 +63,8 @@ class Partition:
     layers: Mapping[int, Layer]
     notes: tuple[str, ...] = ()
 
-    def backend_of(self, node: Node) -> str:
-        """Name of the backend that lowers a node of the graph."""
-        return self._by_index()[node.index]
-
-    def _by_index(self) -> dict[int, str]:
+    def backend_of(self) -> dict[int, str]:
+        """Name of the backend that lowers a node of the graph, by the node's index."""
         found = {region.index: name for name, region in self.regions}
         return {a.index: a.backend for a in self.assignments if a.region < 0} | found
 

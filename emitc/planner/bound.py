@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from emitc.planner.problem import Overlap, Problem
+from emitc.planner.buffers import LiveRange
+from emitc.planner.problem import Overlap, Problem, steps_within
 
 _EXHAUSTIVE_GROUP = 6
 """Groups up to this many buffers are searched over all subsets; larger ones descend from the whole group."""
@@ -50,18 +51,21 @@ def held_bytes(problem: Problem) -> dict[int, int]:
 
     The live set only grows there, so no other step holds more, and every buffer is alive at one of them.
     """
-    return {step: _covered(problem, _alive(problem, step)) for step in sorted({live.first for live in problem.lives})}
+    steps = sorted({live.first for live in problem.lives})
+    held = dict.fromkeys(steps, 0)
+    overlaps: dict[int, list[Overlap]] = {step: [] for step in steps}
+    for size, live in zip(problem.sizes, problem.lives, strict=True):
+        for step in steps_within(steps, live):
+            held[step] += size
+    for pair in problem.overlaps:
+        left, right = problem.lives[pair.left], problem.lives[pair.right]
+        for step in steps_within(steps, LiveRange(max(left.first, right.first), min(left.end, right.end))):
+            overlaps[step].append(pair)
+    return {step: held[step] - bytes_saved(problem.sizes, overlaps[step]) for step in steps}
 
 
 def _alive(problem: Problem, step: int) -> list[int]:
     return [i for i, live in enumerate(problem.lives) if live.first <= step < live.end]
-
-
-def _covered(problem: Problem, alive: Sequence[int]) -> int:
-    """Bytes that the buffers `alive` at one step cover at least."""
-    present = set(alive)
-    overlaps = [pair for pair in problem.overlaps if pair.left in present and pair.right in present]
-    return sum(problem.sizes[i] for i in alive) - bytes_saved(problem.sizes, overlaps)
 
 
 def bytes_saved(sizes: Sequence[int], overlaps: Sequence[Overlap]) -> int:

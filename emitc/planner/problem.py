@@ -6,6 +6,7 @@ size or a distance is also at least that number rounded up.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -65,14 +66,11 @@ def problem_of(buffers: Sequence[Buffer], distances: Sequence[Distance], alignme
     sizes = tuple(round_up(buffer.size_bytes, alignment) for buffer in buffers)
     relaxed = _relaxed(buffers, distances, index_of, sizes, alignment)
     neighbours: list[list[Neighbour]] = [[] for _ in buffers]
-    for right, buffer in enumerate(buffers):
-        for left in range(right):
-            if not buffers[left].live.overlaps(buffer.live):
-                continue
-            above, below = relaxed.get((left, right), (sizes[right], sizes[left]))
-            if above + below > 0:
-                neighbours[left].append(Neighbour(right, below, above))
-                neighbours[right].append(Neighbour(left, above, below))
+    for right, left in _alive_together([buffer.live for buffer in buffers]):
+        above, below = relaxed.get((left, right), (sizes[right], sizes[left]))
+        if above + below > 0:
+            neighbours[left].append(Neighbour(right, below, above))
+            neighbours[right].append(Neighbour(left, above, below))
     overlaps = tuple(
         Overlap(left, right, saving)
         for (left, right), (above, below) in relaxed.items()
@@ -86,6 +84,26 @@ def problem_of(buffers: Sequence[Buffer], distances: Sequence[Distance], alignme
         lives=tuple(buffer.live for buffer in buffers),
         neighbours=tuple(tuple(near) for near in neighbours),
         overlaps=overlaps,
+    )
+
+
+def steps_within(steps: Sequence[int], live: LiveRange) -> Sequence[int]:
+    """Those of the sorted `steps` that lie in a live range."""
+    return steps[bisect_left(steps, live.first) : bisect_left(steps, live.end)]
+
+
+def _alive_together(lives: Sequence[LiveRange]) -> list[tuple[int, int]]:
+    """Every pair (i, j), j < i, of ranges that overlap, sorted: each is found where the later one of them starts."""
+    steps = sorted({live.first for live in lives})
+    alive: dict[int, list[int]] = {step: [] for step in steps}
+    for i, live in enumerate(lives):
+        for step in steps_within(steps, live):
+            alive[step].append(i)
+    return sorted(
+        (max(i, j), min(i, j))
+        for i, live in enumerate(lives)
+        for j in alive[live.first]
+        if i != j and (lives[j].first < live.first or j < i)
     )
 
 

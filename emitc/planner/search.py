@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from emitc.planner.buffers import round_up
 from emitc.planner.exact import lowest_or_best
 from emitc.planner.greedy import first_fit, height
-from emitc.planner.problem import Problem
+from emitc.planner.problem import Problem, steps_within
 from emitc.planner.valleys import packing_within
 
 _WORK_PER_BUFFER = 20_000
@@ -101,7 +101,8 @@ def _starting_orders(problem: Problem, held: Mapping[int, int]) -> list[list[int
     top = min(step for step in held if held[step] == max(held.values())) if held else 0
     sizes, lives = problem.sizes, problem.lives
     near = [len(neighbours) for neighbours in problem.neighbours]
-    peak = [max(held[step] for step in held if live.first <= step < live.end) for live in lives]
+    steps = sorted(held)
+    peak = [max(held[step] for step in steps_within(steps, live)) for live in lives]
     span = [live.end - live.first for live in lives]
     away = [max(0, live.first - top, top - live.end + 1) for live in lives]
     around = [

@@ -69,7 +69,7 @@ def build_successes(cases: list[Case], count: int, folder: Path) -> None:
         assert done.returncode == 0, f"{case.model} {case.number} ({case.kind})\n{done.stderr}"
 
 
-@pytest.mark.sweep(keep=3)
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("part", range(TFLITE_PARTS))
 def test_sweep_of_damaged_files(part: int, tmp_path: Path) -> None:
     each = -(-SWEEP // TFLITE_PARTS)
@@ -99,7 +99,7 @@ def prove_successes(cases: list[Case], count: int, folder: Path) -> None:
             return
 
 
-@pytest.mark.sweep(keep=2)
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("part", range(ONNX_PARTS))
 def test_damaged_onnx_files_are_refused_or_compiled(part: int, tmp_path: Path) -> None:
     """A file with a name changed in it may be a right model of an operator that has no code; one cut short never is."""

@@ -477,10 +477,9 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
                 CannotCompile(
                     f"a graph input of type {tensors[index].dtype} is not supported",
                     Where(tensor=tensors[index].describe()),
-                    f"there is code for {', '.join(sorted(_DTYPES))}",
-                    "quantize the model to int8",
+                    f"there is code for {', '.join(sorted(_DTYPES))}", "quantize the model to int8",
                 )
-            )
+            )  # fmt: skip
     digest, blockers = hashlib.sha256(data).hexdigest(), tuple(reader.blockers)
     model = SourceModel("tflite", producer, digest, tensors, nodes, inputs, outputs, (), blockers, len(data), subgraphs)
     model = with_signal_state(with_circular_buffers(with_widened_constants(with_decoded_constants(model))))

@@ -117,9 +117,11 @@ def check(bound: BoundNode) -> None:
 
 def pads_with(bound: BoundNode) -> int:
     """The zero point that SPACE_TO_BATCH_ND pads with; 0 where it pads with zeros or not at all."""
-    op, quantization = bound.node.op, bound.input(0).quantization
-    padded = isinstance(op, SpaceToBatch) and any((*op.before, *op.after))
-    return quantization.zero_point if padded and quantization else 0
+    op = bound.node.op
+    if not isinstance(op, SpaceToBatch) or not any((*op.before, *op.after)):
+        return 0
+    quantization = bound.input(0).quantization
+    return quantization.zero_point if quantization else 0
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -288,7 +288,6 @@ def test_refusal(case: Case, expected: tuple[int, str, str]) -> None:
         replace(shaped("one_input", "ADD", (4,), (4,)), inputs=(quantized((4,)),)),
         replace(shaped("three_inputs", "SUB", (4,), (4,)), inputs=(quantized((4,)),) * 3),
         replace(shaped("absent_input", "MUL", (4,), (4,)), inputs=(quantized((4,)), None)),
-        shaped("activation", "ADD", (4,), (4,), options={"fused_activation_function": "TANH"}),
     ],
     ids=lambda case: case.id,
 )

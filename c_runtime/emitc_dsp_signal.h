@@ -14,18 +14,6 @@ EMITC_INLINE void emitc_store_two(int16_t *to, uint32_t pair)
     memcpy(to, &pair, sizeof pair);
 }
 
-/* The upper halves of two words. */
-EMITC_INLINE uint32_t emitc_upper_halves(uint32_t low, uint32_t high)
-{
-#if EMITC_DSP
-    uint32_t pair;
-    __asm__("pkhtb %0, %1, %2, asr #16" : "=r"(pair) : "r"(high), "r"(low));
-    return pair;
-#else
-    return (low >> 16) | (high & 0xffff0000u);
-#endif
-}
-
 /* The lower half of one word and the upper one of another. */
 EMITC_INLINE uint32_t emitc_ends(uint32_t low, uint32_t high)
 {
@@ -98,7 +86,7 @@ EMITC_INLINE uint32_t emitc_pair_half_difference(uint32_t a, uint32_t b)
 EMITC_INLINE uint32_t emitc_pair_scaled(uint32_t pair, uint32_t factors)
 {
     const int32_t half = 1 << 15;
-    return emitc_upper_halves((uint32_t)emitc_low_mac(half, pair, factors), (uint32_t)emitc_high_mac(half, pair, factors));
+    return emitc_pair_above((uint32_t)emitc_low_mac(half, pair, factors), (uint32_t)emitc_high_mac(half, pair, factors));
 }
 
 /* The same of the conjugate. */
@@ -106,7 +94,7 @@ EMITC_INLINE uint32_t emitc_conjugate_scaled(uint32_t v, uint32_t factors)
 {
     const int32_t half = 1 << 15;
     const uint32_t opposite = emitc_pair_difference(0, v);
-    return emitc_upper_halves((uint32_t)emitc_low_mac(half, v, factors), (uint32_t)emitc_high_mac(half, opposite, factors));
+    return emitc_pair_above((uint32_t)emitc_low_mac(half, v, factors), (uint32_t)emitc_high_mac(half, opposite, factors));
 }
 
 /* v times a Q15 turn, rounded half up. */

@@ -39,7 +39,7 @@ WARNINGS = (
     "-Werror",
     "-ffp-contract=off",
 )
-SANITIZE = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+SANITIZE = ("-g1", "-Og", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 GUARD_BYTES = 256
 
 _HOOK = """

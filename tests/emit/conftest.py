@@ -33,7 +33,14 @@ def tiny_packages(tiny_compiled: list[Compiled], tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture(scope="session")
-def packages(tiny_compiled: list[Compiled], tmp_path_factory: pytest.TempPathFactory) -> Packages:
+def every_family(tmp_path_factory: pytest.TempPathFactory) -> list[Compiled]:
+    """One model per family of operators."""
+    return list(families(tmp_path_factory.mktemp("families")))
+
+
+@pytest.fixture(scope="session")
+def packages(
+    tiny_compiled: list[Compiled], every_family: list[Compiled], tmp_path_factory: pytest.TempPathFactory
+) -> Packages:
     """The tiny models and one model per family of operators as packages."""
-    folder = tmp_path_factory.mktemp("packages")
-    return written([*tiny_compiled, *families(folder)], folder)
+    return written([*tiny_compiled, *every_family], tmp_path_factory.mktemp("packages"))

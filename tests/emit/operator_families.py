@@ -243,6 +243,8 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
         cases += [replace(case, id=f"{name}_{i}_{case.id}") for i, case in enumerate(made)]
     tables = vars(_module(KERNEL_TESTS / "test_mve_variants.py") or ModuleType("none")).get("CASES", {})
     cases += [case for table in tables.values() for case in table()]
+    groups = [cases[first : first + _AT_ONCE] for first in range(0, len(cases), _AT_ONCE)]
+    grouped = [(group, run_passes(graph_of(*group))[0]) for group in groups]
     for name, target in VARIANT_TARGETS.items():
         file = folder / f"family_{name.replace('-', '_')}.tflite"
 
@@ -251,9 +253,8 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
 
         with patch.object(backend, "cost_of", preferring):
             chosen: dict[object, Case] = {}
-            for first in range(0, len(cases), _AT_ONCE):
-                group = cases[first : first + _AT_ONCE]
-                for node in lower_nodes(portable(run_passes(graph_of(*group))[0], target)):
+            for group, graph in grouped:
+                for node in lower_nodes(portable(graph, target)):
                     if node.layer.variant == name:
                         case = group[node.bound.node.index]
                         key = (case.opcode, node.layer.template, _form(node.layer), node.bound.output.dtype)

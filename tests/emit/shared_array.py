@@ -19,6 +19,9 @@ from emitc.program import Step
 
 _MARGIN = 64
 """Bytes kept free around everything; a multiple of every element's size."""
+_SEEDS = range(4)
+_MANY_SEEDS = range(40)
+"""One element that is overwritten too early may change one output by less than its last bit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,21 @@ class Subject:
         y_at = _MARGIN + (0 if distance >= 0 else -(distance // _MARGIN) * _MARGIN)
         return self._call(operands, y_at + distance, y_at, 2 * room) == apart
 
+    def right(self) -> bool:
+        """Whether the layer is right at the derived distance, rounded up to whole elements."""
+        x, y = self.node.bound.input(self.overlap.input), self.node.bound.outputs[self.overlap.output]
+        size = max(x.dtype.bytes, y.dtype.bytes)
+        distance = -(-self.overlap.distance_bytes // size) * size
+        return all(self.agrees(distance, seed) for seed in _SEEDS)
+
+    def wrong_closer(self) -> bool | None:
+        """Whether it is wrong one element closer; None where the output may lie anywhere."""
+        x, y = self.node.bound.input(self.overlap.input), self.node.bound.outputs[self.overlap.output]
+        if self.overlap.distance_bytes <= -x.size_bytes:
+            return None
+        closer = self.overlap.distance_bytes - max(x.dtype.bytes, y.dtype.bytes)
+        return not all(self.agrees(closer, seed) for seed in _MANY_SEEDS)
+
 
 def _drawn(rng: np.random.Generator, dtype: str, count: int) -> Array:
     """Random values, flat, none of them zero (some operators divide)."""
@@ -94,7 +112,7 @@ def subjects(compiled: Compiled, folder: Path) -> Iterator[Subject]:
     driver.write_text("\n".join(lines) + "\n", encoding="ascii")
     library = folder / f"{compiled.program.name}.so"
     others = [str(file) for file in files if file != model]
-    options = ["-std=c11", "-O2", "-shared", "-fPIC", *(f"-I{folder}" for folder in includes)]
+    options = ["-std=c11", "-O1", "-shared", "-fPIC", *(f"-I{folder}" for folder in includes)]
     run_compiler([*options, str(driver), *others, "-o", str(library), "-lm"])
     loaded = ctypes.CDLL(str(library))
     for node, step in chosen:

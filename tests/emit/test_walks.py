@@ -18,8 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
 from int16_cases import wide as shorts
 from layer_cases import Scales, Slide, conv_2d, depthwise, fully_connected, pool, softmax
 from moves import move, tensor
-from operator_families import families
-from shared_array import Subject, subjects
+from shared_array import subjects
 from single_op import Case, integers, model_of, plain, quantized
 
 from emitc.backends.portable import backend as portable_backend
@@ -28,10 +27,6 @@ from emitc.ir import BoundNode
 from emitc.kernels.walk import ElementWalk, WindowWalk, by_channel, first_inside, whole_window
 from emitc.target import Target
 from emitc.writers.tflite import write_tflite
-
-_SEEDS = range(4)
-_MANY_SEEDS = range(40)
-"""One element that is overwritten too early may change one output by less than its last bit."""
 
 SAME, STRIDED = Slide(padding="SAME"), Slide((2, 2), "SAME")
 WINDOWS: list[Case] = [
@@ -74,46 +69,13 @@ WINDOWS: list[Case] = [
 ]
 
 
-_BLIND = {
-    "copy",
-    "copy_run",
-    "dropout_mask",
-    "dynamic_update_slice",
-    "equal",
-    "is_inf",
-    "is_nan",
-    "truth",
-    "scaled_product",
-    "transpose_in_place",
-}
-"""Templates that move bytes by memmove, right at any distance, or whose result hardly depends on random values (the
-families' scaled_product saturates)."""
-
-
-def _right(subject: Subject) -> bool:
-    """Whether the layer is right at the derived distance, rounded up to whole elements."""
-    x, y = subject.node.bound.input(subject.overlap.input), subject.node.bound.outputs[subject.overlap.output]
-    size = max(x.dtype.bytes, y.dtype.bytes)
-    distance = -(-subject.overlap.distance_bytes // size) * size
-    return all(subject.agrees(distance, seed) for seed in _SEEDS)
-
-
-def _wrong_closer(subject: Subject) -> bool | None:
-    """Whether it is wrong one element closer; None where the output may lie anywhere."""
-    x, y = subject.node.bound.input(subject.overlap.input), subject.node.bound.outputs[subject.overlap.output]
-    if subject.overlap.distance_bytes <= -x.size_bytes:
-        return None
-    closer = subject.overlap.distance_bytes - max(x.dtype.bytes, y.dtype.bytes)
-    return not all(subject.agrees(closer, seed) for seed in _MANY_SEEDS)
-
-
 def test_windows_are_right_at_their_distance_and_wrong_one_element_closer(tmp_path: Path) -> None:
     file = tmp_path / "windows.tflite"
     file.write_bytes(write_tflite(model_of(WINDOWS)))
     found = list(subjects(compile_model(file), tmp_path))
     assert len(found) == len(WINDOWS)
-    assert [s.id for s in found if not _right(s)] == []
-    assert [s.id for s in found if _wrong_closer(s) is False] == []
+    assert [s.id for s in found if not s.right()] == []
+    assert [s.id for s in found if s.wrong_closer() is False] == []
     assert {s.node.layer.template for s in found} == {
         "conv_2d", "conv_2d_taps", "depthwise_conv_2d", "depthwise_conv_2d_multiplier", "fully_connected",
         "average_pool_2d", "max_pool_2d", "softmax", "requantized",
@@ -205,8 +167,8 @@ def test_kernels_without_working_memory_are_right_at_their_distance(tmp_path: Pa
     found = [subject for subject in found if subject.node.layer.variant == "dsp-lean"]
     templates = LEAN
     assert {subject.node.layer.template for subject in found} == templates
-    assert [subject.id for subject in found if not _right(subject)] == []
-    closer = {(subject.node.layer.template, _wrong_closer(subject)) for subject in found}
+    assert [subject.id for subject in found if not subject.right()] == []
+    closer = {(subject.node.layer.template, subject.wrong_closer()) for subject in found}
     assert all((template, True) in closer for template in templates)
 
 
@@ -223,7 +185,7 @@ def test_convolutions_of_fewer_pixels_are_right_at_their_distance(tmp_path: Path
     assert found and {subject.node.layer.template for subject in found} == {
         "conv_2d_part_dsp" if name == "dsp-part" else "conv_2d_few_dsp"
     }
-    assert [subject.id for subject in found if not _right(subject)] == []
+    assert [subject.id for subject in found if not subject.right()] == []
 
 
 @pytest.mark.parametrize("name", ["dsp-span", "dsp-span-three"])
@@ -244,8 +206,8 @@ def test_pixels_that_read_one_stretch_are_right_at_their_distance(tmp_path: Path
         found = list(subjects(compile_model(file, target="cortex-m4", disabled=frozenset({"streaming"})), tmp_path))
     found = [subject for subject in found if subject.node.layer.variant == name]
     assert len(found) > len(cases) and {subject.node.layer.template for subject in found} == SPAN
-    assert [subject.id for subject in found if not _right(subject)] == []
-    assert any(_wrong_closer(subject) is True for subject in found)
+    assert [subject.id for subject in found if not subject.right()] == []
+    assert any(subject.wrong_closer() is True for subject in found)
 
 
 @pytest.mark.parametrize(("target", "templates"), SCALAR.items())
@@ -254,8 +216,8 @@ def test_scalar_variants_are_right_at_their_distance(tmp_path: Path, target: str
     file.write_bytes(write_tflite(model_of(WINDOWS)))
     found = [s for s in subjects(compile_model(file, target=target), tmp_path) if s.node.layer.variant != "portable"]
     assert {s.node.layer.template for s in found} == templates
-    assert [s.id for s in found if not _right(s)] == []
-    closer = {(s.node.layer.template, _wrong_closer(s)) for s in found}
+    assert [s.id for s in found if not s.right()] == []
+    closer = {(s.node.layer.template, s.wrong_closer()) for s in found}
     assert {template for template in templates if (template, True) not in closer} == set()
 
 
@@ -270,36 +232,13 @@ def test_variants_are_right_at_their_distance(target: str, templates: set[str], 
     file.write_bytes(write_tflite(model_of([*WINDOWS, *VECTORS])))
     with patch.object(portable_backend, "cost_of", _dearer):
         found = list(subjects(compile_model(file, target=target), tmp_path))
-    assert [s.id for s in found if not _right(s)] == []
+    assert [s.id for s in found if not s.right()] == []
     sharp: dict[str, bool] = {}
     for subject in found:
         template = subject.node.layer.template
-        sharp[template] = sharp.get(template, False) or _wrong_closer(subject) is True
+        sharp[template] = sharp.get(template, False) or subject.wrong_closer() is True
     assert templates <= set(sharp)
     assert {template for template in templates if not sharp[template]} == set()
-
-
-def test_every_template_keeps_its_distance(tmp_path: Path) -> None:
-    """All in one test: what is asserted at the end is that no template was left out."""
-    windowed = LEAN.union(SPAN, *SCALAR.values(), *WIDER.values())  # their own tests show that closer is wrong
-    broken: list[str] = []
-    sharp: dict[str, bool] = {}
-    for compiled in families(tmp_path):
-        for subject in subjects(compiled, tmp_path):
-            template = subject.node.layer.template
-            if not _right(subject):
-                broken.append(subject.id)
-            if not sharp.get(template) and template not in windowed:
-                closer = _wrong_closer(subject)
-                sharp[template] = sharp.get(template, False) or closer is True
-    assert broken == []
-    assert {template for template, wrong_closer in sharp.items() if not wrong_closer} <= {
-        *_BLIND,
-        "softmax",
-        "requantized",
-    }
-    assert {"conv_2d_float", "average_pool_2d_even", "average_pool_2d_sum", "average_pool_2d_float"} <= set(sharp)
-    assert {"max_pool_2d_taps", "softmax", "lookup", "sum", "dequantize", "dynamic_quantize"} <= set(sharp)
 
 
 def test_transpositions_are_right_wherever_they_lie(tmp_path: Path) -> None:

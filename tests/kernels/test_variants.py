@@ -52,7 +52,7 @@ MORE: list[Case] = [
 
 
 @pytest.mark.parametrize(
-    "variant", ["dsp", *(pytest.param(v, marks=pytest.mark.sweep(keep=3)) for v in ("mve", "narrow", "scalar"))]
+    "variant", ["dsp", *(pytest.param(v, marks=pytest.mark.sweep(keep=2)) for v in ("mve", "narrow", "scalar"))]
 )
 @pytest.mark.parametrize(
     "module", [test_conv_2d, test_depthwise_conv_2d, test_fully_connected], ids=lambda m: m.__name__
@@ -222,7 +222,7 @@ def test_float_factors_on_emulated_cores(board: str, optimize: str, tmp_path: Pa
 
 @pytest.mark.parametrize("variant", sorted(TARGETS))
 @pytest.mark.parametrize(
-    "seed", [pytest.param(0), *(pytest.param(s, marks=pytest.mark.sweep(keep=2)) for s in range(1, 6))]
+    "seed", [pytest.param(0), *(pytest.param(s, marks=pytest.mark.sweep(keep=1)) for s in range(1, 6))]
 )
 def test_random_layers(seed: int, variant: str) -> None:
     makers = (convolution, depthwise_convolution, dense)

@@ -153,6 +153,29 @@ EMITC_INLINE emitc_words emitc_words_sum(emitc_words a, emitc_words b)
 #endif
 }
 
+/* x + more, which wraps. */
+EMITC_INLINE emitc_words emitc_words_plus(emitc_words x, int32_t more)
+{
+#if EMITC_MVE
+    return vaddq_n_s32(x, more);
+#else
+    return emitc_words_sum(x, emitc_words_all(more));
+#endif
+}
+
+/* a - b, which wraps. */
+EMITC_INLINE emitc_words emitc_words_difference(emitc_words a, emitc_words b)
+{
+#if EMITC_MVE
+    return vsubq_s32(a, b);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        a.lane[i] = (int32_t)((uint32_t)a.lane[i] - (uint32_t)b.lane[i]);
+    }
+    return a;
+#endif
+}
+
 /* Whether any of the four is another one. */
 EMITC_INLINE int32_t emitc_words_differ(emitc_words a, emitc_words b)
 {

@@ -9,14 +9,27 @@ Source  TFLite Micro's signal library.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import Flavour, KernelDef, Layer, Param, Parsed, Table, illegal, require_dtypes, unsupported
+from emitc.kernels.contract import (
+    PLAIN,
+    Flavour,
+    KernelDef,
+    Layer,
+    Param,
+    Parsed,
+    Table,
+    Variant,
+    illegal,
+    require_dtypes,
+    unsupported,
+)
+from emitc.kernels.signal_lanes import in_naturals
 
 _LARGEST = 2**15 - 1
 _ROLES = ("weights", "unweights", "frequency_starts", "weight_starts", "widths")
@@ -110,17 +123,53 @@ def lower(bound: BoundNode) -> Layer:
     found = {role: values or [0] for role, values in _trimmed(bound).items()}
     signed = min(found["weights"] + found["unweights"]) < 0
     flavour = Flavour("_signed" if signed else "", w="int16_t" if signed else "uint16_t")
-    tables = tuple(
-        Table(
-            role,
-            flavour.w if role in _ROLES[:2] else "int16_t",
-            tuple(int(v) for v in values),
-            role.replace("_", " ") + " of the bands",
-        )
-        for role, values in found.items()
+    places = zip(found["frequency_starts"], found["weight_starts"], found["widths"], strict=True)
+    return _layer(
+        bound,
+        Table("weights", flavour.w, tuple(found["weights"]), "weights of the bands"),
+        Table("unweights", flavour.w, tuple(found["unweights"]), "unweights of the bands"),
+        Table("places", "int16_t", _chained(places), "starts of the bands' frequencies and weights, and widths"),
+        flavour=flavour,
     )
+
+
+def _layer(bound: BoundNode, *tables: Table, flavour: Flavour = PLAIN) -> Layer:
     params = (Param("bands", "int32_t", _channels(bound) + 1),)
     return Layer("signal_filter_bank", "portable", (0,), tables, params, flavour=flavour)
+
+
+def _chained(rows: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(value for row in rows for value in row)
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Four frequencies at a time: bands get weights of 0 to whole fours, in front where the frequencies end."""
+    found, frequencies = _trimmed(bound), bound.input(0).elements
+    widths = [max(width, 0) for width in found["widths"]]
+    if not found["weights"] or min(found["weights"] + found["unweights"]) < 0:
+        return "has negative weights, or none"
+    if sum(widths) > len(found["weights"]):
+        return "has bands that share weights"
+    if 4 * -(-max(widths) // 4) > frequencies:
+        return "has fewer frequencies than fours of a band"
+    fours: list[int] = []
+    places: list[tuple[int, int]] = []
+    for first, start, width in zip(found["frequency_starts"], found["weight_starts"], widths, strict=True):
+        count = -(-width // 4)
+        begin = min(max(first, 0), frequencies - 4 * count)
+        places.append((begin, count))
+        for four in range(begin - first, begin - first + 4 * count, 4):
+            for role in ("weights", "unweights"):
+                fours += [found[role][start + i] if 0 <= i < width else 0 for i in range(four, four + 4)]
+    return in_naturals(
+        _layer(
+            bound,
+            Table(
+                "fours", "uint16_t", tuple(fours), "weights and unweights of four frequencies at a time, band by band"
+            ),
+            Table("places", "int16_t", _chained(places), "starts of the bands' frequencies, and fours"),
+        )
+    )
 
 
 KERNELS = (
@@ -134,5 +183,6 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        variants=(Variant("mve", "mve", lower_mve, (DType.UINT32,)),),
     ),
 )

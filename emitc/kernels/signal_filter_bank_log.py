@@ -17,7 +17,8 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Table, require_dtypes
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Table, Variant, require_dtypes
+from emitc.kernels.signal_lanes import in_naturals
 
 _SEGMENTS = 128
 _LN_2 = 45426
@@ -83,6 +84,11 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("signal_filter_bank_log", "portable", (0,), (table,), params, headers=("emitc_bits.h",))
 
 
+def lower_mve(bound: BoundNode) -> Layer:
+    """Four values at a time."""
+    return in_naturals(lower(bound))
+
+
 KERNELS = (
     KernelDef(
         SignalFilterBankLog,
@@ -94,5 +100,6 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        variants=(Variant("mve", "mve", lower_mve, (DType.UINT32,)),),
     ),
 )

@@ -17,7 +17,8 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, illegal, require_dtypes
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, illegal, require_dtypes
+from emitc.kernels.signal_lanes import in_naturals
 
 _FACTORS = (
     "smoothing",
@@ -106,6 +107,11 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("signal_filter_bank_spectral_subtraction", "portable", (0,), params=params)
 
 
+def lower_mve(bound: BoundNode) -> Layer:
+    """Four channels at a time."""
+    return in_naturals(lower(bound))
+
+
 KERNELS = (
     KernelDef(
         SignalFilterBankSpectralSubtraction,
@@ -117,5 +123,6 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        variants=(Variant("mve", "mve", lower_mve, (DType.UINT32,)),),
     ),
 )

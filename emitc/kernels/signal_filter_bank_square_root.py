@@ -16,7 +16,8 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Table, illegal, require_dtypes
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Table, Variant, illegal, require_dtypes
+from emitc.kernels.signal_lanes import in_naturals
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +67,16 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Value by value."""
-    params, headers = (Param("count", "int32_t", bound.output.elements),), ("emitc_bits.h",)
+    params, headers = (Param("count", "int32_t", bound.output.elements),), ("emitc_bits.h", "emitc_root.h")
     if not bound.input(1).is_constant:
         return Layer("signal_filter_bank_square_root", "portable", (0, 1), params=params, headers=headers)
     bits = Table("bits", "int32_t", (int(bound.input(1).array().reshape(())),), "bits that the scale has")
     return Layer("signal_filter_bank_square_root", "portable", (0,), (bits,), params, headers=headers)
+
+
+def lower_mve(bound: BoundNode) -> Layer:
+    """Four values at a time."""
+    return in_naturals(lower(bound))
 
 
 KERNELS = (
@@ -84,5 +90,6 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        variants=(Variant("mve", "mve", lower_mve, (DType.UINT64,)),),
     ),
 )

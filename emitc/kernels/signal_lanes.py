@@ -1,4 +1,4 @@
-"""Kernels of the signal library for cores with more than every core has: values of 16 bits in words, or in vectors.
+"""Kernels of the signal library for cores with more than every core has: values in words, or in vectors.
 
 Such a kernel does what the portable one does, step for step, and has the same tables and parameters.
 """
@@ -16,6 +16,12 @@ def in_words(layer: Layer) -> Layer:
     """The layer by the template of its name for the DSP extension: two values at a time."""
     headers = (*layer.headers, HEADER, BYTES_HEADER, DSP_HEADER, "emitc_dsp_signal.h")
     return replace(layer, template=f"{layer.template}_dsp", variant="dsp", headers=headers)
+
+
+def in_naturals(layer: Layer) -> Layer:
+    """The layer by the template of its name for MVE: four numbers of 32 bits without a sign at a time."""
+    headers = tuple(dict.fromkeys((*layer.headers, "emitc_bits.h", "emitc_mve.h", "emitc_mve_naturals.h")))
+    return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=headers)
 
 
 def in_vectors(layer: Layer) -> Layer:

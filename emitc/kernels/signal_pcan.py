@@ -16,7 +16,8 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Table, illegal, require_dtypes, unsupported
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Table, Variant, illegal, require_dtypes, unsupported
+from emitc.kernels.signal_lanes import in_naturals
 
 _TABLE = 125
 
@@ -99,6 +100,11 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("signal_pcan", "portable", (0, 1), (table,), params, headers=("emitc_bits.h",))
 
 
+def lower_mve(bound: BoundNode) -> Layer:
+    """Four channels at a time."""
+    return in_naturals(lower(bound))
+
+
 KERNELS = (
     KernelDef(
         SignalPcan,
@@ -110,5 +116,6 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        variants=(Variant("mve", "mve", lower_mve, (DType.UINT32,)),),
     ),
 )

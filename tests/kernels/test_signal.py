@@ -157,12 +157,31 @@ def bank(name: str, *, negative: bool = False, zeros: Sequence[int] = ()) -> Cas
     )
 
 
+def bank_of_widths(*widths: int) -> Case:
+    """SignalFilterBank of bands of these widths, one behind the other, the last of which ends with the frequencies."""
+    rng, frequencies = np.random.default_rng(6), sum(widths)
+    starts = np.cumsum((0, *widths[:-1]))
+    weights = (constant(rng.integers(1, 4096, frequencies), "int16") for _ in range(2))
+    return signal(
+        f"bank_of_{len(widths)}_bands_in_{frequencies}",
+        "FilterBank",
+        (
+            plain((frequencies,), "uint32"),
+            *weights,
+            *(constant(v, "int16") for v in (starts, starts, np.array(widths))),
+        ),
+        (plain((len(widths) - 1,), "uint64"),),
+        {"num_channels": len(widths) - 1},
+        spread((frequencies,), "uint32", 2**32 - 1),
+    )
+
+
 def roots(bits: int | None = None) -> Case:
     """SignalFilterBankSquareRoot of squares, what is next to them, and half between. bits: a constant number of bits."""
     spans = [(1 << k, 1 << k // 2) for k in range(1, 33)]
     powers = [r for whole, half in spans for r in (whole - 1, whole - half, whole // 2 + half - 1)]
     near = [r * r + d for r in powers for d in (-r, 1 - r, -1, 0, 1, r, r + 1)]
-    shape = (700,)
+    shape = (703,)
 
     def draw(rng: np.random.Generator, sample: int) -> list[Array]:
         values = spread(shape, "uint64", *near)(rng, sample)
@@ -191,17 +210,18 @@ SUBTRACTION: dict[str, Option] = {
 }
 
 
-def subtraction(name: str, **changes: Option) -> Case:
+def subtraction(name: str, channels: int = 24, **changes: Option) -> Case:
     """SignalFilterBankSpectralSubtraction, whose estimate lasts from sample to sample."""
-    tensor = plain((24,), "uint32")
+    shape, options = (channels,), SUBTRACTION | changes | {"num_channels": channels}
 
     def draw(rng: np.random.Generator, sample: int) -> list[Array]:
-        values = spread((24,), "uint32")(rng, sample)[0] if sample % 3 == 0 else rng.integers(0, 1 << (20 - sample), 24)
+        values = (
+            spread(shape, "uint32")(rng, sample)[0] if sample % 3 == 0 else rng.integers(0, 1 << (20 - sample), shape)
+        )
         return [values.astype(np.uint32)]
 
-    return signal(
-        name, "FilterBankSpectralSubtraction", (tensor,), (tensor, plain((24,), "uint32")), SUBTRACTION | changes, draw
-    )
+    outputs = (plain(shape, "uint32"), plain(shape, "uint32"))
+    return signal(name, "FilterBankSpectralSubtraction", (plain(shape, "uint32"),), outputs, options, draw)
 
 
 def gain(name: str, shift: int, *, steep: bool = False) -> Case:
@@ -218,14 +238,19 @@ def gain(name: str, shift: int, *, steep: bool = False) -> Case:
     return signal(name, "PCAN", inputs, (plain(shape, "uint32"),), {"snr_shift": shift}, draw)
 
 
-def logarithm(scale: int, correction: int) -> Case:
+def logarithm(scale: int, correction: int, count: int = 500) -> Case:
     """SignalFilterBankLog over every segment of the table."""
     segments = [(1 << b) + (i << b >> 7) for b in (7, 12, 31) for i in range(128)]
-    shape = (500,)
+    shape = (count,)
     options = {"output_scale": scale, "input_correction_bits": correction}
     draw = spread(shape, "uint32", *segments)
     return signal(
-        f"log_{scale}_{correction}", "FilterBankLog", (plain(shape, "uint32"),), (plain(shape, "int16"),), options, draw
+        f"log_{scale}_{correction}_{count}",
+        "FilterBankLog",
+        (plain(shape, "uint32"),),
+        (plain(shape, "int16"),),
+        options,
+        draw,
     )
 
 
@@ -249,12 +274,15 @@ CASES: list[Case] = [
     bank("bank"), bank("bank_of_negative_weights", negative=True),
     bank("bank_of_padded_bands", zeros=(0, 2, 4, 7, 8, 12, 13)), bank("bank_without_a_band", zeros=range(4, 9)),
     bank("bank_of_nothing", zeros=range(14)),
+    bank_of_widths(1, 2, 3, 4, 5, 6, 7, 8, 9, 2), bank_of_widths(1, 3), bank_of_widths(1, 2), bank_of_widths(5, 13, 1),
     roots(), roots(0), roots(7),
     subtraction("subtraction"), subtraction("subtraction_clamped", clamping=True),
     subtraction("subtraction_all_bits", smoothing_bits=0),
+    *(subtraction(f"subtraction_of_{count}", count, clamping=count == 3) for count in (1, 2, 3, 21)),
     gain("gain", 6), gain("gain_wraps", 0, steep=True), gain("gain_small", 20, steep=True),
     logarithm(64, 3), logarithm(1, 0), logarithm(32768, 31), logarithm(1600, 0),
     logarithm(2**31 - 1, 0), logarithm(-1, 0), logarithm(-40000, 2),
+    *(logarithm(64, 3, count) for count in (1, 2, 3, 387)),
 ]  # fmt: skip
 
 

@@ -19,36 +19,54 @@ from emitc.compiler import compile_model
 from emitc.ir import DType
 from emitc.writers.tflite import write_tflite
 
-KERNELS = {"signal_rfft", "signal_window", "signal_fft_auto_scale", "signal_energy"}
+WORDS = {"signal_rfft", "signal_window", "signal_fft_auto_scale", "signal_energy"}
+NATURALS = {
+    "signal_filter_bank",
+    "signal_filter_bank_square_root",
+    "signal_filter_bank_spectral_subtraction",
+    "signal_pcan",
+    "signal_filter_bank_log",
+}
+KERNELS = {"dsp": WORDS, "mve": WORDS | NATURALS}
 TARGETS = {"dsp": ("cortex-m4", "qemu_m4"), "mve": ("cortex-m55", "qemu_m55")}
 SAMPLES = 6
 
 
-def cases() -> list[Case]:
-    """Those of operators that have such kernels, of int16 values."""
+def shorts() -> list[Case]:
+    """Those of operators of int16 values that have such kernels."""
     operators = ("SignalRfft", "SignalWindow", "SignalFftAutoScale", "SignalEnergy")
     return [case for case in EVERY if case.custom_code in operators and case.inputs[0].dtype == DType.INT16.value]
 
 
+def channels() -> list[Case]:
+    """Those of operators on channels."""
+    return [case for case in EVERY if case.custom_code.startswith(("SignalFilterBank", "SignalPCAN"))]
+
+
 @pytest.mark.parametrize("variant", TARGETS)
 def test_on_the_host(variant: str) -> None:
-    proven = prove(cases(), samples=SAMPLES, target=TARGETS[variant][0])
+    proven = prove([*shorts(), *channels()], samples=SAMPLES, target=TARGETS[variant][0])
     for outcome in proven.outcomes.values():
         comparable(outcome).check()
     assert proven.memory_errors == ()
     steps = [step for outcome in proven.outcomes.values() if (step := outcome.step) is not None]
-    assert {step.template for step in steps if step.variant == variant} == {f"{name}_{variant}" for name in KERNELS}
-    assert {step.template for step in steps if step.variant == "portable"} <= {"signal_rfft", "signal_rfft_mixed"}
+    found = {step.template for step in steps if step.variant == variant}
+    assert found == {f"{name}_{variant}" for name in KERNELS[variant]}
+    assert {step.template for step in steps if step.variant == "portable"} <= {
+        "signal_rfft",
+        "signal_rfft_mixed",
+        *NATURALS,
+    }
 
 
 @pytest.mark.board
 @pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
-@pytest.mark.parametrize("variant", TARGETS)
-def test_on_an_emulated_core(variant: str, tmp_path: Path) -> None:
-    model, given = tmp_path / "cases.tflite", inputs_of(cases(), SAMPLES, 0)
-    model.write_bytes(write_tflite(model_of(cases())))
+@pytest.mark.parametrize(("variant", "cases"), [("dsp", shorts()), ("mve", shorts()), ("mve", channels())])
+def test_on_an_emulated_core(variant: str, cases: list[Case], tmp_path: Path) -> None:
+    model, given = tmp_path / "cases.tflite", inputs_of(cases, SAMPLES, 0)
+    model.write_bytes(write_tflite(model_of(cases)))
     target, board = TARGETS[variant]
     compiled = compile_model(model, target=target, package="platformio")
     with patch.object(boards, "random_samples", lambda *_: given):

@@ -28,10 +28,12 @@ def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_se
         "emitc_dsp_tile.h",
         "emitc_fpu.h",
         "emitc_mve.h",
+        "emitc_mve_naturals.h",
         "emitc_mve_reals.h",
         "emitc_mve_shorts.h",
         "emitc_mve_signal.h",
         "emitc_mve_sums.h",
+        "emitc_root.h",
         "emitc_scalar.h",
     }
     assert max(others.values()) < 600

@@ -1,0 +1,380 @@
+/* emitc for cores with the vector extension MVE: numbers without a sign: four of 32 bits, sums and products of 64 bits of them.
+ *
+ * Part of a package whose kernels use it; see emitc_mve.h. Sums wrap.
+ */
+#ifndef EMITC_MVE_NATURALS_H
+#define EMITC_MVE_NATURALS_H
+
+#include "emitc_bits.h"
+#include "emitc_mve.h"
+
+#if EMITC_MVE
+typedef uint32x4_t emitc_naturals;
+#else
+typedef struct emitc_naturals {
+    uint32_t lane[4];
+} emitc_naturals;
+#endif
+
+/* The largest of n bytes. */
+EMITC_INLINE uint8_t emitc_bytes_largest_unsigned(const uint8_t *bytes, int32_t n)
+{
+#if EMITC_MVE
+    uint8x16_t most = vdupq_n_u8(0);
+    for (int32_t i = 0; i < n; i += 16) {
+        most = vmaxq_u8(most, vldrbq_z_u8(bytes + i, vctp8q((uint32_t)(n - i))));
+    }
+    return vmaxvq_u8(0, most);
+#else
+    uint8_t most = 0;
+    for (int32_t i = 0; i < n; i++) {
+        most = bytes[i] > most ? bytes[i] : most;
+    }
+    return most;
+#endif
+}
+
+/* Four numbers of 64 bits. */
+typedef struct emitc_longs {
+    emitc_naturals low;
+    emitc_naturals high;
+} emitc_longs;
+
+EMITC_INLINE emitc_naturals emitc_naturals_all(uint32_t value)
+{
+#if EMITC_MVE
+    return vdupq_n_u32(value);
+#else
+    const emitc_naturals r = {{value, value, value, value}};
+    return r;
+#endif
+}
+
+EMITC_INLINE emitc_naturals emitc_naturals_at(const uint32_t *values)
+{
+#if EMITC_MVE
+    return vldrwq_u32(values);
+#else
+    emitc_naturals r;
+    memcpy(r.lane, values, sizeof r.lane);
+    return r;
+#endif
+}
+
+/* The first n of four; the other lanes are 0. */
+EMITC_INLINE emitc_naturals emitc_naturals_of_some(const uint32_t *values, int32_t n)
+{
+#if EMITC_MVE
+    return vldrwq_z_u32(values, vctp32q((uint32_t)n));
+#else
+    emitc_naturals r = {{0, 0, 0, 0}};
+    for (int32_t i = 0; i < 4 && i < n; i++) {
+        r.lane[i] = values[i];
+    }
+    return r;
+#endif
+}
+
+/* Four numbers of 64 bits. */
+EMITC_INLINE emitc_longs emitc_longs_at(const uint64_t *values)
+{
+    emitc_longs r;
+#if EMITC_MVE
+    const uint32x4x2_t halves = vld2q_u32((const uint32_t *)(const void *)values);
+    r.low = halves.val[0];
+    r.high = halves.val[1];
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        r.low.lane[i] = (uint32_t)values[i];
+        r.high.lane[i] = (uint32_t)(values[i] >> 32);
+    }
+#endif
+    return r;
+}
+
+EMITC_INLINE void emitc_store_some_naturals(uint32_t *to, emitc_naturals x, int32_t n)
+{
+#if EMITC_MVE
+    vstrwq_p_u32(to, x, vctp32q((uint32_t)n));
+#else
+    for (int32_t i = 0; i < 4 && i < n; i++) {
+        to[i] = x.lane[i];
+    }
+#endif
+}
+
+EMITC_INLINE void emitc_store_naturals(uint32_t *to, emitc_naturals x)
+{
+#if EMITC_MVE
+    vstrwq_u32(to, x);
+#else
+    memcpy(to, x.lane, sizeof x.lane);
+#endif
+}
+
+EMITC_INLINE emitc_words emitc_words_of(emitc_naturals x)
+{
+#if EMITC_MVE
+    return vreinterpretq_s32_u32(x);
+#else
+    emitc_words r;
+    memcpy(r.lane, x.lane, sizeof r.lane);
+    return r;
+#endif
+}
+
+EMITC_INLINE emitc_naturals emitc_naturals_of(emitc_words x)
+{
+#if EMITC_MVE
+    return vreinterpretq_u32_s32(x);
+#else
+    emitc_naturals r;
+    memcpy(r.lane, x.lane, sizeof r.lane);
+    return r;
+#endif
+}
+
+/* The zeros in front of each; 32 where it is 0. */
+EMITC_INLINE emitc_naturals emitc_naturals_zeros(emitc_naturals x)
+{
+#if EMITC_MVE
+    return vclzq_u32(x);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        x.lane[i] = (uint32_t)(32 - emitc_bits(x.lane[i]));
+    }
+    return x;
+#endif
+}
+
+/* x * 2^places, or x / 2^-places rounded down; 0 where no bit stays. places in -64..64, by the lane. */
+EMITC_INLINE emitc_naturals emitc_naturals_moved(emitc_naturals x, emitc_words places)
+{
+#if EMITC_MVE
+    return vshlq_u32(x, places);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        const int32_t by = places.lane[i];
+        x.lane[i] = by >= 32 || by <= -32 ? 0 : by >= 0 ? x.lane[i] << by : x.lane[i] >> -by;
+    }
+    return x;
+#endif
+}
+
+/* The same with one number of places. */
+EMITC_INLINE emitc_naturals emitc_naturals_moved_alike(emitc_naturals x, int32_t places)
+{
+#if EMITC_MVE
+    return vshlq_r_u32(x, places);
+#else
+    return emitc_naturals_moved(x, emitc_words_all(places));
+#endif
+}
+
+/* x / 2^places, halves up; places in 0..32, by the lane. */
+EMITC_INLINE emitc_naturals emitc_naturals_rounded(emitc_naturals x, emitc_words places)
+{
+#if EMITC_MVE
+    return vrshlq_u32(x, vnegq_s32(places));
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        const uint64_t twice = (uint64_t)x.lane[i] << 1 >> places.lane[i];
+        x.lane[i] = (uint32_t)((twice + (places.lane[i] > 0)) >> 1);
+    }
+    return x;
+#endif
+}
+
+EMITC_INLINE emitc_naturals emitc_naturals_sum(emitc_naturals a, emitc_naturals b)
+{
+#if EMITC_MVE
+    return vaddq_u32(a, b);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        a.lane[i] += b.lane[i];
+    }
+    return a;
+#endif
+}
+
+/* x + more, of one number. */
+EMITC_INLINE emitc_naturals emitc_naturals_plus(emitc_naturals x, uint32_t more)
+{
+#if EMITC_MVE
+    return vaddq_n_u32(x, more);
+#else
+    return emitc_naturals_sum(x, emitc_naturals_all(more));
+#endif
+}
+
+EMITC_INLINE emitc_naturals emitc_naturals_difference(emitc_naturals a, emitc_naturals b)
+{
+#if EMITC_MVE
+    return vsubq_u32(a, b);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        a.lane[i] -= b.lane[i];
+    }
+    return a;
+#endif
+}
+
+EMITC_INLINE emitc_naturals emitc_naturals_product(emitc_naturals a, emitc_naturals b)
+{
+#if EMITC_MVE
+    return vmulq_u32(a, b);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        a.lane[i] *= b.lane[i];
+    }
+    return a;
+#endif
+}
+
+EMITC_INLINE emitc_naturals emitc_naturals_smaller(emitc_naturals a, emitc_naturals b)
+{
+#if EMITC_MVE
+    return vminq_u32(a, b);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
+    }
+    return a;
+#endif
+}
+
+EMITC_INLINE emitc_naturals emitc_naturals_larger(emitc_naturals a, emitc_naturals b)
+{
+#if EMITC_MVE
+    return vmaxq_u32(a, b);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
+    }
+    return a;
+#endif
+}
+
+/* The largest of the four. */
+EMITC_INLINE uint32_t emitc_naturals_largest(emitc_naturals x)
+{
+#if EMITC_MVE
+    return vmaxvq_u32(0, x);
+#else
+    uint32_t largest = 0;
+    for (int32_t i = 0; i < 4; i++) {
+        largest = x.lane[i] > largest ? x.lane[i] : largest;
+    }
+    return largest;
+#endif
+}
+
+/* a + b, or 2^32 - 1 where that is less. */
+EMITC_INLINE emitc_naturals emitc_naturals_saturated_sum(emitc_naturals a, emitc_naturals b)
+{
+#if EMITC_MVE
+    return vqaddq_u32(a, b);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        a.lane[i] = a.lane[i] > UINT32_MAX - b.lane[i] ? UINT32_MAX : a.lane[i] + b.lane[i];
+    }
+    return a;
+#endif
+}
+
+/* a * b / 2^32 rounded down. */
+EMITC_INLINE emitc_naturals emitc_naturals_high(emitc_naturals a, emitc_naturals b)
+{
+#if EMITC_MVE
+    return vmulhq_u32(a, b);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        a.lane[i] = (uint32_t)(((uint64_t)a.lane[i] * b.lane[i]) >> 32);
+    }
+    return a;
+#endif
+}
+
+/* The same, halves up. */
+EMITC_INLINE emitc_naturals emitc_naturals_high_rounded(emitc_naturals a, emitc_naturals b)
+{
+#if EMITC_MVE
+    return vrmulhq_u32(a, b);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        a.lane[i] = (uint32_t)(((uint64_t)a.lane[i] * b.lane[i] + (1u << 31)) >> 32);
+    }
+    return a;
+#endif
+}
+
+/* The lanes of `yes` where x > limit, those of `no` elsewhere. */
+EMITC_INLINE emitc_naturals emitc_naturals_chosen(emitc_naturals x, uint32_t limit, emitc_naturals yes, emitc_naturals no)
+{
+#if EMITC_MVE
+    return vpselq_u32(yes, no, vcmphiq_n_u32(x, limit));
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        no.lane[i] = x.lane[i] > limit ? yes.lane[i] : no.lane[i];
+    }
+    return no;
+#endif
+}
+
+/* x + more where a > b. */
+EMITC_INLINE emitc_naturals emitc_naturals_more_where(emitc_naturals x, uint32_t more, emitc_naturals a, emitc_naturals b)
+{
+#if EMITC_MVE
+    return vaddq_m_u32(x, x, vdupq_n_u32(more), vcmphiq_u32(a, b));
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        x.lane[i] += a.lane[i] > b.lane[i] ? more : 0;
+    }
+    return x;
+#endif
+}
+
+/* sum + a product of four numbers with four of 16 bits. */
+EMITC_INLINE uint64_t emitc_naturals_dot(uint64_t sum, emitc_naturals x, const uint16_t *weights)
+{
+#if EMITC_MVE
+    return vmlaldavaq_u32(sum, x, vldrhq_u32(weights));
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        sum += (uint64_t)x.lane[i] * weights[i];
+    }
+    return sum;
+#endif
+}
+
+EMITC_INLINE emitc_longs emitc_longs_product(emitc_naturals a, emitc_naturals b)
+{
+    emitc_longs r;
+    r.low = emitc_naturals_product(a, b);
+    r.high = emitc_naturals_high(a, b);
+    return r;
+}
+
+EMITC_INLINE emitc_longs emitc_longs_sum(emitc_longs a, emitc_longs b)
+{
+    emitc_longs r;
+    r.low = emitc_naturals_sum(a.low, b.low);
+    r.high = emitc_naturals_more_where(emitc_naturals_sum(a.high, b.high), 1, a.low, r.low);
+    return r;
+}
+
+EMITC_INLINE emitc_longs emitc_longs_difference(emitc_longs a, emitc_longs b)
+{
+    emitc_longs r;
+    r.low = emitc_naturals_difference(a.low, b.low);
+    r.high = emitc_naturals_more_where(emitc_naturals_difference(a.high, b.high), UINT32_MAX, b.low, a.low);
+    return r;
+}
+
+/* The lower 32 bits of x / 2^places; places in 0..63. */
+EMITC_INLINE emitc_naturals emitc_longs_down(emitc_longs x, int32_t places)
+{
+    return emitc_naturals_sum(emitc_naturals_moved_alike(x.low, -places), emitc_naturals_moved_alike(x.high, 32 - places));
+}
+
+#endif

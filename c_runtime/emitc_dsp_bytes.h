@@ -226,6 +226,38 @@ EMITC_INLINE uint32_t emitc_smaller(uint32_t a, uint32_t b)
 #endif
 }
 
+/* The larger of each of four bytes without a sign. */
+EMITC_INLINE uint32_t emitc_larger_unsigned(uint32_t a, uint32_t b)
+{
+#if EMITC_DSP
+    uint32_t larger;
+    __asm__("usub8 %0, %1, %2\n\tsel %0, %1, %2" : "=&r"(larger) : "r"(a), "r"(b) : "cc");
+    return larger;
+#else
+    return emitc_larger(a ^ 0x80808080u, b ^ 0x80808080u) ^ 0x80808080u;
+#endif
+}
+
+/* The largest of n bytes without a sign. */
+EMITC_INLINE uint8_t emitc_largest_unsigned(const uint8_t *bytes, int32_t n)
+{
+    uint32_t most = bytes[0];
+    if (n < 4) {
+        for (int32_t i = 1; i < n; i++) {
+            most = bytes[i] > most ? bytes[i] : most;
+        }
+        return (uint8_t)most;
+    }
+    memcpy(&most, bytes, sizeof most);
+    for (int32_t i = n & 3; i < n; i += 4) { /* what whole fours leave over is among the first four */
+        uint32_t four;
+        memcpy(&four, bytes + i, sizeof four);
+        most = emitc_larger_unsigned(most, four);
+    }
+    most = emitc_larger_unsigned(most, most >> 16);
+    return (uint8_t)emitc_larger_unsigned(most, most >> 8);
+}
+
 /* The same byte four times. */
 EMITC_INLINE uint32_t emitc_four_times(int32_t value)
 {

@@ -18,7 +18,7 @@ Source  TFLite Micro's and LiteRT's kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,16 +33,20 @@ from emitc.kernels.contract import (
     Parsed,
     Scratch,
     Table,
+    Variant,
     illegal,
     require_dtypes,
     require_quantization,
     require_rank,
     unsupported,
 )
+from emitc.kernels.pair_products import BYTES_HEADER, HEADER
 
 Float32 = NDArray[np.float32]
 _ANCHORS = 2
 _LARGEST_COUNT = 1 << 15
+_SHORT_PLACES = 1 << 16
+"""Boxes whose numbers have 16 bits."""
 _PER_CLASS = 100
 """detections_per_class where the options do not say."""
 
@@ -226,8 +230,8 @@ def _shares(bound: BoundNode) -> tuple[Table, ...]:
 
 
 def lower(bound: BoundNode) -> Layer:
-    """The boxes are decoded once, bytes by tables, without an exponential; instead of being sorted, the best that is left is
-    looked for, one after the other.
+    """A heap gives the boxes best first, until enough are taken. For best classes a box is decoded when it comes, for each
+    class all are once; bytes by tables, without an exponential.
     """
     op, (encodings, scores, anchors) = _op(bound), (bound.input(i) for i in range(3))
     boxes, columns = scores.shape[1:]
@@ -249,13 +253,39 @@ def lower(bound: BoundNode) -> Layer:
     tables: tuple[Table, ...] = (
         Table("anchors", "float", values, "centre and size of the anchors: y, x, height, width"),
     )
-    scratch = (Scratch("corners", 16 * boxes), Scratch("best", 4 * boxes), Scratch("waiting", boxes))
+    kept = min(boxes, op.per_class or op.max_detections)
+    index = DType.UINT16 if boxes <= _SHORT_PLACES else DType.INT32
+    scratch = (
+        Scratch("corners", 16 * (kept + (boxes if op.per_class else 0))),
+        Scratch("best", 4 * boxes),
+        Scratch("heap", index.bytes * boxes),
+    )
     if not wide:
         tables += _shares(bound)
+    suffix = ("" if wide else "_u8") + ("" if index is DType.UINT16 else "_many")
     return Layer(
         "detection_postprocess", "portable", (0, 1), tables, params, scratch=scratch,
-        flavour=Flavour("", x="float") if wide else Flavour("_u8", x="uint8_t"),
+        flavour=Flavour(suffix, x="float" if wide else "uint8_t", w=f"{index.value}_t"),
     )  # fmt: skip
+
+
+def _by_rows_of_bytes(bound: BoundNode, variant: str, *headers: str) -> Layer | str:
+    """The layer by a kernel that looks for the best class of a box several bytes at a time."""
+    if bound.input(0).dtype is not DType.UINT8:
+        return "its scores are no bytes"
+    if _op(bound).per_class:
+        return "looks at every score by itself"
+    return replace(lower(bound), template=f"detection_postprocess_{variant}", variant=variant, headers=headers)
+
+
+def lower_dsp(bound: BoundNode) -> Layer | str:
+    """Four scores at a time."""
+    return _by_rows_of_bytes(bound, "dsp", HEADER, BYTES_HEADER)
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Sixteen scores at a time."""
+    return _by_rows_of_bytes(bound, "mve", "emitc_bits.h", "emitc_mve.h", "emitc_mve_naturals.h")
 
 
 def work(bound: BoundNode) -> int:
@@ -276,5 +306,9 @@ KERNELS = (
         reference,
         lower,
         work=work,
+        variants=(
+            Variant("mve", "mve", lower_mve, (DType.UINT8,)),
+            Variant("dsp", "dsp", lower_dsp, (DType.UINT8,)),
+        ),
     ),
 )

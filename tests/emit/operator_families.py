@@ -232,6 +232,7 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
         "unidirectional_sequence_lstm",
         "quantize_ops",
         "signal",
+        "detection_postprocess",
     )
     cases = [case for name in modules for case in cases_of(KERNEL_TESTS / f"test_{name}.py")]
     for name, functions in (

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+import shutil
 import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from flatbuffers import flexbuffers
-from single_op import Array, Case, Proven, TensorSpec, plain, prove, quantized, refusal
+from single_op import Array, Case, Proven, TensorSpec, model_of, plain, prove, quantized, refusal
 
+from emitc.boards.prove import on_emulator
+from emitc.compiler import compile_model
 from emitc.errors import EmitcError, Where
 from emitc.frontends.flexbuffer import numbers
+from emitc.kernels import detection_postprocess
+from emitc.writers.tflite import write_tflite
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 pytest.importorskip("ai_edge_litert", reason="the extra emitc[verify] is not installed")
@@ -94,15 +101,55 @@ UNSIGNED: list[Case] = [
     detection("unsigned_fast", unsigned=True),
     detection("unsigned_regular", unsigned=True, use_regular_nms=True, nms_iou_threshold=0.2),
 ]
+ROWS: list[Case] = [
+    detection(f"row_of_{classes}_classes", 30, unsigned=True, num_classes=classes, background=classes % 2 == 0)
+    for classes in (1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 35)
+]
+"""Classes in whole fours and sixteens, and what such leave over."""
+TARGETS = {"dsp": ("cortex-m4", "qemu_m4"), "mve": ("cortex-m55", "qemu_m55")}
 
 
-@pytest.mark.parametrize(("table", "engine"), [(FLOAT, "tflm"), (FLOAT, "litert"), (UNSIGNED, "litert")])
+@pytest.mark.parametrize(
+    ("table", "engine"), [(FLOAT, "tflm"), (FLOAT, "litert"), (UNSIGNED, "litert"), (ROWS, "litert")]
+)
 def test_reference_engine_and_c_agree(table: list[Case], engine: str) -> None:
     proven: Proven = prove(table, engine=engine, samples=6)  # type: ignore[arg-type]
     for outcome in proven.outcomes.values():
         outcome.check()
         assert any(sample[3][0] > 0 for sample in outcome.compiled) or "none" in outcome.case.id
     assert proven.memory_errors == ()
+
+
+@pytest.mark.parametrize("variant", TARGETS)
+def test_rows_of_scores_in_words_and_in_vectors(variant: str) -> None:
+    proven = prove([*UNSIGNED, *ROWS], engine="litert", samples=6, target=TARGETS[variant][0])
+    for outcome in proven.outcomes.values():
+        outcome.check()
+        assert outcome.step is not None
+        assert outcome.step.variant == ("portable" if "regular" in outcome.case.id else variant)
+    assert proven.memory_errors == ()
+
+
+@pytest.mark.board
+@pytest.mark.skipif(
+    not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
+)
+@pytest.mark.parametrize("variant", TARGETS)
+def test_rows_of_scores_on_an_emulated_core(variant: str, tmp_path: Path) -> None:
+    model = tmp_path / "rows.tflite"
+    model.write_bytes(write_tflite(model_of(ROWS)))
+    target, board = TARGETS[variant]
+    compiled = compile_model(model, target=target, package="platformio")
+    assert on_emulator(compiled, board, reference="numpy", samples=2, seed=0, layers=False, workdir=tmp_path).match
+
+
+def test_boxes_whose_numbers_have_more_than_16_bits() -> None:
+    table = [case for case in (*FLOAT, *UNSIGNED) if case.id in ("fast", "regular", "unsigned_fast")]
+    with patch.object(detection_postprocess, "_SHORT_PLACES", 39):
+        proven = prove(table, engine="litert", samples=4)
+    for outcome in proven.outcomes.values():
+        outcome.check()
+        assert outcome.step is not None and outcome.step.kernel.endswith("_many")
 
 
 def test_what_is_behind_the_boxes_found_is_zero() -> None:

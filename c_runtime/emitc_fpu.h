@@ -19,6 +19,17 @@
 #define EMITC_FPU_ARM8 0
 #endif
 
+/* x * factor + more, rounded once; elsewhere by double, whose 53 bits must hold the sum. */
+EMITC_INLINE float emitc_fused(float x, float factor, float more)
+{
+#if EMITC_FPU_ARM && defined(__ARM_FEATURE_FMA)
+    __asm__("vfma.f32 %0, %1, %2" : "+t"(more) : "t"(x), "t"(factor));
+    return more;
+#else
+    return (float)((double)x * (double)factor + (double)more);
+#endif
+}
+
 /* A number of less than 31 bits rounded half to even. */
 EMITC_INLINE int32_t emitc_nearest_even(float x)
 {

@@ -20,7 +20,7 @@ import numpy as np
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.broadcast import require_broadcast, walk_params
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, unsupported
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, unsupported
 from emitc.kernels.onnx_arithmetic import fused, operands_change_places
 from emitc.kernels.pointwise import in_place, operand, require_types, typed
 
@@ -129,6 +129,19 @@ def lower(bound: BoundNode) -> Layer:
     )  # fmt: skip
 
 
+def _sum_fpu(bound: BoundNode) -> Layer | str:
+    """The sum by a float unit's fused multiply-adds; as on every core with factors far apart, or that are not numbers."""
+    layer = lower(bound)
+    if not isinstance(bound.node.op, AddByScales):
+        return "products take as many instructions"
+    low, high = bound.output.dtype.range
+    limits = (Param("lowest", "int32_t", low), Param("highest", "int32_t", high))
+    walk = tuple(param for param in layer.params if param.name not in ("lowest", "highest", "output_offset"))
+    return replace(
+        layer, template=f"{layer.template}_fpu", variant="fpu", params=(*limits, *walk), headers=("emitc_fpu.h",)
+    )
+
+
 def _kernel(op: type[ByScales], summary: str) -> KernelDef:
     return KernelDef(
         op,
@@ -142,6 +155,7 @@ def _kernel(op: type[ByScales], summary: str) -> KernelDef:
         lower,
         onnx=(op.__name__,),
         from_onnx=_from_onnx(op),
+        variants=(Variant("fpu", "fpu", _sum_fpu, _BYTES),),
     )
 
 

@@ -14,6 +14,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import test_onnx_arithmetic as arithmetic
+import test_onnx_computed_scales as scales
 import test_onnx_matmul as matmul
 import test_onnx_pooling as pooling
 import test_onnx_quantize as quantize
@@ -63,7 +64,7 @@ def product_cases() -> list[OnnxCase]:
 def real_cases() -> list[OnnxCase]:
     """int16, and int8 without an integer form: ties, saturation, zero points, activations, scales far apart."""
     cases = [case for case in arithmetic.NOT_INTEGER if case.id.startswith("qdq")]
-    scales = {
+    quantizations = {
         "plain": ((0.000103, 0), (0.000185, 0), (0.000218, 0)),
         "ties": ((0.25, 0), (0.5, 0), (1.0, 0)),
         "saturates": ((0.7, 0), (0.3, 0), (0.011, 0)),
@@ -71,15 +72,34 @@ def real_cases() -> list[OnnxCase]:
         "apart": ((3e-5, 5), (7.3, -7), (0.9, 11)),
         "vanishes": ((1e-4, 1), (1e-4, 2), (4e4, 3)),
     }
-    for op, (name, (a, b, y)), activation in itertools.product(("Add", "Sub", "Mul"), scales.items(), ("", "Relu")):
+    for op, (name, (a, b, y)), activation in itertools.product(
+        ("Add", "Sub", "Mul"), quantizations.items(), ("", "Relu")
+    ):
         if op == "Mul":
             y = (y[0] * 1000, y[1])
         for count in (3, 4, 41):
             shapes = ((1, count), (1, count))
             case = arithmetic.dequantized(f"{op}_{name}_{activation}_{count}", op, a, b, y, "int16", shapes, activation)
             cases.append(case)
-    cases.append(arithmetic.dequantized("repeated", "Add", *scales["plain"], "int16", ((3, 8), (8,))))
+    cases.append(arithmetic.dequantized("repeated", "Add", *quantizations["plain"], "int16", ((3, 8), (8,))))
     cases.append(arithmetic.dequantized("far", "Add", (1e-10, 0), (1e-10, 0), (1e-10, 0), "int16", ((8,), (8,))))
+    return cases
+
+
+def sum_by_scales_cases() -> list[OnnxCase]:
+    """Scales that are known when the layer runs: usual ones, some far apart, and quotients of them that are not numbers."""
+    usual = (*scales.EVERY_PAIR, *scales.EXCHANGED, *scales.SHAPES, *scales.PARTLY)
+    cases = [case for case in usual if case.op_type == "QLinearAdd"]
+    for a, b, y in (
+        (1e-12, 1.0, 1.0),
+        (3.7, 1e-11, 2.0),
+        (0.5, 0.25, 1e-4),
+        (0.1, 0.1, 1e7),
+        (0.0, 0.1, 0.2),
+        (0.1, 0.0, 0.0),
+    ):
+        constant = {"a_scale": a, "b_scale": b, "y_scale": y}
+        cases += [scales.by_scales(f"{a}_{b}_{y}_{t}", "Add", t, constant=constant) for t in ("int8", "uint8")]
     return cases
 
 
@@ -109,6 +129,7 @@ CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "matmul": matmul_cases,
     "products": product_cases,
     "reals": real_cases,
+    "sums_by_scales": sum_by_scales_cases,
     "pools": pool_cases,
     "ordered_pools": ordered_pool_cases,
     "to_reals": quantize.dequantize_cases,
@@ -118,7 +139,10 @@ CASES: dict[str, Callable[[], list[OnnxCase]]] = {
 _AVERAGES = {"average_pool_2d_even_mve"}
 TEMPLATES = {
     "dsp": {"matmul": {"matmul_dsp"}, "products": {"high_product_dsp"}},
-    "fpu": {"reals": {"real_sum_fpu", "real_difference_fpu", "real_product_fpu"}},
+    "fpu": {
+        "reals": {"real_sum_fpu", "real_difference_fpu", "real_product_fpu"},
+        "sums_by_scales": {"sum_by_scales_fpu"},
+    },
     "mve": {
         "matmul": {"matmul_mve"},
         "products": {"high_product_mve", "real_product_mve"},

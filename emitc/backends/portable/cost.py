@@ -56,6 +56,7 @@ _VECTOR = {
     "AveragePool2D": Cost(mac=5.2, output=0.2),
     "Softmax": Cost(output=27.2, once=180),
     "Add": Cost(output=13.0, once=15),
+    "AddByScales": Cost(mac=3.9),
 }
 
 

@@ -50,10 +50,17 @@ def _whole_copy(bound: BoundNode) -> Layer:
     return move_layer(bound, Walk(bound.output.size_bytes, ()))
 
 
+def _narrow(sizes: Sequence[int], rows: int) -> str:
+    """What the name of the template ends in: rows of a few bytes are not moved one by one, each by a call of memcpy."""
+    return "_narrow" if rows > 1 and max(sizes) <= _NARROW * rows else ""
+
+
 def _row_bytes(sizes: list[int], rows: int) -> Table:
     return Table("row_bytes", "int32_t", tuple(size // rows for size in sizes), "bytes of a row of each part")
 
 
+_NARROW = 3
+"""Bytes of a row, at most, that are moved column by column."""
 BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
 """Every int8, by its bit pattern: where a table of 256 results has them."""
 Mapping = Callable[[Tensor, Array], Array]
@@ -98,7 +105,7 @@ def join_layer(bound: BoundNode, axis: int, mapping: Mapping | None = None) -> L
         sizes.append(tensor.size_bytes)
     place_constants()
     params = (Param("rows", "int32_t", rows), Param("parts", "int32_t", len(sizes)))
-    template = "join_mapped" if mapped else "join"
+    template = "join_mapped" if mapped else f"join{_narrow(sizes, rows)}"
     apart = rows > 1 or mapped or len(operands) < len(inputs)
     inside = () if apart else _inside(sizes, output=False)
     return Layer(template, "portable", tuple(operands), (*tables, _row_bytes(sizes, rows)), params, inside=inside)
@@ -119,4 +126,5 @@ def split_layer(bound: BoundNode, axis: int) -> Layer:
     sizes = [tensor.size_bytes for tensor in bound.outputs]
     params = (Param("rows", "int32_t", rows), Param("parts", "int32_t", len(sizes)))
     inside = _inside(sizes, output=True) if rows == 1 and operands else ()
-    return Layer("split", "portable", operands, (*tables, _row_bytes(sizes, rows)), params, inside=inside)
+    template = f"split{_narrow(sizes, rows)}"
+    return Layer(template, "portable", operands, (*tables, _row_bytes(sizes, rows)), params, inside=inside)

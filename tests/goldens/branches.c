@@ -59,20 +59,28 @@ static inline void emitc_weighted_sum(const struct emitc_weighted_sum *p, const 
     }
 }
 
-struct emitc_join {
+struct emitc_join_narrow {
     int32_t rows;
     int32_t parts;
 };
 
-/* Each row of y is the rows of all parts one after the other; row_bytes: bytes of a row of each part. */
-static inline void emitc_join(const struct emitc_join *p, const void *const *x, const int32_t *row_bytes, void *y)
+/* Each row of y is the rows of all parts one after the other; row_bytes: bytes of a row of each part, so few that columns of bytes
+ * are moved, one after the other. */
+static inline void emitc_join_narrow(const struct emitc_join_narrow *p, const void *const *x, const int32_t *row_bytes, void *y)
 {
     uint8_t *to = y;
-    for (int32_t row = 0; row < p->rows; row++) {
-        for (int32_t part = 0; part < p->parts; part++) {
-            const uint8_t *from = x[part];
-            memcpy(to, from + row * row_bytes[part], (size_t)row_bytes[part]);
-            to += row_bytes[part];
+    int32_t whole = 0;
+    for (int32_t part = 0; part < p->parts; part++) {
+        whole += row_bytes[part];
+    }
+    for (int32_t part = 0; part < p->parts; part++) {
+        const int32_t width = row_bytes[part];
+        for (int32_t column = 0; column < width; column++) {
+            const uint8_t *from = (const uint8_t *)x[part] + column;
+            for (int32_t row = 0; row < p->rows; row++) {
+                to[row * whole] = from[row * width];
+            }
+            to++;
         }
     }
 }
@@ -154,7 +162,7 @@ static void op0_add(const int8_t *a, const int8_t *b, int8_t *y)
 static const int32_t op1_concatenation_row_bytes[2] = {
     3, 3,
 };
-static const struct emitc_join op1_concatenation_params = {
+static const struct emitc_join_narrow op1_concatenation_params = {
     .rows = 16,
     .parts = 2,
 };
@@ -168,8 +176,9 @@ static void op1_concatenation(
         x0,
         x1,
     };
-    emitc_join(&op1_concatenation_params, x, op1_concatenation_row_bytes, y);
+    emitc_join_narrow(&op1_concatenation_params, x, op1_concatenation_row_bytes, y);
 }
+
 /* op 2 MAX_POOL_2D ""
  * int8[1,4,4,6] -> int8[1,2,2,6] 0 MAC, portable */
 static const struct emitc_max_pool_2d op2_max_pool_2d_params = {

@@ -42,6 +42,9 @@ CASES = [
     of_shapes("rank_5", [(2, 1, 3, 2, 2), (2, 1, 4, 2, 2)], 2),
     of_shapes("ten", [(2, i + 1) for i in range(10)], 1),
     of_shapes("one", [(2, 3, 4)], 1),
+    of_shapes("narrow", [(5, 7, 2), (5, 7, 3), (5, 7, 1)], 2),
+    of_shapes("narrow_shorts", [(9, 1), (9, 1)], 1, "int16"),
+    concatenation("narrow_constant", [tensor((6, 2)), counted((6, 3)), tensor((6, 1))], 1),
     concatenation("same_tensor", [TWICE, tensor((2, 1)), TWICE], 1),
     concatenation("constant_first", [counted((2, 3)), tensor((2, 4))], 1),
     concatenation("constant_last", [tensor((2, 4)), counted((2, 3))], 1),
@@ -178,3 +181,17 @@ REFUSALS = [
 @pytest.mark.parametrize(("case", "expected"), [pytest.param(*each, id=each[0].id) for each in REFUSALS])
 def test_refusal(case: Case, expected: tuple[int, str, str]) -> None:
     assert message(case) == expected
+
+
+@pytest.mark.parametrize(
+    ("case", "template"),
+    [
+        (of_shapes("three", [(2, 3), (2, 1)], 1), "join_narrow"),
+        (of_shapes("four", [(2, 4), (2, 1)], 1), "join"),
+        (of_shapes("two_shorts", [(2, 2), (2, 1)], 1, "int16"), "join"),
+        (of_shapes("one_row", [(1, 3), (1, 1)], 1), "join"),
+    ],
+    ids=lambda value: getattr(value, "id", value),
+)
+def test_rows_of_up_to_three_bytes_are_moved_by_columns(case: Case, template: str) -> None:
+    assert layer_of(case).template == template

@@ -60,6 +60,8 @@ CASES = [
     split_v("v_uneven", (2, 9, 3), [1, 5, 3], 1),
     split_v("v_one", (2, 9, 3), [9], 1),
     split_v("v_rest", (2, 9, 3), [2, -1, 1], 1),
+    split_v("v_narrow", (5, 7, 6), [1, 3, 2], 2),
+    split_v("v_narrow_shorts", (9, 2), [1, 1], 1, "int16"),
     *(split_v(f"v_type_{dtype}", (3, 5), [1, 4], 1, dtype) for dtype in TFLM_TYPES),
 ]
 
@@ -161,3 +163,17 @@ REFUSALS = [
 @pytest.mark.parametrize(("case", "expected"), [pytest.param(*each, id=each[0].id) for each in REFUSALS])
 def test_refusal(case: Case, expected: tuple[int, str, str]) -> None:
     assert message(case) == expected
+
+
+@pytest.mark.parametrize(
+    ("case", "template"),
+    [
+        (split_v("three", (2, 4), [3, 1], 1), "split_narrow"),
+        (split_v("four", (2, 5), [4, 1], 1), "split"),
+        (split_v("two_shorts", (2, 3), [2, 1], 1, "int16"), "split"),
+        (split_v("one_row", (1, 4), [3, 1], 1), "split"),
+    ],
+    ids=lambda value: getattr(value, "id", value),
+)
+def test_rows_of_up_to_three_bytes_are_moved_by_columns(case: Case, template: str) -> None:
+    assert layer_of(case).template == template

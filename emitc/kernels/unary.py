@@ -10,7 +10,10 @@ HARD_SWISH        16-bit arithmetic: x * (relu6(x + 3) / 6) with 7 more bits tha
 Source  TFLite Micro's int8 kernels, ratios of scales in double (measured); RELU_N1_TO_1, which it does not have, as
 LiteRT's reference kernel. RELU6 between two scales is TFLite Micro's alone: LiteRT goes over to the other one.
 ONNX    Sigmoid, Tanh, Relu, LeakyRelu and HardSwish in float32, and on int8 with scales, as kernels/pointwise.py says. Relu
-        of integers without a DequantizeLinear compares the numbers themselves, whatever scale their tensor has.
+        of integers without a DequantizeLinear compares the numbers themselves, whatever scale their tensor has. Relu of int16
+        between a DequantizeLinear and a QuantizeLinear of one scale is max(q, zero_point): n = q - zero_point is less than
+        2**16, so that the float32 product n * scale and the quotient by the scale, each off by 2**-24 of itself at most,
+        give n within 2**-7, which rounds to n. (A scale over 2**110 could overflow.)
 Errors  scales beyond the fixed-point arithmetic; output scales other than those that LOGISTIC and TANH fix.
 """
 
@@ -32,6 +35,7 @@ from emitc.kernels.pointwise import plain_numerics
 from emitc.kernels.real_functions import FUNCTIONS, RealFunction
 from emitc.quantize import (
     INT32_MAX,
+    Clamp,
     Int64,
     activation_clamp,
     multiplier_of,
@@ -144,6 +148,20 @@ def _function(op: Op) -> RealFunction:
     return (_PLAIN if op.numerics is Numerics.PLAIN else _REAL)[type(op)]
 
 
+_LARGEST_SCALE = 2.0**110
+"""Times the largest distance of an int16 value to its zero point it is within float32."""
+
+
+def _keeps_steps(bound: BoundNode) -> bool:
+    """Whether the operator is a Relu of dequantized int16 values that are quantized by the same scale and zero point again."""
+    x, y = bound.input(0), bound.output
+    if not isinstance(bound.node.op, Relu) or bound.node.op.numerics is not Numerics.QDQ:
+        return False
+    if not x.dtype is y.dtype is DType.INT16 or x.quantization is None or x.quantization != y.quantization:
+        return False
+    return x.quantization.per_tensor and x.quantization.scale <= _LARGEST_SCALE
+
+
 def _compares_numbers(bound: BoundNode) -> bool:
     """Whether the operator is a Relu of integers that stand for themselves."""
     op, dtype = bound.node.op, bound.input(0).dtype
@@ -192,7 +210,8 @@ def check(bound: BoundNode) -> None:
         pointwise.require_types(bound, [(DType.FLOAT32,) * 2], "float32 and quantized integers")
         return
     if op.numerics.float_scale:
-        pointwise.check_real(bound)
+        if not _keeps_steps(bound):
+            pointwise.check_real(bound)
         return
     others = (DType.UINT8, DType.FLOAT32)
     require_dtypes(bound, [(t, t) for t in _integers(type(op))], [(dtype,) * 2 for dtype in (*others, DType.INT16)])
@@ -389,6 +408,8 @@ def lower(bound: BoundNode) -> Layer:
     op = bound.node.op
     if _compares_numbers(bound):
         return pointwise.pointwise_layer(bound, "relu")
+    if _keeps_steps(bound):
+        return unary_int16.clamp_layer(bound, Clamp(_quantizations(bound)[1].zero_point, DType.INT16.range[1]))
     if op.numerics.float_scale:
         return pointwise.real_layer(bound, _function(op), _parameters(op))
     if int16x8.applies(bound):

@@ -135,6 +135,6 @@ def leaky_layer(bound: BoundNode, identity: Multiplier, slope: Multiplier, sign:
 
 
 def clamp_layer(bound: BoundNode, clamp: Clamp) -> Layer:
-    """RELU6: two comparisons."""
+    """RELU6, and RELU between equal scales: two comparisons."""
     limits = (Param("low", "int16_t", clamp.low), Param("high", "int16_t", clamp.high))
     return pointwise_layer(bound, "clip", limits)

@@ -3,7 +3,7 @@
 One sweep from front to back. A DequantizeLinear is not emitted but remembered; operators that only move values move the
 quantized ones. A float operator all of whose computed operands are dequantized, and whose result is only quantized (after
 moves and a ReLU), becomes
-- a table of 256 bytes, where it and those behind it compute one byte from one byte;
+- a table of 256 bytes, where it and those behind it compute one byte from one byte, but for a ReLU between equal scales;
 - the same operator with `numerics=QDQ` on the quantized tensors, where its own `check` accepts them.
 Anything else stays in float32 between a DequantizeLinear and a QuantizeLinear, which is what ONNX Runtime computes; it is
 named in the graph's notes with the reason.
@@ -443,7 +443,19 @@ class _Sweep:
         """Tries every form, the cheapest first."""
         if isinstance(node.op, Quantize):
             return self.requantize(node)
-        return self.move(node) or self.table(node) or self.group(node)
+        if self.move(node):
+            return True
+        return (self.rectifies(node) and self.group(node)) or self.table(node) or self.group(node)
+
+    def rectifies(self, node: Node) -> bool:
+        """Whether the node is a Relu between equal scales, which stays one, so that it can merge into the operator before it."""
+        if not isinstance(node.op, Relu):
+            return False
+        source, reader = self.quantized(node.inputs[0]), next(self.chain(node), None)
+        if source is None or reader is None or not isinstance(reader.op, Quantize):
+            return False
+        output = self.work.tensors[reader.outputs[0]]
+        return (source.dtype, source.quantization) == (output.dtype, output.quantization)
 
 
 def recognise_qdq(graph: Graph) -> Graph:

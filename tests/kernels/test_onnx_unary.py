@@ -184,18 +184,21 @@ def between(
     attributes: Attributes,
     *more: Any,
     opset: int = 21,
+    dtype: str = "int8",
 ) -> OnnxCase:
-    """DequantizeLinear, an operator, QuantizeLinear on every int8 value."""
-    inputs: dict[str, Any] = {"x": computed((256,), "int8")}
+    """DequantizeLinear, an operator, QuantizeLinear on every value of the type."""
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    every = np.arange(least, most + 1).astype(dtype)
+    inputs: dict[str, Any] = {"x": computed(every.shape, dtype)}
     for part, (scale, zero_point) in (("x", x), ("y", y)):
-        inputs |= {f"{part}_scale": np.float32(scale), f"{part}_zero_point": np.int8(zero_point)}
+        inputs |= {f"{part}_scale": np.float32(scale), f"{part}_zero_point": np.array(zero_point, dtype)}
     inputs |= {f"more{i}": value for i, value in enumerate(more)}
     nodes = (
         helper.make_node("DequantizeLinear", ["x", "x_scale", "x_zero_point"], ["real"]),
         helper.make_node(op_type, ["real", *(f"more{i}" for i in range(len(more)))], ["result"], **dict(attributes)),
         helper.make_node("QuantizeLinear", ["result", "y_scale", "y_zero_point"], ["y"]),
     )
-    return OnnxCase(name, op_type, inputs, nodes=nodes, opset=opset)
+    return OnnxCase(name, op_type, inputs, nodes=nodes, opset=opset, draw=lambda _rng, _sample: {"x": every})
 
 
 TABULATED: list[tuple[str, Attributes, tuple[Any, ...]]] = [
@@ -242,6 +245,25 @@ def test_between_quantizations() -> None:
     proven.check()
     steps = proven.compiled[21].program.steps
     assert {step.template for step in steps} == {"lookup"}
+
+
+def test_relu_between_equal_scales_of_int16() -> None:
+    """Every value: steps are kept from the smallest float32 on to where products overflow; other scales stay in float32."""
+    scales = (1e-45, 1e-38, 3.0518509e-05, 0.1, 1 / 3, 2.0**110)
+    kept = [
+        between(f"{i}_{z}", "Relu", (s, z), (s, z), {}, dtype="int16")
+        for i, s in enumerate(scales)
+        for z in (0, -32768, 7, 32767)
+    ]
+    other = [
+        between("scale", "Relu", (0.1, 0), (0.2, 0), {}, dtype="int16"),
+        between("zero_point", "Relu", (0.1, 0), (0.1, 1), {}, dtype="int16"),
+        between("overflows", "Relu", (2.0**115, 0), (2.0**115, 0), {}, dtype="int16"),
+    ]
+    for cases, template in ((kept, {"clip"}), (other, {"dequantize", "relu", "quantize_even"})):
+        proven = prove_onnx(cases, samples=1, sanitize=False)
+        proven.check()
+        assert {step.template for step in proven.compiled[21].program.steps} == template
 
 
 def _layer(case: OnnxCase, numerics: Numerics | None = None) -> Layer:

@@ -11,9 +11,11 @@ from onnx_graphs import Build, check_same, onnx_graph, outputs_of
 from onnx_net import OnnxNet
 
 from emitc.ir import Array, Graph, Numerics
+from emitc.kernels.fully_connected import FullyConnected
 from emitc.kernels.quantize_ops import Dequantize, Quantize
 from emitc.kernels.requantization import BIAS
 from emitc.passes.cancel_transposes import cancel_transposes
+from emitc.passes.fuse_activation import fuse_activation
 from emitc.passes.recognise_qdq import recognise_qdq
 
 IMAGE = (1, 4, 5, 6)
@@ -37,6 +39,15 @@ def real(net: OnnxNet, *values: float) -> str:
 def gated(net: OnnxNet) -> None:
     value = x(net)
     end(net, net.op("Mul", value, net.op("Sigmoid", net.op("Mul", value, real(net, 1.7)))))
+
+
+def relu_then_rescaled(net: OnnxNet) -> None:
+    end(net, net.op("Mul", net.op("Relu", x(net)), real(net, 1.7)), 0.05, 3)
+
+
+def relu_of_int16(net: OnnxNet) -> None:
+    value = net.op("Relu", net.qdq(net.input(IMAGE), 3e-4, 0, "int16"))
+    net.output(net.qdq(value, 3e-4, 0, "int16"))
 
 
 def gelu(net: OnnxNet) -> None:
@@ -81,6 +92,7 @@ class Case:
     left: tuple[str, ...]
     integer: int
     lsb: int = 0
+    opset: int = 17
 
 
 def moved(net: OnnxNet) -> None:
@@ -117,6 +129,9 @@ INTEGER = (
     Case("mul", lambda n: end(n, n.op("Mul", x(n), x(n))), ("Quantize", "Mul"), 1),
     Case("sigmoid", lambda n: end(n, n.op("Sigmoid", x(n)), 1 / 256, -128), ("ByteTable",), 1),
     Case("relu", lambda n: end(n, n.op("Relu", x(n))), ("ByteTable",), 1),
+    Case("relu_of_equal_scales", lambda n: end(n, n.op("Relu", x(n)), 0.05, 3), ("Relu",), 1),
+    Case("relu_then_rescaled", relu_then_rescaled, ("ByteTable",), 2),
+    Case("relu_of_int16", relu_of_int16, ("Relu",), 1, opset=21),
     Case("leaky_relu", lambda n: end(n, n.op("LeakyRelu", x(n), alpha=0.1)), ("ByteTable",), 1),
     Case("gated", gated, ("ByteTable",), 3),
     Case("gelu", gelu, ("ByteTable",), 5),
@@ -147,7 +162,7 @@ def inputs_of(graph: Graph, seed: int) -> list[Array]:
 
 @pytest.mark.parametrize("case", INTEGER, ids=[case.id for case in INTEGER])
 def test_what_becomes_integer(case: Case) -> None:
-    before = cancel_transposes(onnx_graph(case.build))
+    before = cancel_transposes(onnx_graph(case.build, case.opset))
     after = recognise_qdq(before)
     assert between(after) == case.left
     notes = (f"QDQ: {case.integer} float operators became integer",) if case.integer else ()
@@ -168,9 +183,31 @@ def test_what_becomes_integer(case: Case) -> None:
 
 def test_integer_operators_say_that_they_stand_for_floats() -> None:
     for case in INTEGER:
-        for node in recognise_qdq(cancel_transposes(onnx_graph(case.build))).nodes:
+        for node in recognise_qdq(cancel_transposes(onnx_graph(case.build, case.opset))).nodes:
             if type(node.op).__name__ in ("Conv2D", "DepthwiseConv2D", "FullyConnected", "Add", "Mul", "AveragePool2D"):
                 assert node.op.numerics is Numerics.QDQ, case.id
+
+
+def dense_and_relu(net: OnnxNet, scale: float, zero_point: int, dtype: str) -> None:
+    value = net.qdq(net.input((2, 6)), 3e-4 if dtype == "int16" else 0.05, 0, dtype)
+    value = net.op("Gemm", value, net.weights((5, 6)), transB=1)
+    for _ in range(2):
+        value = net.qdq(value, scale, zero_point, dtype)
+        value = net.op("Relu", value)
+    net.output(net.qdq(value, scale, zero_point, dtype))
+
+
+@pytest.mark.parametrize(("scale", "zero_point", "dtype"), [(2e-4, 0, "int16"), (0.1, -5, "int8")])
+def test_relus_that_keep_the_steps_merge_into_the_operator_before_them(
+    scale: float, zero_point: int, dtype: str
+) -> None:
+    before = recognise_qdq(onnx_graph(lambda net: dense_and_relu(net, scale, zero_point, dtype), 21))
+    after = fuse_activation(before)
+    assert between(before) == ("FullyConnected", "Relu", "Relu")
+    assert between(after) == ("FullyConnected", "Relu")
+    assert [node.op.activation for node in after.nodes if isinstance(node.op, FullyConnected)] == ["RELU"]
+    for seed in range(4):
+        check_same(before, after, inputs_of(before, seed))
 
 
 def row_of_reals(net: OnnxNet) -> None:
@@ -260,7 +297,7 @@ def test_graphs_without_a_dequantize_stay_as_they_are() -> None:
 
 def test_a_second_pass_changes_no_operator() -> None:
     for case in INTEGER:
-        after = recognise_qdq(cancel_transposes(onnx_graph(case.build)))
+        after = recognise_qdq(cancel_transposes(onnx_graph(case.build, case.opset)))
         assert recognise_qdq(after).nodes == after.nodes, case.id
 
 

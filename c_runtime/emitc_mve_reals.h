@@ -42,6 +42,52 @@ EMITC_INLINE emitc_reals emitc_reals_all(float value)
 #endif
 }
 
+EMITC_INLINE emitc_reals emitc_reals_at(const float *values)
+{
+#if EMITC_MVE_FLOAT
+    return vldrwq_f32(values);
+#else
+    emitc_reals r;
+    memcpy(r.lane, values, sizeof r.lane);
+    return r;
+#endif
+}
+
+/* The first n numbers; the other lanes are 0. */
+EMITC_INLINE emitc_reals emitc_reals_some(const float *values, int32_t n)
+{
+#if EMITC_MVE_FLOAT
+    return vldrwq_z_f32(values, vctp32q((uint32_t)n));
+#else
+    emitc_reals r = emitc_reals_all(0.0f);
+    for (int32_t i = 0; i < 4 && i < n; i++) {
+        r.lane[i] = values[i];
+    }
+    return r;
+#endif
+}
+
+EMITC_INLINE void emitc_reals_to(float *to, emitc_reals x)
+{
+#if EMITC_MVE_FLOAT
+    vstrwq_f32(to, x);
+#else
+    memcpy(to, x.lane, sizeof x.lane);
+#endif
+}
+
+/* Stores the first n. */
+EMITC_INLINE void emitc_reals_store(float *to, emitc_reals x, int32_t n)
+{
+#if EMITC_MVE_FLOAT
+    vstrwq_p_f32(to, x, vctp32q((uint32_t)n));
+#else
+    for (int32_t i = 0; i < 4 && i < n; i++) {
+        to[i] = x.lane[i];
+    }
+#endif
+}
+
 /* The numbers at the first n of four places; the other lanes are 0. */
 EMITC_INLINE emitc_reals emitc_reals_gathered(const float *values, emitc_words places, int32_t n)
 {
@@ -109,6 +155,57 @@ EMITC_INLINE emitc_reals emitc_reals_product(emitc_reals a, emitc_reals b)
         a.lane[i] *= b.lane[i];
     }
     return a;
+#endif
+}
+
+/* x, or 0 where it is negative; a NaN and -0 stay. By the bits, of which vectors leave none out. */
+EMITC_INLINE emitc_reals emitc_reals_positive(emitc_reals x)
+{
+#if EMITC_MVE_FLOAT
+    const int32x4_t bits = vreinterpretq_s32_f32(x);
+    const mve_pred16_t negative = vcmpleq_m_n_s32(bits, (int32_t)0xff800000, vcmpgtq_n_s32(bits, INT32_MIN));
+    return vpselq_f32(vdupq_n_f32(0.0f), x, negative);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        x.lane[i] = x.lane[i] < 0.0f ? 0.0f : x.lane[i];
+    }
+    return x;
+#endif
+}
+
+#if EMITC_MVE_FLOAT
+EMITC_APART float32x4_t emitc_reals_sloped_apart(float32x4_t x, float32x4_t slope)
+{
+    float lane[4];
+    float factor[4];
+    vstrwq_f32(lane, x);
+    vstrwq_f32(factor, slope);
+    for (int32_t i = 0; i < 4; i++) {
+        lane[i] = lane[i] < 0.0f ? factor[i] * lane[i] : lane[i];
+    }
+    return vldrwq_f32(lane);
+}
+#endif
+
+/* x, or slope * x where it is negative. Where such a product comes out as 0 or as no number, vectors may have taken something for 0: then the
+ * float unit computes the four. */
+EMITC_INLINE emitc_reals emitc_reals_sloped(emitc_reals x, emitc_reals slope)
+{
+#if EMITC_MVE_FLOAT
+    const int32x4_t bits = vreinterpretq_s32_f32(x);
+    const int32x4_t product = vreinterpretq_s32_f32(vmulq_f32(slope, x));
+    const int32x4_t negative = vshrq_n_s32(bits, 31);
+    /* Products without their sign, less 1: 0 and what is no number are the largest. */
+    const uint32x4_t size = vsubq_n_u32(vshlq_n_u32(vreinterpretq_u32_s32(product), 1), 1u);
+    if (vmaxvq_u32(0u, vandq_u32(size, vreinterpretq_u32_s32(negative))) >= 0xff000000u) {
+        return emitc_reals_sloped_apart(x, slope);
+    }
+    return vreinterpretq_f32_s32(veorq_s32(bits, vandq_s32(veorq_s32(bits, product), negative)));
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        x.lane[i] = x.lane[i] < 0.0f ? slope.lane[i] * x.lane[i] : x.lane[i];
+    }
+    return x;
 #endif
 }
 

@@ -10,13 +10,14 @@ Types   float32: the function in C. int8 with scales: a table of 256 results, ea
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Quantization, Shape, Tensor
 from emitc.kernels.contract import ByRows, Flavour, Layer, Overlap, Param, in_step, require_quantization, unsupported
-from emitc.kernels.elementwise import BYTES, byte_table, real_table
+from emitc.kernels.elementwise import BYTES, by_vectors, byte_table, real_table
 from emitc.kernels.real_functions import RealFunction
 from emitc.quantize import Float32, Int64
 
@@ -148,7 +149,25 @@ def real_layer(bound: BoundNode, function: RealFunction, parameters: tuple[float
     if bound.input(0).dtype is DType.INT8:
         return real_table(bound, function.apply(_real(bound, BYTES), parameters))
     members = tuple(Param(n, "float", p) for n, p in zip(function.parameters, parameters, strict=True))
-    return pointwise_layer(bound, function.template, members)
+    return replace(pointwise_layer(bound, function.template, members), headers=function.headers)
+
+
+_REALS = ("emitc_mve.h", "emitc_mve_reals.h")
+_BY_FOURS = {
+    "relu": _REALS,
+    "leaky_relu": _REALS,
+    "tanh_rational": (*_REALS, "emitc_rational.h", "emitc_mve_rational.h"),
+    "logistic_rational": (*_REALS, "emitc_rational.h", "emitc_mve_rational.h"),
+}
+"""Templates of float32 that have a twin for vectors, and the headers which that needs."""
+
+
+def vector_layer(layer: Layer) -> Layer | str:
+    """The layer for cores with vectors: four floats at a time, or sixteen bytes by table; or why there is none."""
+    headers = _BY_FOURS.get(layer.template)
+    if headers is None or layer.flavour.x != DType.FLOAT32.c_type:
+        return by_vectors(layer)
+    return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=headers)
 
 
 def require_one_meaning(bound: BoundNode, *tensors: Tensor) -> None:

@@ -11,7 +11,7 @@ A NaN stays one, and so does -0.   Source  ONNX's specification; the order of op
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from emitc.kernels.contract import (
     Param,
     Parsed,
     Table,
+    Variant,
     require_dtypes,
     require_quantization,
     unsupported,
@@ -40,6 +41,7 @@ from emitc.kernels.pointwise import (
     quantized,
     require_types,
     typed,
+    vector_layer,
 )
 from emitc.kernels.real_functions import FUNCTIONS
 from emitc.quantize import Float32, Int64, multiplier_of, requantize
@@ -196,10 +198,27 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("prelu_quantized", "portable", (0,), (table,), params, overlaps=in_place(bound), flavour=flavour)
 
 
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Four floats at a time along the rows, or a table of bytes by vectors."""
+    layer = lower(bound)
+    if layer.template != "prelu":
+        return vector_layer(layer)
+    steps = {param.name: param.value for param in layer.params}
+    if steps["a_step"] != 1 or steps["b_step"] > 1:
+        return "slopes that lie apart"
+    # One slope for a row is loaded once.
+    shared = steps["b_step"] == 0
+    flavour = replace(layer.flavour, suffix=f"{layer.flavour.suffix}{'_shared' if shared else ''}", shared=shared)
+    return replace(
+        layer, template="prelu_mve", variant="mve", headers=("emitc_mve.h", "emitc_mve_reals.h"), flavour=flavour
+    )
+
+
 KERNELS = (
     KernelDef(
         PRelu, "rectifier with slopes below zero, broadcasting", (DType.FLOAT32, DType.INT8), ("PRELU",), from_tflite, check,
         output_shapes, reference, lower, onnx=("PRelu",), from_onnx=from_onnx, elementwise=True,
         tflite_dtypes=(DType.INT8, DType.INT16, DType.FLOAT32),
+        variants=(Variant("mve", "mve", lower_mve, (DType.INT8, DType.FLOAT32)),),
     ),
 )  # fmt: skip

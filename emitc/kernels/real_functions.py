@@ -1,7 +1,8 @@
 """Functions of one float32 value, as numpy computes them: the oracle of every operator that applies one to each element.
 
 Transcendental functions are computed in float64 and rounded once, so that they are within half a unit in the last place of
-the truth; what ONNX Runtime composes of float32 additions and multiplications is composed alike, and then has its bits.
+the truth; what ONNX Runtime composes of float32 additions and multiplications is composed alike, and then has its bits, as
+its Sigmoid and Tanh are. TFLite's call the math library.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from emitc.kernels import rational
 from emitc.quantize import Float32
 
 _Float64 = NDArray[np.float64]
@@ -24,12 +26,13 @@ _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
 class RealFunction:
     """A function: the template that prints it, the names of its float32 parameters there, and its value.
 
-    value: of x and the parameters as float32, of any shape.
+    value: of x and the parameters as float32, of any shape. headers: of the runtime, that the template's kernel needs.
     """
 
     template: str
     value: Callable[..., Float32]
     parameters: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
 
     def apply(self, x: Float32, parameters: tuple[float, ...]) -> Float32:
         """The function of every element; infinities and NaN come out as they do, without a warning."""
@@ -129,7 +132,8 @@ FUNCTIONS: Mapping[str, RealFunction] = MappingProxyType({
     "Celu": RealFunction("celu", _celu, ("alpha",)),
     "HardSigmoid": RealFunction("hard_sigmoid", lambda x, alpha, beta: _unit(alpha * x + beta), ("alpha", "beta")),
     "HardSwish": RealFunction("hard_swish", lambda x: x * _unit(np.float32(1 / 6) * x + _HALF)),
-    "Sigmoid": RealFunction("sigmoid", _sigmoid),
+    "Sigmoid": RealFunction("logistic_rational", rational.logistic, headers=("emitc_rational.h",)),
+    "SigmoidOfLibrary": RealFunction("sigmoid", _sigmoid),
     "Swish": RealFunction("swish", _swish, ("alpha",)),
     "Mish": RealFunction("mish", _mish),
     "Gelu": RealFunction("gelu", _gelu),
@@ -163,7 +167,8 @@ FUNCTIONS: Mapping[str, RealFunction] = MappingProxyType({
     "Atan": RealFunction("atan", _rounded(np.arctan)),
     "Sinh": RealFunction("sinh", _rounded(np.sinh)),
     "Cosh": RealFunction("cosh", _rounded(np.cosh)),
-    "Tanh": RealFunction("tanh", _tanh),
+    "Tanh": RealFunction("tanh_rational", rational.tanh, headers=("emitc_rational.h",)),
+    "TanhOfLibrary": RealFunction("tanh", _tanh),
     "Asinh": RealFunction("asinh", _rounded(np.arcsinh)),
     "Acosh": RealFunction("acosh", _rounded(np.arccosh)),
     "Atanh": RealFunction("atanh", _rounded(np.arctanh)),
@@ -174,4 +179,4 @@ COSTLY = frozenset((
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp",
     "Gelu", "GeluTanh", "Log", "Mish", "Sigmoid", "Sin", "Sinh", "Softplus", "Swish", "Tan", "Tanh",
 ))  # fmt: skip
-"""Those that call the math library for each value."""
+"""Those that take long for each value."""

@@ -29,7 +29,15 @@ from emitc.errors import EmitcError
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape
 from emitc.kernels import fixed_point, int16x8, pointwise, unary_int16
-from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_dtypes, require_quantization
+from emitc.kernels.contract import (
+    KernelDef,
+    Layer,
+    Parsed,
+    Variant,
+    illegal,
+    require_dtypes,
+    require_quantization,
+)
 from emitc.kernels.elementwise import BYTES, byte_table, require_activation, require_factor
 from emitc.kernels.pointwise import plain_numerics
 from emitc.kernels.real_functions import FUNCTIONS, RealFunction
@@ -131,6 +139,8 @@ _REAL: dict[type[Op], RealFunction] = {
 
 _PLAIN: dict[type[Op], RealFunction] = {
     **_REAL,
+    Logistic: FUNCTIONS["SigmoidOfLibrary"],
+    Tanh: FUNCTIONS["TanhOfLibrary"],
     Relu6: FUNCTIONS["Clip"],
     ReluN1To1: FUNCTIONS["Clip"],
     LeakyRelu: FUNCTIONS["LeakyReluAbove"],
@@ -431,6 +441,20 @@ def _lower_int16(bound: BoundNode) -> Layer:
     return unary_int16.rectifier_layer(bound, identity, activation_clamp("RELU", bound.output))
 
 
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Four floats at a time, or a table of bytes by vectors."""
+    return pointwise.vector_layer(lower(bound))
+
+
+_BY_VECTORS: dict[type[Op], tuple[DType, ...]] = {
+    Logistic: (DType.INT8,),
+    Tanh: (DType.INT8,),
+    Relu: (DType.INT8, DType.FLOAT32),
+    LeakyRelu: (DType.INT8, DType.FLOAT32),
+}
+"""Types of the kernels for vectors. LOGISTIC and TANH have one of float32 too, but in ONNX models alone."""
+
+
 def _note(bound: BoundNode) -> str:
     """That RELU6 leaves the output's scale out of account."""
     if not isinstance(bound.node.op, Relu6) or bound.input(0).quantization == bound.output.quantization:
@@ -456,6 +480,7 @@ def _kernel(op: type[Op], name: str, summary: str, onnx: str = "") -> KernelDef:
         onnx=(onnx,) if onnx else (),
         from_onnx=_from_onnx(op) if onnx else None,
         elementwise=True,
+        variants=(Variant("mve", "mve", lower_mve, _BY_VECTORS[op]),) if op in _BY_VECTORS else (),
         note=_note,
     )
 

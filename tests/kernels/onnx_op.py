@@ -127,7 +127,7 @@ def model_of(cases: Sequence[OnnxCase], engine: bool = True) -> onnx.ModelProto:
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
     if engine:
-        found = OnnxRuntimeEngine(model.SerializeToString()).run(_drawn(cases, np.random.default_rng(0), 1))
+        found = OnnxRuntimeEngine(model.SerializeToString()).run(drawn(cases, np.random.default_rng(0), 1))
         typed = [
             helper.make_tensor_value_info(name, _elem_type(value.dtype), value.shape)
             for name, value in zip(outputs, found, strict=True)
@@ -162,7 +162,7 @@ def _values(spec: Computed, rng: np.random.Generator, sample: int) -> Array:
     return values.astype(dtype).reshape(spec.shape)
 
 
-def _drawn(cases: Sequence[OnnxCase], rng: np.random.Generator, sample: int) -> list[Array]:
+def drawn(cases: Sequence[OnnxCase], rng: np.random.Generator, sample: int) -> list[Array]:
     """The model's inputs for one sample."""
     found: list[Array] = []
     for case in cases:
@@ -284,7 +284,7 @@ def _prove_group(
 ) -> Proven:
     data = model_of(cases, engine).SerializeToString()
     rng = np.random.default_rng(seed)
-    inputs = [tuple(_drawn(cases, rng, sample)) for sample in range(samples)]
+    inputs = [tuple(drawn(cases, rng, sample)) for sample in range(samples)]
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
         workdir = Path(folder)
         (workdir / "cases.onnx").write_bytes(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +19,14 @@ import test_onnx_matmul as matmul
 import test_onnx_pooling as pooling
 import test_onnx_quantize as quantize
 import test_onnx_softmax as softmax
-from onnx_op import OnnxCase, computed, model_of, prove_onnx
+import test_onnx_unary as unary
+from onnx_op import OnnxCase, computed, drawn, model_of, prove_onnx
 
 from emitc.backends.portable import backend
+from emitc.boards import prove
 from emitc.boards.prove import on_emulator
 from emitc.compiler import compile_model
-from emitc.ir import BoundNode
+from emitc.ir import Array, BoundNode
 from emitc.target import Target
 
 TARGETS = {"dsp": "cortex-m4f", "fpu": "cortex-m4f", "mve": "cortex-m55"}
@@ -125,6 +127,54 @@ def softmax_cases() -> list[OnnxCase]:
     return [replace(case, id=f"{i}_{case.id}") for i, case in enumerate(cases)]
 
 
+def _reals(shape: tuple[int, ...], reach: float) -> Callable[[np.random.Generator, int], Mapping[str, Array]]:
+    """Values of x with zeros, infinities, a NaN, and numbers that vectors take for 0 among them, in every lane of a vector."""
+    tiny = np.array([1e-45, -1e-45, 1e-40, -1e-40, 1.2e-38, -1.2e-38, 7e-31, -7e-31, 9e-31, -9e-31], np.float32)
+
+    def draw(rng: np.random.Generator, sample: int) -> Mapping[str, Array]:
+        values = rng.uniform(-reach, reach, math.prod(shape)).astype(np.float32)
+        odd = np.concatenate([unary.EDGES, tiny])
+        places = rng.permutation(values.size)[: values.size // 3] if sample else np.arange(min(odd.size, values.size))
+        values[places] = np.resize(odd, places.size)
+        return {"x": values.reshape(shape)}
+
+    return draw
+
+
+def function_cases() -> list[OnnxCase]:
+    """Functions of float32: few elements, which leave something over, and steep slopes, down to what float32 holds."""
+    cases = []
+    for op, reach in (("Tanh", 9.5), ("Sigmoid", 19.0), ("Relu", 3.0)):
+        for count in (1, 3, 4, 7, 1001):
+            cases.append(OnnxCase(f"{op}_{count}", op, {"x": computed((count,))}, draw=_reals((count,), reach)))
+    for i, alpha in enumerate((0.01, -1.7, 1e-30, 1e-38)):
+        given = _reals((301,), 3.0)
+        cases.append(OnnxCase(f"Leaky_{i}", "LeakyRelu", {"x": computed((301,))}, {"alpha": alpha}, draw=given))
+    return cases
+
+
+def slope_cases() -> list[OnnxCase]:
+    """PRelu with a slope for each element of a row, for each row, and for each value."""
+    rng = np.random.default_rng(5)
+    cases = []
+    for i, (shape, slope) in enumerate(
+        (
+            ((2, 3, 24), (24,)),
+            ((5, 7), (7,)),
+            ((3, 5, 41), (5, 1)),
+            ((3, 8), (3, 8)),
+            ((2, 4, 3), (1, 4, 3)),
+            ((9,), (9,)),
+        )
+    ):
+        values = rng.uniform(-1, 1, slope).astype(np.float32)
+        values.reshape(-1)[::5] = 1e-36
+        inputs = {"x": computed(shape), "slope": values}
+        cases.append(OnnxCase(f"{i}", "PRelu", inputs, draw=_reals(shape, 3.0)))
+    computed_slope = {"x": computed((4, 13)), "slope": computed((13,))}
+    return [*cases, OnnxCase("computed", "PRelu", computed_slope, draw=_reals((4, 13), 3.0))]
+
+
 CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "matmul": matmul_cases,
     "products": product_cases,
@@ -134,6 +184,8 @@ CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "ordered_pools": ordered_pool_cases,
     "to_reals": quantize.dequantize_cases,
     "softmax": softmax_cases,
+    "functions": function_cases,
+    "slopes": slope_cases,
 }
 """By family."""
 _AVERAGES = {"average_pool_2d_even_mve"}
@@ -151,6 +203,8 @@ TEMPLATES = {
         "ordered_pools": _AVERAGES,
         "to_reals": {"dequantize_mve"},
         "softmax": {"softmax_table_mve"},
+        "functions": {"tanh_rational_mve", "logistic_rational_mve", "relu_mve", "leaky_relu_mve"},
+        "slopes": {"prelu_mve"},
     },
 }
 """Kernels of each variant that the cases of a family have."""
@@ -188,18 +242,36 @@ def test_every_case_has_the_engines_bits(variant: str, family: str) -> None:
     assert {step.template for step in steps if step.variant == variant} == TEMPLATES[variant][family]
 
 
-@pytest.mark.skipif(
+def match_on(board: str, target: str, cases: list[OnnxCase], variant: str, folder: Path) -> None:
+    """Asserts that an emulated board has the numpy references' bits, on the values that the cases draw."""
+    folder.mkdir()
+    file = folder / "cases.onnx"
+    file.write_bytes(model_of(cases).SerializeToString())
+    with preferring(variant):
+        compiled = compile_model(file, target=target, package="platformio")
+    rng = np.random.default_rng(1)
+    given = [tuple(drawn(cases, rng, sample)) for sample in range(3)]
+    with patch.object(prove, "random_samples", lambda *_: given):
+        result = on_emulator(
+            compiled, board, reference="numpy", samples=3, seed=1, layers=False, workdir=folder / "run"
+        )
+    assert (result.match, result.tolerated) == (True, 0), folder.name
+
+
+emulated = pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
+
+
+@emulated
 @pytest.mark.parametrize("variant", sorted(TARGETS))
 def test_on_emulated_cores(variant: str, tmp_path: Path) -> None:
     board = "qemu_m55" if variant == "mve" else "qemu_m4"
     for family in TEMPLATES[variant]:
-        file = tmp_path / f"{family}.onnx"
-        file.write_bytes(model_of(few(family)).SerializeToString())
-        with preferring(variant):
-            compiled = compile_model(file, target=TARGETS[variant], package="platformio")
-        result = on_emulator(
-            compiled, board, reference="numpy", samples=3, seed=1, layers=False, workdir=tmp_path / family
-        )
-        assert result.match, family
+        match_on(board, TARGETS[variant], few(family), variant, tmp_path / family)
+
+
+@emulated
+@pytest.mark.parametrize(("board", "target"), [("qemu_m4", "cortex-m4f"), ("qemu_m3", "cortex-m3")])
+def test_functions_have_the_same_bits_on_cores_without_vectors(board: str, target: str, tmp_path: Path) -> None:
+    match_on(board, target, few("functions"), "portable", tmp_path / "functions")

@@ -450,9 +450,9 @@ _BY_VECTORS: dict[type[Op], tuple[DType, ...]] = {
     Logistic: (DType.INT8,),
     Tanh: (DType.INT8,),
     Relu: (DType.INT8, DType.FLOAT32),
-    LeakyRelu: (DType.INT8, DType.FLOAT32),
+    LeakyRelu: (DType.INT8,),
 }
-"""Types of the kernels for vectors. LOGISTIC and TANH have one of float32 too, but in ONNX models alone."""
+"""Types of the kernels for vectors in both formats. Those of float32 for the other three are for ONNX models alone."""
 
 
 def _note(bound: BoundNode) -> str:

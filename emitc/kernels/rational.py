@@ -31,7 +31,7 @@ _LOGISTIC = (
 """Coefficients of a and b, the highest power first."""
 
 
-def fused(a: Float32, b: Float32, c: np.float32) -> Float32:
+def fused(a: Float32, b: Float32, c: Float32 | np.float32) -> Float32:
     """a * b + c rounded once, for results that are 0 or normal numbers.
 
     The product is exact in float64. There the sum is rounded to odd: if it is not exact, to the neighbour whose last bit is set,

@@ -237,6 +237,8 @@ def lower(bound: BoundNode) -> Layer:
     boxes, columns = scores.shape[1:]
     wide = encodings.dtype is DType.FLOAT32
     scales = (Param(f"{name}_scale", "float", scale) for name, scale in zip("yxhw", op.scales, strict=True))
+    kept = min(boxes, op.per_class or op.max_detections)
+    room = kept + (boxes if op.per_class else 0)
     params = (
         Param("boxes", "int32_t", boxes),
         Param("encoded", "int32_t", encodings.shape[2], "numbers of an encoding"),
@@ -244,6 +246,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("background", "int32_t", columns - op.classes, "1: the first score is not of a class"),
         Param("max_detections", "int32_t", op.max_detections),
         Param("per_class", "int32_t", op.per_class, "boxes of a class, 0: every box by its best class alone"),
+        Param("room", "int32_t", room, "boxes of which corners are kept"),
         Param("score_threshold", "float", op.score_threshold),
         Param("overlap_threshold", "float", op.overlap_threshold),
         *(scales if wide else ()),
@@ -253,10 +256,9 @@ def lower(bound: BoundNode) -> Layer:
     tables: tuple[Table, ...] = (
         Table("anchors", "float", values, "centre and size of the anchors: y, x, height, width"),
     )
-    kept = min(boxes, op.per_class or op.max_detections)
     index = DType.UINT16 if boxes <= _SHORT_PLACES else DType.INT32
     scratch = (
-        Scratch("corners", 16 * (kept + (boxes if op.per_class else 0))),
+        Scratch("corners", 16 * room),
         Scratch("best", 4 * boxes),
         Scratch("heap", index.bytes * boxes),
     )

@@ -20,6 +20,7 @@ from emitc.boards.prove import on_emulator
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError, Where
 from emitc.frontends.flexbuffer import numbers
+from emitc.host.parity import verify
 from emitc.kernels import detection_postprocess
 from emitc.writers.tflite import write_tflite
 
@@ -150,6 +151,16 @@ def test_boxes_whose_numbers_have_more_than_16_bits() -> None:
     for outcome in proven.outcomes.values():
         outcome.check()
         assert outcome.step is not None and outcome.step.kernel.endswith("_many")
+
+
+@pytest.mark.parametrize("regular", [False, True])
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_memory_is_used_to_the_last_byte_however_few_boxes_wait(regular: bool, unsigned: bool, tmp_path: Path) -> None:
+    model = tmp_path / "few.tflite"
+    case = detection("few_wait", unsigned=unsigned, use_regular_nms=regular, nms_score_threshold=0.9)
+    model.write_bytes(write_tflite(model_of([case])))
+    proof = verify(compile_model(model), reference="numpy", samples=2)
+    assert proof.match and proof.arena_observed == proof.arena_planned
 
 
 def test_what_is_behind_the_boxes_found_is_zero() -> None:

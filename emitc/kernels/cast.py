@@ -59,9 +59,10 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 
 def lower(bound: BoundNode) -> Layer:
-    """A conversion of C, of values that the type holds."""
+    """A copy where the bits stay; a conversion of C, of values that the type holds."""
     x, y = bound.input(0).dtype, bound.output.dtype
-    if x is y or (x is DType.BOOL and y in (DType.UINT8, DType.INT8)) or {x, y} == {DType.UINT8, DType.INT8}:
+    integers = not {x, y} & {*FLOATS, DType.BOOL}
+    if x is y or (x is DType.BOOL and y.bytes == 1) or (integers and x.bytes == y.bytes):
         return copied(bound)
     if y is DType.BOOL:
         return pointwise_layer(bound, "truth")

@@ -119,8 +119,10 @@ def test_what_is_printed() -> None:
     layers = {}
     for x, y in (
         ("int8", "uint8"),
+        ("uint32", "int32"),
         ("bool", "uint8"),
         ("float32", "bool"),
+        ("float32", "int32"),
         ("float32", "int8"),
         ("int32", "int8"),
         ("int8", "int32"),
@@ -129,6 +131,6 @@ def test_what_is_printed() -> None:
         (bound,) = graph_of(case).bound()
         layers[x, y] = kernel_of(bound).lower(bound)
     templates = [layer.template for layer in layers.values()]
-    assert templates == ["copy", "copy", "truth", "cast_saturated", "cast", "cast"]
+    assert templates == ["copy", "copy", "copy", "truth", "cast_saturated", "cast_saturated", "cast", "cast"]
     assert layers["int32", "int8"].overlaps != ()
     assert layers["int8", "int32"].overlaps == ()

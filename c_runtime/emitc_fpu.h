@@ -20,7 +20,7 @@
 #endif
 
 /* x * factor + more, rounded once; elsewhere by double, whose 53 bits must hold the sum. */
-EMITC_INLINE float emitc_fused(float x, float factor, float more)
+EMITC_INLINE float emitc_scaled_plus(float x, float factor, float more)
 {
 #if EMITC_FPU_ARM && defined(__ARM_FEATURE_FMA)
     __asm__("vfma.f32 %0, %1, %2" : "+t"(more) : "t"(x), "t"(factor));

@@ -49,6 +49,15 @@ def test_it_includes_and_calls_nothing_of_the_library() -> None:
         assert not re.search(r"\b(malloc|calloc|realloc|free|printf|alloca|abort|assert)\s*\(", text)
 
 
+def test_a_package_may_need_all_headers(tmp_path: Path) -> None:
+    """No two have a name in common."""
+    lines = [f'#include "{path.name}"' for path in SOURCES if path.suffix == ".h"]
+    (tmp_path / "all.c").write_text("\n".join(lines) + "\n", encoding="ascii")
+    command = ["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{runtime_dir()}", "-c", "all.c"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 def test_its_object_has_no_data_and_needs_no_symbol(tmp_path: Path) -> None:
     source = str(runtime_dir() / "emitc_runtime.c")
     subprocess.run(["gcc", "-std=c11", "-Os", "-c", source], check=True, cwd=tmp_path)

@@ -36,7 +36,7 @@
 #define EMITC_HALF 0x8000u
 
 /* The high word of a * b; b >= 0. */
-EMITC_INLINE int32_t emitc_high_word(int32_t a, int32_t b)
+EMITC_INLINE int32_t emitc_scalar_high(int32_t a, int32_t b)
 {
 #if defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__) || defined(EMITC_NARROW_MULTIPLY)
     /* No multiplication gives 64 bits there. */
@@ -70,13 +70,13 @@ EMITC_INLINE int8_t emitc_nearest_s8(int32_t x)
  * requantization agree with halves up from there on. right in 1..22, start = (2 * zero point + 1) * 2^right + 1, acc under 2^29. */
 EMITC_INLINE int8_t emitc_result_up(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
-    return emitc_nearest_s8((emitc_high_word(4 * acc, q31) + start) >> (right + 1));
+    return emitc_nearest_s8((emitc_scalar_high(4 * acc, q31) + start) >> (right + 1));
 }
 
 /* The same for outputs of either sign: the second rounding is away from zero, so that a negative value is 1 less before it. */
 EMITC_INLINE int8_t emitc_result_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
-    const int32_t scaled = (emitc_high_word(4 * acc, q31) + 1) >> 1;
+    const int32_t scaled = (emitc_scalar_high(4 * acc, q31) + 1) >> 1;
     return emitc_nearest_s8((scaled + (scaled >> 31) + (start >> 1)) >> right);
 }
 
@@ -124,7 +124,7 @@ EMITC_INLINE int8_t emitc_result_exact(int32_t acc, int32_t mantissa, int32_t le
 {
     /* The product with 14 bits of fraction, rounded down, half of them and half of the range below added: emitc_rint_f32 of the runtime
      * says why to nearest is right farther than 72 of these units from a half. */
-    const int32_t fixed = emitc_high_word((int32_t)((uint32_t)acc << left), mantissa) + (1 << 13) + 72;
+    const int32_t fixed = emitc_scalar_high((int32_t)((uint32_t)acc << left), mantissa) + (1 << 13) + 72;
     if (((uint32_t)fixed & 0x3fffu) < 144u) {
         return emitc_nearest_s8(emitc_rint_parts(acc, mantissa, left) + offset);
     }

@@ -100,6 +100,7 @@ def qlinear_averages(quantization: str) -> list[OnnxCase]:
     return cases
 
 
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("quantization", QUANTIZATIONS)
 def test_qlinear_average_pools_have_the_engines_bits(quantization: str) -> None:
     prove_onnx(qlinear_averages(quantization), 6).check()
@@ -138,6 +139,7 @@ def dequantized_averages(quantization: str) -> list[OnnxCase]:
     return cases
 
 
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("quantization", QDQ)
 def test_averages_between_dequantize_and_quantize_have_the_engines_bits(quantization: str) -> None:
     proven = prove_onnx(dequantized_averages(quantization), 6)

@@ -99,6 +99,7 @@ def _lean(bound: BoundNode, target: Target, variant: str) -> float:
     return 0.0 if variant == "dsp-lean" else 1.0
 
 
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize(
     "cases", [MORE, test_conv_2d.CASES, test_depthwise_conv_2d.CASES], ids=["more", "conv", "depthwise"]
 )
@@ -113,6 +114,7 @@ def test_kernels_without_working_memory(cases: list[Case]) -> None:
     assert not any(step.scratch for step in lean)
 
 
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("name", ["dsp-two", "dsp-part", "dsp-one"])
 def test_convolutions_of_fewer_pixels(name: str) -> None:
     """Tables and remainders: of channels, of pixels, of values; windows that reach outside. Working memory is less."""
@@ -165,6 +167,7 @@ def _stretches() -> list[Case]:
     ]
 
 
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("name", ["dsp-span", "dsp-span-three"])
 def test_convolutions_of_pixels_that_read_one_stretch(name: str) -> None:
     def cost(bound: BoundNode, target: Target, variant: str) -> float:

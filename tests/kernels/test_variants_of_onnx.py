@@ -233,6 +233,7 @@ def preferring(variant: str) -> AbstractContextManager[object]:
     return patch.object(backend, "cost_of", cost)
 
 
+@pytest.mark.sweep(keep=5)
 @pytest.mark.parametrize(("variant", "family"), [(v, f) for v, found in TEMPLATES.items() for f in found])
 def test_every_case_has_the_engines_bits(variant: str, family: str) -> None:
     with preferring(variant):

@@ -52,6 +52,7 @@ def _staged(compiled: Compiled) -> list[int]:
     return [step.index for step in compiled.program.steps if step.staged]
 
 
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("target", ["generic32", "cortex-m0", "cortex-m4", "cortex-m55"])
 def test_the_bits_stay_and_the_plan_holds(target: str, net: Path) -> None:
     made = compile_model(net, target=target, regions=REGIONS, places=(IN_FLASH, COPIED))
@@ -110,6 +111,7 @@ def test_without_a_place_of_their_own_constants_cost_twice_the_dearest_region(ne
     assert verify(made, samples=2).match
 
 
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("target", ["generic32", "cortex-m4", "cortex-m55"])
 def test_layers_that_run_row_by_row_have_theirs_from_the_first_row_to_the_last(target: str, net: Path) -> None:
     made = compile_model(net, target=target, regions=REGIONS, places=(IN_FLASH, COPIED), ram_budget="min")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from emitc.emit.package import runtime_dir
+from emitc.target import load_target
 
 SOURCES = sorted(runtime_dir().iterdir())
 
@@ -49,11 +51,19 @@ def test_it_includes_and_calls_nothing_of_the_library() -> None:
         assert not re.search(r"\b(malloc|calloc|realloc|free|printf|alloca|abort|assert)\s*\(", text)
 
 
-def test_a_package_may_need_all_headers(tmp_path: Path) -> None:
-    """No two have a name in common."""
+@pytest.mark.parametrize("core", ["", "cortex-m0", "cortex-m3", "cortex-m4f", "cortex-m55", "rv32imac"])
+def test_a_package_may_need_all_headers(core: str, tmp_path: Path) -> None:
+    """No two have a name in common, on this machine and on any core."""
     lines = [f'#include "{path.name}"' for path in SOURCES if path.suffix == ".h"]
     (tmp_path / "all.c").write_text("\n".join(lines) + "\n", encoding="ascii")
-    command = ["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{runtime_dir()}", "-c", "all.c"]
+    compiler = ["gcc"]
+    if core:
+        described = load_target(core)
+        compiler = [f"{described.compiler_prefix}gcc", *described.compiler_flags]
+        compiler += ["--specs=picolibc.specs"] if core == "rv32imac" else []
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"{compiler[0]} is not installed")
+    command = [*compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{runtime_dir()}", "-c", "all.c"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 

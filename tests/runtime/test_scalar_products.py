@@ -109,7 +109,7 @@ int main(void)
     for (int32_t i = 0; i < 100000; i++) {
         const int32_t a = (int32_t)next();
         const int32_t b = (int32_t)(next() >> 1);
-        if (emitc_high_word(a, b) != (int32_t)(((int64_t)a * b) >> 32)) {
+        if (emitc_scalar_high(a, b) != (int32_t)(((int64_t)a * b) >> 32)) {
             printf("high %d * %d\n", (int)a, (int)b);
             return 1;
         }

@@ -45,9 +45,9 @@ def _ahead(groups: Iterable[tuple[int, int]], multiplier: int, out_bytes: int, i
 def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool) -> Layer | str:
     """The layer, or why there is none. folded: the bias holds the zero point's share."""
     x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
-    weights = accumulate.weights_of(bound)
     if bound.node.op.numerics.float_scale or x.dtype is not y.dtype or x.dtype not in (DType.INT8, DType.INT16):
         return f"{x.dtype.value} to {y.dtype.value} by float32 factors: there is code for fixed point"
+    weights = accumulate.weights_of(bound)
     if w.dtype.packed or weights.dtype != np.int8:
         return "weights of four bits"
     kind = accumulate.flavour(bound, weights, 3)
@@ -92,19 +92,20 @@ def paired_depthwise(bound: BoundNode, window: Window, activation: str, *, folde
     points. Of a number of outputs that is no multiple of four, the last four are made at the end, some of them again.
     """
     x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
+    shorts = short_products.applies(bound)
+    if not shorts and (reason := pair_products.refusal(bound)):
+        return reason
     weights = accumulate.weights_of(bound)
     _, kernel_h, kernel_w, out = weights.shape
     if out < _LANES:
         return "less than four output channels"
     filters = weights.reshape(-1, out).T
-    if short_products.applies(bound):
+    if shorts:
         taken = short_products.numbers(bound, activation, filters, folded=folded)
         if isinstance(taken, str):
             return taken
         kind, numbers, tail = taken
     else:
-        if reason := pair_products.refusal(bound):
-            return reason
         found = pair_products.prepared(bound, activation, filters.astype(np.int64), folded=folded)
         if isinstance(found, str):
             return found

@@ -137,6 +137,14 @@ def test_convolutions_sum_in_the_order_of_the_engine(proven: Proven, name: str) 
         assert golden[0].reshape(-1).tolist() == found[0].reshape(-1).tolist()
 
 
+@pytest.mark.parametrize("target", ["cortex-m4f", "cortex-m55"])
+def test_cores_with_kernels_for_integers_sum_in_the_same_order(target: str) -> None:
+    cases = [case for case in SUMS if case.id in ("depthwise_multiplier", "depthwise_one_channel", "depthwise_NONE")]
+    for outcome in prove(cases, samples=4, target=target).outcomes.values():
+        for golden, found in zip(outcome.golden, outcome.compiled, strict=True):
+            assert golden[0].reshape(-1).tolist() == found[0].reshape(-1).tolist()
+
+
 def test_no_memory_error(proven: Proven) -> None:
     assert proven.memory_errors == ()
 

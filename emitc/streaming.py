@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from emitc.ir import Graph, Shape, Tensor
 from emitc.kernels.spatial import WINDOW_PARAMS
@@ -21,6 +22,8 @@ from emitc.schedule import OUTSIDE, LoweredNode, RowLayer, RowRead, Segment, in_
 
 MAX_LAYERS = 24
 """Layers of one segment. Longer ones hardly save more, and are long to follow in a debugger."""
+_RUNS = 4096
+"""Runs that are remembered: a graph is arranged several times, with other kernels but mostly the same rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,14 @@ def simulated(
     None where no layer has the rows that it needs though the output is not complete, or where a layer that makes its row in
     the place of another one's is not followed by that one.
     """
-    found = turns(tuple(layers), frozenset(asked))
+    return _simulated(tuple(layers), tuple(places), in_row_bytes, frozenset(asked))
+
+
+@lru_cache(maxsize=_RUNS)
+def _simulated(
+    layers: tuple[RowLayer, ...], places: tuple[int, ...], in_row_bytes: int, asked: frozenset[int]
+) -> Simulated | None:
+    found = turns(layers, asked)
     if found is None:
         return None
     count = len(layers)

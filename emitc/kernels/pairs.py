@@ -142,6 +142,9 @@ class _Steps:
     """A non-decreasing function of the product, by the places where it rises.
 
     From products `at` on it is at least `reached`; up to products `before` it is under `limit`. largest: product.
+    Of all pairs of an `at` and a `before`, up has those where `at` is above, as (at - before, reached - limit): for each
+    difference of the results, which is 0 or more, the nearest; down those where it is below, as (before - at, limit - reached):
+    for each, which is 1 or more, the farthest. No other pair bounds a multiplier more.
     """
 
     at: Int64
@@ -149,6 +152,8 @@ class _Steps:
     before: Int64
     limit: Int64
     largest: int
+    up: tuple[Int64, Int64]
+    down: tuple[Int64, Int64]
 
     def multipliers(self, one: int) -> tuple[int, int]:
         """Smallest and largest multiplier for which some bias fits; the smallest is greater where there is none.
@@ -156,13 +161,9 @@ class _Steps:
         A bias fits between at * m + bias >= reached * one and before * m + bias < limit * one: each pair of an `at` and a
         `before` bounds m from one side.
         """
-        distance = self.at[:, None] - self.before[None, :]
-        needed = (self.reached[:, None] - self.limit[None, :]) * one + 1
-        up, down = distance > 0, distance < 0
-        if (needed[distance == 0] > 0).any():
-            return 1, 0
-        least = -(-needed[up] // distance[up])
-        most = needed[down] // distance[down]
+        (near, rise), (far, fall) = self.up, self.down
+        least = -(-(rise * one + 1) // near)
+        most = (fall * one - 1) // far
         return max(0, int(least.max(initial=0))), int(most.min(initial=_INT32 - 1))
 
     def biases(self, multiplier: int, one: int) -> tuple[int, int]:
@@ -190,7 +191,15 @@ def _steps(results: Int64, zeros: tuple[int, int, int]) -> _Steps | None:
     rises = np.flatnonzero(np.diff(lowest) > 0)
     products = products[first]
     largest = int(np.abs(products).max())
-    return _Steps(products[rises + 1], lowest[rises + 1], products[rises], lowest[rises] + 1, largest)
+    at, reached, before, limit = products[rises + 1], lowest[rises + 1], products[rises], lowest[rises] + 1
+    distances, differences = at[:, None] - before[None, :], reached[:, None] - limit[None, :]
+    above, below = distances > 0, distances < 0
+    near = np.full(int(differences.max(initial=0)) + 1, _INT32, np.int64)
+    np.minimum.at(near, differences[above], distances[above])
+    far = np.zeros(int(-differences.min(initial=0)) + 1, np.int64)
+    np.maximum.at(far, -differences[below], -distances[below])
+    rise, fall = np.flatnonzero(near < _INT32), np.flatnonzero(far)
+    return _Steps(at, reached, before, limit, largest, (near[rise], rise), (far[fall], fall))
 
 
 def scaled_product(results: Int64, factor: float, zeros: tuple[int, int, int]) -> ScaledProduct | None:

@@ -7,15 +7,16 @@ standard library only, no clock and no unseeded randomness: the same input gives
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
+from emitc.planner.bound import LowerBound, lower_bound
 from emitc.planner.bound import held_bytes as _held_bytes
-from emitc.planner.bound import lower_bound
 from emitc.planner.buffers import DEFAULT_ALIGNMENT, Buffer, Distance, LiveRange, Placement, Plan
 from emitc.planner.check import PlanError, check
 from emitc.planner.greedy import height
 from emitc.planner.live_ranges import ScratchRequest, Step, buffers_of
 from emitc.planner.order import best_order
-from emitc.planner.problem import problem_of, shared_bytes
+from emitc.planner.problem import Problem, problem_of, shared_bytes
 from emitc.planner.search import lowest_packing
 
 __all__ = [
@@ -35,6 +36,9 @@ __all__ = [
     "plan",
     "shared_bytes",
 ]
+
+_PACKINGS = 64
+"""Packings that are remembered: kernels with other numbers of cycles but the same buffers ask for the same ones."""
 
 
 def plan(
@@ -56,8 +60,7 @@ def plan(
     refuses the result, a bug of the planner.
     """
     problem = problem_of(buffers, distances, alignment)
-    bound = lower_bound(problem)
-    offsets, lowest = lowest_packing(problem, bound.size_bytes, bound.held, seed, effort)
+    bound, offsets, lowest = _packed(problem, seed, effort)
     arena_bytes = height(problem, offsets)
     result = Plan(
         arena_bytes=arena_bytes,
@@ -74,6 +77,14 @@ def plan(
     )
     check(buffers, distances, result, alignment)
     return result
+
+
+@lru_cache(maxsize=_PACKINGS)
+def _packed(problem: Problem, seed: int, effort: float) -> tuple[LowerBound, tuple[int, ...], bool]:
+    """The lower bound, the offsets in bytes by buffer index, and whether it is proven that no packing is lower."""
+    bound = lower_bound(problem)
+    offsets, lowest = lowest_packing(problem, bound.size_bytes, bound.held, seed, effort)
+    return bound, tuple(offsets), lowest
 
 
 def held_bytes(buffers: Sequence[Buffer], distances: Sequence[Distance], alignment: int) -> dict[int, int]:

@@ -26,11 +26,13 @@ def check(buffers: Sequence[Buffer], distances: Sequence[Distance], plan: Plan, 
     for buffer in buffers:
         _check_alone(buffer, placed[buffer.name], plan, alignment)
     known = {(distance.buffer, distance.other): distance for distance in distances}
-    for index, right in enumerate(buffers):
-        for left in buffers[:index]:
-            if left.live.first < right.live.end and right.live.first < left.live.end:
-                distance = known.get((left.name, right.name)) or known.get((right.name, left.name))
-                _check_pair(left, right, distance, placed)
+    alive: list[Buffer] = []
+    for right in sorted(buffers, key=lambda buffer: buffer.live.first):
+        alive = [left for left in alive if left.live.end > right.live.first]
+        for left in alive:
+            distance = known.get((left.name, right.name)) or known.get((right.name, left.name))
+            _check_pair(left, right, distance, placed)
+        alive.append(right)
     _check_claims(buffers, plan, alignment)
 
 

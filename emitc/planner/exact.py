@@ -5,23 +5,26 @@ input needs more: the distances add up along it. So where the packing stays abov
 "one unit less?" apart: of two buffers alive together one lies above the other, by its distance or its size. Both ways are
 tried, pair by pair; each narrows the range of offsets that the buffers have left, and most pairs have but one way left then.
 When all ways are dead ends there is no such packing: that is a proof, and needs no solver.
+
+Most buffers are out of the question before: one that finds a place wherever its neighbours lie is left out, and then perhaps
+those for which that one was in the way. They are placed last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import NamedTuple
 
 from emitc.planner.buffers import round_up
-from emitc.planner.greedy import height
+from emitc.planner.greedy import first_fit, height
 from emitc.planner.problem import Problem
 
 _WORK = 600_000
 """Pairs looked at for one question, about a second of Python; then there is no answer."""
 _LARGEST = 4_000
 """Pairs of a problem that the question is asked about at all: with more it is not answered in time."""
-_QUESTIONS = 6
+_QUESTIONS = 12
 
 
 class _Pair(NamedTuple):
@@ -51,41 +54,84 @@ def lowest_or_best(problem: Problem, offsets: list[int], bound: int, effort: flo
         top = height(problem, offsets)
         if top <= bound:
             return offsets, True
-        found = _Search(problem, top - problem.grid, int(_WORK * effort)).answer()
+        limit = top - problem.grid
+        core, easy = _core(problem, limit)
+        found = _Search(problem, limit, core, int(_WORK * effort)).answer()
         if found is _Open.NONE:
             return offsets, True
         if isinstance(found, _Open):
             break
-        offsets = found
+        lower = first_fit(problem, [*core, *easy], placed=found, start=len(core), limit=limit)
+        assert lower is not None, "what is left out finds a place"
+        offsets = lower
     return offsets, height(problem, offsets) <= bound
 
 
+def _core(problem: Problem, limit: int) -> tuple[list[int], list[int]]:
+    """(buffers that may find no place below `limit` bytes, the others in the order in which they always do, behind the first).
+
+    A buffer has one place more than its range has steps of its alignment. Strictly between two multiples of the grid, so far
+    apart as a neighbour forbids, lies one multiple less than steps; of a coarser alignment there may be as many.
+    """
+    left = dict.fromkeys(i for i, size in enumerate(problem.sizes) if size <= limit)
+    if len(left) < len(problem.sizes):
+        return list(range(len(problem.sizes))), []
+    taken = []
+    for step, near in zip(problem.alignments, problem.neighbours, strict=True):
+        whole = step == problem.grid
+        taken.append({other: -(-(below + above) // step) - whole for other, below, above in near})
+    places = [(limit - size) // step + 1 for size, step in zip(problem.sizes, problem.alignments, strict=True)]
+    lost = [sum(of.values()) for of in taken]
+    easy: list[int] = []
+    waiting = [i for i in left if lost[i] < places[i]]
+    while waiting:
+        i = waiting.pop()
+        if i not in left:
+            continue
+        del left[i]
+        easy.append(i)
+        for other, _, _ in problem.neighbours[i]:
+            lost[other] -= taken[other][i]
+            if other in left and lost[other] < places[other]:
+                waiting.append(other)
+    return list(left), easy[::-1]
+
+
 class _State(NamedTuple):
-    """The offsets that are left to each buffer, [low, high], and the way of each pair that is settled: 0, or 1 or 2."""
+    """The offsets that are left to each buffer, [low, high], and the way of each pair that is settled: 0, or 1 or 2.
+
+    settled: pairs at the head of the search's order of pairs that have a way.
+    """
 
     low: list[int]
     high: list[int]
     ways: bytearray
+    settled: int
 
 
 class _Search:
-    """The question whether `problem` fits into `limit` bytes."""
+    """The question whether `problem`, or what the buffers `among` are of it, fits into `limit` bytes."""
 
-    def __init__(self, problem: Problem, limit: int, work: int = _WORK) -> None:
+    def __init__(self, problem: Problem, limit: int, among: Collection[int], work: int = _WORK) -> None:
         self._problem = problem
         self._work = work
+        searched = frozenset(among)
         self._pairs = [
             _Pair(i, other, above, below)
-            for i, near in enumerate(problem.neighbours)
-            for other, below, above in near
-            if other < i
+            for i in sorted(searched)
+            for other, below, above in problem.neighbours[i]
+            if other < i and other in searched
         ]
         self._of: list[list[int]] = [[] for _ in problem.sizes]
         for index, pair in enumerate(self._pairs):
             self._of[pair.one].append(index)
             self._of[pair.other].append(index)
         high = [(limit - size) // grid * grid for size, grid in zip(problem.sizes, problem.alignments, strict=True)]
-        self._start = _State([0] * len(high), high, bytearray(len(self._pairs)))
+        self._start = _State([0] * len(high), high, bytearray(len(self._pairs)), 0)
+        sizes = problem.sizes
+        self._widest_first = sorted(
+            range(len(self._pairs)), key=lambda p: -min(sizes[self._pairs[p].one], sizes[self._pairs[p].other])
+        )
 
     def answer(self) -> list[int] | _Open:
         """Offsets, or why there are none."""
@@ -96,11 +142,12 @@ class _Search:
         waiting = [self._start]
         while waiting:
             state = waiting.pop()
-            index = self._widest(state)
-            if index is None:
-                return state.low
+            settled = self._settled(state)
+            if settled == len(self._pairs):
+                return state.low  # every buffer may lie at its lowest offset
+            index = self._widest_first[settled]
             for way in (1, 2):
-                following = _State(state.low[:], state.high[:], state.ways[:])
+                following = _State(state.low[:], state.high[:], state.ways[:], settled)
                 following.ways[index] = way
                 if self._narrowed(following, (index,)):
                     waiting.append(following)
@@ -108,25 +155,20 @@ class _Search:
                     return _Open.UNKNOWN
         return _Open.NONE
 
-    def _widest(self, state: _State) -> int | None:
-        """The open pair of the largest buffers; None when all are settled, and every buffer may lie at its lowest offset."""
-        sizes = self._problem.sizes
-        best, most = None, -1
-        for index, way in enumerate(state.ways):
-            if not way:
-                pair = self._pairs[index]
-                least = min(sizes[pair.one], sizes[pair.other])
-                if least > most:
-                    best, most = index, least
+    def _settled(self, state: _State) -> int:
+        """How many pairs have a way before the first open one, in the order of their smaller buffers, the largest first."""
         self._work -= len(state.ways) // 8
-        return best
+        settled = state.settled
+        while settled < len(self._pairs) and state.ways[self._widest_first[settled]]:
+            settled += 1
+        return settled
 
     def _narrowed(self, state: _State, changed: Iterable[int]) -> bool:
         """Takes from every buffer the offsets that its settled pairs forbid, and settles pairs with one way left.
 
         False when some pair has none.
         """
-        low, high, ways = state
+        low, high, ways, _ = state
         alignments = self._problem.alignments
         queue = list(dict.fromkeys(changed))
         queued = bytearray(len(self._pairs))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emitc.planner.buffers import round_up
 from emitc.planner.problem import Problem
 
 UNPLACED = -1
@@ -29,7 +28,20 @@ def first_fit(
         for i in order[:start]:
             offsets[i] = placed[i]
     for i in order[start:]:
-        offset = _lowest(problem, i, offsets)
+        forbidden = [
+            (base - below, base + above)
+            for other, below, above in problem.neighbours[i]
+            if (base := offsets[other]) != UNPLACED
+        ]
+        forbidden.sort()
+        alignment = problem.alignments[i]
+        offset = 0
+        # The intervals are open and sorted by their lower end: once one starts at or above the offset, so do the rest.
+        for low, high in forbidden:
+            if low >= offset:
+                break
+            if high > offset:
+                offset = -(-high // alignment) * alignment
         if limit is not None and offset + problem.sizes[i] > limit:
             return None
         offsets[i] = offset
@@ -39,22 +51,3 @@ def first_fit(
 def height(problem: Problem, offsets: Sequence[int]) -> int:
     """Bytes from the start of the arena to the end of its highest buffer."""
     return max((offset + size for offset, size in zip(offsets, problem.sizes, strict=True)), default=0)
-
-
-def _lowest(problem: Problem, i: int, offsets: Sequence[int]) -> int:
-    """The lowest legal offset of buffer i among the buffers that have one."""
-    forbidden = [
-        (base - below, base + above)
-        for other, below, above in problem.neighbours[i]
-        if (base := offsets[other]) != UNPLACED
-    ]
-    forbidden.sort()
-    alignment = problem.alignments[i]
-    offset = 0
-    # The intervals are open and sorted by their lower end: once one starts at or above the offset, so do the rest.
-    for low, high in forbidden:
-        if low >= offset:
-            break
-        if high > offset:
-            offset = round_up(high, alignment)
-    return offset

@@ -9,20 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TypeAlias
 
 from emitc.planner.buffers import Buffer, Distance, LiveRange, require_alignment, round_up
 
-
-class Neighbour(NamedTuple):
-    """A buffer `other` alive together with the owner of this record, and where the owner may not start.
-
-    The owner's offset may not lie strictly between offset(other) - below and offset(other) + above.
-    """
-
-    other: int
-    below: int
-    above: int
+Neighbour: TypeAlias = tuple[int, int, int]
+"""(other, below, above): a buffer `other` alive together with the owner of this record, and where the owner may not start, which
+is strictly between offset(other) - below and offset(other) + above. Plain tuples, since first fit unpacks a great many of them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +63,8 @@ def problem_of(buffers: Sequence[Buffer], distances: Sequence[Distance], alignme
     for right, left in _alive_together([buffer.live for buffer in buffers]):
         above, below = relaxed.get((left, right), (sizes[right], sizes[left]))
         if above + below > 0:
-            neighbours[left].append(Neighbour(right, below, above))
-            neighbours[right].append(Neighbour(left, above, below))
+            neighbours[left].append((right, below, above))
+            neighbours[right].append((left, above, below))
     overlaps = tuple(
         Overlap(left, right, saving)
         for (left, right), (above, below) in relaxed.items()

@@ -43,10 +43,13 @@ def lowest_packing(
     `bound` bytes are what none goes below, so the search stops there; `held`: what it is at each step. `effort`: share of the
     usual work; with 0 it ends once first fit has run in every starting order.
     """
-    packings = []
+    packings: list[tuple[list[int], list[int]]] = []
     for order in _starting_orders(problem, held):
-        offsets = first_fit(problem, order)
-        assert offsets is not None, "first fit without a limit always places everything"
+        # Where nothing comes after these orders, only one that ends below the best counts.
+        limit = height(problem, packings[-1][1]) - 1 if packings and not effort else None
+        offsets = first_fit(problem, order, limit=limit)
+        if offsets is None:
+            continue
         if height(problem, offsets) <= bound:
             return offsets, True
         packings.append((order, offsets))
@@ -56,6 +59,7 @@ def lowest_packing(
     best, proven = lowest_or_best(problem, _lower(problem, packings[0][1], bound, seed), bound, effort)
     if proven:
         return best, True
+    asked = height(problem, best)
     rng = random.Random(seed)
     # One climb from each order, the lowest first: a climb that is stuck rarely gets free, a fresh one often does.
     work = len(problem.sizes) + sum(len(near) for near in problem.neighbours)
@@ -69,7 +73,7 @@ def lowest_packing(
             best = reached
         if height(problem, best) <= bound:
             break
-    return lowest_or_best(problem, best, bound, effort)
+    return lowest_or_best(problem, best, bound, effort) if height(problem, best) < asked else (best, False)
 
 
 def _lower(problem: Problem, best: list[int], bound: int, seed: int) -> list[int]:
@@ -106,7 +110,7 @@ def _starting_orders(problem: Problem, held: Mapping[int, int]) -> list[list[int
     span = [live.end - live.first for live in lives]
     away = [max(0, live.first - top, top - live.end + 1) for live in lives]
     around = [
-        size + sum(sizes[neighbour.other] for neighbour in neighbours)
+        size + sum(sizes[other] for other, _, _ in neighbours)
         for size, neighbours in zip(sizes, problem.neighbours, strict=True)
     ]
     indices = range(len(sizes))
@@ -160,11 +164,11 @@ def _changed_order(
         return changed, min(source, target)
     at = order.index(high)
     if rng.random() < _EARLIER:
-        before = [position for near in problem.neighbours[high] if (position := order.index(near.other)) < at]
+        before = [position for other, _, _ in problem.neighbours[high] if (position := order.index(other)) < at]
         source, target = at, rng.choice(before) if before else rng.randrange(len(order))
     else:
-        blocker = rng.choice(problem.neighbours[high]).other
+        blocker, _, _ = rng.choice(problem.neighbours[high])
         source = order.index(blocker)
-        target = at if rng.random() < _EARLIER else order.index(rng.choice(problem.neighbours[blocker]).other)
+        target = at if rng.random() < _EARLIER else order.index(rng.choice(problem.neighbours[blocker])[0])
     changed.insert(target, changed.pop(source))
     return changed, min(source, target)

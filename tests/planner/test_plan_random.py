@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emitc.planner import Buffer, Distance, LiveRange, PlanError, check, plan
+from emitc.planner import Buffer, Distance, LiveRange, PlanError, _packed, check, plan
 from emitc.planner.bound import _best_subset, _descent, lower_bound
-from emitc.planner.exact import _Open, _Search
-from emitc.planner.greedy import height
+from emitc.planner.exact import _core, _Open, _Search
+from emitc.planner.greedy import first_fit, height
 from emitc.planner.problem import Overlap, problem_of
 
 GRID = 16
@@ -45,6 +45,7 @@ def test_every_plan_is_legal(problem: Problem) -> None:
     check(buffers, distances, result, GRID)
     assert result.lower_bound_bytes <= result.arena_bytes
     assert result.proven == (result.lower_bound_bytes == result.arena_bytes)
+    _packed.cache_clear()
     assert plan(buffers, distances) == result
 
 
@@ -112,13 +113,39 @@ def test_the_exact_search_finds_a_packing_of_the_optimal_height_and_none_below(p
     buffers, distances = problem
     result = plan(buffers, distances)
     stated = problem_of(buffers, distances, GRID)
-    found = _Search(stated, result.arena_bytes).answer()
+    every = range(len(buffers))
+    found = _Search(stated, result.arena_bytes, every).answer()
     assert isinstance(found, list)
     assert height(stated, found) <= result.arena_bytes
     moved = tuple(replace(p, offset_bytes=o) for p, o in zip(result.placements, found, strict=True))
     check(buffers, distances, replace(result, placements=moved), GRID)
     if result.arena_bytes:
-        assert _Search(stated, result.arena_bytes - GRID).answer() is _Open.NONE
+        assert _Search(stated, result.arena_bytes - GRID, every).answer() is _Open.NONE
+
+
+@EXAMPLES
+@given(problems(max_buffers=8, max_bytes=200, max_steps=5), st.integers(0, 3), st.sampled_from([1, 16, 32, 64]))
+def test_what_always_finds_a_place_is_left_out_of_the_question(problem: Problem, less: int, coarse: int) -> None:
+    buffers, distances = problem
+    buffers = [replace(buffer, alignment=coarse) if i % 2 else buffer for i, buffer in enumerate(buffers)]
+    stated = problem_of(buffers, distances, GRID)
+    limit = max(0, plan(buffers, distances).arena_bytes - less * GRID)
+    core, easy = _core(stated, limit)
+    assert sorted([*core, *easy]) == list(range(len(buffers)))
+    found = _Search(stated, limit, core).answer()
+    assert isinstance(found, list) == isinstance(_Search(stated, limit, range(len(buffers))).answer(), list)
+    if isinstance(found, list):
+        placed = first_fit(stated, [*core, *easy], placed=found, start=len(core))
+        assert placed is not None
+        assert height(stated, placed) <= limit
+
+
+def test_small_buffers_beside_two_large_ones_are_left_out() -> None:
+    buffers = [Buffer("a", 64, LiveRange(0, 2)), Buffer("b", 64, LiveRange(1, 3)), Buffer("c", 16, LiveRange(2, 4))]
+    stated = problem_of(buffers, (), GRID)
+    assert _core(stated, 128) == ([0, 1], [2])
+    assert _core(stated, 176) == ([], [0, 1, 2])
+    assert _core(stated, 48) == ([0, 1, 2], [])
 
 
 @EXAMPLES

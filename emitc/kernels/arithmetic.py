@@ -2,7 +2,8 @@
 
 Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
 Types   int8 and int16, each tensor with its own scale; DIV int8 alone (`quantized_quotient.py`). float32, int32 and int64,
-        where results are limited to the activation's bounds (`real_activation.py`). ONNX: numbers of any type, int8 and int16
+        where results are limited to the activation's bounds (`real_activation.py`), but for sums of int32, whose activation
+        TFLite Micro leaves out. ONNX: numbers of any type, int8 and int16
         with scales (`onnx_arithmetic.py`).
 ADD, SUB  both inputs, shifted left by 20 bits (int16: 15), are brought to twice the larger input scale; their sum or
           difference is requantized to the output.
@@ -192,6 +193,23 @@ def _clamp(bound: BoundNode) -> Clamp:
     return activation_clamp(op.activation, bound.output)
 
 
+def _applied(bound: BoundNode) -> str:
+    """What of the fused activation is computed."""
+    op = _op(bound)
+    ignored = isinstance(op, Add) and op.numerics is Numerics.PLAIN and bound.output.dtype is DType.INT32
+    return "NONE" if ignored else op.activation
+
+
+def _note(bound: BoundNode) -> str:
+    """That an activation is left out."""
+    activation = _op(bound).activation
+    return (
+        ""
+        if _applied(bound) == activation
+        else f"fused {activation} is left out, as in TFLite Micro; LiteRT applies it"
+    )
+
+
 def _compute(bound: BoundNode, a: Int64, b: Int64) -> Int64:
     """The results, clamped, of quantized values that broadcast against each other."""
     zero_a, zero_b, zero_y = _zero_points(bound)
@@ -226,7 +244,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     else:
         numbers = operand(bound, inputs, 0), operand(bound, inputs, 1)
         found = onnx_arithmetic.plain(_OPERATORS[type(op)], *numbers, y.dtype).reshape(y.shape)
-        return (bounded(found, op.activation, y.dtype) if op.numerics is Numerics.PLAIN else found,)
+        return (bounded(found, _applied(bound), y.dtype) if op.numerics is Numerics.PLAIN else found,)
     return (result.astype(y.dtype.value).reshape(y.shape),)
 
 
@@ -288,7 +306,7 @@ def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
         operator = _OPERATORS[type(op)]
         if onnx_arithmetic.is_quantized(bound):
             return onnx_arithmetic.quantized_layer(bound, operator, _clamp(bound), widest)
-        return onnx_arithmetic.plain_layer(bound, operator, op.activation)
+        return onnx_arithmetic.plain_layer(bound, operator, _applied(bound))
     if isinstance(op, Div):
         return quantized_quotient.layer(bound, _clamp(bound))
     if bound.output.dtype is not DType.INT8:
@@ -393,7 +411,7 @@ def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
         op, summary, onnx_arithmetic.PLAIN_TYPES, (name.upper(),), _from_tflite(op), check, binary_shape, reference, lower,
         onnx=(name,), from_onnx=_from_onnx(op), elementwise=True,
         tflite_dtypes=(DType.INT8, *(() if op is Div else (DType.UINT8, DType.INT16)), *plain),
-        variants=_VARIANTS.get(op, ()),
+        variants=_VARIANTS.get(op, ()), note=_note,
     )  # fmt: skip
 
 

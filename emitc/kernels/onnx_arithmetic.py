@@ -76,7 +76,7 @@ def check(bound: BoundNode, operator: str, activation: str) -> None:
     require_broadcast(bound)
     a, b, y = bound.input(0), bound.input(1), bound.output
     if bound.node.op.numerics is Numerics.PLAIN:
-        _check_plain(bound, operator, activation)
+        _check_plain(bound, operator)
         return
     if not is_quantized(bound):
         require_types(bound, same_types(PLAIN_TYPES), "floats and integers, all of one type")
@@ -117,23 +117,10 @@ def check(bound: BoundNode, operator: str, activation: str) -> None:
         )
 
 
-def _check_plain(bound: BoundNode, operator: str, activation: str) -> None:
-    """Refuses types that TFLite does not have, and integer sums and quotients under an activation."""
+def _check_plain(bound: BoundNode, operator: str) -> None:
+    """Refuses types that TFLite does not have."""
     types = TFLITE_TYPES[operator]
     require_types(bound, same_types(types), " and ".join(t.value for t in types) + ", one type throughout")
-    if operator in "+/" and activation != "NONE" and bound.output.dtype is not DType.FLOAT32:
-        why = (
-            "TFLite Micro ignores the activation and LiteRT does not"
-            if operator == "+"
-            else "there is code for the quotient alone"
-        )
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} of integers with a fused activation is not supported",
-            why,
-            "export the model with the activation as a separate operator",
-            bound.output,
-        )
 
 
 def _quantizations(bound: BoundNode) -> tuple[Quantization, Quantization, Quantization]:
@@ -241,6 +228,8 @@ def plain_layer(bound: BoundNode, operator: str, activation: str) -> Layer:
     dtype = bound.output.dtype
     flavour = typed(dtype, dtype)
     if operator == "/" and not (bounds and dtype in FLOATS):
+        if bounds and activation != "NONE":
+            return broadcast_layer(bound, "bounded_quotient_integer", bound_params(activation, dtype), flavour=flavour)
         template = "quotient" if dtype in FLOATS else "quotient_unsigned" if dtype in UNSIGNED else "quotient_integer"
         return broadcast_layer(bound, template, flavour=flavour)
     wide = _WIDE_UNSIGNED.get(flavour.y, flavour.y if dtype in FLOATS else "uint32_t")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from float_cases import FINITE, check, constant, with_values
 from layer_cases import message
-from single_op import Case, Proven, plain, prove, quantized
+from single_op import Case, Proven, graph_of, plain, prove, quantized
 
 from emitc.host.golden_rules import TOLERANT
-from emitc.ir import DType
+from emitc.ir import Array, DType
 from emitc.kernels.real_activation import bounds
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
@@ -41,6 +41,19 @@ def binary(
     return with_values(case)
 
 
+def quotient(activation: str) -> Case:
+    """DIV of int32 by numbers that the engine can divide by: not 0, and -1 only beside dividends that have an opposite."""
+    case = binary(f"DIV_int32_{activation}", "DIV", (3, 1, 60), (2, 1), "int32", fused_activation_function=activation)
+
+    def draw(rng: np.random.Generator, sample: int) -> list[Array]:
+        low, high = DType.INT32.range if sample == 0 else (-50, 50)
+        dividends = rng.integers(low + 1, high, (3, 1, 60), dtype=np.int32, endpoint=True)
+        divisors = rng.choice(np.array([-7, -2, -1, 1, 3, 9], np.int32), (2, 1))
+        return [dividends, divisors]
+
+    return replace(case, draw=draw)
+
+
 def unary(name: str, opcode: str, dtype: str = "float32", **options: float) -> Case:
     """One computed operand of 60 elements, so that most special values are among them."""
     return with_values(Case(name, opcode, (plain((3, 20), dtype),), (plain((3, 20), dtype),), options, 1))
@@ -60,8 +73,9 @@ ARITHMETIC = [
     *(
         binary(f"{op}_int32_{activation}", op, *SHAPES["row"], dtype="int32", fused_activation_function=activation)
         for op in ("ADD", "SUB", "MUL")
-        for activation in (ACTIVATIONS if op != "ADD" else ACTIVATIONS[:1])
+        for activation in ACTIVATIONS
     ),
+    *(quotient(activation) for activation in ACTIVATIONS),
     *(
         binary(f"{op}_{shape}", op, *SHAPES[shape])
         for op in ("MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE")
@@ -166,7 +180,10 @@ POWERS = [
     for shape in ("same", "row")
 ]
 OF_LITERT = [
-    binary("ADD_int64", "ADD", (3, 5), (3, 5), "int64", fused_activation_function="NONE"),
+    *(
+        binary(f"ADD_int64_{activation}", "ADD", (3, 5), (3, 5), "int64", fused_activation_function=activation)
+        for activation in ACTIVATIONS
+    ),
     unary("RELU_N1_TO_1", "RELU_N1_TO_1"),
     select("select_v1", (3, 4), (3, 4), (3, 4), "SELECT"),
 ]
@@ -192,6 +209,26 @@ def test_equal_to_litert(beside: Proven, name: str) -> None:
 @pytest.mark.parametrize("name", [case.id for case in SMOOTH_OF_LITERT])
 def test_within_the_tolerance_of_litert(beside: Proven, name: str) -> None:
     check(beside.outcomes[name], TOLERANT)
+
+
+def test_a_quotient_without_a_meaning_is_0_or_wraps_before_the_bounds() -> None:
+    case = binary("DIV_by_0", "DIV", (2, 2), (2,), "int32", fused_activation_function="RELU6")
+    low, _ = DType.INT32.range
+    values = [np.array([[low, 5], [7, low]], np.int32), np.array([-1, 0], np.int32)]
+    outcome = prove([replace(case, draw=lambda rng, sample: values)], engine=None, samples=1)
+    (found,) = outcome.outcomes[case.id].compiled[0]
+    assert outcome.memory_errors == ()
+    assert found.tolist() == [[0, 0], [0, 0]]
+
+
+def test_a_note_says_that_a_sum_of_int32_has_no_activation() -> None:
+    def notes(dtype: str, activation: str) -> tuple[str, ...]:
+        return graph_of(binary("sum", "ADD", (4,), (4,), dtype, fused_activation_function=activation)).notes
+
+    assert notes("int32", "RELU6") == (
+        'op 0 ADD "sum/out0": fused RELU6 is left out, as in TFLite Micro; LiteRT applies it',
+    )
+    assert notes("int32", "NONE") == notes("int64", "RELU6") == notes("float32", "RELU6") == ()
 
 
 def test_an_overflow_ends_at_the_largest_value(proven: Proven) -> None:
@@ -226,14 +263,6 @@ REFUSED = [
             {"fused_activation_function": "NONE"},
         ),
         "1\nerror: DIV with element types (int16, int16, int16) is not supported\n",
-    ),
-    (
-        binary("int32", "DIV", (4,), (4,), "int32", fused_activation_function="RELU"),
-        "1\nerror: DIV of integers with a fused activation is not supported\n",
-    ),
-    (
-        binary("int32", "ADD", (4,), (4,), "int32", fused_activation_function="RELU"),
-        "1\nerror: ADD of integers with a fused activation is not supported\n",
     ),
     (
         binary("bool", "LESS", (4,), (4,), "bool"),

@@ -1,7 +1,8 @@
-"""Operators of TFLite that move numbers to a tensor of another scale or zero point: they stay, what they stand for changes.
+"""Operators of TFLite that give numbers to a tensor of another scale or zero point: they stay, what they stand for changes.
 
 TFLite Micro's kernels of such operators never look at scales, so that a file may state others for the result. Here a Reinterpret,
 of which no code is left, goes in front of the operator, or behind one of several outputs: the operator itself keeps its scale.
+So it goes behind those of int8 that compute for a scale of their own, whatever the output says.
 Pools are among them where TFLite Micro takes two scales for equal. Subgraphs behind the first stay as they are.
 Source  TFLite Micro's kernels, measured; CONCATENATION, ADD_N, PADV2 and REDUCE_MAX are not among them: they stop.
 """
@@ -14,14 +15,23 @@ from emitc.frontends.source import SourceModel, SourceNode, SourceTensor
 from emitc.ir import Quantization
 
 _MOVES = frozenset({
-    "BATCH_TO_SPACE_ND", "BROADCAST_TO", "DEPTH_TO_SPACE", "DYNAMIC_UPDATE_SLICE", "EXPAND_DIMS", "GATHER", "GATHER_ND",
-    "MAXIMUM", "MINIMUM", "MIRROR_PAD", "PACK", "PAD", "RESHAPE", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2",
-    "SELECT_V2", "SLICE", "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SQUEEZE", "STRIDED_SLICE", "TRANSPOSE",
+    "BATCH_TO_SPACE_ND", "BROADCAST_TO", "DEPTH_TO_SPACE", "DYNAMIC_UPDATE_SLICE", "EMBEDDING_LOOKUP", "EXPAND_DIMS", "FILL",
+    "GATHER", "GATHER_ND", "MAXIMUM", "MINIMUM", "MIRROR_PAD", "PACK", "PAD", "RESHAPE", "RESIZE_BILINEAR",
+    "RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "SELECT_V2", "SLICE", "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SQUEEZE",
+    "STRIDED_SLICE", "TRANSPOSE",
 })  # fmt: skip
 """With one output, whose scale they take."""
 _PARTS = frozenset({"SPLIT", "SPLIT_V", "UNPACK"})
 """With several, which take the scale of the input."""
 _POOLS = frozenset({"AVERAGE_POOL_2D", "MAX_POOL_2D"})
+_FIXED = {
+    "L2_NORMALIZATION": Quantization((1 / 128,), (0,)),
+    "LOGISTIC": Quantization((1 / 256,), (-128,)),
+    "TANH": Quantization((1 / 128,), (0,)),
+}
+"""What operators of int8 compute for."""
+_CHECKED_ZERO = frozenset({"LOGISTIC"})
+"""Those of which TFLite Micro takes no other zero point."""
 _ALMOST = 1.0e-6
 """Difference of scales up to which TFLite Micro runs a pool."""
 _TYPES = ("int8", "int16")
@@ -65,6 +75,8 @@ class _Rewriting:
             self.parts(node)
         elif node.op_type in _MOVES or (node.op_type in _POOLS and _almost_equal(node)):
             self.move(node)
+        elif node.op_type in _FIXED:
+            self.computed(node)
         else:
             self.nodes.append(node)
 
@@ -96,6 +108,22 @@ class _Rewriting:
         for made, tensor in pairs:
             if made is not tensor:
                 self.reinterpret(made, tensor)
+
+    def computed(self, node: SourceNode) -> None:
+        """The output of int8 takes the scale that the operator computes for."""
+        fixed, target = _FIXED[node.op_type], node.outputs[0] if len(node.outputs) == 1 else None
+        stated = _quantization(target)
+        refused = node.op_type in _CHECKED_ZERO and stated is not None and stated.zero_point != fixed.zero_point
+        if target is None or target.dtype != "int8" or refused or not _differ(stated, fixed):
+            self.nodes.append(node)
+            return
+        made = self.beside(target, fixed)
+        self.nodes.append(replace(node, outputs=(made,)))
+        self.reinterpret(made, target)
+        self.notes.append(
+            f"{node.where().op}: its numbers are those of scale {fixed.scale!r} and zero point {fixed.zero_point}, whatever its "
+            "output says, as in TFLite Micro"
+        )
 
     def noted(self, node: SourceNode, changed: bool) -> None:
         """Says so where a scale is left behind, but for one that is almost the other."""

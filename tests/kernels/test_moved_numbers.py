@@ -55,6 +55,17 @@ def chosen(rng: np.random.Generator, _sample: int) -> list[Array]:
     return [rng.random((3, 4)) < 0.5, *rng.integers(-128, 128, (2, 3, 4)).astype(np.int8)]
 
 
+def looked_up(rng: np.random.Generator, _sample: int) -> list[Array]:
+    """Rows to find, and those to find them in where they are computed."""
+    return [rng.integers(0, 5, 4, dtype=np.int32), rng.integers(-128, 128, (5, 3)).astype(np.int8)]
+
+
+def rows(rng: np.random.Generator, sample: int) -> list[Array]:
+    """Rows to find in a table."""
+    return looked_up(rng, sample)[:1]
+
+
+TABLE = quantized((5, 3), 0.05, 3, data=np.arange(-60, 60, 8))
 CASES = [
     case("RESHAPE", given(*IMAGE), integers(4, 16), other(4, 16), options={"new_shape": (4, 16)}),
     case("SQUEEZE", given(1, 3, 5), other(3, 5), options={"squeeze_dims": (0,)}),
@@ -81,6 +92,10 @@ CASES = [
     case("BROADCAST_TO", given(1, 4), integers(3, 4), other(3, 4)),
     case("MIRROR_PAD", given(3, 4), pairs(1, 1, 0, 2), other(5, 6), options={"mode": 1}),
     case("DYNAMIC_UPDATE_SLICE", given(4, 4), other(2, 2), integers(1, 1), given(4, 4)),
+    case("FILL", integers(2, 3), given(), other(2, 3)),
+    case("FILL", integers(2, 3), quantized((), 0.05, 3, data=np.array(-7)), other(2, 3), name="fill_of_a_constant"),
+    replace(case("EMBEDDING_LOOKUP", plain((4,), "int32"), given(5, 3), other(4, 3)), draw=looked_up),
+    replace(case("EMBEDDING_LOOKUP", plain((4,), "int32"), TABLE, other(4, 3), name="of_a_table"), draw=rows),
     replace(case("SELECT_V2", plain((3, 4), "bool"), given(3, 4), given(3, 4), other(3, 4)), draw=chosen),
     case("PAD", quantized((2, 3), 0.001, 0, "int16"), pairs(1, 0, 0, 2), quantized((3, 5), 0.002, 0, "int16"), name="short"),
     case("MAXIMUM", given(3), quantized((3,), 0.3, 0, data=np.arange(-3, 3, 2)), other(3), name="of_a_constant"),
@@ -91,12 +106,20 @@ CASES = [
 ]  # fmt: skip
 
 
+COMPUTING = [
+    case("TANH", quantized((16, 16), 0.03, 3), other(16, 16)),
+    case("LOGISTIC", quantized((16, 16), 0.05, -9), quantized((16, 16), 0.01, -128)),
+    case("L2_NORMALIZATION", given(5, 7), other(5, 7), options={"fused_activation_function": "NONE"}),
+]
+"""Operators that compute for a scale of their own."""
+
+
 @pytest.fixture(scope="module")
 def proven() -> Proven:
-    return prove(CASES)
+    return prove([*CASES, *COMPUTING])
 
 
-@pytest.mark.parametrize("name", [each.id for each in CASES])
+@pytest.mark.parametrize("name", [each.id for each in (*CASES, *COMPUTING)])
 def test_case(proven: Proven, name: str) -> None:
     proven.outcomes[name].check()
 
@@ -111,6 +134,22 @@ def test_notes_say_so_but_for_scales_that_almost_agree() -> None:
     )
     assert graph_of(CASES[-1]).notes == ()
     assert graph_of(case("TRANSPOSE", given(2, 3), integers(1, 0), given(3, 2))).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("computing", "numbers"),
+    [
+        (COMPUTING[0], "0.0078125 and zero point 0"),
+        (COMPUTING[1], "0.00390625 and zero point -128"),
+        (COMPUTING[2], "0.0078125 and zero point 0"),
+    ],
+    ids=[each.id for each in COMPUTING],
+)
+def test_a_note_says_whose_numbers_a_computed_output_has(computing: Case, numbers: str) -> None:
+    said = "whatever its output says, as in TFLite Micro"
+    assert graph_of(computing).notes == (
+        f'op 0 {computing.id} "{computing.id}/out0": its numbers are those of scale {numbers}, {said}',
+    )
 
 
 @pytest.mark.parametrize(

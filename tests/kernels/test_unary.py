@@ -145,14 +145,6 @@ REFUSALS = [
         ),
     ),
     (
-        unary("tanh_scale", "TANH", (0.1, 0), (0.25, 0)),
-        (
-            2,
-            "TANH has another output scale or zero point than its int8 kernel writes",
-            "(0.25, 0) found, TFLite fixes (0.0078125, 0)",
-        ),
-    ),
-    (
         unary("relu6_steps", "RELU6", (1e-9, 0), (1e-9, 0)),
         (
             2,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.errors import CannotCompile, EmitcError, Refusals, Where
+from emitc.frontends import first_values
 from emitc.frontends.limits import MAX_FOLD_WORK, MAX_OPERATORS, ConstantBudget, require_few_alive
 from emitc.frontends.onnx_quantization import QUANTIZED_OPERATORS
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor, check_shape, unique_names
@@ -97,8 +98,19 @@ class _Builder:
                 "quantize the model to int8",
             )
         name = self.names[source.index]
-        initial = _initial(source, shape) if source.is_variable else None
+        initial = self.initial(source, shape) if source.is_variable else None
         return Tensor(name, dtype, shape, source.quantization, source.data, source.name, source.index, initial=initial)
+
+    def initial(self, source: SourceTensor, shape: Shape) -> bytes:
+        """What a variable holds before the first run. Raises Refusals where that cannot be computed."""
+        if source.start is None:
+            return _initial(source, shape)
+        model = first_values.model_of(self.source, source.start, self.nested[0])
+        self.nested[0] += len(model.nodes)
+        try:
+            return first_values.computed(_built(_Builder(model, self.kernels, self), "initialisation"), self.kernels)
+        except EmitcError as error:
+            raise first_values.placed(error, source) from error
 
     def inputs(self) -> None:
         """Settles the graph's inputs: an open batch becomes 1, any other open dimension is refused by name."""

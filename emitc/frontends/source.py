@@ -25,7 +25,8 @@ Attribute = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
 class SourceTensor:
     """A tensor of the file. shape has -1 where the file leaves a dimension open; data is set for a constant.
 
-    is_variable: it holds its value between runs; initial is what it holds before the first, where the file says so.
+    is_variable: it holds its value between runs; initial is what it holds before the first, where the file says so, start what
+    computes that.
     """
 
     index: int
@@ -36,6 +37,7 @@ class SourceTensor:
     data: bytes | None
     is_variable: bool = False
     initial: bytes | None = None
+    start: SourceSubgraph | None = None
 
     def describe(self) -> str:
         """For messages."""

@@ -1,8 +1,9 @@
 """Resource variables of TFLite to state variables: what they hold before the first run is known while compiling.
 
 A model with streaming state has VAR_HANDLE, which names a variable and gives a resource, READ_VARIABLE and ASSIGN_VARIABLE,
-which take it, and CALL_ONCE, which runs a further subgraph in the first run: it assigns constants to the variables. Here
-handles and CALL_ONCE vanish; READ_VARIABLE and ASSIGN_VARIABLE get a variable tensor in the place of the resource.
+which take it, and CALL_ONCE, which runs a further subgraph in the first run: it assigns constants to the variables, or what
+it computes of constants (first_values.py). Here handles and CALL_ONCE vanish; READ_VARIABLE and ASSIGN_VARIABLE get a variable
+tensor in the place of the resource.
 
 A variable is identified by container and name together. Its type and shape are those of what is assigned to it. Without an
 initial value it holds the zero point in types of one byte, zeros in others (measured in TFLite Micro).
@@ -11,13 +12,15 @@ initial value it holds the zero point in types of one byte, zeros in others (mea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from emitc.errors import CannotCompile, EmitcError, Where
-from emitc.frontends.source import SourceModel, SourceNode, SourceTensor
+from emitc.frontends.first_values import computation
+from emitc.frontends.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
 from emitc.frontends.subgraphs import called_subgraphs
 from emitc.frontends.tflite_inner_state import CALLERS, InnerState, Owner, inside_of, with_inner_state
 from emitc.ir import DType
@@ -32,6 +35,8 @@ _AGAIN = "the file is damaged: export the model again"
 _UNASSIGNED = (
     "convert from a Keras model or a SavedModel: a concrete function by itself loses the values of its variables"
 )
+_ONLY = "an initialisation is computed while compiling, and may only assign to variables what follows from constants"
+_CONSTANT = "export the model with constant initial states"
 _DTYPES = frozenset(dtype.value for dtype in DType if not dtype.packed)
 
 _Key = tuple[str, str] | Owner
@@ -42,7 +47,8 @@ _Key = tuple[str, str] | Owner
 class _Variable:
     """A resource variable while it is put together. index: of its tensor. like: a tensor with its type and shape.
 
-    initial: constants that initialisations assign. touched: the first operator of the model that reads or assigns it.
+    initial, start: the constant that the last initialisation assigns, or what computes it. touched: the first operator of the
+    model that reads or assigns it.
     """
 
     index: int
@@ -50,6 +56,7 @@ class _Variable:
     like: SourceTensor | None = None
     assigned: bool = False
     initial: bytes | None = None
+    start: SourceSubgraph | None = None
     touched: SourceNode | None = None
 
 
@@ -86,7 +93,7 @@ class _Folding:
         return self.variables.setdefault((container, name), _Variable(index, label))
 
     def once(self, node: SourceNode) -> None:
-        """Runs an initialisation on the variables. Raises EmitcError where it does more than assign constants."""
+        """Runs an initialisation on the variables. Raises EmitcError where it needs more than constants."""
         node.counts((0, 0), (0, 0))
         index = node.integer("init_subgraph_index")
         if not 0 < index <= len(self.source.subgraphs):
@@ -105,33 +112,39 @@ class _Folding:
                 _AGAIN,
             )
         handles: dict[int, _Variable] = {}
+        made_by: dict[int, SourceNode] = {}
+        computing = partial(computation, subgraph.tensors, made_by)
         for inner in subgraph.nodes:
             try:
-                self.initialise(node, inner, handles)
+                self.initialise(node, inner, handles, computing)
             except EmitcError as error:
                 why = f"{error.why} (subgraph {index}, {inner.where().op})"
                 raise type(error)(error.what, node.where(), why, error.hint) from error
+            made_by.update((tensor.index, inner) for tensor in inner.outputs)
         self.called.add(index)
 
-    def initialise(self, call: SourceNode, node: SourceNode, handles: dict[int, _Variable]) -> None:
-        """One operator of an initialisation."""
+    def initialise(
+        self,
+        call: SourceNode,
+        node: SourceNode,
+        handles: dict[int, _Variable],
+        computing: Callable[[SourceTensor], SourceSubgraph],
+    ) -> None:
+        """One operator of an initialisation. computing: what computes a tensor of it."""
         if node.op_type == _HANDLE:
             handles[self.output(node, handles).index] = self.variable(node)
             return
         if node.op_type != _ASSIGN:
-            raise node.unsupported(
-                f"CALL_ONCE of a subgraph with {node.op_type} is not supported",
-                "an initialisation is computed while compiling, and may only assign constants to variables",
-                "export the model with constant initial states",
-            )
+            if node.op_type == _READ or node.op_type.startswith((*_CALLERS, _ONCE)):
+                raise node.unsupported(
+                    f"CALL_ONCE of a subgraph with {node.op_type} is not supported", _ONLY, _CONSTANT
+                )
+            return  # what is assigned says whether it is needed
         node.counts((2, 2), (0, 0))
         variable, value = self.named(node, handles), node.input(1)
-        if value.data is None:
-            raise node.unsupported(
-                "a state variable starts from a computed value",
-                "an initialisation is computed while compiling, and may only assign constants to variables",
-                "export the model with constant initial states",
-            )
+        start = computing(value) if value.data is None else None
+        if start is not None and (not start.nodes or value.dtype == "uint8"):
+            raise node.unsupported("a state variable starts from a computed value", _ONLY, _CONSTANT)
         if variable.touched is not None and value.data != _default(value):
             # What comes before sees the default, and the initialisation overwrites what it has assigned.
             raise call.unsupported(
@@ -146,7 +159,7 @@ class _Folding:
                 "export the model with CALL_ONCE as its first operator",
             )
         self.fit(node, variable, value)
-        variable.initial = value.data
+        variable.initial, variable.start = value.data, start
 
     def output(self, node: SourceNode, handles: dict[int, _Variable]) -> SourceTensor:
         """The resource that a VAR_HANDLE writes."""
@@ -285,6 +298,7 @@ def _tensor(variable: _Variable) -> SourceTensor:
         data=None,
         is_variable=True,
         initial=variable.initial,  # the builder knows the default
+        start=variable.start,
     )
 
 

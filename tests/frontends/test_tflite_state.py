@@ -10,6 +10,7 @@ import pytest
 
 from emitc.compiler import compile_model, read_source
 from emitc.errors import EmitcError
+from emitc.host.parity import verify
 from emitc.inspection import inspect_model
 from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, TensorSpec, write_tflite
 
@@ -43,6 +44,14 @@ MODEL = ModelSpec(TENSORS, (once(), handle(1), READ, ASSIGN), (0,), (2,), subgra
 def initially(value: TensorSpec) -> SubgraphSpec:
     """The initialisation with another value."""
     return replace(INIT, tensors=(INIT.tensors[0], value))
+
+
+def twice() -> SubgraphSpec:
+    """The initialisation with twice its value, and an operator that nothing needs."""
+    tensors = (*INIT.tensors, replace(X, name="twice"), replace(X, name="unused"))
+    double = OperatorSpec("ADD", (1, 1), (2,), {"fused_activation_function": "NONE"})
+    found = (handle(0), double, OperatorSpec("DENSIFY", (1,), (3,)), OperatorSpec("ASSIGN_VARIABLE", (0, 2), ()))
+    return replace(INIT, tensors=tensors, operators=found)
 
 
 def operators(*found: OperatorSpec) -> ModelSpec:
@@ -157,23 +166,38 @@ WRONG: dict[str, tuple[ModelSpec, str, str]] = {
 }  # fmt: skip
 
 NO_CODE: dict[str, tuple[ModelSpec, str, str]] = {
-    "init_computes": (
+    "init_reads": (
         replace(MODEL, subgraphs=(replace(
-            INIT, tensors=(*INIT.tensors, replace(X, name="twice")),
-            operators=(
-                handle(0), OperatorSpec("ADD", (1, 1), (2,), {"fused_activation_function": "NONE"}),
-                OperatorSpec("ASSIGN_VARIABLE", (0, 2), ()),
-            ),
+            INIT, tensors=(*INIT.tensors, replace(X, name="read")),
+            operators=(*INIT.operators, OperatorSpec("READ_VARIABLE", (0,), (2,))),
         ),)),
-        "CALL_ONCE of a subgraph with ADD is not supported", "may only assign constants",
+        "CALL_ONCE of a subgraph with READ_VARIABLE is not supported", "only assign to variables what follows from constants",
+    ),
+    "init_computes_what_has_no_code": (
+        replace(MODEL, subgraphs=(replace(
+            INIT, tensors=(*INIT.tensors, replace(X, name="dense")),
+            operators=(handle(0), OperatorSpec("DENSIFY", (1,), (2,)), OperatorSpec("ASSIGN_VARIABLE", (0, 2), ())),
+        ),)),
+        "DENSIFY is not supported", '(in the initialisation of the variable "s")',
+    ),
+    "init_computes_unsigned_bytes": (
+        replace(
+            MODEL, tensors=tuple(replace(t, dtype="uint8") if t.dtype == "int8" else t for t in TENSORS),
+            subgraphs=(replace(twice(), tensors=(INIT.tensors[0], *(replace(t, dtype="uint8") for t in twice().tensors[1:]))),),
+        ),
+        "a state variable starts from a computed value", "only assign to variables what follows from constants",
+    ),
+    "init_computes_late": (
+        replace(operators(handle(1), READ, once(), ASSIGN), subgraphs=(twice(),)),
+        '"s" is used before it is initialised', "READ_VARIABLE",
     ),
     "init_assigns_no_constant": (
         replace(MODEL, subgraphs=(initially(replace(X, name="start")),)), "a state variable starts from a computed value",
-        "may only assign constants",
+        "only assign to variables what follows from constants",
     ),
     "init_calls_init": (
         replace(MODEL, subgraphs=(replace(INIT, operators=(once(1), *INIT.operators)),)),
-        "CALL_ONCE of a subgraph with CALL_ONCE is not supported", "may only assign constants",
+        "CALL_ONCE of a subgraph with CALL_ONCE is not supported", "only assign to variables what follows from constants",
     ),
     "init_comes_late": (
         operators(handle(1), READ, once(), ASSIGN), '"s" is used before it is initialised', "READ_VARIABLE",
@@ -242,6 +266,32 @@ def variables(spec: ModelSpec, folder: Path) -> dict[str, bytes]:
 
 def test_the_initialisation_becomes_the_first_value(tmp_path: Path) -> None:
     assert variables(MODEL, tmp_path) == {"s": START.tobytes()}
+
+
+def test_what_the_initialisation_computes_becomes_the_first_value(tmp_path: Path) -> None:
+    """2 (q - 5) / 2 steps of 0.5 are q - 5 twice."""
+    doubled = (2 * (START.astype(int) - 5) + 5).astype(np.int8)
+    assert variables(replace(MODEL, subgraphs=(twice(),)), tmp_path) == {"s": doubled.tobytes()}
+    constant = replace(operators(once(1), once(2), handle(1), READ, ASSIGN), subgraphs=(twice(), INIT))
+    assert variables(constant, tmp_path) == {"s": START.tobytes()}
+
+
+def test_the_engine_starts_from_what_the_initialisation_computes(tmp_path: Path) -> None:
+    pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
+    real = TensorSpec("real", "float32", (4,), np.array([1.26, -70.0, 0.0, 3.25], "<f4").tobytes())
+    shape = TensorSpec("shape", "int32", (2,), np.array([1, 4], "<i4").tobytes())
+    tensors = (INIT.tensors[0], real, shape, TensorSpec("row", "float32", (1, 4)), replace(X, name="q"))
+    found = (
+        handle(0), OperatorSpec("RESHAPE", (1, 2), (3,), {"new_shape": (1, 4)}), OperatorSpec("QUANTIZE", (3,), (4,)),
+        OperatorSpec("ASSIGN_VARIABLE", (0, 4), ()),
+    )  # fmt: skip
+    path = tmp_path / "model.tflite"
+    path.write_bytes(write_tflite(replace(MODEL, subgraphs=(replace(INIT, tensors=tensors, operators=found),))))
+    proof = verify(compile_model(path), samples=3, layers=True)
+    assert proof.match and proof.reference == "tflm"
+    assert variables(replace(MODEL, subgraphs=(replace(INIT, tensors=tensors, operators=found),)), tmp_path) == {
+        "s": np.array([8, -128, 5, 12], np.int8).tobytes()
+    }
 
 
 def test_without_one_it_is_the_zero_point_of_bytes_and_zero_elsewhere(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from emitc.frontends.source import (
     check_shape,
     given_shape,
 )
+from emitc.frontends.tflite_broadcasts import with_few_loops
 from emitc.frontends.tflite_buffers import with_circular_buffers
 from emitc.frontends.tflite_decode import with_decoded_constants
 from emitc.frontends.tflite_rules import (
@@ -466,12 +467,11 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
         if tensors[index].is_variable:
             reader.blockers.append(
                 CannotCompile(
-                    "a graph input that keeps state is not supported",
-                    Where(tensor=tensors[index].describe()),
+                    "a graph input that keeps state is not supported", Where(tensor=tensors[index].describe()),
                     "the tensor is a variable, which holds its value between runs; vela lists such a tensor among the inputs",
                     "give the model that vela has read",
                 )
-            )
+            )  # fmt: skip
         if tensors[index].dtype not in _DTYPES:
             reader.blockers.append(
                 CannotCompile(
@@ -483,7 +483,7 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
     digest, blockers = hashlib.sha256(data).hexdigest(), tuple(reader.blockers)
     model = SourceModel("tflite", producer, digest, tensors, nodes, inputs, outputs, (), blockers, len(data), subgraphs)
     model = with_signal_state(with_circular_buffers(with_widened_constants(with_decoded_constants(model))))
-    return with_signed_bytes(with_moved_numbers(with_state(model, reader.signatures)))
+    return with_few_loops(with_signed_bytes(with_moved_numbers(with_state(model, reader.signatures))))
 
 
 def known_shapes(shapes: dict[str, Shape], model: SourceModel) -> None:

@@ -249,14 +249,6 @@ REFUSALS = [
         ),
     ),
     (
-        shaped("loops", "ADD", (2, 1, 2, 1, 2, 1), (1, 2, 1, 2, 1, 2)),
-        (
-            1,
-            "ADD repeats its inputs along 6 alternating dimensions",
-            "[2, 1, 2, 1, 2, 1] and [1, 2, 1, 2, 1, 2] need as many nested loops, there is code for 5",
-        ),
-    ),
-    (
         shaped("sum_out_of_proportion", "ADD", (4,), (4,), (single(0.1 / 2**20), 0)),
         (2, OUT.format("ADD"), RATIO.format(single(0.05), single(0.05), single(0.1 / 2**20))),
     ),

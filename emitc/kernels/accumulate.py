@@ -264,9 +264,12 @@ def check_operands(
             y,
         )
     if not computed and (not w.is_constant or (bias is not None and not bias.is_constant)):
+        what, constant = (
+            ("a computed bias", "a constant bias") if w.is_constant else ("computed weights", "constant weights")
+        )
         raise unsupported(
-            bound, f"{bound.node.op_type} with computed weights is not supported", "weights and bias must be constants",
-            "export the model with constant weights", w,
+            bound, f"{bound.node.op_type} with {what} is not supported", "weights and bias must be constants",
+            f"export the model with {constant}", w,
         )  # fmt: skip
 
 

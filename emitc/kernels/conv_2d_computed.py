@@ -1,9 +1,9 @@
-"""CONV_2D and DEPTHWISE_CONV_2D of a TFLite model whose int8 weights are computed.
+"""CONV_2D and DEPTHWISE_CONV_2D of a TFLite model whose int8 weights, or bias beside int8 inputs, are computed.
 
 Shapes  as of the two with constant weights: x [N, H, W, I], w [O, KH, KW, I / groups] or, depthwise, [1, KH, KW, O], b [O] or
         none, y [N, OH, OW, O].
 Types   x and y int8, w int8, b and sums int32; x and y int16, b int64, of CONV_2D also int32 (int16x8.py).
-Errors  weights with a zero point; a computed bias; windows for which sums can leave their type.
+Errors  weights with a zero point; a computed bias of int16; windows for which sums can leave their type.
 Source  TFLite Micro's kernels, which do not mind where their weights come from.
 """
 
@@ -19,6 +19,7 @@ from emitc.kernels import accumulate, computed_weights
 from emitc.kernels.contract import KernelDef, Layer, Param, Table, require_rank
 from emitc.kernels.pointwise import operand
 from emitc.kernels.requantization import (
+    BIAS,
     WEIGHTS,
     Accumulating,
     output_params,
@@ -83,9 +84,9 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     assert x.quantization
     image = operand(bound, inputs, 0).astype(np.int64) - x.quantization.zero_point
     weights = operand(bound, inputs, WEIGHTS).astype(np.int64)
-    start = np.zeros(bound.output.shape, np.int64) + accumulate.bias_of(bound, _filters(bound)[0])
     filters = weights.transpose(3, 1, 2, 0) if op.depthwise else weights
-    return (accumulate.result(bound, accumulate.convolved(op.window, image, filters, start), op.activation),)
+    products = accumulate.convolved(op.window, image, filters, np.zeros(bound.output.shape, np.int64))
+    return (accumulate.result(bound, computed_weights.with_bias(bound, inputs, products), op.activation),)
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -93,7 +94,7 @@ def lower(bound: BoundNode) -> Layer:
     op, x, y = _op(bound), bound.input(0), bound.output
     out_c, kernel_h, kernel_w, in_c = _filters(bound)
     scale, kind = requantization(bound), computed_weights.flavour(bound, _depth(bound))
-    bias = Table("bias", kind.acc, tuple(accumulate.bias_of(bound, out_c).tolist()), "bias per output channel")
+    bias = () if kind.late_bias else (accumulate.bias_of(bound, out_c),)
     groups = x.shape[3] // in_c
     window = window_params(bound, op.window, kernel_h, kernel_w)
     split = (
@@ -103,8 +104,11 @@ def lower(bound: BoundNode) -> Layer:
     return Layer(
         "depthwise_conv_2d_multiplier" if op.depthwise else "conv_2d_taps",
         "portable",
-        (0, WEIGHTS),
-        (bias, *requantization_tables(scale, kind)),
+        (0, WEIGHTS, *((BIAS,) if kind.late_bias else ())),
+        (
+            *(Table("bias", kind.acc, tuple(each.tolist()), "bias per output channel") for each in bias),
+            *requantization_tables(scale, kind),
+        ),
         (*window, split, accumulate.input_offset(bound, folded=False), *tail),
         macs=work(bound),
         flavour=kind,

@@ -281,7 +281,7 @@ def _check_quantization(bound: BoundNode) -> None:
                 bias,
             )
     if computed:
-        computed_weights.check_sums(bound, w.elements // _channels(bound))
+        computed_weights.check_sums(bound, w.elements // _channels(bound), late=False)
         return
     centred = _centred(bound, w.array())
     reach = max(x.quantization.zero_point - x.dtype.range[0], x.dtype.range[1] - x.quantization.zero_point)

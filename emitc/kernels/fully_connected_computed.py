@@ -1,10 +1,10 @@
-"""FULLY_CONNECTED of a TFLite model whose weights, or float32 bias, are computed: y = requantize((x - x_zero) @ w.T + b).
+"""FULLY_CONNECTED of a TFLite model whose weights or bias (not of int16) are computed: y = requantize((x - x_zero) @ w.T + b).
 
 Shapes  as of FULLY_CONNECTED: x [..., I] flattened to rows of I, w [O, I], b [O] or none, y [rows, O] or [..., O].
 Types   float32; x, w and y int8, with one scale each, b and sums int32; x and y int16 with int8 weights, b int64 or int32,
         requantized as with constant weights.
-Errors  weights with a zero point beside int16 inputs; depths for which sums can leave their type; a computed bias of integers,
-        with which all can.
+Errors  weights with a zero point beside int16 inputs; depths for which sums can leave their type; a computed bias beside int16
+        inputs.
 Source  TFLite Micro's kernel, which does not mind where its weights come from.
 """
 
@@ -55,12 +55,12 @@ class ComputedFullyConnected(Accumulating):
 
 
 def applies(node: SourceNode) -> bool:
-    """Whether weights or a float32 bias are computed, of types that this operator has."""
+    """Whether weights or a bias of float32 or int8 are computed, of types that this operator has."""
     given = [tensor for tensor in node.inputs if tensor is not None]
     kinds = [tensor.dtype for tensor in given[:2]]
     if len(kinds) < 2 or kinds not in (["float32"] * 2, ["int8"] * 2, ["int16", "int8"]) or given[WEIGHTS].is_variable:
         return False
-    return any(tensor.data is None for tensor in given[WEIGHTS : None if kinds[0] == "float32" else BIAS])
+    return any(tensor.data is None for tensor in given[WEIGHTS : BIAS if kinds[0] == "int16" else None])
 
 
 def _op(bound: BoundNode) -> ComputedFullyConnected:
@@ -132,8 +132,8 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     quantized = bound.input(WEIGHTS).quantization
     assert x.quantization and y.quantization and quantized
     columns = w.T.astype(np.int64) - quantized.zero_point
-    acc = np.matmul(rows.astype(np.int64) - x.quantization.zero_point, columns)
-    acc += accumulate.bias_of(bound, w.shape[0])
+    products = np.matmul(rows.astype(np.int64) - x.quantization.zero_point, columns)
+    acc = computed_weights.with_bias(bound, inputs, products)
     clamp = activation_clamp(op.activation, y)
     return (requantization(bound).apply(acc, y.quantization.zero_point, clamp, y.dtype).reshape(y.shape),)
 
@@ -181,12 +181,16 @@ def lower(bound: BoundNode) -> Layer:
         )
     assert x.quantization and y.quantization and w.quantization
     zero = w.quantization.zero_point
-    kind = Flavour("_wz", weight_zero=True) if zero else Flavour()
+    late = computed_weights.late_bias(bound)
+    suffix = ("_wz" if zero else "") + ("_late_bias" if late else "")
+    kind = Flavour(suffix, weight_zero=bool(zero), late_bias=late)
     if x.dtype is DType.INT16:
         wide = Flavour("_s16_wide", x="int16_t", y="int16_t", acc="int64_t", reduced=True)
         kind = wide if reduced(bound) else Flavour("_s16", x="int16_t", y="int16_t")
     tables = [table for table in tables if table.role != "bias"]
-    tables.append(Table("bias", kind.acc, tuple(accumulate.bias_of(bound, out).tolist()), "bias per output channel"))
+    if not late:
+        bias = tuple(accumulate.bias_of(bound, out).tolist())
+        tables.append(Table("bias", kind.acc, bias, "bias per output channel"))
     clamp = activation_clamp(_op(bound).activation, y)
     params += (
         Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),

@@ -130,7 +130,11 @@ RIGHT: dict[str, tuple[ModelSpec, str]] = {
             replace(Y, dtype="uint8", scales=(1 / 256,), zero_points=(0,))),
         "LOGISTIC with element types (uint8, uint8) is not supported",
     ),
-    "computed_bias": (conv(b=replace(B, data=None)), "CONV_2D with computed weights is not supported"),
+    "computed_bias": (
+        conv(x=replace(X, dtype="int16", zero_points=(0,)), b=replace(B, dtype="int64", data=None),
+             y=replace(Y, dtype="int16", zero_points=(0,))),
+        "CONV_2D with a computed bias is not supported",
+    ),
 }  # fmt: skip
 
 

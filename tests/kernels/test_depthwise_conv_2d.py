@@ -239,13 +239,6 @@ def test_refuses_channels_that_do_not_fit(shape: tuple[int, ...]) -> None:
     )  # fmt: skip
 
 
-def test_refuses_a_computed_bias() -> None:
-    _refused(
-        with_input(BASE, 2, data=None), 1, "DEPTHWISE_CONV_2D with computed weights is not supported",
-        '"layer/in1" int8[1,3,3,5]', "weights and bias must be constants", "export the model with constant weights",
-    )  # fmt: skip
-
-
 def test_refuses_weights_with_a_zero_point() -> None:
     _refused(
         with_input(BASE, 1, zero_points=(-1,)), 2, "DEPTHWISE_CONV_2D has weights with a zero point",

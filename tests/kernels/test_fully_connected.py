@@ -256,14 +256,6 @@ COMPUTED: list[Case] = [
 ]  # fmt: skip
 
 
-def test_computed_weights() -> None:
-    proven = prove(COMPUTED, samples=5)
-    for outcome in proven.outcomes.values():
-        outcome.check()
-        assert outcome.step is not None and outcome.step.template == "fully_connected_computed"
-    assert proven.memory_errors == ()
-
-
 ZEROS: list[Case] = [
     with_input(
         fully_connected(
@@ -293,10 +285,27 @@ def test_weights_with_a_zero_point_are_not_for_the_npu() -> None:
     assert export.refusal(bound) == "weights with a zero point"
 
 
-def test_refuses_a_computed_bias() -> None:
+def late(case: Case) -> Case:
+    """The case with its bias for an input, of which every number may come: sums wrap."""
+    return replace(with_input(case, 2, data=None), id=f"{case.id}_late_bias")
+
+
+LATE: list[Case] = [late(case) for case in (COMPUTED[0], BASE, ZEROS[0], ZEROS[4])]
+
+
+@pytest.mark.parametrize("cases", [COMPUTED, LATE], ids=["weights", "bias"])
+def test_computed_operands(cases: list[Case]) -> None:
+    proven = prove(cases, samples=5)
+    for outcome in proven.outcomes.values():
+        outcome.check()
+        assert outcome.step is not None and outcome.step.template == "fully_connected_computed"
+    assert proven.memory_errors == ()
+
+
+def test_refuses_a_computed_bias_of_int16() -> None:
     _refused(
-        with_input(with_input(BASE, 1, data=None), 2, data=None), 1,
-        "FULLY_CONNECTED with a computed bias of integers is not supported", '"layer/in2" int32[4]',
+        with_input(wide("layer", "int64"), 2, data=None), 1,
+        "FULLY_CONNECTED with a computed bias of integers is not supported", '"layer/in2" int64[4]',
         "it could take sums out of their type", "export the model with a constant bias",
     )  # fmt: skip
 

@@ -52,8 +52,8 @@ EMITC_INLINE emitc_reals emitc_reals_tanh(emitc_reals x)
     if (emitc_reals_stray(x)) {
         return emitc_reals_one_by_one(emitc_tanh, x);
     }
-    const float *const a = emitc_tanh_above;
-    const float *const b = emitc_tanh_below;
+    const float *const a = emitc_tanh_terms;
+    const float *const b = emitc_tanh_terms + EMITC_TANH_BELOW;
     const float32x4_t v = vminnmq_f32(vmaxnmq_f32(x, vdupq_n_f32(-9.0f)), vdupq_n_f32(9.0f));
     const float32x4_t s = vmulq_f32(v, v);
     float32x4_t above = emitc_reals_step(vdupq_n_f32(a[0]), s, a[1]);
@@ -81,8 +81,8 @@ EMITC_INLINE emitc_reals emitc_reals_logistic(emitc_reals x)
     if (vcmpneq_f32(x, x) != 0) {
         return emitc_reals_one_by_one(emitc_logistic, x); /* one is not a number */
     }
-    const float *const a = emitc_logistic_above;
-    const float *const b = emitc_logistic_below;
+    const float *const a = emitc_logistic_terms;
+    const float *const b = emitc_logistic_terms + EMITC_LOGISTIC_BELOW;
     const float32x4_t v = vminnmq_f32(vmaxnmq_f32(x, vdupq_n_f32(-18.0f)), vdupq_n_f32(18.0f));
     const float32x4_t s = vmulq_f32(v, v);
     float32x4_t above = emitc_reals_step(vdupq_n_f32(a[0]), s, a[1]);
@@ -94,7 +94,7 @@ EMITC_INLINE emitc_reals emitc_reals_logistic(emitc_reals x)
     below = emitc_reals_step(below, s, b[3]);
     below = emitc_reals_step(below, s, b[4]);
     below = emitc_reals_step(below, s, b[5]);
-    const float32x4_t y = vaddq_n_f32(emitc_reals_quotient(vmulq_f32(above, v), below), 0.5f);
+    const float32x4_t y = vaddq_n_f32(emitc_reals_quotient(vmulq_f32(above, v), below), a[11]);
     return vminnmq_f32(vmaxnmq_f32(y, vdupq_n_f32(0.0f)), vdupq_n_f32(1.0f));
 #else
     for (int32_t i = 0; i < 4; i++) {

@@ -96,23 +96,24 @@ static inline float emitc_within(float x, float limit)
     return x < -limit ? -limit : x > limit ? limit : x;
 }
 
-/* Coefficients: of the odd powers above, of the even ones below, the highest first. */
-static const float emitc_tanh_above[7] = {
+/* Coefficients: of the odd powers above, then of the even ones below from the place named, each the highest first; behind the
+ * logistic function's, what is added. */
+enum { EMITC_TANH_BELOW = 7, EMITC_LOGISTIC_BELOW = 5 };
+static const float emitc_tanh_terms[11] = {
     -2.76076847742355e-16f, 2.00018790482477e-13f, -8.60467152213735e-11f, 5.12229709037114e-08f, 1.48572235717979e-05f,
-    6.37261928875436e-04f, 4.89352455891786e-03f};
-static const float emitc_tanh_below[4] = {
+    6.37261928875436e-04f, 4.89352455891786e-03f,
     1.19825839466702e-06f, 1.18534705686654e-04f, 2.26843463243900e-03f, 4.89352518554385e-03f};
-static const float emitc_logistic_above[5] = {
-    4.37031012579801e-11f, 1.15627324459942e-07f, 6.08574864600143e-05f, 8.51377133304701e-03f, 2.48287947061529e-01f};
-static const float emitc_logistic_below[6] = {
+static const float emitc_logistic_terms[12] = {
+    4.37031012579801e-11f, 1.15627324459942e-07f, 6.08574864600143e-05f, 8.51377133304701e-03f, 2.48287947061529e-01f,
     6.10247389755681e-13f, 5.76102136993427e-09f, 6.29106785017040e-06f, 1.70198817374094e-03f, 1.16817656904453e-01f,
-    9.93151921023180e-01f};
+    9.93151921023180e-01f,
+    0.5f};
 
 /* tanh(x) */
 static inline float emitc_tanh(float x)
 {
-    const float *const a = emitc_tanh_above;
-    const float *const b = emitc_tanh_below;
+    const float *const a = emitc_tanh_terms;
+    const float *const b = emitc_tanh_terms + EMITC_TANH_BELOW;
     const float v = emitc_within(x, 9.0f);
     const float s = v * v;
     float above = emitc_fused(a[0], s, a[1]);
@@ -130,8 +131,8 @@ static inline float emitc_tanh(float x)
 /* 1 / (1 + exp(-x)) */
 static inline float emitc_logistic(float x)
 {
-    const float *const a = emitc_logistic_above;
-    const float *const b = emitc_logistic_below;
+    const float *const a = emitc_logistic_terms;
+    const float *const b = emitc_logistic_terms + EMITC_LOGISTIC_BELOW;
     const float v = emitc_within(x, 18.0f);
     const float s = v * v;
     float above = emitc_fused(a[0], s, a[1]);
@@ -143,7 +144,7 @@ static inline float emitc_logistic(float x)
     below = emitc_fused(below, s, b[3]);
     below = emitc_fused(below, s, b[4]);
     below = emitc_fused(below, s, b[5]);
-    const float y = above * v / below + 0.5f;
+    const float y = above * v / below + a[11];
     return y < 0.0f ? 0.0f : y > 1.0f ? 1.0f : y;
 }
 

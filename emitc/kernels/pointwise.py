@@ -170,6 +170,18 @@ def vector_layer(layer: Layer) -> Layer | str:
     return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=headers)
 
 
+_FAST_QUOTIENTS = ("tanh_rational", "logistic_rational")
+"""Templates of float32 that have a twin for float units with fused steps."""
+
+
+def float_unit_layer(layer: Layer) -> Layer | str:
+    """The layer for cores with a float unit: coefficients loaded together; or why there is none."""
+    if layer.template not in _FAST_QUOTIENTS:
+        return f"no twin for float units: {layer.template}"
+    headers = (*layer.headers, "emitc_fpu_rational.h")
+    return replace(layer, template=f"{layer.template}_fpu", variant="fpu", headers=headers)
+
+
 def require_one_meaning(bound: BoundNode, *tensors: Tensor) -> None:
     """Refuses quantized tensors of different scales, where the operator takes the numbers for what they stand for."""
     if bound.node.op.numerics is not Numerics.QDQ:

@@ -446,13 +446,15 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     return pointwise.vector_layer(lower(bound))
 
 
-_BY_VECTORS: dict[type[Op], tuple[DType, ...]] = {
-    Logistic: (DType.INT8,),
-    Tanh: (DType.INT8,),
-    Relu: (DType.INT8, DType.FLOAT32),
-    LeakyRelu: (DType.INT8,),
+_FPU = Variant("fpu", "fpu", lambda bound: pointwise.float_unit_layer(lower(bound)), ())
+_VECTORS = Variant("mve", "mve", lower_mve)
+_VARIANTS: dict[type[Op], tuple[Variant, ...]] = {
+    Logistic: (_VECTORS, _FPU),
+    Tanh: (_VECTORS, _FPU),
+    Relu: (Variant("mve", "mve", lower_mve, (DType.INT8, DType.FLOAT32)),),
+    LeakyRelu: (_VECTORS,),
 }
-"""Types of the kernels for vectors in both formats. Those of float32 for the other three are for ONNX models alone."""
+"""With the types that they have in both formats: but for Relu's, those of float32 are for ONNX models alone."""
 
 
 def _note(bound: BoundNode) -> str:
@@ -480,7 +482,7 @@ def _kernel(op: type[Op], name: str, summary: str, onnx: str = "") -> KernelDef:
         onnx=(onnx,) if onnx else (),
         from_onnx=_from_onnx(op) if onnx else None,
         elementwise=True,
-        variants=(Variant("mve", "mve", lower_mve, _BY_VECTORS[op]),) if op in _BY_VECTORS else (),
+        variants=_VARIANTS.get(op, ()),
         note=_note,
     )
 

@@ -194,6 +194,7 @@ TEMPLATES = {
     "fpu": {
         "reals": {"real_sum_fpu", "real_difference_fpu", "real_product_fpu"},
         "sums_by_scales": {"sum_by_scales_fpu"},
+        "functions": {"tanh_rational_fpu", "logistic_rational_fpu"},
     },
     "mve": {
         "matmul": {"matmul_mve"},

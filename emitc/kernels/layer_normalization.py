@@ -14,18 +14,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import (
+    Flavour,
     KernelDef,
     Layer,
     Param,
     Parsed,
     Table,
+    Variant,
     illegal,
     in_step,
     require_dtypes,
@@ -219,6 +221,40 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("normalization", "portable", tuple(operands), tuple(tables), params, overlaps=(in_step(bound),))
 
 
+def _by_fours(bound: BoundNode, variant: str, headers: tuple[str, ...]) -> Layer | str:
+    """Four values at a time of rows in which each has its scale and bias; or why there is none."""
+    rows, layer = _rows(bound), lower(bound)
+    if (rows.run, rows.period) != (1, 1) or bound.optional(_BIAS) is None:
+        return "there is code for a scale and a bias of each value of a row"
+    params = (
+        Param("rows", "int32_t", rows.rows),
+        Param("size", "int32_t", rows.segments, "values of a row"),
+        *(param for param in layer.params if param.name in ("epsilon", *(f"has_{name}" for name in _EXTRA))),
+    )
+    flavour = Flavour(f"_{variant}", fixed_point=False)
+    return replace(
+        layer, template="normalization_rows", variant=variant, params=params, headers=headers, flavour=flavour
+    )
+
+
+def lower_fpu(bound: BoundNode) -> Layer | str:
+    """Four values to a load."""
+    return _by_fours(bound, "fpu", ("emitc_fpu_rows.h",))
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Sums by the float unit, from vectors."""
+    if _rows(bound).segments % 4:
+        return "rows are no whole fours"
+    return _by_fours(bound, "mve", ("emitc_mve.h", "emitc_mve_reals.h", "emitc_mve_rows.h"))
+
+
+_VARIANTS = (
+    Variant("mve", "mve", lower_mve, (DType.FLOAT32,)),
+    Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
+)
+
+
 def _kernel(op: type[Op], summary: str) -> KernelDef:
     parsers = {
         LayerNormalization: _layer_from_onnx,
@@ -237,6 +273,7 @@ def _kernel(op: type[Op], summary: str) -> KernelDef:
         lower,
         onnx=(op.__name__,),
         from_onnx=parsers[op],
+        variants=_VARIANTS if op is LayerNormalization else (),
     )
 
 

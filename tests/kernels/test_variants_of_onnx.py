@@ -25,6 +25,7 @@ from onnx_op import OnnxCase, computed, drawn, model_of, prove_onnx
 from emitc.backends.portable import backend
 from emitc.boards import prove
 from emitc.boards.prove import on_emulator
+from emitc.boards.result import RunResult
 from emitc.compiler import compile_model
 from emitc.ir import Array, BoundNode
 from emitc.target import Target
@@ -175,6 +176,23 @@ def slope_cases() -> list[OnnxCase]:
     return [*cases, OnnxCase("computed", "PRelu", computed_slope, draw=_reals((4, 13), 3.0))]
 
 
+def normalization_cases() -> list[OnnxCase]:
+    """Rows of whole fours and others, of fewer than four; scale and bias constant and computed; the statistics as outputs."""
+    rng = np.random.default_rng(7)
+    cases = []
+    for rows, size in ((3, 24), (5, 4), (1, 64), (4, 7), (2, 3), (3, 41)):
+        x, count = computed((rows, size), low=-30.0, high=40.0), (size,)
+        scale, bias = (rng.uniform(-2, 2, count).astype(np.float32) for _ in range(2))
+        name, op = f"{rows}x{size}", "LayerNormalization"
+        cases += [
+            OnnxCase(f"{name}_constant", op, {"x": x, "scale": scale, "bias": bias}),
+            OnnxCase(f"{name}_computed", op, {"x": x, "scale": computed(count), "bias": computed(count)}),
+            OnnxCase(f"{name}_all", op, {"x": x, "scale": scale, "bias": bias}, outputs=("y", "mean", "inverse")),
+            OnnxCase(f"{name}_no_bias", op, {"x": x, "scale": scale}),
+        ]
+    return cases
+
+
 CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "matmul": matmul_cases,
     "products": product_cases,
@@ -186,6 +204,7 @@ CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "softmax": softmax_cases,
     "functions": function_cases,
     "slopes": slope_cases,
+    "normalization": normalization_cases,
 }
 """By family."""
 _AVERAGES = {"average_pool_2d_even_mve"}
@@ -195,6 +214,7 @@ TEMPLATES = {
         "reals": {"real_sum_fpu", "real_difference_fpu", "real_product_fpu"},
         "sums_by_scales": {"sum_by_scales_fpu"},
         "functions": {"tanh_rational_fpu", "logistic_rational_fpu"},
+        "normalization": {"normalization_rows"},
     },
     "mve": {
         "matmul": {"matmul_mve"},
@@ -206,9 +226,12 @@ TEMPLATES = {
         "softmax": {"softmax_table_mve"},
         "functions": {"tanh_rational_mve", "logistic_rational_mve", "relu_mve", "leaky_relu_mve"},
         "slopes": {"prelu_mve"},
+        "normalization": {"normalization_rows"},
     },
 }
 """Kernels of each variant that the cases of a family have."""
+WITHIN = {"normalization": (1e-5, 1e-5)}
+"""Families of float sums: how far from the engine they may be, relatively and absolutely."""
 
 
 _SMALL, _FEW = 2048, 60
@@ -239,13 +262,13 @@ def preferring(variant: str) -> AbstractContextManager[object]:
 def test_every_case_has_the_engines_bits(variant: str, family: str) -> None:
     with preferring(variant):
         proven = prove_onnx(CASES[family](), 4, target=TARGETS[variant])
-    proven.check()
+    proven.check(*WITHIN.get(family, ()))
     steps = [step for compiled in proven.compiled.values() for step in compiled.program.steps]
     assert {step.template for step in steps if step.variant == variant} == TEMPLATES[variant][family]
 
 
-def match_on(board: str, target: str, cases: list[OnnxCase], variant: str, folder: Path) -> None:
-    """Asserts that an emulated board has the numpy references' bits, on the values that the cases draw."""
+def result_on(board: str, target: str, cases: list[OnnxCase], variant: str, folder: Path) -> RunResult:
+    """An emulated board's results against the numpy references', on the values that the cases draw."""
     folder.mkdir()
     file = folder / "cases.onnx"
     file.write_bytes(model_of(cases).SerializeToString())
@@ -254,9 +277,12 @@ def match_on(board: str, target: str, cases: list[OnnxCase], variant: str, folde
     rng = np.random.default_rng(1)
     given = [tuple(drawn(cases, rng, sample)) for sample in range(3)]
     with patch.object(prove, "random_samples", lambda *_: given):
-        result = on_emulator(
-            compiled, board, reference="numpy", samples=3, seed=1, layers=False, workdir=folder / "run"
-        )
+        return on_emulator(compiled, board, reference="numpy", samples=3, seed=1, layers=False, workdir=folder / "run")
+
+
+def match_on(board: str, target: str, cases: list[OnnxCase], variant: str, folder: Path) -> None:
+    """Asserts that an emulated board has the numpy references' bits."""
+    result = result_on(board, target, cases, variant, folder)
     assert (result.match, result.tolerated) == (True, 0), folder.name
 
 
@@ -269,8 +295,18 @@ emulated = pytest.mark.skipif(
 @pytest.mark.parametrize("variant", sorted(TARGETS))
 def test_on_emulated_cores(variant: str, tmp_path: Path) -> None:
     board = "qemu_m55" if variant == "mve" else "qemu_m4"
-    for family in TEMPLATES[variant]:
+    for family in TEMPLATES[variant].keys() - WITHIN.keys():
         match_on(board, TARGETS[variant], few(family), variant, tmp_path / family)
+
+
+@emulated
+@pytest.mark.parametrize(("board", "variant"), [("qemu_m4", "fpu"), ("qemu_m55", "mve"), ("qemu_m55", "fpu")])
+def test_normalized_rows_are_those_of_the_portable_kernel(board: str, variant: str, tmp_path: Path) -> None:
+    target = "cortex-m4f" if board == "qemu_m4" else "cortex-m55"
+    cases = few("normalization")
+    found, plain = (result_on(board, target, cases, name, tmp_path / name) for name in (variant, "portable"))
+    assert found.match
+    assert (found.differing_bytes, found.max_abs_diff) == (plain.differing_bytes, plain.max_abs_diff)
 
 
 @emulated

@@ -10,13 +10,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Table, Variant, illegal, require_dtypes
+from emitc.kernels.contract import (
+    PLAIN,
+    Flavour,
+    KernelDef,
+    Layer,
+    Param,
+    Parsed,
+    Table,
+    Variant,
+    illegal,
+    require_dtypes,
+)
 from emitc.kernels.signal_lanes import in_naturals
 
 
@@ -67,11 +78,25 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Value by value."""
-    params, headers = (Param("count", "int32_t", bound.output.elements),), ("emitc_bits.h", "emitc_root.h")
+    layer = Layer(
+        "signal_filter_bank_square_root",
+        "portable",
+        (0, 1),
+        params=(Param("count", "int32_t", bound.output.elements),),
+        headers=("emitc_bits.h", "emitc_root.h"),
+        flavour=PLAIN,
+    )
     if not bound.input(1).is_constant:
-        return Layer("signal_filter_bank_square_root", "portable", (0, 1), params=params, headers=headers)
+        return layer
     bits = Table("bits", "int32_t", (int(bound.input(1).array().reshape(())),), "bits that the scale has")
-    return Layer("signal_filter_bank_square_root", "portable", (0,), (bits,), params, headers=headers)
+    return replace(layer, operands=(0,), tables=(bits,))
+
+
+def lower_fpu(bound: BoundNode) -> Layer:
+    """Roots by the float unit, put right by integers."""
+    layer = lower(bound)
+    headers = (*layer.headers, "emitc_fpu.h", "emitc_fpu_root.h")
+    return replace(layer, variant="fpu", headers=headers, flavour=Flavour("_fpu", fixed_point=False))
 
 
 def lower_mve(bound: BoundNode) -> Layer:
@@ -90,6 +115,6 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
-        variants=(Variant("mve", "mve", lower_mve, (DType.UINT64,)),),
+        variants=(Variant("mve", "mve", lower_mve, (DType.UINT64,)), Variant("fpu", "fpu", lower_fpu, (DType.UINT64,))),
     ),
 )

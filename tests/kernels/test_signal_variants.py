@@ -27,8 +27,12 @@ NATURALS = {
     "signal_pcan",
     "signal_filter_bank_log",
 }
-KERNELS = {"dsp": WORDS, "mve": WORDS | NATURALS}
-TARGETS = {"dsp": ("cortex-m4", "qemu_m4"), "mve": ("cortex-m55", "qemu_m55")}
+KERNELS = {
+    "dsp": {f"{name}_dsp" for name in WORDS},
+    "mve": {f"{name}_mve" for name in WORDS | NATURALS},
+    "fpu": {"signal_filter_bank_square_root"},
+}
+TARGETS = {"dsp": ("cortex-m4", "qemu_m4"), "mve": ("cortex-m55", "qemu_m55"), "fpu": ("cortex-m4f", "qemu_m4")}
 SAMPLES = 6
 
 
@@ -51,7 +55,7 @@ def test_on_the_host(variant: str) -> None:
     assert proven.memory_errors == ()
     steps = [step for outcome in proven.outcomes.values() if (step := outcome.step) is not None]
     found = {step.template for step in steps if step.variant == variant}
-    assert found == {f"{name}_{variant}" for name in KERNELS[variant]}
+    assert found == KERNELS[variant]
     assert {step.template for step in steps if step.variant == "portable"} <= {
         "signal_rfft",
         "signal_rfft_mixed",
@@ -63,7 +67,9 @@ def test_on_the_host(variant: str) -> None:
 @pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
-@pytest.mark.parametrize(("variant", "cases"), [("dsp", shorts()), ("mve", shorts()), ("mve", channels())])
+@pytest.mark.parametrize(
+    ("variant", "cases"), [("dsp", shorts()), ("mve", shorts()), ("mve", channels()), ("fpu", channels())]
+)
 def test_on_an_emulated_core(variant: str, cases: list[Case], tmp_path: Path) -> None:
     model, given = tmp_path / "cases.tflite", inputs_of(cases, SAMPLES, 0)
     model.write_bytes(write_tflite(model_of(cases)))

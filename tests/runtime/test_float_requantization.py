@@ -6,11 +6,8 @@ run on emulated cores with and without a float unit.
 
 from __future__ import annotations
 
-import json
 import platform
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +16,12 @@ from typing import Any
 import cffi
 import numpy as np
 import pytest
+from emulated_firmware import RUNTIME, printed_by, run
 from numpy.typing import NDArray
 
-from emitc.boards.boot import boot
 from emitc.host.build import WARNINGS, run_compiler
 from emitc.quantize import INT32_MAX, INT32_MIN, Float32, Int64, requantize_float
-from emitc.target import boards_dir, load_board
 
-RUNTIME = Path(__file__).resolve().parents[2] / "c_runtime"
 LIMIT = 65536
 FAST = ("-O2",)
 FUSING = ("-O3", "-std=gnu11", "-ffp-contract=fast")
@@ -287,15 +282,6 @@ float multiply_add(float a, float b, float c)
 """
 
 
-def run(command: list[str], folder: Path) -> str:
-    """The command's stdout; a failure shows what it printed. Skips when the program is not installed."""
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed")
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    assert done.returncode == 0, (done.stdout + done.stderr)[:4000]
-    return done.stdout
-
-
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="-mfma is an option for x86-64")
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_nothing_is_fused_on_x86(compiler: str, tmp_path: Path) -> None:
@@ -398,24 +384,4 @@ BOARDS = {
 @pytest.mark.parametrize("case", BOARDS)
 def test_emulated_cores_give_the_same(case: str, tmp_path: Path) -> None:
     name, flags = BOARDS[case]
-    platform_dir = boards_dir() / "platform"
-    manifest = json.loads((platform_dir / "boards" / f"{name}.json").read_text(encoding="utf-8"))
-    described = manifest["build"]
-    if shutil.which(f"qemu-system-{manifest['qemu']['system']}") is None:
-        pytest.skip(f"qemu-system-{manifest['qemu']['system']} is not installed")
-    (tmp_path / "main.c").write_text(FIRMWARE, encoding="ascii")
-    specs = {"cortex_m": "--specs=nano.specs", "riscv": "--specs=picolibc.specs"}[described["isa"]]
-    symbols = [
-        f"-Wl,--defsym=__{region}_{what}={value}"
-        for region, bounds in described["memory"].items()
-        for what, value in zip(("org", "len"), bounds, strict=True)
-    ]
-    command = [f"{described['toolchain']}gcc", specs, *described["arch_flags"], "-O2", "-std=c11", *flags]
-    command += [f"-DPAIRS={PAIRS}", "-DF_CPU=1000000L", f"-DEMITC_ICOUNT_SHIFT={manifest['qemu']['icount_shift']}"]
-    command += ["-ffunction-sections", "-fno-tree-loop-distribute-patterns", "-nostartfiles", "-Wl,--gc-sections"]
-    command += ["-Wl,--no-warn-rwx-segments", *symbols, f"-I{RUNTIME}", f"-I{platform_dir / 'runtime'}"]
-    command += [f"-L{platform_dir / 'ldscripts'}", f"-T{platform_dir / 'ldscripts' / described['isa']}.ld"]
-    sources = [*sorted((platform_dir / "runtime").glob("*.c")), RUNTIME / "emitc_runtime.c", tmp_path / "main.c"]
-    run([*command, *map(str, sources), "-o", "firmware.elf"], tmp_path)
-    printed = boot(load_board(name), tmp_path / "firmware.elf", (), timeout=120)
-    assert f"sum {firmware_sum()}\n" in printed
+    assert f"sum {firmware_sum()}\n" in printed_by(FIRMWARE, name, (f"-DPAIRS={PAIRS}", *flags), tmp_path)

@@ -30,6 +30,7 @@ def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_se
         "emitc_dsp_tile.h",
         "emitc_fpu.h",
         "emitc_fpu_rational.h",
+        "emitc_fpu_root.h",
         "emitc_fpu_rows.h",
         "emitc_mve.h",
         "emitc_mve_naturals.h",

@@ -7,7 +7,7 @@ tried, pair by pair; each narrows the range of offsets that the buffers have lef
 When all ways are dead ends there is no such packing: that is a proof, and needs no solver.
 
 Most buffers are out of the question before: one that finds a place wherever its neighbours lie is left out, and then perhaps
-those for which that one was in the way. They are placed last.
+those for which that one was in the way. They are placed last, or with the others where that is found in time.
 """
 
 from __future__ import annotations
@@ -50,20 +50,25 @@ def lowest_or_best(problem: Problem, offsets: list[int], bound: int, effort: flo
     """
     if sum(len(near) for near in problem.neighbours) > 2 * _LARGEST:
         return offsets, height(problem, offsets) <= bound
+    work = int(_WORK * effort)
     for _ in range(_QUESTIONS):
         top = height(problem, offsets)
         if top <= bound:
             return offsets, True
         limit = top - problem.grid
         core, easy = _core(problem, limit)
-        found = _Search(problem, limit, core, int(_WORK * effort)).answer()
+        found = _Search(problem, limit, core, work).answer()
         if found is _Open.NONE:
             return offsets, True
         if isinstance(found, _Open):
             break
-        lower = first_fit(problem, [*core, *easy], placed=found, start=len(core), limit=limit)
-        assert lower is not None, "what is left out finds a place"
-        offsets = lower
+        # All of them at the lowest offsets that go together leave more free at the steps that are not full.
+        together = _Search(problem, limit, range(len(problem.sizes)), work).answer()
+        if isinstance(together, _Open):
+            added = first_fit(problem, [*core, *easy], placed=found, start=len(core), limit=limit)
+            assert added is not None, "what is left out finds a place"
+            together = added
+        offsets = together
     return offsets, height(problem, offsets) <= bound
 
 

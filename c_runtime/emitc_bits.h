@@ -10,14 +10,18 @@
 /* The bits of x without the zeros in front of them; 0 has none. */
 EMITC_INLINE int32_t emitc_bits(uint32_t x)
 {
-#if defined(__GNUC__)
+#if defined(__GNUC__) && (!defined(__riscv) || defined(__riscv_zbb))
     return x != 0 ? 32 - __builtin_clz(x) : 0;
 #else
-    int32_t bits = 0;
-    for (; x != 0; x >>= 1) {
-        bits++;
-    }
-    return bits;
+    /* Where compilers would call a function that looks them up in a table of 256 bytes. */
+    const int32_t a = (int32_t)(x > 0xffffu) << 4;
+    x >>= a;
+    const int32_t b = (int32_t)(x > 0xffu) << 3;
+    x >>= b;
+    const int32_t c = (int32_t)(x > 0xfu) << 2;
+    x >>= c;
+    /* Of a digit of four bits. */
+    return a + b + c + (int32_t)(x > 0) + (int32_t)(x > 1) + (int32_t)(x > 3) + (int32_t)(x > 7);
 #endif
 }
 

@@ -314,6 +314,7 @@ def lower(bound: BoundNode) -> Layer:
             Param("clamp_high", "int32_t", y.dtype.range[1]),
         ),
         flavour=PLAIN if y.dtype is DType.INT8 else Flavour("_y16", y="int16_t"),
+        headers=("emitc_bits.h",),
         overlaps=(in_step(bound),),
     )
 

@@ -150,5 +150,6 @@ def layer(bound: BoundNode, beta: float) -> Layer:
             Param("multiplier", "int32_t", multiplier.q31, "Q31, to 65535 for a difference of 10"),
             Param("shift", "int32_t", multiplier.shift, "positive left"),
         ),
+        headers=("emitc_bits.h",),
         overlaps=(in_step(bound),),
     )

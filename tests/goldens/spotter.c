@@ -13,6 +13,8 @@
 
 #include <string.h>
 
+#include "emitc_bits.h"
+
 #if EMITC_RUNTIME_VERSION != 1
 #error "spotter.c was generated for emitc runtime version 1: take emitc_runtime.h and emitc_runtime.c of the emitc that generated it"
 #endif
@@ -421,23 +423,21 @@ static inline void emitc_softmax(const struct emitc_softmax *p, const int8_t *x,
         for (int32_t i = 0; i < p->depth; i++) {
             const int32_t difference = largest - x[i];
             if (difference < p->steps) {
-                sum += emitc_round_shift(exponentials[difference], 12);
+                sum += ((exponentials[difference] >> 11) + 1) >> 1;
             }
         }
-        int32_t headroom = 0;
-        for (uint32_t top = (uint32_t)sum; (top & 0x80000000u) == 0u; top <<= 1) {
-            headroom++;
-        }
+        const int32_t headroom = 32 - emitc_bits((uint32_t)sum);
         const int32_t scale = emitc_softmax_reciprocal((int32_t)(((uint32_t)sum << headroom) - 0x80000000u));
-        const int32_t right = 12 - headroom + 31 - p->bits;
+        /* All but the last place; where the sum reaches 512 each share is shifted out whole. */
+        const int32_t places = 12 - headroom + 30 - p->bits;
+        const int32_t right = places > 31 ? 31 : places;
         for (int32_t i = 0; i < p->depth; i++) {
             const int32_t difference = largest - x[i];
-            int32_t share = 0;
-            /* Where the sum reaches 512 each share is shifted out whole. */
-            if (difference < p->steps && right <= 31) {
-                share = emitc_round_shift(emitc_high_mul(scale, exponentials[difference]), right);
+            int32_t value = p->clamp_low;
+            if (difference < p->steps) {
+                value += ((emitc_high_mul(scale, exponentials[difference]) >> right) + 1) >> 1;
             }
-            y[i] = (int8_t)emitc_clamp(share + p->clamp_low, p->clamp_low, p->clamp_high);
+            y[i] = (int8_t)(value > p->clamp_high ? p->clamp_high : value);
         }
         x += p->depth;
         y += p->depth;

@@ -64,6 +64,22 @@ struct emitc_join_narrow {
     int32_t parts;
 };
 
+/* n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other; four to a turn of the loop. */
+static inline void emitc_join_narrow_column(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step, int32_t n)
+{
+    for (int32_t fours = n >> 2; fours > 0; fours--) {
+        to[0] = from[0];
+        to[to_step] = from[from_step];
+        to[2 * to_step] = from[2 * from_step];
+        to[3 * to_step] = from[3 * from_step];
+        to += 4 * to_step;
+        from += 4 * from_step;
+    }
+    for (int32_t i = 0; i < (n & 3); i++) {
+        to[i * to_step] = from[i * from_step];
+    }
+}
+
 /* Each row of y is the rows of all parts one after the other; row_bytes: bytes of a row of each part, so few that columns of bytes
  * are moved, one after the other. */
 static inline void emitc_join_narrow(const struct emitc_join_narrow *p, const void *const *x, const int32_t *row_bytes, void *y)
@@ -76,10 +92,7 @@ static inline void emitc_join_narrow(const struct emitc_join_narrow *p, const vo
     for (int32_t part = 0; part < p->parts; part++) {
         const int32_t width = row_bytes[part];
         for (int32_t column = 0; column < width; column++) {
-            const uint8_t *from = (const uint8_t *)x[part] + column;
-            for (int32_t row = 0; row < p->rows; row++) {
-                to[row * whole] = from[row * width];
-            }
+            emitc_join_narrow_column(to, whole, (const uint8_t *)x[part] + column, width, p->rows);
             to++;
         }
     }

@@ -64,10 +64,11 @@ struct emitc_join_narrow {
     int32_t parts;
 };
 
-/* n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other; four to a turn of the loop. */
+/* n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other; four to a turn of the loop, as long as more
+ * follow: the pointers never move past their columns. */
 static inline void emitc_join_narrow_column(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step, int32_t n)
 {
-    for (int32_t fours = n >> 2; fours > 0; fours--) {
+    for (; n > 4; n -= 4) {
         to[0] = from[0];
         to[to_step] = from[from_step];
         to[2 * to_step] = from[2 * from_step];
@@ -75,7 +76,7 @@ static inline void emitc_join_narrow_column(uint8_t *to, int32_t to_step, const 
         to += 4 * to_step;
         from += 4 * from_step;
     }
-    for (int32_t i = 0; i < (n & 3); i++) {
+    for (int32_t i = 0; i < n; i++) {
         to[i * to_step] = from[i * from_step];
     }
 }

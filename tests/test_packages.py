@@ -24,15 +24,15 @@ from emitc.host.samples import random_samples
 from emitc.ir import Array
 from emitc.target import boards_dir
 
-SOURCES = {"spotter.c", "spotter.h", "emitc_runtime.c", "emitc_runtime.h"}
+SOURCES = {"spotter.c", "spotter.h", "emitc_runtime.c", "emitc_runtime.h", "emitc_bits.h"}
 LAYOUTS = {
     "plain": {"manifest.json", *SOURCES},
     "cmake": {"manifest.json", "CMakeLists.txt", "src/spotter.c", "include/spotter.h", "src/emitc_runtime.c",
-              "include/emitc_runtime.h"},
+              "include/emitc_runtime.h", "include/emitc_bits.h"},
     "platformio": {"manifest.json", "library.json", "src/spotter.c", "include/spotter.h", "src/emitc_runtime.c",
-                   "include/emitc_runtime.h"},
+                   "include/emitc_runtime.h", "include/emitc_bits.h"},
     "zephyr": {"manifest.json", "zephyr/CMakeLists.txt", "zephyr/Kconfig", "zephyr/module.yml", "src/spotter.c",
-               "include/spotter.h", "src/emitc_runtime.c", "include/emitc_runtime.h"},
+               "include/spotter.h", "src/emitc_runtime.c", "include/emitc_runtime.h", "include/emitc_bits.h"},
 }  # fmt: skip
 LIBRARY_SCHEMA = {
     "type": "object",

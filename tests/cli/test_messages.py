@@ -76,7 +76,7 @@ def test_what_compile_says(emitc: Emitc, tiny: Path) -> None:
     called = emitc("compile", tiny / "spotter.tflite", "-o", "out")
     assert (called.code, called.err) == (0, "")
     lines = called.out.splitlines()
-    assert re.fullmatch(r"spotter\.tflite -> out/ \(plain, 5 files\) in \d+\.\d\d s", lines[0])
+    assert re.fullmatch(r"spotter\.tflite -> out/ \(plain, 6 files\) in \d+\.\d\d s", lines[0])
     assert lines[1].split() == ["layers", "5,", "3", "912", "multiply-accumulates"]
     assert "arena 208 B = lower bound 208 B" in lines[3]
 

@@ -112,7 +112,7 @@ def test_c_reciprocal_equals_python(tmp_path: Path) -> None:
     kernel = environment().get_template("kernels/softmax.c.j2").module.kernel(PLAIN)  # type: ignore[attr-defined]
     source, library = tmp_path / "reciprocal.c", tmp_path / "reciprocal.so"
     source.write_text(
-        '#include "emitc_runtime.h"\n'
+        '#include "emitc_bits.h"\n'
         f"{kernel}\n"
         "void reciprocals(int32_t count, const int32_t *x, int32_t *y);\n"
         "void reciprocals(int32_t count, const int32_t *x, int32_t *y)\n"

@@ -164,7 +164,7 @@ def test_a_runtime_of_another_version_is_refused_at_run_time(package: Path, aren
 
 def test_a_header_of_another_version_stops_the_build(package: Path, tmp_path: Path) -> None:
     replaced = HEADER.replace(f"EMITC_RUNTIME_VERSION {RUNTIME_VERSION}", "EMITC_RUNTIME_VERSION 999")
-    for name in ("spotter.c", "spotter.h"):
+    for name in ("spotter.c", "spotter.h", "emitc_bits.h"):
         (tmp_path / name).write_text((package / name).read_text(encoding="ascii"), encoding="ascii")
     (tmp_path / "emitc_runtime.h").write_text(replaced, encoding="ascii")
     done = subprocess.run(

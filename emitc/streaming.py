@@ -11,7 +11,7 @@ buffer has to hold, and how far the segment's output may follow its input in one
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -84,7 +84,7 @@ def _simulated(
     return Simulated(tuple(rooms), distance)
 
 
-def _in_place(nodes: Sequence[LoweredNode], layers: Sequence[RowLayer]) -> list[tuple[int, int]]:
+def _in_place(nodes: Sequence[LoweredNode], layers: Sequence[RowLayer]) -> tuple[tuple[int, int], ...]:
     """Pairs of layers of which the second alone reads the first, row by row, and may work in place."""
     found: list[tuple[int, int]] = []
     for i, layer in enumerate(layers):
@@ -99,25 +99,28 @@ def _in_place(nodes: Sequence[LoweredNode], layers: Sequence[RowLayer]) -> list[
                 and layers[read.source].row_bytes == layer.row_bytes
             ):
                 found.append((read.source, i))
-    return found
+    return tuple(found)
 
 
+@lru_cache(maxsize=_RUNS)
 def _laid_out(
-    nodes: Sequence[LoweredNode], layers: Sequence[RowLayer], in_row_bytes: int
-) -> tuple[tuple[int, ...], Simulated] | None:
-    """The places of a segment's layers, as many as possible in others', and the run with them; None where there is none."""
+    layers: tuple[RowLayer, ...], in_place: tuple[tuple[int, int], ...], in_row_bytes: int
+) -> tuple[tuple[int, ...], frozenset[int], Simulated] | None:
+    """The places of a segment's layers, as many as possible in others', which of them wait until their rows are asked for, and
+    the run with them; None where there is none. in_place: pairs as `_in_place` finds them.
+    """
     places = list(range(len(layers)))
     best = simulated(layers, places, in_row_bytes)
     if best is None:
         return None
-    for source, reader in _in_place(nodes, layers):
+    for source, reader in in_place:
         if places[reader] != reader or source in (places[k] for k in range(source)):
             continue
         tried = [reader if i == source else place for i, place in enumerate(places)]
         found = simulated(layers, tried, in_row_bytes)
         if found is not None:
             places, best = tried, found
-    return tuple(places), best
+    return tuple(places), *_on_demand(layers, places, in_row_bytes, best)
 
 
 def _on_demand(
@@ -155,41 +158,81 @@ def _image(tensor: Tensor) -> bool:
     return len(tensor.shape) == 4 and tensor.shape[0] == 1 and min(tensor.shape) > 0
 
 
-def _reads(node: LoweredNode, sources: Mapping[str, int], graph: Graph) -> tuple[RowRead, ...] | None:
-    """What a row of the node's output reads; None where the layer cannot be made row by row."""
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """What a node is in any segment. inputs: tensors (roots) with the shapes under which it sees them; reads: what a row of its
+    output reads of them, as if all came from outside.
+    """
+
+    inputs: tuple[tuple[str, Shape], ...]
+    reads: tuple[RowRead, ...]
+    target: str
+    shape: Shape
+    row_bytes: int
+    pulls: bool
+
+
+def _node_of(graph: Graph, node: LoweredNode) -> _Node | None:
+    """A node as segments see it; None where it cannot be made row by row."""
     form = node.layer.by_rows
     output = node.bound.output
-    if form is None or len(node.bound.outputs) != 1 or not _image(output):
+    if form is None or node.layer.pins or node.layer.fallible:
         return None
-    reads = []
+    if len(node.bound.outputs) != 1 or not all(map(_image, (output, *node.inputs))):
+        return None
+    if not all(in_arena(graph, tensor.name) for tensor in (*node.inputs, output)):
+        return None
+    if not form.window and any(tensor.shape[1:3] != output.shape[1:3] for tensor in node.inputs):
+        return None
     values = {p.name: int(p.value) for p in node.layer.params if p.name in WINDOW_PARAMS}
-    for tensor in node.inputs:
-        source = sources[graph.root(tensor.name).name]
-        if form.window:
-            extent = (values["kernel_h"] - 1) * values["dilation_h"] + 1
-            reads.append(RowRead(source, tensor.shape[1], values["stride_h"], values["pad_top"], extent))
-        elif tensor.shape[1:3] != output.shape[1:3]:
-            return None
-        else:
-            reads.append(RowRead(source, tensor.shape[1]))
-    return tuple(reads)
+    window: tuple[int, ...] = ()
+    if form.window:
+        extent = (values["kernel_h"] - 1) * values["dilation_h"] + 1
+        window = (values["stride_h"], values["pad_top"], extent)
+    return _Node(
+        tuple((graph.root(tensor.name).name, tensor.shape) for tensor in node.inputs),
+        tuple(RowRead(OUTSIDE, tensor.shape[1], *window) for tensor in node.inputs),
+        graph.root(output.name).name,
+        output.shape,
+        output.size_bytes // output.shape[1],
+        bool(node.layer.pulls),
+    )
 
 
-def segment_of(graph: Graph, nodes: Sequence[LoweredNode], first: int, end: int) -> Segment | None:
-    """Nodes [first, end) as a segment, in the order that needs the shorter line buffers: theirs, or the late one.
+class _Run:
+    """The nodes of a segment, which is made longer at its end."""
 
-    None where they are none: a layer that has no rows, a second input, a tensor from inside that is needed outside, or one
-    that is seen under two shapes.
-    """
-    given = _in_order(graph, nodes, first, end)
-    late = () if given is None else _late(given.layers)
-    if given is None or late == tuple(range(end - first)):
-        return given
-    own = nodes[first:end]
-    moved = _in_order(graph, [*nodes[:first], *(own[i] for i in late), *nodes[end:]], first, end)
-    if moved is None or sum(moved.line_bytes) >= sum(given.line_bytes):
-        return given
-    return replace(moved, order=late)
+    def __init__(self) -> None:
+        self.source = ""
+        self.inside: dict[str, int] = {}
+        self.shapes: dict[str, Shape] = {}
+        self.layers: list[RowLayer] = []
+
+    def add(self, node: _Node | None) -> bool:
+        """Whether the run is one with this node as well; where it is not, no longer one is either: the node has no rows, it reads
+        a second input, or sees a tensor under another shape.
+        """
+        if node is None:
+            return False
+        for name, shape in node.inputs:
+            if name not in self.inside:
+                self.source = self.source or name
+                if name != self.source:
+                    return False
+            if self.shapes.setdefault(name, shape) != shape:
+                return False
+        if not self.source and not self.inside and not node.pulls:
+            return False
+        if node.target in self.inside or node.target == self.source:
+            return False
+        sources = [self.inside.get(name, OUTSIDE) for name, _ in node.inputs]
+        reads = tuple(
+            read if source == OUTSIDE else replace(read, source=source)
+            for read, source in zip(node.reads, sources, strict=True)
+        )
+        self.inside[node.target], self.shapes[node.target] = len(self.layers), node.shape
+        self.layers.append(RowLayer(node.shape[1], node.row_bytes, reads))
+        return True
 
 
 def _late(layers: Sequence[RowLayer]) -> tuple[int, ...]:
@@ -209,76 +252,78 @@ def _late(layers: Sequence[RowLayer]) -> tuple[int, ...]:
     return tuple(reversed(order))
 
 
-def _in_order(graph: Graph, nodes: Sequence[LoweredNode], first: int, end: int) -> Segment | None:
-    """Nodes [first, end) as a segment, in their order; None where they are none."""
-    inside: dict[str, int] = {}
-    shapes: dict[str, Shape] = {}
-    source = ""
-    layers: list[RowLayer] = []
-    for i, node in enumerate(nodes[first:end]):
-        if node.layer.pins or node.layer.fallible:
+class _Segments:
+    """The runs of a graph's nodes that can be segments."""
+
+    def __init__(self, graph: Graph, nodes: Sequence[LoweredNode]) -> None:
+        self._graph, self._nodes = graph, nodes
+        self._own = [_node_of(graph, node) for node in nodes]
+        # The position of the last node that needs a tensor, or the one behind all nodes.
+        self._needed = {graph.root(t.name).name: i for i, node in enumerate(nodes) for t in node.inputs}
+        self._needed |= dict.fromkeys((graph.root(name).name for name in graph.outputs), len(nodes))
+        self._inputs = {graph.root(name).name for name in graph.inputs}
+
+    def within(self, across: Collection[int] | None, longest: int) -> Iterator[Segment]:
+        """As `segments_of` lists them."""
+        for first in range(len(self._nodes)):
+            run = _Run()
+            for end in range(first + 1, min(first + longest, len(self._nodes)) + 1):
+                if not run.add(self._own[end - 1]):
+                    break
+                wanted = across is None or any(position in across for position in range(first, end))
+                segment = self._segment(run, first, end) if wanted and end - first > 1 else None
+                if segment is not None:
+                    yield segment
+
+    def _segment(self, run: _Run, first: int, end: int) -> Segment | None:
+        """Nodes [first, end) as a segment, in the order that needs the shorter line buffers: theirs, or the late one.
+
+        None where a tensor from inside is needed outside, or the rows do not go together.
+        """
+        given = self._in_order(run, self._nodes[first:end], first)
+        late = () if given is None else _late(given.layers)
+        if given is None or late == tuple(range(end - first)):
+            return given
+        other = _Run()
+        if not all(other.add(self._own[first + i]) for i in late):
+            return given
+        moved = self._in_order(other, [self._nodes[first + i] for i in late], first)
+        if moved is None or sum(moved.line_bytes) >= sum(given.line_bytes):
+            return given
+        return replace(moved, order=late)
+
+    def _in_order(self, run: _Run, nodes: Sequence[LoweredNode], first: int) -> Segment | None:
+        """The `nodes` of a run, the first of which is the one at position `first`, as a segment; None where they are none."""
+        end = first + len(nodes)
+        names = list(run.inside)
+        if any(self._needed.get(name, -1) >= end for name in names[:-1]) or not self._inputs.isdisjoint(names):
             return None
-        if not all(in_arena(graph, t.name) for t in (*node.inputs, *node.bound.outputs)):
+        rows = run.shapes[run.source][1] if run.source else 0
+        row_bytes = self._graph.tensor(run.source).size_bytes // rows if run.source else 0
+        layers = tuple(run.layers)
+        found = _laid_out(layers, _in_place(nodes, layers), row_bytes)
+        if found is None:
             return None
-        for tensor in node.inputs:
-            root = graph.root(tensor.name).name
-            if root not in inside:
-                source = source or root
-            if not _image(tensor) or (root not in inside and root != source):
-                return None
-            if shapes.setdefault(root, tensor.shape) != tensor.shape:
-                return None
-        if not source and not inside and not node.layer.pulls:
-            return None
-        reads = _reads(node, {**inside, source: OUTSIDE}, graph)
-        if reads is None:
-            return None
-        output = node.bound.output
-        name = graph.root(output.name).name
-        layers.append(RowLayer(output.shape[1], output.size_bytes // output.shape[1], reads))
-        inside[name], shapes[name] = i, output.shape
-    if source in inside or len(inside) != len(layers):
-        return None
-    kept = {graph.root(name).name for name in graph.outputs}
-    kept |= {graph.root(t.name).name for node in nodes[end:] for t in node.inputs}
-    names = list(inside)
-    if any(name in kept for name in names[:-1]) or any(graph.root(n).name in inside for n in graph.inputs):
-        return None
-    rows = shapes[source][1] if source else 0
-    row_bytes = graph.tensor(source).size_bytes // rows if source else 0
-    found = _laid_out(nodes[first:end], layers, row_bytes)
-    if found is None:
-        return None
-    places, result = found
-    asked, result = _on_demand(layers, places, row_bytes, result)
-    return Segment(
-        first,
-        end,
-        source,
-        rows,
-        names[-1],
-        tuple(layers),
-        result.rooms,
-        places,
-        result.distance_bytes,
-        asked,
-    )
+        places, asked, result = found
+        return Segment(
+            first,
+            end,
+            run.source,
+            rows,
+            names[-1],
+            layers,
+            result.rooms,
+            places,
+            result.distance_bytes,
+            asked,
+        )
 
 
 def segments_of(
     graph: Graph, nodes: Sequence[LoweredNode], across: Collection[int] | None = None, longest: int = MAX_LAYERS
 ) -> tuple[Segment, ...]:
     """Every run of 2 to `longest` nodes that can be a segment. across: positions, one of which has to be among them."""
-    found: list[Segment] = []
-    for first in range(len(nodes)):
-        for end in range(first + 1, min(first + longest, len(nodes)) + 1):
-            if nodes[end - 1].layer.by_rows is None:
-                break
-            wanted = across is None or any(position in across for position in range(first, end))
-            segment = segment_of(graph, nodes, first, end) if wanted and end - first > 1 else None
-            if segment is not None:
-                found.append(segment)
-    return tuple(found)
+    return tuple(_Segments(graph, nodes).within(across, longest))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from emitc.planner.buffers import round_up
 from emitc.planner.exact import lowest_or_best
-from emitc.planner.greedy import first_fit, height
+from emitc.planner.greedy import first_fit, first_fit_again, height
 from emitc.planner.problem import Problem, steps_within
 from emitc.planner.valleys import packing_within
 
@@ -136,9 +136,9 @@ def _hill_climb(
     best, best_height = offsets, height(problem, offsets)
     current, current_height = best, best_height
     for _ in range(tries):
-        candidate, start = _changed_order(problem, order, current, bound, rng)
+        candidate, start, moved = _changed_order(problem, order, current, bound, rng)
         limit = None if rng.random() < _ACCEPT_WORSE else current_height
-        placed = first_fit(problem, candidate, placed=current, start=start, limit=limit)
+        placed = first_fit_again(problem, candidate, current, moved, start, limit)
         if placed is None:
             continue
         order, current, current_height = candidate, placed, height(problem, placed)
@@ -151,8 +151,8 @@ def _hill_climb(
 
 def _changed_order(
     problem: Problem, order: list[int], offsets: list[int], bound: int, rng: random.Random
-) -> tuple[list[int], int]:
-    """(a changed copy of `order`, the first position at which it may differ).
+) -> tuple[list[int], int, tuple[int, ...]]:
+    """(a changed copy of `order`, the first position at which it may differ, the buffers that were moved).
 
     The change is aimed at a random buffer that ends above `bound`, of which there is at least one.
     """
@@ -161,7 +161,7 @@ def _changed_order(
     if rng.random() < _SWAP or not problem.neighbours[high]:
         source, target = rng.randrange(len(order)), rng.randrange(len(order))
         changed[source], changed[target] = changed[target], changed[source]
-        return changed, min(source, target)
+        return changed, min(source, target), (changed[source], changed[target])
     at = order.index(high)
     if rng.random() < _EARLIER:
         before = [position for other, _, _ in problem.neighbours[high] if (position := order.index(other)) < at]
@@ -170,5 +170,6 @@ def _changed_order(
         blocker, _, _ = rng.choice(problem.neighbours[high])
         source = order.index(blocker)
         target = at if rng.random() < _EARLIER else order.index(rng.choice(problem.neighbours[blocker])[0])
-    changed.insert(target, changed.pop(source))
-    return changed, min(source, target)
+    moved = changed.pop(source)
+    changed.insert(target, moved)
+    return changed, min(source, target), (moved,)

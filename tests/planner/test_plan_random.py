@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from emitc.planner import Buffer, Distance, LiveRange, PlanError, _packed, check, plan
 from emitc.planner.bound import _best_subset, _descent, lower_bound
 from emitc.planner.exact import _core, _Open, _Search
-from emitc.planner.greedy import first_fit, height
+from emitc.planner.greedy import first_fit, first_fit_again, height
 from emitc.planner.problem import Overlap, problem_of
 
 GRID = 16
@@ -138,6 +139,28 @@ def test_what_always_finds_a_place_is_left_out_of_the_question(problem: Problem,
         placed = first_fit(stated, [*core, *easy], placed=found, start=len(core))
         assert placed is not None
         assert height(stated, placed) <= limit
+
+
+@EXAMPLES
+@given(problems(max_buffers=12, max_bytes=200, max_steps=8), st.randoms(use_true_random=False), st.booleans())
+def test_first_fit_again_places_as_first_fit_does(problem: Problem, rng: random.Random, swap: bool) -> None:
+    buffers, distances = problem
+    stated = problem_of(buffers, distances, GRID)
+    order = rng.sample(range(len(buffers)), len(buffers))
+    before = first_fit(stated, order)
+    if before is None or not order:
+        return
+    source, target = rng.randrange(len(order)), rng.randrange(len(order))
+    changed, moved = order[:], (order[source], order[target])
+    if swap:
+        changed[target], changed[source] = moved
+    else:
+        changed.insert(target, changed.pop(source))
+        moved = moved[:1]
+    for limit in (None, height(stated, before) - GRID):
+        start = min(source, target)
+        again = first_fit_again(stated, changed, before, moved, start, limit)
+        assert again == first_fit(stated, changed, placed=before, start=start, limit=limit)
 
 
 def test_small_buffers_beside_two_large_ones_are_left_out() -> None:

@@ -92,7 +92,7 @@ class Arrangement:
 @dataclass(frozen=True, slots=True)
 class _Planner:
     """Plans of schedules of one graph. every: its nodes in order of execution; views: of those that vanish; costs: cycles by a
-    node's index.
+    node's index; enough: bytes below which no plan needs a search.
     """
 
     graph: Graph
@@ -101,6 +101,7 @@ class _Planner:
     without: frozenset[str] = frozenset()
     views: tuple[View, ...] = ()
     costs: Mapping[int, float] = field(default_factory=dict)
+    enough: int = 0
 
     @property
     def hosts(self) -> dict[str, tuple[str, int]]:
@@ -133,7 +134,7 @@ class _Planner:
         """The schedule with its plan; quick: without a search where first fit misses the bound."""
         buffers, inside = self.buffers(stages)
         pairs = self.pairs(stages, buffers)
-        found = plan(buffers, pairs, alignment=self.alignment, effort=0.0 if quick else effort)
+        found = plan(buffers, pairs, alignment=self.alignment, effort=0.0 if quick else effort, enough=self.enough)
         return Arrangement(stages, found, inside, buffers, pairs, self.vanished, self.hosts)
 
     def movable(self, stages: Sequence[Stage]) -> list[tuple[int, str]]:
@@ -332,12 +333,16 @@ def arranged(
     budget: int | None,
     without: frozenset[str] = frozenset(),
     costs: Mapping[int, float] = MappingProxyType({}),
+    *,
+    rough: bool = False,
 ) -> Arrangement:
     """The schedule of lowered nodes. budget: bytes of arena that row streaming is to meet, SMALLEST for as few as possible,
     None where it is to be nearly free. The result may miss the budget: then it is the smallest found. without: of TECHNIQUES.
-    costs: cycles of the nodes run whole, by index; without them there is no streaming but for a budget.
+    costs: cycles of the nodes run whole, by index; without them there is no streaming but for a budget. rough: an arena that
+    meets the budget is not searched for a smaller one.
     """
-    planner = _Planner(graph, nodes, alignment, without, costs=costs).ordered().viewing()
+    enough = budget if rough and budget else 0
+    planner = _Planner(graph, nodes, alignment, without, costs=costs, enough=enough).ordered().viewing()
     whole = planner.planned(one_by_one(planner.nodes))
     if budget is None or not nodes:
         whole = planner.moving(whole)

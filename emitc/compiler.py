@@ -314,10 +314,12 @@ def _lowered(
     few = options.optimize == "size" and not options.input_rows
     without = options.disabled | ({"streaming"} if few else set())
 
-    def lowered(working: Mapping[int, int], budget: int | None = options.arena_budget) -> tuple[Partition, Program]:
+    def lowered(
+        working: Mapping[int, int], budget: int | None = options.arena_budget, rough: bool = False
+    ) -> tuple[Partition, Program]:
         late.clear()
         divided, parts = with_parts(divide(graph, options, late, working), origin, without)
-        return divided, lower(divided, name, origin, budget, without, regions, parts)
+        return divided, lower(divided, name, origin, budget, without, regions, parts, rough=rough)
 
     by_rows = None if regions or "streaming" in without else lowered
     return spent(lowered, [node.index for node in graph.nodes], options.ram_budget, options.optimize, by_rows)

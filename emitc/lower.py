@@ -322,10 +322,12 @@ def lower(
     parts: Mapping[int, tuple[Program, ...]] = MappingProxyType({}),
     prefix: str = "",
     held: Mapping[str, str] = MappingProxyType({}),
+    *,
+    rough: bool = False,
 ) -> Program:
     """The program of a partitioned graph: layers, constants, schedule, arena plan and interface under the model's C name.
 
-    budget: bytes of arena; without: techniques to leave out; both as `arranged` takes them. regions: the arenas that the
+    budget: bytes of arena; without: techniques to leave out; rough; all as `arranged` takes them. regions: the arenas that the
     buffers are divided among, None for a single one. parts: the programs inside of operators, by index. prefix: of names that
     would be those of the model's own interface, for such a program. held: its variables, by name, with the C names of the
     pointers to them that its function gets.
@@ -338,7 +340,9 @@ def lower(
     chosen = None
     if regions is not None:
         chosen = divided(graph, nodes, alignment, budget, without, regions, _constant_bytes(nodes))
-    arrangement = chosen.arrangement if chosen else arranged(graph, nodes, alignment, budget, without, costs)
+    arrangement = (
+        chosen.arrangement if chosen else arranged(graph, nodes, alignment, budget, without, costs, rough=rough)
+    )
     stages, result = arrangement.stages, chosen.whole() if chosen else arrangement.plan
     slots = Slots(graph, stages, arrangement.vanished, prefix, held)
     region_of, starts = (chosen.region_of(), chosen.starts()) if chosen else ({}, {})

@@ -16,6 +16,10 @@ from emitc.program import Program, RowSegment, Step
 from emitc.row_costs import PER_BYTE, alone, layer_overhead, left_over, window_runs
 
 Lowered = tuple[Partition, Program]
+ByRows = Callable[[Mapping[int, int], int, bool], Lowered]
+"""The graph lowered with layers row by row: limits of working memory in bytes by a node's index, the bytes of arena that are to
+be met, and whether it is enough to meet them, however far below a search would come.
+"""
 
 DEFAULT_SHARE = 0.06
 """Of an arena without working memory: what the default may add to it."""
@@ -65,13 +69,12 @@ def spent(
     nodes: Sequence[int],
     budget: int | str | None,
     optimize: str,
-    by_rows: Callable[[Mapping[int, int], int], Lowered] | None = None,
+    by_rows: ByRows | None = None,
 ) -> Lowered:
     """The graph lowered with as much working memory as it is to have.
 
     lowered: for limits in bytes by a node's index, any where there is none. nodes: indices of all. budget, optimize: the values
-    of `--ram-budget` and `--optimize`. by_rows: the same as lowered, for a budget in bytes that layers row by row are to
-    meet; None where there are to be none by default.
+    of `--ram-budget` and `--optimize`. by_rows: None where no layers are to run row by row by default.
     """
     found = lowered({})
     program = found[1]
@@ -107,50 +110,50 @@ def spent(
     return best
 
 
-def _saving(program: Program, by_rows: Callable[[Mapping[int, int], int], Lowered] | None) -> bool:
+def _saving(program: Program, by_rows: ByRows | None) -> bool:
     """Whether layers row by row save more than leaner kernels could."""
     if not program.segments or by_rows is None:
         return bool(program.segments)
-    whole = by_rows({}, WHOLE)[1].plan.arena_bytes
+    whole = by_rows({}, WHOLE, False)[1].plan.arena_bytes
     return whole - program.plan.arena_bytes >= max(map(_working, program.steps))
 
 
-def _rows(
-    by_rows: Callable[[Mapping[int, int], int], Lowered], nodes: Sequence[int], default: Lowered, dear: float
-) -> Lowered:
+def _rows(by_rows: ByRows, nodes: Sequence[int], default: Lowered, dear: float) -> Lowered:
     """The default, or layers row by row in less memory where that is estimated to cost no more.
 
     Where the default costs more than `dear`, they may also need more memory than it, as long as cost times arena is smaller.
     """
     if len(nodes) > ROWS_LAYERS:
         return default
-    bare = by_rows(dict.fromkeys(nodes, 0), 0)[1]
+    bare = by_rows(dict.fromkeys(nodes, 0), 0, False)[1]
     limit = int(bare.plan.arena_bytes * (1 + ROWS_SHARE)) + bare.plan.alignment  # what rounding may take
     arena, cost = default[1].plan.arena_bytes, estimated(*default)
     if not bare.segments or (limit > ROWS_GAIN * arena and cost <= dear):
         return default
     limits = _room(bare, limit)
-    best = by_rows(limits, limit)
+    best = by_rows(limits, limit, True)
     if best[1].plan.arena_bytes > limit:
         return default
     for index in [step.index for step in best[1].steps if step.scratch]:
         # A kernel of fewer pixels may suit the rows better, of which the backend knows nothing.
         fewer = limits | {index: next(_working(step) for step in best[1].steps if step.index == index) - 1}
-        tried = by_rows(fewer, limit)
+        tried = by_rows(fewer, limit, True)
         if estimated(*tried) < estimated(*best):
             best, limits = tried, fewer
             continue
         # As much as there is room for in the stage that the layer is in then, which the first plan may not show.
         more = {other: size for other, size in limits.items() if other != index}
-        tried = by_rows(more, limit)
+        tried = by_rows(more, limit, True)
         less = _less(tried[1], limit)
         if tried[1].plan.arena_bytes > limit and index in less:
             more |= {index: less[index]}
-            tried = by_rows(more, limit)
+            tried = by_rows(more, limit, True)
         if tried[1].plan.arena_bytes <= limit and estimated(*tried) < estimated(*best):
             best, limits = tried, more
-    worth = estimated(*best) <= cost and best[1].plan.arena_bytes * estimated(*best) < arena * cost
-    return best if worth else default
+    if estimated(*best) > cost:
+        return default
+    best = by_rows(limits, limit, False)
+    return best if best[1].plan.arena_bytes * estimated(*best) < arena * cost else default
 
 
 def _fitted(

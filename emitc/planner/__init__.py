@@ -48,19 +48,21 @@ def plan(
     alignment: int = DEFAULT_ALIGNMENT,
     seed: int = 0,
     effort: float = 1.0,
+    enough: int = 0,
 ) -> Plan:
     """Offsets for all `buffers` in an arena that is proven minimal, or as small as a bounded search made it.
 
     `alignment` (bytes) is the grid of all offsets and of the arena's size; a buffer may ask for more, and the
     arena's base then needs the largest alignment asked for, `Plan.alignment`. The lower bound is the most bytes held at a
     step, or the arena's size where a search of all packings has shown that none is lower. `seed` drives the search;
-    `effort` is the share of its usual work that it may do, 0 for the best of first fit in a few orders.
+    `effort` is the share of its usual work that it may do, 0 for the best of first fit in a few orders, which is also taken
+    where that needs at most `enough` bytes.
 
     Errors  ValueError for input that contradicts itself (see `problem_of`); PlanError when the independent check
     refuses the result, a bug of the planner.
     """
     problem = problem_of(buffers, distances, alignment)
-    bound, offsets, lowest = _packed(problem, seed, effort)
+    bound, offsets, lowest = _packed(problem, seed, effort, enough)
     arena_bytes = height(problem, offsets)
     result = Plan(
         arena_bytes=arena_bytes,
@@ -80,10 +82,10 @@ def plan(
 
 
 @lru_cache(maxsize=_PACKINGS)
-def _packed(problem: Problem, seed: int, effort: float) -> tuple[LowerBound, tuple[int, ...], bool]:
+def _packed(problem: Problem, seed: int, effort: float, enough: int) -> tuple[LowerBound, tuple[int, ...], bool]:
     """The lower bound, the offsets in bytes by buffer index, and whether it is proven that no packing is lower."""
     bound = lower_bound(problem)
-    offsets, lowest = lowest_packing(problem, bound.size_bytes, bound.held, seed, effort)
+    offsets, lowest = lowest_packing(problem, bound.size_bytes, bound.held, seed, effort, enough)
     return bound, tuple(offsets), lowest
 
 

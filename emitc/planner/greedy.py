@@ -36,19 +36,24 @@ def first_fit(
 
 
 def first_fit_again(
-    problem: Problem, order: Sequence[int], before: Sequence[int], moved: Sequence[int], start: int, limit: int | None
+    problem: Problem,
+    order: Sequence[int],
+    before: Sequence[int],
+    moved: Sequence[int],
+    span: tuple[int, int],
+    limit: int | None,
 ) -> list[int] | None:
     """What `first_fit` gives for `order`, from the offsets that it gave `before`, when `moved` stood elsewhere in the order.
 
-    start: the first position at which the order may differ. None as in `first_fit`. Only those are placed anew that come
-    before or after other neighbours now, or of whose neighbours one lies elsewhere.
+    span: the first and the last position at which the order may differ. None as in `first_fit`. Only those are placed anew
+    that come before or after other neighbours now, or of whose neighbours one lies elsewhere.
     """
+    start, last = span
     offsets = [UNPLACED] * len(problem.sizes)
     open_ = bytearray(len(problem.sizes))
-    for i in moved:
-        open_[i] = 1
-        for other, _, _ in problem.neighbours[i]:
-            open_[other] = 1
+    passed = {other for i in moved for other, _, _ in problem.neighbours[i]}.union(moved)
+    for i in order[start : last + 1]:
+        open_[i] = i in passed
     for i in order[:start]:
         offsets[i] = before[i]
     for i in order[start:]:

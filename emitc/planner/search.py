@@ -36,12 +36,13 @@ _ACCEPT_WORSE = 0.01
 
 
 def lowest_packing(
-    problem: Problem, bound: int, held: Mapping[int, int], seed: int, effort: float = 1.0
+    problem: Problem, bound: int, held: Mapping[int, int], seed: int, effort: float = 1.0, enough: int = 0
 ) -> tuple[list[int], bool]:
     """(offsets in bytes by buffer index, whether it is proven that no packing is lower).
 
     `bound` bytes are what none goes below, so the search stops there; `held`: what it is at each step. `effort`: share of the
-    usual work; with 0 it ends once first fit has run in every starting order.
+    usual work; with 0 it ends once first fit has run in every starting order, and so it does where that needs at most `enough`
+    bytes.
     """
     packings: list[tuple[list[int], list[int]]] = []
     for order in _starting_orders(problem, held):
@@ -54,7 +55,7 @@ def lowest_packing(
             return offsets, True
         packings.append((order, offsets))
     packings.sort(key=lambda packing: height(problem, packing[1]))
-    if not effort:
+    if not effort or height(problem, packings[0][1]) <= enough:
         return packings[0][1], False
     best, proven = lowest_or_best(problem, _lower(problem, packings[0][1], bound, seed), bound, effort)
     if proven:
@@ -136,9 +137,9 @@ def _hill_climb(
     best, best_height = offsets, height(problem, offsets)
     current, current_height = best, best_height
     for _ in range(tries):
-        candidate, start, moved = _changed_order(problem, order, current, bound, rng)
+        candidate, span, moved = _changed_order(problem, order, current, bound, rng)
         limit = None if rng.random() < _ACCEPT_WORSE else current_height
-        placed = first_fit_again(problem, candidate, current, moved, start, limit)
+        placed = first_fit_again(problem, candidate, current, moved, span, limit)
         if placed is None:
             continue
         order, current, current_height = candidate, placed, height(problem, placed)
@@ -151,8 +152,8 @@ def _hill_climb(
 
 def _changed_order(
     problem: Problem, order: list[int], offsets: list[int], bound: int, rng: random.Random
-) -> tuple[list[int], int, tuple[int, ...]]:
-    """(a changed copy of `order`, the first position at which it may differ, the buffers that were moved).
+) -> tuple[list[int], tuple[int, int], tuple[int, ...]]:
+    """(a changed copy of `order`, the first and the last position at which it may differ, the buffers that were moved).
 
     The change is aimed at a random buffer that ends above `bound`, of which there is at least one.
     """
@@ -161,7 +162,7 @@ def _changed_order(
     if rng.random() < _SWAP or not problem.neighbours[high]:
         source, target = rng.randrange(len(order)), rng.randrange(len(order))
         changed[source], changed[target] = changed[target], changed[source]
-        return changed, min(source, target), (changed[source], changed[target])
+        return changed, (min(source, target), max(source, target)), (changed[source], changed[target])
     at = order.index(high)
     if rng.random() < _EARLIER:
         before = [position for other, _, _ in problem.neighbours[high] if (position := order.index(other)) < at]
@@ -172,4 +173,4 @@ def _changed_order(
         target = at if rng.random() < _EARLIER else order.index(rng.choice(problem.neighbours[blocker])[0])
     moved = changed.pop(source)
     changed.insert(target, moved)
-    return changed, min(source, target), (moved,)
+    return changed, (min(source, target), max(source, target)), (moved,)

@@ -158,8 +158,8 @@ def test_first_fit_again_places_as_first_fit_does(problem: Problem, rng: random.
         changed.insert(target, changed.pop(source))
         moved = moved[:1]
     for limit in (None, height(stated, before) - GRID):
-        start = min(source, target)
-        again = first_fit_again(stated, changed, before, moved, start, limit)
+        start, last = min(source, target), max(source, target)
+        again = first_fit_again(stated, changed, before, moved, (start, last), limit)
         assert again == first_fit(stated, changed, placed=before, start=start, limit=limit)
 
 

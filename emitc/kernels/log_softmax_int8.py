@@ -124,4 +124,5 @@ def layer(bound: BoundNode, multiplier: Multiplier, exponentials: tuple[int, ...
             Param("lowest", "int32_t", -min(_radius(multiplier), 256) - 1, "below no difference counts"),
         ),
         overlaps=(in_step(bound),),
+        headers=("emitc_bits.h",),
     )

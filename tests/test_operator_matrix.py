@@ -45,7 +45,7 @@ def test_a_row_says_which_variant_has_code_for_which_type() -> None:
     assert {"portable", "cmsis-nn", "ethos-u"} <= set(found["int8"])
     assert "ethos-u" not in found["int16"]
     assert {"portable", "cmsis-nn"} <= set(found["int4"])
-    assert found["float32"] == ["portable"]
+    assert found["float32"] == ["portable", "mve", "fpu"]
     assert "cmsis-nn" not in cells("Conv", "onnx")["int8"]
     assert row("RESHAPE")["variants"] == ["none"]
     assert row("VAR_HANDLE") == {**row("VAR_HANDLE"), "variants": ["none"], "matrix": []}

@@ -34,8 +34,8 @@ OTHER = "other"
 
 
 def kinds_of(bound: BoundNode) -> tuple[str, ...]:
-    """Rows of a table that a node belongs to, the most exact one first: the class of its op, finer for convolutions and for
-    int16 activations. A table may leave out the most exact one.
+    """Rows of a table that a node belongs to, the most exact one first: the class of its op, finer for convolutions, for
+    int16 and for float32 activations. A table may leave out the more exact ones.
     """
     kind = type(bound.node.op).__name__
     finer = ""
@@ -45,8 +45,11 @@ def kinds_of(bound: BoundNode) -> tuple[str, ...]:
     if kind == "DepthwiseConv2D" and bound.input(WEIGHTS).shape[3] != bound.input(0).shape[3]:
         kind = "DepthwiseConv2D several filters"
         finer = f"{kind} each" if bound.input(0).shape[3] > 1 else ""
-    shorts = " int16" if bound.optional(0) is not None and bound.input(0).dtype is DType.INT16 else ""
-    return tuple(f"{name}{shorts}" for name in (finer, kind) if name)
+    dtype = DType.INT8 if bound.optional(0) is None else bound.input(0).dtype
+    names = tuple(name for name in (finer, kind) if name)
+    if dtype is DType.FLOAT32:
+        return (*(f"{name} float32" for name in names), *names)
+    return tuple(f"{name} int16" for name in names) if dtype is DType.INT16 else names
 
 
 def estimate(bound: BoundNode, table: Mapping[str, Cost]) -> float:

@@ -20,6 +20,7 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Shape, Tensor
 from emitc.kernels import (
     accumulate,
     computed_weights,
+    float_fours,
     pair_products,
     pair_spans,
     scalar_products,
@@ -46,6 +47,7 @@ from emitc.quantize import activation_clamp
 
 _Lower = Callable[[BoundNode], Layer | str]
 _SHORTS = (DType.INT8, DType.INT16)
+_NUMBERS = (*_SHORTS, DType.FLOAT32)
 """Types that some variants have code for."""
 
 
@@ -224,11 +226,22 @@ def lower_dsp_span_three(bound: BoundNode) -> Layer | str:
     return lower_dsp_span(bound, pixels=3)
 
 
+def lower_fpu(bound: BoundNode, variant: str = "fpu") -> Layer | str:
+    """Four channels at a time in float32."""
+    if not accumulate.in_float(bound):
+        return "integers"
+    if bound.input(0).shape[3] != bound.input(WEIGHTS).shape[3]:
+        return "groups"
+    return float_fours.convolution(bound, lower(bound), variant)
+
+
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Registers of 16 bytes, two pixels and four channels at a time."""
     op, w = _op(bound), bound.input(WEIGHTS)
     if bound.input(0).shape[3] != w.shape[3]:
         return "groups"
+    if accumulate.in_float(bound):
+        return lower_fpu(bound, "mve")
     if short_products.applies(bound):
         weights = accumulate.weights_of(bound)
         return short_products.vector_convolution(bound, op.window, op.activation, weights, folded=op.zero_point_folded)
@@ -318,7 +331,8 @@ KERNELS = (
         from_onnx=from_onnx,
         packed_input=WEIGHTS,
         variants=(
-            Variant("mve", "mve", _by_columns(lower_mve), _SHORTS),
+            Variant("mve", "mve", _by_columns(lower_mve), _NUMBERS),
+            Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
             Variant("dsp", "dsp", _by_columns(lower_dsp), _SHORTS),
             Variant("dsp-span", "dsp", _by_columns(lower_dsp_span), fitted=True),
             Variant("dsp-span-three", "dsp", _by_columns(lower_dsp_span_three), fitted=True),

@@ -19,6 +19,7 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels import (
     accumulate,
     computed_weights,
+    float_fours,
     pair_products,
     pair_spans,
     scalar_products,
@@ -233,9 +234,19 @@ def lower_dsp_span_three(bound: BoundNode) -> Layer | str:
     return lower_dsp_span(bound, pixels=3)
 
 
+def lower_fpu(bound: BoundNode, variant: str = "fpu") -> Layer | str:
+    """Four channels at a time in float32; one input channel is a convolution."""
+    if not accumulate.in_float(bound):
+        return "integers"
+    fours = float_fours.convolution if bound.input(0).shape[3] == 1 else float_fours.depthwise
+    return fours(bound, lower(bound), variant)
+
+
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Registers of 16 channels; one input channel is a convolution; several filters and int16 four outputs at a time."""
     op, x = _op(bound), bound.input(0)
+    if accumulate.in_float(bound):
+        return lower_fpu(bound, "mve")
     shorts = short_products.applies(bound)
     if not shorts and (reason := pair_products.refusal(bound)):
         return reason
@@ -289,7 +300,8 @@ KERNELS = (
         from_onnx=from_onnx,
         packed_input=WEIGHTS,
         variants=(
-            Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16)),
+            Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16, DType.FLOAT32)),
+            Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
             Variant("dsp", "dsp", lower_dsp, (DType.INT8, DType.INT16)),
             Variant("dsp-span", "dsp", lower_dsp_span, fitted=True),
             Variant("dsp-span-three", "dsp", lower_dsp_span_three, fitted=True),

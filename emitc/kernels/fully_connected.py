@@ -21,6 +21,7 @@ from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
 from emitc.kernels import (
     accumulate,
+    float_fours,
     fully_connected_computed,
     fully_connected_float,
     fully_connected_once,
@@ -156,11 +157,18 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     return pair_products.product(bound, op.activation, rows, folded=op.zero_point_folded)
 
 
+def lower_fpu(bound: BoundNode, variant: str = "fpu") -> Layer | str:
+    """Four channels at a time in float32."""
+    if fully_connected_float.applies(bound):
+        return float_fours.convolution(bound, fully_connected_float.pixels(lower(bound)), variant)
+    return float_fours.convolution(bound, lower(bound), variant) if accumulate.in_float(bound) else "integers"
+
+
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Registers of 16 bytes: two rows and four channels at a time, or one row."""
     op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
-    if fully_connected_float.applies(bound):
-        return "floats"
+    if fully_connected_float.applies(bound) or accumulate.in_float(bound):
+        return lower_fpu(bound, "mve")
     if op.rounds_once:
         return fully_connected_once.PORTABLE_ONLY
     if short_products.applies(bound):
@@ -207,7 +215,8 @@ KERNELS = (
         from_onnx=from_onnx,
         packed_input=WEIGHTS,
         variants=(
-            Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16)),
+            Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16, DType.FLOAT32)),
+            Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
             Variant("dsp", "dsp", lower_dsp, (DType.INT8, DType.INT16)),
             Variant("scalar", "scalar", lower_scalar),
             Variant("narrow", "narrow", lower_narrow),

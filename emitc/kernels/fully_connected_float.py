@@ -7,11 +7,13 @@ Source  TFLite Micro's float kernel, for the order of the sums.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics
-from emitc.kernels.contract import Layer, Param, Table, illegal, require_dtypes, unsupported
+from emitc.kernels import accumulate
+from emitc.kernels.contract import Flavour, Layer, Param, Table, illegal, require_dtypes, unsupported
 from emitc.kernels.real_activation import bound_params, bounded
 from emitc.kernels.requantization import BIAS, WEIGHTS
 
@@ -68,3 +70,12 @@ def layer(bound: BoundNode, activation: str) -> Layer:
         *bound_params(activation, DType.FLOAT32),
     )
     return Layer("fully_connected_float", "portable", (0,), tables, params, macs=rows * out * depth)
+
+
+def pixels(layer: Layer) -> Layer:
+    """The same layer as a 1x1 convolution of as many images of one pixel as it has rows."""
+    values = {param.name: param for param in layer.params}
+    window, groups = accumulate.pixels(*(int(values[name].value) for name in ("rows", "in", "out")))
+    return replace(
+        layer, params=(*window, groups, values["low"], values["high"]), flavour=Flavour("_bounded", clamped=True)
+    )

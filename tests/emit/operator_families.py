@@ -233,6 +233,7 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
         "quantize_ops",
         "signal",
         "detection_postprocess",
+        "float_windows",
     )
     cases = [case for name in modules for case in cases_of(KERNEL_TESTS / f"test_{name}.py")]
     for name, functions in (

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from float_cases import FINITE, SPECIAL, check, constant, with_values
 from layer_cases import message, named_rng
-from single_op import Case, Proven, graph_of, integers, plain, prove, quantized
+from single_op import Case, Proven, graph_of, integers, model_of, plain, prove, quantized
+from test_float_layers import dense
 
+from emitc.backends.portable import backend
+from emitc.boards.prove import on_emulator
+from emitc.compiler import compile_model
 from emitc.host.golden_rules import TOLERANT, rules
 from emitc.kernels import kernel_of
+from emitc.writers.tflite import write_tflite
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
@@ -89,10 +97,16 @@ SUMS = [
     convolution("conv_without_bias", (1, 4, 4, 3), (2, 2, 2, 3), bias=False),
     convolution("conv_grouped", (1, 4, 4, 6), (4, 3, 3, 3), padding="SAME"),
     convolution("conv_one", (1, 1, 1, 1), (1, 1, 1, 1)),
+    convolution("conv_fours", (2, 6, 5, 4), (8, 3, 3, 4), stride=(2, 1), padding="SAME", activation="RELU6"),
+    convolution("conv_dilated_rows", (1, 9, 6, 3), (5, 3, 2, 3), dilation=(2, 1), padding="SAME"),
+    convolution("conv_wider_than_the_image", (1, 2, 3, 2), (6, 5, 7, 2), padding="SAME", activation="RELU"),
     *(convolution(f"depthwise_{a}", (1, 5, 6, 3), (1, 3, 2, 3), activation=a, depthwise=True) for a in ACTIVATIONS),
     convolution("depthwise_multiplier", (2, 5, 5, 2), (1, 3, 3, 6), stride=(2, 2), padding="SAME", depthwise=True),
     convolution("depthwise_dilated", (1, 9, 9, 3), (1, 3, 3, 3), dilation=(2, 2), padding="SAME", depthwise=True),
     convolution("depthwise_one_channel", (1, 6, 6, 1), (1, 3, 3, 8), depthwise=True, bias=False),
+    convolution("depthwise_fours", (2, 6, 5, 8), (1, 3, 3, 8), stride=(1, 2), padding="SAME", depthwise=True),
+    convolution("depthwise_dilated_fours", (1, 7, 9, 4), (1, 2, 3, 4), dilation=(2, 3), padding="SAME", depthwise=True),
+    convolution("depthwise_single_four", (1, 3, 3, 4), (1, 3, 3, 4), activation="RELU6", depthwise=True),
     *(
         reduction(f"{op}_{keep}_{'_'.join(map(str, axes))}", op, (2, 3, 4, 5), axes, keep=keep)
         for op in ("MEAN", "SUM")
@@ -137,12 +151,50 @@ def test_convolutions_sum_in_the_order_of_the_engine(proven: Proven, name: str) 
         assert golden[0].reshape(-1).tolist() == found[0].reshape(-1).tolist()
 
 
-@pytest.mark.parametrize("target", ["cortex-m4f", "cortex-m55"])
-def test_cores_with_kernels_for_integers_sum_in_the_same_order(target: str) -> None:
-    cases = [case for case in SUMS if case.id in ("depthwise_multiplier", "depthwise_one_channel", "depthwise_NONE")]
-    for outcome in prove(cases, samples=4, target=target).outcomes.values():
+def _preferring(wanted: str) -> object:
+    return patch.object(backend, "cost_of", lambda bound, target, variant: 0.0 if variant == wanted else 1.0)
+
+
+def _fours() -> list[Case]:
+    """Convolutions, and matrix products as convolutions of single pixels."""
+    matrices = [dense("dense", (3, 9), 5, 9, "RELU"), dense("dense_fours", (2, 8), 12, 8, bias=False)]
+    return [*(case for case in SUMS if case.opcode.endswith("CONV_2D")), *matrices]
+
+
+@pytest.mark.parametrize(("target", "variant"), [("cortex-m4f", "fpu"), ("cortex-m55", "mve")])
+def test_four_channels_at_a_time_are_summed_in_the_same_order(target: str, variant: str) -> None:
+    with _preferring(variant):
+        proven = prove(_fours(), samples=4, target=target)
+    for outcome in proven.outcomes.values():
         for golden, found in zip(outcome.golden, outcome.compiled, strict=True):
-            assert golden[0].reshape(-1).tolist() == found[0].reshape(-1).tolist()
+            assert golden[0].reshape(-1).tolist() == found[0].reshape(-1).tolist(), outcome.case.id
+    assert proven.memory_errors == ()
+    chosen = {case: outcome.step.template for case, outcome in proven.outcomes.items() if outcome.step}
+    fours = {case for case, template in chosen.items() if template.endswith(f"_float_{variant}")}
+    assert chosen["depthwise_fours"] == chosen["depthwise_single_four"] == f"depthwise_conv_2d_float_{variant}"
+    assert chosen["conv_fours"] == chosen["depthwise_one_channel"] == f"conv_2d_float_{variant}"
+    portable = {"conv_dilated", "conv_one", "conv_same_strides", "conv_grouped", "depthwise_multiplier"}
+    assert len(fours) > len(chosen) / 2
+    assert portable.isdisjoint(fours)
+
+
+@pytest.mark.skipif(
+    not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
+)
+@pytest.mark.parametrize(
+    ("target", "variant", "board"), [("cortex-m4f", "fpu", "qemu_m4"), ("cortex-m55", "mve", "qemu_m55")]
+)
+def test_four_channels_at_a_time_on_emulated_cores(target: str, variant: str, board: str, tmp_path: Path) -> None:
+    """Within the tolerance of the references."""
+    model = tmp_path / "cases.tflite"
+    model.write_bytes(write_tflite(model_of(_fours())))
+    with _preferring(variant):
+        compiled = compile_model(model, target=target, package="platformio")
+        result = on_emulator(
+            compiled, board, reference="numpy", samples=2, seed=1, layers=False, workdir=tmp_path / "run"
+        )
+    assert {step.variant for step in compiled.program.steps} == {"portable", variant}
+    assert result.match
 
 
 def test_no_memory_error(proven: Proven) -> None:

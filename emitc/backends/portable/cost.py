@@ -44,6 +44,10 @@ _SCALAR = {
     "Sub int16": Cost(output=32),
     "Mul int16": Cost(output=22),
     "MatMul": Cost(mac=6.3, output=11),
+    **dict.fromkeys(("Conv2D float32", "Conv2D 1x1 float32", "FullyConnected float32"), Cost(mac=5.2, output=14)),
+    "DepthwiseConv2D float32": Cost(mac=10.0, output=14),
+    "DepthwiseConv2D several filters float32": Cost(mac=10.0, output=14),
+    "DepthwiseConv2D several filters each float32": Cost(mac=10.0, output=14),
     OTHER: Cost(mac=8.0),
 }
 _VECTOR = {
@@ -97,6 +101,11 @@ _NARROW = {kind: replace(cost, output=0.9 * cost.output) for kind, cost in _TUNE
 
 
 _MVE = {
+    **dict.fromkeys(
+        ("Conv2D float32", "Conv2D 1x1 float32", "FullyConnected float32"), Cost(mac=1.1, output=25, once=60)
+    ),
+    "DepthwiseConv2D float32": Cost(mac=1.75, output=22, once=60),
+    "DepthwiseConv2D several filters float32": Cost(mac=1.1, output=25, once=60),
     "Conv2D": Cost(mac=0.1, output=9, gathered=0.65, once=200),
     "Conv2D 1x1": Cost(mac=0.107, output=4.6, once=440),
     "DepthwiseConv2D": Cost(mac=1.0, gathered=2.5, once=100),
@@ -155,6 +164,11 @@ _DSP_ONE = {
 
 
 _FPU = {
+    **dict.fromkeys(
+        ("Conv2D float32", "Conv2D 1x1 float32", "FullyConnected float32"), Cost(mac=2.63, output=27, once=60)
+    ),
+    "DepthwiseConv2D float32": Cost(mac=3.75, output=25, once=60),
+    "DepthwiseConv2D several filters float32": Cost(mac=2.63, output=27, once=60),
     **dict.fromkeys(("Add", "Sub", "Mul"), Cost(mac=20.0, once=30)),
     "Add int16": Cost(mac=18.0, once=20),
     "Sub int16": Cost(mac=18.0, once=20),

@@ -1,0 +1,90 @@
+/* emitc for cores with a float unit: sums of products of float32 for four output channels at a time.
+ *
+ * Part of a package whose kernels use it. Other cores compile the same functions from plain C. Each sum is made front to back, and every
+ * step is rounded: products apart from sums, which are done sooner one after the other than in one instruction.
+ */
+#ifndef EMITC_FPU_PRODUCTS_H
+#define EMITC_FPU_PRODUCTS_H
+
+#include "emitc_runtime.h"
+
+#if defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4) != 0
+#define EMITC_FPU_PRODUCTS 1
+#else
+#define EMITC_FPU_PRODUCTS 0
+#endif
+
+/* sums[k] += x[i] * w[4 * i + k], of n values each of `rows` rows, which are x_row and w_row values apart. */
+EMITC_INLINE void emitc_window_sums_fpu(
+    const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, float *restrict sums)
+{
+    float a = sums[0];
+    float b = sums[1];
+    float c = sums[2];
+    float d = sums[3];
+    for (int32_t row = 0; row < rows; row++) {
+        const float *v = x + row * x_row;
+        const float *f = w + row * w_row;
+        int32_t left = n;
+#if EMITC_FPU_PRODUCTS
+        for (; left >= 2; left -= 2) {
+            __asm__("vldmia %4!, {s4-s5}\n\tvldmia %5!, {s8-s15}\n\t"
+                    "vmul.f32 s8, s8, s4\n\tvmul.f32 s9, s9, s4\n\tvmul.f32 s10, s10, s4\n\tvmul.f32 s11, s11, s4\n\t"
+                    "vadd.f32 %0, %0, s8\n\tvadd.f32 %1, %1, s9\n\tvadd.f32 %2, %2, s10\n\tvadd.f32 %3, %3, s11\n\t"
+                    "vmul.f32 s12, s12, s5\n\tvmul.f32 s13, s13, s5\n\tvmul.f32 s14, s14, s5\n\tvmul.f32 s15, s15, s5\n\t"
+                    "vadd.f32 %0, %0, s12\n\tvadd.f32 %1, %1, s13\n\tvadd.f32 %2, %2, s14\n\tvadd.f32 %3, %3, s15"
+                    : "+t"(a), "+t"(b), "+t"(c), "+t"(d), "+r"(v), "+r"(f)
+                    :
+                    : "s4", "s5", "s8", "s9", "s10", "s11", "s12", "s13", "s14", "s15", "memory");
+        }
+#endif
+        for (; left > 0; left--) {
+            a += v[0] * f[0];
+            b += v[0] * f[1];
+            c += v[0] * f[2];
+            d += v[0] * f[3];
+            v++;
+            f += 4;
+        }
+    }
+    sums[0] = a;
+    sums[1] = b;
+    sums[2] = c;
+    sums[3] = d;
+}
+
+/* sums[k] += x[k] * w[k] at n taps each of `rows` rows. Taps are x_step and w_step values apart, rows x_row and w_row. */
+EMITC_INLINE void emitc_tap_sums_fpu(
+    const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, int32_t x_step, int32_t w_step,
+    float *restrict sums)
+{
+    float a = sums[0];
+    float b = sums[1];
+    float c = sums[2];
+    float d = sums[3];
+    for (int32_t row = 0; row < rows; row++) {
+        for (int32_t tap = 0; tap < n; tap++) {
+            const float *v = x + row * x_row + tap * x_step;
+            const float *f = w + row * w_row + tap * w_step;
+#if EMITC_FPU_PRODUCTS
+            __asm__("vldmia %4, {s4-s7}\n\tvldmia %5, {s8-s11}\n\t"
+                    "vmul.f32 s4, s4, s8\n\tvmul.f32 s5, s5, s9\n\tvmul.f32 s6, s6, s10\n\tvmul.f32 s7, s7, s11\n\t"
+                    "vadd.f32 %0, %0, s4\n\tvadd.f32 %1, %1, s5\n\tvadd.f32 %2, %2, s6\n\tvadd.f32 %3, %3, s7"
+                    : "+t"(a), "+t"(b), "+t"(c), "+t"(d)
+                    : "r"(v), "r"(f)
+                    : "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "memory");
+#else
+            a += v[0] * f[0];
+            b += v[1] * f[1];
+            c += v[2] * f[2];
+            d += v[3] * f[3];
+#endif
+        }
+    }
+    sums[0] = a;
+    sums[1] = b;
+    sums[2] = c;
+    sums[3] = d;
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* emitc for cores with the vector extension MVE: sums of products of float32 for four output channels at a time.
+ *
+ * Part of a package whose kernels use it; see emitc_mve_reals.h. Each sum is made front to back, and every step is rounded, as C has it, but
+ * for products under 2^-126, which vectors take for 0.
+ */
+#ifndef EMITC_MVE_PRODUCTS_H
+#define EMITC_MVE_PRODUCTS_H
+
+#include "emitc_mve_reals.h"
+
+/* x times each of four numbers, apart from the sum that follows. */
+EMITC_INLINE emitc_reals emitc_reals_times(emitc_reals x, float factor)
+{
+#if EMITC_MVE_FLOAT
+    emitc_reals r = vmulq_n_f32(x, factor);
+    __asm__("" : "+w"(r));
+    return r;
+#else
+    return emitc_reals_product(x, emitc_reals_all(factor));
+#endif
+}
+
+/* sums[k] += x[i] * w[4 * i + k], of n values each of `rows` rows, which are x_row and w_row values apart. */
+EMITC_INLINE void emitc_window_sums_mve(
+    const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, float *restrict sums)
+{
+    emitc_reals sum = emitc_reals_at(sums);
+    for (int32_t row = 0; row < rows; row++) {
+        const float *v = x + row * x_row;
+        const float *f = w + row * w_row;
+        for (int32_t left = n; left > 0; left--) {
+            sum = emitc_reals_sum(sum, emitc_reals_times(emitc_reals_at(f), *v++));
+            f += 4;
+        }
+    }
+    emitc_reals_to(sums, sum);
+}
+
+/* sums[k] += x[k] * w[k] at n taps each of `rows` rows. Taps are x_step and w_step values apart, rows x_row and w_row. */
+EMITC_INLINE void emitc_tap_sums_mve(
+    const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, int32_t x_step, int32_t w_step,
+    float *restrict sums)
+{
+    emitc_reals sum = emitc_reals_at(sums);
+    for (int32_t row = 0; row < rows; row++) {
+        for (int32_t tap = 0; tap < n; tap++) {
+            const float *v = x + row * x_row + tap * x_step;
+            const float *f = w + row * w_row + tap * w_step;
+            emitc_reals product = emitc_reals_product(emitc_reals_at(v), emitc_reals_at(f));
+#if EMITC_MVE_FLOAT
+            __asm__("" : "+w"(product)); /* no compiler may merge it with the sum */
+#endif
+            sum = emitc_reals_sum(sum, product);
+        }
+    }
+    emitc_reals_to(sums, sum);
+}
+
+#endif

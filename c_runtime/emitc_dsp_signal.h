@@ -151,4 +151,49 @@ EMITC_INLINE uint32_t emitc_complex_forth(uint32_t a, uint32_t b)
 #endif
 }
 
+typedef struct {
+    uint64_t first;
+    uint64_t second;
+} emitc_band_sums;
+
+/* Adds products of `pairs`, one or more, of numbers: for each pair there are factors of the first sum, then of the second. Returns where
+ * the factors end. By instructions where sums of 64 bits keep their registers: compilers build them of parts that take too many. */
+EMITC_INLINE const uint16_t *emitc_band_sums_of(emitc_band_sums *sums, const uint32_t *x, const uint16_t *factors, int32_t pairs)
+{
+    uint64_t first = sums->first;
+    uint64_t second = sums->second;
+#if EMITC_DSP && defined(__OPTIMIZE__)
+    uint32_t low;
+    uint32_t high;
+    uint32_t factor;
+    __asm__(
+        "1:\n\t"
+        "ldrd %[low], %[high], [%[x]], #8\n\t"
+        "ldrh %[factor], [%[factors]], #2\n\t"
+        "umlal %Q[first], %R[first], %[low], %[factor]\n\t"
+        "ldrh %[factor], [%[factors]], #2\n\t"
+        "umlal %Q[first], %R[first], %[high], %[factor]\n\t"
+        "ldrh %[factor], [%[factors]], #2\n\t"
+        "umlal %Q[second], %R[second], %[low], %[factor]\n\t"
+        "ldrh %[factor], [%[factors]], #2\n\t"
+        "subs %[pairs], #1\n\t"
+        "umlal %Q[second], %R[second], %[high], %[factor]\n\t"
+        "bne 1b"
+        : [first] "+r"(first), [second] "+r"(second), [x] "+r"(x), [factors] "+r"(factors), [pairs] "+r"(pairs),
+          [low] "=&r"(low), [high] "=&r"(high), [factor] "=&r"(factor)
+        :
+        : "cc", "memory");
+#else
+    for (; pairs > 0; pairs--) {
+        first += (uint64_t)x[0] * factors[0] + (uint64_t)x[1] * factors[1];
+        second += (uint64_t)x[0] * factors[2] + (uint64_t)x[1] * factors[3];
+        x += 2;
+        factors += 4;
+    }
+#endif
+    sums->first = first;
+    sums->second = second;
+    return factors;
+}
+
 #endif

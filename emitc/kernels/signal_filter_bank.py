@@ -29,7 +29,7 @@ from emitc.kernels.contract import (
     require_dtypes,
     unsupported,
 )
-from emitc.kernels.signal_lanes import in_naturals
+from emitc.kernels.signal_lanes import in_naturals, in_words
 
 _LARGEST = 2**15 - 1
 _ROLES = ("weights", "unweights", "frequency_starts", "weight_starts", "widths")
@@ -142,34 +142,45 @@ def _chained(rows: Iterable[Sequence[int]]) -> tuple[int, ...]:
     return tuple(value for row in rows for value in row)
 
 
-def lower_mve(bound: BoundNode) -> Layer | str:
-    """Four frequencies at a time: bands get weights of 0 to whole fours, in front where the frequencies end."""
+def _in_groups(bound: BoundNode, size: int) -> Layer | str:
+    """Of bands of whole groups of `size` frequencies, one or more: with weights of 0, in front where the frequencies end."""
     found, frequencies = _trimmed(bound), bound.input(0).elements
     widths = [max(width, 0) for width in found["widths"]]
     if not found["weights"] or min(found["weights"] + found["unweights"]) < 0:
         return "has negative weights, or none"
     if sum(widths) > len(found["weights"]):
         return "has bands that share weights"
-    if 4 * -(-max(widths) // 4) > frequencies:
-        return "has fewer frequencies than fours of a band"
-    fours: list[int] = []
+    counts = [max(-(-width // size), 1) for width in widths]
+    if size * max(counts) > frequencies:
+        return "has fewer frequencies than a band in whole groups"
+    groups: list[int] = []
     places: list[tuple[int, int]] = []
-    for first, start, width in zip(found["frequency_starts"], found["weight_starts"], widths, strict=True):
-        count = -(-width // 4)
-        begin = min(max(first, 0), frequencies - 4 * count)
+    for first, start, width, count in zip(
+        found["frequency_starts"], found["weight_starts"], widths, counts, strict=True
+    ):
+        begin = min(max(first, 0), frequencies - size * count)
         places.append((begin, count))
-        for four in range(begin - first, begin - first + 4 * count, 4):
+        for group in range(begin - first, begin - first + size * count, size):
             for role in ("weights", "unweights"):
-                fours += [found[role][start + i] if 0 <= i < width else 0 for i in range(four, four + 4)]
-    return in_naturals(
-        _layer(
-            bound,
-            Table(
-                "fours", "uint16_t", tuple(fours), "weights and unweights of four frequencies at a time, band by band"
-            ),
-            Table("places", "int16_t", _chained(places), "starts of the bands' frequencies, and fours"),
-        )
+                groups += [found[role][start + i] if 0 <= i < width else 0 for i in range(group, group + size)]
+    together = f"weights and unweights of {size} frequencies at a time, band by band"
+    return _layer(
+        bound,
+        Table("groups", "uint16_t", tuple(groups), together),
+        Table("places", "int16_t", _chained(places), f"starts of the bands' frequencies, and times {size} of them"),
     )
+
+
+def lower_dsp(bound: BoundNode) -> Layer | str:
+    """Two frequencies at a time."""
+    layer = _in_groups(bound, 2)
+    return layer if isinstance(layer, str) else in_words(layer)
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Four frequencies at a time."""
+    layer = _in_groups(bound, 4)
+    return layer if isinstance(layer, str) else in_naturals(layer)
 
 
 KERNELS = (
@@ -183,6 +194,9 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
-        variants=(Variant("mve", "mve", lower_mve, (DType.UINT32,)),),
+        variants=(
+            Variant("mve", "mve", lower_mve, (DType.UINT32,)),
+            Variant("dsp", "dsp", lower_dsp, (DType.UINT32,)),
+        ),
     ),
 )

@@ -28,7 +28,7 @@ NATURALS = {
     "signal_filter_bank_log",
 }
 KERNELS = {
-    "dsp": {f"{name}_dsp" for name in WORDS},
+    "dsp": {f"{name}_dsp" for name in (*WORDS, "signal_filter_bank")},
     "mve": {f"{name}_mve" for name in WORDS | NATURALS},
     "fpu": {"signal_filter_bank_square_root"},
 }
@@ -68,7 +68,8 @@ def test_on_the_host(variant: str) -> None:
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
 @pytest.mark.parametrize(
-    ("variant", "cases"), [("dsp", shorts()), ("mve", shorts()), ("mve", channels()), ("fpu", channels())]
+    ("variant", "cases"),
+    [("dsp", shorts()), ("dsp", channels()), ("mve", shorts()), ("mve", channels()), ("fpu", channels())],
 )
 def test_on_an_emulated_core(variant: str, cases: list[Case], tmp_path: Path) -> None:
     model, given = tmp_path / "cases.tflite", inputs_of(cases, SAMPLES, 0)

@@ -147,10 +147,11 @@ static inline int16_t emitc_output_s16(int32_t acc, int32_t m, int32_t right, in
     return (int16_t)emitc_clamp(((emitc_high_mul_q15(acc, m) >> (right - 1)) + 1) >> 1, low, high);
 }
 
-/* acc * m / 2^right, which wraps to 32 bits as TFLite Micro's does, limited to low..high; right in 8..46, acc under 2^47. */
+/* acc * m / 2^right, which wraps to 32 bits as TFLite Micro's does, limited to low..high; m without a sign, right in 8..46. A product
+ * wraps at 64 bits, which those of sums under 2^47 never reach. */
 static inline int16_t emitc_output_s16_wide(int64_t acc, int32_t m, int32_t right, int32_t low, int32_t high)
 {
-    const int64_t scaled = (acc * m + ((int64_t)1 << (right - 1))) >> right;
+    const int64_t scaled = (int64_t)((uint64_t)acc * (uint32_t)m + ((uint64_t)1 << (right - 1))) >> right;
     return (int16_t)emitc_clamp((int32_t)scaled, low, high);
 }
 

@@ -90,9 +90,9 @@ def reduced_multiplier(q31: int) -> int:
 def requantize_reduced(acc: Int64, q31: Int64 | int, shift: Int64 | int) -> Int64:
     """acc * q15 * 2**(shift - 15) rounded half up, q15 the multiplier in 16 bits; wraps to int32.
 
-    acc: values below REDUCED_SUM_LIMIT in magnitude, of any shape; q31, shift: scalars or arrays that broadcast against it,
-    shift in -31..REDUCED_SHIFT_MAX. Source: how TFLite Micro requantizes 64-bit sums of int16 values (measured: 0
-    differences).
+    acc: of any shape; products of values from REDUCED_SUM_LIMIT on may wrap at 64 bits. q31, shift: scalars or arrays that
+    broadcast against it, shift in -31..REDUCED_SHIFT_MAX. Source: how TFLite Micro requantizes 64-bit sums of int16 values
+    (measured: 0 differences).
     """
     q15 = np.minimum((np.asarray(q31, np.int64) + (1 << 15)) >> 16, (1 << 15) - 1)
     right = 15 - np.asarray(shift, np.int64)

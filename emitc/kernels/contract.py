@@ -140,8 +140,8 @@ class Flavour:
     take that as a number. small: sums are so small that three products of 32 bits requantize them. window: what is fixed of the
     window, by the template's own names. uneven: channels are left over from the kernel's groups.
     exact: float32 factors as mantissas and shifts to the left, for cores without floats; quotients rounded as if there were
-    no end to their digits. spread: filters lie value by value, not one after the other. late_bias: it is computed, and added to
-    the sum at its end, which then wraps.
+    no end to their digits. spread: filters lie value by value, not one after the other. late_bias: the C type of
+    a computed one, which is added to the sum at its end, where that wraps.
     """
 
     suffix: str = ""
@@ -162,7 +162,7 @@ class Flavour:
     uneven: bool = False
     exact: bool = False
     spread: bool = False
-    late_bias: bool = False
+    late_bias: str = ""
 
 
 PLAIN = Flavour()

@@ -1,34 +1,26 @@
-"""CONV_2D and DEPTHWISE_CONV_2D of a TFLite model whose int8 weights, or bias beside int8 inputs, are computed.
+"""CONV_2D and DEPTHWISE_CONV_2D of a TFLite model whose int8 weights or bias are computed.
 
 Shapes  as of the two with constant weights: x [N, H, W, I], w [O, KH, KW, I / groups] or, depthwise, [1, KH, KW, O], b [O] or
         none, y [N, OH, OW, O].
 Types   x and y int8, w int8, b and sums int32; x and y int16, b int64, of CONV_2D also int32 (int16x8.py).
-Errors  weights with a zero point; a computed bias of int16; windows for which sums can leave their type.
+Errors  weights with a zero point; windows for which sums can leave their type.
 Source  TFLite Micro's kernels, which do not mind where their weights come from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Shape
 from emitc.kernels import accumulate, computed_weights
-from emitc.kernels.contract import KernelDef, Layer, Param, Table, require_rank
+from emitc.kernels.contract import KernelDef, Layer, Param, require_rank
 from emitc.kernels.pointwise import operand
-from emitc.kernels.requantization import (
-    BIAS,
-    WEIGHTS,
-    Accumulating,
-    output_params,
-    requantization,
-    requantization_tables,
-)
+from emitc.kernels.requantization import WEIGHTS, Accumulating
 from emitc.kernels.spatial import Window, require_output, window_overlap, window_params
 from emitc.kernels.walk import by_channel
-from emitc.quantize import activation_clamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,27 +85,21 @@ def lower(bound: BoundNode) -> Layer:
     """Tap by tap, the weights as they lie."""
     op, x, y = _op(bound), bound.input(0), bound.output
     out_c, kernel_h, kernel_w, in_c = _filters(bound)
-    scale, kind = requantization(bound), computed_weights.flavour(bound, _depth(bound))
-    bias = () if kind.late_bias else (accumulate.bias_of(bound, out_c),)
     groups = x.shape[3] // in_c
     window = window_params(bound, op.window, kernel_h, kernel_w)
     split = (
         Param("depth_multiplier", "int32_t", out_c // groups) if op.depthwise else Param("groups", "int32_t", groups)
     )
-    tail = output_params(bound, scale, activation_clamp(op.activation, y))
-    return Layer(
+    layer = computed_weights.as_they_lie(
+        bound,
         "depthwise_conv_2d_multiplier" if op.depthwise else "conv_2d_taps",
-        "portable",
-        (0, WEIGHTS, *((BIAS,) if kind.late_bias else ())),
-        (
-            *(Table("bias", kind.acc, tuple(each.tolist()), "bias per output channel") for each in bias),
-            *requantization_tables(scale, kind),
-        ),
-        (*window, split, accumulate.input_offset(bound, folded=False), *tail),
-        macs=work(bound),
-        flavour=kind,
-        overlaps=window_overlap(bound, window, by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)),
+        (*window, split, accumulate.input_offset(bound, folded=False)),
+        activation=op.activation,
+        depth=_depth(bound),
+        outputs=y.elements,
     )
+    ahead = by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)
+    return replace(layer, overlaps=window_overlap(bound, window, ahead))
 
 
 def work(bound: BoundNode) -> int:

@@ -4,12 +4,13 @@ convolution would read from.
 Shapes  x [N, H, W, I], w [I, KH, KW, O / groups], in TFLite [O, KH, KW, I], b [O] or none, y [N, OH, OW, O]; per dimension
         OH = stride * (H - 1) + output_padding + (KH - 1) * dilation + 1 - pads before and after.
 Types   TFLite: int8, w symmetric with one scale or one per output channel, b int32; x and y int16, b int64 or int16;
-        requantized as a convolution is. float32, where products are summed in the input's order and the bias is added last.
+        requantized as a convolution is; w and b may be computed (computed_weights.py).
+        float32, where products are summed in the input's order and the bias is added last.
         ONNX: float32; weights and bias may be computed. int8 between DequantizeLinear and QuantizeLinear: int32 accumulators over
         (x - x_zero) * (w - w_zero), bias int32 at the scale x_scale * w_scale, w with one scale or one per output channel;
         y = rint(float32(acc) * float32(x_scale * w_scale / y_scale)) + y_zero. ONNX Runtime sums in float32 there, which
         rounds another way only very near to a half.
-Errors  computed quantized weights, padding beyond what the filter reaches, an accumulator that can leave int32.
+Errors  computed quantized weights of ONNX, padding beyond what the filter reaches, an accumulator that can leave int32.
 Source  TFLite Micro's kernel: padding as of the convolution that has the output for its input. ONNX operator specification:
         pads from output_shape, auto_pad.
 """
@@ -234,7 +235,7 @@ def _check_quantization(bound: BoundNode) -> None:
     if wide:
         int16x8.require_symmetric(bound)
     assert x.quantization
-    computed = op.numerics is Numerics.TFLITE and not w.is_constant
+    computed = op.numerics is Numerics.TFLITE
     for tensor, what in ((w, "weights"), (bias, "bias")):
         if tensor is not None and not tensor.is_constant and not computed:
             raise unsupported(
@@ -280,8 +281,8 @@ def _check_quantization(bound: BoundNode) -> None:
                 "quantize the bias again",
                 bias,
             )
-    if computed:
-        computed_weights.check_sums(bound, w.elements // _channels(bound), late=False)
+    if not w.is_constant:
+        computed_weights.check_sums(bound, w.elements // _channels(bound))
         return
     centred = _centred(bound, w.array())
     reach = max(x.quantization.zero_point - x.dtype.range[0], x.dtype.range[1] - x.quantization.zero_point)
@@ -323,10 +324,10 @@ def _in_first(bound: BoundNode, weights: Array) -> Array:
 
 
 def _bias_of(bound: BoundNode) -> Array:
-    """A constant bias, zeros where there is none."""
+    """A constant bias, else zeros."""
     bias = bound.optional(_BIAS)
     dtype = np.float32 if bound.input(0).dtype is DType.FLOAT32 else np.int64
-    return np.zeros(_channels(bound), dtype) if bias is None else bias.array().astype(dtype)
+    return bias.array().astype(dtype) if bias is not None and bias.is_constant else np.zeros(_channels(bound), dtype)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -375,7 +376,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         )
     assert x.quantization and y.quantization
     acc = _spread(bound, inputs[0].astype(np.int64) - x.quantization.zero_point, _centred(bound, weights))
-    sums = acc.astype(np.int64) + _bias_of(bound).astype(np.int64)
+    sums = computed_weights.with_bias(bound, inputs, acc.astype(np.int64))
     if op.numerics is Numerics.TFLITE:
         clamp = activation_clamp(op.activation, y)
         return (requantization(bound).apply(sums, y.quantization.zero_point, clamp, y.dtype),)
@@ -450,13 +451,15 @@ def lower(bound: BoundNode) -> Layer:
         if int16x8.applies(bound):
             rows, bias64 = centred.reshape(-1, y.shape[3]).T, _bias_of(bound).astype(np.int64)
             flavour = int16x8.flavour(rows, bias64, requantization(bound).shift, reduced=True)
+        flavour = computed_weights.adding_last(bound, flavour)
         values = tuple(_rearranged(bound, centred).reshape(-1).tolist())
         what = "filters less their zero points, [KH, KW, O, I / groups]"
         constants.append(Table("weights", flavour.w, values, what))
     else:
         flavour = computed_weights.flavour(bound, w.elements // _channels(bound), "_q31")
     factors, steps = _factor_tables(bound, flavour)
-    constants += [Table("bias", flavour.acc, tuple(_bias_of(bound).tolist()), "bias per output channel"), *factors]
+    constants += [*computed_weights.bias_table(bound, flavour), *factors]
+    operands = [0, *(() if w.is_constant else (_WEIGHTS,)), *((_BIAS,) if flavour.late_bias else ())]
     params = (
         *_steps(bound, rearranged=w.is_constant),
         Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
@@ -467,8 +470,7 @@ def lower(bound: BoundNode) -> Layer:
     )
     sums = Scratch("sums", (8 if flavour.acc == "int64_t" else 4) * y.shape[3])
     return Layer(
-        "conv_transpose", "portable", (0,) if w.is_constant else (0, _WEIGHTS), tuple(constants), params, scratch=(sums,),
-        macs=macs, flavour=flavour,
+        "conv_transpose", "portable", tuple(operands), tuple(constants), params, scratch=(sums,), macs=macs, flavour=flavour,
     )  # fmt: skip
 
 

@@ -1,10 +1,9 @@
-"""FULLY_CONNECTED of a TFLite model whose weights or bias (not of int16) are computed: y = requantize((x - x_zero) @ w.T + b).
+"""FULLY_CONNECTED of a TFLite model whose weights or bias are computed: y = requantize((x - x_zero) @ w.T + b).
 
 Shapes  as of FULLY_CONNECTED: x [..., I] flattened to rows of I, w [O, I], b [O] or none, y [rows, O] or [..., O].
-Types   float32; x, w and y int8, with one scale each, b and sums int32; x and y int16 with int8 weights, b int64 or int32,
-        requantized as with constant weights.
-Errors  weights with a zero point beside int16 inputs; depths for which sums can leave their type; a computed bias beside int16
-        inputs.
+Types   float32; x, w and y int8, b and sums int32; x and y int16 with int8 weights, b int64 or int32; w with one scale or one per
+        output channel, requantized as with constant weights.
+Errors  weights with a zero point beside int16 inputs, or with several; depths for which sums can leave their type.
 Source  TFLite Micro's kernel, which does not mind where its weights come from.
 """
 
@@ -26,21 +25,12 @@ from emitc.kernels.contract import (
     Table,
     illegal,
     require_dtypes,
-    require_one_scale,
-    require_quantization,
     require_rank,
 )
 from emitc.kernels.pointwise import operand
 from emitc.kernels.real_activation import bound_params, bounded
-from emitc.kernels.requantization import (
-    BIAS,
-    FACTOR_LIMIT,
-    WEIGHTS,
-    Accumulating,
-    real_factors,
-    reduced,
-    requantization,
-)
+from emitc.kernels.requantization import BIAS, WEIGHTS, Accumulating, reduced, requantization
+from emitc.kernels.spatial import WINDOW_PARAMS
 from emitc.quantize import activation_clamp, reduced_multiplier
 
 _ROLES = ("x", "w", "bias")
@@ -55,12 +45,12 @@ class ComputedFullyConnected(Accumulating):
 
 
 def applies(node: SourceNode) -> bool:
-    """Whether weights or a bias of float32 or int8 are computed, of types that this operator has."""
+    """Whether weights or a bias are computed, of types that this operator has."""
     given = [tensor for tensor in node.inputs if tensor is not None]
     kinds = [tensor.dtype for tensor in given[:2]]
     if len(kinds) < 2 or kinds not in (["float32"] * 2, ["int8"] * 2, ["int16", "int8"]) or given[WEIGHTS].is_variable:
         return False
-    return any(tensor.data is None for tensor in given[WEIGHTS : BIAS if kinds[0] == "int16" else None])
+    return any(tensor.data is None for tensor in given[WEIGHTS:])
 
 
 def _op(bound: BoundNode) -> ComputedFullyConnected:
@@ -71,10 +61,11 @@ def _op(bound: BoundNode) -> ComputedFullyConnected:
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists, and shapes that do not fit each other."""
     x, w, bias = bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)
-    whole = (DType.FLOAT32,) * (4 if bias else 3)
-    bytes_ = (DType.INT8, DType.INT8, *((DType.INT32,) if bias else ()), DType.INT8)
-    require_dtypes(bound, [whole, bytes_, *int16x8.combinations(bias is not None, short_bias=True)])
     require_rank(bound, w, 2)
+    if x.dtype is DType.FLOAT32:
+        require_dtypes(bound, [(DType.FLOAT32,) * (4 if bias else 3)])
+    else:
+        accumulate.check_operands(bound, 0, computed=True, one_zero=True)
     out, depth = w.shape
     if depth < 1 or out < 1 or x.elements % depth or (_op(bound).keep_dims and x.shape[-1:] != (depth,)):
         raise illegal(
@@ -90,27 +81,7 @@ def check(bound: BoundNode) -> None:
             bias,
         )
     if x.dtype is not DType.FLOAT32:
-        _check_quantized(bound)
-
-
-def _check_quantized(bound: BoundNode) -> None:
-    x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
-    require_quantization(bound, x, y)
-    require_one_scale(bound, w)
-    int16x8.require_symmetric(bound)
-    assert w.quantization
-    if w.quantization.zero_point and x.dtype is not DType.INT8:
-        raise illegal(
-            bound, "FULLY_CONNECTED has weights with a zero point", "weights are symmetric beside int16 activations",
-            "quantize the weights symmetrically", w,
-        )  # fmt: skip
-    wide = reduced(bound)
-    if not 0 < real_factors(bound)[0] < (int16x8.FACTOR_LIMIT if wide else FACTOR_LIMIT):
-        raise illegal(
-            bound, "an output scale is out of proportion",
-            f"input scale * weight scale / output scale = {real_factors(bound)[0]!r}", "quantize again", y,
-        )  # fmt: skip
-    computed_weights.check_sums(bound, w.shape[1])
+        computed_weights.check_sums(bound, depth)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -150,9 +121,23 @@ def _scaling(bound: BoundNode, kind: Flavour) -> tuple[Param, ...]:
     )
 
 
+def _by_pixels(bound: BoundNode) -> Layer:
+    """Rows as the pixels of an image in one row, whose convolution has a scale for each filter."""
+    out, depth = bound.input(WEIGHTS).shape
+    rows = bound.input(0).elements // depth
+    sizes = (1, 1, rows, depth, 1, rows, out, 1, 1, 1, 1, 1, 1, 0, 0)
+    window = tuple(Param(name, "int32_t", value) for name, value in zip(WINDOW_PARAMS, sizes, strict=True))
+    params = (*window, Param("groups", "int32_t", 1), accumulate.input_offset(bound, folded=False))
+    return computed_weights.as_they_lie(
+        bound, "conv_2d_taps", params, activation=_op(bound).activation, depth=depth, outputs=bound.output.elements
+    )
+
+
 def lower(bound: BoundNode) -> Layer:
     """Row by row, output by output."""
     x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
+    if w.quantization and not w.quantization.per_tensor:
+        return _by_pixels(bound)
     out, depth = w.shape
     given = [bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)]
     tables = [
@@ -181,16 +166,12 @@ def lower(bound: BoundNode) -> Layer:
         )
     assert x.quantization and y.quantization and w.quantization
     zero = w.quantization.zero_point
-    late = computed_weights.late_bias(bound)
-    suffix = ("_wz" if zero else "") + ("_late_bias" if late else "")
-    kind = Flavour(suffix, weight_zero=bool(zero), late_bias=late)
+    kind = Flavour("_wz" if zero else "", weight_zero=bool(zero))
     if x.dtype is DType.INT16:
-        wide = Flavour("_s16_wide", x="int16_t", y="int16_t", acc="int64_t", reduced=True)
-        kind = wide if reduced(bound) else Flavour("_s16", x="int16_t", y="int16_t")
+        kind = int16x8.WIDE if reduced(bound) else Flavour("_s16", x="int16_t", y="int16_t")
+    kind = computed_weights.adding_last(bound, kind)
     tables = [table for table in tables if table.role != "bias"]
-    if not late:
-        bias = tuple(accumulate.bias_of(bound, out).tolist())
-        tables.append(Table("bias", kind.acc, bias, "bias per output channel"))
+    tables += computed_weights.bias_table(bound, kind)
     clamp = activation_clamp(_op(bound).activation, y)
     params += (
         Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),

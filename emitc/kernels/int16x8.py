@@ -63,6 +63,10 @@ def throughout(dtype: DType) -> Flavour:
     return Flavour("_s16", x="int16_t", w="int16_t", y="int16_t") if dtype is DType.INT16 else PLAIN
 
 
+WIDE = Flavour("_s16_wide", x="int16_t", y="int16_t", acc="int64_t", reduced=True)
+"""Sums of 64 bits."""
+
+
 def worst_sum(filters: Int64, bias: Int64) -> int:
     """What no partial sum exceeds in magnitude. filters: [O, K], every weight that meets an input."""
     worst = np.abs(filters).sum(axis=1) * _LARGEST + np.abs(bias)
@@ -75,7 +79,7 @@ def flavour(filters: Int64, bias: Int64, shifts: Sequence[int], *, reduced: bool
         return Flavour("_s16_q31", x="int16_t", y="int16_t")
     if worst_sum(filters, bias) <= INT32_MAX and max(shifts) <= _NARROW_SHIFT:
         return Flavour("_s16", x="int16_t", y="int16_t", reduced=True)
-    return Flavour("_s16_wide", x="int16_t", y="int16_t", acc="int64_t", reduced=True)
+    return WIDE
 
 
 def tables(q31: Sequence[int], shifts: Sequence[int], kind: Flavour, each: str) -> tuple[Table, ...]:

@@ -131,8 +131,7 @@ RIGHT: dict[str, tuple[ModelSpec, str]] = {
         "LOGISTIC with element types (uint8, uint8) is not supported",
     ),
     "computed_bias": (
-        conv(x=replace(X, dtype="int16", zero_points=(0,)), b=replace(B, dtype="int64", data=None),
-             y=replace(Y, dtype="int16", zero_points=(0,))),
+        conv(w=replace(W, dtype="int4", data=bytes(-(-len(W.data or b"") // 2))), b=replace(B, data=None)),
         "CONV_2D with a computed bias is not supported",
     ),
 }  # fmt: skip

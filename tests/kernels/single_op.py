@@ -119,10 +119,13 @@ def refusal(case: Case) -> EmitcError:
 
 
 def drawn(tensor: TensorSpec, rng: np.random.Generator, sample: int) -> Array:
-    """Values of an integer tensor: sample 0 covers the type's range, every fourth is at its ends, the others are uniform."""
+    """Values of an integer tensor: sample 0 covers the type's range, every fourth is at its ends, the others are uniform.
+
+    Of 64 bits there are numbers of every size instead.
+    """
     low, high = DType(tensor.dtype).range
     count = int(np.prod(tensor.shape))
-    if sample == 0:
+    if sample == 0 and high < 1 << 62:
         span = high - low + 1
         values = rng.permutation(
             np.arange(count) % span + low if count >= span else np.linspace(low, high, count).round()
@@ -131,6 +134,7 @@ def drawn(tensor: TensorSpec, rng: np.random.Generator, sample: int) -> Array:
         values = rng.choice([low, high], count)
     else:
         values = rng.integers(low, high, count, endpoint=True)
+        values = values if high < 1 << 62 else values >> rng.integers(0, 64, count)
     return values.astype(tensor.dtype).reshape(tensor.shape)
 
 

@@ -13,6 +13,10 @@ from layer_cases import Scales, Slide, conv_2d, depthwise, message, with_input
 from single_op import Case, Proven, graph_of, prove
 from test_transpose_conv import transposed
 
+from emitc.backends.cmsis_nn.accumulating import transposed_refusal
+from emitc.backends.cmsis_nn.calls import Library
+from emitc.backends.cmsis_nn.headers import InstructionSet
+from emitc.backends.cmsis_nn.versions import named
 from emitc.backends.ethos_u import export
 from emitc.host.golden_rules import Rule
 
@@ -58,7 +62,8 @@ BACK = [
 def late(case: Case) -> Case:
     """The case with its bias for an input, of which every number may come: sums wrap."""
     both = "_and_weights" if case.inputs[1] is not None and case.inputs[1].data is None else ""
-    return replace(with_input(case, 2, data=None), id=f"{case.id}_late_bias{both}")
+    last = len(case.inputs) - 1
+    return replace(with_input(case, last, data=None), id=f"{case.id}_late_bias{both}")
 
 
 CASES = [
@@ -66,7 +71,21 @@ CASES = [
     *(computed(short(case)) for case in (*LAYERS[:6], *LAYERS[7:], *BACK[:3])),
     *(computed(short(case, "int32")) for case in LAYERS[:2]),
     *(late(case) for case in (*LAYERS[:6], *LAYERS[7:])),
-    *(late(computed(case)) for case in (*LAYERS[:3], *LAYERS[7:9])),
+    *(late(computed(case)) for case in (*LAYERS[:3], *LAYERS[7:9], *BACK[:3])),
+    *(late(case) for case in BACK[:3]),
+    *(late(short(case)) for case in (LAYERS[0], *LAYERS[2:6], *LAYERS[7:], *BACK[:3])),
+    *(late(short(case, "int32")) for case in LAYERS[:6]),
+    *(late(short(case, "int16")) for case in BACK[:3]),
+    *(
+        late(computed(short(case, bias)))
+        for case, bias in (
+            (LAYERS[1], "int64"),
+            (LAYERS[5], "int32"),
+            (LAYERS[8], "int64"),
+            (BACK[0], "int64"),
+            (BACK[2], "int16"),
+        )
+    ),
     with_input(computed(replace(LAYERS[0], id="of_a_constant")), 0, data=bytes(range(90))),
 ]
 FLOATS = [
@@ -100,25 +119,18 @@ def test_no_memory_errors(proven: Proven, proven_floats: Proven) -> None:
     assert proven.memory_errors == proven_floats.memory_errors == ()
 
 
-@pytest.mark.parametrize("case", [short(LAYERS[0]), short(LAYERS[7]), BACK[0]], ids=lambda case: case.opcode)
-def test_refuses_a_computed_bias_of_int16_and_of_a_transposed_convolution(case: Case) -> None:
-    last = len(case.inputs) - 1
-    assert message(with_input(computed(case), last, data=None)).startswith(
-        f"1\nerror: {case.opcode} with a computed bias of integers is not supported\n"
-    )
-
-
-@pytest.mark.parametrize("case", [short(LAYERS[0]), short(LAYERS[7])], ids=lambda case: case.opcode)
-def test_refuses_a_computed_bias_beside_constant_weights_of_int16(case: Case) -> None:
-    assert message(with_input(case, 2, data=None)).startswith(
-        f"1\nerror: {case.opcode} with a computed bias is not supported\n"
-    )
-
-
 def test_is_not_for_the_npu() -> None:
     """Its commands are made with the weights."""
     (bound,) = graph_of(computed(BACK[0])).bound()
     assert export.refusal(bound) == "computed weights"
+
+
+@pytest.mark.parametrize("case", [computed(BACK[0]), late(BACK[0])], ids=lambda case: case.id)
+def test_is_not_for_cmsis_nn(case: Case) -> None:
+    """Its tables are made of both."""
+    (bound,) = graph_of(case).bound()
+    library = Library(named("7.0.0"), InstructionSet.DSP, frozenset())
+    assert transposed_refusal(library, bound) == "computed weights or bias"
 
 
 @pytest.mark.parametrize("kernel", [(200, 400)])

@@ -290,31 +290,44 @@ def late(case: Case) -> Case:
     return replace(with_input(case, 2, data=None), id=f"{case.id}_late_bias")
 
 
-LATE: list[Case] = [late(case) for case in (COMPUTED[0], BASE, ZEROS[0], ZEROS[4])]
+LATE: list[Case] = [
+    *(late(case) for case in (COMPUTED[0], BASE, ZEROS[0], ZEROS[4], COMPUTED[6], COMPUTED[7])),
+    *(
+        late(with_input(case, 1, data=bytes(range(28))))
+        for case in (wide("bytes_int64", "int64"), wide("bytes_int32", "int32"))
+    ),
+]
+FOUR = {"scales": (0.02, 0.003, 0.05, 0.0007), "zero_points": (0,) * 4}
+CHANNELS: list[Case] = [
+    computed("computed_channels", (3, 9), 5, 9, scales=per_channel(5)),
+    computed("computed_channels_of_one_scale", (2, 3, 4), 5, 12, scales=Scales(weights=(0.01,) * 5)),
+    late(fully_connected("channels", (2, 3, 5), 6, 5, scales=per_channel(6))),
+    late(computed("computed_channels_too", (3, 9), 5, 9, scales=per_channel(5))),
+    *(with_input(wide(f"channels_{bias}", bias), 1, **FOUR) for bias in ("int64", "int32", "")),
+    *(late(with_input(wide(f"channels_{bias}", bias), 1, **FOUR)) for bias in ("int64", "int32")),
+]
 
 
-@pytest.mark.parametrize("cases", [COMPUTED, LATE], ids=["weights", "bias"])
-def test_computed_operands(cases: list[Case]) -> None:
+@pytest.mark.parametrize(
+    ("cases", "template"),
+    [(COMPUTED, "fully_connected_computed"), (LATE, "fully_connected_computed"), (CHANNELS, "conv_2d_taps")],
+    ids=["weights", "bias", "channels"],
+)
+def test_computed_operands(cases: list[Case], template: str) -> None:
     proven = prove(cases, samples=5)
     for outcome in proven.outcomes.values():
         outcome.check()
-        assert outcome.step is not None and outcome.step.template == "fully_connected_computed"
+        assert outcome.step is not None and outcome.step.template == template
     assert proven.memory_errors == ()
 
 
-def test_refuses_a_computed_bias_of_int16() -> None:
-    _refused(
-        with_input(wide("layer", "int64"), 2, data=None), 1,
-        "FULLY_CONNECTED with a computed bias of integers is not supported", '"layer/in2" int64[4]',
-        "it could take sums out of their type", "export the model with a constant bias",
-    )  # fmt: skip
-
-
-def test_refuses_computed_weights_with_a_zero_point_or_many_scales() -> None:
+def test_refuses_computed_weights_with_zero_points() -> None:
     case = with_input(BASE, 1, data=None)
     short = with_input(wide("layer", "int64"), 1, zero_points=(3,))
     assert "weights with a zero point" in message(short)
-    assert "weights with 4 scales" in message(with_input(case, 1, scales=(0.1,) * 4, zero_points=(0,) * 4))
+    assert "weights with a zero point" in message(with_input(case, 1, scales=(0.1,) * 4, zero_points=(0, 1, 0, 0)))
+    depth = with_input(case, 1, scales=(0.1,) * 8, zero_points=(0,) * 8, quantized_dimension=1)
+    assert "weights quantized along dimension 1" in message(depth)
 
 
 def test_refuses_computed_weights_over_many_elements() -> None:

@@ -295,11 +295,11 @@ def _whole_strides(bound: BoundNode) -> bool:
 
 
 def transposed_refusal(library: Library, bound: BoundNode) -> str:
-    """Computed weights, faults of the version, and what TFLite cannot say."""
+    """A computed operand, faults of the version, and what TFLite cannot say."""
     op = bound.node.op
     assert isinstance(op, ConvTranspose)
-    if not bound.input(WEIGHTS).is_constant:
-        return "computed weights"
+    if not all(tensor is None or tensor.is_constant for tensor in bound.inputs[WEIGHTS:]):
+        return "computed weights or bias"
     if not tflite_padding(bound) or op.groups != 1:
         return "a padding or groups that TFLite does not have"
     if library.tree.version.functions >= _ROWS_BY_STRIDE and not _whole_strides(bound):

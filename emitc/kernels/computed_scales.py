@@ -5,8 +5,8 @@ Types   a, b, y and their zero points int8 or uint8, all alike; scales float32. 
 With ra = a_scale / y_scale and rb = b_scale / y_scale in float32, and fma rounding once:
 QLinearAdd  rint(fma(a, ra, fma(b, rb, y_zero - fma(a_zero, ra, rb * b_zero)))); the operands change places as there.
 QLinearMul  rint((a - a_zero) * (b - b_zero) * (a_scale * b_scale / y_scale) + y_zero), each step in float32.
-rint to nearest, ties to even; results are limited to the type. What is not a number, as scales of 0 make it, becomes the
-type's smallest value.
+rint to nearest, ties to even; results are limited to the type, those of 2**31 and more too, as by ONNX Runtime on Arm; on x86 it
+makes the smallest value of these. What is not a number, as scales of 0 make it, becomes the type's smallest value.
 Source      as in `onnx_arithmetic.py`, where scales are constant.
 """
 

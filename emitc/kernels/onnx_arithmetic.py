@@ -9,6 +9,8 @@ QLinearAdd  in float32, with ra = a_scale / y_scale and rb = b_scale / y_scale:
 QLinearMul  rint((a - a_zero) * (b - b_zero) * float32(a_scale * b_scale / y_scale) + y_zero) in float32.
 All rint to nearest, ties to even, and all results are limited to the output's type. What is uint8 in the model is 128 higher
 in QLinearAdd and QLinearMul than here, which moves ties.
+Errors      of the two: results of 2**31 or more, of which ONNX Runtime makes the smallest value on x86, where the conversion to
+            integers gives that, and the largest one on Arm. Below -2**31 both give the smallest.
 Source      ONNX Runtime's results on x86 with AVX2, not optimized: candidate formulas compared on all pairs of values for
             hundreds of scales (0 differ). Its kernels without fused operations differ in about one of a million pairs.
 
@@ -46,6 +48,8 @@ TFLITE_TYPES = {"+": _ADDED, "-": _ADDED, "*": _ADDED, "/": (DType.FLOAT32, DTyp
 PLAIN_TYPES = (*FLOATS, *SIGNED, *UNSIGNED)
 _WIDE_UNSIGNED = {"int32_t": "uint32_t", "int64_t": "uint64_t", "uint32_t": "uint32_t", "uint64_t": "uint64_t"}
 _UNSIGNED_BIAS = 128
+_CONVERTED = 2**31
+"""From here on a float has no int32."""
 
 Form = WeightedSum | EvenSum | ScaledProduct | EvenProduct
 """Integer parameters for pairs of int8 values."""
@@ -101,7 +105,7 @@ def check(bound: BoundNode, operator: str, activation: str) -> None:
             "leave the activation in float32",
             y,
         )
-    low, high = y.dtype.range
+    low, high = ends = y.dtype.range
     span, qa, qb, qy = float(high - low), *_quantizations(bound)
     sums = span * (qa.scale + qb.scale)
     products = span * qa.scale * span * qb.scale
@@ -112,6 +116,18 @@ def check(bound: BoundNode, operator: str, activation: str) -> None:
             bound,
             f"{bound.node.op_type} has scales that are out of proportion",
             f"inputs {qa.scale!r} and {qb.scale!r}, output {qy.scale!r}: float32 cannot hold the results",
+            "quantize the model again",
+            y,
+        )
+    if bound.node.op.numerics is Numerics.QDQ:
+        return
+    values = np.array(ends, np.int64)
+    largest = float(_in_float(bound, operator, values[:, None], values).max())
+    if largest >= _CONVERTED:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} with results that leave int32 is not supported",
+            f"up to {largest:.9g}, of which ONNX Runtime makes the smallest value on x86, the largest on Arm",
             "quantize the model again",
             y,
         )
@@ -167,12 +183,8 @@ def combined(bound: BoundNode, operator: str, clamp: Clamp, a: Int64, b: Int64) 
     if op.numerics is Numerics.QDQ:
         real = plain(operator, dequantized(a, qa), dequantized(b, qb), DType.FLOAT32)
         results = quantized(np.asarray(real, np.float32), qy, bound.output.dtype)
-    elif operator == "+":
-        results = _added(bound, a, b)
     else:
-        bias = _bias(op)
-        product = ((a - qa.zero_point) * (b - qb.zero_point)).astype(np.float32) * _product_factor(bound)
-        results = _rounded(product + np.float32(qy.zero_point + bias)) - bias
+        results = _rounded(_in_float(bound, operator, a, b)) - _bias(op)
     return np.clip(results, clamp.low, clamp.high)
 
 
@@ -212,11 +224,16 @@ def _sum_terms(bound: BoundNode) -> tuple[bool, np.float32, np.float32, np.float
     return exchanged, outer_factor, inner_factor, np.float32(zero - moved)
 
 
-def _added(bound: BoundNode, a: Int64, b: Int64) -> Int64:
-    exchanged, outer_factor, inner_factor, constant = _sum_terms(bound)
+def _in_float(bound: BoundNode, operator: str, a: Int64, b: Int64) -> Float32:
+    """Results of QLinearAdd (+) or QLinearMul in the model's numbers, before they are rounded."""
     bias = _bias(bound.node.op)
-    outer, inner = ((v + bias).astype(np.float32) for v in ((b, a) if exchanged else (a, b)))
-    return _rounded(fused(outer, outer_factor, fused(inner, inner_factor, constant))) - bias
+    if operator == "+":
+        exchanged, outer_factor, inner_factor, constant = _sum_terms(bound)
+        outer, inner = ((v + bias).astype(np.float32) for v in ((b, a) if exchanged else (a, b)))
+        return fused(outer, outer_factor, fused(inner, inner_factor, constant))
+    qa, qb, qy = _quantizations(bound)
+    product = ((a - qa.zero_point) * (b - qb.zero_point)).astype(np.float32) * _product_factor(bound)
+    return np.asarray(product + np.float32(qy.zero_point + bias), np.float32)
 
 
 # ---- layers ----

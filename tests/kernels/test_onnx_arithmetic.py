@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper
 from onnx_node_cases import check_node_tests, node_tests
 from onnx_op import MICROSOFT, Computed, Draw, OnnxCase, Proven, computed, graph_of, prove_onnx, refusal
 
+from emitc.errors import EmitcError
 from emitc.host.build import HostModel, run_compiler, sources
 from emitc.host.parity import interface_of
 from emitc.ir import Array, BoundNode, DType, Node, Numerics, Quantization, Tensor
@@ -21,7 +23,7 @@ from emitc.kernels import kernel_of
 from emitc.kernels.arithmetic import Add, Arithmetic, Div, Mul, Sub
 from emitc.kernels.contract import Layer
 from emitc.kernels.elementwise import BYTES
-from emitc.kernels.onnx_arithmetic import combined, integer_form, operands_change_places
+from emitc.kernels.onnx_arithmetic import check, combined, integer_form, operands_change_places
 from emitc.kernels.pairs import (
     EvenProduct,
     EvenSum,
@@ -630,6 +632,34 @@ def test_result_lies_over_an_operand_that_is_not_repeated(a: tuple[int, ...], b:
 
 
 # ---- refusals ----
+
+
+def refused_with(bound: BoundNode, symbol: str) -> str:
+    """What is said of an operator that is refused, else ""."""
+    try:
+        check(bound, symbol, "NONE")
+    except EmitcError as error:
+        return error.what
+    return ""
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize(("op", "first", "step"), [("Add", 16_909_270.0, 2.0), ("Mul", 131_071.875, 1 / 128)])
+def test_results_are_taken_up_to_the_end_of_int32(op: str, first: float, step: float, dtype: str) -> None:
+    """Where all results have an int32 the reference equals onnxruntime; with the next scale there is a refusal."""
+    engine, values, bias = session(op, dtype, PAIRS, PAIRS), every_pair(dtype), 128 if dtype == "uint8" else 0
+    accepted = []
+    for index in range(32):
+        scales = (single(first + index * step), 0), (1.0, 0), (1.0, 0)
+        expected = engine.run(None, fed(dtype, values, *((scale, zero + bias) for scale, zero in scales)))[0]
+        bound = bound_pairs(op, scales, Numerics.QOPERATOR, unsigned=dtype == "uint8")
+        found = combined(bound, SYMBOLS[op], FULL, BYTES[:, None], BYTES[None, :])
+        equal, refused = (found == expected.astype(np.int64) - bias).all(), refused_with(bound, SYMBOLS[op])
+        accepted.append(not refused)
+        assert refused in ("", f"QLinear{op} with results that leave int32 is not supported")
+        assert equal if not refused else not equal or platform.machine() != "x86_64", scales
+    assert 0 < sum(accepted) < 32
+    assert accepted == sorted(accepted, reverse=True)
 
 
 def test_refusals() -> None:

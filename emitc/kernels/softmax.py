@@ -320,12 +320,22 @@ def lower(bound: BoundNode) -> Layer:
 
 
 def lower_mve(bound: BoundNode) -> Layer | str:
-    """ONNX's, in float32."""
+    """Four shares at a time; ONNX's in float32."""
     if bound.node.op.numerics.float_scale and bound.input(0).dtype is not DType.FLOAT32:
         rows = _rows(bound)
         layer = softmax_table.vectors(bound, rows)
         return layer if isinstance(layer, str) else replace(layer, overlaps=_in_place(bound, rows))
-    return f"a loop of its own: {lower(bound).template}"
+    portable = lower(bound)
+    headers = ("emitc_bits.h", "emitc_mve.h", "emitc_mve_shares.h")
+    if portable.template == "softmax_s16":
+        return replace(portable, template="softmax_s16_mve", variant="mve", headers=headers)
+    if portable.template != "softmax" or portable.flavour is not PLAIN:
+        return f"a loop of its own: {portable.template}{portable.flavour.suffix}"
+    (table,) = portable.tables
+    # A larger distance reads the 0 behind the table, which takes no comparison.
+    table = replace(table, values=(*table.values, 0), comment=f"{table.comment}; 0 for all larger ones")
+    params = tuple(param for param in portable.params if param.name in ("rows", "depth", "steps"))
+    return replace(portable, template="softmax_mve", variant="mve", tables=(table,), params=params, headers=headers)
 
 
 def work(bound: BoundNode) -> int:
@@ -349,7 +359,7 @@ KERNELS = (
         onnx=("Softmax",),
         from_onnx=_from_onnx(Softmax),
         transposed=transposed,
-        variants=(Variant("mve", "mve", lower_mve),),
+        variants=(Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16)),),
     ),
     KernelDef(
         LogSoftmax,

@@ -117,6 +117,14 @@ VECTORS: list[Case] = [
         {"fused_activation_function": "NONE"},
         2,
     ),
+    Case(
+        "shares_of_shorts",
+        "SOFTMAX",
+        (quantized((3, 13), 3e-4, 0, "int16"),),
+        (quantized((3, 13), 2.0**-15, 0, "int16"),),
+        {"beta": 1.0},
+        2,
+    ),
     depthwise("spread", (1, 6, 5, 6), 2, (3, 3), SAME),
     depthwise("spread_far", (1, 7, 4, 3), 5, (3, 3), STRIDED),
     *(
@@ -149,7 +157,7 @@ WIDER = {
     "cortex-m55": {
         "conv_2d_mve", "depthwise_conv_2d_mve", "depthwise_3x3_mve", "row_mve", "dots_mve", "average_pool_2d_mve",
         "max_pool_2d_mve", "conv_2d_shorts_mve", "depthwise_spread_mve", "product_mve", "lookup_mve",
-        "rescaled_sum_mve", "dequantize_mve",
+        "rescaled_sum_mve", "dequantize_mve", "softmax_mve", "softmax_s16_mve",
     },
 }  # fmt: skip
 """Templates of the variants, each wrong one element closer in some window below."""

@@ -39,6 +39,7 @@ def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_se
         "emitc_mve_rational.h",
         "emitc_mve_reals.h",
         "emitc_mve_rows.h",
+        "emitc_mve_shares.h",
         "emitc_mve_shorts.h",
         "emitc_mve_signal.h",
         "emitc_mve_sums.h",

@@ -410,18 +410,16 @@ EMITC_INLINE void emitc_store(int8_t *to, emitc_bytes x)
 EMITC_INLINE void emitc_moved_down(uint8_t *to, const uint8_t *from, int32_t n)
 {
 #if EMITC_MVE
-    for (int32_t two = n >> 5; two > 0; two--) {
-        vstrbq_u8(to, vldrbq_u8(from));
-        vstrbq_u8(to + 16, vldrbq_u8(from + 16));
-        to += 32;
-        from += 32;
-    }
-    for (n &= 31; n > 0; n -= 16) {
-        const mve_pred16_t some = vctp8q((uint32_t)n);
-        vstrbq_p_u8(to, vldrbq_z_u8(from, some), some);
-        to += 16;
-        from += 16;
-    }
+    __asm__ volatile(
+        "wlstp.8 lr, %[n], 2f\n"
+        "1:\n\t"
+        "vldrb.8 q0, [%[from]], #16\n\t"
+        "vstrb.8 q0, [%[to]], #16\n\t"
+        "letp lr, 1b\n"
+        "2:"
+        : [from] "+r"(from), [to] "+r"(to)
+        : [n] "r"(n)
+        : "q0", "lr", "cc", "memory");
 #else
     memmove(to, from, (size_t)n);
 #endif

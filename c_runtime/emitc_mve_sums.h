@@ -451,22 +451,7 @@ EMITC_APART void emitc_dots_of_one(int32_t *acc, const int8_t *x, const int8_t *
 /* Copies n bytes, which may not overlap; returns the end of the destination. */
 EMITC_INLINE int8_t *emitc_copied(int8_t *to, const int8_t *from, int32_t n)
 {
-#if EMITC_MVE
-    const int8_t *source = from;
-    int8_t *destination = to;
-    __asm__ volatile(
-        "wlstp.8 lr, %[n], 2f\n"
-        "1:\n\t"
-        "vldrb.8 q0, [%[from]], #16\n\t"
-        "vstrb.8 q0, [%[to]], #16\n\t"
-        "letp lr, 1b\n"
-        "2:"
-        : [from] "+r"(source), [to] "+r"(destination)
-        : [n] "r"(n)
-        : "q0", "lr", "cc", "memory");
-#else
-    memcpy(to, from, (size_t)n);
-#endif
+    emitc_moved_down((uint8_t *)to, (const uint8_t *)from, n);
     return to + n;
 }
 

@@ -18,7 +18,7 @@ import numpy as np
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape, Tensor
 from emitc.kernels.contract import KernelDef, Layer, Parsed, require_quantization, unsupported
-from emitc.kernels.parts import axis_of, check_parts, join_layer, require_few
+from emitc.kernels.parts import axis_of, check_parts, join_layer, require_few, variants
 from emitc.kernels.pointwise import dequantized, quantized
 
 
@@ -157,5 +157,6 @@ KERNELS = (
         onnx=("Concat",),
         from_onnx=from_onnx,
         transposed=transposed,
+        variants=variants(lower),
     ),
 )

@@ -13,7 +13,7 @@ import numpy as np
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Layer, Parsed
-from emitc.kernels.parts import axis_of, check_parts, join_layer, split_layer
+from emitc.kernels.parts import axis_of, check_parts, join_layer, split_layer, variants
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,7 @@ KERNELS = (
         _pack_shapes,
         _pack_reference,
         _pack_lower,
+        variants=variants(_pack_lower),
     ),
     KernelDef(
         Unpack,
@@ -123,5 +124,6 @@ KERNELS = (
         _unpack_shapes,
         _unpack_reference,
         _unpack_lower,
+        variants=variants(_unpack_lower),
     ),
 )

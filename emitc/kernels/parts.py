@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, Tensor
-from emitc.kernels.contract import Inside, Layer, Param, Table, unsupported
+from emitc.ir import Array, BoundNode, DType, Tensor
+from emitc.kernels.contract import Inside, Layer, Param, Table, Variant, unsupported
 from emitc.kernels.strided import Walk, move_layer, operand, require_same_type, values_table
 
 MAX_PARTS = 64
@@ -61,6 +62,12 @@ def _row_bytes(sizes: list[int], rows: int) -> Table:
 
 _NARROW = 3
 """Bytes of a row, at most, that are moved column by column."""
+_FARTHEST = 17
+"""Bytes of a row, at most, whose columns vectors move: the places of sixteen bytes are bytes themselves."""
+_FEWEST = 4
+"""Rows of a few bytes from which on registers move their columns in fewer instructions (counted on qemu_m55)."""
+_REGISTER = 16
+"""Bytes of a register; parts of fewer take more instructions than the loads and stores of a core (counted there too)."""
 BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
 """Every int8, by its bit pattern: where a table of 256 results has them."""
 Mapping = Callable[[Tensor, Array], Array]
@@ -128,3 +135,25 @@ def split_layer(bound: BoundNode, axis: int) -> Layer:
     inside = _inside(sizes, output=True) if rows == 1 and operands else ()
     template = f"split{_narrow(sizes, rows)}"
     return Layer(template, "portable", operands, (*tables, _row_bytes(sizes, rows)), params, inside=inside)
+
+
+def _by_vectors(layer: Layer) -> Layer | str:
+    """The same layer for vectors, sixteen bytes at a time; or why there is none."""
+    if layer.template not in ("join", "split", "join_narrow", "split_narrow"):
+        return f"a loop of its own: {layer.template}"
+    (widths,) = (table.values for table in layer.tables if table.role == "row_bytes")
+    if layer.template.endswith("_narrow"):
+        (rows,) = (param.value for param in layer.params if param.name == "rows")
+        if rows < _FEWEST:
+            return f"columns of {rows} bytes: {_FEWEST} are worth a register"
+        if sum(widths) > _FARTHEST:
+            return f"rows of {sum(widths)} bytes: {_FARTHEST} is the limit"
+    elif sum(widths) < _REGISTER * len(widths):
+        return f"parts of {sum(widths) / len(widths):.3g} bytes: {_REGISTER} are worth a register"
+    headers = ("emitc_mve.h", "emitc_mve_moves.h")
+    return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=headers)
+
+
+def variants(lower: Callable[[BoundNode], Layer]) -> tuple[Variant, ...]:
+    """The variants of an operator whose layers are those of this module."""
+    return (Variant("mve", "mve", lambda bound: _by_vectors(lower(bound)), tuple(DType)),)

@@ -18,7 +18,7 @@ from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Layer, Parsed
 from emitc.kernels.integer_lists import given
-from emitc.kernels.parts import axis_of, check_parts, split_layer
+from emitc.kernels.parts import axis_of, check_parts, split_layer, variants
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,7 @@ KERNELS = (
         from_onnx=_split_from_onnx,
         transposed=transposed,
         moves=True,
+        variants=variants(lower),
     ),
     KernelDef(
         SplitV,
@@ -168,5 +169,6 @@ KERNELS = (
         output_shapes,
         reference,
         lower,
+        variants=variants(lower),
     ),
 )

@@ -235,6 +235,7 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
         "detection_postprocess",
         "float_windows",
         "softmax_vectors",
+        "part_vectors",
     )
     cases = [case for name in modules for case in cases_of(KERNEL_TESTS / f"test_{name}.py")]
     for name, functions in (

@@ -34,6 +34,7 @@ def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_se
         "emitc_fpu_root.h",
         "emitc_fpu_rows.h",
         "emitc_mve.h",
+        "emitc_mve_moves.h",
         "emitc_mve_naturals.h",
         "emitc_mve_products.h",
         "emitc_mve_rational.h",

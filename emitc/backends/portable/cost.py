@@ -117,7 +117,7 @@ _MVE = {
     "Add": Cost(mac=2.75, once=17),
     "Sub": Cost(mac=2.75, once=17),
     "Mul": Cost(mac=5.0, once=30),
-    "Append": Cost(mac=0.16, once=60),
+    "Append": Cost(mac=0.19, once=25),
     "MatMul": Cost(mac=0.2, output=7, once=150),
     "Mean": Cost(mac=1.3, output=8, once=40),
     "Sum": Cost(mac=1.3, output=8, once=40),

@@ -1,0 +1,58 @@
+/* emitc for cores with the vector extension MVE: bytes that are moved from and to where they lie apart.
+ *
+ * Part of a package whose kernels use it; see emitc_mve.h.
+ */
+#ifndef EMITC_MVE_MOVES_H
+#define EMITC_MVE_MOVES_H
+
+#include "emitc_mve.h"
+
+/* Rows of n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other. */
+EMITC_INLINE void emitc_rows_apart(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step, int32_t n, int32_t rows)
+{
+#if EMITC_MVE
+    if (rows == 1) {
+        emitc_moved_down(to, from, n);
+        return;
+    }
+    /* Sixteen bytes of all rows, then the next sixteen: that takes five instructions each, and no loop within another one's. */
+    for (; n >= 16; n -= 16) {
+        for (int32_t row = 0; row < rows; row++) {
+            vstrbq_u8(to + row * to_step, vldrbq_u8(from + row * from_step));
+        }
+        to += 16;
+        from += 16;
+    }
+    if (n > 0) {
+        const mve_pred16_t some = vctp8q((uint32_t)n);
+        for (int32_t row = 0; row < rows; row++) {
+            vstrbq_p_u8(to + row * to_step, vldrbq_z_u8(from + row * from_step, some), some);
+        }
+    }
+#else
+    for (int32_t row = 0; row < rows; row++) {
+        memcpy(to + row * to_step, from + row * from_step, (size_t)n);
+    }
+#endif
+}
+
+/* n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other; steps in 1..17. */
+EMITC_INLINE void emitc_bytes_apart(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step, int32_t n)
+{
+#if EMITC_MVE
+    const uint8x16_t lanes = vidupq_n_u8(0u, 1);
+    const uint8x16_t from_places = vmulq_n_u8(lanes, (uint8_t)from_step);
+    const uint8x16_t to_places = vmulq_n_u8(lanes, (uint8_t)to_step);
+    for (int32_t i = 0; i < n; i += 16) {
+        const mve_pred16_t some = vctp8q((uint32_t)(n - i));
+        const uint8x16_t bytes = vldrbq_gather_offset_z_u8(from + i * from_step, from_places, some);
+        vstrbq_scatter_offset_p_u8(to + i * to_step, to_places, bytes, some);
+    }
+#else
+    for (int32_t i = 0; i < n; i++) {
+        to[i * to_step] = from[i * from_step];
+    }
+#endif
+}
+
+#endif

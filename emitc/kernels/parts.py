@@ -53,13 +53,24 @@ def _whole_copy(bound: BoundNode) -> Layer:
 
 def _narrow(sizes: Sequence[int], rows: int) -> str:
     """What the name of the template ends in: rows of a few bytes are not moved one by one, each by a call of memcpy."""
-    return "_narrow" if rows > 1 and max(sizes) <= _NARROW * rows else ""
+    return _COLUMNS if rows > 1 and max(sizes) <= _NARROW * rows else ""
+
+
+def _whole(row_bytes: int) -> Param:
+    return Param("whole", "int32_t", row_bytes, "bytes of a row of all parts")
+
+
+def _params(sizes: Sequence[int], rows: int, ending: str) -> tuple[Param, ...]:
+    counts = (Param("rows", "int32_t", rows), Param("parts", "int32_t", len(sizes)))
+    return (*counts, _whole(sum(sizes) // rows)) if ending == _COLUMNS else counts
 
 
 def _row_bytes(sizes: list[int], rows: int) -> Table:
     return Table("row_bytes", "int32_t", tuple(size // rows for size in sizes), "bytes of a row of each part")
 
 
+_COLUMNS = "_narrow"
+"""Ending of the templates that move column by column."""
 _NARROW = 3
 """Bytes of a row, at most, that are moved column by column."""
 _FARTHEST = 17
@@ -111,11 +122,11 @@ def join_layer(bound: BoundNode, axis: int, mapping: Mapping | None = None) -> L
         operands.append(position)
         sizes.append(tensor.size_bytes)
     place_constants()
-    params = (Param("rows", "int32_t", rows), Param("parts", "int32_t", len(sizes)))
-    template = "join_mapped" if mapped else f"join{_narrow(sizes, rows)}"
+    ending = "_mapped" if mapped else _narrow(sizes, rows)
     apart = rows > 1 or mapped or len(operands) < len(inputs)
     inside = () if apart else _inside(sizes, output=False)
-    return Layer(template, "portable", tuple(operands), (*tables, _row_bytes(sizes, rows)), params, inside=inside)
+    made = (*tables, _row_bytes(sizes, rows))
+    return Layer(f"join{ending}", "portable", tuple(operands), made, _params(sizes, rows, ending), inside=inside)
 
 
 def _inside(sizes: Sequence[int], *, output: bool) -> tuple[Inside, ...]:
@@ -131,10 +142,9 @@ def split_layer(bound: BoundNode, axis: int) -> Layer:
     rows = math.prod(x.shape[:axis])
     operands, tables = operand(x)
     sizes = [tensor.size_bytes for tensor in bound.outputs]
-    params = (Param("rows", "int32_t", rows), Param("parts", "int32_t", len(sizes)))
     inside = _inside(sizes, output=True) if rows == 1 and operands else ()
-    template = f"split{_narrow(sizes, rows)}"
-    return Layer(template, "portable", operands, (*tables, _row_bytes(sizes, rows)), params, inside=inside)
+    ending, made = _narrow(sizes, rows), (*tables, _row_bytes(sizes, rows))
+    return Layer(f"split{ending}", "portable", operands, made, _params(sizes, rows, ending), inside=inside)
 
 
 def _by_vectors(layer: Layer) -> Layer | str:
@@ -142,16 +152,20 @@ def _by_vectors(layer: Layer) -> Layer | str:
     if layer.template not in ("join", "split", "join_narrow", "split_narrow"):
         return f"a loop of its own: {layer.template}"
     (widths,) = (table.values for table in layer.tables if table.role == "row_bytes")
-    if layer.template.endswith("_narrow"):
+    whole = sum(int(width) for width in widths)
+    params = layer.params
+    if layer.template.endswith(_COLUMNS):
         (rows,) = (param.value for param in layer.params if param.name == "rows")
         if rows < _FEWEST:
             return f"columns of {rows} bytes: {_FEWEST} are worth a register"
-        if sum(widths) > _FARTHEST:
-            return f"rows of {sum(widths)} bytes: {_FARTHEST} is the limit"
-    elif sum(widths) < _REGISTER * len(widths):
-        return f"parts of {sum(widths) / len(widths):.3g} bytes: {_REGISTER} are worth a register"
+        if whole > _FARTHEST:
+            return f"rows of {whole} bytes: {_FARTHEST} is the limit"
+    else:
+        if whole < _REGISTER * len(widths):
+            return f"parts of {whole / len(widths):.3g} bytes: {_REGISTER} are worth a register"
+        params += (_whole(whole),)
     headers = ("emitc_mve.h", "emitc_mve_moves.h")
-    return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=headers)
+    return replace(layer, template=f"{layer.template}_mve", variant="mve", params=params, headers=headers)
 
 
 def variants(lower: Callable[[BoundNode], Layer]) -> tuple[Variant, ...]:

@@ -62,17 +62,22 @@ static inline void emitc_weighted_sum(const struct emitc_weighted_sum *p, const 
 struct emitc_join_narrow {
     int32_t rows;
     int32_t parts;
+    int32_t whole;
 };
 
-/* n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other; four to a turn of the loop, as long as more
- * follow: the pointers never move past their columns. */
+/* n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other; four to a turn of the loop. The pointers
+ * never move past their columns. */
 static inline void emitc_join_narrow_column(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step, int32_t n)
 {
-    for (; n > 4; n -= 4) {
+    while (n >= 4) {
         to[0] = from[0];
         to[to_step] = from[from_step];
         to[2 * to_step] = from[2 * from_step];
         to[3 * to_step] = from[3 * from_step];
+        n -= 4;
+        if (n == 0) {
+            return;
+        }
         to += 4 * to_step;
         from += 4 * from_step;
     }
@@ -86,14 +91,10 @@ static inline void emitc_join_narrow_column(uint8_t *to, int32_t to_step, const 
 static inline void emitc_join_narrow(const struct emitc_join_narrow *p, const void *const *x, const int32_t *row_bytes, void *y)
 {
     uint8_t *to = y;
-    int32_t whole = 0;
-    for (int32_t part = 0; part < p->parts; part++) {
-        whole += row_bytes[part];
-    }
     for (int32_t part = 0; part < p->parts; part++) {
         const int32_t width = row_bytes[part];
         for (int32_t column = 0; column < width; column++) {
-            emitc_join_narrow_column(to, whole, (const uint8_t *)x[part] + column, width, p->rows);
+            emitc_join_narrow_column(to, p->whole, (const uint8_t *)x[part] + column, width, p->rows);
             to++;
         }
     }
@@ -179,6 +180,7 @@ static const int32_t op1_concatenation_row_bytes[2] = {
 static const struct emitc_join_narrow op1_concatenation_params = {
     .rows = 16,
     .parts = 2,
+    .whole = 6, /* bytes of a row of all parts */
 };
 
 static void op1_concatenation(

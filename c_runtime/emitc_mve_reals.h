@@ -229,6 +229,33 @@ EMITC_INLINE emitc_reals emitc_reals_over(emitc_reals x, float divisor, emitc_re
 #endif
 }
 
+/* x within low and high; low for what is no number. */
+EMITC_INLINE emitc_reals emitc_reals_within(emitc_reals x, float low, float high)
+{
+#if EMITC_MVE_FLOAT
+    return vminnmq_f32(vmaxnmq_f32(x, vdupq_n_f32(low)), vdupq_n_f32(high));
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        const float least = x.lane[i] > low ? x.lane[i] : low;
+        x.lane[i] = least < high ? least : high;
+    }
+    return x;
+#endif
+}
+
+/* x * factor + more, rounded once; where double holds that sum, or what comes is no number. */
+EMITC_INLINE emitc_reals emitc_reals_scaled_plus(emitc_reals x, float factor, emitc_reals more)
+{
+#if EMITC_MVE_FLOAT
+    return vfmaq_n_f32(more, x, factor);
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        x.lane[i] = (float)((double)x.lane[i] * (double)factor + (double)more.lane[i]);
+    }
+    return x;
+#endif
+}
+
 /* Numbers rounded half to even; what 32 bits do not hold, to their nearest end. */
 EMITC_INLINE emitc_words emitc_words_nearest(emitc_reals x)
 {

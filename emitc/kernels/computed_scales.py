@@ -142,6 +142,24 @@ def _sum_fpu(bound: BoundNode) -> Layer | str:
     )
 
 
+def _by_vectors(bound: BoundNode) -> Layer | str:
+    """Four values at a time where no operand is repeated."""
+    if bound.input(A).shape != bound.output.shape or bound.input(B).shape != bound.output.shape:
+        return "an operand is repeated"
+    layer = lower(bound)
+    limits = tuple(param for param in layer.params if param.name in ("lowest", "highest"))
+    headers = {"emitc_mve.h", "emitc_mve_reals.h"}
+    if isinstance(bound.node.op, AddByScales):
+        headers.add("emitc_fpu.h")
+    if bound.output.dtype is DType.UINT8:
+        headers |= {"emitc_bits.h", "emitc_mve_naturals.h"}
+    return replace(
+        layer, template=f"{layer.template}_mve", variant="mve",
+        params=(*limits, Param("count", "int32_t", bound.output.elements)),
+        headers=tuple(sorted(headers)),
+    )  # fmt: skip
+
+
 def _kernel(op: type[ByScales], summary: str) -> KernelDef:
     return KernelDef(
         op,
@@ -155,7 +173,7 @@ def _kernel(op: type[ByScales], summary: str) -> KernelDef:
         lower,
         onnx=(op.__name__,),
         from_onnx=_from_onnx(op),
-        variants=(Variant("fpu", "fpu", _sum_fpu, _BYTES),),
+        variants=(Variant("fpu", "fpu", _sum_fpu, _BYTES), Variant("mve", "mve", _by_vectors, _BYTES)),
     )
 
 

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -89,20 +90,21 @@ def real_cases() -> list[OnnxCase]:
     return cases
 
 
-def sum_by_scales_cases() -> list[OnnxCase]:
+def by_scales_cases(op: str) -> list[OnnxCase]:
     """Scales that are known when the layer runs: usual ones, some far apart, and quotients of them that are not numbers."""
     usual = (*scales.EVERY_PAIR, *scales.EXCHANGED, *scales.SHAPES, *scales.PARTLY)
-    cases = [case for case in usual if case.op_type == "QLinearAdd"]
+    cases = [case for case in usual if case.op_type == f"QLinear{op}"]
     for a, b, y in (
         (1e-12, 1.0, 1.0),
         (3.7, 1e-11, 2.0),
+        (1e-30, 1e-14, 1.0),
         (0.5, 0.25, 1e-4),
         (0.1, 0.1, 1e7),
         (0.0, 0.1, 0.2),
         (0.1, 0.0, 0.0),
     ):
         constant = {"a_scale": a, "b_scale": b, "y_scale": y}
-        cases += [scales.by_scales(f"{a}_{b}_{y}_{t}", "Add", t, constant=constant) for t in ("int8", "uint8")]
+        cases += [scales.by_scales(f"{op}_{a}_{b}_{y}_{t}", op, t, constant=constant) for t in ("int8", "uint8")]
     return cases
 
 
@@ -197,7 +199,8 @@ CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "matmul": matmul_cases,
     "products": product_cases,
     "reals": real_cases,
-    "sums_by_scales": sum_by_scales_cases,
+    "sums_by_scales": partial(by_scales_cases, "Add"),
+    "products_by_scales": partial(by_scales_cases, "Mul"),
     "pools": pool_cases,
     "ordered_pools": ordered_pool_cases,
     "to_reals": quantize.dequantize_cases,
@@ -220,6 +223,8 @@ TEMPLATES = {
         "matmul": {"matmul_mve"},
         "products": {"high_product_mve", "real_product_mve"},
         "reals": {"real_sum_mve", "real_difference_mve", "real_product_mve"},
+        "sums_by_scales": {"sum_by_scales_mve"},
+        "products_by_scales": {"product_by_scales_mve"},
         "pools": {"average_pool_2d_sum_mve", *_AVERAGES},
         "ordered_pools": _AVERAGES,
         "to_reals": {"dequantize_mve"},

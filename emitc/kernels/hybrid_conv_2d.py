@@ -14,7 +14,7 @@ Source  LiteRT's reference kernels, by their results; TFLite Micro has no hybrid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from emitc.kernels.contract import (
     Param,
     Parsed,
     Scratch,
+    Variant,
     illegal,
     require_one_scale,
     require_rank,
@@ -145,6 +146,25 @@ def lower(bound: BoundNode) -> Layer:
     )  # fmt: skip
 
 
+_HEADERS = {"dsp": "emitc_dsp.h", "mve": "emitc_mve_sums.h"}
+
+
+def lower_dsp(bound: BoundNode, variant: str = "dsp") -> Layer | str:
+    """All taps of a row of the window at a time: pairs of values to an instruction."""
+    layer = lower(bound)
+    if window_or_pixel(_op(bound)).dilation_w != 1:
+        return "dilated along rows"
+    headers = ("emitc_mve.h",) if variant == "mve" else ()
+    return replace(
+        layer, template=f"{layer.template}_{variant}", variant=variant, headers=(*headers, _HEADERS[variant])
+    )
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """The same for sixteen values."""
+    return lower_dsp(bound, "mve")
+
+
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates."""
     w = bound.input(WEIGHTS)
@@ -163,5 +183,9 @@ KERNELS = (
         reference,
         lower,
         work=work,
+        variants=(
+            Variant("mve", "mve", lower_mve, (DType.FLOAT32,)),
+            Variant("dsp", "dsp", lower_dsp, (DType.FLOAT32,)),
+        ),
     ),
 )

@@ -234,6 +234,7 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
         "signal",
         "detection_postprocess",
         "float_windows",
+        "hybrid_conv_2d",
         "softmax_vectors",
         "part_vectors",
     )

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
 from emitc.backends.contract import PORTABLE
+from emitc.backends.portable import backend
 from emitc.compiler import Compiled, compile_model
 from emitc.errors import EmitcError
 from emitc.frontends.build import build_graph
@@ -23,9 +26,10 @@ from emitc.host.golden import EngineName, engine_for
 from emitc.host.parity import difference, interface_of
 from emitc.host.reference import run_reference
 from emitc.host.sanitize import run_sanitized
-from emitc.ir import Array, DType, Graph
+from emitc.ir import Array, BoundNode, DType, Graph
 from emitc.kernels import tflite_registry
 from emitc.program import Step
+from emitc.target import Target
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
 
 Draw = Callable[[np.random.Generator, int], Sequence[Array]]
@@ -238,3 +242,12 @@ def prove(
         outcomes[case.id] = Outcome(case, parts[0], parts[1], parts[2], steps.get(index))
         first = end
     return Proven(outcomes, compiled, tuple(memory_errors))
+
+
+def preferring(variant: str) -> AbstractContextManager[object]:
+    """The variant wherever a layer has it."""
+
+    def cost(bound: BoundNode, target: Target, name: str) -> float:
+        return 0.0 if name == variant else 1.0
+
+    return patch.object(backend, "cost_of", cost)

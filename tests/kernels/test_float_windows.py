@@ -5,16 +5,14 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 from float_cases import FINITE, SPECIAL, check, constant, with_values
 from layer_cases import message, named_rng
-from single_op import Case, Proven, graph_of, integers, model_of, plain, prove, quantized
+from single_op import Case, Proven, graph_of, integers, model_of, plain, preferring, prove, quantized
 from test_float_layers import dense
 
-from emitc.backends.portable import backend
 from emitc.boards.prove import on_emulator
 from emitc.compiler import compile_model
 from emitc.host.golden_rules import TOLERANT, rules
@@ -151,10 +149,6 @@ def test_convolutions_sum_in_the_order_of_the_engine(proven: Proven, name: str) 
         assert golden[0].reshape(-1).tolist() == found[0].reshape(-1).tolist()
 
 
-def _preferring(wanted: str) -> object:
-    return patch.object(backend, "cost_of", lambda bound, target, variant: 0.0 if variant == wanted else 1.0)
-
-
 def _fours() -> list[Case]:
     """Convolutions, and matrix products as convolutions of single pixels."""
     matrices = [dense("dense", (3, 9), 5, 9, "RELU"), dense("dense_fours", (2, 8), 12, 8, bias=False)]
@@ -163,7 +157,7 @@ def _fours() -> list[Case]:
 
 @pytest.mark.parametrize(("target", "variant"), [("cortex-m4f", "fpu"), ("cortex-m55", "mve")])
 def test_four_channels_at_a_time_are_summed_in_the_same_order(target: str, variant: str) -> None:
-    with _preferring(variant):
+    with preferring(variant):
         proven = prove(_fours(), samples=4, target=target)
     for outcome in proven.outcomes.values():
         for golden, found in zip(outcome.golden, outcome.compiled, strict=True):
@@ -188,7 +182,7 @@ def test_four_channels_at_a_time_on_emulated_cores(target: str, variant: str, bo
     """Within the tolerance of the references."""
     model = tmp_path / "cases.tflite"
     model.write_bytes(write_tflite(model_of(_fours())))
-    with _preferring(variant):
+    with preferring(variant):
         compiled = compile_model(model, target=target, package="platformio")
         result = on_emulator(
             compiled, board, reference="numpy", samples=2, seed=1, layers=False, workdir=tmp_path / "run"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from single_op import Array, Case, OptionValue, TensorSpec, plain, prove, quantized, refusal
+from single_op import Array, Case, OptionValue, TensorSpec, model_of, plain, preferring, prove, quantized, refusal
+
+from emitc.boards.prove import on_emulator
+from emitc.compiler import compile_model
+from emitc.writers.tflite import write_tflite
 
 pytest.importorskip("ai_edge_litert", reason="the extra emitc[verify] is not installed")
 
@@ -103,6 +109,43 @@ def test_reference_litert_and_c_agree() -> None:
     for outcome in proven.outcomes.values():
         outcome.check()
     assert proven.memory_errors == ()
+
+
+MORE = [
+    layer("dilated", (1, 9, 8, 2), (3, 3, 3, 2), (1, 9, 8, 3), **slide(dilation=2)),
+    layer("wider_than_the_image", (1, 2, 3, 5), (4, 5, 7, 5), (1, 2, 3, 4), **slide()),
+]
+
+
+@pytest.mark.parametrize(("variant", "target"), [("dsp", "cortex-m4f"), ("mve", "cortex-m55")])
+def test_rows_of_windows_at_a_time(variant: str, target: str) -> None:
+    with preferring(variant):
+        proven = prove([*CASES, *MORE], engine="litert", samples=4, target=target)
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    portable = {
+        name for name, outcome in proven.outcomes.items() if outcome.step and outcome.step.variant == "portable"
+    }
+    assert portable == {"dilated"}
+
+
+@pytest.mark.skipif(
+    not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
+)
+@pytest.mark.parametrize(
+    ("variant", "target", "board"), [("dsp", "cortex-m4f", "qemu_m4"), ("mve", "cortex-m55", "qemu_m55")]
+)
+def test_rows_of_windows_on_emulated_cores(variant: str, target: str, board: str, tmp_path: Path) -> None:
+    model = tmp_path / "cases.tflite"
+    model.write_bytes(write_tflite(model_of(CASES)))
+    with preferring(variant):
+        compiled = compile_model(model, target=target, package="platformio")
+        result = on_emulator(
+            compiled, board, reference="numpy", samples=2, seed=1, layers=False, workdir=tmp_path / "run"
+        )
+    assert {step.variant for step in compiled.program.steps} == {variant}
+    assert result.match
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import itertools
 import math
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,14 +21,13 @@ import test_onnx_quantize as quantize
 import test_onnx_softmax as softmax
 import test_onnx_unary as unary
 from onnx_op import OnnxCase, computed, drawn, model_of, prove_onnx
+from single_op import preferring
 
-from emitc.backends.portable import backend
 from emitc.boards import prove
 from emitc.boards.prove import on_emulator
 from emitc.boards.result import RunResult
 from emitc.compiler import compile_model
-from emitc.ir import Array, BoundNode
-from emitc.target import Target
+from emitc.ir import Array
 
 TARGETS = {"dsp": "cortex-m4f", "fpu": "cortex-m4f", "mve": "cortex-m55"}
 
@@ -251,15 +249,6 @@ def few(family: str) -> list[OnnxCase]:
 
     cases = sorted((case for case in CASES[family]() if elements(case) <= _SMALL), key=elements, reverse=True)
     return cases[:: 1 + len(cases) // _FEW]
-
-
-def preferring(variant: str) -> AbstractContextManager[object]:
-    """The variant wherever a layer has it."""
-
-    def cost(bound: BoundNode, target: Target, name: str) -> float:
-        return 0.0 if name == variant else 1.0
-
-    return patch.object(backend, "cost_of", cost)
 
 
 @pytest.mark.sweep(keep=5)

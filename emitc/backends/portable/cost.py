@@ -65,6 +65,7 @@ _VECTOR = {
 
 
 _DSP = {
+    "HybridConv2D": Cost(mac=3.0, output=80),
     "Conv2D": Cost(mac=0.9, output=10, gathered=1.5, once=200),
     "Conv2D 1x1": Cost(mac=0.9, output=10, gathered=1.5, once=200),
     "DepthwiseConv2D": Cost(mac=2.2, output=12),
@@ -101,6 +102,7 @@ _NARROW = {kind: replace(cost, output=0.9 * cost.output) for kind, cost in _TUNE
 
 
 _MVE = {
+    "HybridConv2D": Cost(mac=0.5, output=60),
     **dict.fromkeys(
         ("Conv2D float32", "Conv2D 1x1 float32", "FullyConnected float32"), Cost(mac=1.1, output=25, once=60)
     ),

@@ -463,11 +463,36 @@ EMITC_INLINE emitc_bytes emitc_bytes_looked_up(const int8_t *table, const uint8_
 #endif
 }
 
+#if EMITC_MVE_FLOAT
+/* GCC takes floats that vectors load and store for integers, which loads and stores of single floats may pass by. These keep the order: `at`, for
+ * a load behind all that was stored there, and for a store between two calls. */
+struct emitc_four_floats {
+    float value[4];
+};
+
+struct emitc_four_integers {
+    int32_t value[4];
+};
+
+EMITC_INLINE const float *emitc_floats_stored(const float *at)
+{
+    __asm__("" : "+r"(at) : "m"(*(const struct emitc_four_floats *)(const void *)at));
+    return at;
+}
+
+EMITC_INLINE void emitc_floats_in_order(float *at)
+{
+    __asm__("" : "+m"(*(struct emitc_four_floats *)(void *)at), "+m"(*(struct emitc_four_integers *)(void *)at));
+}
+#endif
+
 /* Stores the first n as floats, times the scale. */
 EMITC_INLINE void emitc_store_some_reals(float *to, emitc_words x, float scale, int32_t n)
 {
 #if EMITC_MVE_FLOAT
+    emitc_floats_in_order(to);
     vstrwq_p_f32(to, vmulq_n_f32(vcvtq_f32_s32(x), scale), vctp32q((uint32_t)n));
+    emitc_floats_in_order(to);
 #else
     int32_t lane[4];
 #if EMITC_MVE

@@ -29,11 +29,12 @@ EMITC_INLINE float32x4_t emitc_reals_quotient(float32x4_t above, float32x4_t bel
 EMITC_INLINE float32x4_t emitc_reals_one_by_one(float (*function)(float), float32x4_t x)
 {
     float lane[4];
-    vstrwq_f32(lane, x);
+    memcpy(lane, &x, sizeof lane);
     for (int32_t i = 0; i < 4; i++) {
         lane[i] = function(lane[i]);
     }
-    return vldrwq_f32(lane);
+    memcpy(&x, lane, sizeof lane);
+    return x;
 }
 
 /* Whether any is not a number, or so small that vectors take it, or what becomes of it, for 0: under 2^-100, but not 0. */

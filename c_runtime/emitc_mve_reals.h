@@ -42,22 +42,19 @@ EMITC_INLINE emitc_reals emitc_reals_all(float value)
 #endif
 }
 
+/* A copy is one of floats; see emitc_floats_stored. */
 EMITC_INLINE emitc_reals emitc_reals_at(const float *values)
 {
-#if EMITC_MVE_FLOAT
-    return vldrwq_f32(values);
-#else
     emitc_reals r;
-    memcpy(r.lane, values, sizeof r.lane);
+    memcpy(&r, values, sizeof r);
     return r;
-#endif
 }
 
 /* The first n numbers; the other lanes are 0. */
 EMITC_INLINE emitc_reals emitc_reals_some(const float *values, int32_t n)
 {
 #if EMITC_MVE_FLOAT
-    return vldrwq_z_f32(values, vctp32q((uint32_t)n));
+    return vldrwq_z_f32(emitc_floats_stored(values), vctp32q((uint32_t)n));
 #else
     emitc_reals r = emitc_reals_all(0.0f);
     for (int32_t i = 0; i < 4 && i < n; i++) {
@@ -69,18 +66,16 @@ EMITC_INLINE emitc_reals emitc_reals_some(const float *values, int32_t n)
 
 EMITC_INLINE void emitc_reals_to(float *to, emitc_reals x)
 {
-#if EMITC_MVE_FLOAT
-    vstrwq_f32(to, x);
-#else
-    memcpy(to, x.lane, sizeof x.lane);
-#endif
+    memcpy(to, &x, sizeof x);
 }
 
 /* Stores the first n. */
 EMITC_INLINE void emitc_reals_store(float *to, emitc_reals x, int32_t n)
 {
 #if EMITC_MVE_FLOAT
+    emitc_floats_in_order(to);
     vstrwq_p_f32(to, x, vctp32q((uint32_t)n));
+    emitc_floats_in_order(to);
 #else
     for (int32_t i = 0; i < 4 && i < n; i++) {
         to[i] = x.lane[i];
@@ -92,7 +87,7 @@ EMITC_INLINE void emitc_reals_store(float *to, emitc_reals x, int32_t n)
 EMITC_INLINE emitc_reals emitc_reals_gathered(const float *values, emitc_words places, int32_t n)
 {
 #if EMITC_MVE_FLOAT
-    return vldrwq_gather_shifted_offset_z_f32(values, vreinterpretq_u32_s32(places), vctp32q((uint32_t)n));
+    return vldrwq_gather_shifted_offset_z_f32(emitc_floats_stored(values), vreinterpretq_u32_s32(places), vctp32q((uint32_t)n));
 #else
     int32_t lane[4];
     emitc_reals r = emitc_reals_all(0.0f);
@@ -178,12 +173,13 @@ EMITC_APART float32x4_t emitc_reals_sloped_apart(float32x4_t x, float32x4_t slop
 {
     float lane[4];
     float factor[4];
-    vstrwq_f32(lane, x);
-    vstrwq_f32(factor, slope);
+    memcpy(lane, &x, sizeof lane);
+    memcpy(factor, &slope, sizeof factor);
     for (int32_t i = 0; i < 4; i++) {
         lane[i] = lane[i] < 0.0f ? factor[i] * lane[i] : lane[i];
     }
-    return vldrwq_f32(lane);
+    memcpy(&x, lane, sizeof lane);
+    return x;
 }
 #endif
 

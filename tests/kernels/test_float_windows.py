@@ -17,7 +17,8 @@ from emitc.boards.prove import on_emulator
 from emitc.compiler import compile_model
 from emitc.host.golden_rules import TOLERANT, rules
 from emitc.kernels import kernel_of
-from emitc.writers.tflite import write_tflite
+from emitc.target import load_board
+from emitc.writers.tflite import ModelSpec, OperatorSpec, write_tflite
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
@@ -233,3 +234,26 @@ REFUSED = [
 @pytest.mark.parametrize(("case", "start"), REFUSED, ids=lambda v: v.opcode if isinstance(v, Case) else "")
 def test_refusal(case: Case, start: str) -> None:
     assert message(case).startswith(start)
+
+
+@pytest.mark.skipif(
+    not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
+)
+@pytest.mark.parametrize("board", ["qemu_m4", "qemu_m55"])
+def test_layers_that_hand_floats_to_each_other_on_emulated_cores(board: str, tmp_path: Path) -> None:
+    """Compilers may not let vectors of floats, which they take for integers, and single floats change places."""
+    rng = np.random.default_rng(5)
+    widths = (1, 16, 16, 1)
+    tensors, operators = [plain((1, widths[0]))], []
+    for width, before in zip(widths[1:], widths, strict=False):
+        x = len(tensors) - 1
+        weights = (constant(rng.normal(0.0, 0.5, (width, before))), constant(rng.normal(0.0, 0.5, width)))
+        tensors += [*weights, plain((1, width))]
+        options = {"fused_activation_function": "RELU"}
+        operators.append(OperatorSpec("FULLY_CONNECTED", (x, x + 1, x + 2), (x + 3,), options))
+    tensors = [replace(tensor, name=f"t{i}") for i, tensor in enumerate(tensors)]
+    model = tmp_path / "chain.tflite"
+    model.write_bytes(write_tflite(ModelSpec(tuple(tensors), tuple(operators), (0,), (len(tensors) - 1,))))
+    compiled = compile_model(model, target=load_board(board).target, package="platformio")
+    result = on_emulator(compiled, board, reference="numpy", samples=6, seed=1, layers=False, workdir=tmp_path / "run")
+    assert result.match

@@ -283,7 +283,7 @@ def _upright(bound: BoundNode) -> BoundNode:
     op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
     window = op.window
     flat = x.shape[1] == w.shape[1] == y.shape[1] == 1 and not window.padding.top and not window.padding.bottom
-    if not flat or window.dilation_w == 1 or accumulate.in_float(bound):
+    if not flat or window.dilation_w == 1:
         return bound
     padding = Padding(top=window.padding.left, bottom=window.padding.right)
     column = Window(window.stride_w, 1, padding, dilation_h=window.dilation_w)
@@ -332,7 +332,7 @@ KERNELS = (
         packed_input=WEIGHTS,
         variants=(
             Variant("mve", "mve", _by_columns(lower_mve), _NUMBERS),
-            Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
+            Variant("fpu", "fpu", _by_columns(lower_fpu), (DType.FLOAT32,)),
             Variant("dsp", "dsp", _by_columns(lower_dsp), _SHORTS),
             Variant("dsp-span", "dsp", _by_columns(lower_dsp_span), fitted=True),
             Variant("dsp-span-three", "dsp", _by_columns(lower_dsp_span_three), fitted=True),

@@ -98,6 +98,7 @@ SUMS = [
     convolution("conv_one", (1, 1, 1, 1), (1, 1, 1, 1)),
     convolution("conv_fours", (2, 6, 5, 4), (8, 3, 3, 4), stride=(2, 1), padding="SAME", activation="RELU6"),
     convolution("conv_dilated_rows", (1, 9, 6, 3), (5, 3, 2, 3), dilation=(2, 1), padding="SAME"),
+    convolution("conv_dilated_along_one_row", (1, 1, 11, 6), (5, 1, 3, 6), dilation=(1, 2), padding="SAME"),
     convolution("conv_wider_than_the_image", (1, 2, 3, 2), (6, 5, 7, 2), padding="SAME", activation="RELU"),
     *(convolution(f"depthwise_{a}", (1, 5, 6, 3), (1, 3, 2, 3), activation=a, depthwise=True) for a in ACTIVATIONS),
     convolution("depthwise_multiplier", (2, 5, 5, 2), (1, 3, 3, 6), stride=(2, 2), padding="SAME", depthwise=True),
@@ -167,7 +168,8 @@ def test_four_channels_at_a_time_are_summed_in_the_same_order(target: str, varia
     chosen = {case: outcome.step.template for case, outcome in proven.outcomes.items() if outcome.step}
     fours = {case for case, template in chosen.items() if template.endswith(f"_float_{variant}")}
     assert chosen["depthwise_fours"] == chosen["depthwise_single_four"] == f"depthwise_conv_2d_float_{variant}"
-    assert chosen["conv_fours"] == chosen["depthwise_one_channel"] == f"conv_2d_float_{variant}"
+    convolutions = ("conv_fours", "conv_dilated_along_one_row", "depthwise_one_channel")
+    assert {chosen[case] for case in convolutions} == {f"conv_2d_float_{variant}"}
     portable = {"conv_dilated", "conv_one", "conv_same_strides", "conv_grouped", "depthwise_multiplier"}
     assert len(fours) > len(chosen) / 2
     assert portable.isdisjoint(fours)

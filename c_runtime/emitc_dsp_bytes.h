@@ -133,6 +133,19 @@ EMITC_INLINE int32_t emitc_pair_total(const int8_t *x, int32_t n)
     return sum;
 }
 
+/* n values of uint8, each 128 lower, four to a word. */
+EMITC_INLINE void emitc_lowered_dsp(int8_t *to, const uint8_t *from, int32_t n)
+{
+    for (int32_t four = n >> 2; four > 0; four--) {
+        emitc_store_four(to, emitc_four((const int8_t *)from) ^ 0x80808080u);
+        from += 4;
+        to += 4;
+    }
+    for (n &= 3; n > 0; n--) {
+        *to++ = (int8_t)(*from++ - 128);
+    }
+}
+
 /* Stores the first n of four bytes, or all of them; returns where the next ones go. */
 EMITC_INLINE int8_t *emitc_some_of_four(int8_t *to, const int8_t *four, int32_t n)
 {

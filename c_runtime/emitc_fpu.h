@@ -103,4 +103,63 @@ EMITC_INLINE int32_t emitc_quantized_away(float ratio, float lowest, float highe
 #endif
 }
 
+/* The least and the largest of some numbers and 0. finite: all of them are known to be finite. */
+typedef struct {
+    float low;
+    float high;
+    int32_t finite;
+} emitc_range;
+
+/* The range of n numbers; what is not a number does not count. */
+EMITC_INLINE emitc_range emitc_range_fpu(const float *x, int32_t n)
+{
+    emitc_range range = {0.0f, 0.0f, 0};
+#if EMITC_FPU_ARM8
+    for (int32_t i = 0; i < n; i++) { /* of a number and a NaN these give the number */
+        __asm__("vminnm.f32 %0, %0, %2\n\tvmaxnm.f32 %1, %1, %2" : "+t"(range.low), "+t"(range.high) : "t"(x[i]));
+    }
+#else
+    /* As integers, bits with a sign count down from the least int32, the others up from 0; those of infinities and NaNs lie behind. */
+    int32_t largest = 0;
+    uint32_t least = 0x80000000u;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        largest = bits > largest ? bits : largest;
+        least = (uint32_t)bits > least ? (uint32_t)bits : least;
+    }
+    range.finite = largest < 0x7f800000 && least < 0xff800000u;
+    if (range.finite != 0) {
+        memcpy(&range.high, &largest, sizeof largest);
+        memcpy(&range.low, &least, sizeof least);
+    } else {
+        for (int32_t i = 0; i < n; i++) {
+            range.low = x[i] < range.low ? x[i] : range.low;
+            range.high = x[i] > range.high ? x[i] : range.high;
+        }
+    }
+#endif
+    return range;
+}
+
+/* n numbers in steps, plus the zero point, rounded half to even, within 0..255; 0 for a NaN. finite: of the numbers. */
+EMITC_INLINE void emitc_bytes_in_steps(uint8_t *y, const float *x, int32_t n, float step, int32_t zero_point, int32_t finite)
+{
+#if EMITC_FPU_ARM && !EMITC_FPU_ARM8
+    if (finite != 0 && step > 0.0f) {
+        for (int32_t i = 0; i < n; i++) {
+            y[i] = (uint8_t)emitc_clamp(emitc_nearest_even(x[i] / step) + zero_point, 0, 255);
+        }
+        return;
+    }
+#else
+    (void)finite;
+#endif
+    const float lowest = (float)-zero_point;
+    const float highest = (float)(255 - zero_point);
+    for (int32_t i = 0; i < n; i++) {
+        y[i] = (uint8_t)emitc_quantized_even(x[i] / step, lowest, highest, zero_point);
+    }
+}
+
 #endif

@@ -55,4 +55,20 @@ EMITC_INLINE void emitc_bytes_apart(uint8_t *to, int32_t to_step, const uint8_t 
 #endif
 }
 
+/* n values of uint8, each 128 lower. */
+EMITC_INLINE void emitc_lowered_mve(int8_t *to, const uint8_t *from, int32_t n)
+{
+#if EMITC_MVE
+    for (int32_t i = 0; i < n; i += 16) {
+        const mve_pred16_t some = vctp8q((uint32_t)(n - i));
+        const uint8x16_t turned = veorq_u8(vldrbq_z_u8(from + i, some), vdupq_n_u8(0x80u));
+        vstrbq_p_s8(to + i, vreinterpretq_s8_u8(turned), some);
+    }
+#else
+    for (int32_t i = 0; i < n; i++) {
+        to[i] = (int8_t)(from[i] - 128);
+    }
+#endif
+}
+
 #endif

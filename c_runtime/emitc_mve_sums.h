@@ -182,6 +182,26 @@ EMITC_APART void emitc_dots_one_by_one(int32_t *acc, const int8_t *x, const int8
     }
 }
 
+/* y -= a_zero * centred + b_zero * sum, n times; b_zero: one for all, or n where its step is 1. */
+EMITC_INLINE void emitc_without_zeros(
+    int32_t *y, const int32_t *centred, int32_t a_zero, const int8_t *b_zero, int32_t step, int32_t sum, int32_t n)
+{
+#if EMITC_MVE
+    int32x4_t zero = vdupq_n_s32(*b_zero);
+    for (int32_t i = 0; i < n; i += 4) {
+        const mve_pred16_t some = vctp32q((uint32_t)(n - i));
+        zero = step != 0 ? vldrbq_z_s32(b_zero + i, some) : zero;
+        int32x4_t result = vmlaq_n_s32(vldrwq_z_s32(y + i, some), vldrwq_z_s32(centred + i, some), -a_zero);
+        result = vmlaq_n_s32(result, zero, -sum);
+        vstrwq_p_s32(y + i, result, some);
+    }
+#else
+    for (int32_t i = 0; i < n; i++) {
+        y[i] -= a_zero * centred[i] + b_zero[i * step] * sum;
+    }
+#endif
+}
+
 #if EMITC_MVE_LOOPS
 /* One register of weights of each of four channels, and of the values of two pixels. */
 #define EMITC_PAIR_BLOCK(mac) \

@@ -10,13 +10,13 @@ Source  ONNX's specification, opset 11; scale 1, and what is not a number, as ON
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, in_step, unsupported
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant, in_step, unsupported
 from emitc.quantize import Float32
 
 _TYPES = (DType.UINT8, DType.FLOAT32, DType.UINT8)
@@ -75,9 +75,15 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("dynamic_quantize", "portable", (0,), params=params, overlaps=(in_step(bound),))
 
 
+def lower_fpu(bound: BoundNode) -> Layer:
+    """The same by a float unit's conversions."""
+    return replace(lower(bound), template="dynamic_quantize_fpu", variant="fpu", headers=("emitc_fpu.h",))
+
+
 KERNELS = (
     KernelDef(
         DynamicQuantize, "float32 to uint8 by the range of the values", (DType.FLOAT32,), (), None, check, output_shapes,
         reference, lower, onnx=("DynamicQuantizeLinear",), from_onnx=from_onnx,
+        variants=(Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),),
     ),
 )  # fmt: skip

@@ -11,15 +11,17 @@ loop only multiplies and adds.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels import pair_products, vector_products
 from emitc.kernels.broadcast import OUTER_LOOPS, common_shape, walk_params, walks_of
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Table, illegal, unsupported
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Scratch, Table, Variant, illegal, unsupported
 from emitc.kernels.integer_products import (
     A_ZERO,
     B_ZERO,
@@ -35,6 +37,18 @@ from emitc.kernels.integer_products import (
 )
 from emitc.kernels.pointwise import typed
 from emitc.kernels.weight_layout import blocks_of_four
+
+_TOGETHER = 4
+"""Columns."""
+_LAYOUTS: Mapping[str, tuple[Callable[[Array], NDArray[np.int8]], str]] = {
+    "dsp": (pair_products.quartered_weights, "four by four, pairs side by side"),
+    "mve": (vector_products.quad_weights, "arranged for registers of 16"),
+}
+_HEADERS: Mapping[str, tuple[str, ...]] = {
+    "dsp": (pair_products.HEADER, pair_products.BYTES_HEADER),
+    "mve": (*vector_products.HEADERS, "emitc_mve_moves.h"),
+}
+"""The third is for rows of uint8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +147,48 @@ def lower(bound: BoundNode) -> Layer:
     )
 
 
+def lower_dsp(bound: BoundNode, variant: str = "dsp") -> Layer | str:
+    """Four columns of a constant matrix at a time, each row as int8: pairs of values to an instruction."""
+    layer, sizes = lower(bound), _sizes(bound)
+    if layer.template != "matmul_integer_constant":
+        return "a computed matrix"
+    if sizes.columns < _TOGETHER:
+        return f"there is code for {_TOGETHER} columns"
+    layout, order = _LAYOUTS[variant]
+    weights = tuple(layout(_constant_columns(bound, sizes)).tolist())
+    comment = f"matrix by columns {sizes.columns}x{sizes.depth}, {order}"
+    tables = tuple(
+        replace(table, values=weights, comment=comment) if table.role == "weights" else table for table in layer.tables
+    )
+    unsigned = bound.input(A).dtype is DType.UINT8
+    scratch = (Scratch("lowered", sizes.depth),) if unsigned else ()
+    headers = _HEADERS[variant]
+    return replace(
+        layer,
+        template=f"{layer.template}_{variant}",
+        variant=variant,
+        tables=tables,
+        scratch=scratch,
+        headers=headers if unsigned else headers[:2],
+    )
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """The same for sixteen values."""
+    return lower_dsp(bound, "mve")
+
+
+def _constant_columns(bound: BoundNode, sizes: _Sizes) -> NDArray[np.int64]:
+    """The constant matrix [columns, depth] as int8; what is uint8 is 128 lower."""
+    b = bound.input(B)
+    moved = 128 if b.dtype is DType.UINT8 else 0
+    return np.asarray(b.array().astype(np.int64).reshape(sizes.depth, sizes.columns).T - moved)
+
+
 def _constant_matrix(bound: BoundNode, sizes: _Sizes, per_row: int) -> Layer:
     b, zero = bound.input(B), bound.optional(B_ZERO)
     moved = 128 if b.dtype is DType.UINT8 else 0
-    weights = b.array().astype(np.int64).reshape(sizes.depth, sizes.columns).T - moved
+    weights = _constant_columns(bound, sizes)
     zeros = np.zeros(1, np.int64) if zero is None else zero.array().astype(np.int64).reshape(-1)
     zeros = zeros - moved
     centred = (weights - zeros[:, None]).sum(axis=1)
@@ -174,5 +226,6 @@ KERNELS = (
     KernelDef(
         MatMulInteger, "product of matrices of bytes, to int32", BYTE_TYPES, (), None, check, output_shapes, reference, lower,
         work=work, onnx=("MatMulInteger",), from_onnx=from_onnx,
+        variants=(Variant("mve", "mve", lower_mve, BYTE_TYPES), Variant("dsp", "dsp", lower_dsp, BYTE_TYPES)),
     ),
 )  # fmt: skip

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import test_onnx_arithmetic as arithmetic
 import test_onnx_computed_scales as scales
+import test_onnx_dynamic as dynamic
 import test_onnx_matmul as matmul
 import test_onnx_pooling as pooling
 import test_onnx_quantize as quantize
@@ -193,6 +194,23 @@ def normalization_cases() -> list[OnnxCase]:
     return cases
 
 
+def integer_product_cases() -> list[OnnxCase]:
+    """Zero points for all and for each column; depths and columns that leave something over; several rows."""
+    cases = list(dynamic.PRODUCTS)
+    for types in itertools.product(dynamic.BYTES, dynamic.BYTES):
+        for rows, depth, columns in ((1, 16, 4), (2, 33, 8), (4, 3, 11), (3, 64, 5)):
+            name = f"{'_'.join(types)}_{rows}x{depth}x{columns}"
+            cases.append(dynamic.product(name, (rows, depth), (depth, columns), types, ((), [])))
+    return cases
+
+
+def range_cases() -> list[OnnxCase]:
+    """Values to quantize by their range: infinities, what is no number, steps that vanish; all magnitudes."""
+    reals = [dynamic.dynamic(n, computed((len(v),)), dynamic.given(v)) for n, v in dynamic.REALS.items()]
+    shapes = [computed(shape) for shape in ((1,), (7,), (3, 41))]
+    return [*reals, *(dynamic.dynamic(f"random_{i}", x, dynamic.scaled(x)) for i, x in enumerate(shapes))]
+
+
 CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "matmul": matmul_cases,
     "products": product_cases,
@@ -206,16 +224,23 @@ CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "functions": function_cases,
     "slopes": slope_cases,
     "normalization": normalization_cases,
+    "integer_products": integer_product_cases,
+    "ranges": range_cases,
 }
 """By family."""
 _AVERAGES = {"average_pool_2d_even_mve"}
 TEMPLATES = {
-    "dsp": {"matmul": {"matmul_dsp"}, "products": {"high_product_dsp"}},
+    "dsp": {
+        "matmul": {"matmul_dsp"},
+        "products": {"high_product_dsp"},
+        "integer_products": {"matmul_integer_constant_dsp"},
+    },
     "fpu": {
         "reals": {"real_sum_fpu", "real_difference_fpu", "real_product_fpu"},
         "sums_by_scales": {"sum_by_scales_fpu"},
         "functions": {"tanh_rational_fpu", "logistic_rational_fpu"},
         "normalization": {"normalization_rows"},
+        "ranges": {"dynamic_quantize_fpu"},
     },
     "mve": {
         "matmul": {"matmul_mve"},
@@ -230,6 +255,7 @@ TEMPLATES = {
         "functions": {"tanh_rational_mve", "logistic_rational_mve", "relu_mve", "leaky_relu_mve"},
         "slopes": {"prelu_mve"},
         "normalization": {"normalization_rows"},
+        "integer_products": {"matmul_integer_constant_mve"},
     },
 }
 """Kernels of each variant that the cases of a family have."""

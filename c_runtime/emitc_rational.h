@@ -44,20 +44,11 @@ static inline int64_t emitc_shifted(int64_t x, int32_t places)
     const int64_t kept = x >> places;
     return kept | (((uint64_t)x & (((uint64_t)1 << places) - 1u)) != 0);
 }
-#endif
 
-/* a * b + c, rounded once. Without the instruction c and the result have to be 0, or 2^-126 at least, and a product of a number below that
- * less than c. */
-static inline float emitc_fused(float a, float b, float c)
+/* a * b + c, rounded once. c and the result have to be 0, or 2^-126 at least, and a product of a number below that less than c. Large: called,
+ * and not repeated for every step of a polynomial. */
+EMITC_SHARED float emitc_fused(float a, float b, float c)
 {
-#if EMITC_FUSED && defined(__riscv_flen)
-    float result;
-    __asm__("fmadd.s %0, %1, %2, %3" : "=f"(result) : "f"(a), "f"(b), "f"(c));
-    return result;
-#elif EMITC_FUSED
-    __asm__("vfma.f32 %0, %1, %2" : "+t"(c) : "t"(a), "t"(b));
-    return c;
-#else
     const emitc_unpacked of_a = emitc_unpack(a);
     const emitc_unpacked of_b = emitc_unpack(b);
     const emitc_unpacked of_c = emitc_unpack(c);
@@ -87,8 +78,21 @@ static inline float emitc_fused(float a, float b, float c)
     bits += (uint32_t)exponent << 23;
     memcpy(&result, &bits, sizeof result);
     return result;
+}
+#else
+/* a * b + c, rounded once. */
+static inline float emitc_fused(float a, float b, float c)
+{
+#if defined(__riscv_flen)
+    float result;
+    __asm__("fmadd.s %0, %1, %2, %3" : "=f"(result) : "f"(a), "f"(b), "f"(c));
+    return result;
+#else
+    __asm__("vfma.f32 %0, %1, %2" : "+t"(c) : "t"(a), "t"(b));
+    return c;
 #endif
 }
+#endif
 
 /* x within -limit..limit; a NaN stays one. */
 static inline float emitc_within(float x, float limit)

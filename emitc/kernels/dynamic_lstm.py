@@ -175,7 +175,16 @@ def lower(bound: BoundNode) -> Layer:
         *recurrent.presence_params(bound, present, OUTPUTS),
     )
     scratch = (Scratch("states", 2 * 4 * s.batches * s.units), Scratch("values", 2 * (s.inputs + s.units)))
-    return Layer("dynamic_lstm", "portable", operands, tables, params, scratch=scratch, macs=work(bound))
+    return Layer(
+        "dynamic_lstm",
+        "portable",
+        operands,
+        tables,
+        params,
+        scratch=scratch,
+        macs=work(bound),
+        headers=("emitc_rational.h",),
+    )
 
 
 def work(bound: BoundNode) -> int:

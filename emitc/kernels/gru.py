@@ -110,7 +110,9 @@ def lower(bound: BoundNode) -> Layer:
         ),
     )
     states = Scratch("states", 3 * 4 * units)
-    return Layer("gru", "portable", operands, tables, params, scratch=(states,), macs=work(bound))
+    return Layer(
+        "gru", "portable", operands, tables, params, scratch=(states,), macs=work(bound), headers=("emitc_rational.h",)
+    )
 
 
 def work(bound: BoundNode) -> int:

@@ -94,7 +94,9 @@ def lower(bound: BoundNode) -> Layer:
         ),
     )
     states = Scratch("states", 3 * 4 * recurrent.sizes_of(bound).units)
-    return Layer("lstm", "portable", operands, tables, params, scratch=(states,), macs=work(bound))
+    return Layer(
+        "lstm", "portable", operands, tables, params, scratch=(states,), macs=work(bound), headers=("emitc_rational.h",)
+    )
 
 
 def work(bound: BoundNode) -> int:

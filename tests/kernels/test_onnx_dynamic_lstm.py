@@ -1,7 +1,8 @@
 """DynamicQuantizeLSTM against onnxruntime.
 
-A state that differs in its last bits may be quantized to the step beside, and from there on the two sequences differ by more
-than the tolerance. Over 2000 sequences of the digits net that happened in 4; the cases here are too few to meet it.
+Both have the same bits but for peepholes, which the engine adds before the bias. There a state that differs in its last bits
+may be quantized to the step beside, and from then on the two sequences differ by more than the tolerance; the cases here are
+too few to meet it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from emitc.ir import Array
 MODELS = Path(__file__).resolve().parents[3] / "shared" / "models" / "onnx"
 OUTPUTS = ("y", "y_h", "y_c")
 TOLERANCE = 1e-5
-"""Of exp and tanh, and of a few sums in float32."""
+"""Of the reference, which has exp and tanh in double, and of a few sums in float32."""
 STEPS, BATCHES, INPUTS, UNITS = 5, 3, 7, 6
 
 
@@ -98,7 +99,12 @@ CASES = [
 
 
 def test_against_the_engine() -> None:
-    prove_onnx(CASES).check(TOLERANCE, TOLERANCE)
+    proven = prove_onnx(CASES)
+    proven.check(TOLERANCE, TOLERANCE)
+    for name, outcome in proven.outcomes.items():
+        if outcome.case.inputs["p"] is None:
+            for golden, found in zip(outcome.golden, outcome.compiled, strict=True):
+                assert [y.tolist() for y in golden] == [y.tolist() for y in found], name
 
 
 def test_weights_are_bytes_in_rows() -> None:
@@ -115,7 +121,7 @@ def test_model() -> None:
         pytest.skip("the sibling folder of models is absent")
     pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
     proof = verify(compile_model(path), samples=5)
-    assert proof.match, proof.to_json()
+    assert (proof.match, proof.tolerated) == (True, 0), proof.to_json()
 
 
 ROWS = (1, 4 * UNITS)

@@ -17,11 +17,11 @@ from emitc.kernels.walk import by_channel, whole_window
 from emitc.quantize import Float32
 
 TOGETHER = 4
-_HEADERS: Mapping[str, tuple[str, ...]] = {
+HEADERS: Mapping[str, tuple[str, ...]] = {
     "fpu": ("emitc_fpu_products.h",),
     "mve": ("emitc_mve.h", "emitc_mve_reals.h", "emitc_mve_products.h"),
 }
-_COMPUTED = "computed weights"
+COMPUTED = "computed weights"
 
 
 def convolution(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
@@ -31,7 +31,7 @@ def convolution(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     """
     channels, filters = _value(layer, "out_c"), _filters(layer)
     if filters is None:
-        return _COMPUTED
+        return COMPUTED
     if channels < TOGETHER:
         return "there is code for four output channels"
     if _value(layer, "dilation_w") != 1:
@@ -47,7 +47,7 @@ def depthwise(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     """The same where each channel has its own filter, whose weights lie tap by tap."""
     channels, filters = _value(layer, "out_c"), _filters(layer)
     if filters is None:
-        return _COMPUTED
+        return COMPUTED
     if channels != _value(layer, "groups") or channels % TOGETHER:
         return "there is code for one filter for each of whole fours of channels"
     # Four channels at a time are as one channel of four numbers.
@@ -78,7 +78,7 @@ def _laid_out(
     )
     params = tuple(param for param in layer.params if param.name != "groups")
     overlaps = window_overlap(bound, params, ahead)
-    headers = _HEADERS[variant]
+    headers = HEADERS[variant]
     return replace(
         layer, template=template, variant=variant, tables=tables, params=params, overlaps=overlaps, headers=headers
     )

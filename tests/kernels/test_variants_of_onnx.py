@@ -16,6 +16,7 @@ import pytest
 import test_onnx_arithmetic as arithmetic
 import test_onnx_computed_scales as scales
 import test_onnx_dynamic as dynamic
+import test_onnx_lstm as lstm
 import test_onnx_matmul as matmul
 import test_onnx_pooling as pooling
 import test_onnx_quantize as quantize
@@ -226,6 +227,7 @@ CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "normalization": normalization_cases,
     "integer_products": integer_product_cases,
     "ranges": range_cases,
+    "lstm": lambda: lstm.CASES,
 }
 """By family."""
 _AVERAGES = {"average_pool_2d_even_mve"}
@@ -241,6 +243,7 @@ TEMPLATES = {
         "functions": {"tanh_rational_fpu", "logistic_rational_fpu"},
         "normalization": {"normalization_rows"},
         "ranges": {"dynamic_quantize_fpu"},
+        "lstm": {"lstm_fpu"},
     },
     "mve": {
         "matmul": {"matmul_mve"},
@@ -256,10 +259,11 @@ TEMPLATES = {
         "slopes": {"prelu_mve"},
         "normalization": {"normalization_rows"},
         "integer_products": {"matmul_integer_constant_mve"},
+        "lstm": {"lstm_mve"},
     },
 }
 """Kernels of each variant that the cases of a family have."""
-WITHIN = {"normalization": (1e-5, 1e-5)}
+WITHIN = {"normalization": (1e-5, 1e-5), "lstm": (1e-5, 1e-5)}
 """Families of float sums: how far from the engine they may be, relatively and absolutely."""
 
 
@@ -320,10 +324,13 @@ def test_on_emulated_cores(variant: str, tmp_path: Path) -> None:
 
 
 @emulated
+@pytest.mark.parametrize("family", WITHIN)
 @pytest.mark.parametrize(("board", "variant"), [("qemu_m4", "fpu"), ("qemu_m55", "mve"), ("qemu_m55", "fpu")])
-def test_normalized_rows_are_those_of_the_portable_kernel(board: str, variant: str, tmp_path: Path) -> None:
+def test_sums_of_floats_are_those_of_the_portable_kernel(
+    board: str, variant: str, family: str, tmp_path: Path
+) -> None:
     target = "cortex-m4f" if board == "qemu_m4" else "cortex-m55"
-    cases = few("normalization")
+    cases = few(family)
     found, plain = (result_on(board, target, cases, name, tmp_path / name) for name in (variant, "portable"))
     assert found.match
     assert (found.differing_bytes, found.max_abs_diff) == (plain.differing_bytes, plain.max_abs_diff)

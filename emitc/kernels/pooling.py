@@ -393,6 +393,8 @@ def lower(bound: BoundNode) -> Layer:
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Four channels at a time, or 16 for the largest value."""
     op, layer = _op(bound), lower(bound)
+    if bound.input(0).dtype is DType.FLOAT32:
+        return pooling_float.by_fours(bound, layer, "mve")
     if layer.template in ("average_pool_2d_even", "average_pool_2d_sum"):
         return pooling_vectors.layer(bound, layer)
     if layer.flavour != PLAIN or layer.template not in ("average_pool_2d", "max_pool_2d"):
@@ -402,6 +404,11 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     if op.kernel_h * op.kernel_w > _LARGEST_COUNT:
         return f"a window of more than {_LARGEST_COUNT} values"
     return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=(MVE_HEADER,))
+
+
+def lower_fpu(bound: BoundNode) -> Layer | str:
+    """Four channels of float32 at a time."""
+    return pooling_float.by_fours(bound, lower(bound), "fpu")
 
 
 def lower_dsp(bound: BoundNode) -> Layer | str:
@@ -439,15 +446,20 @@ def work(bound: BoundNode) -> int:
     return bound.output.elements * _op(bound).kernel_h * _op(bound).kernel_w
 
 
+_DSP = Variant("dsp", "dsp", lower_dsp)
 KERNELS = (
     KernelDef(
         AveragePool2D, "2-D average pooling", _EACH, ("AVERAGE_POOL_2D",), average_from_tflite, check, output_shapes,
         reference, lower, work=work, tflite_dtypes=(*_EACH, DType.UINT8), onnx=("AveragePool", "GlobalAveragePool"),
-        from_onnx=average_from_onnx, variants=(Variant("mve", "mve", lower_mve), Variant("dsp", "dsp", lower_dsp)),
+        from_onnx=average_from_onnx, variants=(Variant("mve", "mve", lower_mve), _DSP),
     ),
     KernelDef(
         MaxPool2D, "2-D maximum pooling", _EACH, ("MAX_POOL_2D",), max_from_tflite, check, output_shapes, reference, lower,
         work=work, tflite_dtypes=(*_EACH, DType.UINT8), onnx=("MaxPool", "GlobalMaxPool"), from_onnx=max_from_onnx,
-        moves=True, variants=(Variant("mve", "mve", lower_mve), Variant("dsp", "dsp", lower_dsp)),
+        moves=True,
+        variants=(
+            Variant("mve", "mve", lower_mve, (DType.INT8, DType.FLOAT32)), _DSP,
+            Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
+        ),
     ),
 )  # fmt: skip

@@ -8,6 +8,8 @@ Source   TFLite Micro's float kernels: order of the sum, NaN.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType
@@ -18,7 +20,12 @@ from emitc.kernels.walk import by_channel
 from emitc.quantize import Float32
 
 _LOWEST = np.float32(np.finfo(np.float32).min)
-_FLAVOUR = Flavour("_bounded", x="float", y="float")
+_FLAVOUR = Flavour("_bounded", x="float", y="float", clamped=True)
+_TOGETHER = 4
+_HEADERS = {
+    "fpu": ("emitc_fpu_windows.h",),
+    "mve": ("emitc_mve.h", "emitc_mve_reals.h", "emitc_mve_order.h"),
+}
 
 
 def reference(
@@ -57,4 +64,25 @@ def layer(bound: BoundNode, params: tuple[Param, ...], activation: str, *, avera
         overlaps=overlaps,
         flavour=_FLAVOUR,
         by_rows=BY_ROWS,
+    )
+
+
+def by_fours(bound: BoundNode, portable: Layer, variant: str) -> Layer | str:
+    """The `portable` layer of largest values, in TFLite or ONNX, for four channels at a time; or why there is none."""
+    if portable.template != "max_pool_2d_taps" or bound.input(0).dtype is not DType.FLOAT32:
+        return f"a loop of its own: {portable.template}{portable.flavour.suffix}"
+    channels = bound.output.shape[3]
+    if channels % _TOGETHER:
+        return "there is code for whole fours of channels"
+    if any(param.value != 1 for param in portable.params if param.name in ("dilation_h", "dilation_w")):
+        return "dilated"
+    # Four channels at a time are as one channel of four numbers.
+    ahead = by_channel(channels // _TOGETHER, channels // _TOGETHER, 1, 4 * _TOGETHER, 4 * _TOGETHER)
+    return replace(
+        portable,
+        template=f"max_pool_2d_float_{variant}",
+        variant=variant,
+        overlaps=window_overlap(bound, portable.params, ahead),
+        headers=_HEADERS[variant],
+        flavour=replace(portable.flavour, suffix="_bounded" if portable.flavour.clamped else ""),
     )

@@ -5,14 +5,16 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from float_cases import FINITE, SPECIAL, check, constant, with_values
 from layer_cases import message, named_rng
-from single_op import Case, Proven, graph_of, integers, model_of, plain, preferring, prove, quantized
+from single_op import Case, Proven, graph_of, inputs_of, integers, model_of, plain, preferring, prove, quantized
 from test_float_layers import dense
 
+from emitc.boards import prove as prove_on_board
 from emitc.boards.prove import on_emulator
 from emitc.compiler import compile_model
 from emitc.host.golden_rules import TOLERANT, rules
@@ -125,6 +127,8 @@ POOLS = [
     *(pool(f"{op}_same", op, (2, 5, 7, 3), (3, 3), (2, 2), "SAME", activation="RELU6") for op in OPCODES),
     *(pool(f"{op}_whole", op, (1, 4, 5, 2), (4, 5)) for op in OPCODES),
     *(pool(f"{op}_one", op, (1, 8, 8, 1), (1, 1)) for op in OPCODES),
+    *(pool(f"largest_of_fours_{a}", "MAX_POOL_2D", (2, 9, 7, 8), (3, 2), (2, 3), "SAME", a) for a in ACTIVATIONS),
+    pool("largest_of_many_fours", "MAX_POOL_2D", (1, 31, 17, 12), (2, 2), (2, 2)),
 ]
 
 
@@ -192,6 +196,42 @@ def test_four_channels_at_a_time_on_emulated_cores(target: str, variant: str, bo
         )
     assert {step.variant for step in compiled.program.steps} == {"portable", variant}
     assert result.match
+
+
+def _largest() -> list[Case]:
+    return [case for case in POOLS if case.opcode == "MAX_POOL_2D" and case.inputs[0].shape[3] % 4 == 0]
+
+
+@pytest.mark.parametrize(("target", "variant"), [("cortex-m4f", "fpu"), ("cortex-m55", "mve")])
+def test_four_channels_at_a_time_are_compared_in_the_same_order(target: str, variant: str) -> None:
+    with preferring(variant):
+        proven = prove(_largest(), samples=4, target=target)
+    for outcome in proven.outcomes.values():
+        check(outcome)
+        assert outcome.step is not None
+        assert outcome.step.template == f"max_pool_2d_float_{variant}"
+    assert proven.memory_errors == ()
+
+
+@pytest.mark.skipif(
+    not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
+)
+@pytest.mark.parametrize(
+    ("target", "variant", "board"), [("cortex-m4f", "fpu", "qemu_m4"), ("cortex-m55", "mve", "qemu_m55")]
+)
+def test_largest_values_on_emulated_cores(target: str, variant: str, board: str, tmp_path: Path) -> None:
+    """Zeros of both signs, numbers that vectors take for 0, infinities and what is no number, in every lane."""
+    cases = _largest()
+    model = tmp_path / "cases.tflite"
+    model.write_bytes(write_tflite(model_of(cases)))
+    given = inputs_of(cases, 5, 1)
+    with preferring(variant), patch.object(prove_on_board, "random_samples", lambda *_: given):
+        compiled = compile_model(model, target=target, package="platformio")
+        result = on_emulator(
+            compiled, board, reference="numpy", samples=len(given), seed=1, layers=False, workdir=tmp_path / "run"
+        )
+    assert {step.variant for step in compiled.program.steps} == {variant}
+    assert (result.match, result.tolerated) == (True, 0)
 
 
 def test_no_memory_error(proven: Proven) -> None:

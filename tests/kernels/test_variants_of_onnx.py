@@ -122,6 +122,20 @@ def ordered_pool_cases() -> list[OnnxCase]:
     return pooling.ordered_averages(11)
 
 
+def largest_cases() -> list[OnnxCase]:
+    """Windows of every kind over whole fours of channels."""
+    numbers = np.array([0.0, 1e-45, -1e-45, 1e-40, -1e-40, 2e-38, -2e-38, 3e38, -3e38, np.inf], np.float32)
+
+    def draw(shape: tuple[int, ...], rng: np.random.Generator, sample: int) -> Mapping[str, Array]:
+        return {"x": rng.choice(numbers, shape) if sample else rng.normal(0.0, 3.0, shape).astype(np.float32)}
+
+    cases = []
+    for name, (shape, attributes) in (pooling.WINDOWS | pooling.DILATED).items():
+        wide = (shape[0], shape[1] * 4, *shape[2:])
+        cases.append(OnnxCase(name, "MaxPool", {"x": computed(wide)}, attributes, draw=partial(draw, wide)))
+    return cases
+
+
 def softmax_cases() -> list[OnnxCase]:
     """Rows of one value to hundreds, steep and flat; rows whose values lie apart; an output scale that leaves float32."""
     outputs = [("int8", 1 / 256, -128), ("int8", 1 / 128, 0), ("uint8", 1 / 253, 3), ("uint8", 0.003921569, 0)]
@@ -219,6 +233,7 @@ CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "sums_by_scales": partial(by_scales_cases, "Add"),
     "products_by_scales": partial(by_scales_cases, "Mul"),
     "pools": pool_cases,
+    "largest": largest_cases,
     "ordered_pools": ordered_pool_cases,
     "to_reals": quantize.dequantize_cases,
     "softmax": softmax_cases,
@@ -244,6 +259,7 @@ TEMPLATES = {
         "normalization": {"normalization_rows"},
         "ranges": {"dynamic_quantize_fpu"},
         "lstm": {"lstm_fpu"},
+        "largest": {"max_pool_2d_float_fpu"},
     },
     "mve": {
         "matmul": {"matmul_mve"},
@@ -253,6 +269,7 @@ TEMPLATES = {
         "products_by_scales": {"product_by_scales_mve"},
         "pools": {"average_pool_2d_sum_mve", *_AVERAGES},
         "ordered_pools": _AVERAGES,
+        "largest": {"max_pool_2d_float_mve"},
         "to_reals": {"dequantize_mve"},
         "softmax": {"softmax_table_mve"},
         "functions": {"tanh_rational_mve", "logistic_rational_mve", "relu_mve", "leaky_relu_mve"},

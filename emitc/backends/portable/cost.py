@@ -51,6 +51,7 @@ _SCALAR = {
     "DepthwiseConv2D several filters each float32": Cost(mac=10.0, output=14),
     "UnidirectionalSequenceLstm float32": Cost(mac=3.3, output=590),
     "Lstm float32": Cost(mac=3.9, output=160),
+    "MaxPool2D float32": Cost(mac=10.0, output=35),
     OTHER: Cost(mac=8.0),
 }
 _VECTOR = {
@@ -63,6 +64,7 @@ _VECTOR = {
     "DepthwiseConv2D several filters": Cost(mac=3.12, output=43.9),
     "FullyConnected": Cost(mac=2.53, output=30.8, once=180),
     "AveragePool2D": Cost(mac=5.2, output=0.2),
+    "MaxPool2D float32": Cost(mac=8.1, output=36),
     "Softmax": Cost(output=21, once=155),
     "Add": Cost(output=13.0, once=15),
     "AddByScales": Cost(mac=3.9),
@@ -124,6 +126,7 @@ _MVE = {
     "FullyConnected": Cost(mac=0.167, output=7.9, once=130),
     "AveragePool2D": Cost(mac=0.9, output=9.0),
     "MaxPool2D": Cost(mac=0.6, output=1.0),
+    "MaxPool2D float32": Cost(mac=2.3, output=16),
     "Add": Cost(mac=2.75, once=17),
     "Sub": Cost(mac=2.75, once=17),
     "Mul": Cost(mac=5.0, once=30),
@@ -183,6 +186,7 @@ _FPU = {
     "DepthwiseConv2D several filters float32": Cost(mac=2.63, output=27, once=60),
     "UnidirectionalSequenceLstm float32": Cost(mac=2.63, output=605),
     "Lstm float32": Cost(mac=2.63, output=175),
+    "MaxPool2D float32": Cost(mac=5.4, output=20),
     **dict.fromkeys(("Add", "Sub", "Mul"), Cost(mac=20.0, once=30)),
     "Add int16": Cost(mac=18.0, once=20),
     "Sub int16": Cost(mac=18.0, once=20),

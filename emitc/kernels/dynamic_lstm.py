@@ -14,22 +14,26 @@ Source  ONNX Runtime's results on x86, not optimized: this order of sums and the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
 from emitc.kernels import recurrent
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Scratch, Table, illegal, unsupported
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Scratch, Table, Variant, illegal, unsupported
 from emitc.kernels.dynamic_quantize import quantized_by_range
 from emitc.kernels.lstm import ACTIVATIONS, GATES, OUTPUTS, ROLES, cell
+from emitc.kernels.pair_products import BYTES_HEADER, HEADER, quartered_weights
 from emitc.kernels.recurrent import INITIAL_C, INITIAL_H, PEEPHOLES, B, R, Real, Recurrent, W, X
+from emitc.kernels.vector_products import HEADERS as VECTOR_HEADERS
+from emitc.kernels.weight_layout import blocks_of_four
 from emitc.quantize import Float32, Int64
 
 _W_SCALE, _W_ZERO, _R_SCALE, _R_ZERO = range(7, 11)
 _MAX_PRODUCTS = (2**31 - 1) // 255**2
 """Products of two numbers of 9 bits that an int32 sum holds."""
+_HEADERS = {"dsp": ("emitc_fpu.h", HEADER, BYTES_HEADER), "mve": ("emitc_fpu.h", *VECTOR_HEADERS, "emitc_mve_moves.h")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +162,17 @@ def lower(bound: BoundNode) -> Layer:
     steps = []
     for position, role, scale, zero in ((W, "w", _W_SCALE, _W_ZERO), (R, "r", _R_SCALE, _R_ZERO)):
         numbers, zero_points = _centred(bound, position, zero)
-        rows = tuple(numbers.transpose(0, 2, 1).reshape(-1).tolist())
+        units = _units(numbers)
+        rows = tuple(blocks_of_four(units).tolist())
+        centred = (units.reshape(s.directions, -1, units.shape[1]) - zero_points).sum(axis=2)
         factors = bound.input(scale).array()
         tables += (
-            Table(role, "int8_t", rows, f"{role} {list(bound.input(position).shape)}, each unit's row together"),
+            Table(
+                role, "int8_t", rows, f"{role} {list(bound.input(position).shape)}, each unit's {GATES} rows together"
+            ),
+            Table(
+                f"{role}_sums", "int32_t", tuple(centred.reshape(-1).tolist()), f"sums of {role} without zero points"
+            ),
             Table(f"{role}_scale", "float", tuple(factors.reshape(-1).tolist()), f"scales {list(factors.shape)}"),
         )
         zeros.append(zero_points.reshape(-1))
@@ -174,7 +185,7 @@ def lower(bound: BoundNode) -> Layer:
         *steps,
         *recurrent.presence_params(bound, present, OUTPUTS),
     )
-    scratch = (Scratch("states", 2 * 4 * s.batches * s.units), Scratch("values", 2 * (s.inputs + s.units)))
+    scratch = (Scratch("states", 2 * 4 * s.batches * s.units), Scratch("values", s.inputs + s.units))
     return Layer(
         "dynamic_lstm",
         "portable",
@@ -187,6 +198,31 @@ def lower(bound: BoundNode) -> Layer:
     )
 
 
+def _units(numbers: Int64) -> Int64:
+    """Weights [D, n, 4 * H] as rows [D * H * 4, n]: those of a unit's gates together."""
+    directions, depth, rows = numbers.shape
+    by_gate = numbers.reshape(directions, depth, GATES, rows // GATES)
+    return np.asarray(by_gate.transpose(0, 3, 2, 1).reshape(-1, depth))
+
+
+def lower_dsp(bound: BoundNode, variant: str = "dsp") -> Layer:
+    """The same, pairs of values to an instruction, and quantized by a float unit's conversions."""
+    layer = lower(bound)
+    tables = {table.role: table for table in layer.tables}
+    for role, position, zero in (("w", W, _W_ZERO), ("r", R, _R_ZERO)):
+        units = _units(_centred(bound, position, zero)[0])
+        values = quartered_weights(units) if variant == "dsp" else units.reshape(-1)
+        tables[role] = replace(tables[role], values=tuple(values.tolist()))
+    headers = (*layer.headers, *_HEADERS[variant])
+    template = f"{layer.template}_{variant}"
+    return replace(layer, template=template, variant=variant, tables=tuple(tables.values()), headers=headers)
+
+
+def lower_mve(bound: BoundNode) -> Layer:
+    """The same for sixteen values."""
+    return lower_dsp(bound, "mve")
+
+
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates of the weights."""
     return recurrent.products_of(bound, GATES)
@@ -197,5 +233,9 @@ KERNELS = (
         DynamicQuantizeLstm, "LSTM on integer weights, inputs and state quantized by their range", (DType.FLOAT32,), (), None,
         check, recurrent.output_shapes, reference, lower, work=work,
         onnx=("DynamicQuantizeLSTM",), from_onnx=from_onnx,
+        variants=(
+            Variant("mve", "mve", lower_mve, (DType.FLOAT32,)),
+            Variant("dsp", "dsp", lower_dsp, (DType.FLOAT32,)),
+        ),
     ),
 )  # fmt: skip

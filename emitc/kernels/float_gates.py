@@ -48,7 +48,9 @@ def variants(lower: Lower, integers: tuple[Variant, ...] = ()) -> tuple[Variant,
             layer = lower(bound)
             if isinstance(layer, str):
                 return layer
-            return replace(layer, template=f"{layer.template}_{name}", variant=name, headers=(*layer.headers, *HEADERS[name]))
+            return replace(
+                layer, template=f"{layer.template}_{name}", variant=name, headers=(*layer.headers, *HEADERS[name])
+            )
 
         return Variant(name, name, lowered, (*(other.dtypes if other else ()), DType.FLOAT32))
 

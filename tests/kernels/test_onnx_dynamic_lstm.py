@@ -98,8 +98,13 @@ CASES = [
 ]  # fmt: skip
 
 
-def test_against_the_engine() -> None:
-    proven = prove_onnx(CASES)
+@pytest.mark.parametrize(
+    ("target", "variant"), [("generic32", "portable"), ("cortex-m4f", "dsp"), ("cortex-m55", "mve")]
+)
+def test_against_the_engine(target: str, variant: str) -> None:
+    proven = prove_onnx(CASES, target=target)
+    steps = [step for compiled in proven.compiled.values() for step in compiled.program.steps]
+    assert {step.variant for step in steps if step.op_type == "DynamicQuantizeLSTM"} == {variant}
     proven.check(TOLERANCE, TOLERANCE)
     for name, outcome in proven.outcomes.items():
         if outcome.case.inputs["p"] is None:

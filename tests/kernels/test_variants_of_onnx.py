@@ -16,6 +16,7 @@ import pytest
 import test_onnx_arithmetic as arithmetic
 import test_onnx_computed_scales as scales
 import test_onnx_dynamic as dynamic
+import test_onnx_dynamic_lstm as dynamic_lstm
 import test_onnx_lstm as lstm
 import test_onnx_matmul as matmul
 import test_onnx_pooling as pooling
@@ -243,6 +244,7 @@ CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "integer_products": integer_product_cases,
     "ranges": range_cases,
     "lstm": lambda: lstm.CASES,
+    "dynamic_lstm": lambda: [case for case in dynamic_lstm.CASES if case.inputs["p"] is None],
 }
 """By family."""
 _AVERAGES = {"average_pool_2d_even_mve"}
@@ -251,6 +253,7 @@ TEMPLATES = {
         "matmul": {"matmul_dsp"},
         "products": {"high_product_dsp"},
         "integer_products": {"matmul_integer_constant_dsp"},
+        "dynamic_lstm": {"dynamic_lstm_dsp"},
     },
     "fpu": {
         "reals": {"real_sum_fpu", "real_difference_fpu", "real_product_fpu"},
@@ -276,11 +279,12 @@ TEMPLATES = {
         "slopes": {"prelu_mve"},
         "normalization": {"normalization_rows"},
         "integer_products": {"matmul_integer_constant_mve"},
+        "dynamic_lstm": {"dynamic_lstm_mve"},
         "lstm": {"lstm_mve"},
     },
 }
 """Kernels of each variant that the cases of a family have."""
-WITHIN = {"normalization": (1e-5, 1e-5), "lstm": (1e-5, 1e-5)}
+WITHIN = dict.fromkeys(("normalization", "lstm", "dynamic_lstm"), (1e-5, 1e-5))
 """Families of float sums: how far from the engine they may be, relatively and absolutely."""
 
 
@@ -341,11 +345,16 @@ def test_on_emulated_cores(variant: str, tmp_path: Path) -> None:
 
 
 @emulated
-@pytest.mark.parametrize("family", WITHIN)
-@pytest.mark.parametrize(("board", "variant"), [("qemu_m4", "fpu"), ("qemu_m55", "mve"), ("qemu_m55", "fpu")])
-def test_sums_of_floats_are_those_of_the_portable_kernel(
-    board: str, variant: str, family: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("board", "variant", "family"),
+    [
+        (board, variant, family)
+        for board, variant in (("qemu_m4", "dsp"), ("qemu_m4", "fpu"), ("qemu_m55", "mve"), ("qemu_m55", "fpu"))
+        for family in WITHIN
+        if family in TEMPLATES[variant]
+    ],
+)
+def test_sums_of_floats_are_those_of_the_portable_kernel(board: str, variant: str, family: str, tmp_path: Path) -> None:
     target = "cortex-m4f" if board == "qemu_m4" else "cortex-m55"
     cases = few(family)
     found, plain = (result_on(board, target, cases, name, tmp_path / name) for name in (variant, "portable"))

@@ -34,6 +34,20 @@ EMITC_INLINE uint8_t emitc_bytes_largest_unsigned(const uint8_t *bytes, int32_t 
 #endif
 }
 
+/* The first n words; the other lanes are 0. */
+EMITC_INLINE emitc_words emitc_words_some(const int32_t *values, int32_t n)
+{
+#if EMITC_MVE
+    return vldrwq_z_s32(values, vctp32q((uint32_t)n));
+#else
+    emitc_words r = {{0, 0, 0, 0}};
+    for (int32_t i = 0; i < 4 && i < n; i++) {
+        r.lane[i] = values[i];
+    }
+    return r;
+#endif
+}
+
 /* The first n bytes, widened; the other lanes are 0. */
 EMITC_INLINE emitc_words emitc_words_of_some_unsigned(const uint8_t *values, int32_t n)
 {

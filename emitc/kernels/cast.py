@@ -12,14 +12,17 @@ Source        ONNX's specification of Cast.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant
 from emitc.kernels.pointwise import FLOATS, copied, output_shapes, pointwise_layer
+
+_TO_REALS = (DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
+"""Types that vectors convert to float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +81,19 @@ def lower(bound: BoundNode) -> Layer:
     return pointwise_layer(bound, "cast_saturated", limits)
 
 
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Four integers at a time to float32."""
+    layer = lower(bound)
+    if bound.input(0).dtype not in _TO_REALS or bound.output.dtype is not DType.FLOAT32:
+        return "there is code from int8, uint8, int16 and int32 to float32"
+    headers = ("emitc_bits.h", "emitc_mve.h", "emitc_mve_naturals.h")
+    return replace(layer, template="cast_real_mve", variant="mve", headers=headers)
+
+
 KERNELS = (
     KernelDef(
         Cast, "elements as another type", tuple(DType), ("CAST",), from_tflite, check, output_shapes, reference, lower,
         onnx=("Cast", "CastLike"), from_onnx=from_onnx, elementwise=True,
+        variants=(Variant("mve", "mve", lower_mve, _TO_REALS),),
     ),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import test_onnx_arithmetic as arithmetic
+import test_onnx_cast as cast
 import test_onnx_computed_scales as scales
 import test_onnx_dynamic as dynamic
 import test_onnx_dynamic_lstm as dynamic_lstm
@@ -227,6 +228,16 @@ def range_cases() -> list[OnnxCase]:
     return [*reals, *(dynamic.dynamic(f"random_{i}", x, dynamic.scaled(x)) for i, x in enumerate(shapes))]
 
 
+def cast_cases() -> list[OnnxCase]:
+    """Integers as float32, ends of their types and what float32 rounds among them; fours and what is left over."""
+    cases = []
+    for dtype, count in itertools.product(("int8", "uint8", "int16", "int32"), (1, 3, 4, 24)):
+        draw = cast.fixed(cast.ends(dtype)[:count])
+        name = f"{dtype}_{count}"
+        cases.append(OnnxCase(name, "Cast", {"x": computed((count,), dtype)}, {"to": cast.code("float32")}, draw=draw))
+    return cases
+
+
 CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "matmul": matmul_cases,
     "products": product_cases,
@@ -243,6 +254,7 @@ CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "normalization": normalization_cases,
     "integer_products": integer_product_cases,
     "ranges": range_cases,
+    "casts": cast_cases,
     "lstm": lambda: lstm.CASES,
     "dynamic_lstm": lambda: [case for case in dynamic_lstm.CASES if case.inputs["p"] is None],
 }
@@ -280,6 +292,7 @@ TEMPLATES = {
         "normalization": {"normalization_rows"},
         "integer_products": {"matmul_integer_constant_mve"},
         "dynamic_lstm": {"dynamic_lstm_mve"},
+        "casts": {"cast_real_mve"},
         "lstm": {"lstm_mve"},
     },
 }

@@ -87,4 +87,50 @@ EMITC_INLINE void emitc_tap_sums_fpu(
     sums[3] = d;
 }
 
+/* The sums of a[i] * b[columns * i + k] and of second[i] * b[columns * i + k], of `depth` values each: four columns of two rows. */
+EMITC_INLINE void emitc_column_sums_fpu(
+    const float *a, const float *second, const float *b, int32_t depth, int32_t columns, float *y, float *of_second)
+{
+    float s0 = 0.0f;
+    float s1 = 0.0f;
+    float s2 = 0.0f;
+    float s3 = 0.0f;
+    float t0 = 0.0f;
+    float t1 = 0.0f;
+    float t2 = 0.0f;
+    float t3 = 0.0f;
+    for (int32_t left = depth; left > 0; left--) {
+#if EMITC_FPU_PRODUCTS
+        __asm__("vldmia %8!, {s4}\n\tvldmia %9!, {s5}\n\tvldmia %10, {s8-s11}\n\t"
+                "vmul.f32 s12, s8, s4\n\tvmul.f32 s13, s9, s4\n\tvmul.f32 s14, s10, s4\n\tvmul.f32 s15, s11, s4\n\t"
+                "vmul.f32 s8, s8, s5\n\tvmul.f32 s9, s9, s5\n\tvmul.f32 s10, s10, s5\n\tvmul.f32 s11, s11, s5\n\t"
+                "vadd.f32 %0, %0, s12\n\tvadd.f32 %1, %1, s13\n\tvadd.f32 %2, %2, s14\n\tvadd.f32 %3, %3, s15\n\t"
+                "vadd.f32 %4, %4, s8\n\tvadd.f32 %5, %5, s9\n\tvadd.f32 %6, %6, s10\n\tvadd.f32 %7, %7, s11"
+                : "+t"(s0), "+t"(s1), "+t"(s2), "+t"(s3), "+t"(t0), "+t"(t1), "+t"(t2), "+t"(t3), "+r"(a), "+r"(second)
+                : "r"(b)
+                : "s4", "s5", "s8", "s9", "s10", "s11", "s12", "s13", "s14", "s15", "memory");
+#else
+        s0 += a[0] * b[0];
+        s1 += a[0] * b[1];
+        s2 += a[0] * b[2];
+        s3 += a[0] * b[3];
+        t0 += second[0] * b[0];
+        t1 += second[0] * b[1];
+        t2 += second[0] * b[2];
+        t3 += second[0] * b[3];
+        a++;
+        second++;
+#endif
+        b += columns;
+    }
+    y[0] = s0;
+    y[1] = s1;
+    y[2] = s2;
+    y[3] = s3;
+    of_second[0] = t0;
+    of_second[1] = t1;
+    of_second[2] = t2;
+    of_second[3] = t3;
+}
+
 #endif

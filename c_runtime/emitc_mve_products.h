@@ -56,4 +56,20 @@ EMITC_INLINE void emitc_tap_sums_mve(
     emitc_reals_to(sums, sum);
 }
 
+/* The sums of a[i] * b[columns * i + k] and of second[i] * b[columns * i + k], of `depth` values each: four columns of two rows. */
+EMITC_INLINE void emitc_column_sums_mve(
+    const float *a, const float *second, const float *b, int32_t depth, int32_t columns, float *y, float *of_second)
+{
+    emitc_reals sum = emitc_reals_all(0.0f);
+    emitc_reals other = sum;
+    for (int32_t left = depth; left > 0; left--) {
+        const emitc_reals values = emitc_reals_at(b);
+        sum = emitc_reals_sum(sum, emitc_reals_times(values, *a++));
+        other = emitc_reals_sum(other, emitc_reals_times(values, *second++));
+        b += columns;
+    }
+    emitc_reals_to(y, sum);
+    emitc_reals_to(of_second, other);
+}
+
 #endif

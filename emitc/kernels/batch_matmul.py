@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels import int16x8
+from emitc.kernels import float_quads, int16x8
 from emitc.kernels.contract import (
+    PLAIN,
     Flavour,
     KernelDef,
     Layer,
@@ -31,7 +32,7 @@ from emitc.kernels.contract import (
     unsupported,
 )
 from emitc.kernels.elementwise import Loop
-from emitc.kernels.matmul import Product, operand_tables, product_of
+from emitc.kernels.matmul import Product, float_fours, operand_tables, product_of
 from emitc.kernels.pointwise import operand, plain_numerics
 from emitc.kernels.requantization import FACTOR_LIMIT
 from emitc.quantize import (
@@ -212,6 +213,16 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("batch_matmul", "portable", operands, tables, params, macs=macs)
 
 
+def _by_rows(bound: BoundNode) -> Layer | str:
+    """The product of two float32 operands that lie row by row, for four columns at a time; or why there is none."""
+    op, layer = _op(bound), lower(bound)
+    if op.a_transposed or op.b_transposed:
+        return "a transposed operand"
+    names = ("a_row", "a_step", "b_column", "b_step")
+    params = tuple(param for param in layer.params if param.name not in names)
+    return float_fours(replace(layer, template="matmul_float", params=params, flavour=PLAIN))
+
+
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates."""
     found = _product(bound)
@@ -221,6 +232,6 @@ def work(bound: BoundNode) -> int:
 KERNELS = (
     KernelDef(
         BatchMatMul, "matrix product, batched", _TYPES, ("BATCH_MATMUL",), from_tflite, check, output_shapes, reference, lower,
-        work=work,
+        work=work, variants=float_quads.variants(_by_rows),
     ),
 )  # fmt: skip

@@ -18,7 +18,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics
-from emitc.kernels import float_gates, recurrent
+from emitc.kernels import float_quads, recurrent
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Scratch, Table, require_dtypes
 from emitc.kernels.recurrent import INITIAL_C, INITIAL_H, PEEPHOLES, B, R, Real, Recurrent, W, X, sigmoid
 
@@ -105,7 +105,7 @@ def _side_by_side(bound: BoundNode) -> Layer | str:
     sizes = {role: (s.directions, GATES, s.units, depth) for role, depth in (("w", s.inputs), ("r", s.units))}
     layer = lower(bound)
     headers = (*layer.headers, "emitc_fpu_rational.h")
-    return float_gates.laid_out(replace(layer, headers=headers), sizes, (0, 2, 3, 1))
+    return float_quads.laid_out(replace(layer, headers=headers), sizes, (0, 2, 3, 1))
 
 
 def work(bound: BoundNode) -> int:
@@ -117,6 +117,6 @@ KERNELS = (
     KernelDef(
         Lstm, "long short-term memory over all steps of a sequence", (DType.FLOAT32,), (), None, check,
         recurrent.output_shapes, reference, lower, work=work, onnx=("LSTM",), from_onnx=from_onnx,
-        variants=float_gates.variants(_side_by_side),
+        variants=float_quads.variants(_side_by_side),
     ),
 )  # fmt: skip

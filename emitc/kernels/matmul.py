@@ -19,6 +19,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape, Tensor
+from emitc.kernels import float_quads
 from emitc.kernels.contract import (
     PLAIN,
     Flavour,
@@ -35,6 +36,7 @@ from emitc.kernels.contract import (
     unsupported,
 )
 from emitc.kernels.elementwise import Loop, broadcast_shape, loops_of
+from emitc.kernels.float_fours import TOGETHER
 from emitc.kernels.pair_products import BYTES_HEADER
 from emitc.kernels.pair_products import HEADER as DSP_HEADER
 from emitc.kernels.vector_products import CHANNELS
@@ -308,6 +310,16 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     return _by_columns(bound, "dsp", _LARGEST_PAIR_DEPTH, (DSP_HEADER, BYTES_HEADER))
 
 
+def float_fours(layer: Layer) -> Layer | str:
+    """The portable layer of a product in float32, where a and b lie row by row, for two rows and four columns at a time; or why
+    there is none.
+    """
+    sizes = {param.name: param.value for param in layer.params}
+    if sizes["rows"] == 1:
+        return "a single row: there is code for two at a time"
+    return layer if sizes["columns"] >= TOGETHER else "there is code for four columns"
+
+
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates."""
     found = _product(bound)
@@ -328,6 +340,9 @@ KERNELS = (
         work=work,
         onnx=("MatMul",),
         from_onnx=from_onnx,
-        variants=(Variant("mve", "mve", lower_mve), Variant("dsp", "dsp", lower_dsp)),
+        variants=float_quads.variants(
+            lambda bound: float_fours(lower(bound)),
+            (Variant("mve", "mve", lower_mve), Variant("dsp", "dsp", lower_dsp)),
+        ),
     ),
 )

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
-from emitc.kernels import float_gates, int16x8, quad_sums
+from emitc.kernels import float_quads, int16x8, quad_sums
 from emitc.kernels.contract import (
     Flavour,
     KernelDef,
@@ -486,6 +486,6 @@ KERNELS = (
         reference,
         lower,
         work=work,
-        variants=float_gates.variants(_lower_float, quad_sums.variants(lower, _filters)),
+        variants=float_quads.variants(_lower_float, quad_sums.variants(lower, _filters)),
     ),
 )

@@ -234,7 +234,7 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
         "signal",
         "detection_postprocess",
         "float_windows",
-        "float_gates",
+        "float_quads",
         "hybrid_conv_2d",
         "softmax_vectors",
         "part_vectors",

@@ -51,6 +51,23 @@ def matmul_cases() -> list[OnnxCase]:
     return [*cases, *matmul.column_cases()]
 
 
+def float_matmul_cases() -> list[OnnxCase]:
+    """Rows and columns that leave something over, and too few of them; operands that are repeated, or constant."""
+    cases = [
+        OnnxCase(
+            f"{rows}x{depth}x{columns}", "MatMul", {"a": computed((2, rows, depth)), "b": computed((2, depth, columns))}
+        )
+        for rows, depth, columns in ((8, 12, 8), (3, 7, 6), (5, 1, 9), (2, 37, 4), (4, 5, 7), (1, 6, 5), (4, 3, 3))
+    ]
+    constant = np.random.default_rng(8).normal(0.0, 1.0, (2, 3, 7)).astype(np.float32)
+    return [
+        *cases,
+        OnnxCase("repeated_b", "MatMul", {"a": computed((2, 3, 5, 7)), "b": computed((7, 6))}),
+        OnnxCase("repeated_a", "MatMul", {"a": computed((3, 7)), "b": computed((2, 7, 5))}),
+        OnnxCase("constant_a", "MatMul", {"a": constant, "b": computed((2, 7, 6))}),
+    ]
+
+
 def product_cases() -> list[OnnxCase]:
     """Of every pair of int8; few elements, which leave something over; those for which there is no multiplier, or ties."""
     pairs = [*arithmetic.SIGNED_CASES, *arithmetic.UNSIGNED_CASES[::5]]
@@ -257,6 +274,7 @@ CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "casts": cast_cases,
     "lstm": lambda: lstm.CASES,
     "dynamic_lstm": lambda: [case for case in dynamic_lstm.CASES if case.inputs["p"] is None],
+    "float_matmul": float_matmul_cases,
 }
 """By family."""
 _AVERAGES = {"average_pool_2d_even_mve"}
@@ -275,6 +293,7 @@ TEMPLATES = {
         "ranges": {"dynamic_quantize_fpu"},
         "lstm": {"lstm_fpu"},
         "largest": {"max_pool_2d_float_fpu"},
+        "float_matmul": {"matmul_float_fpu"},
     },
     "mve": {
         "matmul": {"matmul_mve"},
@@ -294,10 +313,12 @@ TEMPLATES = {
         "dynamic_lstm": {"dynamic_lstm_mve"},
         "casts": {"cast_real_mve"},
         "lstm": {"lstm_mve"},
+        "float_matmul": {"matmul_float_mve"},
     },
 }
 """Kernels of each variant that the cases of a family have."""
 WITHIN = dict.fromkeys(("normalization", "lstm", "dynamic_lstm"), (1e-5, 1e-5))
+WITHIN = {"normalization": (1e-5, 1e-5), "lstm": (1e-5, 1e-5), "float_matmul": (1e-5, 1e-5)}
 """Families of float sums: how far from the engine they may be, relatively and absolutely."""
 
 

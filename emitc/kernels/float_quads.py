@@ -1,6 +1,6 @@
-"""Recurrent layers in float32 that sum up four gates at a time: by a float unit that loads several numbers, or by vectors.
+"""Recurrent layers and matrix products in float32, four sums at a time: by a float unit that loads several numbers, or vectors.
 
-The sums are those of the portable kernels, in their order; only the weights are laid out for it, four by four.
+The sums are those of the portable kernels, in their order; only weights are laid out for it, four by four.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def laid_out(layer: Layer, sizes: Mapping[str, tuple[int, ...]], order: tuple[in
 
 
 def variants(lower: Lower, integers: tuple[Variant, ...] = ()) -> tuple[Variant, ...]:
-    """Those of an operator in float32, whose layers `lower` gives with their weights four by four, or why it has none.
+    """Those of an operator in float32, whose portable layers `lower` gives as the variants have them, or why there is none.
 
     integers: its variants for integers, which a node of integers gets in their place.
     """

@@ -20,11 +20,10 @@ EMITC_INLINE emitc_reals emitc_reals_times(emitc_reals x, float factor)
 #endif
 }
 
-/* sums[k] += x[i] * w[4 * i + k], of n values each of `rows` rows, which are x_row and w_row values apart. */
-EMITC_INLINE void emitc_window_sums_mve(
-    const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, float *restrict sums)
+/* Four sums + x[i] * w[4 * i + k], of n values each of `rows` rows, which are x_row and w_row values apart. */
+EMITC_INLINE emitc_reals emitc_window_sums_mve(
+    const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, emitc_reals sum)
 {
-    emitc_reals sum = emitc_reals_at(sums);
     for (int32_t row = 0; row < rows; row++) {
         const float *v = x + row * x_row;
         const float *f = w + row * w_row;
@@ -33,15 +32,14 @@ EMITC_INLINE void emitc_window_sums_mve(
             f += 4;
         }
     }
-    emitc_reals_to(sums, sum);
+    return sum;
 }
 
-/* sums[k] += x[k] * w[k] at n taps each of `rows` rows. Taps are x_step and w_step values apart, rows x_row and w_row. */
-EMITC_INLINE void emitc_tap_sums_mve(
+/* Four sums + x[k] * w[k] at n taps each of `rows` rows. Taps are x_step and w_step values apart, rows x_row and w_row. */
+EMITC_INLINE emitc_reals emitc_tap_sums_mve(
     const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, int32_t x_step, int32_t w_step,
-    float *restrict sums)
+    emitc_reals sum)
 {
-    emitc_reals sum = emitc_reals_at(sums);
     for (int32_t row = 0; row < rows; row++) {
         for (int32_t tap = 0; tap < n; tap++) {
             const float *v = x + row * x_row + tap * x_step;
@@ -53,7 +51,25 @@ EMITC_INLINE void emitc_tap_sums_mve(
             sum = emitc_reals_sum(sum, product);
         }
     }
-    emitc_reals_to(sums, sum);
+    return sum;
+}
+
+/* Sums, or low where they are less, or else high where they are more; what is no number stays. Sums are never under 2^-126 but 0; low is no more
+ * than high. */
+EMITC_INLINE emitc_reals emitc_reals_limited(emitc_reals x, float low, float high)
+{
+#if EMITC_MVE_FLOAT
+    /* Vectors have "less" for all that is not "no less", which is true of what is no number. */
+    const emitc_reals least = vdupq_n_f32(low);
+    const emitc_reals raised = vpselq_f32(least, x, vcmpgtq_f32(least, x));
+    return vpselq_f32(vdupq_n_f32(high), raised, vcmpgtq_n_f32(x, high));
+#else
+    for (int32_t i = 0; i < 4; i++) {
+        const float v = x.lane[i];
+        x.lane[i] = v < low ? low : v > high ? high : v;
+    }
+    return x;
+#endif
 }
 
 /* The sums of a[i] * b[columns * i + k] and of second[i] * b[columns * i + k], of `depth` values each: four columns of two rows. */

@@ -33,7 +33,7 @@ from emitc.kernels.contract import (
     require_quantization,
     unsupported,
 )
-from emitc.kernels.real_activation import bound_params, bounded
+from emitc.kernels.real_activation import bound_params, bounded, limit_params, limited
 from emitc.kernels.requantization import (
     BIAS,
     FACTOR_LIMIT,
@@ -146,7 +146,7 @@ def result(bound: BoundNode, acc: NDArray[Any], activation: str) -> Array:
     y = bound.output
     if y.quantization is None:
         sums = np.asarray(acc, np.float32)
-        return bounded(sums, activation, y.dtype) if bound.node.op.numerics is Numerics.PLAIN else sums
+        return (bounded if bound.node.op.numerics is Numerics.PLAIN else limited)(sums, activation, y.dtype)
     return requantization(bound).apply(acc, y.quantization.zero_point, activation_clamp(activation, y), y.dtype)
 
 
@@ -161,8 +161,8 @@ def float_layer(
 ) -> Layer:
     """A convolution in float32. params: window and groups. Constant weights and bias become tables.
 
-    filters: the weights as [O, KH, KW, I / groups] where the operator has them otherwise. activation: of TFLite, where the bias
-    is added last and the sum limited. spread: computed weights lie tap by tap, [1, KH, KW, O].
+    filters: the weights as [O, KH, KW, I / groups] where the operator has them otherwise. activation: fused; in TFLite the bias
+    is added last, and every sum limited. spread: computed weights lie tap by tap, [1, KH, KW, O].
     """
     w, bias = bound.input(WEIGHTS), bound.optional(BIAS)
     operands, constants = [0], []
@@ -181,7 +181,12 @@ def float_layer(
     overlaps = window_overlap(bound, params, ahead)
     flavour = PLAIN
     if bound.node.op.numerics is Numerics.PLAIN:
-        params, flavour = (*params, *bound_params(activation, bound.output.dtype)), Flavour("_bounded", clamped=True)
+        params = (*params, *bound_params(activation, bound.output.dtype))
+        flavour = Flavour("_bounded", clamped=True, bias_last=True)
+    elif activation == "RELU":
+        flavour = Flavour("_rectified", rectified=True)
+    elif activation != "NONE":
+        params, flavour = (*params, *limit_params(activation)), Flavour("_limited", clamped=True)
     if spread and not w.is_constant:
         flavour = replace(flavour, suffix=f"{flavour.suffix}_spread", spread=True)
     return Layer(

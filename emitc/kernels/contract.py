@@ -141,7 +141,8 @@ class Flavour:
     window, by the template's own names. uneven: channels are left over from the kernel's groups.
     exact: float32 factors as mantissas and shifts to the left, for cores without floats; quotients rounded as if there were
     no end to their digits. spread: filters lie value by value, not one after the other. late_bias: the C type of
-    a computed one, which is added to the sum at its end, where that wraps.
+    a computed one, which is added to the sum at its end, where that wraps. bias_last: so is any bias of a sum of floats.
+    rectified: outputs are limited to 0 and more.
     """
 
     suffix: str = ""
@@ -163,6 +164,8 @@ class Flavour:
     exact: bool = False
     spread: bool = False
     late_bias: str = ""
+    bias_last: bool = False
+    rectified: bool = False
 
 
 PLAIN = Flavour()

@@ -121,7 +121,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         values, weights, bias = accumulate.float_reference(bound, inputs)
         with np.errstate(all="ignore"):  # infinite weights give no number, as in the C
             product = values.reshape(-1, w.shape[1]) @ weights.T + bias
-        return (np.asarray(product.reshape(y.shape), np.float32),)
+        return (accumulate.result(bound, product.reshape(y.shape), op.activation),)
     assert inputs[0] is not None and x.quantization and y.quantization
     zero_point = 0 if op.zero_point_folded else x.quantization.zero_point
     rows = inputs[0].astype(np.int64).reshape(-1, w.shape[1]) - zero_point
@@ -138,7 +138,7 @@ def lower(bound: BoundNode) -> Layer:
     if accumulate.in_float(bound):
         out, depth = bound.input(WEIGHTS).shape
         window, groups = accumulate.pixels(rows, depth, out)
-        return accumulate.float_layer(bound, (*window, groups), out, work(bound))
+        return accumulate.float_layer(bound, (*window, groups), out, work(bound), activation=op.activation)
     clamp = activation_clamp(op.activation, bound.output)
     if op.rounds_once:
         return fully_connected_once.layer(bound, clamp, rows, folded=op.zero_point_folded)

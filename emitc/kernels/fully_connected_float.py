@@ -77,5 +77,7 @@ def pixels(layer: Layer) -> Layer:
     values = {param.name: param for param in layer.params}
     window, groups = accumulate.pixels(*(int(values[name].value) for name in ("rows", "in", "out")))
     return replace(
-        layer, params=(*window, groups, values["low"], values["high"]), flavour=Flavour("_bounded", clamped=True)
+        layer,
+        params=(*window, groups, values["low"], values["high"]),
+        flavour=Flavour("_bounded", clamped=True, bias_last=True),
     )

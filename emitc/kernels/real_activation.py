@@ -43,6 +43,24 @@ def bounded(values: NDArray[Any], activation: str, dtype: DType) -> NDArray[Any]
         return np.asarray(np.where(values < low, low, np.where(values > high, high, values)), dtype.value)
 
 
+def limited(values: NDArray[Any], activation: str, dtype: DType) -> NDArray[Any]:
+    """The values within what bounds the activation itself has, in the type: an infinity that none cuts off stays (ONNX)."""
+    low, high = (
+        np.array(end if bound is None else bound, dtype.value)
+        for bound, end in zip(ACTIVATION_BOUNDS[activation], (-np.inf, np.inf), strict=True)
+    )
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(values < low, low, np.where(values > high, high, values)), dtype.value)
+
+
+def limit_params(activation: str) -> tuple[Param, Param]:
+    """The bounds of an activation that has both, as members of a parameter struct."""
+    low, high = ACTIVATION_BOUNDS[activation]
+    assert low is not None
+    assert high is not None
+    return Param("low", "float", low, "the activation's bounds"), Param("high", "float", high)
+
+
 def bound_params(activation: str, dtype: DType) -> tuple[Param, Param]:
     """The bounds as members of a parameter struct."""
     low, high = bounds(activation, dtype)

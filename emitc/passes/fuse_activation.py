@@ -1,28 +1,50 @@
-"""A RELU or RELU6 behind an operator with a fused activation becomes that activation.
+"""A RELU or RELU6 behind an operator with a fused activation becomes that activation; so does a Clip to the same bounds.
 
-Legal where both of the activation's tensors share scale and zero point (it is then a clamp, nothing is rounded again),
-the operator has no activation yet, and its output has no other reader.
+Legal where both of the activation's tensors share scale and zero point (it is then a clamp, nothing is rounded again), or are
+float32, the operator has no activation yet, and its output has no other reader. Of ONNX's operators of float32 those that sum
+up products take one.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from emitc.ir import Graph, Node, Numerics, Op, Tensor
+from emitc.ir import DType, Graph, Node, Numerics, Op, Tensor
 from emitc.kernels.arithmetic import Add, Mul, Sub
+from emitc.kernels.clip import Clip
 from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.fully_connected import FullyConnected
 from emitc.kernels.pooling_ops import AveragePool2D, MaxPool2D
+from emitc.kernels.real_activation import ACTIVATION_BOUNDS
 from emitc.kernels.unary import Relu, Relu6, ReluN1To1
 
 _ACTIVATIONS: dict[type[Op], str] = {Relu: "RELU", Relu6: "RELU6", ReluN1To1: "RELU_N1_TO_1"}
-_Fusable = Conv2D | DepthwiseConv2D | FullyConnected | AveragePool2D | MaxPool2D | Add | Sub | Mul
+_Sums = Conv2D | DepthwiseConv2D | FullyConnected
+_Fusable = _Sums | AveragePool2D | MaxPool2D | Add | Sub | Mul
 
 
 def _same_scale(a: Tensor, b: Tensor) -> bool:
     first, second = a.quantization, b.quantization
     return bool(first and second) and (first.scales, first.zero_points) == (second.scales, second.zero_points)  # type: ignore[union-attr]
+
+
+def _floats(a: Tensor, b: Tensor) -> bool:
+    return all(tensor.dtype is DType.FLOAT32 and tensor.quantization is None for tensor in (a, b))
+
+
+def _activation(graph: Graph, node: Node) -> str | None:
+    """The fused activation that is the node's; None where there is none."""
+    name = _ACTIVATIONS.get(type(node.op))
+    if isinstance(node.op, Clip):
+        bounds = (node.op.low, node.op.high)
+        name = next(
+            (known for known, found in ACTIVATION_BOUNDS.items() if found == bounds and None not in found), None
+        )
+    if name is None or node.op.numerics is not Numerics.QOPERATOR:
+        return name
+    # A Relu or Clip of ONNX on integers compares the numbers themselves, whatever they stand for.
+    return name if graph.tensor(node.inputs[0]).dtype is DType.FLOAT32 else None
 
 
 def _producer(graph: Graph, node: Node) -> Node | None:
@@ -33,14 +55,18 @@ def _producer(graph: Graph, node: Node) -> Node | None:
         return None
     if name in graph.outputs or graph.aliases(name) or len(graph.consumers(name)) != 1:
         return None
-    return producer if _same_scale(graph.tensor(name), graph.tensor(node.outputs[0])) else None
+    ends = graph.tensor(name), graph.tensor(node.outputs[0])
+    if not _floats(*ends):
+        return producer if _same_scale(*ends) else None
+    in_onnx = producer.op.numerics is Numerics.QOPERATOR
+    alike = in_onnx == (node.op.numerics is Numerics.QOPERATOR)
+    return producer if alike and (isinstance(producer.op, _Sums) or not in_onnx) else None
 
 
 def fuse_activation(graph: Graph) -> Graph:
     """The graph with every activation fused that can be; the operator writes the activation's output tensor."""
     for node in graph.nodes:
-        # A Relu of ONNX on integers compares the numbers themselves, whatever they stand for.
-        activation = _ACTIVATIONS.get(type(node.op)) if node.op.numerics is not Numerics.QOPERATOR else None
+        activation = _activation(graph, node)
         producer = _producer(graph, node) if activation else None
         if activation is None or producer is None:
             continue

@@ -290,6 +290,9 @@ def onnx_variant_families(folder: Path) -> Iterator[Compiled]:
             file = folder / f"family_onnx_variants_{name}.onnx"
             file.write_bytes(onnx_model_of(chosen).SerializeToString())
             yield compile_model(file, target=target)
+    module = _module(KERNEL_TESTS / "test_float_activations.py")
+    if module:
+        yield from (module.compiled_for(variant, folder) for variant in module.CORES)
 
 
 def _form(layer: Layer) -> Flavour:

@@ -1,0 +1,99 @@
+"""Activations of float32 in ONNX that convolutions and matrix products take over: portable, by a float unit and by vectors."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from onnx_net import OnnxNet
+from single_op import preferring
+
+from emitc.boards import prove
+from emitc.boards.prove import on_emulator
+from emitc.compiler import Compiled, compile_model
+from emitc.host.parity import verify
+from emitc.ir import Array
+
+CORES = {"portable": "generic32", "fpu": "cortex-m4f", "mve": "cortex-m55"}
+ACTIVATIONS = ("none", "relu", "relu6", "between_ones")
+
+
+def activated(net: OnnxNet, x: str, activation: str) -> str:
+    """The activation behind a value."""
+    if activation == "none":
+        return x
+    if activation == "relu":
+        return net.op("Relu", x)
+    low, high = (0.0, 6.0) if activation == "relu6" else (-1.0, 1.0)
+    return net.op("Clip", x, net.constant(low, "float32"), net.constant(high, "float32"))
+
+
+def pooled(net: OnnxNet, x: str) -> str:
+    """The same values from one more operator on images, so that no Transpose stays in between."""
+    return net.op("MaxPool", x, kernel_shape=[1, 1])
+
+
+def every_activation(*, odd: bool = False) -> OnnxNet:
+    """Each behind a convolution, one with a filter for each channel, and a matrix product; whole and left-over fours.
+
+    Weights are small whole numbers, so that sums of whole numbers are exact in any order, and often 0. odd: some are infinite
+    or no number, by their bias.
+    """
+    net = OnnxNet()
+    for activation in ACTIVATIONS:
+        for channels in (8, 5):
+            weights = net.rng.integers(-2, 3, (channels, 4, 3, 2)).astype(np.float32)
+            bias = net.rng.integers(-2, 3, channels).astype(np.float32)
+            if odd:
+                bias[[1, 2, 3, 4]] = (np.nan, np.inf, -np.inf, np.nan)
+            x = net.input((1, 4, 5, 6))
+            y = net.op("Conv", x, net.constant(weights), net.constant(bias), pads=[1, 1, 1, 0])
+            net.output(pooled(net, activated(net, y, activation)))
+        weights = net.rng.integers(-2, 3, (8, 1, 3, 3)).astype(np.float32)
+        y = net.op("Conv", net.input((1, 8, 5, 4)), net.constant(weights), group=8)
+        net.output(pooled(net, activated(net, y, activation)))
+        weights = net.rng.integers(-2, 3, (9, 7)).astype(np.float32)
+        y = net.op("Gemm", net.input((3, 9)), net.constant(weights), net.constant(weights[0]))
+        net.output(activated(net, y, activation))
+    return net
+
+
+def compiled_for(variant: str, folder: Path, *, odd: bool = False, package: str = "plain") -> Compiled:
+    """The model with that variant wherever there is one."""
+    file = folder / f"activations_{variant}.onnx"
+    file.write_bytes(every_activation(odd=odd).serialized())
+    with preferring(variant):
+        return compile_model(file, target=CORES[variant], package=package)
+
+
+def whole_numbers(compiled: Compiled, samples: int) -> list[tuple[Array, ...]]:
+    """Inputs, by sample."""
+    rng = np.random.default_rng(9)
+    shapes = [compiled.graph.tensor(name).shape for name in compiled.graph.inputs]
+    return [tuple(rng.integers(-3, 4, shape).astype(np.float32) for shape in shapes) for _ in range(samples)]
+
+
+@pytest.mark.parametrize("variant", CORES)
+def test_sums_are_limited_as_the_engine_limits_them(variant: str, tmp_path: Path) -> None:
+    compiled = compiled_for(variant, tmp_path)
+    steps = compiled.program.steps
+    assert not any(step.op_type in ("Relu", "Clip") for step in steps)
+    assert {step.variant for step in steps if step.op_type in ("Conv", "Gemm")} == {variant}
+    assert verify(compiled, samples=4, reference="onnxruntime", sanitize=True).match
+
+
+@pytest.mark.skipif(
+    not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
+)
+@pytest.mark.parametrize(("variant", "board"), [("fpu", "qemu_m4"), ("mve", "qemu_m55")])
+def test_on_emulated_cores(variant: str, board: str, tmp_path: Path) -> None:
+    compiled = compiled_for(variant, tmp_path, odd=True, package="platformio")
+    given = whole_numbers(compiled, 4)
+    with patch.object(prove, "random_samples", lambda *_: given):
+        result = on_emulator(
+            compiled, board, reference="numpy", samples=len(given), seed=1, layers=False, workdir=tmp_path / "run"
+        )
+    assert (result.match, result.differing_bytes) == (True, 0)

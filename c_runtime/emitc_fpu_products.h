@@ -53,6 +53,12 @@ EMITC_INLINE void emitc_window_sums_fpu(
     sums[3] = d;
 }
 
+/* sums[k] += x[i] * w[4 * i + k], of n values. */
+EMITC_INLINE void emitc_run_sums_fpu(const float *x, const float *w, int32_t n, float *restrict sums)
+{
+    emitc_window_sums_fpu(x, w, 1, n, 0, 0, sums);
+}
+
 /* sums[k] += x[k] * w[k] at n taps each of `rows` rows. Taps are x_step and w_step values apart, rows x_row and w_row. */
 EMITC_INLINE void emitc_tap_sums_fpu(
     const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, int32_t x_step, int32_t w_step,

@@ -35,6 +35,12 @@ EMITC_INLINE emitc_reals emitc_window_sums_mve(
     return sum;
 }
 
+/* sums[k] += x[i] * w[4 * i + k], of n values. */
+EMITC_INLINE void emitc_run_sums_mve(const float *x, const float *w, int32_t n, float *restrict sums)
+{
+    emitc_reals_to(sums, emitc_window_sums_mve(x, w, 1, n, 0, 0, emitc_reals_at(sums)));
+}
+
 /* Four sums + x[k] * w[k] at n taps each of `rows` rows. Taps are x_step and w_step values apart, rows x_row and w_row. */
 EMITC_INLINE emitc_reals emitc_tap_sums_mve(
     const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, int32_t x_step, int32_t w_step,

@@ -27,15 +27,20 @@ EMITC_INLINE void emitc_window_sums_fpu(
         const float *f = w + row * w_row;
         int32_t left = n;
 #if EMITC_FPU_PRODUCTS
-        for (; left >= 2; left -= 2) {
-            __asm__("vldmia %4!, {s4-s5}\n\tvldmia %5!, {s8-s15}\n\t"
+        int32_t pairs = n >> 1;
+        if (pairs > 0) { /* the loop is here, so that no compiler copies the sums in it */
+            __asm__("1:\n\t"
+                    "vldmia %4!, {s4-s5}\n\tvldmia %5!, {s8-s15}\n\t"
                     "vmul.f32 s8, s8, s4\n\tvmul.f32 s9, s9, s4\n\tvmul.f32 s10, s10, s4\n\tvmul.f32 s11, s11, s4\n\t"
                     "vadd.f32 %0, %0, s8\n\tvadd.f32 %1, %1, s9\n\tvadd.f32 %2, %2, s10\n\tvadd.f32 %3, %3, s11\n\t"
                     "vmul.f32 s12, s12, s5\n\tvmul.f32 s13, s13, s5\n\tvmul.f32 s14, s14, s5\n\tvmul.f32 s15, s15, s5\n\t"
-                    "vadd.f32 %0, %0, s12\n\tvadd.f32 %1, %1, s13\n\tvadd.f32 %2, %2, s14\n\tvadd.f32 %3, %3, s15"
-                    : "+t"(a), "+t"(b), "+t"(c), "+t"(d), "+r"(v), "+r"(f)
+                    "subs %6, %6, #1\n\t"
+                    "vadd.f32 %0, %0, s12\n\tvadd.f32 %1, %1, s13\n\tvadd.f32 %2, %2, s14\n\tvadd.f32 %3, %3, s15\n\t"
+                    "bne 1b"
+                    : "+t"(a), "+t"(b), "+t"(c), "+t"(d), "+r"(v), "+r"(f), "+r"(pairs)
                     :
-                    : "s4", "s5", "s8", "s9", "s10", "s11", "s12", "s13", "s14", "s15", "memory");
+                    : "s4", "s5", "s8", "s9", "s10", "s11", "s12", "s13", "s14", "s15", "cc", "memory");
+            left = n & 1;
         }
 #endif
         for (; left > 0; left--) {
@@ -51,6 +56,30 @@ EMITC_INLINE void emitc_window_sums_fpu(
     sums[1] = b;
     sums[2] = c;
     sums[3] = d;
+}
+
+/* sum + x[i] * w[i], of n values. */
+EMITC_INLINE float emitc_dot_fpu(float sum, const float *x, const float *w, int32_t n)
+{
+#if EMITC_FPU_PRODUCTS
+    int32_t fours = n >> 2;
+    if (fours > 0) {
+        __asm__("1:\n\t"
+                "vldmia %1!, {s4-s7}\n\tvldmia %2!, {s8-s11}\n\t"
+                "vmul.f32 s4, s4, s8\n\tvmul.f32 s5, s5, s9\n\tvmul.f32 s6, s6, s10\n\tvmul.f32 s7, s7, s11\n\t"
+                "subs %3, %3, #1\n\t"
+                "vadd.f32 %0, %0, s4\n\tvadd.f32 %0, %0, s5\n\tvadd.f32 %0, %0, s6\n\tvadd.f32 %0, %0, s7\n\t"
+                "bne 1b"
+                : "+t"(sum), "+r"(x), "+r"(w), "+r"(fours)
+                :
+                : "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "cc", "memory");
+        n &= 3;
+    }
+#endif
+    for (; n > 0; n--) {
+        sum += *x++ * *w++;
+    }
+    return sum;
 }
 
 /* sums[k] += x[i] * w[4 * i + k], of n values. */

@@ -19,7 +19,7 @@ from emitc.quantize import Float32
 TOGETHER = 4
 HEADERS: Mapping[str, tuple[str, ...]] = {
     "fpu": ("emitc_fpu_products.h",),
-    "mve": ("emitc_mve.h", "emitc_mve_reals.h", "emitc_mve_products.h"),
+    "mve": ("emitc_fpu_products.h", "emitc_mve.h", "emitc_mve_reals.h", "emitc_mve_products.h"),
 }
 COMPUTED = "computed weights"
 
@@ -32,8 +32,6 @@ def convolution(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     channels, filters = _value(layer, "out_c"), _filters(layer)
     if filters is None:
         return COMPUTED
-    if channels < TOGETHER:
-        return "there is code for four output channels"
     if _value(layer, "dilation_w") != 1:
         return "dilated along rows"
     fours = channels // TOGETHER * TOGETHER
@@ -41,6 +39,17 @@ def convolution(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     weights = np.concatenate([sets.reshape(-1), filters[fours:].reshape(-1)])
     ahead = whole_window(channels, TOGETHER, 4)
     return _laid_out(bound, layer, f"conv_2d_float_{variant}", weights, "four by four", variant, ahead)
+
+
+def product(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
+    """The same of a matrix product, whose portable `layer` has its rows as images of one pixel."""
+    fours = convolution(bound, layer, variant)
+    if isinstance(fours, str):
+        return fours
+    values = {param.name: param for param in fours.params}
+    names = {"batches": "rows", "in_c": "depth", "out_c": "out_c", "low": "low", "high": "high"}
+    params = tuple(replace(values[old], name=new) for old, new in names.items() if old in values)
+    return replace(fours, template=f"fully_connected_float_{variant}", params=params)
 
 
 def depthwise(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:

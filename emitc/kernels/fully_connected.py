@@ -160,8 +160,8 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
 def lower_fpu(bound: BoundNode, variant: str = "fpu") -> Layer | str:
     """Four channels at a time in float32."""
     if fully_connected_float.applies(bound):
-        return float_fours.convolution(bound, fully_connected_float.pixels(lower(bound)), variant)
-    return float_fours.convolution(bound, lower(bound), variant) if accumulate.in_float(bound) else "integers"
+        return float_fours.product(bound, fully_connected_float.pixels(lower(bound)), variant)
+    return float_fours.product(bound, lower(bound), variant) if accumulate.in_float(bound) else "integers"
 
 
 def lower_mve(bound: BoundNode) -> Layer | str:

@@ -157,7 +157,11 @@ def test_convolutions_sum_in_the_order_of_the_engine(proven: Proven, name: str) 
 
 def _fours() -> list[Case]:
     """Convolutions, and matrix products as convolutions of single pixels."""
-    matrices = [dense("dense", (3, 9), 5, 9, "RELU"), dense("dense_fours", (2, 8), 12, 8, bias=False)]
+    matrices = [
+        dense("dense", (3, 9), 5, 9, "RELU"),
+        dense("dense_fours", (2, 8), 12, 8, bias=False),
+        dense("dense_few", (2, 11), 3, 11, "RELU6"),
+    ]
     return [*(case for case in SUMS if case.opcode.endswith("CONV_2D")), *matrices]
 
 
@@ -174,7 +178,8 @@ def test_four_channels_at_a_time_are_summed_in_the_same_order(target: str, varia
     assert chosen["depthwise_fours"] == chosen["depthwise_single_four"] == f"depthwise_conv_2d_float_{variant}"
     convolutions = ("conv_fours", "conv_dilated_along_one_row", "depthwise_one_channel")
     assert {chosen[case] for case in convolutions} == {f"conv_2d_float_{variant}"}
-    portable = {"conv_dilated", "conv_one", "conv_same_strides", "conv_grouped", "depthwise_multiplier"}
+    assert {chosen[case] for case in ("dense", "dense_fours", "dense_few")} == {f"fully_connected_float_{variant}"}
+    portable = {"conv_dilated", "conv_grouped", "depthwise_multiplier"}
     assert len(fours) > len(chosen) / 2
     assert portable.isdisjoint(fours)
 

@@ -113,9 +113,8 @@ _NARROW = {kind: replace(cost, output=0.9 * cost.output) for kind, cost in _TUNE
 
 _MVE = {
     "HybridConv2D": Cost(mac=0.5, output=60),
-    **dict.fromkeys(
-        ("Conv2D float32", "Conv2D 1x1 float32", "FullyConnected float32"), Cost(mac=1.1, output=25, once=60)
-    ),
+    **dict.fromkeys(("Conv2D float32", "Conv2D 1x1 float32"), Cost(mac=1.15, output=15, once=100)),
+    "FullyConnected float32": Cost(mac=1.21, output=7.5, once=70),
     "DepthwiseConv2D float32": Cost(mac=1.75, output=22, once=60),
     "DepthwiseConv2D several filters float32": Cost(mac=1.1, output=25, once=60),
     "UnidirectionalSequenceLstm float32": Cost(mac=1.1, output=400),
@@ -182,9 +181,8 @@ _DSP_ONE = {
 
 
 _FPU = {
-    **dict.fromkeys(
-        ("Conv2D float32", "Conv2D 1x1 float32", "FullyConnected float32"), Cost(mac=2.63, output=27, once=60)
-    ),
+    **dict.fromkeys(("Conv2D float32", "Conv2D 1x1 float32"), Cost(mac=2.5, output=25, once=100)),
+    "FullyConnected float32": Cost(mac=2.5, output=17, once=100),
     "DepthwiseConv2D float32": Cost(mac=3.75, output=25, once=60),
     "DepthwiseConv2D several filters float32": Cost(mac=2.63, output=27, once=60),
     "UnidirectionalSequenceLstm float32": Cost(mac=2.63, output=605),

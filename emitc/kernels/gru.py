@@ -12,14 +12,15 @@ Source  ONNX operator specification, opset 14.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics
-from emitc.kernels import recurrent
+from emitc.kernels import float_quads, recurrent
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Scratch, Table, require_dtypes
+from emitc.kernels.float_fours import TOGETHER
 from emitc.kernels.recurrent import INITIAL_H, B, R, Recurrent, W, X, sigmoid
 
 _GATES = 3
@@ -115,6 +116,17 @@ def lower(bound: BoundNode) -> Layer:
     )
 
 
+def _four_rows(bound: BoundNode) -> Layer | str:
+    """The same layer with the weights of four rows side by side, which are units of one gate; or why there is none."""
+    s, layer = recurrent.sizes_of(bound), lower(bound)
+    if s.units % TOGETHER:
+        return "there is code for whole fours of units"
+    fours = _GATES * s.units // TOGETHER
+    sizes = {role: (s.directions, fours, TOGETHER, depth) for role, depth in (("w", s.inputs), ("r", s.units))}
+    headers = (*layer.headers, "emitc_fpu_rational.h")
+    return float_quads.laid_out(replace(layer, headers=headers, larger=True), sizes, (0, 1, 3, 2))
+
+
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates of the weights."""
     return recurrent.products_of(bound, _GATES)
@@ -124,5 +136,6 @@ KERNELS = (
     KernelDef(
         Gru, "gated recurrent units over all steps of a sequence", (DType.FLOAT32,), (), None, check,
         recurrent.output_shapes, reference, lower, work=work, onnx=("GRU",), from_onnx=from_onnx,
+        variants=float_quads.variants(_four_rows),
     ),
 )  # fmt: skip

@@ -18,6 +18,7 @@ import test_onnx_cast as cast
 import test_onnx_computed_scales as scales
 import test_onnx_dynamic as dynamic
 import test_onnx_dynamic_lstm as dynamic_lstm
+import test_onnx_gru as gru
 import test_onnx_lstm as lstm
 import test_onnx_matmul as matmul
 import test_onnx_pooling as pooling
@@ -66,6 +67,27 @@ def float_matmul_cases() -> list[OnnxCase]:
         OnnxCase("repeated_a", "MatMul", {"a": computed((3, 7)), "b": computed((2, 7, 5))}),
         OnnxCase("constant_a", "MatMul", {"a": constant, "b": computed((2, 7, 6))}),
     ]
+
+
+def gru_cases() -> list[OnnxCase]:
+    """Whole fours of units and others, both places of the reset gate, directions, with and without bias and state."""
+    cases = []
+    for reset in (0, 1):
+        cases += [
+            gru.gru(f"eight{reset}", linear_before_reset=reset, sizes=(5, 3, 7, 8)),
+            gru.gru(f"four{reset}", linear_before_reset=reset, sizes=(6, 1, 1, 4), optional=""),
+            gru.gru(
+                f"turned{reset}",
+                linear_before_reset=reset,
+                sizes=(3, 2, 6, 12),
+                direction="bidirectional",
+                optional="bh",
+            ),
+            gru.gru(f"bias{reset}", linear_before_reset=reset, sizes=(4, 2, 5, 4), optional="bh", is_computed="bh"),
+            gru.gru(f"six{reset}", linear_before_reset=reset, sizes=(4, 2, 5, 6)),
+            gru.gru(f"computed{reset}", linear_before_reset=reset, sizes=(4, 2, 5, 8), is_computed="w"),
+        ]
+    return cases
 
 
 def product_cases() -> list[OnnxCase]:
@@ -275,6 +297,7 @@ CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "lstm": lambda: lstm.CASES,
     "dynamic_lstm": lambda: [case for case in dynamic_lstm.CASES if case.inputs["p"] is None],
     "float_matmul": float_matmul_cases,
+    "gru": gru_cases,
 }
 """By family."""
 _AVERAGES = {"average_pool_2d_even_mve"}
@@ -294,6 +317,7 @@ TEMPLATES = {
         "lstm": {"lstm_fpu"},
         "largest": {"max_pool_2d_float_fpu"},
         "float_matmul": {"matmul_float_fpu"},
+        "gru": {"gru_fpu"},
     },
     "mve": {
         "matmul": {"matmul_mve"},
@@ -314,11 +338,13 @@ TEMPLATES = {
         "casts": {"cast_real_mve"},
         "lstm": {"lstm_mve"},
         "float_matmul": {"matmul_float_mve"},
+        "gru": {"gru_mve"},
     },
 }
 """Kernels of each variant that the cases of a family have."""
 WITHIN = dict.fromkeys(("normalization", "lstm", "dynamic_lstm"), (1e-5, 1e-5))
 WITHIN = {"normalization": (1e-5, 1e-5), "lstm": (1e-5, 1e-5), "float_matmul": (1e-5, 1e-5)}
+WITHIN = dict.fromkeys(("normalization", "lstm", "gru", "float_matmul"), (1e-5, 1e-5))
 """Families of float sums: how far from the engine they may be, relatively and absolutely."""
 
 

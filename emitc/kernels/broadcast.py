@@ -126,6 +126,20 @@ def broadcast_layer(
     return Layer(template, "portable", operands, params=params, overlaps=overlaps, flavour=flavour, by_rows=by_rows)
 
 
+def flat_layer(layer: Layer) -> Layer:
+    """The layer of `broadcast_layer` in one loop, where its walk is one along which every operand moves by an element."""
+    values = {param.name: param.value for param in layer.params}
+    outer = [f"n{i}" for i in range(OUTER_LOOPS)]
+    moves = [f"{name}_step" for name in NAMES if f"{name}_step" in values]
+    if any(values[name] != 1 for name in (*outer, *moves)):
+        return layer
+    left_out = {*outer, *moves, *(f"{name}{i}" for name in NAMES for i in range(OUTER_LOOPS))}
+    params = tuple(param for param in layer.params if param.name not in left_out)
+    return replace(
+        layer, params=params, flavour=replace(layer.flavour, suffix=f"{layer.flavour.suffix}_flat", flat=True)
+    )
+
+
 def two_operands(op: Op, node: SourceNode) -> Parsed:
     """An op of ONNX that takes two tensors."""
     node.counts((2, 2))

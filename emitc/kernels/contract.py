@@ -142,7 +142,7 @@ class Flavour:
     exact: float32 factors as mantissas and shifts to the left, for cores without floats; quotients rounded as if there were
     no end to their digits. spread: filters lie value by value, not one after the other. late_bias: the C type of
     a computed one, which is added to the sum at its end, where that wraps. bias_last: so is any bias of a sum of floats.
-    rectified: outputs are limited to 0 and more.
+    rectified: outputs are limited to 0 and more. flat: no operand is repeated.
     """
 
     suffix: str = ""
@@ -166,6 +166,7 @@ class Flavour:
     late_bias: str = ""
     bias_last: bool = False
     rectified: bool = False
+    flat: bool = False
 
 
 PLAIN = Flavour()

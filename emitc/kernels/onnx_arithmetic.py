@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape
-from emitc.kernels.broadcast import broadcast_layer, require_broadcast, same_types
+from emitc.kernels.broadcast import broadcast_layer, flat_layer, require_broadcast, same_types
 from emitc.kernels.contract import Layer, Param, illegal, require_quantization, unsupported
 from emitc.kernels.elementwise import BYTES, TABLE_ENTRIES, binary_layer, binary_table, single_source
 from emitc.kernels.pairs import (
@@ -253,8 +253,8 @@ def plain_layer(bound: BoundNode, operator: str, activation: str) -> Layer:
     flavour = type(flavour)(flavour.suffix, x=flavour.x, w=wide, y=flavour.y)
     name = {"+": "sum", "-": "difference", "*": "product", "/": "quotient"}[operator]
     if bounds:
-        return broadcast_layer(bound, f"bounded_{name}", bound_params(activation, dtype), flavour=flavour)
-    return broadcast_layer(bound, f"plain_{name}", flavour=flavour)
+        return flat_layer(broadcast_layer(bound, f"bounded_{name}", bound_params(activation, dtype), flavour=flavour))
+    return flat_layer(broadcast_layer(bound, f"plain_{name}", flavour=flavour))
 
 
 def _limits(clamp: Clamp) -> tuple[Param, ...]:

@@ -366,3 +366,12 @@ def test_refusal(case: OnnxCase, expected: tuple[int, str, str]) -> None:
     error = refusal(case)
     errors = getattr(error, "errors", (error,))
     assert (error.exit_code, errors[0].what, errors[0].why) == expected
+
+
+@pytest.mark.parametrize(("b", "flat"), [((2, 3, 4), True), ((1, 3, 4), False), ((4,), False), ((2, 3, 1), False)])
+def test_operands_of_one_shape_are_walked_in_one_loop(b: tuple[int, ...], flat: bool) -> None:
+    case = OnnxCase("sum", "Add", {"a": computed((2, 3, 4)), "b": computed(b)})
+    (bound,) = graph_of(case).bound()
+    layer = kernel_of(bound).lower(bound)
+    assert layer.flavour.flat == flat
+    assert [param.name for param in layer.params] == ["count"] or not flat

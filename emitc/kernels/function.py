@@ -22,7 +22,7 @@ import numpy as np
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels import byte_functions
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed
+from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant
 from emitc.kernels.pointwise import (
     SIGNED,
     UNSIGNED,
@@ -34,6 +34,7 @@ from emitc.kernels.pointwise import (
     real_layer,
     real_reference,
     require_types,
+    vector_layer,
 )
 from emitc.kernels.real_functions import FUNCTIONS
 
@@ -248,6 +249,11 @@ def check_test(bound: BoundNode) -> None:
     require_types(bound, types, "float32 and float64")
 
 
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """The error function four at a time, and tables as everywhere."""
+    return vector_layer(lower(bound))
+
+
 def is_nan_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's isnan."""
     assert inputs[0] is not None
@@ -282,6 +288,7 @@ KERNELS = (
         tuple(name for name, (function, _) in _TFLITE.items() if function not in byte_functions.NAMES), from_tflite, check,
         output_shapes, reference, lower, tflite_dtypes=(DType.FLOAT32,),
         onnx=(*_PLAIN, *_DEFAULTS, "Gelu"), from_onnx=from_onnx, elementwise=True,
+        variants=(Variant("mve", "mve", lower_mve, ()),),
     ),
     KernelDef(
         TFLiteFunction, "functions of one value; of bytes by table", (DType.INT8, DType.FLOAT32),

@@ -158,6 +158,7 @@ _BY_FOURS = {
     "leaky_relu": _REALS,
     "tanh_rational": (*_REALS, "emitc_rational.h", "emitc_mve_rational.h"),
     "logistic_rational": (*_REALS, "emitc_rational.h", "emitc_mve_rational.h"),
+    "erf": (*_REALS, "emitc_rational.h", "emitc_mve_rational.h", "emitc_erf.h", "emitc_mve_erf.h"),
 }
 """Templates of float32 that have a twin for vectors, and the headers which that needs."""
 

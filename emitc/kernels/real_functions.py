@@ -2,7 +2,7 @@
 
 Transcendental functions are computed in float64 and rounded once, so that they are within half a unit in the last place of
 the truth; what ONNX Runtime composes of float32 additions and multiplications is composed alike, and then has its bits, as
-its Sigmoid and Tanh are. TFLite's call the math library.
+its Sigmoid, Tanh and Erf are. TFLite's call the math library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.kernels import rational
+from emitc.kernels import error_function, rational
 from emitc.quantize import Float32
 
 _Float64 = NDArray[np.float64]
@@ -156,7 +156,7 @@ FUNCTIONS: Mapping[str, RealFunction] = MappingProxyType({
     "Floor": RealFunction("floor", np.floor),
     "Ceil": RealFunction("ceil", np.ceil),
     "Round": RealFunction("round", np.rint),
-    "Erf": RealFunction("erf", _erf),
+    "Erf": RealFunction("erf", error_function.erf, headers=("emitc_rational.h", "emitc_erf.h")),
     "Exp": RealFunction("exp", _exp),
     "Log": RealFunction("log", _rounded(np.log)),
     "Sin": RealFunction("sin", _rounded(np.sin)),

@@ -202,7 +202,7 @@ def _reals(shape: tuple[int, ...], reach: float) -> Callable[[np.random.Generato
 def function_cases() -> list[OnnxCase]:
     """Functions of float32: few elements, which leave something over, and steep slopes, down to what float32 holds."""
     cases = []
-    for op, reach in (("Tanh", 9.5), ("Sigmoid", 19.0), ("Relu", 3.0)):
+    for op, reach in (("Tanh", 9.5), ("Sigmoid", 19.0), ("Relu", 3.0), ("Erf", 4.2)):
         for count in (1, 3, 4, 7, 1001):
             cases.append(OnnxCase(f"{op}_{count}", op, {"x": computed((count,))}, draw=_reals((count,), reach)))
     for i, alpha in enumerate((0.01, -1.7, 1e-30, 1e-38)):
@@ -330,7 +330,7 @@ TEMPLATES = {
         "largest": {"max_pool_2d_float_mve"},
         "to_reals": {"dequantize_mve"},
         "softmax": {"softmax_table_mve"},
-        "functions": {"tanh_rational_mve", "logistic_rational_mve", "relu_mve", "leaky_relu_mve"},
+        "functions": {"tanh_rational_mve", "logistic_rational_mve", "relu_mve", "leaky_relu_mve", "erf_mve"},
         "slopes": {"prelu_mve"},
         "normalization": {"normalization_rows"},
         "integer_products": {"matmul_integer_constant_mve"},

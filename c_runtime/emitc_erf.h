@@ -46,22 +46,12 @@ static inline float emitc_erf(float x)
         const float *const e = emitc_erf_terms + EMITC_ERF_EXP;
         const float *const ln2 = emitc_erf_terms + EMITC_ERF_LN2;
         v = v > EMITC_ERF_LAST ? EMITC_ERF_LAST : v;
-        float power = emitc_fused(a[0], v, a[1]);
-        power = emitc_fused(power, v, a[2]);
-        power = emitc_fused(power, v, a[3]);
-        power = emitc_fused(power, v, a[4]);
-        power = emitc_fused(power, v, a[5]);
-        power = emitc_fused(power, v, a[6]);
-        power = -emitc_fused(power, v, v);
+        const float share = emitc_fused(emitc_six_terms(a, v), v, a[6]);
+        const float power = -emitc_fused(share, v, v);
         const float sum = emitc_fused(power, ln2[0], EMITC_ERF_WHOLE);
         const float whole = sum - EMITC_ERF_WHOLE;
         const float rest = emitc_fused(whole, ln2[2], emitc_fused(whole, ln2[1], power));
-        y = emitc_fused(e[0], rest, e[1]);
-        y = emitc_fused(y, rest, e[2]);
-        y = emitc_fused(y, rest, e[3]);
-        y = emitc_fused(y, rest, e[4]);
-        y = emitc_fused(y, rest, e[5]);
-        y = emitc_fused(y, rest, e[6]);
+        y = emitc_fused(emitc_six_terms(e, rest), rest, e[6]);
         uint32_t exponent;
         memcpy(&exponent, &sum, sizeof exponent);
         memcpy(&bits, &y, sizeof bits);
@@ -69,14 +59,7 @@ static inline float emitc_erf(float x)
         memcpy(&y, &bits, sizeof y);
         y = 1.0f - y;
     } else {
-        const float *const a = emitc_erf_terms;
-        const float s = v * v;
-        y = emitc_fused(a[0], s, a[1]);
-        y = emitc_fused(y, s, a[2]);
-        y = emitc_fused(y, s, a[3]);
-        y = emitc_fused(y, s, a[4]);
-        y = emitc_fused(y, s, a[5]);
-        y = emitc_erf_grown(y, v);
+        y = emitc_erf_grown(emitc_six_terms(emitc_erf_terms, v * v), v);
     }
     memcpy(&bits, &y, sizeof bits);
     bits |= sign;

@@ -16,6 +16,16 @@ EMITC_INLINE float32x4_t emitc_reals_step(float32x4_t a, float32x4_t s, float c)
     return vfmasq_n_f32(a, s, c);
 }
 
+/* emitc_six_terms of each. */
+EMITC_INLINE float32x4_t emitc_reals_six_terms(const float *a, float32x4_t x)
+{
+    float32x4_t y = emitc_reals_step(vdupq_n_f32(a[0]), x, a[1]);
+    y = emitc_reals_step(y, x, a[2]);
+    y = emitc_reals_step(y, x, a[3]);
+    y = emitc_reals_step(y, x, a[4]);
+    return emitc_reals_step(y, x, a[5]);
+}
+
 /* above / below. A vector's numbers are four registers of the float unit. */
 EMITC_INLINE float32x4_t emitc_reals_quotient(float32x4_t above, float32x4_t below)
 {
@@ -57,12 +67,7 @@ EMITC_INLINE emitc_reals emitc_reals_tanh(emitc_reals x)
     const float *const b = emitc_tanh_terms + EMITC_TANH_BELOW;
     const float32x4_t v = vminnmq_f32(vmaxnmq_f32(x, vdupq_n_f32(-9.0f)), vdupq_n_f32(9.0f));
     const float32x4_t s = vmulq_f32(v, v);
-    float32x4_t above = emitc_reals_step(vdupq_n_f32(a[0]), s, a[1]);
-    above = emitc_reals_step(above, s, a[2]);
-    above = emitc_reals_step(above, s, a[3]);
-    above = emitc_reals_step(above, s, a[4]);
-    above = emitc_reals_step(above, s, a[5]);
-    above = emitc_reals_step(above, s, a[6]);
+    const float32x4_t above = emitc_reals_step(emitc_reals_six_terms(a, s), s, a[6]);
     float32x4_t below = emitc_reals_step(vdupq_n_f32(b[0]), s, b[1]);
     below = emitc_reals_step(below, s, b[2]);
     below = emitc_reals_step(below, s, b[3]);
@@ -90,11 +95,7 @@ EMITC_INLINE emitc_reals emitc_reals_logistic(emitc_reals x)
     above = emitc_reals_step(above, s, a[2]);
     above = emitc_reals_step(above, s, a[3]);
     above = emitc_reals_step(above, s, a[4]);
-    float32x4_t below = emitc_reals_step(vdupq_n_f32(b[0]), s, b[1]);
-    below = emitc_reals_step(below, s, b[2]);
-    below = emitc_reals_step(below, s, b[3]);
-    below = emitc_reals_step(below, s, b[4]);
-    below = emitc_reals_step(below, s, b[5]);
+    const float32x4_t below = emitc_reals_six_terms(b, s);
     const float32x4_t y = vaddq_n_f32(emitc_reals_quotient(vmulq_f32(above, v), below), a[11]);
     return vminnmq_f32(vmaxnmq_f32(y, vdupq_n_f32(0.0f)), vdupq_n_f32(1.0f));
 #else

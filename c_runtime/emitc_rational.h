@@ -94,6 +94,16 @@ static inline float emitc_fused(float a, float b, float c)
 }
 #endif
 
+/* a[0] * x^5 + ... + a[5] */
+static inline float emitc_six_terms(const float *a, float x)
+{
+    float y = emitc_fused(a[0], x, a[1]);
+    y = emitc_fused(y, x, a[2]);
+    y = emitc_fused(y, x, a[3]);
+    y = emitc_fused(y, x, a[4]);
+    return emitc_fused(y, x, a[5]);
+}
+
 /* x within -limit..limit; a NaN stays one. */
 static inline float emitc_within(float x, float limit)
 {
@@ -120,12 +130,7 @@ static inline float emitc_tanh(float x)
     const float *const b = emitc_tanh_terms + EMITC_TANH_BELOW;
     const float v = emitc_within(x, 9.0f);
     const float s = v * v;
-    float above = emitc_fused(a[0], s, a[1]);
-    above = emitc_fused(above, s, a[2]);
-    above = emitc_fused(above, s, a[3]);
-    above = emitc_fused(above, s, a[4]);
-    above = emitc_fused(above, s, a[5]);
-    above = emitc_fused(above, s, a[6]);
+    const float above = emitc_fused(emitc_six_terms(a, s), s, a[6]);
     float below = emitc_fused(b[0], s, b[1]);
     below = emitc_fused(below, s, b[2]);
     below = emitc_fused(below, s, b[3]);
@@ -143,11 +148,7 @@ static inline float emitc_logistic(float x)
     above = emitc_fused(above, s, a[2]);
     above = emitc_fused(above, s, a[3]);
     above = emitc_fused(above, s, a[4]);
-    float below = emitc_fused(b[0], s, b[1]);
-    below = emitc_fused(below, s, b[2]);
-    below = emitc_fused(below, s, b[3]);
-    below = emitc_fused(below, s, b[4]);
-    below = emitc_fused(below, s, b[5]);
+    const float below = emitc_six_terms(b, s);
     const float y = above * v / below + a[11];
     return y < 0.0f ? 0.0f : y > 1.0f ? 1.0f : y;
 }

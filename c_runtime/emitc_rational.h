@@ -6,7 +6,7 @@
 #ifndef EMITC_RATIONAL_H
 #define EMITC_RATIONAL_H
 
-#include "emitc_runtime.h"
+#include "emitc_bits.h"
 
 #if defined(__GNUC__) && ((defined(__arm__) && defined(__ARM_FEATURE_FMA)) || defined(__riscv_flen))
 #define EMITC_FUSED 1
@@ -70,12 +70,22 @@ EMITC_SHARED float emitc_fused(float a, float b, float c)
     if (sum == 0) {
         return a * b + c; /* with the sign of that zero */
     }
-    /* The conversion rounds to 24 bits; a power of two only moves the exponent. */
-    const float rounded = (float)sum;
+    /* Down to 32 bits, the last one set where there is a remainder, of which the conversion leaves 24: that of 64 is a call by way of double on
+     * small cores. A power of two only moves the exponent. */
+    const uint64_t size = sum < 0 ? 0u - (uint64_t)sum : (uint64_t)sum;
+    const uint32_t high = (uint32_t)(size >> 32);
+    uint32_t word = (uint32_t)size;
+    const int32_t places = emitc_bits(high);
+    if (places != 0) {
+        const uint32_t rest = word << (32 - places);
+        word = (high << (32 - places)) | (word >> places) | (rest != 0);
+    }
+    const float rounded = (float)word;
     uint32_t bits;
     float result;
     memcpy(&bits, &rounded, sizeof bits);
-    bits += (uint32_t)exponent << 23;
+    bits += (uint32_t)(exponent + places) << 23;
+    bits |= sum < 0 ? 0x80000000u : 0u;
     memcpy(&result, &bits, sizeof result);
     return result;
 }

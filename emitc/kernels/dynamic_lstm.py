@@ -20,7 +20,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
-from emitc.kernels import recurrent
+from emitc.kernels import rational, recurrent
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Scratch, Table, Variant, illegal, unsupported
 from emitc.kernels.dynamic_quantize import quantized_by_range
 from emitc.kernels.lstm import ACTIVATIONS, GATES, OUTPUTS, ROLES, cell
@@ -194,7 +194,7 @@ def lower(bound: BoundNode) -> Layer:
         params,
         scratch=scratch,
         macs=work(bound),
-        headers=("emitc_rational.h",),
+        headers=rational.HEADERS,
     )
 
 

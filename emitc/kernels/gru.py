@@ -18,7 +18,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics
-from emitc.kernels import float_quads, recurrent
+from emitc.kernels import float_quads, rational, recurrent
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Scratch, Table, require_dtypes
 from emitc.kernels.float_fours import TOGETHER
 from emitc.kernels.recurrent import INITIAL_H, B, R, Recurrent, W, X, sigmoid
@@ -112,7 +112,7 @@ def lower(bound: BoundNode) -> Layer:
     )
     states = Scratch("states", 3 * 4 * units)
     return Layer(
-        "gru", "portable", operands, tables, params, scratch=(states,), macs=work(bound), headers=("emitc_rational.h",)
+        "gru", "portable", operands, tables, params, scratch=(states,), macs=work(bound), headers=rational.HEADERS
     )
 
 

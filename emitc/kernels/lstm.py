@@ -18,7 +18,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics
-from emitc.kernels import float_quads, recurrent
+from emitc.kernels import float_quads, rational, recurrent
 from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Scratch, Table, require_dtypes
 from emitc.kernels.recurrent import INITIAL_C, INITIAL_H, PEEPHOLES, B, R, Real, Recurrent, W, X, sigmoid
 
@@ -95,7 +95,7 @@ def lower(bound: BoundNode) -> Layer:
     )
     states = Scratch("states", 3 * 4 * recurrent.sizes_of(bound).units)
     return Layer(
-        "lstm", "portable", operands, tables, params, scratch=(states,), macs=work(bound), headers=("emitc_rational.h",)
+        "lstm", "portable", operands, tables, params, scratch=(states,), macs=work(bound), headers=rational.HEADERS
     )
 
 

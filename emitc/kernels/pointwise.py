@@ -16,6 +16,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Quantization, Shape, Tensor
+from emitc.kernels import rational
 from emitc.kernels.contract import ByRows, Flavour, Layer, Overlap, Param, in_step, require_quantization, unsupported
 from emitc.kernels.elementwise import BYTES, by_vectors, byte_table, real_table
 from emitc.kernels.real_functions import RealFunction
@@ -156,9 +157,9 @@ _REALS = ("emitc_mve.h", "emitc_mve_reals.h")
 _BY_FOURS = {
     "relu": _REALS,
     "leaky_relu": _REALS,
-    "tanh_rational": (*_REALS, "emitc_rational.h", "emitc_mve_rational.h"),
-    "logistic_rational": (*_REALS, "emitc_rational.h", "emitc_mve_rational.h"),
-    "erf": (*_REALS, "emitc_rational.h", "emitc_mve_rational.h", "emitc_erf.h", "emitc_mve_erf.h"),
+    "tanh_rational": (*_REALS, *rational.HEADERS, "emitc_mve_rational.h"),
+    "logistic_rational": (*_REALS, *rational.HEADERS, "emitc_mve_rational.h"),
+    "erf": (*_REALS, *rational.HEADERS, "emitc_mve_rational.h", "emitc_erf.h", "emitc_mve_erf.h"),
 }
 """Templates of float32 that have a twin for vectors, and the headers which that needs."""
 

@@ -14,6 +14,8 @@ import numpy as np
 
 from emitc.quantize import Float32
 
+HEADERS = ("emitc_bits.h", "emitc_rational.h")
+"""Of the runtime, with the same functions in C."""
 _TANH = (
     (
         -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08, 1.48572235717979e-05,

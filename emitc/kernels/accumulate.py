@@ -150,6 +150,13 @@ def result(bound: BoundNode, acc: NDArray[Any], activation: str) -> Array:
     return requantization(bound).apply(acc, y.quantization.zero_point, activation_clamp(activation, y), y.dtype)
 
 
+def _onnx_activation(activation: str) -> tuple[tuple[Param, ...], Flavour]:
+    """The parameters and the flavour of a fused activation of float32."""
+    if activation == "RELU":
+        return (), Flavour("_rectified", rectified=True)
+    return ((), PLAIN) if activation == "NONE" else (limit_params(activation), Flavour("_limited", clamped=True))
+
+
 def float_layer(
     bound: BoundNode,
     params: tuple[Param, ...],
@@ -158,11 +165,12 @@ def float_layer(
     filters: Array | None = None,
     activation: str = "NONE",
     spread: bool = False,
+    bias_last: bool = False,
 ) -> Layer:
     """A convolution in float32. params: window and groups. Constant weights and bias become tables.
 
     filters: the weights as [O, KH, KW, I / groups] where the operator has them otherwise. activation: fused; in TFLite the bias
-    is added last, and every sum limited. spread: computed weights lie tap by tap, [1, KH, KW, O].
+    is added last, and every sum limited. spread: computed weights lie tap by tap, [1, KH, KW, O]. bias_last: it is in ONNX, too.
     """
     w, bias = bound.input(WEIGHTS), bound.optional(BIAS)
     operands, constants = [0], []
@@ -183,10 +191,11 @@ def float_layer(
     if bound.node.op.numerics is Numerics.PLAIN:
         params = (*params, *bound_params(activation, bound.output.dtype))
         flavour = Flavour("_bounded", clamped=True, bias_last=True)
-    elif activation == "RELU":
-        flavour = Flavour("_rectified", rectified=True)
-    elif activation != "NONE":
-        params, flavour = (*params, *limit_params(activation)), Flavour("_limited", clamped=True)
+    else:
+        limits, flavour = _onnx_activation(activation)
+        params = (*params, *limits)
+        if bias_last:
+            flavour = replace(flavour, suffix=f"{flavour.suffix}_late", bias_last=True)
     if spread and not w.is_constant:
         flavour = replace(flavour, suffix=f"{flavour.suffix}_spread", spread=True)
     return Layer(

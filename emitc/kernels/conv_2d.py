@@ -53,11 +53,14 @@ _NUMBERS = (*_SHORTS, DType.FLOAT32)
 
 @dataclass(frozen=True, slots=True)
 class Conv2D(Accumulating):
-    """window: strides, dilations, padding. activation: fused. zero_point_folded: the bias holds -x_zero * sum(w)."""
+    """window: strides, dilations, padding. activation: fused. zero_point_folded: the bias holds -x_zero * sum(w).
+    bias_last: sums of floats in ONNX do not start with it.
+    """
 
     window: Window
     activation: str
     zero_point_folded: bool = False
+    bias_last: bool = False
 
 
 def from_tflite(node: SourceNode) -> Parsed:
@@ -129,7 +132,9 @@ def lower(bound: BoundNode) -> Layer:
     groups, window, folded = x.shape[3] // in_c, op.window, op.zero_point_folded
     if accumulate.in_float(bound):
         params = (*window_params(bound, window, kernel_h, kernel_w), Param("groups", "int32_t", groups))
-        return accumulate.float_layer(bound, params, out_c, work(bound), activation=op.activation)
+        return accumulate.float_layer(
+            bound, params, out_c, work(bound), activation=op.activation, bias_last=op.bias_last
+        )
     scale = requantization(bound)
     clamp = activation_clamp(op.activation, y)
     if (kernel_h, kernel_w, window.stride_h, window.stride_w, groups) == (1, 1, 1, 1, 1) and not window.padding.any:

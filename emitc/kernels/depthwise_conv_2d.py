@@ -48,11 +48,14 @@ from emitc.quantize import activation_clamp
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseConv2D(Op):
-    """window: strides, dilations, padding. activation: fused. zero_point_folded: the bias holds -x_zero * sum(w)."""
+    """window: strides, dilations, padding. activation: fused. zero_point_folded: the bias holds -x_zero * sum(w).
+    bias_last: sums of floats in ONNX do not start with it.
+    """
 
     window: Window
     activation: str
     zero_point_folded: bool = False
+    bias_last: bool = False
 
 
 def from_tflite(node: SourceNode) -> Parsed:
@@ -126,7 +129,9 @@ def lower(bound: BoundNode) -> Layer:
     if accumulate.in_float(bound):
         params = (*window_params(bound, op.window, kernel_h, kernel_w), Param("groups", "int32_t", x.shape[3]))
         filters = np.ascontiguousarray(w.array().transpose(3, 1, 2, 0)) if w.is_constant else None
-        return accumulate.float_layer(bound, params, out_c, work(bound), filters, op.activation, spread=True)
+        return accumulate.float_layer(
+            bound, params, out_c, work(bound), filters, op.activation, spread=True, bias_last=op.bias_last
+        )
     scale = requantization(bound)
     bias = accumulate.bias_of(bound, out_c)
     weights = accumulate.weights_of(bound)

@@ -38,11 +38,14 @@ from emitc.quantize import activation_clamp
 
 @dataclass(frozen=True, slots=True)
 class FullyConnected(Accumulating):
-    """activation: fused. keep_dims: the output keeps x's leading dimensions. zero_point_folded: as for CONV_2D."""
+    """activation: fused. keep_dims: the output keeps x's leading dimensions. zero_point_folded, bias_last: as for
+    CONV_2D.
+    """
 
     activation: str
     keep_dims: bool = False
     zero_point_folded: bool = False
+    bias_last: bool = False
 
     @property
     def rounds_once(self) -> bool:
@@ -138,7 +141,9 @@ def lower(bound: BoundNode) -> Layer:
     if accumulate.in_float(bound):
         out, depth = bound.input(WEIGHTS).shape
         window, groups = accumulate.pixels(rows, depth, out)
-        return accumulate.float_layer(bound, (*window, groups), out, work(bound), activation=op.activation)
+        return accumulate.float_layer(
+            bound, (*window, groups), out, work(bound), activation=op.activation, bias_last=op.bias_last
+        )
     clamp = activation_clamp(op.activation, bound.output)
     if op.rounds_once:
         return fully_connected_once.layer(bound, clamp, rows, folded=op.zero_point_folded)

@@ -12,6 +12,7 @@ from emitc.passes.alias_views import alias_views
 from emitc.passes.cancel_transposes import cancel_transposes
 from emitc.passes.drop_constant_channels import drop_constant_channels
 from emitc.passes.drop_dead import drop_dead
+from emitc.passes.fold_bias import fold_bias
 from emitc.passes.fold_constants import fold_constants
 from emitc.passes.fold_pad import fold_pad
 from emitc.passes.fold_zero_point import fold_zero_point
@@ -33,6 +34,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("tabulate-functions", tabulate_functions),
     ("drop-dead", drop_dead),
     ("alias-views", alias_views),
+    ("fold-bias", fold_bias),
     ("fuse-activation", fuse_activation),
     ("fold-pad", fold_pad),
     ("drop-constant-channels", drop_constant_channels),

@@ -13,8 +13,9 @@ from single_op import preferring
 
 from emitc.boards import prove
 from emitc.boards.prove import on_emulator
-from emitc.compiler import Compiled, compile_model
-from emitc.host.parity import verify
+from emitc.compiler import Compiled, Options, compile_model
+from emitc.host.build import HostModel, build_shared
+from emitc.host.parity import interface_of, verify
 from emitc.ir import Array
 
 CORES = {"portable": "generic32", "fpu": "cortex-m4f", "mve": "cortex-m55"}
@@ -37,7 +38,8 @@ def pooled(net: OnnxNet, x: str) -> str:
 
 
 def every_activation(*, odd: bool = False) -> OnnxNet:
-    """Each behind a convolution, one with a filter for each channel, and a matrix product; whole and left-over fours.
+    """Each behind a convolution, one with a filter for each channel, and a matrix product; whole and left-over fours; with a
+    bias that is added last, too.
 
     Weights are small whole numbers, so that sums of whole numbers are exact in any order, and often 0. odd: some are infinite
     or no number, by their bias.
@@ -58,6 +60,13 @@ def every_activation(*, odd: bool = False) -> OnnxNet:
         weights = net.rng.integers(-2, 3, (9, 7)).astype(np.float32)
         y = net.op("Gemm", net.input((3, 9)), net.constant(weights), net.constant(weights[0]))
         net.output(activated(net, y, activation))
+        y = net.op("Add", net.constant(weights[1]), net.op("MatMul", net.input((2, 3, 9)), net.constant(weights)))
+        net.output(activated(net, y, activation))
+        late = net.rng.integers(-2, 3, (8, 1, 1)).astype(np.float32)
+        for group in (1, 8):
+            weights = net.rng.integers(-2, 3, (8, 8 // group, 3, 2)).astype(np.float32)
+            y = net.op("Conv", net.input((1, 8, 5, 4)), net.constant(weights), group=group)
+            net.output(pooled(net, activated(net, net.op("Add", y, net.constant(late)), activation)))
     return net
 
 
@@ -80,8 +89,8 @@ def whole_numbers(compiled: Compiled, samples: int) -> list[tuple[Array, ...]]:
 def test_sums_are_limited_as_the_engine_limits_them(variant: str, tmp_path: Path) -> None:
     compiled = compiled_for(variant, tmp_path)
     steps = compiled.program.steps
-    assert not any(step.op_type in ("Relu", "Clip") for step in steps)
-    assert {step.variant for step in steps if step.op_type in ("Conv", "Gemm")} == {variant}
+    assert not any(step.op_type in ("Relu", "Clip", "Add") for step in steps)
+    assert {step.variant for step in steps if step.op_type in ("Conv", "Gemm", "MatMul")} == {variant}
     assert verify(compiled, samples=4, reference="onnxruntime", sanitize=True).match
 
 
@@ -97,3 +106,22 @@ def test_on_emulated_cores(variant: str, board: str, tmp_path: Path) -> None:
             compiled, board, reference="numpy", samples=len(given), seed=1, layers=False, workdir=tmp_path / "run"
         )
     assert (result.match, result.differing_bytes) == (True, 0)
+
+
+def test_a_bias_that_is_folded_is_added_to_the_whole_sum(tmp_path: Path) -> None:
+    """Not bit by bit what a sum that starts with it would be: the numbers are those of the two operators."""
+    net = OnnxNet()
+    y = net.op("MatMul", net.input((5, 9)), net.constant(net.rng.normal(0.0, 1.0, (9, 13)).astype(np.float32)))
+    net.output(net.op("Add", y, net.constant(net.rng.normal(0.0, 1.0, 13).astype(np.float32))))
+    file = tmp_path / "net.onnx"
+    file.write_bytes(net.serialized())
+    given = [np.random.default_rng(5).normal(0.0, 1.0, (5, 9)).astype(np.float32)]
+    found = []
+    for name, disabled in (("folded", frozenset[str]()), ("apart", frozenset({"fold-bias"}))):
+        compiled = compile_model(file, Options(disabled=disabled))
+        assert len(compiled.program.steps) == 1 + len(disabled)
+        compiled.write(tmp_path / name)
+        (tmp_path / f"{name}_built").mkdir()
+        library = build_shared(tmp_path / name, tmp_path / f"{name}_built", trace=False)
+        found.append(HostModel(library, interface_of(compiled)).run(given)[0])
+    assert found[0].tobytes() == found[1].tobytes()

@@ -1,0 +1,61 @@
+"""An Add of one constant for each channel behind a sum of products of float32 without a bias becomes its bias (ONNX).
+
+Exporters write a linear layer as a MatMul and an Add. Such a bias is added to the whole sum, where a Conv's own is what its sums
+start with; the operator says which (`bias_last`), so that every rounding stays. Nothing else may read the sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from emitc.ir import BoundNode, DType, Graph, Node, Numerics, Tensor
+from emitc.kernels.arithmetic import Add
+from emitc.kernels.conv_2d import Conv2D
+from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
+from emitc.kernels.fully_connected import FullyConnected
+from emitc.kernels.requantization import BIAS
+
+_Sums = Conv2D | DepthwiseConv2D | FullyConnected
+
+
+def _bias(bound: BoundNode, position: int) -> Tensor | None:
+    """The operand of an Add as the bias of what gives the other one, [O]; None where it is none."""
+    tensor, sums = bound.input(position), bound.input(1 - position)
+    channels = bound.output.shape[-1:]
+    if not tensor.is_constant or tensor.shape[-1:] != channels or tensor.elements != channels[0]:
+        return None
+    return replace(tensor, shape=channels) if sums.shape == bound.output.shape else None
+
+
+def _producer(graph: Graph, name: str) -> Node | None:
+    """The operator that gives the sums and takes a bias."""
+    node = graph.producer(name)
+    if node is None or not isinstance(node.op, _Sums) or node.op.numerics is not Numerics.QOPERATOR:
+        return None
+    if name in graph.outputs or graph.aliases(name) or len(graph.consumers(name)) != 1:
+        return None
+    free = node.op.activation == "NONE" and not node.op.bias_last and not any(node.inputs[BIAS:])
+    floats = all(graph.tensor(n).dtype is DType.FLOAT32 for n in (*node.inputs[:BIAS], name))
+    return node if free and floats else None
+
+
+def fold_bias(graph: Graph) -> Graph:
+    """The graph with every bias folded that can be."""
+    for bound in graph.bound():
+        add = bound.node
+        if not isinstance(add.op, Add) or add.op.numerics is not Numerics.QOPERATOR or add.op.activation != "NONE":
+            continue
+        for position in (0, 1):
+            sums, bias = _producer(graph, add.inputs[1 - position]), _bias(bound, position)
+            if sums is None or bias is None:
+                continue
+            name = f"{add.outputs[0]}:bias"
+            while graph.has_tensor(name):
+                name += "'"
+            assert isinstance(sums.op, _Sums)
+            op, inputs = replace(sums.op, bias_last=True), (*sums.inputs[:BIAS], name)
+            folded = replace(sums, op=op, inputs=inputs, outputs=add.outputs)
+            nodes = tuple(folded if n is sums else n for n in graph.nodes if n is not add)
+            tensors = (*(t for t in graph.tensors if t.name != sums.outputs[0]), replace(bias, name=name))
+            return fold_bias(replace(graph, nodes=nodes, tensors=tensors))
+    return graph

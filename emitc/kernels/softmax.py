@@ -7,7 +7,8 @@ TFLite  over the last dimension, int8; y has scale 1/256 and zero point -128, or
         int16: softmax_int16.py. LOG_SOFTMAX: log_softmax_int8.py.
         Errors: rows of more than 4 095 elements, whose sum can leave Q12.19.
 ONNX    along any dimension, or over all from one on (before opset 13); float32; Softmax also int8 and int16, see
-        softmax_table. LogSoftmax: x - max - log(sum exp(x - max)).
+        softmax_table. LogSoftmax: x - max - log(sum exp(x - max)). Softmax of float32 has the exponential of ONNX Runtime's MLAS
+        library (compute.cpp), whose sums depend on the processor.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels import fixed_point, int16x8, log_softmax_int8, softmax_int16, softmax_table
+from emitc.kernels import fixed_point, int16x8, log_softmax_int8, rational, softmax_int16, softmax_table
 from emitc.kernels.contract import (
     PLAIN,
     Flavour,
@@ -48,6 +49,7 @@ _LARGEST = Multiplier(2**31 - 1, 30)
 """What TFLite takes for every factor that has no multiplier (QuantizeMultiplier)."""
 _SINGLE_AXIS = 13
 """The opset from which on ONNX's softmax is over one dimension."""
+_REALS = ("emitc_fpu_rows.h", "emitc_mve.h", "emitc_mve_reals.h", "emitc_mve_rational.h", "emitc_mve_exp.h")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,8 @@ def _lower_onnx(bound: BoundNode) -> Layer:
     else:
         template = "log_softmax_float" if isinstance(bound.node.op, LogSoftmax) else "softmax_float"
         layer = Layer(template, "portable", (0,), params=rows.params)
+        if type(bound.node.op) is Softmax and bound.node.op.numerics is Numerics.QOPERATOR:
+            layer = replace(layer, template="softmax_exp", headers=(*rational.HEADERS, "emitc_exp.h"))
         if _scaled(bound):
             beta = Param("beta", "float", _beta(bound), "factor on the differences")
             layer = Layer("softmax_float_scaled", "portable", (0,), params=(*rows.params, beta))
@@ -325,6 +329,10 @@ def lower_mve(bound: BoundNode) -> Layer | str:
         rows = _rows(bound)
         layer = softmax_table.vectors(bound, rows)
         return layer if isinstance(layer, str) else replace(layer, overlaps=_in_place(bound, rows))
+    if bound.input(0).dtype is DType.FLOAT32:
+        if _rows(bound).inner != 1:
+            return "rows whose values lie apart"
+        return _lower_real(bound, "mve", *_REALS)
     portable = lower(bound)
     headers = ("emitc_bits.h", "emitc_mve.h", "emitc_mve_shares.h")
     if portable.template == "softmax_s16":
@@ -336,6 +344,20 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     table = replace(table, values=(*table.values, 0), comment=f"{table.comment}; 0 for all larger ones")
     params = tuple(param for param in portable.params if param.name in ("rows", "depth", "steps"))
     return replace(portable, template="softmax_mve", variant="mve", tables=(table,), params=params, headers=headers)
+
+
+def _lower_real(bound: BoundNode, variant: str, *headers: str) -> Layer | str:
+    """ONNX's of float32 with the exponential of an instruction set."""
+    portable = lower(bound)
+    if portable.template != "softmax_exp":
+        return f"a loop of its own: {portable.template}{portable.flavour.suffix}"
+    headers = (*portable.headers, *headers)
+    return replace(portable, template=f"softmax_exp_{variant}", variant=variant, headers=headers)
+
+
+def lower_fpu(bound: BoundNode) -> Layer | str:
+    """The exponential's coefficients by one instruction."""
+    return _lower_real(bound, "fpu", "emitc_fpu_exp.h")
 
 
 def work(bound: BoundNode) -> int:
@@ -359,7 +381,10 @@ KERNELS = (
         onnx=("Softmax",),
         from_onnx=_from_onnx(Softmax),
         transposed=transposed,
-        variants=(Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16)),),
+        variants=(
+            Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16, DType.FLOAT32)),
+            Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
+        ),
     ),
     KernelDef(
         LogSoftmax,

@@ -267,6 +267,19 @@ def range_cases() -> list[OnnxCase]:
     return [*reals, *(dynamic.dynamic(f"random_{i}", x, dynamic.scaled(x)) for i, x in enumerate(shapes))]
 
 
+def real_softmax_cases() -> list[OnnxCase]:
+    """Rows of one value to dozens, flat and steep ones; rows whose values lie apart; infinities and what is not a number."""
+    cases = []
+    for i, (shape, reach) in enumerate(
+        (((3, 1), 1.0), ((2, 3), 5.0), ((4, 4), 90.0), ((2, 3, 41), 30.0), ((1, 8), 1e-3))
+    ):
+        cases.append(OnnxCase(f"rows_{i}", "Softmax", {"x": computed(shape, low=-reach, high=reach)}))
+    cases.append(OnnxCase("apart", "Softmax", {"x": computed((2, 5, 3), low=-9.0, high=9.0)}, {"axis": 1}))
+    odd = np.array([[1.0, -np.inf, 2.0, -200.0], [np.nan, 0.0, 1.0, 2.0], [1e-40, 0.0, -1e-42, 0.0]], np.float32)
+    cases.append(OnnxCase("odd", "Softmax", {"x": computed(odd.shape)}, draw=cast.fixed(odd)))
+    return cases
+
+
 def cast_cases() -> list[OnnxCase]:
     """Integers as float32, ends of their types and what float32 rounds among them; fours and what is left over."""
     cases = []
@@ -294,6 +307,7 @@ CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "integer_products": integer_product_cases,
     "ranges": range_cases,
     "casts": cast_cases,
+    "real_softmax": real_softmax_cases,
     "lstm": lambda: lstm.CASES,
     "dynamic_lstm": lambda: [case for case in dynamic_lstm.CASES if case.inputs["p"] is None],
     "float_matmul": float_matmul_cases,
@@ -314,6 +328,7 @@ TEMPLATES = {
         "functions": {"tanh_rational_fpu", "logistic_rational_fpu"},
         "normalization": {"normalization_rows"},
         "ranges": {"dynamic_quantize_fpu"},
+        "real_softmax": {"softmax_exp_fpu"},
         "lstm": {"lstm_fpu"},
         "largest": {"max_pool_2d_float_fpu"},
         "float_matmul": {"matmul_float_fpu"},
@@ -336,15 +351,14 @@ TEMPLATES = {
         "integer_products": {"matmul_integer_constant_mve"},
         "dynamic_lstm": {"dynamic_lstm_mve"},
         "casts": {"cast_real_mve"},
+        "real_softmax": {"softmax_exp_mve"},
         "lstm": {"lstm_mve"},
         "float_matmul": {"matmul_float_mve"},
         "gru": {"gru_mve"},
     },
 }
 """Kernels of each variant that the cases of a family have."""
-WITHIN = dict.fromkeys(("normalization", "lstm", "dynamic_lstm"), (1e-5, 1e-5))
-WITHIN = {"normalization": (1e-5, 1e-5), "lstm": (1e-5, 1e-5), "float_matmul": (1e-5, 1e-5)}
-WITHIN = dict.fromkeys(("normalization", "lstm", "gru", "float_matmul"), (1e-5, 1e-5))
+WITHIN = dict.fromkeys(("normalization", "lstm", "gru", "dynamic_lstm", "float_matmul", "real_softmax"), (1e-5, 1e-5))
 """Families of float sums: how far from the engine they may be, relatively and absolutely."""
 
 

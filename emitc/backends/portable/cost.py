@@ -186,6 +186,7 @@ _DSP_ONE = {
 _FPU = {
     **dict.fromkeys(("Conv2D float32", "Conv2D 1x1 float32"), Cost(mac=2.5, output=25, once=100)),
     "FullyConnected float32": Cost(mac=2.5, output=17, once=100),
+    "Softmax": Cost(output=20, once=150),
     "DepthwiseConv2D float32": Cost(mac=3.75, output=25, once=60),
     "DepthwiseConv2D several filters float32": Cost(mac=2.63, output=27, once=60),
     "UnidirectionalSequenceLstm float32": Cost(mac=2.63, output=605),

@@ -338,8 +338,11 @@ def _onnx_product(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
 
 
 def lower_fpu(bound: BoundNode) -> Layer | str:
-    """The float unit's own rounding."""
-    return onnx_elements.real(bound, lower(bound), "fpu")
+    """The float unit's own rounding; rows of float32 by loads of four."""
+    layer = lower(bound)
+    if layer.template in ("plain_sum", "plain_difference", "plain_product") and layer.flavour.x == "float":
+        return replace(layer, template=f"{layer.template}_fpu", variant="fpu", headers=("emitc_fpu_elements.h",))
+    return onnx_elements.real(bound, layer, "fpu")
 
 
 def lower_dsp(bound: BoundNode) -> Layer | str:
@@ -416,7 +419,7 @@ def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
 
 
 _SHORTS = (DType.INT8, DType.INT16)
-_MVE, _FPU = Variant("mve", "mve", lower_mve, _SHORTS), Variant("fpu", "fpu", lower_fpu, (DType.INT16,))
+_MVE, _FPU = Variant("mve", "mve", lower_mve, _SHORTS), Variant("fpu", "fpu", lower_fpu, (DType.INT16, DType.FLOAT32))
 _SUMS = (_MVE, Variant("dsp", "dsp", lower_dsp, _SHORTS), _FPU)
 _VARIANTS: dict[type[Op], tuple[Variant, ...]] = {
     Add: _SUMS,

@@ -28,6 +28,7 @@ from emitc.kernels.pointwise import (
     UNSIGNED,
     check_real,
     copied,
+    float_unit_layer,
     output_shapes,
     plain_numerics,
     pointwise_layer,
@@ -254,6 +255,11 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     return vector_layer(lower(bound))
 
 
+def lower_fpu(bound: BoundNode) -> Layer | str:
+    """The error function with its coefficients loaded together."""
+    return float_unit_layer(lower(bound))
+
+
 def is_nan_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's isnan."""
     assert inputs[0] is not None
@@ -288,7 +294,7 @@ KERNELS = (
         tuple(name for name, (function, _) in _TFLITE.items() if function not in byte_functions.NAMES), from_tflite, check,
         output_shapes, reference, lower, tflite_dtypes=(DType.FLOAT32,),
         onnx=(*_PLAIN, *_DEFAULTS, "Gelu"), from_onnx=from_onnx, elementwise=True,
-        variants=(Variant("mve", "mve", lower_mve, ()),),
+        variants=(Variant("mve", "mve", lower_mve, ()), Variant("fpu", "fpu", lower_fpu, ())),
     ),
     KernelDef(
         TFLiteFunction, "functions of one value; of bytes by table", (DType.INT8, DType.FLOAT32),

@@ -172,15 +172,20 @@ def vector_layer(layer: Layer) -> Layer | str:
     return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=headers)
 
 
-_FAST_QUOTIENTS = ("tanh_rational", "logistic_rational")
-"""Templates of float32 that have a twin for float units with fused steps."""
+_FUSED = {
+    "tanh_rational": "emitc_fpu_rational.h",
+    "logistic_rational": "emitc_fpu_rational.h",
+    "erf": "emitc_fpu_erf.h",
+}
+"""Templates of float32 that have a twin for float units with fused steps, and the header which that needs."""
 
 
 def float_unit_layer(layer: Layer) -> Layer | str:
     """The layer for cores with a float unit: coefficients loaded together; or why there is none."""
-    if layer.template not in _FAST_QUOTIENTS:
+    header = _FUSED.get(layer.template)
+    if header is None:
         return f"no twin for float units: {layer.template}"
-    headers = (*layer.headers, "emitc_fpu_rational.h")
+    headers = (*layer.headers, header)
     return replace(layer, template=f"{layer.template}_fpu", variant="fpu", headers=headers)
 
 

@@ -280,6 +280,39 @@ def real_softmax_cases() -> list[OnnxCase]:
     return cases
 
 
+def plain_cases() -> list[OnnxCase]:
+    """Of float32: equal shapes, rows and single numbers repeated on either side; what fours leave over, and what overflows."""
+    special = np.array([0.0, -0.0, 1.5, 3e38, -3e38, 1e-40], np.float32)
+
+    def drawn_floats(
+        a: tuple[int, ...], b: tuple[int, ...]
+    ) -> Callable[[np.random.Generator, int], Mapping[str, Array]]:
+        def draw(rng: np.random.Generator, sample: int) -> Mapping[str, Array]:
+            values = {"a": rng.uniform(-4, 4, a).astype(np.float32), "b": rng.uniform(-4, 4, b).astype(np.float32)}
+            for one in values.values():
+                flat = one.reshape(-1)
+                flat[rng.permutation(flat.size)[: flat.size // 3]] = rng.choice(special)
+            return values
+
+        return draw
+
+    shapes = [
+        ((7,), (7,)),
+        ((3, 8), (3, 8)),
+        ((2, 3), (3,)),
+        ((24,), (8, 24)),
+        ((4, 41), (1,)),
+        ((), (9,)),
+        ((3, 5), (3, 1)),
+        ((3,), (3,)),
+    ]
+    return [
+        OnnxCase(f"{op}_{i}", op, {"a": computed(a), "b": computed(b)}, draw=drawn_floats(a, b))
+        for op in ("Add", "Sub", "Mul")
+        for i, (a, b) in enumerate(shapes)
+    ]
+
+
 def cast_cases() -> list[OnnxCase]:
     """Integers as float32, ends of their types and what float32 rounds among them; fours and what is left over."""
     cases = []
@@ -307,6 +340,7 @@ CASES: dict[str, Callable[[], list[OnnxCase]]] = {
     "integer_products": integer_product_cases,
     "ranges": range_cases,
     "casts": cast_cases,
+    "plain": plain_cases,
     "real_softmax": real_softmax_cases,
     "lstm": lambda: lstm.CASES,
     "dynamic_lstm": lambda: [case for case in dynamic_lstm.CASES if case.inputs["p"] is None],
@@ -325,9 +359,10 @@ TEMPLATES = {
     "fpu": {
         "reals": {"real_sum_fpu", "real_difference_fpu", "real_product_fpu"},
         "sums_by_scales": {"sum_by_scales_fpu"},
-        "functions": {"tanh_rational_fpu", "logistic_rational_fpu"},
+        "functions": {"tanh_rational_fpu", "logistic_rational_fpu", "erf_fpu"},
         "normalization": {"normalization_rows"},
         "ranges": {"dynamic_quantize_fpu"},
+        "plain": {"plain_sum_fpu", "plain_difference_fpu", "plain_product_fpu"},
         "real_softmax": {"softmax_exp_fpu"},
         "lstm": {"lstm_fpu"},
         "largest": {"max_pool_2d_float_fpu"},

@@ -45,6 +45,7 @@ _SCALAR = {
     "Mul int16": Cost(output=22),
     "MatMul": Cost(mac=6.3, output=11),
     "MatMulInteger": Cost(mac=2.5, output=25),
+    **dict.fromkeys(("Add float32", "Sub float32", "Mul float32"), Cost(output=6.5, once=25)),
     **dict.fromkeys(("Conv2D float32", "Conv2D 1x1 float32", "FullyConnected float32"), Cost(mac=5.2, output=14)),
     "DepthwiseConv2D float32": Cost(mac=10.0, output=14),
     "DepthwiseConv2D several filters float32": Cost(mac=10.0, output=14),
@@ -72,6 +73,7 @@ _VECTOR = {
     "Softmax": Cost(output=21, once=155),
     "Add": Cost(output=13.0, once=15),
     "AddByScales": Cost(mac=3.9),
+    **dict.fromkeys(("Add float32", "Sub float32", "Mul float32"), Cost(output=2.5, once=20)),
 }
 
 
@@ -187,6 +189,7 @@ _FPU = {
     **dict.fromkeys(("Conv2D float32", "Conv2D 1x1 float32"), Cost(mac=2.5, output=25, once=100)),
     "FullyConnected float32": Cost(mac=2.5, output=17, once=100),
     "Softmax": Cost(output=20, once=150),
+    **dict.fromkeys(("Add float32", "Sub float32", "Mul float32"), Cost(output=3.2, once=40)),
     "DepthwiseConv2D float32": Cost(mac=3.75, output=25, once=60),
     "DepthwiseConv2D several filters float32": Cost(mac=2.63, output=27, once=60),
     "UnidirectionalSequenceLstm float32": Cost(mac=2.63, output=605),

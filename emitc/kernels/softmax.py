@@ -21,7 +21,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels import fixed_point, int16x8, log_softmax_int8, rational, softmax_int16, softmax_table
+from emitc.kernels import exponential, fixed_point, int16x8, log_softmax_int8, softmax_int16, softmax_table
 from emitc.kernels.contract import (
     PLAIN,
     Flavour,
@@ -134,8 +134,19 @@ def _scaled(bound: BoundNode) -> bool:
     return _beta(bound) != 1.0
 
 
+def _engines_exponential(bound: BoundNode) -> bool:
+    """Whether it is a Softmax of ONNX."""
+    return type(bound.node.op) is Softmax and bound.node.op.numerics is Numerics.QOPERATOR
+
+
 def _float_reference(bound: BoundNode, values: Array) -> Array:
-    """exp and log in double, rounded to float32."""
+    """exp and log in double, rounded to float32; Softmax of ONNX in float32, summed front to back."""
+    if _engines_exponential(bound):
+        rows = _rows(bound).view(values.astype(np.float32))
+        with np.errstate(all="ignore"):
+            powers = exponential.exponential(np.asarray(rows - rows.max(axis=1, keepdims=True)))
+            shares = powers / np.add.accumulate(powers, axis=1, dtype=np.float32)[:, -1:]
+        return np.asarray(shares.reshape(bound.output.shape))
     x = _rows(bound).view(values.astype(np.float64))
     with np.errstate(invalid="ignore", divide="ignore"):
         shifted = x - x.max(axis=1, keepdims=True)
@@ -159,8 +170,8 @@ def _lower_onnx(bound: BoundNode) -> Layer:
     else:
         template = "log_softmax_float" if isinstance(bound.node.op, LogSoftmax) else "softmax_float"
         layer = Layer(template, "portable", (0,), params=rows.params)
-        if type(bound.node.op) is Softmax and bound.node.op.numerics is Numerics.QOPERATOR:
-            layer = replace(layer, template="softmax_exp", headers=(*rational.HEADERS, "emitc_exp.h"))
+        if _engines_exponential(bound):
+            layer = replace(layer, template="softmax_exp", headers=exponential.HEADERS)
         if _scaled(bound):
             beta = Param("beta", "float", _beta(bound), "factor on the differences")
             layer = Layer("softmax_float_scaled", "portable", (0,), params=(*rows.params, beta))

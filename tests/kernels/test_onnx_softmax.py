@@ -10,6 +10,7 @@ from onnx_node_cases import check_node_tests, node_tests
 from onnx_op import MICROSOFT, OnnxCase, computed, prove_onnx, refusal
 
 from emitc.ir import Array
+from emitc.kernels.exponential import exponential
 
 SHAPES = {
     "last": ((4, 10), -1),
@@ -30,6 +31,27 @@ def test_float_softmax_is_within_the_tolerance_of_the_engine(kind: str) -> None:
     cases.append(OnnxCase("defaults", kind, {"x": computed((3, 4, 5))}))
     cases.append(OnnxCase("flat_defaults", kind, {"x": computed((3, 4, 5))}, opset=11))
     prove_onnx(cases, 3).check(rtol=1e-5, atol=1e-5)
+
+
+def test_exponentials_of_float32_are_the_engines() -> None:
+    """It multiplies them by the reciprocal of their sum, which for two has no order; the generated code divides."""
+    rng = np.random.default_rng(7)
+    x = np.zeros((20000, 2), np.float32)
+    x[:, 1] = -np.concatenate([rng.uniform(0, 86.4, 10000), 10.0 ** rng.uniform(-8, 1.9, 10000)])
+    case = OnnxCase("pairs", "Softmax", {"x": computed(x.shape)}, draw=lambda rng, sample: {"x": x})
+    ((golden,),) = prove_onnx([case], samples=1, sanitize=False).outcomes["pairs"].golden
+    powers = exponential(x[:, 1])
+    one = np.float32(1)
+    assert golden[:, 1].tolist() == (powers * (one / (one + powers))).tolist()
+
+
+@pytest.mark.parametrize("target", ["generic32", "cortex-m4f", "cortex-m55"])
+def test_softmax_of_float32_has_the_references_bits(target: str) -> None:
+    cases = [
+        OnnxCase(name, "Softmax", {"x": computed(shape, low=-50.0, high=50.0)}, {"axis": axis})
+        for name, (shape, axis) in SHAPES.items()
+    ]
+    prove_onnx(cases, 4, engine=False, target=target).check()
 
 
 def test_node_tests() -> None:

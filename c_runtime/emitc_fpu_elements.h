@@ -1,4 +1,4 @@
-/* emitc for cores with a float unit: sums, differences and products of two rows of float32, four numbers to a load.
+/* emitc for cores with a float unit: sums, differences and products of two rows of float32, and integers as floats, four numbers to a load.
  *
  * Part of a package whose kernels use it. Other cores compile the same functions from plain C. Each operand is a row, or one number for all where its
  * step is 0; y may be an operand that is a row.
@@ -74,6 +74,26 @@ EMITC_INLINE void emitc_products_fpu(const float *a, int32_t a_step, const float
         *y++ = *a * *b;
         a += a_step;
         b += b_step;
+    }
+}
+
+/* y = x as float, of n numbers. */
+EMITC_INLINE void emitc_words_as_reals_fpu(const int32_t *x, float *y, int32_t n)
+{
+#if defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4) != 0
+    int32_t fours = n >> 2;
+    if (fours > 0) {
+        __asm__ volatile("1:\n\tvldmia %0!, {s4-s7}\n\tsubs %2, %2, #1\n\t"
+                         "vcvt.f32.s32 s4, s4\n\tvcvt.f32.s32 s5, s5\n\tvcvt.f32.s32 s6, s6\n\tvcvt.f32.s32 s7, s7\n\t"
+                         "vstmia %1!, {s4-s7}\n\tbne 1b"
+                         : "+r"(x), "+r"(y), "+r"(fours)
+                         :
+                         : "s4", "s5", "s6", "s7", "cc", "memory");
+        n &= 3;
+    }
+#endif
+    for (; n > 0; n--) {
+        *y++ = (float)*x++;
     }
 }
 

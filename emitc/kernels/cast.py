@@ -18,7 +18,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
-from emitc.kernels.contract import KernelDef, Layer, Param, Parsed, Variant
+from emitc.kernels.contract import PLAIN, KernelDef, Layer, Param, Parsed, Variant
 from emitc.kernels.pointwise import FLOATS, copied, output_shapes, pointwise_layer
 
 _TO_REALS = (DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
@@ -90,10 +90,18 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     return replace(layer, template="cast_real_mve", variant="mve", headers=headers)
 
 
+def lower_fpu(bound: BoundNode) -> Layer | str:
+    """Loads of four int32 at a time."""
+    if bound.input(0).dtype is not DType.INT32 or bound.output.dtype is not DType.FLOAT32:
+        return "there is code from int32 to float32"
+    headers = ("emitc_fpu_elements.h",)
+    return replace(lower(bound), template="cast_real_fpu", variant="fpu", headers=headers, flavour=PLAIN)
+
+
 KERNELS = (
     KernelDef(
         Cast, "elements as another type", tuple(DType), ("CAST",), from_tflite, check, output_shapes, reference, lower,
         onnx=("Cast", "CastLike"), from_onnx=from_onnx, elementwise=True,
-        variants=(Variant("mve", "mve", lower_mve, _TO_REALS),),
+        variants=(Variant("mve", "mve", lower_mve, _TO_REALS), Variant("fpu", "fpu", lower_fpu, (DType.INT32,))),
     ),
 )  # fmt: skip

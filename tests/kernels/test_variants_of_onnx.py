@@ -362,6 +362,7 @@ TEMPLATES = {
         "functions": {"tanh_rational_fpu", "logistic_rational_fpu", "erf_fpu"},
         "normalization": {"normalization_rows"},
         "ranges": {"dynamic_quantize_fpu"},
+        "casts": {"cast_real_fpu"},
         "plain": {"plain_sum_fpu", "plain_difference_fpu", "plain_product_fpu"},
         "real_softmax": {"softmax_exp_fpu"},
         "lstm": {"lstm_fpu"},

@@ -1,4 +1,4 @@
-"""Where the quantized nets of the corpus spend their instructions on kernels that every core has.
+"""Where the nets of the corpus spend their instructions on kernels that every core has.
 
     python -m bench.hot_operators                                  every net, both boards; writes bench/results_hot_operators.json
     python -m bench.hot_operators --boards qemu_m4 --nets kws_ref_int8.tflite --json FILE
@@ -8,7 +8,7 @@ A layer is hot when it takes more than 5 % of its net's instructions with the `p
 variant for the core would tell. `--forced` also runs every layer with each other kernel that it could have, and lists those that
 take fewer instructions than the one that was chosen: there an estimate of `emitc/backends/portable/cost.py` is wrong.
 
-A net counts as quantized when most of its layers' work is on integers. Layers run whole (no row streaming), one inference each;
+Nets are counted whatever they compute in. Layers run whole (no row streaming), one inference each;
 the shares are of the sum over the layers.
 """
 
@@ -27,7 +27,6 @@ from bench.corpus import CORPUS, format_of, models
 from emitc.boards.prove import on_emulator
 from emitc.compiler import Compiled, Options, compile_model
 from emitc.errors import CannotCompile, EmitcError
-from emitc.ir import DType
 from emitc.report import table
 from emitc.target import load_board
 
@@ -36,8 +35,8 @@ JSON_FILE = HERE / "results_hot_operators.json"
 BOARDS = ("qemu_m4", "qemu_m55")
 SHARE = 0.05
 """Of a net's instructions: what is more than this is hot."""
-SINGLE_LAYERS = ("layers/", "float_ops/", "float/", "seanet_int16/")
-"""Folders of the corpus with models of one operator, or of floats."""
+SINGLE_LAYERS = ("layers/", "float_ops/", "seanet_int16/")
+"""Folders of the corpus with models of one operator."""
 PORTABLE = "portable"
 
 
@@ -157,17 +156,6 @@ def rounds_of(others: Mapping[int, Sequence[str]]) -> list[tuple[tuple[int, str]
     return [tuple((index, names[i]) for index, names in others.items() if i < len(names)) for i in range(most)]
 
 
-def quantized(compiled: Compiled) -> bool:
-    """Whether most of the work is on integers."""
-    work = {True: 0, False: 0}
-    graph = compiled.graph
-    for node in graph.nodes:
-        first = next((name for name in node.inputs if name), None)
-        if first is not None:
-            work[graph.tensor(first).dtype is DType.FLOAT32] += max(1, graph.tensor(node.outputs[0]).elements)
-    return work[False] > work[True]
-
-
 def _compiled(model: Path, board: str, variants: tuple[tuple[int, str], ...] = ()) -> Compiled:
     target = load_board(board).target
     whole = frozenset({"streaming"})  # layers that take turns by rows cannot be told apart
@@ -194,11 +182,9 @@ def _alternatives(compiled: Compiled) -> dict[int, list[str]]:
     }
 
 
-def measure(model: Path, name: str, board: str, *, forced: bool = False) -> Run | None:
-    """One net on one board; None where it is not quantized."""
+def measure(model: Path, name: str, board: str, *, forced: bool = False) -> Run:
+    """One net on one board."""
     compiled = _compiled(model, board)
-    if not quantized(compiled):
-        return None
     counts = _counts(compiled, board)
     others: dict[int, list[tuple[str, int]]] = defaultdict(list)
     if forced:
@@ -239,7 +225,7 @@ def text(runs: Sequence[Run]) -> str:
 def to_json(runs: Sequence[Run], refused: Mapping[str, str]) -> dict[str, Any]:
     """The file: hot operators, layers with a slower kernel, and what every net's instructions go to."""
     return {
-        "what": "instructions of one inference by operator, quantized nets on emulated boards",
+        "what": "instructions of one inference by operator on emulated boards",
         "hot_share": SHARE,
         "hot": [asdict(row) for row in hot(runs)],
         "slower": [asdict(row) for row in slower(runs)],
@@ -286,7 +272,7 @@ def main() -> None:
             except (CannotCompile, EmitcError) as error:
                 refused[f"{name} on {board}"] = error.what
                 continue
-            runs += [run] if run is not None else []
+            runs.append(run)
         if goal is not None:
             goal.write_text(json.dumps(to_json(runs, refused), indent=1) + "\n", encoding="utf-8")
     print(text(runs))

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
-
-from single_op import Case, model_of, plain
-from single_op import quantized as quantized_tensor
 
 from bench.hot_operators import (
     JSON_FILE,
@@ -20,13 +14,10 @@ from bench.hot_operators import (
     by_operator,
     hot,
     nets,
-    quantized,
     rounds_of,
     slower,
     to_json,
 )
-from emitc.compiler import compile_model
-from emitc.writers.tflite import write_tflite
 
 NET = Run(
     "net",
@@ -89,24 +80,8 @@ def test_the_committed_file_agrees_with_itself() -> None:
     }
 
 
-def test_nets_of_floats_do_not_count(tmp_path: Path) -> None:
-    model = tmp_path / "floats.tflite"
-    model.write_bytes(write_tflite(model_of([Case("exp", "EXP", (plain((1, 8)),), (plain((1, 8)),))])))
-    assert not quantized(compile_model(model))
-    sums = Case(
-        "sum",
-        "ADD",
-        (quantized_tensor((1, 8)),) * 2,
-        (quantized_tensor((1, 8)),),
-        {"fused_activation_function": "NONE"},
-        2,
-    )
-    model.write_bytes(write_tflite(model_of([sums])))
-    assert quantized(compile_model(model))
-
-
 def test_single_layers_are_no_nets(tmp_path: Path) -> None:
-    for name in ("tflite/net.tflite", "tflite/layers/add.tflite", "onnx/net.onnx", "onnx/float/net.onnx"):
+    for name in ("tflite/net.tflite", "tflite/layers/add.tflite", "tflite/float_ops/abs.tflite", "onnx/float/net.onnx"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert nets(tmp_path) == ["tflite/net.tflite", "onnx/net.onnx"]
+    assert nets(tmp_path) == ["tflite/net.tflite", "onnx/float/net.onnx"]

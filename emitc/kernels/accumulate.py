@@ -33,7 +33,7 @@ from emitc.kernels.contract import (
     require_quantization,
     unsupported,
 )
-from emitc.kernels.real_activation import bound_params, bounded, limit_params, limited
+from emitc.kernels.real_activation import bound_params, bounded, limited, onnx_activation
 from emitc.kernels.requantization import (
     BIAS,
     FACTOR_LIMIT,
@@ -150,13 +150,6 @@ def result(bound: BoundNode, acc: NDArray[Any], activation: str) -> Array:
     return requantization(bound).apply(acc, y.quantization.zero_point, activation_clamp(activation, y), y.dtype)
 
 
-def _onnx_activation(activation: str) -> tuple[tuple[Param, ...], Flavour]:
-    """The parameters and the flavour of a fused activation of float32."""
-    if activation == "RELU":
-        return (), Flavour("_rectified", rectified=True)
-    return ((), PLAIN) if activation == "NONE" else (limit_params(activation), Flavour("_limited", clamped=True))
-
-
 def float_layer(
     bound: BoundNode,
     params: tuple[Param, ...],
@@ -192,7 +185,7 @@ def float_layer(
         params = (*params, *bound_params(activation, bound.output.dtype))
         flavour = Flavour("_bounded", clamped=True, bias_last=True)
     else:
-        limits, flavour = _onnx_activation(activation)
+        limits, flavour = onnx_activation(activation)
         params = (*params, *limits)
         if bias_last:
             flavour = replace(flavour, suffix=f"{flavour.suffix}_late", bias_last=True)

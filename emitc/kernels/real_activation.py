@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import DType
-from emitc.kernels.contract import Param
+from emitc.kernels.contract import PLAIN, Flavour, Param
 
 ACTIVATION_BOUNDS: dict[str, tuple[float | None, float | None]] = {
     "NONE": (None, None),
@@ -53,12 +53,15 @@ def limited(values: NDArray[Any], activation: str, dtype: DType) -> NDArray[Any]
         return np.asarray(np.where(values < low, low, np.where(values > high, high, values)), dtype.value)
 
 
-def limit_params(activation: str) -> tuple[Param, Param]:
-    """The bounds of an activation that has both, as members of a parameter struct."""
+def onnx_activation(activation: str) -> tuple[tuple[Param, ...], Flavour]:
+    """The parameters and the flavour of an activation that is fused into an operator of ONNX."""
+    if activation == "RELU":
+        return (), Flavour("_rectified", rectified=True)
     low, high = ACTIVATION_BOUNDS[activation]
-    assert low is not None
-    assert high is not None
-    return Param("low", "float", low, "the activation's bounds"), Param("high", "float", high)
+    if low is None or high is None:
+        return (), PLAIN
+    limits = Param("low", "float", low, "the activation's bounds"), Param("high", "float", high)
+    return limits, Flavour("_limited", clamped=True)
 
 
 def bound_params(activation: str, dtype: DType) -> tuple[Param, Param]:

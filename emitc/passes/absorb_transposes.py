@@ -46,8 +46,8 @@ def _reordered(weights: Tensor, shape: tuple[int, ...], permutation: tuple[int, 
     return None
 
 
-def absorb_transposes(graph: Graph) -> Graph:
-    """The graph without Transposes in front of fully connected layers."""
+def _one_less(graph: Graph) -> Graph | None:
+    """The graph without the first such Transpose; None where there is none."""
     for node in graph.nodes:
         if not isinstance(node.op, FullyConnected) or not graph.tensor(node.inputs[WEIGHTS]).is_constant:
             continue
@@ -73,5 +73,12 @@ def absorb_transposes(graph: Graph) -> Graph:
         nodes = tuple(changed.get(n.index, n) for n in graph.nodes if n is not transpose)
         gone = transpose.outputs[0]
         tensors = tuple(t for t in graph.tensors if t.name != gone)
-        return absorb_transposes(replace(graph, tensors=(*tensors, turned), nodes=nodes))
+        return replace(graph, tensors=(*tensors, turned), nodes=nodes)
+    return None
+
+
+def absorb_transposes(graph: Graph) -> Graph:
+    """The graph without Transposes in front of fully connected layers."""
+    while (less := _one_less(graph)) is not None:
+        graph = less
     return graph

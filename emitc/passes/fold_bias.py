@@ -41,6 +41,10 @@ def _producer(graph: Graph, name: str) -> Node | None:
 
 def fold_bias(graph: Graph) -> Graph:
     """The graph with every bias folded that can be."""
+    folded: dict[int, Node] = {}  # by the identity of the operator, which has one reader
+    gone: set[int] = set()
+    inner: set[str] = set()
+    added: list[Tensor] = []
     for bound in graph.bound():
         add = bound.node
         if not isinstance(add.op, Add) or add.op.numerics is not Numerics.QOPERATOR or add.op.activation != "NONE":
@@ -54,8 +58,12 @@ def fold_bias(graph: Graph) -> Graph:
                 name += "'"
             assert isinstance(sums.op, _Sums)
             op, inputs = replace(sums.op, bias_last=True), (*sums.inputs[:BIAS], name)
-            folded = replace(sums, op=op, inputs=inputs, outputs=add.outputs)
-            nodes = tuple(folded if n is sums else n for n in graph.nodes if n is not add)
-            tensors = (*(t for t in graph.tensors if t.name != sums.outputs[0]), replace(bias, name=name))
-            return fold_bias(replace(graph, nodes=nodes, tensors=tensors))
-    return graph
+            folded[id(sums)] = replace(sums, op=op, inputs=inputs, outputs=add.outputs)
+            gone.add(id(add))
+            inner.add(sums.outputs[0])
+            added.append(replace(bias, name=name))
+            break
+    if not folded:
+        return graph
+    nodes = tuple(folded.get(id(node), node) for node in graph.nodes if id(node) not in gone)
+    return replace(graph, nodes=nodes, tensors=(*(t for t in graph.tensors if t.name not in inner), *added))

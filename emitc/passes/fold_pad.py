@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from emitc.ir import BoundNode, Graph, Op
+from emitc.ir import BoundNode, Graph, Node, Op
 from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.pad import Pad, padding_value
@@ -48,8 +48,10 @@ def _rows_and_columns(pad: BoundNode) -> Padding | None:
     return Padding(*paddings[1], *paddings[2])
 
 
-def fold_pad(graph: Graph) -> Graph:
-    """The graph with every PAD folded that can be."""
+def _round(graph: Graph) -> Graph | None:
+    """The graph with every PAD folded that is in front of its reader; None where there is none."""
+    folded: dict[int, Node] = {}  # by the identity of the reader, whose first input is the PAD's
+    gone: set[int] = set()
     for bound in graph.bound():
         if not isinstance(bound.node.op, Pad) or bound.input(0).quantization is None:
             continue
@@ -61,7 +63,14 @@ def fold_pad(graph: Graph) -> Graph:
         op = _padded(graph.bind(reader), bound, extra)
         if op is None or reader.inputs.count(name) != 1:
             continue
-        folded = replace(reader, op=op, inputs=(bound.node.inputs[0], *reader.inputs[1:]))
-        nodes = tuple(folded if node is reader else node for node in graph.nodes if node is not bound.node)
-        return fold_pad(replace(graph, nodes=nodes))
+        folded[id(reader)] = replace(reader, op=op, inputs=(bound.node.inputs[0], *reader.inputs[1:]))
+        gone.add(id(bound.node))
+    nodes = tuple(folded.get(id(node), node) for node in graph.nodes if id(node) not in gone)
+    return replace(graph, nodes=nodes) if folded else None
+
+
+def fold_pad(graph: Graph) -> Graph:
+    """The graph with every PAD folded that can be; of PADs in a row the last one comes first."""
+    while (less := _round(graph)) is not None:
+        graph = less
     return graph

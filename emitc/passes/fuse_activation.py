@@ -65,14 +65,19 @@ def _producer(graph: Graph, node: Node) -> Node | None:
 
 def fuse_activation(graph: Graph) -> Graph:
     """The graph with every activation fused that can be; the operator writes the activation's output tensor."""
+    fused: dict[int, Node] = {}  # by the identity of the operator, which has one reader
+    gone: set[int] = set()
+    inner: set[str] = set()
     for node in graph.nodes:
         activation = _activation(graph, node)
         producer = _producer(graph, node) if activation else None
         if activation is None or producer is None:
             continue
         assert isinstance(producer.op, _Fusable)
-        fused = replace(producer, op=replace(producer.op, activation=activation), outputs=node.outputs)
-        nodes = tuple(fused if n is producer else n for n in graph.nodes if n is not node)
-        tensors = tuple(t for t in graph.tensors if t.name != node.inputs[0])
-        return fuse_activation(replace(graph, nodes=nodes, tensors=tensors))
-    return graph
+        fused[id(producer)] = replace(producer, op=replace(producer.op, activation=activation), outputs=node.outputs)
+        gone.add(id(node))
+        inner.add(node.inputs[0])
+    if not fused:
+        return graph
+    nodes = tuple(fused.get(id(node), node) for node in graph.nodes if id(node) not in gone)
+    return replace(graph, nodes=nodes, tensors=tuple(t for t in graph.tensors if t.name not in inner))

@@ -93,7 +93,7 @@ def _of_a_sweep(compiler: str, level: str) -> bool:
 @pytest.mark.parametrize(
     ("compiler", "level"),
     [
-        pytest.param(compiler, level, marks=[pytest.mark.sweep(keep=1)] if _of_a_sweep(compiler, level) else [])
+        pytest.param(compiler, level, marks=[pytest.mark.sweep(keep=0)] if _of_a_sweep(compiler, level) else [])
         for compiler in COMPILERS
         for level in ("-O2", "-Os", "-O0", "-O3")
         if (compiler, level) != ("gcc", "-O2")  # the objects below are compiled so

@@ -455,6 +455,7 @@ def test_on_emulated_cores(variant: str, tmp_path: Path) -> None:
 
 
 @emulated
+@pytest.mark.sweep(keep=6)
 @pytest.mark.parametrize(
     ("board", "variant", "family"),
     [

@@ -22,7 +22,7 @@ def _bias(bound: BoundNode, position: int) -> Tensor | None:
     """The operand of an Add as the bias of what gives the other one, [O]; None where it is none."""
     tensor, sums = bound.input(position), bound.input(1 - position)
     channels = bound.output.shape[-1:]
-    if not tensor.is_constant or tensor.shape[-1:] != channels or tensor.elements != channels[0]:
+    if not channels or not tensor.is_constant or tensor.shape[-1:] != channels or tensor.elements != channels[0]:
         return None
     return replace(tensor, shape=channels) if sums.shape == bound.output.shape else None
 

@@ -70,6 +70,7 @@ KEPT: dict[str, Callable[[OnnxNet], None]] = {
     "two_readers": two_readers,
     "also_an_output": also_an_output,
     "limited_before": limited_before,
+    "single_numbers": lambda net: net.output(net.op("Add", net.input(()), net.constant(np.array(3.0, np.float32)))),
     "difference": lambda net: net.output(net.op("Sub", product(net), whole(net, 4))),
 }
 

@@ -31,6 +31,7 @@ from emitc.frontends.onnx_external import ExternalData
 from emitc.frontends.onnx_file import AGAIN, check, complete, dtype_name, parsed, refused_as, require_inferable
 from emitc.frontends.onnx_graphs import CONTROL_FLOW, Inside, constants_of
 from emitc.frontends.onnx_microsoft import CONTRIB
+from emitc.frontends.onnx_order import sort_nodes
 from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape, given_shape
 from emitc.ir import Array, Shape
 from emitc.kernels.contract import KernelDef
@@ -474,6 +475,7 @@ def read_onnx(
     Operators without code are reported as blockers.
     """
     model = parsed(data)
+    sort_nodes(model)
     complete(model, shapes or {})
     reader = Reader(model, shapes or {}, folder, custom)
     reader.load_all_external()

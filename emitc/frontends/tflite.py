@@ -20,7 +20,7 @@ import tflite
 from flatbuffers import number_types
 
 from emitc.errors import CannotCompile, EmitcError, Where
-from emitc.frontends.computed_constants import with_widened_constants
+from emitc.frontends.computed_constants import with_whole_bytes, with_widened_constants
 from emitc.frontends.flatbuffer import Budget, Damaged, opened, root_position
 from emitc.frontends.flexbuffer import any_options, numbers
 from emitc.frontends.foreign_files import require_tflite
@@ -482,8 +482,10 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
             )  # fmt: skip
     digest, blockers = hashlib.sha256(data).hexdigest(), tuple(reader.blockers)
     model = SourceModel("tflite", producer, digest, tensors, nodes, inputs, outputs, (), blockers, len(data), subgraphs)
-    model = with_signal_state(with_circular_buffers(with_widened_constants(with_decoded_constants(model))))
-    return with_few_loops(with_signed_bytes(with_moved_numbers(with_state(model, reader.signatures))))
+    model = with_circular_buffers(with_whole_bytes(with_widened_constants(with_decoded_constants(model))))
+    return with_few_loops(
+        with_signed_bytes(with_moved_numbers(with_state(with_signal_state(model), reader.signatures)))
+    )
 
 
 def known_shapes(shapes: dict[str, Shape], model: SourceModel) -> None:

@@ -1,8 +1,8 @@
 """ARG_MAX and ARG_MIN: the position of the largest or smallest value along one dimension; of equal ones the first, or the last.
 
 Shapes  x of rank 1 to 8, y without the dimension, or with size 1 in its place.
-Types   TFLite: int8 in (whatever its scale) or float32, int32 or int64 out; with a NaN among them the position is left
-        open. ONNX: also float32, int16, int32 and uint8 in, int64 out.
+Types   TFLite: int8 in (whatever its scale) or float32, int32 or int64 out. ONNX: also float32, int16, int32 and uint8 in,
+        int64 out.
 Source  TFLite Micro's kernels for int32 positions; int64 ones as LiteRT's reference kernel writes them. ONNX: its operator
         specification.
 """
@@ -108,14 +108,16 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's argmax and argmin, which take the first of equal values too; the last is the first from behind."""
+    """The first of the extreme values, or the last. A NaN in the first place is the extreme; another one is none."""
     assert inputs[0] is not None
-    op = _op(bound)
-    find = np.argmin if isinstance(op, ArgMin) else np.argmax
-    values = np.flip(inputs[0], op.axis) if op.last else inputs[0]
-    found = np.asarray(find(values, axis=op.axis))
+    op, values = _op(bound), inputs[0]
+    unknown = values != values  # NaN alone is not itself
+    with np.errstate(invalid="ignore"):
+        extreme = np.fmin if isinstance(op, ArgMin) else np.fmax
+        equal = (values == extreme.reduce(values, axis=op.axis, keepdims=True)) & ~np.take(unknown, [0], op.axis)
+    found = np.asarray(np.argmax(np.flip(equal, op.axis) if op.last else equal, axis=op.axis))
     if op.last:
-        found = inputs[0].shape[op.axis] - 1 - found
+        found = np.where(equal.any(op.axis), values.shape[op.axis] - 1 - found, 0)
     return (found.astype(bound.output.dtype.value).reshape(bound.output.shape),)
 
 

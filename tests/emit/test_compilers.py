@@ -85,15 +85,11 @@ def test_every_operator_and_every_template_is_compiled_here(packages: Packages) 
     assert sorted(printed - packages.templates) == []
 
 
-def _of_a_sweep(compiler: str, level: str) -> bool:
-    """All but the level of products for the cores with kernels of their own."""
-    return level != "-O2" or compiler not in ("cortex-m4", "cortex-m55")
-
-
+@pytest.mark.sweep(keep=0)
 @pytest.mark.parametrize(
     ("compiler", "level"),
     [
-        pytest.param(compiler, level, marks=[pytest.mark.sweep(keep=0)] if _of_a_sweep(compiler, level) else [])
+        (compiler, level)
         for compiler in COMPILERS
         for level in ("-O2", "-Os", "-O0", "-O3")
         if (compiler, level) != ("gcc", "-O2")  # the objects below are compiled so
@@ -102,6 +98,17 @@ def _of_a_sweep(compiler: str, level: str) -> bool:
 def test_no_compiler_warns(compiler: str, level: str, packages: Packages, tmp_path: Path) -> None:
     traced = ["-DEMITC_TRACE"] if level == "-O0" else []
     run([*COMPILERS[compiler], *STRICT, level, *traced, *packages.includes, "-c", *packages.sources], tmp_path)
+
+
+@pytest.mark.parametrize(("core", "family"), [("cortex-m4f", "fpu"), ("cortex-m4", "dsp"), ("cortex-m55", "mve")])
+def test_no_compiler_warns_of_what_it_alone_compiles(
+    core: str, family: str, packages: Packages, tmp_path: Path
+) -> None:
+    """The packages with instructions of the core; those in plain C are among the objects below."""
+    header = re.compile(rf'#include "emitc_{family}\w*\.h"')
+    sources = [source for source in packages.sources if header.search(Path(source).read_text(encoding="ascii"))]
+    assert len(sources) >= 4
+    run([*_cross(core), *STRICT, "-O2", *packages.includes, "-c", *sources], tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -130,10 +130,6 @@ RIGHT: dict[str, tuple[ModelSpec, str]] = {
             replace(Y, dtype="uint8", scales=(1 / 256,), zero_points=(0,))),
         "LOGISTIC with element types (uint8, uint8) is not supported",
     ),
-    "computed_bias": (
-        conv(w=replace(W, dtype="int4", data=bytes(-(-len(W.data or b"") // 2))), b=replace(B, data=None)),
-        "CONV_2D with a computed bias is not supported",
-    ),
 }  # fmt: skip
 
 

@@ -177,6 +177,36 @@ def test_operators_in_a_circle_are_named() -> None:
     assert "v1" in error.why and "first" in error.why
 
 
+def in_disorder(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the order of its nodes turned around."""
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(reversed(nodes))
+    return model
+
+
+def test_nodes_are_put_in_order(tmp_path: Path) -> None:
+    """An If comes behind what only its branches read. ONNX Runtime takes such a file, too."""
+    net = OnnxNet()
+    x = net.input((1, 4), name="x")
+    condition = net.op("Less", net.op("ReduceSum", net.op("Relu", x), keepdims=0), net.constant(np.float32(1.0)))
+    net.output(net.op("Exp", branching(condition, net, net.op("Neg", x))))
+    read = operators(read_onnx(net.serialized()))
+    model = in_disorder(net.model())
+    assert [node.op_type for node in model.graph.node][:3] == ["Exp", "If", "Neg"]
+    assert operators(read_onnx(model.SerializeToString())) == [read[i] for i in (3, 0, 1, 2, 4, 5)]
+    pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
+    assert verify(compile_model(saved(model, tmp_path)), reference="onnxruntime", samples=4, layers=True).match
+
+
+def test_a_node_that_reads_itself_is_named() -> None:
+    model = chain().model()
+    model.graph.node[1].input[0] = model.graph.node[1].output[0]
+    error = refusal(model)
+    assert error.exit_code == 2
+    assert "second" in error.why
+
+
 def test_a_value_that_nothing_writes_is_named() -> None:
     model = chain().model()
     model.graph.node[1].input[0] = "nowhere"

@@ -237,6 +237,13 @@ def with_input(case: Case, position: int, **changes: object) -> Case:
     return replace(case, inputs=tuple(inputs))
 
 
+def late(case: Case) -> Case:
+    """The case with its bias for an input, of which every number may come: sums wrap."""
+    both = "_and_weights" if case.inputs[1] is not None and case.inputs[1].data is None else ""
+    last = len(case.inputs) - 1
+    return replace(with_input(case, last, data=None), id=f"{case.id}_late_bias{both}")
+
+
 def lowered(case: Case) -> Layer:
     """The layer that the case's operator is lowered to, before any pass."""
     (bound,) = graph_of(case).bound()

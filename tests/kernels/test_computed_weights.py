@@ -9,7 +9,7 @@ import pytest
 import test_float_windows as windows
 from float_cases import check, with_values
 from int16_cases import wide
-from layer_cases import Scales, Slide, conv_2d, depthwise, message, with_input
+from layer_cases import Scales, Slide, conv_2d, depthwise, late, message, with_input
 from single_op import Case, Proven, graph_of, prove
 from test_transpose_conv import transposed
 
@@ -57,13 +57,6 @@ BACK = [
     transposed("back_channels", (1, 4, 4, 2), 4, (2, 3), (8, 8), scales=CHANNELS, activation="RELU"),
     transposed("back_no_bias", (1, 3, 3, 2), 3, (3, 3), (6, 6), bias="none"),
 ]
-
-
-def late(case: Case) -> Case:
-    """The case with its bias for an input, of which every number may come: sums wrap."""
-    both = "_and_weights" if case.inputs[1] is not None and case.inputs[1].data is None else ""
-    last = len(case.inputs) - 1
-    return replace(with_input(case, last, data=None), id=f"{case.id}_late_bias{both}")
 
 
 CASES = [

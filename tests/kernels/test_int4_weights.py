@@ -13,6 +13,7 @@ from layer_cases import (
     Slide,
     conv_2d,
     fully_connected,
+    late,
     lowered,
     message,
     weights_of,
@@ -24,6 +25,7 @@ from emitc.errors import EmitcError
 from emitc.frontends.build import build_graph
 from emitc.frontends.tflite import read_tflite
 from emitc.host.golden import engine_for
+from emitc.ir import DType, unpacked
 from emitc.kernels import tflite_registry
 from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
 
@@ -79,6 +81,11 @@ CASES: list[Case] = [
             bias=np.full(5, 2**31 - 1 - 5 * 7 * 255, np.int32),
         )
     ),
+    *(late(conv(f"conv_{c}", X, c, (3, 3), Slide(padding=SAME))) for c in (1, 4, 7)),
+    late(conv("conv_groups", (1, 5, 5, 6), 4, (3, 3), Slide(padding=SAME), per_channel(4), groups=2)),
+    late(dw("depthwise_5", (1, 6, 5, 5), 1, (3, 3), Slide(padding=SAME), per_channel(5))),
+    late(dw("depthwise_multiplier_2", (1, 5, 5, 3), 2, (3, 3), Slide((1, 1), SAME, (2, 3)))),
+    late(fc("fc_7", (2, 9), 7, 9)),
 ]
 
 
@@ -213,6 +220,22 @@ def test_refuses_a_packed_constant_elsewhere() -> None:
     assert _messages(moved) == ["element type int4 is not supported"]
     shown = replace(spec, outputs=(*spec.outputs, 1))
     assert _messages(shown) == ["element type int4 is not supported"]
+
+
+def test_packed_weights_stay_so_where_another_layer_has_a_constant_bias() -> None:
+    """Of one constant of four bits that two layers read, the one with a computed bias takes a copy in bytes."""
+    two = model_of([BASE])
+    bias = TensorSpec("computed", "int32", (4,), None, two.tensors[2].scales, two.tensors[2].zero_points)
+    y = replace(two.tensors[3], name="other")
+    count = len(two.tensors)
+    first = two.operators[0]
+    second = replace(first, inputs=(*first.inputs[:2], count), outputs=(count + 1,))
+    ends = {"inputs": (*two.inputs, count), "outputs": (*two.outputs, count + 1)}
+    spec = replace(two, tensors=(*two.tensors, bias, y), operators=(first, second), **ends)
+    graph = build_graph(read_tflite(write_tflite(spec)), tflite_registry(), "model")
+    packed, whole = (bound.input(1) for bound in graph.bound())
+    assert (packed.dtype, whole.dtype) == (DType.INT4, DType.INT8)
+    assert np.array_equal(unpacked(packed.data, 108), np.frombuffer(whole.data, np.int8))
 
 
 def _messages(spec: ModelSpec) -> Sequence[str]:

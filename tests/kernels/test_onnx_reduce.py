@@ -159,6 +159,26 @@ def test_arguments_of_extremes() -> None:
     prove_onnx(cases, 3).check()
 
 
+def some_unknown(rng: np.random.Generator, sample: int) -> dict[str, Array]:
+    """Few different numbers, infinities and NaN, in the first place too, and nothing but NaN in the last sample."""
+    values = np.array([np.nan, -np.inf, np.inf, 1.0, -1.0], np.float32)
+    return {"x": np.full((6, 5, 4), np.nan, np.float32) if sample == 3 else rng.choice(values, (6, 5, 4))}
+
+
+def test_extremes_beside_what_is_no_number() -> None:
+    """A NaN in the first place is the extreme, any other one is passed over, as ONNX Runtime does it."""
+    cases = [
+        OnnxCase(
+            f"{kind}_{axis}_{last}", kind, {"x": computed((6, 5, 4))}, {"axis": axis, "select_last_index": last},
+            draw=some_unknown,
+        )
+        for kind in ("ArgMax", "ArgMin")
+        for axis in (0, 1, 2)
+        for last in (0, 1)
+    ]  # fmt: skip
+    prove_onnx(cases, 4).check()
+
+
 def test_refusals() -> None:
     computed_axes = {"x": computed((2, 3)), "axes": computed((1,), "int64")}
     error = refusal(OnnxCase("", "ReduceSum", computed_axes))

@@ -17,13 +17,18 @@ import numpy as np
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor
 from emitc.ir import Quantization
 
-_OWN_RULE = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D"})
+_OWN_RULE = frozenset({
+    "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "LOGISTIC", "TANH", "RELU", "RELU6", "RELU_N1_TO_1",
+    "LEAKY_RELU", "RESIZE_BILINEAR",
+})  # fmt: skip
 """Operators that compute on uint8 otherwise than on int8, see Numerics.UNSIGNED."""
-_COMPUTES = _OWN_RULE | {"MAX_POOL_2D", "SOFTMAX", "ADD", "SUB", "MUL"}
+_COMPUTES = _OWN_RULE | {"MAX_POOL_2D", "SOFTMAX", "ADD", "SUB", "MUL", "QUANTIZE", "ARG_MAX", "ARG_MIN"}
 """The others' uint8 kernels do what their int8 kernels do with the zero points of int8."""
+_ONE_SIDED = {"QUANTIZE": 2, "ARG_MAX": 1, "ARG_MIN": 1}
+"""Operators that compute on uint8 alone where so many of their tensors are of it."""
 _MOVES = frozenset({
     "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CONCATENATION", "PACK", "UNPACK", "SPLIT", "SPLIT_V", "TRANSPOSE", "SLICE",
-    "STRIDED_SLICE",
+    "STRIDED_SLICE", "PAD", "MIRROR_PAD", "RESIZE_NEAREST_NEIGHBOR", "SPACE_TO_DEPTH", "DEPTH_TO_SPACE",
 })  # fmt: skip
 _CONVERTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
 _LIFT = 128
@@ -41,8 +46,12 @@ def _bytes(node: SourceNode) -> list[SourceTensor]:
 def _computes(node: SourceNode) -> bool:
     """Whether the operator computes on legacy tensors alone."""
     found = _bytes(node)
+    if node.op_type not in _COMPUTES or not all(map(_legacy, found)):
+        return False
+    if node.op_type in _ONE_SIDED:
+        return len(found) == _ONE_SIDED[node.op_type]
     own = node.inputs[: 2 if node.op_type == "FULLY_CONNECTED" else 1] + node.outputs[:1]
-    return node.op_type in _COMPUTES and all(map(_legacy, found)) and len(own) > 1 and all(map(_legacy, own))
+    return len(own) > 1 and all(map(_legacy, own))
 
 
 def _passes_on(node: SourceNode) -> bool:

@@ -152,7 +152,7 @@ def _kernel(op: type[ArgExtremum], name: str, onnx: str, summary: str) -> Kernel
         reference,
         lower,
         work=lambda bound: bound.input(0).elements,
-        tflite_dtypes=(DType.INT8, DType.FLOAT32),
+        tflite_dtypes=(DType.INT8, DType.UINT8, DType.FLOAT32),
         onnx=(onnx,),
         from_onnx=_from_onnx(op),
         transposed=transposed,

@@ -5,7 +5,7 @@ Nearest: any type; output row i shows input row floor(i * H / OH), computed in f
 instead of i; with align_corners the factor is (H - 1) / (OH - 1) and the product is rounded half up). The rows and columns are
 tables: the float32 arithmetic is done here.
 Bilinear: int8, in integers: positions are Q10, their factor rounded half up; the weighted sum of four values is Q20, rounded
-half away from zero. float32: see resize_float.py.
+half away from zero. float32, and uint8 of legacy models: see resize_float.py.
 Source  TFLite Micro's reference kernels for both.
 Errors  bilinear sizes whose rounded factor leads beyond the input, where TFLite Micro reads foreign memory.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels import resize_float
 from emitc.kernels.contract import (
     KernelDef,
@@ -116,6 +116,8 @@ def _check_bilinear(bound: BoundNode) -> None:
         return
     require_quantization(bound, bound.input(0), bound.output)
     op, (_, height, width, _) = _op(bound), bound.input(0).shape
+    if op.numerics is Numerics.UNSIGNED:
+        return
     for what, size, wanted in (("rows", height, op.height), ("columns", width, op.width)):
         factor, offset = _factor(op, size, wanted)
         if (wanted - 1) * factor + offset >= size * _ONE:
@@ -197,6 +199,9 @@ def _bilinear_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tup
     if x.dtype is DType.FLOAT32:
         corners, half = op.align_corners, op.half_pixel_centers
         return (resize_float.reference(inputs[0], op.height, op.width, corners=corners, half=half),)
+    if op.numerics is Numerics.UNSIGNED:
+        corners, half = op.align_corners, op.half_pixel_centers
+        return (resize_float.unsigned_reference(inputs[0], op.height, op.width, corners=corners, half=half),)
     tops, bottoms, row_weights = _neighbours(op, x.shape[1], op.height)
     lefts, rights, weights = _neighbours(op, x.shape[2], op.width)
     weight = weights[None, :, None]
@@ -213,6 +218,8 @@ def _bilinear_lower(bound: BoundNode) -> Layer:
     op, x = _op(bound), bound.input(0)
     if x.dtype is DType.FLOAT32:
         return resize_float.layer(bound, corners=op.align_corners, half=op.half_pixel_centers)
+    if op.numerics is Numerics.UNSIGNED:
+        return resize_float.layer(bound, resize_float.UNSIGNED, corners=op.align_corners, half=op.half_pixel_centers)
     batches, height, width, channels = x.shape
     operands, tables = operand(x)
     factor_h, offset_h = _factor(op, height, op.height)
@@ -254,5 +261,6 @@ KERNELS = (
         output_shapes,
         _bilinear_reference,
         _bilinear_lower,
+        tflite_dtypes=(DType.INT8, DType.UINT8, DType.FLOAT32),
     ),
 )

@@ -1,8 +1,9 @@
-"""RESIZE_BILINEAR of float32: each pixel is a mean of four, weighted by nearness.
+"""RESIZE_BILINEAR of float32, and of legacy uint8 models: each pixel is a mean of four, weighted by nearness.
 
 The position of an output row is i * H / OH (with half_pixel_centers (i + 0.5) * H / OH - 0.5, with align_corners
 i * (H - 1) / (OH - 1)), computed in float32 while compiling: rows, columns and weights are tables.
-Source  TFLite Micro's reference kernel: order of the products and sums.
+uint8: the same sum of the values, which are 128 higher than those of the graph, and 0.5 more, without its fraction.
+Source  TFLite Micro's reference kernel, and for uint8 LiteRT's: order of the products and sums.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ from __future__ import annotations
 import numpy as np
 
 from emitc.ir import Array, BoundNode
-from emitc.kernels.contract import Layer, Param, Table
+from emitc.kernels.contract import Flavour, Layer, Param, Table
 from emitc.kernels.strided import operand
 from emitc.quantize import Float32, Int64
 
 _HALF, _ONE = np.float32(0.5), np.float32(1)
+_LIFT = np.int16(128)
+FLOATS = Flavour(fixed_point=False, x="float", y="float")
+UNSIGNED = Flavour("_u8", fixed_point=False, unsigned=True)
+"""Of the kernel for values that the model has 128 higher."""
 
 
 def _neighbours(size: int, wanted: int, *, corners: bool, half: bool) -> tuple[Int64, Int64, Float32]:
@@ -46,7 +51,14 @@ def reference(x: Array, height: int, width: int, *, corners: bool, half: bool) -
         return np.asarray(total + np.float32(0))
 
 
-def layer(bound: BoundNode, *, corners: bool, half: bool) -> Layer:
+def unsigned_reference(x: Array, height: int, width: int, *, corners: bool, half: bool) -> Array:
+    """Of values 128 lower than the model's: rounded half up where the model has them."""
+    values = x.astype(np.int16) + _LIFT
+    total = np.add(reference(values, height, width, corners=corners, half=half), _HALF)
+    return np.asarray(total.astype(np.int16) - _LIFT, np.int8)
+
+
+def layer(bound: BoundNode, flavour: Flavour = FLOATS, *, corners: bool, half: bool) -> Layer:
     """Pixel by pixel, by the tables."""
     x = bound.input(0)
     batches, height, width, channels = x.shape
@@ -67,4 +79,4 @@ def layer(bound: BoundNode, *, corners: bool, half: bool) -> Layer:
         Param("out_w", "int32_t", columns),
         Param("channels", "int32_t", channels),
     )
-    return Layer("resize_bilinear_float", "portable", operands, tables, params)
+    return Layer("resize_bilinear_float", "portable", operands, tables, params, flavour=flavour)

@@ -2,6 +2,7 @@
 
 Shapes  any, y the same.   Types  int8. An int8 value has 256 results: each operator is a table, computed here.
         LOGISTIC, TANH, RELU, RELU6 and LEAKY_RELU also int16 (unary_int16.py). All of them float32, by the function itself.
+        All but HARD_SWISH in legacy uint8 models (unary_unsigned.py).
 LOGISTIC, TANH    gemmlowp's fixed-point exp and reciprocal on Q4.27; y has scale 1/256 and zero point -128, or 1/128 and 0.
 RELU, LEAKY_RELU  requantized by x_scale / y_scale (times alpha below zero).
 RELU_N1_TO_1      the same, the ratio rounded to float32.
@@ -28,7 +29,7 @@ import numpy as np
 from emitc.errors import EmitcError
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape
-from emitc.kernels import fixed_point, int16x8, pointwise, unary_int16
+from emitc.kernels import fixed_point, int16x8, pointwise, unary_int16, unary_unsigned
 from emitc.kernels.contract import (
     KernelDef,
     Layer,
@@ -150,6 +151,10 @@ _PLAIN: dict[type[Op], RealFunction] = {
 _CLIPS: dict[type[Op], tuple[float, ...]] = {Relu6: (0.0, 6.0), ReluN1To1: (-1.0, 1.0)}
 
 
+def _slopes(op: Op) -> tuple[float, ...]:
+    return (op.alpha,) if isinstance(op, LeakyRelu) else ()
+
+
 def _parameters(op: Op) -> tuple[float, ...]:
     return (float(np.float32(op.alpha)),) if isinstance(op, LeakyRelu) else _CLIPS.get(type(op), ())
 
@@ -213,6 +218,9 @@ def _out_of_proportion(bound: BoundNode) -> EmitcError:
 def check(bound: BoundNode) -> None:
     """Refuses types without code and scales that the operator's arithmetic does not take."""
     op = bound.node.op
+    if op.numerics is Numerics.UNSIGNED:
+        unary_unsigned.check(bound, *_slopes(op))
+        return
     if _compares_numbers(bound):
         pointwise.require_types(bound, [(t, t) for t in pointwise.SIGNED], "float32 and signed integers")
         return
@@ -381,6 +389,8 @@ def _hard_swish(bound: BoundNode, q: Int64) -> Int64:
 def results(bound: BoundNode, q: Int64) -> Int64:
     """The operator on quantized values of any shape."""
     op = bound.node.op
+    if op.numerics is Numerics.UNSIGNED:
+        return unary_unsigned.results(bound, q, *_slopes(op))
     if isinstance(op, Logistic | Tanh):
         return _sigmoidal_int16(bound).apply(q) if int16x8.applies(bound) else _sigmoidal(bound, q)
     if isinstance(op, HardSwish):
@@ -459,7 +469,9 @@ _VARIANTS: dict[type[Op], tuple[Variant, ...]] = {
 
 def _note(bound: BoundNode) -> str:
     """That RELU6 leaves the output's scale out of account."""
-    if not isinstance(bound.node.op, Relu6) or bound.input(0).quantization == bound.output.quantization:
+    op = bound.node.op
+    alike = op.numerics is Numerics.UNSIGNED or bound.input(0).quantization == bound.output.quantization
+    if alike or not isinstance(op, Relu6):
         return ""
     return (
         "the output keeps the input's steps, whatever its scale says, as in TFLite Micro; LiteRT goes over to its scale"
@@ -467,24 +479,12 @@ def _note(bound: BoundNode) -> str:
 
 
 def _kernel(op: type[Op], name: str, summary: str, onnx: str = "") -> KernelDef:
-    dtypes = (DType.INT8, DType.FLOAT32)
+    unsigned = (DType.UINT8,) if op is not HardSwish else ()
     return KernelDef(
-        op,
-        summary,
-        dtypes,
-        (name,),
-        _from_tflite(op),
-        check,
-        output_shapes,
-        reference,
-        lower,
-        tflite_dtypes=(*_integers(op), DType.FLOAT32),
-        onnx=(onnx,) if onnx else (),
-        from_onnx=_from_onnx(op) if onnx else None,
-        elementwise=True,
-        variants=_VARIANTS.get(op, ()),
-        note=_note,
-    )
+        op, summary, (DType.INT8, DType.FLOAT32), (name,), _from_tflite(op), check, output_shapes, reference, lower,
+        tflite_dtypes=(*_integers(op), *unsigned, DType.FLOAT32), onnx=(onnx,) if onnx else (),
+        from_onnx=_from_onnx(op) if onnx else None, elementwise=True, variants=_VARIANTS.get(op, ()), note=_note,
+    )  # fmt: skip
 
 
 KERNELS = (

@@ -251,8 +251,75 @@ OTHERS: list[Case] = [
 ]
 
 
+def every_byte(rng: np.random.Generator, sample: int) -> list[Array]:
+    """All values of uint8."""
+    return [np.arange(256, dtype=np.uint8).reshape(1, 256)]
+
+
+def function(opcode: str, x: tuple[float, int], y: tuple[float, int], number: int = 0, **options: OptionValue) -> Case:
+    """An operator of one value. x, y: scale and zero point."""
+    inputs, outputs = (quantized((1, 256), *x, "uint8"),), (quantized((1, 256), *y, "uint8"),)
+    return Case(f"{opcode.lower()}_{number}", opcode, inputs, outputs, options, draw=every_byte)
+
+
+BETWEEN_SCALES = (
+    ((0.05, 128), (0.05, 128)),
+    ((0.031, 3), (0.0171, 40)),
+    ((0.0083, 255), (0.093, 0)),
+    ((0.4, 0), (0.021, 7)),
+)
+FUNCTIONS: list[Case] = [
+    *(function("LOGISTIC", x, (1 / 256, 0), i) for i, (x, _) in enumerate(BETWEEN_SCALES)),
+    *(function("TANH", x, (1 / 128, 128), i) for i, (x, _) in enumerate(BETWEEN_SCALES)),
+    *(
+        function(op, x, y, i)
+        for op in ("RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE")
+        for i, (x, y) in enumerate(BETWEEN_SCALES)
+    ),
+    *(function("LEAKY_RELU", x, y, i, alpha=(0.1, -0.3, 1.7, 0.0)[i]) for i, (x, y) in enumerate(BETWEEN_SCALES)),
+]
+
+
+def resized(name: str, opcode: str, rows: int, columns: int, to: tuple[int, int], *, corners: bool, half: bool) -> Case:
+    """An image of three channels with other numbers of rows and columns."""
+    x, y = (quantized((2, *size, 3), 0.05, 90, "uint8") for size in ((rows, columns), to))
+    options = {"align_corners": corners, "half_pixel_centers": half}
+    return Case(name, opcode, (x, integers(*to)), (y,), options)
+
+
+def moved(opcode: str, y: tuple[int, ...], numbers: Array | None = None, **options: OptionValue) -> Case:
+    """An operator that moves the values of [1, 4, 4, 4]."""
+    more = () if numbers is None else (TensorSpec("", "int32", numbers.shape, numbers.astype("<i4").tobytes()),)
+    x, out = (quantized(shape, 0.05, 77, "uint8") for shape in ((1, 4, 4, 4), y))
+    return Case(opcode.lower(), opcode, (x, *more), (out,), options)
+
+
+IMAGES: list[Case] = [
+    *(
+        resized(f"resize_{to[0]}x{to[1]}_{corners:d}{half:d}", "RESIZE_BILINEAR", 5, 4, to, corners=corners, half=half)
+        for to in ((10, 8), (7, 9), (3, 2), (1, 1), (5, 4), (13, 4))
+        for corners, half in ((False, False), (True, False), (False, True))
+    ),
+    resized("nearest", "RESIZE_NEAREST_NEIGHBOR", 5, 4, (8, 9), corners=False, half=False),
+    moved("PAD", (1, 6, 7, 4), np.array([[0, 0], [1, 1], [2, 1], [0, 0]])),
+    moved("MIRROR_PAD", (1, 6, 7, 4), np.array([[0, 0], [1, 1], [2, 1], [0, 0]]), mode="REFLECT"),
+    moved("SPACE_TO_DEPTH", (1, 2, 2, 16), block_size=2),
+    moved("DEPTH_TO_SPACE", (1, 8, 8, 1), block_size=2),
+    *(
+        Case(
+            f"{op.lower()}_{axis}", op, (quantized((2, 5, 7), 0.05, 3, "uint8"), integers(axis)),
+            (plain(tuple(n for i, n in enumerate((2, 5, 7)) if i != axis), "int32"),), {"output_type": "INT32"},
+        )
+        for op in ("ARG_MAX", "ARG_MIN")
+        for axis in (1, 2)
+    ),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "table", [CONVOLUTIONS, DEPTHWISE, BETWEEN, OTHERS], ids=["conv", "depthwise", "between", "others"]
+    "table",
+    [CONVOLUTIONS, DEPTHWISE, BETWEEN, OTHERS, FUNCTIONS, IMAGES],
+    ids=["conv", "depthwise", "between", "others", "functions", "images"],
 )
 def test_reference_litert_and_c_agree(table: list[Case]) -> None:
     proven = prove(table, engine="litert", samples=6)
@@ -483,6 +550,13 @@ def test_int8_weights_with_a_zero_point_stay_illegal() -> None:
     )
     error = refusal(signed)
     assert type(error) is not CannotCompile and "zero point" in str(error)
+
+
+@pytest.mark.parametrize(("opcode", "fixed"), [("LOGISTIC", "(0.00390625, 0)"), ("TANH", "(0.0078125, 128)")])
+def test_the_output_scale_of_a_sigmoid_is_fixed(opcode: str, fixed: str) -> None:
+    """As LiteRT insists."""
+    error = refusal(function(opcode, (0.05, 3), (0.004, 0)))
+    assert error.exit_code == 2 and fixed in str(error)
 
 
 def test_joining_other_scales_is_refused() -> None:

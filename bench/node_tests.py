@@ -5,10 +5,10 @@
     python -m bench.node_tests --sample 60 --seed 1   some of them, checked against the committed file
     python -m bench.node_tests --case conv_with_strides_padding
 
-The cases are those of the package `onnx` (in memory, no download) whose operators are in OPERATORS or have a kernel, and
-every case about quantization. They make weights, scales and axes inputs of the graph; a compiler takes those as constants. So
-each case is tried with all inputs computed, then with ever more of its inputs frozen to their values, the first (the data)
-last of all, and the verdict is that of the first model that compiles.
+The cases are those of the package `onnx` (in memory, no download) whose operators are in OPERATORS, have a kernel or are defined
+by others that have one, and every case about quantization. They make weights, scales and axes inputs of the graph; a compiler
+takes those as constants. So each case is tried with all inputs computed, then with ever more of its inputs frozen to their
+values, the first (the data) last of all, and the verdict is that of the first model that compiles.
 
 `passed`: the C and the numpy references give the case's outputs: integers, and all of a case about quantization, exactly;
 other floats within the case's rtol and atol. `unsupported`: valid, but there is no code. `refused`: emitc says that the model
@@ -41,6 +41,7 @@ from onnx import numpy_helper
 from bench.corpus import chosen, missing
 from emitc.compiler import Compiled, compile_model
 from emitc.errors import CannotCompile, EmitcError
+from emitc.frontends.onnx_functions import DEFINED
 from emitc.host.build import WARNINGS, HostModel, run_compiler, sources
 from emitc.host.parity import interface_of
 from emitc.host.reference import run_reference
@@ -174,7 +175,7 @@ def cases() -> Mapping[str, Case]:
         names = [value.name for value in test.model.graph.input]
         name = test.name.removeprefix("test_")
         case = Case(name, test.model, dict(zip(names, inputs, strict=False)), tuple(outputs), test.rtol, test.atol)
-        if wanted(case.operators, onnx_registry()):
+        if wanted(case.operators, (*onnx_registry(), *DEFINED)):
             found[name] = case
     return dict(sorted(found.items()))
 

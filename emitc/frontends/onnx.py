@@ -29,6 +29,7 @@ from emitc.frontends.onnx_codes import HELD, held_bytes, stored_bits
 from emitc.frontends.onnx_custom import custom_types, no_kernel
 from emitc.frontends.onnx_external import ExternalData
 from emitc.frontends.onnx_file import AGAIN, check, complete, dtype_name, parsed, refused_as, require_inferable
+from emitc.frontends.onnx_functions import inlined
 from emitc.frontends.onnx_graphs import CONTROL_FLOW, Inside, constants_of
 from emitc.frontends.onnx_microsoft import CONTRIB
 from emitc.frontends.onnx_order import sort_nodes
@@ -474,7 +475,7 @@ def read_onnx(
     domain.name, that type themselves. Raises EmitcError when the file is not ONNX, is damaged, or contradicts itself.
     Operators without code are reported as blockers.
     """
-    model = parsed(data)
+    model = inlined(parsed(data))
     sort_nodes(model)
     complete(model, shapes or {})
     reader = Reader(model, shapes or {}, folder, custom)

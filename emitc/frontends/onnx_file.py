@@ -72,12 +72,9 @@ def check(model: onnx.ModelProto) -> Iterator[EmitcError]:
     """Refuses what the onnx package's checker refuses; returns what of the format has no code."""
     with refused_as("this is not a valid ONNX model", Where()):
         onnx.checker.check_model(model)
-    for found, what in (
-        (model.functions, "functions of its own"),
-        (model.graph.sparse_initializer, "sparse constants"),
-    ):
-        if len(found):
-            yield CannotCompile(f"the model has {what}", Where(), "there is no code for them", "export it without them")
+    if len(model.graph.sparse_initializer):
+        what = "the model has sparse constants"
+        yield CannotCompile(what, Where(), "there is no code for them", "export it without them")
 
 
 def parsed(data: bytes) -> onnx.ModelProto:

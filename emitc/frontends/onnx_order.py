@@ -10,7 +10,7 @@ import heapq
 import onnx
 
 
-def _graphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """The graphs that a node runs."""
     return [graph for a in node.attribute for graph in (*([a.g] if a.HasField("g") else ()), *a.graphs)]
 
@@ -18,13 +18,13 @@ def _graphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 def _read(node: onnx.NodeProto) -> set[str]:
     """Names that a node reads, those of the graphs that it runs included: some of these may be their own."""
     names = {name for name in node.input if name}
-    graphs = _graphs(node)
+    graphs = graphs_of(node)
     while graphs:
         graph = graphs.pop()
         names |= {value.name for value in graph.output}
         for inner in graph.node:
             names.update(name for name in inner.input if name)
-            graphs += _graphs(inner)
+            graphs += graphs_of(inner)
     return names
 
 

@@ -22,13 +22,16 @@ _OWN_RULE = frozenset({
     "LEAKY_RELU", "RESIZE_BILINEAR",
 })  # fmt: skip
 """Operators that compute on uint8 otherwise than on int8, see Numerics.UNSIGNED."""
-_COMPUTES = _OWN_RULE | {"MAX_POOL_2D", "SOFTMAX", "ADD", "SUB", "MUL", "QUANTIZE", "ARG_MAX", "ARG_MIN"}
+_COMPUTES = _OWN_RULE | {
+    "MAX_POOL_2D", "SOFTMAX", "ADD", "SUB", "MUL", "QUANTIZE", "ARG_MAX", "ARG_MIN", "MEAN", "SUM", "MAXIMUM", "MINIMUM",
+    "HARD_SWISH", "PRELU",
+}  # fmt: skip
 """The others' uint8 kernels do what their int8 kernels do with the zero points of int8."""
 _ONE_SIDED = {"QUANTIZE": 2, "ARG_MAX": 1, "ARG_MIN": 1}
 """Operators that compute on uint8 alone where so many of their tensors are of it."""
 _MOVES = frozenset({
     "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CONCATENATION", "PACK", "UNPACK", "SPLIT", "SPLIT_V", "TRANSPOSE", "SLICE",
-    "STRIDED_SLICE", "PAD", "MIRROR_PAD", "RESIZE_NEAREST_NEIGHBOR", "SPACE_TO_DEPTH", "DEPTH_TO_SPACE",
+    "STRIDED_SLICE", "PAD", "MIRROR_PAD", "RESIZE_NEAREST_NEIGHBOR", "SPACE_TO_DEPTH", "DEPTH_TO_SPACE", "GATHER", "REVERSE_V2",
 })  # fmt: skip
 _CONVERTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
 _LIFT = 128
@@ -43,11 +46,18 @@ def _bytes(node: SourceNode) -> list[SourceTensor]:
     return [t for t in (*node.inputs, *node.outputs) if t is not None and t.dtype == "uint8"]
 
 
+def _joins_scales(node: SourceNode) -> bool:
+    """Whether the operator brings tensors of several scales to one."""
+    return node.op_type == "CONCATENATION" and len({tensor.quantization for tensor in _bytes(node)}) > 1
+
+
 def _computes(node: SourceNode) -> bool:
     """Whether the operator computes on legacy tensors alone."""
     found = _bytes(node)
-    if node.op_type not in _COMPUTES or not all(map(_legacy, found)):
+    if not all(map(_legacy, found)):
         return False
+    if node.op_type not in _COMPUTES:
+        return _joins_scales(node)
     if node.op_type in _ONE_SIDED:
         return len(found) == _ONE_SIDED[node.op_type]
     own = node.inputs[: 2 if node.op_type == "FULLY_CONNECTED" else 1] + node.outputs[:1]
@@ -97,9 +107,10 @@ def _spread(nodes: Iterable[SourceNode]) -> tuple[set[int], set[int]]:
     return tensors, chosen
 
 
-def _attributed(node: SourceNode) -> SourceNode:
-    """The node with `unsigned` where its int8 kernel would not do the same."""
-    return replace(node, attributes={**node.attributes, "unsigned": 1}) if node.op_type in _OWN_RULE else node
+def _attributed(node: SourceNode, original: SourceNode) -> SourceNode:
+    """The node with `unsigned` where its int8 kernel would not do the same. original: with uint8."""
+    own = node.op_type in _OWN_RULE or _joins_scales(original)
+    return replace(node, attributes={**node.attributes, "unsigned": 1}) if own else node
 
 
 @dataclass(slots=True)
@@ -149,7 +160,7 @@ class _Rewriting:
         """Adds a node that is one of int8 now."""
         inputs = tuple(None if t is None else self.signed.get(t.index, t) for t in node.inputs)
         outputs = tuple(self.signed.get(t.index, t) for t in node.outputs)
-        self.nodes.append(_attributed(replace(node, inputs=inputs, outputs=outputs)))
+        self.nodes.append(_attributed(replace(node, inputs=inputs, outputs=outputs), node))
 
 
 def with_signed_bytes(model: SourceModel) -> SourceModel:

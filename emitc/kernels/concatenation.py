@@ -4,7 +4,10 @@ Shapes  x_i equal but for dimension `axis`, y with the sum of them there.   Type
 input has the scale and zero point of the output; ONNX's Concat moves integers whatever they stand for.
 QLinearConcat, and Concat of dequantized values: an input of another scale or zero point than the output's goes through the
 256 results of y_zero + rint(float32((x - x_zero) * x_scale) / y_scale), half to even, limited to int8.
-Source  ONNX Runtime's QLinearConcat: 0 of 153600 results differ; with the ratio of the scales as factor 495 do.
+Of legacy uint8 models: y_zero + round(x * s + (-x_zero * s)), s = x_scale * (1 / y_scale), on the bytes of the model, half away
+from zero, each operation in float32.
+Source  ONNX Runtime's QLinearConcat: 0 of 153600 results differ; with the ratio of the scales as factor 495 do. LiteRT's
+        reference kernel for uint8.
 Errors  a fused activation, which TFLite Micro refuses too; int16 of different scales.
 """
 
@@ -16,10 +19,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.frontends.source import SourceNode
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape, Tensor
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape, Tensor
 from emitc.kernels.contract import KernelDef, Layer, Parsed, require_quantization, unsupported
 from emitc.kernels.parts import axis_of, check_parts, join_layer, require_few, variants
 from emitc.kernels.pointwise import dequantized, quantized
+
+_LIFT = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ def _op(bound: BoundNode) -> Concatenation:
 
 def _keeps_values(bound: BoundNode) -> bool:
     """Whether the integers change where the quantization does."""
-    return _op(bound).rescales or bound.node.op.numerics is Numerics.QDQ
+    return _op(bound).rescales or bound.node.op.numerics in (Numerics.QDQ, Numerics.UNSIGNED)
 
 
 def check(bound: BoundNode) -> None:
@@ -80,16 +85,6 @@ def check(bound: BoundNode) -> None:
     if _keeps_values(bound) and y.dtype is DType.INT8:
         _check_rescaled(bound)
         return
-    for i in range(len(bound.inputs)):
-        x = bound.input(i)
-        if x.dtype is y.dtype is DType.UINT8 and x.quantization != y.quantization:
-            raise unsupported(
-                bound,
-                "CONCATENATION of uint8 tensors of different scales is not supported",
-                "TFLite rescales them in floating point",
-                "quantize the model to int8",
-                x,
-            )
     check_parts(bound, len(bound.inputs))
 
 
@@ -122,7 +117,19 @@ def _rescaled(bound: BoundNode, x: Tensor, values: Array) -> Array:
     if not _keeps_values(bound) or x.quantization == y.quantization:
         return values
     assert x.quantization and y.quantization
+    if bound.node.op.numerics is Numerics.UNSIGNED:
+        return _rescaled_unsigned(x.quantization, y.quantization, values)
     return quantized(dequantized(values, x.quantization), y.quantization, y.dtype).astype(y.dtype.value)
+
+
+def _rescaled_unsigned(x: Quantization, y: Quantization, values: Array) -> Array:
+    """Of values that the model has 128 higher."""
+    zero_point = np.float32(x.zero_point + _LIFT)
+    with np.errstate(all="ignore"):
+        scale = np.float32(x.scale) * (np.float32(1) / np.float32(y.scale))
+        real = (values.astype(np.float32) + np.float32(_LIFT)) * scale + -zero_point * scale
+    rounded = np.sign(real) * np.floor(np.abs(real.astype(np.float64)) + 0.5) + y.zero_point
+    return np.asarray(np.clip(np.nan_to_num(rounded), *DType.INT8.range), np.int8)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:

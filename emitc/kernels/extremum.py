@@ -120,7 +120,7 @@ def _kernel(op: type[Op], name: str, summary: str, onnx: str) -> KernelDef:
     dtypes = (DType.INT8, *SIGNED[1:], *UNSIGNED, *FLOATS)
     return KernelDef(
         op, summary, dtypes, (name,), _from_tflite(op), check, broadcast.output_shapes, reference, lower, onnx=(onnx,),
-        from_onnx=_from_onnx(op), elementwise=True, tflite_dtypes=(DType.INT8, DType.INT16, *_TFLITE_PLAIN),
+        from_onnx=_from_onnx(op), elementwise=True, tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, *_TFLITE_PLAIN),
     )  # fmt: skip
 
 

@@ -327,7 +327,7 @@ def _kernel(op: type[Reduction], name: str, onnx: str, summary: str) -> KernelDe
         reference,
         lower,
         work=work,
-        tflite_dtypes=(*_QUANTIZED, DType.FLOAT32),
+        tflite_dtypes=(*_QUANTIZED, DType.UINT8, DType.FLOAT32),
         onnx=(onnx,),
         from_onnx=reduction_from_onnx(op),
         transposed=transposed,

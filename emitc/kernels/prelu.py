@@ -218,7 +218,7 @@ KERNELS = (
     KernelDef(
         PRelu, "rectifier with slopes below zero, broadcasting", (DType.FLOAT32, DType.INT8), ("PRELU",), from_tflite, check,
         output_shapes, reference, lower, onnx=("PRelu",), from_onnx=from_onnx, elementwise=True,
-        tflite_dtypes=(DType.INT8, DType.INT16, DType.FLOAT32),
+        tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
         variants=(Variant("mve", "mve", lower_mve, (DType.INT8, DType.FLOAT32)),),
     ),
 )  # fmt: skip

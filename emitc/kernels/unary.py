@@ -2,7 +2,7 @@
 
 Shapes  any, y the same.   Types  int8. An int8 value has 256 results: each operator is a table, computed here.
         LOGISTIC, TANH, RELU, RELU6 and LEAKY_RELU also int16 (unary_int16.py). All of them float32, by the function itself.
-        All but HARD_SWISH in legacy uint8 models (unary_unsigned.py).
+        In legacy uint8 models (unary_unsigned.py; HARD_SWISH as in int8).
 LOGISTIC, TANH    gemmlowp's fixed-point exp and reciprocal on Q4.27; y has scale 1/256 and zero point -128, or 1/128 and 0.
 RELU, LEAKY_RELU  requantized by x_scale / y_scale (times alpha below zero).
 RELU_N1_TO_1      the same, the ratio rounded to float32.
@@ -479,10 +479,9 @@ def _note(bound: BoundNode) -> str:
 
 
 def _kernel(op: type[Op], name: str, summary: str, onnx: str = "") -> KernelDef:
-    unsigned = (DType.UINT8,) if op is not HardSwish else ()
     return KernelDef(
         op, summary, (DType.INT8, DType.FLOAT32), (name,), _from_tflite(op), check, output_shapes, reference, lower,
-        tflite_dtypes=(*_integers(op), *unsigned, DType.FLOAT32), onnx=(onnx,) if onnx else (),
+        tflite_dtypes=(*_integers(op), DType.UINT8, DType.FLOAT32), onnx=(onnx,) if onnx else (),
         from_onnx=_from_onnx(op) if onnx else None, elementwise=True, variants=_VARIANTS.get(op, ()), note=_note,
     )  # fmt: skip
 

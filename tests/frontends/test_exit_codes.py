@@ -125,9 +125,9 @@ RIGHT: dict[str, tuple[ModelSpec, str]] = {
         one("RESHAPE", (TensorSpec("s", "string", (4,)),), TensorSpec("t", "string", (2, 2)), options={"new_shape": (2, 2)}),
         "a graph input of type string is not supported",
     ),
-    "hard_swish_of_uint8": (
-        one("HARD_SWISH", (replace(X, dtype="uint8", zero_points=(0,)),), replace(Y, dtype="uint8", zero_points=(0,))),
-        "HARD_SWISH with element types (uint8, uint8) is not supported",
+    "elu_of_uint8": (
+        one("ELU", (replace(X, dtype="uint8", zero_points=(0,)),), replace(Y, dtype="uint8", zero_points=(0,))),
+        "ELU with element types (uint8, uint8) is not supported",
     ),
 }  # fmt: skip
 

@@ -164,14 +164,6 @@ REFUSALS = [
         ),
     ),
     (
-        concatenation("uint8_scales", [tensor((2, 3), "uint8"), tensor((2, 3), "uint8", zero_point=4)], 1),
-        (
-            1,
-            "CONCATENATION of uint8 tensors of different scales is not supported",
-            "TFLite rescales them in floating point",
-        ),
-    ),
-    (
         of_shapes("many", [(1, 1)] * 65, 1),
         (1, "CONCATENATION of 65 tensors is not supported", "64 is the limit"),
     ),

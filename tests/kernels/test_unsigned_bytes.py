@@ -15,14 +15,13 @@ from single_op import (
     TensorSpec,
     graph_of,
     integers,
-    model_of,
     plain,
     prove,
     quantized,
     refusal,
 )
 
-from emitc.errors import CannotCompile, EmitcError
+from emitc.errors import CannotCompile
 from emitc.frontends.build import build_graph
 from emitc.frontends.tflite import read_tflite
 from emitc.ir import Numerics
@@ -273,7 +272,7 @@ FUNCTIONS: list[Case] = [
     *(function("TANH", x, (1 / 128, 128), i) for i, (x, _) in enumerate(BETWEEN_SCALES)),
     *(
         function(op, x, y, i)
-        for op in ("RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE")
+        for op in ("RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE", "HARD_SWISH")
         for i, (x, y) in enumerate(BETWEEN_SCALES)
     ),
     *(function("LEAKY_RELU", x, y, i, alpha=(0.1, -0.3, 1.7, 0.0)[i]) for i, (x, y) in enumerate(BETWEEN_SCALES)),
@@ -294,6 +293,59 @@ def moved(opcode: str, y: tuple[int, ...], numbers: Array | None = None, **optio
     return Case(opcode.lower(), opcode, (x, *more), (out,), options)
 
 
+def joined(name: str, *scales: tuple[float, int]) -> Case:
+    """All values of uint8, once for each input's scale and zero point, one after the other; the first are the output's."""
+    inputs = tuple(quantized((1, 256), *each, "uint8") for each in scales[1:])
+    y = quantized((1, 256 * len(inputs)), *scales[0], "uint8")
+
+    def draw(rng: np.random.Generator, sample: int) -> list[Array]:
+        return every_byte(rng, sample) * len(inputs)
+
+    return Case(name, "CONCATENATION", inputs, (y,), {"axis": 1}, draw=draw)
+
+
+def reduced(
+    opcode: str, shape: tuple[int, ...], axes: tuple[int, ...], x: tuple[float, int], y: tuple[float, int]
+) -> Case:
+    """A reduction without the reduced dimensions."""
+    kept = tuple(size for axis, size in enumerate(shape) if axis not in axes)
+    inputs = (quantized(shape, *x, "uint8"), integers(*axes))
+    name = f"{opcode.lower()}_{len(shape)}_{'_'.join(map(str, axes))}_{x[1]}"
+    return Case(name, opcode, inputs, (quantized(kept, *y, "uint8"),), {"keep_dims": False})
+
+
+JOINED = [
+    joined("other_zero_point", (0.05, 128), (0.05, 127), (0.05, 128)),
+    joined("other_scales", (0.05, 3), (0.1, 3), (0.025, 250), (0.0499, 0), (0.0501, 255)),
+    joined("far_scales", (1.7, 77), (0.003, 128), (1.7, 77)),
+    joined("one_scale", (0.05, 77), (0.05, 77), (0.05, 77)),
+]
+REDUCED = [
+    *(
+        reduced(op, shape, axes, x, y)
+        for op in ("MEAN", "SUM")
+        for shape, axes in (((1, 6, 5, 3), (1, 2)), ((2, 9), (1,)), ((3, 4, 5), (0, 2)))
+        for x, y in BETWEEN_SCALES[:3]
+    ),
+    *(
+        Case(op.lower(), op, (quantized((2, 9), 0.05, 9, "uint8"),) * 2, (quantized((2, 9), 0.05, 9, "uint8"),))
+        for op in ("MAXIMUM", "MINIMUM")
+    ),
+    *(
+        Case(
+            f"prelu_{slope[1]}",
+            "PRELU",
+            (
+                quantized((1, 4, 4, 5), *x, "uint8"),
+                quantized((1, 1, 5), *slope, "uint8", drawn_weights("slope", (1, 1, 5))),
+            ),
+            (quantized((1, 4, 4, 5), *y, "uint8"),),
+        )
+        for (x, y), slope in zip(BETWEEN_SCALES, ((0.02, 100), (0.011, 0), (0.004, 255), (0.01, 128)), strict=True)
+    ),
+]
+
+
 IMAGES: list[Case] = [
     *(
         resized(f"resize_{to[0]}x{to[1]}_{corners:d}{half:d}", "RESIZE_BILINEAR", 5, 4, to, corners=corners, half=half)
@@ -305,6 +357,8 @@ IMAGES: list[Case] = [
     moved("MIRROR_PAD", (1, 6, 7, 4), np.array([[0, 0], [1, 1], [2, 1], [0, 0]]), mode="REFLECT"),
     moved("SPACE_TO_DEPTH", (1, 2, 2, 16), block_size=2),
     moved("DEPTH_TO_SPACE", (1, 8, 8, 1), block_size=2),
+    moved("REVERSE_V2", (1, 4, 4, 4), np.array([2])),
+    moved("GATHER", (1, 2, 4, 4), np.array([3, 1]), axis=1),
     *(
         Case(
             f"{op.lower()}_{axis}", op, (quantized((2, 5, 7), 0.05, 3, "uint8"), integers(axis)),
@@ -318,8 +372,8 @@ IMAGES: list[Case] = [
 
 @pytest.mark.parametrize(
     "table",
-    [CONVOLUTIONS, DEPTHWISE, BETWEEN, OTHERS, FUNCTIONS, IMAGES],
-    ids=["conv", "depthwise", "between", "others", "functions", "images"],
+    [CONVOLUTIONS, DEPTHWISE, BETWEEN, OTHERS, FUNCTIONS, IMAGES, JOINED, REDUCED],
+    ids=["conv", "depthwise", "between", "others", "functions", "images", "joined", "reduced"],
 )
 def test_reference_litert_and_c_agree(table: list[Case]) -> None:
     proven = prove(table, engine="litert", samples=6)
@@ -557,11 +611,3 @@ def test_the_output_scale_of_a_sigmoid_is_fixed(opcode: str, fixed: str) -> None
     """As LiteRT insists."""
     error = refusal(function(opcode, (0.05, 3), (0.004, 0)))
     assert error.exit_code == 2 and fixed in str(error)
-
-
-def test_joining_other_scales_is_refused() -> None:
-    a, b = quantized((1, 4), 0.05, 100, "uint8"), quantized((1, 4), 0.06, 100, "uint8")
-    cat = Case("cat", "CONCATENATION", (a, b), (quantized((1, 8), 0.05, 100, "uint8"),), {"axis": 1})
-    spec = model_of([*OTHERS[:1], cat])
-    with pytest.raises(EmitcError, match="uint8 tensors of different scales"):
-        build_graph(read_tflite(write_tflite(spec)), tflite_registry(), "cases")

@@ -38,6 +38,7 @@ from emitc.frontends.tflite_broadcasts import with_few_loops
 from emitc.frontends.tflite_buffers import with_circular_buffers
 from emitc.frontends.tflite_decode import with_decoded_constants
 from emitc.frontends.tflite_rules import (
+    DETAILS,
     ELEMENT_BITS,
     MAX_VERSION,
     NEVER_QUANTIZED,
@@ -326,26 +327,22 @@ class _Reader:
         if sorted(order) != list(range(rank + blocks)):
             raise EmitcError("a sparse tensor is described wrongly", where, f"its order is {list(order)}", _AGAIN)
         self.blockers.append(
-            CannotCompile(
-                "a sparse tensor is not supported", where, "only dense tensors have code", "export without sparsity"
-            )
-        )
+            CannotCompile("a sparse tensor is not supported", where, "only dense tensors have code", "export without sparsity")
+        )  # fmt: skip
 
     def _details(self, params: Any, where: Where) -> None:
         """A quantization of another kind stands against compiling; one that is not there is damage."""
         kind, table = params.DetailsType(), params.Details()
         if kind == tflite.QuantizationDetails.NONE and table is None:
             return
-        if kind != tflite.QuantizationDetails.CustomQuantization or table is None:
+        if kind not in DETAILS or table is None:
             raise EmitcError("a tensor has a quantization of an unknown kind", where, f"kind {kind}", _AGAIN)
         self.blockers.append(
             CannotCompile(
-                "a tensor has a custom quantization",
-                where,
-                "only affine quantization is supported",
+                f"a tensor has a {DETAILS[kind]} quantization", where, "only affine quantization is supported",
                 "export with TFLite's own quantizer",
             )
-        )
+        )  # fmt: skip
 
     def _data(self, buffer: int, shape: Shape, dtype: str, where: Where) -> bytes | None:
         """The constant's bytes, None for an activation; their number must be what shape and type ask for."""

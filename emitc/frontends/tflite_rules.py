@@ -90,6 +90,8 @@ _OPTIONLESS = {
 }
 """Operators without an option table: inputs that they need, and their only element type where there is only one."""
 
+DETAILS = {1: "custom", 2: "blockwise"}
+"""Quantizations without code, by the schema's number; the package tflite does not know the second one."""
 _MOVES = frozenset({
     "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "SLICE", "STRIDED_SLICE", "PACK", "UNPACK", "SPLIT", "SPLIT_V",
     "CONCATENATION", "TRANSPOSE", "PAD", "PADV2", "MIRROR_PAD", "TILE", "GATHER", "REVERSE_V2", "SPACE_TO_DEPTH",

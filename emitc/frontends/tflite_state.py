@@ -18,7 +18,7 @@ from functools import partial
 
 import numpy as np
 
-from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.errors import EmitcError, Where
 from emitc.frontends.first_values import computation
 from emitc.frontends.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
 from emitc.frontends.subgraphs import called_subgraphs
@@ -326,20 +326,17 @@ def with_state(source: SourceModel, signatures: int = 0) -> SourceModel:
     left = [index for index in range(1, len(source.subgraphs) + 1) if index not in called]
     if not left or any(node.blocker is not None for node in source.nodes):
         return source
-    return replace(source, blockers=(*source.blockers, _left_over(source, left[0], signatures)))
-
-
-def _left_over(source: SourceModel, index: int, signatures: int) -> EmitcError:
-    """Why a model with a subgraph that no CALL_ONCE calls is not compiled."""
-    nodes = (*source.nodes, *(node for subgraph in source.subgraphs for node in subgraph.nodes))
-    where = Where(op=f"subgraph {index}")
-    initialises = {node.op_type for node in source.subgraphs[index - 1].nodes} <= {_HANDLE, _ASSIGN}
-    if initialises and signatures < 2 and not any(node.op_type.startswith(_CALLERS) for node in nodes):
+    if _only_initialises(source, left[0], signatures):
         why = "it assigns variables at most, and no operator and no signature leads there"
-        return EmitcError(f"nothing calls subgraph {index}", where, why, _AGAIN)
-    return CannotCompile(
-        f"the model has {len(source.subgraphs) + 1} subgraphs",
-        where,
-        "no IF and no WHILE leads there, and only the first entry point would be compiled",
-        "export a model of one subgraph",
-    )
+        uncalled = EmitcError(f"nothing calls subgraph {left[0]}", Where(op=f"subgraph {left[0]}"), why, _AGAIN)
+        return replace(source, blockers=(*source.blockers, uncalled))
+    several = f"subgraphs {', '.join(map(str, left))} are" if len(left) > 1 else f"subgraph {left[0]} is"
+    note = f"{several} not compiled: no operator leads there, and the first entry point is what TFLite Micro runs"
+    return replace(source, notes=(*source.notes, note))
+
+
+def _only_initialises(source: SourceModel, index: int, signatures: int) -> bool:
+    """Whether a subgraph that nothing calls would give variables their first values."""
+    nodes = (*source.nodes, *(node for subgraph in source.subgraphs for node in subgraph.nodes))
+    initialises = {node.op_type for node in source.subgraphs[index - 1].nodes} <= {_HANDLE, _ASSIGN}
+    return initialises and signatures < 2 and not any(node.op_type.startswith(_CALLERS) for node in nodes)

@@ -98,7 +98,8 @@ def _multiplier(bound: BoundNode) -> Multiplier:
 def check(bound: BoundNode) -> None:
     """Refuses types without code, shapes that do not fit, and what the module's docstring lists."""
     a, b, y = bound.input(0), bound.input(1), bound.output
-    known = [(DType.INT8, DType.INT8, DType.INT32), (DType.FLOAT32, DType.INT8, DType.FLOAT32)]
+    mixed = (DType.INT16, DType.INT8, DType.INT16)
+    known = [(DType.INT8, DType.INT8, DType.INT32), (DType.FLOAT32, DType.INT8, DType.FLOAT32), mixed]
     require_dtypes(bound, [(t,) * 3 for t in _TYPES], known)
     found = _found(bound)
     if found is None or 0 in (*a.shape, *b.shape):

@@ -197,8 +197,8 @@ def check(bound: BoundNode) -> None:
     if op.numerics is Numerics.TFLITE:
         wide = int16x8.combinations(bias is not None, short_bias=False)
         narrow_bias = [(DType.INT16, DType.INT8, DType.INT16, DType.INT16)] if bias else []
-        other_bias = (DType.INT16, DType.INT8, DType.INT32, DType.INT16)
-        require_dtypes(bound, [integers, *wide, *narrow_bias], [floats, other_bias])
+        int16x8.refuse_int32_bias(bound, bias)
+        require_dtypes(bound, [integers, *wide, *narrow_bias], [floats])
     else:
         require_dtypes(bound, [floats, *([integers] if op.numerics is Numerics.QDQ else [])])
     if min(w.shape) < 1 or x.shape[3] != _filter_shape(bound)[0] or x.shape[3] % op.groups:

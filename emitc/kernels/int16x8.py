@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from emitc.ir import BoundNode, DType
-from emitc.kernels.contract import PLAIN, Flavour, Table, illegal
+from emitc.ir import BoundNode, DType, Tensor
+from emitc.kernels.contract import PLAIN, Flavour, Table, illegal, unsupported
 from emitc.quantize import INT32_MAX, REDUCED_SUM_LIMIT, Int64, reduced_multiplier
 
 FACTOR_LIMIT = 2.0**7 - 2.0**-25
@@ -56,6 +56,18 @@ def require_symmetric(bound: BoundNode) -> None:
                 "quantize the model again",
                 tensor,
             )
+
+
+def refuse_int32_bias(bound: BoundNode, bias: Tensor | None) -> None:
+    """Of TRANSPOSE_CONV, where the converter writes one on demand."""
+    if bias is not None and (bound.input(0).dtype, bias.dtype) == (DType.INT16, DType.INT32):
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} of int16 with a bias of int32 is not supported",
+            "TFLite Micro and LiteRT read the bias as int64, so that their results are those of other numbers",
+            "convert the model with a bias of int64",
+            bias,
+        )
 
 
 def throughout(dtype: DType) -> Flavour:

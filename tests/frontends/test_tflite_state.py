@@ -212,11 +212,6 @@ NO_CODE: dict[str, tuple[ModelSpec, str, str]] = {
         ),
         '"s" is assigned before it is initialised', "would lose that value",
     ),
-    "another_subgraph": (
-        replace(MODEL, subgraphs=(INIT, BODY)),
-        "the model has 3 subgraphs",
-        "no IF and no WHILE leads there",
-    ),
     "another_caller": (
         replace(
             MODEL, operators=(*MODEL.operators, OperatorSpec("CALL", (0,), (3,), {"subgraph": 2})),
@@ -292,6 +287,18 @@ def test_the_engine_starts_from_what_the_initialisation_computes(tmp_path: Path)
     assert variables(replace(MODEL, subgraphs=(replace(INIT, tensors=tensors, operators=found),)), tmp_path) == {
         "s": np.array([8, -128, 5, 12], np.int8).tobytes()
     }
+
+
+def test_other_entry_points_are_left_out_with_a_note(tmp_path: Path) -> None:
+    """TFLite Micro runs the first one alone, too."""
+    path = tmp_path / "model.tflite"
+    path.write_bytes(write_tflite(replace(MODEL, subgraphs=(INIT, BODY, BODY))))
+    compiled = compile_model(path)
+    assert any(
+        note.startswith("subgraphs 2, 3 are not compiled: no operator leads there") for note in compiled.source.notes
+    )
+    proof = verify(compiled, samples=3)
+    assert proof.match and proof.reference == "tflm"
 
 
 def test_without_one_it_is_the_zero_point_of_bytes_and_zero_elsewhere(tmp_path: Path) -> None:

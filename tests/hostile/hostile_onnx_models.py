@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from onnx import helper
 from onnx_net import MICROSOFT, OnnxNet
 
 from emitc.kernels import registry_of
@@ -175,9 +176,31 @@ def real() -> onnx.ModelProto:
     return net.model()
 
 
+def functions() -> onnx.ModelProto:
+    """Functions inside of each other, one with an attribute, an operator that the format defines, nodes out of order."""
+    net = OnnxNet(opset=23)
+    x = net.input((2, 8))
+    y = net.op("RMSNormalization", net.op("Relu", x), net.constant(np.linspace(-1, 2, 8, dtype=np.float32)), axis=-1)
+    net.output(net.op("Outer", y, domain="own", slope=0.25), shape=(2, 8))
+    model = net.model()
+    opsets = [helper.make_opsetid("", 23), helper.make_opsetid("own", 1)]
+    if all(opset.domain != "own" for opset in model.opset_import):
+        model.opset_import.append(opsets[1])
+    inner = [helper.make_node("Abs", ["a"], ["b"]), helper.make_node("Sqrt", ["b"], ["c"])]
+    leaky = helper.make_node("LeakyRelu", ["a"], ["b"])
+    leaky.attribute.add(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="slope")
+    outer = [leaky, *(helper.make_node("Inner", [a], [b], domain="own") for a, b in (("b", "c"), ("c", "d")))]
+    model.functions.append(helper.make_function("own", "Inner", ["a"], ["c"], inner, opsets))
+    model.functions.append(helper.make_function("own", "Outer", ["a"], ["d"], outer, opsets, ["slope"]))
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in reversed(model.graph.node)]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
 def made() -> dict[str, onnx.ModelProto]:
     """The made models by name."""
-    return {f"onnx {f.__name__}": f() for f in (qdq, qoperator, moves, constants, rows, elementwise)}
+    return {f"onnx {f.__name__}": f() for f in (qdq, qoperator, moves, constants, rows, elementwise, functions)}
 
 
 def floats() -> dict[str, bytes]:

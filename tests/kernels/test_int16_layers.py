@@ -209,7 +209,7 @@ def test_refusals() -> None:
     _refused(
         wide(transposed("t", (1, 4, 5, 3), 4, (3, 3), (8, 10), scales=SCALES), "int32"),
         1,
-        "TRANSPOSE_CONV with element types (int16, int8, int32, int16) is not supported",
+        "TRANSPOSE_CONV of int16 with a bias of int32 is not supported",
     )
     _refused(
         wide(transposed("t", (1, 4, 5, 3), 4, (3, 3), (8, 10), scales=Scales(factor=200.0))),

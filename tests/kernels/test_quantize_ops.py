@@ -187,8 +187,8 @@ REFUSALS = [
         (2, "QUANTIZE with element types (float32, bool) is not supported", CODE),
     ),
     (
-        rescaled("uint8", ("uint8", "uint8"), (0.1, 0), (0.1, 0), 4),
-        (1, "QUANTIZE with element types (uint8, uint8) is not supported", CODE),
+        rescaled("uint8", ("uint8", "int16"), (0.1, 0), (0.1, 0), 4),
+        (1, "QUANTIZE with element types (uint8, int16) is not supported", CODE),
     ),
     (
         replace(from_real("no_scale", "int8", (0.1, 0)), outputs=(plain((COUNT,), "int8"),)),

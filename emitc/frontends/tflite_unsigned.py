@@ -2,9 +2,10 @@
 
 A uint8 value q with zero point z stands for what the int8 value q - 128 with zero point z - 128 does, and kernels that take
 zero points off before they multiply or add cannot tell the two apart. Operators that can tell get the attribute `unsigned`:
-means, which round in the range of uint8, and convolutions and fully connected layers, whose weights have a zero point. From the
-operators that compute on uint8 the new type spreads through those that move values; at the model's interface, and at every other
-operator, a Rebias goes between. A model in which nothing computes on uint8 stays as it is.
+average pools and bilinear resizing, which round in the range of uint8, convolutions and fully connected layers, whose weights
+have a zero point, and those that LiteRT computes in float32 there: sigmoids, the ratios of rectifiers, joins of several scales.
+From the operators that compute on uint8 the new type spreads through those that move values; at the model's interface, and at
+every other operator, a Rebias goes between. A model in which nothing computes on uint8 stays as it is.
 """
 
 from __future__ import annotations

@@ -178,14 +178,25 @@ def _lower_onnx(bound: BoundNode) -> Layer:
     return replace(layer, overlaps=_in_place(bound, rows))
 
 
+def _last_only(bound: BoundNode) -> bool:
+    """Whether the kernel is one of TFLite's integer ones, whose rows lie together."""
+    return not bound.node.op.numerics.float_scale and bound.input(0).dtype is not DType.FLOAT32
+
+
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
-    """The same softmax along another dimension; over several dimensions it must stay as it is."""
+    """The same softmax along another dimension; over several dimensions it must stay as it is.
+
+    None where the row would no longer lie together and the kernel is one of TFLite's integer ones.
+    """
     op = bound.node.op
     assert isinstance(op, Softmax)
     rank = len(permutation)
     if op.flat and op.axis % rank != rank - 1:
         return None
-    return replace(op, axis=permutation[op.axis % rank], flat=False)
+    axis = permutation[op.axis % rank]
+    if _last_only(bound) and axis != rank - 1:
+        return None
+    return replace(op, axis=axis, flat=False)
 
 
 def check(bound: BoundNode) -> None:
@@ -195,6 +206,15 @@ def check(bound: BoundNode) -> None:
         check_onnx(bound)
         return
     x, y = bound.input(0), bound.output
+    assert isinstance(op, Softmax)
+    if op.axis not in (-1, len(x.shape) - 1):
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} runs over dimension {op.axis} of {len(x.shape)}",
+            "TFLite's integer kernels run over the last dimension",
+            "report this, since TFLite has no such option",
+            x,
+        )
     logarithm = isinstance(op, LogSoftmax)
     wider = [] if logarithm else [(DType.INT8, DType.INT16), (DType.INT16, DType.INT16)]
     require_dtypes(bound, [(DType.INT8, DType.INT8), *wider])

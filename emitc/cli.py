@@ -22,6 +22,7 @@ from emitc.cli_options import (
     compile_options,
     compiled_model,
     error_json,
+    force_option,
     json_option,
     options_of,
     plugin_option,
@@ -257,15 +258,16 @@ def boards(as_json: bool) -> None:
     help="Sample inputs in an .npz file: in{i}_{k}, or one array per input name.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="Default: MODEL_int8.onnx.")
+@force_option
 @json_option
-def quantize(model: Path, calibration: Path, output: Path | None, as_json: bool) -> None:
+def quantize(model: Path, calibration: Path, output: Path | None, force: bool, as_json: bool) -> None:
     """Quantize the float ONNX model MODEL to int8 with ONNX Runtime's quantizer."""
     with reported(as_json):
         from emitc import report
         from emitc.host.calibrate import quantize_model
 
         target = output or model.with_name(f"{model.stem}_int8.onnx")
-        made = quantize_model(model, calibration, target)
+        made = quantize_model(model, calibration, target, force=force)
         print_result(made.as_json(), as_json, lambda: report.quantize_text(made.as_json()))
 
 

@@ -162,6 +162,18 @@ def json_option(function: Function) -> Function:
     return click.option("as_json", "--json", is_flag=True, help="One JSON object on stdout.")(function)
 
 
+def force_option(function: Function) -> Function:
+    """--force on every command that writes a single file."""
+    text = "Replace a file that emitc did not write; never the input, and never what is no regular file."
+    return click.option("--force", is_flag=True, help=text)(function)
+
+
+def input_files(values: dict[str, Any]) -> tuple[Path, ...]:
+    """The files that a command line names, output files left out by the caller: no output may be one of them."""
+    several = [value if isinstance(value, tuple) else (value,) for value in values.values()]
+    return tuple(path for group in several for path in group if isinstance(path, Path))
+
+
 def plugin_option(function: Function) -> Function:
     """--plugin on every command that reads a model."""
     return click.option(

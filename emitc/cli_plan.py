@@ -10,6 +10,8 @@ import click
 from emitc.cli_options import (
     CompilingCommand,
     compiled_model,
+    force_option,
+    input_files,
     json_option,
     model_options,
     options_of,
@@ -20,6 +22,7 @@ from emitc.errors import EmitcError, Where
 
 if TYPE_CHECKING:
     from emitc.compiler import Compiled
+    from emitc.emit.output_file import OutputFile
     from emitc.picture import Picture, StepLabel
     from emitc.program import Move, RowSegment, Step
 
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     default=None,
     help="With --together: write the header NAME_together.h into this directory.",
 )
+@force_option
 @json_option
 def plan(
     models: tuple[Path, ...],
@@ -52,6 +56,7 @@ def plan(
     together: bool,
     concurrent: bool,
     output: Path | None,
+    force: bool,
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -61,7 +66,7 @@ def plan(
             _refuse(
                 svg or html, "--svg" if svg else "--html", "a picture shows the arena of one model", "plan it alone"
             )
-            _together(models, values, concurrent, output, as_json)
+            _together(models, values, concurrent, output, force, as_json)
             return
         _refuse(
             len(models) > 1, "MODEL...", "several models have several arenas", "plan them alone, or with --together"
@@ -69,10 +74,12 @@ def plan(
         _refuse(concurrent, "--concurrent", "it says how several models share an arena", "add --together")
         _refuse(output, "-o", "it is where the header of --together goes", "use --svg or --html, or emitc compile -o")
         if pareto:
+            _refuse(svg or html, "--svg" if svg else "--html", "--pareto shows several plans", "draw one of them alone")
             _pareto({**values, "model": models[0]}, as_json)
             return
+        pictures = _picture_files(svg, html, input_files({**values, "models": models}), force)
         compiled = compiled_model({**values, "model": models[0]})
-        _draw(compiled, svg, html)
+        _draw(compiled, *pictures)
         from emitc import report
         from emitc.emit.manifest import memory_plan
 
@@ -93,18 +100,35 @@ def _refuse(wrong: object, option: str, why: str, hint: str) -> None:
         raise EmitcError(f"{option} does not go with the other arguments", Where(option=option), why, hint)
 
 
-def _draw(compiled: Compiled, svg: Path | None, html: Path | None) -> None:
+def _picture_files(
+    svg: Path | None, html: Path | None, inputs: tuple[Path, ...], force: bool
+) -> tuple[OutputFile | None, OutputFile | None]:
+    """Where the drawing and the page go, checked before the model is compiled; None for what is not asked for."""
+    from emitc.emit.output_file import OutputFile
+    from emitc.picture import HTML_MARK, SVG_MARK
+
+    _refuse(svg is not None and svg == html, "--html", "the drawing has the same name", "give each file its own name")
+    files = (
+        OutputFile(svg, "--svg", SVG_MARK.encode("ascii"), inputs, force) if svg else None,
+        OutputFile(html, "--html", HTML_MARK.encode("ascii"), inputs, force) if html else None,
+    )
+    for file in files:
+        if file is not None:
+            file.check()
+    return files
+
+
+def _draw(compiled: Compiled, svg: OutputFile | None, html: OutputFile | None) -> None:
     """Writes the pictures that are asked for."""
     if svg is None and html is None:
         return
-    from emitc.emit.package import write_file
     from emitc.picture import html_page, plan_svg
 
     picture = arena_picture(compiled)
     if svg is not None:
-        write_file(svg, plan_svg(picture).encode("utf-8"), "--svg")
+        svg.write(plan_svg(picture).encode("utf-8"))
     if html is not None:
-        write_file(html, html_page(picture).encode("utf-8"), "--html")
+        html.write(html_page(picture).encode("utf-8"))
 
 
 def arena_picture(compiled: Compiled) -> Picture:
@@ -156,17 +180,24 @@ def _stage_label(stage: Step | Move | RowSegment) -> StepLabel:
 
 
 def _together(
-    models: tuple[Path, ...], values: dict[str, Any], concurrent: bool, output: Path | None, as_json: bool
+    models: tuple[Path, ...],
+    values: dict[str, Any],
+    concurrent: bool,
+    output: Path | None,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Plans the models in one arena; --name is the header's, the models keep theirs."""
     from emitc import report
-    from emitc.emit.package import write_file
-    from emitc.together import together, together_header
+    from emitc.emit.output_file import OutputFile
+    from emitc.together import HEADER_MARK, together, together_header
 
     programs = [compiled_model({**values, "model": model, "name": ""}).program for model in models]
     memory = together(programs, concurrent=concurrent, name=values["name"])
     content = memory.to_json()
     if output is not None:
-        write_file(output / memory.header_name, together_header(memory).encode("ascii"), "-o")
+        inputs = input_files({**values, "models": models})
+        file = OutputFile(output / memory.header_name, "-o", HEADER_MARK, inputs, force)
+        file.write(together_header(memory).encode("ascii"))
         content |= {"file": memory.header_name}
     print_result(content, as_json, lambda: report.together_text(content))

@@ -95,7 +95,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.backends.contract", "emitc.program",
     ),
     "emitc.host.calibrate": (
-        "emitc.errors", "emitc.ir", "emitc.compiler", "emitc.emit.package", "emitc.frontends.onnx_file", "emitc.host.archive",
+        "emitc.errors", "emitc.ir", "emitc.compiler", "emitc.emit.output_file", "emitc.frontends.onnx_file", "emitc.host.archive",
     ),
     "emitc.host.golden": (
         "emitc.errors", "emitc.host.golden_engine", "emitc.host.golden_onnx", "emitc.host.golden_tflite",
@@ -120,7 +120,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.together": ("emitc.errors", "emitc.program", "emitc.emit.names", "emitc.emit.render"),
     "emitc.cli_options": ("emitc.backends", "emitc.compiler", "emitc.errors", "emitc.planner.regions", "emitc.target"),
     "emitc.cli_plan": (
-        "emitc.cli_options", "emitc.compiler", "emitc.emit.manifest", "emitc.emit.package", "emitc.errors", "emitc.picture",
+        "emitc.cli_options", "emitc.compiler", "emitc.emit.manifest", "emitc.emit.output_file", "emitc.errors", "emitc.picture",
         "emitc.pareto", "emitc.planner", "emitc.program", "emitc.report", "emitc.together",
     ),
     "emitc.pareto": ("emitc.compiler", "emitc.program", "emitc.spending"),
@@ -152,7 +152,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Packages that are not Python's own, and the modules (or packages) that may import them; any other package is refused."""
 
-WRITERS = ("emitc.emit.package", "emitc.host", "emitc.boards", "emitc.backends.ethos_u.vela")
+WRITERS = ("emitc.emit.output_file", "emitc.emit.package", "emitc.host", "emitc.boards", "emitc.backends.ethos_u.vela")
 """Who writes files: the package; the proofs in their working directories."""
 WRITING_CALLS = frozenset(
     [

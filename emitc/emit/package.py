@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from emitc.emit.manifest import manifest
+from emitc.emit.output_file import staging
 from emitc.emit.render import environment, render_sources
 from emitc.errors import EmitcError, Where, writing
 from emitc.passes import PassReport
@@ -153,11 +151,22 @@ def write_package(files: Mapping[str, bytes], target: Path) -> tuple[str, ...]:
     A failure or an interruption leaves what was there. Raises EmitcError when the place cannot be written or holds
     something else.
     """
+    if str(target) == "-":
+        raise EmitcError(
+            "a package does not go to standard output", Where(option="-o -"), "it is a directory of several files",
+            "name a directory",
+        )  # fmt: skip
     with writing(f"the package cannot be written to {target}", "-o"):
         place = Path(os.path.abspath(target))
         _require_replaceable(place)
-        with _staging(place) as staging:
-            fresh, old = staging / "new", staging / "old"
+        if place.is_dir() and Path.cwd().is_relative_to(os.path.realpath(place)):
+            raise EmitcError(
+                f"{target} is the working directory, or holds it", Where(option="-o"),
+                "the directory is replaced as a whole, and the shell would stay in the removed one",
+                "name another directory, or start emitc in the parent of this one",
+            )  # fmt: skip
+        with staging(place) as folder:
+            fresh, old = folder / "new", folder / "old"
             for name, data in sorted(files.items()):
                 path = fresh / name
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -171,30 +180,3 @@ def write_package(files: Mapping[str, bytes], target: Path) -> tuple[str, ...]:
                     os.replace(old, place)
                 raise
     return tuple(sorted(files))
-
-
-@contextmanager
-def _staging(place: Path) -> Iterator[Path]:
-    """A folder beside a place, for what is to be there."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=".emitc-", dir=place.parent))
-    try:
-        yield staging
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def write_file(target: Path, data: bytes, option: str) -> None:
-    """Writes one file in one step: a failure or an interruption leaves what was there; `option` named it on the command line.
-
-    Raises EmitcError when the place cannot be written or is a directory.
-    """
-    with writing(f"{target} cannot be written", option):
-        if "\0" in str(target):
-            raise OSError(None, "no path has a zero byte")
-        place = Path(os.path.abspath(target))
-        if place.is_dir():
-            raise OSError(None, "there is a directory of that name")
-        with _staging(place) as staging:
-            (staging / "new").write_bytes(data)
-            os.replace(staging / "new", place)

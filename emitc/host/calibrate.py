@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from emitc.compiler import compile_model, is_onnx, read_file, read_source
-from emitc.emit.package import write_file
+from emitc.emit.output_file import OutputFile
 from emitc.errors import CannotCompile, EmitcError, Refusals, Where, with_model
 from emitc.host.archive import read_arrays
 from emitc.ir import Array, Shape
@@ -29,6 +29,8 @@ from emitc.ir import Array, Shape
 MAX_SAMPLES = 4096
 MAX_OPERATORS = 1500
 """The quantizer's time grows with their square: half a minute for these, two minutes for three thousand."""
+_MARK = "emitc.quantized"
+"""Key of the property that a model has which emitc quantized, so that a later one may replace it."""
 _FATAL, _WARNING = 4, 2
 """Levels of ONNX Runtime's log; it starts with the second."""
 
@@ -250,11 +252,22 @@ def _compiles(made: Path, shapes: dict[str, Shape]) -> bool:
     return True
 
 
-def quantize_model(path: Path, calibration: Path, output: Path) -> Quantized:
+def _marked(data: bytes) -> bytes:
+    """The model with emitc's mark in its properties: a message of the format goes on where another one is appended."""
+    onnx = _module("onnx")
+    entry = onnx.StringStringEntryProto(key=_MARK, value="int8")
+    return data + bytes(onnx.ModelProto(metadata_props=[entry]).SerializeToString())
+
+
+def quantize_model(path: Path, calibration: Path, output: Path, *, force: bool = False) -> Quantized:
     """Quantizes the float model at `path` with the ranges that the samples of `calibration` show; writes `output` whole.
+
+    force: an existing output may be a file that emitc did not write.
 
     Raises EmitcError for files that do not fit, CannotCompile when the quantizer fails.
     """
+    file = OutputFile(output, "-o", _MARK.encode("ascii"), (path, calibration), force)
+    file.check()
     before = read_file(path)
     quantization = _module("onnxruntime.quantization")
     preprocess = _module("onnxruntime.quantization.shape_inference").quant_pre_process
@@ -287,5 +300,6 @@ def quantize_model(path: Path, calibration: Path, output: Path) -> Quantized:
             # It gives a bias of the shape [1, N] its scales along the wrong dimension.
             whole = quantize(per_channel=False)
             data = whole if _compiles(made, shapes) else data
-    write_file(output, data, "-o")
+    data = _marked(data)
+    file.write(data)
     return Quantized(output, len(samples), len(before), len(data))

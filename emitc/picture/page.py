@@ -7,6 +7,8 @@ from html import escape
 from emitc.picture.content import Panel, Picture, shared_bytes, shown_name
 from emitc.picture.svg import plan_svg
 
+HTML_MARK = '<meta name="generator" content="emitc">'
+"""In every page, so that a later one may replace it."""
 _STYLE = """
 body { font: 14px/1.4 system-ui, sans-serif; color: #1b1f24; margin: 16px; }
 .drawing { overflow-x: auto; border: 1px solid #d8dee4; }
@@ -36,6 +38,7 @@ def html_page(picture: Picture) -> str:
 <html lang="en">
 <head>
 <meta charset="utf-8">
+{HTML_MARK}
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <title>{_escaped(picture.title)}</title>
 <style>{_STYLE}</style>

@@ -26,6 +26,8 @@ _STEP_LABELS = 168
 _ROW = 14
 _LEGEND_COLUMN = 420
 _HUES = (210, 28, 140, 275, 55, 330, 180, 0, 95, 245)
+SVG_MARK = "<!-- drawn by emitc -->"
+"""In every drawing, so that a later one may replace it."""
 STYLE = """
 text { font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #1b1f24; }
 .title { font-size: 15px; font-weight: bold; }
@@ -60,6 +62,7 @@ def plan_svg(picture: Picture) -> str:
         top = drawn.bottom + _ROW * (-(-len(panel.bars) // columns) + 3)
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top}" viewBox="0 0 {width} {top}" role="img">',
+        SVG_MARK,
         f"<style>{STYLE}</style>",
         '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
         '<rect width="6" height="6" fill="#ffffff" fill-opacity="0.35"/>'

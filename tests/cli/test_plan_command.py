@@ -10,7 +10,8 @@ import pytest
 from cli_call import Emitc
 
 from emitc.compiler import compile_model
-from emitc.emit import package
+from emitc.emit import output_file
+from emitc.picture import SVG_MARK
 
 
 def test_pictures_are_written_beside_the_plan(emitc: Emitc, tiny: Path) -> None:
@@ -36,17 +37,17 @@ def test_layers_that_run_row_by_row_are_one_step_of_the_picture(emitc: Emitc, ti
 
 
 def test_a_picture_replaces_an_older_one_in_one_step(emitc: Emitc, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("plan.svg").write_text("older", encoding="utf-8")
+    Path("plan.svg").write_text(older := f"older {SVG_MARK}", encoding="utf-8")
 
     def full(source: object, target: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(package.os, "replace", full)
+        patched.setattr(output_file.os, "replace", full)
         failed = emitc("plan", tiny / "spotter.tflite", "--svg", "plan.svg")
     assert failed.code == 2
     assert "error: plan.svg cannot be written\n  at:    --svg\n  why:   No space left on device\n" in failed.err
-    assert Path("plan.svg").read_text(encoding="utf-8") == "older"
+    assert Path("plan.svg").read_text(encoding="utf-8") == older
     assert [path.name for path in Path(".").iterdir()] == ["plan.svg"]
     assert emitc("plan", tiny / "spotter.tflite", "--svg", "plan.svg").code == 0
     assert Path("plan.svg").read_text(encoding="utf-8").startswith("<svg ")

@@ -1,0 +1,67 @@
+"""Random TFLite graphs: operators appended to values that are there, until there are enough."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+
+from bench.random_graphs.case import Description, Value
+from bench.random_graphs.tflite.draft import OFFERS, Draft, Unfit
+
+for _module in ("moves",):
+    importlib.import_module(f"bench.random_graphs.tflite.{_module}")
+
+_DTYPES = ("int8",) * 11 + ("int16",) * 3 + ("uint8",) * 2 + ("float32",) * 4
+_TRIES = 30
+
+
+def draw(rng: np.random.Generator) -> Description:
+    """A valid graph of 1 to about 14 operators."""
+    dtype = _DTYPES[int(rng.integers(len(_DTYPES)))]
+    d = Draft(rng, dtype)
+    if d.chance(0.01):
+        d.limit = 120_000
+    for _ in range(d.pick((1, 1, 1, 2, 3))):
+        d.given(dtype, d.draw_shape(d.pick((1, 2, 3, 3, 4, 4, 4, 4, 5)), 600 if d.limit < 10_000 else 50_000))
+    for _ in range(d.pick((1, 2, 3, 4, 5, 6, 7, 8, 10, 12))):
+        append(d)
+    return finished(d)
+
+
+def append(d: Draft) -> None:
+    """One more operator, with the views and casts that it needs; nothing where none was found to fit."""
+    for _ in range(_TRIES):
+        recent = d.pool[-4:] if d.chance(0.7) else d.pool
+        x = d.pick(recent)
+        offered = [offer for offer in OFFERS.values() if x.dtype in offer.dtypes]
+        weights = np.array([offer.weight for offer in offered])
+        chosen = offered[int(d.rng.choice(len(offered), p=weights / weights.sum()))]
+        before = (dict(d.values), list(d.nodes), list(d.inputs), list(d.pool))
+        try:
+            made = chosen.make(d, x)
+        except Unfit:
+            d.values, d.nodes, d.inputs, d.pool = before
+            continue
+        d.pool += made
+        return
+
+
+def finished(d: Draft) -> Description:
+    """The graph with its outputs: what nothing reads, sometimes more, and sometimes an input."""
+    read = {name for node in d.nodes for name in node.inputs}
+    made = [name for node in d.nodes for name in node.outputs]
+    outputs = [name for name in made if name not in read and d.values[name].dtype != "resource"]
+    if len(outputs) > 4:
+        outputs = [name for name in outputs if d.chance(3 / len(outputs))] or outputs[-1:]
+    outputs += [name for name in made if name in read and d.values[name].dtype != "resource" and d.chance(0.06)]
+    if d.chance(0.02):
+        outputs.append(d.pick(d.inputs))
+    return d.description(outputs or _read_back(d))
+
+
+def _read_back(d: Draft) -> list[str]:
+    """An output for a graph whose every value is read, as a loop of state is."""
+    readable = [value for value in d.pool if value.name not in d.inputs and not value.constant]
+    chosen: Value = readable[-1] if readable else d.values[d.inputs[0]]
+    return [chosen.name]

@@ -97,7 +97,7 @@ def measured(path: Path, images: Sequence[Floats], digits: NDArray[np.int64]) ->
         compiled = compile_model(path)
     except EmitcError as error:
         return Accuracy(path.stem, len(images), 0, 0, 0, error.what)
-    engine = OnnxRuntimeEngine(path.read_bytes())
+    engine = OnnxRuntimeEngine(compiled.model_bytes)
     answers = []
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
         compiled.write(Path(folder) / "package")

@@ -215,7 +215,8 @@ def read_source(path: Path, data: bytes, shapes: dict[str, Shape], plugins: Plug
 class Compiled:
     """A model compiled: the graph that was partitioned, the program, and every file of the package.
 
-    brought: operators of the model that plugins have brought along.
+    model_bytes: what was compiled as one file, with the constants of other files in it. brought: operators of the model that
+    plugins have brought along.
     """
 
     source: SourceModel
@@ -284,6 +285,13 @@ def compile_model(path: str | Path, options: Options | None = None, **changes: A
     data = read_file(path)
     plugins = load_plugins([Path(each) for each in options.plugins])
     source = read_source(path, data, options.shapes, plugins)
+    return _compiled(path, source, source.whole or data, options, plugins, start)
+
+
+def _compiled(
+    path: Path, source: SourceModel, model_bytes: bytes, options: Options, plugins: Plugins, start: float
+) -> Compiled:
+    """A model that has been read. start: of the time that it takes, by the monotonic clock."""
     name = options.name or identifier(path.stem, "model")
     try:
         graph, passes = _graph(source, name, options, plugins)
@@ -302,7 +310,7 @@ def compile_model(path: str | Path, options: Options | None = None, **changes: A
     stated = options.to_json() | plugins.to_json()
     files = package_files(program, options.package, passes, stated, optimize=optimize, more=more)
     seconds = time.monotonic() - start
-    return Compiled(source, graph, divided, program, passes, options, files, seconds, data, plugins.used(source))
+    return Compiled(source, graph, divided, program, passes, options, files, seconds, model_bytes, plugins.used(source))
 
 
 def _lowered(
@@ -326,11 +334,17 @@ def _lowered(
 
 
 def for_host(path: str | Path, compiled: Compiled) -> Compiled:
-    """The model as this machine can run it: itself, or compiled again where a backend's buffers depend on the target."""
+    """The model as this machine can run it: itself, or compiled again where a backend's buffers depend on the target.
+
+    It is compiled from what was read before, so that a file which has changed meanwhile is not proven in its place.
+    """
     host = load_target("host")
     if all(backend.runs_on(host) for backend in compiled.used_backends()):
         return compiled
-    return compile_model(path, compiled.options, target=host.name)
+    start = time.monotonic()
+    options = replace(compiled.options, target=host.name)
+    plugins = load_plugins([Path(each) for each in options.plugins])
+    return _compiled(Path(path), compiled.source, compiled.model_bytes, options, plugins, start)
 
 
 def _graph(source: SourceModel, name: str, options: Options, plugins: Plugins) -> tuple[Graph, tuple[PassReport, ...]]:

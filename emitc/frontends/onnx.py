@@ -6,7 +6,6 @@ outside the standard (com.microsoft) take part. Nothing that a file claims is al
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,12 +24,12 @@ import onnx.shape_inference
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
 from emitc.frontends.onnx_branches import without_known_branches
-from emitc.frontends.onnx_codes import HELD, held_bytes, stored_bits
+from emitc.frontends.onnx_codes import HELD, held_bytes
 from emitc.frontends.onnx_custom import custom_types, no_kernel
-from emitc.frontends.onnx_external import ExternalData
+from emitc.frontends.onnx_external import brought_in
 from emitc.frontends.onnx_file import AGAIN, check, complete, dtype_name, parsed, refused_as, require_inferable
 from emitc.frontends.onnx_functions import inlined
-from emitc.frontends.onnx_graphs import CONTROL_FLOW, Inside, constants_of
+from emitc.frontends.onnx_graphs import CONTROL_FLOW, Inside
 from emitc.frontends.onnx_microsoft import CONTRIB
 from emitc.frontends.onnx_order import sort_nodes
 from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape, given_shape
@@ -72,9 +71,12 @@ class Reader:
     """The model's values by name, in the order in which they are found."""
 
     def __init__(
-        self, model: onnx.ModelProto, shapes: Mapping[str, Shape], folder: Path | None, custom: Mapping[str, KernelDef],
+        self,
+        model: onnx.ModelProto,
+        shapes: Mapping[str, Shape],
+        custom: Mapping[str, KernelDef],
         outer: Reader | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.model = model
         self.inside = Inside(self, outer)
         self.custom = custom
@@ -88,7 +90,6 @@ class Reader:
         self.opsets = {opset.domain: opset.version for opset in model.opset_import}
         self.opset = next((self.opsets[d] for d in _STANDARD if d in self.opsets), 17)
         self.folded = self.read_elements = 0
-        self.external = ExternalData(folder)
 
     # ---- values ----
 
@@ -133,26 +134,6 @@ class Reader:
                 raise EmitcError("a constant has no data", where, f"its shape is {list(shape)}", AGAIN)
         with refused_as("a constant cannot be read", where):
             return np.asarray(onnx.numpy_helper.to_array(proto))
-
-    def load_all_external(self) -> None:
-        """Brings constants that lie in other files into the model, before the checker looks for those files by itself."""
-        for proto in constants_of(self.model.graph):
-            if proto.data_location == onnx.TensorProto.EXTERNAL:
-                self.load_external(proto, Where(tensor=proto.name))
-
-    def load_external(self, proto: onnx.TensorProto, where: Where) -> None:
-        """Replaces the place of a constant by its bytes."""
-        shape = tuple(proto.dims)
-        if any(dim < 0 for dim in shape):
-            raise EmitcError("a constant has a negative dimension", where, str(list(shape)), AGAIN)
-        check_shape(shape, dtype_name(proto.data_type), where)
-        with refused_as("a constant cannot be read", where):
-            bits = stored_bits(dtype_name(proto.data_type))
-            bits = bits or 8 * np.dtype(onnx.helper.tensor_dtype_to_np_dtype(proto.data_type)).itemsize
-        entries = {entry.key: entry.value for entry in proto.external_data}
-        proto.raw_data = self.external.read(entries, -(-math.prod(shape) * bits // 8), where)
-        proto.ClearField("external_data")
-        proto.data_location = onnx.TensorProto.DEFAULT
 
     def add_typed(self, name: str, proto: onnx.TypeProto, where: Where) -> int:
         """A computed tensor of an inferred type."""
@@ -475,11 +456,12 @@ def read_onnx(
     domain.name, that type themselves. Raises EmitcError when the file is not ONNX, is damaged, or contradicts itself.
     Operators without code are reported as blockers.
     """
-    model = inlined(parsed(data))
+    model = parsed(data)
+    whole, digest = brought_in(model, data, folder)
+    model = inlined(model)
     sort_nodes(model)
     complete(model, shapes or {})
-    reader = Reader(model, shapes or {}, folder, custom)
-    reader.load_all_external()
+    reader = Reader(model, shapes or {}, custom)
     reader.blockers += check(model)
     inputs, outputs = reader.read()
     known = {reader.tensors[i].name for i in inputs}
@@ -491,6 +473,6 @@ def read_onnx(
             )  # fmt: skip
     producer = " ".join(part for part in (model.producer_name, model.producer_version) if part)
     return SourceModel(
-        "onnx", producer, hashlib.sha256(data).hexdigest(), tuple(reader.tensors), tuple(reader.nodes), inputs, outputs,
-        tuple(reader.notes), tuple(reader.blockers), len(data), tuple(reader.inside.subgraphs), unread=tuple(reader.unread),
+        "onnx", producer, digest, tuple(reader.tensors), tuple(reader.nodes), inputs, outputs, tuple(reader.notes),
+        tuple(reader.blockers), len(data), tuple(reader.inside.subgraphs), unread=tuple(reader.unread), whole=whole,
     )  # fmt: skip

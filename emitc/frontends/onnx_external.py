@@ -1,12 +1,23 @@
-"""Constants of an ONNX model that lie in files beside it: read from the model's own folder, from nowhere else, and bounded."""
+"""Constants of an ONNX model that lie in files beside it: read from the model's own folder, from nowhere else, and bounded.
+
+They are read once. What is compiled, what an engine runs and what the checksum covers is then the same message.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
 
 from emitc.errors import EmitcError, Where
-from emitc.frontends.source import MAX_TENSOR_BYTES
+from emitc.frontends.onnx_codes import stored_bits
+from emitc.frontends.onnx_file import AGAIN, dtype_name, refused_as
+from emitc.frontends.source import MAX_TENSOR_BYTES, check_shape
 
 MAX_EXTERNAL_BYTES = 2 * MAX_TENSOR_BYTES
 """Bytes of all of a model's external constants; a small model may name one large file any number of times."""
@@ -84,3 +95,48 @@ class ExternalData:
             return path if base in path.parents and path.is_file() else None
         except (OSError, ValueError, RuntimeError):  # no name for a file, or links without end
             return None
+
+
+def _constants(message: Any) -> Iterator[onnx.TensorProto]:
+    """Every tensor of a message: in graphs inside of operators, functions and lists too, in the order of the format's fields."""
+    if isinstance(message, onnx.TensorProto):
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for inner in [value] if hasattr(value, "ListFields") else value:
+                yield from _constants(inner)
+
+
+def _bytes_of(proto: onnx.TensorProto, external: ExternalData) -> bytes:
+    """The bytes of a constant in another file."""
+    where = Where(tensor=proto.name)
+    shape = tuple(proto.dims)
+    if any(dim < 0 for dim in shape):
+        raise EmitcError("a constant has a negative dimension", where, str(list(shape)), AGAIN)
+    check_shape(shape, dtype_name(proto.data_type), where)
+    with refused_as("a constant cannot be read", where):
+        bits = stored_bits(dtype_name(proto.data_type))
+        bits = bits or 8 * np.dtype(onnx.helper.tensor_dtype_to_np_dtype(proto.data_type)).itemsize
+    entries = {entry.key: entry.value for entry in proto.external_data}
+    return external.read(entries, -(-math.prod(shape) * bits // 8), where)
+
+
+def brought_in(model: onnx.ModelProto, data: bytes, folder: Path | None) -> tuple[bytes, str]:
+    """Replaces the places of constants in other files by their bytes.
+
+    data: the file that the model was parsed from. folder: where the other files may lie. Returns the model as one message, empty
+    where nothing was replaced, and the SHA-256 of the file followed by the bytes of those constants, in the message's order.
+    Raises EmitcError for a constant that is not there.
+    """
+    digest = hashlib.sha256(data)
+    external = ExternalData(folder)
+    outside = [proto for proto in _constants(model) if proto.data_location == onnx.TensorProto.EXTERNAL]
+    for proto in outside:
+        value = _bytes_of(proto, external)
+        digest.update(value)
+        proto.raw_data = value
+        proto.ClearField("external_data")
+        proto.data_location = onnx.TensorProto.DEFAULT
+    whole: bytes = model.SerializeToString(deterministic=True) if outside else b""
+    return whole, digest.hexdigest()

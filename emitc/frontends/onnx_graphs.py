@@ -97,7 +97,7 @@ class Inside:
         """A graph inside, read. inputs: types of its inputs; constants: values of others."""
         self._spend(len(graph.node), graph.ByteSize())
         outer = self.reader
-        found = type(outer)(outer.model, {}, None, outer.custom, outer)
+        found = type(outer)(outer.model, {}, outer.custom, outer)
         if found.inside.depth > MAX_DEPTH or len(graph.node) > MAX_OPERATORS:
             raise EmitcError("a graph lies too deep inside of operators", Where(), f"the limit is {MAX_DEPTH}", AGAIN)
         found.folded, found.read_elements = outer.folded, outer.read_elements
@@ -482,14 +482,3 @@ def _rename_graph(graph: onnx.GraphProto, names: dict[str, str], suffix: str) ->
     graph.node.extend(nodes)
     for value in graph.output:
         value.name = names.get(value.name, value.name)
-
-
-def constants_of(graph: onnx.GraphProto, depth: int = 0) -> Iterator[onnx.TensorProto]:
-    """Every constant of a graph, of its nodes, and of the graphs inside of them."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.TENSOR:
-                yield attribute.t
-            elif attribute.type == _GRAPH and depth <= MAX_DEPTH:
-                yield from constants_of(attribute.g, depth + 1)

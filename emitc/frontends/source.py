@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -236,9 +236,10 @@ class SourceSubgraph:
 class SourceModel:
     """A model file: tensors, nodes in execution order, interface.
 
-    format: tflite or onnx. sha256: of the file. blockers: what in the file stands against compiling it at all. file_bytes:
-    size of the file. subgraphs: those behind the first one. folded: operators that the frontend has done, so that no node is
-    left of them. unread: operators behind a blocker, of which nothing but the names is known.
+    format: tflite or onnx. sha256: of the file, and of the constants in other files. blockers: what in the file stands against
+    compiling it at all. file_bytes: size of the file. subgraphs: those behind the first one. folded: operators that the
+    frontend has done, so that no node is left of them. unread: operators behind a blocker, of which nothing but the names is
+    known. whole: the model as one message, with the constants of other files in it; empty where the file itself is that.
     """
 
     format: str
@@ -254,6 +255,7 @@ class SourceModel:
     subgraphs: tuple[SourceSubgraph, ...] = ()
     folded: tuple[SourceNode, ...] = ()
     unread: tuple[SourceNode, ...] = ()
+    whole: bytes = field(default=b"", repr=False)
 
 
 def given_shape(name: str, stated: Sequence[int], given: Shape) -> Shape:

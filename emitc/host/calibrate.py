@@ -156,8 +156,10 @@ def _silent(path: Path) -> Iterator[None]:
         severity(_WARNING)
 
 
-def _samples(path: Path, data: bytes, calibration: Path) -> list[dict[str, Array]]:
-    """The samples for a model that emitc's own reader takes; neither the engine nor the quantizer gets to see another.
+def _samples(path: Path, data: bytes, calibration: Path) -> tuple[list[dict[str, Array]], bytes]:
+    """The samples for a model that emitc's own reader takes, and that model as one file, with the constants of other files in it.
+
+    Neither the engine nor the quantizer gets to see another model.
 
     Neither of them is made for hostile files, and what the reader finds no code for would not compile when quantized either.
     """
@@ -193,7 +195,7 @@ def _samples(path: Path, data: bytes, calibration: Path) -> list[dict[str, Array
             f"{path.name} has inputs of other types than float32", Where(model=path.name), str(kinds),
             "only float models can be quantized; a quantized one compiles as it is",
         )  # fmt: skip
-    return samples
+    return samples, source.whole or data
 
 
 _QUANTIZED = frozenset(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"))
@@ -201,20 +203,6 @@ _PER_CHANNEL_OPSET = 13
 """From here on QuantizeLinear and DequantizeLinear know scales per channel."""
 _OPSET, _IR_VERSION = 17, 8
 """Of ONNX 1.12 and 1.10."""
-
-
-def _in_one_file(path: Path, folder: Path) -> Path:
-    """The model itself, or a copy that has constants in it which lie in other files: the quantizer looks for these elsewhere.
-
-    emitc's reader has taken the model before, so that the files lie beside it.
-    """
-    onnx = _module("onnx")
-    model = onnx.load(path, load_external_data=False)
-    if not any(map(_module("onnx.external_data_helper").uses_external_data, model.graph.initializer)):
-        return path
-    whole = folder / "whole.onnx"
-    onnx.save(onnx.load(path), whole)
-    return whole
 
 
 def _modernise(path: Path) -> bool:
@@ -271,10 +259,11 @@ def quantize_model(path: Path, calibration: Path, output: Path, *, force: bool =
     before = read_file(path)
     quantization = _module("onnxruntime.quantization")
     preprocess = _module("onnxruntime.quantization.shape_inference").quant_pre_process
-    samples = _samples(path, before, calibration)
+    samples, model = _samples(path, before, calibration)
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder, _silent(path):
-        prepared, made = Path(folder) / "prepared.onnx", Path(folder) / "quantized.onnx"
-        preprocess(str(_in_one_file(path, Path(folder))), str(prepared), skip_symbolic_shape=True)
+        given, prepared, made = (Path(folder) / f"{name}.onnx" for name in ("given", "prepared", "quantized"))
+        given.write_bytes(model)
+        preprocess(str(given), str(prepared), skip_symbolic_shape=True)
         per_channel = _modernise(prepared)
 
         def quantize(*, per_channel: bool, **extra: bool) -> bytes:

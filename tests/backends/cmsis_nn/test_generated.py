@@ -107,6 +107,18 @@ def test_a_model_for_another_instruction_set_is_proven_with_the_hosts_buffers(ve
 
 
 @pytest.mark.parametrize("version", TREES)
+def test_the_hosts_buffers_are_those_of_the_model_that_was_read(version: str, tmp_path: Path) -> None:
+    """Not of what lies under its name by then."""
+    path = tmp_path / "digits_int8.tflite"
+    shutil.copy(MODELS / path.name, path)
+    root = {NAME: str(TREES[version].root)}
+    made = compile_model(path, kernels=NAME, backends=root, target="cortex-m55")
+    expected = compile_model(path, kernels=NAME, backends=root, target="host")
+    path.unlink()
+    assert for_host(path, made).files == expected.files
+
+
+@pytest.mark.parametrize("version", TREES)
 def test_onnx_rounding_is_not_given_to_the_library(version: str) -> None:
     made = compiled("digits_qoperator.onnx", version)
     assert {row.backend for row in made.partition.assignments} == {"portable"}

@@ -20,7 +20,7 @@ import numpy as np
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape, Tensor
-from emitc.kernels.contract import KernelDef, Layer, Parsed, require_quantization, unsupported
+from emitc.kernels.contract import KernelDef, Layer, Parsed, illegal, require_quantization, unsupported
 from emitc.kernels.parts import axis_of, check_parts, join_layer, require_few, variants
 from emitc.kernels.pointwise import dequantized, quantized
 
@@ -38,35 +38,24 @@ class Concatenation(Op):
 
 
 def from_tflite(node: SourceNode) -> Parsed:
-    """CONCATENATION's options, and inputs that fit together."""
+    """CONCATENATION's options."""
     node.counts((1, max(1, len(node.inputs))))
     node.text("fused_activation_function", ("NONE",))
-    return Parsed(Concatenation(_fitting_axis(node, 0)), tuple(range(len(node.inputs))))
+    return Parsed(Concatenation(_axis(node, 0)), tuple(range(len(node.inputs))))
 
 
 def from_onnx(node: SourceNode) -> Parsed:
     """Concat and QLinearConcat; the axis was optional up to version 3."""
     node.counts((1, max(1, len(node.inputs))))
-    axis = _fitting_axis(node, 1 if node.integer("opset", 4) < 4 else None)
+    axis = _axis(node, 1 if node.integer("opset", 4) < 4 else None)
     op = Concatenation(axis, node.op_type == "QLinearConcat", numerics=Numerics.QOPERATOR)
     return Parsed(op, tuple(range(len(node.inputs))))
 
 
-def _fitting_axis(node: SourceNode, default: int | None) -> int:
-    """The attribute `axis` from the front, of inputs that fit together."""
-    shapes = [node.input(i).shape for i in range(len(node.inputs))]
-    axis = axis_of(node, node.integer("axis", default), len(shapes[0]))
-    for i, shape in enumerate(shapes):
-        if len(shape) != len(shapes[0]) or any(
-            a != b for d, (a, b) in enumerate(zip(shape, shapes[0], strict=True)) if d != axis
-        ):
-            raise node.refusal(
-                f"{node.op_type} of {list(shapes[0])} and {list(shape)}",
-                f"all dimensions but {axis} must be equal",
-                "export the model again",
-                node.input(i),
-            )
-    return axis
+def _axis(node: SourceNode, default: int | None) -> int:
+    """The attribute `axis`, from the front. Raises EmitcError where an input is left out."""
+    ranks = [len(node.input(i).shape) for i in range(len(node.inputs))]
+    return axis_of(node, node.integer("axis", default), ranks[0])
 
 
 def _op(bound: BoundNode) -> Concatenation:
@@ -82,10 +71,31 @@ def _keeps_values(bound: BoundNode) -> bool:
 def check(bound: BoundNode) -> None:
     """Refuses a change of type, and of scale or zero point where it does not come from ONNX."""
     y = bound.output
+    _require_fitting(bound)
     if _keeps_values(bound) and y.dtype is DType.INT8:
         _check_rescaled(bound)
         return
     check_parts(bound, len(bound.inputs))
+
+
+def _require_fitting(bound: BoundNode) -> None:
+    """Refuses inputs that differ in another dimension than the axis."""
+    axis, first = _op(bound).axis, bound.input(0)
+    for position in range(1, len(bound.inputs)):
+        tensor = bound.input(position)
+        if _apart(tensor.shape, axis) != _apart(first.shape, axis):
+            raise illegal(
+                bound,
+                f"{bound.node.op_type} of {list(first.shape)} and {list(tensor.shape)}",
+                f"all dimensions but {axis} must be equal",
+                "export the model again",
+                tensor,
+            )
+
+
+def _apart(shape: Shape, axis: int) -> Shape:
+    """The sizes of all dimensions but one, behind the number of dimensions."""
+    return (len(shape), *shape[:axis], *shape[axis + 1 :])
 
 
 def _check_rescaled(bound: BoundNode) -> None:
@@ -164,6 +174,7 @@ KERNELS = (
         onnx=("Concat",),
         from_onnx=from_onnx,
         transposed=transposed,
+        all_data=True,
         variants=variants(lower),
     ),
 )

@@ -276,11 +276,13 @@ class KernelDef:
     op for inputs in another order of dimensions, so that a Transpose can move past the operator. It takes the node and
     a permutation such that every data input x is `transpose(u, permutation)`, whose dimension i is dimension
     permutation[i] of u, and returns the op that makes v of the u with y = transpose(v, permutation) for every output y;
-    None where there is no such op. elementwise: every output element depends on the element of each input at the same
-    (broadcast) place alone. moves: every output element is an element of the first input, whatever its type. packed_input:
-    position of the constant that may have packed elements, -1 where none may. subgraphs: attributes that say which subgraphs
-    the operator runs; its parser finds them in `SourceNode.graphs`. variants: for cores that have more than every core.
-    note: what the report should say of a node that does not do as it reads, or "".
+    None where there is no such op. all_data: that is true of constant inputs too, at any position; otherwise constants
+    behind the first input (indices, statistics) are what `transposed` leaves as they are. elementwise: every output element
+    depends on the element of each input at the same (broadcast) place alone. moves: every output element is an element of
+    the first input, whatever its type. packed_input: position of the constant that may have packed elements, -1 where none
+    may. subgraphs: attributes that say which subgraphs the operator runs; its parser finds them in `SourceNode.graphs`.
+    variants: for cores that have more than every core. note: what the report should say of a node that does not do as it
+    reads, or "".
     """
 
     op: type[Op]
@@ -297,6 +299,7 @@ class KernelDef:
     onnx: tuple[str, ...] = ()
     from_onnx: Callable[[SourceNode], Parsed] | None = None
     transposed: Callable[[BoundNode, tuple[int, ...]], Op | None] | None = None
+    all_data: bool = False
     elementwise: bool = False
     moves: bool = False
     tflite_dtypes: tuple[DType, ...] = ()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from emitc.errors import EmitcError
 from emitc.ir import Graph, Node, Op, Shape, Tensor
 from emitc.kernels import definition_of
 from emitc.kernels.mean import Reduction
@@ -95,14 +96,14 @@ class _Sweep:
         op = self.operator(node, permutation)
         if op is None:
             return False
-        rank = len(permutation)
+        rank, kernel = len(permutation), definition_of(node.op)
         inputs: list[str] = []
         for position, name in enumerate(operands):
             tensor = self.work.tensors[name]
             if name in self.turned:
                 inputs.append(self.turned[name].source)
-            elif position > 0 and not definition_of(node.op).elementwise:
-                inputs.append(name)  # indices, weights: what the rule for `transposed` leaves as it is
+            elif position > 0 and not (kernel.elementwise or kernel.all_data):
+                inputs.append(name)  # indices, statistics: what the rule for `transposed` leaves as it is
             elif (constant := self.constant(tensor, permutation)) is not None:
                 inputs.append(constant)
             else:
@@ -120,8 +121,20 @@ class _Sweep:
             if q is not None and not q.per_tensor:
                 q = replace(q, axis=permutation[q.axis])
             made.append(self.work.tensor(tensor, "_turned", shape, quantization=q, order=_inverse(permutation)).name)
-            self.turned[tensor.name] = _Turned(made[-1], permutation)
-        self.work.nodes.append(replace(node, op=op, inputs=tuple(inputs), outputs=tuple(made)))
+        if not self.emitted(replace(node, op=op, inputs=tuple(inputs), outputs=tuple(made))):
+            return False
+        self.turned.update(
+            (tensor.name, _Turned(name, permutation)) for tensor, name in zip(outputs, made, strict=True)
+        )
+        return True
+
+    def emitted(self, node: Node) -> bool:
+        """Emits a node in its new place, unless its own check has no code for it there."""
+        try:
+            definition_of(node.op).check(self.work.bind(node))
+        except EmitcError:
+            return False
+        self.work.nodes.append(node)
         return True
 
     def operator(self, node: Node, permutation: Permutation) -> Op | None:
@@ -163,12 +176,12 @@ class _Sweep:
         permutation = tuple(sorted(left).index(axis) for axis in left)
         new = replace(op, axes=axes)
         if permutation == tuple(range(len(left))):
-            self.work.nodes.append(replace(node, op=new, inputs=(found.source,)))
-            return True
+            return self.emitted(replace(node, op=new, inputs=(found.source,)))
         shape = _shape_before(output.shape, permutation)
         made = self.work.tensor(output, "_turned", shape, quantization=output.quantization, order=_inverse(permutation))
+        if not self.emitted(replace(node, op=new, inputs=(found.source,), outputs=(made.name,))):
+            return False
         self.turned[output.name] = _Turned(made.name, permutation)
-        self.work.nodes.append(replace(node, op=new, inputs=(found.source,), outputs=(made.name,)))
         return True
 
     def run(self) -> Graph:

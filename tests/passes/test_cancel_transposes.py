@@ -11,6 +11,7 @@ from onnx_net import OnnxNet
 from pass_graphs import Net, graph_of, operators
 
 from emitc.passes.cancel_transposes import cancel_transposes
+from emitc.verify_graph import verify_graph
 from emitc.writers.tflite import TensorSpec
 
 
@@ -80,6 +81,13 @@ def constants_alongside(net: OnnxNet) -> None:
     for shape in ((4, 1, 1), (), (5,), (6, 1), (1, 4, 6, 5), (1, 1, 1, 1)):
         y = net.op("Add", y, net.constant(net.rng.integers(-3, 4, shape).astype(np.float32)))
     net.output(same(net, y, 3, 4))
+
+
+def constants_joined(net: OnnxNet) -> None:
+    """A constant behind what is computed and one in front of it, of equal sizes in every dimension but the axis."""
+    y = net.op("Transpose", net.input((3, 2, 2)), perm=[0, 2, 1])
+    first, last = (net.constant(net.rng.integers(-3, 4, (n, 2, 2)).astype(np.float32)) for n in (1, 2))
+    net.output(net.op("Transpose", net.op("Concat", first, y, last, axis=0), perm=[0, 2, 1]))
 
 
 def quantized_between(net: OnnxNet) -> None:
@@ -186,11 +194,12 @@ class Case:
 CASES = (
     Case(row_of_convolutions, 6, 2), Case(one_channel, 2, 1), Case(one_channel_at_both_ends, 4, 0), Case(residual, 4, 2),
     Case(residual_of_the_input, 4, 2), Case(branches, 8, 2), Case(parts, 4, 2), Case(cut_and_padded, 4, 2),
-    Case(constants_alongside, 4, 2), Case(quantized_between, 4, 2), Case(written_by_tf2onnx, 8, 0), Case(rows, 4, 2),
-    Case(rows_written_by_tf2onnx, 4, 0), Case(mean_over_space, 2, 1), Case(mean_over_space_kept, 2, 1),
-    Case(mean_over_channels, 2, 1), Case(mean_over_rows, 2, 2), Case(pooled_and_classified, 4, 1), Case(flattened, 2, 2),
-    Case(seen_inside, 4, 3), Case(there_and_back, 2, 0), Case(to_an_output, 2, 0), Case(together, 2, 1),
-    Case(different_orders, 2, 2), Case(enlarged, 4, 2), Case(normalized_over_channels, 2, 2),
+    Case(constants_joined, 2, 0), Case(constants_alongside, 4, 2), Case(quantized_between, 4, 2),
+    Case(written_by_tf2onnx, 8, 0), Case(rows, 4, 2), Case(rows_written_by_tf2onnx, 4, 0), Case(mean_over_space, 2, 1),
+    Case(mean_over_space_kept, 2, 1), Case(mean_over_channels, 2, 1), Case(mean_over_rows, 2, 2),
+    Case(pooled_and_classified, 4, 1), Case(flattened, 2, 2), Case(seen_inside, 4, 3), Case(there_and_back, 2, 0),
+    Case(to_an_output, 2, 0), Case(together, 2, 1), Case(different_orders, 2, 2), Case(enlarged, 4, 2),
+    Case(normalized_over_channels, 2, 2),
 )  # fmt: skip
 
 
@@ -247,3 +256,17 @@ def test_an_operator_without_inputs_stays() -> None:
 
     graph = cancel_transposes(graph_of(build))
     assert operators(graph)[:2] == ("RELU", "FILL") and "TRANSPOSE" not in operators(graph)
+
+
+def test_what_has_no_code_in_its_new_place_stays() -> None:
+    """A sum whose kept and reduced dimensions alternate once less behind the Transpose than the kernel allows."""
+
+    def build(net: Net) -> None:
+        order, shape = net.integers((0, 2, 1, 3, 4, 5, 6)), (2, 2, 1, 1, 2, 1, 2)
+        turned = net.op("TRANSPOSE", (net.input((2,) * 7), order), net.activation((2,) * 7))
+        total = net.op("SUM", (turned, net.integers((2, 3, 5))), net.activation(shape), keep_dims=True)
+        net.output(net.op("TRANSPOSE", (total, order), net.activation((2, 1, 2, 1, 2, 1, 2))))
+
+    after = cancel_transposes(graph_of(build))
+    verify_graph(after)
+    assert operators(after) == ("Transpose", "SUM", "Reshape")  # the last one moves dimensions of size 1 only

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc: how many bits numbers have, by the instruction that counts leading zeros where the core has one.
  *
  * Part of a package whose kernels use it.

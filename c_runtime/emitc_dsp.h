@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the DSP extension (Cortex-M4, M7, M33, ...): two products of 16 bits in one instruction.
  *
  * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results, so that a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the DSP extension: sums, means and largest values of four bytes at a time.
  *
  * Part of a package whose kernels use it. Four bytes v0 v1 v2 v3 lie in one word; as pairs of int16 they are (v0, v2) and (v1, v3).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the DSP extension: sums of products of int16 values with int8 weights, and of such values.
  *
  * Part of a package whose kernels use it; see emitc_dsp.h. The values lie as pairs in memory already, each with the one behind it;

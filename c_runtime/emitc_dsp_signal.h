@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the DSP extension: signals of int16, two values or one complex number in a word, whose real part is
  * its low half.
  *

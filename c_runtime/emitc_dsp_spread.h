@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the DSP extension: sums over the taps of a window whose values are gathered from several channels.
  *
  * Part of a package whose kernels use it; see emitc_dsp.h. The weights of four outputs are together, tap by tap.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the DSP extension: sums of several pixels and channels at once, with inner loops in assembly where gcc compiles.
  *
  * Options, off by default:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc: the error function by polynomials, with the bits that ONNX Runtime gives.
  *
  * Part of a package whose kernels use it; see emitc_rational.h.

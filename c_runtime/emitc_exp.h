@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc: the exponential of numbers that are not above 0 by a polynomial, with the bits that ONNX Runtime's Softmax sums up.
  *
  * Part of a package whose kernels use it; see emitc_rational.h.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with a float unit of single precision: quotients rounded to integers in few instructions.
  *
  * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results. The unit is in its

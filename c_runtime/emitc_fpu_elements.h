@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with a float unit: sums, differences and products of two rows of float32, and integers as floats, four numbers to a load.
  *
  * Part of a package whose kernels use it. Other cores compile the same functions from plain C. Each operand is a row, or one number for all where its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with a float unit: hyperbolic tangent and logistic function of one number of float32 in few instructions.
  *
  * Part of a package whose kernels use it; see emitc_rational.h, whose bits these are. All coefficients are loaded by one instruction, next

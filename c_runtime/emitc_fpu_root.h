@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with a float unit: square roots of numbers of 64 bits.
  *
  * Part of a package whose kernels use it; see emitc_root.h, whose results these are.

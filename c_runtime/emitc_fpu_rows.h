@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with a float unit: sums over rows of float32 and their normalization, four numbers to a load.
  *
  * Part of a package whose kernels use it. Other cores compile the same functions from plain C. Sums are made front to back, and every

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with a float unit: the largest values of windows of float32, four channels at a time.
  *
  * Part of a package whose kernels use it. Other cores compile the same functions from plain C.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: the error function of four numbers of float32 at a time.
  *
  * Part of a package whose kernels use it; see emitc_mve_rational.h and emitc_erf.h, whose bits these are.

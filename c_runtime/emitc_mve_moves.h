@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: bytes that are moved from and to where they lie apart.
  *
  * Part of a package whose kernels use it; see emitc_mve.h.

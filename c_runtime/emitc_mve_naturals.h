@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: numbers without a sign: four of 32 bits, sums and products of 64 bits of them.
  *
  * Part of a package whose kernels use it; see emitc_mve.h. Sums wrap.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: four numbers of float32 at a time, compared as C compares them.
  *
  * Part of a package whose kernels use it; see emitc_mve_reals.h. By the bits, since comparisons of vectors take numbers under 2^-126 for 0.

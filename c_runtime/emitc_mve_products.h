@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: sums of products of float32 for four output channels at a time.
  *
  * Part of a package whose kernels use it; see emitc_mve_reals.h. Each sum is made front to back, and every step is rounded, as C has it, but

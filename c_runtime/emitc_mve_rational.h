@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: hyperbolic tangent and logistic function of four numbers of float32 at a time.
  *
  * Part of a package whose kernels use it; see emitc_mve.h and emitc_rational.h, whose bits these are. Vectors have no division: the quotients

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: four numbers of float32 at a time, with the bits that C gives them one by one.
  *
  * Part of a package whose kernels use it; see emitc_mve.h. Cores whose vectors have no floats compile the plain C. Vectors take numbers under

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: sums over rows of float32 and their normalization, four numbers at a time.
  *
  * Part of a package whose kernels use it; see emitc_mve_reals.h. Sums are made front to back, by the float unit, to which a vector's numbers

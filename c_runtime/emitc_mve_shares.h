@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: values in fixed point as shares of their sum, as a softmax has them.
  *
  * Part of a package whose kernels use it; see emitc_mve.h.

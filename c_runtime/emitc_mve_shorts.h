@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: sums of products of int16 values with int8 weights.
  *
  * Part of a package whose kernels use it; see emitc_mve.h. Eight weights are widened as they are loaded.

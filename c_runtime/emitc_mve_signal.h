@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: signals of int16, eight values or four complex numbers, whose real and imaginary parts
  * come in turn.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: sums of products, for convolutions and matrix products.
  *
  * Part of a package whose kernels use it; see emitc_mve.h. The inner loops are in assembly where compilers make much longer ones.

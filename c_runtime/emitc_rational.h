@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc: hyperbolic tangent and logistic function as quotients of polynomials, with the bits that ONNX Runtime gives.
  *
  * Part of a package whose kernels use it. Each step of a polynomial is a product and a sum that are rounded once: one instruction of

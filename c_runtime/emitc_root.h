@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc: square roots of numbers of 64 bits.
  *
  * Part of a package whose kernels use it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 #include "emitc_runtime.h"
 
 const char *emitc_status_string(emitc_status status)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc runtime: status codes, version handshake, fixed-point helpers and the layer hook.
  *
  * Everything that generated code needs besides <stdint.h>, <stddef.h> and <string.h>. No heap, no globals, no I/O.
@@ -123,8 +124,7 @@ static inline int8_t emitc_output_s8(int32_t acc, int32_t q31, int32_t shift, in
 /* ---- int16 activations: used by generated code ----
  *
  * TFLite Micro requantizes their 64-bit sums by a multiplier of 15 bits and one rounding, halves up. Where a sum has 32
- * bits and enough of the product is shifted out, its lowest 16 bits do not matter to the rounding.
- */
+ * bits and enough of the product is shifted out, its lowest 16 bits do not matter to the rounding. */
 
 /* acc * m / 2^16 rounded down; 0 <= m < 2^15. */
 static inline int32_t emitc_high_mul_q15(int32_t acc, int32_t m)

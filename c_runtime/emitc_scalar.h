@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores without instructions for pairs or vectors (Cortex-M0, M0+, M3, RV32IMC, ...): two products by one
  * multiplication of 32 bits.
  *

@@ -18,6 +18,7 @@ from emitc.backends import options as backend_options
 from emitc.backends.contract import PORTABLE, Backend, HostHook, Settings
 from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected
 from emitc.control import with_parts
+from emitc.emit.licence import LICENSE
 from emitc.emit.manifest import partitions
 from emitc.emit.names import identifier, is_model_name
 from emitc.emit.package import PACKAGES, package_files, write_package
@@ -412,7 +413,7 @@ def package_extras(divided: Partition, program: Program) -> dict[str, str]:
     """Files of the package that backends add; with the partition map where more than the portable kernels are asked for."""
     if set(divided.backends) == {PORTABLE}:
         return {}
-    files = {"partition.json": json.dumps(divided.to_json(), indent=2) + "\n"}
+    files = {"partition.json": json.dumps({**divided.to_json(), "license": LICENSE}, indent=2) + "\n"}
     for name, _, _ in program.backends:
         files |= divided.backends[name].files(program)
     return files

@@ -327,15 +327,17 @@ class Guard:
 class Requirement:
     """What a build of the program needs from elsewhere, for one backend.
 
-    includes: headers, without the angle brackets or quotes. guards: checked when the source is compiled, unless
-    EMITC_NO_TARGET_CHECK is defined. library, version: what is needed, for banners. cmake: the library's own CMake target.
-    zephyr: symbols of Kconfig that have to be y. sources, folders: C files to compile and folders of headers, relative to
-    the library's folder, which a project names by `variable` (CMake, environment, and in lower case of platformio.ini).
+    library, version: what is needed, for banners. license: its own, as an SPDX expression. includes: headers, without the
+    angle brackets or quotes. guards: checked when the source is compiled, unless EMITC_NO_TARGET_CHECK is defined. cmake:
+    the library's own CMake target. zephyr: symbols of Kconfig that have to be y. sources, folders: C files to compile and
+    folders of headers, relative to the library's folder, which a project names by `variable` (CMake, environment, and in
+    lower case of platformio.ini).
     """
 
     backend: str
     library: str
     version: str
+    license: str
     includes: tuple[str, ...] = ()
     guards: tuple[Guard, ...] = ()
     cmake: str = ""

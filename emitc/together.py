@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from emitc.emit.licence import stated
 from emitc.emit.names import is_model_name
 from emitc.emit.render import environment
 from emitc.errors import EmitcError, Where
@@ -151,4 +152,4 @@ def together(programs: Sequence[Program], *, concurrent: bool, name: str = "") -
 
 def together_header(memory: Together) -> str:
     """The header's text; the models' own headers lie in the include path when it is compiled."""
-    return environment().get_template("together.h.j2").render(t=memory)
+    return stated(memory.header_name, environment().get_template("together.h.j2").render(t=memory))

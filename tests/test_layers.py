@@ -72,7 +72,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.emit": (
         "emitc.errors", "emitc.program", "emitc.planner.report", "emitc.kernels.contract", "emitc.emit",
     ),
-    "emitc.emit.manifest": ("emitc.passes", "emitc.planner.report", "emitc.program"),
+    "emitc.emit.manifest": ("emitc.emit.licence", "emitc.passes", "emitc.planner.report", "emitc.program"),
     "emitc.emit.package": ("emitc.errors", "emitc.passes", "emitc.program", "emitc.emit"),
     "emitc.writers": ("emitc.writers",),
     "emitc.plugins": (
@@ -117,7 +117,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.report": ("emitc.errors", "emitc.planner.report"),
     "emitc.report_lists": ("emitc.report",),
     "emitc.picture": ("emitc.planner", "emitc.picture"),
-    "emitc.together": ("emitc.errors", "emitc.program", "emitc.emit.names", "emitc.emit.render"),
+    "emitc.together": (
+        "emitc.errors", "emitc.program", "emitc.emit.licence", "emitc.emit.names", "emitc.emit.render",
+    ),
     "emitc.cli_options": ("emitc.backends", "emitc.compiler", "emitc.errors", "emitc.planner.regions", "emitc.target"),
     "emitc.cli_plan": (
         "emitc.cli_options", "emitc.compiler", "emitc.emit.manifest", "emitc.emit.output_file", "emitc.errors", "emitc.picture",

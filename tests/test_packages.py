@@ -249,15 +249,18 @@ def test_library_json_is_valid(tiny: Path) -> None:
     assert f"{library['build']['srcDir']}/spotter.c" in files
 
 
-def test_platformio_reads_the_library(tiny: Path, tmp_path: Path) -> None:
-    """PlatformIO's own parser and schema, as `pio pkg publish` runs them."""
+def test_platformio_reads_the_library(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PlatformIO's own parser and schema, as `pio pkg publish` runs them, but for the list of licences, which it fetches."""
     parser = pytest.importorskip("platformio.package.manifest.parser", reason="PlatformIO is not installed")
     schema = pytest.importorskip("platformio.package.manifest.schema")
+    licences = {"licenses": [{"licenseId": "0BSD"}, {"licenseId": "Apache-2.0"}]}
+    monkeypatch.setattr(schema.ManifestSchema, "load_spdx_licenses", staticmethod(lambda: licences))
     compiled(tiny, "spotter", package="platformio").write(tmp_path / "spotter")
     content = parser.ManifestParserFactory.new_from_dir(str(tmp_path / "spotter")).as_dict()
     loaded = schema.ManifestSchema().load_manifest(content)
     assert loaded["name"] == "spotter"
     assert loaded["headers"] == ["spotter.h"]
+    assert loaded["license"] == "Apache-2.0 OR 0BSD"
 
 
 @pytest.mark.board

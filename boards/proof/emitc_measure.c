@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 #include "emitc_measure.h"
 
 #if defined(EMITC_TRACE)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* One call, measured: painted stack, and two addresses between which an emulator counts instructions. */
 #ifndef EMITC_MEASURE_H
 #define EMITC_MEASURE_H

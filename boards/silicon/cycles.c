@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* Core cycles on silicon, by core:
      Cortex-M3 and up   DWT CYCCNT, 32 bits; where the part lacks it, the framework's microseconds
      Cortex-M0, M0+     the framework's microseconds (its scheduler may own SysTick)

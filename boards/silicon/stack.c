@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* How far down a stack measurement may paint where nothing says where the stack ends: not at all, unless the project
    states how many bytes below the caller are surely free (-DEMITC_FREE_STACK_BYTES=4096). */
 #include "emitc_board.h"

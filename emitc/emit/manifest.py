@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from emitc.emit.licence import LICENSE
 from emitc.passes import PassReport
 from emitc.planner.report import to_json
 from emitc.program import ArenaRegion, Move, Port, Program, RowSegment, Step
@@ -110,6 +111,7 @@ def manifest(
     return {
         "schema_version": SCHEMA_VERSION,
         "emitc_version": origin.version,
+        "license": LICENSE,
         "name": program.name,
         "model": {
             "file": origin.model_file,
@@ -134,7 +136,13 @@ def manifest(
         ],
         "partitions": partitions(program),
         "requirements": [
-            {"backend": r.backend, "library": r.library, "version": r.version, "headers": list(r.includes)}
+            {
+                "backend": r.backend,
+                "library": r.library,
+                "version": r.version,
+                "license": r.license,
+                "headers": list(r.includes),
+            }
             for r in program.requirements
         ],
         "layers": [_layer(step) for step in program.steps],

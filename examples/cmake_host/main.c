@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* A drawn digit through one model, a flat sound through another, in turn: each with its own arena, one runtime. */
 #include <stdio.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* What firmware may ask of a board: print, count, stop. No libc. */
 #ifndef EMITC_BOARD_H
 #define EMITC_BOARD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* printf() for those who want it: newlib (Arm) or picolibc (RISC-V) on top of emitc_write(). */
 #include "emitc_board.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* Numbers as text, without a division, so that no libgcc routine is linked on the board's behalf. */
 #include "emitc_board.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* Console and exit through semihosting, which QEMU answers itself. */
 #include "emitc_board.h"
 

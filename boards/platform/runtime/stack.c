@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* How far down a stack measurement may paint: to the end of the static data, and no further than is ever of interest. */
 #include "emitc_board.h"
 

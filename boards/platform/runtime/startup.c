@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* From reset to main(): vectors, static data, constructors; a fault prints where it happened and exits with 70. */
 #include "emitc_board.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* Instructions under QEMU's -icount, where virtual time is a function of what was executed.
 
    RISC-V has mcycle, exactly one a instruction. Cortex-M has SysTick: with -icount shift=s an instruction takes 2^s ns

@@ -75,6 +75,7 @@ class CmsisNn(Backend):
             NAME,
             "CMSIS-NN",
             str(library.tree.version),
+            "Apache-2.0",
             ("arm_nnfunctions.h",),
             (Guard(_GUARDS[library.instructions], message),),
             cmake="cmsis-nn",

@@ -35,6 +35,7 @@ class Driven(Backend):
             NAME,
             "Arm Ethos-U core driver",
             "1.0 or later",
+            "Apache-2.0",
             ("emitc_npu.h",),
             cmake="ethosu_core_driver",
             zephyr=("ARM_ETHOS_U",),

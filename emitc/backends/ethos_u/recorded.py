@@ -65,6 +65,7 @@ def source(calls: Sequence[Call]) -> str:
 
 
 _TEXT = """\
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc_npu.c: plays back what the host model of the NPU has computed; for boards without an NPU. Written by emitc. */
 #include "emitc_npu.h"
 

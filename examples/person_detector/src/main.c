@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* Person detector: a grey image of 96 x 96 pixels in; person or not, out. Here it looks at two stored images; a camera's
  * frame would be written to the input in their place.
  *

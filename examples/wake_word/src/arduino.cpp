@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR 0BSD
 // Real boards: what emitc_board.h declares, by Arduino's serial port and clock; and the application's place in Arduino.
 #include <Arduino.h>
 

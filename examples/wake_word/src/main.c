@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* Wake word: sound in, "hey jarvis" out.
  *
  *     16 kHz samples

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc_npu.c: emitc_npu_invoke with Arm's Ethos-U core driver. Written by emitc.
  *
  * The application initialises the driver (ethosu_init), routes the NPU's interrupt to it, and defines its cache functions. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc_npu.h: the one function through which generated code calls the NPU. Written by emitc. */
 #ifndef EMITC_NPU_H
 #define EMITC_NPU_H

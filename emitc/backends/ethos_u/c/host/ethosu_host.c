@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* ethosu_host.c: the driver's functions on the host: a call goes to whoever has registered, the host model of the NPU. */
 #include "ethosu_driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* ethosu_driver.h: the functions of Arm's Ethos-U core driver that generated code calls, for builds without the driver. */
 #ifndef EMITC_STUB_ETHOSU_DRIVER_H
 #define EMITC_STUB_ETHOSU_DRIVER_H

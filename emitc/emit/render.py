@@ -11,6 +11,7 @@ from pathlib import Path
 import jinja2
 
 from emitc.emit import literals, names
+from emitc.emit.extensions import extensions
 from emitc.errors import EmitcError, Where, first_name
 from emitc.kernels.contract import Flavour
 from emitc.program import Program, Step
@@ -132,6 +133,7 @@ def render_sources(program: Program) -> dict[str, str]:
         kernels=kernels,
         layers=layers,
         uses_math=_MATH.search(kernels) is not None or _has_infinity(layers, program),
+        extensions=extensions(program),
         runtime_version=RUNTIME_VERSION,
         ready=program.origin.sha256[:7].upper(),
     )

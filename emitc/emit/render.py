@@ -12,6 +12,7 @@ import jinja2
 
 from emitc.emit import literals, names
 from emitc.emit.extensions import extensions
+from emitc.emit.quantizers import halves_to_even, limits
 from emitc.errors import EmitcError, Where, first_name
 from emitc.kernels.contract import Flavour
 from emitc.program import Program, Step
@@ -48,6 +49,7 @@ def environment(more: tuple[tuple[str, str], ...] = ()) -> jinja2.Environment:
         autoescape=False,
     )
     env.filters["comment"] = names.comment_text
+    env.filters["limits"] = limits
     env.filters["first_name"] = first_name
     env.filters["quoted"] = names.string_text
     env.filters["rows"] = literals.rows
@@ -127,7 +129,7 @@ def render_sources(program: Program) -> dict[str, str]:
     """The public header and the source of a program, by file name."""
     kernels, layers = _parts(program)
     env = environment()
-    header = env.get_template("model.h.j2").render(p=program)
+    header = env.get_template("model.h.j2").render(p=program, halves_to_even=halves_to_even(program))
     source = env.get_template("model.c.j2").render(
         p=program,
         kernels=kernels,

@@ -27,17 +27,30 @@ extern "C" {
 #define BRANCHES_ARENA_BYTES 192u
 #define BRANCHES_ARENA_ALIGN 16u
 #define BRANCHES_STATE_BYTES 0u
+
+/* Which model this is, for a program to print. */
+#define BRANCHES_MODEL_NAME "branches.tflite"
+#define BRANCHES_MODEL_SHA256 "2d4e5a58dbba89b191d767b44833f36e26340ce4ab97de3ee6860538239e9694"
+#define BRANCHES_EMITC_VERSION "0.1.0"
 #define BRANCHES_INPUTS 2u
 
 /* input 0 "left_/ "x"_#error _ ?_/ /_": int8[1,4,4,3] */
 #define BRANCHES_INPUT_0_BYTES 48u
 #define BRANCHES_INPUT_0_ELEMENTS 48u
+#define BRANCHES_INPUT_0_RANK 4u
+#define BRANCHES_INPUT_0_DIMS { 1, 4, 4, 3 }
+#define BRANCHES_INPUT_0_TYPE int8_t
+#define BRANCHES_INPUT_0_DTYPE "int8"
 #define BRANCHES_INPUT_0_SCALE 0.05f
 #define BRANCHES_INPUT_0_ZERO_POINT 7
 
 /* input 1 "right": int8[1,4,4,3] */
 #define BRANCHES_INPUT_1_BYTES 48u
 #define BRANCHES_INPUT_1_ELEMENTS 48u
+#define BRANCHES_INPUT_1_RANK 4u
+#define BRANCHES_INPUT_1_DIMS { 1, 4, 4, 3 }
+#define BRANCHES_INPUT_1_TYPE int8_t
+#define BRANCHES_INPUT_1_DTYPE "int8"
 #define BRANCHES_INPUT_1_SCALE 0.02f
 #define BRANCHES_INPUT_1_ZERO_POINT (-4)
 #define BRANCHES_OUTPUTS 2u
@@ -45,12 +58,20 @@ extern "C" {
 /* output 0 "": int8[1,2,2,6] */
 #define BRANCHES_OUTPUT_0_BYTES 24u
 #define BRANCHES_OUTPUT_0_ELEMENTS 24u
+#define BRANCHES_OUTPUT_0_RANK 4u
+#define BRANCHES_OUTPUT_0_DIMS { 1, 2, 2, 6 }
+#define BRANCHES_OUTPUT_0_TYPE int8_t
+#define BRANCHES_OUTPUT_0_DTYPE "int8"
 #define BRANCHES_OUTPUT_0_SCALE 0.05f
 #define BRANCHES_OUTPUT_0_ZERO_POINT 7
 
 /* output 1 "sum flat": int8[1,48] */
 #define BRANCHES_OUTPUT_1_BYTES 48u
 #define BRANCHES_OUTPUT_1_ELEMENTS 48u
+#define BRANCHES_OUTPUT_1_RANK 2u
+#define BRANCHES_OUTPUT_1_DIMS { 1, 48 }
+#define BRANCHES_OUTPUT_1_TYPE int8_t
+#define BRANCHES_OUTPUT_1_DTYPE "int8"
 #define BRANCHES_OUTPUT_1_SCALE 0.05f
 #define BRANCHES_OUTPUT_1_ZERO_POINT 7
 
@@ -81,6 +102,58 @@ int8_t *branches_input_1(branches_t *self);
 const int8_t *branches_output_0(const branches_t *self);
 /* Where to read output 1: 48 elements, row-major. Valid until an input is written or the next run. */
 const int8_t *branches_output_1(const branches_t *self);
+
+/* A real value as an element of input 0: x / scale rounded to the nearest integer, halves away from zero, plus the zero point,
+ * limited to int8; the zero point for a NaN. So does QUANTIZE of TFLite. */
+static inline int8_t branches_input_0_quantize(float x)
+{
+    const float ratio = x / BRANCHES_INPUT_0_SCALE;
+    int32_t q = BRANCHES_INPUT_0_ZERO_POINT;
+    if (ratio > -135.0f && ratio < 120.0f) {
+        const int32_t whole = (int32_t)ratio;
+        const float rest = ratio - (float)whole; /* exact, unlike a sum with a half */
+        q += whole + ((rest >= 0.5f) ? 1 : 0) - ((rest <= -0.5f) ? 1 : 0);
+    } else if (ratio >= 120.0f) {
+        q = 127;
+    } else if (ratio <= -135.0f) {
+        q = -128;
+    } else {
+        /* not a number */
+    }
+    return (int8_t)q;
+}
+
+/* A real value as an element of input 1: x / scale rounded to the nearest integer, halves away from zero, plus the zero point,
+ * limited to int8; the zero point for a NaN. So does QUANTIZE of TFLite. */
+static inline int8_t branches_input_1_quantize(float x)
+{
+    const float ratio = x / BRANCHES_INPUT_1_SCALE;
+    int32_t q = BRANCHES_INPUT_1_ZERO_POINT;
+    if (ratio > -124.0f && ratio < 131.0f) {
+        const int32_t whole = (int32_t)ratio;
+        const float rest = ratio - (float)whole; /* exact, unlike a sum with a half */
+        q += whole + ((rest >= 0.5f) ? 1 : 0) - ((rest <= -0.5f) ? 1 : 0);
+    } else if (ratio >= 131.0f) {
+        q = 127;
+    } else if (ratio <= -124.0f) {
+        q = -128;
+    } else {
+        /* not a number */
+    }
+    return (int8_t)q;
+}
+
+/* The real value of an element of output 0. */
+static inline float branches_output_0_dequantize(int8_t q)
+{
+    return BRANCHES_OUTPUT_0_SCALE * (float)((int32_t)q - BRANCHES_OUTPUT_0_ZERO_POINT);
+}
+
+/* The real value of an element of output 1. */
+static inline float branches_output_1_dequantize(int8_t q)
+{
+    return BRANCHES_OUTPUT_1_SCALE * (float)((int32_t)q - BRANCHES_OUTPUT_1_ZERO_POINT);
+}
 
 static inline int8_t *branches_input_left_x_error(branches_t *self)
 {

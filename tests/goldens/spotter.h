@@ -27,11 +27,20 @@ extern "C" {
 #define SPOTTER_ARENA_BYTES 208u
 #define SPOTTER_ARENA_ALIGN 16u
 #define SPOTTER_STATE_BYTES 0u
+
+/* Which model this is, for a program to print. */
+#define SPOTTER_MODEL_NAME "spotter.tflite"
+#define SPOTTER_MODEL_SHA256 "9d8ff1d4b8f573e34cb144f86f04bdcc68463160bcd5daa3d5f6d9041ad3be4b"
+#define SPOTTER_EMITC_VERSION "0.1.0"
 #define SPOTTER_INPUTS 1u
 
 /* input 0 "spectrogram": int8[1,8,6,2] */
 #define SPOTTER_INPUT_0_BYTES 96u
 #define SPOTTER_INPUT_0_ELEMENTS 96u
+#define SPOTTER_INPUT_0_RANK 4u
+#define SPOTTER_INPUT_0_DIMS { 1, 8, 6, 2 }
+#define SPOTTER_INPUT_0_TYPE int8_t
+#define SPOTTER_INPUT_0_DTYPE "int8"
 #define SPOTTER_INPUT_0_SCALE 0.05f
 #define SPOTTER_INPUT_0_ZERO_POINT (-3)
 #define SPOTTER_OUTPUTS 1u
@@ -39,6 +48,10 @@ extern "C" {
 /* output 0 "scores": int8[1,3] */
 #define SPOTTER_OUTPUT_0_BYTES 3u
 #define SPOTTER_OUTPUT_0_ELEMENTS 3u
+#define SPOTTER_OUTPUT_0_RANK 2u
+#define SPOTTER_OUTPUT_0_DIMS { 1, 3 }
+#define SPOTTER_OUTPUT_0_TYPE int8_t
+#define SPOTTER_OUTPUT_0_DTYPE "int8"
 #define SPOTTER_OUTPUT_0_SCALE 0.00390625f
 #define SPOTTER_OUTPUT_0_ZERO_POINT (-128)
 
@@ -65,6 +78,32 @@ EMITC_MUST_CHECK emitc_status spotter_reset(spotter_t *self);
 int8_t *spotter_input_0(spotter_t *self);
 /* Where to read output 0: 3 elements, row-major. Valid until an input is written or the next run. */
 const int8_t *spotter_output_0(const spotter_t *self);
+
+/* A real value as an element of input 0: x / scale rounded to the nearest integer, halves away from zero, plus the zero point,
+ * limited to int8; the zero point for a NaN. So does QUANTIZE of TFLite. */
+static inline int8_t spotter_input_0_quantize(float x)
+{
+    const float ratio = x / SPOTTER_INPUT_0_SCALE;
+    int32_t q = SPOTTER_INPUT_0_ZERO_POINT;
+    if (ratio > -125.0f && ratio < 130.0f) {
+        const int32_t whole = (int32_t)ratio;
+        const float rest = ratio - (float)whole; /* exact, unlike a sum with a half */
+        q += whole + ((rest >= 0.5f) ? 1 : 0) - ((rest <= -0.5f) ? 1 : 0);
+    } else if (ratio >= 130.0f) {
+        q = 127;
+    } else if (ratio <= -125.0f) {
+        q = -128;
+    } else {
+        /* not a number */
+    }
+    return (int8_t)q;
+}
+
+/* The real value of an element of output 0. */
+static inline float spotter_output_0_dequantize(int8_t q)
+{
+    return SPOTTER_OUTPUT_0_SCALE * (float)((int32_t)q - SPOTTER_OUTPUT_0_ZERO_POINT);
+}
 
 static inline int8_t *spotter_input_spectrogram(spotter_t *self)
 {

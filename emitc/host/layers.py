@@ -129,6 +129,7 @@ class LayerProof:
         self.written: dict[int, list[bytes]] = {}
         self.rules = rules(compiled.graph, compiled.source.format)
         self.errors: list[str] = []
+        self._given: list[tuple[int, int]] = []
         self._before = model.arena.copy()
         self._states = compiled.program.states
         self._state = model.state.tobytes()
@@ -136,7 +137,7 @@ class LayerProof:
 
     def start(self) -> None:
         """Before a run whose inputs are written."""
-        self.written = {}
+        self.written, self._given = {}, []
         self._before = self.model.arena.copy()
         self._state = self.model.state.tobytes()
 
@@ -147,11 +148,14 @@ class LayerProof:
             outputs[0] += data
         else:
             outputs.append(data)
-        allowed = np.zeros(len(self.model.arena), bool)
-        if 0 <= offset < len(allowed):  # otherwise it has written a state variable
-            allowed[offset : offset + len(data)] = True
+        self._given.append((offset, offset + len(data)))
         if len(outputs) < len(step.outputs):
             return
+        allowed = np.zeros(len(self.model.arena), bool)
+        for start, end in self._given:
+            if 0 <= start < len(allowed):  # otherwise it has written a state variable
+                allowed[start:end] = True
+        self._given = []
         prefix = f"AT_OP{index}"
         for slot in self.slots:
             written = slot.first in self.stages[index] and not slot.name.startswith("AT_INPUT_")

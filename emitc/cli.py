@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from emitc._version import __version__
+from emitc.cli_check import check_line, check_option, checked
 from emitc.cli_options import (
     CompilingCommand,
     ShapeType,
@@ -63,8 +64,11 @@ cli.add_command(plan)
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Directory of the package.")
 @click.option("--package", default="plain", help="plain | cmake | platformio | zephyr", show_default=True)
 @click.option("--board", default=None, help="Refuse a model that does not fit this board; sets the target.")
+@check_option
 @json_option
-def compile_command(output: Path, package: str, board: str | None, as_json: bool, **values: Any) -> None:
+def compile_command(
+    output: Path, package: str, board: str | None, check: bool | None, as_json: bool, **values: Any
+) -> None:
     """Compile MODEL to a C package."""
     with reported(as_json):
         default_target = "generic32"
@@ -77,10 +81,13 @@ def compile_command(output: Path, package: str, board: str | None, as_json: bool
             from emitc.boards.prove import require_fit
 
             require_fit(compiled, board)
+        found = checked(compiled, check, as_json)
         compiled.write(output)
         from emitc import report
 
-        print_result(compiled.summary(), as_json, lambda: report.compile_text(compiled, output))
+        stated = {"passes_checked": 0, "first_wrong_pass": None} if found is None else found.to_json()
+        text = check_line(found, check)
+        print_result(compiled.summary() | stated, as_json, lambda: report.compile_text(compiled, output) + text)
 
 
 @cli.command(cls=CompilingCommand, short_help="Prove that the C of MODEL equals the interpreter.")
@@ -109,6 +116,7 @@ def verify(
         from emitc import report
         from emitc.compiler import for_host
         from emitc.host import parity
+        from emitc.validation import validate
 
         compiled = for_host(values["model"], compiled_model(values))
         if samples == 0 and vectors is None:
@@ -123,8 +131,11 @@ def verify(
                 compiled, reference=reference, samples=samples, seed=seed, vectors=vectors, layers=layers,
                 sanitize=sanitize, progress=progress,
             )  # fmt: skip
-        print_result(proof.to_json(), as_json, lambda: report.verify_text(compiled, proof))
-    raise SystemExit(0 if proof.match else 1)
+        found = validate(compiled)
+        match = proof.match and found.right
+        content = proof.to_json() | found.to_json() | {"match": match}
+        print_result(content, as_json, lambda: report.verify_text(compiled, proof, found))
+    raise SystemExit(0 if match else 1)
 
 
 @cli.command(short_help="Say what MODEL contains and what does not compile.")
@@ -224,8 +235,7 @@ def flash(
         compiled = compiled_model(values, "platformio", load_board(board).target)
         project = output or Path(f"{compiled.program.name}-{board}")
         result = prove.on_silicon(
-            compiled, board, project, reference=reference, samples=samples, seed=seed, port=port, dry_run=dry_run,
-            say=lambda line: click.echo(line, err=True),
+            compiled, board, project, reference=reference, samples=samples, seed=seed, port=port, dry_run=dry_run
         )  # fmt: skip
         if result is None:
             content = {"board": board, "project": str(project), "dry_run": True}

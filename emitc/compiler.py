@@ -32,7 +32,7 @@ from emitc.frontends.tflite import known_shapes, read_tflite
 from emitc.frontends.tflite_npu import with_npu_operands
 from emitc.ir import Graph, Shape
 from emitc.lower import lower
-from emitc.passes import LATE_PASSES, PASSES, PassReport, run_passes
+from emitc.passes import BUILT, CUT, INTERFACE, LATE_PASSES, PASSES, ROWS, GraphStep, PassReport, run_passes
 from emitc.passes.input_rows import with_input_rows
 from emitc.passes.interface import INTERFACES, with_interface
 from emitc.planner.regions import Region
@@ -217,7 +217,7 @@ class Compiled:
     """A model compiled: the graph that was partitioned, the program, and every file of the package.
 
     model_bytes: what was compiled as one file, with the constants of other files in it. brought: operators of the model that
-    plugins have brought along.
+    plugins have brought along. history: the graph as it was built, and after each step of the way to the graph that was lowered.
     """
 
     source: SourceModel
@@ -230,6 +230,7 @@ class Compiled:
     seconds: float
     model_bytes: bytes
     brought: tuple[str, ...] = ()
+    history: tuple[GraphStep, ...] = ()
 
     def write(self, directory: str | Path) -> tuple[str, ...]:
         """Writes the package as `directory`, atomically; returns the paths of its files."""
@@ -295,12 +296,14 @@ def _compiled(
     """A model that has been read. start: of the time that it takes, by the monotonic clock."""
     name = options.name or identifier(path.stem, "model")
     try:
-        graph, passes = _graph(source, name, options, plugins)
+        history: list[GraphStep] = []
+        graph, passes = _graph(source, name, options, plugins, history)
         origin = Origin(
             __version__, path.name, source.sha256, source.format, source.producer, options.arguments(), options.target
         )
         late: list[PassReport] = []
-        divided, program = _lowered(graph, name, origin, options, late)
+        cut: list[GraphStep] = []
+        divided, program = _lowered(graph, name, origin, options, late, cut)
         passes += tuple(late)
         program = replace(program, templates=plugins.templates)
     except EmitcError as error:
@@ -311,13 +314,16 @@ def _compiled(
     stated = options.to_json() | plugins.to_json()
     files = package_files(program, options.package, passes, stated, optimize=optimize, more=more)
     seconds = time.monotonic() - start
-    return Compiled(source, graph, divided, program, passes, options, files, seconds, model_bytes, plugins.used(source))
+    brought, steps = plugins.used(source), (*history, *cut)
+    return Compiled(source, graph, divided, program, passes, options, files, seconds, model_bytes, brought, steps)
 
 
 def _lowered(
-    graph: Graph, name: str, origin: Origin, options: Options, late: list[PassReport]
+    graph: Graph, name: str, origin: Origin, options: Options, late: list[PassReport], history: list[GraphStep]
 ) -> tuple[Partition, Program]:
-    """The graph divided and lowered. late: gets the reports of the passes that follow the cutting of regions."""
+    """The graph divided and lowered. late: gets the reports of the passes that follow the cutting of regions; history: gets
+    the graph when they are cut and after each of these passes.
+    """
     regions = Regions(options.regions, options.places) if options.regions else None
     # Rows take code: where that is to be small, only a budget makes them, or an input that comes in rows anyway.
     few = options.optimize == "size" and not options.input_rows
@@ -327,7 +333,8 @@ def _lowered(
         working: Mapping[int, int], budget: int | None = options.arena_budget, rough: bool = False
     ) -> tuple[Partition, Program]:
         late.clear()
-        divided, parts = with_parts(divide(graph, options, late, working), origin, without)
+        history.clear()
+        divided, parts = with_parts(divide(graph, options, late, working, history), origin, without)
         return divided, lower(divided, name, origin, budget, without, regions, parts, rough=rough)
 
     by_rows = None if regions or "streaming" in without else lowered
@@ -348,13 +355,25 @@ def for_host(path: str | Path, compiled: Compiled) -> Compiled:
     return _compiled(Path(path), compiled.source, compiled.model_bytes, options, plugins, start)
 
 
-def _graph(source: SourceModel, name: str, options: Options, plugins: Plugins) -> tuple[Graph, tuple[PassReport, ...]]:
-    """The graph of a source model, with everything done to it that does not depend on who runs it."""
+def _graph(
+    source: SourceModel, name: str, options: Options, plugins: Plugins, history: list[GraphStep] | None = None
+) -> tuple[Graph, tuple[PassReport, ...]]:
+    """The graph of a source model, with everything done to it that does not depend on who runs it.
+
+    history: gets the graph as it was built and after every step.
+    """
+    history = [] if history is None else history
     graph = build_graph(source, plugins.registry_of(source.format), name)
+    history.append(GraphStep(BUILT, graph))
     graph = with_interface(graph, options.io)
-    graph, passes = run_passes(graph, options.disabled)
+    history.append(GraphStep(INTERFACE, graph))
+    graph, passes = run_passes(graph, options.disabled, history=history)
     graph = with_interface(graph, options.io)  # again: a Transpose or a view may have stood in front
-    return with_input_rows(graph) if options.input_rows else graph, passes
+    history.append(GraphStep(INTERFACE, graph))
+    if options.input_rows:
+        graph = with_input_rows(graph)
+        history.append(GraphStep(ROWS, graph))
+    return graph, passes
 
 
 def partition_model(path: str | Path, options: Options | None = None) -> Partition:
@@ -375,11 +394,12 @@ def divide(
     options: Options,
     reports: list[PassReport] | None = None,
     working: Mapping[int, int] = MappingProxyType({}),
+    history: list[GraphStep] | None = None,
 ) -> Partition:
     """The graph's nodes to backends, as the options ask. Raises EmitcError and CannotCompile as `partition` does.
 
     reports: gets those of the passes that follow the cutting of regions. working: bytes of working memory
-    that a node's kernel may need, by its index.
+    that a node's kernel may need, by its index. history: gets the graph when they are cut and after each of these passes.
     """
     unknown = sorted({index for index, _ in options.variants} - {node.index for node in graph.nodes})
     if unknown:
@@ -391,7 +411,9 @@ def divide(
         )
 
     def settle(cut: Graph) -> Graph:
-        settled, found = run_passes(cut, options.disabled, LATE_PASSES)
+        steps = [] if history is None else history
+        steps.append(GraphStep(CUT, cut))
+        settled, found = run_passes(cut, options.disabled, LATE_PASSES, steps)
         if reports is not None:
             reports.extend(found)
         return settled

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]
 INT32_MAX = 2**31 - 1
 INT32_MIN = -(2**31)
+_CACHED = 1 << 14
+"""Factors of the channels of a model, which several stages ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class Multiplier:
     shift: int
 
 
+@lru_cache(maxsize=_CACHED)
 def multiplier_of(factor: float) -> Multiplier:
     """The Q31 multiplier nearest to `factor`, a non-negative finite double; ties away from zero.
 

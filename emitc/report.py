@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from emitc.compiler import Compiled
     from emitc.host.parity import Proof
     from emitc.program import Program
+    from emitc.validation import Validation
 
 _LISTED = 8
 """Operators that a line of `emitc inspect` names."""
@@ -243,16 +244,18 @@ def together_text(content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def verify_text(compiled: Compiled, proof: Proof) -> str:
+def verify_text(compiled: Compiled, proof: Proof, validation: Validation | None = None) -> str:
     """The proof's verdict and numbers."""
     program = compiled.program
-    verdict = "MATCH" if proof.match else "MISMATCH"
+    verdict = "MATCH" if proof.match and (validation is None or validation.right) else "MISMATCH"
     lines = [
         f"{shown(program.origin.model_file)}: {verdict}",
         f"  outputs     {_number(proof.differing)} of {_number(proof.elements)} elements differ from {proof.reference}"
         f" ({proof.samples} inputs, largest difference {proof.max_abs_diff:g})",
         f"  numpy       {_number(proof.numpy_differing)} elements differ from the numpy reference ({proof.numpy_samples} inputs)",
     ]
+    if validation is not None:
+        lines.append(f"  passes      {validation.text()}")
     if proof.tolerated:
         lines.append(
             f"  tolerance   {_number(proof.tolerated)} float elements of the outputs have other bits, within"

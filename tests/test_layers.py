@@ -110,6 +110,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.errors", "emitc.target", "emitc.boards", "emitc.compiler", "emitc.host.golden_rules",
         "emitc.host.groups", "emitc.host.parity", "emitc.host.samples",
     ),
+    "emitc.validation": (
+        "emitc.compiler", "emitc.errors", "emitc.host.golden_rules", "emitc.host.groups", "emitc.host.samples", "emitc.ir",
+        "emitc.kernels", "emitc.passes", "emitc.validation",
+    ),
+    "emitc.cli_check": ("emitc.cli_options", "emitc.errors", "emitc.validation"),
     "emitc.inspection": (
         "emitc.plugins", "emitc.backends",
         "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends", "emitc.kernels", "emitc.compiler",
@@ -127,6 +132,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "emitc.pareto": ("emitc.compiler", "emitc.program", "emitc.spending"),
     "emitc.cli": (
+        "emitc.cli_check", "emitc.validation",
         "emitc", "emitc._version", "emitc.backends", "emitc.cli_options", "emitc.cli_plan", "emitc.errors", "emitc.target",
         "emitc.compiler", "emitc.inspection",
         "emitc.report", "emitc.report_lists", "emitc.emit.manifest", "emitc.host", "emitc.boards",
@@ -136,7 +142,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 
 IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "numpy": ("emitc.replay", "emitc.row_spans", "emitc.ir", "emitc.quantize", "emitc.frontends", "emitc.kernels", "emitc.passes",
-              "emitc.emit.literals", "emitc.writers", "emitc.host", "emitc.backends"),
+              "emitc.emit.literals", "emitc.writers", "emitc.host", "emitc.backends", "emitc.validation"),
     "tflite": ("emitc.frontends.tflite", "emitc.frontends.tflite_npu", "emitc.writers.tflite", "emitc.host.ethosu.vela_file",
                "emitc.backends.ethos_u.vela"),
     "ethosu": ("emitc.backends.ethos_u.vela_child",),
@@ -149,7 +155,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "jinja2": ("emitc.emit.render", "emitc.boards.project"),
     "cffi": ("emitc.host.build", "emitc.host.ethosu.driver"),
     "elftools": ("emitc.boards.elf",),
-    "click": ("emitc.cli", "emitc.cli_options", "emitc.cli_plan"),
+    "click": ("emitc.cli", "emitc.cli_check", "emitc.cli_options", "emitc.cli_plan"),
     "ortools": ("emitc.planner.prove",),
     "rich": ("emitc.cli", "emitc.report"),
 }  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from emitc.errors import CannotCompile, EmitcError, Where, install_hint
+from emitc.errors import CannotCompile, EmitcError, Where
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 InputType: TypeAlias = tuple[np.dtype[Any], tuple[int, ...]]
@@ -72,7 +72,7 @@ def imported(module: str, package: str) -> Any:
             f"the golden engine {package} is not installed",
             Where(option="--reference"),
             f"importing {module} failed: {error}",
-            f"{install_hint('verify')}; or --reference numpy, which needs no engine",
+            "pip install emitc[verify]",
         ) from error
 
 

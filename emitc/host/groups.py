@@ -117,7 +117,8 @@ def _is_disputed(bound: BoundNode) -> bool:
     return op.numerics is Numerics.TFLITE and bound.output.dtype in _DISPUTED.get(type(op), ())
 
 
-def _kind(bound: BoundNode) -> str:
+def kind_of(bound: BoundNode) -> str:
+    """The kind of an operator's outputs, as `Group` has it."""
     output = bound.output.dtype
     if output not in _INTEGERS:
         return "float" if output in (DType.FLOAT32, DType.FLOAT64) else "exact"
@@ -167,7 +168,7 @@ class GroupCheck:
                 continue
             if bound.node.index in self._without or any(t.name not in values for t in bound.outputs):
                 continue
-            kind = _kind(bound)
+            kind = kind_of(bound)
             group = self._groups.setdefault((bound.node.op_type, kind), Group(bound.node.op_type, kind))
             group.operators += bound.node.index not in self._counted
             self._counted.add(bound.node.index)

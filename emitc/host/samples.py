@@ -62,6 +62,13 @@ def _index_range(graph: Graph, tensor: Tensor) -> tuple[int, int]:
     return (tensor.dtype.range[0] if len(ends) == 1 else 0), min(ends)
 
 
+def input_range(graph: Graph, tensor: Tensor) -> tuple[float, float]:
+    """The least and the largest value that an input is given: what `random_samples` draws from."""
+    if tensor.dtype in (DType.FLOAT32, DType.FLOAT64):
+        return _quantized_range(graph, tensor)
+    return (0, 1) if tensor.dtype is DType.BOOL else _index_range(graph, tensor)
+
+
 def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
     """`count` sets of inputs: uniform over the type's range, every third one a Gaussian around the zero point.
 

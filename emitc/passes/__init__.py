@@ -44,8 +44,21 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 are folded, which would dequantize the weights, and padding be settled before the zero point, which folds only without."""
 
 
+BUILT, INTERFACE, INNER, ROWS, CUT = "graph", "--io", "inner graphs", "--input-rows", "partition"
+"""Names of steps that are no passes: the graph as it was built, the interface that was asked for, the rewritten graphs inside of
+operators, an input that is asked for by rows, and the regions of accelerators."""
+
 LATE_PASSES: tuple[tuple[str, Pass], ...] = (("state-in-place", state_in_place),)
 """Done when accelerators have cut their regions out of the graph: they take operators that these passes do away with."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStep:
+    """The graph as a pass has left it. inside: the operators whose inner graph it is, from the outermost one on."""
+
+    name: str
+    graph: Graph
+    inside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +79,18 @@ def _changes(before: Graph, after: Graph) -> int:
 
 
 def run_passes(
-    graph: Graph, disabled: frozenset[str] = frozenset(), passes: Sequence[tuple[str, Pass]] = PASSES
+    graph: Graph,
+    disabled: frozenset[str] = frozenset(),
+    passes: Sequence[tuple[str, Pass]] = PASSES,
+    history: list[GraphStep] | None = None,
+    inside: tuple[str, ...] = (),
 ) -> tuple[Graph, tuple[PassReport, ...]]:
     """The rewritten graph and a report of each pass; the graph is verified before and after each.
 
-    The graphs inside of operators are rewritten in the same way, which the reports do not count.
+    The graphs inside of operators are rewritten in the same way, which the reports do not count. history: gets the graph after
+    each enabled pass; an inner graph, which `inside` names, is listed before its first pass too.
     """
+    history = [] if history is None else history
     verify_graph(graph)
     reports: list[PassReport] = []
     for name, function in passes:
@@ -80,22 +99,37 @@ def run_passes(
             graph = function(graph)
             if graph is not before:
                 verify_graph(graph)
+            history.append(GraphStep(name, graph, inside))
         reports.append(
             PassReport(name, name not in disabled, len(before.nodes), len(graph.nodes), _changes(before, graph))
         )
-    return _with_inner(graph, disabled, passes), tuple(reports)
+    return _with_inner(graph, disabled, passes, history, inside), tuple(reports)
 
 
-def _with_inner(graph: Graph, disabled: frozenset[str], passes: Sequence[tuple[str, Pass]]) -> Graph:
+def _with_inner(
+    graph: Graph,
+    disabled: frozenset[str],
+    passes: Sequence[tuple[str, Pass]],
+    history: list[GraphStep],
+    inside: tuple[str, ...],
+) -> Graph:
+    def rewritten(node: Node, name: str, each: Graph) -> Graph:
+        place = (*inside, f"{node.describe()} {name}")
+        history.append(GraphStep(BUILT, each, place))
+        return run_passes(each, disabled, passes, history, place)[0]
+
     def inner(node: Node) -> Node:
         if not isinstance(node.op, ControlFlow):
             return node
-        graphs = tuple(run_passes(each, disabled, passes)[0] for each in node.op.graphs)
+        names = node.op.parts or tuple(f"graph {number}" for number in range(len(node.op.graphs)))
+        graphs = tuple(rewritten(node, name, each) for name, each in zip(names, node.op.graphs, strict=True))
         return replace(node, op=replace(node.op, graphs=graphs))
 
     if not any(isinstance(node.op, ControlFlow) for node in graph.nodes):
         return graph
-    return _numbered(replace(graph, nodes=tuple(map(inner, graph.nodes))))
+    found = _numbered(replace(graph, nodes=tuple(map(inner, graph.nodes))))
+    history.append(GraphStep(INNER, found, inside))
+    return found
 
 
 def _numbered(graph: Graph) -> Graph:

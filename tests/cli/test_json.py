@@ -12,9 +12,9 @@ from emitc.cli import cli
 
 KEYS = {
     "compile": "name target arena_bytes lower_bound_bytes proven state_bytes constant_bytes macs nodes partitions files"
-    " seconds",
+    " seconds passes_checked first_wrong_pass",
     "verify": "reference samples elements differing max_abs_diff layers_checked first_divergence arena_planned"
-    " arena_observed match",
+    " arena_observed match passes_checked first_wrong_pass",
     "inspect": "format producer inputs outputs operators supported unsupported",
     "plan": "arena_bytes lower_bound_bytes proven peak buffers",
     "run": "board match instructions stack_bytes flash_bytes code_bytes constant_bytes ram_bytes arena_bytes layers",

@@ -30,6 +30,7 @@ from emitc.host.parity import Divergence, Proof
 from emitc.passes import LATE_PASSES, PASSES
 from emitc.program import StateSlot
 from emitc.target import load_board
+from emitc.validation import Validation, Wrong
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "examples" / "models"
@@ -72,9 +73,10 @@ def json_of(name: str) -> set[str]:
     first = Divergence("ADD", 0, "a", 1, 1.0)
     groups = (Group("Conv", "sum"),)
     proof = Proof("tflm", 1, 1, 0, 0.0, 1, 0, 1, first, 1, 1, True, groups=groups, no_engine=("A", "b"))
+    checked = Validation(1, (), 1, Wrong("a", ("op",), "t", 1)).to_json()
     printed = {
-        "compile": [digits.summary()],
-        "verify": [proof.to_json()],
+        "compile": [digits.summary(), checked],
+        "verify": [proof.to_json(), checked],
         "plan": [memory_plan(replace(digits.program, states=(StateSlot("STATE_0", 0, 1, "int8[1]", "s"),)))],
         "partition": [_partition_map()],
         "inspect": [inspection.inspect_model(MODELS / "digits_int8.tflite", {})],

@@ -1,0 +1,160 @@
+"""Translation validation: whether the graph that is lowered still computes what the graph computed as it was built.
+
+The numpy reference of every operator is evaluated on the graph as it was built, and again after every step that changes the
+graph: passes, `--io`, `--input-rows`, the cutting of regions for accelerators, the passes after that, and all of these inside of
+operators that run graphs. A step that changes a bit of a tensor that was there before it is named, with the operators concerned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emitc.compiler import Compiled
+from emitc.errors import CannotCompile, Where, shown
+from emitc.host.samples import Sample
+from emitc.ir import Array, Graph
+from emitc.kernels.nested import watched
+from emitc.passes import LATE_PASSES, PASSES
+from emitc.validation.effort import default_inputs, thorough_inputs
+from emitc.validation.inputs import validation_inputs
+from emitc.validation.steps import Chain, chains, compared_steps
+from emitc.validation.values import Faulty, Wrong
+
+__all__ = ["Validation", "Wrong", "validate", "validate_unasked", "wrong_step"]
+
+_RANDOM = 4
+"""Random inputs of a graph inside of an operator that never runs."""
+_OPTIONAL = frozenset(name for name, _ in (*PASSES, *LATE_PASSES))
+"""What `--without` switches off."""
+_CAPTURED = 8
+"""Runs of a graph inside of an operator that are repeated after every pass inside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What was found. passes_checked: steps that were enabled, whether they changed the graph or not. changed: names of those
+    that did, whose values were compared. runs: sets of inputs. wrong: the first step that is wrong.
+    """
+
+    passes_checked: int
+    changed: tuple[str, ...]
+    runs: int
+    wrong: Wrong | None = None
+
+    @property
+    def right(self) -> bool:
+        """Whether no step is wrong."""
+        return self.wrong is None
+
+    def to_json(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "passes_checked": self.passes_checked,
+            "first_wrong_pass": None if self.wrong is None else self.wrong.to_json(),
+        }
+
+    def text(self) -> str:
+        """One line for a person."""
+        if self.wrong is not None:
+            ops = ", ".join(shown(op) for op in self.wrong.ops)
+            return f"wrong: {self.wrong.step} at {ops or 'the interface'}, {shown(self.wrong.tensor)}"
+        return f"{self.passes_checked} steps give what the graph gave as it was built ({self.runs} inputs)"
+
+
+class _Captured:
+    """The inputs that graphs inside of operators have got, by the graph's identity."""
+
+    def __init__(self, wanted: Sequence[Graph]) -> None:
+        self._runs: dict[int, list[Sample]] = {id(graph): [] for graph in wanted}
+
+    def __call__(self, graph: Graph, inputs: Sequence[Array | None]) -> None:
+        runs = self._runs.get(id(graph))
+        if runs is not None and len(runs) < _CAPTURED and all(value is not None for value in inputs):
+            runs.append(tuple(value for value in inputs if value is not None))
+
+    def of(self, graph: Graph) -> list[Sample]:
+        """The runs of a graph."""
+        return self._runs[id(graph)]
+
+
+@dataclass(slots=True)
+class _First:
+    """The first wrong step so far: where it stands in its chain, and what is wrong."""
+
+    place: int = 0
+    wrong: Wrong | None = None
+
+    def note(self, wrong: Wrong, order: Sequence[str]) -> None:
+        """Takes a fault, if no step before it is wrong."""
+        place = order.index(wrong.step)
+        if self.wrong is None or place < self.place:
+            self.place, self.wrong = place, wrong
+
+
+def validate(compiled: Compiled, kinds: Sequence[str] | None = None, samples: int = 0, seed: int = 0) -> Validation:
+    """Evaluates every step of a compilation on inputs at the ends of their ranges (`kinds`) and on `samples` random ones.
+
+    kinds: None for as many inputs as a proof takes. Raises CannotCompile where no input ends the loops of the graph as it was
+    built.
+    """
+    if kinds is None:
+        kinds, samples = thorough_inputs(compiled.history[0].graph)
+    every = chains(compiled.history)
+    main, inner = every[0], every[1:]
+    order = [step.name for chain in every for step in chain.steps]
+    cases = validation_inputs(main.built, samples, seed, kinds)
+    captured = _Captured([chain.built for chain in inner])
+    first, runs = _First(), 0
+    endless: CannotCompile | None = None
+    for inputs in cases:
+        try:
+            with watched(captured):
+                main.run(inputs, compiled.source.format)
+            runs += 1
+        except Faulty as fault:
+            runs += 1
+            first.note(fault.wrong, order)
+        except CannotCompile as error:
+            endless = error
+    if not runs and endless is not None:
+        raise endless
+    for chain in inner:
+        _inside(chain, captured.of(chain.built), compiled.source.format, first, order)
+    changed = tuple(dict.fromkeys(step.name for chain in every for step in compared_steps(chain)))
+    return Validation(len(main.steps) - 1, changed, runs, first.wrong)
+
+
+def _inside(chain: Chain, cases: Sequence[Sample], source_format: str, first: _First, order: Sequence[str]) -> None:
+    """Validates the steps of a graph inside of an operator: on what it has got, or where it never ran, on inputs of its own."""
+    if not any(compared_steps(chain)):
+        return
+    for inputs in cases or validation_inputs(chain.built, _RANDOM):
+        try:
+            chain.run(inputs, source_format)
+        except Faulty as fault:
+            first.note(fault.wrong, order)
+        except (CannotCompile, IndexError):
+            if cases:
+                raise
+            # Inputs that were made up may ask for an element that is not there, or for a loop without end.
+
+
+def validate_unasked(compiled: Compiled) -> Validation | None:
+    """What a compilation checks of itself; None for a model that takes too long for that."""
+    chosen = default_inputs(compiled.history[0].graph)
+    return None if chosen is None else validate(compiled, *chosen)
+
+
+def wrong_step(compiled: Compiled, wrong: Wrong) -> CannotCompile:
+    """An error that names the step, operators, tensor and number of differing elements."""
+    ops = ", ".join(wrong.ops)
+    extent = f"{wrong.differing} elements of its output differ" if wrong.differing >= 0 else "the interface differs"
+    option = f"--without {wrong.step}" if wrong.step in _OPTIONAL else "another option"
+    return CannotCompile(
+        f"{wrong.step} has changed what the model computes",
+        Where(model=compiled.program.origin.model_file, op=ops, tensor=wrong.tensor),
+        f"{extent} from those of the graph as it was built: {wrong.why}",
+        f"compile with {option}, and report the model: this is a fault of emitc",
+    )

@@ -296,6 +296,13 @@ def verify_text(compiled: Compiled, proof: Proof, validation: Validation | None 
         elements, count = sum(g.elements for g in proof.groups), sum(g.operators for g in proof.groups)
         verdict = "within their rules" if all(g.holds for g in proof.groups) else "not within their rules"
         lines.append(f"  groups      {count} operators by themselves, {_number(elements)} elements: {verdict}")
+    lines += [
+        f"  rate        {shown(g.op_type)}: with 99 % confidence, fewer than {_share(g.at_most * 1e5)} of 100 000 elements differ"
+        for g in proof.groups
+        if g.at_most is not None and g.largest <= 1
+    ]
+    if proof.unjudged:
+        lines.append(f"  unjudged    {proof.unjudged} operators have no values of the engine: the outputs decide too")
     if proof.sanitized:
         lines.append(f"  sanitizers  address, undefined behaviour: {'see below' if proof.memory_errors else 'silent'}")
     lines += [
@@ -311,6 +318,11 @@ def verify_text(compiled: Compiled, proof: Proof, validation: Validation | None 
     ]
     lines += [f"  error       {shown(error)}" for error in proof.memory_errors]
     return "\n".join(lines)
+
+
+def _share(value: float) -> str:
+    """Two digits, and no exponent."""
+    return f"{value:.2g}" if value < 10 else _number(round(value))
 
 
 def inspect_text(found: dict[str, Any]) -> str:

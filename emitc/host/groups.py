@@ -6,8 +6,9 @@ two steps that the engine's rounding decides. Such an element is off by one step
 nothing about them. So each operator is given what the engine had before it, and its output is compared with what the
 engine had after it, under the rule of its kind:
 
-- convolutions, Gemm and MatMul: at most 1 step, in at most 1 of 10^5 elements (more inputs are drawn where a few
-  elements would decide);
+- convolutions, Gemm and MatMul: at most 1 step, at a rate of at most 1 in 10^5 elements. A rate is only known to a
+  confidence: the rule is broken where as many differences had a chance of less than 10^-6 at that rate. More inputs are
+  drawn for few elements, and for a count in doubt; what rate is excluded with 99 % confidence is reported;
 - averages: at most 1 step, on ties; they are frequent where input and output have one scale;
 - everything else on bytes: every bit. On int16, where a step is as small as the float error: at most 1 step;
 - operators on float32: the tolerance of `golden_rules`.
@@ -15,7 +16,8 @@ engine had after it, under the rule of its kind:
 The same is the proof of a TFLite model that TFLite Micro does not run, so that LiteRT has to stand in for it, and that has
 operators in integers which LiteRT rounds otherwise: FULLY_CONNECTED, and LEAKY_RELU and SOFTMAX of int16. The C follows TFLite
 Micro's rule. These are off by at most 1 step, everything else by no bit. And so where layers quantize floats while they run that
-are themselves within a tolerance only: a last bit may become a step, which says nothing about the layer.
+are themselves within a tolerance only (hybrid layers of TFLite, DynamicQuantizeLinear of ONNX), or make integers of them in
+another way: a last bit may become a step, which says nothing about the layer.
 
 That the C computes what these references compute is a comparison of every output bit, which `verify` does as well.
 """
@@ -28,12 +30,16 @@ from typing import Any
 
 import numpy as np
 
+from emitc.host.engine_values import completed, known_value, shown
 from emitc.host.golden_engine import Array
 from emitc.host.golden_rules import Rule, compared
-from emitc.ir import BoundNode, DType, Graph, Numerics
+from emitc.host.rates import chance_of_more, highest_rate
+from emitc.ir import BoundNode, DType, Graph, Node, Numerics
 from emitc.kernels import kernel_of
+from emitc.kernels.control_flow import ControlFlow
 from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
+from emitc.kernels.dynamic_lstm import DynamicQuantizeLstm
 from emitc.kernels.fully_connected import FullyConnected
 from emitc.kernels.fully_connected_computed import ComputedFullyConnected
 from emitc.kernels.hybrid_conv_2d import HybridConv2D
@@ -44,13 +50,21 @@ from emitc.kernels.softmax import Softmax
 from emitc.kernels.unary import LeakyRelu
 
 ONE_IN = 100_000
+LEAST = ONE_IN
+"""Elements that are compared of every type with such a rate, as far as the runs allow that are drawn for it."""
 ENOUGH = 20 * ONE_IN
-"""Elements after which a rate of 1 in ONE_IN is told from a higher one: 20 are expected."""
+"""Elements after which a rate of 1 in ONE_IN is told from three times as many: 20 are expected."""
+_BROKEN = 1e-6
+"""Chance of a count, at the rate that is granted, below which the rate is a higher one."""
+_IN_DOUBT = 0.01
+"""Chance of a count below which more elements are compared."""
+CONFIDENCE = 0.99
 
 _SUMS: tuple[type, ...] = (Conv2D, DepthwiseConv2D, FullyConnected)
 _AVERAGES: tuple[type, ...] = (AveragePool2D, Reduction)
 _NAMED_SUMS = frozenset(("MatMul", "Gemm", "ConvTranspose"))
 _NAMED_AVERAGES = frozenset(("AveragePool", "GlobalAveragePool", "ReduceMean"))
+_FLOATS = (DType.FLOAT32, DType.FLOAT64)
 _INTEGERS = (DType.INT8, DType.UINT8, DType.INT16)
 _DISPUTED: Mapping[type, tuple[DType, ...]] = {
     FullyConnected: (DType.INT8, DType.INT16),
@@ -80,8 +94,18 @@ class Group:
     def holds(self) -> bool:
         """Whether the rule of its kind is kept."""
         if self.kind == "sum":
-            return self.largest <= 1 and self.differing <= -(-self.elements // ONE_IN)
+            return self.largest <= 1 and self.chance >= _BROKEN
         return self.largest <= 1 if self.kind in ("average", "word") else self.broken == 0
+
+    @property
+    def chance(self) -> float:
+        """The chance of as many differences or more at a rate of 1 in ONE_IN."""
+        return chance_of_more(self.differing, self.elements, 1 / ONE_IN)
+
+    @property
+    def at_most(self) -> float | None:
+        """The rate that differences stay below, at CONFIDENCE; None where the rule is not a rate."""
+        return highest_rate(self.differing, self.elements, CONFIDENCE) if self.kind == "sum" else None
 
     def to_json(self) -> dict[str, Any]:
         """For --json."""
@@ -93,6 +117,7 @@ class Group:
             "differing": self.differing,
             "largest": self.largest if np.isfinite(self.largest) else None,
             "holds": self.holds,
+            "at_most": self.at_most,
         }
 
 
@@ -107,9 +132,20 @@ def rounded_otherwise(graph: Graph, engine: str) -> bool:
 
 
 def quantizes_inexact(graph: Graph, rules: Mapping[str, Rule]) -> bool:
-    """Whether a layer quantizes floats while it runs that are within a tolerance only."""
-    hybrids = (node for node in graph.nodes if isinstance(node.op, HybridConv2D | HybridOffsetConv2D))
-    return any(not rules[node.inputs[0]].exact for node in hybrids)
+    """Whether a layer quantizes floats while it runs that are within a tolerance only, or makes other integers of them."""
+    return any(_steps(graph, node, rules) for node in graph.nodes)
+
+
+def _steps(graph: Graph, node: Node, rules: Mapping[str, Rule]) -> bool:
+    """Whether the last bit of a float that is within a tolerance may change what an operator gives by a whole step."""
+    tolerant = any(name and not rules[name].exact for name in node.inputs)
+    if isinstance(node.op, HybridConv2D | HybridOffsetConv2D):
+        return not rules[node.inputs[0]].exact
+    if node.op.numerics.of_tflite or isinstance(node.op, ControlFlow) or not tolerant:
+        return False
+    return isinstance(node.op, DynamicQuantizeLstm) or any(
+        graph.tensor(name).dtype not in _FLOATS for name in node.outputs
+    )
 
 
 def _is_disputed(bound: BoundNode) -> bool:
@@ -121,7 +157,7 @@ def kind_of(bound: BoundNode) -> str:
     """The kind of an operator's outputs, as `Group` has it."""
     output = bound.output.dtype
     if output not in _INTEGERS:
-        return "float" if output in (DType.FLOAT32, DType.FLOAT64) else "exact"
+        return "float" if output in _FLOATS else "exact"
     if _is_disputed(bound):
         return "word"
     if bound.node.op.numerics is not Numerics.QDQ:
@@ -132,17 +168,6 @@ def kind_of(bound: BoundNode) -> str:
         return "sum"
     averages = isinstance(bound.node.op, _AVERAGES) or bound.node.op_type in _NAMED_AVERAGES
     return "average" if averages else "exact"
-
-
-def known_value(graph: Graph, values: Mapping[str, Array], name: str) -> Array | None:
-    """The engine's value of a tensor, also through the tensor that it shares bytes with."""
-    tensor = graph.tensor(name)
-    if tensor.is_constant:
-        return tensor.array()
-    while tensor.name not in values and tensor.alias_of:
-        tensor = graph.tensor(tensor.alias_of)
-    value = values.get(tensor.name)
-    return None if value is None else value.reshape(graph.tensor(name).shape)
 
 
 class GroupCheck:
@@ -159,28 +184,49 @@ class GroupCheck:
         self._counted: set[int] = set()
         self._samples = 0
 
-    def add(self, values: Mapping[str, Array]) -> None:
-        """One run. values: of tensors, by name."""
+    def add(self, values: Mapping[str, Array], *, sums: bool = False) -> None:
+        """One run. values: of tensors, by name. sums: only operators whose rule is a rate are compared."""
         self._samples += 1
+        values = completed(self._graph, values)
         for bound in self._graph.bound():
+            kind = kind_of(bound)
+            if bound.node.index in self._without or (sums and kind != "sum"):
+                continue
             operands = [None if t is None else known_value(self._graph, values, t.name) for t in bound.inputs]
             if any(t is not None and v is None for t, v in zip(bound.inputs, operands, strict=True)):
                 continue
-            if bound.node.index in self._without or any(t.name not in values for t in bound.outputs):
+            integer = bound.node.op.numerics is Numerics.QDQ and len(bound.outputs) == 1
+            if not integer and any(t.name not in values for t in bound.outputs):
                 continue
-            kind = kind_of(bound)
+            results = kernel_of(bound).reference(bound, operands)
+            pairs = zip(bound.outputs, results, strict=True)
+            found = [shown(self._graph, values, tensor.name, np.asarray(result)) for tensor, result in pairs]
+            if any(each is None for each in found):
+                continue
             group = self._groups.setdefault((bound.node.op_type, kind), Group(bound.node.op_type, kind))
             group.operators += bound.node.index not in self._counted
             self._counted.add(bound.node.index)
-            for tensor, result in zip(bound.outputs, kernel_of(bound).reference(bound, operands), strict=True):
-                expected = np.ascontiguousarray(values[tensor.name]).reshape(
-                    tensor.shape
-                )  # a scalar has become a vector
-                difference = compared(np.asarray(result), expected, self._rules[tensor.name])
-                group.elements += tensor.elements
+            for name, result in (each for each in found if each is not None):
+                # A scalar has become a vector.
+                expected = np.ascontiguousarray(values[name]).reshape(result.shape)
+                difference = compared(result, expected, self._rules[name])
+                group.elements += result.size
                 group.differing += difference.differing + difference.tolerated
                 group.broken += difference.differing
                 group.largest = max(group.largest, difference.largest)
+
+    @property
+    def unjudged(self) -> int:
+        """Operators that no run has compared with the engine, of those where a difference says nothing about the outputs."""
+        nodes = self._graph.nodes
+        own = {n.index for n in nodes if n.op.numerics is Numerics.QDQ or _steps(self._graph, n, self._rules)}
+        return len(own - self._counted - self._without)
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether some count is unlikely at the rate that is granted, and no proof of a higher one yet."""
+        groups = self._groups.values()
+        return any(g.kind == "sum" and g.holds and g.chance < _IN_DOUBT and g.elements < ENOUGH for g in groups)
 
     @property
     def counted(self) -> frozenset[int]:
@@ -188,11 +234,12 @@ class GroupCheck:
         return frozenset(self._counted)
 
     def wanted(self) -> int:
-        """Further runs after which every group that breaks a rate has the elements that a rate of 1 in 10^5 shows in; else 0."""
+        """Further runs after which every rate is known well enough; 0 where all are."""
         missing = 0
         for group in self._groups.values():
-            if group.kind == "sum" and group.largest <= 1 and not group.holds and group.elements < ENOUGH:
-                missing = max(missing, -(-(ENOUGH - group.elements) * self._samples // group.elements))
+            if group.kind == "sum" and group.holds:
+                enough = ENOUGH if group.chance < _IN_DOUBT else LEAST
+                missing = max(missing, -(-(enough - group.elements) * self._samples // group.elements))
         return missing
 
     def found(self) -> tuple[Group, ...]:

@@ -6,9 +6,7 @@ model of its own on these, and every operator is compared on the engine's own in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from emitc.compiler import Compiled
 from emitc.errors import EmitcError
@@ -16,34 +14,19 @@ from emitc.host.golden import run_isolated
 from emitc.host.golden_inside import inner_model
 from emitc.host.golden_layers import by_tensor
 from emitc.host.golden_rules import rules
-from emitc.host.groups import Group, GroupCheck, has_groups, known_value
+from emitc.host.groups import Group, GroupCheck, has_groups
 from emitc.host.reference import run_reference
-from emitc.host.samples import Sample
+from emitc.host.samples import Sample, random_samples
 from emitc.ir import Array, Graph, Numerics
-from emitc.kernels import kernel_of
 from emitc.kernels.control_flow import ControlFlow
 from emitc.kernels.nested import watched
-from emitc.kernels.rebias import Rebias
-from emitc.kernels.transpose import Transpose
 
 _MOST_RUNS = 200
 """Of a graph at a time, whose tensors are all in memory."""
-
-
-def completed(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
-    """The engine's values, and those of tensors that only have another layout than one of them, on either side of it."""
-    found = dict(values)
-    for bound in graph.bound():
-        moves = isinstance(bound.node.op, Transpose | Rebias) and bound.output.name not in found
-        given = known_value(graph, found, bound.input(0).name) if moves else None
-        if given is not None:
-            found[bound.output.name] = kernel_of(bound).reference(bound, [given])[0]
-    for bound in reversed(list(graph.bound())):
-        op = bound.node.op
-        if isinstance(op, Transpose) and bound.output.name in found and not bound.input(0).is_constant:
-            back = np.argsort(op.permutation)
-            found.setdefault(bound.input(0).name, np.ascontiguousarray(found[bound.output.name].transpose(back)))
-    return found
+_MORE_SAMPLES = 100
+"""Runs of the engine at a time, whose tensors are all in memory; and in all where only elements are few."""
+_MOST_SAMPLES = 2000
+"""Runs that are drawn in all where a rate is in doubt."""
 
 
 def running_groups(graph: Graph) -> frozenset[int]:
@@ -114,12 +97,17 @@ class InnerCheck:
         self._runs += len(cases)
         for inputs, tensors in zip(cases, run.tensors, strict=True):
             values = {**by_tensor(graph, "onnx", tensors), **dict(zip(graph.inputs, inputs, strict=True))}
-            check.add(completed(graph, values))
+            check.add(values)
         return check.counted >= {node.index for node in graph.nodes if node.op.numerics is Numerics.QDQ}
 
     def wanted(self) -> int:
         """As that of GroupCheck, in runs of the graph that needs most; 0 where the last runs of the model have led to none."""
         return max((check.wanted() for check in self._checks.values()), default=0) if self._runs else 0
+
+    @property
+    def in_doubt(self) -> bool:
+        """As that of GroupCheck."""
+        return any(check.in_doubt for check in self._checks.values())
 
     def found(self) -> tuple[Group, ...]:
         """What was counted, by type of operator."""
@@ -137,3 +125,30 @@ def merged(groups: Sequence[Group]) -> tuple[Group, ...]:
         total.broken += group.broken
         total.largest = max(total.largest, group.largest)
     return tuple(found[key] for key in sorted(found))
+
+
+def judged(
+    compiled: Compiled, cases: Sequence[Mapping[str, Array]], inner: InnerCheck, seed: int,
+    run: Callable[[Sequence[Sample]], Sequence[Mapping[str, Array]]],
+) -> tuple[tuple[Group, ...], int]:  # fmt: skip
+    """Every operator by itself; on more random inputs where a rate is not known well enough.
+
+    cases: the engine's values by tensor name for each sample. inner: has seen the same samples. run: gives the engine's
+    values for further ones. Returns the groups, and how many operators could not be compared.
+    """
+    without = running_groups(compiled.graph) if inner.judged else frozenset()
+    check = GroupCheck(compiled.graph, rules(compiled.graph, compiled.source.format), without)
+    for values in cases:
+        check.add(values)
+    runs = 0
+    while True:
+        left = (_MOST_SAMPLES if check.in_doubt or inner.in_doubt else _MORE_SAMPLES) - runs
+        more = min(max(check.wanted(), inner.wanted()), _MORE_SAMPLES, left)
+        if more <= 0:
+            break
+        seed, runs = seed + 1, runs + more
+        drawn = random_samples(compiled.graph, more, seed)
+        for values in run(drawn):
+            check.add(values, sums=True)
+        inner.add(drawn)
+    return merged((*check.found(), *inner.found())), check.unjudged

@@ -26,7 +26,7 @@ from emitc.host.golden import ENGINES, NO_ENGINE, TRY_NUMPY, EngineRefused, run_
 from emitc.host.golden_layers import by_tensor
 from emitc.host.golden_rules import EXACT, Rule, compared, rules
 from emitc.host.groups import Group, GroupCheck, has_groups, quantizes_inexact, rounded_otherwise
-from emitc.host.inner_groups import InnerCheck, merged, running_groups
+from emitc.host.inner_groups import InnerCheck, judged
 from emitc.host.layers import PATTERNS, Divergence, LayerProof, filled_bytes, finite, observed_bytes
 from emitc.host.reference import may_not_end, run_reference
 from emitc.host.samples import Sample, random_samples, read_vectors
@@ -40,8 +40,6 @@ REFERENCES = ("auto", *(engine for engines in ENGINES.values() for engine in eng
 NPU_RULE = "npu"
 COMMANDS_RULE = "npu-commands"
 _NUMPY_SAMPLES = 3
-_MORE_SAMPLES = 200
-"""Runs of the engine at a time, whose tensors are all in memory."""
 
 
 @dataclass(slots=True)
@@ -97,7 +95,7 @@ class Proof:
     arena_filled: what a run is sure to touch; arena_planned, but where a library has working memory that it need not use whole.
     arenas: the same of every region where there are several; the others are then sums.
     no_engine: operators of plugins for which no engine runs the model, and what the engines said; the numpy references of
-    all operators decide then.
+    all operators decide then. unjudged: operators that cannot be compared by themselves; with any, the outputs decide too.
     """
 
     reference: str
@@ -120,6 +118,7 @@ class Proof:
     arena_filled: int = 0
     arenas: tuple[ArenaUse, ...] = field(default=())
     no_engine: tuple[str, ...] = field(default=())
+    unjudged: int = 0
 
     @property
     def match(self) -> bool:
@@ -129,7 +128,8 @@ class Proof:
         if self.rule == NPU_RULE:
             return self.numpy_differing == 0 and clean
         if self.groups:
-            return self.numpy_differing == 0 and all(group.holds for group in self.groups) and clean
+            judged = self.unjudged == 0 or self.differing == 0
+            return self.numpy_differing == 0 and all(group.holds for group in self.groups) and judged and clean
         return self.differing == 0 and self.numpy_differing == 0 and self.first_divergence is None and clean
 
     @property
@@ -162,6 +162,7 @@ class Proof:
             "arena_observed": self.arena_observed,
             "sanitized": self.sanitized,
             "groups": [group.to_json() for group in self.groups],
+            "unjudged": self.unjudged,
             "memory_errors": list(self.memory_errors),
             "match": self.match,
             **({"arenas": [use.to_json() for use in self.arenas]} if self.arenas else {}),
@@ -351,23 +352,6 @@ def is_foreign(graph: Graph) -> bool:
     return any(isinstance(node.op, Offloaded) and node.op.foreign for node in graph.nodes)
 
 
-def _groups(
-    compiled: Compiled, reference: str, cases: Sequence[Mapping[str, Array]], seed: int, inner: InnerCheck
-) -> tuple[Group, ...]:
-    """Every operator by itself; on more random inputs where a rate cannot be told from those that there are."""
-    without = running_groups(compiled.graph) if inner.judged else frozenset()
-    check = GroupCheck(compiled.graph, rules(compiled.graph, compiled.source.format), without)
-    for values in cases:
-        check.add(values)
-    while (more := min(max(check.wanted(), inner.wanted()), _MORE_SAMPLES)) > 0:
-        seed += 1
-        drawn = random_samples(compiled.graph, more, seed)
-        for values in golden_run(compiled, reference, drawn, preserve=True).tensors:
-            check.add(values)
-        inner.add(drawn)
-    return merged((*check.found(), *inner.found()))
-
-
 def verify(
     compiled: Compiled,
     *,
@@ -467,7 +451,14 @@ def verify(
             if hooks:
                 play_back(compiled, package, given_inputs, resets)
             errors += run_sanitized(package, workdir, interface, given_inputs, results, support, resets)
-    groups = _groups(compiled, reference, golden.tensors[: len(results)], seed, inner) if grouped else ()
+    groups, unjudged = (
+        judged(
+            compiled, golden.tensors[: len(results)], inner, seed,
+            lambda drawn: golden_run(compiled, reference, drawn, preserve=True).tensors,
+        )
+        if grouped
+        else ((), 0)
+    )  # fmt: skip
     filled = filled_bytes(compiled)
     uses = [
         ArenaUse(region, plan.arena_bytes, seen, sure)
@@ -495,4 +486,5 @@ def verify(
         sum(filled),
         tuple(uses) if program.regions else (),
         golden.refused,
+        unjudged,
     )

@@ -223,6 +223,8 @@ def check_operands(
     widths = (DType.INT8, DType.INT16) if numerics.float_scale else (DType.INT8,)
     added = (DType.INT32,) if bias else ()
     weights = (DType.INT8,) if numerics.float_scale else (DType.INT8, DType.INT4)
+    if numerics is Numerics.QDQ:  # those that `recognise-qdq` makes finer for the sake of a bias
+        weights = (DType.INT8, DType.INT16)
     combinations = [(a, each, *added, b) for a in widths for b in widths for each in weights]
     if not numerics.float_scale:
         combinations += int16x8.combinations(bias is not None, short_bias=short_bias)

@@ -29,6 +29,7 @@ from emitc.kernels.fully_connected import FullyConnected
 from emitc.kernels.quantize_ops import Dequantize, Quantize
 from emitc.kernels.requantization import BIAS, WEIGHTS
 from emitc.kernels.unary import Relu, Relu6
+from emitc.passes.qdq_bias import Sum, finer_weights, fitted
 from emitc.passes.workspace import Workspace
 from emitc.quantize import activation_clamp
 
@@ -352,6 +353,8 @@ class _Sweep:
                 raise _StaysFloat("an operand is a constant in float32")
             names.append(behind.name if behind else "")
         if isinstance(node.op, _Accumulating):
+            if self.work.tensors[names[WEIGHTS]].dtype is not DType.INT8:
+                raise _StaysFloat("its weights are not of 8 bits")
             bias = self.integer_bias(node, extra, output, names)
             if bias:
                 names.append(bias)
@@ -368,7 +371,10 @@ class _Sweep:
         return np.broadcast_to(value.reshape(-1), (channels,))
 
     def integer_bias(self, node: Node, extra: Node | None, output: Tensor, names: list[str]) -> str:
-        """The name of an int32 bias at scale x_scale * w_scale; "" where there is none."""
+        """The name of an int32 bias at scale x_scale * w_scale; "" where there is none.
+
+        Where that is too coarse, the weights among the operands become finer ones.
+        """
         if extra is not None:
             other = next(n for n in extra.inputs if self.work.current(n) != self.work.current(node.outputs[0]))
             value = self.bias_of(node, extra)
@@ -392,20 +398,43 @@ class _Sweep:
             and bool(np.all(np.abs(np.array(behind.quantization.scales) / scale - 1) < _BIAS_TOLERANCE))
         )
         if exact and behind is not None:
-            integers = behind.array().reshape(-1).astype(np.int64)
+            integers: Array = behind.array().reshape(-1).astype(np.int64)
         else:
-            integers = np.rint(value.reshape(-1).astype(np.float64) / scale).astype(np.float64)
-            if not np.abs(integers).max(initial=0.0) < 2**31:  # nor is NaN
-                raise _StaysFloat("its bias is beyond 32 bits at the accumulator's scale")
-            if not np.allclose(integers * scale, value.reshape(-1), rtol=2.0**-22, atol=0.0):
-                self.left.append(
-                    f"{node.describe()}: its float bias is rounded to the accumulator's scale (at most half a step of it)"
-                )
-            integers = integers.astype(np.int64)
-        data = integers.astype(np.int32).tobytes()
+            integers, finer = self.rounded_bias(node, value, x, w, output)
+            if finer:
+                dtype, quantization, data = finer_weights(w, finer)
+                names[WEIGHTS] = self.work.tensor(w, "_finer", w.shape, dtype, quantization, data).name
+                scale = scale / 2.0**finer
         like = self.work.tensors[self.work.current(other)]
         quantization = Quantization(tuple(float(s) for s in np.atleast_1d(scale)), (0,) * scale.size)
+        data = integers.astype(np.int32).tobytes()
         return self.work.tensor(like, "_bias", (integers.size,), DType.INT32, quantization, data).name
+
+    def rounded_bias(self, node: Node, value: Array, x: Tensor, w: Tensor, output: Tensor) -> tuple[Array, int]:
+        """A bias that is stated in other units than the sum's, in these or finer ones by a power of two.
+
+        Raises _StaysFloat where outputs would show the rounding.
+        """
+        assert isinstance(node.op, _Accumulating)
+        if not w.is_constant or w.shape[-1 if isinstance(node.op, DepthwiseConv2D) else 0] != value.size:
+            raise _StaysFloat("its bias does not fit its weights")
+        found, lost = fitted(value.reshape(-1).astype(np.float64), Sum.of(node.op, x, w, output))
+        if found is None and not np.isfinite(lost):
+            raise _StaysFloat("its bias is beyond 32 bits at the accumulator's scale")
+        if found is None:
+            raise _StaysFloat(
+                f"rounded to a multiple of input scale times weight scale, its bias moves outputs by up to {lost:.2g} steps"
+            )
+        if found.finer:
+            self.left.append(
+                f"{node.describe()}: its weights have 16 bits, in units {2**found.finer} times finer than their scale, in which "
+                f"rounding its bias would move outputs by up to {lost:.2g} steps"
+            )
+        elif found.rounded:
+            self.left.append(
+                f"{node.describe()}: its bias is rounded to input scale times weight scale (up to {lost:.2g} output steps)"
+            )
+        return found.integers, found.finer
 
     def refused(self, node: Node, why: str) -> None:
         """Notes why an operator between quantized tensors stays in float."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
@@ -43,7 +44,7 @@ STATUSES = (
 
 def copied(name: str, folder: Path) -> Path:
     """The example in a checkout of its own, without what earlier builds left in it; models and boards are the real ones."""
-    left = shutil.ignore_patterns(".pio", "lib", "build", "clip.h", "images.h", "sound.h")
+    left = shutil.ignore_patterns(".pio", "generated", "build", "clip.h", "images.h", "sound.h")
     project = folder / "examples" / name
     shutil.copytree(ROOT / "examples" / name, project, ignore=left)
     (folder / "examples" / "models").symlink_to(MODELS)
@@ -94,6 +95,22 @@ def line(label: str, score: int) -> str:
     return f"{label} {per_mille // 10}.{per_mille % 10} %"
 
 
+def compiled_for(project: Path, board: str) -> dict[str, Path]:
+    """The libraries of a project by name, made as its README says that they are made before a build."""
+    (commands,) = (block for block in blocks(project) if block[0].startswith("emitc compile "))
+    for command in commands:
+        assert "qemu_m4" in command
+        shell(command.replace("qemu_m4", board), project)
+    return {path.name: path for path in (project / "generated" / board).iterdir()}
+
+
+def headline(model: str) -> int:
+    """Instructions of a model in the README's table."""
+    row = re.search(rf"^\| {model} \| ([0-9 ]+) \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert row, f"the README has no figures of {model}"
+    return int(row[1].replace(" ", ""))
+
+
 def booted(name: str, board: str, folder: Path) -> str:
     """What the README's commands print for the board."""
     missing = [tool for tool in TOOLS[board] if shutil.which(tool) is None]
@@ -111,11 +128,36 @@ def booted(name: str, board: str, folder: Path) -> str:
     return output
 
 
+def require_the_tables_count(output: str, model: str) -> None:
+    """Whoever follows the README measures what its table says, within 1 %."""
+    counts = [int(count) for count in re.findall(r"^time: (\d+) instructions$", output, re.MULTILINE)]
+    assert counts and all(abs(count / headline(model) - 1) < 0.01 for count in counts), (counts, headline(model))
+
+
+@pytest.mark.board
+def test_the_readmes_run_measures_what_its_table_says() -> None:
+    """The model, core and board of the README's own commands; of the kernels for any core it would be 2.6 times as many."""
+    missing = [tool for tool in TOOLS["qemu_m4"] if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    for module, extra in (("platformio", "boards"), ("tflite_micro", "verify")):
+        pytest.importorskip(module, reason=f"the extra emitc[{extra}] is not installed")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    compile_line = re.search(r"^\$ (emitc compile \S+) (.*)-o \w+$", readme, re.MULTILINE)
+    run_line = re.search(r"^\$ (emitc run (\S+) --board qemu_m4)$", readme, re.MULTILINE)
+    assert compile_line and run_line and compile_line[1] == f"emitc compile {run_line[2]}"
+    said = json.loads(shell(f"{run_line[1]} {compile_line[2]} --json", ROOT))
+    expected = headline(Path(run_line[2]).stem)
+    assert said["match"] and abs(said["instructions"] / expected - 1) < 0.01, (said["instructions"], expected)
+
+
 @pytest.mark.board
 @pytest.mark.parametrize("board", TOOLS)
 def test_the_keyword_spotter_prints_what_the_interpreter_computes(board: str, tmp_path: Path) -> None:
     (scores,) = golden("kws_ref_int8.tflite", vectors("kws_ref_int8", 1))
     output = booted("keyword_spotter", board, tmp_path)
+    if board == "qemu_m4":
+        require_the_tables_count(output, "kws_ref_int8")
     word = int(scores.argmax())
     assert f"\nkeyword: {line(KEYWORDS[word], int(scores[word]))}\n" in output
 
@@ -125,6 +167,8 @@ def test_the_keyword_spotter_prints_what_the_interpreter_computes(board: str, tm
 def test_the_person_detector_prints_what_the_interpreter_computes(board: str, tmp_path: Path) -> None:
     person, empty = golden("person_detect_int8.tflite", vectors("person_detect_int8", 2))
     output = booted("person_detector", board, tmp_path)
+    if board == "qemu_m4":
+        require_the_tables_count(output, "person_detect_int8")
     assert person[1] > person[0] and f"\nfirst image: {line('person', int(person[1]))}\n" in output
     assert empty[0] > empty[1] and f"\nsecond image: {line('no person', int(empty[0]))}\n" in output
 
@@ -275,7 +319,9 @@ def test_the_firmware_reports_every_status_and_fails(
     project = copied(name, tmp_path)
     for command in blocks(project)[0][:-1]:
         shell(command, project)
-    libraries = [project / "lib" / model for model in models]
+    found = compiled_for(project, "nucleo_f446re")
+    assert set(found) == set(models)
+    libraries = [found[model] for model in models]
     (tmp_path / "board.c").write_text(BOARD_C, encoding="utf-8")
     include = ["-I", str(ROOT / "boards" / "platform" / "runtime")]
     objects, parts = [], []

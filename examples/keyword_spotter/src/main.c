@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* Keyword spotter: one second of sound, as features, in; the word out.
  *
- * The model is the library that `emitc compile` made in lib/kws. What the application owes it: an arena, the features,
+ * The model is the library that `emitc compile` makes before a build, generated/BOARD/kws. What the application owes it: an arena, the features,
  * and a look at every status. */
 #include <stddef.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
 /* Person detector: a grey image of 96 x 96 pixels in; person or not, out. Here it looks at two stored images; a camera's
  * frame would be written to the input in their place.
  *
- * The model is the library that `emitc compile` made in lib/person. What the application owes it: an arena, the pixels,
+ * The model is the library that `emitc compile` makes before a build, generated/BOARD/person. What the application owes it: an arena, the pixels,
  * and a look at every status. */
 #include <stddef.h>
 #include <stdint.h>

@@ -7,7 +7,7 @@
  *       -> wake word model, every 30 ms over three frames of features: a probability
  *       -> mean of the last five probabilities, and a threshold
  *
- * Front end and model are two libraries that `emitc compile` made, in lib/. Both keep state between runs: the front end the
+ * Front end and model are two libraries that `emitc compile` makes before a build, in generated/BOARD/. Both keep state between runs: the front end the
  * level of the noise, the model what it needs of the sound before. What the application owes them: an arena and a state
  * block each, every sample in its order, and a look at every status. */
 #include <stddef.h>

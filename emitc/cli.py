@@ -235,7 +235,8 @@ def flash(
         compiled = compiled_model(values, "platformio", load_board(board).target)
         project = output or Path(f"{compiled.program.name}-{board}")
         result = prove.on_silicon(
-            compiled, board, project, reference=reference, samples=samples, seed=seed, port=port, dry_run=dry_run
+            compiled, board, project, reference=reference, samples=samples, seed=seed, port=port, dry_run=dry_run,
+            say=lambda line: click.echo(line, err=True),
         )  # fmt: skip
         if result is None:
             content = {"board": board, "project": str(project), "dry_run": True}

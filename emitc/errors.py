@@ -36,6 +36,11 @@ def shown(text: str, limit: int = _SHOWN) -> str:
     return plain if len(plain) <= limit else plain[: limit - 3] + "..."
 
 
+def install_hint(extra: str) -> str:
+    """How to install an extra of emitc. It is on no package index, so the command names a checkout."""
+    return f'in a checkout of emitc: pip install -e ".[{extra}]"'
+
+
 def first_name(text: str) -> str:
     """A tensor's name, maybe in quotes and after other words, without the further ones that converters join to it by semicolons.
 

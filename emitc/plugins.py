@@ -9,14 +9,16 @@ makes new classes. What a plugin raises while it is loaded or used becomes an Em
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from emitc.emit.render import has_template, template_problem
 from emitc.errors import EmitcError, Where
@@ -92,6 +94,20 @@ def _names(kernel: KernelDef, source_format: str) -> tuple[str, ...]:
     return kernel.tflite if source_format == "tflite" else kernel.onnx
 
 
+@contextmanager
+def _staying() -> Iterator[None]:
+    """Makes `os._exit` an exception: a plugin that leaves would end the command with exit code 0 and nothing done."""
+
+    def leave(status: int) -> NoReturn:
+        raise SystemExit(f"os._exit({status})")
+
+    before, os._exit = os._exit, leave
+    try:
+        yield
+    finally:
+        os._exit = before
+
+
 def load_plugins(paths: Sequence[Path]) -> Plugins:
     """The plugins in the files at `paths`. Raises EmitcError for one that cannot be used, and for two that contradict."""
     loaded: list[Plugin] = []
@@ -155,7 +171,8 @@ class _Loader:
         before = sys.modules.get(module.__name__)
         sys.modules[module.__name__] = module
         try:
-            exec(compile(source, str(self.path), "exec"), module.__dict__)
+            with _staying():
+                exec(compile(source, str(self.path), "exec"), module.__dict__)
         except (Exception, SystemExit) as error:
             raise self.refusal(
                 f"the plugin {self.path.name} does not load", self.reason(error), f"correct the file; {_GUIDE}"
@@ -335,10 +352,11 @@ class _Loader:
 
         def guarded(*arguments: Any) -> Any:
             try:
-                return function(*arguments)
+                with _staying():
+                    return function(*arguments)
             except EmitcError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 where = replace(place(*arguments), option=self.where.option)
                 raise EmitcError(
                     f"the plugin {self.path.name} fails in {name}", where, self.reason(error), f"correct it; {_GUIDE}"

@@ -67,12 +67,16 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A graph: every value that a node or an end names, the nodes in running order, and the names of the ends."""
+    """A graph: every value that a node or an end names, the nodes in running order, and the names of the ends.
+
+    opset: the version of an ONNX graph's operators.
+    """
 
     values: tuple[Value, ...]
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    opset: int = 0
 
     def value(self, name: str) -> Value:
         """The value of that name. Raises KeyError where there is none."""
@@ -101,7 +105,8 @@ class Description:
         outputs = [name for name in self.outputs if name in made]
         outputs += [n for node in nodes for n in node.outputs if n and n not in read and n not in outputs]
         named = made | read | set(outputs)
-        return Description(tuple(v for v in self.values if v.name in named), nodes, tuple(inputs), tuple(outputs))
+        kept = tuple(v for v in self.values if v.name in named)
+        return Description(kept, nodes, tuple(inputs), tuple(outputs), self.opset)
 
     def without_output(self, name: str) -> Description:
         """The same graph with one output less."""

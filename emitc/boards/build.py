@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from emitc.errors import CannotCompile, Where
+from emitc.errors import CannotCompile, Where, install_hint
 from emitc.target import Board, Target
 
 BUILD_SECONDS = 600.0
@@ -29,7 +29,7 @@ def pio_command() -> list[str]:
                 f"{package} is not installed",
                 Where(option="--board"),
                 "boards are built with PlatformIO, which runs SCons",
-                "pip install 'emitc[boards]'",
+                install_hint("boards"),
             )
     return [sys.executable, "-m", "platformio"]
 
@@ -98,11 +98,12 @@ def build(project: Path, names: Sequence[str], board: Board, *, core_dir: Path, 
     output = done.stdout + done.stderr
     log.write_text(output, encoding="utf-8")
     if done.returncode != 0:
-        raise _failure(output, board, where, log)
+        raise build_failure(output, board, where, log)
     return [project / ".pio" / "build" / name / "firmware.elf" for name in names]
 
 
-def _failure(output: str, board: Board, where: Where, log: Path) -> CannotCompile:
+def build_failure(output: str, board: Board, where: Where, log: Path) -> CannotCompile:
+    """Why a build failed, by what PlatformIO printed. log: where all of it is."""
     over = {region: int(count) for region, count in _OVERFLOW.findall(output)}
     if over:
         size = {"FLASH": ("flash", board.flash_bytes), "RAM": ("RAM", board.ram_bytes)}

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shlex
+import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from emitc.boards import protocol
-from emitc.boards.build import BUILD_SECONDS, environment, pio_command
+from emitc.boards.build import BUILD_SECONDS, build_failure, environment, pio_command
+from emitc.boards.download import core_folder, not_downloaded, require_platform, unreached
 from emitc.boards.elf import image_sizes
 from emitc.boards.model import Case, RunModel
 from emitc.boards.project import BAUD
 from emitc.boards.result import RunResult, judged, layer_counts
-from emitc.errors import CannotCompile, Where
+from emitc.errors import CannotCompile, Where, shown, writing
 from emitc.target import Board
+
+_LAST_LINES = 6
+"""Of PlatformIO's output, in a message."""
+_UPLOADING = ("Uploading ", "Configuring upload protocol")
+"""What PlatformIO prints when the build is done."""
 
 
 def flash(
@@ -25,36 +35,27 @@ def flash(
     *,
     port: str | None = None,
     timeout: float = 60.0,
+    say: Callable[[str], None] = lambda line: None,
 ) -> RunResult:
     """Builds and uploads a project of `write_flash_project`, and reads the proof that the board prints.
 
-    port: the serial port, None lets PlatformIO find it. timeout: seconds to wait for a complete proof. The user's own
+    port: the serial port, None lets PlatformIO find it. timeout: seconds to wait for a complete proof. say: called with every
+    line that PlatformIO prints while it builds and uploads. The user's own
     PlatformIO folder is used: the first build for a board fetches its platform and toolchain from the network.
 
-    Raises CannotCompile where PlatformIO is missing, build or upload fails, or no complete proof arrives in time.
+    Raises CannotCompile where PlatformIO is missing or cannot fetch the platform, build or upload fails, or no complete
+    proof arrives in time.
     """
     where = Where(model=model.name, option=f"--board {board.name}")
     command = [*pio_command(), "run", "-d", str(project), "-e", board.name, "-t", "upload"]
     if port is not None:
         command += ["--upload-port", port]
-    done = subprocess.run(
-        command,
-        env=environment(None),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=BUILD_SECONDS,
-        check=False,
-    )
-    if done.returncode != 0:
-        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise CannotCompile(
-            f"building or uploading for {board.title} failed",
-            where,
-            " | ".join(lines[-6:]) or "PlatformIO printed nothing",
-            f"attach the board, or run by hand: pio run -d {project} -t upload",
-        )
+    env = environment(None)
+    require_platform(board, where, core_folder(env))
+    say(f"building for {board.title}: {shlex.join(['pio', *command[len(pio_command()) :]])}")
+    ended, output = _said(command, env, BUILD_SECONDS, say)
+    if ended != 0:
+        raise _failure(ended, output, board, project, where)
     try:
         transcript = protocol.parse(_read_proof(project, port, timeout, where))
     except protocol.BadTranscript as error:
@@ -63,6 +64,68 @@ def flash(
         ) from error
     image = project / ".pio" / "build" / board.name / "firmware.elf"
     return _result(model, board, transcript, vectors, image)
+
+
+def _said(
+    command: Sequence[str], env: dict[str, str], seconds: float, say: Callable[[str], None]
+) -> tuple[int | None, str]:
+    """Exit code and output of a command, whose lines are passed on as they come; None where it was ended after `seconds`."""
+    process = subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        _end_group(process)
+
+    clock = threading.Timer(seconds, end)
+    clock.start()
+    lines: list[str] = []
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            if line.strip():
+                say(shown(line.rstrip()))
+        process.wait()
+    finally:
+        clock.cancel()
+        _end_group(process)  # an interruption reaches this process alone
+        process.communicate()
+    return None if late.is_set() else process.returncode, "".join(lines)
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    """Ends a process that leads a session, with all that it has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _failure(ended: int | None, output: str, board: Board, project: Path, where: Where) -> CannotCompile:
+    """Why PlatformIO failed: without an end, without a network, while building or while uploading."""
+    by_hand = f"run it by hand: pio run -d {shlex.quote(str(project))} -t upload"
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    words = " | ".join(lines[-_LAST_LINES:]) or "PlatformIO printed nothing"
+    if ended is None:
+        why = f"PlatformIO was still running after {BUILD_SECONDS:g} s; it printed: {words}"
+        return CannotCompile(f"the build for {board.title} did not end", where, why, by_hand)
+    if unreached(output):
+        return not_downloaded(board, where, unreached(output))
+    if any(line.startswith(_UPLOADING) for line in lines):
+        what = f"uploading to {board.title} failed"
+        return CannotCompile(what, where, words, f"attach the board and name its port with --port, or {by_hand}")
+    log = project / "build.log"
+    with writing(f"{log} cannot be written", "-o"):
+        log.write_text(output, encoding="utf-8")
+    return build_failure(output, board, where, log)
 
 
 def _read_proof(project: Path, port: str | None, timeout: float, where: Where) -> str:

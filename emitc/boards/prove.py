@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from emitc.boards.fits import check_fits
@@ -120,8 +121,12 @@ def on_silicon(
     seed: int,
     port: str | None,
     dry_run: bool,
+    say: Callable[[str], None] = lambda line: None,
 ) -> RunResult | None:
-    """Writes the project for a real board; unless `dry_run`, uploads it and reads the proof that the board prints."""
+    """Writes the project for a real board; unless `dry_run`, uploads it and reads the proof that the board prints.
+
+    say: called with every line of the build.
+    """
     require_fit(compiled, board)
     vectors = cases(compiled, reference, samples, seed)
     with tempfile.TemporaryDirectory(prefix="emitc-flash-") as folder:
@@ -131,4 +136,4 @@ def on_silicon(
             write_flash_project(package, run_model(compiled), load_board(board), vectors, project)
     if dry_run:
         return None
-    return flash(project, run_model(compiled), load_board(board), vectors, port=port)
+    return flash(project, run_model(compiled), load_board(board), vectors, port=port, say=say)

@@ -265,7 +265,10 @@ class Reader:
         except CannotCompile as error:
             self.blockers.append(error)
             return
-        attributes["opset"] = self.opset if not domain else self.opsets.get(domain, 1)
+        if not domain:
+            attributes["opset"] = self.opset
+        else:  # QLinearSoftmax has an attribute of that name: the version of the Softmax that it stands for
+            attributes.setdefault("opset", self.opsets.get(domain, 1))
         attributes["outputs_present"] = tuple(i for i, o in enumerate(node.output) if o)
         tensors = tuple(None if v is None else self.tensors[v.index] for v in inputs)
         self.nodes.append(
@@ -376,10 +379,9 @@ class Reader:
             found = onnx.shape_inference.infer_node_outputs(
                 schema, proxy, floats, opset_imports=[onnx.helper.make_opsetid("", 17)]
             )
+        absent = onnx.TensorProto.UINT8 if rule.unsigned else onnx.TensorProto.FLOAT
         for result in found.values():
-            result.tensor_type.elem_type = (
-                onnx.TensorProto.FLOAT if type_of is None else type_of.type.tensor_type.elem_type
-            )
+            result.tensor_type.elem_type = absent if type_of is None else type_of.type.tensor_type.elem_type
         return dict(found)
 
     def fold(

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class Contrib:
     """standard: operator of the same shapes. operands: its inputs among this one's, given how many there are.
 
-    type_of: input whose element type the output has; an absent one makes it float32. attributes: those that both share.
-    outputs: how many there may be.
+    type_of: input whose element type the output has; an absent one makes it float32, or uint8 where unsigned says so.
+    attributes: those that both share. outputs: how many there may be.
     """
 
     standard: str
@@ -19,6 +19,7 @@ class Contrib:
     type_of: int
     attributes: tuple[str, ...] = ()
     outputs: int = 1
+    unsigned: bool = False
 
 
 def _at(*positions: int) -> Callable[[int], tuple[int, ...]]:
@@ -37,7 +38,7 @@ CONTRIB: dict[str, Contrib] = {
     "QLinearGlobalAveragePool": Contrib("GlobalAveragePool", _at(0), 0),
     "QLinearConcat": Contrib("Concat", lambda count: tuple(range(2, count, 3)), 2, ("axis",)),
     "QGemm": Contrib("Gemm", _at(0, 3), 8, ("transA", "transB")),
-    "QuantizeLinear": Contrib("Identity", _at(0), 2),
+    "QuantizeLinear": Contrib("Identity", _at(0), 2, unsigned=True),
     "DequantizeLinear": Contrib("Identity", _at(0), 3),
     "Gelu": Contrib("Identity", _at(0), 0),
     "DynamicQuantizeLSTM": Contrib("LSTM", _at(0, 1, 2), 0, ("direction", "hidden_size"), outputs=3),

@@ -7,8 +7,11 @@ does the state block.
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +21,7 @@ import cffi
 import numpy as np
 
 from emitc.backends.contract import HostHook
-from emitc.errors import CannotCompile, Where
+from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.ir import Array
 from emitc.program import arena_variable
 from emitc.target import BuildSupport
@@ -41,6 +44,7 @@ WARNINGS = (
 )
 SANITIZE = ("-g1", "-Og", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 GUARD_BYTES = 256
+_NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 
 _HOOK = """
 #include "emitc_runtime.h"
@@ -84,11 +88,30 @@ class Interface:
         return self.regions or (("", self.arena_bytes),)
 
 
-def compiler() -> str:
-    """The host's C compiler: $CC, or the first of cc, gcc and clang. Raises CannotCompile when there is none."""
-    for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
-        if name and shutil.which(name.split()[0]):
-            return name
+def compiler_command() -> list[str]:
+    """The host's C compiler as program and arguments: $CC, read as a shell reads it, or the first of cc, gcc and clang.
+
+    Raises EmitcError for a CC that names no program, CannotCompile when there is none at all.
+    """
+    chosen = os.environ.get("CC", "").strip()
+    if chosen:
+        try:
+            command = shlex.split(chosen)
+            why = (
+                ""
+                if command and shutil.which(command[0])
+                else f"there is no program {command[0] if command else chosen}"
+            )
+        except ValueError as error:
+            command, why = [], str(error)
+        if why:
+            raise EmitcError(
+                f"CC={chosen} names no C compiler", Where(option="CC"), why, "set CC to a compiler, or unset it"
+            )
+        return command
+    for name in ("cc", "gcc", "clang"):
+        if shutil.which(name):
+            return [name]
     raise CannotCompile(
         "there is no C compiler on this machine",
         Where(option="CC"),
@@ -98,16 +121,36 @@ def compiler() -> str:
 
 
 def run_compiler(arguments: Sequence[str]) -> None:
-    """Runs the host compiler. Raises CannotCompile with its messages when it fails."""
-    command = [*compiler().split(), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    """Runs the host compiler. Raises CannotCompile when it fails or does not write its output, EmitcError for a full disk."""
+    command = compiler_command()
+    done = subprocess.run(
+        [*command, *arguments],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        env=os.environ | {"LC_ALL": "C"},
+    )
+    if done.returncode and _NO_ROOM.search(done.stderr):
+        raise EmitcError(
+            "there is no room for the host build",
+            Where(option=tempfile.gettempdir()),
+            done.stderr.strip().splitlines()[-1],
+            f"make room; temporary files are in {tempfile.gettempdir()}, or where TMPDIR says",
+        )
     if done.returncode:
         raise CannotCompile(
             "the host compiler refused the package",
             Where(option=command[0]),
-            done.stderr.strip()[-1500:],
-            "this is a bug of emitc if the package is unchanged: please report it with the model",
+            done.stderr.strip()[-1500:] or f"it ended with exit code {done.returncode} and printed nothing",
+            "this is a bug of emitc if CC is a C compiler and the package is unchanged: please report it with the model",
         )
+    output = arguments[arguments.index("-o") + 1] if "-o" in arguments else ""
+    if output and not Path(output).exists():
+        raise EmitcError(
+            f"CC={shlex.join(command)} is no C compiler", Where(option="CC"), "it ended without an error and wrote no file",
+            "set CC to a compiler, or unset it",
+        )  # fmt: skip
 
 
 def sources(package: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
@@ -250,7 +293,13 @@ class HostModel:
         self._ffi = cffi.FFI()
         declared = [_declarations(interface), "void host_set_hook(void (*function)(uint32_t, const void *, size_t));"]
         self._ffi.cdef("\n".join([*declared, *(hook.declaration for hook in hooks)]))
-        self._lib: Any = self._ffi.dlopen(str(library))
+        try:
+            self._lib: Any = self._ffi.dlopen(str(library))
+        except OSError as error:
+            raise EmitcError(
+                "this machine cannot load what the host compiler built", Where(option="CC"), str(error),
+                "set CC to a compiler for this machine, or unset it",
+            ) from error  # fmt: skip
         self._hooks = [self._ffi.callback(hook.signature, hook.function, error=-1) for hook in hooks]
         for hook, callback in zip(hooks, self._hooks, strict=True):
             getattr(self._lib, hook.register)(callback)

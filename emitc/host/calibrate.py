@@ -22,7 +22,7 @@ import numpy as np
 
 from emitc.compiler import compile_model, is_onnx, read_file, read_source
 from emitc.emit.output_file import OutputFile
-from emitc.errors import CannotCompile, EmitcError, Refusals, Where, with_model
+from emitc.errors import CannotCompile, EmitcError, Refusals, Where, install_hint, with_model
 from emitc.host.archive import read_arrays
 from emitc.ir import Array, Shape
 
@@ -59,7 +59,7 @@ def _module(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise EmitcError(
-            "quantizing needs the package onnxruntime", Where(), str(error), 'pip install "emitc[verify]"'
+            "quantizing needs the package onnxruntime", Where(), str(error), install_hint("verify")
         ) from error
 
 

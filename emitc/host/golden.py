@@ -10,13 +10,15 @@ engine into a child process and turns its end into an error.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -28,14 +30,34 @@ from emitc.host.golden_onnx import OnnxRuntimeEngine
 from emitc.host.golden_tflite import LiteRtEngine, TflmEngine
 
 __all__ = [
-    "ENGINES", "Array", "Engine", "EngineName", "EngineRefused", "InputType", "IsolatedRun", "LiteRtEngine",
-    "OnnxRuntimeEngine", "TensorKey", "TflmEngine", "engine_for", "run_isolated", "serve",
+    "ENGINES",
+    "Array",
+    "ChildProcess",
+    "Engine",
+    "EngineName",
+    "EngineRefused",
+    "InputType",
+    "IsolatedRun",
+    "LiteRtEngine",
+    "OnnxRuntimeEngine",
+    "TensorKey",
+    "TflmEngine",
+    "answer",
+    "engine_for",
+    "engines_in",
+    "run_isolated",
+    "serve",
 ]  # fmt: skip
 
 NO_ENGINE = "no golden engine runs this model"
 TRY_NUMPY = "compare with emitc's own numpy references: --reference numpy"
 
 EngineName: TypeAlias = Literal["auto", "tflm", "litert", "onnxruntime"]
+
+ChildProcess: TypeAlias = Callable[[bytes, float], "subprocess.CompletedProcess[bytes]"]
+"""Gives a request to a process that answers it (`answer`) within a number of seconds: how it ended, its reply and its stderr.
+
+Raises subprocess.TimeoutExpired."""
 
 ENGINES: Mapping[str, tuple[str, ...]] = {"tflite": ("tflm", "litert"), "onnx": ("onnxruntime",)}
 """The engines that read each source format; the first that runs a model is its golden one."""
@@ -123,13 +145,8 @@ def run_isolated(
     hint = ANOTHER_REFERENCE if source_format == "tflite" else "compare with --reference numpy"
     arrays = {f"in{i}_{k}": array for k, case in enumerate(cases) for i, array in enumerate(case)}
     message = _packed(request, {"model": np.frombuffer(model_bytes, np.uint8), **arrays})
-    # The parent's own path, and nothing before it (-P), finds the same emitc and the same engines.
-    command = [sys.executable, "-P", "-c", _CHILD]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
     try:
-        child = subprocess.run(
-            command, input=message, capture_output=True, env=environment, timeout=timeout_seconds, check=False
-        )
+        child = _child.get()(message, timeout_seconds)
     except subprocess.TimeoutExpired as error:
         raise EngineRefused(
             "the golden engine does not finish",
@@ -159,6 +176,28 @@ def run_isolated(
     )
 
 
+def _started(message: bytes, timeout_seconds: float) -> subprocess.CompletedProcess[bytes]:
+    # The parent's own path, and nothing before it (-P), finds the same emitc and the same engines.
+    command = [sys.executable, "-P", "-c", _CHILD]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    return subprocess.run(
+        command, input=message, capture_output=True, env=environment, timeout=timeout_seconds, check=False
+    )
+
+
+_child: ContextVar[ChildProcess] = ContextVar("child", default=_started)
+
+
+@contextlib.contextmanager
+def engines_in(process: ChildProcess) -> Iterator[None]:
+    """Has `run_isolated` ask this process in the place of one that it starts, for as long as the context lasts."""
+    token = _child.set(process)
+    try:
+        yield
+    finally:
+        _child.reset(token)
+
+
 _CHILD = "from emitc.host.golden import serve; serve()"
 # Python's own exit code for an exception that nobody caught.
 _EXIT_BUG = 1
@@ -169,12 +208,13 @@ def serve() -> None:
     # The engines print to file descriptors 1 and 2; the reply gets a descriptor of its own.
     reply_fd = os.dup(1)
     os.dup2(2, 1)
-    message = _answer(sys.stdin.buffer.read())
+    message = answer(sys.stdin.buffer.read())
     with open(reply_fd, "wb") as stream:
         stream.write(message)
 
 
-def _answer(message: bytes) -> bytes:
+def answer(message: bytes) -> bytes:
+    """The reply to a request of `run_isolated`; for the process that runs the engines."""
     request, arrays = _unpacked(message)
     results: dict[str, Array] = {}
     outputs: list[Array] = []

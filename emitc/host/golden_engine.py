@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.errors import CannotCompile, EmitcError, Where, install_hint
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 InputType: TypeAlias = tuple[np.dtype[Any], tuple[int, ...]]
@@ -72,7 +72,7 @@ def imported(module: str, package: str) -> Any:
             f"the golden engine {package} is not installed",
             Where(option="--reference"),
             f"importing {module} failed: {error}",
-            "pip install emitc[verify]",
+            f"{install_hint('verify')}; or --reference numpy, which needs no engine",
         ) from error
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,22 @@ FOREIGN = ("-fno-sanitize=undefined",)
 DRIVER_FLAGS = ("-std=c11", "-D_POSIX_C_SOURCE=200809L", "-DEMITC_TRACE", "-ffp-contract=off")
 
 
+def alive_spans(manifest: Mapping[str, Any], interface: Interface) -> list[dict[str, int]]:
+    """The buffers that are alive during each layer, from a package's manifest: layer, arena, offset and bytes."""
+    numbers = {region: number for number, (region, _) in enumerate(interface.arenas)}
+    return [
+        {
+            "layer": number,
+            "arena": numbers[buffer.get("region", "")],
+            "offset": buffer["offset"],
+            "bytes": buffer["bytes"],
+        }
+        for number, layer in enumerate(manifest["trace"])
+        for buffer in manifest["memory"]["buffers"]
+        if buffer["first"] < layer["end"] and layer["first"] < buffer["end"]
+    ]
+
+
 def driver(package: Path, interface: Interface, resets: Sequence[int] = ()) -> str:
     """The C program: `PROGRAM cases inputs-file outputs-file` runs every case in exactly sized memory.
 
@@ -32,8 +48,6 @@ def driver(package: Path, interface: Interface, resets: Sequence[int] = ()) -> s
     It ends with 0, or with another code when a call or a file fails. A sanitizer ends it with a report.
     """
     plan: dict[str, Any] = json.loads((package / "manifest.json").read_text(encoding="utf-8"))
-    trace = plan["trace"]
-    numbers = {region: number for number, (region, _) in enumerate(interface.arenas)}
     description = {
         "name": interface.name,
         "upper": interface.name.upper(),
@@ -44,18 +58,8 @@ def driver(package: Path, interface: Interface, resets: Sequence[int] = ()) -> s
         "resets": list(resets),
         "arenas": [size for _, size in interface.arenas],
         "regions": [{"name": region.lower(), "bytes": size} for region, size in interface.regions],
-        "layers": [layer["outputs"] for layer in trace],
-        "alive": [
-            {
-                "layer": number,
-                "arena": numbers[buffer.get("region", "")],
-                "offset": buffer["offset"],
-                "bytes": buffer["bytes"],
-            }
-            for number, layer in enumerate(trace)
-            for buffer in plan["memory"]["buffers"]
-            if buffer["first"] < layer["end"] and layer["first"] < buffer["end"]
-        ],
+        "layers": [layer["outputs"] for layer in plan["trace"]],
+        "alive": alive_spans(plan, interface),
     }
     return environment().get_template("host/sanitize_main.c.j2").render(m=description)
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import http.server
 import shutil
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from board_standin import CASES, MODEL, write_package
 
-from emitc.boards import build
+from emitc.boards import build, download
 from emitc.boards import flash as flash_module
 from emitc.boards.flash import flash
 from emitc.boards.project import write_flash_project
-from emitc.errors import CannotCompile, EmitcError
+from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.target import boards, load_board
 
 REAL = [name for name in boards() if load_board(name).kind == "silicon"]
@@ -114,8 +118,11 @@ def attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "if 'monitor' in sys.argv:\n"
         f"    print(pathlib.Path({str(tmp_path / 'serial.txt')!r}).read_text(), flush=True)\n"
         "    time.sleep(60)\n"
-        f"sys.exit(pathlib.Path({str(tmp_path / 'no_board')!r}).exists() and print('no probe found') is None)\n"
+        f"said = pathlib.Path({str(tmp_path / 'said.py')!r})\n"
+        "exec(said.read_text() if said.exists() else '')\n"
     )
+    monkeypatch.setenv("PLATFORMIO_CORE_DIR", str(tmp_path / "core"))
+    (tmp_path / "core" / "platforms" / "ststm32").mkdir(parents=True)
     monkeypatch.setattr(flash_module, "pio_command", lambda: [sys.executable, str(script)])
     return project
 
@@ -150,7 +157,104 @@ def test_a_silent_board_ends_in_time(attached: Path) -> None:
         flash(attached, MODEL, load_board("nucleo_f446re"), CASES, timeout=1)
 
 
+def _failure(attached: Path, script: str, say: Callable[[str], None] = lambda line: None) -> CannotCompile:
+    """How `flash` fails where PlatformIO runs a script."""
+    (attached.parent / "said.py").write_text(script)
+    with pytest.raises(CannotCompile) as caught:
+        flash(attached, MODEL, load_board("nucleo_f446re"), CASES, timeout=1, say=say)
+    return caught.value
+
+
 def test_a_failed_upload_is_shown(attached: Path) -> None:
-    (attached.parent / "no_board").touch()
-    with pytest.raises(CannotCompile, match="no probe found"):
-        flash(attached, MODEL, load_board("nucleo_f446re"), CASES, timeout=1)
+    error = _failure(attached, "print('Uploading .pio/firmware.elf'); print('no probe found'); sys.exit(1)")
+    assert error.what == "uploading to ST Nucleo-F446RE failed"
+    assert error.why == "Uploading .pio/firmware.elf | no probe found"
+    assert error.hint.startswith("attach the board and name its port with --port, or run it by hand: pio run -d ")
+
+
+def test_a_failed_build_says_nothing_of_the_board(attached: Path) -> None:
+    error = _failure(attached, "print('src/proof.c:3: error: no such thing'); sys.exit(1)")
+    assert error.what == "the build for nucleo_f446re failed"
+    assert error.why == "src/proof.c:3: error: no such thing"
+    assert error.hint == f"the whole output is in {attached / 'build.log'}"
+    assert "no such thing" in (attached / "build.log").read_text(encoding="utf-8")
+
+
+def test_a_download_that_fails_while_building_is_named(attached: Path) -> None:
+    error = _failure(attached, "print('Tool Manager: Installing toolchain'); print('HTTPClientError: '); sys.exit(1)")
+    assert error.what == "PlatformIO cannot download what ST Nucleo-F446RE needs (ststm32@~19.6)"
+    assert error.why == "HTTPClientError:"
+    assert "HTTPS_PROXY" in error.hint and "attach" not in error.hint
+
+
+def test_a_platform_out_of_reach_is_refused_before_pio_starts(attached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(attached.parent / "core")
+    asked: list[str] = []
+    monkeypatch.setattr(download, "answers", lambda url: bool(asked.append(url)))
+    error = _failure(attached, f"open({str(attached.parent / 'started')!r}, 'w')")
+    assert error.what == "PlatformIO cannot download what ST Nucleo-F446RE needs (ststm32@~19.6)"
+    assert error.why == f"it is not installed, and {download.REGISTRY} does not answer"
+    assert 'pio pkg install -g -p "ststm32@~19.6"' in error.hint
+    assert asked == [download.REGISTRY] and not (attached.parent / "started").exists()
+
+
+@pytest.mark.parametrize(
+    ("board", "source"), [("pico", download.REGISTRY), ("pico2", "https://github.com"), ("esp32s3", download.REGISTRY)]
+)
+def test_each_platform_is_looked_for_where_it_comes_from(
+    board: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = load_board(board)
+    name = {"pico": "raspberrypi@1.19.0", "pico2": "raspberrypi", "esp32s3": "espressif32"}[board]
+    asked: list[str] = []
+    monkeypatch.setattr(download, "answers", lambda url: bool(asked.append(url)))
+    (tmp_path / "platforms" / "raspberry").mkdir(parents=True)
+    with pytest.raises(CannotCompile):
+        download.require_platform(described, Where(option="--board"), tmp_path)
+    assert asked == [source]
+    (tmp_path / "platforms" / name).mkdir()
+    download.require_platform(described, Where(option="--board"), tmp_path)
+    assert asked == [source]
+
+
+def test_any_answer_is_an_answer_and_none_is_not() -> None:
+    class Refuse(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *arguments: object) -> None:
+            """Nothing on the terminal."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Refuse) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        assert download.answers(url)
+    assert not download.answers(url)
+
+
+def test_the_build_is_shown_while_it_runs(attached: Path) -> None:
+    said: list[tuple[str, float]] = []
+    _failure(
+        attached,
+        "print('Compiling a', flush=True); time.sleep(0.5); print(); print('Compiling b\x1b[0m'); sys.exit(1)",
+        lambda line: said.append((line, time.monotonic())),
+    )
+    assert said[0][0].startswith("building for ST Nucleo-F446RE: pio run -d ")
+    assert [line for line, _ in said[1:]] == ["Compiling a", "Compiling b\\u001b[0m"]
+    assert said[2][1] - said[1][1] > 0.3
+
+
+def test_a_build_without_end_is_ended_with_all_that_it_started(attached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flash_module, "BUILD_SECONDS", 1.0)
+    child = attached.parent / "child"
+    error = _failure(
+        attached,
+        "import subprocess\n"
+        "started = subprocess.Popen(['sleep', '60'])\n"
+        f"pathlib.Path({str(child)!r}).write_text(str(started.pid))\n"
+        "print('Compiling a', flush=True); time.sleep(60)",
+    )
+    assert error.what == "the build for ST Nucleo-F446RE did not end"
+    assert error.why == "PlatformIO was still running after 1 s; it printed: Compiling a"
+    state = Path(f"/proc/{child.read_text()}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"

@@ -236,7 +236,7 @@ def test_a_missing_platformio_names_the_extra(module: str, package: str, monkeyp
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == module else real(name))
     with pytest.raises(CannotCompile, match=f"{package} is not installed") as error:
         build.pio_command()
-    assert error.value.hint == "pip install 'emitc[boards]'"
+    assert error.value.hint == 'in a checkout of emitc: pip install -e ".[boards]"'
 
 
 def test_vectors_that_are_not_the_models_are_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from emitc.errors import EmitcError, Refusals
 from emitc.frontends.build import build_graph
 from emitc.frontends.onnx import read_onnx
 from emitc.frontends.source import SourceModel
-from emitc.host.build import WARNINGS, compiler
+from emitc.host.build import WARNINGS, compiler_command
 from emitc.host.parity import verify
 from emitc.inspection import inspect_model
 from emitc.ir import Shape
@@ -546,7 +546,7 @@ def test_names_stay_in_comments(first: int, tmp_path: Path) -> None:
             assert MARK not in code and "??" not in text, path
             assert all(" " <= c <= "~" or c == "\n" for c in text), path
     compiled.write(tmp_path / "package")
-    command = [*compiler().split(), *WARNINGS, "-fsyntax-only", str(tmp_path / "package" / "m.c")]
+    command = [*compiler_command(), *WARNINGS, "-fsyntax-only", str(tmp_path / "package" / "m.c")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -291,7 +291,7 @@ def test_missing_package_names_the_extra(
         f"error: the golden engine {package} is not installed\n"
         "  at:    --reference\n"
         f"  why:   importing {module} failed: import of {module} halted; None in sys.modules\n"
-        "  try:   pip install emitc[verify]"
+        '  try:   in a checkout of emitc: pip install -e ".[verify]"; or --reference numpy, which needs no engine'
     )
     assert caught.value.exit_code == 2
 

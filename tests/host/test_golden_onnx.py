@@ -292,5 +292,5 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
         "error: the golden engine onnxruntime is not installed\n"
         "  at:    --reference\n"
         "  why:   importing onnxruntime failed: import of onnxruntime halted; None in sys.modules\n"
-        "  try:   pip install emitc[verify]"
+        '  try:   in a checkout of emitc: pip install -e ".[verify]"; or --reference numpy, which needs no engine'
     )

@@ -13,7 +13,7 @@ from hostile_child import damagers
 from hostile_models import corpus, made
 
 from emitc.compiler import compile_model
-from emitc.host.build import WARNINGS, compiler
+from emitc.host.build import WARNINGS, compiler_command
 from emitc.host.parity import verify
 
 FAST = 20
@@ -64,7 +64,7 @@ def build_successes(cases: list[Case], count: int, folder: Path) -> None:
         path.write_bytes(damager.damaged(case.number)[1])
         compile_model(path, name="model").write(folder / "package")
         source = folder / "package" / "model.c"
-        command = [*compiler().split(), *WARNINGS, "-c", "-O1", str(source), "-o", str(folder / "o")]
+        command = [*compiler_command(), *WARNINGS, "-c", "-O1", str(source), "-o", str(folder / "o")]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, f"{case.model} {case.number} ({case.kind})\n{done.stderr}"
 

@@ -17,7 +17,7 @@ from emitc.compiler import Compiled, Options, compile_model
 from emitc.emit.names import comment_text, identifier, is_model_name, string_text
 from emitc.errors import first_name
 from emitc.frontends.tflite import read_tflite
-from emitc.host.build import WARNINGS, compiler
+from emitc.host.build import WARNINGS, compiler_command
 from emitc.host.parity import verify
 from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite
 
@@ -63,8 +63,8 @@ def build(compiled: Compiled, folder: Path) -> None:
     name = compiled.program.name
     (folder / "user.cpp").write_text(f'#include "{name}.h"\nint main() {{ return sizeof({name}_t) == 0; }}\n')
     for command in (
-        [*compiler().split(), *WARNINGS, "-fsyntax-only", str(package / f"{name}.c")],
-        [*compiler().split(), *WARNINGS, "-std=gnu17", "-fsyntax-only", str(package / f"{name}.c")],
+        [*compiler_command(), *WARNINGS, "-fsyntax-only", str(package / f"{name}.c")],
+        [*compiler_command(), *WARNINGS, "-std=gnu17", "-fsyntax-only", str(package / f"{name}.c")],
         [
             "g++",
             "-std=c++11",

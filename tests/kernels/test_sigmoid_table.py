@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from emitc.emit.render import environment
-from emitc.host.build import compiler
+from emitc.host.build import compiler_command
 from emitc.kernels.sigmoid_table import SIGMOID, sigmoid_q15, tanh_q15, tanh_scaling
 
 EVERY = np.arange(-(2**15), 2**15, dtype=np.int64)
@@ -82,7 +82,7 @@ def test_the_c_gives_the_same_for_every_value(tmp_path: Path) -> None:
     source = PROGRAM % (", ".join(map(str, SIGMOID)), functions, scaling, len(exponents))
     (tmp_path / "t.c").write_text(source, encoding="ascii")
     command = [
-        *compiler().split(),
+        *compiler_command(),
         "-std=c11",
         "-O1",
         "-fsanitize=undefined",

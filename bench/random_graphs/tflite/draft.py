@@ -95,7 +95,7 @@ class Draft:
 
     def constant(self, array: Any, quantization: Quantization = PLAIN, axis: int = 0) -> Value:
         """A constant of the array's type."""
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array)
         little = array.astype(array.dtype.newbyteorder("<"))
         return self.add(Value(self.name(), array.dtype.name, array.shape, little.tobytes(), *quantization, axis))
 

@@ -243,7 +243,7 @@ def broadcast_to(d: Draft, x: Value) -> Sequence[Value]:
         shape.insert(0, d.between(1, 3))
     if not shape:
         raise Unfit
-    return [d.moved("BROADCAST_TO", (x, d.integers(shape)), shape)]
+    return [d.moved("BROADCAST_TO", (x, d.integers(shape)), shape, version=2)]
 
 
 @offers(("int8", "int16", "float32", "int32"), "GATHER")

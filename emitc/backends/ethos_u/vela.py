@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import tflite
 
-from emitc.errors import EmitcError, Where
+from emitc.errors import EmitcError, Where, install_hint
 
 PACKAGE = "ethos-u-vela"
 SUPPORTED = ((5, 2), (6, 0))
@@ -83,7 +83,7 @@ def version() -> str:
             "compiling for the NPU needs vela",
             Where(option="--npu"),
             f"the package {PACKAGE} is not installed",
-            'pip install "emitc[npu]"',
+            install_hint("npu"),
         ) from error
     numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
     if not SUPPORTED[0] <= numbers < SUPPORTED[1]:

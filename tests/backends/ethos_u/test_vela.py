@@ -42,7 +42,7 @@ def test_a_missing_vela_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", missing)
     with pytest.raises(EmitcError, match="compiling for the NPU needs vela") as caught:
         compile_model(MODEL, backends=NPU)
-    assert caught.value.hint == 'pip install "emitc[npu]"'
+    assert caught.value.hint == 'in a checkout of emitc: pip install -e ".[npu]"'
 
 
 @pytest.mark.parametrize("version", ["4.5.0", "5.1.0", "6.0.0", "garbage"])

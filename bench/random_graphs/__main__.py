@@ -1,0 +1,86 @@
+"""Command line of the campaign; see the package."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.random_graphs import campaign as running
+from bench.random_graphs.engines import EngineProcess, preload
+from bench.random_graphs.formats import FORMATS, generate
+from bench.random_graphs.judge import prepared
+from bench.random_graphs.native import Builds
+from bench.random_graphs.report import text
+from emitc.host.golden import engines_in
+
+REGRESSIONS = Path(__file__).resolve().parents[2] / "tests" / "regression" / "random_graphs"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the campaign; 1 where a graph failed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.random_graphs", description="Random graphs against their engines."
+    )
+    parser.add_argument("--count", type=int, default=1000, help="graphs in all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--format", choices=(*FORMATS, "both"), default="tflite")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--out", type=Path, help="folder for the records; the campaign goes on with what it has")
+    parser.add_argument("--regressions", type=Path, default=REGRESSIONS, help="folder for failures that were cut down")
+    parser.add_argument("--json", type=Path, help="where to write the sum")
+    parser.add_argument("--only", metavar="FORMAT:SEED:INDEX", help="run one case and say everything about it")
+    given = parser.parse_args(arguments)
+    if given.only:
+        return _one(given.only)
+    names = tuple(sorted(FORMATS, reverse=True)) if given.format == "both" else (given.format,)
+    with tempfile.TemporaryDirectory(prefix="random-graphs-") as scratch:
+        folder = given.out or Path(scratch)
+        asked = running.Campaign(
+            given.seed, given.count, names, given.jobs, folder, given.regressions, cmsis_nn_folder()
+        )
+        began = time.monotonic()
+        tally = running.run(asked)
+        seconds = time.monotonic() - began
+        print(text(tally))
+        print(f"this run took {seconds:.0f} s")
+        if given.json:
+            given.json.write_text(json.dumps(tally.to_json(), indent=1) + "\n", encoding="utf-8")
+    return 1 if tally.failures() else 0
+
+
+def cmsis_nn_folder() -> str:
+    """The sources of CMSIS-NN in the wheel of bakenn; "" where it is not installed."""
+    spec = importlib.util.find_spec("bakenn")
+    if spec is None or spec.origin is None:
+        return ""
+    found = [path.parent.parent for path in Path(spec.origin).parent.rglob("Include/arm_nnfunctions.h")]
+    return str(found[0]) if found else ""
+
+
+def _one(name: str) -> int:
+    """One case, in full."""
+    source_format, seed, index = name.split(":")
+    preload(source_format)
+    case = generate(source_format, int(seed), int(index))
+    mode = running.mode_of(case, cmsis_nn_folder())
+    for node in case.description.nodes:
+        print(node.op, node.inputs, node.outputs, dict(node.attributes))
+    for value in case.description.values:
+        what = "constant" if value.constant else "input" if value.name in case.description.inputs else "computed"
+        print(value.name, value.dtype, list(value.shape), what, value.scales[:2], value.zero_points[:2])
+    engine = EngineProcess()
+    with tempfile.TemporaryDirectory() as scratch, engines_in(engine):
+        trial = prepared(case, mode, Path(scratch))
+        running.judged([trial], Builds(Path(scratch)))
+    engine.close()
+    print(mode, trial.verdict, trial.engine, trial.detail, trial.refused_by_engine, sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

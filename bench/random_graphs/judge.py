@@ -1,0 +1,265 @@
+"""One graph's way to a verdict: compiled, run by the engine and by the numpy references, and compared with the C.
+
+The rules are those of `emitc verify`. Where the outputs of the C break them, the whole proof of `emitc verify` decides on the
+same inputs, since it judges some models operator by operator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from bench.random_graphs.case import Case
+from bench.random_graphs.inputs import draw_inputs
+from bench.random_graphs.modes import Mode, options_of, with_variants
+from bench.random_graphs.native import Builds, Item
+from emitc.compiler import Compiled, compile_model
+from emitc.errors import EmitcError
+from emitc.host.golden import EngineRefused, run_isolated
+from emitc.host.golden_rules import compared, rules
+from emitc.host.parity import golden_run, verify
+from emitc.host.reference import run_reference
+from emitc.ir import Array
+
+CASES = 4
+SECONDS = 60
+"""For one graph in this process."""
+FAILURES = ("wrong", "reference", "sanitizer", "build", "run", "crash", "slow", "reset")
+"""Verdicts that are faults of emitc until shown otherwise.
+
+wrong: the C differs from the engine. reference: a numpy reference does. reset: the first answer changes after a reset. crash: a
+traceback. slow: no end within the time.
+"""
+
+
+@dataclass
+class Trial:
+    """A case on its way. verdict: "" while it is open. engine: the one that ran it. detail: one line for the record."""
+
+    case: Case
+    mode: dict[str, Any]
+    inputs: list[tuple[Array, ...]]
+    verdict: str = ""
+    detail: str = ""
+    engine: str = ""
+    refused_by_engine: str = ""
+    compiled: Compiled | None = None
+    expected: tuple[tuple[Array, ...], ...] = ()
+    item: Item | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def close(self, verdict: str, detail: str = "") -> None:
+        """The first verdict stays."""
+        if not self.verdict:
+            self.verdict, self.detail = verdict, " ".join(detail.split())[:600]
+
+
+class OutOfTime(Exception):
+    """A graph took too long."""
+
+
+@contextmanager
+def limited(seconds: int) -> Iterator[None]:
+    """Raises OutOfTime in the main thread after that many seconds."""
+
+    def late(number: int, frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def prepared(case: Case, mode: Mode, folder: Path) -> Trial:
+    """The case compiled and run by engine and references; open where only the C is missing."""
+    rng = np.random.default_rng([case.seed, case.index, 17])
+    trial = Trial(case, dict(mode), draw_inputs(case.description, rng, CASES))
+    try:
+        with limited(SECONDS):
+            _compile(trial, folder)
+            if not trial.verdict:
+                _expect(trial)
+    except OutOfTime:
+        trial.close("slow", f"more than {SECONDS} s")
+    except MemoryError:
+        trial.close("crash", "out of memory")
+    except Exception:
+        trial.close("crash", traceback.format_exc()[-1500:])
+    return trial
+
+
+def _compile(trial: Trial, folder: Path) -> None:
+    """Compiles; a mode that the graph cannot have (a budget, rows of an input) is left, and the record says so."""
+    name = f"g{trial.case.index}"
+    path = folder / f"{name}.{trial.case.format}"
+    path.write_bytes(trial.case.model)
+    try:
+        while trial.compiled is None:
+            try:
+                trial.compiled = compile_model(path, options_of(trial.mode, name))
+            except EmitcError as error:
+                asked = [
+                    option for option, key in _OPTIONAL.items() if key in trial.mode and option in error.where.option
+                ]
+                if not asked:
+                    raise
+                trial.facts.setdefault("modes refused", []).append(f"{asked[0]}: {error.why}")
+                del trial.mode[_OPTIONAL[asked[0]]]
+        if "variant" in trial.mode:
+            chosen = with_variants(options_of(trial.mode, name), trial.compiled, trial.mode)
+            trial.facts["variants"] = [f"op{index}={variant}" for index, variant in chosen.variants]
+            with contextlib.suppress(EmitcError):  # the variant does not take this operator: the cheapest kernel it is
+                trial.compiled = compile_model(path, chosen)
+    except EmitcError as error:
+        _refused(trial, error)
+    finally:
+        path.unlink()
+
+
+_OPTIONAL = {"--ram-budget": "ram_budget", "--input-rows": "input_rows", "--place": "places", "--io": "io"}
+"""Options that not every graph can have, and their names in a mode."""
+
+
+def _refused(trial: Trial, error: EmitcError) -> None:
+    """A refusal is true or not: the record says whether an engine runs the graph."""
+    try:
+        trial.engine = run_isolated(trial.case.model, trial.inputs, source_format=trial.case.format).engine
+    except EngineRefused as refusal:
+        trial.refused_by_engine = refusal.why
+    except EmitcError as refusal:
+        trial.refused_by_engine = refusal.why
+    trial.close("refused", f"{error.what}: {error.why}")
+
+
+def _expect(trial: Trial) -> None:
+    """What the outputs have to be: the engine's, or those of the references where no engine runs the graph."""
+    compiled = trial.compiled
+    assert compiled is not None
+    same_interface = trial.mode.get("io", "keep") == "keep"
+    state: dict[str, Array] = {}
+    if not same_interface:
+        trial.inputs = _fitted(trial, compiled)
+    own = []
+    for inputs in trial.inputs:
+        values = run_reference(compiled.partition.graph, inputs, state if compiled.program.states else None)
+        own.append(tuple(values[name] for name in compiled.graph.outputs))
+    if same_interface:
+        try:
+            run = golden_run(compiled, "auto", trial.inputs, preserve=False)
+            trial.engine, trial.expected = run.engine, run.outputs
+        except EngineRefused as refusal:
+            trial.refused_by_engine = refusal.why
+    if not trial.expected:
+        trial.engine, trial.expected = "numpy", tuple(own)
+    trial.facts["numpy"] = own
+
+
+def _fitted(trial: Trial, compiled: Compiled) -> list[tuple[Array, ...]]:
+    """Inputs for an interface that is not the file's."""
+    rng = np.random.default_rng([trial.case.seed, trial.case.index, 18])
+    found = []
+    for number in range(CASES):
+        drawn = []
+        for position, name in enumerate(compiled.graph.inputs):
+            tensor = compiled.graph.tensor(name)
+            if tensor.dtype.value == trial.inputs[number][position].dtype.name:
+                drawn.append(trial.inputs[number][position])
+            else:
+                info = np.iinfo(tensor.dtype.value)
+                drawn.append(rng.integers(info.min, info.max, tensor.shape, dtype=tensor.dtype.value, endpoint=True))
+        found.append(tuple(drawn))
+    return found
+
+
+def settled(trial: Trial, folder: Path) -> None:
+    """The verdict of a trial whose item has run."""
+    item, compiled = trial.item, trial.compiled
+    assert item is not None and compiled is not None
+    if item.fault is not None:
+        trial.close(*item.fault)
+        return
+    *outputs, again = item.outputs
+    wrong = _breaks(compiled, outputs, trial.expected)
+    numpy_wrong = _breaks(compiled, outputs, trial.facts.pop("numpy"))
+    if any(a.tobytes() != b.tobytes() for a, b in zip(again, outputs[0], strict=True)):
+        trial.close("reset", "after a reset the first answer is another one")
+    if not wrong and not numpy_wrong:
+        trial.close("match" if trial.engine != "numpy" else "numpy only")
+        return
+    detail = wrong or numpy_wrong
+    if trial.engine == "numpy":
+        trial.close("reference", f"no engine; the C differs from the references: {detail}")
+        return
+    _decide(trial, folder, "wrong" if wrong else "reference", detail)
+
+
+def _breaks(compiled: Compiled, found: Sequence[Sequence[Array]], expected: Sequence[Sequence[Array]]) -> str:
+    """The first output that breaks its rule; "" where none does."""
+    rule_of = rules(compiled.graph, compiled.source.format)
+    for number, (case, wanted) in enumerate(zip(found, expected, strict=True)):
+        for name, value, want in zip(compiled.graph.outputs, case, wanted, strict=True):
+            result = compared(value, np.asarray(want).reshape(value.shape), rule_of[name])
+            if result.differing:
+                many = f"{result.differing} of {value.size} elements of {compiled.graph.tensor(name).describe()}"
+                return f"case {number}: {many} differ, by {result.largest:g} at most"
+    return ""
+
+
+def _decide(trial: Trial, folder: Path, kind: str, detail: str) -> None:
+    """What `emitc verify` says of the graph on these inputs."""
+    compiled = trial.compiled
+    assert compiled is not None
+    try:
+        with limited(4 * SECONDS), tempfile.TemporaryDirectory(dir=folder) as scratch:
+            vectors = Path(scratch) / "vectors.npz"
+            named = {f"in{i}_{k}": value for k, case in enumerate(trial.inputs) for i, value in enumerate(case)}
+            np.savez(vectors, allow_pickle=False, **named)
+            proof = verify(compiled, vectors=vectors, samples=0, layers=True)
+    except OutOfTime:
+        trial.close("slow", "the proof")
+        return
+    except EngineRefused as refusal:
+        trial.close("wrong", f"{detail}; the proof: {refusal.why}")
+        return
+    except Exception:
+        trial.close("crash", "in the proof: " + traceback.format_exc()[-1200:])
+        return
+    if proof.match:
+        trial.close("match", "judged operator by operator")
+        trial.facts["groups"] = True
+        return
+    first = proof.first_divergence
+    where = f"; first at op {json.dumps(first.to_json())}" if first is not None else ""
+    broken = "; ".join(str(group) for group in proof.groups if not group.holds)
+    trial.close(kind, detail + where + (f"; groups: {broken}" if broken else ""))
+
+
+def tried(case: Case, mode: Mode, builds: Builds) -> Trial:
+    """A single case from its bytes to its verdict."""
+    trial = prepared(case, mode, builds.folder)
+    if not trial.verdict:
+        assert trial.compiled is not None
+        trial.item = Item(trial.compiled, trial.inputs)
+        builds.run([trial.item])
+        settled(trial, builds.folder)
+    return trial
+
+
+def key_of(mapping: Mapping[str, Any]) -> str:
+    """A mode as text."""
+    return json.dumps(mapping, sort_keys=True)

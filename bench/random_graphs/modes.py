@@ -1,0 +1,110 @@
+"""Random options: the same graph has to give the same numbers under all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bench.random_graphs.case import Description
+from emitc.arrange import TECHNIQUES
+from emitc.compiler import Compiled, Options
+from emitc.kernels import registry
+from emitc.passes import LATE_PASSES, PASSES
+from emitc.planner.regions import Region
+
+TARGETS = (
+    "generic32", "cortex-m0", "cortex-m3", "cortex-m4", "cortex-m4f", "cortex-m7", "cortex-m33", "cortex-m55",
+    "cortex-m85", "rv32imac", "rv32imafc",
+)  # fmt: skip
+SWITCHES = (*(name for name, _ in (*PASSES, *LATE_PASSES)), *TECHNIQUES)
+
+Mode = Mapping[str, Any]
+"""Options by their names in `Options`, as JSON can hold them; `variant` is a number that chooses kernels."""
+
+
+def draw_mode(rng: np.random.Generator, description: Description, cmsis_nn: str = "") -> dict[str, Any]:
+    """A target and up to a few more options. cmsis_nn: the folder of CMSIS-NN's sources, "" for none."""
+    mode: dict[str, Any] = {"target": str(rng.choice(TARGETS))}
+
+    def chance(probability: float) -> bool:
+        return bool(rng.random() < probability)
+
+    if chance(0.15):
+        mode["optimize"] = "size"
+    if chance(0.25):
+        mode["ram_budget"] = "min"
+    elif chance(0.15):
+        mode["ram_budget"] = _budget(rng, description)
+    if chance(0.25):
+        count = int(rng.integers(1, 4))
+        mode["disabled"] = sorted({str(rng.choice(SWITCHES)) for _ in range(count)})
+    if chance(0.08):
+        fast = int(rng.choice((256, 1024, 6 << 10)))
+        mode["regions"] = [["FAST", fast, 1.0], ["SLOW", 3 << 20, 4.0]]
+        if chance(0.3):
+            mode["places"] = [["weights", "stage:FAST"]]
+        mode.pop("ram_budget", None)
+    if chance(0.05):
+        mode["io"] = "int8"
+    if chance(0.05) and len(description.inputs) == 1:
+        mode["input_rows"] = True
+    if chance(0.06):
+        mode["variant"] = int(rng.integers(1 << 30))
+    if cmsis_nn and chance(0.05):
+        mode["kernels"] = "cmsis-nn"
+        mode["target"] = str(rng.choice(("cortex-m0", "cortex-m4", "cortex-m55")))
+        mode["backends"] = {"cmsis-nn": cmsis_nn}
+    return mode
+
+
+def _budget(rng: np.random.Generator, description: Description) -> int:
+    """Bytes between a little and all of what the computed tensors take."""
+    sizes = [v.elements * (1 if v.dtype in ("bool", "resource") else np.dtype(v.dtype).itemsize)
+             for v in description.values if not v.constant and v.dtype != "int4"]  # fmt: skip
+    return max(16, math.ceil(sum(sizes) * rng.uniform(0.2, 0.9)))
+
+
+def options_of(mode: Mode, name: str) -> Options:
+    """The options of a mode for a model of that name."""
+    plain = {key: value for key, value in mode.items() if key != "variant"}
+    if "disabled" in plain:
+        plain["disabled"] = frozenset(plain["disabled"])
+    if "regions" in plain:
+        plain["regions"] = tuple(Region(*each) for each in plain["regions"])
+        plain["places"] = tuple((what, region) for what, region in plain.get("places", ()))
+    return Options(name=name, **plain)
+
+
+def variants_of(mode: Mode, compiled: Compiled) -> tuple[tuple[int, str], ...]:
+    """For a mode that asks for other kernels than the cheapest: an operator and a variant that its definition has."""
+    rng = np.random.default_rng(mode["variant"])
+    kernels = registry()
+    offered = [
+        (node.index, variant.name)
+        for node in compiled.graph.nodes
+        if type(node.op) in kernels
+        for variant in kernels[type(node.op)].variants
+    ]
+    if not offered:
+        return ()
+    first = offered[int(rng.integers(len(offered)))]
+    return (first,)
+
+
+def simpler(mode: Mode) -> list[dict[str, Any]]:
+    """The mode with one option less, for each option that it has."""
+    found = [{key: value for key, value in mode.items() if key != gone} for gone in mode if gone != "target"]
+    if mode.get("target") != "generic32" and mode.get("kernels") != "cmsis-nn":
+        found.append({**mode, "target": "generic32"})
+    if len(mode.get("disabled", ())) > 1:
+        found += [{**mode, "disabled": [each]} for each in mode["disabled"]]
+    return [each for each in found if "places" not in each or "regions" in each]
+
+
+def with_variants(options: Options, compiled: Compiled, mode: Mode) -> Options:
+    """The options with what `variants_of` chooses."""
+    return dataclasses.replace(options, variants=variants_of(mode, compiled))

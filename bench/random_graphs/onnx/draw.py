@@ -1,0 +1,114 @@
+"""The choice of operators: how much of what makes a random ONNX graph of each style."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from bench.random_graphs.case import Description
+from bench.random_graphs.onnx import control, elements, moves, products, rows, windows
+from bench.random_graphs.onnx.net import FLOAT, Known, Net, Unfit
+
+Adder = Callable[[Net], None]
+_MOVES: Mapping[Adder, int] = {
+    moves.transpose: 6, moves.reshape: 3, moves.flatten: 1, moves.squeeze: 1, moves.unsqueeze: 1, moves.identity: 1,
+    moves.slice_: 3, moves.split: 2, moves.concat: 3, moves.gather: 2, moves.pad: 2, moves.expand: 1, moves.tile: 1,
+    moves.depth_to_space: 1, moves.space_to_depth: 1,
+}  # fmt: skip
+_REALS: Mapping[Adder, int] = {
+    windows.conv: 8, windows.conv_transpose: 2, windows.pool: 5, windows.resize: 2, products.gemm: 3, products.matmul: 4,
+    elements.function: 14, elements.binary: 8, elements.power: 1, elements.several: 1, rows.reduction: 3, rows.softmax: 2,
+    rows.batch_normalization: 1, rows.normalization: 2, products.recurrent: 2,
+}  # fmt: skip
+_CODES: Mapping[Adder, int] = {
+    windows.q_linear_conv: 6, windows.q_linear_pool: 3, windows.max_pool_of_codes: 1, products.q_linear_matmul: 3,
+    products.q_gemm: 3, products.q_linear_softmax: 2, elements.q_linear_binary: 5, elements.q_linear_function: 2,
+    elements.q_linear_concat: 2,
+}  # fmt: skip
+_DYNAMIC: Mapping[Adder, int] = {
+    products.dynamic_quantize: 5, products.matmul_integer: 4, windows.conv_integer: 4, products.dynamic_lstm: 2,
+}  # fmt: skip
+_WHOLE: Mapping[Adder, int] = {
+    elements.compare: 2, elements.classify: 1, elements.logic: 5, elements.where: 2, elements.whole_arithmetic: 2,
+    elements.real_modulo: 1, elements.cast: 2, elements.whole_input: 2, rows.whole_reduction: 1, rows.arg_extremum: 2,
+}  # fmt: skip
+_FAMILIES = (_MOVES, _REALS, _CODES, _DYNAMIC, _WHOLE)
+STYLES: Mapping[str, tuple[int, tuple[int, ...]]] = {
+    "qdq": (10, (3, 8, 0, 0, 1)), "qdq16": (2, (3, 8, 0, 0, 1)), "qoperator": (6, (3, 1, 9, 0, 1)),
+    "float": (7, (3, 8, 0, 0, 2)), "dynamic": (3, (2, 2, 0, 8, 1)), "mixed": (4, (3, 5, 3, 2, 3)),
+}  # fmt: skip
+"""How often each style is drawn, and the weights of its families."""
+OPSETS = (11, 12, 13, 13, 14, 15, 16, 17, 17, 17, 18, 19, 20, 21, 21, 22, 23, 24)
+_CONTROL: tuple[Callable[[Net, control.Grow], None], ...] = (control.branches, control.loop, control.scan)
+
+
+def _adders(style: str) -> tuple[list[Adder], list[float]]:
+    shares = STYLES[style][1]
+    pairs = [
+        (adder, share * weight / sum(family.values()))
+        for family, share in zip(_FAMILIES, shares, strict=True)
+        for adder, weight in family.items()
+    ]
+    return [adder for adder, _ in pairs], [weight for _, weight in pairs]
+
+
+def grow(net: Net, count: int) -> None:
+    """Adds about so many operators; fewer where nothing fits."""
+    adders, weights = _adders(net.style)
+    for _ in range(count):
+        for _attempt in range(6):
+            before = len(net.nodes), len(net.values), len(net.pool), len(net.inputs)
+            try:
+                if net.rng.random() < (0.05 if net.style != "qoperator" else 0.02):
+                    net.rng.choice(_CONTROL)(net, grow)
+                else:
+                    net.rng.choices(adders, weights)[0](net)
+            except Unfit:
+                net.undo(*before)
+                continue
+            break
+
+
+def _first(net: Net) -> None:
+    """The first input."""
+    shape = net.shape(net.rng.choice((1, 2, 3, 3, 4, 4, 4, 4, 5)))
+    if net.style in ("qoperator", "qdq", "qdq16") and net.rng.random() < 0.5:
+        dtype = net.byte_type()
+        net.input(dtype, shape, *net.scales_for(4.0, dtype))
+    else:
+        net.input(FLOAT, shape)
+
+
+def _outputs(net: Net) -> list[Known]:
+    """What nothing reads, and now and then more."""
+    given = {value.name for value in net.inputs}
+    ends = [
+        value for value in net.pool if value.name not in net.read and value.name not in given and not value.constant
+    ]
+    if not ends:
+        raise Unfit
+    while len(ends) > 4 and net.rng.random() < 0.7:
+        ends.remove(net.rng.choice(ends))
+    more = [v for v in net.pool if v.name in net.read and v.name not in given and not v.constant]
+    if more and net.rng.random() < 0.15:
+        ends.append(net.rng.choice(more))
+    if net.rng.random() < 0.2:
+        net.rng.shuffle(ends)
+    return ends
+
+
+def draw(rng: np.random.Generator) -> Description:
+    """A valid graph of one to about twenty operators."""
+    while True:
+        choices = random.Random(int(rng.integers(1 << 62)))
+        style = choices.choices(list(STYLES), [weight for weight, _ in STYLES.values()])[0]
+        net = Net(choices, style, choices.choice(OPSETS))
+        _first(net)
+        grow(net, choices.choice((1, 1, 2, 2, 3, 4, 5, 6, 8, 10, 14)))
+        try:
+            described = net.described(_outputs(net))
+        except Unfit:
+            continue
+        return described

@@ -1,0 +1,69 @@
+"""Many packages in one translation unit: equal definitions once, others under names of their own."""
+
+from __future__ import annotations
+
+from bench.random_graphs.combine import Unit, chunks, defined
+
+FIRST = """#ifndef A_H
+#define A_H
+#include "emitc_runtime.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+int a_run(void);
+#ifdef __cplusplus
+}
+#endif
+#endif
+"""
+BODY = """#include "{name}.h"
+/* a comment { */
+enum {{
+    AT_INPUT_0 = {at}, /* bytes */
+    READY = 1
+}};
+struct emitc_sum {{
+    int weight;
+}};
+static inline int emitc_sum(const struct emitc_sum *p)
+{{
+    return p->weight{more};
+}}
+static const struct emitc_sum op0_params = {{
+    {at},
+}};
+int {name}_run(void)
+{{
+    return emitc_sum(&op0_params) + AT_INPUT_0;
+}}
+"""
+
+
+def package(name: str, at: int, more: str = "") -> list[str]:
+    """A header and a source file."""
+    body = BODY.replace("a comment {", "a comment {{").format(name=name, at=at, more=more)
+    return [FIRST.replace("a_run", f"{name}_run").replace("A_H", f"{name.upper()}_H"), body]
+
+
+def test_definitions_are_chunks() -> None:
+    found = list(chunks(package("a", 0)[1]))
+    assert [defined(chunk) for chunk in found] == [
+        [], ["AT_INPUT_0", "READY"], ["struct emitc_sum"], ["emitc_sum"], ["op0_params"], ["a_run"],
+    ]  # fmt: skip
+
+
+def test_equal_definitions_are_there_once_and_others_renamed() -> None:
+    unit = Unit()
+    for name, at, more in (("a", 0, ""), ("b", 4, ""), ("c", 4, " + 1")):
+        unit.add(package(name, at, more), frozenset({f"{name}.h"}))
+    text = unit.text()
+    assert text.count("struct emitc_sum {") == 1
+    assert text.count("return p->weight;") == text.count("return p->weight + 1;") == 1
+    assert text.count('#include "emitc_runtime.h"') == 1
+    assert '#include "a.h"' not in text
+    # a and b share the kernel but not the place; b and c share the place but not the kernel.
+    runs = [chunk for chunk in chunks(text) if "_run(void)\n{" in chunk]
+    uses = [chunk.partition("return ")[2] for chunk in runs]
+    assert len({use.partition("(")[0] for use in uses[:2]}) == 1
+    assert uses[2].partition("(")[0] != uses[1].partition("(")[0]
+    assert len({use.partition("+ ")[2] for use in uses}) == 2

@@ -32,6 +32,7 @@ from emitc.frontends.onnx_functions import inlined
 from emitc.frontends.onnx_graphs import CONTROL_FLOW, Inside
 from emitc.frontends.onnx_microsoft import CONTRIB
 from emitc.frontends.onnx_order import sort_nodes
+from emitc.frontends.onnx_types import INFERRED_AS, SHAPE_OF_INPUT, correct_pool
 from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape, given_shape
 from emitc.ir import Array, Shape
 from emitc.kernels.contract import KernelDef
@@ -45,8 +46,6 @@ _MAX_READ_ELEMENTS = 1 << 25
 _MAX_SHAPE_VALUES = 1 << 12
 """Elements of a constant that inference gets to see: what shapes follow from is shorter, and it copies what it gets."""
 
-_SHAPE_OF_INPUT = frozenset(("GroupNormalization",))
-"""Operators that onnx defines by a function and infers nothing about; their output has the type of their first input."""
 _FOLDED = frozenset((
     "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal",
     "Expand", "Flatten", "Floor", "Gather", "Greater", "Identity", "Less", "Max", "Min", "Mod", "Mul", "Neg",
@@ -312,8 +311,10 @@ class Reader:
         if domain or not onnx.defs.has(node.op_type, self.opset, ""):
             raise no_kernel(node.op_type, where, domain)
         found = self._infer(node, where)
-        if node.op_type in _SHAPE_OF_INPUT and inputs and inputs[0] is not None and node.output:
-            found[node.output[0]] = inputs[0].type
+        if inputs and inputs[0] is not None and node.output:
+            if node.op_type in SHAPE_OF_INPUT:
+                found[node.output[0]] = inputs[0].type
+            correct_pool(node, node.op_type, inputs[0].type, found)
         return found
 
     def infer_custom(
@@ -330,7 +331,7 @@ class Reader:
         return custom_types(kernel, source, {o: stated.get(o) or first for o in node.output if o})
 
     def _infer(self, node: onnx.NodeProto, where: Where, opset: int = 0) -> dict[str, onnx.TypeProto]:
-        opset = opset or self.opset
+        opset = opset or max(self.opset, INFERRED_AS.get(node.op_type, 0))
         require_inferable(node, where)
         with refused_as(f"{node.op_type} is used wrongly", where):
             schema = onnx.defs.get_schema(node.op_type, opset, "")
@@ -379,6 +380,7 @@ class Reader:
             found = onnx.shape_inference.infer_node_outputs(
                 schema, proxy, floats, opset_imports=[onnx.helper.make_opsetid("", 17)]
             )
+        correct_pool(node, rule.standard, floats[names[0]], found)
         absent = onnx.TensorProto.UINT8 if rule.unsigned else onnx.TensorProto.FLOAT
         for result in found.values():
             result.tensor_type.elem_type = absent if type_of is None else type_of.type.tensor_type.elem_type

@@ -186,7 +186,10 @@ class _Layout:
         producer = self.producers.get(c.index)
         inner = producer.inputs[0] if producer is not None and producer.kind == "Dequantize" else c.index
         value = draft.tensors[inner]
-        if value.data is None or value.elements not in (1, out) or (value.shape and value.shape[-1] not in (1, out)):
+        row = value.elements == out and value.shape[-1:] == (
+            out,
+        )  # a column [out, 1] is added along the other dimension
+        if value.data is None or not (row or value.elements == 1):
             return False
         q = value.quantization
         if q is not None and not q.per_tensor:

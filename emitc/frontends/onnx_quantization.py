@@ -211,12 +211,34 @@ def _by_scales(draft: Draft, node: DraftNode) -> bool:
     return True
 
 
+def _require_plain(draft: Draft, node: DraftNode) -> None:
+    """Refuses a QGemm for which there is no integer code."""
+    if node.kind != "QGemm":
+        return
+    source, hint = draft.source_node(node), "export the model with QLinearMatMul, or in QDQ format"
+    if node.input(3) != ABSENT and draft.tensors[node.input(3)].data is None:
+        raise source.unsupported(
+            "QGemm with a computed matrix B is not supported", "there is code for constant weights", hint
+        )
+    factor = source.real("alpha", 1.0)
+    if factor != 1.0:
+        what = f"QGemm with the factor alpha {factor:g} is not supported"
+        raise source.unsupported(what, "there is code for 1", "multiply the scale of the matrix B by it")
+    if node.input(7) == ABSENT:
+        raise source.unsupported(
+            "QGemm with a float32 output is not supported",
+            "there is code for a quantized one",
+            "give y_scale and y_zero_point",
+        )
+
+
 def _unwrapped(
     draft: Draft, node: DraftNode, kind: str, parts: tuple[_Part, ...], operands: tuple[int, ...]
 ) -> list[DraftNode]:
     """The operator without its scale inputs, among the Reinterprets that it needs."""
     if _by_scales(draft, node):
         return [node]
+    _require_plain(draft, node)
     found: list[tuple[_Part, int, Quantization]] = []
     for part in parts:
         at = (node.outputs or [ABSENT])[0] if part.value == _OUT else node.input(part.value)

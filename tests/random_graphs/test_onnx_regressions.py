@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx_net import MICROSOFT, OnnxNet
 
 from emitc.compiler import compile_model
+from emitc.errors import CannotCompile, EmitcError
 from emitc.host.parity import Proof, verify
 
 
@@ -38,7 +40,57 @@ def quantized_without_zero_point() -> OnnxNet:
     return net
 
 
-NETS: tuple[Callable[[], OnnxNet], ...] = (softmax_over_all_behind, quantized_without_zero_point)
+def addend_in_a_column() -> OnnxNet:
+    """A Gemm with as many rows as columns, whose addend [3, 1] is one number for each row and not for each column."""
+    net = OnnxNet()
+    addend = net.constant(np.array([[1], [20], [300]], np.float32))
+    net.output(net.op("Gemm", net.input((3, 2)), net.constant(net.rng.normal(size=(2, 3)).astype(np.float32)), addend))
+    return net
+
+
+def column_of_codes() -> OnnxNet:
+    """The same in a quantized model."""
+    net = OnnxNet()
+    addend = net.dequantize(net.constant(np.array([[-90], [0], [100]], np.int8)), 0.05, 0, "int8")
+    y = net.op("Gemm", net.qdq(net.input((3, 2)), 0.03, 5), net.weights((2, 3)), addend)
+    net.output(net.qdq(y, 0.05, -4))
+    return net
+
+
+def stride_over_the_end() -> OnnxNet:
+    """A MaxPool that is rounded up: a window that would start behind the image is left out, as by ONNX Runtime."""
+    net = OnnxNet()
+    net.output(
+        net.op("MaxPool", net.input((1, 2, 3, 2)), kernel_shape=[1, 1], strides=[1, 2], ceil_mode=1), shape=(1, 2, 3, 1)
+    )
+    return net
+
+
+def at_least_of_opset_15() -> OnnxNet:
+    """GreaterOrEqual of an opset in which onnx infers no shape of it."""
+    net = OnnxNet(opset=15)
+    x = net.input((2, 3))
+    net.output(net.op("GreaterOrEqual", x, net.constant(0.25, "float32")), "bool", (2, 3))
+    net.output(net.op("LessOrEqual", x, net.constant(0.25, "float32")), "bool", (2, 3))
+    return net
+
+
+def product(**changes: Any) -> OnnxNet:
+    """A QGemm. changes: its factor, a computed matrix or a result that is not quantized."""
+    net = OnnxNet()
+    x, w = net.input((2, 3), "int8"), net.input((3, 4), "int8") if "computed" in changes else net.integers((3, 4))
+    given = [x, *net.scales(0.1, 0, "int8"), w, *net.scales(0.01, 0, "int8"), ""]
+    given += [] if "real" in changes else net.scales(0.2, 1, "int8")
+    factor = {"alpha": 0.5} if "factor" in changes else {}
+    y = net.op("QGemm", *given, domain=MICROSOFT, **factor)
+    net.output(y, "float32" if "real" in changes else "int8", (2, 4))
+    return net
+
+
+NETS: tuple[Callable[[], OnnxNet], ...] = (
+    softmax_over_all_behind, quantized_without_zero_point, addend_in_a_column, column_of_codes, stride_over_the_end,
+    at_least_of_opset_15,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("build", NETS, ids=lambda build: build.__name__)
@@ -47,3 +99,14 @@ def test_it_matches(build: Callable[[], OnnxNet], tmp_path: Path) -> None:
     proof = proven(build(), tmp_path)
     assert proof.match and proof.elements > 0, proof.to_json()
     assert np.isfinite(proof.max_abs_diff)
+
+
+@pytest.mark.parametrize(
+    ("what", "named"), [("factor", "alpha 0.5"), ("computed", "computed matrix"), ("real", "float32 output")]
+)
+def test_what_a_product_has_no_code_for_is_named(what: str, named: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(product(**{what: True}).serialized())
+    with pytest.raises(EmitcError) as caught:
+        compile_model(path)
+    assert named in str(caught.value) and caught.value.exit_code == CannotCompile.exit_code

@@ -113,6 +113,14 @@ def batch_normalization(net: Net) -> None:
     result(net, "BatchNormalization", names, x.shape, 2 * x.top, epsilon=epsilon)
 
 
+def _spread(net: Net, x: Known, count: int) -> Known:
+    """The operand with a constant added: rows of equal values have a variance that is nothing but the rounding of sums."""
+    if count < 3:
+        raise Unfit
+    noise = net.constant_value(net.data.uniform(-x.top, x.top, x.shape).astype(np.float32), x.top)
+    return net.add("Add", [x, noise], (FLOAT, x.shape), top=2 * x.top, exact=True, pool=False)[0]
+
+
 def normalization(net: Net) -> None:
     """LayerNormalization, InstanceNormalization and GroupNormalization."""
     kind = net.rng.choice(("LayerNormalization", "LayerNormalization", "InstanceNormalization", "GroupNormalization"))
@@ -129,6 +137,7 @@ def normalization(net: Net) -> None:
         groups = net.rng.choice([g for g in range(1, x.shape[1] + 1) if x.shape[1] % g == 0])
         given["num_groups"] = groups
         shape = (x.shape[1],)
+    x = _spread(net, x, math.prod(x.shape[given["axis"] :]) if "axis" in given else math.prod(x.shape[2:]))
     names: list[Known | str] = [x, net.constant_value(net.reals(shape, 2.0))]
     if kind != "LayerNormalization" or net.rng.random() < 0.7:
         names.append(net.constant_value(net.reals(shape, 1.0)))

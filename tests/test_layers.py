@@ -150,7 +150,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "onnx": (
         "emitc.frontends.onnx", "emitc.frontends.onnx_branches", "emitc.frontends.onnx_custom",
         "emitc.frontends.onnx_external", "emitc.frontends.onnx_file", "emitc.frontends.onnx_functions",
-        "emitc.frontends.onnx_graphs", "emitc.frontends.onnx_order",
+        "emitc.frontends.onnx_graphs", "emitc.frontends.onnx_order", "emitc.frontends.onnx_types",
     ),
     "jinja2": ("emitc.emit.render", "emitc.boards.project"),
     "cffi": ("emitc.host.build", "emitc.host.ethosu.driver"),

@@ -73,8 +73,34 @@ def _one_less(graph: Graph) -> Graph | None:
         nodes = tuple(changed.get(n.index, n) for n in graph.nodes if n is not transpose)
         gone = transpose.outputs[0]
         tensors = tuple(t for t in graph.tensors if t.name != gone)
-        return replace(graph, tensors=(*tensors, turned), nodes=nodes)
+        return _renamed(replace(graph, tensors=(*tensors, turned), nodes=nodes), [view.outputs[0] for view in views])
     return None
+
+
+def _renamed(graph: Graph, names: list[str]) -> Graph:
+    """The graph with other names for views whose elements now come in another order than the model's value of that name."""
+    taken = {tensor.name for tensor in graph.tensors}
+    fresh: dict[str, str] = {}
+    for name in names:
+        fresh[name] = f"{name}_unturned"
+        while fresh[name] in taken:
+            fresh[name] += "'"
+        taken.add(fresh[name])
+    nodes = tuple(
+        replace(
+            node,
+            inputs=tuple(fresh.get(name, name) for name in node.inputs),
+            outputs=tuple(fresh.get(name, name) for name in node.outputs),
+        )
+        for node in graph.nodes
+    )
+    tensors = tuple(
+        replace(t, name=fresh[t.name], label=f"{t.label}_unturned" if t.label else "", source=-1)
+        if t.name in fresh
+        else t
+        for t in graph.tensors
+    )
+    return replace(graph, tensors=tensors, nodes=nodes)
 
 
 def absorb_transposes(graph: Graph) -> Graph:

@@ -75,6 +75,16 @@ def at_least_of_opset_15() -> OnnxNet:
     return net
 
 
+def rows_of_codes() -> OnnxNet:
+    """Codes of an image become rows of a Gemm, whose weights take the order in which the image lies in the C."""
+    net = OnnxNet()
+    x = net.op("MaxPool", net.qdq(net.input((3, 4, 3, 3)), 0.03, 5), kernel_shape=[2, 2])
+    codes = net.op("Reshape", net.quantize(x, 0.03, 5), net.ints(3, 16))
+    y = net.op("Gemm", net.dequantize(codes, 0.03, 5), net.weights((16, 5)))
+    net.output(net.qdq(y, 0.05, -4))
+    return net
+
+
 def product(**changes: Any) -> OnnxNet:
     """A QGemm. changes: its factor, a computed matrix or a result that is not quantized."""
     net = OnnxNet()
@@ -89,7 +99,7 @@ def product(**changes: Any) -> OnnxNet:
 
 NETS: tuple[Callable[[], OnnxNet], ...] = (
     softmax_over_all_behind, quantized_without_zero_point, addend_in_a_column, column_of_codes, stride_over_the_end,
-    at_least_of_opset_15,
+    at_least_of_opset_15, rows_of_codes,
 )  # fmt: skip
 
 

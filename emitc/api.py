@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from emitc.host.parity import Proof
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Model(Compiled):
     """A compiled model. `write` is inherited."""
 

@@ -25,6 +25,7 @@ from emitc.cli_options import (
     error_json,
     force_option,
     json_option,
+    one_board,
     options_of,
     plugin_option,
     print_result,
@@ -43,9 +44,23 @@ def _progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -63,7 +78,9 @@ cli.add_command(plan)
 @compile_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Directory of the package.")
 @click.option("--package", default="plain", help="plain | cmake | platformio | zephyr", show_default=True)
-@click.option("--board", default=None, help="Refuse a model that does not fit this board; sets the target.")
+@click.option(
+    "--board", multiple=True, callback=one_board, help="Refuse a model that does not fit this board; sets the target."
+)
 @check_option
 @json_option
 def compile_command(
@@ -86,8 +103,10 @@ def compile_command(
         from emitc import report
 
         stated = {"passes_checked": 0, "first_wrong_pass": None} if found is None else found.to_json()
+        summary = compiled.summary() | stated
+        faster = [] if values["target"] or board else summary["faster_targets"]
         text = check_line(found, check)
-        print_result(compiled.summary() | stated, as_json, lambda: report.compile_text(compiled, output) + text)
+        print_result(summary, as_json, lambda: report.compile_text(compiled, output, faster) + text)
 
 
 @cli.command(cls=CompilingCommand, short_help="Prove that the C of MODEL equals the interpreter.")
@@ -148,11 +167,11 @@ def inspect(
 ) -> None:
     """Say what MODEL contains and everything that stands against compiling it."""
     with reported(as_json):
-        from emitc import report
+        from emitc import report_lists
         from emitc.inspection import inspect_model
 
         found = inspect_model(model, dict(shapes), plugins)
-        print_result(found, as_json, lambda: report.inspect_text(found))
+        print_result(found, as_json, lambda: report_lists.inspect_text(found))
 
 
 @cli.command("partition", cls=CompilingCommand, short_help="Show which backend runs which operator.")
@@ -170,7 +189,13 @@ def partition_command(as_json: bool, **values: Any) -> None:
 
 @cli.command(cls=CompilingCommand, short_help="Run MODEL on an emulated board and measure it.")
 @compile_options
-@click.option("--board", required=True, help="An emulated board (`emitc boards`).")
+@click.option(
+    "--board",
+    "boards",
+    required=True,
+    multiple=True,
+    help="An emulated board (`emitc boards`); may be repeated: one after the other.",
+)
 @click.option("--reference", default="auto", help="auto | tflm | litert | onnxruntime | numpy", show_default=True)
 @click.option("--samples", type=click.IntRange(1, 64), default=3, show_default=True, help="Random inputs.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
@@ -180,7 +205,7 @@ def partition_command(as_json: bool, **values: Any) -> None:
 )
 @json_option
 def run(
-    board: str,
+    boards: tuple[str, ...],
     reference: str,
     samples: int,
     seed: int,
@@ -195,17 +220,27 @@ def run(
         from emitc.boards import prove
         from emitc.target import load_board
 
-        compiled = compiled_model(values, "platformio", load_board(board).target)
-        result = prove.on_emulator(
-            compiled, board, reference=reference, samples=samples, seed=seed, layers=layers, workdir=workdir
+        targets = {board: load_board(board).target for board in boards}
+        runs = []
+        for board, target in targets.items():
+            compiled = compiled_model(values, "platformio", target)
+            folder = workdir / board if workdir and len(targets) > 1 else workdir
+            runs.append((compiled, prove.on_emulator(
+                compiled, board, reference=reference, samples=samples, seed=seed, layers=layers, workdir=folder
+            )))  # fmt: skip
+        match = all(result.match for _, result in runs)
+        several = {"match": match, "runs": [result.as_json() for _, result in runs]}
+        print_result(
+            several if len(runs) > 1 else runs[0][1].as_json(),
+            as_json,
+            lambda: "\n\n".join(report.run_text(compiled, result) for compiled, result in runs),
         )
-        print_result(result.as_json(), as_json, lambda: report.run_text(compiled, result))
-    raise SystemExit(0 if result.match else 1)
+    raise SystemExit(0 if match else 1)
 
 
 @cli.command(cls=CompilingCommand, short_help="Build MODEL for a real board and upload it.")
 @compile_options
-@click.option("--board", required=True, help="A real board (`emitc boards`).")
+@click.option("--board", required=True, multiple=True, callback=one_board, help="A real board (`emitc boards`).")
 @click.option("--reference", default="auto", help="auto | tflm | litert | onnxruntime | numpy", show_default=True)
 @click.option("--samples", type=click.IntRange(1, 64), default=3, show_default=True, help="Random inputs.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
@@ -315,15 +350,16 @@ def targets(as_json: bool) -> None:
 
 
 @cli.command(short_help="List the operators that have code.")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
 @plugin_option
 @json_option
-def ops(plugins: tuple[Path, ...], as_json: bool) -> None:
-    """List the operators that have code: for each element type, which variants."""
+def ops(names: tuple[str, ...], plugins: tuple[Path, ...], as_json: bool) -> None:
+    """List the operators that have code: for each element type, which variants. NAME: only those with it in their name."""
     with reported(as_json):
         from emitc import report_lists
         from emitc.inspection import operator_list
 
-        found = operator_list(plugins)
+        found = operator_list(plugins, names)
         print_result(found, as_json, lambda: report_lists.ops_text(found))
 
 

@@ -162,6 +162,13 @@ def json_option(function: Function) -> Function:
     return click.option("as_json", "--json", is_flag=True, help="One JSON object on stdout.")(function)
 
 
+def one_board(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str | None:
+    """The board of a command that takes one; click by itself would take the last of several without a word."""
+    if len(value) > 1:
+        raise click.BadParameter(f"one board at a time, not {' and '.join(value)}", ctx, param)
+    return value[0] if value else None
+
+
 def force_option(function: Function) -> Function:
     """--force on every command that writes a single file."""
     text = "Replace a file that emitc did not write; never the input, and never what is no regular file."
@@ -185,6 +192,21 @@ def plugin_option(function: Function) -> Function:
     )(function)
 
 
+_HEADINGS = {
+    **dict.fromkeys(("--target", "--kernels", "--kernel", "--optimize", "--cmsis-nn", "--without"), "Kernels"),
+    **dict.fromkeys(("--ram-budget", "--regions", "--place", "--input-rows"), "Memory"),
+    **dict.fromkeys(("--output", "--package", "--svg", "--html", "--force", "--workdir", "--json"), "Output"),
+    **dict.fromkeys(("--name", "--io", "--shape", "--plugin"), "Model"),
+    **dict.fromkeys(("--npu", "--fallback", "--keep-on", "--expect-partition", "--allow-npu-rounding"), "NPU"),
+}
+"""Headings of the help, by option; what is not here is the command's own."""
+
+
+def _heading(flag: str) -> str:
+    """The heading that an option stands under."""
+    return "NPU" if flag.startswith(("--npu-", "--ethosu-")) else _HEADINGS.get(flag, "Options")
+
+
 class CompilingCommand(click.Command):
     """A command that compiles: it has the options of the backends too, which are loaded when they are needed only."""
 
@@ -194,6 +216,19 @@ class CompilingCommand(click.Command):
 
         *own, last = super().get_params(ctx)
         return [*own, *(_backend_option(option) for option in options()), last]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options under headings, those of the command itself first."""
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None:
+                groups.setdefault(_heading(param.opts[-1]), []).append(record)
+        for heading in ("Options", *dict.fromkeys(_HEADINGS.values()), *groups):
+            records = groups.pop(heading, [])
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
 
 
 def _backend_option(option: BackendOption) -> click.Option:

@@ -17,6 +17,7 @@ from emitc.backends import kernel_choices
 from emitc.backends import options as backend_options
 from emitc.backends.contract import PORTABLE, Backend, HostHook, Settings
 from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected
+from emitc.backends.portable.other_targets import FasterTarget, faster_targets
 from emitc.control import with_parts
 from emitc.emit.licence import LICENSE
 from emitc.emit.manifest import partitions
@@ -212,7 +213,7 @@ def read_source(path: Path, data: bytes, shapes: dict[str, Shape], plugins: Plug
     return source
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Compiled:
     """A model compiled: the graph that was partitioned, the program, and every file of the package.
 
@@ -231,6 +232,14 @@ class Compiled:
     model_bytes: bytes
     brought: tuple[str, ...] = ()
     history: tuple[GraphStep, ...] = ()
+
+    def __repr__(self) -> str:
+        """One line: a notebook prints what a line gives."""
+        program = self.program
+        return (
+            f"<{type(self).__name__} {program.name} for {program.origin.target}: {len(program.steps)} layers, {program.macs}"
+            f" multiply-accumulates, {program.constant_bytes} bytes of constants, arena of {program.plan.arena_bytes} bytes>"
+        )
 
     def write(self, directory: str | Path) -> tuple[str, ...]:
         """Writes the package as `directory`, atomically; returns the paths of its files."""
@@ -254,6 +263,12 @@ class Compiled:
         """Functions of this process that a host build calls, of all backends in use."""
         return tuple(hook for backend in self.used_backends() for hook in backend.host_hooks())
 
+    def faster_targets(self) -> tuple[FasterTarget, ...]:
+        """What the kernels of other cores would bring a model that runs on the portable ones alone; nothing for others."""
+        if self.options.target != Options().target or set(self.partition.backends) != {PORTABLE}:
+            return ()
+        return faster_targets(self.partition.graph.bound(), small=self.options.optimize == "size")
+
     def summary(self) -> dict[str, Any]:
         """What `emitc compile --json` prints."""
         program = self.program
@@ -271,6 +286,7 @@ class Compiled:
             "partitions": partitions(program),
             "files": sorted(self.files),
             "seconds": round(self.seconds, 3),
+            "faster_targets": [target.to_json() for target in self.faster_targets()],
             **arenas,
         }
 

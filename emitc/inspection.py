@@ -10,7 +10,7 @@ from typing import Any
 from emitc.backends import registry as backends
 from emitc.backends.contract import PORTABLE
 from emitc.compiler import read_file, read_source
-from emitc.errors import EmitcError
+from emitc.errors import EmitcError, unknown_choice
 from emitc.frontends.build import NodeReport, survey
 from emitc.frontends.onnx_quantization import INTERNAL_KINDS, QUANTIZED_OPERATORS
 from emitc.frontends.source import SourceTensor
@@ -67,6 +67,22 @@ def _operator_row(report: NodeReport) -> dict[str, Any]:
     }
 
 
+def _rows(blockers: Sequence[EmitcError], reports: Sequence[NodeReport]) -> tuple[list[EmitcError], list[NodeReport]]:
+    """What stands against the model as a whole, and its operators: one that could not even be typed among them."""
+    known = {report.index for report in reports}
+    rest: list[EmitcError] = []
+    untyped: dict[int, NodeReport] = {}
+    for error in blockers:
+        place = _PLACE.fullmatch(error.where.op)
+        index = int(place["index"]) if place is not None else -1
+        if place is None or index in known:
+            rest.append(error)
+            continue
+        earlier = untyped[index].errors if index in untyped else ()
+        untyped[index] = NodeReport(index, place["type"], place["name"], (*earlier, error))
+    return rest, sorted((*reports, *untyped.values()), key=lambda report: report.index)
+
+
 def inspect_model(path: Path, shapes: dict[str, Shape], plugins: Sequence[Path] = ()) -> dict[str, Any]:
     """The model's interface and operators, each with every reason against compiling it.
 
@@ -75,7 +91,7 @@ def inspect_model(path: Path, shapes: dict[str, Shape], plugins: Sequence[Path] 
     data = read_file(path)
     loaded = load_plugins(plugins)
     source = read_source(path, data, shapes, loaded)
-    blockers, reports = survey(source, loaded.registry_of(source.format))
+    blockers, reports = _rows(*survey(source, loaded.registry_of(source.format)))
     operators = [{**_operator_row(report), "inside": _inside(report)} for report in reports]
     return {
         "model": path.name,
@@ -120,10 +136,13 @@ def target_list() -> dict[str, Any]:
     }
 
 
-def operator_list(plugins: Sequence[Path] = ()) -> dict[str, Any]:
+def operator_list(plugins: Sequence[Path] = (), names: Sequence[str] = ()) -> dict[str, Any]:
     """Every operator of the two formats: for each element type the variants of code that there are, by registry and backends.
 
-    An operator of ONNX that carries its scales with it is listed with the types that it quantizes to.
+    An operator of ONNX that carries its scales with it is listed with the types that it quantizes to. names: only operators that
+    have one of them in their own name, in any case, or are of the format of that name.
+
+    Raises EmitcError for a name that no operator has.
     """
     loaded = load_plugins(plugins)
     tflite, onnx = loaded.registry_of("tflite"), loaded.registry_of("onnx")
@@ -142,11 +161,21 @@ def operator_list(plugins: Sequence[Path] = ()) -> dict[str, Any]:
     for name, kind in QUANTIZED_OPERATORS.items():
         dtypes = _INTEGERS if name in ("QuantizeLinear", "DequantizeLinear") else _BYTES
         rows.append(_operator("onnx", name, onnx[kind], dtypes))
+    for name in names:
+        if not any(_is_called(row, name) for row in rows):
+            known = sorted({str(row["op"]).lower() for row in rows})
+            raise unknown_choice("NAME", name, known, "no operator with this in its name has code")
+    if names:
+        rows = [row for row in rows if any(_is_called(row, name) for name in names)]
     return {
         "variants": list(variants()),
         "columns": _columns(),
         "operators": sorted(rows, key=lambda r: (r["format"] == "onnx", str(r["op"]))),
     }
+
+
+def _is_called(row: dict[str, Any], name: str) -> bool:
+    return name.lower() in str(row["op"]).lower() or name.lower() == row["format"]
 
 
 def variants() -> tuple[str, ...]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emitc.errors import first_name, shown
+from emitc.errors import first_name, install_hint, shown
 
 if TYPE_CHECKING:
     from emitc.backends.partition import Assignment
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from emitc.program import Program
     from emitc.validation import Validation
 
-_LISTED = 8
-"""Operators that a line of `emitc inspect` names."""
+LISTED = 8
+"""Operators and cases that a line names."""
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int = 118) -> str:
@@ -85,12 +84,33 @@ def _schedule_lines(program: Program) -> list[str]:
     return lines
 
 
-def compile_text(compiled: Compiled, output: Path) -> str:
-    """What was compiled, where it went, and its sizes."""
+_TEN = 10
+"""From this factor on, digits behind the point say nothing."""
+_USUAL = ("cortex-m4f", "cortex-m55", "cortex-m3", "cortex-m0plus", "rv32imac")
+"""Targets that `emitc compile` names, each for all cores with its kernels."""
+
+
+def _target_lines(target: str, faster: Sequence[dict[str, Any]]) -> list[str]:
+    """What the kernels of the usual cores would bring."""
+    factors = {each["target"]: each["estimated_factor"] for each in faster}
+    named = [
+        f"{name} {factors[name]:.{0 if factors[name] >= _TEN else 1}f} times" for name in _USUAL if name in factors
+    ]
+    if not named:
+        return []
+    return [
+        f"  target      {target}: portable C for any core; a core's own kernels take fewer instructions there, by estimate",
+        f"              {', '.join(named)} (--target NAME)",
+    ]
+
+
+def compile_text(compiled: Compiled, output: Path, faster: Sequence[dict[str, Any]] = ()) -> str:
+    """What was compiled, where it went, and its sizes. faster: what the kernels of other cores would bring, as in the summary."""
     program = compiled.program
     lines = [
         f"{shown(program.origin.model_file)} -> {shown(str(output))}/ ({compiled.options.package}, {len(compiled.files)} files)"
         f" in {compiled.seconds:.2f} s",
+        *_target_lines(program.origin.target, faster),
         f"  layers      {len(program.steps)}, {_number(program.macs)} multiply-accumulates",
         *_backend_lines(compiled),
         *_kernel_lines(compiled),
@@ -106,6 +126,8 @@ def compile_text(compiled: Compiled, output: Path) -> str:
 
 _OWN = "portable"
 """emitc's own kernels, as a backend and as those that every core runs."""
+_SLOW_SHARE = 0.01
+"""Of the estimated instructions of emitc's own kernels: what layers take that are named as slow."""
 _SHOWN = 6
 """Reasons why layers have no fast kernel, and such layers, that are named one by one."""
 
@@ -118,18 +140,20 @@ def _kernel_lines(compiled: Compiled) -> list[str]:
     counts = {name: chosen.count(name) for name in dict.fromkeys(chosen)}
     if set(counts) <= {_OWN} and not any(a.refused for a in own):
         return []
-    slow: dict[str, list[str]] = {}
+    whole = sum(a.cost for a in own) or 1.0
+    slow: dict[str, list[Assignment]] = {}
     for a, variant in zip(own, chosen, strict=True):
         missing = [
-            f"no {name} kernel: {shown(reason)}{_hint(reason)}"
+            f"no kernel for {name}: {_readable(reason)}{_hint(reason)}"
             for name, reason in a.refused
             if variant == _OWN and name not in partition.backends and not reason.startswith("costs ")
         ]
         if missing:
-            slow.setdefault(missing[0], []).append(f"op {a.index} {shown(a.op_type)}")
+            slow.setdefault(missing[0], []).append(a)
     named = [
-        f"  slow        {', '.join(ops[:_SHOWN])}{f' and {len(ops) - _SHOWN} more' if len(ops) > _SHOWN else ''}: {what}"
-        for what, ops in slow.items()
+        f"  slow        {_ops(each)} ({100 * share:.0f} % of the estimate): {what}"
+        for what, each in slow.items()
+        if (share := sum(a.cost for a in each) / whole) >= _SLOW_SHARE
     ]
     rest = [f"  slow        and {len(named) - _SHOWN} more reasons: `emitc partition`"] if len(named) > _SHOWN else []
     kinds = ", ".join(f"{count} {name}" for name, count in counts.items())
@@ -139,6 +163,18 @@ def _kernel_lines(compiled: Compiled) -> list[str]:
         *named[:_SHOWN],
         *rest,
     ]
+
+
+def _ops(assignments: Sequence[Assignment]) -> str:
+    """The first operators by index and type, and how many more."""
+    first = ", ".join(f"op {a.index} {shown(a.op_type)}" for a in assignments[:_SHOWN])
+    return f"{first} and {len(assignments) - _SHOWN} more" if len(assignments) > _SHOWN else first
+
+
+def _readable(reason: str) -> str:
+    """A variant's reason for a person."""
+    own = reason.removeprefix("a loop of its own: ")
+    return shown(reason) if own == reason else f"the loop {shown(own)} has a portable version only"
 
 
 def _per_mac(own: Sequence[Assignment]) -> list[str]:
@@ -248,14 +284,21 @@ def verify_text(compiled: Compiled, proof: Proof, validation: Validation | None 
     """The proof's verdict and numbers."""
     program = compiled.program
     verdict = "MATCH" if proof.match and (validation is None or validation.right) else "MISMATCH"
+    largest = f", largest difference {proof.max_abs_diff:g}"
     lines = [
         f"{shown(program.origin.model_file)}: {verdict}",
-        f"  outputs     {_number(proof.differing)} of {_number(proof.elements)} elements differ from {proof.reference}"
-        f" ({proof.samples} inputs, largest difference {proof.max_abs_diff:g})",
+        f"  outputs     {_number(proof.differing - proof.given_differing)} of {_number(proof.elements - proof.given_elements)}"
+        f" elements differ from {proof.reference} ({proof.samples} inputs{'' if proof.given_differing else largest})",
         f"  numpy       {_number(proof.numpy_differing)} elements differ from the numpy reference ({proof.numpy_samples} inputs)",
     ]
     if validation is not None:
         lines.append(f"  passes      {validation.text()}")
+    if proof.given_elements:
+        cases = ", ".join(map(str, proof.given_cases[:LISTED])) + (", ..." if len(proof.given_cases) > LISTED else "")
+        lines.append(
+            f"  given       {_number(proof.given_differing)} of {_number(proof.given_elements)} elements differ from the outputs"
+            f" of --vectors{f' (case {cases}{largest})' if cases else ''}"
+        )
     if proof.tolerated:
         lines.append(
             f"  tolerance   {_number(proof.tolerated)} float elements of the outputs have other bits, within"
@@ -273,8 +316,10 @@ def verify_text(compiled: Compiled, proof: Proof, validation: Validation | None 
     if proof.no_engine:
         *operators, why = proof.no_engine
         lines.append(
-            f"  reference   no engine runs this model for {shown(', '.join(operators))} of a plugin ({shown(why)}): the numpy"
-            " references of all operators decide, and that of the plugin is as right as its author has made it"
+            f"  reference   no engine runs this model for {shown(', '.join(operators))} of a plugin ({shown(why)}): the"
+            " numpy references of all operators decide, and that of the plugin is as right as its author has made it"
+            if operators
+            else f"  reference   {shown(why)}, so emitc's own numpy references decide; {install_hint('verify')}"
         )
     if proof.layers_checked:
         lines.append(f"  layers      {_number(proof.layers_checked)} layer outputs compared")
@@ -325,42 +370,6 @@ def _share(value: float) -> str:
     return f"{value:.2g}" if value < 10 else _number(round(value))
 
 
-def inspect_text(found: dict[str, Any]) -> str:
-    """A model's interface and operators."""
-    lines = [f"{shown(found['model'])}: {found['format']}, {shown(found['producer']) or 'producer not named'}"]
-    for kind in ("inputs", "outputs"):
-        for tensor in found[kind]:
-            shape = ",".join(map(str, tensor["shape"]))
-            lines.append(
-                f"  {kind[:-1]:<7} {shown(tensor['name'])} {tensor['dtype']}[{shape}]"
-                f" scale {tensor['scale']} zero point {tensor['zero_point']}"
-            )
-    operators = [row for o in found["operators"] for row in (o, *o["inside"])]
-    reasons = ["operators inside, as follows" if o.get("inside") else o["reason"] for o in operators]
-    code = ["yes" if o["supported"] else "NO" for o in operators]
-    rows = [
-        (o["index"], o["op"], first_name(o["name"]), *more) for o, *more in zip(operators, code, reasons, strict=True)
-    ]
-    lines += ["", table(("op>", "type", "name", "code", "reason"), rows), ""]
-    blockers = Counter(zip(found["blockers"], found["blocker_hints"], strict=True))
-    for (text, hint), count in blockers.items():
-        times = f" ({count} times)" if count > 1 else ""
-        lines += [f"  blocker: {shown(text, 400)}{times}", f"    try:   {shown(hint, 400)}"]
-    hints: dict[str, list[str]] = {}
-    for operator in operators:
-        if not operator["supported"] and not operator.get("inside"):
-            hints.setdefault(operator["hint"], []).append(f"{operator['index']} {operator['op']}")
-    for hint, ops in hints.items():
-        more = f" and {len(ops) - _LISTED} more" if len(ops) > _LISTED else ""
-        lines += [
-            f"  {'op' if len(ops) == 1 else 'ops'} {shown(', '.join(ops[:_LISTED]), 400)}{more}",
-            f"    try:   {shown(hint, 400)}",
-        ]
-    verdict = "compiles" if found["compiles"] else "does not compile"
-    lines.append(f"{found['supported']} of {len(found['operators'])} operators have code: {verdict}")
-    return "\n".join(lines)
-
-
 def run_text(compiled: Compiled, result: RunResult) -> str:
     """A proof on a board and its numbers."""
     lines = [
@@ -368,6 +377,7 @@ def run_text(compiled: Compiled, result: RunResult) -> str:
     ]
     rows: list[tuple[str, object]] = [
         ("cases", result.cases),
+        *([("expected outputs of", result.reference)] if result.reference else []),
         ("differing bytes", result.differing_bytes),
         *(
             [
@@ -397,7 +407,7 @@ def run_text(compiled: Compiled, result: RunResult) -> str:
             (
                 layer.index,
                 layer.op,
-                layer.name,
+                first_name(layer.name),
                 layer.count,
                 layer.macs,
                 f"{layer.count / layer.macs:.2f}" if layer.macs else "-",
@@ -435,6 +445,7 @@ def partition_text(found: dict[str, Any]) -> str:
         for p in found["partitions"]
     ]
     lines += [share] if share else []
+    told = any(n["reason"] != "asked for" for n in found["nodes"])
     rows = [
         (
             str(n["index"]),
@@ -443,11 +454,12 @@ def partition_text(found: dict[str, Any]) -> str:
             n["kernel"],
             _number(n["estimated_cycles"]),
             f"{n['estimated_cycles'] / n['macs']:.2f}" if n["macs"] else "-",
-            shown(n["reason"], 60),
+            *([shown(n["reason"], 60)] if told else []),
         )
         for n in found["nodes"]
     ]
-    lines += ["", table(("op", "type", "backend", "kernel", "cycles>", "per MAC>", "why"), rows)]
+    columns = ("op", "type", "backend", "kernel", "cycles>", "per MAC>", *(["why"] if told else []))
+    lines += ["", table(columns, rows)]
     refused: dict[tuple[str, str], list[int]] = {}
     for node in found["nodes"]:
         for refusal in node["refused"]:

@@ -107,7 +107,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.boards.model": ("emitc.errors", "emitc.host.golden_rules"),
     "emitc.boards.result": ("emitc.errors", "emitc.target", "emitc.boards", "emitc.host.golden_rules"),
     "emitc.boards.prove": (
-        "emitc.errors", "emitc.target", "emitc.boards", "emitc.compiler", "emitc.host.golden_rules",
+        "emitc.errors", "emitc.target", "emitc.boards", "emitc.compiler", "emitc.host.golden", "emitc.host.golden_rules",
         "emitc.host.groups", "emitc.host.parity", "emitc.host.samples",
     ),
     "emitc.validation": (
@@ -120,7 +120,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends", "emitc.kernels", "emitc.compiler",
     ),
     "emitc.report": ("emitc.errors", "emitc.planner.report"),
-    "emitc.report_lists": ("emitc.report",),
+    "emitc.report_lists": ("emitc.errors", "emitc.report"),
     "emitc.picture": ("emitc.planner", "emitc.picture"),
     "emitc.together": (
         "emitc.errors", "emitc.program", "emitc.emit.licence", "emitc.emit.names", "emitc.emit.render",

@@ -76,8 +76,8 @@ def write_qemu_project(
     are compiled as a library of their own, and nothing is fetched for them.
     """
     check_cases(model, cases)
+    _require_own(out, "--workdir")
     shutil.rmtree(out, ignore_errors=True)
-    shutil.copytree(boards_dir() / "platform", out / _PLATFORM_DIR, ignore=shutil.ignore_patterns("__pycache__"))
     flags = [optimization, *(["-DEMITC_COUNT_WITH_TIMER"] if with_timer else []), *_support_flags(support)]
     environments = [
         {
@@ -92,7 +92,8 @@ def write_qemu_project(
         for name, more in ((PLAIN, []), (TRACED, ["-DEMITC_TRACE"]))
     ]
     shared = [f"default_envs = {PLAIN}", "platforms_dir = .pio/platforms"]
-    _write_ini(out, model, board, shared, environments)
+    _write_ini(out, model, board, shared, environments)  # first: an interrupted project is known by it
+    shutil.copytree(boards_dir() / "platform", out / _PLATFORM_DIR, ignore=shutil.ignore_patterns("__pycache__"))
     _write_sources(package, model, board, cases, out)
     _write_support(support, out, optimization)
     _write(out / "src" / "main.c", _render("main_qemu.c.j2"))
@@ -181,18 +182,28 @@ def _silicon_flags(board: Board, *, layers: bool) -> Iterator[str]:
         yield f"-DEMITC_FREE_STACK_BYTES={board.free_stack_bytes}"
 
 
-def _make_room(out: Path) -> None:
+def _require_own(out: Path, option: str) -> None:
+    """Raises EmitcError for a folder with something in it that emitc did not write; `option` named it."""
     ini = out / "platformio.ini"
     if not out.exists() or not any(out.iterdir()):
         return
     if not ini.is_file() or not ini.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
         raise EmitcError(
             f"{out} is not empty",
-            Where(option="-o"),
+            Where(option=option),
             "it holds files that emitc did not write, and a project takes a folder of its own",
             "choose another folder",
         )
+
+
+def _make_room(out: Path) -> None:
+    _require_own(out, "-o")
     for name in ("src", "lib"):
+        if (out / name).is_symlink():
+            raise EmitcError(
+                f"{out / name} is a link", Where(option="-o"), "its files are replaced, and they are elsewhere",
+                "remove the link, or choose another folder",
+            )  # fmt: skip
         shutil.rmtree(out / name, ignore_errors=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from emitc.boards.fits import check_fits
@@ -14,6 +15,7 @@ from emitc.boards.result import RunResult
 from emitc.boards.run import run_on_board
 from emitc.compiler import Compiled
 from emitc.errors import EmitcError, writing
+from emitc.host.golden import missing_engines
 from emitc.host.golden_rules import rules
 from emitc.host.groups import has_groups, rounded_otherwise
 from emitc.host.parity import golden_run, is_foreign, play_back
@@ -41,21 +43,27 @@ def run_model(compiled: Compiled) -> RunModel:
 
 
 def cases(compiled: Compiled, reference: str, samples: int, seed: int) -> list[Case]:
-    """Seeded random inputs with the golden engine's outputs; one sequence of runs for a model with state.
+    """The cases of `expected`."""
+    return expected(compiled, reference, samples, seed)[1]
+
+
+def expected(compiled: Compiled, reference: str, samples: int, seed: int) -> tuple[str, list[Case]]:
+    """The golden engine's name, and seeded random inputs with its outputs; one sequence of runs for a model with state.
 
     Of a QDQ model the numpy reference's outputs: an element that the engine rounds the other way (`emitc.host.groups`) is
     the host proof's business, and the board has to give the bits that were proven there. So of a TFLite model that LiteRT alone
-    runs, where it rounds otherwise than the C.
+    runs, where it rounds otherwise than the C, and where no engine is installed.
     """
-    if reference == "auto" and (has_groups(compiled.graph) or is_foreign(compiled.partition.graph)):
+    own = has_groups(compiled.graph) or is_foreign(compiled.partition.graph) or missing_engines(compiled.source.format)
+    if reference == "auto" and own:
         reference = "numpy"
     inputs = random_samples(compiled.graph, samples, seed)
     golden = golden_run(compiled, reference, inputs, preserve=False)
     if reference == "auto" and rounded_otherwise(compiled.graph, golden.engine):
         golden = golden_run(compiled, "numpy", inputs, preserve=False)
-    return [
-        (tuple(value.tobytes() for value in given), tuple(value.tobytes() for value in expected))
-        for given, expected in zip(inputs, golden.outputs, strict=True)
+    return golden.engine, [
+        (tuple(value.tobytes() for value in given), tuple(value.tobytes() for value in wanted))
+        for given, wanted in zip(inputs, golden.outputs, strict=True)
     ]
 
 
@@ -96,11 +104,11 @@ def on_emulator(
     require_fit(compiled, board)
     package = workdir / "package"
     compiled.write(package)
-    vectors = cases(compiled, reference, samples, seed)
+    engine, vectors = expected(compiled, reference, samples, seed)
     if compiled.host_hooks():
         play_back(compiled, package, random_samples(compiled.graph, samples, seed))
     target = load_board(board)
-    return run_on_board(
+    result = run_on_board(
         package,
         run_model(compiled),
         target,
@@ -109,6 +117,7 @@ def on_emulator(
         workdir=workdir / "board",
         support=compiled.support(target.target),
     )
+    return replace(result, reference=engine)
 
 
 def on_silicon(
@@ -128,7 +137,7 @@ def on_silicon(
     say: called with every line of the build.
     """
     require_fit(compiled, board)
-    vectors = cases(compiled, reference, samples, seed)
+    engine, vectors = expected(compiled, reference, samples, seed)
     with tempfile.TemporaryDirectory(prefix="emitc-flash-") as folder:
         package = Path(folder) / compiled.program.name
         compiled.write(package)
@@ -136,4 +145,5 @@ def on_silicon(
             write_flash_project(package, run_model(compiled), load_board(board), vectors, project)
     if dry_run:
         return None
-    return flash(project, run_model(compiled), load_board(board), vectors, port=port, say=say)
+    result = flash(project, run_model(compiled), load_board(board), vectors, port=port, say=say)
+    return replace(result, reference=engine)

@@ -52,7 +52,7 @@ class RunResult:
     and in it code_bytes and constant_bytes: the model, the emitc runtime and their library routines, None where the
     image does not tell. ram_bytes: static data, arena and state included, without stack; where a timer counts, every
     case runs twice, and a second copy of the state is part of it. layers: of the dearest case; the few instructions that pass
-    the hook its arguments are part of each.
+    the hook its arguments are part of each. reference: the engine that the expected outputs are from.
     """
 
     board: str
@@ -76,6 +76,7 @@ class RunResult:
     tolerated: int = 0
     max_abs_diff: float = 0.0
     bound: Rule = EXACT
+    reference: str = ""
 
     @property
     def instructions(self) -> int | None:
@@ -105,6 +106,7 @@ class RunResult:
             "differing",
             "tolerated",
             "counter",
+            "reference",
         ):
             json[name] = getattr(self, name)
         json["rule"] = "exact" if self.bound.exact else "tolerance"

@@ -23,6 +23,7 @@ from emitc.kernels.contract import KernelDef
 _SIZES = (DType.INT32, DType.INT64)
 _MAX_SIZES, _MAX_SIZES_WORK = 64, 1 << 12
 """Elements that are computed while the graph is built, and steps that this may take."""
+_FLEX = "CUSTOM:Flex"
 _DTYPES = {dtype.value: dtype for dtype in DType if not dtype.packed}
 
 
@@ -42,6 +43,12 @@ class NodeReport:
 
 
 def _unsupported_operator(node: SourceNode, kernels: Mapping[str, KernelDef]) -> CannotCompile:
+    if node.op_type.startswith(_FLEX):
+        return node.unsupported(
+            f"{node.op_type} is not supported",
+            f"it is TensorFlow's own {node.op_type.removeprefix(_FLEX)}, which SELECT_TF_OPS has let through",
+            "convert with supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS] only, and replace what that refuses",
+        )
     if node.op_type.startswith("CUSTOM:"):
         hint = "bring its definition along with --plugin (docs/custom-operators.md), or replace it"
         return node.unsupported(f"{node.op_type} is not supported", "emitc has no kernel for this operator", hint)

@@ -9,14 +9,23 @@ from emitc.errors import EmitcError, Where
 IDENTIFIER = b"TFL3"
 """At byte 4 of every TFLite file."""
 _KERAS = "convert it to .tflite with tf.lite.TFLiteConverter.from_keras_model"
+_TORCH = "export the model with torch.onnx.export to a file called .onnx"
+_EXECUTORCH = re.compile(rb"ET\d\d", re.ASCII)
+"""At byte 4 of a program of ExecuTorch."""
+_OLD_TORCH = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
+"""How torch.save began before it wrote archives: a pickled number."""
+_PICKLE = re.compile(rb"\x80[\x02-\x05][\x95}\](c\x8a]")
+"""How a pickled object begins: the protocol, then a frame, a container, a class or a number."""
 _C_ARRAY = re.compile(rb"unsigned char \w+\[\w*\][^;{]{0,80}=\s*\{")
 _ONNX_FIELDS = frozenset((0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A, 0x42))
 """Tags of what follows the version in an ONNX model: producer, domain, model version, text, graph, operator sets."""
 
 
 def _archive(data: bytes) -> tuple[str, str]:
+    if b"serialized_exported_program.json" in data or b"archive_format" in data:
+        return "it is a program of torch.export (.pt2)", _TORCH
     if b"data.pkl" in data:
-        return "it is a PyTorch file", "export the model with torch.onnx.export to a file called .onnx"
+        return "it is a PyTorch file", _TORCH
     if b"model.weights.h5" in data or b"metadata.json" in data:
         return "it is a Keras file", _KERAS
     if b".npy" in data:
@@ -32,6 +41,14 @@ def recognised(data: bytes) -> tuple[str, str]:
         return "it is an HDF5 file, such as Keras saves", _KERAS
     if data.startswith(b"PK"):
         return _archive(data)
+    if data.startswith(_OLD_TORCH):
+        return "it is a PyTorch file of the old kind", _TORCH
+    if _PICKLE.match(data):
+        return "it is a pickled Python object, such as PyTorch saves", _TORCH
+    if _EXECUTORCH.match(data, 4):
+        return "it is a program of ExecuTorch (.pte)", _TORCH.replace(
+            "export the model", "export the model that it was made of"
+        )
     if data.startswith(b"version https://git-lfs"):
         return "it is the pointer that Git LFS keeps in the place of a file", "fetch the file itself: git lfs pull"
     if data[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):

@@ -143,7 +143,10 @@ class Reader:
         dtype = dtype_name(proto.tensor_type.elem_type)
         if not proto.tensor_type.HasField("shape"):
             raise CannotCompile(
-                "the shape of a value is not known", where, "it depends on the data", "replace the operator"
+                "the shape of a value is not known",
+                where,
+                "it depends on values that inputs have",
+                "replace the operator",
             )
         dims = proto.tensor_type.shape.dim
         shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in dims)
@@ -151,8 +154,8 @@ class Reader:
             raise CannotCompile(
                 f"a shape is open: {list(shape)}",
                 where,
-                "it depends on the data",
-                "give the input's shape: --shape NAME=...",
+                "the sizes of the inputs are known, so it depends on their values",
+                "replace the operator: the arrays of the C have fixed sizes",
             )
         check_shape(shape, dtype, where)
         return self.add(name, dtype, shape, None, proto, None)
@@ -177,6 +180,7 @@ class Reader:
         for value in graph.output:
             if value.name not in self.values:
                 if self.blockers:
+                    outputs += self.stated_output(value)
                     continue
                 raise EmitcError("nothing writes a graph output", Where(tensor=value.name), "it is not computed", AGAIN)
             index = self.values[value.name].index
@@ -186,6 +190,14 @@ class Reader:
                 )
             outputs.append(index)
         return inputs, tuple(outputs)
+
+    def stated_output(self, value: onnx.ValueInfoProto) -> list[int]:
+        """The tensor of a graph output behind a blocker, as the file states it; nothing where it states no shape."""
+        tensor = value.type.tensor_type
+        if not value.type.HasField("tensor_type") or tensor.elem_type == 0 or not tensor.HasField("shape"):
+            return []
+        shape = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else -1 for d in tensor.shape.dim)
+        return [self.add(value.name, dtype_name(tensor.elem_type), shape, None, value.type, None)]
 
     def operators(self, graph: onnx.GraphProto) -> None:
         """Every operator of a graph, in order."""

@@ -27,6 +27,8 @@ from emitc.host.archive import read_arrays
 from emitc.ir import Array, Shape
 
 MAX_SAMPLES = 4096
+_NAMED = 8
+"""Arrays of a file that a message names."""
 MAX_OPERATORS = 1500
 """The quantizer's time grows with their square: half a minute for these, two minutes for three thousand."""
 _MARK = "emitc.quantized"
@@ -68,7 +70,8 @@ def _refused(path: Path, why: str) -> EmitcError:
         f"{path.name} cannot be used for calibration",
         Where(option="--calibration"),
         why,
-        "an .npz file with in{i}_{k} for input i of sample k, or one array per input name, samples along its first dimension",
+        "an .npz file with in{i}_{k} for input i of sample k, or one array per input name, samples along its first dimension; a"
+        " model with one input takes the only array that fits",
     )
 
 
@@ -89,13 +92,14 @@ def read_calibration(path: Path, inputs: dict[str, tuple[int, ...]]) -> list[dic
     """
     arrays = _columns(path)
     samples: list[dict[str, Array]] = []
+    only = _only_fitting(arrays, inputs)
     if set(inputs) <= set(arrays):
         counts = {len(arrays[name]) if arrays[name].ndim else 0 for name in inputs}
         if len(counts) != 1:
             raise _refused(path, f"its inputs have {sorted(counts)} samples")
         for k in range(min(counts.pop(), MAX_SAMPLES)):
             samples.append({name: arrays[name][k] for name in inputs})
-    else:
+    elif any(key.startswith("in0_") for key in arrays) or only is None:
         numbers = sorted({int(m.group(1)) for key in arrays if (m := re.fullmatch(r"in0_(\d{1,6})", key))})
         for k in numbers[:MAX_SAMPLES]:
             keys = {name: f"in{i}_{k}" for i, name in enumerate(inputs)}
@@ -103,15 +107,35 @@ def read_calibration(path: Path, inputs: dict[str, tuple[int, ...]]) -> list[dic
             if missing:
                 raise _refused(path, f"it has no {missing[0]}")
             samples.append({name: arrays[key] for name, key in keys.items()})
+    else:
+        (name,) = inputs
+        samples = [{name: each} for each in only[:MAX_SAMPLES]]
     if not samples:
-        raise _refused(path, f"it holds no sample of the inputs {', '.join(inputs)}")
+        held = ", ".join(f"{key}{list(array.shape)}" for key, array in list(arrays.items())[:_NAMED])
+        more = ", ..." if len(arrays) > _NAMED else ""
+        wanted = ", ".join(f"{name}{list(shape)}" for name, shape in inputs.items())
+        raise _refused(path, f"it holds {held or 'no array'}{more}; the inputs of the model are {wanted}")
     return [{name: _fitted(path, name, array, inputs[name]) for name, array in sample.items()} for sample in samples]
+
+
+def _only_fitting(arrays: dict[str, Array], inputs: dict[str, tuple[int, ...]]) -> Array | None:
+    """The samples of a model with one input, where one array alone can be them: what is called X beside labels y."""
+    if len(inputs) != 1:
+        return None
+    (shape,) = inputs.values()
+    found = [a for a in arrays.values() if a.ndim and len(a) and any(_fits(f, shape) for f in (a[0], a[:1]))]
+    return found[0] if len(found) == 1 else None
+
+
+def _fits(found: Array, shape: tuple[int, ...]) -> bool:
+    """Whether an array has the model's shape, whose open dimensions take any size."""
+    return found.ndim == len(shape) and all(s in (-1, d) for s, d in zip(shape, found.shape, strict=True))
 
 
 def _fitted(path: Path, name: str, array: Array, shape: tuple[int, ...]) -> Array:
     """One sample of one input as float32 in the model's shape; the batch dimension may be left out."""
     for found in (array, array[np.newaxis]):
-        if found.ndim == len(shape) and all(s in (-1, d) for s, d in zip(shape, found.shape, strict=True)):
+        if _fits(found, shape):
             value = found.astype(np.float32)
             if not np.isfinite(value).all():
                 raise _refused(path, f"{name} holds values that are not finite")

@@ -11,6 +11,7 @@ engine into a child process and turns its end into an error.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
@@ -61,6 +62,16 @@ Raises subprocess.TimeoutExpired."""
 
 ENGINES: Mapping[str, tuple[str, ...]] = {"tflite": ("tflm", "litert"), "onnx": ("onnxruntime",)}
 """The engines that read each source format; the first that runs a model is its golden one."""
+MODULES: Mapping[str, str] = {"tflm": "tflite_micro", "litert": "ai_edge_litert", "onnxruntime": "onnxruntime"}
+"""What has to be importable for each."""
+
+
+def missing_engines(source_format: str) -> str:
+    """Why no engine can be asked about models of a format: none is installed; "" where one is."""
+    engines = ENGINES[source_format]
+    if any(importlib.util.find_spec(MODULES[engine]) is not None for engine in engines):
+        return ""
+    return f"{' and '.join(MODULES[engine] for engine in engines)} {'are' if len(engines) > 1 else 'is'} not installed"
 
 
 def _loaders(preserve: bool) -> dict[str, Callable[[bytes], Engine]]:

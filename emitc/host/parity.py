@@ -22,15 +22,16 @@ from typing import Any
 from emitc.compiler import Compiled
 from emitc.errors import EmitcError, Where, unknown_choice
 from emitc.host.build import HostModel, Interface, MemoryFault, build_shared
-from emitc.host.golden import ENGINES, NO_ENGINE, TRY_NUMPY, EngineRefused, run_isolated
+from emitc.host.golden import ENGINES, NO_ENGINE, TRY_NUMPY, EngineRefused, missing_engines, run_isolated
 from emitc.host.golden_layers import by_tensor
-from emitc.host.golden_rules import EXACT, Rule, compared, rules
+from emitc.host.golden_rules import rules
 from emitc.host.groups import Group, GroupCheck, has_groups, quantizes_inexact, rounded_otherwise
 from emitc.host.inner_groups import InnerCheck, judged
 from emitc.host.layers import PATTERNS, Divergence, LayerProof, filled_bytes, finite, observed_bytes
 from emitc.host.reference import may_not_end, run_reference
 from emitc.host.samples import Sample, random_samples, read_vectors
 from emitc.host.sanitize import run_sanitized
+from emitc.host.tally import Tally, difference
 from emitc.ir import Array, Graph
 from emitc.kernels.npu_command import NpuCommand
 from emitc.kernels.offloaded import Offloaded
@@ -40,31 +41,6 @@ REFERENCES = ("auto", *(engine for engines in ENGINES.values() for engine in eng
 NPU_RULE = "npu"
 COMMANDS_RULE = "npu-commands"
 _NUMPY_SAMPLES = 3
-
-
-@dataclass(slots=True)
-class Tally:
-    """Elements compared so far. tolerated: those whose bits differ within their rule's tolerance."""
-
-    elements: int = 0
-    differing: int = 0
-    max_abs_diff: float = 0.0
-    tolerated: int = 0
-
-    def add(self, found: Array, expected: Array, rule: Rule = EXACT) -> int:
-        """Compares two arrays under a rule; returns how many elements break it."""
-        result = compared(found, expected, rule)
-        self.elements += found.size
-        self.differing += result.differing
-        self.tolerated += result.tolerated
-        self.max_abs_diff = max(self.max_abs_diff, result.largest)
-        return result.differing
-
-
-def difference(found: Array, expected: Array) -> tuple[int, float]:
-    """Elements whose bits differ, and the largest absolute difference of their values."""
-    result = compared(found, expected)
-    return result.differing, result.largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +70,11 @@ class Proof:
     much the outputs deviate from the engine's. "npu-commands": vela has compiled the file, so the host model is the reference.
     arena_filled: what a run is sure to touch; arena_planned, but where a library has working memory that it need not use whole.
     arenas: the same of every region where there are several; the others are then sums.
-    no_engine: operators of plugins for which no engine runs the model, and what the engines said; the numpy references of
-    all operators decide then. unjudged: operators that cannot be compared by themselves; with any, the outputs decide too.
+    no_engine: operators of plugins for which no engine runs the model, and what the engines said; or that none is installed,
+    alone. The numpy references of all operators decide then. unjudged: operators that cannot be compared by themselves; with any,
+    the outputs decide too.
+    given_elements, given_differing: how many of `elements` were compared with outputs of the vectors, and how many of `differing`
+    break their rule against these; given_cases: the cases with such.
     """
 
     reference: str
@@ -119,6 +98,9 @@ class Proof:
     arenas: tuple[ArenaUse, ...] = field(default=())
     no_engine: tuple[str, ...] = field(default=())
     unjudged: int = 0
+    given_elements: int = 0
+    given_differing: int = 0
+    given_cases: tuple[int, ...] = field(default=())
 
     @property
     def match(self) -> bool:
@@ -154,6 +136,9 @@ class Proof:
             "rule": self.rule,
             "tolerance": self.tolerance,
             "tolerated": self.tolerated,
+            "given_elements": self.given_elements,
+            "given_differing": self.given_differing,
+            "given_cases": list(self.given_cases),
             "numpy_samples": self.numpy_samples,
             "numpy_differing": self.numpy_differing,
             "layers_checked": self.layers_checked,
@@ -368,6 +353,8 @@ def verify(
     Raises EmitcError for vectors that do not fit, CannotCompile when compiler or engine fail.
     """
     graph, program = compiled.graph, compiled.program
+    missing = missing_engines(compiled.source.format) if reference == "auto" and not has_npu_commands(graph) else ""
+    reference = "numpy" if missing else reference
     given = read_vectors(vectors, graph) if vectors else []
     cases: list[tuple[Sample, Sample]] = [*given, *((s, ()) for s in random_samples(graph, samples, seed))]
     foreign = is_foreign(compiled.partition.graph)
@@ -388,6 +375,7 @@ def verify(
     output_rules = [rule_of[name] for name in graph.outputs]
     exact = all(rule.exact for rule in output_rules)
     run = compiled.partition.graph
+    given_tally, given_cases = Tally(), list[int]()
     tally, numpy_tally, numpy_groups = Tally(), Tally(), GroupCheck(run, rules(run, compiled.source.format))
     checked, first = 0, None
     errors: list[str] = []
@@ -417,8 +405,8 @@ def verify(
             results.append(outputs)
             for found, value, rule in zip(outputs, golden.outputs[done], output_rules, strict=True):
                 tally.add(found, value.reshape(found.shape), rule)
-            for found, value, rule in zip(outputs, expected, output_rules, strict=False):
-                tally.add(found, value, rule)
+            if sum(given_tally.add(f, v, r) for f, v, r in zip(outputs, expected, output_rules, strict=False)):
+                given_cases.append(done)
             if layers or local or stateful or done == 0:
                 traced.write_inputs(inputs)
                 proof.start()
@@ -465,12 +453,13 @@ def verify(
         for (region, plan), seen, sure in zip(program.arenas, observed, filled, strict=True)
     ]
     deciding = NPU_RULE if foreign else "groups" if groups else "exact" if exact else "tolerance"
+    both = tally.with_those_of(given_tally)
     return Proof(
         golden.engine,
         len(results),
-        tally.elements,
-        tally.differing,
-        tally.max_abs_diff,
+        both.elements,
+        both.differing,
+        both.max_abs_diff,
         min(len(results), numpy_samples),
         numpy_tally.differing + sum(group.broken for group in numpy_groups.found()),
         checked,
@@ -481,10 +470,13 @@ def verify(
         tuple(dict.fromkeys(errors)),
         COMMANDS_RULE if has_npu_commands(graph) else deciding,
         max(rule.absolute for rule in output_rules) if output_rules else 0.0,
-        tally.tolerated,
+        both.tolerated,
         groups,
         sum(filled),
         tuple(uses) if program.regions else (),
-        golden.refused,
+        golden.refused or ((missing,) if missing else ()),
         unjudged,
+        given_tally.elements,
+        given_tally.differing,
+        tuple(given_cases),
     )

@@ -61,7 +61,8 @@ def plan_svg(picture: Picture) -> str:
         body += _legend(panel, drawn.bottom, columns)
         top = drawn.bottom + _ROW * (-(-len(panel.bars) // columns) + 3)
     head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top}" viewBox="0 0 {width} {top}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="100%" viewBox="0 0 {width} {top}" style="max-width: {2 * width}px"'
+        ' role="img">',
         SVG_MARK,
         f"<style>{STYLE}</style>",
         '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'

@@ -17,7 +17,7 @@ from board_standin import CASES, MODEL, write_package
 from emitc.boards import build, download
 from emitc.boards import flash as flash_module
 from emitc.boards.flash import flash
-from emitc.boards.project import write_flash_project
+from emitc.boards.project import write_flash_project, write_qemu_project
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.target import boards, load_board
 
@@ -77,6 +77,32 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
     for name in ("pico", "esp32s3"):  # its own project it does replace
         write_flash_project(package, MODEL, load_board(name), CASES, project)
     assert not (project / "src" / "main.cpp").exists()
+
+
+def test_a_link_in_a_project_is_not_followed(tmp_path: Path) -> None:
+    package = write_package(tmp_path / "package")
+    project, mine = tmp_path / "project", tmp_path / "mine"
+    write_flash_project(package, MODEL, load_board("pico"), CASES, project)
+    (project / "src").rename(mine)
+    (project / "src").symlink_to(mine)
+    before = {path.name: path.read_bytes() for path in mine.iterdir()}
+    with pytest.raises(EmitcError, match="is a link"):
+        write_flash_project(package, MODEL, load_board("esp32s3"), CASES, project)
+    assert {path.name: path.read_bytes() for path in mine.iterdir()} == before
+
+
+def test_the_folder_of_an_emulated_board_may_hold_nothing_else(tmp_path: Path) -> None:
+    package, project = write_package(tmp_path / "package"), tmp_path / "work" / "project"
+    board = load_board("qemu_m4")
+    project.mkdir(parents=True)
+    (project / "thesis.txt").write_text("years of work")
+    with pytest.raises(EmitcError, match="is not empty") as refused:
+        write_qemu_project(package, MODEL, board, CASES, project, optimization="-O2", with_timer=False)
+    assert refused.value.where.option == "--workdir" and (project / "thesis.txt").exists()
+    (project / "thesis.txt").unlink()
+    for _ in range(2):  # its own project it does replace
+        write_qemu_project(package, MODEL, board, CASES, project, optimization="-O2", with_timer=False)
+    assert (project / "src" / "main.c").is_file()
 
 
 def test_an_emulated_board_is_not_flashed(tmp_path: Path) -> None:

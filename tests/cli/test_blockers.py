@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cli_call import Emitc
 
-from emitc import report
+from emitc import report_lists
 from emitc.compiler import compile_model
 from emitc.errors import Refusals
 from emitc.inspection import inspect_model
@@ -64,7 +64,7 @@ def test_a_tflite_model_with_blockers_of_every_kind(tmp_path: Path) -> None:
     }
     assert [row["supported"] for row in found["operators"]] == [False, False, False, True, True]
     assert all(row["hint"] for row in found["operators"] if not row["supported"])
-    text = report.inspect_text(found)
+    text = report_lists.inspect_text(found)
     assert "try:   give it: --shape audio=1,?,4" in text
     assert "op 2 CUSTOM:Mystery\n    try:   bring its definition along with --plugin" in text
     with pytest.raises(Refusals) as refused:
@@ -99,7 +99,7 @@ def test_a_model_that_is_sound_has_none(tmp_path: Path) -> None:
     path.write_bytes(write_tflite(ModelSpec((bytes_of("x", (1, 4)), bytes_of("y", (1, 4))), (operator,), (0,), (1,))))
     found = inspect_model(path, {})
     assert found["compiles"]
-    assert "try:" not in report.inspect_text(found)
+    assert "try:" not in report_lists.inspect_text(found)
 
 
 def test_an_onnx_model_behind_its_first_blocker(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_an_onnx_model_behind_its_first_blocker(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx", reason="the extra emitc[onnx] is not installed")
     helper, kind = onnx.helper, onnx.TensorProto
     x = helper.make_tensor_value_info("x", kind.FLOAT, [1, 4, 4])
-    y = helper.make_tensor_value_info("y", kind.FLOAT, None)
+    y = helper.make_tensor_value_info("y", kind.FLOAT, [1, 2])
     branch = helper.make_graph(
         [helper.make_node("Neg", ["e"], ["g"])], "b", [], [helper.make_tensor_value_info("g", kind.FLOAT, None)]
     )
@@ -130,9 +130,17 @@ def test_an_onnx_model_behind_its_first_blocker(tmp_path: Path) -> None:
         ).SerializeToString()
     )
     found = inspect_model(path, {})
-    assert [text.split(":")[0] for text in found["blockers"]] == ["Foreign is not supported"]
-    assert "org.example.Foreign" in found["blocker_hints"][0]
-    assert set(reasons(found)) == {"Det", "BiasGelu"}
+    assert (found["blockers"], found["blocker_hints"]) == ([], [])
+    assert set(reasons(found)) == {"org.example.Foreign", "Det", "BiasGelu"}
+    assert [row["index"] for row in found["operators"]] == [0, 2, 4]
+    assert "org.example.Foreign" in found["operators"][0]["hint"]
+    assert (found["supported"], found["unsupported"], found["compiles"]) == (0, 3, False)
+    output = {"name": "y", "dtype": "float32", "shape": [1, 2], "scale": None, "zero_point": None}
+    assert found["outputs"] == [output]
+    text = report_lists.inspect_text(found)
+    assert "\n  input   x float32[1,4,4]\n  output  y float32[1,2]\n" in text
+    assert "\n 0   org.example" in text
+    assert text.endswith("0 of 3 operators have code: does not compile")
 
 
 def test_the_command_says_it_in_one_run(emitc: Emitc, tmp_path: Path) -> None:

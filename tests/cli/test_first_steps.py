@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import zipfile
 from pathlib import Path
 
@@ -36,6 +37,19 @@ FOREIGN = {
     "keras_old": (b"\x89HDF\r\n\x1a\n" + bytes(64), "it is an HDF5 file", "TFLiteConverter.from_keras_model"),
     "keras": (archive("model.weights.h5"), "it is a Keras file", "TFLiteConverter.from_keras_model"),
     "torch": (archive("archive/data.pkl"), "it is a PyTorch file", "torch.onnx.export"),
+    "torch_export": (archive("m/archive_format"), "it is a program of torch.export (.pt2)", "torch.onnx.export"),
+    "torch_export_old": (
+        archive("serialized_exported_program.json"),
+        "it is a program of torch.export",
+        "torch.onnx.export",
+    ),
+    "torch_old": (
+        pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2),
+        "it is a PyTorch file of the old kind",
+        "torch.onnx.export",
+    ),
+    "pickle": (pickle.dumps({"state_dict": {}}), "it is a pickled Python object", "torch.onnx.export"),
+    "executorch": (b"\x30\0\0\0ET12" + bytes(64), "it is a program of ExecuTorch (.pte)", "torch.onnx.export"),
     "arrays": (archive("x.npy"), "it is an archive of arrays", "--vectors or --calibration"),
     "zip": (archive("x"), "it is an archive", "unpack it"),
     "saved_model": (b"\x08\x01\x12\x90\x01" + bytes(64), "it is the graph of a SavedModel", "from_saved_model"),

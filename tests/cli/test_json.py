@@ -182,7 +182,7 @@ USAGE = [
     ["verify", "model.tflite", "--seed", "-1"],
     ["run", "model.tflite"],
     ["no-such-command"],
-    ["ops", "surplus"],
+    ["targets", "surplus"],
 ]
 
 

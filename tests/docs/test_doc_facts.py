@@ -67,8 +67,8 @@ def json_of(name: str) -> set[str]:
         ("code_bytes", "constant_bytes", "model_flash_bytes", "cases_bytes", "ram_bytes", "arena_bytes"), 1
     )
     runs = [
-        RunResult(board="b", match=True, unit=unit, layers=(layer,), **counts, **sizes).as_json()  # type: ignore[arg-type]
-        for unit in ("instructions", "cycles", "microseconds")
+        RunResult(board="b", match=True, unit=unit, layers=layers, **counts, **sizes).as_json()  # type: ignore[arg-type]
+        for unit, layers in (("instructions", (layer,)), ("cycles", None), ("microseconds", None))
     ]
     first = Divergence("ADD", 0, "a", 1, 1.0)
     groups = (Group("Conv", "sum"),)

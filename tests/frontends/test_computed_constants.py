@@ -14,7 +14,7 @@ from emitc.errors import EmitcError, Refusals
 from emitc.host.parity import verify
 from emitc.inspection import inspect_model
 from emitc.ir import DType
-from emitc.report import inspect_text
+from emitc.report_lists import inspect_text
 from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite
 
 

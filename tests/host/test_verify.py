@@ -88,6 +88,7 @@ def test_the_unchanged_model_is_proven(spotter: Compiled) -> None:
         "reference": "tflm", "samples": 7, "elements": 21, "differing": 0, "max_abs_diff": 0.0, "rule": "exact",
         "tolerance": 0.0, "tolerated": 0, "numpy_samples": 3,
         "numpy_differing": 0, "layers_checked": 35, "first_divergence": None, "groups": [], "unjudged": 0,
+        "given_elements": 0, "given_differing": 0, "given_cases": [],
         "arena_planned": spotter.program.plan.arena_bytes, "arena_observed": spotter.program.plan.arena_bytes,
         "sanitized": True, "memory_errors": [], "match": True,
     }  # fmt: skip

@@ -24,9 +24,10 @@ from emitc.errors import EmitcError
 from emitc.frontends.build import build_graph
 from emitc.host.build import HostModel, build_shared
 from emitc.host.golden import OnnxRuntimeEngine
-from emitc.host.parity import difference, interface_of
+from emitc.host.parity import interface_of
 from emitc.host.reference import run_reference
 from emitc.host.sanitize import run_sanitized
+from emitc.host.tally import difference
 from emitc.ir import Array, Graph
 from emitc.kernels import registry_of
 

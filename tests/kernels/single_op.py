@@ -23,9 +23,10 @@ from emitc.frontends.build import build_graph
 from emitc.frontends.tflite import read_tflite
 from emitc.host.build import HostModel, build_shared
 from emitc.host.golden import EngineName, engine_for
-from emitc.host.parity import difference, interface_of
+from emitc.host.parity import interface_of
 from emitc.host.reference import run_reference
 from emitc.host.sanitize import run_sanitized
+from emitc.host.tally import difference
 from emitc.ir import Array, BoundNode, DType, Graph
 from emitc.kernels import tflite_registry
 from emitc.program import Step

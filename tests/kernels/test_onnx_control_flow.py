@@ -44,7 +44,7 @@ from emitc.host.reference import run_reference
 from emitc.host.samples import random_samples
 from emitc.inspection import inspect_model
 from emitc.kernels.loop import Loop
-from emitc.report import inspect_text
+from emitc.report_lists import inspect_text
 
 
 def compiled(made: ModelProto, folder: Path, **options: object) -> Compiled:

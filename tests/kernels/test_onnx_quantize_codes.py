@@ -24,9 +24,10 @@ from bench.node_tests import held
 from emitc.compiler import Compiled, compile_model
 from emitc.errors import CannotCompile, EmitcError, Refusals
 from emitc.host.build import HostModel, build_shared
-from emitc.host.parity import difference, interface_of
+from emitc.host.parity import interface_of
 from emitc.host.reference import run_reference
 from emitc.host.sanitize import run_sanitized
+from emitc.host.tally import difference
 from emitc.ir import Array, DType
 from emitc.kernels.quantize_codes import INTEGERS, SMALL_FLOATS
 

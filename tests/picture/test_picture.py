@@ -53,7 +53,8 @@ def test_every_buffer_is_labelled_once_and_no_two_labels_collide(count: int, see
     assert len(of_class(root, "bar")) == count
     labels = of_class(root, "label")
     assert sorted(int((label.text or "").split()[0]) for label in labels) == list(range(1, count + 1))
-    width, height = float(root.get("width", "0")), float(root.get("height", "0"))
+    width, height = map(float, root.get("viewBox", "").split()[2:])
+    assert root.get("width") == "100%" and root.get("height") is None, "it scales with the page"
     boxes = []
     for text in root.iter(f"{SVG}text"):
         if text.get("transform") is None:

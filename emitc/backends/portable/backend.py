@@ -13,11 +13,13 @@ from emitc.backends.portable.cost import cost_of
 from emitc.errors import EmitcError, Where
 from emitc.ir import BoundNode, Node
 from emitc.kernels import kernel_of
-from emitc.kernels.contract import Layer
+from emitc.kernels.contract import Layer, Variant
 from emitc.kernels.elementwise import by_vectors
 from emitc.target import Target
 
 _VECTORS = "mve"
+Lowered = dict[tuple[int, str], Layer | str]
+"""What each variant makes of each node, by the node's index, or why it makes nothing of it: the same for every target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,14 @@ class Portable(Backend):
         working: Mapping[int, int] | None = None,
         *,
         small: bool = False,
+        lowered: Lowered | None = None,
     ) -> None:
+        """lowered: shared by several targets that look at the same nodes."""
         self._target = target
         self._wanted = wanted or {}
         self._working = working or {}
         self._small = small
+        self._lowered = lowered
         self._chosen: dict[int, _Choice] = {}
 
     def supports(self, bound: BoundNode) -> str:
@@ -83,7 +88,7 @@ class Portable(Backend):
             if variant.fitted and self._small and variant.name != wanted:
                 others.append((variant.name, "is printed for one layer, which --optimize size does without"))
                 continue
-            layer = variant.lower(bound)
+            layer = self._made(bound, variant)
             if isinstance(layer, str):
                 others.append((variant.name, layer))
                 continue
@@ -113,6 +118,15 @@ class Portable(Backend):
         others += [(other, f"costs {costs[other]:.0f} cycles") for other in costs if other != name]
         layer = layers[name] if name in layers else kernel.lower(bound)
         return _Choice(bound.node, layer, costs[name], tuple(others))
+
+    def _made(self, bound: BoundNode, variant: Variant) -> Layer | str:
+        """What a variant makes of a node; looked up where other targets have asked for it."""
+        if self._lowered is None:
+            return variant.lower(bound)
+        key = bound.node.index, variant.name
+        if key not in self._lowered:
+            self._lowered[key] = variant.lower(bound)
+        return self._lowered[key]
 
     def _absent(self, bound: BoundNode, wanted: str, others: Sequence[tuple[str, str]]) -> EmitcError:
         known = (PORTABLE, *(variant.name for variant in kernel_of(bound).variants))

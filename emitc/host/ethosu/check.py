@@ -18,9 +18,9 @@ from emitc.host.ethosu.host_model import HostModel, decoded
 from emitc.host.ethosu.vela_file import NpuOperator, Placed, VelaFile, read_vela
 from emitc.host.golden import run_isolated
 from emitc.host.golden_engine import Array
-from emitc.host.parity import difference
 from emitc.host.reference import run_reference
 from emitc.host.samples import random_samples
+from emitc.host.tally import difference
 from emitc.ir import DType, Graph, Tensor
 from emitc.kernels import tflite_registry
 

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from emitc._version import __version__
-from emitc.cli_check import check_line, check_option, checked
+from emitc.cli_check import check_line, check_option, checked, dump
 from emitc.cli_options import (
     CompilingCommand,
     ShapeType,
@@ -72,6 +72,7 @@ def cli() -> None:
 
 
 cli.add_command(plan)
+cli.add_command(dump)
 
 
 @cli.command("compile", cls=CompilingCommand)

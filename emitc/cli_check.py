@@ -1,14 +1,25 @@
-"""`--check` and `--no-check` of `emitc compile`."""
+"""`--check` and `--no-check` of `emitc compile`, and `emitc dump`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from emitc.cli_options import error_json
+from emitc.cli_options import (
+    CompilingCommand,
+    compile_options,
+    compiled_model,
+    error_json,
+    force_option,
+    input_files,
+    json_option,
+    reported,
+)
+from emitc.errors import unknown_choice
 
 if TYPE_CHECKING:
     from emitc.compiler import Compiled
@@ -48,3 +59,34 @@ def check_line(found: Validation | None, check: bool | None) -> str:
     if found is not None:
         return f"\n  check       {found.text()}" if check else ""
     return "" if check is False else "\n  check       left out, since the model is large: --check asks for it"
+
+
+@click.command("dump", cls=CompilingCommand, short_help="Print MODEL as it is after a step of the compilation.")
+@compile_options
+@click.option(
+    "--after",
+    "level",
+    required=True,
+    help="source | graph | the name of a pass, --io or --input-rows | partition | schedule | plan | program",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="Write to this file.")
+@force_option
+@json_option
+def dump(level: str, output: Path | None, force: bool, as_json: bool, **values: Any) -> None:
+    """Print MODEL as it is after a step of the compilation: one line for each tensor, operator and buffer."""
+    with reported(as_json):
+        from emitc import listing
+        from emitc.emit.output_file import OutputFile
+
+        if level not in listing.LEVELS:
+            raise unknown_choice("--after", level, listing.LEVELS)
+        file = OutputFile(output, "-o", b"emitc_dump", input_files(values), force) if output else None
+        if file is not None:
+            file.check()
+        content = listing.dump_json(compiled_model(values), level)
+        if file is None:
+            click.echo(json.dumps(content, allow_nan=False) if as_json else listing.dump_text(content), nl=as_json)
+            return
+        file.write((listing.as_json(content) if as_json else listing.dump_text(content)).encode("ascii"))
+        if as_json:
+            click.echo(json.dumps({"level": level, "file": str(output)}))

@@ -111,10 +111,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.host.groups", "emitc.host.parity", "emitc.host.samples",
     ),
     "emitc.validation": (
+        "emitc.arrange", "emitc.backends.contract", "emitc.program",
         "emitc.compiler", "emitc.errors", "emitc.host.golden_rules", "emitc.host.groups", "emitc.host.samples", "emitc.ir",
         "emitc.kernels", "emitc.passes", "emitc.validation",
     ),
-    "emitc.cli_check": ("emitc.cli_options", "emitc.errors", "emitc.validation"),
+    "emitc.listing": (
+        "emitc.compiler", "emitc.emit.manifest", "emitc.errors", "emitc.frontends.source", "emitc.ir", "emitc.kernels.contract",
+        "emitc.listing", "emitc.passes", "emitc.program",
+    ),
+    "emitc.cli_check": ("emitc.cli_options", "emitc.emit.output_file", "emitc.errors", "emitc.listing", "emitc.validation"),
     "emitc.inspection": (
         "emitc.plugins", "emitc.backends",
         "emitc.errors", "emitc.ir", "emitc.target", "emitc.frontends", "emitc.kernels", "emitc.compiler",

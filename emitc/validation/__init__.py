@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from emitc.arrange import TECHNIQUES as OPTIONAL_TECHNIQUES
 from emitc.compiler import Compiled
 from emitc.errors import CannotCompile, Where, shown
 from emitc.host.samples import Sample
@@ -19,6 +20,7 @@ from emitc.kernels.nested import watched
 from emitc.passes import LATE_PASSES, PASSES
 from emitc.validation.effort import default_inputs, thorough_inputs
 from emitc.validation.inputs import validation_inputs
+from emitc.validation.program import TECHNIQUES, execute_program
 from emitc.validation.steps import Chain, chains, compared_steps
 from emitc.validation.values import Faulty, Wrong
 
@@ -26,7 +28,9 @@ __all__ = ["Validation", "Wrong", "validate", "validate_unasked", "wrong_step"]
 
 _RANDOM = 4
 """Random inputs of a graph inside of an operator that never runs."""
-_OPTIONAL = frozenset(name for name, _ in (*PASSES, *LATE_PASSES))
+PROGRAM_RUNS = 2
+"""Runs of the program on bytes: their faults hardly depend on the values."""
+_OPTIONAL = frozenset((*(name for name, _ in (*PASSES, *LATE_PASSES)), *OPTIONAL_TECHNIQUES))
 """What `--without` switches off."""
 _CAPTURED = 8
 """Runs of a graph inside of an operator that are repeated after every pass inside."""
@@ -103,7 +107,7 @@ def validate(compiled: Compiled, kinds: Sequence[str] | None = None, samples: in
         kinds, samples = thorough_inputs(compiled.history[0].graph)
     every = chains(compiled.history)
     main, inner = every[0], every[1:]
-    order = [step.name for chain in every for step in chain.steps]
+    order = [step.name for chain in every for step in chain.steps] + list(TECHNIQUES)
     cases = validation_inputs(main.built, samples, seed, kinds)
     captured = _Captured([chain.built for chain in inner])
     first, runs = _First(), 0
@@ -111,8 +115,10 @@ def validate(compiled: Compiled, kinds: Sequence[str] | None = None, samples: in
     for inputs in cases:
         try:
             with watched(captured):
-                main.run(inputs, compiled.source.format)
+                found = main.run(inputs, compiled.source.format)
             runs += 1
+            if runs <= PROGRAM_RUNS:
+                execute_program(compiled, found[-1])
         except Faulty as fault:
             runs += 1
             first.note(fault.wrong, order)

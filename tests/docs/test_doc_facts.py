@@ -27,6 +27,7 @@ from emitc.host.calibrate import Quantized
 from emitc.host.ethosu.check import NpuCheck
 from emitc.host.groups import Group
 from emitc.host.parity import Divergence, Proof
+from emitc.listing import dump_json
 from emitc.passes import LATE_PASSES, PASSES
 from emitc.program import StateSlot
 from emitc.target import load_board
@@ -77,6 +78,7 @@ def json_of(name: str) -> set[str]:
     printed = {
         "compile": [digits.summary(), checked],
         "verify": [proof.to_json(), checked],
+        "dump": [{key: dump_json(digits, "plan")[key] for key in ("emitc_dump", "level", "model")}],
         "plan": [memory_plan(replace(digits.program, states=(StateSlot("STATE_0", 0, 1, "int8[1]", "s"),)))],
         "partition": [_partition_map()],
         "inspect": [inspection.inspect_model(MODELS / "digits_int8.tflite", {})],

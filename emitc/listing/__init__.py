@@ -1,0 +1,68 @@
+"""Every level between the file and the C as JSON and as text that two runs can be compared by: `emitc dump`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from emitc.compiler import Compiled
+from emitc.errors import EmitcError, Where
+from emitc.listing.graphs import graph_json, source_json
+from emitc.listing.programs import plan_json, program_json, schedule_json
+from emitc.listing.text import lines_of
+from emitc.passes import BUILT, CUT, INTERFACE, LATE_PASSES, PASSES, ROWS
+
+SOURCE, SCHEDULE, PLAN, PROGRAM = "source", "schedule", "plan", "program"
+LEVELS = (
+    SOURCE,
+    BUILT,
+    INTERFACE,
+    *(n for n, _ in PASSES),
+    ROWS,
+    CUT,
+    *(n for n, _ in LATE_PASSES),
+    SCHEDULE,
+    PLAN,
+    PROGRAM,
+)
+"""In the order of the compilation. `--io` and `--input-rows` are steps only where these options are given."""
+
+__all__ = ["LEVELS", "dump_json", "dump_text"]
+
+
+def dump_json(compiled: Compiled, level: str) -> dict[str, Any]:
+    """A level of a compilation. Raises EmitcError for one that this compilation did not have."""
+    found: dict[str, Any] = {"emitc_dump": 1, "level": level, "model": compiled.program.origin.model_file}
+    if level == SOURCE:
+        return found | source_json(compiled.source)
+    if level == SCHEDULE:
+        return found | schedule_json(compiled.program)
+    if level == PLAN:
+        return found | plan_json(compiled.program)
+    if level == PROGRAM:
+        return found | program_json(compiled.program)
+    main = [step.graph for step in compiled.history if step.name == level and not step.inside]
+    if not main:
+        raise EmitcError(
+            f"there is no graph after {level}",
+            Where(option=f"--after {level}"),
+            "this compilation leaves the step out",
+            "leave --without out, or ask for another level",
+        )
+    inner = [step for step in compiled.history if step.name == level and step.inside and level != BUILT]
+    found |= graph_json(main[-1])
+    if level == CUT:
+        found |= {"partition": compiled.partition.to_json()}
+    if inner:
+        found["inside"] = [{"inside": list(step.inside), **graph_json(step.graph)} for step in inner]
+    return found
+
+
+def dump_text(content: dict[str, Any]) -> str:
+    """A level as lines: one for each tensor, operator, step or buffer."""
+    return "\n".join(lines_of(content)) + "\n"
+
+
+def as_json(content: dict[str, Any]) -> str:
+    """A level as JSON on several lines, ASCII throughout."""
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"

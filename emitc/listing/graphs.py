@@ -1,0 +1,138 @@
+"""The file's model and graphs as JSON. Bytes are shown by their number and their hash, real numbers as the shortest text that
+stands for them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from emitc.frontends.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
+from emitc.ir import Graph, Node, Quantization, Tensor
+
+_DIGITS = 16
+
+
+def digest(data: bytes) -> str:
+    """The start of the SHA-256 of some bytes."""
+    return hashlib.sha256(data).hexdigest()[:_DIGITS]
+
+
+def plain(value: object) -> Any:
+    """A value of an attribute for JSON: numbers that JSON has not, and objects, as text."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else repr(value)
+    if isinstance(value, bytes):
+        return {"bytes": len(value), "sha256": digest(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Graph):
+        return graph_json(value)
+    if isinstance(value, tuple | list):
+        long = len(value) > 64 and all(isinstance(v, int | float) for v in value)
+        return (
+            {"values": len(value), "sha256": digest(repr(tuple(value)).encode())} if long else [plain(v) for v in value]
+        )
+    if isinstance(value, frozenset | set):
+        return sorted((plain(v) for v in value), key=repr)
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in sorted(value.items(), key=lambda pair: str(pair[0]))}
+    if is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value) if f.repr}
+    return type(value).__name__
+
+
+def _quantization(q: Quantization | None) -> dict[str, Any]:
+    if q is None:
+        return {}
+    found: dict[str, Any] = {"scales": plain(q.scales), "zero_points": plain(q.zero_points)}
+    return {"quantization": found if q.per_tensor else found | {"axis": q.axis}}
+
+
+def _content(data: bytes | None) -> dict[str, Any]:
+    return {} if data is None else {"constant": plain(data)}
+
+
+def _tensor(tensor: Tensor) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": tensor.name, "dtype": tensor.dtype.value, "shape": list(tensor.shape)}
+    found |= _quantization(tensor.quantization) | _content(tensor.data)
+    if tensor.initial is not None:
+        found["state"] = plain(tensor.initial)
+    if tensor.alias_of:
+        found["alias_of"] = tensor.alias_of
+    if tensor.order:
+        found["order"] = list(tensor.order)
+    if tensor.channels:
+        found["channels"] = list(tensor.channels)
+    if tensor.label and tensor.label != tensor.name:
+        found["label"] = tensor.label
+    return found
+
+
+def _node(node: Node) -> dict[str, Any]:
+    attributes = {f.name: plain(getattr(node.op, f.name)) for f in fields(node.op)}
+    return {
+        "index": node.index,
+        "op": node.op_type,
+        "class": type(node.op).__name__,
+        "label": node.label,
+        "inputs": list(node.inputs),
+        "outputs": list(node.outputs),
+        "attributes": attributes,
+    }
+
+
+def graph_json(graph: Graph) -> dict[str, Any]:
+    """A graph: its interface, its operators in order, its tensors by name."""
+    return {
+        "graph": graph.name,
+        "inputs": list(graph.inputs),
+        "outputs": list(graph.outputs),
+        **({"pulled": list(graph.pulled)} if graph.pulled else {}),
+        "nodes": [_node(node) for node in graph.nodes],
+        "tensors": [_tensor(tensor) for tensor in sorted(graph.tensors, key=lambda tensor: tensor.name)],
+        **({"notes": list(graph.notes)} if graph.notes else {}),
+    }
+
+
+def _source_tensor(tensor: SourceTensor) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "index": tensor.index,
+        "name": tensor.name,
+        "dtype": tensor.dtype,
+        "shape": list(tensor.shape),
+    }
+    found |= _quantization(tensor.quantization) | _content(tensor.data)
+    return found | ({"variable": True} if tensor.is_variable else {})
+
+
+def _source_node(node: SourceNode) -> dict[str, Any]:
+    return {
+        "index": node.index,
+        "op": node.op_type,
+        **({"kind": node.kind} if node.kind and node.kind != node.op_type else {}),
+        "label": node.name,
+        "inputs": [None if t is None else t.index for t in node.inputs],
+        "outputs": [t.index for t in node.outputs],
+        "attributes": plain(node.attributes),
+    }
+
+
+def _source_graph(part: SourceModel | SourceSubgraph) -> dict[str, Any]:
+    return {
+        "inputs": list(part.inputs),
+        "outputs": list(part.outputs),
+        "nodes": [_source_node(node) for node in part.nodes],
+        "tensors": [_source_tensor(tensor) for tensor in part.tensors],
+    }
+
+
+def source_json(source: SourceModel) -> dict[str, Any]:
+    """What the file says, after the frontend has put quantization on tensors and images into one order."""
+    found = {"format": source.format, "producer": source.producer, "sha256": source.sha256, **_source_graph(source)}
+    return found | ({"subgraphs": [_source_graph(part) for part in source.subgraphs]} if source.subgraphs else {})

@@ -1,0 +1,280 @@
+"""A program executed on bytes: every layer finds its operands where the C looks for them, at the moment at which it does.
+
+The values are those that the graph has by its references. Memory is the plan's: every arena and the state block, with the offsets
+that the C has as macros. A layer reads its operands from there, which must be the bytes of their tensors, and its outputs are
+stored there. A wrong place, moment, distance, row or tensor inside another one becomes a wrong byte, or an input that is
+overwritten too early. The technique (`--without`) that is responsible for the place is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+
+from emitc.backends.contract import PORTABLE
+from emitc.compiler import Compiled
+from emitc.ir import Array, BoundNode, Graph, Tensor
+from emitc.kernels.contract import Layer
+from emitc.kernels.control_flow import ControlFlow
+from emitc.kernels.nested import watched
+from emitc.program import Move, Operand, Program, RowSegment, Step
+from emitc.validation.blocks import Blocks, Outside, Place
+from emitc.validation.rows import Rows
+from emitc.validation.tolerance import differing
+from emitc.validation.values import Executed, Execution, Faulty, Wrong
+from emitc.validation.values import executed as values_of
+from emitc.validation.walks import overwritten
+
+ORDER, VIEWS, OVERLAP, MOVES, STREAMING = "order", "views", "overlap", "moves", "streaming"
+PLAN, REGIONS = "plan", "regions"
+"""Offsets of buffers that no technique lets share memory, and the memory that they lie in."""
+PART_RUNS = 3
+"""Runs of a program inside of an operator."""
+TECHNIQUES = (ORDER, VIEWS, OVERLAP, MOVES, STREAMING, PLAN, REGIONS)
+
+
+class ProgramRun:
+    """One run of a program. values: of the graph's tensors. state: its variables, which the run updates."""
+
+    def __init__(
+        self,
+        program: Program,
+        graph: Graph,
+        layers: Mapping[int, Layer],
+        executed: Executed,
+        state: MutableMapping[str, Array],
+    ) -> None:
+        self.program = program
+        self.graph = graph
+        self.layers = layers
+        self.executed = executed
+        self.blocks = Blocks(program)
+        self.run = Execution(graph, _inputs(executed), state)
+        self.run.values.update(executed.values)
+        self.nodes = {bound.node.index: bound for bound in graph.bound()}
+        self.made = set(graph.inputs) | {t.name for t in graph.tensors if t.is_constant or t.is_state}
+        self.inside = {slot.name for slot in program.pins}
+        self.hosts = _hosts(program)
+        self.moved = {p.slot for entry in program.schedule if isinstance(entry, Move) for p in self._ends(entry)}
+        self.by_rows: set[str] = set()
+
+    def _ends(self, move: Move) -> tuple[Place, ...]:
+        return tuple(p for p in (self.blocks.place(move.source), self.blocks.place(move.destination)) if p is not None)
+
+    # ---- faults ----
+
+    def fault(self, technique: str, bound: BoundNode | None, tensor: Tensor | str, count: int, why: str) -> None:
+        """Raises Faulty."""
+        ops = () if bound is None else (bound.node.describe(),)
+        described = tensor if isinstance(tensor, str) else tensor.describe()
+        raise Faulty(Wrong(technique, ops, described, count, why))
+
+    def technique(self, place: Place, writer: str, given: str = PLAN) -> str:
+        """Whose fault it is that a buffer has other bytes than those of its tensor. writer: what has written these."""
+        slots = {place.slot, writer}
+        if (
+            place.block != "state"
+            and self.program.regions
+            and _region_of(place.block) != self.blocks.regions.get(place.slot)
+        ):
+            return REGIONS
+        for technique, own in ((MOVES, self.moved), (STREAMING, self.by_rows), (VIEWS, self.inside | self.hosts)):
+            if slots & own:
+                return technique
+        return given
+
+    # ---- values ----
+
+    def expected(self, name: str) -> bytes:
+        """The bytes that a tensor has now."""
+        return self.run.value(name).tobytes()
+
+    def require(self, bound: BoundNode | None, operand: Operand, place: Place, given: str = PLAN) -> None:
+        """That an operand is there, with all of its bytes."""
+        tensor = self.graph.tensor(operand.tensor)
+        root = self.graph.root(tensor.name).name
+        expected = self.expected(tensor.name)
+        count, writer = self.blocks.foreign(place, expected)
+        if count:
+            early = root not in self.made
+            technique = ORDER if early else self.technique(place, writer, given)
+            why = (
+                "it is read before it is made"
+                if early
+                else f"it lies at {place.slot}, where {writer or 'nobody'} has written"
+            )
+            self.fault(technique, bound, tensor, _elements(tensor, count), why)
+
+    # ---- the schedule ----
+
+    def start(self) -> None:
+        """Inputs and state variables before the run."""
+        for port in self.program.inputs:
+            if port.pointer and (place := self.blocks.place(port.pointer)) is not None:
+                self.blocks.write(place, self.expected(port.tensor), place.slot)
+        for slot in self.program.states:
+            self.blocks.write(Place("state", slot.offset_bytes, slot.name), self.expected(slot.tensor), slot.name)
+        names = [name for name in self.graph.inputs if self.graph.tensor(name).is_state]
+        for pointer, name in zip(self.program.held, names, strict=False):
+            self.blocks.hold(pointer, self.expected(name))
+
+    def execute(self) -> None:
+        """The whole run. Raises Faulty."""
+        self.start()
+        for entry in self.program.schedule:
+            try:
+                if isinstance(entry, Move):
+                    self.move(entry)
+                elif isinstance(entry, RowSegment):
+                    Rows(self, entry).execute()
+                else:
+                    self.step(entry)
+            except Outside as outside:
+                bound = self.nodes.get(entry.index) if isinstance(entry, Step) else None
+                what = entry.what if isinstance(entry, Move) else getattr(entry, "name", "")
+                kind = MOVES if isinstance(entry, Move) else STREAMING if isinstance(entry, RowSegment) else PLAN
+                self.fault(kind, bound, what, -1, f"it reaches outside of its memory: {outside}")
+        for port in self.program.outputs:
+            place = self.blocks.place(port.pointer) if port.pointer else None
+            if place is not None:
+                tensor = self.graph.tensor(port.tensor)
+                operand = Operand(port.c_type, port.text, port.pointer, port.size_bytes, tensor.name, port.source)
+                self.require(None, operand, place)
+
+    def move(self, move: Move) -> None:
+        """Copies a tensor to another place."""
+        source, target = self.blocks.place(move.source), self.blocks.place(move.destination)
+        assert source is not None and target is not None
+        self.blocks.write(target, self.blocks.read(source, move.size_bytes), target.slot)
+
+    def step(self, step: Step) -> None:
+        """One whole layer."""
+        bound = self.nodes[step.index]
+        layer = self.layers[step.index]
+        inputs = [(o, place) for o in step.inputs if (place := self.blocks.place(o.pointer)) is not None]
+        outputs = [(o, place) for o in step.outputs if (place := self.blocks.place(o.pointer)) is not None]
+        for operand, place in inputs:
+            self.require(bound, operand, place)
+        working = [(o.pointer, o.size_bytes) for o in step.scratch] + [(s.place, s.size_bytes) for s in step.staged]
+        if not layer.pins:
+            self.apart(bound, layer, step, inputs, outputs)
+            for pointer, size in working:
+                self.working(bound, pointer, size, [*inputs, *outputs])
+        results = self.results(bound)
+        for (_, place), result in zip(outputs, results, strict=True):
+            self.blocks.write(place, result.tobytes(), place.slot)
+        for operand, place in outputs:
+            self.made.add(self.graph.root(operand.tensor).name)
+            self.require(bound, operand, place)
+
+    def results(self, bound: BoundNode) -> tuple[Array, ...]:
+        """A layer's outputs. What touches state is executed in the program's order, everything else is known."""
+        touches = any(t is not None and self.graph.root(t.name).is_state for t in (*bound.inputs, *bound.outputs))
+        if not touches:
+            return tuple(self.run.value(tensor.name) for tensor in bound.outputs)
+        found = self.run.execute(bound)
+        for tensor, value in zip(bound.outputs, found, strict=True):
+            known = self.executed.values.get(tensor.name)
+            if known is not None and not tensor.is_state and (count := differing(value, known)):
+                self.fault(ORDER, bound, tensor, count, "the state variables are touched in another order")
+            self.run.keep(tensor, value)
+        return found
+
+    def working(self, bound: BoundNode, pointer: str, size: int, others: list[tuple[Operand, Place]]) -> None:
+        """Working memory: nothing that the layer reads or writes lies there."""
+        place = self.blocks.place(pointer)
+        assert place is not None
+        for operand, other in others:
+            if place.overlaps(size, other, operand.size_bytes):
+                self.fault(
+                    self.technique(other, place.slot), bound, self.graph.tensor(operand.tensor), -1,
+                    f"the layer's working memory {place.slot} lies over it",
+                )  # fmt: skip
+        self.blocks.write(place, bytes([0xA5]) * size, place.slot)
+
+    def apart(
+        self,
+        bound: BoundNode,
+        layer: Layer,
+        step: Step,
+        inputs: list[tuple[Operand, Place]],
+        outputs: list[tuple[Operand, Place]],
+    ) -> None:
+        """Every output lies apart from every input, or as close as the layer's walk over both allows."""
+        positions = {id(o): position for o, position in zip(step.inputs, layer.operands, strict=True)}
+        for operand, place in inputs:
+            for number, (output, target) in enumerate(outputs):
+                if not place.overlaps(operand.size_bytes, target, output.size_bytes) or place.block == "state":
+                    continue
+                walks = [o.walk for o in layer.overlaps if (o.input, o.output) == (positions[id(operand)], number)]
+                readings = overwritten(walks[0], place.offset, target.offset) if walks else -1
+                if readings:
+                    why = f"the output at {target.slot} overwrites it while it is read"
+                    self.fault(OVERLAP, bound, self.graph.tensor(operand.tensor), readings, why)
+
+
+def _hosts(program: Program) -> set[str]:
+    """Buffers in which others lie."""
+    return {
+        slot.name
+        for part in program.pins
+        for slot in program.slots
+        if slot.region == part.region
+        and slot.offset_bytes <= part.offset_bytes
+        and part.offset_bytes + part.size_bytes <= slot.offset_bytes + slot.size_bytes
+        and slot.first <= part.first
+        and part.end <= slot.end
+    }
+
+
+def _region_of(block: str) -> str:
+    return "" if block == "arena" else block.removeprefix("arena_")
+
+
+def _elements(tensor: Tensor, count: int) -> int:
+    """Elements of which so many bytes differ, at most."""
+    return min(tensor.elements, count)
+
+
+def execute_program(compiled: Compiled, executed: Executed) -> None:
+    """Runs the compiled program on the values of one run of its graph, and the programs inside of its operators.
+
+    Raises Faulty.
+    """
+    divided, program = compiled.partition, compiled.program
+    assert executed.graph == divided.graph, "the last step gives the graph that is lowered"
+    ProgramRun(program, divided.graph, divided.layers, executed, dict(executed.before)).execute()
+    portable = divided.backends[PORTABLE]
+    _execute_parts(program, executed, portable.lower)
+
+
+def _execute_parts(program: Program, executed: Executed, lower: Callable[[BoundNode], Layer]) -> None:
+    """Runs the programs inside of operators, on the inputs that their graphs get in this run."""
+    parts = {step.index: step.parts for step in program.steps if step.parts}
+    for bound in executed.graph.bound() if parts else ():
+        op = bound.node.op
+        if bound.node.index not in parts or not isinstance(op, ControlFlow):
+            continue
+        given: dict[int, list[Sequence[Array | None]]] = {id(graph): [] for graph in op.graphs}
+
+        def watch(
+            graph: Graph, inputs: Sequence[Array | None], given: dict[int, list[Sequence[Array | None]]] = given
+        ) -> None:
+            if id(graph) in given and len(given[id(graph)]) < PART_RUNS:
+                given[id(graph)].append(tuple(inputs))
+
+        run = Execution(executed.graph, _inputs(executed), dict(executed.before))
+        run.values.update(executed.values)
+        with watched(watch):
+            run.execute(bound)
+        for part, graph in zip(parts[bound.node.index], op.graphs, strict=True):
+            layers = {each.node.index: lower(each) for each in graph.bound()}
+            for inputs in given[id(graph)]:
+                inner = values_of(graph, [value for value in inputs if value is not None], {})
+                ProgramRun(part, graph, layers, inner, dict(inner.before)).execute()
+                _execute_parts(part, inner, lower)
+
+
+def _inputs(executed: Executed) -> dict[str, Array]:
+    """The inputs of a run."""
+    found = {name: executed.values.get(name, executed.before.get(name)) for name in executed.graph.inputs}
+    return {name: value for name, value in found.items() if value is not None}

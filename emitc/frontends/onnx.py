@@ -27,7 +27,7 @@ from emitc.frontends.onnx_branches import without_known_branches
 from emitc.frontends.onnx_codes import HELD, held_bytes
 from emitc.frontends.onnx_custom import custom_types, no_kernel
 from emitc.frontends.onnx_external import brought_in
-from emitc.frontends.onnx_file import AGAIN, check, complete, dtype_name, parsed, refused_as, require_inferable
+from emitc.frontends.onnx_file import AGAIN, check, complete, dtype_name, misfit, parsed, refused_as, require_inferable
 from emitc.frontends.onnx_functions import inlined
 from emitc.frontends.onnx_graphs import CONTROL_FLOW, Inside
 from emitc.frontends.onnx_microsoft import CONTRIB
@@ -89,6 +89,7 @@ class Reader:
         self.opsets = {opset.domain: opset.version for opset in model.opset_import}
         self.opset = next((self.opsets[d] for d in _STANDARD if d in self.opsets), 17)
         self.folded = self.read_elements = 0
+        self.sizes_chosen = False  # of open dimensions, by emitc or the user
 
     # ---- values ----
 
@@ -224,6 +225,7 @@ class Reader:
         tensor = value.type.tensor_type
         stated = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else -1 for d in tensor.shape.dim]
         given = self.shapes.get(value.name)
+        self.sizes_chosen |= -1 in stated
         if given is not None:
             stated = list(given_shape(value.name, stated, given))
         if stated[:1] == [-1]:
@@ -345,7 +347,7 @@ class Reader:
     def _infer(self, node: onnx.NodeProto, where: Where, opset: int = 0) -> dict[str, onnx.TypeProto]:
         opset = opset or max(self.opset, INFERRED_AS.get(node.op_type, 0))
         require_inferable(node, where)
-        with refused_as(f"{node.op_type} is used wrongly", where):
+        with misfit(node.op_type, where, self.sizes_chosen):
             schema = onnx.defs.get_schema(node.op_type, opset, "")
             names = {name for name in node.input if name}
             types = {name: self.values[name].type for name in names}
@@ -387,7 +389,7 @@ class Reader:
             kind.CopyFrom(value.type)
             kind.tensor_type.elem_type = onnx.TensorProto.FLOAT
             floats[name] = kind
-        with refused_as(f"{node.op_type} is used wrongly", where):
+        with misfit(node.op_type, where, self.sizes_chosen):
             schema = onnx.defs.get_schema(rule.standard, 17, "")
             found = onnx.shape_inference.infer_node_outputs(
                 schema, proxy, floats, opset_imports=[onnx.helper.make_opsetid("", 17)]

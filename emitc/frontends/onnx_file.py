@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import onnx
@@ -18,11 +18,16 @@ from emitc.frontends.foreign_files import recognised
 from emitc.ir import Shape
 
 AGAIN = "the file is damaged or was written by a faulty exporter: export the model again"
+OTHER_SIZES = "other sizes for the open dimensions, by --shape; where none fit, export the model again"
 _STANDARD = ("", "ai.onnx")
 
 
+class WrongUse(EmitcError):
+    """An operator whose operands do not fit it, by the types and sizes that they have in this graph."""
+
+
 @contextmanager
-def refused_as(what: str, where: Where) -> Iterator[None]:
+def refused_as(what: str, where: Where, kind: type[EmitcError] = EmitcError, hint: str = AGAIN) -> Iterator[None]:
     """Turns what the onnx package raises on a bad file into an error; it raises whatever its C++ and numpy raise."""
     try:
         yield
@@ -30,7 +35,17 @@ def refused_as(what: str, where: Where) -> Iterator[None]:
         raise
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise EmitcError(what, where, (" ".join(lines[:4]) or type(error).__name__)[:400], AGAIN) from error
+        raise kind(what, where, (" ".join(lines[:4]) or type(error).__name__)[:400], hint) from error
+
+
+def misfit(op_type: str, where: Where, sizes_chosen: bool) -> AbstractContextManager[None]:
+    """Turns what the onnx package has against an operator's operands into a WrongUse.
+
+    sizes_chosen: emitc or the user has chosen sizes of open dimensions, which may be the cause.
+    """
+    if sizes_chosen:
+        return refused_as(f"{op_type} does not fit these sizes", where, WrongUse, OTHER_SIZES)
+    return refused_as(f"{op_type} is used wrongly", where, WrongUse)
 
 
 def _require_text(message: Any) -> None:

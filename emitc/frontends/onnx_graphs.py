@@ -19,8 +19,9 @@ import onnx.numpy_helper
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.limits import MAX_OPERATORS, ConstantBudget
 from emitc.frontends.onnx_branches import MAX_DEPTH
-from emitc.frontends.onnx_file import AGAIN
+from emitc.frontends.onnx_file import AGAIN, WrongUse
 from emitc.frontends.source import Attribute, SourceNode, SourceSubgraph, SourceTensor
+from emitc.frontends.subgraphs import unfit_branch
 from emitc.ir import Array
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class Inside:
         if found.inside.depth > MAX_DEPTH or len(graph.node) > MAX_OPERATORS:
             raise EmitcError("a graph lies too deep inside of operators", Where(), f"the limit is {MAX_DEPTH}", AGAIN)
         found.folded, found.read_elements = outer.folded, outer.read_elements
+        found.sizes_chosen = outer.sizes_chosen
         if len(graph.sparse_initializer):
             found.blockers.append(
                 CannotCompile("a graph inside has sparse constants", Where(), "there is no code", "export it without")
@@ -139,7 +141,7 @@ class Inside:
             raise EmitcError("an If does not fit its branches", where, "one has other outputs", AGAIN)
         present = [position for position, output in enumerate(node.output) if output]
         graphs = [branch for branch in branches if branch is not None]
-        read = [self.body(branch, {}, {}) for branch in graphs]
+        read = [self._branch(branch, part, where) for branch, part in zip(graphs, ("then", "else"), strict=True)]
         results = [[branch.output[position].name for position in present] for branch in graphs]
         if self._missing(index, node, name, where, list(zip(read, results, strict=True))):
             return
@@ -150,6 +152,13 @@ class Inside:
             zip(("then_subgraph_index", "else_subgraph_index"), numbers, strict=True)
         )
         self._add(index, node, name, where, [node.input[0], *names], outputs, attributes)
+
+    def _branch(self, branch: onnx.GraphProto, part: str, where: Where) -> Reader:
+        """A branch of an If, read. Raises CannotCompile where it does not fit the sizes, since it need not be one that runs."""
+        try:
+            return self.body(branch, {}, {})
+        except WrongUse as error:
+            raise unfit_branch(error, f"in the {part} branch of {where.op}") from error
 
     def _loop(self, index: int, node: onnx.NodeProto, name: str, where: Where) -> None:
         plan = self.plans.pop(_key(node), None) or self._plan(node, where)

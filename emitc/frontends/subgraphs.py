@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from emitc.errors import CannotCompile, EmitcError
 from emitc.frontends.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
 from emitc.ir import Tensor
 
@@ -55,6 +56,21 @@ def subgraph_model(
 
 
 _GRAPHS = {"then": "then branch", "else": "else branch", "cond": "condition", "body": "body"}
+
+
+def unfit_branch(error: EmitcError, place: str) -> CannotCompile:
+    """What is against a branch of an If, of which the data decide whether it ever runs."""
+    why = f"{error.why} ({place}; both branches are compiled, whichever runs)"
+    return CannotCompile(
+        error.what, error.where, why, "export the model with a constant condition, or without this branch"
+    )
+
+
+def inside(error: EmitcError, place: str, branch: bool) -> EmitcError:
+    """An error in a subgraph with its place. branch: of an If; what it says of sizes there is no fault of the file."""
+    if branch and not isinstance(error, CannotCompile) and "damaged" not in error.hint:
+        return unfit_branch(error, place)
+    return type(error)(error.what, error.where, f"{error.why} ({place})", error.hint)
 
 
 def place_in(source: SourceModel, node: SourceNode, attribute: str, index: int) -> str:

@@ -24,6 +24,8 @@ The shrinker keeps some of the nodes (`Description.keeping`). Values that no kep
 and values that no kept node reads become outputs. A candidate that the engine refuses is not a failure, so that such cuts
 need not be valid.
 
+`metamorphic` needs no engine: options that change no bit, and `identities`, operators that change nothing.
+
 `modes` draws the options, `inputs` the numbers, `judge` compares, `records` counts, and `campaign` runs it all in processes
 that may crash. The folder given by --out holds the state: a campaign that was stopped goes on where it was.
 """

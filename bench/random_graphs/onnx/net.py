@@ -164,6 +164,7 @@ class Net:
         if self.parent is not None or len(self.inputs) >= self.most_inputs + 2:
             raise Unfit
         top = 4.0 if np.dtype(dtype).kind == "f" else 1.0 if dtype == "bool" else float(np.iinfo(dtype).max)
+        top = top if bounds is None else max(abs(bounds[0]), abs(bounds[1]))
         value = self._keep(Known(self.name("x"), dtype, shape, scale, zero, top))
         self.inputs.append(value)
         self.values.append(Value(value.name, dtype, shape, bounds=bounds))

@@ -55,23 +55,25 @@ def reduction(net: Net) -> None:
 def whole_reduction(net: Net) -> None:
     """A reduction of integers."""
     x = net.pick(lambda v: v.dtype in ("int32", "int64", "int8", "uint8") and v.rank >= 1 and not v.constant)
-    kinds = (
-        ("ReduceMax", "ReduceMin")
-        if x.dtype in ("int8", "uint8")
-        else ("ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd")
-    )
+    kinds = ["ReduceMax", "ReduceMin"]
+    axis = net.rng.randrange(x.rank)
+    if x.dtype in ("int32", "int64"):  # the engine computes these in float64 and limits the result: exact up to here
+        limit = float(1 << (31 if x.dtype == "int32" else 52))
+        kinds += ["ReduceSum"] * (x.top * x.shape[axis] < limit)
+        kinds += ["ReduceProd"] * (x.shape[axis] * math.log2(max(x.top, 2.0)) < math.log2(limit))
     kind = net.rng.choice(kinds)
     if net.opset < 12:
         raise Unfit
-    axis = net.rng.randrange(x.rank)
     given: dict[str, Any] = {}
     names: list[Known | str] = [x]
     if net.opset >= 18 or (kind == "ReduceSum" and net.opset >= 13):
         names.append(net.ints((axis,)))
     else:
         given["axes"] = (axis,)
+    count = x.shape[axis]
+    top = {"ReduceSum": x.top * count, "ReduceProd": max(x.top, 1.0) ** min(count, 60)}.get(kind, x.top)
     net.add(
-        kind, names, (x.dtype, _reduced(x.shape, [axis], True)), exact=True, scale=x.scale, zero=x.zero, top=x.top, **given
+        kind, names, (x.dtype, _reduced(x.shape, [axis], True)), exact=True, scale=x.scale, zero=x.zero, top=top, **given
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from bench.random_graphs.case import Description
-from bench.random_graphs.onnx import control, elements, moves, products, rows, windows
+from bench.random_graphs.onnx import control, elements, moves, products, rare, rows, windows
 from bench.random_graphs.onnx.net import FLOAT, Known, Net, Unfit
 
 Adder = Callable[[Net], None]
@@ -34,10 +34,15 @@ _WHOLE: Mapping[Adder, int] = {
     elements.compare: 2, elements.classify: 1, elements.logic: 5, elements.where: 2, elements.whole_arithmetic: 2,
     elements.real_modulo: 1, elements.cast: 2, elements.whole_input: 2, rows.whole_reduction: 1, rows.arg_extremum: 2,
 }  # fmt: skip
-_FAMILIES = (_MOVES, _REALS, _CODES, _DYNAMIC, _WHOLE)
-STYLES: Mapping[str, tuple[int, tuple[int, ...]]] = {
-    "qdq": (10, (3, 8, 0, 0, 1)), "qdq16": (2, (3, 8, 0, 0, 1)), "qoperator": (6, (3, 1, 9, 0, 1)),
-    "float": (7, (3, 8, 0, 0, 2)), "dynamic": (3, (2, 2, 0, 8, 1)), "mixed": (4, (3, 5, 3, 2, 3)),
+_RARE: Mapping[Adder, int] = {
+    rare.other_type: 3, rare.wide_arithmetic: 2, rare.computed_shape: 3, rare.computed_scale: 2, rare.packed_weights: 4,
+    rare.normalization_with_statistics: 1, rare.resize_of_axes: 2, rare.all_dimensions: 1, rare.defined_by_others: 1,
+    rare.twice_quantized: 2, rare.wide_codes: 1,
+}  # fmt: skip
+_FAMILIES = (_MOVES, _REALS, _CODES, _DYNAMIC, _WHOLE, _RARE)
+STYLES: Mapping[str, tuple[int, tuple[float, ...]]] = {
+    "qdq": (10, (3, 8, 0, 0, 1, 0.7)), "qdq16": (2, (3, 8, 0, 0, 1, 0.7)), "qoperator": (6, (3, 1, 9, 0, 1, 0.3)),
+    "float": (7, (3, 8, 0, 0, 2, 1)), "dynamic": (3, (2, 2, 0, 8, 1, 0.5)), "mixed": (4, (3, 5, 3, 2, 3, 2)),
 }  # fmt: skip
 """How often each style is drawn, and the weights of its families."""
 OPSETS = (11, 12, 13, 13, 14, 15, 16, 17, 17, 17, 18, 19, 20, 21, 21, 22, 23, 24)

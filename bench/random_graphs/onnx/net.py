@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes  # noqa: F401 - numpy gets its types of 4 bits from it
 import numpy as np
 import onnx.helper
 

@@ -1,0 +1,164 @@
+"""Random ONNX operators in forms that exporters seldom write: other types, computed shapes and scales, packed weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from bench.random_graphs.case import Value
+from bench.random_graphs.onnx.net import FLOAT, Known, Net, Unfit, element_type
+from bench.random_graphs.onnx.operands import factored, operand, ranked, result, same
+from emitc.ir import Shape
+
+_TYPES = ("float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+
+def other_type(net: Net) -> None:
+    """A Cast of truth values to any type, or of reals to float64; moving operators take it from there."""
+    source = net.pick(lambda v: v.dtype in ("bool", FLOAT) and v.exact and not v.constant and v.elements <= 2048)
+    dtype = net.rng.choice(_TYPES) if source.dtype == "bool" else "float64"
+    net.add("Cast", [source], (dtype, source.shape), top=source.top, exact=True, to=element_type(dtype))
+
+
+def wide_arithmetic(net: Net) -> None:
+    """Arithmetic of float64."""
+    a = net.pick(lambda v: v.dtype == "float64")
+    kind = net.rng.choice(("Add", "Sub", "Mul", "Div", "Min", "Max"))
+    b = net.constant(net.data.uniform(0.5, 2, net.rng.choice(((), a.shape, a.shape[-1:]))))
+    (made,) = net.add(kind, [a, b], ("float64", a.shape), top=2 * a.top + 2, exact=True)
+    if net.rng.random() < 0.6:
+        net.add("Cast", [made], (FLOAT, a.shape), top=made.top, exact=True, to=1)
+
+
+def computed_shape(net: Net) -> None:
+    """A Reshape or an Expand to a shape that is put together from that of a tensor."""
+    x = operand(net, lambda v: 1 <= v.rank <= 4)
+    (shape,) = net.add("Shape", [x], ("int64", (x.rank,)), exact=True, pool=False)
+    axis = net.rng.randrange(x.rank)
+    index = net.constant(np.array([axis], np.int64))
+    (size,) = net.add("Gather", [shape, index], ("int64", (1,)), exact=True, pool=False, axis=0)
+    rest = factored(net, x.elements // x.shape[axis], net.rng.randint(1, 3))
+    given: list[Known | str] = [size, net.ints((*rest[:-1], -1) if net.rng.random() < 0.5 else rest)]
+    (target,) = net.add("Concat", given, ("int64", (1 + len(rest),)), exact=True, pool=False, axis=0)
+    same(net, "Reshape", [x, target], x, (x.shape[axis], *rest))
+
+
+def computed_scale(net: Net) -> None:
+    """QuantizeLinear by a scale that follows from the values, and DequantizeLinear by the same."""
+    x = operand(net, lambda v: v.exact and v.rank >= 1, net.shape(2))
+    (size,) = net.add("Abs", [x], (FLOAT, x.shape), top=x.top, exact=True, pool=False)
+    keep: dict[str, Any] = {"keepdims": 0}
+    (most,) = net.add("ReduceMax", [size], (FLOAT, ()), top=x.top, exact=True, pool=False, **keep)
+    (safe,) = net.add("Add", [most, net.scalar(0.125)], (FLOAT, ()), top=x.top, exact=True, pool=False)
+    (scale,) = net.add("Mul", [safe, net.scalar(1 / 127)], (FLOAT, ()), top=x.top, exact=True, pool=False)
+    dtype = net.rng.choice(("int8", "uint8"))
+    zero = net.constant(np.array(0 if dtype == "int8" else 128, dtype))
+    (codes,) = net.add("QuantizeLinear", [x, scale, zero], (dtype, x.shape), exact=True, top=128)
+    net.add("DequantizeLinear", [codes, scale, zero], (FLOAT, x.shape), exact=True, top=x.top)
+
+
+def packed_weights(net: Net) -> None:
+    """A MatMul by weights of 4 bits, or by blocks that have a scale each."""
+    x = ranked(net, (2, 3))
+    depth, columns = x.shape[-1], net.rng.choice((1, 2, 4, 6, 16))
+    if net.opset < 21 or depth * columns > 8192 or depth * columns % 2:
+        raise Unfit
+    dtype = net.rng.choice(("int4", "uint4", "int8"))
+    low, high = {"int4": (-8, 7), "uint4": (0, 15), "int8": (-127, 127)}[dtype]
+    numbers = net.data.integers(low, high, (depth, columns), endpoint=True).astype(np.int8)
+    name = net.name("c")
+    pairs = numbers.reshape(-1, 2).astype(np.uint8) & 15 if dtype != "int8" else None
+    data = numbers.tobytes() if pairs is None else (pairs[:, 0] | (pairs[:, 1] << 4)).tobytes()
+    net.values.append(Value(name, dtype, (depth, columns), data))
+    block = net.rng.choice([b for b in range(1, depth + 1) if depth % b == 0])
+    chance = net.rng.random()
+    shape: Shape = (depth // block, columns) if chance < 0.5 else (columns,) if chance < 0.8 else ()
+    scales = net.data.uniform(0.01, 0.1, shape).astype(np.float32)
+    given: dict[str, Any] = {"axis": 0, "block_size": block} if chance < 0.5 else {"axis": 1} if chance < 0.8 else {}
+    names = [name, net.constant(np.asarray(scales, np.float32))]
+    (w,) = net.add("DequantizeLinear", names, (FLOAT, (depth, columns)), top=1.0, exact=True, pool=False, **given)
+    result(net, "MatMul", [x, w], (*x.shape[:-1], columns), x.top * math.sqrt(depth) * 0.6)
+
+
+def normalization_with_statistics(net: Net) -> None:
+    """LayerNormalization with its mean, and the deviation's inverse."""
+    x = ranked(net, (2, 3))
+    count = x.shape[-1]
+    if net.opset < 17 or count < 3:
+        raise Unfit
+    noise = net.constant_value(net.data.uniform(-x.top, x.top, x.shape).astype(np.float32), x.top)
+    (x,) = net.add("Add", [x, noise], (FLOAT, x.shape), top=2 * x.top, exact=True, pool=False)
+    names: list[Known | str] = [
+        x,
+        net.constant_value(net.reals((count,), 2.0)),
+        net.constant_value(net.reals((count,))),
+    ]
+    reduced = (*x.shape[:-1], 1)
+    outputs = [(FLOAT, x.shape), (FLOAT, reduced), (FLOAT, reduced)][: net.rng.choice((2, 3))]
+    net.add("LayerNormalization", names, *outputs, top=6.0)
+
+
+def resize_of_axes(net: Net) -> None:
+    """Resize of named axes, as newer opsets have it."""
+    x = ranked(net, (4,))
+    if net.opset < 18:
+        raise Unfit
+    mode = net.rng.choice(("nearest", "linear", "cubic"))
+    coordinates = ["half_pixel", "asymmetric", "align_corners"] + ["half_pixel_symmetric"] * (net.opset >= 19)
+    given: dict[str, Any] = {
+        "mode": mode,
+        "coordinate_transformation_mode": net.rng.choice(coordinates),
+        "axes": (2, 3),
+    }
+    if mode != "nearest" and net.rng.random() < 0.3:
+        given["antialias"] = 1
+    if net.rng.random() < 0.5:
+        sizes = tuple(max(1, round(size * net.rng.choice((0.5, 1, 2, 3)))) for size in x.shape[2:])
+        names = ["", "", net.ints(sizes)]
+        given["keep_aspect_ratio_policy"] = net.rng.choice((None, "stretch"))
+    else:
+        factors = [net.rng.choice((1.0, 2.0, 3.0)) for _ in range(2)]
+        sizes = tuple(int(size * factor) for size, factor in zip(x.shape[2:], factors, strict=True))
+        names = ["", net.constant(np.array(factors, np.float32))]
+    result(net, "Resize", [x, *names], (*x.shape[:2], *sizes), x.top, exact=mode == "nearest", **given)
+
+
+def all_dimensions(net: Net) -> None:
+    """A reduction whose empty list of axes means none or all."""
+    x = operand(net, lambda v: v.rank >= 1)
+    kind = net.rng.choice(("ReduceSum", "ReduceMax", "ReduceMean"))
+    if net.opset < 18:
+        raise Unfit
+    none = net.rng.random() < 0.5
+    shape = x.shape if none else (1,) * x.rank
+    axes: list[Known | str] = [net.ints(())] if net.rng.random() < 0.5 else []
+    result(net, kind, [x, *axes], shape, x.top * 4, noop_with_empty_axes=1 if none else 0)
+
+
+def defined_by_others(net: Net) -> None:
+    """RMSNormalization and SwiGLU's parts: operators that the format defines by others."""
+    x = ranked(net, (2, 3))
+    if net.opset < 23 or x.shape[-1] < 3:
+        raise Unfit
+    noise = net.constant_value(net.data.uniform(-x.top, x.top, x.shape).astype(np.float32), x.top)
+    (x,) = net.add("Add", [x, noise], (FLOAT, x.shape), top=2 * x.top, exact=True, pool=False)
+    scale = net.constant_value(net.reals(x.shape[-1:], 2.0))
+    result(net, "RMSNormalization", [x, scale], x.shape, 6.0, axis=-1)
+
+
+def twice_quantized(net: Net) -> None:
+    """A value that is dequantized and quantized again, twice, by other scales."""
+    x = net.pick(lambda v: v.quantized)
+    for _ in range(2):
+        x = net.quantize(net.dequantize(x), net.byte_type())
+
+
+def wide_codes(net: Net) -> None:
+    """uint16 and int32 as codes."""
+    x = operand(net, lambda v: v.exact and v.rank >= 1)
+    if net.opset < 21:
+        raise Unfit
+    y = net.quantize(x, "uint16", pool=False)
+    net.pool.append(net.dequantize(y))

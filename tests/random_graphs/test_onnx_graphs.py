@@ -14,7 +14,7 @@ from emitc.ir import Array
 from emitc.kernels import onnx_registry
 
 ABSENT = {"Swish", "Upsample"}
-"""Claimed operators of opsets that are not drawn, or too seldom to be expected in a sample."""
+"""Operators of the last and of an old opset, which are drawn too seldom to be expected in a sample."""
 
 
 def given(case: Case) -> list[Array]:

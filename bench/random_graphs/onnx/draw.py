@@ -45,11 +45,18 @@ STYLES: Mapping[str, tuple[int, tuple[float, ...]]] = {
     "float": (7, (3, 8, 0, 0, 2, 1)), "dynamic": (3, (2, 2, 0, 8, 1, 0.5)), "mixed": (4, (3, 5, 3, 2, 3, 2)),
 }  # fmt: skip
 """How often each style is drawn, and the weights of its families."""
+_OLD: Mapping[Adder, int] = {
+    rare.upsample: 4, moves.transpose: 2, windows.conv: 2, elements.binary: 1,
+    rows.batch_normalization: 1,
+}  # fmt: skip
+"""What a graph of opset 9 is made of, whose other operators state their options in another way."""
 OPSETS = (11, 12, 13, 13, 14, 15, 16, 17, 17, 17, 18, 19, 20, 21, 21, 22, 23, 24)
 _CONTROL: tuple[Callable[[Net, control.Grow], None], ...] = (control.branches, control.loop, control.scan)
 
 
-def _adders(style: str) -> tuple[list[Adder], list[float]]:
+def _adders(style: str, opset: int) -> tuple[list[Adder], list[float]]:
+    if opset < OPSETS[0]:
+        return list(_OLD), list(_OLD.values())
     shares = STYLES[style][1]
     pairs = [
         (adder, share * weight / sum(family.values()))
@@ -61,12 +68,12 @@ def _adders(style: str) -> tuple[list[Adder], list[float]]:
 
 def grow(net: Net, count: int) -> None:
     """Adds about so many operators; fewer where nothing fits."""
-    adders, weights = _adders(net.style)
+    adders, weights = _adders(net.style, net.opset)
     for _ in range(count):
         for _attempt in range(6):
             before = len(net.nodes), len(net.values), len(net.pool), len(net.inputs)
             try:
-                if net.rng.random() < (0.05 if net.style != "qoperator" else 0.02):
+                if net.opset >= OPSETS[0] and net.rng.random() < (0.02 if net.style == "qoperator" else 0.05):
                     net.rng.choice(_CONTROL)(net, grow)
                 else:
                     net.rng.choices(adders, weights)[0](net)
@@ -109,7 +116,8 @@ def draw(rng: np.random.Generator) -> Description:
     while True:
         choices = random.Random(int(rng.integers(1 << 62)))
         style = choices.choices(list(STYLES), [weight for weight, _ in STYLES.values()])[0]
-        net = Net(choices, style, choices.choice(OPSETS))
+        old = choices.random() < 0.01
+        net = Net(choices, "float" if old else style, 9 if old else choices.choice(OPSETS))
         _first(net)
         grow(net, choices.choice((1, 1, 2, 2, 3, 4, 5, 6, 8, 10, 14)))
         try:

@@ -11,7 +11,7 @@ from bench.random_graphs.case import Attribute, Description, Node, Value
 from bench.random_graphs.onnx.net import MICROSOFT, element_type
 
 IR_VERSIONS = {
-    10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 11
+    9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 11
 }  # fmt: skip
 """The first version of the format that each version of the operators came with."""
 

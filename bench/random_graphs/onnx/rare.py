@@ -12,6 +12,7 @@ from bench.random_graphs.onnx.net import FLOAT, Known, Net, Unfit, element_type
 from bench.random_graphs.onnx.operands import factored, operand, ranked, result, same
 from emitc.ir import Shape
 
+_OLD = 9
 _TYPES = ("float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 
@@ -138,14 +139,44 @@ def all_dimensions(net: Net) -> None:
 
 
 def defined_by_others(net: Net) -> None:
-    """RMSNormalization and SwiGLU's parts: operators that the format defines by others."""
-    x = ranked(net, (2, 3))
-    if net.opset < 23 or x.shape[-1] < 3:
+    """RMSNormalization, Attention and RotaryEmbedding: operators that the format defines by others."""
+    kind = net.rng.choice(("RMSNormalization", "Attention", "RotaryEmbedding"))
+    if net.opset < 23:
         raise Unfit
-    noise = net.constant_value(net.data.uniform(-x.top, x.top, x.shape).astype(np.float32), x.top)
-    (x,) = net.add("Add", [x, noise], (FLOAT, x.shape), top=2 * x.top, exact=True, pool=False)
-    scale = net.constant_value(net.reals(x.shape[-1:], 2.0))
-    result(net, "RMSNormalization", [x, scale], x.shape, 6.0, axis=-1)
+    if kind == "RMSNormalization":
+        x = ranked(net, (2, 3))
+        if x.shape[-1] < 3:
+            raise Unfit
+        noise = net.constant_value(net.data.uniform(-x.top, x.top, x.shape).astype(np.float32), x.top)
+        (x,) = net.add("Add", [x, noise], (FLOAT, x.shape), top=2 * x.top, exact=True, pool=False)
+        scale = net.constant_value(net.reals(x.shape[-1:], 2.0))
+        result(net, kind, [x, scale], x.shape, 6.0, axis=-1)
+        return
+    x = ranked(net, (4,))
+    n, heads, steps, width = x.shape
+    if kind == "RotaryEmbedding":
+        if width % 2:
+            raise Unfit
+        angles = net.data.uniform(-3, 3, (n, steps, width // 2)).astype(np.float32)
+        result(net, kind, [x, net.constant(np.cos(angles)), net.constant(np.sin(angles))], x.shape, 2 * x.top)
+        return
+    if steps > 32 or x.top > 100:
+        raise Unfit
+    keys = net.constant_value(net.reals((n, heads, net.rng.randint(1, 6), width), 1.0))
+    keys = x if net.rng.random() < 0.4 else keys
+    result(net, kind, [x, keys, keys], x.shape, keys.top, is_causal=net.rng.choice((None, None, 1)))
+
+
+def upsample(net: Net) -> None:
+    """Upsample, which opset 9 is the last to have."""
+    if net.opset != _OLD:
+        raise Unfit
+    x = ranked(net, (4,))
+    scales = (1.0, 1.0, *(float(net.rng.choice((1, 2, 3))) for _ in range(2)))
+    shape = tuple(int(size * scale) for size, scale in zip(x.shape, scales, strict=True))
+    mode = net.rng.choice(("nearest", "linear"))
+    names: list[Known | str] = [x, net.constant(np.array(scales, np.float32))]
+    result(net, "Upsample", names, shape, x.top, exact=mode == "nearest", mode=mode)
 
 
 def twice_quantized(net: Net) -> None:

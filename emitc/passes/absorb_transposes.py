@@ -57,6 +57,8 @@ def _one_less(graph: Graph) -> Graph | None:
             continue
         views, transpose = found
         assert isinstance(transpose.op, Transpose)
+        if not views and graph.tensor(transpose.inputs[0]).shape[-1] != weights.shape[1]:
+            continue  # a column: only a view would make a row of it
         data = _reordered(weights, graph.tensor(transpose.outputs[0]).shape, transpose.op.permutation)
         if data is None:
             continue

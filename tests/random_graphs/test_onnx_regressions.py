@@ -13,6 +13,7 @@ from onnx_net import MICROSOFT, OnnxNet
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
 from emitc.host.parity import Proof, verify
+from emitc.host.reference import run_reference
 
 
 def proven(net: OnnxNet, folder: Path, samples: int = 6) -> Proof:
@@ -97,6 +98,21 @@ def product(**changes: Any) -> OnnxNet:
     return net
 
 
+def turned_column() -> OnnxNet:
+    """A QGemm of a column that is turned to a row; the Transpose of sizes 1 stays where no view takes its place."""
+    net = OnnxNet()
+    given = [
+        net.input((3, 1), "int8"),
+        *net.scales(0.1, 0, "int8"),
+        net.integers((4, 3)),
+        *net.scales(0.01, 0, "int8"),
+        "",
+    ]
+    y = net.op("QGemm", *given, *net.scales(0.2, 1, "int8"), domain=MICROSOFT, transA=1, transB=1)
+    net.output(y, "int8", (1, 4))
+    return net
+
+
 NETS: tuple[Callable[[], OnnxNet], ...] = (
     softmax_over_all_behind, quantized_without_zero_point, addend_in_a_column, column_of_codes, stride_over_the_end,
     at_least_of_opset_15, rows_of_codes,
@@ -109,6 +125,15 @@ def test_it_matches(build: Callable[[], OnnxNet], tmp_path: Path) -> None:
     proof = proven(build(), tmp_path)
     assert proof.match and proof.elements > 0, proof.to_json()
     assert np.isfinite(proof.max_abs_diff)
+
+
+def test_a_turned_column_needs_no_pass(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(turned_column().serialized())
+    every = [compile_model(path, disabled=frozenset(passes)) for passes in ((), ("cancel-transposes",))]
+    inputs = [np.array([[90], [-7], [55]], np.int8)]
+    found = [run_reference(c.graph, inputs)[c.graph.outputs[0]] for c in every]
+    assert found[0].any() and (found[0] == found[1]).all()
 
 
 @pytest.mark.parametrize(

@@ -196,13 +196,20 @@ def classify(net: Net) -> None:
     net.add(kind, [x], ("bool", x.shape), exact=True, top=1, **given)
 
 
+def _given(net: Net, dtypes: tuple[str, ...]) -> Known:
+    """A value of one of these types that stands for nothing else; an input where there is none."""
+    found = net.candidates(lambda v: v.dtype in dtypes and not v.quantized and not v.constant)
+    if found and net.rng.random() < 0.8:
+        return net.rng.choice(found)
+    dtype = net.rng.choice(dtypes)
+    bounds = (-1000, 1000) if dtype in ("int32", "int64") else None
+    return net.input(dtype, net.shape(net.rng.randint(1, 4)), bounds=bounds)
+
+
 def logic(net: Net) -> None:
     """And, Or, Xor, Not of truth values; Bitwise operators of integers."""
     whole = net.opset >= 18 and net.rng.random() < 0.5
-    if whole:
-        a = net.pick(lambda v: v.dtype in ("int32", "int64", "uint8", "int8") and not v.quantized)
-    else:
-        a = net.pick(lambda v: v.dtype == "bool")
+    a = _given(net, ("int32", "int64", "uint8", "int8") if whole else ("bool",))
     prefix = "Bitwise" if whole else ""
     if net.rng.random() < 0.3:
         net.add(f"{prefix}Not", [a], (a.dtype, a.shape), exact=True, top=a.top)
@@ -233,7 +240,7 @@ _WHOLE = ("int32", "int64", "int8", "uint8")
 
 def whole_arithmetic(net: Net) -> None:
     """Arithmetic of integers: they wrap round."""
-    a = net.pick(lambda v: v.dtype in _WHOLE and not v.quantized)
+    a = _given(net, _WHOLE)
     kind = net.rng.choice(
         ("Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Abs", "Neg", "Sign", "Pow", "Clip", "Relu")
     )

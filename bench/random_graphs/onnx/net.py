@@ -244,11 +244,13 @@ class Net:
         """Scale and zero point for values of about this magnitude."""
         info = np.iinfo(dtype)
         steps = (info.max - info.min) / 2
-        scale = float(np.float32(max(top, 1e-9) / steps * self.rng.choice((0.3, 0.7, 1.0, 1.0, 1.0, 1.5, 4.0))))
+        # Scales whose ratios are simple put many sums between two steps, where the engine's rounding of floats decides.
+        wide = self.rng.choice((0.3, 0.7, 1.0, 1.0, 1.0, 1.5, 4.0)) * self.rng.uniform(0.85, 1.2)
+        scale = float(np.float32(max(top, 1e-9) / steps * wide))
         chance = self.rng.random()
-        if chance < 0.1:
+        if chance < 0.03 and self.style not in ("qdq", "qdq16", "mixed"):
             scale = 2.0 ** round(math.log2(scale))
-        elif chance < 0.13:
+        elif chance < 0.06:
             scale = float(np.float32(scale * self.rng.choice((1e-4, 1e-2, 1e2, 1e4))))
         middle = 0 if info.min < 0 else (info.max + 1) // 2
         chance = self.rng.random()

@@ -104,9 +104,12 @@ def compile_command(
         from emitc import report
 
         stated = {"passes_checked": 0, "first_wrong_pass": None} if found is None else found.to_json()
-        summary = compiled.summary() | stated
+        from emitc.pareto import smaller_arena
+
+        smaller = None if board else smaller_arena(values["model"], compiled)
+        summary = compiled.summary() | stated | {"smaller_arena": smaller and smaller.to_json()}
         faster = [] if values["target"] or board else summary["faster_targets"]
-        text = check_line(found, check)
+        text = (smaller.line() if smaller else "") + check_line(found, check)
         print_result(summary, as_json, lambda: report.compile_text(compiled, output, faster) + text)
 
 

@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from emitc.compiler import Compiled, Options, compile_model
-from emitc.spending import estimated
+from emitc.errors import CannotCompile
+from emitc.spending import ROWS_LAYERS, estimated
 
+SMALLER, DEARER = 0.75, 1.1
+"""Of the default's: the arena that is worth a line of the report, and the cycles that it may cost."""
+LEAST_ARENA = 4096
+"""Bytes of an arena of which a quarter matters to nobody."""
 _STEPS = 8
 """Budgets tried between the two ends."""
 
@@ -53,6 +58,44 @@ def undominated(points: Iterable[Point]) -> tuple[Point, ...]:
         if not best or point.cycles < best[-1].cycles:
             best.append(point)
     return tuple(reversed(best))
+
+
+@dataclass(frozen=True, slots=True)
+class SmallerArena:
+    """What --ram-budget would make of a model. cost: estimated cycles over those of the default."""
+
+    arena_bytes: int
+    cost: float
+
+    def to_json(self) -> dict[str, Any]:
+        """For `emitc compile --json`."""
+        return {"arena_bytes": self.arena_bytes, "estimated_cost": round(self.cost, 3)}
+
+    def line(self) -> str:
+        """For a person."""
+        arena = f"{self.arena_bytes:,}".replace(",", " ")
+        return (
+            f"\n  smaller     an arena of {arena} B takes {100 * (self.cost - 1):+.1f} % cycles by estimate: "
+            f"--ram-budget {self.arena_bytes}; emitc plan --pareto shows others"
+        )
+
+
+def smaller_arena(model: Path, compiled: Compiled) -> SmallerArena | None:
+    """An arena that is a quarter smaller, or more, for a tenth more cycles at most; None where none is found, or nobody looks.
+
+    model: the file that was compiled. Nobody looks where the options say how large arenas are to be, or the layers are so many
+    that the search would take longer than the compilation.
+    """
+    options, program = compiled.options, compiled.program
+    stated = options.ram_budget is not None or options.regions or options.input_rows or "streaming" in options.disabled
+    if stated or len(program.steps) > ROWS_LAYERS or program.plan.arena_bytes < LEAST_ARENA:
+        return None
+    try:
+        smaller = compile_model(model, options, ram_budget=int(SMALLER * program.plan.arena_bytes))
+    except CannotCompile:
+        return None
+    cost = estimated(smaller.partition, smaller.program) / estimated(compiled.partition, program)
+    return SmallerArena(smaller.program.plan.arena_bytes, cost) if cost <= DEARER else None
 
 
 def front(model: Path, options: Options) -> tuple[Point, ...]:

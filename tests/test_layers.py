@@ -135,11 +135,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.cli_options", "emitc.compiler", "emitc.emit.manifest", "emitc.emit.output_file", "emitc.errors", "emitc.picture",
         "emitc.pareto", "emitc.planner", "emitc.program", "emitc.report", "emitc.together",
     ),
-    "emitc.pareto": ("emitc.compiler", "emitc.program", "emitc.spending"),
+    "emitc.pareto": ("emitc.compiler", "emitc.errors", "emitc.program", "emitc.spending"),
     "emitc.cli": (
         "emitc.cli_check", "emitc.validation",
         "emitc", "emitc._version", "emitc.backends", "emitc.cli_options", "emitc.cli_plan", "emitc.errors", "emitc.target",
-        "emitc.compiler", "emitc.inspection",
+        "emitc.compiler", "emitc.inspection", "emitc.pareto",
         "emitc.report", "emitc.report_lists", "emitc.emit.manifest", "emitc.host", "emitc.boards",
     ),
 }  # fmt: skip

@@ -18,7 +18,7 @@ from tiny_models import Net
 
 import emitc as library
 from emitc import cli as cli_module
-from emitc import inspection, report
+from emitc import inspection, pareto, report
 from emitc.backends.portable import other_targets
 from emitc.boards import prove
 from emitc.boards.result import LayerCount, RunResult
@@ -76,6 +76,28 @@ def test_the_estimate_is_near_what_is_counted(emitc: Emitc) -> None:
     ]
     (found,) = (each for each in compile_model(DIGITS).faster_targets() if each.name == "cortex-m4f")
     assert found.factor == pytest.approx(counted[0] / counted[1], rel=0.25)
+
+
+# ---- which arena ----
+
+
+def test_an_arena_that_is_much_smaller_for_little_is_named(emitc: Emitc, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ("compile", DIGITS, "-o", "out", "--target", "cortex-m4f")
+    assert emitc(*command, "--json").json["smaller_arena"] is None, "of a small arena a quarter matters to nobody"
+    monkeypatch.setattr(pareto, "LEAST_ARENA", 1024)
+    content = emitc(*command, "--json").json
+    found = content["smaller_arena"]
+    assert found["arena_bytes"] <= 0.75 * content["arena_bytes"] and 1 < found["estimated_cost"] <= 1.1
+    budget = ("--ram-budget", found["arena_bytes"])
+    shown = f"{found['arena_bytes']:,}".replace(",", " ")
+    line = rf"^  smaller     an arena of {shown} B takes \+\d\.\d % cycles by estimate: {' '.join(map(str, budget))};"
+    assert re.search(line, emitc(*command).out, re.M)
+    budgeted = emitc(*command, *budget, "--json").json
+    assert budgeted["arena_bytes"] == found["arena_bytes"] and budgeted["smaller_arena"] is None
+    with monkeypatch.context() as dear:
+        dear.setattr(pareto, "DEARER", 1.01)
+        assert emitc(*command, "--json").json["smaller_arena"] is None
+    assert emitc("compile", DIGITS, "-o", "out", "--board", "nucleo_f446re", "--json").json["smaller_arena"] is None
 
 
 # ---- what is slow ----

@@ -28,6 +28,7 @@ from emitc.host.ethosu.check import NpuCheck
 from emitc.host.groups import Group
 from emitc.host.parity import Divergence, Proof
 from emitc.listing import dump_json
+from emitc.pareto import SmallerArena
 from emitc.passes import LATE_PASSES, PASSES
 from emitc.program import StateSlot
 from emitc.target import load_board
@@ -76,7 +77,7 @@ def json_of(name: str) -> set[str]:
     proof = Proof("tflm", 1, 1, 0, 0.0, 1, 0, 1, first, 1, 1, True, groups=groups, no_engine=("A", "b"))
     checked = Validation(1, (), 1, Wrong("a", ("op",), "t", 1)).to_json()
     printed = {
-        "compile": [digits.summary(), checked],
+        "compile": [digits.summary(), checked, {"smaller_arena": SmallerArena(1, 1.0).to_json()}],
         "verify": [proof.to_json(), checked],
         "dump": [{key: dump_json(digits, "plan")[key] for key in ("emitc_dump", "level", "model")}],
         "plan": [memory_plan(replace(digits.program, states=(StateSlot("STATE_0", 0, 1, "int8[1]", "s"),)))],

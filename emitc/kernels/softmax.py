@@ -194,8 +194,8 @@ def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
     if op.flat and op.axis % rank != rank - 1:
         return None
     axis = permutation[op.axis % rank]
-    if _last_only(bound) and axis != rank - 1:
-        return None
+    if _last_only(bound):
+        return op if axis == rank - 1 else None
     return replace(op, axis=axis, flat=False)
 
 

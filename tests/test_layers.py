@@ -153,7 +153,8 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "ethosu": ("emitc.backends.ethos_u.vela_child",),
     "flatbuffers": ("emitc.frontends.tflite", "emitc.frontends.flatbuffer", "emitc.frontends.flexbuffer", "emitc.writers.tflite"),
     "onnx": (
-        "emitc.frontends.onnx", "emitc.frontends.onnx_branches", "emitc.frontends.onnx_custom",
+        "emitc.frontends.onnx", "emitc.frontends.onnx_branches", "emitc.frontends.onnx_contradictions",
+        "emitc.frontends.onnx_custom",
         "emitc.frontends.onnx_external", "emitc.frontends.onnx_file", "emitc.frontends.onnx_functions",
         "emitc.frontends.onnx_graphs", "emitc.frontends.onnx_order", "emitc.frontends.onnx_types",
     ),

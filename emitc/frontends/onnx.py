@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.checker
 import onnx.defs
 import onnx.numpy_helper
 import onnx.reference
@@ -25,14 +24,16 @@ from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
 from emitc.frontends.onnx_branches import without_known_branches
 from emitc.frontends.onnx_codes import HELD, held_bytes
+from emitc.frontends.onnx_contradictions import require_group, require_stated, require_types
 from emitc.frontends.onnx_custom import custom_types, no_kernel
 from emitc.frontends.onnx_external import brought_in
 from emitc.frontends.onnx_file import AGAIN, check, complete, dtype_name, misfit, parsed, refused_as, require_inferable
 from emitc.frontends.onnx_functions import inlined
 from emitc.frontends.onnx_graphs import CONTROL_FLOW, Inside
 from emitc.frontends.onnx_microsoft import CONTRIB
+from emitc.frontends.onnx_numbers import WEIGHTED, require_weights
 from emitc.frontends.onnx_order import sort_nodes
-from emitc.frontends.onnx_types import INFERRED_AS, SHAPE_OF_INPUT, correct_pool
+from emitc.frontends.onnx_types import INFERRED_AS, SHAPE_OF_INPUT, correct_pool, shape_value
 from emitc.frontends.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape, given_shape
 from emitc.ir import Array, Shape
 from emitc.kernels.contract import KernelDef
@@ -90,6 +91,7 @@ class Reader:
         self.opset = next((self.opsets[d] for d in _STANDARD if d in self.opsets), 17)
         self.folded = self.read_elements = 0
         self.sizes_chosen = False  # of open dimensions, by emitc or the user
+        self.sound: set[int] = set()
 
     # ---- values ----
 
@@ -204,6 +206,7 @@ class Reader:
         """Every operator of a graph, in order."""
         for index, node in enumerate(without_known_branches(graph.node, self.constant_of, self.inside.unrolled)):
             self.node(index, node)
+        require_stated(graph, {name: value.type for name, value in self.values.items()})
 
     def graph_inputs(self) -> Iterator[int]:
         """Every graph input that is no constant."""
@@ -267,6 +270,8 @@ class Reader:
             attributes = self.attributes(node, where)
             inputs = [self.values[i] if i else None for i in node.input]
             kernel = self.custom.get(own) if domain else None
+            if kernel is None:
+                self.require_sound(node, inputs, where)
             types = (
                 self.infer(node, domain, inputs, where)
                 if kernel is None
@@ -290,6 +295,14 @@ class Reader:
                 node.op_type if kernel is None else own,
             )
         )  # fmt: skip
+
+    def require_sound(self, node: onnx.NodeProto, inputs: Sequence[Value | None], where: Where) -> None:
+        """Refuses an operator whose operands contradict its attributes, or are constants that no sum takes."""
+        require_group(node, [None if v is None else v.type for v in inputs], where)
+        if node.op_type in WEIGHTED:  # once for each constant: any number of operators may read a large one
+            read = [self.tensors[v.index] for v in inputs if v is not None and v.constant is not None]
+            require_weights(node.op_type, [t for t in read if t.index not in self.sound], where)
+            self.sound.update(t.index for t in read)
 
     def attributes(self, node: onnx.NodeProto, where: Where) -> dict[str, Attribute]:
         """The node's attributes as Python values, texts joined by commas. A tensor attribute is left to folding."""
@@ -324,6 +337,7 @@ class Reader:
             return self.infer_contrib(node, inputs, where)
         if domain or not onnx.defs.has(node.op_type, self.opset, ""):
             raise no_kernel(node.op_type, where, domain)
+        require_types(node.op_type, self.opset, [None if v is None else v.type for v in inputs], where)
         found = self._infer(node, where)
         if inputs and inputs[0] is not None and node.output:
             if node.op_type in SHAPE_OF_INPUT:
@@ -412,7 +426,7 @@ class Reader:
         if domain or node.op_type not in _FOLDED:
             return False
         if node.op_type in ("Shape", "Size"):
-            values: list[Array] = [self.shape_value(node, inputs[0], where)]
+            values: list[Array] = [shape_value(node, inputs[0].type if inputs[0] else None, where)]
         else:
             if any(value is not None and value.constant is None for value in inputs):
                 return False
@@ -450,16 +464,6 @@ class Reader:
             initializer.name = name
         model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", self.opset)])
         return [np.asarray(value) for value in onnx.reference.ReferenceEvaluator(model).run(None, {})]
-
-    def shape_value(self, node: onnx.NodeProto, value: Value | None, where: Where) -> Array:
-        """Shape or Size of a tensor, which is always known here."""
-        if value is None:
-            raise EmitcError(f"{node.op_type} has no input", where, "it has one", AGAIN)
-        shape = self.tensors[value.index].shape
-        if node.op_type == "Size":
-            return np.array(math.prod(shape), np.int64)
-        bounds = {a.name: a.i for a in node.attribute}
-        return np.array(shape[slice(bounds.get("start", 0), bounds.get("end", len(shape)))], np.int64)
 
 
 def read_onnx(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from emitc.errors import CannotCompile, EmitcError
 from emitc.frontends.draft import ABSENT, Draft, DraftNode
 from emitc.frontends.onnx_codes import CODE_KINDS, codes
+from emitc.frontends.onnx_numbers import require_differences, require_range
 from emitc.frontends.source import SourceModel, SourceTensor
 from emitc.ir import Array, Quantization
 
@@ -156,7 +157,12 @@ def _quantization(draft: Draft, node: DraftNode, part: _Part, target: int) -> Qu
             f"{tensor.dtype}",
             "quantize again",
         )
-    return Quantization(scales, zeros, axis % rank if rank else 0)
+    require_range(node.op_type, scales, tensor.dtype, source.where(tensor))
+    found = Quantization(scales, zeros, axis % rank if rank else 0)
+    if tensor.dtype == "int32":
+        values = None if tensor.data is None else tensor.array().astype(np.int64)
+        require_differences(node.op_type, values, _spread(found, rank)[1], source.where(tensor))
+    return found
 
 
 def _reinterpreted(draft: Draft, node: DraftNode, index: int, quantization: Quantization) -> tuple[int, DraftNode]:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx
+
+from emitc.errors import EmitcError, Where
+from emitc.frontends.onnx_file import AGAIN
+from emitc.ir import Array
 
 SHAPE_OF_INPUT = frozenset(("GroupNormalization",))
 """Operators that onnx defines by a function and infers nothing about; their output has the type of their first input."""
@@ -47,3 +52,14 @@ def correct_pool(node: onnx.NodeProto, kind: str, image: onnx.TypeProto, types: 
         count = math.ceil(over / strides[i]) + 1
         if over >= 0:
             dims[2 + i].dim_value = count - ((count - 1) * strides[i] >= size + pads[i])
+
+
+def shape_value(node: onnx.NodeProto, kind: onnx.TypeProto | None, where: Where) -> Array:
+    """What Shape or Size gives for a tensor of a type whose shape is known; None where the node has none."""
+    if kind is None:
+        raise EmitcError(f"{node.op_type} has no input", where, "it has one", AGAIN)
+    shape = [dim.dim_value for dim in kind.tensor_type.shape.dim]
+    if node.op_type == "Size":
+        return np.array(math.prod(shape), np.int64)
+    bounds = {a.name: a.i for a in node.attribute}
+    return np.array(shape[slice(bounds.get("start", 0), bounds.get("end", len(shape)))], np.int64)

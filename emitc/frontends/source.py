@@ -214,6 +214,10 @@ class SourceNode:
     def constant_integers(self, position: int, what: str) -> tuple[int, ...]:
         """`constant`, flattened to Python integers; at most 64 of them."""
         array = self.constant(position, what)
+        if self.format == "onnx" and array.ndim > 1:
+            raise self.refusal(
+                f"{self.op_type} has {what} of rank {array.ndim}", "one dimension is expected", "export the model again"
+            )
         if array.size > 64:
             raise self.refusal(
                 f"{self.op_type} has {array.size} values of {what}", "64 is the limit", "export the model again"

@@ -64,7 +64,7 @@ class Judge:
         if any(tensor is not None and tensor.name in self._loose for tensor in bound.inputs):
             return True
         if self._step == QDQ:
-            return kind_of(bound) in ("sum", "average", "word")
+            return kind_of(bound) in ("sum", "scatter", "average", "word")
         return any(t.dtype in _FLOATS and not self._rules.get(t.name, EXACT).exact for t in bound.outputs) or (
             bound.output.dtype in _FLOATS and bound.output.name not in self._rules
         )

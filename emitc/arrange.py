@@ -236,7 +236,7 @@ class _Planner:
     def ordered(self) -> _Planner:
         """With the order of layers that makes the arena smaller; itself, in the graph's order, where none is found."""
         stages = one_by_one(self.nodes)
-        if "order" in self.without or any(node.layer.pins for node in self.nodes):
+        if "order" in self.without or any(node.layer.pins or node.layer.places for node in self.nodes):
             return self
         steps = [step_of(self.graph, stage, moved, {}) for stage, moved in placed(stages)]
         overlaps = {} if "overlap" in self.without else step_distances(self.graph, stages)

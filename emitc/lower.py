@@ -68,9 +68,11 @@ def lower_nodes(partition: Partition) -> tuple[LoweredNode, ...]:
     left = MAX_ADDED_BYTES + 2 * sum(t.size_bytes for t in graph.tensors if t.is_constant)
     backend_of = partition.backend_of()
     nodes: list[LoweredNode] = []
+    printed: set[int] = set()
     for bound in graph.bound():
         layer = partition.layers[bound.node.index]
-        left -= sum(table.size_bytes for table in layer.tables)
+        left -= sum(table.size_bytes for table in layer.tables if id(table.values) not in printed)
+        printed |= {id(table.values) for table in layer.tables}
         if left < 0:
             raise EmitcError(
                 "the tables of the model's operators are too large",

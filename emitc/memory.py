@@ -80,9 +80,12 @@ def parts_in(graph: Graph, buffers: Sequence[Buffer], hosts: Hosts) -> tuple[Pin
 
 
 def pins_of(graph: Graph, nodes: Sequence[LoweredNode]) -> dict[str, tuple[str, int]]:
-    """Scratch buffer and offset of each buffer that a layer wants inside its scratch."""
+    """Buffer and offset of each buffer that a layer wants inside its scratch, or inside another tensor."""
     found: dict[str, tuple[str, int]] = {}
     for node in nodes:
+        for place in node.layer.places:
+            assert place.tensor not in found, f"{place.tensor} has two places"
+            found[place.tensor] = place.inside, place.offset_bytes
         for pin in node.layer.pins:
             tensors = node.bound.outputs if pin.output else node.inputs
             name = graph.root(tensors[pin.position].name).name

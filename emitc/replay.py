@@ -35,6 +35,9 @@ class _Owners:
 
     def __init__(self, size: int) -> None:
         self.bytes: NDArray[np.int64] = np.zeros(size, np.int64)
+        self.shared: NDArray[np.bool_] = np.zeros(
+            size, bool
+        )  # written last by a layer that shares a memory with others
         self.numbers: dict[object, int] = {}
 
     def write(self, owner: object, offset: int, size: int, by: str) -> None:
@@ -42,6 +45,7 @@ class _Owners:
         if offset < 0 or offset + size > self.bytes.size:
             raise PlanError(f"{by} writes [{offset}, {offset + size}) of {self.bytes.size} bytes")
         self.bytes[offset : offset + size] = self.numbers.setdefault(owner, len(self.numbers) + 1)
+        self.shared[offset : offset + size] = False
 
     def read(self, owner: object, offset: int, size: int, by: str) -> None:
         """Errors  PlanError where a byte belongs to somebody else."""
@@ -144,11 +148,14 @@ def _replay_node(
         host, _ = place_of(hosts, root)
         return buffer_name(host, moved.get(host, 0))
 
-    by = node.bound.node.describe()
+    by, memory = node.bound.node.describe(), node.layer.memory
     outputs = [(i, graph.root(t.name).name) for i, t in enumerate(node.bound.outputs) if in_arena(graph, t.name)]
     scratch = [(offsets[scratch_name(node, s.role)], s.size_bytes) for s in node.layer.scratch]
     staged = {table.role: table.size_bytes for table in node.layer.tables}
     scratch += [(offsets[staged_name(node, role)], staged[role]) for role in node.staged]
+    if memory is not None:
+        outputs = [(i, name) for i, name in outputs if i != memory.output]
+    placed_outside = bool(node.layer.pins) or memory is not None  # an accelerator's compiler has placed these
     for position, tensor in zip(node.layer.operands, node.inputs, strict=True):
         if not in_arena(graph, tensor.name):
             continue
@@ -156,7 +163,7 @@ def _replay_node(
         name = buffer_name(root, moved.get(root, 0))
         start, size = offsets[name], tensor.size_bytes
         owners.read(owner(root), start, size, by)
-        for i, output in () if node.layer.pins else outputs:  # an accelerator's compiler has placed these
+        for i, output in () if placed_outside else outputs:
             begin, end = offsets[output], offsets[output] + graph.tensor(output).size_bytes
             if begin >= start + size or start >= end:
                 continue
@@ -166,12 +173,23 @@ def _replay_node(
                     f"{by} writes {output!r} at {begin} over its input {name!r} at {start}: allowed {allowed}"
                 )
         for begin, length in scratch:
-            if begin < start + size and start < begin + length and not node.layer.pins:
+            if begin < start + size and start < begin + length and not placed_outside:
                 raise PlanError(f"{by} has scratch at {begin} over its input {name!r} at {start}")
     for begin, length in scratch:
         owners.write((by, begin), begin, length, by)
+    start = 0 if memory is None else offsets[node.bound.outputs[memory.output].name]
+    for first, end in () if memory is None else memory.reads:
+        if not owners.shared[start + first : start + end].all():
+            raise PlanError(f"{by} needs bytes {first} to {end} of a memory, in which another layer has written")
+    for first, end in () if memory is None else memory.writes:
+        owners.write((by, "memory"), start + first, end - first, by)
+        owners.shared[start + first : start + end] = True
     for _, output in outputs:
-        owners.write(owner(output), offsets[output], graph.tensor(output).size_bytes, by)
+        begin, length = offsets[output], graph.tensor(output).size_bytes
+        kept = owners.shared[begin : begin + length].copy()
+        owners.write(owner(output), begin, length, by)
+        if memory is not None:  # an output that lies in the memory stays what layers share
+            owners.shared[begin : begin + length] = kept
 
 
 def replay(

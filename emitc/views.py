@@ -56,13 +56,14 @@ def views_of(graph: Graph, nodes: Sequence[LoweredNode]) -> tuple[View, ...]:
 
 
 def _foreign(graph: Graph, nodes: Sequence[LoweredNode]) -> set[str]:
-    """Tensors (roots) that a library or an accelerator touches, or that are pinned: those may ask for aligned places."""
-    return {
+    """Tensors (roots) that a library or an accelerator touches, or that have a place: those may ask for aligned places."""
+    touched = {
         graph.root(t.name).name
         for node in nodes
         if node.backend != PORTABLE or node.layer.pins
         for t in (*node.inputs, *node.bound.outputs)
     }
+    return touched | {place.tensor for node in nodes for place in node.layer.places}
 
 
 def hosts_of(views: Sequence[View]) -> dict[str, tuple[str, int]]:

@@ -24,6 +24,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.quantize": ("emitc.ir",),
     "emitc.target": ("emitc.errors",),
     "emitc.frontends": ("emitc.errors", "emitc.ir", "emitc.frontends", "emitc.kernels.contract"),
+    "emitc.frontends.tflite_npu": ("emitc.errors", "emitc.frontends", "emitc.host.ethosu.effects"),
+    "emitc.frontends.tflite_npu_memory": ("emitc.errors", "emitc.frontends.source", "emitc.host.ethosu.effects"),
     "emitc.kernels": ("emitc.errors", "emitc.ir", "emitc.quantize", "emitc.frontends.source", "emitc.kernels"),
     "emitc.kernels.npu_command": (
         "emitc.ir", "emitc.frontends.source", "emitc.kernels.contract", "emitc.host.ethosu.host_model",
@@ -40,10 +42,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "emitc.backends.ethos_u": (
         "emitc.errors", "emitc.ir", "emitc.kernels", "emitc.program", "emitc.target", "emitc.backends", "emitc.writers",
-        "emitc.host.ethosu.driver",
-    ),
-    "emitc.backends.ethos_u.extent": (
-        "emitc.errors", "emitc.host.ethosu.commands", "emitc.host.ethosu.decode",
+        "emitc.host.ethosu.driver", "emitc.host.ethosu.effects",
     ),
     "emitc.schedule": ("emitc.ir", "emitc.kernels.contract"),
     "emitc.views": ("emitc.ir", "emitc.schedule"),

@@ -88,6 +88,7 @@ class _Builder:
         self.open = {t.index for t in source.tensors if -1 in t.shape}
         self.known = {t.index for t in source.tensors if t.data is not None}
         self.guessed: set[int] = set()
+        self.printed: set[str] = set()
         self.budget: ConstantBudget = outer.budget if outer else ConstantBudget(source.file_bytes)
         self.blockers: list[EmitcError] = []
 
@@ -351,6 +352,9 @@ class _Builder:
                     f"it takes {kernel.work(bound)} steps, the limit is {MAX_FOLD_WORK}",
                     "fold the constants before the export",
                 )
+        if kernel.shares_constants:
+            constants = [tensor for tensor in constants if tensor.name not in self.printed]
+            self.printed |= {tensor.name for tensor in constants}
         self.budget.spend(sum(tensor.size_bytes for tensor in constants), node.where())
 
     def state(self, node: SourceNode, tensor: Tensor | None) -> Tensor:

@@ -82,6 +82,31 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A tensor that lies inside another one, at an offset in bytes, whichever layers read and write it.
+
+    The other one lives as long as everything that lies in it. A tensor has one place.
+    """
+
+    tensor: str
+    inside: str
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """An output that is the content of a memory which several layers share.
+
+    output: its position. reads: bytes [first, end) that an earlier one of these layers must have written. writes: bytes that the
+    layer writes.
+    """
+
+    output: int
+    reads: tuple[tuple[int, int], ...]
+    writes: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Overlap:
     """Output `output` may share memory with input `input`, as close as the kernel's walk over them allows."""
 
@@ -198,9 +223,9 @@ class Structure:
 class LibraryCall:
     """A call of a function of a library, decided to the last argument.
 
-    check: name and arguments of the function that tells the bytes of scratch it needs, and how many it gets. copies:
-    done around the call, as destination, offset in the buffer on that side, source, and bytes. unused: parameters of
-    the layer function that it does not read.
+    check: name and arguments of the function that tells the bytes of scratch it needs, and how many it gets. copies,
+    results: done before and after the call, as destination, offset in the buffer that the library sees, source, and bytes.
+    unused: parameters of the layer function that it does not read.
     """
 
     function: str
@@ -208,6 +233,7 @@ class LibraryCall:
     structures: tuple[Structure, ...] = ()
     check: tuple[str, tuple[Expression, ...], int] | None = None
     copies: tuple[tuple[str, int, str, int], ...] = ()
+    results: tuple[tuple[str, int, str, int], ...] = ()
     unused: tuple[str, ...] = ()
 
 
@@ -219,6 +245,7 @@ class Layer:
     positions of the inputs that are passed to the layer function, in order (constants are among tables instead). macs:
     multiply- accumulates of one run. flavour: what the template's kernel is printed for. fallible: the layer function
     returns a status. call: of a library, where the template prints one. pins: operands and outputs inside the scratch.
+    places: tensors inside of others. memory: an output that is a memory which several layers share.
     by_rows: how it makes a single row, where it can. inside: where memory can be laid out so that it vanishes. headers: of the
     runtime, that its kernel needs besides the common one. larger: than the portable kernel's, by its code, so that it is not for
     code that is to be small. pulls: it has no operands, and asks the application for its
@@ -237,6 +264,8 @@ class Layer:
     fallible: bool = False
     call: LibraryCall | None = None
     pins: tuple[Pin, ...] = ()
+    places: tuple[Place, ...] = ()
+    memory: Memory | None = None
     by_rows: ByRows | None = None
     inside: tuple[Inside, ...] = ()
     headers: tuple[str, ...] = ()
@@ -282,7 +311,7 @@ class KernelDef:
     the first input, whatever its type. packed_input: position of the constant that may have packed elements, -1 where none
     may. subgraphs: attributes that say which subgraphs the operator runs; its parser finds them in `SourceNode.graphs`.
     variants: for cores that have more than every core. note: what the report should say of a node that does not do as it
-    reads, or "".
+    reads, or "". shares_constants: constants that several such nodes read are printed once.
     """
 
     op: type[Op]
@@ -307,6 +336,7 @@ class KernelDef:
     subgraphs: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
     note: Callable[[BoundNode], str] = lambda bound: ""
+    shares_constants: bool = False
 
     def parse(self, node: SourceNode) -> Parsed:
         """The typed op of a node, by the parser of the node's format."""

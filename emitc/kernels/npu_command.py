@@ -2,15 +2,17 @@
 
 Shapes  any inputs and outputs, as the file states them; an open dimension is 1.   Types  integers.
 Operands  the driver's payload (format COP1) and the constants as vela packs them, then the real inputs. Each tensor lies at an
-offset of the scratch memory when the NPU reads or writes it.
+offset of the scratch memory when the NPU reads or writes it. Where a file has several such operators, the content of that
+memory is the last output of each, and the first real input of the next: streams leave tensors there for each other.
 Source  the host model of the NPU executes the commands: it is the numpy reference of this operator, and its only one.
 Errors  tensors that reach over the end of the scratch memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -21,8 +23,10 @@ from emitc.kernels.contract import (
     KernelDef,
     Layer,
     LibraryCall,
+    Memory,
     Parsed,
     Pin,
+    Place,
     Scratch,
     Table,
     illegal,
@@ -41,14 +45,23 @@ _MAGIC = b"COP1"
 
 @dataclass(frozen=True, slots=True)
 class NpuCommand(Op):
-    """fast_bytes: of the fast scratch memory, 0 where the scratch memory serves. Offsets are those of inputs and outputs in the
-    scratch memory.
+    """fast_bytes: of the fast scratch memory, 0 where the scratch memory serves. touched_bytes: of the scratch memory, up to the
+    last byte that the stream uses. Offsets are those of inputs and outputs in the scratch memory. shared: whether the last
+    output is its content; follows: whether the first real input is its content before. carried, writes: first byte and the one
+    behind the last, in turn, of what is needed of that content, and of what the stream writes. places: index in the file
+    and offset, in turn, of every tensor that vela has placed in the scratch memory.
     """
 
     scratch_bytes: int
     fast_bytes: int
+    touched_bytes: int
     input_offsets: tuple[int, ...]
     output_offsets: tuple[int, ...]
+    shared: bool = False
+    follows: bool = False
+    carried: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    places: tuple[int, ...] = ()
 
 
 def _op(bound: BoundNode) -> NpuCommand:
@@ -56,16 +69,47 @@ def _op(bound: BoundNode) -> NpuCommand:
     return bound.node.op
 
 
+def _numbers(node: SourceNode, name: str) -> tuple[int, ...]:
+    value = node.attribute(name)
+    assert isinstance(value, tuple)
+    return tuple(int(v) for v in value)
+
+
 def _from_tflite(node: SourceNode) -> Parsed:
-    offsets = {name: node.attribute(name) for name in ("input_offsets", "output_offsets")}
-    inputs, outputs = (tuple(int(v) for v in value) for value in offsets.values() if isinstance(value, tuple))
-    op = NpuCommand(node.integer("scratch_bytes"), node.integer("fast_bytes"), inputs, outputs)
+    op = NpuCommand(
+        node.integer("scratch_bytes"),
+        node.integer("fast_bytes"),
+        node.integer("touched_bytes"),
+        _numbers(node, "input_offsets"),
+        _numbers(node, "output_offsets"),
+        bool(node.attribute("shared")),
+        bool(node.attribute("follows")),
+        _numbers(node, "carried"),
+        _numbers(node, "writes"),
+        _numbers(node, "places"),
+    )
     return Parsed(op, tuple(range(len(node.inputs))))
 
 
+def pairs(numbers: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Numbers in turn as pairs."""
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
+
+
 def real_inputs(bound: BoundNode) -> tuple[Tensor, ...]:
-    """The inputs that the NPU computes with."""
-    return tuple(bound.input(i) for i in range(FIRST_INPUT, len(bound.inputs)))
+    """The inputs that the NPU computes with, without the content of the scratch memory."""
+    first = FIRST_INPUT + _op(bound).follows
+    return tuple(bound.input(i) for i in range(first, len(bound.inputs)))
+
+
+def real_outputs(bound: BoundNode) -> tuple[Tensor, ...]:
+    """The outputs without the content of the scratch memory."""
+    return bound.outputs[: len(bound.outputs) - _op(bound).shared]
+
+
+def memory_of(bound: BoundNode) -> str:
+    """The tensor that is the content of the scratch memory after the operator, "" for none."""
+    return bound.outputs[-1].name if _op(bound).shared else ""
 
 
 def check(bound: BoundNode) -> None:
@@ -99,7 +143,7 @@ def check(bound: BoundNode) -> None:
 
 
 def _placed_outputs(bound: BoundNode) -> tuple[tuple[int, Tensor], ...]:
-    return tuple(zip(_op(bound).output_offsets, bound.outputs, strict=True))
+    return tuple(zip(_op(bound).output_offsets, real_outputs(bound), strict=True))
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -116,24 +160,30 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     payload, constants = inputs[PAYLOAD], inputs[CONSTANTS]
     assert payload is not None
     scratch = np.zeros(op.scratch_bytes, np.uint8)
+    if op.follows:
+        before = inputs[FIRST_INPUT]
+        assert before is not None
+        scratch[:] = before
     fast = np.zeros(op.fast_bytes, np.uint8) if op.fast_bytes else scratch
-    written = []
-    for offset, value in zip(op.input_offsets, inputs[FIRST_INPUT:], strict=True):
+    written = list(pairs(op.carried))
+    for offset, value in zip(op.input_offsets, inputs[FIRST_INPUT + op.follows :], strict=True):
         assert value is not None
         data = np.frombuffer(value.tobytes(), np.uint8)
         scratch[offset : offset + data.size] = data
         written.append((offset, offset + data.size))
     regions = (b"" if constants is None else constants.tobytes(), scratch, fast)
     HostModel().invoke(payload.tobytes(), regions, initialised={SCRATCH_REGION: written})
-    return tuple(
+    found = tuple(
         scratch[offset : offset + tensor.size_bytes].copy().view(tensor.dtype.value).reshape(tensor.shape)
         for offset, tensor in _placed_outputs(bound)
     )
+    return (*found, scratch) if op.shared else found
 
 
-def layer(bound: BoundNode, scratch_bytes: int, *, pin_inputs: bool, pin_outputs: bool) -> Layer:
-    """The driver's call. scratch_bytes: what the stream needs of them. What is not pinned in the scratch memory is copied there
-    before the call, or from there behind it.
+def layer(bound: BoundNode, scratch_bytes: int, inside: Collection[str], places: tuple[Place, ...] = ()) -> Layer:
+    """The driver's call. scratch_bytes: what the stream needs of them. inside: tensors that lie in the scratch memory; the others
+    are copied there before the call, or from there after it. places: the tensors that lie inside the content of a scratch
+    memory that several operators share.
     """
     op = _op(bound)
     payload, constants = bound.input(PAYLOAD), bound.optional(CONSTANTS)
@@ -142,8 +192,9 @@ def layer(bound: BoundNode, scratch_bytes: int, *, pin_inputs: bool, pin_outputs
     if constants is not None:
         tables.append(_table("constants", constants, "weights, scales and tables, as vela packs them"))
         regions = [(Expression(table="constants"), constants.size_bytes)]
-    scratch = [Scratch("npu_scratch", -(-scratch_bytes // ALIGNMENT) * ALIGNMENT)]
-    regions.append((Expression("npu_scratch"), scratch_bytes))
+    memory = f"y{len(bound.outputs) - 1}" if op.shared else "npu_scratch"
+    scratch = [] if op.shared else [Scratch(memory, -(-scratch_bytes // ALIGNMENT) * ALIGNMENT)]
+    regions.append((Expression(memory), scratch_bytes))
     if op.fast_bytes:
         scratch.append(Scratch("npu_fast", -(-op.fast_bytes // ALIGNMENT) * ALIGNMENT))
         regions.append((Expression("npu_fast"), op.fast_bytes))
@@ -152,35 +203,47 @@ def layer(bound: BoundNode, scratch_bytes: int, *, pin_inputs: bool, pin_outputs
     arguments = tuple(part for place, size in regions for part in (place, Expression(f"{size}u")))
     unused: list[str] = []
     pins: list[Pin] = []
-    copies: list[tuple[str, int, str, int]] = []
-    for i, (offset, tensor) in enumerate(zip(op.input_offsets, real_inputs(bound), strict=True)):
-        if pin_inputs:
-            pins.append(Pin(False, i, "npu_scratch", offset))
-            unused.append(f"x{i}")
-        else:
-            copies.append(("npu_scratch", offset, f"x{i}", tensor.size_bytes))
-    for i, (offset, tensor) in enumerate(_placed_outputs(bound)):
-        if pin_outputs:
-            pins.append(Pin(True, i, "npu_scratch", offset))
-            unused.append(f"y{i}")
-        else:
-            copies.append((f"y{i}", offset, "npu_scratch", tensor.size_bytes))
-    call = LibraryCall("emitc_npu_invoke", arguments, copies=tuple(copies), unused=tuple(unused))
-    operands = tuple(range(FIRST_INPUT, len(bound.inputs)))
+    before: list[tuple[str, int, str, int]] = []
+    after: list[tuple[str, int, str, int]] = []
+    copied = list(pairs(op.writes))
+    sides = (
+        (False, op.input_offsets, real_inputs(bound), before),
+        (True, op.output_offsets, real_outputs(bound), after),
+    )
+    for output, offsets, tensors, copies in sides:
+        for i, (offset, tensor) in enumerate(zip(offsets, tensors, strict=True)):
+            name = f"{'y' if output else 'x'}{i}"
+            if tensor.name in inside:
+                unused.append(name)
+                pins += [] if op.shared else [Pin(output, i, memory, offset)]
+            elif output:
+                copies.append((name, offset, memory, tensor.size_bytes))
+            else:
+                copies.append((memory, offset, name, tensor.size_bytes))
+                copied.append((offset, offset + tensor.size_bytes))
+    call = LibraryCall("emitc_npu_invoke", arguments, copies=tuple(before), results=tuple(after), unused=tuple(unused))
+    first = FIRST_INPUT + op.follows
     return Layer(
-        "ethos_u/invoke", "ethos-u", operands, tuple(tables), scratch=tuple(scratch), fallible=True, call=call,
-        pins=tuple(pins),
+        "ethos_u/invoke", "ethos-u", tuple(range(first, len(bound.inputs))), tuple(tables), scratch=tuple(scratch),
+        fallible=True, call=call, pins=tuple(pins), places=places,
+        memory=Memory(len(bound.outputs) - 1, pairs(op.carried), tuple(copied)) if op.shared else None,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=16)
+def _values(data: bytes) -> tuple[int, ...]:
+    """Once for constants that all operators of a file read."""
+    return tuple(data)
 
 
 def _table(role: str, tensor: Tensor, comment: str) -> Table:
     assert tensor.data is not None
-    return Table(role, "uint8_t", tuple(tensor.data), comment, ALIGNMENT)
+    return Table(role, "uint8_t", _values(tensor.data), comment, ALIGNMENT)
 
 
 def lower(bound: BoundNode) -> Layer:
     """With copies: where tensors may be pinned, the backend decides."""
-    return layer(bound, _op(bound).scratch_bytes, pin_inputs=False, pin_outputs=False)
+    return layer(bound, _op(bound).scratch_bytes, ())
 
 
 KERNELS = (
@@ -196,5 +259,6 @@ KERNELS = (
         lower,
         # A stream on constants is never run while compiling: a few words of it can ask for hours.
         work=lambda bound: 1 << 62,
+        shares_constants=True,
     ),
 )

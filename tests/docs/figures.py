@@ -1,4 +1,4 @@
-"""Tables of README.md, docs/benchmarks.md and docs/arena.md, made from the figures that the benchmarks have stored."""
+"""Tables of README.md and of pages in docs/, made from the figures that the benchmarks have stored."""
 
 from __future__ import annotations
 
@@ -289,6 +289,23 @@ def hot() -> tuple[Columns, Rows]:
     return ("operator", "types", "M4F: nets", "M4F: most", "M55: nets", "M55: most"), rows
 
 
+def vela_files() -> tuple[Columns, Rows]:
+    """bench/results_vela_files.json: one row for each memory mode and compiler, and one for emitc's own cutting."""
+    stored = json.loads((BENCH / "results_vela_files.json").read_text(encoding="utf-8"))
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in stored["files"]:
+        older = "older compiler" if row["way"].endswith("legacy") else "vela"
+        groups.setdefault(f"{older}, {row['way'].split()[1]}", []).append(row)
+    groups["`--npu`"] = stored["own"]
+    rows: Rows = []
+    for name, found in groups.items():
+        sums = [sum(row[key] for row in found) for key in ("streams", "elements")]
+        apart = sum(row["differing"] + row["from_memory"] + row["from_original"] for row in found)
+        vain = sum(row["arena_planned"] - row["arena_observed"] for row in found)
+        rows.append((name, *map(_number, (len(found), *sums, apart, vain))))
+    return ("compiled by", "nets>", "streams>", "elements>", "differing>", "arena bytes untouched>"), sorted(rows)
+
+
 TABLES = {
     "headline": headline,
     "hot": hot,
@@ -304,5 +321,6 @@ TABLES = {
     "cores": cores,
     "library": library,
     "wake_words": wake_words,
+    "vela_files": vela_files,
 }
 """By the name that a page asks for."""

@@ -360,7 +360,7 @@ def test_generated_parts_are_current(page: Path, what: str, request: pytest.Fixt
         assert text == fresh, "pytest tests/docs --update-golden"
 
 
-PAGE_OF = {"arena": "arena.md", "pulled": "arena.md", "headline": "README.md"}
+PAGE_OF = {"arena": "arena.md", "pulled": "arena.md", "headline": "README.md", "vela_files": "backends.md"}
 
 
 def test_every_command_the_operators_and_the_boards_are_generated() -> None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from emitc.backends.contract import Backend, BackendDef, Offload, Refusal, Region, Settings
 from emitc.backends.ethos_u import vela
 from emitc.backends.ethos_u.accelerators import ACCELERATORS, Accelerator
-from emitc.backends.ethos_u.driver import NAME, Driven
+from emitc.backends.ethos_u.driver import NAME, Driven, Edge
 from emitc.backends.ethos_u.export import covers, export, refusal
 from emitc.backends.ethos_u.regions import Cut, convex_regions, cut, in_order
 from emitc.errors import EmitcError, Where
+from emitc.host.ethosu.effects import scratch_effects
 from emitc.ir import BoundNode, Graph, Node, Numerics
 from emitc.kernels import kernel_of
 from emitc.kernels.contract import Expression, Layer, LibraryCall, Pin, Scratch, Table
@@ -154,6 +155,8 @@ class EthosU(Driven):
                 reasons[index] = "vela does not say where the region's edges lie"
             return None
         answer = replace(answer, offsets={by_name[name]: answer.offsets[name] for name in by_name})
+        if answer.separate:
+            answer = replace(answer, scratch_bytes=_used(answer))
         core = sum(self._core(bound) for bound in region.graph.bound())
         price = answer.cycles + _CALL_CYCLES + _copied(region, answer) * _COPY_CYCLES
         if price >= core and not self._always:
@@ -173,8 +176,8 @@ class EthosU(Driven):
             layer = self._layer(region, answer, macs)
             bases = (_INPUTS, _OUTPUTS) if answer.separate else (SCRATCH_REGION, SCRATCH_REGION)
             self.edges[indices[0]] = (
-                tuple((name, bases[0], answer.offsets[name]) for name in region.inputs),
-                tuple((name, bases[1], answer.offsets[name]) for name in region.outputs),
+                tuple(Edge(name, bases[0], answer.offsets[name]) for name in region.inputs),
+                tuple(Edge(name, bases[1], answer.offsets[name]) for name in region.outputs),
             )
             foreign = any(n.op.numerics is not Numerics.TFLITE for n in inside)
             op = Offloaded(region.graph, layer, foreign)
@@ -240,11 +243,9 @@ class EthosU(Driven):
         base(Expression("x0") if inputs.direct else buffer("npu_inputs", inputs.bytes), inputs.bytes)
         base(Expression("y0") if outputs.direct else buffer("npu_outputs", outputs.bytes), outputs.bytes)
         arguments = tuple(part for pair in bases for part in pair)
-        copies = [
-            *(("npu_inputs", offset, f"x{i}", size) for i, (offset, size) in _copies(inputs)),
-            *((f"y{i}", offset, "npu_outputs", size) for i, (offset, size) in _copies(outputs)),
-        ]
-        call = LibraryCall("emitc_npu_invoke", arguments, copies=tuple(copies))
+        gathered = tuple(("npu_inputs", offset, f"x{i}", size) for i, (offset, size) in _copies(inputs))
+        spread = tuple((f"y{i}", offset, "npu_outputs", size) for i, (offset, size) in _copies(outputs))
+        call = LibraryCall("emitc_npu_invoke", arguments, copies=gathered, results=spread)
         return Layer(
             "ethos_u/invoke", self.accelerator, tuple(range(len(region.inputs))), tuple(tables), scratch=tuple(scratch),
             macs=macs, fallible=True, call=call,
@@ -253,6 +254,12 @@ class EthosU(Driven):
     def lower(self, bound: BoundNode) -> Layer:
         """The layer that was made when the region was cut."""
         return kernel_of(bound).lower(bound)
+
+
+def _used(answer: vela.Compiled) -> int:
+    """Bytes of the scratch memory that the stream uses, where it holds no edges: vela states some more at times."""
+    effects = scratch_effects(answer.payload, answer.scratch_bytes, answer.fast_bytes)
+    return answer.scratch_bytes if effects is None else effects.end
 
 
 def _rounded_as_tflite(node: Node) -> Node:

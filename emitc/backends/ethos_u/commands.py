@@ -2,72 +2,175 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from emitc.backends.contract import Offload, Region
-from emitc.backends.ethos_u.driver import Driven, Placed
-from emitc.backends.ethos_u.extent import touched_bytes
+from emitc.backends.ethos_u.driver import Driven, Edge, Placed
+from emitc.backends.ethos_u.places import Command, settled
 from emitc.ir import BoundNode, Graph, Node, Tensor
-from emitc.kernels.contract import Layer
-from emitc.kernels.npu_command import FAST_REGION, PAYLOAD, SCRATCH_REGION, NpuCommand, layer, real_inputs
+from emitc.kernels.contract import Layer, Place
+from emitc.kernels.npu_command import (
+    SCRATCH_REGION,
+    NpuCommand,
+    layer,
+    memory_of,
+    pairs,
+    real_inputs,
+    real_outputs,
+)
 from emitc.kernels.variables import ReadVariable
 
 _REGIONS = 3
 """Base addresses of a call: constants, scratch, fast scratch."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """How an operator is lowered: bytes of its scratch memory, the tensors that lie in it, and those that lie in a shared one."""
+
+    scratch_bytes: int
+    inside: frozenset[str]
+    places: tuple[Place, ...] = ()
+
+
 class Commands(Driven):
-    """The NPU operators of one file. A single one may have its tensors inside its scratch memory, where vela has placed them;
-    several, which would each want a tensor between them inside their own, get copies.
+    """The NPU operators of one file. Their tensors lie in the scratch memory, where vela has placed them, as far as that costs no
+    memory (a single operator), or as far as nothing overwrites them there (several, which share the memory).
     """
 
     def __init__(self, driver: str) -> None:
         super().__init__(driver)
-        self._pinned: dict[int, tuple[bool, bool]] = {}
-        self._needed: dict[int, int] = {}
+        self._calls: dict[int, _Call] = {}
 
     def offload(self, graph: Graph, keep: frozenset[int]) -> Offload:
         """Each NPU operator as a region of its own. What it computes is not known, so neither are its products and cycles."""
+        graph = replace(graph)
         commands = [bound for bound in graph.bound() if isinstance(bound.node.op, NpuCommand)]
-        if len(commands) == 1:
-            self._pinned[commands[0].node.index] = _pinned(graph, commands[0])
-        regions = []
+        if _op(commands[0]).shared:
+            self._sharing(graph, commands)
+        else:
+            self._calls = {bound.node.index: _alone(graph, bound) for bound in commands}
+        kept = _kept(commands)
+        before, regions = "", []
         for bound in commands:
-            index, op = bound.node.index, bound.node.op
-            assert isinstance(op, NpuCommand)
+            index, op = bound.node.index, _op(bound)
             inputs = [graph.root(tensor.name) for tensor in real_inputs(bound)]
-            self.edges[index] = _placed(inputs, op.input_offsets), _placed(bound.outputs, op.output_offsets)
-            self._needed[index] = op.scratch_bytes if len(graph.nodes) == 1 else _needed(bound, op)
-            edge_bytes = sum(tensor.size_bytes for tensor in (*inputs, *bound.outputs))
+            outputs = real_outputs(bound)
+            self.edges[index] = (
+                _placed(inputs, op.input_offsets) + _carried(before, pairs(op.carried)),
+                _placed(outputs, op.output_offsets) + _carried(memory_of(bound), kept[index]),
+            )
+            before = memory_of(bound)
+            edge_bytes = sum(tensor.size_bytes for tensor in (*inputs, *outputs))
             regions.append(Region(index, (index,), 0, edge_bytes, 0, 1, 2 * _REGIONS))
         note = "vela has compiled the file: what its NPU operators compute is not known"
-        return Offload(replace(graph), tuple(regions), (), (note,))
+        return Offload(graph, tuple(regions), (), (note,))
+
+    def _sharing(self, graph: Graph, commands: Sequence[BoundNode]) -> None:
+        """Finds the tensors that can lie where vela has placed them."""
+        memories = [memory_of(bound) for bound in commands]
+        inside = settled(
+            graph,
+            {bound.node.index: _command(graph, bound) for bound in commands},
+            _wanted(graph, commands, frozenset(memories)),
+        )
+        places = (*(Place(name, memories[0], 0) for name in memories[1:]),)
+        places += tuple(Place(name, memories[0], offset) for name, offset in inside.items())
+        for number, bound in enumerate(commands):
+            op = _op(bound)
+            sides = (real_inputs(bound), op.input_offsets), (real_outputs(bound), op.output_offsets)
+            edges = [
+                (t.name, graph.root(t.name).name, offset) for side in sides for t, offset in zip(*side, strict=True)
+            ]
+            lying = frozenset(name for name, root, offset in edges if inside.get(root) == offset)
+            self._calls[bound.node.index] = _Call(op.scratch_bytes, lying, () if number else places)
 
     def lower(self, bound: BoundNode) -> Layer:
         """The driver's call."""
-        inputs, outputs = self._pinned.get(bound.node.index, (False, False))
-        return layer(bound, self._needed[bound.node.index], pin_inputs=inputs, pin_outputs=outputs)
+        call = self._calls[bound.node.index]
+        return layer(bound, call.scratch_bytes, call.inside, call.places)
 
 
-def _needed(bound: BoundNode, op: NpuCommand) -> int:
-    """Bytes of the scratch memory without what vela has planned for the core behind them."""
-    payload = bound.input(PAYLOAD).data
-    assert payload is not None
-    regions = frozenset([SCRATCH_REGION] if op.fast_bytes else [SCRATCH_REGION, FAST_REGION])
-    ends = [touched_bytes(payload, regions, op.scratch_bytes)]
-    for tensors, offsets in ((real_inputs(bound), op.input_offsets), (bound.outputs, op.output_offsets)):
-        ends += [offset + tensor.size_bytes for tensor, offset in zip(tensors, offsets, strict=True)]
-    return min(max(ends), op.scratch_bytes)
+def _op(bound: BoundNode) -> NpuCommand:
+    assert isinstance(bound.node.op, NpuCommand)
+    return bound.node.op
+
+
+def _ends(bound: BoundNode) -> Iterator[int]:
+    """The last bytes of the scratch memory that the stream uses, and that its tensors take."""
+    op = _op(bound)
+    yield op.touched_bytes
+    for tensors, offsets in ((real_inputs(bound), op.input_offsets), (real_outputs(bound), op.output_offsets)):
+        yield from (offset + tensor.size_bytes for tensor, offset in zip(tensors, offsets, strict=True))
 
 
 def _placed(tensors: Sequence[Tensor], offsets: Sequence[int]) -> Placed:
-    pairs = zip(tensors, offsets, strict=True)
-    return tuple((tensor.name, SCRATCH_REGION, offset) for tensor, offset in pairs if not tensor.is_constant)
+    sides = zip(tensors, offsets, strict=True)
+    return tuple(Edge(tensor.name, SCRATCH_REGION, offset) for tensor, offset in sides if not tensor.is_constant)
+
+
+def _carried(memory: str, parts: Sequence[tuple[int, int]]) -> Placed:
+    """Bytes of a shared memory."""
+    return tuple(Edge(memory, SCRATCH_REGION, first, first, end - first) for first, end in parts)
+
+
+def _kept(commands: Sequence[BoundNode]) -> dict[int, tuple[tuple[int, int], ...]]:
+    """By index of the node: what it leaves in a shared memory that a later one needs, as first bytes and those after the last."""
+    found: dict[int, tuple[tuple[int, int], ...]] = {}
+    needed: list[tuple[int, int]] = []
+    for bound in reversed(commands):
+        op = _op(bound)
+        here = [(max(a, c), min(b, d)) for a, b in needed for c, d in pairs(op.writes)]
+        found[bound.node.index] = tuple(sorted((a, b) for a, b in here if a < b))
+        needed += pairs(op.carried)
+    return found
+
+
+def _wanted(graph: Graph, commands: Sequence[BoundNode], memories: frozenset[str]) -> dict[str, int]:
+    """By tensor (root): its first byte in the shared memory, as an NPU operator needs it, else as the file states it."""
+    found: dict[str, int] = {}
+    for bound in commands:
+        op = _op(bound)
+        for tensors, offsets in ((real_inputs(bound), op.input_offsets), (real_outputs(bound), op.output_offsets)):
+            for tensor, offset in zip(tensors, offsets, strict=True):
+                found.setdefault(graph.root(tensor.name).name, offset)
+    offset_of, limit = dict(pairs(_op(commands[0]).places)), _op(commands[0]).scratch_bytes
+    for tensor in graph.tensors:
+        offset = offset_of.get(tensor.source, -1)
+        if offset >= 0 and not tensor.alias_of and tensor.name not in memories and offset + tensor.size_bytes <= limit:
+            found.setdefault(tensor.name, offset)
+    roots = {name: graph.tensor(name) for name in found}
+    return {
+        name: offset
+        for name, offset in found.items()
+        if not roots[name].is_constant and not _is_state(graph, roots[name]) and name not in graph.pulled
+        and offset % roots[name].dtype.bytes == 0
+    }  # fmt: skip
+
+
+def _command(graph: Graph, bound: BoundNode) -> Command:
+    op = _op(bound)
+    inputs = [graph.root(tensor.name) for tensor in real_inputs(bound)]
+    return Command(
+        tuple((t.name, offset, offset + t.size_bytes) for t, offset in zip(inputs, op.input_offsets, strict=True)),
+        tuple((t.name, offset) for t, offset in zip(real_outputs(bound), op.output_offsets, strict=True)),
+        pairs(op.carried),
+        pairs(op.writes),
+    )
+
+
+def _alone(graph: Graph, bound: BoundNode) -> _Call:
+    """A file's only NPU operator."""
+    op = _op(bound)
+    size = op.scratch_bytes if len(graph.nodes) == 1 else min(max(_ends(bound)), op.scratch_bytes)
+    inputs, outputs = _pinned(graph, bound)
+    inside = {tensor.name for tensor in real_inputs(bound)} if inputs else set()
+    return _Call(size, frozenset(inside | ({tensor.name for tensor in bound.outputs} if outputs else set())))
 
 
 def _pinned(graph: Graph, bound: BoundNode) -> tuple[bool, bool]:
-    """Whether inputs, and outputs, shall lie in the scratch memory.
+    """Whether inputs, and outputs, shall lie in the scratch memory of the only NPU operator.
 
     Each must own its bytes alone, outside of the state block. What others read behind the operator vela has kept. A pinned tensor
     keeps the whole scratch memory alive while the core writes or reads it; a copy needs the tensor beside the scratch memory. The

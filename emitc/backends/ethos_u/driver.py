@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from emitc.backends.contract import Backend, HostHook
@@ -14,8 +15,29 @@ from emitc.target import BuildSupport, Target
 NAME = "ethos-u"
 _C = Path(__file__).resolve().parent / "c"
 
-Placed = tuple[tuple[str, int, int], ...]
-"""Tensors on one side of a call: name, region of the driver, offset in it."""
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Bytes that a call reads or writes, at an offset of a region of the driver.
+
+    They are those of a tensor from `first` on; size: how many, None for all.
+    """
+
+    tensor: str
+    region: int
+    offset: int
+    first: int = 0
+    size: int | None = None
+
+    def of(self, run: Mapping[str, bytes]) -> Bytes:
+        """With the values of one run, by the tensor's name."""
+        data = run[self.tensor]
+        end = len(data) if self.size is None else self.first + self.size
+        return Bytes(self.region, self.offset, data[self.first : end])
+
+
+Placed = tuple[Edge, ...]
+"""One side of a call."""
 
 
 class Driven(Backend):
@@ -59,9 +81,7 @@ class Driven(Backend):
             payload = tables[step.tables["payload"]]
             edges = self.edges[step.index]
             for run in runs:
-                inputs, outputs = (
-                    tuple(Bytes(base, offset, run[name]) for name, base, offset in side) for side in edges
-                )
+                inputs, outputs = (tuple(edge.of(run) for edge in side) for side in edges)
                 calls.append(Call(bytes(int(v) for v in payload), inputs, outputs))
         return {"emitc_npu.c": source(tuple(dict.fromkeys(calls)))}
 

@@ -230,3 +230,48 @@ def _known_bytes(regions: Sequence[Array], initialised: Ranges | None) -> tuple[
             mask[low:high] = True
         found.append(mask)
     return tuple(found)
+
+
+class Marks:
+    """Which bytes of one region a stream reads before it writes them, and which it writes.
+
+    reads, writes: bool [bytes]; they hold what was marked so far. An access that leaves the region raises AccessFault.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.reads = np.zeros(size, bool)
+        self.writes = np.zeros(size, bool)
+
+    def read(self, fm: FeatureMap) -> None:
+        """Marks a feature map that is read."""
+        for piece in self._pieces(fm):
+            _view(self.reads, piece)[...] |= ~_view(self.writes, piece)
+
+    def write(self, fm: FeatureMap) -> None:
+        """Marks a feature map that is written."""
+        for piece in self._pieces(fm):
+            _view(self.writes, piece)[...] = True
+
+    def read_bytes(self, offset: int, size: int) -> None:
+        """Marks the bytes of weights or of a copy that are read."""
+        self._inside(offset, offset + size)
+        self.reads[offset : offset + size] |= ~self.writes[offset : offset + size]
+
+    def write_bytes(self, offset: int, size: int) -> None:
+        """Marks the bytes of a copy that are written."""
+        self._inside(offset, offset + size)
+        self.writes[offset : offset + size] = True
+
+    def _inside(self, first: int, end: int) -> None:
+        if first < 0 or end > len(self.reads):
+            raise AccessFault(f"bytes {first} to {end - 1} of a memory of {len(self.reads)} are used")
+
+    def _pieces(self, fm: FeatureMap) -> list[_Piece]:
+        if fm.elements > _MAX_ELEMENTS:
+            raise AccessFault(f"a tensor of {fm.elements} elements; the limit is {_MAX_ELEMENTS}")
+        found = list(_pieces(fm, np.dtype(fm.dtype).itemsize))
+        for piece in found:
+            reach = [(n - 1) * s for n, s in zip(piece.shape, piece.strides, strict=True)]
+            first, last = (piece.base + sum(limit(r, 0) for r in reach) for limit in (min, max))
+            self._inside(first, last + 1)
+        return found

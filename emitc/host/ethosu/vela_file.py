@@ -8,6 +8,7 @@ memory for every tensor, -1 for those without one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,12 +17,13 @@ from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor
 from emitc.frontends.tflite import read_tflite
 from emitc.frontends.tflite_npu import tensor_offsets
+from emitc.frontends.tflite_npu_memory import places_of
 
 OPERATOR = "CUSTOM:ethos-u"
 _ALLOCATION = b"OfflineMemoryAllocation"
 _PAYLOAD, _CONSTANTS, _SCRATCH, _FAST, _FIRST_INPUT = range(5)
 _MAX_METADATA = 256
-_MAX_SCRATCH_BYTES = 1 << 28
+_MAX_SCRATCH_BYTES = 1 << 26
 _AGAIN = "compile the model again with vela"
 
 
@@ -53,10 +55,14 @@ class NpuOperator:
 
 @dataclass(frozen=True, slots=True)
 class VelaFile:
-    """The file's operators in order; a SourceNode is one that vela has left on the CPU."""
+    """The file's operators in order; a SourceNode is one that vela has left on the CPU.
+
+    places: by index of each tensor that lies in the scratch memory, whoever computes it, its first byte there.
+    """
 
     model: SourceModel
     operators: tuple[NpuOperator | SourceNode, ...]
+    places: Mapping[int, int]
 
     @property
     def npu_operators(self) -> tuple[NpuOperator, ...]:
@@ -84,7 +90,12 @@ def read_vela(data: bytes) -> VelaFile:
         )
     offsets = tensor_offsets(data, len(model.tensors))
     operators = tuple(_operator(node, offsets) if node.op_type == OPERATOR else node for node in model.nodes)
-    return VelaFile(model, operators)
+    file = VelaFile(model, operators, {})
+    memory = frozenset(
+        t.index for o in file.npu_operators for t in o.node.inputs[_SCRATCH:_FIRST_INPUT] if t is not None
+    )
+    size = max(operator.scratch_bytes for operator in file.npu_operators)
+    return replace(file, places=places_of(model, offsets, memory, size))
 
 
 def _settled(model: SourceModel) -> SourceModel:

@@ -82,10 +82,11 @@ cli.add_command(dump)
 @click.option(
     "--board", multiple=True, callback=one_board, help="Refuse a model that does not fit this board; sets the target."
 )
+@click.option("--stack", is_flag=True, help="State the stack in the header, as the target's compiler finds it.")
 @check_option
 @json_option
 def compile_command(
-    output: Path, package: str, board: str | None, check: bool | None, as_json: bool, **values: Any
+    output: Path, package: str, board: str | None, stack: bool, check: bool | None, as_json: bool, **values: Any
 ) -> None:
     """Compile MODEL to a C package."""
     with reported(as_json):
@@ -100,6 +101,10 @@ def compile_command(
 
             require_fit(compiled, board)
         found = checked(compiled, check, as_json)
+        if stack:
+            from emitc.boards.stack import measured
+
+            compiled = measured(compiled)
         compiled.write(output)
         from emitc import report
 

@@ -23,6 +23,7 @@ from emitc.emit.licence import LICENSE
 from emitc.emit.manifest import partitions
 from emitc.emit.names import identifier, is_model_name
 from emitc.emit.package import PACKAGES, package_files, write_package
+from emitc.emit.stack import StackBound
 from emitc.errors import CannotCompile, EmitcError, Where, unknown_choice, with_model
 from emitc.frontends.build import build_graph
 from emitc.frontends.onnx_layout import channels_last
@@ -219,6 +220,7 @@ class Compiled:
 
     model_bytes: what was compiled as one file, with the constants of other files in it. brought: operators of the model that
     plugins have brought along. history: the graph as it was built, and after each step of the way to the graph that was lowered.
+    stack: what the target's compiler found, where it was asked.
     """
 
     source: SourceModel
@@ -232,6 +234,7 @@ class Compiled:
     model_bytes: bytes
     brought: tuple[str, ...] = ()
     history: tuple[GraphStep, ...] = ()
+    stack: StackBound | None = None
 
     def __repr__(self) -> str:
         """One line: a notebook prints what a line gives."""
@@ -288,6 +291,7 @@ class Compiled:
             "seconds": round(self.seconds, 3),
             "faster_targets": [target.to_json() for target in self.faster_targets()],
             **arenas,
+            **({"stack_bytes": self.stack.size_bytes} if self.stack else {}),
         }
 
 
@@ -325,13 +329,34 @@ def _compiled(
     except EmitcError as error:
         raise with_model(error, path.name) from error
     require_budget(program, options)
-    optimize = {"speed": "-O2", "size": "-Os"}[options.optimize]
-    more = package_extras(divided, program)
     stated = options.to_json() | plugins.to_json()
-    files = package_files(program, options.package, passes, stated, optimize=optimize, more=more)
+    files = _files(divided, program, passes, options, stated)
     seconds = time.monotonic() - start
     brought, steps = plugins.used(source), (*history, *cut)
     return Compiled(source, graph, divided, program, passes, options, files, seconds, model_bytes, brought, steps)
+
+
+def _files(
+    divided: Partition,
+    program: Program,
+    passes: tuple[PassReport, ...],
+    options: Options,
+    stated: dict[str, Any],
+    stack: StackBound | None = None,
+) -> dict[str, bytes]:
+    """Every file of the package. stated: the options as the manifest shows them."""
+    optimize = {"speed": "-O2", "size": "-Os"}[options.optimize]
+    more = package_extras(divided, program)
+    return package_files(program, options.package, passes, stated, optimize=optimize, more=more, stack=stack)
+
+
+def with_stack(compiled: Compiled, stack: StackBound) -> Compiled:
+    """The same model with the stack that a compiler has found in its header and manifest."""
+    origin = compiled.program.origin
+    program = replace(compiled.program, origin=replace(origin, options=f"{origin.options} --stack"))
+    stated = json.loads(compiled.files["manifest.json"])["options"]
+    files = _files(compiled.partition, program, compiled.passes, compiled.options, stated, stack)
+    return replace(compiled, program=program, files=files, stack=stack)
 
 
 def _lowered(

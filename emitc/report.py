@@ -118,6 +118,8 @@ def compile_text(compiled: Compiled, output: Path, faster: Sequence[dict[str, An
         *(f"  memory      {proof}" for proof in program.proofs),
         *_schedule_lines(program),
     ]
+    if compiled.stack:
+        lines.append(f"  stack       {_number(compiled.stack.size_bytes)} bytes, by {compiled.stack.compiler}")
     if program.states:
         lines.append(f"  state       {_number(program.state_bytes)} bytes, {len(program.states)} variables")
     lines += [f"  note        {shown(note)}" for note in program.notes]

@@ -71,7 +71,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.emit": (
         "emitc.errors", "emitc.program", "emitc.planner.report", "emitc.kernels.contract", "emitc.emit",
     ),
-    "emitc.emit.manifest": ("emitc.emit.licence", "emitc.passes", "emitc.planner.report", "emitc.program"),
+    "emitc.emit.manifest": ("emitc.emit.licence", "emitc.emit.stack", "emitc.passes", "emitc.planner.report", "emitc.program"),
     "emitc.emit.package": ("emitc.errors", "emitc.passes", "emitc.program", "emitc.emit"),
     "emitc.writers": ("emitc.writers",),
     "emitc.plugins": (
@@ -105,6 +105,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.boards": ("emitc.errors", "emitc.target", "emitc.boards"),
     "emitc.boards.model": ("emitc.errors", "emitc.host.golden_rules"),
     "emitc.boards.result": ("emitc.errors", "emitc.target", "emitc.boards", "emitc.host.golden_rules"),
+    "emitc.boards.stack": (
+        "emitc.boards.library_stack", "emitc.compiler", "emitc.emit.stack", "emitc.errors", "emitc.host.build", "emitc.target",
+    ),
     "emitc.boards.prove": (
         "emitc.errors", "emitc.target", "emitc.boards", "emitc.compiler", "emitc.host.golden", "emitc.host.golden_rules",
         "emitc.host.groups", "emitc.host.parity", "emitc.host.samples",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from emitc.emit.licence import LICENSE
+from emitc.emit.stack import StackBound
 from emitc.passes import PassReport
 from emitc.planner.report import to_json
 from emitc.program import ArenaRegion, Move, Port, Program, RowSegment, Step
@@ -104,7 +105,11 @@ def memory_plan(program: Program) -> dict[str, Any]:
 
 
 def manifest(
-    program: Program, passes: tuple[PassReport, ...], options: Mapping[str, Any], files: Mapping[str, bytes]
+    program: Program,
+    passes: tuple[PassReport, ...],
+    options: Mapping[str, Any],
+    files: Mapping[str, bytes],
+    stack: StackBound | None = None,
 ) -> dict[str, Any]:
     """The manifest's content; `files` are the other files of the package with their bytes."""
     origin = program.origin
@@ -153,6 +158,7 @@ def manifest(
         ],
         "memory": memory_plan(program),
         "state_bytes": program.state_bytes,
+        **({"stack": stack.to_json()} if stack else {}),
         "constant_bytes": program.constant_bytes,
         "macs": program.macs,
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},

@@ -14,6 +14,7 @@ from emitc.emit.licence import LICENSE, stated
 from emitc.emit.manifest import manifest
 from emitc.emit.output_file import staging
 from emitc.emit.render import environment, render_sources
+from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where, writing
 from emitc.passes import PassReport
 from emitc.program import Program
@@ -63,12 +64,13 @@ def package_files(
     *,
     optimize: str,
     more: Mapping[str, str] = MappingProxyType({}),
+    stack: StackBound | None = None,
 ) -> dict[str, bytes]:
     """Every file of the package by its path inside it, the manifest included.
 
-    optimize: `-O2` or `-Os`. more: further files, by path.
+    optimize: `-O2` or `-Os`. more: further files, by path. stack: what a compiler found, where it was asked.
     """
-    sources = render_sources(program)
+    sources = render_sources(program, stack)
     sources |= {
         name: (runtime_dir() / name).read_text(encoding="ascii")
         for name in ("emitc_runtime.h", "emitc_runtime.c", *program.headers)
@@ -102,7 +104,7 @@ def package_files(
         if any(requirement.sources for requirement in program.requirements):
             texts[_LIBRARIES] = environment().get_template("package/libraries.py.j2").render(p=program)
     files = {name: stated(name, text).encode("ascii") for name, text in texts.items()}
-    files[_MARK] = (json.dumps(manifest(program, passes, options, files), indent=2) + "\n").encode("ascii")
+    files[_MARK] = (json.dumps(manifest(program, passes, options, files, stack), indent=2) + "\n").encode("ascii")
     return files
 
 

@@ -13,6 +13,7 @@ import jinja2
 from emitc.emit import literals, names
 from emitc.emit.extensions import extensions
 from emitc.emit.quantizers import halves_to_even, limits
+from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where, first_name
 from emitc.kernels.contract import Flavour
 from emitc.program import Program, Step
@@ -125,11 +126,11 @@ def _has_infinity(layers: str, program: Program) -> bool:
     return re.search(r"\b(?:INFINITY|NAN)\b", layers + "".join(map(literals.rows, tables))) is not None
 
 
-def render_sources(program: Program) -> dict[str, str]:
-    """The public header and the source of a program, by file name."""
+def render_sources(program: Program, stack: StackBound | None = None) -> dict[str, str]:
+    """The public header and the source of a program, by file name. stack: what the header says of it, where it is known."""
     kernels, layers = _parts(program)
     env = environment()
-    header = env.get_template("model.h.j2").render(p=program, halves_to_even=halves_to_even(program))
+    header = env.get_template("model.h.j2").render(p=program, halves_to_even=halves_to_even(program), stack=stack)
     source = env.get_template("model.c.j2").render(
         p=program,
         kernels=kernels,

@@ -22,6 +22,7 @@ from emitc.backends.partition import Assignment, Partition
 from emitc.boards.result import LayerCount, RunResult
 from emitc.compiler import Compiled, Options, compile_model
 from emitc.emit.manifest import memory_plan
+from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where
 from emitc.host.calibrate import Quantized
 from emitc.host.ethosu.check import NpuCheck
@@ -77,7 +78,11 @@ def json_of(name: str) -> set[str]:
     proof = Proof("tflm", 1, 1, 0, 0.0, 1, 0, 1, first, 1, 1, True, groups=groups, no_engine=("A", "b"))
     checked = Validation(1, (), 1, Wrong("a", ("op",), "t", 1)).to_json()
     printed = {
-        "compile": [digits.summary(), checked, {"smaller_arena": SmallerArena(1, 1.0).to_json()}],
+        "compile": [
+            replace(digits, stack=StackBound(1, 0, "gcc", (), ())).summary(),
+            checked,
+            {"smaller_arena": SmallerArena(1, 1.0).to_json()},
+        ],
         "verify": [proof.to_json(), checked],
         "dump": [{key: dump_json(digits, "plan")[key] for key in ("emitc_dump", "level", "model")}],
         "plan": [memory_plan(replace(digits.program, states=(StateSlot("STATE_0", 0, 1, "int8[1]", "s"),)))],

@@ -27,6 +27,7 @@ extern "C" {
 #define BRANCHES_ARENA_BYTES 192u
 #define BRANCHES_ARENA_ALIGN 16u
 #define BRANCHES_STATE_BYTES 0u
+/* The stack that a run takes depends on the compiler: `emitc compile --stack` states it here, `emitc run` measures it. */
 
 /* Which model this is, for a program to print. */
 #define BRANCHES_MODEL_NAME "branches.tflite"

@@ -27,6 +27,7 @@ extern "C" {
 #define SPOTTER_ARENA_BYTES 208u
 #define SPOTTER_ARENA_ALIGN 16u
 #define SPOTTER_STATE_BYTES 0u
+/* The stack that a run takes depends on the compiler: `emitc compile --stack` states it here, `emitc run` measures it. */
 
 /* Which model this is, for a program to print. */
 #define SPOTTER_MODEL_NAME "spotter.tflite"

@@ -1,0 +1,31 @@
+"""How much stack a package's functions need, as a compiler found it: a value that header and manifest state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class StackBound:
+    """The most bytes that the frames of any public function, and of all that it calls, take at once.
+
+    library_bytes: those of them for functions of the C library and the compiler's. compiler: its name and version. flags: what
+    it was called with. outside: functions that are called, whose frames are not counted.
+    """
+
+    size_bytes: int
+    library_bytes: int
+    compiler: str
+    flags: tuple[str, ...]
+    outside: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {
+            "bytes": self.size_bytes,
+            "library_bytes": self.library_bytes,
+            "compiler": self.compiler,
+            "flags": list(self.flags),
+            "not_counted": list(self.outside),
+        }

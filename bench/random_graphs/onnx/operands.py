@@ -109,7 +109,7 @@ def _made(net: Net, shape: Shape) -> Known:
 
 
 def _as_float(net: Net, value: Known) -> Known:
-    value = dressed(net, value) if value.shape == value.shape[::-1] else value
+    value = dressed(net, value) if len(set(value.shape)) == 1 else value
     if value.quantized:
         return net.dequantize(value)
     if net.style in ("qdq", "qdq16") and net.rng.random() < 0.8:

@@ -1,4 +1,4 @@
-"""The Python API: a compiled model with its proof, plan and report as methods.
+"""The Python API: a compiled model with its check, proof, plan and report as methods.
 
 import emitc
 emitc.compile_model("model.tflite", target="cortex-m4").write("out")
@@ -16,6 +16,7 @@ from emitc.planner import Plan
 
 if TYPE_CHECKING:
     from emitc.host.parity import Proof
+    from emitc.validation import Validation
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -32,6 +33,12 @@ class Model(Compiled):
         from emitc.host import parity
 
         return parity.verify(self, **options)
+
+    def check(self) -> Validation:
+        """Whether the graph after every pass, and the program, give what the graph gave as it was built."""
+        from emitc import validation
+
+        return validation.validate(self)
 
     def report(self) -> str:
         """The arena, its proof and every buffer, as text."""

@@ -16,7 +16,7 @@ TEMPLATES = sorted((ROOT / "emitc" / "templates").rglob("*.j2"))
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc": ("emitc._version", "emitc.api", "emitc.compiler", "emitc.errors"),
-    "emitc.api": ("emitc.compiler", "emitc.host.parity", "emitc.planner", "emitc.report"),
+    "emitc.api": ("emitc.compiler", "emitc.host.parity", "emitc.planner", "emitc.report", "emitc.validation"),
     "emitc.__main__": ("emitc.cli",),
     "emitc._version": (),
     "emitc.errors": (),

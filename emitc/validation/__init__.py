@@ -7,8 +7,9 @@ operators that run graphs. A step that changes a bit of a tensor that was there 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from emitc.arrange import TECHNIQUES as OPTIONAL_TECHNIQUES
@@ -17,19 +18,19 @@ from emitc.errors import CannotCompile, Where, shown
 from emitc.host.samples import Sample
 from emitc.ir import Array, Graph
 from emitc.kernels.nested import watched
-from emitc.passes import LATE_PASSES, PASSES
+from emitc.passes import LATE_PASSES, PASSES, GraphStep
 from emitc.validation.effort import default_inputs, thorough_inputs
 from emitc.validation.inputs import validation_inputs
 from emitc.validation.program import TECHNIQUES, execute_program
 from emitc.validation.steps import Chain, chains, compared_steps
-from emitc.validation.values import Faulty, Wrong
+from emitc.validation.values import Executed, Faulty, Wrong
 
-__all__ = ["Validation", "Wrong", "validate", "validate_unasked", "wrong_step"]
+__all__ = ["Validation", "Wrong", "validate", "validate_steps", "validate_unasked", "wrong_step"]
 
 _RANDOM = 4
 """Random inputs of a graph inside of an operator that never runs."""
-PROGRAM_RUNS = 2
-"""Runs of the program on bytes: their faults hardly depend on the values."""
+PROGRAM_RUNS = 1
+"""Runs of the program on bytes, which are random ones: its faults do not depend on the values."""
 _OPTIONAL = frozenset((*(name for name, _ in (*PASSES, *LATE_PASSES)), *OPTIONAL_TECHNIQUES))
 """What `--without` switches off."""
 _CAPTURED = 8
@@ -105,20 +106,30 @@ def validate(compiled: Compiled, kinds: Sequence[str] | None = None, samples: in
     """
     if kinds is None:
         kinds, samples = thorough_inputs(compiled.history[0].graph)
-    every = chains(compiled.history)
+    cases = validation_inputs(compiled.history[0].graph, samples, seed, kinds)
+    return validate_steps(compiled.history, compiled.source.format, cases, partial(execute_program, compiled))
+
+
+def validate_steps(
+    history: Sequence[GraphStep],
+    source_format: str,
+    cases: Sequence[Sample],
+    execute: Callable[[Executed], None] | None = None,
+) -> Validation:
+    """The same for a list of steps and given inputs. execute: what is done with the first runs of the last graph."""
+    every = chains(history)
     main, inner = every[0], every[1:]
     order = [step.name for chain in every for step in chain.steps] + list(TECHNIQUES)
-    cases = validation_inputs(main.built, samples, seed, kinds)
     captured = _Captured([chain.built for chain in inner])
     first, runs = _First(), 0
     endless: CannotCompile | None = None
     for inputs in cases:
         try:
             with watched(captured):
-                found = main.run(inputs, compiled.source.format)
+                found = main.run(inputs, source_format)
             runs += 1
-            if runs <= PROGRAM_RUNS:
-                execute_program(compiled, found[-1])
+            if execute is not None and runs <= PROGRAM_RUNS:
+                execute(found[-1])
         except Faulty as fault:
             runs += 1
             first.note(fault.wrong, order)
@@ -127,7 +138,7 @@ def validate(compiled: Compiled, kinds: Sequence[str] | None = None, samples: in
     if not runs and endless is not None:
         raise endless
     for chain in inner:
-        _inside(chain, captured.of(chain.built), compiled.source.format, first, order)
+        _inside(chain, captured.of(chain.built), source_format, first, order)
     changed = tuple(dict.fromkeys(step.name for chain in every for step in compared_steps(chain)))
     return Validation(len(main.steps) - 1, changed, runs, first.wrong)
 

@@ -8,15 +8,18 @@ overwritten too early. The technique (`--without`) that is responsible for the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
 
 from emitc.backends.contract import PORTABLE
 from emitc.compiler import Compiled
-from emitc.ir import Array, BoundNode, Graph, Tensor
+from emitc.ir import Array, BoundNode, DType, Graph, Tensor
 from emitc.kernels.contract import Layer
 from emitc.kernels.control_flow import ControlFlow
 from emitc.kernels.nested import watched
-from emitc.program import Move, Operand, Program, RowSegment, Step
+from emitc.program import Move, Operand, Program, RowSegment, Step, arena_variable
 from emitc.validation.blocks import Blocks, Outside, Place
 from emitc.validation.rows import Rows
 from emitc.validation.tolerance import differing
@@ -27,13 +30,19 @@ from emitc.validation.walks import overwritten
 ORDER, VIEWS, OVERLAP, MOVES, STREAMING = "order", "views", "overlap", "moves", "streaming"
 PLAN, REGIONS = "plan", "regions"
 """Offsets of buffers that no technique lets share memory, and the memory that they lie in."""
+_MOVED = re.compile(r"_MOVED(_\d+)?$", re.ASCII)
+_SHARED = "the layer's output has bytes of it, though overlap is switched off"
 PART_RUNS = 3
 """Runs of a program inside of an operator."""
 TECHNIQUES = (ORDER, VIEWS, OVERLAP, MOVES, STREAMING, PLAN, REGIONS)
 
 
 class ProgramRun:
-    """One run of a program. values: of the graph's tensors. state: its variables, which the run updates."""
+    """One run of a program. executed: the values of its graph; disabled: what `--without` has switched off.
+
+    What lies in memory are random bytes in the place of most values: of true ones many are alike, and a byte of the wrong tensor
+    would go unnoticed.
+    """
 
     def __init__(
         self,
@@ -41,24 +50,24 @@ class ProgramRun:
         graph: Graph,
         layers: Mapping[int, Layer],
         executed: Executed,
-        state: MutableMapping[str, Array],
+        disabled: frozenset[str] = frozenset(),
     ) -> None:
         self.program = program
         self.graph = graph
         self.layers = layers
-        self.executed = executed
+        self.disabled = disabled
+        self.real = executed
         self.blocks = Blocks(program)
-        self.run = Execution(graph, _inputs(executed), state)
-        self.run.values.update(executed.values)
         self.nodes = {bound.node.index: bound for bound in graph.bound()}
-        self.made = set(graph.inputs) | {t.name for t in graph.tensors if t.is_constant or t.is_state}
+        self.executed = _scrambled(executed, {step.index for step in program.steps})
+        self.run = Execution(graph, _inputs(self.executed), dict(self.executed.before))
+        self.run.values.update(self.executed.values)
+        self.waiting = {step.index for step in program.steps}
         self.inside = {slot.name for slot in program.pins}
         self.hosts = _hosts(program)
-        self.moved = {p.slot for entry in program.schedule if isinstance(entry, Move) for p in self._ends(entry)}
+        self.moved = {slot.name for slot in program.slots if _MOVED.search(slot.name)}
+        self.moved |= {_MOVED.sub("", name) for name in self.moved}
         self.by_rows: set[str] = set()
-
-    def _ends(self, move: Move) -> tuple[Place, ...]:
-        return tuple(p for p in (self.blocks.place(move.source), self.blocks.place(move.destination)) if p is not None)
 
     # ---- faults ----
 
@@ -71,12 +80,6 @@ class ProgramRun:
     def technique(self, place: Place, writer: str, given: str = PLAN) -> str:
         """Whose fault it is that a buffer has other bytes than those of its tensor. writer: what has written these."""
         slots = {place.slot, writer}
-        if (
-            place.block != "state"
-            and self.program.regions
-            and _region_of(place.block) != self.blocks.regions.get(place.slot)
-        ):
-            return REGIONS
         for technique, own in ((MOVES, self.moved), (STREAMING, self.by_rows), (VIEWS, self.inside | self.hosts)):
             if slots & own:
                 return technique
@@ -91,11 +94,9 @@ class ProgramRun:
     def require(self, bound: BoundNode | None, operand: Operand, place: Place, given: str = PLAN) -> None:
         """That an operand is there, with all of its bytes."""
         tensor = self.graph.tensor(operand.tensor)
-        root = self.graph.root(tensor.name).name
-        expected = self.expected(tensor.name)
-        count, writer = self.blocks.foreign(place, expected)
+        count, writer = self.blocks.foreign(place, self.expected(tensor.name))
         if count:
-            early = root not in self.made
+            early = self.pending(tensor.name)
             technique = ORDER if early else self.technique(place, writer, given)
             why = (
                 "it is read before it is made"
@@ -103,6 +104,14 @@ class ProgramRun:
                 else f"it lies at {place.slot}, where {writer or 'nobody'} has written"
             )
             self.fault(technique, bound, tensor, _elements(tensor, count), why)
+
+    def pending(self, name: str) -> bool:
+        """Whether a layer that makes a tensor, or what one is made of that vanishes, has not run yet."""
+        producer = self.graph.producer(self.graph.root(name).name)
+        if producer is None or producer.index in self.waiting:
+            return producer is not None
+        ran = any(step.index == producer.index for step in self.program.steps)
+        return not ran and any(self.pending(given) for given in producer.inputs if given)
 
     # ---- the schedule ----
 
@@ -152,6 +161,10 @@ class ProgramRun:
         layer = self.layers[step.index]
         inputs = [(o, place) for o in step.inputs if (place := self.blocks.place(o.pointer)) is not None]
         outputs = [(o, place) for o in step.outputs if (place := self.blocks.place(o.pointer)) is not None]
+        for operand, place in (*inputs, *outputs):
+            if place.slot in self.blocks.regions and place.block != arena_variable(self.blocks.regions[place.slot]):
+                why = f"it is looked for in {place.block}, where {place.slot} does not lie"
+                self.fault(REGIONS, bound, self.graph.tensor(operand.tensor), -1, why)
         for operand, place in inputs:
             self.require(bound, operand, place)
         working = [(o.pointer, o.size_bytes) for o in step.scratch] + [(s.place, s.size_bytes) for s in step.staged]
@@ -162,14 +175,13 @@ class ProgramRun:
         results = self.results(bound)
         for (_, place), result in zip(outputs, results, strict=True):
             self.blocks.write(place, result.tobytes(), place.slot)
+        self.waiting.discard(step.index)
         for operand, place in outputs:
-            self.made.add(self.graph.root(operand.tensor).name)
             self.require(bound, operand, place)
 
     def results(self, bound: BoundNode) -> tuple[Array, ...]:
         """A layer's outputs. What touches state is executed in the program's order, everything else is known."""
-        touches = any(t is not None and self.graph.root(t.name).is_state for t in (*bound.inputs, *bound.outputs))
-        if not touches:
+        if not _touches_state(self.graph, bound):
             return tuple(self.run.value(tensor.name) for tensor in bound.outputs)
         found = self.run.execute(bound)
         for tensor, value in zip(bound.outputs, found, strict=True):
@@ -205,11 +217,16 @@ class ProgramRun:
             for number, (output, target) in enumerate(outputs):
                 if not place.overlaps(operand.size_bytes, target, output.size_bytes) or place.block == "state":
                     continue
+                if not self.disabled.isdisjoint((OVERLAP,)):
+                    self.fault(
+                        self.technique(place, target.slot), bound, self.graph.tensor(operand.tensor), -1, _SHARED
+                    )
                 walks = [o.walk for o in layer.overlaps if (o.input, o.output) == (positions[id(operand)], number)]
                 readings = overwritten(walks[0], place.offset, target.offset) if walks else -1
                 if readings:
                     why = f"the output at {target.slot} overwrites it while it is read"
-                    self.fault(OVERLAP, bound, self.graph.tensor(operand.tensor), readings, why)
+                    technique = VIEWS if {place.slot, target.slot} & self.inside else OVERLAP
+                    self.fault(technique, bound, self.graph.tensor(operand.tensor), readings, why)
 
 
 def _hosts(program: Program) -> set[str]:
@@ -226,10 +243,6 @@ def _hosts(program: Program) -> set[str]:
     }
 
 
-def _region_of(block: str) -> str:
-    return "" if block == "arena" else block.removeprefix("arena_")
-
-
 def _elements(tensor: Tensor, count: int) -> int:
     """Elements of which so many bytes differ, at most."""
     return min(tensor.elements, count)
@@ -242,7 +255,7 @@ def execute_program(compiled: Compiled, executed: Executed) -> None:
     """
     divided, program = compiled.partition, compiled.program
     assert executed.graph == divided.graph, "the last step gives the graph that is lowered"
-    ProgramRun(program, divided.graph, divided.layers, executed, dict(executed.before)).execute()
+    ProgramRun(program, divided.graph, divided.layers, executed, compiled.options.disabled).execute()
     portable = divided.backends[PORTABLE]
     _execute_parts(program, executed, portable.lower)
 
@@ -270,8 +283,41 @@ def _execute_parts(program: Program, executed: Executed, lower: Callable[[BoundN
             layers = {each.node.index: lower(each) for each in graph.bound()}
             for inputs in given[id(graph)]:
                 inner = values_of(graph, [value for value in inputs if value is not None], {})
-                ProgramRun(part, graph, layers, inner, dict(inner.before)).execute()
+                ProgramRun(part, graph, layers, inner).execute()
                 _execute_parts(part, inner, lower)
+
+
+def _scrambled(executed: Executed, ran: set[int]) -> Executed:
+    """A run of the graph whose layers give random bytes, but for those that touch state and those that vanish in memory.
+
+    ran: indices of the layers that do not vanish. A graph stays as it is where an operator with graphs inside touches state.
+    """
+    graph = executed.graph
+    touching = {bound.node.index: bound.node.op for bound in graph.bound() if _touches_state(graph, bound)}
+    if any(isinstance(op, ControlFlow) for op in touching.values()):
+        return executed
+    rng = np.random.default_rng(3)
+
+    def random(tensor: Tensor) -> Array:
+        if tensor.dtype is DType.BOOL:
+            return rng.integers(0, 2, tensor.shape).astype(bool)
+        data = rng.integers(0, 256, tensor.elements * tensor.dtype.bytes, dtype=np.uint8)
+        made: Array = data.view(tensor.dtype.value).reshape(tensor.shape)
+        return made
+
+    given = {n: executed.before[n] if graph.tensor(n).is_state else random(graph.tensor(n)) for n in graph.inputs}
+    run = Execution(graph, given, dict(executed.before))
+    for bound in graph.bound():
+        known = bound.node.index in ran and bound.node.index not in touching
+        pulled = known and any(t is not None and t.name in graph.pulled for t in bound.inputs)
+        values = tuple(map(random, bound.outputs)) if known and not pulled else run.execute(bound)
+        for tensor, value in zip(bound.outputs, values, strict=True):
+            run.keep(tensor, value)
+    return run.finished()
+
+
+def _touches_state(graph: Graph, bound: BoundNode) -> bool:
+    return any(t is not None and graph.root(t.name).is_state for t in (*bound.inputs, *bound.outputs))
 
 
 def _inputs(executed: Executed) -> dict[str, Array]:

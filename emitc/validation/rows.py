@@ -74,6 +74,11 @@ class Rows:
             self.run.blocks.write(place, bytes([0x5A]) * copied.size_bytes, place.slot)
         for call in self.segment.calls:
             self.independent(call)
+            for tensor in (call.makes, *(use.tensor for use in call.uses)):
+                if tensor.row_bytes * tensor.rows != len(self.values[tensor.name]):
+                    self.fault(
+                        call.step.index, tensor, -1, f"{tensor.rows} rows of {tensor.row_bytes} bytes are not its size"
+                    )
         while self.made[last.name] < last.rows:
             number = next((n for n in range(len(self.segment.calls) - 1, 0, -1) if self.ready(n)), 0)
             self.make(number)
@@ -81,8 +86,7 @@ class Rows:
             if rows < 0:
                 self.fault(self.segment.calls[number].step.index, last, -1, "the layers make more rows than there are")
         for call in self.segment.calls:
-            tensor = self.run.nodes[call.step.index].output
-            self.run.made.add(self.run.graph.root(tensor.name).name)
+            self.run.waiting.discard(call.step.index)
 
     def make(self, number: int) -> None:
         """The next row of a layer, read and stored where the C does."""
@@ -167,7 +171,7 @@ class Rows:
         named = {o.tensor: uses[id(o)] for o in call.step.inputs if id(o) in uses}
         operands: list[Array | None] = []
         for tensor in bound.inputs:
-            value = None if tensor is None else self.run.run.value(tensor.name)
+            value = None if tensor is None else self.run.real.values[tensor.name]
             use = None if tensor is None else named.get(tensor.name)
             if value is not None and use is not None:
                 read = {other for row in rows for other in self.reach(use, row)}
@@ -175,9 +179,10 @@ class Rows:
             operands.append(value)
         with np.errstate(all="ignore"):
             found = np.ascontiguousarray(kernel_of(bound).reference(bound, operands)[0]).tobytes()
-        size = call.makes.row_bytes
+        expected = self.run.real.values[bound.output.name].tobytes()
+        size = len(expected) // call.makes.rows
         for row in rows:
-            if found[row * size : (row + 1) * size] != self.row(call.makes, row):
+            if found[row * size : (row + 1) * size] != expected[row * size : (row + 1) * size]:
                 self.fault(call.step.index, call.makes, -1, f"row {row} depends on rows that the layer is not given")
 
 

@@ -169,7 +169,7 @@ class Comparison:
             self.aliases_of(tensor, made=False)
         for bound in self.graph.bound():
             if not self._untouched(bound, own):
-                for tensor, result in zip(bound.outputs, self.run.execute(bound), strict=True):
+                for tensor, result in zip(bound.outputs, self.outputs_of(bound), strict=True):
                     self.made(bound, tensor, result)
                 continue
             for tensor in bound.outputs:
@@ -183,6 +183,14 @@ class Comparison:
         self._state.clear()
         self._state.update(self._start)
         return executed(self.graph, [self._given[name] for name in self.graph.inputs], self._state)
+
+    def outputs_of(self, bound: BoundNode) -> tuple[Array, ...]:
+        """What an operator gives. One that takes its operands in form, and fails on their values or sizes, is a fault."""
+        try:
+            return self.run.execute(bound)
+        except (AssertionError, ValueError, IndexError, TypeError, ZeroDivisionError) as error:
+            self.fault(self._cone(bound), bound.output, -1, f"its reference fails: {error}")
+            raise
 
     def constants(self) -> None:
         """Compares those that are new, or not the same object as before."""
@@ -219,19 +227,13 @@ class Comparison:
         elif tensor.name in self.known:
             leave = self.judge.leave(bound, tensor)
             count = self.judge.differing(leave, tensor, result, self.known[tensor.name], self.old.values)
-            if (
-                count
-                and tensor.name not in self.graph.outputs
-                and self.judge.reorders(bound, result, self.known[tensor.name])
-            ):
-                del self.known[tensor.name]
-            elif count:
+            if count:
                 self.fault(
                     self._cone(bound), tensor, count, f"{count} of {tensor.elements} elements are not what they were"
                 )
             elif leave is not Leave.NONE and differing(result, self.known[tensor.name]):
                 self.deviates = True
-            result = self.known.get(tensor.name, result)
+            result = self.known[tensor.name]
         else:
             self.judge.new(bound, tensor)
         self.run.keep(tensor, result)

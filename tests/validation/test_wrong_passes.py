@@ -13,14 +13,18 @@ from onnx_graphs import onnx_graph
 from onnx_net import OnnxNet
 from pass_graphs import Net, graph_of
 
+import emitc.api
 import emitc.compiler
+from bench.mutant_models import branches
 from emitc.cli import cli
 from emitc.compiler import compile_model
 from emitc.ir import Graph
+from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.softmax import Softmax
 from emitc.kernels.transpose import Transpose
 from emitc.passes import BUILT, PASSES, GraphStep, Pass, run_passes
 from emitc.passes.cancel_transposes import cancel_transposes
+from emitc.passes.fold_pad import fold_pad
 from emitc.passes.fold_zero_point import fold_zero_point
 from emitc.validation import Wrong, validate, validate_unasked
 from emitc.validation.effort import effort
@@ -207,3 +211,45 @@ def test_effort_is_the_same_everywhere_and_grows_with_the_model() -> None:
         for name in ("digits_int8.tflite", "person_detect_int8.tflite")
     )
     assert 0 < small < large < 60_000_000
+
+
+def test_a_pass_that_is_wrong_inside_of_an_operator_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The main graph is left alone: the operator that runs the graph gives other values, and so does the graph itself."""
+    (tmp_path / "branches.tflite").write_bytes(branches())
+
+    def wrong_padding(graph: Graph) -> Graph:
+        after = fold_pad(graph)
+        if after is graph:
+            return graph
+        folded = next(node for node in after.nodes if node not in graph.nodes)
+        assert isinstance(folded.op, Conv2D)
+        padding = replace(folded.op.window.padding, top=0, bottom=2)
+        op = replace(folded.op, window=replace(folded.op.window, padding=padding))
+        return replace(after, nodes=tuple(replace(n, op=op) if n is folded else n for n in after.nodes))
+
+    passes: Passes = tuple((n, wrong_padding if n == "fold-pad" else function) for n, function in PASSES)
+
+    def with_passes(
+        graph: Graph, disabled: frozenset[str] = frozenset(), which: Passes = passes, *rest: Any, **more: Any
+    ):
+        return run_passes(graph, disabled, which, *rest, **more)
+
+    monkeypatch.setattr(emitc.compiler, "run_passes", with_passes)
+    found = validate(compile_model(tmp_path / "branches.tflite")).wrong
+    assert found is not None and found.step == "fold-pad"
+    assert "CONV_2D" in found.ops[-1]
+
+
+def test_a_reference_that_fails_is_a_fault_and_no_traceback() -> None:
+    compiled = compile_model(MODELS / "mww_hey_jarvis_v2.tflite")
+    place = next(i for i, step in enumerate(compiled.history) if step.name == "state-in-place")
+    before, after = compiled.history[place - 1].graph, compiled.history[place].graph
+    append = next(node for node in after.nodes if node not in before.nodes)
+    longer = tuple(n for n in after.nodes if n is not append and append.outputs[0] not in n.outputs)
+    found = wrong(before, replace(after, nodes=longer), "state-in-place")
+    assert found is not None and found.step == "state-in-place"
+
+
+def test_python_has_the_check_too() -> None:
+    found = emitc.api.compile_model(MODELS / "digits_int8.tflite").check()
+    assert found.right and found.passes_checked >= len(PASSES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 import numpy as np
 
@@ -81,15 +80,16 @@ def _stands_for(tensor: Tensor, found: Array, real: Array) -> Array:
 def chains(history: Sequence[GraphStep]) -> tuple[Chain, ...]:
     """The main graph's steps, and those of every graph inside of an operator, each under its own first graph."""
     main = tuple(step for step in history if not step.inside)
-    found = [Chain(main)]
-    for _, group in groupby((s for s in history if s.inside), key=lambda step: step.inside):
-        parts: list[list[GraphStep]] = []
-        for step in group:
-            if step.name == BUILT:
-                parts.append([])
-            parts[-1].append(step)
-        found += [Chain(tuple(part)) for part in parts]
-    return tuple(found)
+    parts: list[list[GraphStep]] = []
+    latest: dict[
+        tuple[str, ...], list[GraphStep]
+    ] = {}  # of an inner graph; others are inside of it and come in between
+    for step in (step for step in history if step.inside):
+        if step.name == BUILT:
+            latest[step.inside] = []
+            parts.append(latest[step.inside])
+        latest[step.inside].append(step)
+    return (Chain(main), *(Chain(tuple(part)) for part in parts))
 
 
 def compared_steps(chain: Chain) -> Iterator[GraphStep]:

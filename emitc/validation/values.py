@@ -163,6 +163,10 @@ class Comparison:
 
     def compare(self) -> Executed:
         """The graph's values. Raises Faulty for the first tensor that is not what it was."""
+        for now, before in ((self.graph.inputs, self.old.graph.inputs), (self.graph.outputs, self.old.graph.outputs)):
+            if len(now) != len(before):
+                tensor = self.graph.tensor((*now, *self.graph.outputs, self.graph.tensors[0].name)[0])
+                self.fault((), tensor, -1, f"the interface has {len(now)} tensors in the place of {len(before)}")
         self.constants()
         own = self._old_nodes()
         for tensor in self.graph.tensors:

@@ -29,7 +29,7 @@ from emitc.passes.fold_zero_point import fold_zero_point
 from emitc.validation import Wrong, validate, validate_unasked
 from emitc.validation.effort import effort
 from emitc.validation.inputs import validation_inputs
-from emitc.validation.steps import Chain
+from emitc.validation.steps import Chain, chains
 from emitc.validation.values import Faulty
 from emitc.verify_graph import verify_graph
 
@@ -253,3 +253,29 @@ def test_a_reference_that_fails_is_a_fault_and_no_traceback() -> None:
 def test_python_has_the_check_too() -> None:
     found = emitc.api.compile_model(MODELS / "digits_int8.tflite").check()
     assert found.right and found.passes_checked >= len(PASSES)
+
+
+def test_graphs_inside_of_graphs_have_their_own_steps() -> None:
+    graph = graph_of(transposed_softmax)
+    outer, inner = ("a",), ("a", "b")
+    named = [
+        (BUILT, ()),
+        ("p", ()),
+        (BUILT, outer),
+        ("p", outer),
+        (BUILT, inner),
+        ("p", inner),
+        ("q", outer),
+        (BUILT, outer),
+    ]
+    found = chains([GraphStep(name, graph, inside) for name, inside in named])
+    assert [[step.name for step in chain.steps] for chain in found] == [
+        [BUILT, "p"], [BUILT, "p", "q"], [BUILT, "p"], [BUILT]
+    ]  # fmt: skip
+
+
+def test_an_output_too_few_is_a_fault() -> None:
+    compiled = compile_model(MODELS / "mww_hey_jarvis_v2.tflite")
+    graph = compiled.history[0].graph
+    found = wrong(graph, replace(graph, outputs=(*graph.outputs, *graph.outputs)), "drop-dead")
+    assert found is not None and found.step == "drop-dead"

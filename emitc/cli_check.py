@@ -58,7 +58,11 @@ def check_line(found: Validation | None, check: bool | None) -> str:
     """What the text of a compilation says of it: nothing where it was done unasked, or switched off."""
     if found is not None:
         return f"\n  check       {found.text()}" if check else ""
-    return "" if check is False else "\n  check       left out, since the model is large: --check asks for it"
+    return (
+        ""
+        if check is False
+        else "\n  check       left out for a large model, or for a loop that may not end: --check asks for it"
+    )
 
 
 @click.command("dump", cls=CompilingCommand, short_help="Print MODEL as it is after a step of the compilation.")

@@ -114,8 +114,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "emitc.validation": (
         "emitc.arrange", "emitc.backends.contract", "emitc.program",
-        "emitc.compiler", "emitc.errors", "emitc.host.golden_rules", "emitc.host.groups", "emitc.host.samples", "emitc.ir",
-        "emitc.kernels", "emitc.passes", "emitc.validation",
+        "emitc.compiler", "emitc.errors", "emitc.host.golden_rules", "emitc.host.groups", "emitc.host.reference",
+        "emitc.host.samples", "emitc.ir", "emitc.kernels", "emitc.passes", "emitc.validation",
     ),
     "emitc.listing": (
         "emitc.compiler", "emitc.emit.manifest", "emitc.errors", "emitc.frontends.source", "emitc.ir", "emitc.kernels.contract",

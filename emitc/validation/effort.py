@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from emitc.host.reference import may_not_end
 from emitc.ir import Graph
 from emitc.kernels import kernel_of
 from emitc.validation.inputs import BOUNDARIES
@@ -23,9 +24,9 @@ def effort(graph: Graph) -> int:
 
 
 def default_inputs(graph: Graph) -> tuple[tuple[str, ...], int] | None:
-    """What a compilation takes unasked, None for a graph that takes too long for that."""
+    """What a compilation takes unasked. None for a graph that takes too long for that, or has a loop that may not end."""
     found = effort(graph)
-    if found > _SOME:
+    if found > _SOME or may_not_end(graph):
         return None
     return (BOUNDARIES, 2) if found <= _ALL else FEW
 

@@ -15,7 +15,7 @@ from pass_graphs import Net, graph_of
 
 import emitc.api
 import emitc.compiler
-from bench.mutant_models import branches
+from bench.mutant_models import Builder, branches
 from emitc.cli import cli
 from emitc.compiler import compile_model
 from emitc.ir import Graph
@@ -279,3 +279,26 @@ def test_an_output_too_few_is_a_fault() -> None:
     graph = compiled.history[0].graph
     found = wrong(graph, replace(graph, outputs=(*graph.outputs, *graph.outputs)), "drop-dead")
     assert found is not None and found.step == "drop-dead"
+
+
+def endless() -> bytes:
+    """A WHILE whose condition is always true."""
+    condition, body, net = Builder(), Builder(), Builder()
+    flag = condition.constant(True, "bool")
+    shape = (1, 4)
+    x = condition.computed(*shape)
+    y = body.computed(*shape)
+    given = net.computed(*shape)
+    found = net.op("WHILE", (given,), net.like(given), cond_subgraph_index=1, body_subgraph_index=2)
+    same = body.op("RELU", (y,), body.like(y))
+    return net.model((given,), (found,), condition.sub((x,), (flag,)), body.sub((y,), (same,)))
+
+
+def test_a_loop_without_an_end_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The references would run for long, so that a compilation does not start them unasked."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "endless.tflite").write_bytes(endless())
+    called = CliRunner().invoke(cli, ["compile", "endless.tflite", "-o", "out"])
+    assert called.exit_code == 0, called.stderr
+    assert "loop that may not end: --check asks for it" in called.stdout
+    assert validate_unasked(compile_model(tmp_path / "endless.tflite")) is None

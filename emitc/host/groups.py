@@ -55,7 +55,8 @@ from emitc.kernels.unary import LeakyRelu
 
 ONE_IN = 100_000
 LEAST = ONE_IN
-"""Elements that are compared of every type with such a rate, as far as the runs allow that are drawn for it."""
+"""Elements that are compared of every type with such a rate, where FEW_RUNS further ones give as many."""
+FEW_RUNS = 100
 ENOUGH = 20 * ONE_IN
 """Elements after which a rate of 1 in ONE_IN is told from three times as many: 20 are expected."""
 _RATES: Mapping[str, float] = {"sum": 1 / ONE_IN, "scatter": 10 / ONE_IN}
@@ -203,12 +204,13 @@ class GroupCheck:
         self._samples = 0
 
     def add(self, values: Mapping[str, Array], *, sums: bool = False) -> None:
-        """One run. values: of tensors, by name. sums: only operators whose rule is a rate are compared."""
+        """One run. values: of tensors, by name. sums: only operators whose rule is a rate that is not known yet."""
         self._samples += 1
         values = completed(self._graph, values)
+        asking = {key for key, group in self._groups.items() if self._missing(group)}
         for bound in self._graph.bound():
             kind = kind_of(bound)
-            if bound.node.index in self._without or (sums and kind not in _RATES):
+            if bound.node.index in self._without or (sums and (bound.node.op_type, kind) not in asking):
                 continue
             operands = [None if t is None else known_value(self._graph, values, t.name) for t in bound.inputs]
             if any(t is not None and v is None for t, v in zip(bound.inputs, operands, strict=True)):
@@ -252,14 +254,18 @@ class GroupCheck:
         """The operators that were compared, by index."""
         return frozenset(self._counted)
 
+    def _missing(self, group: Group) -> int:
+        """Further runs that a group asks for; none where it is not in doubt, and FEW_RUNS are too few for it."""
+        if group.kind not in _RATES or not group.holds:
+            return 0
+        doubtful = group.chance < _IN_DOUBT
+        left = (ENOUGH if doubtful else LEAST) - group.elements
+        runs = -(-left * self._samples // group.elements)
+        return max(0, runs) if doubtful or runs <= FEW_RUNS else 0
+
     def wanted(self) -> int:
-        """Further runs after which every rate is known well enough; 0 where all are."""
-        missing = 0
-        for group in self._groups.values():
-            if group.kind in _RATES and group.holds:
-                enough = ENOUGH if group.chance < _IN_DOUBT else LEAST
-                missing = max(missing, -(-(enough - group.elements) * self._samples // group.elements))
-        return missing
+        """Further runs after which every rate is known as well as it can be with few of them; 0 where all are."""
+        return max(map(self._missing, self._groups.values()), default=0)
 
     def found(self) -> tuple[Group, ...]:
         """What was counted, by type of operator."""

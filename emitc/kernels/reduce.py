@@ -87,6 +87,18 @@ _TFLITE = (*_FLOAT, DType.INT8, DType.INT16, DType.INT32, DType.INT64)
 _ANY = (*_WRAPPING, DType.INT8, DType.INT16, DType.UINT8, DType.BOOL)
 
 
+def _first(find: Callable[..., _Values]) -> _Rule:
+    """The value at the place that `find` gives, the first one in row-major order: 0 and -0 are equal, but not the same."""
+
+    def rule(x: _Values, axes: tuple[int, ...]) -> _Values:
+        ordered = sorted(axes)
+        last = np.moveaxis(x, ordered, range(-len(ordered), 0))
+        rows = last.reshape(*last.shape[: last.ndim - len(ordered)], -1)
+        return np.asarray(np.take_along_axis(rows, find(rows, axis=-1, keepdims=True), -1)[..., 0])
+
+    return rule
+
+
 def _log_sum_exp(x: _Values, axes: tuple[int, ...]) -> _Values:
     largest = np.max(x, axis=axes, keepdims=True)
     return np.asarray(np.log(np.sum(np.exp(x - largest), axis=axes)) + largest.reshape(np.sum(x, axis=axes).shape))
@@ -108,12 +120,8 @@ class _Kind:
 
 
 _KINDS: dict[type[Reduction], _Kind] = {
-    ReduceMax: _Kind(
-        "reduce_max", _ANY, lambda x, axes: np.max(x, axis=axes), "largest value over any dimensions", "REDUCE_MAX"
-    ),
-    ReduceMin: _Kind(
-        "reduce_min", _ANY, lambda x, axes: np.min(x, axis=axes), "smallest value over any dimensions", "REDUCE_MIN"
-    ),
+    ReduceMax: _Kind("reduce_max", _ANY, _first(np.argmax), "largest value over any dimensions", "REDUCE_MAX"),
+    ReduceMin: _Kind("reduce_min", _ANY, _first(np.argmin), "smallest value over any dimensions", "REDUCE_MIN"),
     ReduceProd: _Kind(
         "reduce_product",
         _WRAPPING,

@@ -27,13 +27,17 @@ class Unfit(Exception):
 
 @dataclass
 class Draft:
-    """Values and nodes so far. `pool` has what further operators may read; `limit` the most elements of a tensor."""
+    """Values and nodes so far. `pool` has what further operators may read; `limit` the most elements of a tensor.
+
+    engine: the one that the graph is meant for, since a graph of operators that only one engine has each has no engine.
+    """
 
     rng: np.random.Generator
     dtype: str
     limit: int = ELEMENTS
     prefix: str = ""
     depth: int = 0
+    engine: str = "tflm"
     values: dict[str, Value] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
@@ -132,6 +136,8 @@ class Draft:
     def node(self, op: str, inputs: Sequence[Value | None], outputs: Sequence[Value], **attributes: Attribute) -> None:
         """One operator."""
         names = tuple(value.name if value is not None else "" for value in inputs)
+        while names and not names[-1]:  # LiteRT takes -1 in the place of a bias for a tensor
+            names = names[:-1]
         self.nodes.append(Node(op, names, tuple(value.name for value in outputs), attributes))
 
     def unary(self, op: str, inputs: Sequence[Value | None], shape: Sequence[int], dtype: str,

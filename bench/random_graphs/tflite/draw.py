@@ -9,9 +9,23 @@ import numpy as np
 from bench.random_graphs.case import Description, Value
 from bench.random_graphs.tflite.draft import OFFERS, Draft, Unfit
 
-for _module in ("moves",):
+for _module in ("moves", "elementwise", "reductions", "layers", "recurrent", "control", "signal"):
     importlib.import_module(f"bench.random_graphs.tflite.{_module}")
 
+_INTEGERS = ("int16", "int32", "int64", "uint8", "bool")
+_NOT_IN_TFLM: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("FLOOR_DIV", "FLOOR_MOD", "REDUCE_PROD", "EXPAND_DIMS", "GATHER"), _INTEGERS),
+    **dict.fromkeys(("REDUCE_MAX", "REDUCE_MIN", "MIRROR_PAD", "RESIZE_NEAREST_NEIGHBOR", "CAST"), _INTEGERS),
+    **dict.fromkeys(("EXP", "GELU", "POW", "RELU_N1_TO_1", "REDUCE_PROD", "SHAPE", "TILE"), ()),
+    **dict.fromkeys(("ADD", "SUB", "MUL", "REDUCE_ALL"), ("int64", "bool")),
+}
+_NOT_IN_LITERT: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("CUMSUM", "ADD_N", "SVDF"), ("int8",)),
+    **dict.fromkeys(("CEIL", "ELU", "ROUND"), ()),
+    **dict.fromkeys((op for op in OFFERS if op.startswith("CUSTOM:")), ()),
+}
+_MISSING = {"tflm": _NOT_IN_TFLM, "litert": _NOT_IN_LITERT}
+"""Operators that an engine does not have: for which types of their first operand, none for all."""
 _DTYPES = ("int8",) * 11 + ("int16",) * 3 + ("uint8",) * 2 + ("float32",) * 4
 _TRIES = 30
 
@@ -19,7 +33,7 @@ _TRIES = 30
 def draw(rng: np.random.Generator) -> Description:
     """A valid graph of 1 to about 14 operators."""
     dtype = _DTYPES[int(rng.integers(len(_DTYPES)))]
-    d = Draft(rng, dtype)
+    d = Draft(rng, dtype, engine="litert" if dtype == "uint8" or rng.random() < 0.25 else "tflm")
     if d.chance(0.01):
         d.limit = 120_000
     for _ in range(d.pick((1, 1, 1, 2, 3))):
@@ -34,7 +48,7 @@ def append(d: Draft) -> None:
     for _ in range(_TRIES):
         recent = d.pool[-4:] if d.chance(0.7) else d.pool
         x = d.pick(recent)
-        offered = [offer for offer in OFFERS.values() if x.dtype in offer.dtypes]
+        offered = [offer for offer in OFFERS.values() if x.dtype in offer.dtypes and _has(d.engine, offer.op, x.dtype)]
         weights = np.array([offer.weight for offer in offered])
         chosen = offered[int(d.rng.choice(len(offered), p=weights / weights.sum()))]
         before = (dict(d.values), list(d.nodes), list(d.inputs), list(d.pool))
@@ -45,6 +59,12 @@ def append(d: Draft) -> None:
             continue
         d.pool += made
         return
+
+
+def _has(engine: str, op: str, dtype: str) -> bool:
+    """Whether an engine has the operator for the type."""
+    missing = _MISSING[engine]
+    return op not in missing or bool(missing[op] and dtype not in missing[op])
 
 
 def finished(d: Draft) -> Description:

@@ -1,0 +1,95 @@
+"""Operators of TFLite Micro's signal library, as chains from int16 samples to outputs: what they give is not quantized."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from flatbuffers import flexbuffers
+
+from bench.random_graphs.case import Value
+from bench.random_graphs.tflite.draft import Draft, Unfit, offers
+
+
+def samples(d: Draft, count: int) -> Value:
+    """int16 numbers: an input of the graph."""
+    value = d.add(Value(d.name(), "int16", (count,)))
+    d.inputs.append(value.name)
+    return value
+
+
+def custom(d: Draft, name: str, inputs: Sequence[Value], outputs: Sequence[Value], **options: object) -> None:
+    """One operator with options in a flexbuffer."""
+    d.node(f"CUSTOM:{name}", inputs, outputs, custom_options=bytes(flexbuffers.Dumps(options)))
+
+
+def top_level(d: Draft) -> None:
+    """Raises Unfit inside of graphs, and for most values: one chain is a lot."""
+    if d.depth or d.chance(0.5):
+        raise Unfit
+
+
+def spectrum(d: Draft, length: int) -> Value:
+    """A windowed, scaled frame and its transform."""
+    x = samples(d, d.between(length // 2 + 1, length))
+    if d.chance(0.7):
+        weights = d.constant(d.rng.integers(0, 4096, x.shape).astype(np.int16))
+        y = d.computed("int16", x.shape)
+        custom(d, "SignalWindow", (x, weights), (y,), shift=12)
+        x = y
+    if d.chance(0.6):
+        y, shift = d.computed("int16", x.shape), d.computed("int32", ())
+        custom(d, "SignalFftAutoScale", (x,), (y, shift))
+        x = y
+    y = d.computed("int16", (length + 2,))
+    custom(d, "SignalRfft", (x,), (y,), T=7, fft_length=length)
+    return y
+
+
+@offers(("int8", "int16"), "CUSTOM:SignalRfft", weight=0.4)
+def there_and_back(d: Draft, x: Value) -> Sequence[Value]:
+    top_level(d)
+    length = d.pick((16, 32, 64, 128))
+    y = spectrum(d, length)
+    if d.chance(0.5):
+        return []
+    back = d.computed("int16", (length,))
+    custom(d, "SignalIrfft", (y,), (back,), T=7, fft_length=length)
+    return []
+
+
+@offers(("int8", "int16"), "CUSTOM:SignalEnergy", weight=0.4)
+def energies(d: Draft, x: Value) -> Sequence[Value]:
+    top_level(d)
+    length = d.pick((32, 64, 128))
+    y = spectrum(d, length)
+    made = d.computed("uint32", (length // 2 + 1,))
+    start = d.between(0, 3)
+    custom(d, "SignalEnergy", (y,), (made,), start_index=start, end_index=d.between(start + 1, length // 2))
+    return filtered(d, made)
+
+
+def filtered(d: Draft, x: Value) -> Sequence[Value]:
+    """Channels of energies, and what a front end for speech does with them."""
+    widths = [d.between(1, 4) for _ in range(d.between(2, 6))]
+    channels = len(widths) - 1
+    if sum(widths) > x.elements:
+        raise Unfit
+    starts = np.cumsum([0, *widths[:-1]])
+    tables = [d.rng.integers(1, 4096, sum(widths)) for _ in range(2)]
+    constants = [d.constant(each.astype(np.int16)) for each in (*tables, starts, starts, np.array(widths))]
+    y = d.computed("uint64", (channels,))
+    custom(d, "SignalFilterBank", (x, *constants), (y,), num_channels=channels)
+    root = d.computed("uint32", (channels,))
+    shift = d.constant(np.int32(d.between(0, 6)))
+    custom(d, "SignalFilterBankSquareRoot", (y, shift), (root,))
+    return []
+
+
+@offers(("int8", "int16"), "CUSTOM:SignalDelay", weight=0.3)
+def delay(d: Draft, x: Value) -> Sequence[Value]:
+    top_level(d)
+    given = samples(d, d.between(2, 40))
+    y = d.computed("int16", given.shape)
+    custom(d, "SignalDelay", (given,), (y,), delay_length=d.between(1, 50))
+    return []

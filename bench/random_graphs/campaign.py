@@ -6,10 +6,8 @@ with the chunks that are missing.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import resource
 import shutil
 import signal
@@ -31,6 +29,7 @@ from bench.random_graphs.judge import FAILURES, Trial, prepared, settled, tried
 from bench.random_graphs.modes import Mode, draw_mode, simpler
 from bench.random_graphs.native import Builds, Item
 from bench.random_graphs.records import Tally
+from bench.random_graphs.regressions import kept
 from bench.random_graphs.shrink import shrink
 from emitc.host.golden import engines_in
 
@@ -263,17 +262,3 @@ def shrunk(trial: Trial, builds: Builds) -> tuple[Case, dict[str, Any]]:
             break
         mode = easier
     return case, mode
-
-
-def kept(folder: Path, verdict: str, found: str, small: Case, mode: Mode) -> Path | None:
-    """Writes a shrunk failure into the folder of regressions; None where it has one of the same operators and verdict."""
-    folder.mkdir(parents=True, exist_ok=True)
-    ops = "_".join(re.sub(r"\W+", "-", node.op.lower()) for node in small.description.nodes)[:60]
-    stem = f"{verdict}_{ops}_{hashlib.sha256(small.model).hexdigest()[:8]}"
-    if any(folder.glob(f"{stem[:-9]}_*.{small.format}")):
-        return None
-    path = folder / f"{stem}.{small.format}"
-    path.write_bytes(small.model)
-    about = {"found": found, "verdict": verdict, "mode": dict(mode)}
-    path.with_suffix(".json").write_text(json.dumps(about, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    return path

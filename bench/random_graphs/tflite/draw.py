@@ -7,7 +7,7 @@ import importlib
 import numpy as np
 
 from bench.random_graphs.case import Description, Value
-from bench.random_graphs.tflite.draft import OFFERS, Draft, Unfit
+from bench.random_graphs.tflite.draft import OFFERS, Draft, Offer, Unfit
 
 for _module in ("moves", "elementwise", "reductions", "layers", "recurrent", "control", "signal"):
     importlib.import_module(f"bench.random_graphs.tflite.{_module}")
@@ -53,12 +53,33 @@ def append(d: Draft) -> None:
         chosen = offered[int(d.rng.choice(len(offered), p=weights / weights.sum()))]
         before = (dict(d.values), list(d.nodes), list(d.inputs), list(d.pool))
         try:
-            made = chosen.make(d, x)
+            made = turned(d, x, chosen) if d.chance(0.25) else chosen.make(d, x)
         except Unfit:
             d.values, d.nodes, d.inputs, d.pool = before
             continue
         d.pool += made
         return
+
+
+_TURNED = ("int8", "int16", "float32", "uint8", "int32")
+
+
+def turned(d: Draft, x: Value, offer: Offer) -> list[Value]:
+    """The operator on x with its dimensions in another order, which what it makes leaves again, as converters write it."""
+    rank = len(x.shape)
+    if x.dtype not in _TURNED or not 2 <= rank <= 5:
+        raise Unfit
+    order = [int(i) for i in d.rng.permutation(rank)]
+    if rank == 4 and d.chance(0.5):
+        order = d.pick(([0, 2, 3, 1], [0, 3, 1, 2]))
+    made = offer.make(d, d.moved("TRANSPOSE", (x, d.integers(order)), [x.shape[i] for i in order]))
+    back = [order.index(i) for i in range(rank)]
+    found = []
+    for y in made:
+        found.append(y)
+        if y.dtype in _TURNED and len(y.shape) == rank:
+            found.append(d.moved("TRANSPOSE", (y, d.integers(back)), [y.shape[i] for i in back]))
+    return found
 
 
 def _has(engine: str, op: str, dtype: str) -> bool:

@@ -204,7 +204,7 @@ def settled(trial: Trial, folder: Path) -> None:
         return
     detail = wrong or numpy_wrong
     if trial.engine == "numpy":
-        trial.close("reference", f"no engine; the C differs from the references: {detail}")
+        _decide(trial, folder, "reference", f"no engine; the C differs from the references: {detail}", True)
         return
     _decide(trial, folder, "wrong" if wrong else "reference", detail, bool(numpy_wrong))
 
@@ -257,7 +257,8 @@ def _decide(trial: Trial, folder: Path, kind: str, detail: str, numpy_differs: b
             vectors = Path(scratch) / "vectors.npz"
             named = {f"in{i}_{k}": value for k, case in enumerate(trial.inputs) for i, value in enumerate(case)}
             np.savez(vectors, allow_pickle=False, **named)
-            proof = verify(compiled, vectors=vectors, samples=0, layers=True)
+            asked = "numpy" if trial.engine == "numpy" else "auto"
+            proof = verify(compiled, reference=asked, vectors=vectors, samples=0, layers=True)
     except OutOfTime:
         trial.close("slow", "the proof")
         return
@@ -268,7 +269,7 @@ def _decide(trial: Trial, folder: Path, kind: str, detail: str, numpy_differs: b
         trial.close("crash", "in the proof: " + traceback.format_exc()[-1200:])
         return
     if proof.match:
-        trial.close("match", "judged operator by operator")
+        trial.close("numpy only" if trial.engine == "numpy" else "match", "judged operator by operator")
         trial.facts["groups"] = True
         return
     first = proof.first_divergence

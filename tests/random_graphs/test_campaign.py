@@ -122,6 +122,6 @@ def test_wrong_numbers_of_a_reference_are_found(tmp_path: Path, monkeypatch: pyt
         return {name: np.bitwise_xor(v, 1) if v.dtype == np.int8 else v for name, v in values.items()}
 
     monkeypatch.setattr(judge, "run_reference", off)
-    tally = run(campaign(tmp_path, 6, 8), progress=False)
+    tally = run(campaign(tmp_path, 6, 3), progress=False)
     assert isinstance(tally, Tally)
     assert tally.verdicts["tflite reference"] > 0

@@ -196,7 +196,8 @@ def settled(trial: Trial, folder: Path) -> None:
         return
     *outputs, again = item.outputs
     wrong = _breaks(compiled, outputs, trial.expected)
-    numpy_wrong = _breaks(compiled, outputs, trial.facts.pop("numpy"))
+    # Where a tolerance applies, sums over what is within it may leave it in the references: the engine decides.
+    numpy_wrong = _breaks(compiled, outputs, trial.facts.pop("numpy"), only_exact=trial.engine != "numpy")
     if any(a.tobytes() != b.tobytes() for a, b in zip(again, outputs[0], strict=True)):
         trial.close("reset", "after a reset the first answer is another one")
     if not wrong and not numpy_wrong:
@@ -209,11 +210,15 @@ def settled(trial: Trial, folder: Path) -> None:
     _decide(trial, folder, "wrong" if wrong else "reference", detail, bool(numpy_wrong))
 
 
-def _breaks(compiled: Compiled, found: Sequence[Sequence[Array]], expected: Sequence[Sequence[Array]]) -> str:
-    """The first output that breaks its rule; "" where none does."""
+def _breaks(
+    compiled: Compiled, found: Sequence[Sequence[Array]], expected: Sequence[Sequence[Array]], only_exact: bool = False
+) -> str:
+    """The first output that breaks its rule; "" where none does. only_exact: look at those alone that have no tolerance."""
     rule_of = rules(compiled.graph, compiled.source.format)
     for number, (case, wanted) in enumerate(zip(found, expected, strict=True)):
         for name, value, want in zip(compiled.graph.outputs, case, wanted, strict=True):
+            if only_exact and not rule_of[name].exact:
+                continue
             result = compared(value, np.asarray(want).reshape(value.shape), rule_of[name])
             if result.differing:
                 many = f"{result.differing} of {value.size} elements of {compiled.graph.tensor(name).describe()}"
@@ -238,8 +243,9 @@ def _engine_at_fault(trial: Trial, index: int) -> bool:
         path.write_bytes(alone.model)
         graph = compile_model(path).graph
     own = []
+    state: dict[str, Array] = {}
     for case in inputs:
-        values = run_reference(graph, case)
+        values = run_reference(graph, case, state)
         own.append(tuple(values[name] for name in graph.outputs))
     return not all(same) and all(_same(a, b) for a, b in zip(runs[0], own, strict=True))
 

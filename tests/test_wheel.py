@@ -38,7 +38,7 @@ def test_the_wheel_holds_runtime_boards_and_templates_and_no_tests(wheel: Path) 
         missing = [str(p) for p in tree if f"{inside}/{p.relative_to(ROOT / folder).as_posix()}" not in names]
         assert tree
         assert missing == []
-    assert "emitc/py.typed" in names
+    assert {"emitc/py.typed", "emitc/emit/manifest.schema.json"} <= names
     tops = {name.split("/")[0] for name in names}
     assert {t for t in tops if not t.endswith(".dist-info")} == {"emitc"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from emitc.emit.licence import LICENSE
@@ -13,6 +14,8 @@ from emitc.planner.report import to_json
 from emitc.program import ArenaRegion, Move, Port, Program, RowSegment, Step
 
 SCHEMA_VERSION = 1
+SCHEMA = Path(__file__).resolve().parent / "manifest.schema.json"
+"""The JSON schema of the manifest, which describes each key."""
 
 
 def _port(port: Port) -> dict[str, Any]:

@@ -11,6 +11,7 @@ A `console` block shows commands (after `$ `) with what they print; `--update-go
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -31,6 +33,7 @@ from figures import TABLES
 
 from emitc import cli, inspection
 from emitc.compiler import Compiled, Options, check_options, compile_model
+from emitc.emit.manifest import SCHEMA
 from emitc.host.build import WARNINGS, run_compiler
 from emitc.report_lists import types_of
 from emitc.target import load_board
@@ -329,6 +332,20 @@ def board_table() -> str:
     )
 
 
+def manifest_table() -> str:
+    """The keys of manifest.json as its JSON schema describes them."""
+
+    def rows(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, ...]]:
+        for key, inner in schema.get("properties", {}).items():
+            yield f"`{path}{key}`", inner["description"]
+            item = inner.get("items", {})
+            yield from rows(
+                item if "properties" in item else inner, f"{path}{key}{'[]' if 'properties' in item else ''}."
+            )
+
+    return markdown(("key", "what"), list(rows(json.loads(SCHEMA.read_text(encoding="utf-8")))))
+
+
 def generated(what: str) -> str:
     """The content of a generated part."""
     kind, _, name = what.partition(" ")
@@ -336,6 +353,7 @@ def generated(what: str) -> str:
         "options": lambda: option_table(name),
         "operators": lambda: operator_table(name),
         "boards": board_table,
+        "manifest": manifest_table,
         "figures": lambda: markdown(*TABLES[name]()),
     }
     return tables[kind]()
@@ -369,6 +387,7 @@ def test_every_command_the_operators_and_the_boards_are_generated() -> None:
         ("operators.md", "operators tflite"),
         ("onnx.md", "operators onnx"),
         ("boards.md", "boards"),
+        ("manifest.md", "manifest"),
         *(("cli.md", f"options {name}") for name in cli.cli.commands),
         *((PAGE_OF.get(name, "benchmarks.md"), f"figures {name}") for name in TABLES),
     }

@@ -7,7 +7,7 @@ say what their quantized side means. Operators that only move values hand a quan
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -227,15 +227,35 @@ def _require_plain(draft: Draft, node: DraftNode) -> None:
             "QGemm with a computed matrix B is not supported", "there is code for constant weights", hint
         )
     factor = source.real("alpha", 1.0)
-    if factor != 1.0:
+    if not 0 < factor < np.inf:
         what = f"QGemm with the factor alpha {factor:g} is not supported"
-        raise source.unsupported(what, "there is code for 1", "multiply the scale of the matrix B by it")
+        raise source.unsupported(what, "there is code for factors above 0", "multiply the matrix B by it")
     if node.input(7) == ABSENT:
         raise source.unsupported(
             "QGemm with a float32 output is not supported",
             "there is code for a quantized one",
             "give y_scale and y_zero_point",
         )
+
+
+def _with_factor(draft: Draft, node: DraftNode, quantization: Quantization) -> Quantization:
+    """The quantization of a QGemm's matrix A with the factor alpha in its scale, which ONNX Runtime multiplies first.
+
+    Raises CannotCompile where the product is no float32 above 0.
+    """
+    factor = node.attributes.pop("alpha", 1.0) if node.kind == "QGemm" else 1.0
+    assert isinstance(factor, int | float)
+    if factor == 1.0:
+        return quantization
+    with np.errstate(all="ignore"):
+        scales = tuple(float(np.float32(factor) * np.float32(scale)) for scale in quantization.scales)
+    if not all(0 < scale < np.inf for scale in scales):
+        raise draft.source_node(node).unsupported(
+            f"QGemm with the factor alpha {factor:g} is not supported",
+            f"with it the scale of the matrix A is {scales[0]:g}",
+            "quantize the model again",
+        )
+    return replace(quantization, scales=scales)
 
 
 def _unwrapped(
@@ -262,7 +282,10 @@ def _unwrapped(
     late: list[DraftNode] = []
     for part, at, quantization in found:
         stated = draft.tensors[at].quantization
-        if stated is None or stated == quantization:
+        if part.value == 0 and (scaled := _with_factor(draft, node, quantization)) != quantization:
+            node.inputs[0], reinterpret = _reinterpreted(draft, node, at, scaled)
+            early.append(reinterpret)
+        elif stated is None or stated == quantization:
             draft.set(at, quantization=quantization)
         elif part.value == _OUT:
             raw = draft.tensor(f"{node.name}_out", draft.tensors[at].dtype, draft.tensors[at].shape, quantization)

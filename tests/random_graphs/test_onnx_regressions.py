@@ -92,7 +92,7 @@ def product(**changes: Any) -> OnnxNet:
     x, w = net.input((2, 3), "int8"), net.input((3, 4), "int8") if "computed" in changes else net.integers((3, 4))
     given = [x, *net.scales(0.1, 0, "int8"), w, *net.scales(0.01, 0, "int8"), ""]
     given += [] if "real" in changes else net.scales(0.2, 1, "int8")
-    factor = {"alpha": 0.5} if "factor" in changes else {}
+    factor = {"alpha": -0.5} if "factor" in changes else {}
     y = net.op("QGemm", *given, domain=MICROSOFT, **factor)
     net.output(y, "float32" if "real" in changes else "int8", (2, 4))
     return net
@@ -113,9 +113,25 @@ def turned_column() -> OnnxNet:
     return net
 
 
+def product_with_a_factor() -> OnnxNet:
+    """A QGemm whose factor ONNX Runtime multiplies into the scale of the matrix A; another operator reads A too."""
+    net = OnnxNet()
+    x = net.quantize(net.input((5, 6)), 0.031, -3)
+    given = [
+        x,
+        *net.scales(0.031, -3, "int8"),
+        net.integers((6, 7)),
+        *net.scales([0.011 + 0.001 * i for i in range(7)], 0, "int8"),
+    ]
+    y = net.op("QGemm", *given, net.integers((7,), "int32"), *net.scales(0.17, 4, "int8"), domain=MICROSOFT, alpha=0.3)
+    net.output(y, "int8", (5, 7))
+    net.output(net.dequantize(x, 0.031, -3), shape=(5, 6))
+    return net
+
+
 NETS: tuple[Callable[[], OnnxNet], ...] = (
     softmax_over_all_behind, quantized_without_zero_point, addend_in_a_column, column_of_codes, stride_over_the_end,
-    at_least_of_opset_15, rows_of_codes,
+    at_least_of_opset_15, rows_of_codes, product_with_a_factor,
 )  # fmt: skip
 
 
@@ -137,7 +153,7 @@ def test_a_turned_column_needs_no_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "named"), [("factor", "alpha 0.5"), ("computed", "computed matrix"), ("real", "float32 output")]
+    ("what", "named"), [("factor", "alpha -0.5"), ("computed", "computed matrix"), ("real", "float32 output")]
 )
 def test_what_a_product_has_no_code_for_is_named(what: str, named: str, tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"

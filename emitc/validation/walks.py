@@ -29,6 +29,7 @@ def overwritten(walk: Walk, input_offset: int, output_offset: int) -> int:
     later = np.append(np.minimum.accumulate(low[::-1])[::-1], np.iinfo(np.int64).max // 2)
     # Whole pixels that are stored: before the window of each, what it and all later windows read.
     whole = (output_offset + pixel * walk.out_pixel > input_offset + later[:-1]) & (pixel > 0)
+    whole &= later[:-1] < walk.batches * walk.in_h * walk.in_w * walk.in_pixel  # something is still to be read
     if walk.ahead is None:
         return int(whole.sum())
     image = walk.out_h * walk.out_w

@@ -85,3 +85,9 @@ def test_the_distance_of_a_walk_is_the_least_one(walk: Walk) -> None:
     assert overwritten(walk, 1000 + distance, 1000) == 0
     if distance > 0:
         assert overwritten(walk, 1000 + distance - 1, 1000) > 0
+
+
+def test_windows_that_meet_no_input_read_nothing() -> None:
+    """Taps of a dilated window on both sides of a single row: the output may lie anywhere."""
+    walk = WindowWalk(1, 1, 21, 4, 9, 5, 5, 2, 3, 2, 1, 7, 4, 4, 8, 4)
+    assert [overwritten(walk, 144, offset) for offset in (0, 100, 144, 200)] == [0, 0, 0, 0]

@@ -135,7 +135,7 @@ def run_compiler(arguments: Sequence[str]) -> None:
         raise EmitcError(
             "there is no room for the host build",
             Where(option=tempfile.gettempdir()),
-            done.stderr.strip().splitlines()[-1],
+            next(line.strip() for line in done.stderr.splitlines() if _NO_ROOM.search(line)),
             f"make room; temporary files are in {tempfile.gettempdir()}, or where TMPDIR says",
         )
     if done.returncode:

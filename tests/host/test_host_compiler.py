@@ -59,7 +59,9 @@ def test_a_program_that_compiles_nothing_is_named(cc: str, tiny: Path, monkeypat
 
 def test_a_full_disk_is_no_bug_of_emitc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = "fatal error: error writing to /tmp/ccX.s: No space left on device"
-    monkeypatch.setenv("CC", str(script(tmp_path / "cc", f"sys.exit({words!r})")))
+    monkeypatch.setenv(
+        "CC", str(script(tmp_path / "cc", f"sys.exit('In file x.c:\\n' {words!r} '\\ncompilation terminated.')"))
+    )
     with pytest.raises(EmitcError, match="there is no room for the host build") as caught:
         run_compiler(["x.c", "-o", str(tmp_path / "x")])
     assert (caught.value.exit_code, caught.value.why) == (2, words)

@@ -69,17 +69,17 @@ def _operator_row(report: NodeReport) -> dict[str, Any]:
 
 def _rows(blockers: Sequence[EmitcError], reports: Sequence[NodeReport]) -> tuple[list[EmitcError], list[NodeReport]]:
     """What stands against the model as a whole, and its operators: one that could not even be typed among them."""
-    known = {report.index for report in reports}
+    known = {(report.index, report.op_type, report.name) for report in reports}  # what frontends insert has indices too
     rest: list[EmitcError] = []
-    untyped: dict[int, NodeReport] = {}
+    untyped: dict[tuple[int, str, str], NodeReport] = {}
     for error in blockers:
         place = _PLACE.fullmatch(error.where.op)
-        index = int(place["index"]) if place is not None else -1
-        if place is None or index in known:
+        key = (int(place["index"]), place["type"], place["name"]) if place is not None else None
+        if key is None or key in known:
             rest.append(error)
             continue
-        earlier = untyped[index].errors if index in untyped else ()
-        untyped[index] = NodeReport(index, place["type"], place["name"], (*earlier, error))
+        earlier = untyped[key].errors if key in untyped else ()
+        untyped[key] = NodeReport(*key, (*earlier, error))
     return rest, sorted((*reports, *untyped.values()), key=lambda report: report.index)
 
 

@@ -16,7 +16,7 @@ from emitc.frontends import first_values
 from emitc.frontends.limits import MAX_FOLD_WORK, MAX_OPERATORS, ConstantBudget, require_few_alive
 from emitc.frontends.onnx_quantization import QUANTIZED_OPERATORS
 from emitc.frontends.source import SourceModel, SourceNode, SourceTensor, check_shape, unique_names
-from emitc.frontends.subgraphs import inside, place_in, subgraph_model
+from emitc.frontends.subgraphs import at_node, inside, place_in, subgraph_model
 from emitc.ir import BoundNode, DType, Graph, Node, Numerics, Shape, Tensor
 from emitc.kernels.contract import KernelDef
 
@@ -86,6 +86,7 @@ class _Builder:
         self.reports: list[NodeReport] = []
         self.notes: list[str] = list(source.notes)
         self.open = {t.index for t in source.tensors if -1 in t.shape}
+        self.chosen = source.sizes_chosen or any(index in self.open for index in source.inputs)
         self.known = {t.index for t in source.tensors if t.data is not None}
         self.guessed: set[int] = set()
         self.printed: set[str] = set()
@@ -390,8 +391,8 @@ class _Builder:
         stale = custom or (known_open and node.format == "onnx" and len(stated) in (0, len(shape)))
         if not fits and not stale:
             why = f"the file says {list(stated)}, the operator gives {list(shape)}"
-            hint = "other sizes for the open dimensions, by --shape, or " * known_open + "export the model again"
-            raise node.refusal(f"{node.op_type} has an output of the wrong shape", why, hint, source)
+            what = f"{node.op_type} has an output of the wrong shape"
+            raise node.refusal(what, why, "export the model again", source)
         if not fits or -1 in stated:
             self.open.add(source.index)
         check_shape(shape, source.dtype, node.where(source))
@@ -413,7 +414,7 @@ class _Builder:
             try:
                 self.node(source)
             except EmitcError as error:
-                errors = error.errors if isinstance(error, Refusals) else (_at(error, source),)
+                errors = error.errors if isinstance(error, Refusals) else (at_node(error, source, self.chosen),)
                 if guessed:  # sizes that do not fit follow from the guess
                     errors = tuple(each for each in errors if isinstance(each, CannotCompile))
                 for tensor in source.outputs:
@@ -456,14 +457,6 @@ class _Builder:
                 "every output is computed",
                 "export again",
             )
-
-
-def _at(error: EmitcError, node: SourceNode) -> EmitcError:
-    """The error with the node named, where it was raised without one."""
-    if error.where.op:
-        return error
-    where = Where(error.where.model, node.where().op, error.where.tensor, error.where.option)
-    return type(error)(error.what, where, error.why, error.hint)
 
 
 def survey(

@@ -496,5 +496,5 @@ def read_onnx(
     producer = " ".join(part for part in (model.producer_name, model.producer_version) if part)
     return SourceModel(
         "onnx", producer, digest, tuple(reader.tensors), tuple(reader.nodes), inputs, outputs, tuple(reader.notes),
-        tuple(reader.blockers), len(data), tuple(reader.inside.subgraphs), unread=tuple(reader.unread), whole=whole,
+        tuple(reader.blockers), len(data), tuple(reader.inside.subgraphs), (), tuple(reader.unread), reader.sizes_chosen, whole,
     )  # fmt: skip

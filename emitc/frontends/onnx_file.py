@@ -15,10 +15,10 @@ import onnx.shape_inference
 
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.foreign_files import recognised
+from emitc.frontends.subgraphs import OTHER_SIZES
 from emitc.ir import Shape
 
 AGAIN = "the file is damaged or was written by a faulty exporter: export the model again"
-OTHER_SIZES = "other sizes for the open dimensions, by --shape; where none fit, export the model again"
 _STANDARD = ("", "ai.onnx")
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from emitc.errors import CannotCompile, EmitcError
+from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
 from emitc.ir import Tensor
 
 MAX_DEPTH = 8
 """Subgraphs in subgraphs."""
 _AGAIN = "the file is damaged: export the model again"
+OTHER_SIZES = "other sizes for the open dimensions, by --shape; where none fit, export the model again"
 
 
 def subgraph_model(
@@ -56,6 +57,15 @@ def subgraph_model(
 
 
 _GRAPHS = {"then": "then branch", "else": "else branch", "cond": "condition", "body": "body"}
+
+
+def at_node(error: EmitcError, node: SourceNode, sizes_chosen: bool) -> EmitcError:
+    """The error with the node named, where it was raised without one. Where sizes were chosen, others may be what helps."""
+    where = error.where
+    if not where.op:
+        where = Where(where.model, node.where().op, where.tensor, where.option)
+    chosen = sizes_chosen and not isinstance(error, CannotCompile) and error.hint == "export the model again"
+    return type(error)(error.what, where, error.why, OTHER_SIZES if chosen else error.hint)
 
 
 def unfit_branch(error: EmitcError, place: str) -> CannotCompile:

@@ -116,3 +116,25 @@ def test_sizes_that_were_chosen_may_be_the_wrong_ones(shapes: dict[str, tuple[in
     error = refused(path, shapes=shapes)
     assert (error.what, error.exit_code) == ("MatMul does not fit these sizes", 2)
     assert error.hint == "other sizes for the open dimensions, by --shape; where none fit, export the model again"
+
+
+@pytest.mark.parametrize(
+    ("op_type", "operand"), [("Reshape", whole(4, 3, 2)), ("Gather", whole(2, 3)), ("Split", whole(2, 2))]
+)
+def test_a_batch_of_1_may_be_the_wrong_one(op_type: str, operand: np.ndarray, tmp_path: Path) -> None:
+    """The files fit a batch of 4, which ONNX Runtime takes as it comes."""
+    runtime = pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
+    results = ["y", "z"][: 1 + (op_type == "Split")]
+    node = helper.make_node(op_type, ["x", "operand"], results)
+    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 6])]
+    ends += [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in results]
+    graph = helper.make_graph([node], "net", ends[:1], ends[1:], [numpy_helper.from_array(operand, "operand")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    data = model.SerializeToString()
+    assert runtime.InferenceSession(data).run(None, {"x": np.ones((4, 6), np.float32)})[0].size
+    path = tmp_path / "net.onnx"
+    path.write_bytes(data)
+    error = refused(path)
+    assert "damaged" not in str(error)
+    assert error.hint == "other sizes for the open dimensions, by --shape; where none fit, export the model again"
+    assert compile_model(path, shapes={"x": (4, 6)}).files

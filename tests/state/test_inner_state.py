@@ -223,7 +223,7 @@ REFUSED: dict[str, tuple[Callable[[], ModelSpec], str, str, int]] = {
         lambda: _changed(4, data=bytes(18)), "SVDF has a variable tensor with a constant value", "inside of op 4 IF", 2,
     ),
     "computed_memory": (lambda: _changed(4, is_variable=False), "SVDF reads a tensor that nothing has written", "order", 2),
-    "short_memory": (lambda: _changed(4, shape=(1, 12)), "SVDF has an input [1, 12]", "[1, 18] is expected", 2),
+    "short_memory": (lambda: _changed(4, shape=(1, 12)), "SVDF has an input [1, 12]", "[1, 18] is expected", 1),
     "open_memory": (
         lambda: _changed(4, shape=(1, 1), shape_signature=(1, -1)), "IF keeps state of an unknown size", "known and over 0", 2,
     ),

@@ -32,12 +32,11 @@ STRICT = [
     "-Wdouble-promotion",
     "-Wvla",
     "-Werror",
+    "-DEMITC_NO_TARGET_WARNING",  # many packages are made for other cores than the compiler's
 ]
 GCC_ONLY = ["-Wcast-align=strict"]
 CLANG_ONLY = ["-Wcast-align"]
 RISCV_LIBRARY = "--specs=picolibc.specs"
-ANY_PACKAGE = "-DEMITC_NO_TARGET_WARNING"
-"""For packages that were made for other cores than the compiler's."""
 
 
 def _cross(target: str, *more: str) -> list[str]:
@@ -48,10 +47,10 @@ def _cross(target: str, *more: str) -> list[str]:
 COMPILERS = {
     "gcc": ["gcc", *GCC_ONLY],
     "clang": ["clang", *CLANG_ONLY],
-    "cortex-m0": _cross("cortex-m0", ANY_PACKAGE),
-    "cortex-m4": _cross("cortex-m4", ANY_PACKAGE),
-    "cortex-m55": _cross("cortex-m55", ANY_PACKAGE),
-    "rv32imac": _cross("rv32imac", ANY_PACKAGE, RISCV_LIBRARY),
+    "cortex-m0": _cross("cortex-m0"),
+    "cortex-m4": _cross("cortex-m4"),
+    "cortex-m55": _cross("cortex-m55"),
+    "rv32imac": _cross("rv32imac", RISCV_LIBRARY),
 }
 
 

@@ -25,5 +25,8 @@ EXTENSIONS = {
 
 def extensions(program: Program) -> tuple[Extension, ...]:
     """The instructions that its kernels use, and that plain C replaces on cores without them."""
-    starts = [start for start in EXTENSIONS if any(header.startswith(start) for header in program.headers)]
+    # Kernels of every kind include emitc_fpu.h for its plain C: only those for float units ask for one.
+    names = {f"emitc_{step.variant}" for step in program.every_step}
+    names |= {header for header in program.headers if not header.startswith("emitc_fpu")}
+    starts = [start for start in EXTENSIONS if any(name.startswith(start) for name in names)]
     return tuple(EXTENSIONS[start] for start in starts)

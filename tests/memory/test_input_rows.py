@@ -210,7 +210,7 @@ def test_the_header_says_what_the_rows_are(tmp_path: Path) -> None:
     header = files["spotter.h"].decode()
     assert "#define SPOTTER_INPUT_0_ROWS 8u\n#define SPOTTER_INPUT_0_ROW_BYTES 12u" in header
     assert "spotter_set_reader(spotter_t *self, emitc_row_reader read, void *context);" in header
-    assert "_input_" not in header and "emitc compile spotter.tflite -o DIR --input-rows" in header
+    assert "spotter_input_0(" not in header and "emitc compile spotter.tflite -o DIR --input-rows" in header
 
 
 def test_a_board_proves_it(tmp_path: Path) -> None:

@@ -300,9 +300,10 @@ class Reader:
         """Refuses an operator whose operands contradict its attributes, or are constants that no sum takes."""
         require_group(node, [None if v is None else v.type for v in inputs], where)
         if node.op_type in WEIGHTED:  # once for each constant: any number of operators may read a large one
-            read = [self.tensors[v.index] for v in inputs if v is not None and v.constant is not None]
-            require_weights(node.op_type, [t for t in read if t.index not in self.sound], where)
-            self.sound.update(t.index for t in read)
+            constants = [(i, v) for i, v in enumerate(inputs) if v is not None and v.constant is not None]
+            read = [(i, self.tensors[v.index]) for i, v in constants if v.index not in self.sound]
+            require_weights(node.op_type, read, where)
+            self.sound.update(tensor.index for _, tensor in read)
 
     def attributes(self, node: onnx.NodeProto, where: Where) -> dict[str, Attribute]:
         """The node's attributes as Python values, texts joined by commas. A tensor attribute is left to folding."""

@@ -12,7 +12,13 @@ from emitc.errors import EmitcError, Where
 from emitc.frontends.source import SourceTensor
 
 LARGEST_REAL = 2.0**62
-"""Magnitude of weights and of what quantized values stand for: two such numbers have a product that float32 can sum up."""
+"""Magnitude of weights: two such numbers have a product that float32 can sum up."""
+
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+"""Magnitude of what quantized values stand for."""
+
+ADDED_LAST = frozenset(("Conv", "ConvTranspose", "Gemm"))
+"""Operators whose third operand is added to each sum: what an infinite one gives does not depend on the order of sums."""
 
 _AGAIN = "the file is damaged or was written by a faulty exporter: export the model again"
 WEIGHTED = frozenset((
@@ -22,14 +28,19 @@ WEIGHTED = frozenset((
 """Operators that sum up products with their constants."""
 
 
-def require_weights(op_type: str, constants: Iterable[SourceTensor], where: Where) -> None:
-    """Refuses constants of an operator that sums products where these are no numbers, or leave float32."""
-    for tensor in constants:
+def require_weights(op_type: str, constants: Iterable[tuple[int, SourceTensor]], where: Where) -> None:
+    """Refuses constants of an operator that sums products where these are no numbers, or leave float32.
+
+    constants: pairs of the operand's position and its tensor.
+    """
+    for position, tensor in constants:
         name, value = tensor.name, tensor.array()
         if tensor.dtype not in ("float32", "float64") or value.size == 0:
             continue
         largest = float(np.abs(value.astype(np.float64)).max())
         if not math.isfinite(largest):
+            if position == 2 and op_type in ADDED_LAST:
+                continue
             raise EmitcError(
                 f"{op_type} has a constant that is infinite or no number",
                 Where(op=where.op, tensor=f'"{name}"'),
@@ -51,10 +62,14 @@ def too_large(what: str, where: Where) -> EmitcError:
 
 
 def require_range(op_type: str, scales: Sequence[float], dtype: str, where: Where) -> None:
-    """Refuses scales with which 8- and 16-bit numbers stand for values whose products leave float32."""
+    """Refuses scales with which 8- and 16-bit numbers stand for values that float32 does not have."""
     info = np.iinfo(dtype)
-    if info.bits <= 16 and max(scales) * (int(info.max) - int(info.min)) > LARGEST_REAL:
-        raise too_large(f"{op_type} has a scale of {max(scales):.3g}", where)
+    if info.bits <= 16 and max(scales) * (int(info.max) - int(info.min)) > LARGEST_FLOAT32:
+        raise EmitcError(
+            f"{op_type} has a scale of {max(scales):.3g}", where,
+            f"its values leave float32, whose largest number is {LARGEST_FLOAT32:.3g}",
+            "train, quantize or export the model again",
+        )  # fmt: skip
 
 
 def require_differences(

@@ -77,15 +77,15 @@ def test_a_float_model_is_held_to_the_tolerance_and_a_wrong_float_fails(
     pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
     pytest.importorskip("platformio", reason="PlatformIO, which builds for the boards, is not installed")
     made = compile_model(_layer_and_softmax(tmp_path / "m.tflite"), target="cortex-m4f", package="platformio")
-    honest = prove.cases
+    honest = prove.expected
 
     def run(folder: str, off: float) -> prove.RunResult:
-        def nudged(*arguments: object) -> list[Case]:
-            first, *others = honest(*arguments)  # type: ignore[arg-type]
+        def nudged(*arguments: object) -> tuple[str, list[Case]]:
+            engine, (first, *others) = honest(*arguments)  # type: ignore[arg-type]
             values = np.frombuffer(first[1][0], np.float32) + np.array([0, 0, off, 0, 0, 0], np.float32)
-            return [(first[0], (values.tobytes(),)), *others]
+            return engine, [(first[0], (values.tobytes(),)), *others]
 
-        monkeypatch.setattr(prove, "cases", nudged)
+        monkeypatch.setattr(prove, "expected", nudged)
         return prove.on_emulator(
             made, "qemu_m4", reference="tflm", samples=5, seed=2, layers=False, workdir=tmp_path / folder
         )

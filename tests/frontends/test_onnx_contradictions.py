@@ -225,6 +225,9 @@ def normalization(spoil: float, at: str) -> OnnxNet:
 def test_weights_that_no_sum_takes_are_refused(make: Callable[[float, str], OnnxNet], at: str, tmp_path: Path) -> None:
     for spoil in (np.nan, np.inf, -np.inf):
         error = compiled(make(spoil, at), tmp_path)
+        if make is gemm and at == "b":  # a bias is added to each sum once, in whatever order its products are summed
+            assert error is None
+            continue
         assert error is not None and error.exit_code == 2
         assert error.what.endswith("has a constant that is infinite or no number") and error.where.tensor == f'"{at}"'
     error = compiled(make(3.4e38, at), tmp_path)
@@ -269,7 +272,7 @@ def test_infinite_bounds_and_masks_compile(tmp_path: Path) -> None:
     assert compiled(net, tmp_path) is None
 
 
-@pytest.mark.parametrize(("scale", "wrong"), [(3.4e38, True), (1e17, True), (1e16, False)])
+@pytest.mark.parametrize(("scale", "wrong"), [(3.4e38, True), (2e36, True), (1e36, False)])
 def test_scales_with_which_values_leave_float32_are_refused(scale: float, wrong: bool, tmp_path: Path) -> None:
     net = OnnxNet()
     net.output(net.op("Relu", net.qdq(net.input((2, 3)), scale)))

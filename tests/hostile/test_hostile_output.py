@@ -157,10 +157,11 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
         write_package(NEW, Path("out"))
 
 
-def test_the_current_directory_is_replaced_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    write_package(NEW, Path("."))
-    assert content(tmp_path / "here") == NEW
+    with pytest.raises(EmitcError, match="is the working directory"):
+        write_package(NEW, Path("."))
+    assert content(tmp_path / "here") == {}
     monkeypatch.chdir(tmp_path)
     only(tmp_path / "here")

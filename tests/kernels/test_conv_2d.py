@@ -404,7 +404,7 @@ def test_refuses_a_window_that_does_not_fit() -> None:
 def test_refuses_a_shape_that_the_operator_does_not_give() -> None:
     _refused(
         with_output(BASE, shape=(1, 4, 4, 4)), 2, "CONV_2D has an output of the wrong shape", '3 "layer/out0" int8[1,4,4,4]',
-        "the file says [1, 4, 4, 4], the operator gives [1, 4, 3, 4]", "the file is damaged: export the model again",
+        "the file says [1, 4, 4, 4], the operator gives [1, 4, 3, 4]", "export the model again",
     )  # fmt: skip
 
 

@@ -248,7 +248,7 @@ def test_between_quantizations() -> None:
 
 
 def test_relu_between_equal_scales_of_int16() -> None:
-    """Every value: steps are kept from the smallest float32 on to where products overflow; other scales stay in float32."""
+    """Every value: steps are kept from the smallest float32 on to where values leave float32; other scales stay in float32."""
     scales = (1e-45, 1e-38, 3.0518509e-05, 0.1, 1 / 3, 2.0**110)
     kept = [
         between(f"{i}_{z}", "Relu", (s, z), (s, z), {}, dtype="int16")
@@ -258,7 +258,6 @@ def test_relu_between_equal_scales_of_int16() -> None:
     other = [
         between("scale", "Relu", (0.1, 0), (0.2, 0), {}, dtype="int16"),
         between("zero_point", "Relu", (0.1, 0), (0.1, 1), {}, dtype="int16"),
-        between("overflows", "Relu", (2.0**115, 0), (2.0**115, 0), {}, dtype="int16"),
     ]
     for cases, template in ((kept, {"clip"}), (other, {"dequantize", "relu", "quantize_even"})):
         proven = prove_onnx(cases, samples=1, sanitize=False)

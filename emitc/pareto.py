@@ -9,10 +9,13 @@ from typing import Any
 
 from emitc.compiler import Compiled, Options, compile_model
 from emitc.errors import CannotCompile
-from emitc.spending import ROWS_LAYERS, estimated
+from emitc.spending import estimated
 
 SMALLER, DEARER = 0.75, 1.1
 """Of the default's: the arena that is worth a line of the report, and the cycles that it may cost."""
+HINT_LAYERS = 12
+"""Layers of a model up to which `compile` looks for a smaller arena: the search compiles once more, and longer."""
+
 LEAST_ARENA = 4096
 """Bytes of an arena of which a quarter matters to nobody."""
 _STEPS = 8
@@ -88,7 +91,7 @@ def smaller_arena(model: Path, compiled: Compiled) -> SmallerArena | None:
     """
     options, program = compiled.options, compiled.program
     stated = options.ram_budget is not None or options.regions or options.input_rows or "streaming" in options.disabled
-    if stated or len(program.steps) > ROWS_LAYERS or program.plan.arena_bytes < LEAST_ARENA:
+    if stated or len(program.steps) > HINT_LAYERS or program.plan.arena_bytes < LEAST_ARENA:
         return None
     try:
         smaller = compile_model(model, options, ram_budget=int(SMALLER * program.plan.arena_bytes))

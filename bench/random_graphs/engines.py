@@ -42,7 +42,8 @@ class EngineProcess:
     def __call__(self, message: bytes, timeout_seconds: float) -> subprocess.CompletedProcess[bytes]:
         """The reply to one request. Raises subprocess.TimeoutExpired."""
         if self._pid == 0 or self._left == 0:
-            self.close()
+            if self._pid:
+                self._end()
             self._start()
         self._left -= 1
         self._words.seek(0)
@@ -63,9 +64,10 @@ class EngineProcess:
         return subprocess.CompletedProcess([], code, b"", self._words.read()[-4000:])
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the process; there is no other one afterwards."""
         if self._pid:
             self._end()
+        self._words.close()
 
     def _start(self) -> None:
         self._left = REQUESTS

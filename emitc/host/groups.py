@@ -13,7 +13,8 @@ engine had after it, under the rule of its kind:
   the rounding errors of float32 sums can reach it;
 - averages: at most 1 step, on ties; they are frequent where input and output have one scale;
 - everything else on bytes: every bit. On int16, where a step is as small as the float error: at most 1 step;
-- operators on float32: the tolerance of `golden_rules`.
+- operators on float32: the tolerance of `golden_rules`, or where it is more, how far two orders of the same sum may lie
+  apart (`float_noise`).
 
 The same is the proof of a TFLite model that TFLite Micro does not run, so that LiteRT has to stand in for it, and that has
 operators in integers which LiteRT rounds otherwise: FULLY_CONNECTED, and LEAKY_RELU and SOFTMAX of int16. The C follows TFLite
@@ -33,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from emitc.host.engine_values import completed, known_value, shown
+from emitc.host.float_noise import noise
 from emitc.host.golden_engine import Array
 from emitc.host.golden_rules import Rule, compared
 from emitc.host.rates import chance_of_more, highest_rate
@@ -189,13 +191,27 @@ def _unexplained(bound: BoundNode, operands: Sequence[Array | None], result: Arr
     return int(((result != expected) & (distance > noise + 2.0**-15)).sum())
 
 
+def _beyond_noise(result: Array, expected: Array, rule: Rule, limits: Array) -> int:
+    """Elements that are off by more than their rule, and by more than two orders of a sum may be: the limits."""
+    with np.errstate(all="ignore"):
+        gap = np.abs(result.astype(np.float64) - expected.astype(np.float64))
+    within = np.isfinite(limits) & (gap <= limits)
+    return compared(np.where(within, expected, result), expected, rule).differing
+
+
 class GroupCheck:
     """Compares every operator whose operands and outputs are known with its reference, and counts by type.
 
-    rules: how closely each tensor is to follow, by name. without: operators that are left out, by index.
+    rules: how closely each tensor is to follow, by name. without: operators that are left out, by index. floats: operators
+    on floats have to be compared as well. own: the values are those of the C, and not an engine's that rounds otherwise.
     """
 
-    def __init__(self, graph: Graph, rules: Mapping[str, Rule], without: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, graph: Graph, rules: Mapping[str, Rule], without: frozenset[int] = frozenset(), *, floats: bool = False,
+        own: bool = False,
+    ) -> None:  # fmt: skip
+        self._floats = floats
+        self._own = own
         self._graph = graph
         self._rules = rules
         self._without = without
@@ -226,21 +242,40 @@ class GroupCheck:
             group = self._groups.setdefault((bound.node.op_type, kind), Group(bound.node.op_type, kind))
             group.operators += bound.node.index not in self._counted
             self._counted.add(bound.node.index)
-            for name, result in (each for each in found if each is not None):
+            for position, (name, result) in enumerate(each for each in found if each is not None):
                 # A scalar has become a vector.
                 expected = np.ascontiguousarray(values[name]).reshape(result.shape)
                 difference = compared(result, expected, self._rules[name])
                 group.elements += result.size
                 group.differing += difference.differing + difference.tolerated
-                own = kind != "scatter" or name != bound.output.name
-                group.broken += difference.differing if own else _unexplained(bound, operands, result, expected)
                 group.largest = max(group.largest, difference.largest)
+                if kind == "scatter" and not self._own and name == bound.output.name:
+                    group.broken += _unexplained(bound, operands, result, expected)
+                elif kind == "float" and difference.differing:
+                    group.broken += self._broken(bound, operands, values, position, name, result)
+                else:
+                    group.broken += difference.differing
+
+    def _broken(
+        self, bound: BoundNode, operands: Sequence[Array | None], values: Mapping[str, Array], position: int, name: str,
+        result: Array,
+    ) -> int:  # fmt: skip
+        """Elements of an output on floats that break its rule. name, result: where the engine shows it."""
+        rule, limits = self._rules[name], noise(bound, operands, own=self._own)[position]
+        expected = np.ascontiguousarray(values[name]).reshape(result.shape)
+        there = None
+        if limits is not None and not rule.exact:
+            there = shown(self._graph, values, bound.outputs[position].name, limits.astype(np.float32))
+        if there is None:
+            return compared(result, expected, rule).differing
+        return _beyond_noise(result, expected, rule, there[1])
 
     @property
     def unjudged(self) -> int:
-        """Operators that no run has compared with the engine, of those where a difference says nothing about the outputs."""
+        """Operators that no run has compared with the engine, of those that have to be."""
         nodes = self._graph.nodes
-        own = {n.index for n in nodes if n.op.numerics is Numerics.QDQ or _steps(self._graph, n, self._rules)}
+        own = {n.index for n in nodes if self._floats and any(not self._rules[name].exact for name in n.outputs)}
+        own |= {n.index for n in nodes if n.op.numerics is Numerics.QDQ or _steps(self._graph, n, self._rules)}
         return len(own - self._counted - self._without)
 
     @property

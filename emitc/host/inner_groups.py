@@ -129,15 +129,15 @@ def merged(groups: Sequence[Group]) -> tuple[Group, ...]:
 
 def judged(
     compiled: Compiled, cases: Sequence[Mapping[str, Array]], inner: InnerCheck, seed: int,
-    run: Callable[[Sequence[Sample]], Sequence[Mapping[str, Array]]],
+    run: Callable[[Sequence[Sample]], Sequence[Mapping[str, Array]]], *, floats: bool = False,
 ) -> tuple[tuple[Group, ...], int]:  # fmt: skip
     """Every operator by itself; on more random inputs where a rate is not known well enough.
 
     cases: the engine's values by tensor name for each sample. inner: has seen the same samples. run: gives the engine's
-    values for further ones. Returns the groups, and how many operators could not be compared.
+    values for further ones. floats: as GroupCheck has it. Returns the groups, and how many operators could not be compared.
     """
     without = running_groups(compiled.graph) if inner.judged else frozenset()
-    check = GroupCheck(compiled.graph, rules(compiled.graph, compiled.source.format), without)
+    check = GroupCheck(compiled.graph, rules(compiled.graph, compiled.source.format), without, floats=floats)
     for values in cases:
         check.add(values)
     runs = 0

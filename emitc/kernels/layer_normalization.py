@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
@@ -37,6 +38,7 @@ from emitc.kernels.parts import axis_of
 
 _SCALE, _BIAS = 1, 2
 _EXTRA = ("mean", "inverse")
+Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +173,8 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (shape, *(reduced for _ in op.outputs[1:]))
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """In double, rounded to float32."""
+def normalized_rows(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Float64, Float64, Float64, float]:
+    """x [rows / period, period, segments, run], scale and bias [period, segments, 1] in double, and epsilon."""
     values = [
         bound.input(i).array() if value is None and bound.inputs[i] is not None else value
         for i, value in enumerate(inputs)
@@ -185,8 +187,15 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     scale = factor.astype(np.float64).reshape(rows.period, rows.segments, 1)
     bias = values[_BIAS] if len(values) > _BIAS else None
     offset = np.zeros_like(scale) if bias is None else bias.astype(np.float64).reshape(scale.shape)
+    return x, scale, offset, op.epsilon
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """In double, rounded to float32."""
+    op = bound.node.op
+    x, scale, offset, epsilon = normalized_rows(bound, inputs)
     mean = x.mean(axis=(2, 3), keepdims=True)
-    inverse = 1.0 / np.sqrt(x.var(axis=(2, 3), keepdims=True) + op.epsilon)
+    inverse = 1.0 / np.sqrt(x.var(axis=(2, 3), keepdims=True) + epsilon)
     results: list[Array] = [(x - mean) * inverse * scale + offset, mean, inverse]
     present = op.outputs if isinstance(op, LayerNormalization) else (0,)
     return tuple(

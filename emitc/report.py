@@ -323,6 +323,11 @@ def verify_text(compiled: Compiled, proof: Proof, validation: Validation | None 
             if operators
             else f"  reference   {shown(why)}, so emitc's own numpy references decide; {install_hint('verify')}"
         )
+    if proof.reference == "mixed":
+        lines.append(
+            "  reference   each operator by itself: TFLite Micro decides, or LiteRT where TFLite Micro lacks it"
+        )
+    lines += [f"  disputed    LiteRT differs from TFLite Micro in {shown(each)}" for each in proof.disputes]
     if proof.layers_checked:
         lines.append(f"  layers      {_number(proof.layers_checked)} layer outputs compared")
     if proof.first_divergence:

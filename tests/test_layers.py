@@ -97,7 +97,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.errors", "emitc.ir", "emitc.compiler", "emitc.emit.output_file", "emitc.frontends.onnx_file", "emitc.host.archive",
     ),
     "emitc.host.golden": (
-        "emitc.errors", "emitc.host.golden_engine", "emitc.host.golden_onnx", "emitc.host.golden_tflite",
+        "emitc.errors", "emitc.host.golden_engine", "emitc.host.golden_onnx", "emitc.host.golden_pieces",
+        "emitc.host.golden_tflite",
     ),
     "emitc.host.ethosu": ("emitc.errors", "emitc.host.ethosu", "emitc.host.golden_engine"),
     "emitc.host.ethosu.vela_file": ("emitc.errors", "emitc.frontends"),
@@ -153,7 +154,10 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "tflite": ("emitc.frontends.tflite", "emitc.frontends.tflite_npu", "emitc.writers.tflite", "emitc.host.ethosu.vela_file",
                "emitc.backends.ethos_u.vela"),
     "ethosu": ("emitc.backends.ethos_u.vela_child",),
-    "flatbuffers": ("emitc.frontends.tflite", "emitc.frontends.flatbuffer", "emitc.frontends.flexbuffer", "emitc.writers.tflite"),
+    "flatbuffers": (
+        "emitc.frontends.tflite", "emitc.frontends.flatbuffer", "emitc.frontends.flexbuffer", "emitc.host.golden_pieces",
+        "emitc.writers.tflite",
+    ),
     "onnx": (
         "emitc.frontends.onnx", "emitc.frontends.onnx_branches", "emitc.frontends.onnx_contradictions",
         "emitc.frontends.onnx_custom",

@@ -81,7 +81,7 @@ def run(campaign: Campaign, progress: bool = True) -> Tally:
         found = _result(scratch)
         if found is None:
             guilty = _guilty(scratch, chunk)
-            _append(campaign.folder / "failures.jsonl", _lost(campaign, chunk[0], guilty, status))
+            _append(campaign.folder / "failures.jsonl", _lost(campaign, chunk[0], guilty, status, scratch))
             retries.append((chunk, [*skipped, guilty]))
         else:
             for record in found.pop("failures"):
@@ -166,11 +166,13 @@ def _guilty(scratch: Path, chunk: tuple[str, int, int]) -> int:
     return int(path.read_text()) if path.exists() and path.read_text() else chunk[1]
 
 
-def _lost(campaign: Campaign, name: str, index: int, status: int) -> dict[str, Any]:
+def _lost(campaign: Campaign, name: str, index: int, status: int, scratch: Path) -> dict[str, Any]:
+    words = scratch / "traceback"
+    said = f": {words.read_text()[-1500:]}" if words.exists() else ""
     return {
         "case": f"{name}:{campaign.seed}:{index}",
         "verdict": "crash",
-        "detail": f"the process ended with {os.waitstatus_to_exitcode(status)}",
+        "detail": f"the process ended with {os.waitstatus_to_exitcode(status)}{said}",
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.random_graphs.case import Case, Description
+from bench.random_graphs.case import Case, Description, Node
 from bench.random_graphs.judge import FAILURES, Trial
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
@@ -18,7 +18,10 @@ _LIST = re.compile(r"\[[^\]]*\]")
 
 @dataclass
 class Tally:
-    """Counters that add up. refusals: by reason, a count for each engine that ran the graph ("none" for none), and an example."""
+    """Counters that add up. refusals: by reason, a count for each engine that ran the graph ("none" for none), and an example.
+
+    engine_faults: operators that LiteRT computes otherwise than TFLite Micro on the same inputs, counted by verdict.
+    """
 
     graphs: int = 0
     seconds: float = 0.0
@@ -31,6 +34,7 @@ class Tally:
     modes_refused: Counter[str] = field(default_factory=Counter)
     refusals: dict[str, dict[str, Any]] = field(default_factory=dict)
     engine_refusals: dict[str, dict[str, Any]] = field(default_factory=dict)
+    engine_faults: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, trial: Trial) -> None:
         """Counts one graph that has its verdict."""
@@ -46,6 +50,8 @@ class Tally:
             _noted(
                 self.engine_refusals, f"{case.format}: {general(trial.refused_by_engine)[-300:]}", trial.verdict, case
             )
+        for each in trial.facts.get("disputes", ()):
+            _noted(self.engine_faults, f"{case.format} {disputed(case.description, each)}", trial.verdict, case)
         for name in modes_of(trial.mode):
             self.modes[name] += 1
         for text in trial.facts.get("modes refused", ()):
@@ -53,12 +59,7 @@ class Tally:
 
     def _cover(self, case: Case) -> None:
         for owner, node in case.description.every_node():
-            types = {each.name: each.dtype for each in owner.values}
-            operands = [types.get(name, "") for name in node.inputs if name]
-            first = next((each for each in operands if each), "none")
-            if len(operands) > 1 and operands[0] == "float32" and operands[1] in ("int8", "uint8", "int4"):
-                first = f"hybrid {operands[1]}"
-            self.operators[f"{case.format} {node.op} {first}"] += 1
+            self.operators[f"{case.format} {node.op} {_type_of(owner, node)}"] += 1
             for name, value in node.attributes.items():
                 if not isinstance(value, Description | bytes):
                     self.attributes[f"{case.format} {node.op}.{name}={_bucket(value)}"] += 1
@@ -73,7 +74,7 @@ class Tally:
         self.seconds += other.seconds
         for name in _COUNTERS:
             getattr(self, name).update(getattr(other, name))
-        for name in ("refusals", "engine_refusals"):
+        for name in _NOTED:
             mine = getattr(self, name)
             for reason, entry in getattr(other, name).items():
                 known = mine.setdefault(reason, {"count": {}, "example": entry["example"]})
@@ -83,17 +84,18 @@ class Tally:
     def to_json(self) -> dict[str, Any]:
         """For files; `from_json` reads it."""
         counters = {name: dict(sorted(getattr(self, name).items())) for name in _COUNTERS}
-        refusals = {name: dict(sorted(getattr(self, name).items())) for name in ("refusals", "engine_refusals")}
+        refusals = {name: dict(sorted(getattr(self, name).items())) for name in _NOTED}
         return {"graphs": self.graphs, "seconds": round(self.seconds, 1), **counters, **refusals}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Tally:
         """The tally of `to_json`."""
-        counters = {name: Counter(data[name]) for name in _COUNTERS}
-        return Tally(
-            data["graphs"], data["seconds"], **counters,
-            refusals=dict(data["refusals"]), engine_refusals=dict(data["engine_refusals"]),
-        )  # fmt: skip
+        found = Tally(data["graphs"], data["seconds"])
+        for name in _COUNTERS:
+            getattr(found, name).update(data[name])
+        for name in _NOTED:
+            getattr(found, name).update(data.get(name, {}))
+        return found
 
     def failures(self) -> int:
         """Graphs whose verdict is a fault."""
@@ -101,6 +103,7 @@ class Tally:
 
 
 _COUNTERS = ("verdicts", "engines", "operators", "attributes", "shapes", "modes", "modes_refused")
+_NOTED = ("refusals", "engine_refusals", "engine_faults")
 
 
 def _noted(table: dict[str, dict[str, Any]], reason: str, by: str, case: Case) -> None:
@@ -111,6 +114,24 @@ def _noted(table: dict[str, dict[str, Any]], reason: str, by: str, case: Case) -
 def general(reason: str) -> str:
     """A reason without the numbers and names of one graph."""
     return _NUMBER.sub("N", _LIST.sub("[..]", _QUOTED.sub('".."', " ".join(reason.split()))))[:400]
+
+
+def disputed(description: Description, words: str) -> str:
+    """The operator and the type that a dispute of the engines is about."""
+    found = re.match(r"op (\d+) ([\w:]+)", words)
+    if found is None:
+        return general(words)
+    return f"{found[2]} {_type_of(description, description.nodes[int(found[1])])}"
+
+
+def _type_of(description: Description, node: Node) -> str:
+    """The type of a node's first operand, and of weights that are not floats like it."""
+    types = {each.name: each.dtype for each in description.values}
+    operands = [types.get(name, "") for name in node.inputs if name]
+    first = next((each for each in operands if each), "none")
+    if len(operands) > 1 and operands[0] == "float32" and operands[1] in ("int8", "uint8", "int4"):
+        return f"hybrid {operands[1]}"
+    return f"{first} int4" if "int4" in operands[1:2] else first
 
 
 def _bucket(value: object) -> str:

@@ -12,7 +12,12 @@ def text(tally: Tally) -> str:
     """Verdicts, coverage of operators by type, and refusals by reason."""
     parts = [f"{tally.graphs} graphs, {tally.seconds:.0f} s of work, {tally.failures()} failures", verdicts(tally)]
     parts.append(operators(tally))
-    for title, entries in (("refusals of emitc", tally.refusals), ("refusals of every engine", tally.engine_refusals)):
+    noted = (
+        ("refusals of emitc", tally.refusals),
+        ("refusals of every engine", tally.engine_refusals),
+        ("operators that LiteRT computes otherwise than TFLite Micro", tally.engine_faults),
+    )
+    for title, entries in noted:
         rows = [
             [
                 str(sum(entry["count"].values())),

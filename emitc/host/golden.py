@@ -28,6 +28,7 @@ import numpy as np
 from emitc.errors import EmitcError, Where
 from emitc.host.golden_engine import ANOTHER_REFERENCE, Array, Engine, EngineRefused, InputType, TensorKey, last_words
 from emitc.host.golden_onnx import OnnxRuntimeEngine
+from emitc.host.golden_pieces import PiecesEngine
 from emitc.host.golden_tflite import LiteRtEngine, TflmEngine
 
 __all__ = [
@@ -53,7 +54,8 @@ __all__ = [
 NO_ENGINE = "no golden engine runs this model"
 TRY_NUMPY = "compare with emitc's own numpy references: --reference numpy"
 
-EngineName: TypeAlias = Literal["auto", "tflm", "litert", "onnxruntime"]
+EngineName: TypeAlias = Literal["auto", "tflm", "litert", "mixed", "compared", "onnxruntime"]
+"""mixed: every operator by itself, on tflm or litert (`golden_pieces`). compared: the same, and on both where both have it."""
 
 ChildProcess: TypeAlias = Callable[[bytes, float], "subprocess.CompletedProcess[bytes]"]
 """Gives a request to a process that answers it (`answer`) within a number of seconds: how it ended, its reply and its stderr.
@@ -62,6 +64,8 @@ Raises subprocess.TimeoutExpired."""
 
 ENGINES: Mapping[str, tuple[str, ...]] = {"tflite": ("tflm", "litert"), "onnx": ("onnxruntime",)}
 """The engines that read each source format; the first that runs a model is its golden one."""
+MIXED: Mapping[str, tuple[str, ...]] = {"tflite": ("mixed", "compared"), "onnx": ()}
+"""Those that run a model operator by operator."""
 MODULES: Mapping[str, str] = {"tflm": "tflite_micro", "litert": "ai_edge_litert", "onnxruntime": "onnxruntime"}
 """What has to be importable for each."""
 
@@ -78,6 +82,8 @@ def _loaders(preserve: bool) -> dict[str, Callable[[bytes], Engine]]:
     return {
         "tflm": lambda data: TflmEngine(data, preserve=preserve),
         "litert": lambda data: LiteRtEngine(data, preserve=preserve),
+        "mixed": lambda data: PiecesEngine(data),
+        "compared": lambda data: PiecesEngine(data, compare=True),
         "onnxruntime": lambda data: OnnxRuntimeEngine(data, preserve=preserve),
     }
 
@@ -95,7 +101,7 @@ def engine_for(
     loaders = _loaders(preserve)
     candidates = ENGINES[source_format]
     if name != "auto":
-        if name not in candidates:
+        if name not in (*candidates, *MIXED[source_format]):
             raise EmitcError(
                 f"the engine {name} does not read {source_format} models",
                 Where(option=f"--reference {name}"),
@@ -120,11 +126,15 @@ def engine_for(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IsolatedRun:
-    """What `run_isolated` saw: the engine's name, and for each case its outputs and (with `preserve`) its tensors."""
+    """What `run_isolated` saw: the engine's name, and for each case its outputs and (with `preserve`) its tensors.
+
+    disputes: operators whose engines differ, where several were asked.
+    """
 
     engine: str
     outputs: tuple[tuple[Array, ...], ...]
     tensors: tuple[Mapping[TensorKey, Array], ...]
+    disputes: tuple[str, ...] = ()
 
 
 def run_isolated(
@@ -184,6 +194,7 @@ def run_isolated(
         reply["engine"],
         tuple(tuple(results[f"out{j}_{k}"] for j in range(reply["outputs"])) for k in range(len(cases))),
         tuple({key: results[f"tensor{i}_{k}"] for i, key in enumerate(reply["tensors"])} for k in range(len(cases))),
+        tuple(reply["disputes"]),
     )
 
 
@@ -254,7 +265,9 @@ def answer(message: bytes) -> bytes:
         }
         refused = isinstance(error, EngineRefused)
         return _packed({"error": [error.what, where, error.why, error.hint], "refused": refused}, {})
-    return _packed({"engine": engine.name, "outputs": len(outputs), "tensors": list(tensors)}, results)
+    disputes = engine.disputes if isinstance(engine, PiecesEngine) else ()
+    header = {"engine": engine.name, "outputs": len(outputs), "tensors": list(tensors), "disputes": disputes}
+    return _packed(header, results)
 
 
 def _packed(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:

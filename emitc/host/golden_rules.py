@@ -43,6 +43,19 @@ SUMS_OF_FLOATS = frozenset(
 FINE = frozenset({"SOFTMAX", "TANH", "UNIDIRECTIONAL_SEQUENCE_LSTM"})
 """Those whose outputs have to be nearer, unless their inputs are themselves within the wider tolerance only."""
 
+_KEEPING = (
+    "ABS APPEND ASSIGN_VARIABLE BATCH_TO_SPACE_ND BROADCAST_TO CONCATENATION DEPTH_TO_SPACE DYNAMIC_UPDATE_SLICE "
+    "EMBEDDING_LOOKUP EXPAND_DIMS FILL GATHER GATHER_ND MAXIMUM MAX_POOL_2D MINIMUM MIRROR_PAD NEG PACK PAD PADV2 "
+    "READ_VARIABLE REDUCE_MAX REDUCE_MIN RELU RELU6 RELU_N1_TO_1 RESHAPE RESIZE_NEAREST_NEIGHBOR REVERSE_V2 SELECT SELECT_V2 "
+    "SLICE SPACE_TO_BATCH_ND SPACE_TO_DEPTH SPLIT SPLIT_V SQUEEZE STRIDED_SLICE TILE TRANSPOSE UNPACK"
+)
+KEEPING = frozenset(name.replace("_", "") for name in _KEEPING.split())
+"""TFLite operators whose outputs are no farther apart than their inputs are, without underscores.
+
+A sum of n values that are each within 1e-6 is within n * 1e-6 only, and a product by c within c * 1e-6: behind any other
+operator the finer tolerance is no bound, and the wider one applies.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -68,7 +81,14 @@ NEAR = Rule(FINE_TOLERANCE)
 
 def rules(graph: Graph, source_format: str) -> Mapping[str, Rule]:
     """The rule of every tensor of the graph, by name."""
-    found = _tolerated(graph, source_format == "onnx", {})
+    variables = [graph.root(tensor.name).name for tensor in graph.states]
+    given: dict[str, Rule] = {}
+    while True:  # what a run leaves in a variable, the next one reads
+        found = _tolerated(graph, source_format == "onnx", given)
+        kept = {name: found[name] for name in variables if name in found}
+        if kept == given:
+            break
+        given = kept
     return {tensor.name: found.get(graph.root(tensor.name).name, EXACT) for tensor in graph.tensors}
 
 
@@ -90,7 +110,8 @@ def _tolerated(graph: Graph, onnx: bool, given: Mapping[str, Rule]) -> dict[str,
         # Some of these have float outputs of dequantized bytes, by a table.
         if not (read or isinstance(node.op, Function | Logistic | Tanh)) or not (sums or before):
             continue
-        near = (not onnx and node.op_type in FINE) or not sums
+        keeps = not sums and (onnx or node.op_type.upper().replace("_", "") in KEEPING)
+        near = (not onnx and node.op_type in FINE) or keeps
         rule = NEAR if near and TOLERANT not in before else TOLERANT
         found |= dict.fromkeys(set(made) & floats, rule)
     return found

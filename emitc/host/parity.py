@@ -12,7 +12,7 @@ the model must give its first answer again.
 
 from __future__ import annotations
 
-import math
+import contextlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from typing import Any
 from emitc.compiler import Compiled
 from emitc.errors import EmitcError, Where, unknown_choice
 from emitc.host.build import HostModel, Interface, MemoryFault, build_shared
-from emitc.host.golden import ENGINES, NO_ENGINE, TRY_NUMPY, EngineRefused, missing_engines, run_isolated
+from emitc.host.golden import ENGINES, NO_ENGINE, TRY_NUMPY, EngineRefused, IsolatedRun, missing_engines, run_isolated
 from emitc.host.golden_layers import by_tensor
 from emitc.host.golden_rules import rules
 from emitc.host.groups import Group, GroupCheck, has_groups, quantizes_inexact, rounded_otherwise
@@ -32,12 +32,12 @@ from emitc.host.reference import may_not_end, run_reference
 from emitc.host.samples import Sample, random_samples, read_vectors
 from emitc.host.sanitize import run_sanitized
 from emitc.host.tally import Tally, difference
+from emitc.host.tflm_limits import not_of_tflm, stale_shape
 from emitc.ir import Array, Graph
 from emitc.kernels.npu_command import NpuCommand
 from emitc.kernels.offloaded import Offloaded
-from emitc.kernels.space_to_batch import pads_with
 
-REFERENCES = ("auto", *(engine for engines in ENGINES.values() for engine in engines), "numpy")
+REFERENCES = ("auto", *(engine for engines in ENGINES.values() for engine in engines), "mixed", "numpy")
 NPU_RULE = "npu"
 COMMANDS_RULE = "npu-commands"
 _NUMPY_SAMPLES = 3
@@ -74,7 +74,8 @@ class Proof:
     alone. The numpy references of all operators decide then. unjudged: operators that cannot be compared by themselves; with any,
     the outputs decide too.
     given_elements, given_differing: how many of `elements` were compared with outputs of the vectors, and how many of `differing`
-    break their rule against these; given_cases: the cases with such.
+    break their rule against these; given_cases: the cases with such. disputes: of a model that no engine runs alone, or LiteRT
+    alone and otherwise, the operators that TFLite Micro has decided against LiteRT, and the number of elements.
     """
 
     reference: str
@@ -101,6 +102,7 @@ class Proof:
     given_elements: int = 0
     given_differing: int = 0
     given_cases: tuple[int, ...] = field(default=())
+    disputes: tuple[str, ...] = field(default=())
 
     @property
     def match(self) -> bool:
@@ -150,6 +152,7 @@ class Proof:
             "unjudged": self.unjudged,
             "memory_errors": list(self.memory_errors),
             "match": self.match,
+            **({"disputes": list(self.disputes)} if self.disputes else {}),
             **({"arenas": [use.to_json() for use in self.arenas]} if self.arenas else {}),
             **({"no_engine": {"operators": self.no_engine[:-1], "why": self.no_engine[-1]}} if self.no_engine else {}),
         }
@@ -175,12 +178,14 @@ class GoldenRun:
     """What the golden engine computed: its name, and for each case the outputs and (if asked for) emitc's tensors by name.
 
     refused: where no engine runs the model for operators of plugins, those operators, and behind them what the engines said.
+    disputes: operators that LiteRT computes otherwise than TFLite Micro, of a model that was run operator by operator.
     """
 
     engine: str
     outputs: tuple[tuple[Array, ...], ...]
     tensors: tuple[Mapping[str, Array], ...]
     refused: tuple[str, ...] = ()
+    disputes: tuple[str, ...] = ()
 
 
 def _numpy_run(compiled: Compiled, cases: Sequence[Sample], resets: Sequence[int]) -> GoldenRun:
@@ -226,48 +231,50 @@ def golden_run(
         )
     if may_not_end(compiled.graph):
         _numpy_run(compiled, cases, resets)
-    stale = _not_of_tflm(compiled) if reference in ("auto", "tflm") else None
+    stale = not_of_tflm(compiled) if reference in ("auto", "tflm") else None
     if stale is not None and reference == "tflm":
         raise stale
     engine = "litert" if stale is not None else reference
+    asked: dict[str, Any] = {
+        "source_format": compiled.source.format,
+        "preserve": preserve,
+        "reset_between": not compiled.program.states,
+        "resets": resets,
+    }
     try:
-        run = run_isolated(
-            compiled.model_bytes,
-            cases,
-            engine=engine,  # type: ignore[arg-type]
-            source_format=compiled.source.format,
-            preserve=preserve,
-            reset_between=not compiled.program.states,
-            resets=resets,
+        run = (
+            _in_pieces(compiled, cases, asked)
+            if reference == "mixed"
+            else run_isolated(compiled.model_bytes, cases, engine=engine, **asked)  # type: ignore[arg-type]
         )
     except EngineRefused as error:
         if stale is not None:
             error = EngineRefused(
                 NO_ENGINE, Where(option="--reference auto"), f"tflm: {stale.why}; litert: {error.why}", TRY_NUMPY
             )
-        if reference != "auto" or not compiled.brought:
+        if reference != "auto":
             raise error
-        return replace(_numpy_run(compiled, cases, resets), refused=(*compiled.brought, " ".join(error.why.split())))
-    tensors = tuple(by_tensor(compiled.graph, compiled.source.format, values) for values in run.tensors)
-    return GoldenRun(run.engine, run.outputs, tensors)
-
-
-def _not_of_tflm(compiled: Compiled) -> EngineRefused | None:
-    """Why TFLite Micro's result of a model is not the one to match; None where it is."""
-    return _stale_shape(compiled) or _unset_padding(compiled)
-
-
-def _unset_padding(compiled: Compiled) -> EngineRefused | None:
-    """That SPACE_TO_BATCH_ND pads with a zero point, in whose place TFLite Micro has a number that it never sets."""
-    for bound in compiled.graph.bound():
-        if compiled.source.format == "tflite" and pads_with(bound):
-            return EngineRefused(
-                "TFLite Micro cannot be the reference of this model",
-                Where(option="--reference tflm", op=bound.node.describe()),
-                f"it pads with whatever lies in its memory, in the place of the zero point {pads_with(bound)}",
-                "verify with --reference litert or numpy",
+        if compiled.brought:
+            return replace(
+                _numpy_run(compiled, cases, resets), refused=(*compiled.brought, " ".join(error.why.split()))
             )
-    return None
+        try:
+            run = _in_pieces(compiled, cases, asked)
+        except EngineRefused:
+            raise error from None
+    tensors = tuple(by_tensor(compiled.graph, compiled.source.format, values) for values in run.tensors)
+    return GoldenRun(run.engine, run.outputs, tensors, disputes=run.disputes)
+
+
+def _in_pieces(compiled: Compiled, cases: Sequence[Sample], asked: Mapping[str, Any]) -> IsolatedRun:
+    """Operator by operator; without asking LiteRT about those of TFLite Micro too, where that ends the process."""
+    stale = stale_shape(compiled)
+    if stale is not None:
+        raise stale
+    try:
+        return run_isolated(compiled.model_bytes, cases, engine="compared", **asked)
+    except EngineRefused:
+        return run_isolated(compiled.model_bytes, cases, engine="mixed", **asked)
 
 
 def _has_other_types(compiled: Compiled) -> bool:
@@ -275,27 +282,6 @@ def _has_other_types(compiled: Compiled) -> bool:
     source, graph = compiled.source, compiled.graph
     stated = [source.tensors[index].dtype for index in (*source.inputs, *source.outputs)]
     return stated != [graph.tensor(name).dtype.value for name in (*graph.inputs, *graph.outputs)]
-
-
-def _stale_shape(compiled: Compiled) -> EngineRefused | None:
-    """Why TFLite Micro, which takes shapes from the file, runs another model than its operators describe; None where not so.
-
-    Converters write 1 for an open batch, in whose place SPACE_TO_BATCH_ND and others have more.
-    """
-    if compiled.source.format != "tflite":
-        return None
-    written = {tensor.index: math.prod(abs(d) for d in tensor.shape) for tensor in compiled.source.tensors}
-    own = set(compiled.graph.inputs)  # of these the user may have settled open dimensions
-    for tensor in compiled.graph.tensors:
-        stated = written.get(tensor.source, tensor.elements)
-        if stated != tensor.elements and tensor.name not in own and not tensor.channels:
-            return EngineRefused(
-                "TFLite Micro cannot be the reference of this model",
-                Where(option="--reference tflm", tensor=f'tensor {tensor.source} "{tensor.label or tensor.name}"'),
-                f"it takes shapes from the file, which states {stated} elements in the place of {tensor.elements}",
-                "verify with --reference litert or numpy, or export the model with a fixed batch",
-            )
-    return None
 
 
 def layer_values(
@@ -351,14 +337,18 @@ def verify(
     """Proves a compiled model on this machine. progress: called with samples done and in all.
 
     Where floats of an ONNX model are outside of the tolerance, errors may have added up or sums cancelled: operators decide.
+    Where LiteRT alone runs a TFLite model and disagrees, TFLite Micro decides about every operator that it has by itself.
 
     Raises EmitcError for vectors that do not fit, CannotCompile when compiler or engine fail.
     """
-    given = (reference, samples, seed, vectors, layers, sanitize, progress)
-    proof = _verified(compiled, *given, floats=False)
+    given = (samples, seed, vectors, layers, sanitize, progress)
+    proof = _verified(compiled, reference, *given, floats=False)
     doubtful = proof.rule == "tolerance" and not proof.match and not proof.memory_errors
     if doubtful and compiled.source.format == "onnx" and not compiled.program.states:
-        proof = _verified(compiled, *given, floats=True)
+        proof = _verified(compiled, reference, *given, floats=True)
+    if not proof.match and reference == "auto" and proof.reference == "litert":
+        with contextlib.suppress(EngineRefused):
+            proof = _verified(compiled, "mixed", *given, floats=False)
     return proof
 
 
@@ -381,7 +371,7 @@ def _verified(
     golden = golden_run(compiled, reference, [inputs for inputs, _ in cases], preserve=layers or grouped, resets=resets)
     rule_of = rules(graph, compiled.source.format)
     one_by_one = rounded_otherwise(graph, golden.engine) or quantizes_inexact(graph, rule_of)
-    if reference == "auto" and not stateful and one_by_one:
+    if reference in ("auto", "mixed") and not stateful and one_by_one:
         grouped = True
         if not layers:
             golden = golden_run(compiled, golden.engine, [inputs for inputs, _ in cases], preserve=True)
@@ -498,4 +488,5 @@ def _verified(
         given_tally.elements,
         given_tally.differing,
         tuple(given_cases),
+        golden.disputes,
     )

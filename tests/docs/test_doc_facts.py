@@ -75,7 +75,9 @@ def json_of(name: str) -> set[str]:
     ]
     first = Divergence("ADD", 0, "a", 1, 1.0)
     groups = (Group("Conv", "sum"),)
-    proof = Proof("tflm", 1, 1, 0, 0.0, 1, 0, 1, first, 1, 1, True, groups=groups, no_engine=("A", "b"))
+    proof = Proof(
+        "tflm", 1, 1, 0, 0.0, 1, 0, 1, first, 1, 1, True, groups=groups, no_engine=("A", "b"), disputes=("op",)
+    )
     checked = Validation(1, (), 1, Wrong("a", ("op",), "t", 1)).to_json()
     printed = {
         "compile": [

@@ -100,7 +100,7 @@ def body(d: Draft, x: Value, name: str, grow: Callable[[Draft], None]) -> tuple[
         y = given
     if len(y.shape) != len(x.shape) or any(a not in (1, b) for a, b in zip(y.shape, x.shape, strict=False)):
         axes = inner.integers(range(len(y.shape)))
-        y = inner.unary("MEAN", (y, axes), (1,), x.dtype, kept, keep_dims=False) if len(y.shape) == 1 else given
+        y = inner.unary("MEAN", (y, axes), (), x.dtype, kept, keep_dims=False) if len(y.shape) == 1 else given
     last = inner.unary("ADD", (given, y), x.shape, x.dtype, kept, **UNFUSED)
     return inner, given, last
 

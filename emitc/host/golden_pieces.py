@@ -1,0 +1,264 @@
+"""A TFLite model operator by operator: each on TFLite Micro, or on LiteRT where TFLite Micro has no code for it.
+
+For graphs that no engine runs as a whole, and for those that only LiteRT runs and some of whose operators LiteRT computes
+otherwise than TFLite Micro, whose rule the C follows. Every operator is cut out of the file as a model of its own, which keeps
+its state from run to run, and gets the values that the operators before it gave.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import flatbuffers
+import numpy as np
+
+from emitc.errors import Where
+from emitc.host.golden_engine import Array, EngineRefused, InputType, TensorKey, check_inputs, imported, refusals
+from emitc.host.golden_tflite import LiteRtEngine, TflmEngine
+
+_TOLERANCE = 1e-5
+
+
+class _Piece:
+    """One operator as a model. given, made: indices of the tensors that it reads and writes.
+
+    pads: it pads with a zero point, in whose place TFLite Micro has a number that it never sets.
+    """
+
+    def __init__(self, label: str, given: Sequence[int], made: Sequence[int], data: bytes, pads: bool) -> None:
+        self.label, self.given, self.made, self._data, self._pads = label, given, made, data, pads
+        self.reset()
+
+    def reset(self) -> None:
+        """As if it had not run."""
+        self._engine: TflmEngine | LiteRtEngine | None = None
+        self._other: LiteRtEngine | None = None
+
+    def run(self, inputs: Sequence[Array], compare: bool) -> tuple[list[Array], int]:
+        """The outputs, and how many elements LiteRT gives otherwise where it is asked too. Raises EngineRefused."""
+        if self._engine is None:
+            return self._first(inputs, compare)
+        outputs = self._engine.run(inputs)
+        return outputs, self._compared(inputs, outputs)
+
+    def _first(self, inputs: Sequence[Array], compare: bool) -> tuple[list[Array], int]:
+        why = "it pads with whatever lies in its memory"
+        if not self._pads:
+            try:
+                engine = TflmEngine(self._data)
+                outputs = engine.run(inputs)
+            except EngineRefused as error:
+                why = error.why
+            else:
+                self._engine = engine
+                if compare:
+                    self._other = _loaded(self._data)
+                return outputs, self._compared(inputs, outputs)
+        try:
+            self._engine = LiteRtEngine(self._data)
+            return self._engine.run(inputs), 0
+        except EngineRefused as error:
+            raise EngineRefused(
+                error.what, error.where, f"{self.label}: tflm: {why}; litert: {error.why}", error.hint
+            ) from error
+
+    def _compared(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> int:
+        if self._other is None:
+            return 0
+        try:
+            others = self._other.run(inputs)
+        except EngineRefused:
+            self._other = None
+            return 0
+        return sum(_differing(a, b) for a, b in zip(outputs, others, strict=True))
+
+
+def _loaded(data: bytes) -> LiteRtEngine | None:
+    try:
+        return LiteRtEngine(data)
+    except EngineRefused:
+        return None
+
+
+def _differing(found: Array, expected: Array) -> int:
+    """Elements that differ; of floats, by more than the tolerance."""
+    if found.shape != expected.shape:
+        return found.size
+    if found.dtype.kind != "f":
+        return int((found != expected).sum())
+    limit = _TOLERANCE * (1 + np.abs(expected[np.isfinite(expected)]).max(initial=0))
+    return int((~np.isclose(found, expected, rtol=0, atol=limit, equal_nan=True)).sum())
+
+
+class PiecesEngine:
+    """See the module; it is an Engine. compare: run LiteRT too where TFLite Micro has the operator, for `disputes`.
+
+    Raises EngineRefused for a model that cannot be cut, or has an operator that neither engine runs by itself.
+    """
+
+    name = "mixed"
+
+    def __init__(self, model_bytes: bytes, *, compare: bool = False) -> None:
+        self._runtime = imported("tflite_micro", "tflite-micro").runtime
+        self._compare = compare
+        self._counts: dict[str, tuple[int, int]] = {}
+        with refusals(self.name, "cut the model into operators"):
+            self._model = self._runtime.convert_bytearray_to_object(bytearray(model_bytes))
+            self._graph = self._model.subgraphs[0]
+            self._codes = [self._code_of(operator) for operator in self._graph.operators]
+            self._pieces = [self._piece(position) for position in range(len(self._codes))]
+        self.reset()
+
+    @property
+    def disputes(self) -> tuple[str, ...]:
+        """Operators of which LiteRT gives others values than TFLite Micro on the same inputs, and in how many elements."""
+        found = ((label, *counts) for label, counts in self._counts.items())
+        return tuple(
+            f"{label}: {differing} of {elements} elements" for label, differing, elements in found if differing
+        )
+
+    def input_types(self) -> list[InputType]:
+        """See Engine."""
+        return [self._type_of(index) for index in self._graph.inputs]
+
+    def reset(self) -> None:
+        """See Engine."""
+        self._state: dict[tuple[bytes, bytes], Array] = {}
+        self._values: dict[TensorKey, Array] = {}
+        for piece in self._pieces:
+            if piece is not None:
+                piece.reset()
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """See Engine."""
+        check_inputs(inputs, self.input_types())
+        self._values = dict(
+            zip((int(i) for i in self._graph.inputs), (np.array(x, order="C") for x in inputs), strict=True)
+        )
+        for operator, code, piece in zip(self._graph.operators, self._codes, self._pieces, strict=True):
+            if code == "ASSIGN_VARIABLE":
+                self._state[self._handle(operator)] = self._value(int(operator.inputs[1]))
+            elif code == "READ_VARIABLE" and (piece is None or self._handle(operator) in self._state):
+                index = int(operator.outputs[0])
+                self._values[index] = self._state.get(self._handle(operator), self._first_value(index))
+            elif piece is not None:
+                outputs, count = piece.run([self._value(index) for index in piece.given], self._compare)
+                before = self._counts.get(piece.label, (0, 0))
+                self._counts[piece.label] = before[0] + count, before[1] + sum(each.size for each in outputs)
+                for index, output in zip(piece.made, outputs, strict=True):
+                    if output.shape != self._type_of(index)[1]:
+                        raise _refused(
+                            f"{piece.label} gives {list(output.shape)}, the file says {self._type_of(index)[1]}"
+                        )
+                    self._values[index] = output
+        return [self._value(int(index)) for index in self._graph.outputs]
+
+    def tensors(self) -> Mapping[TensorKey, Array]:
+        """See Engine."""
+        return self._values
+
+    def _value(self, index: int) -> Array:
+        if index not in self._values:
+            data = self._data_of(self._graph.tensors[index])
+            dtype, shape = self._type_of(index)
+            if data is None:
+                raise _refused(f"nothing has computed tensor {index}")
+            self._values[index] = np.frombuffer(bytes(data), dtype).reshape(shape)
+        return self._values[index]
+
+    def _first_value(self, index: int) -> Array:
+        """Of a variable: its zero point in types of one byte, and zeros in others."""
+        dtype, shape = self._type_of(index)
+        quantization = self._graph.tensors[index].quantization
+        points = None if quantization is None or dtype.itemsize > 1 else quantization.zeroPoint
+        return np.full(shape, 0 if points is None or not len(points) else points[0], dtype)
+
+    def _code_of(self, operator: Any) -> str:
+        code = self._model.operatorCodes[operator.opcodeIndex]
+        number = max(code.builtinCode, code.deprecatedBuiltinCode)
+        names = vars(self._runtime.schema_fb.BuiltinOperator).items()
+        return next((name for name, value in names if value == number and not name.startswith("_")), "")
+
+    def _type_of(self, index: int) -> InputType:
+        tensor = self._graph.tensors[index]
+        names = vars(self._runtime.schema_fb.TensorType).items()
+        name = next(name for name, value in names if value == tensor.type and not name.startswith("_"))
+        return np.dtype(name.lower()), tuple(int(extent) for extent in (() if tensor.shape is None else tensor.shape))
+
+    def _data_of(self, tensor: Any) -> Any:
+        data = self._model.buffers[tensor.buffer].data
+        return data if data is not None and len(data) else None
+
+    def _handle(self, operator: Any) -> tuple[bytes, bytes]:
+        """What a variable is called: the names of the VAR_HANDLE that the operator reads."""
+        for each, code in zip(self._graph.operators, self._codes, strict=True):
+            if code == "VAR_HANDLE" and each.outputs[0] == operator.inputs[0]:
+                return each.builtinOptions.container or b"", each.builtinOptions.sharedName or b""
+        raise _refused("a variable has no handle")
+
+    def _piece(self, position: int) -> _Piece | None:
+        """The operator at a position cut out; None for those that need no engine."""
+        operator, code = self._graph.operators[position], self._codes[position]
+        if code in ("VAR_HANDLE", "ASSIGN_VARIABLE", "CALL_ONCE"):
+            return None
+        if code == "READ_VARIABLE" and "CALL_ONCE" not in self._codes:
+            return None  # TFLite Micro sets no first value where nothing assigns the variable
+        inside = [self._code_of(each) for graph in self._model.subgraphs[1:] for each in graph.operators]
+        if code in ("IF", "WHILE") and "VAR_HANDLE" in inside and "CALL_ONCE" not in self._codes:
+            raise _refused(f"{code} sets variables")
+        kept = [operator]
+        if code == "READ_VARIABLE":  # of a variable that nothing has assigned: its first value
+            others = zip(self._graph.operators, self._codes, strict=True)
+            handle = operator.inputs[0]
+            before = [o for o, c in others if c == "CALL_ONCE" or (c == "VAR_HANDLE" and o.outputs[0] == handle)]
+            kept = before + kept
+        made = [int(index) for index in operator.outputs]
+        within = {int(index) for each in kept for index in each.outputs}
+        read = dict.fromkeys(int(index) for each in kept for index in each.inputs if index >= 0)
+        given = [index for index in read if index not in within and self._is_given(index)]
+        first = self._graph.tensors[made[0]]
+        label = f'op {position} {code} "{(first.name or b"").decode(errors="replace")}"'
+        points = None if first.quantization is None else first.quantization.zeroPoint
+        pads = code == "SPACE_TO_BATCH_ND" and points is not None and any(points)
+        return _Piece(label, given, made, self._cut(kept, given, made), pads)
+
+    def _is_given(self, index: int) -> bool:
+        tensor = self._graph.tensors[index]
+        return self._data_of(tensor) is None and not tensor.isVariable
+
+    def _cut(self, operators: Sequence[Any], given: Sequence[int], made: Sequence[int]) -> bytes:
+        """A model of these operators."""
+        model, graph = copy.copy(self._model), copy.copy(self._graph)
+        lists = [each.inputs for each in operators] + [each.outputs for each in operators]
+        lists += [each.intermediates for each in operators if each.intermediates is not None]
+        used = sorted({int(index) for each in lists for index in each if index >= 0})
+        place = {old: new for new, old in enumerate(used)}
+        graph.tensors = [self._graph.tensors[index] for index in used]
+        graph.inputs, graph.outputs = [place[i] for i in given], [place[i] for i in made]
+        graph.operators = [self._renumbered(each, place) for each in operators]
+        model.subgraphs = [graph, *self._model.subgraphs[1:]]
+        model.metadata = model.metadataBuffer = model.signatureDefs = None
+        needed = {tensor.buffer for each in model.subgraphs for tensor in each.tensors}
+        empty = self._runtime.schema_fb.BufferT()
+        model.buffers = [each if i in needed else empty for i, each in enumerate(self._model.buffers)]
+        builder = flatbuffers.Builder(1024)
+        builder.Finish(model.Pack(builder), b"TFL3")
+        return bytes(builder.Output())
+
+    @staticmethod
+    def _renumbered(operator: Any, place: Mapping[int, int]) -> Any:
+        found = copy.copy(operator)
+        for name in ("inputs", "outputs", "intermediates"):
+            indices = getattr(operator, name)
+            if indices is not None:
+                setattr(found, name, [place[int(i)] if i >= 0 else -1 for i in indices])
+        return found
+
+
+def _refused(why: str) -> EngineRefused:
+    return EngineRefused(
+        "the model cannot be run operator by operator", Where(option="--reference mixed"), why,
+        "compare with emitc's own numpy references: --reference numpy",
+    )  # fmt: skip

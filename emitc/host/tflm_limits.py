@@ -1,0 +1,49 @@
+"""TFLite models that TFLite Micro runs, but not as they are meant: it cannot be their reference."""
+
+from __future__ import annotations
+
+import math
+
+from emitc.compiler import Compiled
+from emitc.errors import Where
+from emitc.host.golden import EngineRefused
+from emitc.kernels.space_to_batch import pads_with
+
+
+def stale_shape(compiled: Compiled) -> EngineRefused | None:
+    """Why TFLite Micro, which takes shapes from the file, runs another model than its operators describe; None where not so.
+
+    Converters write 1 for an open batch, in whose place SPACE_TO_BATCH_ND and others have more.
+    """
+    if compiled.source.format != "tflite":
+        return None
+    written = {tensor.index: math.prod(abs(d) for d in tensor.shape) for tensor in compiled.source.tensors}
+    own = set(compiled.graph.inputs)  # of these the user may have settled open dimensions
+    for tensor in compiled.graph.tensors:
+        stated = written.get(tensor.source, tensor.elements)
+        if stated != tensor.elements and tensor.name not in own and not tensor.channels:
+            return EngineRefused(
+                "TFLite Micro cannot be the reference of this model",
+                Where(option="--reference tflm", tensor=f'tensor {tensor.source} "{tensor.label or tensor.name}"'),
+                f"it takes shapes from the file, which states {stated} elements in the place of {tensor.elements}",
+                "verify with --reference litert or numpy, or export the model with a fixed batch",
+            )
+    return None
+
+
+def not_of_tflm(compiled: Compiled) -> EngineRefused | None:
+    """Why TFLite Micro's result of a model is not the one to match; None where it is."""
+    return stale_shape(compiled) or _unset_padding(compiled)
+
+
+def _unset_padding(compiled: Compiled) -> EngineRefused | None:
+    """That SPACE_TO_BATCH_ND pads with a zero point, in whose place TFLite Micro has a number that it never sets."""
+    for bound in compiled.graph.bound():
+        if compiled.source.format == "tflite" and pads_with(bound):
+            return EngineRefused(
+                "TFLite Micro cannot be the reference of this model",
+                Where(option="--reference tflm", op=bound.node.describe()),
+                f"it pads with whatever lies in its memory, in the place of the zero point {pads_with(bound)}",
+                "verify with --reference litert or numpy",
+            )
+    return None

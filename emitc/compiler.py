@@ -26,6 +26,7 @@ from emitc.emit.package import PACKAGES, package_files, write_package
 from emitc.emit.stack import StackBound
 from emitc.errors import CannotCompile, EmitcError, Where, unknown_choice, with_model
 from emitc.frontends.build import build_graph
+from emitc.frontends.empty_parts import without_empty_parts
 from emitc.frontends.onnx_layout import channels_last
 from emitc.frontends.onnx_quantization import quantization_on_tensors
 from emitc.frontends.source import SourceModel
@@ -206,7 +207,7 @@ def read_source(path: Path, data: bytes, shapes: dict[str, Shape], plugins: Plug
             from emitc.frontends.onnx import read_onnx
 
             found = read_onnx(data, shapes, path.parent, plugins.custom("onnx"))
-            return rewritten(found, lambda part: channels_last(quantization_on_tensors(part)))
+            return rewritten(found, lambda part: channels_last(quantization_on_tensors(without_empty_parts(part))))
         source = with_npu_operands(read_tflite(data, shapes), data)
         known_shapes(shapes, source)
     except EmitcError as error:

@@ -17,6 +17,7 @@ from emitc.errors import CannotCompile, EmitcError
 from emitc.frontends.draft import ABSENT, Draft, DraftNode
 from emitc.frontends.onnx_codes import CODE_KINDS, codes
 from emitc.frontends.onnx_numbers import require_differences, require_range
+from emitc.frontends.onnx_real_products import is_real_product, real_product
 from emitc.frontends.source import SourceModel, SourceTensor
 from emitc.ir import Array, Quantization
 
@@ -230,12 +231,6 @@ def _require_plain(draft: Draft, node: DraftNode) -> None:
     if not 0 < factor < np.inf:
         what = f"QGemm with the factor alpha {factor:g} is not supported"
         raise source.unsupported(what, "there is code for factors above 0", "multiply the matrix B by it")
-    if node.input(7) == ABSENT:
-        raise source.unsupported(
-            "QGemm with a float32 output is not supported",
-            "there is code for a quantized one",
-            "give y_scale and y_zero_point",
-        )
 
 
 def _with_factor(draft: Draft, node: DraftNode, quantization: Quantization) -> Quantization:
@@ -264,6 +259,8 @@ def _unwrapped(
     """The operator without its scale inputs, among the Reinterprets that it needs."""
     if _by_scales(draft, node):
         return [node]
+    if is_real_product(node):
+        return real_product(draft, node)
     _require_plain(draft, node)
     found: list[tuple[_Part, int, Quantization]] = []
     for part in parts:

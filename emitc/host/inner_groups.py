@@ -123,6 +123,7 @@ def merged(groups: Sequence[Group]) -> tuple[Group, ...]:
         total.elements += group.elements
         total.differing += group.differing
         total.broken += group.broken
+        total.ties += group.ties
         total.largest = max(total.largest, group.largest)
     return tuple(found[key] for key in sorted(found))
 

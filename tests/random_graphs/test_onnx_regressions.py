@@ -87,14 +87,14 @@ def rows_of_codes() -> OnnxNet:
 
 
 def product(**changes: Any) -> OnnxNet:
-    """A QGemm. changes: its factor, a computed matrix or a result that is not quantized."""
+    """A QGemm. changes: its factor or a computed matrix."""
     net = OnnxNet()
     x, w = net.input((2, 3), "int8"), net.input((3, 4), "int8") if "computed" in changes else net.integers((3, 4))
     given = [x, *net.scales(0.1, 0, "int8"), w, *net.scales(0.01, 0, "int8"), ""]
-    given += [] if "real" in changes else net.scales(0.2, 1, "int8")
+    given += net.scales(0.2, 1, "int8")
     factor = {"alpha": -0.5} if "factor" in changes else {}
     y = net.op("QGemm", *given, domain=MICROSOFT, **factor)
-    net.output(y, "float32" if "real" in changes else "int8", (2, 4))
+    net.output(y, "int8", (2, 4))
     return net
 
 
@@ -129,9 +129,57 @@ def product_with_a_factor() -> OnnxNet:
     return net
 
 
+def real_product(**changes: Any) -> OnnxNet:
+    """A QGemm without a scale of its output. changes: matrices that are turned, one that is computed, or no addend."""
+    net = OnnxNet()
+    x = net.input((6, 5) if "turned" in changes else (5, 6), "uint8")
+    shape = (7, 6) if "turned" in changes else (6, 7)
+    w = net.input(shape, "int8") if "computed" in changes else net.integers(shape)
+    scale = net.constant(np.linspace(0.01, 0.02, 7).astype(np.float32))
+    given = [x, net.constant(0.031, "float32"), net.constant(119, "uint8"), w, scale]
+    given += [net.constant(np.arange(-3, 4, dtype=np.int8)), "" if "bare" in changes else net.integers((7,), "int32")]
+    turns = {"transA": 1, "transB": 1} if "turned" in changes else {}
+    y = net.op("QGemm", *given, domain=MICROSOFT, alpha=-0.3, **turns)
+    net.output(y, shape=(5, 7))
+    return net
+
+
+def real_product_turned() -> OnnxNet:
+    """Constant weights are turned while compiling."""
+    return real_product(turned=True)
+
+
+def real_product_of_inputs() -> OnnxNet:
+    """Both matrices are computed, and turned."""
+    return real_product(turned=True, computed=True)
+
+
+def real_product_alone() -> OnnxNet:
+    """Without an addend."""
+    return real_product(bare=True)
+
+
+def rotated_as_a_whole() -> OnnxNet:
+    """RotaryEmbedding rotates every value, and its definition splits off a part without elements."""
+    net = OnnxNet(opset=23)
+    caches = [net.constant(net.rng.normal(size=(2, 4, 3)).astype(np.float32)) for _ in range(2)]
+    net.output(net.op("RotaryEmbedding", net.input((2, 5, 4, 6)), *caches), shape=(2, 5, 4, 6))
+    return net
+
+
+def empty_parts() -> OnnxNet:
+    """Two of four parts have no elements; one is put back, nothing reads the other."""
+    net = OnnxNet()
+    a, b, c, _ = net.ops("Split", net.input((3, 5)), net.ints(2, 0, 3, 0), axis=1, outputs=4)
+    net.output(net.op("Concat", c, b, a, b, axis=1), shape=(3, 5))
+    return net
+
+
 NETS: tuple[Callable[[], OnnxNet], ...] = (
     softmax_over_all_behind, quantized_without_zero_point, addend_in_a_column, column_of_codes, stride_over_the_end,
     at_least_of_opset_15, rows_of_codes, product_with_a_factor,
+    real_product, real_product_turned, real_product_of_inputs, real_product_alone,
+    rotated_as_a_whole, empty_parts,
 )  # fmt: skip
 
 
@@ -152,9 +200,7 @@ def test_a_turned_column_needs_no_pass(tmp_path: Path) -> None:
     assert found[0].any() and (found[0] == found[1]).all()
 
 
-@pytest.mark.parametrize(
-    ("what", "named"), [("factor", "alpha -0.5"), ("computed", "computed matrix"), ("real", "float32 output")]
-)
+@pytest.mark.parametrize(("what", "named"), [("factor", "alpha -0.5"), ("computed", "computed matrix")])
 def test_what_a_product_has_no_code_for_is_named(what: str, named: str, tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     path.write_bytes(product(**{what: True}).serialized())

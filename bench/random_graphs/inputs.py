@@ -13,20 +13,16 @@ KINDS = ("uniform", "near", "ends", "one value")
 
 
 def draw_inputs(description: Description, rng: np.random.Generator, count: int) -> list[tuple[Array, ...]]:
-    """`count` sets of inputs in the graph's order: in turn over the whole range, near zero, only ends, one value throughout.
-
-    Of ONNX without -0: which zero the larger of 0 and -0 is, it leaves to the runtime, and ONNX Runtime to the shape.
-    """
-    zeros = (0.0,) if description.opset else (0.0, -0.0)
+    """`count` sets of inputs in the graph's order: in turn over the whole range, near zero, only ends, one value throughout."""
     values = [description.value(name) for name in description.inputs]
-    return [tuple(_drawn(value, rng, KINDS[n % len(KINDS)], zeros) for value in values) for n in range(count)]
+    return [tuple(_drawn(value, rng, KINDS[n % len(KINDS)]) for value in values) for n in range(count)]
 
 
-def _drawn(value: Value, rng: np.random.Generator, kind: str, zeros: Sequence[float]) -> Array:
+def _drawn(value: Value, rng: np.random.Generator, kind: str) -> Array:
     if value.dtype == "bool":
         return rng.integers(0, 2, value.shape).astype(bool)
     if value.dtype in ("float32", "float64", "float16"):
-        return _real(value, rng, kind, zeros)
+        return _real(value, rng, kind)
     info = np.iinfo(value.dtype)
     least, most = (int(end) for end in value.bounds) if value.bounds else (info.min, info.max)
     if value.bounds is None and info.bits > 16:
@@ -42,10 +38,10 @@ def _drawn(value: Value, rng: np.random.Generator, kind: str, zeros: Sequence[fl
     return rng.integers(least, most, value.shape, dtype=value.dtype, endpoint=True)
 
 
-def _real(value: Value, rng: np.random.Generator, kind: str, zeros: Sequence[float]) -> Array:
+def _real(value: Value, rng: np.random.Generator, kind: str) -> Array:
     least, most = value.bounds or (-4.0, 4.0)
     if kind == "ends":
-        inner = [x for x in (*zeros, 0.5, -0.5, 1.0) if least <= x <= most]
+        inner = [x for x in (0.0, -0.0, 0.5, -0.5, 1.0) if least <= x <= most]
         return _chosen(rng, (least, most, *inner), value)
     if kind == "one value":
         return np.full(value.shape, rng.uniform(least, most), value.dtype)

@@ -24,6 +24,7 @@ from bench.random_graphs.case import Case
 from bench.random_graphs.inputs import draw_inputs
 from bench.random_graphs.modes import Mode, options_of, with_variants
 from bench.random_graphs.native import Builds, Item
+from bench.random_graphs.onnx.engine_faults import limited_reduction
 from emitc.compiler import Compiled, compile_model
 from emitc.errors import EmitcError
 from emitc.host.golden import EngineRefused, run_isolated
@@ -255,6 +256,11 @@ def _decide(trial: Trial, folder: Path, kind: str, detail: str) -> None:
         trial.facts["groups"] = True
         return
     first = proof.first_divergence
+    if trial.engine == "onnxruntime" and first is not None:
+        fault = limited_reduction(compiled, trial.inputs, first.index)
+        if fault:
+            trial.close("engine fault", f"{fault}; {detail}")
+            return
     where = f"; first at op {json.dumps(first.to_json())}" if first is not None else ""
     broken = "; ".join(str(group) for group in proof.groups if not group.holds)
     trial.close(kind, detail + where + (f"; groups: {broken}" if broken else ""))

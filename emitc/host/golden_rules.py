@@ -3,7 +3,8 @@
 Bit for bit is the rule: integers always, and every float that comes out of a table, a copy, a selection or a single
 DequantizeLinear. ONNX leaves the order of a float sum and the last bits of exp, tanh and the like to the runtime, so a
 float tensor of an ONNX graph that an operator on floats has computed may differ from the engine's by
-1e-5 + 1e-5 of the largest magnitude in the tensor; so may what a float operator of TFLite sums up. TFLite's float LSTM,
+1e-5 + 1e-5 of the largest magnitude in the tensor; so may what a float operator of TFLite sums up. Which of 0 and -0 an
+operator of ONNX selects is open, since the two compare equal. TFLite's float LSTM,
 SOFTMAX and TANH by themselves have to be within 1e-6. Infinities and NaN have to be where the engine has them. What an operator
 that runs graphs gives is as near as those graphs make it; a value that goes round a loop, as near as any round makes it.
 """
@@ -31,6 +32,10 @@ _SELECTING = (
 )
 EXACT_ON_FLOATS = frozenset(_SELECTING.split())
 """ONNX operators whose float outputs are values of their inputs, constants, or such with another sign."""
+EITHER_ZERO = frozenset(("GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin", "Where"))
+"""Those of them that select among many values, or by a product. IEEE 754 leaves open which of 0 and -0 is the larger, and
+ONNX says nothing. ONNX Runtime gives the first or the last of equal values by shape and processor; its Where merges what
+it selects with zeros, so that a selected -0 becomes 0."""
 _SUMMING = (
     "BATCH_MATMUL CONV_2D COS DEPTHWISE_CONV_2D ELU EXP FULLY_CONNECTED GELU L2_NORMALIZATION L2_POOL_2D LOG LOGISTIC "
     "LOG_SOFTMAX MEAN POW REDUCE_PROD SIN SOFTMAX SUM SVDF TANH TRANSPOSE_CONV UNIDIRECTIONAL_SEQUENCE_LSTM"
@@ -59,14 +64,18 @@ operator the finer tolerance is no bound, and the wider one applies.
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How far an element may be off: absolute + relative * the largest magnitude expected in its tensor."""
+    """How far an element may be off: absolute + relative * the largest magnitude expected in its tensor.
+
+    zeros: 0 and -0 are the same.
+    """
 
     absolute: float = 0.0
     relative: float = 0.0
+    zeros: bool = False
 
     @property
     def exact(self) -> bool:
-        """Whether every bit counts."""
+        """Whether every bit counts, but for the sign of a zero where `zeros` says so."""
         return self.absolute == 0 and self.relative == 0
 
     def __str__(self) -> str:
@@ -75,6 +84,7 @@ class Rule:
 
 
 EXACT = Rule()
+ANY_ZERO = Rule(zeros=True)
 TOLERANT = Rule(FLOAT_TOLERANCE, FLOAT_TOLERANCE)
 NEAR = Rule(FINE_TOLERANCE)
 
@@ -101,30 +111,35 @@ def _tolerated(graph: Graph, onnx: bool, given: Mapping[str, Rule]) -> dict[str,
         if isinstance(node.op, ControlFlow):
             rule_of = [found.get(graph.root(name).name, EXACT) if name else EXACT for name in node.inputs]
             inner = zip(made, _nested(node, node.op, onnx, rule_of), strict=True)
-            found |= {name: rule for name, rule in inner if name in floats and not rule.exact}
+            found |= {name: rule for name, rule in inner if name in floats and rule != EXACT}
             continue
         read = {graph.root(name).name for name in node.inputs if name} & floats
         sums = node.op_type not in EXACT_ON_FLOATS if onnx else node.op_type in SUMS_OF_FLOATS
         sums |= type(node.op).definition is not None
         before = {found[name] for name in read if name in found}
+        before |= {ANY_ZERO} if onnx and node.op_type in EITHER_ZERO else set()
         # Some of these have float outputs of dequantized bytes, by a table.
         if not (read or isinstance(node.op, Function | Logistic | Tanh)) or not (sums or before):
             continue
         keeps = not sums and (onnx or node.op_type.upper().replace("_", "") in KEEPING)
-        near = (not onnx and node.op_type in FINE) or keeps
-        rule = NEAR if near and TOLERANT not in before else TOLERANT
+        near = not onnx and node.op_type in FINE and TOLERANT not in before
+        rule = max(before, key=_width) if keeps else NEAR if near else TOLERANT
         found |= dict.fromkeys(set(made) & floats, rule)
     return found
 
 
+def _width(rule: Rule) -> tuple[float, float, bool]:
+    return rule.absolute, rule.relative, rule.zeros
+
+
 def _wider(a: Rule, b: Rule) -> Rule:
-    return max(a, b, key=lambda rule: (rule.absolute, rule.relative))
+    return max(a, b, key=_width)
 
 
 def _nested(node: Node, op: ControlFlow, onnx: bool, given: Sequence[Rule]) -> Sequence[Rule]:
     """The rules of the outputs of an operator that runs graphs, from those of its operands.
 
-    Going round a loop can only widen them, and there are three rules, so that this comes to an end.
+    Going round a loop can only widen them, and there are four rules, so that this comes to an end.
     """
     links = op.links(len(given))
     outputs = [EXACT] * len(node.outputs)
@@ -137,7 +152,7 @@ def _nested(node: Node, op: ControlFlow, onnx: bool, given: Sequence[Rule]) -> S
                 _wider(EXACT if operand < 0 else given[operand], EXACT if output < 0 else outputs[output])
                 for operand, output in link.inputs
             ]
-            found = _tolerated(graph, onnx, {n: r for n, r in zip(graph.inputs, entering, strict=True) if not r.exact})
+            found = _tolerated(graph, onnx, {n: r for n, r in zip(graph.inputs, entering, strict=True) if r != EXACT})
             for name, output in zip(graph.outputs, link.outputs, strict=True):
                 if output >= 0:
                     outputs[output] = _wider(outputs[output], found.get(graph.root(name).name, EXACT))
@@ -174,9 +189,13 @@ def compared(found: Array, expected: Array, rule: Rule = EXACT, *, any_nan: bool
     a = np.frombuffer(np.ascontiguousarray(found).tobytes(), f"u{width}")
     b = np.frombuffer(np.ascontiguousarray(expected).tobytes(), f"u{width}")
     unequal = a != b
+    zeros = 0
+    if rule.zeros:
+        either = unequal & ((found == 0) & (expected == 0)).reshape(-1)
+        zeros, unequal = int(either.sum()), unequal & ~either
     count = int(unequal.sum())
     if count == 0:
-        return Difference(0, 0, 0.0)
+        return Difference(0, zeros, 0.0)
     x, y = (array.reshape(-1)[unequal].astype(np.float64) for array in (found, expected))
     # Equal infinities have equal bits, so that those left here and every NaN are infinitely far off.
     finite = np.isfinite(x) & np.isfinite(y)
@@ -185,7 +204,7 @@ def compared(found: Array, expected: Array, rule: Rule = EXACT, *, any_nan: bool
     nans = np.isnan(x) & np.isnan(y) & (any_nan or not rule.exact)
     gap[nans] = 0.0
     if rule.exact:
-        return Difference(count - int(nans.sum()), int(nans.sum()), float(gap.max()))
+        return Difference(count - int(nans.sum()), int(nans.sum()) + zeros, float(gap.max()))
     magnitudes = np.abs(expected[np.isfinite(expected)].astype(np.float64))
     limit = rule.absolute + rule.relative * float(magnitudes.max(initial=0.0))
     beyond = int((gap > limit).sum())

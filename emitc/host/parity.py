@@ -258,6 +258,8 @@ def golden_run(
             return replace(
                 _numpy_run(compiled, cases, resets), refused=(*compiled.brought, " ".join(error.why.split()))
             )
+        if compiled.source.format != "tflite":
+            raise error
         try:
             run = _in_pieces(compiled, cases, asked)
         except EngineRefused:

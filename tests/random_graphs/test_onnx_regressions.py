@@ -12,6 +12,7 @@ from onnx_net import MICROSOFT, OnnxNet
 
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
+from emitc.host.golden import EngineRefused
 from emitc.host.parity import Proof, verify
 from emitc.host.reference import run_reference
 
@@ -207,3 +208,13 @@ def test_what_a_product_has_no_code_for_is_named(what: str, named: str, tmp_path
     with pytest.raises(EmitcError) as caught:
         compile_model(path)
     assert named in str(caught.value) and caught.value.exit_code == CannotCompile.exit_code
+
+
+def test_the_engine_says_why_it_runs_no_model_with_such_scales(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
+    net = OnnxNet()
+    scales = (*net.scales(1e4, 0, "int8"), *net.scales(1e-4, 0, "int8"))
+    y = net.op("QLinearGlobalAveragePool", net.input((1, 2, 3, 3), "int8"), *scales, domain=MICROSOFT)
+    net.output(y, "int8", (1, 2, 1, 1))
+    with pytest.raises(EngineRefused, match="out of computation range"):
+        proven(net, tmp_path)

@@ -59,8 +59,11 @@ def whole_reduction(net: Net) -> None:
     axis = net.rng.randrange(x.rank)
     if x.dtype in ("int32", "int64"):  # the engine computes these in float64 and limits the result: exact up to here
         limit = float(1 << (31 if x.dtype == "int32" else 52))
-        kinds += ["ReduceSum"] * (x.top * x.shape[axis] < limit)
-        kinds += ["ReduceProd"] * (x.shape[axis] * math.log2(max(x.top, 2.0)) < math.log2(limit))
+        beyond = net.rng.random() < 0.04
+        count = x.shape[axis]
+        kinds += ["ReduceSum"] * (beyond or x.top * count < limit)
+        kinds += ["ReduceProd"] * (beyond or count * math.log2(max(x.top, 2.0)) < math.log2(limit))
+        kinds += ["ReduceSumSquare"] * (beyond or x.top**2 * count < limit)
     kind = net.rng.choice(kinds)
     if net.opset < 12:
         raise Unfit
@@ -71,7 +74,11 @@ def whole_reduction(net: Net) -> None:
     else:
         given["axes"] = (axis,)
     count = x.shape[axis]
-    top = {"ReduceSum": x.top * count, "ReduceProd": max(x.top, 1.0) ** min(count, 60)}.get(kind, x.top)
+    top = {
+        "ReduceSum": x.top * count,
+        "ReduceProd": max(x.top, 1.0) ** min(count, 60),
+        "ReduceSumSquare": x.top**2 * count,
+    }.get(kind, x.top)
     net.add(
         kind, names, (x.dtype, _reduced(x.shape, [axis], True)), exact=True, scale=x.scale, zero=x.zero, top=top, **given
     )  # fmt: skip

@@ -1,0 +1,69 @@
+"""Faults of ONNX Runtime that random graphs meet, each with its proof by exact arithmetic on the engine's own operands.
+
+Integer ReduceSum, ReduceProd and ReduceSumSquare are computed in float64 and limited to the type, so that a result beyond 2^53 is
+rounded, and one beyond the type is its end. An integer operator wraps, as Add and Mul of the same engine do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from emitc.compiler import Compiled
+from emitc.host.engine_values import completed, known_value
+from emitc.host.parity import golden_run
+from emitc.ir import Array, BoundNode, DType
+from emitc.kernels import kernel_of
+from emitc.kernels.mean import Reduction
+
+_EXACT: dict[str, Callable[[list[int]], int]] = {
+    "ReduceSum": sum,
+    "ReduceProd": math.prod,
+    "ReduceSumSquare": lambda values: sum(value * value for value in values),
+}
+
+
+def limited_reduction(compiled: Compiled, inputs: Sequence[tuple[Array, ...]], index: int) -> str:
+    """What is wrong with the engine's integer reduction at this position of the model; "" where that is not shown.
+
+    It is shown where every element of the engine is the exact result rounded to float64 and limited to the type, every element of
+    the numpy reference is the exact result modulo 2^bits, and some of them differ.
+    """
+    bound = next((b for b in compiled.graph.bound() if b.node.index == index), None)
+    if bound is None or bound.node.op_type not in _EXACT or bound.output.dtype not in (DType.INT32, DType.INT64):
+        return ""
+    runs = golden_run(compiled, "auto", inputs, preserve=True).tensors
+    faults = [_faulty(compiled, bound, completed(compiled.graph, values)) for values in runs]
+    if None in faults or not any(faults):
+        return ""
+    elements = sum(fault for fault in faults if fault)
+    return f"ONNX Runtime computes {bound.node.op_type} of {bound.output.dtype.value} in float64: {elements} elements"
+
+
+def _faulty(compiled: Compiled, bound: BoundNode, values: Mapping[str, Array]) -> int | None:
+    """Elements that the engine limits or rounds; None where an element is explained by neither rule."""
+    op = bound.node.op
+    assert isinstance(op, Reduction)
+    given, found = (known_value(compiled.graph, values, tensor.name) for tensor in (bound.input(0), bound.output))
+    if given is None or found is None:
+        return None
+    rows = np.moveaxis(given, op.axes, range(-len(op.axes), 0)).reshape(bound.output.elements, -1).tolist()
+    exact = [_EXACT[bound.node.op_type](row) for row in rows]
+    bits = 8 * bound.output.dtype.bytes
+    wrapped = [(value + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1)) for value in exact]
+    (own,) = kernel_of(bound).reference(bound, [given])
+    engine: list[int] = found.reshape(-1).tolist()
+    if own.reshape(-1).tolist() != wrapped or not all(
+        _is_limited(value, real, bits, len(rows[0])) for value, real in zip(engine, exact, strict=True)
+    ):
+        return None
+    return sum(a != b for a, b in zip(engine, wrapped, strict=True))
+
+
+def _is_limited(value: int, exact: int, bits: int, terms: int) -> bool:
+    """Whether a value is the exact one as float64 arithmetic has it, within the type."""
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    slack = 0 if abs(exact) < 1 << 53 else abs(exact) * terms >> 52
+    return min(max(exact - slack, low), high) <= value <= min(max(exact + slack, low), high)

@@ -1,38 +1,116 @@
-"""The operators: a read-only registry, computed by reading `KERNELS` of every module in this package in name order."""
+"""The operators: read-only registries of the `KERNELS` of every module in this package.
+
+A module is loaded when an operator of it is looked up, and all of them when a registry is listed: a model has few of the
+operators. Which module defines an operator is written nowhere but in that module.
+"""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from types import MappingProxyType
+from itertools import chain
+from pathlib import Path
+from typing import TypeVar
 
 from emitc.ir import BoundNode, Op
 from emitc.kernels.contract import KernelDef
+
+_Key = TypeVar("_Key")
+
+
+@cache
+def _modules() -> tuple[str, ...]:
+    """The modules of this package in name order."""
+    return tuple(sorted(info.name for info in pkgutil.iter_modules(__path__)))
+
+
+def _kernels(module: str) -> tuple[KernelDef, ...]:
+    """What a module defines."""
+    found: tuple[KernelDef, ...] = getattr(importlib.import_module(f"{__name__}.{module}"), "KERNELS", ())
+    return found
+
+
+def _loaded() -> Iterator[str]:
+    """Modules that something has imported already."""
+    return (module for module in _modules() if f"{__name__}.{module}" in sys.modules)
+
+
+@cache
+def _sources() -> Mapping[str, str]:
+    """The source of every module; of none where the package is installed without it."""
+    files = {module: Path(folder, f"{module}.py") for folder in __path__ for module in _modules()}
+    return {module: path.read_text(encoding="utf-8") for module, path in files.items() if path.is_file()}
+
+
+def _home(op: type[Op]) -> Iterator[str]:
+    """The module of an operator's class, which defines the operator too, with few exceptions."""
+    package, _, module = op.__module__.rpartition(".")
+    return iter((module,) if package == __name__ else ())
+
+
+def _naming(name: str) -> Iterator[str]:
+    """Modules whose source has the name as a string."""
+    return (module for module, source in _sources().items() if f'"{name}"' in source)
+
+
+class _Registry(Mapping[_Key, KernelDef]):
+    """Every operator by its keys.
+
+    keys: those of an operator. likely: modules that may define the operator of a key. All others are loaded where none of
+    them does.
+    """
+
+    def __init__(self, keys: Callable[[KernelDef], Iterable[_Key]], likely: Callable[[_Key], Iterable[str]]) -> None:
+        self._keys = keys
+        self._likely = likely
+        self._known: dict[_Key, KernelDef] = {}
+        self._listed: tuple[_Key, ...] | None = None
+
+    def __getitem__(self, key: _Key) -> KernelDef:
+        """Raises KeyError for a key that no operator has."""
+        found = self._known.get(key)
+        if found is not None:
+            return found
+        modules = chain(_loaded(), self._likely(key), _modules()) if self._listed is None else ()
+        for kernel in chain.from_iterable(map(_kernels, modules)):
+            if key in self._keys(kernel):
+                return self._known.setdefault(key, kernel)
+        raise KeyError(key)
+
+    def _list(self) -> tuple[_Key, ...]:
+        if self._listed is None:
+            found = [(key, kernel) for name in _modules() for kernel in _kernels(name) for key in self._keys(kernel)]
+            self._known.update(found)
+            assert len(self._known) == len(found), "an operator is defined twice"
+            self._listed = tuple(key for key, _ in found)
+        return self._listed
+
+    def __iter__(self) -> Iterator[_Key]:
+        return iter(self._list())
+
+    def __len__(self) -> int:
+        return len(self._list())
 
 
 @cache
 def registry() -> Mapping[type[Op], KernelDef]:
     """Every operator by its op class."""
-    found: dict[type[Op], KernelDef] = {}
-    for module in sorted(info.name for info in pkgutil.iter_modules(__path__)):
-        for kernel in getattr(importlib.import_module(f"{__name__}.{module}"), "KERNELS", ()):
-            assert kernel.op not in found, f"{kernel.op.__name__} is defined twice"
-            found[kernel.op] = kernel
-    return MappingProxyType(found)
+    return _Registry(lambda kernel: (kernel.op,), _home)
 
 
 @cache
 def tflite_registry() -> Mapping[str, KernelDef]:
     """Every operator by the TFLite builtin names that it serves."""
-    return MappingProxyType({name: kernel for kernel in registry().values() for name in kernel.tflite})
+    return _Registry(lambda kernel: kernel.tflite, _naming)
 
 
 @cache
 def onnx_registry() -> Mapping[str, KernelDef]:
     """Every operator by the ONNX kinds that it serves."""
-    return MappingProxyType({name: kernel for kernel in registry().values() for name in kernel.onnx})
+    return _Registry(lambda kernel: kernel.onnx, _naming)
 
 
 def registry_of(source_format: str) -> Mapping[str, KernelDef]:

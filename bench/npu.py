@@ -24,7 +24,7 @@ from pathlib import Path
 
 from emitc.backends.ethos_u import vela
 from emitc.backends.ethos_u.accelerators import ACCELERATORS
-from emitc.backends.ethos_u.driver import NAME
+from emitc.backends.ethos_u.definition import NAME
 from emitc.backends.partition import Partition
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError, Refusals

@@ -27,7 +27,7 @@ import numpy as np
 from bench.vela_nets import vela_net
 from emitc.backends.ethos_u import vela
 from emitc.backends.ethos_u.accelerators import ACCELERATORS
-from emitc.backends.ethos_u.driver import NAME
+from emitc.backends.ethos_u.definition import NAME
 from emitc.compiler import compile_model
 from emitc.frontends.tflite import read_tflite
 from emitc.frontends.tflite_npu import OPERATOR

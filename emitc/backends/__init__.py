@@ -1,7 +1,7 @@
 """The backends: a read-only registry, computed by reading every package in this one in name order.
 
-A backend's package has `backend.py`, which exports BACKEND, and, where it adds to the command line, `options.py`, which exports
-OPTIONS and imports nothing that takes time.
+A backend's package has `definition.py`, which exports BACKEND, and, where it adds to the command line, `options.py`, which
+exports OPTIONS. Neither imports what only a compilation with the backend needs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def registry() -> Mapping[str, BackendDef]:
     """Every backend by its name."""
     found: dict[str, BackendDef] = {}
     for package in _packages():
-        backend: BackendDef = importlib.import_module(f"{__name__}.{package}.backend").BACKEND
+        backend: BackendDef = importlib.import_module(f"{__name__}.{package}.definition").BACKEND
         assert backend.name not in found, f"{backend.name} is defined twice"
         found[backend.name] = backend
     return MappingProxyType(found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 from emitc.ir import BoundNode, DType, Graph, Op
@@ -17,6 +17,8 @@ from emitc.program import Program, Requirement
 from emitc.target import BuildSupport, Target
 
 PORTABLE = "portable"
+Made = MutableMapping[tuple[int, str], tuple[BoundNode, Layer | str]]
+"""By a node's index and the name of a variant: the node, and what the variant makes of it, or why it makes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,8 @@ class Settings:
 
     operators: those of the model: some come compiled for one backend, which must be there then. variants: asked for, of
     emitc's own kernels, by the index of the node. working: bytes of working memory that a node's kernel may need, by its index;
-    any where it has none. small: code is to be small rather than fast, so that no kernel is printed for one layer.
+    any where it has none. small: code is to be small rather than fast, so that no kernel is printed for one layer. made: layers
+    that earlier settings of the same model have led to; it grows.
     """
 
     target: Target
@@ -35,6 +38,7 @@ class Settings:
     variants: Mapping[int, str] = field(default_factory=dict)
     working: Mapping[int, int] = field(default_factory=dict)
     small: bool = False
+    made: Made = field(default_factory=dict)
 
     def value(self, name: str) -> str:
         """An option's value."""

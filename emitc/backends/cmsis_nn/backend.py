@@ -8,19 +8,17 @@ from pathlib import Path
 
 from emitc.backends.cmsis_nn.calls import Library
 from emitc.backends.cmsis_nn.cost import cost_of
+from emitc.backends.cmsis_nn.definition import NAME
 from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cmsis_nn.lowering import covers, layer_of, refusal
+from emitc.backends.cmsis_nn.lowering import layer_of, refusal
 from emitc.backends.cmsis_nn.sources import Sources, source_index, sources_of
-from emitc.backends.cmsis_nn.versions import OPTION, read_tree
-from emitc.backends.contract import Backend, BackendDef, Settings
-from emitc.errors import EmitcError, Where
+from emitc.backends.cmsis_nn.versions import read_tree
+from emitc.backends.contract import Backend
 from emitc.ir import BoundNode
 from emitc.kernels.contract import Layer
 from emitc.program import Guard, Program, Requirement
 from emitc.target import BuildSupport, Target
 
-NAME = "cmsis-nn"
-_VALUE = "cmsis-nn"
 _GUARDS = {
     InstructionSet.PORTABLE: "!defined(ARM_MATH_DSP) && !defined(ARM_MATH_MVEI)",
     InstructionSet.DSP: "defined(ARM_MATH_DSP) && !defined(ARM_MATH_MVEI)",
@@ -102,28 +100,3 @@ class CmsisNn(Backend):
         """The files that define the functions in use, and all that these use."""
         found = self._sources(program, instruction_set(target), host=not target.compiler_prefix)
         return BuildSupport(found.files, found.includes, found.defines, found.headers)
-
-
-def _open(settings: Settings) -> Backend | None:
-    path = settings.value(_VALUE)
-    if settings.kernels not in (NAME, "auto") or (settings.kernels == "auto" and not path):
-        return None
-    if not path:
-        raise EmitcError(
-            "the path of CMSIS-NN is not given",
-            Where(option=f"--kernels {NAME}"),
-            "buffer sizes and interfaces differ between its versions, and are read from its headers",
-            f"{OPTION} PATH, the folder that has its Include and Source",
-        )
-    backend = CmsisNn(Path(path), settings.target)
-    _ = backend.library
-    return backend
-
-
-BACKEND = BackendDef(
-    NAME,
-    "calls of Arm's kernel library for Cortex-M",
-    _open,
-    kernels=True,
-    covers=covers,
-)

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from emitc.backends.cmsis_nn.definition import OPTION
 from emitc.backends.cmsis_nn.headers import InstructionSet, definitions
-from emitc.backends.cmsis_nn.versions import OPTION, Tree
+from emitc.backends.cmsis_nn.versions import Tree
 from emitc.errors import EmitcError, Where
 
 _SKIPPED = frozenset(["Tests", "Test", "Documentation", "Examples", "Bindings", ".git", ".pio"])

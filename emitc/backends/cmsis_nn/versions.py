@@ -16,11 +16,11 @@ from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 
+from emitc.backends.cmsis_nn.definition import OPTION
 from emitc.backends.cmsis_nn.headers import Variable, prototypes, structures
 from emitc.errors import EmitcError, Where
 
 Revision = tuple[int, int, int]
-OPTION = "--cmsis-nn"
 _HEADER = "arm_nnfunctions.h"
 _HEADERS = ("arm_nnfunctions.h", "arm_nn_types.h", "arm_nnsupportfunctions.h")
 _DEPTH = 6

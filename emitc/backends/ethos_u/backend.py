@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from emitc.backends.contract import Backend, BackendDef, Offload, Refusal, Region, Settings
+from emitc.backends.contract import Offload, Refusal, Region, Settings
 from emitc.backends.ethos_u import vela
-from emitc.backends.ethos_u.accelerators import ACCELERATORS, Accelerator
-from emitc.backends.ethos_u.driver import NAME, Driven, Edge
-from emitc.backends.ethos_u.export import covers, export, refusal
+from emitc.backends.ethos_u.accelerators import Accelerator
+from emitc.backends.ethos_u.driver import Driven, Edge
+from emitc.backends.ethos_u.export import export, refusal
 from emitc.backends.ethos_u.regions import Cut, convex_regions, cut, in_order
 from emitc.errors import EmitcError, Where
 from emitc.host.ethosu.effects import scratch_effects
 from emitc.ir import BoundNode, Graph, Node, Numerics
 from emitc.kernels import kernel_of
 from emitc.kernels.contract import Expression, Layer, LibraryCall, Pin, Scratch, Table
-from emitc.kernels.npu_command import ALIGNMENT, SCRATCH_REGION, NpuCommand
+from emitc.kernels.npu_command import ALIGNMENT, SCRATCH_REGION
 from emitc.kernels.offloaded import Offloaded
 
 _ROUNDS = 8
@@ -294,34 +294,3 @@ def _cache_operations(answer: vela.Compiled) -> int:
     """Ranges that the driver cleans before a call and invalidates after it: its base addresses."""
     del answer
     return 2 * 5
-
-
-def _open(settings: Settings) -> Backend | None:
-    chosen = settings.value("npu")
-    if NpuCommand in settings.operators:
-        if chosen:
-            raise EmitcError(
-                "the model is compiled for an NPU already",
-                Where(option=f"--npu {chosen}"),
-                "vela has written the file",
-                "leave the option out, or give the file that vela has read",
-            )
-        # Imported here: it reads command streams, which most models do not have.
-        from emitc.backends.ethos_u.commands import Commands
-
-        return Commands(settings.value("ethosu-driver"))
-    if not chosen:
-        return None
-    # What the core would need for a node decides whether a region pays.
-    from emitc.backends.portable.backend import Portable
-
-    return EthosU(settings, ACCELERATORS[chosen], Portable(settings.target).cost)
-
-
-BACKEND = BackendDef(
-    NAME,
-    "regions on Arm's Ethos-U55 and Ethos-U65, compiled by vela",
-    _open,
-    kernels=False,
-    covers=covers,
-)

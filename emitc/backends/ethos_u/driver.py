@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emitc.backends.contract import Backend, HostHook
+from emitc.backends.ethos_u.definition import NAME
 from emitc.backends.ethos_u.recorded import Bytes, Call, source
 from emitc.errors import EmitcError, Where
 from emitc.program import Program, Requirement
 from emitc.target import BuildSupport, Target
 
-NAME = "ethos-u"
 _C = Path(__file__).resolve().parent / "c"
 
 

@@ -5,21 +5,21 @@ A node's kernel is the cheapest of those that the target can run, by `cost`; `--
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from emitc.backends.contract import PORTABLE, Backend, BackendDef, Settings
+from emitc.backends.contract import PORTABLE, Backend, Made
 from emitc.backends.portable.cost import cost_of
 from emitc.errors import EmitcError, Where
 from emitc.ir import BoundNode, Node
 from emitc.kernels import kernel_of
-from emitc.kernels.contract import Layer, Variant
+from emitc.kernels.contract import KernelDef, Layer
 from emitc.kernels.elementwise import by_vectors
 from emitc.target import Target
 
 _VECTORS = "mve"
-Lowered = dict[tuple[int, str], Layer | str]
-"""What each variant makes of each node, by the node's index, or why it makes nothing of it: the same for every target."""
+_KEPT_BYTES = 1 << 17
+"""Constants of the largest layer that is kept for other targets and limits: Python's numbers take eight times as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,14 @@ class Portable(Backend):
         working: Mapping[int, int] | None = None,
         *,
         small: bool = False,
-        lowered: Lowered | None = None,
+        made: Made | None = None,
     ) -> None:
-        """lowered: shared by several targets that look at the same nodes."""
+        """made: shared by several targets and limits of working memory for the same nodes, on which no layer depends."""
         self._target = target
         self._wanted = wanted or {}
         self._working = working or {}
         self._small = small
-        self._lowered = lowered
+        self._made: Made = {} if made is None else made
         self._chosen: dict[int, _Choice] = {}
 
     def supports(self, bound: BoundNode) -> str:
@@ -88,7 +88,7 @@ class Portable(Backend):
             if variant.fitted and self._small and variant.name != wanted:
                 others.append((variant.name, "is printed for one layer, which --optimize size does without"))
                 continue
-            layer = self._made(bound, variant)
+            layer = self._layer(bound, variant.name, variant.lower)
             if isinstance(layer, str):
                 others.append((variant.name, layer))
                 continue
@@ -105,7 +105,7 @@ class Portable(Backend):
             wanted,
             *self._target.features,
         ):
-            tables = by_vectors(kernel.lower(bound)) if kernel.elementwise else ""
+            tables = by_vectors(self._plain(bound, kernel)) if kernel.elementwise else ""
             if isinstance(tables, Layer):
                 layers[_VECTORS] = tables
                 costs[_VECTORS] = cost_of(bound, self._target, _VECTORS)
@@ -116,17 +116,24 @@ class Portable(Backend):
         able = [name for name in costs if _VECTORS not in costs or name not in fitted]
         name = wanted or min(able, key=lambda name: costs[name])
         others += [(other, f"costs {costs[other]:.0f} cycles") for other in costs if other != name]
-        layer = layers[name] if name in layers else kernel.lower(bound)
+        layer = layers[name] if name in layers else self._plain(bound, kernel)
         return _Choice(bound.node, layer, costs[name], tuple(others))
 
-    def _made(self, bound: BoundNode, variant: Variant) -> Layer | str:
-        """What a variant makes of a node; looked up where other targets have asked for it."""
-        if self._lowered is None:
-            return variant.lower(bound)
-        key = bound.node.index, variant.name
-        if key not in self._lowered:
-            self._lowered[key] = variant.lower(bound)
-        return self._lowered[key]
+    def _plain(self, bound: BoundNode, kernel: KernelDef) -> Layer:
+        """What the operator's own lowering makes of a node."""
+        layer = self._layer(bound, PORTABLE, kernel.lower)
+        assert isinstance(layer, Layer)
+        return layer
+
+    def _layer(self, bound: BoundNode, name: str, lower: Callable[[BoundNode], Layer | str]) -> Layer | str:
+        """What a variant makes of a node; looked up where it was made before."""
+        known = self._made.get((bound.node.index, name))
+        if known is not None and known[0] == bound:
+            return known[1]
+        layer = lower(bound)
+        if isinstance(layer, str) or sum(table.size_bytes for table in layer.tables) <= _KEPT_BYTES:
+            self._made[bound.node.index, name] = bound, layer
+        return layer
 
     def _absent(self, bound: BoundNode, wanted: str, others: Sequence[tuple[str, str]]) -> EmitcError:
         known = (PORTABLE, *(variant.name for variant in kernel_of(bound).variants))
@@ -137,10 +144,3 @@ class Portable(Backend):
             reasons[0] if reasons else f"it has {', '.join(known)}",
             "`emitc partition` shows what each operator gets, and why",
         )
-
-
-def _open(settings: Settings) -> Backend:
-    return Portable(settings.target, settings.variants, settings.working, small=settings.small)
-
-
-BACKEND = BackendDef(PORTABLE, "emitc's own kernels, for every core", _open, kernels=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from emitc.backends.contract import PORTABLE
-from emitc.backends.portable.backend import Lowered, Portable
+from emitc.backends.contract import PORTABLE, Made
+from emitc.backends.portable.backend import Portable
 from emitc.backends.portable.cost import cost_of
 from emitc.ir import BoundNode
 from emitc.target import load_target, targets
@@ -59,7 +59,7 @@ class FasterTarget:
 def faster_targets(nodes: Iterable[BoundNode], *, small: bool) -> tuple[FasterTarget, ...]:
     """The targets that bring at least LEAST_FACTOR, the largest factor first. small: as in `Settings`."""
     nodes = tuple(nodes)
-    lowered: Lowered = {}
+    made: Made = {}
     sums: dict[tuple[str, ...], tuple[float, float]] = {}
     found = []
     for name in targets():
@@ -68,7 +68,7 @@ def faster_targets(nodes: Iterable[BoundNode], *, small: bool) -> tuple[FasterTa
         if not features:
             continue
         if features not in sums:
-            own = Portable(target, small=small, lowered=lowered)
+            own = Portable(target, small=small, made=made)
             sums[features] = (
                 sum(cost_of(bound, target, PORTABLE) for bound in nodes),
                 sum(own.cost(bound) for bound in nodes),

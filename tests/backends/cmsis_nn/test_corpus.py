@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from library import SKIPPED, trees
 
-from emitc.backends.cmsis_nn.backend import NAME
+from emitc.backends.cmsis_nn.definition import NAME
 from emitc.backends.cmsis_nn.lowering import RULES, SIXTEEN_BITS
 from emitc.boards import prove
 from emitc.compiler import compile_model

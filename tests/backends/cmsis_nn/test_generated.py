@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from library import SKIPPED, trees
 
-from emitc.backends.cmsis_nn.backend import NAME
+from emitc.backends.cmsis_nn.definition import NAME
 from emitc.boards import prove
 from emitc.compiler import Compiled, compile_model, for_host, partition_model
 from emitc.errors import EmitcError

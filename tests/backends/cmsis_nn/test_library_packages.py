@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from library import SKIPPED, trees
 
-from emitc.backends.cmsis_nn.backend import NAME
+from emitc.backends.cmsis_nn.definition import NAME
 from emitc.boards import build
 from emitc.compiler import Compiled, compile_model
 from emitc.host.reference import run_reference

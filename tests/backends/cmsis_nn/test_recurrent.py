@@ -14,7 +14,8 @@ from library import SKIPPED, trees
 from recurrent_cases import WIDE, LstmScales, SvdfScales, lstm, svdf
 from single_op import Case, Proven, graph_of, model_of, prove
 
-from emitc.backends.cmsis_nn.backend import NAME, CmsisNn
+from emitc.backends.cmsis_nn.backend import CmsisNn
+from emitc.backends.cmsis_nn.definition import NAME
 from emitc.backends.cmsis_nn.versions import Tree
 from emitc.boards import prove as on_boards
 from emitc.compiler import compile_model

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from library import SKIPPED, trees
 
-from emitc.backends.cmsis_nn.backend import NAME
+from emitc.backends.cmsis_nn.definition import NAME
 from emitc.compiler import Compiled, compile_model
 from emitc.host import parity
 from emitc.planner.regions import Region

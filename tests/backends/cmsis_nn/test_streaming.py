@@ -8,7 +8,7 @@ import pytest
 from library import SKIPPED, trees
 from streaming_models import MODELS
 
-from emitc.backends.cmsis_nn.backend import NAME
+from emitc.backends.cmsis_nn.definition import NAME
 from emitc.compiler import compile_model
 from emitc.host import parity
 from emitc.writers.tflite import write_tflite

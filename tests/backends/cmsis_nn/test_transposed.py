@@ -11,7 +11,8 @@ from library import SKIPPED, trees
 from single_op import graph_of, model_of
 from test_transpose_conv import CASES, SWEEP
 
-from emitc.backends.cmsis_nn.backend import NAME, CmsisNn
+from emitc.backends.cmsis_nn.backend import CmsisNn
+from emitc.backends.cmsis_nn.definition import NAME
 from emitc.compiler import compile_model
 from emitc.host import parity
 from emitc.target import load_target

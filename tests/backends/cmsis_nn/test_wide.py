@@ -17,7 +17,8 @@ from test_int16_elementwise import binary, softmax
 from test_int16_layers import CASES, X, far
 
 from emitc.backends.cmsis_nn import faults
-from emitc.backends.cmsis_nn.backend import NAME, CmsisNn
+from emitc.backends.cmsis_nn.backend import CmsisNn
+from emitc.backends.cmsis_nn.definition import NAME
 from emitc.backends.cmsis_nn.versions import Tree
 from emitc.boards import prove as on_boards
 from emitc.compiler import compile_model

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emitc.backends.ethos_u.accelerators import ACCELERATORS
-from emitc.backends.ethos_u.backend import NAME
+from emitc.backends.ethos_u.definition import NAME
 from emitc.backends.ethos_u.recorded import Bytes, Call, source
 from emitc.boards import prove
 from emitc.compiler import Compiled, compile_model

@@ -1,0 +1,45 @@
+"""CMSIS-NN as the registry of backends knows it: its code is loaded where a compilation asks for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from emitc.backends.contract import Backend, BackendDef, Coverage, Settings
+from emitc.errors import EmitcError, Where
+
+NAME = "cmsis-nn"
+OPTION = "--cmsis-nn"
+_VALUE = "cmsis-nn"
+
+
+def _open(settings: Settings) -> Backend | None:
+    path = settings.value(_VALUE)
+    if settings.kernels not in (NAME, "auto") or (settings.kernels == "auto" and not path):
+        return None
+    if not path:
+        raise EmitcError(
+            "the path of CMSIS-NN is not given",
+            Where(option=f"--kernels {NAME}"),
+            "buffer sizes and interfaces differ between its versions, and are read from its headers",
+            f"{OPTION} PATH, the folder that has its Include and Source",
+        )
+    from emitc.backends.cmsis_nn.backend import CmsisNn
+
+    backend = CmsisNn(Path(path), settings.target)
+    _ = backend.library
+    return backend
+
+
+def _covers() -> tuple[Coverage, ...]:
+    from emitc.backends.cmsis_nn.lowering import covers
+
+    return covers()
+
+
+BACKEND = BackendDef(
+    NAME,
+    "calls of Arm's kernel library for Cortex-M",
+    _open,
+    kernels=True,
+    covers=_covers,
+)

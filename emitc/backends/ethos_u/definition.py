@@ -1,0 +1,48 @@
+"""The Ethos-U as the registry of backends knows it: its code is loaded where a compilation asks for it."""
+
+from __future__ import annotations
+
+from emitc.backends.contract import Backend, BackendDef, Coverage, Settings
+from emitc.errors import EmitcError, Where
+from emitc.kernels.npu_command import NpuCommand
+
+NAME = "ethos-u"
+
+
+def _open(settings: Settings) -> Backend | None:
+    chosen = settings.value("npu")
+    if NpuCommand in settings.operators:
+        if chosen:
+            raise EmitcError(
+                "the model is compiled for an NPU already",
+                Where(option=f"--npu {chosen}"),
+                "vela has written the file",
+                "leave the option out, or give the file that vela has read",
+            )
+        from emitc.backends.ethos_u.commands import Commands
+
+        return Commands(settings.value("ethosu-driver"))
+    if not chosen:
+        return None
+    from emitc.backends.ethos_u.accelerators import ACCELERATORS
+    from emitc.backends.ethos_u.backend import EthosU
+
+    # What the core would need for a node decides whether a region pays.
+    from emitc.backends.portable.backend import Portable
+
+    return EthosU(settings, ACCELERATORS[chosen], Portable(settings.target).cost)
+
+
+def _covers() -> tuple[Coverage, ...]:
+    from emitc.backends.ethos_u.export import covers
+
+    return covers()
+
+
+BACKEND = BackendDef(
+    NAME,
+    "regions on Arm's Ethos-U55 and Ethos-U65, compiled by vela",
+    _open,
+    kernels=False,
+    covers=_covers,
+)

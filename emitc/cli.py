@@ -111,7 +111,7 @@ def compile_command(
         stated = {"passes_checked": 0, "first_wrong_pass": None} if found is None else found.to_json()
         from emitc.pareto import smaller_arena
 
-        smaller = None if board else smaller_arena(values["model"], compiled)
+        smaller = None if board else smaller_arena(compiled)
         summary = compiled.summary() | stated | {"smaller_arena": smaller and smaller.to_json()}
         faster = [] if values["target"] or board else summary["faster_targets"]
         text = (smaller.line() if smaller else "") + check_line(found, check)

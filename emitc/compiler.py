@@ -15,7 +15,7 @@ from emitc._version import __version__
 from emitc.arrange import SMALLEST, TECHNIQUES
 from emitc.backends import kernel_choices
 from emitc.backends import options as backend_options
-from emitc.backends.contract import PORTABLE, Backend, HostHook, Settings
+from emitc.backends.contract import PORTABLE, Backend, HostHook, Made, Settings
 from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected
 from emitc.backends.portable.other_targets import FasterTarget, faster_targets
 from emitc.control import with_parts
@@ -24,7 +24,7 @@ from emitc.emit.manifest import partitions
 from emitc.emit.names import identifier, is_model_name
 from emitc.emit.package import PACKAGES, package_files, write_package
 from emitc.emit.stack import StackBound
-from emitc.errors import CannotCompile, EmitcError, Where, unknown_choice, with_model
+from emitc.errors import EmitcError, Where, unknown_choice, with_model
 from emitc.frontends.build import build_graph
 from emitc.frontends.empty_parts import without_empty_parts
 from emitc.frontends.onnx_layout import channels_last
@@ -42,7 +42,7 @@ from emitc.planner.regions import Region
 from emitc.plugins import Plugins, load_plugins
 from emitc.program import Origin, Program
 from emitc.regions import Regions, check_regions
-from emitc.spending import spent
+from emitc.spending import require_budget, spent
 from emitc.target import BuildSupport, load_target
 
 MAX_FILE_BYTES = 256 << 20
@@ -329,7 +329,7 @@ def _compiled(
         program = replace(program, templates=plugins.templates)
     except EmitcError as error:
         raise with_model(error, path.name) from error
-    require_budget(program, options)
+    require_budget(program, options.ram_budget, options.io)
     stated = options.to_json() | plugins.to_json()
     files = _files(divided, program, passes, options, stated)
     seconds = time.monotonic() - start
@@ -370,17 +370,33 @@ def _lowered(
     # Rows take code: where that is to be small, only a budget makes them, or an input that comes in rows anyway.
     few = options.optimize == "size" and not options.input_rows
     without = options.disabled | ({"streaming"} if few else set())
+    made: Made = {}
+    programs: list[tuple[int | None, bool, Partition, Program]] = []
 
     def lowered(
         working: Mapping[int, int], budget: int | None = options.arena_budget, rough: bool = False
     ) -> tuple[Partition, Program]:
         late.clear()
         history.clear()
-        divided, parts = with_parts(divide(graph, options, late, working, history), origin, without)
-        return divided, lower(divided, name, origin, budget, without, regions, parts, rough=rough)
+        divided, parts = with_parts(divide(graph, options, late, working, history, made), origin, without)
+        # Limits of working memory that lead to the same kernels are the rule.
+        for asked, roughly, known, program in programs:
+            if (asked, roughly) == (budget, rough) and not parts and known.lowers_as(divided):
+                return divided, program
+        program = lower(divided, name, origin, budget, without, regions, parts, rough=rough)
+        programs.append((budget, rough, divided, program))
+        return divided, program
 
     by_rows = None if regions or "streaming" in without else lowered
     return spent(lowered, [node.index for node in graph.nodes], options.ram_budget, options.optimize, by_rows)
+
+
+def with_budget(compiled: Compiled, ram_budget: int) -> tuple[Partition, Program]:
+    """The graph of a compiled model lowered for another arena. Raises CannotCompile where the arena does not fit."""
+    options, program = replace(compiled.options, ram_budget=ram_budget), compiled.program
+    divided, program = _lowered(compiled.graph, program.name, program.origin, options, [], [])
+    require_budget(program, ram_budget, options.io)
+    return divided, program
 
 
 def for_host(path: str | Path, compiled: Compiled) -> Compiled:
@@ -437,11 +453,13 @@ def divide(
     reports: list[PassReport] | None = None,
     working: Mapping[int, int] = MappingProxyType({}),
     history: list[GraphStep] | None = None,
+    made: Made | None = None,
 ) -> Partition:
     """The graph's nodes to backends, as the options ask. Raises EmitcError and CannotCompile as `partition` does.
 
     reports: gets those of the passes that follow the cutting of regions. working: bytes of working memory
     that a node's kernel may need, by its index. history: gets the graph when they are cut and after each of these passes.
+    made: as in `Settings`.
     """
     unknown = sorted({index for index, _ in options.variants} - {node.index for node in graph.nodes})
     if unknown:
@@ -463,7 +481,7 @@ def divide(
     operators = frozenset(type(node.op) for node in graph.nodes)
     settings = Settings(
         load_target(options.target), options.kernels, options.backends, operators, dict(options.variants), working,
-        small=options.optimize == "size",
+        small=options.optimize == "size", made={} if made is None else made,
     )  # fmt: skip
     backends = open_backends(settings)
     divided = partition(graph, backends, Policy(options.kernels, options.fallback, options.keep_on_cpu), settle)
@@ -481,19 +499,3 @@ def package_extras(divided: Partition, program: Program) -> dict[str, str]:
     for name, _, _ in program.backends:
         files |= divided.backends[name].files(program)
     return files
-
-
-def require_budget(program: Program, options: Options) -> None:
-    """Refuses an arena over --ram-budget, naming what sets its size."""
-    arena = program.plan.arena_bytes
-    if options.ram_budget is None or isinstance(options.ram_budget, str) or arena <= options.ram_budget:
-        return
-    float_ends = options.io == "keep" and any(p.dtype == "float32" for p in (*program.inputs, *program.outputs))
-    slots = {p.name: s for p, s in zip(program.plan.placements, program.slots, strict=True)}
-    peak = "; ".join(f"{slots[n].what}: {slots[n].size_bytes} bytes" for n in program.plan.peak_buffers)
-    raise CannotCompile(
-        f"the smallest arena found has {arena} bytes, {arena - options.ram_budget} over the budget",
-        Where(model=program.origin.model_file, op=program.peak_op, option=f"--ram-budget {options.ram_budget}"),
-        f"alive at once at {program.peak_op}: {peak}",
-        "--io int8, since the interface is float" if float_ends else "a smaller input, or fewer channels at the peak",
-    )

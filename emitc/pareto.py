@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from emitc.compiler import Compiled, Options, compile_model
+from emitc.compiler import Compiled, Options, compile_model, with_budget
 from emitc.errors import CannotCompile
 from emitc.spending import estimated
 
@@ -83,10 +83,10 @@ class SmallerArena:
         )
 
 
-def smaller_arena(model: Path, compiled: Compiled) -> SmallerArena | None:
+def smaller_arena(compiled: Compiled) -> SmallerArena | None:
     """An arena that is a quarter smaller, or more, for a tenth more cycles at most; None where none is found, or nobody looks.
 
-    model: the file that was compiled. Nobody looks where the options say how large arenas are to be, or the layers are so many
+    Nobody looks where the options say how large arenas are to be, or the layers are so many
     that the search would take longer than the compilation.
     """
     options, program = compiled.options, compiled.program
@@ -94,11 +94,11 @@ def smaller_arena(model: Path, compiled: Compiled) -> SmallerArena | None:
     if stated or len(program.steps) > HINT_LAYERS or program.plan.arena_bytes < LEAST_ARENA:
         return None
     try:
-        smaller = compile_model(model, options, ram_budget=int(SMALLER * program.plan.arena_bytes))
+        smaller = with_budget(compiled, int(SMALLER * program.plan.arena_bytes))
     except CannotCompile:
         return None
-    cost = estimated(smaller.partition, smaller.program) / estimated(compiled.partition, program)
-    return SmallerArena(smaller.program.plan.arena_bytes, cost) if cost <= DEARER else None
+    cost = estimated(*smaller) / estimated(compiled.partition, program)
+    return SmallerArena(smaller[1].plan.arena_bytes, cost) if cost <= DEARER else None
 
 
 def front(model: Path, options: Options) -> tuple[Point, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from emitc.backends.contract import PORTABLE
 from emitc.backends.partition import Partition
+from emitc.errors import CannotCompile, Where
 from emitc.program import Program, RowSegment, Step
 from emitc.row_costs import PER_BYTE, alone, layer_overhead, left_over, window_runs
 
@@ -226,3 +227,19 @@ def _less(program: Program, most: int) -> dict[int, int]:
         allowed = max(0, max(sizes.values()) - max(0, _end(program, position) - most))
         found |= {index: allowed for index, size in sizes.items() if size > allowed}
     return found
+
+
+def require_budget(program: Program, budget: int | str | None, io: str) -> None:
+    """Refuses an arena over --ram-budget, naming what sets its size. budget, io: the values of the options."""
+    arena = program.plan.arena_bytes
+    if budget is None or isinstance(budget, str) or arena <= budget:
+        return
+    float_ends = io == "keep" and any(p.dtype == "float32" for p in (*program.inputs, *program.outputs))
+    slots = {p.name: s for p, s in zip(program.plan.placements, program.slots, strict=True)}
+    peak = "; ".join(f"{slots[n].what}: {slots[n].size_bytes} bytes" for n in program.plan.peak_buffers)
+    raise CannotCompile(
+        f"the smallest arena found has {arena} bytes, {arena - budget} over the budget",
+        Where(model=program.origin.model_file, op=program.peak_op, option=f"--ram-budget {budget}"),
+        f"alive at once at {program.peak_op}: {peak}",
+        "--io int8, since the interface is float" if float_ends else "a smaller input, or fewer channels at the peak",
+    )

@@ -50,7 +50,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.streaming": ("emitc.ir", "emitc.kernels.spatial", "emitc.kernels.walk", "emitc.schedule"),
     "emitc.row_costs": ("emitc.kernels.contract", "emitc.schedule"),
     "emitc.row_spans": ("emitc.schedule",),
-    "emitc.spending": ("emitc.backends.contract", "emitc.backends.partition", "emitc.program", "emitc.row_costs"),
+    "emitc.spending": (
+        "emitc.backends.contract", "emitc.backends.partition", "emitc.errors", "emitc.program", "emitc.row_costs",
+    ),
     "emitc.arrange": (
         "emitc.ir", "emitc.memory", "emitc.planner", "emitc.row_costs", "emitc.row_spans", "emitc.schedule",
         "emitc.streaming", "emitc.views",

@@ -68,6 +68,12 @@ class Partition:
         found = {region.index: name for name, region in self.regions}
         return {a.index: a.backend for a in self.assignments if a.region < 0} | found
 
+    def lowers_as(self, other: Partition) -> bool:
+        """Whether another partition by the same backends is the same to `lower`: reasons and refusals may differ."""
+        costs, others = ([(a.index, a.cost) for a in each.assignments] for each in (self, other))
+        same = costs == others and self.notes == other.notes and self.backend_of() == other.backend_of()
+        return same and self.layers == other.layers and self.graph == other.graph
+
     def to_json(self) -> dict[str, Any]:
         """partition.json."""
         total = sum(a.macs for a in self.assignments)

@@ -48,6 +48,8 @@ def environment(more: tuple[tuple[str, str], ...] = ()) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        # A process compiles each template once: Jinja's folding of constants takes longer than what it saves.
+        optimized=False,
     )
     env.filters["comment"] = names.comment_text
     env.filters["limits"] = limits
@@ -122,8 +124,9 @@ def _parts(program: Program) -> tuple[str, str]:
 
 def _has_infinity(layers: str, program: Program) -> bool:
     """Whether a constant is infinite or not a number, which only <math.h> has names for."""
-    tables = [constant.table for constant in program.output_constants]
-    return re.search(r"\b(?:INFINITY|NAN)\b", layers + "".join(map(literals.rows, tables))) is not None
+    text = "".join((layers, *(literals.rows(constant.table) for constant in program.output_constants)))
+    # The text may have megabytes, in which a plain search takes a tenth of the time.
+    return any(name in text and re.search(rf"\b{name}\b", text) for name in ("INFINITY", "NAN"))
 
 
 def render_sources(program: Program, stack: StackBound | None = None) -> dict[str, str]:

@@ -8,6 +8,7 @@ product rounded half to even.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -76,6 +77,8 @@ class Requantization:
         return clamp.apply((scaled + zero_point).astype(np.int32).astype(np.int64), dtype)
 
 
+_LAYERS = 64
+"""Whose multipliers are remembered."""
 SMALLEST_NORMAL = 2.0**-126
 """Lowest float32 factor with all its bits."""
 FACTOR_LIMIT = 2.0**30 - 0.25
@@ -98,7 +101,8 @@ def real_factors(bound: BoundNode) -> list[float]:
         with np.errstate(over="ignore", under="ignore"):
             products = np.float32(x.quantization.scale) * np.array(w.quantization.scales, np.float32)
         return [float(product) / y.quantization.scale for product in products]
-    return [x.quantization.scale * scale / y.quantization.scale for scale in w.quantization.scales]
+    of_x, of_y = x.quantization.scale, y.quantization.scale
+    return [of_x * scale / of_y for scale in w.quantization.scales]
 
 
 def float_factors(bound: BoundNode) -> tuple[float, ...]:
@@ -121,12 +125,17 @@ def requantization(bound: BoundNode) -> Requantization:
         return Requantization(real=factors[:1] if len(set(factors)) == 1 else factors)
     if rounds_once(bound):
         return Requantization(exact=real_factors(bound)[0])
-    multipliers = [multiplier_of(factor) for factor in real_factors(bound)]
+    q31, shift = _multipliers(tuple(real_factors(bound)))
+    return Requantization(q31, shift, reduced=reduced(bound))
+
+
+@lru_cache(maxsize=_LAYERS)
+def _multipliers(factors: tuple[float, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Multipliers and shifts, one of each where all are the same. Every variant of a kernel asks for those of its layer."""
+    multipliers = [multiplier_of(factor) for factor in factors]
     q31 = tuple(m.q31 for m in multipliers)
     shift = tuple(m.shift for m in multipliers)
-    if len(set(q31)) == 1 and len(set(shift)) == 1:
-        q31, shift = q31[:1], shift[:1]
-    return Requantization(q31, shift, reduced=reduced(bound))
+    return (q31[:1], shift[:1]) if len({*q31}) == len({*shift}) == 1 else (q31, shift)
 
 
 def reduced(bound: BoundNode) -> bool:

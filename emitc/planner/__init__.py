@@ -61,6 +61,19 @@ def plan(
     Errors  ValueError for input that contradicts itself (see `problem_of`); PlanError when the independent check
     refuses the result, a bug of the planner.
     """
+    return _plan(tuple(buffers), tuple(distances), alignment, seed, effort, enough)
+
+
+@lru_cache(maxsize=_PACKINGS)
+def _plan(
+    buffers: tuple[Buffer, ...],
+    distances: tuple[Distance, ...],
+    alignment: int,
+    seed: int,
+    effort: float,
+    enough: int,
+) -> Plan:
+    """`plan`, by what it depends on: schedules that are compared often have the same buffers."""
     problem = problem_of(buffers, distances, alignment)
     bound, offsets, lowest = _packed(problem, seed, effort, enough)
     arena_bytes = height(problem, offsets)

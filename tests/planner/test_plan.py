@@ -14,7 +14,19 @@ from pathlib import Path
 import pytest
 
 import emitc.planner
-from emitc.planner import Buffer, Distance, LiveRange, Plan, ScratchRequest, Step, _packed, buffers_of, exact, plan
+from emitc.planner import (
+    Buffer,
+    Distance,
+    LiveRange,
+    Plan,
+    ScratchRequest,
+    Step,
+    _packed,
+    _plan,
+    buffers_of,
+    exact,
+    plan,
+)
 from emitc.planner.bound import held_bytes
 from emitc.planner.greedy import first_fit, height
 from emitc.planner.problem import problem_of
@@ -125,6 +137,7 @@ def test_a_search_that_ends_early_proves_nothing(monkeypatch: pytest.MonkeyPatch
     whole = plan(buffers, distances)
     assert (whole.arena_bytes, whole.held_bytes, whole.proven) == (848, 784, True)
     monkeypatch.setattr(exact, "_WORK", 0)
+    _plan.cache_clear()
     _packed.cache_clear()
     early = plan(buffers, distances)
     assert (early.arena_bytes, early.lower_bound_bytes, early.proven) == (848, 784, False)

@@ -44,6 +44,32 @@ def test_help_loads_neither_numpy_nor_a_frontend(arguments: list[str], tmp_path:
     assert done.stdout.splitlines()[-1] == " 0 []"
 
 
+NOT_FOR_TFLITE = (
+    "onnx", "cffi", "rich", "elftools", "jsonschema", "tflite_micro", "ai_edge_litert", "onnxruntime", "ortools", "ethosu",
+    "importlib.metadata", "subprocess", "socket", "zipfile",
+    "emitc.boards", "emitc.writers", "emitc.host.ethosu", "emitc.host.golden", "emitc.frontends.onnx",
+    "emitc.backends.cmsis_nn.backend", "emitc.backends.ethos_u.backend", "emitc.backends.ethos_u.vela",
+    "emitc.kernels.gru", "emitc.kernels.resample", "emitc.kernels.signal_rfft", "emitc.kernels.svdf",
+)  # fmt: skip
+"""What a compilation of a TFLite file of convolutions does without. More than half of its time would be that of imports."""
+
+
+def test_a_compilation_loads_only_what_its_model_needs(tmp_path: Path) -> None:
+    text = (
+        "import sys\nfrom emitc.cli import main\n"
+        f"sys.argv = ['emitc', 'compile', {str(ROOT / 'examples/models/kws_ref_int8.tflite')!r}, '-o', 'out']\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    print(end.code, *sys.modules)\n"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=True, cwd=tmp_path, env=env
+    )
+    code, *loaded = done.stdout.splitlines()[-1].split()
+    assert code == "0"
+    assert {"numpy", "jinja2", "emitc.kernels.conv_2d", "emitc.kernels.softmax", "emitc.validation"} <= set(loaded)
+    assert sorted(set(loaded) & set(NOT_FOR_TFLITE)) == []
+
+
 def test_help_lists_every_command(tmp_path: Path) -> None:
     out = emitc("--help", folder=tmp_path).stdout.decode()
     for command in ("compile", "verify", "inspect", "plan", "run", "flash", "boards", "targets", "ops"):

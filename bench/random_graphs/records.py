@@ -59,10 +59,13 @@ class Tally:
 
     def _cover(self, case: Case) -> None:
         for owner, node in case.description.every_node():
-            self.operators[f"{case.format} {node.op} {_type_of(owner, node)}"] += 1
+            called = "a function" if node.op.startswith("local.") else node.op
+            self.operators[f"{case.format} {called} {_type_of(owner, node)}"] += 1
             for name, value in node.attributes.items():
                 if not isinstance(value, Description | bytes):
                     self.attributes[f"{case.format} {node.op}.{name}={_bucket(value)}"] += 1
+        if case.description.opset:
+            self.attributes[f"{case.format} opset={case.description.opset}"] += 1
         for tensor in case.description.values:
             if not tensor.constant:
                 self.shapes[f"rank {len(tensor.shape)}"] += 1
@@ -142,6 +145,8 @@ def _bucket(value: object) -> str:
         return str(value) if -8 <= value <= 8 else "more" if value > 0 else "less"
     if isinstance(value, float):
         return f"{value:.0e}"
+    if isinstance(value, tuple) and value and isinstance(value[0], str):
+        return ",".join(map(str, value))
     if isinstance(value, tuple):
         return f"{len(value)} numbers"
     return type(value).__name__

@@ -32,8 +32,8 @@ _SELECTING = (
 )
 EXACT_ON_FLOATS = frozenset(_SELECTING.split())
 """ONNX operators whose float outputs are values of their inputs, constants, or such with another sign."""
-EITHER_ZERO = frozenset(("GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin", "Where"))
-"""Those of them that select among many values, or by a product. IEEE 754 leaves open which of 0 and -0 is the larger, and
+EITHER_ZERO = frozenset(("GlobalMaxPool", "Max", "MaxPool", "Min", "ReduceMax", "ReduceMin", "Where"))
+"""Those of them that select among values, or by a product. IEEE 754 leaves open which of 0 and -0 is the larger, and
 ONNX says nothing. ONNX Runtime gives the first or the last of equal values by shape and processor; its Where merges what
 it selects with zeros, so that a selected -0 becomes 0."""
 _SUMMING = (

@@ -29,12 +29,13 @@ _MOST_SAMPLES = 2000
 """Runs that are drawn in all where a rate is in doubt."""
 
 
-def running_groups(graph: Graph) -> frozenset[int]:
-    """The operators with QDQ layers inside, by index: what they give may be off as far as these may be."""
+def running_groups(graph: Graph, floats: bool = False) -> frozenset[int]:
+    """The operators with QDQ layers inside, by index: they may be off as far as these may be. floats: all that run graphs."""
     return frozenset(
         node.index
         for node in graph.nodes
-        if isinstance(node.op, ControlFlow) and any(has_groups(g) or running_groups(g) for g in node.op.graphs)
+        if isinstance(node.op, ControlFlow)
+        and (floats or any(has_groups(g) or running_groups(g) for g in node.op.graphs))
     )
 
 
@@ -47,16 +48,17 @@ def _graphs_inside(graph: Graph) -> Iterator[Graph]:
 
 
 class InnerCheck:
-    """Compares the operators of graphs inside that have QDQ layers, and counts them by type.
+    """Compares the operators of graphs inside that have QDQ layers, and counts them by type. floats: of all graphs inside.
 
-    judged: whether there are such graphs among those that ran, and every QDQ layer in them was compared.
+    judged: whether there are such graphs among those that ran, and every operator in them that has to be was compared.
     """
 
-    def __init__(self, compiled: Compiled, reference: str) -> None:
+    def __init__(self, compiled: Compiled, reference: str, *, floats: bool = False) -> None:
         self._compiled = compiled
+        self._floats = floats
         engine = compiled.source.format == "onnx" and reference in ("auto", "onnxruntime")
         inside = _graphs_inside(compiled.graph) if engine else ()
-        self._graphs = {id(graph): graph for graph in inside if has_groups(graph)}
+        self._graphs = {id(graph): graph for graph in inside if floats or has_groups(graph)}
         self._checks: dict[int, GroupCheck] = {}
         self._left: set[int] = set()
         self._runs = 0
@@ -93,11 +95,16 @@ class InnerCheck:
             run = run_isolated(data, cases, source_format="onnx", preserve=True)
         except EmitcError:  # the graph reads what the file gives it in another way
             return False
-        check = self._checks.setdefault(id(graph), GroupCheck(graph, rules(graph, "onnx"), running_groups(graph)))
+        running = running_groups(graph, self._floats)
+        check = self._checks.setdefault(
+            id(graph), GroupCheck(graph, rules(graph, "onnx"), running, floats=self._floats)
+        )
         self._runs += len(cases)
         for inputs, tensors in zip(cases, run.tensors, strict=True):
             values = {**by_tensor(graph, "onnx", tensors), **dict(zip(graph.inputs, inputs, strict=True))}
             check.add(values)
+        if self._floats:
+            return check.unjudged == 0
         return check.counted >= {node.index for node in graph.nodes if node.op.numerics is Numerics.QDQ}
 
     def wanted(self) -> int:
@@ -137,7 +144,7 @@ def judged(
     cases: the engine's values by tensor name for each sample. inner: has seen the same samples. run: gives the engine's
     values for further ones. floats: as GroupCheck has it. Returns the groups, and how many operators could not be compared.
     """
-    without = running_groups(compiled.graph) if inner.judged else frozenset()
+    without = running_groups(compiled.graph, floats) if inner.judged else frozenset()
     check = GroupCheck(compiled.graph, rules(compiled.graph, compiled.source.format), without, floats=floats)
     for values in cases:
         check.add(values)

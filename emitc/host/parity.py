@@ -345,7 +345,7 @@ def verify(
     """
     given = (samples, seed, vectors, layers, sanitize, progress)
     proof = _verified(compiled, reference, *given, floats=False)
-    doubtful = proof.rule == "tolerance" and not proof.match and not proof.memory_errors
+    doubtful = proof.rule in ("tolerance", "groups") and not proof.match and not proof.memory_errors
     if doubtful and compiled.source.format == "onnx" and not compiled.program.states:
         proof = _verified(compiled, reference, *given, floats=True)
     if not proof.match and reference == "auto" and proof.reference == "litert":
@@ -365,7 +365,7 @@ def _verified(
     given = read_vectors(vectors, graph) if vectors else []
     cases: list[tuple[Sample, Sample]] = [*given, *((s, ()) for s in random_samples(graph, samples, seed))]
     foreign = is_foreign(compiled.partition.graph)
-    inner = InnerCheck(compiled, reference)
+    inner = InnerCheck(compiled, reference, floats=floats)
     inner.add([inputs for inputs, _ in cases])
     grouped = (has_groups(graph) or inner.judged or floats) and not foreign
     stateful = bool(program.states)

@@ -1,4 +1,4 @@
-"""Random ONNX operators that run graphs: If, Loop and Scan, with values of the graph round them in sight."""
+"""Random ONNX operators that run graphs: If, Loop and Scan, with values of the graph round them in sight, and functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bench.random_graphs.case import Value
-from bench.random_graphs.onnx.net import FLOAT, Known, Net, Unfit
+from bench.random_graphs.onnx.net import FLOAT, LOCAL, Known, Net, Unfit
 from bench.random_graphs.onnx.operands import is_real
 from emitc.ir import Shape
 
@@ -104,6 +104,7 @@ def loop(net: Net, grow: Grow) -> None:
         carried.append(net.pick(lambda v: v.dtype == FLOAT and v.elements <= 512))
     rounds = net.rng.randint(1, 5)
     inner = _inside(net)
+    inner.repeated = True
     number = _given(inner, "int64", ())
     going = _given(inner, "bool", ())
     inside = [_given(inner, FLOAT, v.shape, v) for v in carried]
@@ -140,6 +141,7 @@ def scan(net: Net, grow: Grow) -> None:
         found = net.candidates(lambda v: v.dtype == FLOAT and v.elements <= 512)
         state = net.rng.choice(found) if found else state
     inner = _inside(net)
+    inner.repeated = True
     held = _given(inner, FLOAT, state.shape, state)
     row = _given(inner, FLOAT, read[0].shape[1:], read[0])
     inner.pool += [held, row]
@@ -157,3 +159,33 @@ def scan(net: Net, grow: Grow) -> None:
         scan_input_directions=backwards, scan_output_directions=net.rng.choice((None, (0,), (1,))),
         body=inner.described([kept, made]),
     )  # fmt: skip
+
+
+def function(net: Net, grow: Grow) -> None:
+    """Calls of a function that the model defines, which sees its operands only."""
+    if net.opset < 15 or net.parent is not None:
+        raise Unfit
+    inner = Net(net.rng, net.style, net.opset)
+    inner._counter = net._counter  # names differ in the whole model
+    inner.most_inputs, inner.most_elements = -2, 2048  # what an operator may ask for is no operand of the call
+    count = net.rng.choice((1, 1, 2))
+    given = [net.pick(lambda v: v.dtype == FLOAT and v.elements <= 2048) for _ in range(count)]
+    inner.pool += [_given(inner, FLOAT, value.shape, value) for value in given]
+    operands = list(inner.pool)
+    grow(inner, net.rng.randint(1, 4))
+    made = [v for v in inner.pool if v not in operands and not v.constant and not v.quantized]
+    if not made:
+        raise Unfit
+    ends = [v for v in made if v.name not in inner.read][:2] or made[-1:]
+    body = inner.described(ends)
+    name = f"{LOCAL}.{net.name('Part')}"
+    exact = all(value.exact for value in given) and all(end.exact for end in ends)
+    others = net.candidates(lambda v: v.dtype == FLOAT and v.shape == given[0].shape and v.top <= given[0].top)
+    for turn in range(net.rng.choice((1, 1, 2))):
+        first = given[0] if turn == 0 else net.rng.choice(others)
+        calls = net.add(
+            name.partition(".")[2], [first, *given[1:]], *((end.dtype, end.shape) for end in ends), domain=LOCAL,
+            exact=exact, body=body,
+        )  # fmt: skip
+        for value, end in zip(calls, ends, strict=True):
+            net.output_of(value, top=end.top, exact=value.exact and end.exact)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bench.random_graphs.case import Description
 from bench.random_graphs.onnx import control, elements, moves, products, rare, rows, windows
-from bench.random_graphs.onnx.net import FLOAT, Known, Net, Unfit
+from bench.random_graphs.onnx.net import FLOAT, LARGEST, Known, Net, Unfit
 
 Adder = Callable[[Net], None]
 _MOVES: Mapping[Adder, int] = {
@@ -37,7 +37,7 @@ _WHOLE: Mapping[Adder, int] = {
 _RARE: Mapping[Adder, int] = {
     rare.other_type: 3, rare.wide_arithmetic: 2, rare.computed_shape: 3, rare.computed_scale: 2, rare.packed_weights: 4,
     rare.normalization_with_statistics: 1, rare.resize_of_axes: 2, rare.all_dimensions: 1, rare.defined_by_others: 1,
-    rare.twice_quantized: 2, rare.wide_codes: 1,
+    rare.twice_quantized: 2, rare.wide_codes: 1, rare.packed_filters: 3,
 }  # fmt: skip
 _FAMILIES = (_MOVES, _REALS, _CODES, _DYNAMIC, _WHOLE, _RARE)
 STYLES: Mapping[str, tuple[int, tuple[float, ...]]] = {
@@ -51,7 +51,9 @@ _OLD: Mapping[Adder, int] = {
 }  # fmt: skip
 """What a graph of opset 9 is made of, whose other operators state their options in another way."""
 OPSETS = (11, 12, 13, 13, 14, 15, 16, 17, 17, 17, 18, 19, 20, 21, 21, 22, 23, 24)
-_CONTROL: tuple[Callable[[Net, control.Grow], None], ...] = (control.branches, control.loop, control.scan)
+_CONTROL: tuple[Callable[[Net, control.Grow], None], ...] = (
+    control.branches, control.loop, control.scan, control.function,
+)  # fmt: skip
 
 
 def _adders(style: str, opset: int) -> tuple[list[Adder], list[float]]:
@@ -86,6 +88,9 @@ def grow(net: Net, count: int) -> None:
 def _first(net: Net) -> None:
     """The first input."""
     shape = net.shape(net.rng.choice((1, 2, 3, 3, 4, 4, 4, 4, 5)))
+    if net.rng.random() < 0.04:  # a large one
+        net.most_elements = 8 * LARGEST
+        shape = (1, net.rng.choice((1, 3, 8)), net.rng.randint(60, 110), net.rng.randint(60, 110))
     if net.style in ("qoperator", "qdq", "qdq16") and net.rng.random() < 0.5:
         dtype = net.byte_type()
         net.input(dtype, shape, *net.scales_for(4.0, dtype))

@@ -20,6 +20,8 @@ from bench.random_graphs.case import Description, Node, Value
 from emitc.ir import Array, Shape
 
 MICROSOFT = "com.microsoft"
+LOCAL = "local"
+"""Domain of the functions that a model defines."""
 FLOAT = "float32"
 BYTES = ("int8", "uint8")
 LARGEST = 1 << 14
@@ -73,7 +75,8 @@ def top_of(value: Known) -> float:
 class Net:
     """A graph under construction. rng: every choice. style: qdq, qoperator, float, dynamic or mixed.
 
-    parent: for a graph inside of an operator, the one round it, whose values it may read.
+    parent: for a graph inside of an operator, the one round it, whose values it may read. repeated: what it computes goes
+    round a loop, so that it must not magnify rounding errors.
     """
 
     def __init__(self, rng: random.Random, style: str, opset: int, parent: Net | None = None) -> None:
@@ -82,6 +85,7 @@ class Net:
         self.style = style
         self.opset = opset
         self.parent = parent
+        self.repeated: bool = parent is not None and parent.repeated
         self.nodes: list[Node] = []
         self.values: list[Value] = []
         self.inputs: list[Known] = []

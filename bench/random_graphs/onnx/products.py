@@ -165,20 +165,24 @@ def matmul_integer(net: Net) -> None:
     sums_as_reals(net, made)
 
 
+_MODERATE = 32.0
+
+
 def _sequence(net: Net) -> Known:
+    """Steps of moderate magnitude: gates are 0 or 1 of large sums, and the last bit of one in between changes everything."""
     x = ranked(net, (3,))
-    if x.shape[2] > 64 or x.shape[0] > 24 or x.elements > 4096:
+    if x.shape[2] > 64 or x.shape[0] > 24 or x.elements > 4096 or x.top > _MODERATE:
         raise Unfit
     return x
 
 
 def recurrent(net: Net) -> None:
-    """LSTM and GRU: directions, states that are given or computed, peepholes, any of the outputs."""
-    kind, x = net.rng.choice(("LSTM", "GRU")), _sequence(net)
+    """LSTM and GRU: directions, states that are given or computed, peepholes, any of the outputs, each of the attributes."""
+    kind, x = net.rng.choice(("LSTM", "GRU") if net.rng.random() < 0.99 else ("RNN",)), _sequence(net)
     steps, batch, width = x.shape
     hidden, direction = net.rng.choice((1, 2, 3, 4, 8)), net.rng.choice((None, "forward", "reverse", "bidirectional"))
     both = 2 if direction == "bidirectional" else 1
-    gates = 4 if kind == "LSTM" else 3
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
 
     def real(*shape: int) -> Known:
         return net.constant_value(net.reals(shape, 0.5), 0.5)
@@ -189,7 +193,9 @@ def recurrent(net: Net) -> None:
         real(both, gates * hidden, hidden),
     ]
     names.append(real(both, 2 * gates * hidden) if net.rng.random() < 0.7 else "")
-    names.append(net.constant(np.full(batch, steps, np.int32)) if net.rng.random() < 0.1 else "")
+    chance = net.rng.random()
+    lengths = net.data.integers(1, steps, batch, endpoint=True) if chance < 0.01 else np.full(batch, steps)
+    names.append(net.constant(lengths.astype(np.int32)) if chance < 0.15 else "")
     for _ in range(2 if kind == "LSTM" else 1):
         chance = net.rng.random()
         if chance < 0.4:
@@ -198,14 +204,38 @@ def recurrent(net: Net) -> None:
             names.append(real(both, batch, hidden))
         else:
             shape = (both, batch, hidden)
-            names.append(operand(net, lambda v: v.shape == (both, batch, hidden), shape))
+            state = operand(net, lambda v: v.shape == (both, batch, hidden) and v.top <= _MODERATE, shape)
+            if state.top > _MODERATE:
+                raise Unfit
+            names.append(state)
     if kind == "LSTM" and net.rng.random() < 0.15:
         names.append(real(both, 3 * hidden))
     given: dict[str, Any] = {"hidden_size": hidden, "direction": direction}
-    if kind == "GRU":
-        given["linear_before_reset"] = net.rng.choice((None, 0, 1))
+    given |= _gates(net, kind, both)
     outputs = [(FLOAT, (steps, both, batch, hidden))] + [(FLOAT, (both, batch, hidden))] * (2 if kind == "LSTM" else 1)
     net.add(kind, names, *outputs[: net.rng.randint(1, len(outputs))], top=1.0, **given)
+
+
+def _gates(net: Net, kind: str, directions: int) -> dict[str, Any]:
+    """How a recurrent layer computes its gates, mostly as it does without these attributes."""
+    given: dict[str, Any] = {}
+    usual = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}[kind]
+    if kind == "GRU":
+        given["linear_before_reset"] = net.rng.choice((None, 0, 1))
+    if kind == "LSTM":
+        given["input_forget"] = net.rng.choice((None, None, 0)) if net.rng.random() < 0.98 else 1
+    chance = net.rng.random()
+    if chance < 0.2:
+        names = usual if chance < 0.18 else tuple(net.rng.choice(("Relu", "HardSigmoid", "Tanh")) for _ in usual)
+        given["activations"] = names * directions
+        if "HardSigmoid" in names or net.rng.random() < 0.1:
+            given["activation_alpha"] = (0.25,) * (len(names) * directions)
+            given["activation_beta"] = (0.4,) * (len(names) * directions)
+    if net.rng.random() < 0.02:
+        given["clip"] = net.rng.choice((0.5, 3.0))
+    if net.opset >= 14 and net.rng.random() < 0.3:
+        given["layout"] = 0
+    return given
 
 
 def dynamic_lstm(net: Net) -> None:

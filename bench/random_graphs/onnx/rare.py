@@ -9,7 +9,7 @@ import numpy as np
 
 from bench.random_graphs.case import Value
 from bench.random_graphs.onnx.net import FLOAT, Known, Net, Unfit, element_type
-from bench.random_graphs.onnx.operands import factored, operand, ranked, result, same
+from bench.random_graphs.onnx.operands import bias, factored, operand, ranked, result, same
 from emitc.ir import Shape
 
 _OLD = 9
@@ -60,19 +60,24 @@ def computed_scale(net: Net) -> None:
     net.add("DequantizeLinear", [codes, scale, zero], (FLOAT, x.shape), exact=True, top=x.top)
 
 
+def _packed(net: Net, shape: Shape, dtype: str) -> str:
+    """Constant codes, those of 4 bits in pairs."""
+    low, high = {"int4": (-8, 7), "uint4": (0, 15), "int8": (-127, 127)}[dtype]
+    numbers = net.data.integers(low, high, shape, endpoint=True).astype(np.int8)
+    name = net.name("c")
+    pairs = numbers.reshape(-1, 2).astype(np.uint8) & 15 if dtype != "int8" else None
+    data = numbers.tobytes() if pairs is None else (pairs[:, 0] | (pairs[:, 1] << 4)).tobytes()
+    net.values.append(Value(name, dtype, shape, data))
+    return name
+
+
 def packed_weights(net: Net) -> None:
     """A MatMul by weights of 4 bits, or by blocks that have a scale each."""
     x = ranked(net, (2, 3))
     depth, columns = x.shape[-1], net.rng.choice((1, 2, 4, 6, 16))
     if net.opset < 21 or depth * columns > 8192 or depth * columns % 2:
         raise Unfit
-    dtype = net.rng.choice(("int4", "uint4", "int8"))
-    low, high = {"int4": (-8, 7), "uint4": (0, 15), "int8": (-127, 127)}[dtype]
-    numbers = net.data.integers(low, high, (depth, columns), endpoint=True).astype(np.int8)
-    name = net.name("c")
-    pairs = numbers.reshape(-1, 2).astype(np.uint8) & 15 if dtype != "int8" else None
-    data = numbers.tobytes() if pairs is None else (pairs[:, 0] | (pairs[:, 1] << 4)).tobytes()
-    net.values.append(Value(name, dtype, (depth, columns), data))
+    name = _packed(net, (depth, columns), net.rng.choice(("int4", "uint4", "int8")))
     block = net.rng.choice([b for b in range(1, depth + 1) if depth % b == 0])
     chance = net.rng.random()
     shape: Shape = (depth // block, columns) if chance < 0.5 else (columns,) if chance < 0.8 else ()
@@ -83,11 +88,38 @@ def packed_weights(net: Net) -> None:
     result(net, "MatMul", [x, w], (*x.shape[:-1], columns), x.top * math.sqrt(depth) * 0.6)
 
 
+def packed_filters(net: Net) -> None:
+    """A Conv or a Gemm by weights of 4 bits, with one scale or one per filter, with and without zero points."""
+    x = ranked(net, (2, 4, 4))
+    filters = net.rng.choice((1, 2, 4, 6))
+    kernel = () if x.rank == 2 else tuple(net.rng.choice((1, 2, 3)) for _ in range(2))
+    shape: Shape = (filters, x.shape[1], *kernel)
+    sizes = tuple(size - k + 1 for size, k in zip(x.shape[2:], kernel, strict=True))
+    work = math.prod(shape) * math.prod(sizes)
+    if net.opset < 21 or math.prod(shape) % 2 or min(sizes, default=1) < 1 or work > 1_000_000:
+        raise Unfit
+    dtype = net.rng.choice(("int4", "uint4"))
+    per_channel = net.rng.random() < 0.6
+    count: Shape = (filters,) if per_channel else ()
+    names = [_packed(net, shape, dtype), net.constant(net.data.uniform(0.02, 0.2, count).astype(np.float32))]
+    if per_channel and filters % 2 == 0 and net.rng.random() < 0.5:
+        names.append(_packed(net, count, dtype))
+    axis = 0 if per_channel else None
+    (w,) = net.add("DequantizeLinear", names, (FLOAT, shape), top=1.0, exact=True, pool=False, axis=axis)
+    b = bias(net, filters, x, w)
+    operands: list[Known | str] = [x, w, *([b] if b else [])]
+    top = x.top * math.sqrt(math.prod(shape[1:])) * 0.6
+    if x.rank == 2:
+        result(net, "Gemm", operands, (x.shape[0], filters), top, transB=1)
+    else:
+        result(net, "Conv", operands, (x.shape[0], filters, *sizes), top)
+
+
 def normalization_with_statistics(net: Net) -> None:
     """LayerNormalization with its mean, and the deviation's inverse."""
     x = ranked(net, (2, 3))
     count = x.shape[-1]
-    if net.opset < 17 or count < 3:
+    if net.opset < 17 or count < 3 or net.repeated:
         raise Unfit
     noise = net.constant_value(net.data.uniform(-x.top, x.top, x.shape).astype(np.float32), x.top)
     (x,) = net.add("Add", [x, noise], (FLOAT, x.shape), top=2 * x.top, exact=True, pool=False)
@@ -145,7 +177,7 @@ def defined_by_others(net: Net) -> None:
         raise Unfit
     if kind == "RMSNormalization":
         x = ranked(net, (2, 3))
-        if x.shape[-1] < 3:
+        if x.shape[-1] < 3 or net.repeated:
             raise Unfit
         noise = net.constant_value(net.data.uniform(-x.top, x.top, x.shape).astype(np.float32), x.top)
         (x,) = net.add("Add", [x, noise], (FLOAT, x.shape), top=2 * x.top, exact=True, pool=False)

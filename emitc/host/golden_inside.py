@@ -11,6 +11,7 @@ from typing import Any
 
 from emitc.host.golden_engine import Array, imported
 from emitc.host.golden_layers import stated_name
+from emitc.host.golden_onnx import with_functions_in_place
 from emitc.ir import Graph, Numerics
 
 
@@ -20,7 +21,7 @@ def inner_model(model_bytes: bytes, graph: Graph, inputs: Sequence[Array]) -> by
     None where the file's graph cannot be told from others by the names in it, or reads more than is known.
     """
     onnx = imported("onnx", "onnx")
-    model = onnx.ModelProto.FromString(model_bytes)
+    model = with_functions_in_place(onnx.ModelProto.FromString(model_bytes))
     found = [scopes for scopes in _scopes((model.graph,)) if len(scopes) > 1 and _is_that(graph, scopes[-1])]
     if len(found) != 1:
         return None

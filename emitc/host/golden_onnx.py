@@ -98,9 +98,14 @@ def _output_count(model_bytes: bytes) -> int:
     return len(_parsed(model_bytes).graph.output)
 
 
+def with_functions_in_place(model: Any) -> Any:
+    """The model with its functions in the places of their calls, as the engine has them, under the frontend's names."""
+    return imported("onnx.inliner", "onnx").inline_local_functions(model) if model.functions else model
+
+
 def _with_every_value_as_output(model_bytes: bytes) -> bytes:
     """The model with the outputs of all its nodes behind its own outputs; the engine infers their types."""
-    model = _parsed(model_bytes)
+    model = with_functions_in_place(_parsed(model_bytes))
     graph = model.graph
     present = {output.name for output in graph.output}
     for node in graph.node:

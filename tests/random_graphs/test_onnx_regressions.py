@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 from onnx_net import MICROSOFT, OnnxNet
 
 from emitc.compiler import compile_model
@@ -218,3 +219,22 @@ def test_the_engine_says_why_it_runs_no_model_with_such_scales(tmp_path: Path) -
     net.output(y, "int8", (1, 2, 1, 1))
     with pytest.raises(EngineRefused, match="out of computation range"):
         proven(net, tmp_path)
+
+
+def test_quantized_layers_inside_of_a_function_are_judged(tmp_path: Path) -> None:
+    """The engine shows the values of a function where its operators stand in the place of the call."""
+    pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
+    net = OnnxNet()
+    net.output(net.qdq(net.conv(net.qdq(net.input((1, 3, 6, 6)), 0.05, 5), (4, 3, 3, 3)), 0.05, -4))
+    model = net.model()
+    constants = [helper.make_node("Constant", (), (tensor.name,), value=tensor) for tensor in model.graph.initializer]
+    names = [value.name for value in model.graph.input], [value.name for value in model.graph.output]
+    body = [*constants, *model.graph.node]
+    model.functions.append(helper.make_function("local", "Part", *names, body, model.opset_import))
+    del model.graph.initializer[:], model.graph.node[:]
+    model.graph.node.append(helper.make_node("Part", *names, domain="local"))
+    model.opset_import.append(helper.make_opsetid("local", 1))
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model.SerializeToString())
+    proof = verify(compile_model(path), samples=3)
+    assert (proof.match, proof.rule, proof.unjudged) == (True, "groups", 0), proof.to_json()

@@ -25,7 +25,7 @@ import numpy as np
 from bench.random_graphs.case import Case
 from bench.random_graphs.engines import EngineProcess, preload
 from bench.random_graphs.formats import generate
-from bench.random_graphs.judge import FAILURES, Trial, prepared, settled, tried
+from bench.random_graphs.judge import FAILURES, Trial, calls_hardware, prepared, proven, settled, tried
 from bench.random_graphs.modes import Mode, draw_mode, simpler
 from bench.random_graphs.native import Builds, Item
 from bench.random_graphs.records import Tally
@@ -214,6 +214,8 @@ def judged(trials: Sequence[Trial], builds: Builds) -> None:
     """Builds and runs the open trials, those with the same support together, and gives each its verdict."""
     groups: dict[tuple[Any, ...], list[Trial]] = {}
     for trial in trials:
+        if not trial.verdict and calls_hardware(trial):
+            proven(trial, builds.folder)
         if not trial.verdict and trial.compiled is not None:
             support = trial.compiled.support("host")
             key = (support.defines, support.includes, support.headers)

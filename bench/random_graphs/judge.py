@@ -7,6 +7,7 @@ same inputs, since it judges some models operator by operator.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import signal
 import tempfile
@@ -25,10 +26,11 @@ from bench.random_graphs.inputs import draw_inputs
 from bench.random_graphs.modes import Mode, options_of, with_variants
 from bench.random_graphs.native import Builds, Item
 from bench.random_graphs.onnx.engine_faults import limited_reduction
+from emitc.boards.prove import on_emulator, require_fit
 from emitc.compiler import Compiled, compile_model
 from emitc.errors import EmitcError
 from emitc.host.golden import EngineRefused, run_isolated
-from emitc.host.golden_rules import compared, rules
+from emitc.host.golden_rules import compared, rules_of
 from emitc.host.parity import golden_run, verify
 from emitc.host.reference import run_reference
 from emitc.ir import Array
@@ -36,17 +38,20 @@ from emitc.ir import Array
 CASES = 4
 SECONDS = 60
 """For one graph in this process."""
-FAILURES = ("wrong", "reference", "sanitizer", "build", "run", "crash", "slow", "reset")
+FAILURES = ("wrong", "reference", "sanitizer", "build", "run", "crash", "slow", "reset", "board")
 """Verdicts that are faults of emitc until shown otherwise.
 
 wrong: the C differs from the engine. reference: a numpy reference does. reset: the first answer changes after a reset. crash: a
-traceback. slow: no end within the time.
+traceback. slow: no end within the time. board: the emulated board differs, or the image cannot be built or run.
 """
 
 
 @dataclass
 class Trial:
-    """A case on its way. verdict: "" while it is open. engine: the one that ran it. detail: one line for the record."""
+    """A case on its way. verdict: "" while it is open. engine: the one that ran it. detail: one line for the record.
+
+    image: the package for an emulated board, where the mode asks for one.
+    """
 
     case: Case
     mode: dict[str, Any]
@@ -56,6 +61,7 @@ class Trial:
     engine: str = ""
     refused_by_engine: str = ""
     compiled: Compiled | None = None
+    image: Compiled | None = None
     expected: tuple[tuple[Array, ...], ...] = ()
     item: Item | None = None
     facts: dict[str, Any] = field(default_factory=dict)
@@ -121,6 +127,8 @@ def _compile(trial: Trial, folder: Path) -> None:
                     raise
                 trial.facts.setdefault("modes refused", []).append(f"{asked[0]}: {error.why}")
                 del trial.mode[_OPTIONAL[asked[0]]]
+        if "board" in trial.mode:
+            trial.image = compile_model(path, dataclasses.replace(options_of(trial.mode, name), package="platformio"))
         if "variant" in trial.mode:
             chosen = with_variants(options_of(trial.mode, name), trial.compiled, trial.mode)
             trial.facts["variants"] = [f"op{index}={variant}" for index, variant in chosen.variants]
@@ -140,10 +148,14 @@ def _refused(trial: Trial, error: EmitcError) -> None:
     """A refusal is true or not: the record says whether an engine runs the graph."""
     try:
         trial.engine = run_isolated(trial.case.model, trial.inputs, source_format=trial.case.format).engine
-    except EngineRefused as refusal:
-        trial.refused_by_engine = refusal.why
     except EmitcError as refusal:
         trial.refused_by_engine = refusal.why
+    if not trial.engine and trial.case.format == "tflite":
+        try:
+            trial.engine = run_isolated(trial.case.model, trial.inputs, engine="mixed").engine
+            trial.refused_by_engine = ""
+        except EmitcError as refusal:
+            trial.refused_by_engine = refusal.why
     trial.close("refused", f"{error.what}: {error.why}")
 
 
@@ -202,6 +214,8 @@ def settled(trial: Trial, folder: Path) -> None:
     if any(a.tobytes() != b.tobytes() for a, b in zip(again, outputs[0], strict=True)):
         trial.close("reset", "after a reset the first answer is another one")
     if not wrong and not numpy_wrong:
+        if "board" in trial.mode:
+            _on_board(trial)
         trial.close("match" if trial.engine != "numpy" else "numpy only")
         return
     detail = wrong or numpy_wrong
@@ -211,11 +225,50 @@ def settled(trial: Trial, folder: Path) -> None:
     _decide(trial, folder, "wrong" if wrong else "reference", detail)
 
 
+def _on_board(trial: Trial) -> None:
+    """Builds the package for an emulated board, and runs it there. A graph that does not fit leaves the mode."""
+    assert trial.image is not None
+    try:
+        with limited(4 * SECONDS):
+            require_fit(trial.image, trial.mode["board"])
+    except EmitcError as error:
+        trial.facts.setdefault("modes refused", []).append(f"--board: {error.why}")
+        del trial.mode["board"]
+        return
+    try:
+        with limited(4 * SECONDS):
+            result = on_emulator(
+                trial.image,
+                trial.mode["board"],
+                reference="numpy" if trial.engine == "numpy" else "auto",
+                samples=3,
+                seed=trial.case.index,
+                layers=False,
+                workdir=None,
+            )
+    except (EmitcError, OutOfTime) as error:
+        trial.close("board", f"{trial.mode['board']}: {error}")
+        return
+    if not result.match:
+        trial.close("board", f"{trial.mode['board']}: {result.differing_bytes} bytes differ")
+
+
+def proven(trial: Trial, folder: Path) -> None:
+    """The verdict of a trial whose C calls hardware, for which the host has a model: `emitc verify` runs it."""
+    trial.facts["npu"] = True
+    _decide(trial, folder, "wrong", "on the host model of the NPU")
+
+
+def calls_hardware(trial: Trial) -> bool:
+    """Whether the C calls what no batch can link."""
+    return trial.compiled is not None and bool(trial.compiled.host_hooks())
+
+
 def _breaks(
     compiled: Compiled, found: Sequence[Sequence[Array]], expected: Sequence[Sequence[Array]], only_exact: bool = False
 ) -> str:
     """The first output that breaks its rule; "" where none does. only_exact: look at those alone that have no tolerance."""
-    rule_of = rules(compiled.graph, compiled.source.format)
+    rule_of = rules_of(compiled)
     for number, (case, wanted) in enumerate(zip(found, expected, strict=True)):
         for name, value, want in zip(compiled.graph.outputs, case, wanted, strict=True):
             if only_exact and not rule_of[name].exact:
@@ -269,6 +322,8 @@ def _decide(trial: Trial, folder: Path, kind: str, detail: str) -> None:
 def tried(case: Case, mode: Mode, builds: Builds) -> Trial:
     """A single case from its bytes to its verdict."""
     trial = prepared(case, mode, builds.folder)
+    if not trial.verdict and calls_hardware(trial):
+        proven(trial, builds.folder)
     if not trial.verdict:
         assert trial.compiled is not None
         trial.item = Item(trial.compiled, trial.inputs)

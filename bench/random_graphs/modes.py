@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,14 @@ from emitc.compiler import Compiled, Options
 from emitc.kernels import registry
 from emitc.passes import LATE_PASSES, PASSES
 from emitc.planner.regions import Region
+from emitc.target import load_board
 
 TARGETS = (
     "generic32", "cortex-m0", "cortex-m3", "cortex-m4", "cortex-m4f", "cortex-m7", "cortex-m33", "cortex-m55",
     "cortex-m85", "rv32imac", "rv32imafc",
 )  # fmt: skip
+NPUS = ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u55-256", "ethos-u65-256")
+BOARDS = ("qemu_m0_big", "qemu_m3", "qemu_m4", "qemu_m7", "qemu_m33", "qemu_m55", "qemu_rv32")
 SWITCHES = (*(name for name, _ in (*PASSES, *LATE_PASSES)), *TECHNIQUES)
 
 Mode = Mapping[str, Any]
@@ -59,7 +64,26 @@ def draw_mode(rng: np.random.Generator, description: Description, cmsis_nn: str 
         mode["kernels"] = "cmsis-nn"
         mode["target"] = str(rng.choice(("cortex-m0", "cortex-m4", "cortex-m55")))
         mode["backends"] = {"cmsis-nn": cmsis_nn}
+    elif _has_vela() and chance(NPU_CHANCE) and any(value.dtype == "int8" for value in description.values):
+        mode = {"target": "cortex-m55", "backends": {"npu": str(rng.choice(NPUS)), "npu-always": "yes"}}
+        if chance(0.3):
+            mode["ram_budget"] = "min"
+    elif not description.opset and chance(BOARD_CHANCE) and "regions" not in mode:
+        mode["board"] = str(rng.choice(BOARDS))
+        mode["target"] = load_board(mode["board"]).target
+        mode.pop("io", None)
     return mode
+
+
+NPU_CHANCE = 0.02
+"""Vela takes about a second for a graph, and the proof with the model of the NPU another."""
+BOARD_CHANCE = 0.003
+"""PlatformIO and the emulator take about ten seconds for a graph."""
+
+
+@cache
+def _has_vela() -> bool:
+    return importlib.util.find_spec("ethosu") is not None
 
 
 def _budget(rng: np.random.Generator, description: Description) -> int:
@@ -71,7 +95,7 @@ def _budget(rng: np.random.Generator, description: Description) -> int:
 
 def options_of(mode: Mode, name: str) -> Options:
     """The options of a mode for a model of that name."""
-    plain = {key: value for key, value in mode.items() if key != "variant"}
+    plain = {key: value for key, value in mode.items() if key not in ("variant", "board")}
     if "disabled" in plain:
         plain["disabled"] = frozenset(plain["disabled"])
     if "regions" in plain:
@@ -99,7 +123,7 @@ def variants_of(mode: Mode, compiled: Compiled) -> tuple[tuple[int, str], ...]:
 def simpler(mode: Mode) -> list[dict[str, Any]]:
     """The mode with one option less, for each option that it has."""
     found = [{key: value for key, value in mode.items() if key != gone} for gone in mode if gone != "target"]
-    if mode.get("target") != "generic32" and mode.get("kernels") != "cmsis-nn":
+    if mode.get("target") != "generic32" and mode.get("kernels") != "cmsis-nn" and "board" not in mode:
         found.append({**mode, "target": "generic32"})
     if len(mode.get("disabled", ())) > 1:
         found += [{**mode, "disabled": [each]} for each in mode["disabled"]]

@@ -54,13 +54,14 @@ class Tally:
             _noted(self.engine_faults, f"{case.format} {disputed(case.description, each)}", trial.verdict, case)
         for name in modes_of(trial.mode):
             self.modes[name] += 1
+        self.modes["npu runs regions"] += bool(trial.facts.get("npu"))
         for text in trial.facts.get("modes refused", ()):
             self.modes_refused[general(text)[:200]] += 1
 
     def _cover(self, case: Case) -> None:
         for owner, node in case.description.every_node():
             called = "a function" if node.op.startswith("local.") else node.op
-            self.operators[f"{case.format} {called} {_type_of(owner, node)}"] += 1
+            self.operators[f"{case.format} {called} {type_of(owner, node)}"] += 1
             for name, value in node.attributes.items():
                 if not isinstance(value, Description | bytes):
                     self.attributes[f"{case.format} {node.op}.{name}={_bucket(value)}"] += 1
@@ -124,17 +125,29 @@ def disputed(description: Description, words: str) -> str:
     found = re.match(r"op (\d+) ([\w:]+)", words)
     if found is None:
         return general(words)
-    return f"{found[2]} {_type_of(description, description.nodes[int(found[1])])}"
+    return f"{found[2]} {type_of(description, description.nodes[int(found[1])])}"
 
 
-def _type_of(description: Description, node: Node) -> str:
+def type_of(description: Description, node: Node) -> str:
     """The type of a node's first operand, and of weights that are not floats like it."""
     types = {each.name: each.dtype for each in description.values}
-    operands = [types.get(name, "") for name in node.inputs if name]
+    named = node.outputs if node.op in _BY_OUTPUT else node.inputs[_DATA_AT.get(node.op, 0) :]
+    operands = [types.get(name, "") for name in named if name]
     first = next((each for each in operands if each), "none")
-    if len(operands) > 1 and operands[0] == "float32" and operands[1] in ("int8", "uint8", "int4"):
+    if len(operands) > 1 and first == "float32" and operands[1] in ("int8", "uint8"):
         return f"hybrid {operands[1]}"
-    return f"{first} int4" if "int4" in operands[1:2] else first
+    if node.op == "SVDF" and operands[2] == "int16":
+        return "int16"
+    return "int4" if "int4" in operands[1:2] else first
+
+
+_DATA_AT = {
+    **dict.fromkeys(("SPLIT", "SELECT", "SELECT_V2", "IF", "WHILE", "ASSIGN_VARIABLE", "FILL", "EMBEDDING_LOOKUP"), 1),
+    "TRANSPOSE_CONV": 2,
+}
+"""Where the data of TFLite's operators are that begin with something else."""
+_BY_OUTPUT = frozenset({"READ_VARIABLE", "SHAPE"})
+"""Those that the type of their output tells from each other."""
 
 
 def _bucket(value: object) -> str:
@@ -164,6 +177,8 @@ def modes_of(mode: Mapping[str, Any]) -> Iterator[str]:
     for name, value in mode.items():
         if name == "disabled":
             yield from (f"without {each}" for each in value)
+        elif name == "backends" and "npu" in value:
+            yield f"npu {value['npu']}"
         elif name in ("variant", "regions", "places", "backends", "input_rows"):
             yield name
         elif name == "ram_budget" and value != "min":

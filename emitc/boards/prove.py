@@ -16,7 +16,7 @@ from emitc.boards.run import run_on_board
 from emitc.compiler import Compiled
 from emitc.errors import EmitcError, writing
 from emitc.host.golden import missing_engines
-from emitc.host.golden_rules import rules
+from emitc.host.golden_rules import rules_of
 from emitc.host.groups import has_groups, rounded_otherwise
 from emitc.host.parity import golden_run, is_foreign, play_back
 from emitc.host.samples import random_samples
@@ -26,7 +26,7 @@ from emitc.target import load_board
 def run_model(compiled: Compiled) -> RunModel:
     """What the board's side must know of the model; its outputs are judged by the rules of the host's proof."""
     program = compiled.program
-    rule_of = rules(compiled.graph, compiled.source.format)
+    rule_of = rules_of(compiled)
     return RunModel(
         program.name,
         tuple(RunTensor(p.size_bytes, p.c_type) for p in program.inputs),

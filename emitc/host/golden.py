@@ -52,6 +52,7 @@ __all__ = [
 ]  # fmt: skip
 
 NO_ENGINE = "no golden engine runs this model"
+CRASHED = "the golden engine crashes on this model"
 TRY_NUMPY = "compare with emitc's own numpy references: --reference numpy"
 
 EngineName: TypeAlias = Literal["auto", "tflm", "litert", "mixed", "compared", "onnxruntime"]
@@ -180,7 +181,7 @@ def run_isolated(
         raise RuntimeError(f"the golden engine's process failed:\n{stderr}")
     if child.returncode != 0:
         raise EngineRefused(
-            "the golden engine crashes on this model",
+            CRASHED,
             Where(option=f"--reference {engine}"),
             f"its process ended with {_ending(child.returncode)}; last words: {last_words(stderr)}",
             hint,

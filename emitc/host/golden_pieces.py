@@ -19,6 +19,9 @@ from emitc.host.golden_engine import Array, EngineRefused, InputType, TensorKey,
 from emitc.host.golden_tflite import LiteRtEngine, TflmEngine
 
 _TOLERANCE = 1e-5
+_ALIGNMENT = 16
+_CALLS = tuple(f"{name}SubgraphIndex" for name in ("then", "else", "cond", "body", "init"))
+"""Options of operators that run graphs."""
 
 
 class _Piece:
@@ -90,6 +93,26 @@ def _differing(found: Array, expected: Array) -> int:
         return int((found != expected).sum())
     limit = _TOLERANCE * (1 + np.abs(expected[np.isfinite(expected)]).max(initial=0))
     return int((~np.isclose(found, expected, rtol=0, atol=limit, equal_nan=True)).sum())
+
+
+class _Buffer:
+    """A buffer whose bytes lie at a multiple of 16, as engines want constants; the schema's own class packs them anywhere."""
+
+    def __init__(self, schema: Any, data: Any) -> None:
+        self._schema, self._data = schema, None if data is None else bytes(bytearray(data))
+
+    def Pack(self, builder: Any) -> int:
+        """Writes it."""
+        place = None
+        if self._data is not None:
+            builder.StartVector(1, len(self._data), _ALIGNMENT)
+            builder.head -= len(self._data)
+            builder.Bytes[builder.head : builder.head + len(self._data)] = self._data
+            place = builder.EndVector()
+        self._schema.BufferStart(builder)
+        if place is not None:
+            self._schema.BufferAddData(builder, place)
+        return int(self._schema.BufferEnd(builder))
 
 
 class PiecesEngine:
@@ -238,14 +261,29 @@ class PiecesEngine:
         graph.tensors = [self._graph.tensors[index] for index in used]
         graph.inputs, graph.outputs = [place[i] for i in given], [place[i] for i in made]
         graph.operators = [self._renumbered(each, place) for each in operators]
-        model.subgraphs = [graph, *self._model.subgraphs[1:]]
+        model.subgraphs = [graph, *self._subgraphs_of(operators)]
         model.metadata = model.metadataBuffer = model.signatureDefs = None
-        needed = {tensor.buffer for each in model.subgraphs for tensor in each.tensors}
-        empty = self._runtime.schema_fb.BufferT()
-        model.buffers = [each if i in needed else empty for i, each in enumerate(self._model.buffers)]
+        needed = {tensor.buffer for each in model.subgraphs for tensor in each.tensors or ()}
+        schema, buffers = self._runtime.schema_fb, enumerate(self._model.buffers)
+        model.buffers = [_Buffer(schema, each.data) if i in needed else schema.BufferT() for i, each in buffers]
         builder = flatbuffers.Builder(1024)
         builder.Finish(model.Pack(builder), b"TFL3")
         return bytes(builder.Output())
+
+    def _subgraphs_of(self, operators: Sequence[Any]) -> list[Any]:
+        """The other graphs of the file, where operators run some; those that none runs empty, which engines would prepare."""
+        called: set[int] = set()
+        left = list(operators)
+        while left:
+            options = getattr(left.pop(), "builtinOptions", None)
+            found = {getattr(options, name) for name in _CALLS if hasattr(options, name)} - called
+            called |= found
+            left += [each for index in found for each in self._model.subgraphs[index].operators]
+        return [
+            each if index in called else self._runtime.schema_fb.SubGraphT()
+            for index, each in enumerate(self._model.subgraphs)
+            if index and called
+        ]
 
     @staticmethod
     def _renumbered(operator: Any, place: Mapping[int, int]) -> Any:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from emitc.compiler import Compiled
 from emitc.host.golden_engine import Array
 from emitc.ir import DType, Graph, Node
 from emitc.kernels.control_flow import ControlFlow
@@ -89,17 +90,28 @@ TOLERANT = Rule(FLOAT_TOLERANCE, FLOAT_TOLERANCE)
 NEAR = Rule(FINE_TOLERANCE)
 
 
-def rules(graph: Graph, source_format: str) -> Mapping[str, Rule]:
-    """The rule of every tensor of the graph, by name."""
+def rules(graph: Graph, source_format: str, built: Graph | None = None) -> Mapping[str, Rule]:
+    """The rule of every tensor of the graph, by name.
+
+    built: the graph before the passes, for constants that emitc has computed: they are no nearer than their operators are.
+    """
+    before = {} if built is None else rules(built, source_format)
+    computed = {t.name: before[t.name] for t in graph.tensors if t.is_constant and not before.get(t.name, EXACT).exact}
     variables = [graph.root(tensor.name).name for tensor in graph.states]
-    given: dict[str, Rule] = {}
+    given: dict[str, Rule] = dict(computed)
     while True:  # what a run leaves in a variable, the next one reads
         found = _tolerated(graph, source_format == "onnx", given)
-        kept = {name: found[name] for name in variables if name in found}
+        kept = computed | {name: found[name] for name in variables if name in found}
         if kept == given:
             break
         given = kept
     return {tensor.name: found.get(graph.root(tensor.name).name, EXACT) for tensor in graph.tensors}
+
+
+def rules_of(compiled: Compiled) -> Mapping[str, Rule]:
+    """The rules of a compiled model's tensors."""
+    built = next((step.graph for step in compiled.history if not step.inside), None)
+    return rules(compiled.graph, compiled.source.format, built)
 
 
 def _tolerated(graph: Graph, onnx: bool, given: Mapping[str, Rule]) -> dict[str, Rule]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from emitc.compiler import Compiled
 from emitc.host.build import HostModel
-from emitc.host.golden_rules import compared, rules
+from emitc.host.golden_rules import compared, rules_of
 from emitc.host.samples import Sample
 from emitc.ir import Array, Graph, Tensor
 from emitc.kernels import kernel_of
@@ -128,7 +128,7 @@ class LayerProof:
         self.starts = {slot.name: compiled.program.start_of(slot) for slot in self.slots}
         self.stages = _stages_of(compiled.program)
         self.written: dict[int, list[bytes]] = {}
-        self.rules = rules(compiled.graph, compiled.source.format)
+        self.rules = rules_of(compiled)
         self.memories = {
             memory_of(bound) for bound in compiled.partition.graph.bound() if isinstance(bound.node.op, NpuCommand)
         }

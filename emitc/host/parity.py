@@ -22,9 +22,16 @@ from typing import Any
 from emitc.compiler import Compiled
 from emitc.errors import EmitcError, Where, unknown_choice
 from emitc.host.build import HostModel, Interface, MemoryFault, build_shared
-from emitc.host.golden import ENGINES, NO_ENGINE, TRY_NUMPY, EngineRefused, IsolatedRun, missing_engines, run_isolated
+from emitc.host.golden import (
+    ENGINES,
+    NO_ENGINE,
+    TRY_NUMPY,
+    EngineRefused,
+    missing_engines,
+    run_isolated,
+)
 from emitc.host.golden_layers import by_tensor
-from emitc.host.golden_rules import rules
+from emitc.host.golden_rules import rules, rules_of
 from emitc.host.groups import Group, GroupCheck, has_groups, quantizes_inexact, rounded_otherwise
 from emitc.host.inner_groups import InnerCheck, judged
 from emitc.host.layers import PATTERNS, Divergence, LayerProof, filled_bytes, finite, observed_bytes
@@ -32,7 +39,7 @@ from emitc.host.reference import may_not_end, run_reference
 from emitc.host.samples import Sample, random_samples, read_vectors
 from emitc.host.sanitize import run_sanitized
 from emitc.host.tally import Tally, difference
-from emitc.host.tflm_limits import not_of_tflm, stale_shape
+from emitc.host.tflm_limits import in_pieces, not_of_tflm, run_otherwise
 from emitc.ir import Array, Graph
 from emitc.kernels.npu_command import NpuCommand
 from emitc.kernels.offloaded import Offloaded
@@ -243,7 +250,7 @@ def golden_run(
     }
     try:
         run = (
-            _in_pieces(compiled, cases, asked)
+            in_pieces(compiled, cases, asked)
             if reference == "mixed"
             else run_isolated(compiled.model_bytes, cases, engine=engine, **asked)  # type: ignore[arg-type]
         )
@@ -258,25 +265,9 @@ def golden_run(
             return replace(
                 _numpy_run(compiled, cases, resets), refused=(*compiled.brought, " ".join(error.why.split()))
             )
-        if compiled.source.format != "tflite":
-            raise error
-        try:
-            run = _in_pieces(compiled, cases, asked)
-        except EngineRefused:
-            raise error from None
+        run = run_otherwise(compiled, cases, asked, error)
     tensors = tuple(by_tensor(compiled.graph, compiled.source.format, values) for values in run.tensors)
     return GoldenRun(run.engine, run.outputs, tensors, disputes=run.disputes)
-
-
-def _in_pieces(compiled: Compiled, cases: Sequence[Sample], asked: Mapping[str, Any]) -> IsolatedRun:
-    """Operator by operator; without asking LiteRT about those of TFLite Micro too, where that ends the process."""
-    stale = stale_shape(compiled)
-    if stale is not None:
-        raise stale
-    try:
-        return run_isolated(compiled.model_bytes, cases, engine="compared", **asked)
-    except EngineRefused:
-        return run_isolated(compiled.model_bytes, cases, engine="mixed", **asked)
 
 
 def _has_other_types(compiled: Compiled) -> bool:
@@ -371,7 +362,7 @@ def _verified(
     stateful = bool(program.states)
     resets = (len(given),) if stateful and 0 < len(given) < len(cases) else ()
     golden = golden_run(compiled, reference, [inputs for inputs, _ in cases], preserve=layers or grouped, resets=resets)
-    rule_of = rules(graph, compiled.source.format)
+    rule_of = rules_of(compiled)
     one_by_one = rounded_otherwise(graph, golden.engine) or quantizes_inexact(graph, rule_of)
     if reference in ("auto", "mixed") and not stateful and one_by_one:
         grouped = True

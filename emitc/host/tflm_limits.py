@@ -1,12 +1,16 @@
-"""TFLite models that TFLite Micro runs, but not as they are meant: it cannot be their reference."""
+"""TFLite models that TFLite Micro cannot be the reference of as a whole, and how they are run instead."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from emitc.compiler import Compiled
 from emitc.errors import Where
-from emitc.host.golden import EngineRefused
+from emitc.host.golden import CRASHED, EngineRefused, IsolatedRun, run_isolated
+from emitc.host.samples import Sample
 from emitc.kernels.space_to_batch import pads_with
 
 
@@ -47,3 +51,29 @@ def _unset_padding(compiled: Compiled) -> EngineRefused | None:
                 "verify with --reference litert or numpy",
             )
     return None
+
+
+def run_otherwise(
+    compiled: Compiled, cases: Sequence[Sample], asked: Mapping[str, Any], error: EngineRefused
+) -> IsolatedRun:
+    """A TFLite model whose run has ended with `error`: on LiteRT where TFLite Micro has ended the process, or in pieces."""
+    if compiled.source.format != "tflite":
+        raise error
+    if error.what == CRASHED:
+        with contextlib.suppress(EngineRefused):
+            return run_isolated(compiled.model_bytes, cases, engine="litert", **asked)
+    try:
+        return in_pieces(compiled, cases, asked)
+    except EngineRefused:
+        raise error from None
+
+
+def in_pieces(compiled: Compiled, cases: Sequence[Sample], asked: Mapping[str, Any]) -> IsolatedRun:
+    """Operator by operator; without asking LiteRT about those of TFLite Micro too, where that ends the process."""
+    stale = stale_shape(compiled)
+    if stale is not None:
+        raise stale
+    try:
+        return run_isolated(compiled.model_bytes, cases, engine="compared", **asked)
+    except EngineRefused:
+        return run_isolated(compiled.model_bytes, cases, engine="mixed", **asked)

@@ -59,7 +59,8 @@ class Svdf(Op):
 
 def from_tflite(node: SourceNode) -> Parsed:
     """The options; the memory is read and updated."""
-    node.counts((5, 5))
+    node.counts((MEMORY + 1, MEMORY + 1) if node.has_input(BIAS) else (BIAS, MEMORY + 1))
+    node.input(MEMORY)
     activation = node.text("fused_activation_function", ACTIVATIONS)
     op = Svdf(node.integer("rank", low=1, high=1 << 16), activation)
     return Parsed(op, (X, FEATURE, TIME, BIAS, MEMORY), states=(MEMORY,))

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from bench.random_graphs.case import Attribute, Description, Node, Value
-from bench.random_graphs.tflite.draft import Draft, Unfit, offers
+from bench.random_graphs.tflite.draft import ANY, Draft, Unfit, offers
 
-_KINDS = ("int8", "int16", "float32")
+_KINDS = ("int8", "int16", "float32", "int32", "int64")
 UNFUSED: dict[str, Attribute] = {"fused_activation_function": "NONE", "pot_scale_int16": False}
 """Options of an ADD."""
 
@@ -51,7 +51,7 @@ def accumulator(d: Draft, x: Value) -> Sequence[Value]:
     return [total, before] if d.chance(0.3) else [total]
 
 
-@offers(("int8", "float32"), "ASSIGN_VARIABLE", weight=0.7)
+@offers(ANY, "ASSIGN_VARIABLE", weight=0.7)
 def streaming(d: Draft, x: Value) -> Sequence[Value]:
     """The last rows of the runs before, with the new ones at their end."""
     if d.depth or x.elements > 600:
@@ -100,7 +100,8 @@ def body(d: Draft, x: Value, name: str, grow: Callable[[Draft], None]) -> tuple[
         y = given
     if len(y.shape) != len(x.shape) or any(a not in (1, b) for a, b in zip(y.shape, x.shape, strict=False)):
         axes = inner.integers(range(len(y.shape)))
-        y = inner.unary("MEAN", (y, axes), (), x.dtype, kept, keep_dims=False) if len(y.shape) == 1 else given
+        reduced = len(y.shape) == 1 and x.dtype not in ("int32", "int64")
+        y = inner.unary("MEAN", (y, axes), (), x.dtype, kept, keep_dims=False) if reduced else given
     last = inner.unary("ADD", (given, y), x.shape, x.dtype, kept, **UNFUSED)
     return inner, given, last
 
@@ -115,9 +116,11 @@ def _plain(inner: Draft) -> bool:
     return len(inner.inputs) == 1
 
 
-@offers(_KINDS, "IF", weight=0.5)
+@offers(ANY, "IF", weight=0.5)
 def branches(d: Draft, x: Value) -> Sequence[Value]:
     """Two graphs for one value, one of which runs."""
+    if x.dtype not in _KINDS:
+        return moved_or_not(d, x)
     if d.depth > 1 or not x.shape or x.elements > 500:
         raise Unfit
     asked = condition(d, x)
@@ -132,12 +135,35 @@ def branches(d: Draft, x: Value) -> Sequence[Value]:
     return [y]
 
 
-@offers(_KINDS, "WHILE", weight=0.5)
+def moved_or_not(d: Draft, x: Value) -> Sequence[Value]:
+    """x as it is, or turned round, of a type that nothing adds."""
+    if d.depth > 1 or not 1 <= len(x.shape) <= 4:
+        raise Unfit
+    asked = condition(d, x)
+    graphs = []
+    for which in ("then", "else"):
+        inner = Draft(d.rng, d.dtype, 500, f"{d.prefix}{which}{len(d.values)}_", d.depth + 1, d.engine)
+        given = inner.add(Value(inner.name(), x.dtype, x.shape))
+        inner.inputs.append(given.name)
+        y = inner.moved("REVERSE_V2", (given, inner.integers([0])), x.shape) if which == "then" else given
+        graphs.append(inner.description([y.name]))
+    y = d.computed(x.dtype, x.shape)
+    d.node("IF", (asked, x), (y,), then_subgraph_index=graphs[0], else_subgraph_index=graphs[1])
+    return [y]
+
+
+@offers(ANY, "WHILE", weight=0.5)
 def loop(d: Draft, x: Value) -> Sequence[Value]:
     """A graph that runs a few times."""
     if d.depth > 1 or not x.shape or x.elements > 500:
         raise Unfit
-    inner, _, last = body(d, x, f"body{len(d.values)}", _grow)
+    if x.dtype in _KINDS:
+        inner, _, last = body(d, x, f"body{len(d.values)}", _grow)
+    else:
+        inner = Draft(d.rng, d.dtype, 500, f"{d.prefix}body{len(d.values)}_", d.depth + 1, d.engine)
+        given = inner.add(Value(inner.name(), x.dtype, x.shape))
+        inner.inputs.append(given.name)
+        last = inner.moved("REVERSE_V2", (given, inner.integers([-1])), x.shape)
     if not _plain(inner):
         raise Unfit
     count = inner.add(Value(inner.name(), "int32", (1,)))

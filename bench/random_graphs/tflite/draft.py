@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,8 @@ T = TypeVar("T")
 Quantization = tuple[tuple[float, ...], tuple[int, ...]]
 PLAIN: Quantization = ((), ())
 QUANTIZED = ("int8", "int16", "uint8")
-ANY = ("int8", "int16", "uint8", "float32", "int32", "int64", "bool")
+ANY = ("int8", "int16", "uint8", "float32", "int32", "int64", "bool", "uint16", "uint32", "uint64", "float64")
+"""Types that operators move as they are."""
 ELEMENTS = 3000
 """Elements that a tensor usually has at most."""
 ACTIVATIONS = ("NONE", "NONE", "RELU", "RELU6", "RELU_N1_TO_1")
@@ -117,9 +119,9 @@ class Draft:
         shape = tuple(shape)
         if dtype == "bool":
             return self.rng.integers(0, 2, shape).astype(bool)
-        if dtype == "float32":
-            return self.rng.uniform(-2, 2, shape).astype(np.float32)
-        if dtype in ("int32", "int64"):
+        if dtype in ("float32", "float64"):
+            return self.rng.uniform(-2, 2, shape).astype(dtype)
+        if dtype in ("int32", "int64") and not self.chance(0.06):  # sums and products of others leave their type
             return self.rng.integers(-100, 101, shape).astype(dtype)
         info = np.iinfo(dtype)
         return self.rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
@@ -225,13 +227,14 @@ OFFERS: dict[str, Offer] = {}
 
 
 def offers(dtypes: Sequence[str], *ops: str, weight: float = 1.0) -> Callable[[Callable[..., Sequence[Value]]], Any]:
-    """Registers a maker for each of the operators; it gets (draft, value) or, for several operators, (draft, value, op)."""
+    """Registers a maker for each of the operators; it gets (draft, value), or (draft, value, op) if it takes three."""
 
     def register(function: Callable[..., Sequence[Value]]) -> Callable[..., Sequence[Value]]:
+        named = len(inspect.signature(function).parameters) > 2
         for op in ops:
 
             def make(draft: Draft, value: Value, op: str = op) -> Sequence[Value]:
-                return function(draft, value, op) if len(ops) > 1 else function(draft, value)
+                return function(draft, value, op) if named else function(draft, value)
 
             OFFERS[op] = Offer(op, make, tuple(dtypes), weight)
         return function

@@ -7,9 +7,9 @@ import importlib
 import numpy as np
 
 from bench.random_graphs.case import Description, Value
-from bench.random_graphs.tflite.draft import OFFERS, Draft, Offer, Unfit
+from bench.random_graphs.tflite.draft import ANY, OFFERS, Draft, Offer, Unfit
 
-for _module in ("moves", "elementwise", "reductions", "layers", "recurrent", "control", "signal"):
+for _module in ("moves", "elementwise", "reductions", "layers", "recurrent", "control", "signal", "frames", "lookups"):
     importlib.import_module(f"bench.random_graphs.tflite.{_module}")
 
 _INTEGERS = ("int16", "int32", "int64", "uint8", "bool")
@@ -27,17 +27,25 @@ _NOT_IN_LITERT: dict[str, tuple[str, ...]] = {
 _MISSING = {"tflm": _NOT_IN_TFLM, "litert": _NOT_IN_LITERT}
 """Operators that an engine does not have: for which types of their first operand, none for all."""
 _DTYPES = ("int8",) * 11 + ("int16",) * 3 + ("uint8",) * 2 + ("float32",) * 4
+_RARE = ("int32", "int64", "bool", "uint16", "uint32", "uint64", "float64")
+"""Types of the inputs of few graphs."""
 _TRIES = 30
 
 
 def draw(rng: np.random.Generator) -> Description:
     """A valid graph of 1 to about 14 operators."""
     dtype = _DTYPES[int(rng.integers(len(_DTYPES)))]
+    if rng.random() < 0.06:
+        dtype = _RARE[int(rng.integers(len(_RARE)))]
     d = Draft(rng, dtype, engine="litert" if dtype == "uint8" or rng.random() < 0.25 else "tflm")
-    if d.chance(0.01):
+    if d.chance(0.03):
         d.limit = 120_000
-    for _ in range(d.pick((1, 1, 1, 2, 3))):
-        d.given(dtype, d.draw_shape(d.pick((1, 2, 3, 3, 4, 4, 4, 4, 5)), 600 if d.limit < 10_000 else 50_000))
+    if d.limit > 10_000:
+        d.given(
+            dtype, d.pick(((1, d.between(40, 90), d.between(40, 90), d.between(3, 6)), (d.between(10_001, 40_000),)))
+        )
+    for _ in range(d.pick((1, 1, 1, 2, 3)) if d.limit < 10_000 else 0):
+        d.given(dtype, d.draw_shape(d.pick((1, 2, 3, 3, 4, 4, 4, 4, 5)), 600))
     for _ in range(d.pick((1, 2, 3, 4, 5, 6, 7, 8, 10, 12))):
         append(d)
     return finished(d)
@@ -61,7 +69,7 @@ def append(d: Draft) -> None:
         return
 
 
-_TURNED = ("int8", "int16", "float32", "uint8", "int32")
+_TURNED = ANY
 
 
 def turned(d: Draft, x: Value, offer: Offer) -> list[Value]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench.random_graphs.case import Value
-from bench.random_graphs.tflite.draft import ACTIVATIONS, PLAIN, QUANTIZED, Draft, Quantization, Unfit, offers
+from bench.random_graphs.tflite.draft import ACTIVATIONS, ANY, PLAIN, QUANTIZED, Draft, Quantization, Unfit, offers
 
 
 def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
@@ -128,10 +128,10 @@ def floor_division(d: Draft, x: Value, op: str) -> Sequence[Value]:
     return [d.unary(op, (x, b), broadcast(x.shape, b.shape), x.dtype)]
 
 
-@offers(("float32",), "POW")
+@offers(("float32", "int32"), "POW")
 def power(d: Draft, x: Value) -> Sequence[Value]:
-    exponent = d.constant(np.full(partner_shape(d, x), d.pick((0, 1, 2, 3)), np.float32))
-    return [d.unary("POW", (x, exponent), broadcast(x.shape, exponent.shape), "float32")]
+    exponent = d.constant(np.full(partner_shape(d, x), d.pick((0, 1, 2, 3)), x.dtype))
+    return [d.unary("POW", (x, exponent), broadcast(x.shape, exponent.shape), x.dtype)]
 
 
 @offers(("int8", "float32"), "ADD_N")
@@ -144,7 +144,7 @@ def add_n(d: Draft, x: Value) -> Sequence[Value]:
     return [d.unary("ADD_N", parts, x.shape, x.dtype, d.near(x))]
 
 
-_COMPARED = ("int8", "float32", "int32", "int64")
+_COMPARED = ("int8", "float32", "int32", "int64", "uint32")
 
 
 @offers((*_COMPARED, "bool"), "EQUAL", "NOT_EQUAL", weight=0.4)
@@ -166,15 +166,16 @@ def logical_not(d: Draft, x: Value) -> Sequence[Value]:
     return [d.unary("LOGICAL_NOT", (x,), x.shape, "bool")]
 
 
-@offers(("bool",), "SELECT", "SELECT_V2", weight=2.0)
+@offers(ANY, "SELECT", "SELECT_V2", weight=0.5)
 def select(d: Draft, x: Value, op: str) -> Sequence[Value]:
-    a = d.pick([v for v in d.pool if v.dtype in (*QUANTIZED, "float32", "int32")] or [x])
-    if a.dtype == "bool":
-        raise Unfit
+    a = x if x.dtype != "bool" else d.pick([v for v in d.pool if v.dtype != "bool"] or [x])
+    if x.dtype != "bool" and op == "SELECT_V2":
+        x = d.numbers("bool", partner_shape(d, a))
+    elif x.dtype != "bool":
+        x = d.given("bool", a.shape)
+        d.pool.pop()
     kept = (a.scales, a.zero_points)
     if op == "SELECT":
-        if a.shape != x.shape:
-            x = d.unary("EQUAL", (a, d.numbers(a.dtype, a.shape, kept)), a.shape, "bool") if a.dtype in _COMPARED else x
         if a.shape != x.shape:
             raise Unfit
         b = d.numbers(a.dtype, a.shape, kept)
@@ -200,8 +201,12 @@ def of_float(d: Draft, x: Value, op: str) -> Sequence[Value]:
     return [d.unary(op, (x,), x.shape, "float32")]
 
 
-@offers(("float32",), "SQRT", "RSQRT", "LOG", weight=0.5)
+@offers(("float32",), "SQRT", weight=0.5)
+@offers(("int8", "int16", "float32"), "RSQRT", weight=0.5)
+@offers(("int8", "float32"), "LOG", weight=0.5)
 def of_positive(d: Draft, x: Value, op: str) -> Sequence[Value]:
+    if x.dtype != "float32":
+        return [positive_bytes(d, x, op)]
     x = d.unary("ABS", (x,), x.shape, "float32")
     x = d.unary("ADD", (x, d.constant(np.float32(0.25))), x.shape, "float32", fused_activation_function="NONE")
     return [d.unary(op, (x,), x.shape, "float32")]
@@ -213,7 +218,15 @@ def rectifier(d: Draft, x: Value, op: str) -> Sequence[Value]:
     return [d.unary(op, (x,), x.shape, x.dtype, d.near(x), **options)]
 
 
-@offers(("int8",), "EXP", weight=0.7)
+def positive_bytes(d: Draft, x: Value, op: str) -> Value:
+    """A function of positive numbers, of integers whose zero point is the least of their type."""
+    least = -128 if x.dtype == "int8" else 0
+    scale = d.power(-2.5, 0)
+    x = d.unary("QUANTIZE", (x,), x.shape, x.dtype, ((scale,), (least,)))
+    return d.unary(op, (x,), x.shape, x.dtype, d.quantization(x.dtype))
+
+
+@offers(("int8", "float32"), "EXP", weight=0.7)
 def exp(d: Draft, x: Value) -> Sequence[Value]:
     return [d.unary("EXP", (x,), x.shape, x.dtype, d.quantization(x.dtype))]
 
@@ -252,20 +265,26 @@ def sigmoid(d: Draft, x: Value, op: str) -> Sequence[Value]:
 
 @offers((*QUANTIZED, "float32"), "PRELU")
 def prelu(d: Draft, x: Value) -> Sequence[Value]:
-    if not x.shape or x.dtype == "int16":
+    if not x.shape:
         raise Unfit
     shape = (
         [1] * (len(x.shape) - 2) + [x.shape[-1]] if d.chance(0.6) else [1 if d.chance(0.5) else e for e in x.shape[1:]]
     )
-    alpha = d.numbers(x.dtype, shape, d.quantization(x.dtype))
+    kind = "int8" if x.dtype == "int16" else x.dtype
+    alpha = d.numbers(kind, shape, d.quantization(kind))
     return [d.unary("PRELU", (x, alpha), broadcast(x.shape, shape), x.dtype, d.near(x))]
 
 
-@offers((*QUANTIZED, "float32"), "QUANTIZE", weight=1.5)
+@offers((*QUANTIZED, "float32", "int32"), "QUANTIZE", weight=1.5)
 def quantize(d: Draft, x: Value) -> Sequence[Value]:
     to = {"float32": ("int8", "int8", "int16", "uint8"), "int8": ("int8", "int8", "int16", "uint8"),
-          "int16": ("int8", "int16"), "uint8": ("uint8", "int8")}[x.dtype]  # fmt: skip
+          "int16": ("int8", "int16"), "uint8": ("uint8", "int8"), "int32": ("int8", "int16")}[x.dtype]  # fmt: skip
     dtype = d.pick(to)
+    if x.dtype == "float32" and d.chance(0.15):  # wide integers have a scale only where they are quantized
+        x = d.unary("QUANTIZE", (x,), x.shape, "int8", d.quantization("int8"))
+        x = d.unary("QUANTIZE", (x,), x.shape, "int32", ((d.power(-3, -1),), (0,)))
+    elif x.dtype == "int32":
+        raise Unfit
     quantization = d.quantization(dtype)
     if x.scales and dtype == x.dtype:
         quantization = d.near(x)
@@ -277,9 +296,13 @@ def dequantize(d: Draft, x: Value) -> Sequence[Value]:
     return [d.unary("DEQUANTIZE", (x,), x.shape, "float32")]
 
 
-@offers(("int8", "int16", "float32", "int32", "bool", "uint8", "int64"), "CAST", weight=0.6)
+@offers(ANY, "CAST", weight=0.6)
 def cast(d: Draft, x: Value) -> Sequence[Value]:
-    to = d.pick([t for t in ("float32", "int32", "int32", "int16", "int8", "bool", "uint8", "int64") if t != x.dtype])
+    to = d.pick(
+        [t for t in ("float32", "int32", "int32", "int16", "int8", "bool", "uint8", "int64", "uint32") if t != x.dtype]
+    )
+    if x.dtype == "float64":
+        to = "float32"
     if x.dtype == "float32":
         x = d.unary("RELU6", (x,), x.shape, "float32")  # what lies outside of an integer's range is not defined
     quantization = d.quantization(to)
@@ -297,11 +320,12 @@ def shape_of(d: Draft, x: Value) -> Sequence[Value]:
     return [d.unary("SHAPE", (x,), (len(x.shape),), dtype, out_type=dtype.upper())]
 
 
-@offers(("float32", "int32", "int8"), "FILL", weight=0.3)
+_FILLED = ("float32", "int32", "int8", "int16", "int64", "bool")
+
+
+@offers(_FILLED, "FILL", weight=0.3)
 def fill(d: Draft, x: Value) -> Sequence[Value]:
-    scalars = [v for v in d.pool if v.shape == ()]
-    value = d.pick(scalars) if scalars else d.numbers(x.dtype, (), (x.scales, x.zero_points))
-    if value.dtype not in ("float32", "int32", "int8", "int64", "bool"):
-        raise Unfit
+    scalars = [v for v in d.pool if v.shape == () and v.dtype in _FILLED]
+    value = d.pick(scalars) if scalars and d.chance(0.6) else d.numbers(x.dtype, (), (x.scales, x.zero_points))
     shape = d.draw_shape(d.between(1, 4), 200)
     return [d.unary("FILL", (d.integers(shape), value), shape, value.dtype, (value.scales, value.zero_points))]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from bench.random_graphs.case import Value
 from bench.random_graphs.tflite.draft import ACTIVATIONS, PLAIN, QUANTIZED, Draft, Quantization, Unfit, offers
+from emitc.ir import packed
 
 MOST_MACS = 600_000
 FLOATS = ("float32",)
@@ -17,6 +19,8 @@ FLOATS = ("float32",)
 def weights(d: Draft, x: Value, shape: Sequence[int], axis: int) -> Value:
     """Constant weights for x, with one scale or one for each output channel; hybrid ones for some floats."""
     count = math.prod(shape)
+    if d.chance(0.06) and x.dtype in ("int8", "int16", "float32"):
+        return computed_weights(d, x, shape)
     if x.dtype == "float32":
         if d.engine == "tflm" or d.chance(0.6):
             return d.constant((d.rng.normal(0, 1 / math.sqrt(max(count // shape[axis], 1)), shape)).astype(np.float32))
@@ -32,6 +36,30 @@ def weights(d: Draft, x: Value, shape: Sequence[int], axis: int) -> Value:
     if d.chance(0.1):
         array[...] = d.pick((-128, 127, 0))
     return d.constant(array, scales_of(d, shape[axis], d.chance(0.65)), axis)
+
+
+def computed_weights(d: Draft, x: Value, shape: Sequence[int]) -> Value:
+    """Weights that an operator computes, or that are an input."""
+    dtype = "float32" if x.dtype == "float32" else "int8"
+    quantization: Quantization = PLAIN if dtype == "float32" else ((d.power(-3, -1),), (0,))
+    alike = [v for v in d.pool if v.dtype == dtype and v.elements == math.prod(shape) and not v.constant]
+    if not alike:
+        value = d.add(Value(d.name(), dtype, tuple(shape), None, *quantization))
+        d.inputs.append(value.name)
+        return value
+    found = d.pick(alike)
+    found = found if found.shape == tuple(shape) else d.reshaped(found, shape)
+    if dtype == "float32" or found.zero_points == (0,):
+        return found
+    return d.unary("QUANTIZE", (found,), shape, dtype, quantization)
+
+
+def nibbles(d: Draft, x: Value, w: Value) -> Value:
+    """The same weights with four bits each, for some layers on int8."""
+    if x.dtype != "int8" or not w.constant or not d.chance(0.15) or (len(w.shape) == 2 and len(w.scales) > 1):
+        return w
+    numbers = np.clip(w.array() // 16, -8, 7).astype(np.int8)
+    return d.add(replace(w, name=d.name(), dtype="int4", data=packed(numbers.reshape(-1))))
 
 
 def scales_of(d: Draft, count: int, several: bool) -> Quantization:
@@ -54,6 +82,10 @@ def bias(d: Draft, x: Value, w: Value, count: int) -> Value | None:
     scales = tuple(float(np.float32(x.scales[0] * scale)) for scale in w.scales)
     limit = 1 << 24 if d.chance(0.05) else 3000
     array = d.rng.integers(-limit, limit + 1, count)
+    if d.chance(0.04) and x.dtype == "int8" and len(scales) == 1:
+        given = Value(d.name(), "int32", (count,), None, scales, (0,), bounds=(-limit, limit))
+        d.inputs.append(d.add(given).name)
+        return given
     return d.constant(array.astype(np.int64 if x.dtype == "int16" else np.int32), (scales, (0,) * len(scales)))
 
 
@@ -105,7 +137,7 @@ def conv_2d(d: Draft, x: Value) -> Sequence[Value]:
     out = groups * d.pick((1, 1, 2, 3, 4, 5, 8)) if d.chance(0.85) else groups * d.between(1, 20)
     if n * rows * columns * out * kh * kw * channels // groups > MOST_MACS:
         raise Unfit
-    w = weights(d, x, (out, kh, kw, channels // groups), 0)
+    w = nibbles(d, x, weights(d, x, (out, kh, kw, channels // groups), 0))
     y = d.unary("CONV_2D", (x, w, bias(d, x, w, out)), (n, rows, columns, out), x.dtype,
                 result(d, x, w, kh * kw * channels // groups), padding=padding, stride_h=sh, stride_w=sw, dilation_h_factor=dh,
                 dilation_w_factor=dw, fused_activation_function=d.pick(ACTIVATIONS))  # fmt: skip
@@ -124,7 +156,7 @@ def depthwise(d: Draft, x: Value) -> Sequence[Value]:
     out = channels * times
     if n * rows * columns * out * kh * kw > MOST_MACS:
         raise Unfit
-    w = weights(d, x, (1, kh, kw, out), 3)
+    w = nibbles(d, x, weights(d, x, (1, kh, kw, out), 3))
     if w.dtype == "int8" and x.dtype == "float32" and len(w.scales) != out:
         raise Unfit
     y = d.unary("DEPTHWISE_CONV_2D", (x, w, bias(d, x, w, out)), (n, rows, columns, out), x.dtype, result(d, x, w, kh * kw),
@@ -144,7 +176,7 @@ def fully_connected(d: Draft, x: Value) -> Sequence[Value]:
     out = d.pick((1, 2, 3, 4, 5, 7, 8, 10, 16, 33))
     if x.elements * out > MOST_MACS:
         raise Unfit
-    w = weights(d, x, (out, depth), 0)
+    w = nibbles(d, x, weights(d, x, (out, depth), 0))
     if x.dtype == "uint8" and len(w.scales) > 1:
         raise Unfit
     shape = (*x.shape[:-1], out) if keep else (x.elements // depth, out)

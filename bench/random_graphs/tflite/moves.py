@@ -10,9 +10,6 @@ import numpy as np
 from bench.random_graphs.case import Value
 from bench.random_graphs.tflite.draft import ANY, Draft, Unfit, offers
 
-MOVED = ("int8", "int16", "uint8", "float32", "int32", "int64", "bool")
-WIDE = ("int8", "int16", "uint8", "float32", "int32")
-
 
 def axis_of(d: Draft, x: Value) -> tuple[int, int]:
     """A dimension, and the same as a file may state it (negative half of the time)."""
@@ -22,7 +19,7 @@ def axis_of(d: Draft, x: Value) -> tuple[int, int]:
     return axis, axis - len(x.shape) if d.chance(0.4) else axis
 
 
-@offers(("int8", "int16", "uint8", "float32", "int32", "int64"), "TRANSPOSE", weight=4.0)
+@offers(ANY, "TRANSPOSE", weight=4.0)
 def transpose(d: Draft, x: Value) -> Sequence[Value]:
     rank = len(x.shape)
     if not 1 <= rank <= 5:
@@ -65,7 +62,7 @@ def squeeze(d: Draft, x: Value) -> Sequence[Value]:
     return [d.moved("SQUEEZE", (x,), [e for i, e in enumerate(x.shape) if i not in gone], squeeze_dims=stated)]
 
 
-@offers(MOVED, "CONCATENATION", weight=2.0)
+@offers(ANY, "CONCATENATION", weight=2.0)
 def concatenation(d: Draft, x: Value) -> Sequence[Value]:
     axis, stated = axis_of(d, x)
     parts = [x]
@@ -92,7 +89,7 @@ def concatenation(d: Draft, x: Value) -> Sequence[Value]:
     return [y]
 
 
-@offers(("int8", "int16", "float32", "int32"), "SPLIT", weight=1.5)
+@offers(ANY, "SPLIT", weight=1.5)
 def split(d: Draft, x: Value) -> Sequence[Value]:
     axis, stated = axis_of(d, x)
     counts = [k for k in range(1, 6) if x.shape[axis] % k == 0]
@@ -104,7 +101,7 @@ def split(d: Draft, x: Value) -> Sequence[Value]:
     return outs
 
 
-@offers(("int8", "int16", "float32", "int32"), "SPLIT_V")
+@offers(ANY, "SPLIT_V")
 def split_v(d: Draft, x: Value) -> Sequence[Value]:
     axis, stated = axis_of(d, x)
     left = x.shape[axis]
@@ -124,7 +121,7 @@ def split_v(d: Draft, x: Value) -> Sequence[Value]:
     return outs
 
 
-@offers(WIDE, "PACK")
+@offers(ANY, "PACK")
 def pack(d: Draft, x: Value) -> Sequence[Value]:
     if len(x.shape) > 4:
         raise Unfit
@@ -142,7 +139,7 @@ def pack(d: Draft, x: Value) -> Sequence[Value]:
     return [y]
 
 
-@offers(WIDE, "UNPACK")
+@offers(ANY, "UNPACK")
 def unpack(d: Draft, x: Value) -> Sequence[Value]:
     axis, stated = axis_of(d, x)
     if x.shape[axis] > 8:
@@ -153,7 +150,7 @@ def unpack(d: Draft, x: Value) -> Sequence[Value]:
     return outs
 
 
-@offers(MOVED, "SLICE", weight=1.5)
+@offers(ANY, "SLICE", weight=1.5)
 def slice_(d: Draft, x: Value) -> Sequence[Value]:
     if not 1 <= len(x.shape) <= 5:
         raise Unfit
@@ -163,7 +160,7 @@ def slice_(d: Draft, x: Value) -> Sequence[Value]:
     return [d.moved("SLICE", (x, d.integers(begin), d.integers(stated)), size)]
 
 
-@offers(MOVED, "STRIDED_SLICE", weight=1.5)
+@offers(ANY, "STRIDED_SLICE", weight=1.5)
 def strided_slice(d: Draft, x: Value) -> Sequence[Value]:
     if not 1 <= len(x.shape) <= 5:
         raise Unfit
@@ -196,7 +193,7 @@ def strided_slice(d: Draft, x: Value) -> Sequence[Value]:
     return [d.moved("STRIDED_SLICE", operands, shape, **masks)]
 
 
-@offers(("int8", "int16", "float32", "int32", "uint8"), "PAD", "PADV2", weight=1.5)
+@offers(ANY, "PAD", "PADV2", weight=1.5)
 def pad(d: Draft, x: Value, op: str) -> Sequence[Value]:
     if not 1 <= len(x.shape) <= 4:
         raise Unfit
@@ -208,7 +205,7 @@ def pad(d: Draft, x: Value, op: str) -> Sequence[Value]:
     return [d.moved(op, operands, shape)]
 
 
-@offers(("int8", "float32", "int16"), "MIRROR_PAD")
+@offers(ANY, "MIRROR_PAD")
 def mirror_pad(d: Draft, x: Value) -> Sequence[Value]:
     mode = d.pick(("REFLECT", "SYMMETRIC"))
     most = [e - 1 if mode == "REFLECT" else e for e in x.shape]
@@ -219,7 +216,7 @@ def mirror_pad(d: Draft, x: Value) -> Sequence[Value]:
     return [d.moved("MIRROR_PAD", (x, d.constant(np.array(widths, np.int32))), shape, mode=mode)]
 
 
-@offers(MOVED, "TILE")
+@offers(ANY, "TILE")
 def tile(d: Draft, x: Value) -> Sequence[Value]:
     if not 1 <= len(x.shape) <= 5:
         raise Unfit
@@ -227,7 +224,7 @@ def tile(d: Draft, x: Value) -> Sequence[Value]:
     return [d.moved("TILE", (x, d.integers(times)), [e * t for e, t in zip(x.shape, times, strict=True)])]
 
 
-@offers(WIDE, "REVERSE_V2")
+@offers(ANY, "REVERSE_V2")
 def reverse(d: Draft, x: Value) -> Sequence[Value]:
     axis, stated = axis_of(d, x)
     axes = [stated]
@@ -236,7 +233,7 @@ def reverse(d: Draft, x: Value) -> Sequence[Value]:
     return [d.moved("REVERSE_V2", (x, d.integers(axes)), x.shape)]
 
 
-@offers(("int8", "int16", "float32", "int32", "bool"), "BROADCAST_TO")
+@offers(ANY, "BROADCAST_TO")
 def broadcast_to(d: Draft, x: Value) -> Sequence[Value]:
     shape = [d.between(2, 5) if e == 1 and d.chance(0.7) else e for e in x.shape]
     while len(shape) < 5 and d.chance(0.4):
@@ -246,7 +243,7 @@ def broadcast_to(d: Draft, x: Value) -> Sequence[Value]:
     return [d.moved("BROADCAST_TO", (x, d.integers(shape)), shape, version=2)]
 
 
-@offers(("int8", "int16", "float32", "int32"), "GATHER")
+@offers(ANY, "GATHER")
 def gather(d: Draft, x: Value) -> Sequence[Value]:
     axis, stated = axis_of(d, x)
     shape = d.draw_shape(d.between(0, 2), 8)
@@ -258,7 +255,7 @@ def gather(d: Draft, x: Value) -> Sequence[Value]:
     return [d.moved("GATHER", (x, where), result, axis=stated)]
 
 
-@offers(("int8", "float32"), "GATHER_ND")
+@offers(ANY, "GATHER_ND")
 def gather_nd(d: Draft, x: Value) -> Sequence[Value]:
     if not 1 <= len(x.shape) <= 5:
         raise Unfit
@@ -269,7 +266,7 @@ def gather_nd(d: Draft, x: Value) -> Sequence[Value]:
     return [d.moved("GATHER_ND", (x, where), (*lead, *x.shape[depth:]))]
 
 
-@offers(("int8", "float32"), "DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
+@offers(ANY, "DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
 def depth_space(d: Draft, x: Value, op: str) -> Sequence[Value]:
     x = d.ranked(x, 4)
     n, h, w, c = x.shape
@@ -282,7 +279,7 @@ def depth_space(d: Draft, x: Value, op: str) -> Sequence[Value]:
     return [d.moved(op, (x,), (n, h // block, w // block, c * block * block), block_size=block)]
 
 
-@offers(("int8", "float32"), "SPACE_TO_BATCH_ND")
+@offers(ANY, "SPACE_TO_BATCH_ND")
 def space_to_batch(d: Draft, x: Value) -> Sequence[Value]:
     x = d.ranked(x, 4)
     n, h, w, c = x.shape
@@ -296,7 +293,7 @@ def space_to_batch(d: Draft, x: Value) -> Sequence[Value]:
     return [d.moved("SPACE_TO_BATCH_ND", operands, (n * math.prod(blocks), *sizes, c))]
 
 
-@offers(("int8", "float32"), "BATCH_TO_SPACE_ND")
+@offers(ANY, "BATCH_TO_SPACE_ND")
 def batch_to_space(d: Draft, x: Value) -> Sequence[Value]:
     x = d.ranked(x, 4)
     n, h, w, c = x.shape
@@ -311,7 +308,7 @@ def batch_to_space(d: Draft, x: Value) -> Sequence[Value]:
     return [d.moved("BATCH_TO_SPACE_ND", operands, (n // math.prod(blocks), *sizes, c))]
 
 
-@offers(("int8", "int16", "float32", "int32"), "DYNAMIC_UPDATE_SLICE")
+@offers(ANY, "DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(d: Draft, x: Value) -> Sequence[Value]:
     if not 1 <= len(x.shape) <= 5:
         raise Unfit
@@ -323,7 +320,7 @@ def dynamic_update_slice(d: Draft, x: Value) -> Sequence[Value]:
     return [d.moved("DYNAMIC_UPDATE_SLICE", (x, update, start), x.shape)]
 
 
-@offers(("int8", "float32", "uint8", "int32"), "RESIZE_NEAREST_NEIGHBOR")
+@offers(ANY, "RESIZE_NEAREST_NEIGHBOR")
 def resize_nearest(d: Draft, x: Value) -> Sequence[Value]:
     x = d.ranked(x, 4)
     return [resized(d, x, "RESIZE_NEAREST_NEIGHBOR")]

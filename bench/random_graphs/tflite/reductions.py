@@ -42,11 +42,12 @@ def extreme(d: Draft, x: Value, op: str) -> Sequence[Value]:
     return [reduced(d, x, op, (x.scales, x.zero_points))]
 
 
-@offers(("float32", "int32"), "REDUCE_PROD", weight=0.4)
+@offers(("float32", "int32", "int64"), "REDUCE_PROD", weight=0.6)
 def product(d: Draft, x: Value) -> Sequence[Value]:
-    if x.dtype == "int32":
-        x = d.unary("MINIMUM", (x, d.constant(np.int32(1))), x.shape, "int32")
-        x = d.unary("MAXIMUM", (x, d.constant(np.int32(-1))), x.shape, "int32")
+    if x.dtype != "float32" and d.chance(0.5):  # others leave their type, and wrap
+        low, high = (np.array(end, x.dtype) for end in (-1, 1))
+        x = d.unary("MINIMUM", (x, d.constant(high)), x.shape, x.dtype)
+        x = d.unary("MAXIMUM", (x, d.constant(low)), x.shape, x.dtype)
     return [reduced(d, x, "REDUCE_PROD", PLAIN)]
 
 

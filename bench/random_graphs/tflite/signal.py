@@ -60,29 +60,54 @@ def there_and_back(d: Draft, x: Value) -> Sequence[Value]:
 
 @offers(("int8", "int16"), "CUSTOM:SignalEnergy", weight=0.4)
 def energies(d: Draft, x: Value) -> Sequence[Value]:
+    """Energies, their channels, and roots of these."""
     top_level(d)
+    y = filter_bank(d, energy_of(d))
+    root = d.computed("uint32", y.shape)
+    shift = d.constant(np.int32(d.between(0, 6)))
+    custom(d, "SignalFilterBankSquareRoot", (y, shift), (root,))
+    return []
+
+
+def energy_of(d: Draft) -> Value:
+    """The energy of each frequency of an input."""
     length = d.pick((32, 64, 128))
     y = spectrum(d, length)
     made = d.computed("uint32", (length // 2 + 1,))
     # The engine leaves what lies outside of the range as it was in its memory.
     custom(d, "SignalEnergy", (y,), (made,), start_index=0, end_index=length // 2 + 1)
-    return filtered(d, made)
+    return made
 
 
-def filtered(d: Draft, x: Value) -> Sequence[Value]:
-    """Channels of energies, and what a front end for speech does with them."""
+def filter_bank(d: Draft, x: Value) -> Value:
+    """Channels of energies."""
     widths = [d.between(1, 4) for _ in range(d.between(2, 6))]
     channels = len(widths) - 1
-    if sum(widths) > x.elements:
-        raise Unfit
     starts = np.cumsum([0, *widths[:-1]])
     tables = [d.rng.integers(1, 4096, sum(widths)) for _ in range(2)]
     constants = [d.constant(each.astype(np.int16)) for each in (*tables, starts, starts, np.array(widths))]
     y = d.computed("uint64", (channels,))
+    if sum(widths) > x.elements:
+        raise Unfit
     custom(d, "SignalFilterBank", (x, *constants), (y,), num_channels=channels)
-    root = d.computed("uint32", (channels,))
-    shift = d.constant(np.int32(d.between(0, 6)))
-    custom(d, "SignalFilterBankSquareRoot", (y, shift), (root,))
+    return y
+
+
+_T = {"int16": 7, "int32": 2, "float32": 0}
+
+
+@offers(("int8", "float32"), "CUSTOM:SignalIrfft", weight=0.4)
+def transforms(d: Draft, x: Value) -> Sequence[Value]:
+    """The transform of wider values, and what it came from."""
+    top_level(d)
+    dtype = "float32" if x.dtype == "float32" else "int32"
+    length = d.pick((16, 32, 64, 128))
+    given = d.add(Value(d.name(), dtype, (length,), bounds=None if dtype == "float32" else (-(1 << 20), 1 << 20)))
+    d.inputs.append(given.name)
+    y = d.computed(dtype, (length + 2,))
+    custom(d, "SignalRfft", (given,), (y,), T=_T[dtype], fft_length=length)
+    if d.chance(0.6):
+        custom(d, "SignalIrfft", (y,), (d.computed(dtype, (length,)),), T=_T[dtype], fft_length=length)
     return []
 
 

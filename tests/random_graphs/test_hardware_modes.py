@@ -1,0 +1,75 @@
+"""The modes of a campaign that leave the batch: the model of the NPU, and emulated boards."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bench.random_graphs import judge
+from bench.random_graphs.case import Case
+from bench.random_graphs.engines import EngineProcess, preload
+from bench.random_graphs.formats import generate, rebuilt
+from bench.random_graphs.judge import tried
+from bench.random_graphs.modes import BOARDS, NPUS, draw_mode, options_of
+from bench.random_graphs.native import Builds
+from bench.random_graphs.records import modes_of
+from bench.random_graphs.tflite.draft import OFFERS, Draft
+from emitc.host.golden import engines_in
+from emitc.target import load_board
+
+vela = pytest.mark.skipif(importlib.util.find_spec("ethosu") is None, reason="the extra emitc[npu] is not installed")
+
+
+def convolution() -> Case:
+    """One CONV_2D of int8."""
+    d = Draft(np.random.default_rng(3), "int8")
+    x = d.given("int8", (1, 8, 8, 4))
+    (y,) = OFFERS["CONV_2D"].make(d, x)
+    return rebuilt("tflite", 0, 0, d.description([y.name]))
+
+
+def judged(case: Case, mode: dict[str, object], folder: Path) -> judge.Trial:
+    preload("tflite")
+    process = EngineProcess()
+    with engines_in(process):
+        trial = tried(case, mode, Builds(folder))
+    process.close()
+    return trial
+
+
+@vela
+def test_both_are_drawn_now_and_then() -> None:
+    case = generate("tflite", 20, 1)
+    drawn = [draw_mode(np.random.default_rng(number), case.description) for number in range(3000)]
+    seen = Counter(name for mode in drawn for name in modes_of(mode))
+    assert all(seen[f"npu {name}"] for name in NPUS)
+    assert sum(seen[f"board {name}"] for name in BOARDS) >= 3
+    for mode in drawn:
+        assert options_of(mode, "g").target == mode["target"]
+        assert mode.get("board") is None or load_board(mode["board"]).target == mode["target"]
+
+
+@vela
+def test_the_model_of_the_npu_runs_a_region(tmp_path: Path) -> None:
+    mode = {"target": "cortex-m55", "backends": {"npu": "ethos-u55-64", "npu-always": "yes"}}
+    trial = judged(convolution(), mode, tmp_path)
+    assert (trial.verdict, trial.facts.get("npu")) == ("match", True)
+
+
+@pytest.mark.parametrize(("match", "verdict"), [(True, "match"), (False, "board")])
+def test_the_board_decides_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, match: bool, verdict: str) -> None:
+    boards = []
+
+    def emulated(compiled: object, board: str, **asked: object) -> SimpleNamespace:
+        boards.append((board, asked["reference"]))
+        return SimpleNamespace(match=match, differing_bytes=7)
+
+    monkeypatch.setattr(judge, "on_emulator", emulated)
+    trial = judged(convolution(), {"target": "cortex-m4f", "board": "qemu_m4"}, tmp_path)
+    assert boards == [("qemu_m4", "auto")]
+    assert trial.verdict == verdict

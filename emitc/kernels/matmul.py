@@ -175,9 +175,9 @@ def _largest(bound: BoundNode) -> int:
     return _product(bound).depth * _reach(bound.input(0)) * _reach(bound.input(1))
 
 
-def _right(bound: BoundNode) -> int:
-    """Bits by which an int64 accumulator is shifted before it is requantized as an int32; 0 for int32 accumulators."""
-    return max(0, _largest(bound).bit_length() - 30) if _largest(bound) >= _INT32 else 0
+def _is_wide(bound: BoundNode) -> bool:
+    """Whether an accumulator can leave int32."""
+    return _largest(bound) >= _INT32
 
 
 def _factors(bound: BoundNode) -> tuple[float, ...]:
@@ -209,10 +209,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     first, second = bound.input(0).quantization, bound.input(1).quantization
     assert first and second and y.quantization
     acc: Int64 = np.asarray(np.matmul(a.astype(np.int64) - first.zero_point, b.astype(np.int64) - second.zero_point))
-    right = _right(bound)
-    factors = np.array(_factors(bound), np.float32) * np.float32(2.0**right)
-    if right:
-        acc = (acc + (1 << (right - 1))) >> right
+    factors = np.array(_factors(bound), np.float32)
     scaled = requantize_float(acc, factors if factors.size > 1 else factors[0]) + y.quantization.zero_point
     return (np.asarray(np.clip(scaled, *y.dtype.range).astype(y.dtype.value).reshape(y.shape)),)
 
@@ -250,10 +247,9 @@ def lower(bound: BoundNode) -> Layer:
     if y.dtype is DType.FLOAT32:
         return Layer("matmul_float", "portable", operands, tables, tuple(params), macs=macs)
     assert a.quantization and b.quantization and y.quantization
-    right = _right(bound)
-    wide = "_wide" if right else ""
+    wide = "_wide" if _is_wide(bound) else ""
     flavour = Flavour(f"{wide}_{types}", fixed_point=False, x=a.dtype.c_type, w=b.dtype.c_type, y=y.dtype.c_type)
-    factors = tuple(factor * 2.0**right for factor in _factors(bound))
+    factors = _factors(bound)
     tables = (*tables, Table("factor", "float", factors, "a_scale * b_scale / y_scale, per column or for all"))
     params += [
         Param("a_offset", "int32_t", -a.quantization.zero_point, "minus the zero point"),
@@ -262,7 +258,6 @@ def lower(bound: BoundNode) -> Layer:
         Param("output_offset", "int32_t", y.quantization.zero_point),
         Param("clamp_low", "int32_t", y.dtype.range[0]),
         Param("clamp_high", "int32_t", y.dtype.range[1]),
-        *((Param("right", "int32_t", right, "bits that the accumulator loses first"),) if right else ()),
     ]
     return Layer("matmul", "portable", operands, tables, tuple(params), macs=macs, flavour=flavour)
 

@@ -13,9 +13,11 @@ from onnx_net import MICROSOFT, OnnxNet
 
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
+from emitc.host.exact_sums import steps_of_sums
 from emitc.host.golden import EngineRefused
 from emitc.host.parity import Proof, verify
 from emitc.host.reference import run_reference
+from emitc.kernels import kernel_of
 
 
 def proven(net: OnnxNet, folder: Path, samples: int = 6) -> Proof:
@@ -238,3 +240,28 @@ def test_quantized_layers_inside_of_a_function_are_judged(tmp_path: Path) -> Non
     path.write_bytes(model.SerializeToString())
     proof = verify(compile_model(path), samples=3)
     assert (proof.match, proof.rule, proof.unjudged) == (True, "groups", 0), proof.to_json()
+
+
+def test_small_sums_of_an_accumulator_of_64_bits_keep_their_bits(tmp_path: Path) -> None:
+    """Products of int16 can leave 32 bits; sums that do not are requantized whole, those that do as float32 would round them."""
+    pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
+    net = OnnxNet(opset=21)
+    a = net.dequantize(net.input((24, 16), "int16"), 0.276, -32768, "int16")
+    b = net.dequantize(net.input((16, 90), "int16"), 2.24e-5, -60, "int16")
+    net.output(net.op("QuantizeLinear", net.op("MatMul", a, b), *net.scales(0.0573, 48, "int8")), "int8")
+    path = tmp_path / "net.onnx"
+    path.write_bytes(net.serialized())
+    made = compile_model(path)
+    vectors = tmp_path / "vectors.npz"
+    near = net.rng.integers(-32768, -32000, (24, 16)).astype(np.int16)
+    small = net.rng.integers(-200, 200, (16, 90)).astype(np.int16)
+    far, large = np.full((24, 16), 32767, np.int16), net.rng.integers(-32768, 32768, (16, 90)).astype(np.int16)
+    np.savez(vectors, in0_0=near, in1_0=small, in0_1=far, in1_1=large)
+    proof = verify(made, vectors=vectors, samples=0)
+    assert proof.match and proof.rule == "groups", proof.to_json()
+    (group,) = (group for group in proof.groups if group.kind == "sum")
+    assert group.elements >= 2 * 24 * 90 and group.broken == 0
+    (bound,) = (bound for bound in made.graph.bound() if bound.node.op_type == "MatMul")
+    (result,) = kernel_of(bound).reference(bound, [near, small])
+    found = steps_of_sums(bound, [near, small])
+    assert found is not None and (result == np.clip(np.rint(found[0]) + 48, -128, 127)).all()

@@ -120,7 +120,9 @@ def compile_command(
 
 @cli.command(cls=CompilingCommand, short_help="Prove that the C of MODEL equals the interpreter.")
 @compile_options
-@click.option("--reference", default="auto", help="auto | tflm | litert | onnxruntime | numpy", show_default=True)
+@click.option(
+    "--reference", default="auto", help="auto | tflm | litert | onnxruntime | mixed | numpy", show_default=True
+)
 @click.option("--samples", type=click.IntRange(0, 100000), default=20, show_default=True, help="Random inputs.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option(
@@ -205,7 +207,9 @@ def partition_command(as_json: bool, **values: Any) -> None:
     multiple=True,
     help="An emulated board (`emitc boards`); may be repeated: one after the other.",
 )
-@click.option("--reference", default="auto", help="auto | tflm | litert | onnxruntime | numpy", show_default=True)
+@click.option(
+    "--reference", default="auto", help="auto | tflm | litert | onnxruntime | mixed | numpy", show_default=True
+)
 @click.option("--samples", type=click.IntRange(1, 64), default=3, show_default=True, help="Random inputs.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--layers", is_flag=True, help="Instructions of every layer.")
@@ -250,7 +254,9 @@ def run(
 @cli.command(cls=CompilingCommand, short_help="Build MODEL for a real board and upload it.")
 @compile_options
 @click.option("--board", required=True, multiple=True, callback=one_board, help="A real board (`emitc boards`).")
-@click.option("--reference", default="auto", help="auto | tflm | litert | onnxruntime | numpy", show_default=True)
+@click.option(
+    "--reference", default="auto", help="auto | tflm | litert | onnxruntime | mixed | numpy", show_default=True
+)
 @click.option("--samples", type=click.IntRange(1, 64), default=3, show_default=True, help="Random inputs.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--port", default=None, help="Serial port; default: the one that PlatformIO finds.")

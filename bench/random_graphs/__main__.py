@@ -49,7 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(text(tally))
         print(f"this run took {seconds:.0f} s")
         if given.json:
-            given.json.write_text(json.dumps(tally.to_json(), indent=1) + "\n", encoding="utf-8")
+            ran = f"python -m bench.random_graphs --count {given.count} --seed {given.seed} --format {given.format}"
+            found = {"command": ran, **tally.to_json()}
+            given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 1 if tally.failures() else 0
 
 

@@ -306,7 +306,68 @@ def vela_files() -> tuple[Columns, Rows]:
     return ("compiled by", "nets>", "streams>", "elements>", "differing>", "arena bytes untouched>"), sorted(rows)
 
 
+def _random_graphs() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((BENCH / "results_random_graphs.json").read_text(encoding="utf-8"))
+    return found
+
+
+def random_verdicts() -> tuple[Columns, Rows]:
+    """bench/results_random_graphs.json: graphs by format and verdict, and all modes that were drawn."""
+    rows: Rows = []
+    for name, count in sorted(_random_graphs()["verdicts"].items()):
+        source_format, _, verdict = name.partition(" ")
+        if count:
+            rows.append((source_format, verdict, _number(count)))
+    return ("format", "verdict", "graphs"), rows
+
+
+def random_modes() -> tuple[Columns, Rows]:
+    """bench/results_random_graphs.json: how many graphs ran in each mode."""
+    return ("mode", "graphs"), [
+        (f"`{name}`", _number(count)) for name, count in sorted(_random_graphs()["modes"].items())
+    ]
+
+
+def random_coverage() -> tuple[Columns, Rows]:
+    """bench/results_random_graphs.json: operators by type, and the values that their attributes had."""
+    found = _random_graphs()
+    types: dict[tuple[str, str], dict[str, int]] = {}
+    for name, count in found["operators"].items():
+        source_format, op, dtype = name.split(" ", 2)
+        types.setdefault((source_format, op), {})[dtype] = count
+    values: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for name in found["attributes"]:
+        source_format, _, rest = name.partition(" ")
+        operator, _, pair = rest.rpartition("=")[0].rpartition(".")
+        values.setdefault((source_format, operator), {}).setdefault(pair, []).append(rest.rpartition("=")[2])
+    rows: Rows = []
+    for key, counts in sorted(types.items()):
+        ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+        attributes = [f"{name}: {_values(drawn)}" for name, drawn in sorted(values.get(key, {}).items())]
+        cells = " ".join(f"{dtype}:{count}" for dtype, count in ordered), "; ".join(attributes) or "-"
+        rows.append((f"`{key[1]}`", key[0], *cells))
+    return ("operator", "format", "nodes by type", "values of attributes"), rows
+
+
+def _values(drawn: list[str]) -> str:
+    return " ".join(drawn) if len(drawn) <= 5 else f"{len(drawn)} values"
+
+
+def random_disputes() -> tuple[Columns, Rows]:
+    """bench/results_random_graphs.json: operators and types that LiteRT computes otherwise than TFLite Micro."""
+    rows: Rows = []
+    for name, entry in sorted(_random_graphs()["engine_faults"].items()):
+        rows.append(
+            (f"`{name.removeprefix('tflite ')}`", _number(sum(entry["count"].values())), f"`{entry['example']}`")
+        )
+    return ("operator and type", "graphs", "example"), rows
+
+
 TABLES = {
+    "random_verdicts": random_verdicts,
+    "random_modes": random_modes,
+    "random_coverage": random_coverage,
+    "random_disputes": random_disputes,
     "headline": headline,
     "hot": hot,
     "size": size,

@@ -378,7 +378,10 @@ def test_generated_parts_are_current(page: Path, what: str, request: pytest.Fixt
         assert text == fresh, "pytest tests/docs --update-golden"
 
 
-PAGE_OF = {"arena": "arena.md", "pulled": "arena.md", "headline": "README.md", "vela_files": "backends.md"}
+PAGE_OF = {
+    "arena": "arena.md", "pulled": "arena.md", "headline": "README.md", "vela_files": "backends.md",
+    **{f"random_{name}": "random-graphs.md" for name in ("verdicts", "modes", "coverage", "disputes")},
+}  # fmt: skip
 
 
 def test_every_command_the_operators_and_the_boards_are_generated() -> None:

@@ -35,7 +35,7 @@ KEPT = sorted(
     for path in (ROOT / "tests" / "regression" / "random_graphs").glob("*.*")
     if path.suffix in (".onnx", ".tflite")
 )
-GRAPHS = 64
+GRAPHS = {"tflite": 40, "onnx": 24}
 
 
 def failures(folder: Path) -> str:
@@ -44,7 +44,7 @@ def failures(folder: Path) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def campaign(folder: Path, seed: int, count: int = GRAPHS, source_format: str = "tflite") -> Campaign:
+def campaign(folder: Path, seed: int, count: int = 64, source_format: str = "tflite") -> Campaign:
     """One process, nothing kept."""
     return Campaign(seed, count, (source_format,), 1, folder, None)
 
@@ -56,13 +56,16 @@ def moving_seed() -> int:
     return 1_000_000 + int(done.stdout.strip() or 0)
 
 
-@pytest.mark.parametrize("source_format", ["tflite"])
+@pytest.mark.parametrize("source_format", ["tflite", "onnx"])
 @pytest.mark.parametrize("seed", [20, moving_seed()], ids=["fixed", "moving"])
 def test_random_graphs_give_what_their_engine_gives(tmp_path: Path, seed: int, source_format: str) -> None:
-    tally = run(campaign(tmp_path, seed, source_format=source_format), progress=False)
+    if source_format == "onnx":
+        pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
+    count = GRAPHS[source_format]
+    tally = run(campaign(tmp_path, seed, count, source_format), progress=False)
     assert not tally.failures(), f"seed {seed}: {failures(tmp_path)}"
-    assert tally.graphs == GRAPHS
-    assert tally.verdicts[f"{source_format} match"] > GRAPHS // 2
+    assert tally.graphs == count
+    assert tally.verdicts[f"{source_format} match"] > count // 2
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)

@@ -41,7 +41,7 @@ from onnx import numpy_helper
 from bench.corpus import chosen, missing
 from emitc.compiler import Compiled, compile_model
 from emitc.errors import CannotCompile, EmitcError
-from emitc.frontends.onnx_functions import DEFINED
+from emitc.frontends.source import DEFINED
 from emitc.host.build import WARNINGS, HostModel, run_compiler, sources
 from emitc.host.parity import interface_of
 from emitc.host.reference import run_reference

@@ -15,7 +15,14 @@ from emitc.errors import CannotCompile, EmitcError, Refusals, Where
 from emitc.frontends import first_values
 from emitc.frontends.limits import MAX_FOLD_WORK, MAX_OPERATORS, ConstantBudget, require_few_alive
 from emitc.frontends.onnx_quantization import QUANTIZED_OPERATORS
-from emitc.frontends.source import SourceModel, SourceNode, SourceTensor, check_shape, unique_names
+from emitc.frontends.source import (
+    DEFINED,
+    SourceModel,
+    SourceNode,
+    SourceTensor,
+    check_shape,
+    unique_names,
+)
 from emitc.frontends.subgraphs import at_node, inside, place_in, subgraph_model
 from emitc.ir import BoundNode, DType, Graph, Node, Numerics, Shape, Tensor
 from emitc.kernels.contract import KernelDef
@@ -52,6 +59,13 @@ def _unsupported_operator(node: SourceNode, kernels: Mapping[str, KernelDef]) ->
     if node.op_type.startswith("CUSTOM:"):
         hint = "bring its definition along with --plugin (docs/custom-operators.md), or replace it"
         return node.unsupported(f"{node.op_type} is not supported", "emitc has no kernel for this operator", hint)
+    if node.format == "onnx" and node.op_type in DEFINED:
+        return node.unsupported(
+            f"{node.op_type} is not supported here",
+            "its definition by other operators depends on types that are not known inside of If, Loop and Scan, nor behind"
+            " operators of other domains",
+            "export the model with these other operators in its place",
+        )
     close = difflib.get_close_matches(node.op_type, kernels, 1, 0.8)
     return node.unsupported(
         f"{node.op_type} is not supported",

@@ -19,10 +19,9 @@ from emitc.errors import EmitcError, Where
 from emitc.frontends.limits import MAX_OPERATORS
 from emitc.frontends.onnx_file import AGAIN, refused_as
 from emitc.frontends.onnx_order import graphs_of
+from emitc.frontends.source import DEFINED
 
 _Id = tuple[str, str, str]
-DEFINED = ("Attention", "RMSNormalization", "RotaryEmbedding", "SwiGLU")
-"""Operators of the standard whose definition by others is compiled in their place."""
 _STANDARD = ("", "ai.onnx")
 _MAX_DEPTH = 64
 """Functions that are called inside of each other: those that put them in place call themselves for each."""
@@ -82,14 +81,25 @@ def _require_an_end(model: onnx.ModelProto, functions: Mapping[_Id, Counter[_Id]
 
 
 def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the type of every value that can be known: what the definition of an operator is may depend on it."""
-    typed = onnx.shape_inference.infer_shapes(model)
-    known = {value.name for value in (*typed.graph.input, *typed.graph.value_info)}
-    for constant in typed.graph.initializer:
+    """The model with the type of every value that can be known: what the definition of an operator is may depend on it.
+
+    QuantizeLinear and DequantizeLinear of ONNX Runtime, of which the package knows nothing, give what the standard ones do.
+    """
+    probe = onnx.ModelProto()
+    probe.CopyFrom(model)
+    for node in probe.graph.node:
+        if node.domain == "com.microsoft" and node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            node.domain = ""
+    known = {value.name for value in (*model.graph.input, *model.graph.output, *model.graph.value_info)}
+    for value in onnx.shape_inference.infer_shapes(probe).graph.value_info:
+        if value.name not in known:
+            known.add(value.name)
+            model.graph.value_info.append(value)
+    for constant in model.graph.initializer:
         if constant.name not in known:
             kind = onnx.helper.make_tensor_type_proto(constant.data_type, constant.dims)
-            typed.graph.value_info.append(onnx.helper.make_value_info(constant.name, kind))
-    return typed
+            model.graph.value_info.append(onnx.helper.make_value_info(constant.name, kind))
+    return model
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:

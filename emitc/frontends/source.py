@@ -21,6 +21,10 @@ MAX_RANK = 8
 Attribute = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
 
 
+DEFINED = ("Attention", "RMSNormalization", "RotaryEmbedding", "SwiGLU")
+"""Operators of ONNX whose definition by others is compiled in their place, where all types that it depends on are known."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceTensor:
     """A tensor of the file. shape has -1 where the file leaves a dimension open; data is set for a constant.

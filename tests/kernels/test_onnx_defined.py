@@ -7,7 +7,7 @@ import pytest
 from onnx_node_cases import check_node_tests, node_tests
 from onnx_op import OnnxCase, computed, prove_onnx, refusal
 
-from emitc.frontends.onnx_functions import DEFINED
+from emitc.frontends.source import DEFINED
 
 LEFT_OUT = {
     "Attention": ("fp16", "bf16", "float16", "nonpad", "padded", "ext_cache", "window_with_past", "gqa_rank4"),

@@ -179,11 +179,20 @@ def empty_parts() -> OnnxNet:
     return net
 
 
+def rotated_behind_another_domain() -> OnnxNet:
+    """The package onnx infers no type behind ONNX Runtime's own DequantizeLinear."""
+    net = OnnxNet(opset=23)
+    caches = [net.constant(net.rng.normal(size=(2, 4, 3)).astype(np.float32)) for _ in range(2)]
+    x = net.op("DequantizeLinear", net.input((2, 5, 4, 6), "int8"), *net.scales(0.1, 3, "int8"), domain=MICROSOFT)
+    net.output(net.op("RotaryEmbedding", x, *caches), shape=(2, 5, 4, 6))
+    return net
+
+
 NETS: tuple[Callable[[], OnnxNet], ...] = (
     softmax_over_all_behind, quantized_without_zero_point, addend_in_a_column, column_of_codes, stride_over_the_end,
     at_least_of_opset_15, rows_of_codes, product_with_a_factor,
     real_product, real_product_turned, real_product_of_inputs, real_product_alone,
-    rotated_as_a_whole, empty_parts,
+    rotated_as_a_whole, rotated_behind_another_domain, empty_parts,
 )  # fmt: skip
 
 

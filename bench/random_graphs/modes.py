@@ -54,7 +54,8 @@ def draw_mode(rng: np.random.Generator, description: Description, cmsis_nn: str 
             mode["places"] = [["weights", "stage:FAST"]]
         mode.pop("ram_budget", None)
     # No engine runs another interface, and sums of floats that are quantized again are within a step of the references only.
-    if chance(0.05) and any(value.scales for value in description.values):
+    quantized = any(value.scales for value in description.values) or any("Quantize" in n.op for n in description.nodes)
+    if chance(0.05) and quantized:
         mode["io"] = "int8"
     if chance(0.05) and len(description.inputs) == 1:
         mode["input_rows"] = True

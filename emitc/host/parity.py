@@ -336,7 +336,9 @@ def verify(
     """
     given = (samples, seed, vectors, layers, sanitize, progress)
     proof = _verified(compiled, reference, *given, floats=False)
-    doubtful = proof.rule in ("tolerance", "groups") and not proof.match and not proof.memory_errors
+    graph = compiled.graph
+    steps = proof.rule == "exact" and quantizes_inexact(graph, rules(graph, compiled.source.format))
+    doubtful = (proof.rule in ("tolerance", "groups") or steps) and not proof.match and not proof.memory_errors
     if doubtful and compiled.source.format == "onnx" and not compiled.program.states:
         proof = _verified(compiled, reference, *given, floats=True)
     if not proof.match and reference == "auto" and proof.reference == "litert":

@@ -69,11 +69,6 @@ def _whole(value: float) -> str:
     return integer(int(value))
 
 
-def _byte(value: float) -> str:
-    """A small integer, or a truth value as 0 or 1."""
-    return str(int(value))
-
-
 _TEXT: dict[str, Callable[[float], str]] = {
     "float": real,
     "double": double,
@@ -94,9 +89,13 @@ def elements(values: Sequence[float], c_type: str) -> str:
 
     Line by line: the text of one element at a time is all that is kept besides the lines.
     """
-    text = _TEXT.get(c_type, _byte)
-    step = _PER_LINE[c_type]
-    return "\n".join("    " + ", ".join(map(text, values[i : i + step])) + "," for i in range(0, len(values), step))
+    text, step = _TEXT.get(c_type), _PER_LINE[c_type]
+
+    def line(part: Sequence[float]) -> str:
+        # Small integers, and truth values as 0 or 1, are most of a model.
+        return ", ".join(map(text, part) if text else map(str, map(int, part)))
+
+    return "\n".join(f"    {line(values[i : i + step])}," for i in range(0, len(values), step))
 
 
 def rows(table: Table) -> str:

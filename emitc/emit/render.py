@@ -64,7 +64,9 @@ def environment(more: tuple[tuple[str, str], ...] = ()) -> jinja2.Environment:
 
 def _tidy(text: str) -> str:
     """At most one empty line in a row, no trailing blanks."""
-    return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text))
+    # Tables are megabytes of blanks that the first pattern would be tried at.
+    trailing = " \n" in text or "\t\n" in text
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text) if trailing else text)
 
 
 def has_template(name: str) -> bool:

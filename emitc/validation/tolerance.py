@@ -17,7 +17,6 @@ import numpy as np
 
 from emitc.host.golden_rules import EXACT as EXACT
 from emitc.host.golden_rules import Rule, compared, rules
-from emitc.host.groups import kind_of
 from emitc.ir import Array, BoundNode, DType, Graph, Tensor
 from emitc.kernels import definition_of, kernel_of
 from emitc.kernels.quantize_ops import Quantize
@@ -61,6 +60,9 @@ class Judge:
         if any(tensor is not None and tensor.name in self._loose for tensor in bound.inputs):
             return True
         if self._step == QDQ:
+            # Imported here: it knows the operators of both formats, and only this step of ONNX models asks for it.
+            from emitc.host.groups import kind_of
+
             return kind_of(bound) in ("sum", "scatter", "average", "word")
         return any(t.dtype in _FLOATS and not self._rules.get(t.name, EXACT).exact for t in bound.outputs) or (
             bound.output.dtype in _FLOATS and bound.output.name not in self._rules

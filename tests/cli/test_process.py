@@ -49,7 +49,8 @@ NOT_FOR_TFLITE = (
     "importlib.metadata", "subprocess", "socket", "zipfile",
     "emitc.boards", "emitc.writers", "emitc.host.ethosu", "emitc.host.golden", "emitc.frontends.onnx",
     "emitc.backends.cmsis_nn.backend", "emitc.backends.ethos_u.backend", "emitc.backends.ethos_u.vela",
-    "emitc.kernels.gru", "emitc.kernels.resample", "emitc.kernels.signal_rfft", "emitc.kernels.svdf",
+    "emitc.kernels.lstm", "emitc.kernels.gru", "emitc.kernels.layer_normalization", "emitc.kernels.resample",
+    "emitc.kernels.signal_rfft", "emitc.kernels.svdf",
 )  # fmt: skip
 """What a compilation of a TFLite file of convolutions does without. More than half of its time would be that of imports."""
 

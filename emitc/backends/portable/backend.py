@@ -13,7 +13,7 @@ from emitc.backends.portable.cost import cost_of
 from emitc.errors import EmitcError, Where
 from emitc.ir import BoundNode, Node
 from emitc.kernels import kernel_of
-from emitc.kernels.contract import KernelDef, Layer
+from emitc.kernels.contract import KernelDef, Layer, Variant
 from emitc.kernels.elementwise import by_vectors
 from emitc.target import Target
 
@@ -62,6 +62,23 @@ class Portable(Backend):
         """Of the kernel that the node gets, by the table of `cost`."""
         return self._choice(bound).cost
 
+    def least_cost(self, bound: BoundNode) -> float:
+        """`cost`, without lowering the node for kernels that cost more, which takes most of the time. No variant is asked for."""
+        kernel = kernel_of(bound)
+        offered = {each.name: each for each in kernel.variants if each.feature in self._target.features}
+        costs = {name: cost_of(bound, self._target, name) for name in (PORTABLE, *offered)}
+        if _VECTORS in offered:
+            vectors = isinstance(self._offer(bound, offered[_VECTORS]), Layer)
+        elif vectors := self._tables(bound, kernel) is not None:
+            costs[_VECTORS] = cost_of(bound, self._target, _VECTORS)
+        taken = (
+            name
+            for name in sorted(costs, key=lambda name: costs[name])
+            if name not in offered
+            or (not (vectors and offered[name].fitted) and isinstance(self._offer(bound, offered[name]), Layer))
+        )
+        return costs[next(taken)]
+
     def lower(self, bound: BoundNode) -> Layer:
         """The operator's own lowering, or that of the variant that costs least."""
         return self._choice(bound).layer
@@ -85,30 +102,15 @@ class Portable(Backend):
         for variant in kernel.variants:
             if variant.feature not in self._target.features and variant.name != wanted:
                 continue
-            if variant.fitted and self._small and variant.name != wanted:
-                others.append((variant.name, "is printed for one layer, which --optimize size does without"))
-                continue
-            layer = self._layer(bound, variant.name, variant.lower)
+            layer = self._offer(bound, variant)
             if isinstance(layer, str):
                 others.append((variant.name, layer))
                 continue
-            if layer.larger and self._small and variant.name != wanted:
-                others.append((variant.name, "takes more code than the portable kernel"))
-                continue
-            needed = sum(scratch.size_bytes for scratch in layer.scratch)
-            if needed > self._working.get(bound.node.index, needed) and variant.name != wanted:
-                others.append((variant.name, f"needs {needed} bytes of working memory"))
-                continue
             layers[variant.name] = layer
             costs[variant.name] = cost_of(bound, self._target, variant.name)
-        if _VECTORS not in {variant.name for variant in kernel.variants} and _VECTORS in (
-            wanted,
-            *self._target.features,
-        ):
-            tables = by_vectors(self._plain(bound, kernel)) if kernel.elementwise else ""
-            if isinstance(tables, Layer):
-                layers[_VECTORS] = tables
-                costs[_VECTORS] = cost_of(bound, self._target, _VECTORS)
+        if tables := self._tables(bound, kernel):
+            layers[_VECTORS] = tables
+            costs[_VECTORS] = cost_of(bound, self._target, _VECTORS)
         if wanted is not None and wanted not in costs:
             raise self._absent(bound, wanted, others)
         # Beside a kernel of vectors one of pairs that is printed for its layer is not faster: 1.5 times as dear in person_detect.
@@ -118,6 +120,28 @@ class Portable(Backend):
         others += [(other, f"costs {costs[other]:.0f} cycles") for other in costs if other != name]
         layer = layers[name] if name in layers else self._plain(bound, kernel)
         return _Choice(bound.node, layer, costs[name], tuple(others))
+
+    def _offer(self, bound: BoundNode, variant: Variant) -> Layer | str:
+        """What a variant makes of a node; or why it does not get the node, which one that was asked for gets where it can."""
+        wanted = variant.name == self._wanted.get(bound.node.index)
+        if variant.fitted and self._small and not wanted:
+            return "is printed for one layer, which --optimize size does without"
+        layer = self._layer(bound, variant.name, variant.lower)
+        if isinstance(layer, str) or wanted:
+            return layer
+        if layer.larger and self._small:
+            return "takes more code than the portable kernel"
+        needed = sum(scratch.size_bytes for scratch in layer.scratch)
+        fits = needed <= self._working.get(bound.node.index, needed)
+        return layer if fits else f"needs {needed} bytes of working memory"
+
+    def _tables(self, bound: BoundNode, kernel: KernelDef) -> Layer | None:
+        """An elementwise kernel with vectors, made of the portable one where the operator has no variant for them."""
+        asked = _VECTORS in (self._wanted.get(bound.node.index), *self._target.features)
+        if not asked or not kernel.elementwise or _VECTORS in {variant.name for variant in kernel.variants}:
+            return None
+        tables = by_vectors(self._plain(bound, kernel))
+        return tables if isinstance(tables, Layer) else None
 
     def _plain(self, bound: BoundNode, kernel: KernelDef) -> Layer:
         """What the operator's own lowering makes of a node."""

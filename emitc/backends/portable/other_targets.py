@@ -71,7 +71,7 @@ def faster_targets(nodes: Iterable[BoundNode], *, small: bool) -> tuple[FasterTa
             own = Portable(target, small=small, made=made)
             sums[features] = (
                 sum(cost_of(bound, target, PORTABLE) for bound in nodes),
-                sum(own.cost(bound) for bound in nodes),
+                sum(own.least_cost(bound) for bound in nodes),
             )
         portable, instructions = sums[features]
         factor = _COUNTED.get(name, 1.0) * portable / instructions if instructions else 1.0

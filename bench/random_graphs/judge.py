@@ -312,6 +312,7 @@ def _decide(trial: Trial, folder: Path, kind: str, detail: str) -> None:
     if trial.engine == "onnxruntime" and first is not None:
         fault = limited_reduction(compiled, trial.inputs, first.index)
         if fault:
+            trial.facts["disputes"] = [f"op {first.index} {first.op}"]
             trial.close("engine fault", f"{fault}; {detail}")
             return
     where = f"; first at op {json.dumps(first.to_json())}" if first is not None else ""

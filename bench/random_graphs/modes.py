@@ -55,7 +55,7 @@ def draw_mode(rng: np.random.Generator, description: Description, cmsis_nn: str 
         mode.pop("ram_budget", None)
     # No engine runs another interface, and sums of floats that are quantized again are within a step of the references only.
     quantized = any(value.scales for value in description.values) or any("Quantize" in n.op for n in description.nodes)
-    if chance(0.05) and quantized:
+    if chance(0.05) and quantized and (not description.opset or chance(0.3)):
         mode["io"] = "int8"
     if chance(0.05) and len(description.inputs) == 1:
         mode["input_rows"] = True

@@ -123,7 +123,7 @@ def general(reason: str) -> str:
 def disputed(description: Description, words: str) -> str:
     """The operator and the type that a dispute of the engines is about."""
     found = re.match(r"op (\d+) ([\w:]+)", words)
-    if found is None:
+    if found is None or int(found[1]) >= len(description.nodes):
         return general(words)
     return f"{found[2]} {type_of(description, description.nodes[int(found[1])])}"
 

@@ -45,11 +45,14 @@ def steps_of_sums(bound: BoundNode, operands: Sequence[Array | None]) -> tuple[F
     unit = first.scale * _along(second, w.ndim)
     sums, terms = _summed(bound, x, w * unit)
     magnitudes, _ = _summed(bound, np.abs(x), np.abs(w * unit))
-    start = _bias(bound, operands, first.scale * np.array(second.scales, np.float64))
+    bias = bound.optional(BIAS) if len(bound.inputs) > BIAS else None
+    start = _bias(bias, operands, first.scale * np.array(second.scales, np.float64))
     if folded:  # the bias holds -x_zero times the sum of the weights, and no window leaves the image
         start = start + first.zero_point * _full(bound, w * unit)
     steps = (sums + start) / y.quantization.scale
-    noise = gamma(terms + _ROUNDINGS) * (magnitudes + np.abs(start)) / y.quantization.scale
+    # A bias that the model states in other units has been rounded to those of the sum.
+    units = 0.0 if bias is None else first.scale * np.array(second.scales, np.float64) / 2
+    noise = (gamma(terms + _ROUNDINGS) * (magnitudes + np.abs(start)) + units) / y.quantization.scale
     last = _LAST * (np.abs(steps) + abs(y.quantization.zero_point) + 1.0)
     return tuple(np.broadcast_to(v, y.shape) for v in (steps, noise + last, last))  # type: ignore[return-value]
 
@@ -78,9 +81,8 @@ def _full(bound: BoundNode, weights: Float64) -> Float64:
     return np.asarray(weights.sum(axis=axis))
 
 
-def _bias(bound: BoundNode, operands: Sequence[Array | None], units: Float64) -> Float64:
+def _bias(bias: Tensor | None, operands: Sequence[Array | None], units: Float64) -> Float64:
     """The addend of each output channel."""
-    bias = bound.optional(BIAS) if len(bound.inputs) > BIAS else None
     if bias is None:
         return np.zeros(1)
     given = bias.array() if bias.is_constant else operands[BIAS]

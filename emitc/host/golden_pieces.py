@@ -27,11 +27,11 @@ _CALLS = tuple(f"{name}SubgraphIndex" for name in ("then", "else", "cond", "body
 class _Piece:
     """One operator as a model. given, made: indices of the tensors that it reads and writes.
 
-    pads: it pads with a zero point, in whose place TFLite Micro has a number that it never sets.
+    unfit: why TFLite Micro cannot be the reference; "" where it can.
     """
 
-    def __init__(self, label: str, given: Sequence[int], made: Sequence[int], data: bytes, pads: bool) -> None:
-        self.label, self.given, self.made, self._data, self._pads = label, given, made, data, pads
+    def __init__(self, label: str, given: Sequence[int], made: Sequence[int], data: bytes, unfit: str) -> None:
+        self.label, self.given, self.made, self._data, self._unfit = label, given, made, data, unfit
         self.reset()
 
     def reset(self) -> None:
@@ -47,8 +47,8 @@ class _Piece:
         return outputs, self._compared(inputs, outputs)
 
     def _first(self, inputs: Sequence[Array], compare: bool) -> tuple[list[Array], int]:
-        why = "it pads with whatever lies in its memory"
-        if not self._pads:
+        why = self._unfit
+        if not why:
             try:
                 engine = TflmEngine(self._data)
                 outputs = engine.run(inputs)
@@ -243,9 +243,17 @@ class PiecesEngine:
         given = [index for index in read if index not in within and self._is_given(index)]
         first = self._graph.tensors[made[0]]
         label = f'op {position} {code} "{(first.name or b"").decode(errors="replace")}"'
-        points = None if first.quantization is None else first.quantization.zeroPoint
-        pads = code == "SPACE_TO_BATCH_ND" and points is not None and any(points)
-        return _Piece(label, given, made, self._cut(kept, given, made), pads)
+        return _Piece(label, given, made, self._cut(kept, given, made), self._unfit(operator, code))
+
+    def _unfit(self, operator: Any, code: str) -> str:
+        """Why TFLite Micro cannot be the reference of an operator that it has."""
+        quantization = self._graph.tensors[operator.outputs[0]].quantization
+        points = None if quantization is None else quantization.zeroPoint
+        if code == "SPACE_TO_BATCH_ND" and points is not None and any(points):
+            return "it pads with whatever lies in its memory"
+        if code == "SVDF" and len(operator.inputs) > 3 and operator.inputs[3] < 0:
+            return "it reads the bias that is left out, and its process ends"
+        return ""
 
     def _is_given(self, index: int) -> bool:
         tensor = self._graph.tensors[index]

@@ -28,6 +28,8 @@ def verify_graph(graph: Graph) -> None:
             assert tensor.data is None and graph.producer(tensor.name) is None, (
                 f"{tensor.describe()} is written and an alias"
             )
+    indices = [node.index for node in graph.nodes]
+    assert len(set(indices)) == len(indices), "indices of operators are not unique"
     ready = set(graph.inputs) | {t.name for t in graph.tensors if t.is_constant or t.is_state}
     handed = {name for name in graph.inputs if graph.tensor(name).is_state}
     assert handed <= set(graph.outputs), "a state variable goes in, and not out"

@@ -191,6 +191,13 @@ class PiecesEngine:
             self._values[index] = np.frombuffer(bytes(data), dtype).reshape(shape)
         return self._values[index]
 
+    def _set_once(self) -> set[tuple[bytes, bytes]]:
+        """Variables that get their first value from the file."""
+        if "CALL_ONCE" not in self._codes:
+            return set()
+        inside = (each for graph in self._model.subgraphs[1:] for each in graph.operators)
+        return {_named(each) for each in inside if self._code_of(each) == "VAR_HANDLE"}
+
     def _first_value(self, index: int) -> Array:
         """Of a variable: its zero point in types of one byte, and zeros in others."""
         dtype, shape = self._type_of(index)
@@ -218,7 +225,7 @@ class PiecesEngine:
         """What a variable is called: the names of the VAR_HANDLE that the operator reads."""
         for each, code in zip(self._graph.operators, self._codes, strict=True):
             if code == "VAR_HANDLE" and each.outputs[0] == operator.inputs[0]:
-                return each.builtinOptions.container or b"", each.builtinOptions.sharedName or b""
+                return _named(each)
         raise _refused("a variable has no handle")
 
     def _piece(self, position: int) -> _Piece | None:
@@ -226,7 +233,7 @@ class PiecesEngine:
         operator, code = self._graph.operators[position], self._codes[position]
         if code in ("VAR_HANDLE", "ASSIGN_VARIABLE", "CALL_ONCE"):
             return None
-        if code == "READ_VARIABLE" and "CALL_ONCE" not in self._codes:
+        if code == "READ_VARIABLE" and self._handle(operator) not in self._set_once():
             return None  # TFLite Micro sets no first value where nothing assigns the variable
         inside = [self._code_of(each) for graph in self._model.subgraphs[1:] for each in graph.operators]
         if code in ("IF", "WHILE") and "VAR_HANDLE" in inside and "CALL_ONCE" not in self._codes:
@@ -301,6 +308,10 @@ class PiecesEngine:
             if indices is not None:
                 setattr(found, name, [place[int(i)] if i >= 0 else -1 for i in indices])
         return found
+
+
+def _named(handle: Any) -> tuple[bytes, bytes]:
+    return handle.builtinOptions.container or b"", handle.builtinOptions.sharedName or b""
 
 
 def _refused(why: str) -> EngineRefused:

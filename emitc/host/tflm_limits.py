@@ -64,8 +64,9 @@ def run_otherwise(
             return run_isolated(compiled.model_bytes, cases, engine="litert", **asked)
     try:
         return in_pieces(compiled, cases, asked)
-    except EngineRefused:
-        raise error from None
+    except EngineRefused as refusal:
+        why = f"{error.why}; operator by operator: {refusal.why}"
+        raise EngineRefused(error.what, error.where, why, error.hint) from error
 
 
 def in_pieces(compiled: Compiled, cases: Sequence[Sample], asked: Mapping[str, Any]) -> IsolatedRun:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 from emitc.ir import Graph, Node, Tensor
@@ -60,9 +61,13 @@ def _inlined(graph: Graph, node: Node) -> Graph:
         made: Tensor = tensors[fresh]
         if made.alias_of in names and (made.source == -1 or fresh in given):
             tensors[fresh] = replace(made, alias_of=names[made.alias_of])
+    # Passes before this one have numbered operators of their own without regard to those inside.
+    taken = {each.index for each in graph.nodes if each is not node}
+    numbers = iter(range(max((*taken, *(inner.index for inner in branch.nodes)), default=-1) + 1, sys.maxsize))
     inside = tuple(
         replace(
             inner,
+            index=next(numbers) if inner.index in taken else inner.index,
             inputs=tuple(names[name] if name else "" for name in inner.inputs),
             outputs=tuple(names[name] for name in inner.outputs),
         )

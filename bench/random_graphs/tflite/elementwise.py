@@ -222,7 +222,9 @@ def positive_bytes(d: Draft, x: Value, op: str) -> Value:
     """A function of positive numbers, of integers whose zero point is the least of their type."""
     least = -128 if x.dtype == "int8" else 0
     scale = d.power(-2.5, 0)
-    x = d.unary("QUANTIZE", (x,), x.shape, x.dtype, ((scale,), (least,)))
+    kept: Quantization = ((scale,), (least,))
+    x = d.unary("QUANTIZE", (x,), x.shape, x.dtype, kept)
+    x = d.unary("MAXIMUM", (x, d.constant(np.array(least + 1, x.dtype), kept)), x.shape, x.dtype, kept)
     return d.unary(op, (x,), x.shape, x.dtype, d.quantization(x.dtype))
 
 
@@ -283,6 +285,7 @@ def quantize(d: Draft, x: Value) -> Sequence[Value]:
     if x.dtype == "float32" and d.chance(0.15):  # wide integers have a scale only where they are quantized
         x = d.unary("QUANTIZE", (x,), x.shape, "int8", d.quantization("int8"))
         x = d.unary("QUANTIZE", (x,), x.shape, "int32", ((d.power(-3, -1),), (0,)))
+        dtype = d.pick(("int8", "int16"))
     elif x.dtype == "int32":
         raise Unfit
     quantization = d.quantization(dtype)

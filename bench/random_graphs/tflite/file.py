@@ -11,6 +11,9 @@ def write(description: Description) -> bytes:
 
     Raises ValueError for what the format cannot express.
     """
+    given = [value for value in description.values if value.name in description.inputs]
+    if any(value.dtype in ("resource", "int4") for value in given):
+        raise ValueError("handles and packed weights cannot be inputs")
     subgraphs: list[SubgraphSpec | None] = []
     main = _subgraph(description, subgraphs)
     inner = tuple(each for each in subgraphs if each is not None)

@@ -13,6 +13,7 @@ import numpy as np
 from emitc.host.golden_engine import Array
 from emitc.ir import BoundNode, Graph
 from emitc.kernels import definition_of, kernel_of
+from emitc.kernels.quantize_ops import Dequantize
 from emitc.kernels.rebias import Rebias
 from emitc.kernels.transpose import Transpose
 
@@ -49,7 +50,9 @@ def completed(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
             found.setdefault(bound.input(0).name, np.ascontiguousarray(found[bound.output.name].transpose(back)))
     for bound in graph.bound():
         given = None
-        if any(t.name not in found for t in bound.outputs) and _moves(bound):
+        # What codes stand for follows from them in every bit, also where they have been moved in the place of the reals.
+        follows = _moves(bound) or isinstance(bound.node.op, Dequantize)
+        if any(t.name not in found for t in bound.outputs) and follows:
             given = known_value(graph, found, bound.input(0).name)
         if given is not None:
             operands = [given, *(None if t is None else t.array() for t in bound.inputs[1:])]

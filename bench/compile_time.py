@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.boards import NETS
+from bench.boards import NETS as NETS
 from emitc.report import table
 
 HERE = Path(__file__).resolve().parent

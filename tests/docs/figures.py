@@ -99,6 +99,19 @@ def headline() -> tuple[Columns, Rows]:
     return ("model", "instructions", "TFLM", "arena, bytes", "TFLM", "flash, bytes", "TFLM"), rows
 
 
+def compile_time() -> tuple[Columns, Rows]:
+    """bench/results_compile_time.json: one row for each model, one group of columns for each target."""
+    found = {(row["model"], row["target"]): row for row in _rows("results_compile_time.json")}
+    targets = tuple(dict.fromkeys(target for _, target in found))
+    rows: Rows = []
+    for model in dict.fromkeys(model for model, _ in found):
+        seconds = [
+            found[model, target][key] for target in targets for key in ("seconds", "median_seconds", "import_seconds")
+        ]
+        rows.append((model, *(f"{each:.2f}" for each in seconds)))
+    return ("model", *(name for target in targets for name in (target, "median", "imports"))), rows
+
+
 def memory() -> tuple[Columns, Rows]:
     """bench/results_boards.json, Cortex-M4: flash, arena and stack."""
     peers, rows = _tflm(), []
@@ -378,6 +391,7 @@ TABLES = {
     "arena": arena,
     "pulled": pulled,
     "instructions": instructions,
+    "compile_time": compile_time,
     "memory": memory,
     "cores": cores,
     "library": library,

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from bench import boards, cycles
+from bench.compile_time import LIMIT, NETS, TARGETS
 from emitc import cli, inspection
 from emitc.backends.contract import Region
 from emitc.backends.partition import Assignment, Partition
@@ -182,6 +183,12 @@ def test_arenas_of_shipped_models_are_the_stored_ones() -> None:
         program = compile_model(MODELS / f"{row['model']}.tflite", options).program
         assert row["arena_bytes"] == program.plan.arena_bytes, row
         assert row["match"] or "refused" in row
+
+
+def test_every_net_compiles_in_less_than_a_second() -> None:
+    rows = json.loads((ROOT / "bench" / "results_compile_time.json").read_text(encoding="utf-8"))["rows"]
+    assert {(row["model"], row["target"]) for row in rows} == {(net, target) for net in NETS for target in TARGETS}
+    assert all(row["import_seconds"] < row["seconds"] < LIMIT for row in rows)
 
 
 def test_what_the_figures_are_to_show() -> None:

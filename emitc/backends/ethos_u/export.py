@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from emitc.backends.contract import Coverage
+from emitc.backends.ethos_u.rounded_tables import rounds_otherwise
 from emitc.ir import Array, BoundNode, DType, Graph, Op, Shape, Tensor
 from emitc.kernels.accumulate import model_bias, weights_of
 from emitc.kernels.arithmetic import Add, Arithmetic, Mul, Sub
@@ -387,6 +388,8 @@ def refusal(bound: BoundNode) -> str:
         return "weights with a zero point"
     if isinstance(op, Relu6) and bound.input(0).quantization != bound.output.quantization:
         return "the NPU goes over to the output's scale, TFLite Micro does not"
+    if rounds_otherwise(bound):
+        return "vela's table rounds a value otherwise than TFLite Micro"
     if isinstance(op, Slice) and min(op.steps, default=1) < 1:
         return "a slice that runs backwards"
     return ""

@@ -85,6 +85,11 @@ def packed(values: NDArray[np.int8]) -> bytes:
     return bytes((nibbles[0::2] | (nibbles[1::2] << 4)).astype(np.uint8))
 
 
+def stored(values: Array, dtype: DType) -> bytes:
+    """The bytes in which a constant of the type keeps the values: those of four bits are packed."""
+    return packed(values.astype(np.int8)) if dtype.packed else values.tobytes()
+
+
 class Numerics(Enum):
     """Whose arithmetic an operator obeys; the source format decides it, and the op carries it."""
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from emitc.ir import Array, Graph, Node, Tensor
+from emitc.ir import Array, Graph, Node, Tensor, stored
 from emitc.kernels import definition_of
 from emitc.kernels.fully_connected import FullyConnected
 from emitc.kernels.requantization import WEIGHTS
@@ -65,7 +65,7 @@ def _one_less(graph: Graph) -> Graph | None:
         name = f"{weights.name}:{node.index}"
         while graph.has_tensor(name):
             name += "'"
-        turned = replace(weights, name=name, data=data.tobytes())
+        turned = replace(weights, name=name, data=stored(data, weights.dtype))
         source = transpose.inputs[0]
         changed = {node.index: replace(node, inputs=(node.inputs[0], name, *node.inputs[2:]))}
         last = views[-1] if views else node

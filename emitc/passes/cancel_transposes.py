@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.errors import EmitcError
-from emitc.ir import Graph, Node, Op, Shape, Tensor
+from emitc.ir import Graph, Node, Op, Shape, Tensor, stored
 from emitc.kernels import definition_of
 from emitc.kernels.mean import Reduction
 from emitc.kernels.quantize_ops import Dequantize, Quantize
@@ -158,7 +158,9 @@ class _Sweep:
         data = np.ascontiguousarray(np.transpose(wide, _inverse(permutation)))
         if data.size == 1:
             return tensor.name
-        made = self.work.tensor(tensor, "_turned", data.shape, quantization=tensor.quantization, data=data.tobytes())
+        made = self.work.tensor(
+            tensor, "_turned", data.shape, quantization=tensor.quantization, data=stored(data, tensor.dtype)
+        )
         return made.name
 
     def reduced(self, node: Node) -> bool:

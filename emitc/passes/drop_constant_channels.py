@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.ir import BoundNode, DType, Graph, Node, Quantization, Tensor
+from emitc.ir import BoundNode, DType, Graph, Node, Quantization, Tensor, stored
 from emitc.kernels.accumulate import bias_of, in_float
 from emitc.kernels.conv_2d import Conv2D
 from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
@@ -266,7 +266,9 @@ class _Rewriting:
                 values = values[..., into]
             values = values if out is None else values[out]
         bias = bias if out is None else bias[out]
-        weights = self._constant(f"{w.name}/kept", replace(w, shape=values.shape, data=values.tobytes()), out, w.shape)
+        weights = self._constant(
+            f"{w.name}/kept", replace(w, shape=values.shape, data=stored(values, w.dtype)), out, w.shape
+        )
         summand = Tensor("", DType.INT32, bias.shape, data=bias.astype(np.int32).tobytes())
         return replace(node, inputs=(node.inputs[0], weights, self._constant(f"{w.name}/bias", summand, None, ())))
 

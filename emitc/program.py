@@ -408,6 +408,15 @@ class Program:
         return any("(state + " in operand.pointer for operand in operands)
 
     @property
+    def runs_on_arena(self) -> bool:
+        """Whether a run touches the arena: all do but those of layers that only fill the state block from constants."""
+        pointers = [operand.pointer for step in self.steps for operand in (*step.inputs, *step.outputs)]
+        pointers += [scratch.pointer for step in self.steps for scratch in step.scratch]
+        pointers += [staged.pointer for step in self.steps for staged in step.staged]
+        plain = len(self.schedule) == len(self.steps) and all(isinstance(stage, Step) for stage in self.schedule)
+        return bool(self.steps) and (not plain or any("arena" in pointer for pointer in pointers))
+
+    @property
     def kernels(self) -> tuple[tuple[str, Flavour], ...]:
         """Kernel templates in use with their flavours, each pair once, in order of first use."""
         return tuple(dict.fromkeys((step.template, step.flavour) for step in self.every_step))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emitc.errors import first_name, install_hint, shown
+from emitc.errors import first_name, shown
 
 if TYPE_CHECKING:
     from emitc.backends.partition import Assignment
@@ -321,7 +321,7 @@ def verify_text(compiled: Compiled, proof: Proof, validation: Validation | None 
             f"  reference   no engine runs this model for {shown(', '.join(operators))} of a plugin ({shown(why)}): the"
             " numpy references of all operators decide, and that of the plugin is as right as its author has made it"
             if operators
-            else f"  reference   {shown(why)}, so emitc's own numpy references decide; {install_hint('verify')}"
+            else f"  reference   {shown(why)}, so emitc's own numpy references decide"
         )
     if proof.reference == "mixed":
         lines.append(

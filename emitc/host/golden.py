@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from emitc.errors import EmitcError, Where
+from emitc.errors import EmitcError, Where, install_hint
 from emitc.host.golden_engine import ANOTHER_REFERENCE, Array, Engine, EngineRefused, InputType, TensorKey, last_words
 from emitc.host.golden_onnx import OnnxRuntimeEngine
 from emitc.host.golden_pieces import PiecesEngine
@@ -72,11 +72,14 @@ MODULES: Mapping[str, str] = {"tflm": "tflite_micro", "litert": "ai_edge_litert"
 
 
 def missing_engines(source_format: str) -> str:
-    """Why no engine can be asked about models of a format: none is installed; "" where one is."""
+    """Why no engine can be asked about models of a format, and the way to install one; "" where one is installed."""
     engines = ENGINES[source_format]
     if any(importlib.util.find_spec(MODULES[engine]) is not None for engine in engines):
         return ""
-    return f"{' and '.join(MODULES[engine] for engine in engines)} {'are' if len(engines) > 1 else 'is'} not installed"
+    missing = (
+        f"{' and '.join(MODULES[engine] for engine in engines)} {'are' if len(engines) > 1 else 'is'} not installed"
+    )
+    return f"{missing} ({install_hint('verify')})"
 
 
 def _loaders(preserve: bool) -> dict[str, Callable[[bytes], Engine]]:

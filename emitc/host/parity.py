@@ -39,7 +39,7 @@ from emitc.host.reference import may_not_end, run_reference
 from emitc.host.samples import Sample, random_samples, read_vectors
 from emitc.host.sanitize import run_sanitized
 from emitc.host.tally import Tally, difference
-from emitc.host.tflm_limits import in_pieces, not_of_tflm, run_otherwise
+from emitc.host.tflm_limits import in_pieces, leaves_rows_unset, not_of_tflm, run_otherwise, unset_detections
 from emitc.ir import Array, Graph
 from emitc.kernels.npu_command import NpuCommand
 from emitc.kernels.offloaded import Offloaded
@@ -184,7 +184,7 @@ def interface_of(compiled: Compiled) -> Interface:
 class GoldenRun:
     """What the golden engine computed: its name, and for each case the outputs and (if asked for) emitc's tensors by name.
 
-    refused: where no engine runs the model for operators of plugins, those operators, and behind them what the engines said.
+    refused: why the numpy references decide; where no engine runs operators of plugins, these come first.
     disputes: operators that LiteRT computes otherwise than TFLite Micro, of a model that was run operator by operator.
     """
 
@@ -244,7 +244,7 @@ def golden_run(
     engine = "litert" if stale is not None else reference
     asked: dict[str, Any] = {
         "source_format": compiled.source.format,
-        "preserve": preserve,
+        "preserve": preserve or leaves_rows_unset(compiled),
         "reset_between": not compiled.program.states,
         "resets": resets,
     }
@@ -267,6 +267,15 @@ def golden_run(
             )
         run = run_otherwise(compiled, cases, asked, error)
     tensors = tuple(by_tensor(compiled.graph, compiled.source.format, values) for values in run.tensors)
+    if unset := unset_detections(compiled, tensors):
+        if reference != "auto":
+            raise EngineRefused(
+                f"{run.engine} cannot be the reference of this model",
+                Where(option=f"--reference {reference}"),
+                unset,
+                "verify with --reference numpy, where those rows are zeros, or with inputs that have more detections",
+            )
+        return replace(_numpy_run(compiled, cases, resets), refused=(unset,))
     return GoldenRun(run.engine, run.outputs, tensors, disputes=run.disputes)
 
 

@@ -11,6 +11,8 @@ from emitc.compiler import Compiled
 from emitc.errors import Where
 from emitc.host.golden import CRASHED, EngineRefused, IsolatedRun, run_isolated
 from emitc.host.samples import Sample
+from emitc.ir import Array
+from emitc.kernels.detection_postprocess import DetectionPostprocess
 from emitc.kernels.space_to_batch import pads_with
 
 
@@ -52,6 +54,32 @@ def _unset_padding(compiled: Compiled) -> EngineRefused | None:
                 "verify with --reference litert or numpy",
             )
     return None
+
+
+def leaves_rows_unset(compiled: Compiled) -> bool:
+    """Whether an engine may leave rows of an output unset: of detections that are chosen by their best class."""
+    return any(isinstance(node.op, DetectionPostprocess) and not node.op.per_class for node in compiled.graph.nodes)
+
+
+def unset_detections(compiled: Compiled, tensors: Sequence[Mapping[str, Array]]) -> str:
+    """Why an engine's run is no reference: in a case it found fewer detections than its outputs have rows; "" otherwise.
+
+    tensors: every tensor of each case by name. Neither engine writes the other rows: they hold what lay in its memory.
+    """
+    for number, values in enumerate(tensors):
+        for node in compiled.graph.nodes:
+            if isinstance(node.op, DetectionPostprocess) and not node.op.per_class:
+                found = values.get(node.outputs[_FOUND])
+                if found is not None and not found.min() >= node.op.max_detections:
+                    return (
+                        f"the engine finds {found.item():g} of {node.op.max_detections} detections in case {number} and leaves"
+                        f" the other rows of {node.describe()} unset"
+                    )
+    return ""
+
+
+_FOUND = 3
+"""The output that counts the detections."""
 
 
 def run_otherwise(

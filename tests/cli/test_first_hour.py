@@ -141,12 +141,12 @@ def test_auto_is_numpy_where_no_engine_is_installed(emitc: Emitc) -> None:
     assert text.code == 0, text.err
     assert "elements differ from numpy (2 inputs" in text.out
     assert (
-        "  reference   tflite_micro and ai_edge_litert are not installed, so emitc's own numpy references decide; in a"
-        ' checkout of emitc: pip install -e ".[verify]"\n'
+        "  reference   tflite_micro and ai_edge_litert are not installed (in a checkout of emitc: pip install -e"
+        ' ".[verify]"), so emitc\'s own numpy references decide\n'
     ) in text.out
     content = emitc("verify", DIGITS, "--samples", 2, "--json").json
     assert (content["reference"], content["match"]) == ("numpy", True)
-    why = "tflite_micro and ai_edge_litert are not installed"
+    why = 'tflite_micro and ai_edge_litert are not installed (in a checkout of emitc: pip install -e ".[verify]")'
     assert content["no_engine"] == {"operators": [], "why": why}
     assert "no_engine" not in emitc("verify", DIGITS, "--samples", 2, "--reference", "numpy", "--json").json
 

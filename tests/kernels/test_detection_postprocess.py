@@ -20,6 +20,7 @@ from emitc.boards.prove import on_emulator
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError, Where
 from emitc.frontends.flexbuffer import numbers
+from emitc.host.golden import EngineRefused
 from emitc.host.parity import verify
 from emitc.kernels import detection_postprocess
 from emitc.writers.tflite import write_tflite
@@ -171,6 +172,22 @@ def test_what_is_behind_the_boxes_found_is_zero() -> None:
         end = int(count[0])
         assert 0 < end < 5
         assert not boxes[0, end:].any() and not classes[0, end:].any() and not scores[0, end:].any()
+
+
+@pytest.mark.parametrize("engine", ["tflm", "litert"])
+def test_an_engine_that_leaves_rows_unset_is_no_reference(engine: str, tmp_path: Path) -> None:
+    """With `auto` the numpy references decide and the report says why; a model whose rows are all found keeps its engine."""
+    few, all_found = tmp_path / "few.tflite", tmp_path / "all.tflite"
+    few.write_bytes(write_tflite(model_of([detection("few", 3, nms_iou_threshold=0.01)])))
+    all_found.write_bytes(
+        write_tflite(model_of([detection("all", 40, nms_score_threshold=0.0, nms_iou_threshold=1.0, max_detections=2)]))
+    )
+    with pytest.raises(EngineRefused, match=r"leaves the other rows of op 0 .* unset"):
+        verify(compile_model(few), reference=engine, samples=3)
+    proof = verify(compile_model(few), samples=3)
+    assert proof.match and proof.reference == "numpy" and "of 5 detections" in proof.no_engine[-1]
+    proof = verify(compile_model(all_found), reference=engine, samples=3)
+    assert proof.match and proof.reference == engine and not proof.no_engine
 
 
 @pytest.mark.parametrize(

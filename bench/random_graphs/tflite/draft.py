@@ -86,9 +86,11 @@ class Draft:
         return (scale,), (point,)
 
     def near(self, x: Value, low: float = 0.3, high: float = 3.0) -> Quantization:
-        """One whose scale is about that of x, or that of x itself."""
+        """One whose scale is about that of x, or that of x itself. Raises Unfit where x is not quantized."""
         if x.dtype not in QUANTIZED or self.chance(0.25):
             return x.scales, x.zero_points
+        if not x.scales:
+            raise Unfit
         _, points = self.quantization(x.dtype)
         return (float(np.float32(x.scales[0] * self.rng.uniform(low, high))),), points
 

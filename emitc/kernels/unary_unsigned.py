@@ -1,7 +1,7 @@
 """LOGISTIC, TANH, RELU, RELU6, RELU_N1_TO_1 and LEAKY_RELU of legacy uint8 models: what each of the 256 values becomes.
 
 LOGISTIC, TANH  dequantized, the function, times 1 / y_scale, rounded half away from zero, in float32; y has scale 1/256 and
-                zero point 0, or 1/128 and 128.
+                zero point 0, or 1/128 and 128. LOGISTIC is 1 / (1 + exp(-x)) with each of its steps rounded to float32.
 RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU  requantized by x_scale / y_scale (times alpha below zero), ratios of float32, and limited
                 to the steps of y between the activation's bounds.
 Source  LiteRT's reference kernels, measured; TFLite Micro has none of uint8.
@@ -10,7 +10,7 @@ Errors  scales beyond the fixed-point arithmetic; output scales other than those
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -18,9 +18,18 @@ from emitc.ir import BoundNode, DType, Quantization
 from emitc.kernels.contract import illegal, require_dtypes, require_quantization
 from emitc.kernels.elementwise import require_activation, require_factor
 from emitc.kernels.real_functions import FUNCTIONS
-from emitc.quantize import Int64, activation_clamp, multiplier_of, requantize
+from emitc.quantize import Float32, Int64, activation_clamp, multiplier_of, requantize
 
-_REAL: Mapping[str, str] = {"LOGISTIC": "SigmoidOfLibrary", "TANH": "TanhOfLibrary"}
+
+def _logistic(x: Float32) -> Float32:
+    """The rounding of each step can move a value across the middle of two codes."""
+    return np.float32(1) / (np.float32(1) + FUNCTIONS["Exp"].apply(-x, ()))
+
+
+_REAL: Mapping[str, Callable[[Float32], Float32]] = {
+    "LOGISTIC": _logistic,
+    "TANH": lambda x: FUNCTIONS["TanhOfLibrary"].apply(x, ()),
+}
 _FIXED = {"LOGISTIC": (1 / 256, 0), "TANH": (1 / 128, 128)}
 """Scale and zero point of the output, as uint8."""
 _LIFT = 128
@@ -70,7 +79,7 @@ def results(bound: BoundNode, q: Int64, alpha: float = 0.0) -> Int64:
     if kind in _REAL:
         with np.errstate(all="ignore"):
             real = np.float32(x.scale) * centred.astype(np.float32)
-            scaled = FUNCTIONS[_REAL[kind]].apply(real, ()) * (np.float32(1) / np.float32(y.scale))
+            scaled = _REAL[kind](real) * (np.float32(1) / np.float32(y.scale))
         rounded = np.sign(scaled) * np.floor(np.abs(scaled.astype(np.float64)) + 0.5)
         return np.asarray(np.clip(rounded + y.zero_point, low, high), np.int64)
     above, below = _factors(bound, alpha)

@@ -269,6 +269,8 @@ BETWEEN_SCALES = (
 )
 FUNCTIONS: list[Case] = [
     *(function("LOGISTIC", x, (1 / 256, 0), i) for i, (x, _) in enumerate(BETWEEN_SCALES)),
+    # One step from the zero point, the exact function is 128.4999975 / 256, and one rounding to float32 makes it a tie.
+    function("LOGISTIC", (1 / 128, 128), (1 / 256, 0), len(BETWEEN_SCALES)),
     *(function("TANH", x, (1 / 128, 128), i) for i, (x, _) in enumerate(BETWEEN_SCALES)),
     *(
         function(op, x, y, i)

@@ -9,8 +9,10 @@ import pytest
 from onnx_net import OnnxNet
 
 from bench.random_graphs.onnx import engine_faults
-from bench.random_graphs.onnx.engine_faults import limited_reduction
+from bench.random_graphs.onnx.engine_faults import limited_reduction, rounded_sums
 from emitc.compiler import compile_model
+from emitc.host.exact_sums import steps_of_sums
+from emitc.host.parity import verify
 
 pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
 
@@ -36,3 +38,43 @@ def test_integer_reductions_in_float64(
     # An engine that computes something else is not explained by it.
     monkeypatch.setitem(engine_faults._EXACT, kind, lambda row: sum(row) + 7)  # type: ignore[arg-type]
     assert limited_reduction(made, [(np.array([values], dtype),)], 0) == ""
+
+
+SCALE, STEP = 0.03537699, 7.5004436e-08
+
+
+def matmul_of_int16(folder: Path, step: float) -> Path:
+    """A product of matrices of uint8 codes, quantized to int16."""
+    net = OnnxNet(opset=21)
+    left, right = (net.dequantize(net.input(shape, "uint8"), SCALE, 128, "uint8") for shape in ((1, 8, 4), (1, 4, 8)))
+    net.output(net.quantize(net.op("MatMul", left, right), step, -53, "int16"), "int16", (1, 8, 8))
+    path = folder / f"{step}.onnx"
+    path.write_bytes(net.serialized())
+    return path
+
+
+def test_float_sums_with_small_steps_of_int16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Products of these codes cancel in many of the sums.
+    rng = np.random.default_rng(1)
+    inputs = tuple(rng.choice(np.array([1, 255], np.uint8), shape) for shape in ((1, 8, 4), (1, 4, 8)))
+    vectors = tmp_path / "vectors.npz"
+    np.savez(vectors, allow_pickle=False, in0_0=inputs[0], in1_0=inputs[1])
+    made = compile_model(matmul_of_int16(tmp_path, STEP))
+    proof = verify(made, vectors=vectors, samples=0, layers=True)
+    assert not proof.match
+    assert "ONNX Runtime sums MatMul in float32" in rounded_sums(made, [inputs], proof)
+
+    coarse = compile_model(matmul_of_int16(tmp_path, 1e-3))
+    assert rounded_sums(coarse, [inputs], verify(coarse, vectors=vectors, samples=0, layers=True)) == ""
+    # Neither an engine that is farther off is explained, nor a reference that is not the exact sum.
+    for wrong in (
+        lambda steps, noise, last: (steps, noise / 1e6, last),
+        lambda steps, noise, last: (steps + 2, noise, last),
+    ):
+
+        def changed(bound, operands, wrong=wrong):  # type: ignore[no-untyped-def]
+            found = steps_of_sums(bound, operands)
+            return None if found is None else wrong(*found)
+
+        monkeypatch.setattr(engine_faults, "steps_of_sums", changed)
+        assert rounded_sums(made, [inputs], proof) == ""

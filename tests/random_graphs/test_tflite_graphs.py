@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import numpy as np
+import pytest
 
-from bench.random_graphs.case import Description
+from bench.random_graphs.case import Description, Value
 from bench.random_graphs.records import type_of
 from bench.random_graphs.tflite import draw, write
 from bench.random_graphs.tflite.draft import OFFERS, Draft, Unfit
@@ -55,6 +57,17 @@ def test_every_operator_is_drawn_with_every_type_that_emitc_lowers() -> None:
 
 def test_an_exception_is_an_operator_that_emitc_lowers() -> None:
     assert set(NEVER) <= wanted()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_every_operator_takes_or_leaves_integers_without_a_scale(dtype: str) -> None:
+    """CAST makes such values. No maker may fail on one in another way than by Unfit."""
+    for op, offer in OFFERS.items():
+        for number in range(TRIES if dtype in offer.dtypes else 0):
+            d = Draft(np.random.default_rng([number, len(op)]), dtype, engine=("tflm", "litert")[number % 2])
+            x = d.add(Value("plain", dtype, d.draw_shape(d.pick((1, 2, 3, 4, 4)), 200)))
+            with contextlib.suppress(Unfit):
+                offer.make(d, x)
 
 
 def test_graphs_are_equal_for_equal_seeds_and_some_are_large() -> None:

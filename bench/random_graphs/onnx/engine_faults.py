@@ -112,9 +112,10 @@ def _rounded(compiled: Compiled, group: Group, runs: Sequence[Mapping[str, Array
             steps, noise, last = exact
             (own,) = kernel_of(bound).reference(bound, operands)
             rounded = np.clip(steps + bound.output.quantization.zero_point, *bound.output.dtype.range)
-            if (np.abs(own - rounded) > 0.5 + last).any() or (np.abs(engine - rounded) > 0.5 + noise).any():
+            ours, theirs = own.astype(np.float64), engine.astype(np.float64)
+            if (np.abs(ours - rounded) > 0.5 + last).any() or (np.abs(theirs - rounded) > 0.5 + noise).any():
                 return None
-            gaps = np.abs(engine.astype(np.float64) - own)
+            gaps = np.abs(theirs - ours)
             elements += int((gaps > 1).sum())
             largest = max(largest, float(gaps.max(initial=0)))
     return elements if largest == group.largest else None

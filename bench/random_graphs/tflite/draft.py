@@ -27,6 +27,13 @@ class Unfit(Exception):
     """The operator cannot be appended to the value that was drawn for it."""
 
 
+def scale_of(x: Value) -> float:
+    """The scale of a value. Raises Unfit where it has none, as a result of CAST or of a comparison has none."""
+    if not x.scales:
+        raise Unfit
+    return x.scales[0]
+
+
 @dataclass
 class Draft:
     """Values and nodes so far. `pool` has what further operators may read; `limit` the most elements of a tensor.
@@ -89,10 +96,9 @@ class Draft:
         """One whose scale is about that of x, or that of x itself. Raises Unfit where x is not quantized."""
         if x.dtype not in QUANTIZED or self.chance(0.25):
             return x.scales, x.zero_points
-        if not x.scales:
-            raise Unfit
+        before = scale_of(x)
         _, points = self.quantization(x.dtype)
-        return (float(np.float32(x.scales[0] * self.rng.uniform(low, high))),), points
+        return (float(np.float32(before * self.rng.uniform(low, high))),), points
 
     def computed(self, dtype: str, shape: Sequence[int], quantization: Quantization = PLAIN) -> Value:
         """A tensor that a node will write. Raises Unfit for one that is too large."""

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench.random_graphs.case import Value
-from bench.random_graphs.tflite.draft import ACTIVATIONS, ANY, PLAIN, QUANTIZED, Draft, Quantization, Unfit, offers
+from bench.random_graphs.tflite.draft import (
+    ACTIVATIONS,
+    ANY,
+    PLAIN,
+    QUANTIZED,
+    Draft,
+    Quantization,
+    Unfit,
+    offers,
+    scale_of,
+)
 
 
 def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
@@ -79,7 +89,7 @@ def mul(d: Draft, x: Value) -> Sequence[Value]:
     a, b = ordered(d, x, partner(d, x))
     quantization = d.quantization(x.dtype)
     if x.dtype in QUANTIZED and d.chance(0.85):
-        scale = a.scales[0] * b.scales[0] * 10 ** d.rng.uniform(0, 2)
+        scale = scale_of(a) * scale_of(b) * 10 ** d.rng.uniform(0, 2)
         quantization = ((float(np.float32(scale)),), quantization[1])
     shape = broadcast(a.shape, b.shape)
     return [d.unary("MUL", (a, b), shape, x.dtype, quantization, fused_activation_function=activation(d, x.dtype))]
@@ -97,7 +107,7 @@ def squared_difference(d: Draft, x: Value) -> Sequence[Value]:
     a, b = ordered(d, x, partner(d, x))
     quantization = d.quantization(x.dtype)
     if x.dtype in QUANTIZED:
-        quantization = ((float(np.float32(x.scales[0] ** 2 * 10 ** d.rng.uniform(0.5, 2.5))),), quantization[1])
+        quantization = ((float(np.float32(scale_of(x) ** 2 * 10 ** d.rng.uniform(0.5, 2.5))),), quantization[1])
     return [d.unary("SQUARED_DIFFERENCE", (a, b), broadcast(a.shape, b.shape), x.dtype, quantization)]
 
 
@@ -117,7 +127,7 @@ def div(d: Draft, x: Value) -> Sequence[Value]:
     b = divisor(d, x, d.near(x) if x.scales else PLAIN)
     if x.scales:  # a factor below 64 shifts by more than 31 bits, which C++ does not define
         factor = 10 ** d.rng.uniform(1.9, 5)
-        quantization = ((float(np.float32(x.scales[0] / b.scales[0] / factor)),), d.quantization(x.dtype)[1])
+        quantization = ((float(np.float32(scale_of(x) / scale_of(b) / factor)),), d.quantization(x.dtype)[1])
     shape = broadcast(x.shape, b.shape)
     return [d.unary("DIV", (x, b), shape, x.dtype, quantization, fused_activation_function=activation(d, x.dtype))]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from bench.random_graphs.case import Value
-from bench.random_graphs.tflite.draft import ACTIVATIONS, PLAIN, QUANTIZED, Draft, Quantization, Unfit, offers
+from bench.random_graphs.tflite.draft import ACTIVATIONS, PLAIN, QUANTIZED, Draft, Quantization, Unfit, offers, scale_of
 from emitc.ir import packed
 
 MOST_MACS = 600_000
@@ -79,7 +79,7 @@ def bias(d: Draft, x: Value, w: Value, count: int) -> Value | None:
         return None
     if x.dtype == "float32":
         return d.constant(d.rng.normal(0, 0.5, count).astype(np.float32))
-    scales = tuple(float(np.float32(x.scales[0] * scale)) for scale in w.scales)
+    scales = tuple(float(np.float32(scale_of(x) * scale)) for scale in w.scales)
     limit = 1 << 24 if d.chance(0.05) else 3000
     array = d.rng.integers(-limit, limit + 1, count)
     if d.chance(0.04) and x.dtype == "int8" and len(scales) == 1:
@@ -94,7 +94,7 @@ def result(d: Draft, x: Value, w: Value, terms: int) -> Quantization:
     if x.dtype not in QUANTIZED:
         return PLAIN
     _, points = d.quantization(x.dtype)
-    typical = x.scales[0] * max(w.scales) * math.sqrt(terms) * 40
+    typical = scale_of(x) * max(w.scales) * math.sqrt(terms) * 40
     factor = 10 ** d.rng.uniform(-3, 3) if d.chance(0.1) else 10 ** d.rng.uniform(-0.3, 0.6)
     return (float(np.float32(typical * factor)),), points
 

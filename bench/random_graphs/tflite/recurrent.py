@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench.random_graphs.case import Value
-from bench.random_graphs.tflite.draft import PLAIN, Draft, Quantization, Unfit, offers
+from bench.random_graphs.tflite.draft import PLAIN, Draft, Quantization, Unfit, offers, scale_of
 
 
 def single(number: float) -> float:
@@ -42,7 +42,7 @@ def svdf(d: Draft, x: Value) -> Sequence[Value]:
     feature = d.constant(d.rng.integers(-127, 128, (filters, depth)).astype(np.int8), ((d.power(-3, -1),), (0,)))
     time_scale = single(0.01 if kind == "int8" else 2.0**-15)
     time = d.constant(d.rng.integers(-end, end + 1, (filters, steps)).astype(kind), ((time_scale,), (0,)))
-    kept = x.scales[0] * feature.scales[0] * np.sqrt(depth) * 127 * 60 / end * d.rng.uniform(0.3, 2)
+    kept = scale_of(x) * feature.scales[0] * np.sqrt(depth) * 127 * 60 / end * d.rng.uniform(0.3, 2)
     memory_scale = single(kept)
     biases = d.rng.integers(-3000, 3001, units).astype(np.int32)
     b = d.constant(biases, ((single(memory_scale * time_scale),), (0,)))
@@ -76,7 +76,7 @@ def lstm(d: Draft, x: Value) -> Sequence[Value]:
             operands[position] = d.constant(d.rng.integers(-127, 128, shape).astype(np.int8), ((scale,), (0,)))
         limit, kind = (4000, np.int32) if x.dtype == "int8" else (10**6, np.int64)
         biases = d.rng.integers(-limit, limit + 1, units).astype(kind)
-        operands[12 + gate] = d.constant(biases, ((single(x.scales[0] * scale),), (0,)))
+        operands[12 + gate] = d.constant(biases, ((single(scale_of(x) * scale),), (0,)))
     kept: Quantization = PLAIN
     cell: Quantization = PLAIN
     if x.dtype != "float32":

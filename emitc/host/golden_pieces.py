@@ -195,7 +195,7 @@ class PiecesEngine:
         """Variables that get their first value from the file."""
         if "CALL_ONCE" not in self._codes:
             return set()
-        inside = (each for graph in self._model.subgraphs[1:] for each in graph.operators)
+        inside = (each for graph in self._model.subgraphs[1:] for each in graph.operators or ())
         return {_named(each) for each in inside if self._code_of(each) == "VAR_HANDLE"}
 
     def _first_value(self, index: int) -> Array:
@@ -235,7 +235,7 @@ class PiecesEngine:
             return None
         if code == "READ_VARIABLE" and self._handle(operator) not in self._set_once():
             return None  # TFLite Micro sets no first value where nothing assigns the variable
-        inside = [self._code_of(each) for graph in self._model.subgraphs[1:] for each in graph.operators]
+        inside = [self._code_of(each) for graph in self._model.subgraphs[1:] for each in graph.operators or ()]
         if code in ("IF", "WHILE") and "VAR_HANDLE" in inside and "CALL_ONCE" not in self._codes:
             raise _refused(f"{code} sets variables")
         kept = [operator]
@@ -275,8 +275,9 @@ class PiecesEngine:
         place = {old: new for new, old in enumerate(used)}
         graph.tensors = [self._graph.tensors[index] for index in used]
         graph.inputs, graph.outputs = [place[i] for i in given], [place[i] for i in made]
-        graph.operators = [self._renumbered(each, place) for each in operators]
-        model.subgraphs = [graph, *self._subgraphs_of(operators)]
+        called = self._called_by(operators)
+        graph.operators = [_calling(self._renumbered(each, place), called) for each in operators]
+        model.subgraphs = [graph, *self._graphs_of(called)]
         model.metadata = model.metadataBuffer = model.signatureDefs = None
         needed = {tensor.buffer for each in model.subgraphs for tensor in each.tensors or ()}
         schema, buffers = self._runtime.schema_fb, enumerate(self._model.buffers)
@@ -285,20 +286,23 @@ class PiecesEngine:
         builder.Finish(model.Pack(builder), b"TFL3")
         return bytes(builder.Output())
 
-    def _subgraphs_of(self, operators: Sequence[Any]) -> list[Any]:
-        """The other graphs of the file, where operators run some; those that none runs empty, which engines would prepare."""
-        called: set[int] = set()
+    def _called_by(self, operators: Sequence[Any]) -> dict[int, int]:
+        """The graphs that the operators run, by their index in the file: the index that each has in the cut model."""
+        found: set[int] = set()
         left = list(operators)
         while left:
-            options = getattr(left.pop(), "builtinOptions", None)
-            found = {getattr(options, name) for name in _CALLS if hasattr(options, name)} - called
-            called |= found
-            left += [each for index in found for each in self._model.subgraphs[index].operators]
-        return [
-            each if index in called else self._runtime.schema_fb.SubGraphT()
-            for index, each in enumerate(self._model.subgraphs)
-            if index and called
-        ]
+            options = left.pop().builtinOptions
+            more = {getattr(options, name) for name in _CALLS if hasattr(options, name)} - found
+            found |= more
+            left += [each for index in more for each in self._model.subgraphs[index].operators or ()]
+        return {index: place + 1 for place, index in enumerate(sorted(found))}
+
+    def _graphs_of(self, called: Mapping[int, int]) -> list[Any]:
+        """Those graphs. Others are left out: TFLite Micro prepares every graph, and ends its process at an empty one."""
+        graphs = [copy.copy(self._model.subgraphs[index]) for index in called]
+        for graph in graphs:
+            graph.operators = [_calling(copy.copy(each), called) for each in graph.operators or ()]
+        return graphs
 
     @staticmethod
     def _renumbered(operator: Any, place: Mapping[int, int]) -> Any:
@@ -308,6 +312,16 @@ class PiecesEngine:
             if indices is not None:
                 setattr(found, name, [place[int(i)] if i >= 0 else -1 for i in indices])
         return found
+
+
+def _calling(operator: Any, places: Mapping[int, int]) -> Any:
+    """The operator, which is changed, with its graphs at other places."""
+    names = [name for name in _CALLS if hasattr(operator.builtinOptions, name)]
+    if names:
+        operator.builtinOptions = copy.copy(operator.builtinOptions)
+        for name in names:
+            setattr(operator.builtinOptions, name, places[getattr(operator.builtinOptions, name)])
+    return operator
 
 
 def _named(handle: Any) -> tuple[bytes, bytes]:

@@ -21,10 +21,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from emitc.boards.prove import on_emulator
-from emitc.compiler import Options, compile_model
+from emitc.boards.verify import on_emulator
+from emitc.compiler import compile_model
 from emitc.errors import CannotCompile
-from emitc.report import table
+from emitc.options import Options
+from emitc.report.text import table
 from emitc.target import load_board
 
 HERE = Path(__file__).resolve().parent

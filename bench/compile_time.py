@@ -25,13 +25,13 @@ from pathlib import Path
 import numpy as np
 
 from bench.boards import NETS as NETS
-from emitc.report import table
+from emitc.report.text import table
 
 HERE = Path(__file__).resolve().parent
 TARGETS = ("generic32", "cortex-m4f")
 LIMIT = 1.0
 """Seconds that the least of the runs may take."""
-_LOADED = "import sys, emitc.cli as c\ntry:\n    c.main()\nfinally:\n    print(*sys.modules, file=sys.stderr)"
+_LOADED = "import sys, emitc.cli.main as c\ntry:\n    c.main()\nfinally:\n    print(*sys.modules, file=sys.stderr)"
 """Runs emitc, and lists the modules that it has loaded in the order of their loading."""
 _LOADING = (
     "import importlib, sys\nfor name in sys.argv[1:]:\n    try:\n        importlib.import_module(name)\n"

@@ -7,8 +7,9 @@
 
 A model is `verified` when its C equals the golden engine in every element: on the corpus' own vectors and on 20 random
 inputs, every layer compared, under the sanitizers, with the arena used as planned. For a float tensor that an ONNX graph
-computes from floats, equal means within the tolerance of `emitc.host.golden_rules`; the row then says `tolerance` and how
-many elements make use of it. Of a QDQ model every operator is judged by itself (`emitc.host.groups`); the row says `groups`
+computes from floats, equal means within the tolerance of `emitc.verify.tolerances`; the row then says `tolerance` and how
+many elements make use of it. Of a QDQ model every operator is judged by itself
+(`emitc.verify.operator_checks`); the row says `groups`
 and how many elements of the outputs differ in the end. Otherwise a model `differs`. `unsupported`
 lists every operator without code and why; `refused` says what is wrong with the file; `no engine` names a model that
 compiles, but that no golden engine runs. The corpus lies beside the checkout (../shared/models); without it there is
@@ -28,11 +29,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from emitc.compiler import Compiled, compile_model
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError, Refusals
-from emitc.host.golden import EngineRefused
-from emitc.host.parity import Proof, verify
-from emitc.report import table
+from emitc.report.text import table
+from emitc.verify.engines.run import EngineRefused
+from emitc.verify.proof import Proof, verify
 
 HERE = Path(__file__).resolve().parent
 CORPUS = HERE.parents[1] / "shared" / "models"

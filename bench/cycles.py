@@ -26,9 +26,10 @@ from typing import Any
 
 from emitc.boards import counter
 from emitc.boards.boot import boot, emulator
-from emitc.boards.prove import on_emulator
-from emitc.compiler import Options, compile_model
-from emitc.report import table
+from emitc.boards.verify import on_emulator
+from emitc.compiler import compile_model
+from emitc.options import Options
+from emitc.report.text import table
 from emitc.target import load_board, load_target
 
 HERE = Path(__file__).resolve().parent

@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.compiler import Compiled, compile_model
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.host.build import HostModel, build_shared
-from emitc.host.golden import OnnxRuntimeEngine
-from emitc.host.parity import interface_of
-from emitc.report import table
+from emitc.report.text import table
+from emitc.verify.build import HostModel, build_shared
+from emitc.verify.engines.run import OnnxRuntimeEngine
+from emitc.verify.proof import interface_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = ROOT.parent / "shared" / "models"

@@ -10,9 +10,9 @@ import numpy as np
 
 from emitc.errors import EmitcError
 from emitc.ir import Array, BoundNode, DType, Graph, Node, Tensor
-from emitc.kernels.control_flow import ControlFlow
-from emitc.kernels.offloaded import Offloaded
-from emitc.verify_graph import verify_graph
+from emitc.kernels.control_flow.control_flow import ControlFlow
+from emitc.kernels.npu.npu_region import Offloaded
+from emitc.passes.verify_graph import verify_graph
 
 _ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 

@@ -24,10 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.corpus import CORPUS, format_of, models
-from emitc.boards.prove import on_emulator
-from emitc.compiler import Compiled, Options, compile_model
+from emitc.boards.verify import on_emulator
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
-from emitc.report import table
+from emitc.options import Options
+from emitc.report.text import table
 from emitc.target import load_board
 
 HERE = Path(__file__).resolve().parent

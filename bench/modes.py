@@ -30,13 +30,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.corpus import CORPUS, JSON_FILE, format_of, models, read_verdicts
-from emitc.boards.prove import on_emulator, require_fit
-from emitc.compiler import Compiled, Options, compile_model
+from emitc.boards.verify import on_emulator, require_fit
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
-from emitc.host.golden import EngineRefused
-from emitc.planner.regions import Region
-from emitc.report import table
+from emitc.options import Options
+from emitc.planner.region_assignment import Region
+from emitc.report.text import table
 from emitc.target import load_board
+from emitc.verify.engines.run import EngineRefused
 
 RESULTS = Path(__file__).resolve().parent / "results_modes.json"
 TECHNIQUES = ("order", "views", "overlap", "moves")

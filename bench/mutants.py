@@ -29,15 +29,16 @@ import numpy as np
 from bench.graph_mutants import GraphMutant, mutants_of
 from bench.mutant_models import written
 from bench.program_mutants import TECHNIQUE_MODELS, program_mutants
-from emitc.compiler import Compiled, compile_model
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.host.reference import run_reference
-from emitc.host.samples import Sample, random_samples
-from emitc.ir import Array, Graph
-from emitc.passes import CUT, INNER, INTERFACE, LATE_PASSES, PASSES, ROWS, GraphStep
+from emitc.ir import Array, Graph, GraphStep
+from emitc.passes import CUT, INNER, INTERFACE, LATE_PASSES, PASSES, ROWS
+from emitc.passes.verify_graph import verify_graph
 from emitc.validation import Validation, validate, validate_steps
 from emitc.validation.inputs import validation_inputs
-from emitc.verify_graph import verify_graph
+from emitc.verify.reference import run_reference
+from emitc.verify.samples import Sample, random_samples
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "models"
 COUNT = 10

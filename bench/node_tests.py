@@ -39,15 +39,16 @@ import onnx
 from onnx import numpy_helper
 
 from bench.corpus import chosen, missing
-from emitc.compiler import Compiled, compile_model
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
-from emitc.frontends.source import DEFINED
-from emitc.host.build import WARNINGS, HostModel, run_compiler, sources
-from emitc.host.parity import interface_of
-from emitc.host.reference import run_reference
 from emitc.ir import Array
 from emitc.kernels import onnx_registry
-from emitc.report import table
+from emitc.report.text import table
+from emitc.source import DEFINED
+from emitc.verify.build import WARNINGS, HostModel, run_compiler, sources
+from emitc.verify.proof import interface_of
+from emitc.verify.reference import run_reference
 
 HERE = Path(__file__).resolve().parent
 JSON_FILE, TEXT_FILE = HERE / "node_test_verdicts.json", HERE / "node_test_verdicts.md"

@@ -23,13 +23,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from emitc.backends.ethos_u import vela
-from emitc.backends.ethos_u.accelerators import ACCELERATORS
+from emitc.backends.ethos_u.configurations import ACCELERATORS
 from emitc.backends.ethos_u.definition import NAME
 from emitc.backends.partition import Partition
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError, Refusals
-from emitc.host import parity
-from emitc.report import table
+from emitc.report.text import table
+from emitc.verify import proof as parity
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = ROOT.parent / "shared" / "models" / "tflite"

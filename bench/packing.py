@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from emitc.planner import Buffer, Distance, LiveRange, Plan, Step, buffers_of, plan
+from emitc.planner.cp_sat import Answer, certify
 from emitc.planner.problem import problem_of
-from emitc.planner.prove import Answer, certify
-from emitc.report import table
+from emitc.report.text import table
 
 RESULTS = Path(__file__).with_name("results_packing.json")
 COUNTS = (150, 300, 450)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from emitc.planner.regions import Region
+from emitc.planner.region_assignment import Region
 from emitc.program import Move, Operand, Program, RowCall, RowSegment, RowTensor, Slot, Step, arena_variable
 
 _TWO = (Region("FAST", 2048, 1.0), Region("SLOW", 1 << 20, 4.0))

@@ -29,13 +29,14 @@ from unittest import mock
 from bench import unet
 from bench.corpus import CORPUS, models
 from bench.modes import code_digest
-from emitc.compiler import Compiled, compile_model
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.host.build import build_shared
-from emitc.host.golden import EngineRefused, IsolatedRun, engine_for
-from emitc.host.parity import Proof, verify
-from emitc.report import table
+from emitc.report.text import table
 from emitc.target import BuildSupport
+from emitc.verify.build import build_shared
+from emitc.verify.engines.run import EngineRefused, IsolatedRun, engine_for
+from emitc.verify.proof import Proof, verify
 
 RESULTS = Path(__file__).resolve().parent / "results_seeds.json"
 SAMPLES = 20
@@ -78,9 +79,9 @@ def _quick() -> Iterator[None]:
     """Proofs of one model, with its libraries built once and the engine in this process."""
     with (
         tempfile.TemporaryDirectory(prefix="emitc-") as folder,
-        mock.patch("emitc.host.parity.build_shared", _Libraries(Path(folder))),
-        mock.patch("emitc.host.parity.run_isolated", _run_here),
-        mock.patch("emitc.host.inner_groups.run_isolated", _run_here),
+        mock.patch("emitc.verify.proof.build_shared", _Libraries(Path(folder))),
+        mock.patch("emitc.verify.proof.run_isolated", _run_here),
+        mock.patch("emitc.verify.subgraph_checks.run_isolated", _run_here),
     ):
         yield
 

@@ -26,19 +26,19 @@ import numpy as np
 
 from bench.vela_nets import vela_net
 from emitc.backends.ethos_u import vela
-from emitc.backends.ethos_u.accelerators import ACCELERATORS
+from emitc.backends.ethos_u.configurations import ACCELERATORS
 from emitc.backends.ethos_u.definition import NAME
 from emitc.compiler import compile_model
-from emitc.frontends.tflite import read_tflite
-from emitc.frontends.tflite_npu import OPERATOR
-from emitc.host import parity
-from emitc.host.ethosu.check import VelaNetwork
-from emitc.host.ethosu.vela_file import read_vela
-from emitc.host.golden import run_isolated
-from emitc.host.golden_engine import Array
-from emitc.host.samples import random_samples
-from emitc.host.tally import difference
-from emitc.report import table
+from emitc.frontends.tflite.npu import OPERATOR
+from emitc.frontends.tflite.reader import read_tflite
+from emitc.report.text import table
+from emitc.verify import proof as parity
+from emitc.verify.engines.contract import Array
+from emitc.verify.engines.run import run_isolated
+from emitc.verify.npu_check import VelaNetwork
+from emitc.verify.samples import random_samples
+from emitc.verify.tally import difference
+from emitc.verify.vela_file import read_vela
 
 RESULTS = Path(__file__).with_name("results_vela_files.json")
 SEEDS = range(72)

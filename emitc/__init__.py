@@ -13,7 +13,7 @@ from emitc.errors import CannotCompile, EmitcError
 
 if TYPE_CHECKING:
     from emitc.api import Model, compile_model
-    from emitc.compiler import Options
+    from emitc.options import Options
 
 __all__ = ["CannotCompile", "EmitcError", "Model", "Options", "__version__", "compile_model"]
 

@@ -1,5 +1,5 @@
 """`python -m emitc` is the command line."""
 
-from emitc.cli import main
+from emitc.cli.main import main
 
 main()

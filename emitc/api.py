@@ -10,13 +10,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emitc import compiler, report
-from emitc.compiler import Compiled, Options
+from emitc import compiler
+from emitc.compiled import Compiled
+from emitc.options import Options
 from emitc.planner import Plan
+from emitc.report import text as report
 
 if TYPE_CHECKING:
-    from emitc.host.parity import Proof
     from emitc.validation import Validation
+    from emitc.verify.proof import Proof
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -29,10 +31,10 @@ class Model(Compiled):
         return self.program.plan
 
     def verify(self, **options: Any) -> Proof:
-        """The proof on this machine; options as for `emitc.host.parity.verify` (samples, seed, vectors, layers, sanitize)."""
-        from emitc.host import parity
+        """The proof on this machine; options as for `emitc.verify.proof.verify` (samples, seed, vectors, layers, sanitize)."""
+        from emitc.verify import proof
 
-        return parity.verify(self, **options)
+        return proof.verify(self, **options)
 
     def check(self) -> Validation:
         """Whether the graph after every pass, and the program, give what the graph gave as it was built."""

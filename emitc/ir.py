@@ -369,3 +369,12 @@ class Graph:
     def bound(self) -> Iterator[BoundNode]:
         """Every node with its tensors, in execution order."""
         return (self.bind(node) for node in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStep:
+    """The graph as a pass has left it. inside: the operators whose inner graph it is, from the outermost one on."""
+
+    name: str
+    graph: Graph
+    inside: tuple[str, ...] = ()

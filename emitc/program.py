@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from emitc.kernels.contract import PLAIN, Flavour, LibraryCall, Param, Table
+from emitc.layer import PLAIN, Flavour, LibraryCall, Param, Table, kernel_name
 from emitc.planner import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What one pass did. changed: whether it rewrote anything."""
+
+    name: str
+    enabled: bool
+    nodes_before: int
+    nodes_after: int
+    changes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +95,12 @@ class Step:
     @property
     def kernel(self) -> str:
         """The kernel's C name without its prefix, which is also that of its parameter struct."""
-        return self.template + self.flavour.suffix
+        return self.kernel_name + self.flavour.suffix
+
+    @property
+    def kernel_name(self) -> str:
+        """The name of the kernel's template, without its folder."""
+        return kernel_name(self.template, self.call)
 
 
 @dataclass(frozen=True, slots=True)

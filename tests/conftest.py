@@ -3,15 +3,12 @@ and the sibling folder of models where it exists."""
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(HERE / "kernels"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the policy once: with xdist, in the process that gathers the workers' reports."""
-    from skip_policy import ALLOWED_SKIPS, SkipPolicy, read_allowed
+    from tests.support.skip_policy import ALLOWED_SKIPS, SkipPolicy, read_allowed
 
     if config.getoption("--strict-skips") and not hasattr(config, "workerinput"):
         allowed = read_allowed(ALLOWED_SKIPS.read_text(encoding="utf-8"), HERE.parent)
@@ -36,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of each test marked `sweep` keeps a fixed sample, with --share some of the other cases too; --full keeps all of them."""
-    from sweep_sampling import KEPT, parse_share, sampled, share
+    from tests.support.sweep_sampling import KEPT, parse_share, sampled, share
 
     if config.getoption("--full"):
         return
@@ -64,9 +61,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with every model of tiny_models.py as NAME.tflite."""
-    from tiny_models import MODELS
-
     from emitc.writers.tflite import write_tflite
+    from tests.support.models.tiny import MODELS
 
     folder = tmp_path_factory.mktemp("tiny")
     for name, make in MODELS.items():

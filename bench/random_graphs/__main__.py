@@ -16,7 +16,7 @@ from bench.random_graphs.formats import FORMATS, generate
 from bench.random_graphs.judge import prepared
 from bench.random_graphs.native import Builds
 from bench.random_graphs.report import text
-from emitc.host.golden import engines_in
+from emitc.verify.engines.run import engines_in
 
 REGRESSIONS = Path(__file__).resolve().parents[2] / "tests" / "regression" / "random_graphs"
 

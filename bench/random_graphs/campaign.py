@@ -31,7 +31,7 @@ from bench.random_graphs.native import Builds, Item
 from bench.random_graphs.records import Tally
 from bench.random_graphs.regressions import kept
 from bench.random_graphs.shrink import shrink
-from emitc.host.golden import engines_in
+from emitc.verify.engines.run import engines_in
 
 CHUNK = 64
 CHUNK_SECONDS = 1800

@@ -17,7 +17,7 @@ import tempfile
 import time
 from typing import IO
 
-from emitc.host.golden import answer
+from emitc.verify.engines.run import answer
 
 REQUESTS = 400
 """Requests that one process answers: interpreters may leak."""

@@ -27,14 +27,15 @@ from bench.random_graphs.inputs import draw_inputs
 from bench.random_graphs.modes import Mode, options_of, with_variants
 from bench.random_graphs.native import Builds, Item
 from bench.random_graphs.onnx.engine_faults import limited_reduction, rounded_sums
-from emitc.boards.prove import on_emulator, require_fit
-from emitc.compiler import Compiled, compile_model
+from emitc.boards.verify import on_emulator, require_fit
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.host.golden import EngineRefused, run_isolated
-from emitc.host.golden_rules import compared, rules_of
-from emitc.host.parity import golden_run, verify
-from emitc.host.reference import run_reference
 from emitc.ir import Array
+from emitc.verify.engines.run import EngineRefused, run_isolated
+from emitc.verify.proof import golden_run, verify
+from emitc.verify.reference import run_reference
+from emitc.verify.tolerances import compared, rules_of
 
 CASES = 4
 SECONDS = 60

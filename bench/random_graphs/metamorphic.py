@@ -27,15 +27,17 @@ from bench.random_graphs.identities import with_identities
 from bench.random_graphs.inputs import draw_inputs
 from bench.random_graphs.native import Builds, Item
 from bench.random_graphs.shrink import shrink
-from emitc.arrange import TECHNIQUES
-from emitc.compiler import Compiled, Options, compile_model
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.host.golden_rules import EXACT, Rule, compared, rules
-from emitc.host.groups import has_groups
 from emitc.ir import Array
 from emitc.kernels import registry
+from emitc.options import Options
 from emitc.passes import LATE_PASSES, PASSES
-from emitc.planner.regions import Region
+from emitc.planner.region_assignment import Region
+from emitc.schedule.search import TECHNIQUES
+from emitc.verify.operator_checks import has_groups
+from emitc.verify.tolerances import EXACT, Rule, compared, rules
 
 IDENTITIES = "identities"
 TARGET_OF = {"mve": "cortex-m55", "dsp": "cortex-m4", "fpu": "cortex-m4f"}

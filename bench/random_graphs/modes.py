@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from bench.random_graphs.case import Description
-from emitc.arrange import TECHNIQUES
-from emitc.compiler import Compiled, Options
+from emitc.compiled import Compiled
 from emitc.kernels import registry
+from emitc.options import Options
 from emitc.passes import LATE_PASSES, PASSES
-from emitc.planner.regions import Region
+from emitc.planner.region_assignment import Region
+from emitc.schedule.search import TECHNIQUES
 from emitc.target import load_board
 
 TARGETS = (

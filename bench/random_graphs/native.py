@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from bench.random_graphs.combine import Unit
-from emitc.compiler import Compiled
-from emitc.host.build import WARNINGS, Interface
-from emitc.host.parity import interface_of
-from emitc.host.sanitize import alive_spans
+from emitc.compiled import Compiled
 from emitc.ir import Array
 from emitc.target import BuildSupport
+from emitc.verify.build import WARNINGS, Interface
+from emitc.verify.proof import interface_of
+from emitc.verify.sanitize import alive_spans
 
 HARNESS = Path(__file__).resolve().with_name("harness.c")
 COMPILER = ("gcc", "-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from bench.random_graphs.records import Tally
-from emitc.report import table
+from emitc.report.text import table
 
 
 def text(tally: Tally) -> str:

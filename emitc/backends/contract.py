@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 from emitc.ir import BoundNode, DType, Graph, Op
-from emitc.kernels.contract import Layer
+from emitc.layer import Layer
 from emitc.program import Program, Requirement
 from emitc.target import BuildSupport, Target
 

@@ -16,8 +16,9 @@ from typing import Any
 from emitc.backends import registry
 from emitc.backends.contract import PORTABLE, Backend, Refusal, Region, Settings
 from emitc.errors import CannotCompile, EmitcError, Where
-from emitc.ir import BoundNode, Graph
-from emitc.kernels.contract import Layer
+from emitc.ir import BoundNode, Graph, GraphStep
+from emitc.layer import Layer
+from emitc.program import PassReport
 
 SCHEMA_VERSION = 1
 AUTO = "auto"
@@ -54,7 +55,10 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The graph with the regions of accelerators in it, and who runs each of its nodes."""
+    """The graph with the regions of accelerators in it, and who runs each of its nodes.
+
+    passes, steps: what the passes did that followed the cutting of regions, and the graph when they were cut and after each pass.
+    """
 
     graph: Graph
     assignments: tuple[Assignment, ...]
@@ -62,6 +66,8 @@ class Partition:
     backends: Mapping[str, Backend]
     layers: Mapping[int, Layer]
     notes: tuple[str, ...] = ()
+    passes: tuple[PassReport, ...] = ()
+    steps: tuple[GraphStep, ...] = ()
 
     def backend_of(self) -> dict[int, str]:
         """Name of the backend that lowers a node of the graph, by the node's index."""
@@ -131,6 +137,10 @@ class Partition:
         }
 
 
+Rewrite = Callable[[Graph], tuple[Graph, tuple[PassReport, ...], tuple[GraphStep, ...]]]
+"""Passes that run when accelerators have taken their regions: the graph, a report of each, and the graph after each."""
+
+
 def open_backends(settings: Settings) -> dict[str, Backend]:
     """The backends that the settings ask for, portable always among them. Raises EmitcError for wrong settings."""
     found = {name: definition.open(settings) for name, definition in registry().items()}
@@ -158,12 +168,12 @@ def partition(
     graph: Graph,
     backends: Mapping[str, Backend],
     policy: Policy,
-    settle: Callable[[Graph], Graph] = lambda graph: graph,
+    rewrite: Rewrite = lambda graph: (graph, (), ()),
 ) -> Partition:
     """Assigns every node. Raises EmitcError for a policy that cannot be followed, CannotCompile under `fallback` fail.
 
-    settle: what is done to the graph when the regions are cut, before the nodes that are left get their kernels. A node that
-    it does away with is in no row of the map.
+    rewrite: the passes that follow the cutting of regions, before the nodes that are left get their kernels. A node that they
+    remove is in no row of the map.
     """
     original = {bound.node.index: bound for bound in graph.bound()}
     keep = _kept(graph, policy.keep)
@@ -183,7 +193,7 @@ def partition(
             refused[refusal.index].append((name, refusal.reason))
         if policy.fallback == "fail" and offload.refusals:
             raise _fallback(name, original, offload.refusals)
-    graph = settle(graph)
+    graph, passes, steps = rewrite(graph)
     inside = {index: (name, region) for name, region in regions for index in region.nodes}
     stand_ins = {region.index: name for name, region in regions}
     layers: dict[int, Layer] = {}
@@ -197,7 +207,7 @@ def partition(
     for index, (name, region) in inside.items():
         bound = original[index]
         macs = backends[PORTABLE].lower(bound).macs
-        kernel = layers[region.index].template
+        kernel = layers[region.index].kernel_name
         node = bound.node
         assigned[index] = Assignment(
             index, node.op_type, node.label, name, kernel, "taken", macs, 0.0, tuple(refused[index]), region.index
@@ -209,6 +219,8 @@ def partition(
         backends,
         layers,
         tuple(notes),
+        passes,
+        steps,
     )
 
 
@@ -249,7 +261,7 @@ def _assign(
     refused = (*refused, *backends[chosen].others(bound))
     node = bound.node
     assignment = Assignment(
-        node.index, node.op_type, node.label, chosen, layer.template, reason, layer.macs, costs[chosen], refused
+        node.index, node.op_type, node.label, chosen, layer.kernel_name, reason, layer.macs, costs[chosen], refused
     )
     return assignment, layer
 

@@ -15,9 +15,9 @@ from emitc.boards import protocol
 from emitc.boards.build import BUILD_SECONDS, build_failure, environment, pio_command
 from emitc.boards.download import core_folder, not_downloaded, require_platform, unreached
 from emitc.boards.elf import image_sizes
-from emitc.boards.model import Case, RunModel
 from emitc.boards.project import BAUD
 from emitc.boards.result import RunResult, judged, layer_counts
+from emitc.boards.run_model import Case, RunModel
 from emitc.errors import CannotCompile, Where, shown, writing
 from emitc.target import Board
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import jinja2
 
-from emitc.boards.model import Case, RunModel, check_cases
+from emitc.boards.run_model import Case, RunModel, check_cases
 from emitc.errors import EmitcError, Where
 from emitc.target import Board, BuildSupport, boards_dir
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emitc.boards.model import Case, RunModel
 from emitc.boards.protocol import CaseLines, Transcript
+from emitc.boards.run_model import Case, RunModel
 from emitc.errors import CannotCompile, Where
-from emitc.host.golden_rules import EXACT, Difference, Rule, compared_bytes
 from emitc.target import Board
+from emitc.verify.tolerances import EXACT, Difference, Rule, compared_bytes
 
 
 @dataclass(frozen=True, slots=True)

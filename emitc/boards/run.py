@@ -10,9 +10,9 @@ from emitc.boards import counter, protocol
 from emitc.boards.boot import boot, emulator
 from emitc.boards.build import build, check_tools
 from emitc.boards.elf import image_sizes
-from emitc.boards.model import Case, RunModel, check_cases
 from emitc.boards.project import PLAIN, TRACED, write_qemu_project
 from emitc.boards.result import LayerCount, RunResult, judged, layer_counts
+from emitc.boards.run_model import Case, RunModel, check_cases
 from emitc.errors import CannotCompile, EmitcError, Where, writing
 from emitc.target import Board, BuildSupport, load_target
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emitc.boards.library_stack import library_frames
-from emitc.compiler import Compiled, with_stack
+from emitc.compiled import Compiled, with_stack
 from emitc.emit.stack import StackBound
 from emitc.errors import CannotCompile, EmitcError, Where
-from emitc.host.build import sources
 from emitc.target import BuildSupport, load_target
+from emitc.verify.build import sources
 
 _NODE = re.compile(r'^node: \{ title: "([^"]+)" label: "([^"]+)"', re.MULTILINE)
 _EDGE = re.compile(r'^edge: \{ sourcename: "([^"]+)" targetname: "([^"]+)"', re.MULTILINE)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from emitc.kernels.contract import Table
+from emitc.layer import Table
 
 _PER_LINE = {
     "int8_t": 20,

@@ -9,9 +9,8 @@ from typing import Any
 
 from emitc.emit.licence import LICENSE
 from emitc.emit.stack import StackBound
-from emitc.passes import PassReport
-from emitc.planner.report import to_json
-from emitc.program import ArenaRegion, Move, Port, Program, RowSegment, Step
+from emitc.planner.proof_text import to_json
+from emitc.program import ArenaRegion, Move, PassReport, Port, Program, RowSegment, Step
 
 SCHEMA_VERSION = 1
 SCHEMA = Path(__file__).resolve().parent / "manifest.schema.json"

@@ -16,8 +16,7 @@ from emitc.emit.output_file import staging
 from emitc.emit.render import environment, render_sources
 from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where, writing
-from emitc.passes import PassReport
-from emitc.program import Program
+from emitc.program import PassReport, Program
 
 PACKAGES = ("plain", "cmake", "platformio", "zephyr")
 _MARK = "manifest.json"
@@ -36,6 +35,13 @@ def runtime_dir() -> Path:
     here = Path(__file__).resolve().parent.parent
     installed = here / "_data" / "c_runtime"
     return installed if installed.is_dir() else here.parent / "c_runtime"
+
+
+@cache
+def runtime_files() -> Mapping[str, Path]:
+    """The files of c_runtime by name. They lie in a folder for each instruction set; a package has them in one."""
+    found = sorted(path for path in runtime_dir().rglob("emitc_*") if path.is_file())
+    return MappingProxyType({path.name: path for path in found})
 
 
 def _library_json(program: Program, optimize: str) -> str:
@@ -72,7 +78,7 @@ def package_files(
     """
     sources = render_sources(program, stack)
     sources |= {
-        name: (runtime_dir() / name).read_text(encoding="ascii")
+        name: runtime_files()[name].read_text(encoding="ascii")
         for name in ("emitc_runtime.h", "emitc_runtime.c", *program.headers)
     }
     extra = sorted(name for name in more if name.endswith((".c", ".h")))

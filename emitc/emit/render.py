@@ -10,12 +10,13 @@ from pathlib import Path
 
 import jinja2
 
-from emitc.emit import literals, names
+from emitc import c_names
+from emitc.emit import literals
 from emitc.emit.extensions import extensions
 from emitc.emit.quantizers import halves_to_even, limits
 from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where, first_name
-from emitc.kernels.contract import Flavour
+from emitc.layer import Flavour
 from emitc.program import Program, Step
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
@@ -51,10 +52,10 @@ def environment(more: tuple[tuple[str, str], ...] = ()) -> jinja2.Environment:
         # A process compiles each template once: Jinja's folding of constants takes longer than what it saves.
         optimized=False,
     )
-    env.filters["comment"] = names.comment_text
+    env.filters["comment"] = c_names.comment_text
     env.filters["limits"] = limits
     env.filters["first_name"] = first_name
-    env.filters["quoted"] = names.string_text
+    env.filters["quoted"] = c_names.string_text
     env.filters["rows"] = literals.rows
     env.filters["number"] = literals.number
     env.filters["real"] = literals.real
@@ -70,8 +71,15 @@ def _tidy(text: str) -> str:
 
 
 def has_template(name: str) -> bool:
-    """Whether emitc has a kernel's template of that name."""
-    return (TEMPLATES / "kernels" / f"{name}.c.j2").is_file()
+    """Whether emitc has a kernel's template of that name, with or without its folder."""
+    return name in _kernel_names()
+
+
+@cache
+def _kernel_names() -> frozenset[str]:
+    """The kernels' templates, each by its path and by its file's name alone: C functions are called after the latter."""
+    paths = [path.relative_to(TEMPLATES / "kernels") for path in (TEMPLATES / "kernels").rglob("*.c.j2")]
+    return frozenset(name.removesuffix(".c.j2") for path in paths for name in (path.as_posix(), path.name))
 
 
 def template_problem(name: str, text: str) -> str:
@@ -87,7 +95,7 @@ def template_problem(name: str, text: str) -> str:
 
 
 def _kernel_module(program: Program, template: str) -> jinja2.environment.TemplateModule:
-    folder = "" if "/" in template else "kernels/"
+    folder = "" if template.partition("/")[0] in _backend_folders() else "kernels/"
     return environment(program.templates).get_template(f"{folder}{template}.c.j2").module
 
 
@@ -135,8 +143,8 @@ def render_sources(program: Program, stack: StackBound | None = None) -> dict[st
     """The public header and the source of a program, by file name. stack: what the header says of it, where it is known."""
     kernels, layers = _parts(program)
     env = environment()
-    header = env.get_template("model.h.j2").render(p=program, halves_to_even=halves_to_even(program), stack=stack)
-    source = env.get_template("model.c.j2").render(
+    header = env.get_template("model/model.h.j2").render(p=program, halves_to_even=halves_to_even(program), stack=stack)
+    source = env.get_template("model/model.c.j2").render(
         p=program,
         kernels=kernels,
         layers=layers,

@@ -12,20 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.errors import CannotCompile, EmitcError, Refusals, Where
-from emitc.frontends import first_values
+from emitc.frontends import state_initialisers
 from emitc.frontends.limits import MAX_FOLD_WORK, MAX_OPERATORS, ConstantBudget, require_few_alive
-from emitc.frontends.onnx_quantization import QUANTIZED_OPERATORS
-from emitc.frontends.source import (
-    DEFINED,
-    SourceModel,
-    SourceNode,
-    SourceTensor,
-    check_shape,
-    unique_names,
-)
+from emitc.frontends.onnx.quantization import QUANTIZED_OPERATORS
 from emitc.frontends.subgraphs import at_node, inside, place_in, subgraph_model
 from emitc.ir import BoundNode, DType, Graph, Node, Numerics, Shape, Tensor
 from emitc.kernels.contract import KernelDef
+from emitc.source import DEFINED, SourceModel, SourceNode, SourceTensor, check_shape, unique_names
 
 _SIZES = (DType.INT32, DType.INT64)
 _MAX_SIZES, _MAX_SIZES_WORK = 64, 1 << 12
@@ -128,12 +121,14 @@ class _Builder:
         """What a variable holds before the first run. Raises Refusals where that cannot be computed."""
         if source.start is None:
             return _initial(source, shape)
-        model = first_values.model_of(self.source, source.start, self.nested[0])
+        model = state_initialisers.model_of(self.source, source.start, self.nested[0])
         self.nested[0] += len(model.nodes)
         try:
-            return first_values.computed(_built(_Builder(model, self.kernels, self), "initialisation"), self.kernels)
+            return state_initialisers.computed(
+                _built(_Builder(model, self.kernels, self), "initialisation"), self.kernels
+            )
         except EmitcError as error:
-            raise first_values.placed(error, source) from error
+            raise state_initialisers.placed(error, source) from error
 
     def inputs(self) -> None:
         """Settles the graph's inputs: an open batch becomes 1, any other open dimension is refused by name."""

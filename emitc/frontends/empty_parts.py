@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from emitc.frontends.draft import Draft, DraftNode
-from emitc.frontends.source import SourceModel
+from emitc.frontends.source_rewriter import Draft, DraftNode
+from emitc.source import SourceModel
 
 _SIZES = 1
 

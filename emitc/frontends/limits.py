@@ -6,7 +6,7 @@ All of them are far above what fits a microcontroller. A file over one of them i
 from __future__ import annotations
 
 from emitc.errors import EmitcError, Where
-from emitc.frontends.source import SourceModel
+from emitc.source import SourceModel
 
 MAX_TENSORS = 1 << 14
 MAX_OPERATORS = 1 << 12

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from emitc.errors import CannotCompile, EmitcError, Where
-from emitc.frontends.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
 from emitc.ir import Tensor
+from emitc.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
 
 MAX_DEPTH = 8
 """Subgraphs in subgraphs."""

@@ -1,4 +1,4 @@
-"""The operators: read-only registries of the `KERNELS` of every module in this package.
+"""The operators: read-only registries of the `KERNELS` of every module in the folders of this package.
 
 A module is loaded when an operator of it is looked up, and all of them when a registry is listed: a model has few of the
 operators. Which module defines an operator is written nowhere but in that module.
@@ -23,8 +23,10 @@ _Key = TypeVar("_Key")
 
 @cache
 def _modules() -> tuple[str, ...]:
-    """The modules of this package in name order."""
-    return tuple(sorted(info.name for info in pkgutil.iter_modules(__path__)))
+    """The modules of this package and its folders, as `FOLDER.NAME`, in the order of their own names."""
+    found = pkgutil.walk_packages(__path__, f"{__name__}.")
+    names = (info.name.removeprefix(f"{__name__}.") for info in found)
+    return tuple(sorted(names, key=lambda name: name.rpartition(".")[2]))
 
 
 def _kernels(module: str) -> tuple[KernelDef, ...]:
@@ -41,14 +43,14 @@ def _loaded() -> Iterator[str]:
 @cache
 def _sources() -> Mapping[str, str]:
     """The source of every module; of none where the package is installed without it."""
-    files = {module: Path(folder, f"{module}.py") for folder in __path__ for module in _modules()}
+    files = {module: Path(folder, f"{module.replace('.', '/')}.py") for folder in __path__ for module in _modules()}
     return {module: path.read_text(encoding="utf-8") for module, path in files.items() if path.is_file()}
 
 
 def _home(op: type[Op]) -> Iterator[str]:
     """The module of an operator's class, which defines the operator too, with few exceptions."""
-    package, _, module = op.__module__.rpartition(".")
-    return iter((module,) if package == __name__ else ())
+    package, _, module = op.__module__.partition(f"{__name__}.")
+    return iter((module,) if module and not package else ())
 
 
 def _naming(name: str) -> Iterator[str]:

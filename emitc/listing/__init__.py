@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from emitc.compiler import Compiled
+from emitc.compiled import Compiled
 from emitc.errors import EmitcError, Where
 from emitc.listing.graphs import graph_json, source_json
 from emitc.listing.programs import plan_json, program_json, schedule_json

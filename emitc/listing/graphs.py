@@ -10,8 +10,8 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from emitc.frontends.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
 from emitc.ir import Graph, Node, Quantization, Tensor
+from emitc.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
 
 _DIGITS = 16
 

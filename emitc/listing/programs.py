@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from emitc.emit.manifest import memory_plan
-from emitc.kernels.contract import Table
+from emitc.layer import Table
 from emitc.listing.graphs import digest, plain
 from emitc.program import Constant, Move, Operand, Port, Program, RowCall, RowSegment, RowTensor, RowUse, Step
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from emitc.ir import Graph, Node
-from emitc.kernels.control_flow import ControlFlow
+from emitc.ir import Graph, GraphStep, Node
+from emitc.kernels.control_flow.control_flow import ControlFlow
 from emitc.passes.absorb_transposes import absorb_transposes
 from emitc.passes.alias_views import alias_views
 from emitc.passes.cancel_transposes import cancel_transposes
@@ -21,7 +21,8 @@ from emitc.passes.inline_branches import inline_branches
 from emitc.passes.recognise_qdq import recognise_qdq
 from emitc.passes.state_in_place import state_in_place
 from emitc.passes.tabulate_functions import tabulate_functions
-from emitc.verify_graph import verify_graph
+from emitc.passes.verify_graph import verify_graph
+from emitc.program import PassReport
 
 Pass = Callable[[Graph], Graph]
 
@@ -50,26 +51,6 @@ operators, an input that is asked for by rows, and the regions of accelerators."
 
 LATE_PASSES: tuple[tuple[str, Pass], ...] = (("state-in-place", state_in_place),)
 """Done when accelerators have cut their regions out of the graph: they take operators that these passes do away with."""
-
-
-@dataclass(frozen=True, slots=True)
-class GraphStep:
-    """The graph as a pass has left it. inside: the operators whose inner graph it is, from the outermost one on."""
-
-    name: str
-    graph: Graph
-    inside: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PassReport:
-    """What one pass did. changed: whether it rewrote anything."""
-
-    name: str
-    enabled: bool
-    nodes_before: int
-    nodes_after: int
-    changes: int
 
 
 def _changes(before: Graph, after: Graph) -> int:

@@ -13,9 +13,9 @@ import numpy as np
 
 from emitc.ir import Array, Graph, Node, Tensor, stored
 from emitc.kernels import definition_of
-from emitc.kernels.fully_connected import FullyConnected
-from emitc.kernels.requantization import WEIGHTS
-from emitc.kernels.transpose import Transpose
+from emitc.kernels.mac.requantization import WEIGHTS
+from emitc.kernels.matrix.fully_connected import FullyConnected
+from emitc.kernels.movement.transpose import Transpose
 
 
 def _transpose_before(graph: Graph, node: Node) -> tuple[list[Node], Node] | None:

@@ -15,11 +15,11 @@ import numpy as np
 from emitc.errors import EmitcError
 from emitc.ir import Graph, Node, Op, Shape, Tensor, stored
 from emitc.kernels import definition_of
-from emitc.kernels.mean import Reduction
-from emitc.kernels.quantize_ops import Dequantize, Quantize
-from emitc.kernels.reshape import Reshape
-from emitc.kernels.transpose import Transpose
-from emitc.passes.workspace import Workspace
+from emitc.kernels.movement.reshape import Reshape
+from emitc.kernels.movement.transpose import Transpose
+from emitc.kernels.quantization.quantize import Dequantize, Quantize
+from emitc.kernels.reduction.mean import Reduction
+from emitc.passes.rewriter import Workspace
 
 Permutation = tuple[int, ...]
 

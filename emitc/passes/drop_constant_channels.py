@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import BoundNode, DType, Graph, Node, Quantization, Tensor, stored
-from emitc.kernels.accumulate import bias_of, in_float
-from emitc.kernels.conv_2d import Conv2D
-from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
-from emitc.kernels.fully_connected import FullyConnected
-from emitc.kernels.pooling_ops import AveragePool2D, MaxPool2D
-from emitc.kernels.requantization import BIAS, WEIGHTS, float_factors, real_factors, requantization
-from emitc.quantize import INT32_MAX, activation_clamp
+from emitc.kernels.convolution.conv_2d import Conv2D
+from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
+from emitc.kernels.mac.accumulation import bias_of, in_float
+from emitc.kernels.mac.requantization import BIAS, WEIGHTS, float_factors, real_factors, requantization
+from emitc.kernels.matrix.fully_connected import FullyConnected
+from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
+from emitc.numerics.requantize import INT32_MAX, activation_clamp
 
 Int64 = NDArray[np.int64]
 TOGETHER = 4

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from emitc.ir import BoundNode, DType, Graph, Node, Numerics, Tensor
-from emitc.kernels.arithmetic import Add
-from emitc.kernels.conv_2d import Conv2D
-from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
-from emitc.kernels.fully_connected import FullyConnected
-from emitc.kernels.requantization import BIAS
+from emitc.kernels.convolution.conv_2d import Conv2D
+from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
+from emitc.kernels.elementwise.arithmetic import Add
+from emitc.kernels.mac.requantization import BIAS
+from emitc.kernels.matrix.fully_connected import FullyConnected
 
 _Sums = Conv2D | DepthwiseConv2D | FullyConnected
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 
 from emitc.ir import BoundNode, DType, Graph, Tensor
-from emitc.kernels.accumulate import bias_of, weights_of
-from emitc.kernels.conv_2d import Conv2D
-from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
-from emitc.kernels.fully_connected import FullyConnected
-from emitc.kernels.requantization import BIAS
-from emitc.quantize import INT32_MAX, Int64
+from emitc.kernels.convolution.conv_2d import Conv2D
+from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
+from emitc.kernels.mac.accumulation import bias_of, weights_of
+from emitc.kernels.mac.requantization import BIAS
+from emitc.kernels.matrix.fully_connected import FullyConnected
+from emitc.numerics.requantize import INT32_MAX, Int64
 
 
 def _sums(bound: BoundNode) -> Int64 | None:

@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 
 from emitc.ir import Graph, Node, Tensor
-from emitc.kernels.control_flow import If
+from emitc.kernels.control_flow.control_flow import If
 from emitc.passes.fold_constants import fold_constants
 
 

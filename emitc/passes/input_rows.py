@@ -7,9 +7,9 @@ from dataclasses import replace
 from emitc.errors import CannotCompile, Where
 from emitc.ir import BoundNode, DType, Graph, Node, Shape, Tensor
 from emitc.kernels import kernel_of
-from emitc.kernels.input_rows import InputRows
-from emitc.passes.workspace import Workspace
-from emitc.verify_graph import verify_graph
+from emitc.kernels.state.input_rows import InputRows
+from emitc.passes.rewriter import Workspace
+from emitc.passes.verify_graph import verify_graph
 
 OP_TYPE = "INPUT_ROWS"
 

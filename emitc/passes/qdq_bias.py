@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import DType, Op, Quantization, Tensor
-from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
-from emitc.quantize import INT32_MAX, Int64
+from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
+from emitc.numerics.requantize import INT32_MAX, Int64
 
 VISIBLE = 5e-6
 """Share of 8-bit outputs that rounding the bias may change: half of what the proof grants the engine's sums of floats."""

@@ -20,18 +20,18 @@ import numpy as np
 from emitc.errors import EmitcError
 from emitc.ir import Array, BoundNode, DType, Graph, Node, Numerics, Op, Quantization, Tensor
 from emitc.kernels import definition_of, registry
-from emitc.kernels.arithmetic import Add
-from emitc.kernels.byte_table import ByteTable
-from emitc.kernels.clip import Clip
-from emitc.kernels.conv_2d import Conv2D
-from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
-from emitc.kernels.fully_connected import FullyConnected
-from emitc.kernels.quantize_ops import Dequantize, Quantize
-from emitc.kernels.requantization import BIAS, WEIGHTS
-from emitc.kernels.unary import Relu, Relu6
+from emitc.kernels.activation.activations import Relu, Relu6
+from emitc.kernels.activation.clip import Clip
+from emitc.kernels.activation.lookup_table import ByteTable
+from emitc.kernels.convolution.conv_2d import Conv2D
+from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
+from emitc.kernels.elementwise.arithmetic import Add
+from emitc.kernels.mac.requantization import BIAS, WEIGHTS
+from emitc.kernels.matrix.fully_connected import FullyConnected
+from emitc.kernels.quantization.quantize import Dequantize, Quantize
+from emitc.numerics.requantize import activation_clamp
 from emitc.passes.qdq_bias import Sum, finer_weights, fitted
-from emitc.passes.workspace import Workspace
-from emitc.quantize import activation_clamp
+from emitc.passes.rewriter import Workspace
 
 _Accumulating = Conv2D | DepthwiseConv2D | FullyConnected
 _BIAS_TOLERANCE = 2.0**-20

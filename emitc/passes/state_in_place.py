@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 
 from emitc.ir import Graph, Node, Tensor
 from emitc.kernels import kernel_of
-from emitc.kernels.concatenation import Concatenation
-from emitc.kernels.slice import Slice
-from emitc.kernels.variables import Append, AssignVariable, ReadVariable
+from emitc.kernels.movement.concatenation import Concatenation
+from emitc.kernels.movement.slice import Slice
+from emitc.kernels.state.state_variables import Append, AssignVariable, ReadVariable
 
 
 def state_in_place(graph: Graph) -> Graph:
@@ -130,7 +130,7 @@ def _keeps_end(graph: Graph, node: Node, size_bytes: int) -> bool:
     found = kernel_of(bound).lower(bound)
     values = {param.name: param.value for param in found.params}
     start = bound.input(0).size_bytes - size_bytes
-    return found.template == "copy_run" and values == {"x_start": start, "run_bytes": size_bytes}
+    return found.template == "movement/copy_run" and values == {"x_start": start, "run_bytes": size_bytes}
 
 
 # ---- reads ----

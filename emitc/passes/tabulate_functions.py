@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from emitc.ir import BoundNode, DType, Graph, Node
-from emitc.kernels.function import Function, TFLiteFunction
-from emitc.kernels.quantize_ops import Dequantize
-from emitc.kernels.real_functions import COSTLY
-from emitc.kernels.unary import Logistic, Tanh
+from emitc.kernels.activation.activations import Logistic, Tanh
+from emitc.kernels.activation.unary_functions import Function, TFLiteFunction
+from emitc.kernels.quantization.quantize import Dequantize
+from emitc.numerics.float_functions import COSTLY
 
 LEAST = 128
 """Elements from which on a table of 256 is made."""

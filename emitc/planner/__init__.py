@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from emitc.planner.bound import LowerBound, lower_bound
-from emitc.planner.bound import held_bytes as _held_bytes
 from emitc.planner.buffers import DEFAULT_ALIGNMENT, Buffer, Distance, LiveRange, Placement, Plan
 from emitc.planner.check import PlanError, check
 from emitc.planner.greedy import height
 from emitc.planner.live_ranges import ScratchRequest, Step, buffers_of
-from emitc.planner.order import best_order
+from emitc.planner.lower_bound import LowerBound, lower_bound
+from emitc.planner.lower_bound import held_bytes as _held_bytes
+from emitc.planner.operator_order import best_order
 from emitc.planner.problem import Problem, problem_of, shared_bytes
 from emitc.planner.search import lowest_packing
 

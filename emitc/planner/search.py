@@ -11,11 +11,11 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+from emitc.planner.branch_and_bound import lowest_or_best
 from emitc.planner.buffers import round_up
-from emitc.planner.exact import lowest_or_best
 from emitc.planner.greedy import first_fit, first_fit_again, height
 from emitc.planner.problem import Problem, steps_within
-from emitc.planner.valleys import packing_within
+from emitc.planner.skyline import packing_within
 
 _WORK_PER_BUFFER = 20_000
 _QUESTIONS, _SHARE = 5, 10

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from emitc.arrange import TECHNIQUES as OPTIONAL_TECHNIQUES
-from emitc.compiler import Compiled
+from emitc.compiled import Compiled
 from emitc.errors import CannotCompile, Where, shown
-from emitc.host.samples import Sample
-from emitc.ir import Array, Graph
-from emitc.kernels.nested import watched
-from emitc.passes import LATE_PASSES, PASSES, GraphStep
+from emitc.ir import Array, Graph, GraphStep
+from emitc.kernels.shared.subgraph_reference import watched
+from emitc.passes import LATE_PASSES, PASSES
+from emitc.schedule.search import TECHNIQUES as OPTIONAL_TECHNIQUES
 from emitc.validation.effort import default_inputs, thorough_inputs
 from emitc.validation.inputs import validation_inputs
 from emitc.validation.program import TECHNIQUES, execute_program
 from emitc.validation.steps import Chain, chains, compared_steps
 from emitc.validation.values import Executed, Faulty, Wrong
+from emitc.verify.samples import Sample
 
 __all__ = ["Validation", "Wrong", "validate", "validate_steps", "validate_unasked", "wrong_step"]
 

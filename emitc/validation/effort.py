@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from emitc.host.reference import may_not_end
 from emitc.ir import Graph
 from emitc.kernels import kernel_of
 from emitc.validation.inputs import BOUNDARIES
+from emitc.verify.reference import may_not_end
 
 _PER_ELEMENT, _PER_NODE = 60, 100_000
 """Of the reference, in steps of an operator's `work`: fitted to the time that the corpus takes."""

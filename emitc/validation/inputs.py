@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from emitc.host.samples import Sample, input_range, random_samples
 from emitc.ir import Array, DType, Graph, Tensor
+from emitc.verify.samples import Sample, input_range, random_samples
 
 BOUNDARIES = ("least", "largest", "zero", "alternating")
 _FLOATS = (DType.FLOAT32, DType.FLOAT64)

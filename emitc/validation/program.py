@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from emitc.backends.contract import PORTABLE
-from emitc.compiler import Compiled
+from emitc.compiled import Compiled
 from emitc.ir import Array, BoundNode, DType, Graph, Tensor
-from emitc.kernels.contract import Layer
-from emitc.kernels.control_flow import ControlFlow
-from emitc.kernels.nested import watched
+from emitc.kernels.control_flow.control_flow import ControlFlow
+from emitc.kernels.shared.subgraph_reference import watched
+from emitc.layer import Layer
 from emitc.program import Move, Operand, Program, RowSegment, Step, arena_variable
 from emitc.validation.blocks import Blocks, Outside, Place
 from emitc.validation.rows import Rows

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Rows:
-    """A segment, in the order of `templates/rows.c.j2`."""
+    """A segment, in the order of `templates/model/row_segments.c.j2`."""
 
     def __init__(self, run: ProgramRun, segment: RowSegment) -> None:
         self.run = run

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from emitc.host.samples import Sample
-from emitc.ir import Array, DType, Graph, Tensor
-from emitc.passes import BUILT, INTERFACE, GraphStep
+from emitc.ir import Array, DType, Graph, GraphStep, Tensor
+from emitc.passes import BUILT, INTERFACE
 from emitc.validation.tolerance import Judge
 from emitc.validation.values import Comparison, Executed, executed
+from emitc.verify.samples import Sample
 
 
 @dataclass(slots=True)

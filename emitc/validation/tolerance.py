@@ -15,11 +15,11 @@ from enum import Enum
 
 import numpy as np
 
-from emitc.host.golden_rules import EXACT as EXACT
-from emitc.host.golden_rules import Rule, compared, rules
 from emitc.ir import Array, BoundNode, DType, Graph, Tensor
 from emitc.kernels import definition_of, kernel_of
-from emitc.kernels.quantize_ops import Quantize
+from emitc.kernels.quantization.quantize import Quantize
+from emitc.verify.tolerances import EXACT as EXACT
+from emitc.verify.tolerances import Rule, compared, rules
 
 QDQ = "recognise-qdq"
 REORDERING = ("cancel-transposes", "absorb-transposes", "fold-bias")
@@ -61,7 +61,7 @@ class Judge:
             return True
         if self._step == QDQ:
             # Imported here: it knows the operators of both formats, and only this step of ONNX models asks for it.
-            from emitc.host.groups import kind_of
+            from emitc.verify.operator_checks import kind_of
 
             return kind_of(bound) in ("sum", "scatter", "average", "word")
         return any(t.dtype in _FLOATS and not self._rules.get(t.name, EXACT).exact for t in bound.outputs) or (

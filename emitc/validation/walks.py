@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.kernels.walk import ElementWalk, Walk, WholeWalk, WindowWalk
+from emitc.layer import ElementWalk, Walk, WholeWalk, WindowWalk
 
 Int64 = NDArray[np.int64]
 

@@ -14,18 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emitc.frontends.source import SourceNode
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import (
-    KernelDef,
-    Layer,
-    Param,
-    Parsed,
-    illegal,
-    in_step,
-    require_dtypes,
-    require_same_quantization,
-)  # fmt: skip
+from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_same_quantization
+from emitc.layer import Layer, Param, in_step  # fmt: skip
+from emitc.source import SourceNode
 
 X, MEMORY = 0, 1
 

@@ -26,7 +26,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.host.golden import TflmEngine
+from emitc.verify.engines.run import TflmEngine
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
 
 Floats: TypeAlias = NDArray[np.float64]

@@ -19,9 +19,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from emitc.frontends.source import SourceNode, SourceTensor
-from emitc.frontends.tflite import read_tflite
-from emitc.host.golden import run_isolated
+from emitc.frontends.tflite.reader import read_tflite
+from emitc.source import SourceNode, SourceTensor
+from emitc.verify.engines.run import run_isolated
 
 HERE = Path(__file__).resolve().parent
 OPSET = 17

@@ -14,11 +14,11 @@ from emitc.backends import kernel_choices, registry
 from emitc.backends.contract import PORTABLE, Backend, BackendDef, Offload, Refusal, Region, Settings
 from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected
 from emitc.backends.portable.backend import Portable
-from emitc.cli import cli
+from emitc.cli.main import cli
 from emitc.compiler import compile_model, partition_model
 from emitc.errors import CannotCompile, EmitcError
 from emitc.ir import BoundNode, Graph
-from emitc.kernels.contract import Layer
+from emitc.layer import Layer
 from emitc.target import load_target
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from board_standin import CASES, MODEL, write_package
 
 from emitc.boards import build, download
 from emitc.boards import flash as flash_module
@@ -20,6 +19,7 @@ from emitc.boards.flash import flash
 from emitc.boards.project import write_flash_project, write_qemu_project
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.target import boards, load_board
+from tests.support.board_standin import CASES, MODEL, write_package
 
 REAL = [name for name in boards() if load_board(name).kind == "silicon"]
 FLAGS = (

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from board_standin import CASES, MODEL, write_package
 
 from emitc.boards import boot, build
 from emitc.boards.elf import addresses, image_sizes
 from emitc.boards.project import write_qemu_project
 from emitc.target import boards_dir, load_board
+from tests.support.board_standin import CASES, MODEL, write_package
 
 FLAGS = "-std=c11 -O2 -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wcast-qual -Wcast-align=strict"
 FLAGS += " -Wundef -Wmissing-prototypes -Wdouble-promotion -Wvla -Werror -DF_CPU=16000000L -DEMITC_ICOUNT_SHIFT=6"

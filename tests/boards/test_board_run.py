@@ -8,7 +8,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from board_standin import (
+
+from emitc.boards import build, counter, verify
+from emitc.boards.result import RunResult, layer_counts
+from emitc.boards.run import TIMER_TOLERANCE, run_on_board
+from emitc.boards.run_model import Case
+from emitc.compiler import compile_model
+from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.target import boards, load_board
+from tests.support.board_standin import (
     CASES,
     COUNTED_INSTRUCTIONS,
     COUNTED_STACK,
@@ -22,14 +30,6 @@ from board_standin import (
     RUN_STRAYING,
     write_package,
 )
-
-from emitc.boards import build, counter, prove
-from emitc.boards.model import Case
-from emitc.boards.result import RunResult, layer_counts
-from emitc.boards.run import TIMER_TOLERANCE, run_on_board
-from emitc.compiler import compile_model
-from emitc.errors import CannotCompile, EmitcError, Where
-from emitc.target import boards, load_board
 
 EMULATED = [name for name in boards() if load_board(name).kind == "qemu"]
 
@@ -196,10 +196,10 @@ def test_a_build_in_a_folder_that_is_removed_says_how_to_keep_it(tiny: Path, mon
             "the build failed", Where(option="--board"), "why", f"the whole output is in {workdir / 'build.log'}"
         )
 
-    monkeypatch.setattr(prove, "run_on_board", failing)
+    monkeypatch.setattr(verify, "run_on_board", failing)
     model = compile_model(tiny / "spotter.tflite", package="platformio", target="cortex-m4f")
     with pytest.raises(CannotCompile, match="the build failed") as error:
-        prove.on_emulator(model, "qemu_m4", reference="numpy", samples=1, seed=0, layers=False, workdir=None)
+        verify.on_emulator(model, "qemu_m4", reference="numpy", samples=1, seed=0, layers=False, workdir=None)
     assert error.value.hint == "--workdir DIR keeps the project and the whole output of its build"
 
 

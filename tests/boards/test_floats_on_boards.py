@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_models import Net
 
-from emitc.boards import prove
-from emitc.boards.model import Case, RunModel, RunTensor
+from emitc.boards import verify
 from emitc.boards.protocol import CaseLines, Transcript
 from emitc.boards.result import Verdict, judged
+from emitc.boards.run_model import Case, RunModel, RunTensor
 from emitc.compiler import compile_model
-from emitc.host.golden_rules import EXACT, NEAR, TOLERANT, Rule, compared
-from emitc.report import run_text
+from emitc.report.text import run_text
 from emitc.target import load_board
+from emitc.verify.tolerances import EXACT, NEAR, TOLERANT, Rule, compared
 from emitc.writers.tflite import TensorSpec, write_tflite
+from tests.support.models.tiny import Net
 
 
 def printed(values: np.ndarray, wanted: np.ndarray, rule: Rule, c_type: str = "float") -> Verdict:
@@ -77,16 +77,16 @@ def test_a_float_model_is_held_to_the_tolerance_and_a_wrong_float_fails(
     pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
     pytest.importorskip("platformio", reason="PlatformIO, which builds for the boards, is not installed")
     made = compile_model(_layer_and_softmax(tmp_path / "m.tflite"), target="cortex-m4f", package="platformio")
-    honest = prove.expected
+    honest = verify.expected
 
-    def run(folder: str, off: float) -> prove.RunResult:
+    def run(folder: str, off: float) -> verify.RunResult:
         def nudged(*arguments: object) -> tuple[str, list[Case]]:
             engine, (first, *others) = honest(*arguments)  # type: ignore[arg-type]
             values = np.frombuffer(first[1][0], np.float32) + np.array([0, 0, off, 0, 0, 0], np.float32)
             return engine, [(first[0], (values.tobytes(),)), *others]
 
-        monkeypatch.setattr(prove, "expected", nudged)
-        return prove.on_emulator(
+        monkeypatch.setattr(verify, "expected", nudged)
+        return verify.on_emulator(
             made, "qemu_m4", reference="tflm", samples=5, seed=2, layers=False, workdir=tmp_path / folder
         )
 

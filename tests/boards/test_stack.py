@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from emitc.boards.prove import on_emulator
 from emitc.boards.stack import CallGraph, measured
-from emitc.compiler import Compiled, compile_model
+from emitc.boards.verify import on_emulator
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
 from emitc.target import load_board
 

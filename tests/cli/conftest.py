@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from emitc.cli import cli
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from cli_call import Called, Emitc
+from emitc.cli.main import cli
+from tests.support.cli_call import Called, Emitc
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_call import Emitc
 
-from emitc import report_lists
 from emitc.compiler import compile_model
 from emitc.errors import Refusals
-from emitc.inspection import inspect_model
+from emitc.report import catalogue
+from emitc.report.inspection import inspect_model
 from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
+from tests.support.cli_call import Emitc
 
 
 def real(name: str, shape: tuple[int, ...], signature: tuple[int, ...] | None = None) -> TensorSpec:
@@ -64,7 +64,7 @@ def test_a_tflite_model_with_blockers_of_every_kind(tmp_path: Path) -> None:
     }
     assert [row["supported"] for row in found["operators"]] == [False, False, False, True, True]
     assert all(row["hint"] for row in found["operators"] if not row["supported"])
-    text = report_lists.inspect_text(found)
+    text = catalogue.inspect_text(found)
     assert "try:   give it: --shape audio=1,?,4" in text
     assert "op 2 CUSTOM:Mystery\n    try:   bring its definition along with --plugin" in text
     with pytest.raises(Refusals) as refused:
@@ -99,7 +99,7 @@ def test_a_model_that_is_sound_has_none(tmp_path: Path) -> None:
     path.write_bytes(write_tflite(ModelSpec((bytes_of("x", (1, 4)), bytes_of("y", (1, 4))), (operator,), (0,), (1,))))
     found = inspect_model(path, {})
     assert found["compiles"]
-    assert "try:" not in report_lists.inspect_text(found)
+    assert "try:" not in catalogue.inspect_text(found)
 
 
 def test_an_onnx_model_behind_its_first_blocker(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_an_onnx_model_behind_its_first_blocker(tmp_path: Path) -> None:
     assert (found["supported"], found["unsupported"], found["compiles"]) == (0, 3, False)
     output = {"name": "y", "dtype": "float32", "shape": [1, 2], "scale": None, "zero_point": None}
     assert found["outputs"] == [output]
-    text = report_lists.inspect_text(found)
+    text = catalogue.inspect_text(found)
     assert "\n  input   x float32[1,4,4]\n  output  y float32[1,2]\n" in text
     assert "\n 0   org.example" in text
     assert text.endswith("0 of 3 operators have code: does not compile")

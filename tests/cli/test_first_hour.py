@@ -12,22 +12,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_call import Emitc
 from onnx import TensorProto, helper, numpy_helper
-from tiny_models import Net
 
 import emitc as library
-from emitc import cli as cli_module
-from emitc import inspection, pareto, report
 from emitc.backends.portable import other_targets
-from emitc.boards import prove
+from emitc.boards import verify
 from emitc.boards.result import LayerCount, RunResult
+from emitc.calibrate import calibrate
+from emitc.cli import main as cli_module
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.host import calibrate, golden, parity
-from emitc.host.reference import run_reference
-from emitc.host.samples import random_samples
+from emitc.explore import pareto
+from emitc.report import inspection
+from emitc.report import text as report
+from emitc.verify import proof
+from emitc.verify.engines import run as golden
+from emitc.verify.reference import run_reference
+from emitc.verify.samples import random_samples
 from emitc.writers.tflite import OperatorSpec, write_tflite
+from tests.support.cli_call import Emitc
+from tests.support.models.tiny import Net
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "models" / "digits_int8.tflite"
 
@@ -132,7 +136,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     real = golden.importlib.util.find_spec
     hidden = set(golden.MODULES.values())
     monkeypatch.setattr(golden.importlib.util, "find_spec", lambda name: None if name in hidden else real(name))
-    monkeypatch.setattr(parity, "run_isolated", lambda *a, **k: pytest.fail("an engine was asked"))
+    monkeypatch.setattr(proof, "run_isolated", lambda *a, **k: pytest.fail("an engine was asked"))
 
 
 @pytest.mark.usefixtures("no_engine")
@@ -155,7 +159,7 @@ def test_auto_is_numpy_where_no_engine_is_installed(emitc: Emitc) -> None:
 def test_a_dry_run_of_flash_needs_no_engine(emitc: Emitc) -> None:
     called = emitc("flash", DIGITS, "--board", "nucleo_f446re", "--dry-run", "-o", "project")
     assert called.code == 0, called.err
-    assert prove.expected(compile_model(DIGITS), "auto", 1, 0)[0] == "numpy"
+    assert verify.expected(compile_model(DIGITS), "auto", 1, 0)[0] == "numpy"
 
 
 # ---- which outputs differ ----
@@ -211,7 +215,7 @@ def _result(board: str, match: bool) -> RunResult:
 def test_several_boards_are_one_object_and_one_verdict(
     fails: str, emitc: Emitc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prove, "on_emulator", lambda compiled, board, **rest: _result(board, board != fails))
+    monkeypatch.setattr(verify, "on_emulator", lambda compiled, board, **rest: _result(board, board != fails))
     boards = ("--board", "qemu_m4", "--board", "qemu_m7")
     called = emitc("run", DIGITS, *boards, "--json")
     assert called.code == (1 if fails else 0)

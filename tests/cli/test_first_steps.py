@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from cli_call import Emitc
 from onnx import TensorProto, helper, numpy_helper
 
 from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
+from tests.support.cli_call import Emitc
 
 
 def archive(name: str) -> bytes:

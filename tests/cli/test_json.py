@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cli_call import Emitc
 
-from emitc.cli import cli
+from emitc.cli.main import cli
+from tests.support.cli_call import Emitc
 
 KEYS = {
     "compile": "name target arena_bytes lower_bound_bytes proven state_bytes constant_bytes macs nodes partitions files"

@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from cli_call import Emitc
-from tiny_models import Net
 
-from emitc.compiler import Compiled, compile_model
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.writers.tflite import write_tflite
+from tests.support.cli_call import Emitc
+from tests.support.models.tiny import Net
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYWORDS = ROOT / "examples" / "models" / "kws_ref_int8.tflite"

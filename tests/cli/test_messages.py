@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_call import Emitc
 
-import emitc.compiler as emitc_compiler
-from emitc.compiler import Options, compile_model
-from emitc.host.reference import run_reference
-from emitc.host.samples import random_samples
+import emitc.compiled as emitc_compiled
+from emitc.compiler import compile_model
+from emitc.options import Options
+from emitc.verify.reference import run_reference
+from emitc.verify.samples import random_samples
+from tests.support.cli_call import Emitc
 
 
 def test_every_refusal_of_a_model_in_one_run(emitc: Emitc, tiny: Path) -> None:
@@ -90,7 +91,7 @@ def test_a_wrong_element_fails_the_proof_and_is_named(
 ) -> None:
     """The C is changed behind the compiler's back: one bias of the first layer."""
     pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
-    real = emitc_compiler.package_files
+    real = emitc_compiled.package_files
 
     def wrong(*arguments: Any, **named: Any) -> dict[str, bytes]:
         files = real(*arguments, **named)
@@ -100,7 +101,7 @@ def test_a_wrong_element_fails_the_proof_and_is_named(
         return files | {"spotter.c": changed.encode("ascii")}
 
     assert emitc("verify", tiny / "spotter.tflite", "--layers").code == 0
-    monkeypatch.setattr(emitc_compiler, "package_files", wrong)
+    monkeypatch.setattr(emitc_compiled, "package_files", wrong)
     called = emitc("verify", tiny / "spotter.tflite", "--layers", "--samples", 3, "--json")
     assert (called.code, called.err) == (1, "")
     assert called.json["match"] is False

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_call import Called, Emitc
 from onnx import TensorProto, helper, save
+
+from tests.support.cli_call import Called, Emitc
 
 NULL, BLOCK = os.makedev(1, 3), os.makedev(7, 200)
 

@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_call import Emitc
 
-from emitc.compiler import Options, compile_model
-from emitc.pareto import Point, undominated
-from emitc.spending import estimated
+from emitc.compiler import compile_model
+from emitc.explore.pareto import Point, undominated
+from emitc.options import Options
+from emitc.schedule.scratch_budget import estimated
+from tests.support.cli_call import Emitc
 
 PERSON = Path(__file__).resolve().parents[2] / "examples" / "models" / "person_detect_int8.tflite"
 MEASURED = Path(__file__).resolve().parents[2] / "bench" / "results_arena.json"

@@ -7,11 +7,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from cli_call import Emitc
 
 from emitc.compiler import compile_model
 from emitc.emit import output_file
-from emitc.picture import SVG_MARK
+from emitc.report.picture import SVG_MARK
+from tests.support.cli_call import Emitc
 
 
 def test_pictures_are_written_beside_the_plan(emitc: Emitc, tiny: Path) -> None:

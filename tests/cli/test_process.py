@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from emitc.cli_options import reported
+from emitc.cli.options import reported
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,7 +30,7 @@ def emitc(*arguments: object, folder: Path, code: int = 0, **environment: str) -
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["compile", "--help"], ["verify", "-h"]])
 def test_help_loads_neither_numpy_nor_a_frontend(arguments: list[str], tmp_path: Path) -> None:
     text = (
-        "import sys\nfrom emitc.cli import main\n"
+        "import sys\nfrom emitc.cli.main import main\n"
         f"sys.argv = ['emitc', *{arguments!r}]\n"
         "try:\n    main()\nexcept SystemExit as end:\n    code = end.code\n"
         "heavy = sorted({name.split('.')[0] for name in sys.modules}"
@@ -47,17 +47,18 @@ def test_help_loads_neither_numpy_nor_a_frontend(arguments: list[str], tmp_path:
 NOT_FOR_TFLITE = (
     "onnx", "cffi", "rich", "elftools", "jsonschema", "tflite_micro", "ai_edge_litert", "onnxruntime", "ortools", "ethosu",
     "importlib.metadata", "subprocess", "socket", "zipfile",
-    "emitc.boards", "emitc.writers", "emitc.host.ethosu", "emitc.host.golden", "emitc.frontends.onnx",
+    "emitc.boards", "emitc.writers", "emitc.ethosu", "emitc.verify.engines.run", "emitc.frontends.onnx.reader",
     "emitc.backends.cmsis_nn.backend", "emitc.backends.ethos_u.backend", "emitc.backends.ethos_u.vela",
-    "emitc.kernels.lstm", "emitc.kernels.gru", "emitc.kernels.layer_normalization", "emitc.kernels.resample",
-    "emitc.kernels.signal_rfft", "emitc.kernels.svdf",
+    "emitc.kernels.recurrent.lstm", "emitc.kernels.recurrent.gru",
+    "emitc.kernels.normalization.layer_normalization", "emitc.kernels.resize.resize_onnx",
+    "emitc.kernels.signal.signal_rfft", "emitc.kernels.recurrent.svdf",
 )  # fmt: skip
 """What a compilation of a TFLite file of convolutions does without. More than half of its time would be that of imports."""
 
 
 def test_a_compilation_loads_only_what_its_model_needs(tmp_path: Path) -> None:
     text = (
-        "import sys\nfrom emitc.cli import main\n"
+        "import sys\nfrom emitc.cli.main import main\n"
         f"sys.argv = ['emitc', 'compile', {str(ROOT / 'examples/models/kws_ref_int8.tflite')!r}, '-o', 'out']\n"
         "try:\n    main()\nexcept SystemExit as end:\n    print(end.code, *sys.modules)\n"
     )
@@ -67,7 +68,13 @@ def test_a_compilation_loads_only_what_its_model_needs(tmp_path: Path) -> None:
     )
     code, *loaded = done.stdout.splitlines()[-1].split()
     assert code == "0"
-    assert {"numpy", "jinja2", "emitc.kernels.conv_2d", "emitc.kernels.softmax", "emitc.validation"} <= set(loaded)
+    assert {
+        "numpy",
+        "jinja2",
+        "emitc.kernels.convolution.conv_2d",
+        "emitc.kernels.normalization.softmax",
+        "emitc.validation",
+    } <= set(loaded)
     assert sorted(set(loaded) & set(NOT_FOR_TFLITE)) == []
 
 
@@ -84,7 +91,7 @@ def test_the_list_of_operators_has_every_name_on_one_line(tmp_path: Path) -> Non
 
 
 def test_the_console_script_is_declared() -> None:
-    assert 'emitc = "emitc.cli:main"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'emitc = "emitc.cli.main:main"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def test_a_wrong_command_line_is_an_object_too(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from cli_call import Emitc
 
-from emitc.compiler import Compiled, compile_model
-from emitc.planner.regions import Region
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
+from emitc.planner.region_assignment import Region
+from tests.support.cli_call import Emitc
 
 REGIONS = ("--regions", "DTCM=112,SRAM=4K")
 

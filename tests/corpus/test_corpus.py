@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx_op import OnnxCase, computed, model_of
 
 from bench import corpus
-from emitc.host.golden import ENGINES
+from emitc.verify.engines.run import ENGINES
+from tests.support.onnx_op import OnnxCase, computed, model_of
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMITTED = {verdict.model: verdict for verdict in corpus.read_verdicts(corpus.JSON_FILE)}

@@ -10,7 +10,7 @@ import pytest
 
 from bench import modes
 from bench.corpus import CORPUS, format_of
-from emitc.compiler import Compiled
+from emitc.compiled import Compiled
 from emitc.errors import CannotCompile, Where
 
 STORED = modes.read_rows(modes.RESULTS)

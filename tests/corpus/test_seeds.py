@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from onnx_net import OnnxNet
 
 from bench import seeds, unet
+from tests.support.models.onnx_net import OnnxNet
 
 STORED = seeds.read_rows(seeds.RESULTS)
 SEEDS = 20

@@ -17,24 +17,27 @@ import pytest
 
 from bench import boards, cycles
 from bench.compile_time import LIMIT, NETS, TARGETS
-from emitc import cli, inspection
 from emitc.backends.contract import Region
 from emitc.backends.partition import Assignment, Partition
 from emitc.boards.result import LayerCount, RunResult
-from emitc.compiler import Compiled, Options, compile_model
+from emitc.calibrate.calibrate import Quantized
+from emitc.cli import main
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.emit.manifest import memory_plan
 from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where
-from emitc.host.calibrate import Quantized
-from emitc.host.ethosu.check import NpuCheck
-from emitc.host.groups import Group
-from emitc.host.parity import Divergence, Proof
+from emitc.explore.pareto import SmallerArena
 from emitc.listing import dump_json
-from emitc.pareto import SmallerArena
+from emitc.options import Options
 from emitc.passes import LATE_PASSES, PASSES
 from emitc.program import StateSlot
+from emitc.report import inspection
 from emitc.target import load_board
 from emitc.validation import Validation, Wrong
+from emitc.verify.npu_check import NpuCheck
+from emitc.verify.operator_checks import Group
+from emitc.verify.proof import Divergence, Proof
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "examples" / "models"
@@ -98,7 +101,7 @@ def json_of(name: str) -> set[str]:
         "boards": [inspection.board_list()],
         "targets": [inspection.target_list()],
         "ops": [inspection.operator_list()],
-        "a refusal": [cli.error_json(EmitcError("what", Where(option="o"), "why", "hint"))],
+        "a refusal": [main.error_json(EmitcError("what", Where(option="o"), "why", "hint"))],
     }
     return {key for value in printed[name] for key in keys(value)}
 
@@ -112,7 +115,7 @@ def section(page: Path, heading: str) -> str:
     return found[2]
 
 
-@pytest.mark.parametrize("name", [*sorted(cli.cli.commands), "a refusal"])
+@pytest.mark.parametrize("name", [*sorted(main.cli.commands), "a refusal"])
 def test_json_keys_are_documented(name: str) -> None:
     heading = name if name == "a refusal" else f"emitc {name}"
     text = section(ROOT / "docs" / "cli.md", heading.capitalize() if name == "a refusal" else heading)

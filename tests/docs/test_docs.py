@@ -27,16 +27,16 @@ from typing import Any
 import click
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from figures import TABLES
-
-from emitc import cli, inspection
-from emitc.compiler import Compiled, Options, check_options, compile_model
+from emitc.cli import main
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.emit.manifest import SCHEMA
-from emitc.host.build import WARNINGS, run_compiler
-from emitc.report_lists import types_of
+from emitc.options import Options, check_options
+from emitc.report import inspection
+from emitc.report.catalogue import types_of
 from emitc.target import load_board
+from emitc.verify.build import WARNINGS, run_compiler
+from tests.support.figures import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -154,7 +154,7 @@ def test_commands_are_accepted(block: Block, text: str) -> None:
     words = shlex.split(text)[1:]
     if words[0].startswith("-"):
         return
-    command = cli.cli.commands[words[0]]
+    command = main.cli.commands[words[0]]
     try:
         values = command.make_context(words[0], words[1:]).params
     except click.ClickException as error:
@@ -294,7 +294,7 @@ def markdown(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 def option_table(name: str) -> str:
     """The options of a command as click knows them."""
     rows = []
-    command = cli.cli.commands[name]
+    command = main.cli.commands[name]
     for parameter in command.get_params(click.Context(command)):
         if isinstance(parameter, click.Option) and "--help" not in parameter.opts:
             flags = ", ".join(f"`{flag}`" for flag in sorted(parameter.opts, key=len))
@@ -391,7 +391,7 @@ def test_every_command_the_operators_and_the_boards_are_generated() -> None:
         ("onnx.md", "operators onnx"),
         ("boards.md", "boards"),
         ("manifest.md", "manifest"),
-        *(("cli.md", f"options {name}") for name in cli.cli.commands),
+        *(("cli.md", f"options {name}") for name in main.cli.commands),
         *((PAGE_OF.get(name, "benchmarks.md"), f"figures {name}") for name in TABLES),
     }
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from emitc.compiler import Compiled, compile_model
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from operator_families import families
-from package_set import Packages, written
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
+from tests.support.emit.operator_families import families
+from tests.support.emit.package_set import Packages, written
 
 
 @pytest.fixture(scope="session")

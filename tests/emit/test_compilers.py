@@ -9,13 +9,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from package_set import Packages
-from shared_array import subjects
-from test_walks import LEAN, SCALAR, SPAN, WIDER
 
-from emitc.compiler import Compiled
+from emitc.compiled import Compiled
 from emitc.kernels import onnx_registry, tflite_registry
 from emitc.target import load_target
+from tests.emit.test_walks import LEAN, SCALAR, SPAN, WIDER
+from tests.support.emit.package_set import Packages
+from tests.support.emit.shared_array import subjects
 
 ROOT = Path(__file__).resolve().parents[2]
 STRICT = [
@@ -77,10 +77,12 @@ def test_every_operator_and_every_template_is_compiled_here(packages: Packages) 
     assert (
         sorted((set(tflite_registry()) | set(onnx_registry())) - packages.operators - VIEWS - OF_BACKENDS - USES) == []
     )
-    kernels = (ROOT / "emitc" / "templates" / "kernels").glob("*.c.j2")
+    kernels = (ROOT / "emitc" / "templates" / "kernels").rglob("*.c.j2")
     texts = {p.name.removesuffix(".c.j2"): p.read_text(encoding="utf-8") for p in kernels}
     shared = {
-        name for text in texts.values() for name in re.findall(r'(?:import|from|extends) "kernels/(\w+)\.c\.j2"', text)
+        name
+        for text in texts.values()
+        for name in re.findall(r'(?:import|from|extends) "kernels/\w+/(\w+)\.c\.j2"', text)
     }
     printed = {name for name, text in texts.items() if "macro layer" in text} - shared
     assert sorted(printed - packages.templates) == []
@@ -239,7 +241,7 @@ def test_every_template_keeps_its_distance(every_family: list[Compiled], tmp_pat
     sharp: dict[str, bool] = {}
     for compiled in every_family:
         for subject in subjects(compiled, tmp_path):
-            template = subject.node.layer.template
+            template = subject.node.layer.kernel_name
             if not subject.right():
                 broken.append(subject.id)
             if not sharp.get(template) and template not in windowed:

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx_net import OnnxNet
-from tiny_models import Net
 
-from emitc.compiler import Compiled, compile_model
-from emitc.host.parity import golden_run
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.ir import Array, DType
+from emitc.verify.proof import golden_run
 from emitc.writers.tflite import TensorSpec, write_tflite
+from tests.support.models.onnx_net import OnnxNet
+from tests.support.models.tiny import Net
 
 STRICT = "-O1 -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wcast-qual -Wundef -Wdouble-promotion -Werror"
 COUNT = 6000

@@ -8,10 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from onnx_net import OnnxNet
 
 from emitc.compiler import compile_model
 from emitc.target import load_target
+from tests.support.models.onnx_net import OnnxNet
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
 MEMORY = {"memcpy", "memmove", "memset", "memcmp"}

@@ -10,7 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from package_set import Packages
+
+from tests.support.emit.package_set import Packages
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("spotter", "branches", "edges", "pulled", "filled")

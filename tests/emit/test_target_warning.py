@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from onnx_net import OnnxNet
 
 from emitc.compiler import compile_model
+from tests.support.models.onnx_net import OnnxNet
 
 KWS = Path(__file__).resolve().parents[2] / "examples" / "models" / "kws_ref_int8.tflite"
 ARM = ["arm-none-eabi-gcc", "-mthumb"]

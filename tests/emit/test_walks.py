@@ -6,27 +6,23 @@ are put into one array.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
-
-from int16_cases import wide as shorts
-from layer_cases import Scales, Slide, conv_2d, depthwise, fully_connected, pool, softmax
-from moves import move, tensor
-from shared_array import subjects
-from single_op import Case, integers, model_of, plain, quantized
-
 from emitc.backends.portable import backend as portable_backend
 from emitc.compiler import compile_model
 from emitc.ir import BoundNode
-from emitc.kernels.walk import ElementWalk, WindowWalk, by_channel, first_inside, whole_window
+from emitc.layer import ElementWalk, WindowWalk, by_channel, first_inside, whole_window
 from emitc.target import Target
 from emitc.writers.tflite import write_tflite
+from tests.support.emit.shared_array import subjects
+from tests.support.int16_cases import wide as shorts
+from tests.support.layer_cases import Scales, Slide, conv_2d, depthwise, fully_connected, pool, softmax
+from tests.support.moves import move, tensor
+from tests.support.single_op import Case, integers, model_of, plain, quantized
 
 SAME, STRIDED = Slide(padding="SAME"), Slide((2, 2), "SAME")
 WINDOWS: list[Case] = [
@@ -76,7 +72,7 @@ def test_windows_are_right_at_their_distance_and_wrong_one_element_closer(tmp_pa
     assert len(found) == len(WINDOWS)
     assert [s.id for s in found if not s.right()] == []
     assert [s.id for s in found if s.wrong_closer() is False] == []
-    assert {s.node.layer.template for s in found} == {
+    assert {s.node.layer.kernel_name for s in found} == {
         "conv_2d", "conv_2d_taps", "depthwise_conv_2d", "depthwise_conv_2d_multiplier", "fully_connected",
         "average_pool_2d", "max_pool_2d", "softmax", "requantized",
     }  # fmt: skip
@@ -174,9 +170,9 @@ def test_kernels_without_working_memory_are_right_at_their_distance(tmp_path: Pa
         found = list(subjects(compile_model(file, target="cortex-m4"), tmp_path))
     found = [subject for subject in found if subject.node.layer.variant == "dsp-lean"]
     templates = LEAN
-    assert {subject.node.layer.template for subject in found} == templates
+    assert {subject.node.layer.kernel_name for subject in found} == templates
     assert [subject.id for subject in found if not subject.right()] == []
-    closer = {(subject.node.layer.template, subject.wrong_closer()) for subject in found}
+    closer = {(subject.node.layer.kernel_name, subject.wrong_closer()) for subject in found}
     assert all((template, True) in closer for template in templates)
 
 
@@ -190,7 +186,7 @@ def test_convolutions_of_fewer_pixels_are_right_at_their_distance(tmp_path: Path
     with patch.object(portable_backend, "cost_of", cost):
         found = list(subjects(compile_model(file, target="cortex-m4", disabled=frozenset({"streaming"})), tmp_path))
     found = [subject for subject in found if subject.node.layer.variant == name]
-    assert found and {subject.node.layer.template for subject in found} == {
+    assert found and {subject.node.layer.kernel_name for subject in found} == {
         "conv_2d_part_dsp" if name == "dsp-part" else "conv_2d_few_dsp"
     }
     assert [subject.id for subject in found if not subject.right()] == []
@@ -213,7 +209,7 @@ def test_pixels_that_read_one_stretch_are_right_at_their_distance(tmp_path: Path
     with patch.object(portable_backend, "cost_of", cost):
         found = list(subjects(compile_model(file, target="cortex-m4", disabled=frozenset({"streaming"})), tmp_path))
     found = [subject for subject in found if subject.node.layer.variant == name]
-    assert len(found) > len(cases) and {subject.node.layer.template for subject in found} == SPAN
+    assert len(found) > len(cases) and {subject.node.layer.kernel_name for subject in found} == SPAN
     assert [subject.id for subject in found if not subject.right()] == []
     assert any(subject.wrong_closer() is True for subject in found)
 
@@ -223,9 +219,9 @@ def test_scalar_variants_are_right_at_their_distance(tmp_path: Path, target: str
     file = tmp_path / "windows.tflite"
     file.write_bytes(write_tflite(model_of(WINDOWS)))
     found = [s for s in subjects(compile_model(file, target=target), tmp_path) if s.node.layer.variant != "portable"]
-    assert {s.node.layer.template for s in found} == templates
+    assert {s.node.layer.kernel_name for s in found} == templates
     assert [s.id for s in found if not s.right()] == []
-    closer = {(s.node.layer.template, s.wrong_closer()) for s in found}
+    closer = {(s.node.layer.kernel_name, s.wrong_closer()) for s in found}
     assert {template for template in templates if (template, True) not in closer} == set()
 
 
@@ -243,7 +239,7 @@ def test_variants_are_right_at_their_distance(target: str, templates: set[str], 
     assert [s.id for s in found if not s.right()] == []
     sharp: dict[str, bool] = {}
     for subject in found:
-        template = subject.node.layer.template
+        template = subject.node.layer.kernel_name
         sharp[template] = sharp.get(template, False) or subject.wrong_closer() is True
     assert templates <= set(sharp)
     assert {template for template in templates if not sharp[template]} == set()
@@ -262,7 +258,7 @@ def test_transpositions_are_right_wherever_they_lie(tmp_path: Path) -> None:
     file = tmp_path / "transpositions.tflite"
     file.write_bytes(write_tflite(model_of(cases)))
     found = list(subjects(compile_model(file), tmp_path))
-    assert [subject.node.layer.template for subject in found] == ["transpose_in_place"] * len(cases)
+    assert [subject.node.layer.kernel_name for subject in found] == ["transpose_in_place"] * len(cases)
     for subject in found:
         x = subject.node.bound.input(0)
         assert subject.overlap.distance_bytes == -x.size_bytes

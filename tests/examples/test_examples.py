@@ -17,8 +17,8 @@ import pytest
 
 import emitc
 from emitc.boards.build import environment
-from emitc.host.parity import golden_run
-from emitc.host.samples import Sample
+from emitc.verify.proof import golden_run
+from emitc.verify.samples import Sample
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "examples" / "models"

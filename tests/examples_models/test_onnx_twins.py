@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emitc.compiler import Compiled, compile_model
-from emitc.host.parity import verify
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
+from emitc.verify.proof import verify
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "examples" / "models"
@@ -31,7 +32,9 @@ def weights(compiled: Compiled) -> list[tuple[int, ...]]:
 def kernels(compiled: Compiled) -> list[str]:
     """The kernel templates of all layers between the float ends."""
     return [
-        step.template for step in compiled.program.steps if step.op_type not in ("QuantizeLinear", "DequantizeLinear")
+        step.kernel_name
+        for step in compiled.program.steps
+        if step.op_type not in ("QuantizeLinear", "DequantizeLinear")
     ]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tflite
 
-from emitc.host.golden import run_isolated
+from emitc.verify.engines.run import run_isolated
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
 NAMES = ["audio_preprocessor_int8", "digits_int8", "kws_ref_int8", "mww_hey_jarvis_v2", "person_detect_int8"]

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_models import Net
 
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError, Refusals
-from emitc.host.parity import verify
-from emitc.inspection import inspect_model
 from emitc.ir import DType
-from emitc.report_lists import inspect_text
+from emitc.report.catalogue import inspect_text
+from emitc.report.inspection import inspect_model
+from emitc.verify.proof import verify
 from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite
+from tests.support.models.tiny import Net
 
 
 def half(layers: int = 1) -> ModelSpec:

@@ -11,9 +11,9 @@ import tflite
 
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
-from emitc.frontends.tflite import read_tflite
-from emitc.frontends.tflite_rules import expected_options, impossible_operands
-from emitc.inspection import inspect_model
+from emitc.frontends.tflite.reader import read_tflite
+from emitc.frontends.tflite.schema_rules import expected_options, impossible_operands
+from emitc.report.inspection import inspect_model
 from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, TensorSpec, write_tflite
 
 X = TensorSpec("x", "int8", (1, 4, 4, 2), None, (0.5,), (0,))

@@ -5,7 +5,6 @@ TensorFlow Lite Micro takes the stated shape: it then writes other elements, or 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,18 +12,14 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "passes"))
-
-from pass_graphs import Net  # noqa: E402
-
-from emitc.compiler import compile_model  # noqa: E402
-from emitc.errors import EmitcError  # noqa: E402
-from emitc.frontends.build import build_graph  # noqa: E402
-from emitc.frontends.tflite import read_tflite  # noqa: E402
-from emitc.ir import Graph  # noqa: E402
-from emitc.kernels import tflite_registry  # noqa: E402
-from emitc.writers.tflite import TensorSpec, write_tflite  # noqa: E402
+from emitc.compiler import compile_model
+from emitc.errors import EmitcError
+from emitc.frontends.build import build_graph
+from emitc.frontends.tflite.reader import read_tflite
+from emitc.ir import Graph
+from emitc.kernels import tflite_registry
+from emitc.writers.tflite import TensorSpec, write_tflite
+from tests.support.passes.pass_graphs import Net
 
 SHAPE = (1, 6, 4, 3)
 

@@ -9,8 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from emitc.compiler import Options, compile_model
+from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError, Refusals
+from emitc.options import Options
 from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, TensorSpec, write_tflite
 
 SIZES = {"x": (2, 3)}

@@ -6,15 +6,15 @@ import random
 import subprocess
 from pathlib import Path
 
-import hostile_onnx_models
 import pytest
-from hostile_campaign import Case, failures, onnx_jobs, quantizer_jobs, run, table, tflite_jobs
-from hostile_child import damagers
-from hostile_models import corpus, made
 
 from emitc.compiler import compile_model
-from emitc.host.build import WARNINGS, compiler_command
-from emitc.host.parity import verify
+from emitc.verify.build import WARNINGS, compiler_command
+from emitc.verify.proof import verify
+from tests.support.hostile import onnx_models
+from tests.support.hostile.campaign import Case, failures, onnx_jobs, quantizer_jobs, run, table, tflite_jobs
+from tests.support.hostile.child import damagers
+from tests.support.hostile.models import corpus, made
 
 FAST = 20
 SWEEP = 2000
@@ -34,8 +34,8 @@ def test_the_intact_models_compile(tmp_path: Path) -> None:
 
 
 def test_the_intact_onnx_models_compile(tmp_path: Path) -> None:
-    (tmp_path / hostile_onnx_models.DATA_FILE).write_bytes(hostile_onnx_models.DATA)
-    for name, data in hostile_onnx_models.corpus().items():
+    (tmp_path / onnx_models.DATA_FILE).write_bytes(onnx_models.DATA)
+    for name, data in onnx_models.corpus().items():
         (tmp_path / f"{name}.onnx").write_bytes(data)
         assert compile_model(tmp_path / f"{name}.onnx").files
 
@@ -57,7 +57,7 @@ def build_successes(cases: list[Case], count: int, folder: Path) -> None:
     """Compiles the C of some of the damaged files that were accepted."""
     known = damagers()
     successes = [case for case in cases if case.outcome == "ok"]
-    (folder / hostile_onnx_models.DATA_FILE).write_bytes(hostile_onnx_models.DATA)
+    (folder / onnx_models.DATA_FILE).write_bytes(onnx_models.DATA)
     for case in random.Random(0).sample(successes, min(count, len(successes))):
         damager = known[case.model]
         path = folder / f"model{damager.suffix}"
@@ -85,7 +85,7 @@ def prove_successes(cases: list[Case], count: int, folder: Path) -> None:
     """Runs the C of some of the damaged files that were accepted, under sanitizers, against the numpy reference."""
     known = damagers()
     successes = [case for case in cases if case.outcome == "ok"]
-    (folder / hostile_onnx_models.DATA_FILE).write_bytes(hostile_onnx_models.DATA)
+    (folder / onnx_models.DATA_FILE).write_bytes(onnx_models.DATA)
     for case in random.Random(1).sample(successes, len(successes)):
         path = folder / f"model{known[case.model].suffix}"
         path.write_bytes(known[case.model].damaged(case.number)[1])

@@ -15,13 +15,13 @@ from pathlib import Path
 import flatbuffers
 import pytest
 import tflite
-from hostile_branches import beyond, fans, large_variable, ring, two_types
-from hostile_models import OptionValue, TensorSpec, int8, int32, model, weights
 
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
 from emitc.writers.tflite import ModelSpec, OperatorSpec, write_tflite
+from tests.support.hostile.branches import beyond, fans, large_variable, ring, two_types
+from tests.support.hostile.models import OptionValue, TensorSpec, int8, int32, model, weights
 
 HERE = Path(__file__).resolve().parent
 _CHILD = (

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hostile_models import arithmetic, int8, model, network
 
-from emitc.cli import cli
-from emitc.compiler import Compiled, Options, compile_model
-from emitc.emit.names import comment_text, identifier, is_model_name, string_text
+from emitc.c_names import comment_text, identifier, is_model_name, string_text
+from emitc.cli.main import cli
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.errors import first_name
-from emitc.frontends.tflite import read_tflite
-from emitc.host.build import WARNINGS, compiler_command
-from emitc.host.parity import verify
+from emitc.frontends.tflite.reader import read_tflite
+from emitc.options import Options
+from emitc.verify.build import WARNINGS, compiler_command
+from emitc.verify.proof import verify
 from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite
+from tests.support.hostile.models import arithmetic, int8, model, network
 
 MARK = "InJected"
 NAMES: dict[str, str | bytes] = {

@@ -15,18 +15,18 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnx_net import OnnxNet
 
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.host.parity import verify
-from emitc.host.samples import random_samples
+from emitc.verify.proof import verify
+from emitc.verify.samples import random_samples
+from tests.support.models.onnx_net import OnnxNet
 
 HERE = Path(__file__).resolve().parent
 _CHILD = (
     "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
     "from emitc.compiler import compile_model; from emitc.errors import EmitcError\n"
-    "import emitc.frontends.onnx\n"
+    "import emitc.frontends.onnx.reader\n"
     "used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))\n"
     "resource.setrlimit(resource.RLIMIT_CPU, (used + 11, used + 11))\n"
     "try: print('ok', sum(map(len, compile_model(sys.argv[1], name='m').files.values())))\n"
@@ -300,9 +300,9 @@ def test_a_constant_that_does_not_fit_its_file_is_refused(entries: dict[str, str
 
 def test_external_constants_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "weights.bin").write_bytes(bytes(64))
-    monkeypatch.setattr("emitc.frontends.onnx_external.MAX_EXTERNAL_BYTES", 15)
+    monkeypatch.setattr("emitc.frontends.onnx.external_data.MAX_EXTERNAL_BYTES", 15)
     assert refused(with_external("weights.bin"), tmp_path).what == "the constants outside the file are too large"
-    monkeypatch.setattr("emitc.frontends.onnx_external.MAX_EXTERNAL_BYTES", 16)
+    monkeypatch.setattr("emitc.frontends.onnx.external_data.MAX_EXTERNAL_BYTES", 16)
     assert compile_model(tmp_path / "m.onnx").files
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hostile_models import int8, model
-from onnx_net import OnnxNet
 
 from emitc.compiler import compile_model
-from emitc.host.parity import verify
+from emitc.verify.proof import verify
 from emitc.writers.tflite import write_tflite
+from tests.support.hostile.models import int8, model
+from tests.support.models.onnx_net import OnnxNet
 
 
 def viewed() -> OnnxNet:

@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hostile_onnx_models import ROOT, real
 from onnx import TensorProto, helper, numpy_helper
-from onnx_net import OnnxNet
 
+from emitc.calibrate.calibrate import quantize_model
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.host import parity
-from emitc.host.calibrate import quantize_model
+from emitc.verify import proof
+from tests.support.hostile.onnx_models import ROOT, real
+from tests.support.models.onnx_net import OnnxNet
 
 pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
 
@@ -211,4 +211,4 @@ def test_an_old_model_with_a_bias_of_one_row_is_quantized_so_that_it_compiles(tm
     quantize_model(tmp_path / "m.onnx", tmp_path / "c.npz", tmp_path / "q.onnx")
     made = compile_model(tmp_path / "q.onnx")
     assert any(step.op_type in ("Gemm", "MatMul") for step in made.program.steps)
-    assert parity.verify(made, samples=4).match
+    assert proof.verify(made, samples=4).match

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hostile_models import int8, int32, model
 
 from emitc.compiler import compile_model
 from emitc.emit.literals import elements
 from emitc.errors import EmitcError
-from emitc.host.parity import verify
+from emitc.verify.proof import verify
 from emitc.writers.tflite import write_tflite
+from tests.support.hostile.models import int8, int32, model
 
 
 @pytest.mark.parametrize("scale", [7.9, 15.99999, 16.0, 20.0, 31.9, 32.0, 1e6, 3e38])

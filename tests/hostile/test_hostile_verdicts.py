@@ -8,9 +8,10 @@ import os
 import signal
 from pathlib import Path
 
-import hostile_child
 import pytest
-from hostile_child import Ended, run_command, verdict
+
+from tests.support.hostile import child
+from tests.support.hostile.child import Ended, run_command, verdict
 
 PART = {"what": "a", "where": "b", "why": "c", "hint": "d"}
 TOLD = json.dumps({"error": [PART]})
@@ -62,9 +63,9 @@ def _crash() -> None:
 )
 def test_commands_under_limits(command: object, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits hold in the process of a command, whose traceback arrives."""
-    monkeypatch.setattr(hostile_child, "emitc_command", command)
-    monkeypatch.setattr(hostile_child, "SECONDS", 1)
-    monkeypatch.setattr(hostile_child, "MEMORY_BYTES", 2 << 30)
+    monkeypatch.setattr(child, "emitc_command", command)
+    monkeypatch.setattr(child, "SECONDS", 1)
+    monkeypatch.setattr(child, "MEMORY_BYTES", 2 << 30)
     found, message = verdict(run_command(["compile"], tmp_path))
     assert found == outcome
     assert ("Traceback" in message) == (outcome == "bug")

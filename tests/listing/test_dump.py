@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from emitc.cli import cli
+from emitc.cli.main import cli
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.listing import LEVELS, dump_json, dump_text

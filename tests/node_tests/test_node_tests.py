@@ -17,9 +17,9 @@ from onnx import TensorProto, helper
 from bench import node_tests
 from bench.node_tests import Case, Verdict
 from emitc.compiler import compile_model
-from emitc.host.build import HostModel, build_shared
-from emitc.host.golden import OnnxRuntimeEngine
-from emitc.host.parity import interface_of
+from emitc.verify.build import HostModel, build_shared
+from emitc.verify.engines.run import OnnxRuntimeEngine
+from emitc.verify.proof import interface_of
 
 VERSION, _ROWS = node_tests.read_verdicts(node_tests.JSON_FILE)
 COMMITTED = {verdict.case: verdict for verdict in _ROWS}

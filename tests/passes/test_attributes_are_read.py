@@ -16,28 +16,29 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from attribute_evidence import Context, Ledger, fields_set_by_passes, record_pass, values_of
-from onnx_graphs import onnx_graph
-from pass_graphs import graph_of
 
 from emitc.errors import EmitcError
 from emitc.ir import Array, BoundNode, DType, Graph, Node, Numerics, Op, Quantization, Tensor
-from emitc.kernels import definition_of, registry, softmax
-from emitc.kernels.arg_extremum import ArgExtremum
-from emitc.kernels.batch_normalization import BatchNormalization
-from emitc.kernels.border import BorderPad, CroppingPad
-from emitc.kernels.concatenation import Concatenation
+from emitc.kernels import definition_of, registry
 from emitc.kernels.contract import KernelDef
-from emitc.kernels.gather import Gather
-from emitc.kernels.mean import Reduction
-from emitc.kernels.pad import Pad
-from emitc.kernels.resample import CroppedResample, NearestResample, WeightedResample
-from emitc.kernels.resample_axes import Axis
-from emitc.kernels.slice import Slice
-from emitc.kernels.softmax import Softmax
-from emitc.kernels.split import Split
-from emitc.kernels.tile import Expand, Tile
+from emitc.kernels.movement.concatenation import Concatenation
+from emitc.kernels.movement.gather import Gather
+from emitc.kernels.movement.pad import Pad
+from emitc.kernels.movement.pad_modes import BorderPad, CroppingPad
+from emitc.kernels.movement.slice import Slice
+from emitc.kernels.movement.split import Split
+from emitc.kernels.movement.tile import Expand, Tile
+from emitc.kernels.normalization import softmax
+from emitc.kernels.normalization.batch_normalization import BatchNormalization
+from emitc.kernels.normalization.softmax import Softmax
+from emitc.kernels.reduction.arg_extremum import ArgExtremum
+from emitc.kernels.reduction.mean import Reduction
+from emitc.kernels.resize.resize_onnx import CroppedResample, NearestResample, WeightedResample
+from emitc.kernels.resize.resize_onnx_axes import Axis
 from emitc.passes import PASSES
+from tests.support.passes.attribute_evidence import Context, Ledger, fields_set_by_passes, record_pass, values_of
+from tests.support.passes.onnx_graphs import onnx_graph
+from tests.support.passes.pass_graphs import graph_of
 
 SHAPE = (2, 3, 4)
 SCALES = [(0.05, 3), (0.05, 0), (2.0**-8, -128), (2.0**-16, -32768), (2.0**-15, 0), (2.0**-4, 127)]

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from onnx_graphs import Build, check_same, classes, onnx_graph, whole_inputs
-from onnx_net import OnnxNet
-from pass_graphs import Net, graph_of, operators
 
 from emitc.passes.cancel_transposes import cancel_transposes
-from emitc.verify_graph import verify_graph
+from emitc.passes.verify_graph import verify_graph
 from emitc.writers.tflite import TensorSpec
+from tests.support.models.onnx_net import OnnxNet
+from tests.support.passes.onnx_graphs import Build, check_same, classes, onnx_graph, whole_inputs
+from tests.support.passes.pass_graphs import Net, graph_of, operators
 
 
 def conv(net: OnnxNet, x: str, *shape: int, **attributes: object) -> str:

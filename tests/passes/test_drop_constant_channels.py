@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pass_graphs import Net, PassCase, check_numbers, graph_of
 
 from emitc.compiler import compile_model
-from emitc.host.parity import verify
-from emitc.host.reference import run_reference
 from emitc.ir import Graph
 from emitc.passes.drop_constant_channels import drop_constant_channels
-from emitc.verify_graph import verify_graph
+from emitc.passes.verify_graph import verify_graph
+from emitc.verify.proof import verify
+from emitc.verify.reference import run_reference
 from emitc.writers.tflite import write_tflite
+from tests.support.passes.pass_graphs import Net, PassCase, check_numbers, graph_of
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 

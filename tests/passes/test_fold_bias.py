@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from onnx_graphs import check_same, classes, onnx_graph, whole_inputs
-from onnx_net import OnnxNet
 
 from emitc.passes.cancel_transposes import cancel_transposes
 from emitc.passes.drop_dead import drop_dead
 from emitc.passes.fold_bias import fold_bias
+from tests.support.models.onnx_net import OnnxNet
+from tests.support.passes.onnx_graphs import check_same, classes, onnx_graph, whole_inputs
 
 
 def whole(net: OnnxNet, *shape: int) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pass_graphs import Net, PassCase, check_numbers, check_structure, graph_of
 
-from emitc.kernels.conv_2d import Conv2D
-from emitc.kernels.pooling_ops import AveragePool2D
-from emitc.kernels.spatial import Padding
+from emitc.kernels.convolution.conv_2d import Conv2D
+from emitc.kernels.pooling.pool_ops import AveragePool2D
+from emitc.kernels.shared.windows import Padding
 from emitc.passes.fold_pad import fold_pad
+from tests.support.passes.pass_graphs import Net, PassCase, check_numbers, check_structure, graph_of
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pass_graphs import Net, PassCase, check_numbers, check_structure, graph_of
 
 from emitc.ir import Graph
-from emitc.kernels.conv_2d import Conv2D
-from emitc.kernels.requantization import BIAS, WEIGHTS
+from emitc.kernels.convolution.conv_2d import Conv2D
+from emitc.kernels.mac.requantization import BIAS, WEIGHTS
 from emitc.passes.fold_zero_point import fold_zero_point
 from emitc.writers.tflite import TensorSpec
+from tests.support.passes.pass_graphs import Net, PassCase, check_numbers, check_structure, graph_of
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 

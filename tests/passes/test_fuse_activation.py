@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pass_graphs import Net, PassCase, check_numbers, check_structure, graph_of
 
-from emitc.kernels.conv_2d import Conv2D
+from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.passes.fuse_activation import fuse_activation
+from tests.support.passes.pass_graphs import Net, PassCase, check_numbers, check_structure, graph_of
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from onnx_graphs import check_same, classes, onnx_graph, whole_inputs
-from onnx_net import OnnxNet
-from pass_graphs import Net, graph_of
 
 from emitc.passes.cancel_transposes import cancel_transposes
 from emitc.passes.drop_dead import drop_dead
 from emitc.passes.fuse_activation import fuse_activation
 from emitc.writers.tflite import OperatorSpec, TensorSpec
+from tests.support.models.onnx_net import OnnxNet
+from tests.support.passes.onnx_graphs import check_same, classes, onnx_graph, whole_inputs
+from tests.support.passes.pass_graphs import Net, graph_of
 
 
 def conv(net: OnnxNet, x: str, group: int = 1) -> str:

@@ -6,10 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pass_graphs import Net, PassCase, check_numbers, check_structure, graph_of, operators, pass_named
 
-from emitc.host.reference import run_reference
 from emitc.passes import PASSES, run_passes
+from emitc.verify.reference import run_reference
+from tests.support.passes.pass_graphs import (
+    Net,
+    PassCase,
+    check_numbers,
+    check_structure,
+    graph_of,
+    operators,
+    pass_named,
+)
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 

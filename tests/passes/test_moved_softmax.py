@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pass_graphs import Net, PassCase, check_numbers, check_structure, graph_of
 
 from emitc.errors import CannotCompile
-from emitc.host.reference import run_reference
 from emitc.ir import Graph
 from emitc.passes.cancel_transposes import cancel_transposes
-from emitc.verify_graph import verify_graph
+from emitc.passes.verify_graph import verify_graph
+from emitc.verify.reference import run_reference
 from emitc.writers.tflite import TensorSpec
+from tests.support.passes.pass_graphs import Net, PassCase, check_numbers, check_structure, graph_of
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 

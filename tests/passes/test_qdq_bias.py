@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx_net import OnnxNet
 
-from emitc.compiler import Compiled, compile_model
-from emitc.host.parity import verify
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.ir import DType, Numerics
-from emitc.kernels.requantization import BIAS, WEIGHTS
+from emitc.kernels.mac.requantization import BIAS, WEIGHTS
 from emitc.passes import qdq_bias
 from emitc.passes.qdq_bias import VISIBLE, Sum, fitted
+from emitc.verify.proof import verify
+from tests.support.models.onnx_net import OnnxNet
 
 SIDE = 24
 X_SCALE, W_SCALE, Y_SCALE = 0.0513, 0.00917, 0.4137

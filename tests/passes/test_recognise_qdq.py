@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from onnx_graphs import Build, check_same, onnx_graph, outputs_of
-from onnx_net import OnnxNet
 
 from emitc.ir import Array, Graph, Numerics
-from emitc.kernels.fully_connected import FullyConnected
-from emitc.kernels.quantize_ops import Dequantize, Quantize
-from emitc.kernels.requantization import BIAS
+from emitc.kernels.mac.requantization import BIAS
+from emitc.kernels.matrix.fully_connected import FullyConnected
+from emitc.kernels.quantization.quantize import Dequantize, Quantize
 from emitc.passes.cancel_transposes import cancel_transposes
 from emitc.passes.fuse_activation import fuse_activation
 from emitc.passes.recognise_qdq import recognise_qdq
+from tests.support.models.onnx_net import OnnxNet
+from tests.support.passes.onnx_graphs import Build, check_same, onnx_graph, outputs_of
 
 IMAGE = (1, 4, 5, 6)
 

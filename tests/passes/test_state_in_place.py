@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from streaming_models import MODELS, Stream
 
 from emitc.frontends.build import build_graph
-from emitc.frontends.tflite import read_tflite
-from emitc.host.reference import run_reference
-from emitc.host.samples import random_samples
+from emitc.frontends.tflite.reader import read_tflite
 from emitc.ir import Array, Graph
 from emitc.kernels import tflite_registry
-from emitc.kernels.variables import Append
+from emitc.kernels.state.state_variables import Append
 from emitc.passes import LATE_PASSES, run_passes
 from emitc.passes.drop_dead import drop_dead
-from emitc.verify_graph import verify_graph
+from emitc.passes.verify_graph import verify_graph
+from emitc.verify.reference import run_reference
+from emitc.verify.samples import random_samples
 from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite
+from tests.support.models.streaming import MODELS, Stream
 
 
 def graph_of(spec: ModelSpec) -> Graph:

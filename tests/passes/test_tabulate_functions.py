@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx_graphs import check_same, classes, onnx_graph
-from onnx_net import OnnxNet
 
 from emitc.compiler import compile_model
-from emitc.host.parity import verify
 from emitc.passes.drop_dead import drop_dead
 from emitc.passes.tabulate_functions import LEAST, tabulate_functions
+from emitc.verify.proof import verify
+from tests.support.models.onnx_net import OnnxNet
+from tests.support.passes.onnx_graphs import check_same, classes, onnx_graph
 
 MANY = (2, LEAST // 2)
 Build = Callable[[OnnxNet], None]
@@ -87,5 +87,5 @@ def test_the_c_and_the_engine(tmp_path: Path) -> None:
         path = tmp_path / f"{build.__name__}.onnx"
         path.write_bytes(net.serialized())
         compiled = compile_model(path)
-        assert "lookup_real" in {step.template for step in compiled.program.steps}
+        assert "lookup_real" in {step.kernel_name for step in compiled.program.steps}
         assert verify(compiled, samples=4, layers=True, sanitize=True).match

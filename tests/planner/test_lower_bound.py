@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emitc.planner import Buffer, Distance, LiveRange
-from emitc.planner.bound import LowerBound, held_bytes, lower_bound
+from emitc.planner.lower_bound import LowerBound, held_bytes, lower_bound
 from emitc.planner.problem import problem_of
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import emitc.planner
 from emitc.planner import Distance, ScratchRequest, Step, best_order, buffers_of
-from emitc.planner.bound import lower_bound
+from emitc.planner.lower_bound import lower_bound
 from emitc.planner.problem import problem_of
 
 

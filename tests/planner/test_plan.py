@@ -23,12 +23,12 @@ from emitc.planner import (
     Step,
     _packed,
     _plan,
+    branch_and_bound,
     buffers_of,
-    exact,
     plan,
 )
-from emitc.planner.bound import held_bytes
 from emitc.planner.greedy import first_fit, height
+from emitc.planner.lower_bound import held_bytes
 from emitc.planner.problem import problem_of
 from emitc.planner.search import _starting_orders
 
@@ -136,7 +136,7 @@ def test_a_search_that_ends_early_proves_nothing(monkeypatch: pytest.MonkeyPatch
             distances.append(Distance(read, written, above, below))
     whole = plan(buffers, distances)
     assert (whole.arena_bytes, whole.held_bytes, whole.proven) == (848, 784, True)
-    monkeypatch.setattr(exact, "_WORK", 0)
+    monkeypatch.setattr(branch_and_bound, "_WORK", 0)
     _plan.cache_clear()
     _packed.cache_clear()
     early = plan(buffers, distances)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emitc.planner import Buffer, Distance, LiveRange, PlanError, _packed, _plan, check, plan
-from emitc.planner.bound import _best_subset, _descent, lower_bound
-from emitc.planner.exact import _core, _Open, _Search
+from emitc.planner.branch_and_bound import _core, _Open, _Search
 from emitc.planner.greedy import first_fit, first_fit_again, height
+from emitc.planner.lower_bound import _best_subset, _descent, lower_bound
 from emitc.planner.problem import Overlap, problem_of
 
 GRID = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from emitc.planner import Buffer, LiveRange, Placement, Plan, plan
-from emitc.planner.report import arena_map, arena_table, proof_line, to_json
+from emitc.planner.proof_text import arena_map, arena_table, proof_line, to_json
 
 PLAN = Plan(
     arena_bytes=96,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emitc.planner import Buffer, Distance, LiveRange, Plan, check, plan
-from emitc.planner.regions import Assignment, Region, assign
+from emitc.planner.region_assignment import Assignment, Region, assign
 
 FAST, SLOW = Region("DTCM", 64, 1.0), Region("SRAM", 1024, 4.0)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx_net import OnnxNet
 
 from bench.random_graphs.onnx import engine_faults
 from bench.random_graphs.onnx.engine_faults import limited_reduction, rounded_sums
 from emitc.compiler import compile_model
-from emitc.host.exact_sums import steps_of_sums
-from emitc.host.parity import verify
+from emitc.verify.exact_sums import steps_of_sums
+from emitc.verify.proof import verify
+from tests.support.models.onnx_net import OnnxNet
 
 pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
 

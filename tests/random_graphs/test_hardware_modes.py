@@ -19,8 +19,8 @@ from bench.random_graphs.modes import BOARDS, NPUS, draw_mode, options_of
 from bench.random_graphs.native import Builds
 from bench.random_graphs.records import modes_of
 from bench.random_graphs.tflite.draft import OFFERS, Draft
-from emitc.host.golden import engines_in
 from emitc.target import load_board
+from emitc.verify.engines.run import engines_in
 
 vela = pytest.mark.skipif(importlib.util.find_spec("ethosu") is None, reason="the extra emitc[npu] is not installed")
 

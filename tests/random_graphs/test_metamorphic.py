@@ -12,8 +12,8 @@ from bench.random_graphs.formats import rebuilt
 from bench.random_graphs.identities import places, with_identities
 from bench.random_graphs.metamorphic import Change, Experiment, changes, experiment, run
 from bench.random_graphs.native import Builds
-from emitc.compiler import Options
-from emitc.host.samples import random_samples
+from emitc.options import Options
+from emitc.verify.samples import random_samples
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
 SHIPPED = (

@@ -11,9 +11,9 @@ import pytest
 from bench.random_graphs import Case, Description, Node, generate
 from bench.random_graphs.onnx import draw
 from bench.random_graphs.onnx.draw import OPSETS
-from emitc.host.golden import EngineRefused, OnnxRuntimeEngine
 from emitc.ir import Array
 from emitc.kernels import onnx_registry
+from emitc.verify.engines.run import EngineRefused, OnnxRuntimeEngine
 
 ABSENT = {"Swish", "Upsample"}
 """Operators of the last and of an old opset, which are drawn too seldom to be expected in a sample."""

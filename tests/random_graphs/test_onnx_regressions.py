@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from onnx_net import MICROSOFT, OnnxNet
 
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
-from emitc.host.exact_sums import steps_of_sums
-from emitc.host.golden import EngineRefused
-from emitc.host.parity import Proof, verify
-from emitc.host.reference import run_reference
 from emitc.kernels import kernel_of
+from emitc.verify.engines.run import EngineRefused
+from emitc.verify.exact_sums import steps_of_sums
+from emitc.verify.proof import Proof, verify
+from emitc.verify.reference import run_reference
+from tests.support.models.onnx_net import MICROSOFT, OnnxNet
 
 
 def proven(net: OnnxNet, folder: Path, samples: int = 6) -> Proof:

@@ -12,7 +12,7 @@ from bench.random_graphs.case import Description, Value
 from bench.random_graphs.records import type_of
 from bench.random_graphs.tflite import draw, write
 from bench.random_graphs.tflite.draft import OFFERS, Draft, Unfit
-from emitc.inspection import operator_list
+from emitc.report.inspection import operator_list
 
 TRIES = 40
 NEVER = {

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from emitc.emit.package import runtime_dir
+from emitc.emit.package import runtime_files
 from emitc.target import load_target
+from tests.support.runtime import INCLUDES
+from tests.support.runtime import SOURCE as RUNTIME_SOURCE
 
-SOURCES = sorted(runtime_dir().iterdir())
+SOURCES = sorted(runtime_files().values())
 
 
 def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_set() -> None:
@@ -80,13 +82,13 @@ def test_a_package_may_need_all_headers(core: str, tmp_path: Path) -> None:
         compiler += ["--specs=picolibc.specs"] if core == "rv32imac" else []
     if shutil.which(compiler[0]) is None:
         pytest.skip(f"{compiler[0]} is not installed")
-    command = [*compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{runtime_dir()}", "-c", "all.c"]
+    command = [*compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", *INCLUDES, "-c", "all.c"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
 def test_its_object_has_no_data_and_needs_no_symbol(tmp_path: Path) -> None:
-    source = str(runtime_dir() / "emitc_runtime.c")
+    source = str(RUNTIME_SOURCE)
     subprocess.run(["gcc", "-std=c11", "-Os", "-c", source], check=True, cwd=tmp_path)
     listing = subprocess.run(["nm", "emitc_runtime.o"], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
     assert re.findall(r"[bBdDCU] \w+$", listing, re.M) == []

@@ -12,11 +12,11 @@ import cffi
 import pytest
 
 from emitc.compiler import compile_model
-from emitc.emit.package import runtime_dir
+from emitc.emit.package import runtime_files
 from emitc.emit.render import RUNTIME_VERSION
-from emitc.host.build import build_shared
+from emitc.verify.build import build_shared
 
-HEADER = (runtime_dir() / "emitc_runtime.h").read_text(encoding="ascii")
+HEADER = runtime_files()["emitc_runtime.h"].read_text(encoding="ascii")
 STATUS = {name: int(value) for name, value in re.findall(r"^    (EMITC_[A-Z_]+) = (\d+)", HEADER, re.M)}
 DECLARATIONS = """
 typedef struct { unsigned char *arena; void *state; uint32_t ready; } spotter_t;

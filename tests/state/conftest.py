@@ -7,12 +7,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from streaming_models import MODELS
 
-from emitc.compiler import Compiled, compile_model
-from emitc.host.build import HostModel, build_shared
-from emitc.host.parity import interface_of
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
+from emitc.verify.build import HostModel, build_shared
+from emitc.verify.proof import interface_of
 from emitc.writers.tflite import write_tflite
+from tests.support.models.streaming import MODELS
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from control_flow_models import Sub, compiled, product
-from inner_state_models import (
+
+from emitc.errors import EmitcError, Refusals
+from emitc.frontends.build import build_graph
+from emitc.frontends.tflite.reader import read_tflite
+from emitc.ir import Array
+from emitc.kernels import tflite_registry
+from emitc.kernels.control_flow.control_flow import If
+from emitc.report.inspection import inspect_model
+from emitc.verify.build import HostModel, build_shared
+from emitc.verify.engines.run import run_isolated
+from emitc.verify.proof import interface_of, verify
+from emitc.verify.reference import run_reference
+from emitc.verify.samples import random_samples
+from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, TensorSpec, write_tflite
+from tests.support.models.control_flow import Sub, compiled, product
+from tests.support.models.subgraph_state import (
     MODELS,
     branches,
     buffer,
@@ -23,21 +37,7 @@ from inner_state_models import (
     remembering,
     start,
 )
-from recurrent_cases import svdf
-
-from emitc.errors import EmitcError, Refusals
-from emitc.frontends.build import build_graph
-from emitc.frontends.tflite import read_tflite
-from emitc.host.build import HostModel, build_shared
-from emitc.host.golden import run_isolated
-from emitc.host.parity import interface_of, verify
-from emitc.host.reference import run_reference
-from emitc.host.samples import random_samples
-from emitc.inspection import inspect_model
-from emitc.ir import Array
-from emitc.kernels import tflite_registry
-from emitc.kernels.control_flow import If
-from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, TensorSpec, write_tflite
+from tests.support.recurrent_cases import svdf
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from emitc.compiler import Compiled, compile_model
-from emitc.host.parity import verify
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
+from emitc.verify.proof import verify
 
 pytest.importorskip("tflite_micro", reason="the golden engine of TFLite models is not installed")
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from emitc.boards import counter, prove
-from emitc.compiler import Compiled, compile_model
+from emitc.boards import counter, verify
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 
 pytest.importorskip("platformio", reason="PlatformIO, which builds for the boards, is not installed")
 TOOLS = {
@@ -27,7 +28,7 @@ def proven(made: Compiled, board: str, folder: Path) -> None:
     path.write_bytes(made.model_bytes)
     target = {"qemu_m4": "cortex-m4", "qemu_m55": "cortex-m55", "qemu_rv32": "rv32imac"}[board]
     again = compile_model(path, target=target, package="platformio")
-    result = prove.on_emulator(again, board, reference="auto", samples=6, seed=1, layers=True, workdir=folder / "work")
+    result = verify.on_emulator(again, board, reference="auto", samples=6, seed=1, layers=True, workdir=folder / "work")
     assert result.match, result
     assert result.cases == 6
     assert result.as_json()["state_bytes"] == again.program.state_bytes > 0

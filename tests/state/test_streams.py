@@ -8,15 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from streaming_models import MODELS
 
-from emitc.compiler import Compiled, compile_model
-from emitc.host.build import GUARD_BYTES, HostModel, MemoryFault
-from emitc.host.golden import run_isolated
-from emitc.host.parity import verify
-from emitc.host.reference import run_reference
-from emitc.host.samples import random_samples
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.ir import Array
+from emitc.verify.build import GUARD_BYTES, HostModel, MemoryFault
+from emitc.verify.engines.run import run_isolated
+from emitc.verify.proof import verify
+from emitc.verify.reference import run_reference
+from emitc.verify.samples import random_samples
+from tests.support.models.streaming import MODELS
 
 pytest.importorskip("tflite_micro", reason="the golden engine of TFLite models is not installed")
 

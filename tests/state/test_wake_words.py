@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emitc.compiler import Compiled, compile_model
-from emitc.host.build import HostModel, build_shared
-from emitc.host.golden import run_isolated
-from emitc.host.parity import interface_of, verify
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.ir import Array
-from emitc.kernels.variables import Append
+from emitc.kernels.state.state_variables import Append
+from emitc.verify.build import HostModel, build_shared
+from emitc.verify.engines.run import run_isolated
+from emitc.verify.proof import interface_of, verify
 
 pytest.importorskip("tflite_micro", reason="the golden engine of TFLite models is not installed")
 

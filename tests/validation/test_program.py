@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from emitc.compiler import Compiled, compile_model
-from emitc.kernels.walk import ElementWalk, Walk, WindowWalk
-from emitc.planner.regions import Region
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
+from emitc.layer import ElementWalk, Walk, WindowWalk
+from emitc.planner.region_assignment import Region
 from emitc.program import Move, RowSegment
 from emitc.validation import Wrong, validate
 from emitc.validation.walks import overwritten

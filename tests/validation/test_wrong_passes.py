@@ -9,29 +9,29 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from onnx_graphs import onnx_graph
-from onnx_net import OnnxNet
-from pass_graphs import Net, graph_of
 
 import emitc.api
 import emitc.compiler
 from bench.mutant_models import Builder, branches
-from emitc.cli import cli
+from emitc.cli.main import cli
 from emitc.compiler import compile_model
-from emitc.ir import Graph
-from emitc.kernels.conv_2d import Conv2D
-from emitc.kernels.softmax import Softmax
-from emitc.kernels.transpose import Transpose
-from emitc.passes import BUILT, PASSES, GraphStep, Pass, run_passes
+from emitc.ir import Graph, GraphStep
+from emitc.kernels.convolution.conv_2d import Conv2D
+from emitc.kernels.movement.transpose import Transpose
+from emitc.kernels.normalization.softmax import Softmax
+from emitc.passes import BUILT, PASSES, Pass, run_passes
 from emitc.passes.cancel_transposes import cancel_transposes
 from emitc.passes.fold_pad import fold_pad
 from emitc.passes.fold_zero_point import fold_zero_point
+from emitc.passes.verify_graph import verify_graph
 from emitc.validation import Wrong, validate, validate_unasked
 from emitc.validation.effort import effort
 from emitc.validation.inputs import validation_inputs
 from emitc.validation.steps import Chain, chains
 from emitc.validation.values import Faulty
-from emitc.verify_graph import verify_graph
+from tests.support.models.onnx_net import OnnxNet
+from tests.support.passes.onnx_graphs import onnx_graph
+from tests.support.passes.pass_graphs import Net, graph_of
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
 

@@ -15,14 +15,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from emitc.compiler import Compiled
-from emitc.host.engine_values import completed, known_value
-from emitc.host.exact_sums import steps_of_sums
-from emitc.host.groups import Group, kind_of
-from emitc.host.parity import Proof, golden_run
+from emitc.compiled import Compiled
 from emitc.ir import Array, BoundNode, DType
 from emitc.kernels import kernel_of
-from emitc.kernels.mean import Reduction
+from emitc.kernels.reduction.mean import Reduction
+from emitc.verify.engine_values import completed, known_value
+from emitc.verify.exact_sums import steps_of_sums
+from emitc.verify.operator_checks import Group, kind_of
+from emitc.verify.proof import Proof, golden_run
 
 _EXACT: dict[str, Callable[[list[int]], int]] = {
     "ReduceSum": sum,

@@ -15,7 +15,7 @@ from emitc.backends.cmsis_nn.sources import Sources, source_index, sources_of
 from emitc.backends.cmsis_nn.versions import read_tree
 from emitc.backends.contract import Backend
 from emitc.ir import BoundNode
-from emitc.kernels.contract import Layer
+from emitc.layer import Layer
 from emitc.program import Guard, Program, Requirement
 from emitc.target import BuildSupport, Target
 

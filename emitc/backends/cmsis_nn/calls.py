@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from emitc.backends.cmsis_nn.faults import Remedy, Use, faults_of
+from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims
 from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cmsis_nn.scratch import Call, Dims
+from emitc.backends.cmsis_nn.known_bugs import Remedy, Use, faults_of
 from emitc.backends.cmsis_nn.versions import Tree
 from emitc.ir import BoundNode
-from emitc.kernels.contract import Expression, Layer, LibraryCall, Scratch, Structure, Table
-from emitc.kernels.spatial import Window
-from emitc.quantize import Clamp
+from emitc.kernels.shared.windows import Window
+from emitc.layer import Expression, Layer, LibraryCall, Scratch, Structure, Table
+from emitc.numerics.requantize import Clamp
 
 VARIANT = "cmsis-nn"
 POINTER = "(void *)(uintptr_t)"

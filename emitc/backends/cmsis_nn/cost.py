@@ -5,7 +5,7 @@ a Cortex-M3.
 from __future__ import annotations
 
 from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.costs import OTHER, Cost, estimate
+from emitc.backends.cost_model import OTHER, Cost, estimate
 from emitc.ir import BoundNode
 
 _TABLES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from emitc.backends.cmsis_nn.buffer_sizes import BUFFER_SIZES, Call, Dims
 from emitc.backends.cmsis_nn.calls import (
     VARIANT,
     Arguments,
@@ -15,13 +16,12 @@ from emitc.backends.cmsis_nn.calls import (
     structure,
     window_members,
 )
-from emitc.backends.cmsis_nn.scratch import BUFFER_SIZES, Call, Dims
 from emitc.ir import BoundNode, DType
-from emitc.kernels.arithmetic import Arithmetic, Mul
-from emitc.kernels.contract import Expression, Layer, LibraryCall
-from emitc.kernels.pooling_ops import AveragePool2D, MaxPool2D
-from emitc.kernels.softmax import Softmax
-from emitc.quantize import activation_clamp, multiplier_of
+from emitc.kernels.elementwise.arithmetic import Arithmetic, Mul
+from emitc.kernels.normalization.softmax import Softmax
+from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
+from emitc.layer import Expression, Layer, LibraryCall
+from emitc.numerics.requantize import activation_clamp, multiplier_of
 
 _LEFT_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
 _DIFFERENCE_BITS = 5

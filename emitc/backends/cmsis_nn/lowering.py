@@ -5,16 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from emitc.backends.cmsis_nn.accumulating import (
-    conv_2d,
-    conv_2d_refusal,
-    depthwise,
-    depthwise_refusal,
-    fully_connected,
-    fully_connected_refusal,
-    transposed,
-    transposed_refusal,
-)
 from emitc.backends.cmsis_nn.calls import Library
 from emitc.backends.cmsis_nn.elementwise import (
     arithmetic,
@@ -24,22 +14,32 @@ from emitc.backends.cmsis_nn.elementwise import (
     softmax,
     softmax_refusal,
 )
+from emitc.backends.cmsis_nn.int16 import softmax as softmax_16
+from emitc.backends.cmsis_nn.int16 import softmax_refusal as softmax_16_refusal
+from emitc.backends.cmsis_nn.mac import (
+    conv_2d,
+    conv_2d_refusal,
+    depthwise,
+    depthwise_refusal,
+    fully_connected,
+    fully_connected_refusal,
+    transposed,
+    transposed_refusal,
+)
 from emitc.backends.cmsis_nn.recurrent import lstm, lstm_refusal, svdf, svdf_refusal
-from emitc.backends.cmsis_nn.wide import softmax as softmax_16
-from emitc.backends.cmsis_nn.wide import softmax_refusal as softmax_16_refusal
 from emitc.backends.contract import Coverage
 from emitc.ir import BoundNode, DType, Numerics, Op
-from emitc.kernels.arithmetic import Add, Mul
-from emitc.kernels.contract import Layer
-from emitc.kernels.conv_2d import Conv2D
-from emitc.kernels.conv_transpose import ConvTranspose
-from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
-from emitc.kernels.fully_connected import FullyConnected
-from emitc.kernels.pooling_ops import AveragePool2D, MaxPool2D
-from emitc.kernels.requantization import WEIGHTS
-from emitc.kernels.softmax import Softmax
-from emitc.kernels.svdf import MEMORY, Svdf
-from emitc.kernels.unidirectional_sequence_lstm import UnidirectionalSequenceLstm
+from emitc.kernels.convolution.conv_2d import Conv2D
+from emitc.kernels.convolution.conv_transpose import ConvTranspose
+from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
+from emitc.kernels.elementwise.arithmetic import Add, Mul
+from emitc.kernels.mac.requantization import WEIGHTS
+from emitc.kernels.matrix.fully_connected import FullyConnected
+from emitc.kernels.normalization.softmax import Softmax
+from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
+from emitc.kernels.recurrent.sequence_lstm_tflite import UnidirectionalSequenceLstm
+from emitc.kernels.recurrent.svdf import MEMORY, Svdf
+from emitc.layer import Layer
 
 
 def _plain(bound: BoundNode) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from emitc.backends.cmsis_nn.accumulating import kernel_sums
+from emitc.backends.cmsis_nn.buffer_sizes import BUFFER_SIZES, Call, Dims
 from emitc.backends.cmsis_nn.calls import (
     POINTER,
     VARIANT,
@@ -19,13 +19,13 @@ from emitc.backends.cmsis_nn.calls import (
     reference,
     structure,
 )
-from emitc.backends.cmsis_nn.scratch import BUFFER_SIZES, Call, Dims
+from emitc.backends.cmsis_nn.mac import kernel_sums
 from emitc.ir import BoundNode, DType
-from emitc.kernels import unidirectional_sequence_lstm as sequence
-from emitc.kernels.contract import Expression, Layer, LibraryCall, Scratch, Structure, Table
-from emitc.kernels.svdf import BIAS, FEATURE, MEMORY, TIME, Svdf, X
-from emitc.kernels.svdf import multipliers as svdf_multipliers
-from emitc.quantize import Clamp
+from emitc.kernels.recurrent import sequence_lstm_tflite as sequence
+from emitc.kernels.recurrent.svdf import BIAS, FEATURE, MEMORY, TIME, Svdf, X
+from emitc.kernels.recurrent.svdf import multipliers as svdf_multipliers
+from emitc.layer import Expression, Layer, LibraryCall, Scratch, Structure, Table
+from emitc.numerics.requantize import Clamp
 
 _INT16 = 2
 _INT32 = 4

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 from emitc.backends.contract import Offload, Refusal, Region, Settings
 from emitc.backends.ethos_u import vela
-from emitc.backends.ethos_u.accelerators import Accelerator
+from emitc.backends.ethos_u.configurations import Accelerator
 from emitc.backends.ethos_u.driver import Driven, Edge
-from emitc.backends.ethos_u.export import export, refusal
-from emitc.backends.ethos_u.regions import Cut, convex_regions, cut, in_order
+from emitc.backends.ethos_u.export_tflite import export, refusal
+from emitc.backends.ethos_u.subgraphs import Cut, convex_regions, cut, in_order
 from emitc.errors import EmitcError, Where
-from emitc.host.ethosu.effects import scratch_effects
+from emitc.ethosu.effects import scratch_effects
 from emitc.ir import BoundNode, Graph, Node, Numerics
 from emitc.kernels import kernel_of
-from emitc.kernels.contract import Expression, Layer, LibraryCall, Pin, Scratch, Table
-from emitc.kernels.npu_command import ALIGNMENT, SCRATCH_REGION
-from emitc.kernels.offloaded import Offloaded
+from emitc.kernels.npu.npu_command import ALIGNMENT, SCRATCH_REGION
+from emitc.kernels.npu.npu_region import Offloaded
+from emitc.layer import Expression, Layer, LibraryCall, Pin, Scratch, Table
 
 _ROUNDS = 8
 _INPUTS, _OUTPUTS = 3, 4

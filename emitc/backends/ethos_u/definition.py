@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emitc.backends.contract import Backend, BackendDef, Coverage, Settings
 from emitc.errors import EmitcError, Where
-from emitc.kernels.npu_command import NpuCommand
+from emitc.kernels.npu.npu_command import NpuCommand
 
 NAME = "ethos-u"
 
@@ -19,13 +19,13 @@ def _open(settings: Settings) -> Backend | None:
                 "vela has written the file",
                 "leave the option out, or give the file that vela has read",
             )
-        from emitc.backends.ethos_u.commands import Commands
+        from emitc.backends.ethos_u.precompiled import Commands
 
         return Commands(settings.value("ethosu-driver"))
     if not chosen:
         return None
-    from emitc.backends.ethos_u.accelerators import ACCELERATORS
     from emitc.backends.ethos_u.backend import EthosU
+    from emitc.backends.ethos_u.configurations import ACCELERATORS
 
     # What the core would need for a node decides whether a region pays.
     from emitc.backends.portable.backend import Portable
@@ -34,7 +34,7 @@ def _open(settings: Settings) -> Backend | None:
 
 
 def _covers() -> tuple[Coverage, ...]:
-    from emitc.backends.ethos_u.export import covers
+    from emitc.backends.ethos_u.export_tflite import covers
 
     return covers()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from emitc.backends.contract import Backend, HostHook
 from emitc.backends.ethos_u.definition import NAME
-from emitc.backends.ethos_u.recorded import Bytes, Call, source
+from emitc.backends.ethos_u.playback import Bytes, Call, source
 from emitc.errors import EmitcError, Where
 from emitc.program import Program, Requirement
 from emitc.target import BuildSupport, Target
@@ -96,7 +96,7 @@ class Driven(Backend):
     def host_hooks(self) -> tuple[HostHook, ...]:
         """`ethosu_invoke_v3` of the stand-in, routed into the host model."""
         # Imported here: the host model is loaded only where it runs.
-        from emitc.host.ethosu.driver import host_callback
+        from emitc.ethosu.driver import host_callback
 
         declaration = (
             "void emitc_host_set_npu(int (*function)(const void *payload, int payload_bytes, const uint64_t *bases,"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emitc.backends.ethos_u.accelerators import ACCELERATORS, U65
+from emitc.backends.ethos_u.configurations import ACCELERATORS, U65
 from emitc.backends.option import BackendOption
 
 OPTIONS = (

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from emitc.ir import BoundNode, Numerics, Tensor
 from emitc.kernels import kernel_of
-from emitc.kernels.unary import Logistic, Tanh
+from emitc.kernels.activation.activations import Logistic, Tanh
 
 _CODES = np.arange(-128, 128, dtype=np.int8)
 _LARGEST = 8.0

@@ -13,8 +13,9 @@ from emitc.backends.portable.cost import cost_of
 from emitc.errors import EmitcError, Where
 from emitc.ir import BoundNode, Node
 from emitc.kernels import kernel_of
-from emitc.kernels.contract import KernelDef, Layer, Variant
-from emitc.kernels.elementwise import by_vectors
+from emitc.kernels.contract import KernelDef, Variant
+from emitc.kernels.shared.lookup_and_binary import by_vectors
+from emitc.layer import Layer
 from emitc.target import Target
 
 _VECTORS = "mve"

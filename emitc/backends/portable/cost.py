@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from emitc.backends.costs import OTHER, Cost, estimate
+from emitc.backends.cost_model import OTHER, Cost, estimate
 from emitc.ir import BoundNode
-from emitc.kernels.conv_2d import Conv2D
-from emitc.kernels.depthwise_conv_2d import DepthwiseConv2D
-from emitc.kernels.pair_spans import Span
-from emitc.kernels.requantization import WEIGHTS
+from emitc.kernels.convolution.conv_2d import Conv2D
+from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
+from emitc.kernels.mac.dsp_shared_stretch import Span
+from emitc.kernels.mac.requantization import WEIGHTS
 from emitc.target import Target
 
 _SCALAR = {

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from library import Library, LibraryOf, missing_tools
-
 from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.versions import Tree
+from tests.support.cmsis.library import Library, LibraryOf, missing_tools
 
 
 @pytest.fixture(scope="session")

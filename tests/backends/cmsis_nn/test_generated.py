@@ -7,13 +7,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from library import SKIPPED, trees
 
 from emitc.backends.cmsis_nn.definition import NAME
-from emitc.boards import prove
-from emitc.compiler import Compiled, compile_model, for_host, partition_model
+from emitc.boards import verify
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model, for_host, partition_model
 from emitc.errors import EmitcError
-from emitc.host import parity
+from emitc.verify import proof as parity
+from tests.support.cmsis.library import SKIPPED, trees
 
 MODELS = Path(__file__).resolve().parents[3] / "examples" / "models"
 FULL = (
@@ -56,7 +57,7 @@ def test_the_board_proof_holds(version: str, board: str, tmp_path: Path) -> None
     pytest.importorskip("platformio", reason="PlatformIO, which builds for the boards, is not installed")
     target = {"qemu_m4": "cortex-m4", "qemu_m55": "cortex-m55"}[board]
     made = compiled("digits_int8.tflite", version, target=target, package="platformio")
-    result = prove.on_emulator(made, board, reference="auto", samples=3, seed=1, layers=False, workdir=tmp_path)
+    result = verify.on_emulator(made, board, reference="auto", samples=3, seed=1, layers=False, workdir=tmp_path)
     assert result.match
     assert result.count > 0
 
@@ -145,7 +146,7 @@ def test_a_wrong_path_is_refused(kernels: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", TREES)
 def test_auto_gives_every_operator_to_somebody_with_a_reason(version: str) -> None:
-    from emitc.compiler import Options
+    from emitc.options import Options
 
     options = Options(kernels="auto", target="cortex-m4", backends={NAME: str(TREES[version].root)})
     found = partition_model(MODELS / "kws_ref_int8.tflite", options)

@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from layers import MAKERS as INT8_MAKERS
-from layers import Draws, Prepared
-from library import OPERATORS, SKIPPED, Library, LibraryOf, complete, trees
-from more_layers import MAKERS as MORE_MAKERS
 
-from emitc.backends.cmsis_nn.faults import FAULTS, Remedy, Use, faults_of
+from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims
 from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cmsis_nn.scratch import Call, Dims
+from emitc.backends.cmsis_nn.known_bugs import FAULTS, Remedy, Use, faults_of
 from emitc.backends.cmsis_nn.versions import Tree, named
+from tests.support.cmsis.layers import MAKERS as INT8_MAKERS
+from tests.support.cmsis.layers import Draws, Prepared
+from tests.support.cmsis.library import OPERATORS, SKIPPED, Library, LibraryOf, complete, trees
+from tests.support.cmsis.more_layers import MAKERS as MORE_MAKERS
 
 MAKERS = INT8_MAKERS | MORE_MAKERS
 TREES = trees()

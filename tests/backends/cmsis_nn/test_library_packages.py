@@ -7,14 +7,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from library import SKIPPED, trees
 
 from emitc.backends.cmsis_nn.definition import NAME
 from emitc.boards import build
-from emitc.compiler import Compiled, compile_model
-from emitc.host.reference import run_reference
-from emitc.host.samples import random_samples
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.target import boards_dir
+from emitc.verify.reference import run_reference
+from emitc.verify.samples import random_samples
+from tests.support.cmsis.library import SKIPPED, trees
 
 MODEL = Path(__file__).resolve().parents[3] / "examples" / "models" / "digits_int8.tflite"
 TREES = trees()

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from int4_cases import conv, dw, fc
-from layer_cases import Scales, Slide
-from library import SKIPPED, trees
-from recurrent_cases import WIDE, LstmScales, SvdfScales, lstm, svdf
-from single_op import Case, Proven, graph_of, model_of, prove
 
 from emitc.backends.cmsis_nn.backend import CmsisNn
 from emitc.backends.cmsis_nn.definition import NAME
 from emitc.backends.cmsis_nn.versions import Tree
-from emitc.boards import prove as on_boards
+from emitc.boards import verify as on_boards
 from emitc.compiler import compile_model
 from emitc.target import load_target
 from emitc.writers.tflite import write_tflite
+from tests.support.cmsis.library import SKIPPED, trees
+from tests.support.int4_cases import conv, dw, fc
+from tests.support.layer_cases import Scales, Slide
+from tests.support.recurrent_cases import WIDE, LstmScales, SvdfScales, lstm, svdf
+from tests.support.single_op import Case, Proven, graph_of, model_of, prove
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 TREES = trees()

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from layer_cases import single
-from more_layers import requantize_wide
-from single_op import Case, model_of, quantized
 
-from emitc.host.golden import engine_for
-from emitc.quantize import multiplier_of
+from emitc.numerics.requantize import multiplier_of
+from emitc.verify.engines.run import engine_for
 from emitc.writers.tflite import TensorSpec, write_tflite
+from tests.support.cmsis.more_layers import requantize_wide
+from tests.support.layer_cases import single
+from tests.support.single_op import Case, model_of, quantized
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from calls import Sized, corpus_calls, random_calls
-from library import SKIPPED, Library, LibraryOf, Record, trees
 
+from emitc.backends.cmsis_nn.buffer_sizes import BUFFER_SIZES, Call, Dims, transpose_conv_second_bytes, workspace_bytes
 from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cmsis_nn.scratch import BUFFER_SIZES, Call, Dims, transpose_conv_second_bytes, workspace_bytes
 from emitc.backends.cmsis_nn.versions import Tree, named
+from tests.support.cmsis.calls import Sized, corpus_calls, random_calls
+from tests.support.cmsis.library import SKIPPED, Library, LibraryOf, Record, trees
 
 TREES = trees()
 RANDOM = 1000

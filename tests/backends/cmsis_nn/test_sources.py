@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from library import SKIPPED, LibraryOf, Record, trees
-from test_versions import make
 
+from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims
 from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cmsis_nn.scratch import Call, Dims
 from emitc.backends.cmsis_nn.sources import core_include, needs_core, source_index, sources_of
 from emitc.backends.cmsis_nn.versions import Tree, read_tree
 from emitc.errors import EmitcError
+from tests.backends.cmsis_nn.test_versions import make
+from tests.support.cmsis.library import SKIPPED, LibraryOf, Record, trees
 
 TREES = trees()
 CALL = Call(Dims(1, 4, 4, 3), Dims(1, 2, 2, 1), Dims(1, 3, 3, 3))

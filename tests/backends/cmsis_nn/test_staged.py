@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from library import SKIPPED, trees
 
 from emitc.backends.cmsis_nn.definition import NAME
-from emitc.compiler import Compiled, compile_model
-from emitc.host import parity
-from emitc.planner.regions import Region
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
+from emitc.planner.region_assignment import Region
+from emitc.verify import proof as parity
+from tests.support.cmsis.library import SKIPPED, trees
 
 MODELS = Path(__file__).resolve().parents[3] / "examples" / "models"
 TREES = {str(tree.version): tree for tree in trees()}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from library import SKIPPED, trees
-from streaming_models import MODELS
 
 from emitc.backends.cmsis_nn.definition import NAME
 from emitc.compiler import compile_model
-from emitc.host import parity
+from emitc.verify import proof as parity
 from emitc.writers.tflite import write_tflite
+from tests.support.cmsis.library import SKIPPED, trees
+from tests.support.models.streaming import MODELS
 
 CORPUS = Path(__file__).resolve().parents[4] / "shared" / "models" / "tflite"
 TREES = {str(tree.version): tree for tree in trees()}

@@ -6,17 +6,17 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from layer_cases import with_input
-from library import SKIPPED, trees
-from single_op import graph_of, model_of
-from test_transpose_conv import CASES, SWEEP
 
 from emitc.backends.cmsis_nn.backend import CmsisNn
 from emitc.backends.cmsis_nn.definition import NAME
 from emitc.compiler import compile_model
-from emitc.host import parity
 from emitc.target import load_target
+from emitc.verify import proof
 from emitc.writers.tflite import write_tflite
+from tests.kernels.convolution.test_transpose_conv import CASES, SWEEP
+from tests.support.cmsis.library import SKIPPED, trees
+from tests.support.layer_cases import with_input
+from tests.support.single_op import graph_of, model_of
 
 TREES = trees()
 FUNCTION = "arm_transpose_conv_s8"
@@ -41,7 +41,7 @@ def test_what_the_library_takes_is_right(tree: int, model: Path) -> None:
     if not called:
         reasons = {reason for row in made.partition.assignments for _, reason in row.refused}
         assert reasons == {f"CMSIS-NN {TREES[tree].version} has no {FUNCTION}"}
-    assert parity.verify(made, samples=4, sanitize=True).match
+    assert proof.verify(made, samples=4, sanitize=True).match
 
 
 @pytest.mark.skipif(not TREES, reason=SKIPPED)
@@ -56,4 +56,4 @@ def test_what_the_npu_takes_is_right(model: Path) -> None:
     made = compile_model(model, backends={"npu": "ethos-u55-128", "npu-always": "yes"})
     taken = [row for row in made.partition.assignments if row.backend == "ethos-u"]
     assert len(taken) >= 5
-    assert parity.verify(made, samples=4).match
+    assert proof.verify(made, samples=4).match

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from library import SKIPPED, trees
 
 from emitc.backends.cmsis_nn.headers import InstructionSet, Variable, active_lines, definitions, prototypes, structures
 from emitc.backends.cmsis_nn.versions import BETWEEN, RELEASES, VERSIONS, KernelSums, Tree, Version, named, read_tree
 from emitc.errors import EmitcError
+from tests.support.cmsis.library import SKIPPED, trees
 
 TREES = trees()
 

@@ -9,23 +9,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from int16_cases import wide
-from layer_cases import Scales, Slide, conv_2d, depthwise, fully_connected, pool, with_input
-from library import SKIPPED, trees
-from single_op import Case, Proven, graph_of, model_of, prove
-from test_int16_elementwise import binary, softmax
-from test_int16_layers import CASES, X, far
 
-from emitc.backends.cmsis_nn import faults
+from emitc.backends.cmsis_nn import known_bugs
 from emitc.backends.cmsis_nn.backend import CmsisNn
 from emitc.backends.cmsis_nn.definition import NAME
 from emitc.backends.cmsis_nn.versions import Tree
-from emitc.boards import prove as on_boards
+from emitc.boards import verify as on_boards
 from emitc.compiler import compile_model
 from emitc.ir import Array
-from emitc.kernels.softmax_int16 import EXPONENTIAL, looked_up
+from emitc.kernels.normalization.softmax_int16 import EXPONENTIAL, looked_up
 from emitc.target import load_target
 from emitc.writers.tflite import write_tflite
+from tests.kernels.elementwise.test_int16_elementwise import binary, softmax
+from tests.kernels.variants.test_int16_layers import CASES, X, far
+from tests.support.cmsis.library import SKIPPED, trees
+from tests.support.int16_cases import wide
+from tests.support.layer_cases import Scales, Slide, conv_2d, depthwise, fully_connected, pool, with_input
+from tests.support.single_op import Case, Proven, graph_of, model_of, prove
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 TREES = trees()
@@ -186,7 +186,7 @@ def test_rows_that_the_library_gets_wrong(name: str, monkeypatch: pytest.MonkeyP
     for tree in _with("arm_softmax_s16"):
         assert refusal(case, tree) == f"CMSIS-NN {tree.version}: {reason}"
         assert refusal(softmax("s", (3, 8), UNIT), tree) == refusal(softmax("s", (3, 2), UNIT), tree) == ""
-    monkeypatch.setattr(faults, "FAULTS", ())
+    monkeypatch.setattr(known_bugs, "FAULTS", ())
     for tree in _with("arm_softmax_s16"):
         (outcome,) = prove(
             [case], kernels=NAME, backends={NAME: str(tree.root)}, samples=1, sanitize=False

@@ -9,18 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from single_op import plain, quantized
 
 from emitc.backends.ethos_u.driver import NAME
-from emitc.compiler import Compiled, compile_model, partition_model
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model, partition_model
 from emitc.errors import EmitcError
-from emitc.frontends.tflite import read_tflite
-from emitc.frontends.tflite_npu import OPERATOR, with_npu_operands
-from emitc.host import parity
-from emitc.host.golden import run_isolated
-from emitc.host.samples import random_samples
-from emitc.inspection import inspect_model
+from emitc.frontends.tflite.npu import OPERATOR, with_npu_operands
+from emitc.frontends.tflite.reader import read_tflite
+from emitc.report.inspection import inspect_model
+from emitc.verify import proof as parity
+from emitc.verify.engines.run import run_isolated
+from emitc.verify.samples import random_samples
 from emitc.writers.tflite import ModelSpec, OperatorSpec, write_tflite
+from tests.support.single_op import plain, quantized
 
 MODEL = Path(__file__).resolve().parents[3] / "examples" / "models" / "digits_int8.tflite"
 U55 = ("ethos-u55-128", "Ethos_U55_High_End_Embedded", "Shared_Sram")

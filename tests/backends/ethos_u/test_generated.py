@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from emitc.backends.ethos_u.accelerators import ACCELERATORS
+from emitc.backends.ethos_u.configurations import ACCELERATORS
 from emitc.backends.ethos_u.definition import NAME
-from emitc.backends.ethos_u.recorded import Bytes, Call, source
-from emitc.boards import prove
-from emitc.compiler import Compiled, compile_model
+from emitc.backends.ethos_u.playback import Bytes, Call, source
+from emitc.boards import verify
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.host import parity
-from emitc.host.build import WARNINGS, run_compiler
+from emitc.verify import proof as parity
+from emitc.verify.build import WARNINGS, run_compiler
 
 MODELS = Path(__file__).resolve().parents[3] / "examples" / "models"
 CORPUS = MODELS.parents[2] / "shared" / "models"
@@ -119,7 +120,7 @@ def test_a_mixed_graph_runs_on_an_emulated_m55_with_the_npus_results_played_back
         MODELS / model, backends=backends, keep_on_cpu=(keep,), package="platformio", target="cortex-m55"
     )
     assert len(regions(made)) >= 2
-    result = prove.on_emulator(
+    result = verify.on_emulator(
         made, "qemu_m55", reference="auto", samples=2, seed=3, layers=False, workdir=tmp_path / "run"
     )
     assert result.match

@@ -8,26 +8,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from layer_cases import Scales, Slide, conv_2d
-from single_op import quantized
 
 from bench.vela_files import RESULTS, WAYS, Figures, Way, measure, measure_own, text, vela_file, way_of
 from bench.vela_nets import vela_net
-from emitc.backends.ethos_u import commands as commands_module
-from emitc.backends.ethos_u.accelerators import ACCELERATORS
+from emitc.backends.ethos_u import precompiled as commands_module
+from emitc.backends.ethos_u.configurations import ACCELERATORS
 from emitc.backends.ethos_u.places import Command, settled
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.frontends.tflite import read_tflite
-from emitc.frontends.tflite_npu import OPERATOR
-from emitc.host import parity
-from emitc.host.ethosu import effects
-from emitc.host.golden import run_isolated
-from emitc.host.samples import random_samples
+from emitc.ethosu import effects
+from emitc.frontends.tflite.npu import OPERATOR
+from emitc.frontends.tflite.reader import read_tflite
 from emitc.ir import DType, Graph, Node, Op, Tensor
-from emitc.kernels.npu_command import NpuCommand
+from emitc.kernels.npu.npu_command import NpuCommand
 from emitc.planner import PlanError
+from emitc.verify import proof as parity
+from emitc.verify.engines.run import run_isolated
+from emitc.verify.samples import random_samples
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
+from tests.support.layer_cases import Scales, Slide, conv_2d
+from tests.support.single_op import quantized
 
 STORED = [Figures(**row) for row in json.loads(RESULTS.read_text(encoding="utf-8"))["files"]]
 OWN = [Figures(**row) for row in json.loads(RESULTS.read_text(encoding="utf-8"))["own"]]

@@ -14,15 +14,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from layer_cases import conv_2d, depthwise, fully_connected, pool, single, softmax
-from moves import tensor
-from single_op import Case, integers, model_of, prove, quantized
-from test_random_layers import ACTIVATIONS, Draws
 
 from emitc.backends.ethos_u.driver import NAME
-from emitc.compiler import Compiled, compile_model
-from emitc.host import parity
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
+from emitc.verify import proof as parity
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
+from tests.kernels.variants.test_random_layers import ACTIVATIONS, Draws
+from tests.support.layer_cases import conv_2d, depthwise, fully_connected, pool, single, softmax
+from tests.support.moves import tensor
+from tests.support.single_op import Case, integers, model_of, prove, quantized
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 pytestmark = pytest.mark.usefixtures("vela")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from layer_cases import Scales, Slide, conv_2d
-from single_op import quantized
 
 from emitc.backends.ethos_u.driver import NAME
 from emitc.compiler import compile_model
-from emitc.host import parity
+from emitc.verify import proof as parity
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
+from tests.support.layer_cases import Scales, Slide, conv_2d
+from tests.support.single_op import quantized
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 pytestmark = pytest.mark.usefixtures("vela")

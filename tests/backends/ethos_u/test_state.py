@@ -8,15 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from streaming_models import MODELS, Stream
 
-from emitc.backends.ethos_u.regions import convex_regions, in_order
-from emitc.compiler import Compiled, compile_model
-from emitc.host import parity
-from emitc.host.golden import run_isolated
-from emitc.host.samples import random_samples
+from emitc.backends.ethos_u.subgraphs import convex_regions, in_order
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.ir import DType, Graph, Node, Op, Tensor
+from emitc.verify import proof as parity
+from emitc.verify.engines.run import run_isolated
+from emitc.verify.samples import random_samples
 from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite
+from tests.support.models.streaming import MODELS, Stream
 
 pytestmark = pytest.mark.usefixtures("vela")
 CORPUS = Path(__file__).resolve().parents[4] / "shared" / "models" / "tflite"

@@ -1,0 +1,101 @@
+"""What calls of CMSIS-NN with int16 activations have of their own: the bias, the limits of sums, and softmax by tables.
+
+Sums are of 64 bits, but kernels add up to 512 products in 32; the requantization drops all but 31 bits of a result before it
+rounds. Both are exact but at extremes, which are refused.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims
+from emitc.backends.cmsis_nn.calls import VARIANT, Library, fault, number, ordered, reference, structure
+from emitc.ir import BoundNode, DType
+from emitc.kernels.mac.accumulation import bias_of, weights_of
+from emitc.kernels.mac.requantization import requantization
+from emitc.kernels.normalization.softmax import Softmax
+from emitc.kernels.normalization.softmax_int16 import EXPONENTIAL, RECIPROCAL, factor_of
+from emitc.kernels.shared.int16x8 import worst_sum
+from emitc.layer import Expression, Layer, LibraryCall, Structure, Table
+from emitc.numerics.requantize import INT32_MAX, multiplier_of
+
+_RESULT_LIMIT = 1 << 30
+_BIAS_STRUCTURE = "cmsis_nn_bias_data"
+"""What convolutions take since a bias may have 32 bits."""
+
+
+def is_wide(bound: BoundNode) -> bool:
+    """Whether activations are int16."""
+    return bound.input(0).dtype is DType.INT16
+
+
+def has_short_sums(bound: BoundNode) -> bool:
+    """Whether sums are of 32 bits: those of int8 activations, or with an int32 bias."""
+    return not requantization(bound).reduced
+
+
+def _takes_structure(library: Library, function: str) -> bool:
+    parameters = library.tree.functions.get(function, ())
+    return any(_BIAS_STRUCTURE in parameter.c_type for parameter in parameters)
+
+
+def sums_refusal(library: Library, function: str, bound: BoundNode, channel_axis: int) -> str:
+    """Why the function's sums are not the interpreter's. channel_axis: dimension of the weights with output channels."""
+    if has_short_sums(bound):
+        taken = _takes_structure(library, function)
+        return "" if taken else f"{function} of CMSIS-NN {library.tree.version} takes no bias of 32 bits"
+    weights = weights_of(bound)
+    filters = np.moveaxis(weights, channel_axis, 0).astype(np.int64).reshape(weights.shape[channel_axis], -1)
+    none = np.zeros(len(filters), np.int64)
+    if int(filters.min()) == -128 and worst_sum(filters, none) > INT32_MAX:
+        return "with weights of -128 its sums of 512 products can leave 32 bits"
+    found = requantization(bound)
+    shift = np.array(found.shift, np.float64)
+    largest = worst_sum(filters, bias_of(bound, len(filters))) * float(np.exp2(shift).max())
+    return "" if largest < _RESULT_LIMIT else "its requantization loses results beyond 30 bits"
+
+
+def bias_of_call(library: Library, function: str, bound: BoundNode) -> tuple[str, Structure | None]:
+    """The type of the constant that holds the bias, and the structure round it where the function takes one."""
+    c_type = "int32_t" if has_short_sums(bound) else "int64_t"
+    if not is_wide(bound) or not _takes_structure(library, function):
+        return c_type, None
+    members = {"data": Expression(table="bias"), "is_int32_bias": number(int(has_short_sums(bound)))}
+    return c_type, structure(library, "typed_bias", _BIAS_STRUCTURE, members, constant=False)
+
+
+def _rows(bound: BoundNode) -> Call:
+    """Softmax as the shapes that faults look at."""
+    depth = bound.output.shape[-1]
+    shape = Dims(1, 1, bound.output.elements // depth, depth)
+    return Call(shape, Dims(1, 1, 1, 1), shape)
+
+
+def softmax_refusal(library: Library, bound: BoundNode) -> str:
+    """By the faults of the version."""
+    return fault(library, "arm_softmax_s16", _rows(bound))
+
+
+def softmax(library: Library, bound: BoundNode) -> Layer:
+    """arm_softmax_s16, with its two tables."""
+    op = bound.node.op
+    assert isinstance(op, Softmax)
+    factor = multiplier_of(factor_of(bound, op.beta))
+    depth = bound.output.shape[-1]
+    tables = (
+        Table("exponential", "int16_t", EXPONENTIAL, "exp(x) for x from -10 to 0, Q15"),
+        Table("reciprocal", "int16_t", RECIPROCAL, "1 / (1 + x) for x from 0 to 1, Q15"),
+    )
+    members = {"exp_lut": Expression(table="exponential"), "one_by_one_lut": Expression(table="reciprocal")}
+    lookups = structure(library, "lookups", "cmsis_nn_softmax_lut_s16", members, constant=False)
+    values = {
+        "input": Expression("x0"),
+        "num_rows": number(bound.output.elements // depth),
+        "row_size": number(depth),
+        "mult": number(factor.q31),
+        "shift": number(factor.shift),
+        "softmax_params": reference(lookups),
+        "output": Expression("y"),
+    }
+    call = LibraryCall("arm_softmax_s16", ordered(library, "arm_softmax_s16", values), (lookups,))
+    return Layer("cmsis_nn/call", VARIANT, (0,), tables, fallible=True, call=call)

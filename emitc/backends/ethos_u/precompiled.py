@@ -1,0 +1,194 @@
+"""Command streams that a TFLite file brings along: vela has compiled them, nothing is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from emitc.backends.contract import Offload, Region
+from emitc.backends.ethos_u.driver import Driven, Edge, Placed
+from emitc.backends.ethos_u.places import Command, settled
+from emitc.ir import BoundNode, Graph, Node, Tensor
+from emitc.kernels.npu.npu_command import SCRATCH_REGION, NpuCommand, layer, memory_of, pairs, real_inputs, real_outputs
+from emitc.kernels.state.state_variables import ReadVariable
+from emitc.layer import Layer, Place
+
+_REGIONS = 3
+"""Base addresses of a call: constants, scratch, fast scratch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """How an operator is lowered: bytes of its scratch memory, the tensors that lie in it, and those that lie in a shared one."""
+
+    scratch_bytes: int
+    inside: frozenset[str]
+    places: tuple[Place, ...] = ()
+
+
+class Commands(Driven):
+    """The NPU operators of one file. Their tensors lie in the scratch memory, where vela has placed them, as far as that costs no
+    memory (a single operator), or as far as nothing overwrites them there (several, which share the memory).
+    """
+
+    def __init__(self, driver: str) -> None:
+        super().__init__(driver)
+        self._calls: dict[int, _Call] = {}
+
+    def offload(self, graph: Graph, keep: frozenset[int]) -> Offload:
+        """Each NPU operator as a region of its own. What it computes is not known, so neither are its products and cycles."""
+        graph = replace(graph)
+        commands = [bound for bound in graph.bound() if isinstance(bound.node.op, NpuCommand)]
+        if _op(commands[0]).shared:
+            self._sharing(graph, commands)
+        else:
+            self._calls = {bound.node.index: _alone(graph, bound) for bound in commands}
+        kept = _kept(commands)
+        before, regions = "", []
+        for bound in commands:
+            index, op = bound.node.index, _op(bound)
+            inputs = [graph.root(tensor.name) for tensor in real_inputs(bound)]
+            outputs = real_outputs(bound)
+            self.edges[index] = (
+                _placed(inputs, op.input_offsets) + _carried(before, pairs(op.carried)),
+                _placed(outputs, op.output_offsets) + _carried(memory_of(bound), kept[index]),
+            )
+            before = memory_of(bound)
+            edge_bytes = sum(tensor.size_bytes for tensor in (*inputs, *outputs))
+            regions.append(Region(index, (index,), 0, edge_bytes, 0, 1, 2 * _REGIONS))
+        note = "vela has compiled the file: what its NPU operators compute is not known"
+        return Offload(graph, tuple(regions), (), (note,))
+
+    def _sharing(self, graph: Graph, commands: Sequence[BoundNode]) -> None:
+        """Finds the tensors that can lie where vela has placed them."""
+        memories = [memory_of(bound) for bound in commands]
+        inside = settled(
+            graph,
+            {bound.node.index: _command(graph, bound) for bound in commands},
+            _wanted(graph, commands, frozenset(memories)),
+        )
+        places = (*(Place(name, memories[0], 0) for name in memories[1:]),)
+        places += tuple(Place(name, memories[0], offset) for name, offset in inside.items())
+        for number, bound in enumerate(commands):
+            op = _op(bound)
+            sides = (real_inputs(bound), op.input_offsets), (real_outputs(bound), op.output_offsets)
+            edges = [
+                (t.name, graph.root(t.name).name, offset) for side in sides for t, offset in zip(*side, strict=True)
+            ]
+            lying = frozenset(name for name, root, offset in edges if inside.get(root) == offset)
+            self._calls[bound.node.index] = _Call(op.scratch_bytes, lying, () if number else places)
+
+    def lower(self, bound: BoundNode) -> Layer:
+        """The driver's call."""
+        call = self._calls[bound.node.index]
+        return layer(bound, call.scratch_bytes, call.inside, call.places)
+
+
+def _op(bound: BoundNode) -> NpuCommand:
+    assert isinstance(bound.node.op, NpuCommand)
+    return bound.node.op
+
+
+def _ends(bound: BoundNode) -> Iterator[int]:
+    """The last bytes of the scratch memory that the stream uses, and that its tensors take."""
+    op = _op(bound)
+    yield op.touched_bytes
+    for tensors, offsets in ((real_inputs(bound), op.input_offsets), (real_outputs(bound), op.output_offsets)):
+        yield from (offset + tensor.size_bytes for tensor, offset in zip(tensors, offsets, strict=True))
+
+
+def _placed(tensors: Sequence[Tensor], offsets: Sequence[int]) -> Placed:
+    sides = zip(tensors, offsets, strict=True)
+    return tuple(Edge(tensor.name, SCRATCH_REGION, offset) for tensor, offset in sides if not tensor.is_constant)
+
+
+def _carried(memory: str, parts: Sequence[tuple[int, int]]) -> Placed:
+    """Bytes of a shared memory."""
+    return tuple(Edge(memory, SCRATCH_REGION, first, first, end - first) for first, end in parts)
+
+
+def _kept(commands: Sequence[BoundNode]) -> dict[int, tuple[tuple[int, int], ...]]:
+    """By index of the node: what it leaves in a shared memory that a later one needs, as first bytes and those after the last."""
+    found: dict[int, tuple[tuple[int, int], ...]] = {}
+    needed: list[tuple[int, int]] = []
+    for bound in reversed(commands):
+        op = _op(bound)
+        here = [(max(a, c), min(b, d)) for a, b in needed for c, d in pairs(op.writes)]
+        found[bound.node.index] = tuple(sorted((a, b) for a, b in here if a < b))
+        needed += pairs(op.carried)
+    return found
+
+
+def _wanted(graph: Graph, commands: Sequence[BoundNode], memories: frozenset[str]) -> dict[str, int]:
+    """By tensor (root): its first byte in the shared memory, as an NPU operator needs it, else as the file states it."""
+    found: dict[str, int] = {}
+    for bound in commands:
+        op = _op(bound)
+        for tensors, offsets in ((real_inputs(bound), op.input_offsets), (real_outputs(bound), op.output_offsets)):
+            for tensor, offset in zip(tensors, offsets, strict=True):
+                found.setdefault(graph.root(tensor.name).name, offset)
+    offset_of, limit = dict(pairs(_op(commands[0]).places)), _op(commands[0]).scratch_bytes
+    for tensor in graph.tensors:
+        offset = offset_of.get(tensor.source, -1)
+        if offset >= 0 and not tensor.alias_of and tensor.name not in memories and offset + tensor.size_bytes <= limit:
+            found.setdefault(tensor.name, offset)
+    roots = {name: graph.tensor(name) for name in found}
+    return {
+        name: offset
+        for name, offset in found.items()
+        if not roots[name].is_constant and not _is_state(graph, roots[name]) and name not in graph.pulled
+        and offset % roots[name].dtype.bytes == 0
+    }  # fmt: skip
+
+
+def _command(graph: Graph, bound: BoundNode) -> Command:
+    op = _op(bound)
+    inputs = [graph.root(tensor.name) for tensor in real_inputs(bound)]
+    return Command(
+        tuple((t.name, offset, offset + t.size_bytes) for t, offset in zip(inputs, op.input_offsets, strict=True)),
+        tuple((t.name, offset) for t, offset in zip(real_outputs(bound), op.output_offsets, strict=True)),
+        pairs(op.carried),
+        pairs(op.writes),
+    )
+
+
+def _alone(graph: Graph, bound: BoundNode) -> _Call:
+    """A file's only NPU operator."""
+    op = _op(bound)
+    size = op.scratch_bytes if len(graph.nodes) == 1 else min(max(_ends(bound)), op.scratch_bytes)
+    inputs, outputs = _pinned(graph, bound)
+    inside = {tensor.name for tensor in real_inputs(bound)} if inputs else set()
+    return _Call(size, frozenset(inside | ({tensor.name for tensor in bound.outputs} if outputs else set())))
+
+
+def _pinned(graph: Graph, bound: BoundNode) -> tuple[bool, bool]:
+    """Whether inputs, and outputs, shall lie in the scratch memory of the only NPU operator.
+
+    Each must own its bytes alone, outside of the state block. What others read behind the operator vela has kept. A pinned tensor
+    keeps the whole scratch memory alive while the core writes or reads it; a copy needs the tensor beside the scratch memory. The
+    smaller one is taken.
+    """
+    inputs = [graph.root(tensor.name) for tensor in real_inputs(bound)]
+    outputs = list(bound.outputs)
+    roots = [*inputs, *outputs]
+    if any(root.is_constant for root in roots) or len({root.name for root in roots}) < len(roots):
+        return False, False
+    place = [node.index for node in graph.nodes].index(bound.node.index)
+    found = []
+    for tensors, others in ((inputs, graph.nodes[:place]), (outputs, graph.nodes[place + 1 :])):
+        own = {tensor.name for tensor in tensors}
+        beside = max((_bytes(graph, node, own) for node in others), default=0)
+        found.append(beside <= sum(tensor.size_bytes for tensor in tensors))
+    return found[0] and not any(_is_state(graph, tensor) for tensor in inputs), found[1]
+
+
+def _is_state(graph: Graph, tensor: Tensor) -> bool:
+    """Whether a tensor is what a variable holds: it is copied from there."""
+    writer = graph.producer(tensor.name)
+    return tensor.is_state or (writer is not None and isinstance(writer.op, ReadVariable))
+
+
+def _bytes(graph: Graph, node: Node, left_out: set[str]) -> int:
+    """Bytes of the tensors that a node of the core reads and writes."""
+    names = {graph.root(name).name for name in (*node.inputs, *node.outputs) if name}
+    return sum(graph.tensor(n).size_bytes for n in names - left_out if not graph.tensor(n).is_constant)

@@ -1,0 +1,74 @@
+"""What the board side needs to know of a model, and the cases that it is to prove."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emitc.errors import EmitcError, Where
+from emitc.verify.tolerances import EXACT, Rule
+
+Case = tuple[Sequence[bytes], Sequence[bytes]]
+"""Inputs and expected outputs of one run: raw little-endian bytes, in the order of the model's inputs and outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTensor:
+    """One input or output: its bytes and the C type that the generated header gives it. rule: how close an output must be."""
+
+    size_bytes: int
+    c_type: str
+    rule: Rule = EXACT
+
+
+@dataclass(frozen=True, slots=True)
+class RunLayer:
+    """One layer as the trace hook numbers it. `op` is the operator, `name` the model's name for the layer."""
+
+    index: int
+    op: str
+    name: str
+    macs: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunModel:
+    """A compiled model: `name` is its C name, `layers` in the order in which they run.
+
+    The cases of a model with state are the runs of one sequence. regions: their names where the model has an arena in each of
+    several; arena_bytes is then the sum. pulled: the only input is asked for row by row.
+    """
+
+    name: str
+    inputs: tuple[RunTensor, ...]
+    outputs: tuple[RunTensor, ...]
+    arena_bytes: int
+    layers: tuple[RunLayer, ...] = ()
+    state_bytes: int = 0
+    regions: tuple[str, ...] = ()
+    pulled: bool = False
+
+    @property
+    def macro(self) -> str:
+        """The prefix of the header's macros."""
+        return self.name.upper()
+
+
+def check_cases(model: RunModel, cases: Sequence[Case]) -> None:
+    """Raises EmitcError where there is no case, or one whose number or sizes of tensors are not the model's."""
+    where = Where(model=model.name, option="--vectors")
+    if not cases:
+        raise EmitcError(
+            "no test case for the board", where, "a proof without a case proves nothing", "give at least one"
+        )
+    for number, (inputs, outputs) in enumerate(cases):
+        for what, given, tensors in (("input", inputs, model.inputs), ("output", outputs, model.outputs)):
+            got = [len(each) for each in given]
+            expected = [tensor.size_bytes for tensor in tensors]
+            if got != expected:
+                raise EmitcError(
+                    f"case {number} does not fit the model's {what}s",
+                    where,
+                    f"expected {what}s of {expected} bytes, got {got}",
+                    "give every tensor of the model in its order, with its own type",
+                )

@@ -1,0 +1,150 @@
+"""A compiled model to a board: the cases that it has to prove, whether it fits, and the run itself."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from emitc.boards.capacity import check_fits
+from emitc.boards.flash import flash
+from emitc.boards.project import write_flash_project
+from emitc.boards.result import RunResult
+from emitc.boards.run import run_on_board
+from emitc.boards.run_model import Case, RunLayer, RunModel, RunTensor
+from emitc.compiled import Compiled
+from emitc.errors import EmitcError, writing
+from emitc.target import load_board
+from emitc.verify.engines.run import missing_engines
+from emitc.verify.operator_checks import has_groups, rounded_otherwise
+from emitc.verify.proof import golden_run, is_foreign, play_back
+from emitc.verify.samples import random_samples
+from emitc.verify.tolerances import rules_of
+
+
+def run_model(compiled: Compiled) -> RunModel:
+    """What the board's side must know of the model; its outputs are judged by the rules of the host's proof."""
+    program = compiled.program
+    rule_of = rules_of(compiled)
+    return RunModel(
+        program.name,
+        tuple(RunTensor(p.size_bytes, p.c_type) for p in program.inputs),
+        tuple(
+            RunTensor(p.size_bytes, p.c_type, rule_of[name])
+            for p, name in zip(program.outputs, compiled.graph.outputs, strict=True)
+        ),
+        program.plan.arena_bytes,
+        tuple(RunLayer(t.step.index, t.step.op_type, t.step.label, t.macs) for t in program.traced),
+        program.state_bytes,
+        tuple(region.name for region in program.regions if region.plan.arena_bytes),
+        program.pulled is not None,
+    )
+
+
+def cases(compiled: Compiled, reference: str, samples: int, seed: int) -> list[Case]:
+    """The cases of `expected`."""
+    return expected(compiled, reference, samples, seed)[1]
+
+
+def expected(compiled: Compiled, reference: str, samples: int, seed: int) -> tuple[str, list[Case]]:
+    """The golden engine's name, and seeded random inputs with its outputs; one sequence of runs for a model with state.
+
+    Of a QDQ model the numpy reference's outputs: an element that the engine rounds the other way
+    (`emitc.verify.operator_checks`) is
+    the host proof's business, and the board has to give the bits that were proven there. So of a TFLite model that LiteRT alone
+    runs, where it rounds otherwise than the C, and where no engine is installed.
+    """
+    own = has_groups(compiled.graph) or is_foreign(compiled.partition.graph) or missing_engines(compiled.source.format)
+    if reference == "auto" and own:
+        reference = "numpy"
+    inputs = random_samples(compiled.graph, samples, seed)
+    golden = golden_run(compiled, reference, inputs, preserve=False)
+    if reference == "auto" and rounded_otherwise(compiled.graph, golden.engine):
+        golden = golden_run(compiled, "numpy", inputs, preserve=False)
+    return golden.engine, [
+        (tuple(value.tobytes() for value in given), tuple(value.tobytes() for value in wanted))
+        for given, wanted in zip(inputs, golden.outputs, strict=True)
+    ]
+
+
+def require_fit(compiled: Compiled, board: str) -> None:
+    """Refuses a model that is larger than the board's memories, naming the tensors at the arena's peak."""
+    program = compiled.program
+    slots = {p.name: s for p, s in zip(program.plan.placements, program.slots, strict=True)}
+    peak = "; ".join(f"{slots[n].what}: {slots[n].size_bytes} bytes" for n in program.plan.peak_buffers)
+    described = load_board(board)
+    arenas = [plan.arena_bytes for _, plan in program.arenas]
+    # In one RAM all arenas lie together; where there are more, the linker script says which holds what.
+    together = sum(1 for region in described.memory if region.kind == "ram") == 1
+    ram = (sum(arenas) if together else max(arenas)) + program.state_bytes
+    check_fits(described, program.constant_bytes, ram, f"{program.peak_op} with {peak}")
+
+
+def on_emulator(
+    compiled: Compiled, board: str, *, reference: str, samples: int, seed: int, layers: bool, workdir: Path | None
+) -> RunResult:
+    """Builds, boots and proves the model on an emulated board; in `workdir`, or in a folder that is removed."""
+    if workdir is None:
+        with tempfile.TemporaryDirectory(prefix="emitc-run-") as folder:
+            try:
+                return on_emulator(
+                    compiled,
+                    board,
+                    reference=reference,
+                    samples=samples,
+                    seed=seed,
+                    layers=layers,
+                    workdir=Path(folder),
+                )
+            except EmitcError as error:
+                if folder not in error.hint:
+                    raise
+                hint = "--workdir DIR keeps the project and the whole output of its build"
+                raise type(error)(error.what, error.where, error.why, hint) from error
+    require_fit(compiled, board)
+    package = workdir / "package"
+    compiled.write(package)
+    engine, vectors = expected(compiled, reference, samples, seed)
+    if compiled.host_hooks():
+        play_back(compiled, package, random_samples(compiled.graph, samples, seed))
+    target = load_board(board)
+    result = run_on_board(
+        package,
+        run_model(compiled),
+        target,
+        vectors,
+        layers=layers,
+        workdir=workdir / "board",
+        support=compiled.support(target.target),
+    )
+    return replace(result, reference=engine)
+
+
+def on_silicon(
+    compiled: Compiled,
+    board: str,
+    project: Path,
+    *,
+    reference: str,
+    samples: int,
+    seed: int,
+    port: str | None,
+    dry_run: bool,
+    say: Callable[[str], None] = lambda line: None,
+) -> RunResult | None:
+    """Writes the project for a real board; unless `dry_run`, uploads it and reads the proof that the board prints.
+
+    say: called with every line of the build.
+    """
+    require_fit(compiled, board)
+    engine, vectors = expected(compiled, reference, samples, seed)
+    with tempfile.TemporaryDirectory(prefix="emitc-flash-") as folder:
+        package = Path(folder) / compiled.program.name
+        compiled.write(package)
+        with writing(f"the project cannot be written to {project}", "-o"):
+            write_flash_project(package, run_model(compiled), load_board(board), vectors, project)
+    if dry_run:
+        return None
+    result = flash(project, run_model(compiled), load_board(board), vectors, port=port, say=say)
+    return replace(result, reference=engine)

@@ -1,0 +1,319 @@
+"""`emitc quantize`: a float ONNX model to a quantized one, by ONNX Runtime's own static quantizer.
+
+emitc adds no method of its own: it only calls the quantizer with settings whose results compile to integer code
+throughout: QuantizeLinear/DequantizeLinear pairs, int8 activations and weights, one weight scale per output channel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import logging
+import re
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emitc.calibrate.npz import read_arrays
+from emitc.compiler import compile_model
+from emitc.emit.output_file import OutputFile
+from emitc.errors import CannotCompile, EmitcError, Refusals, Where, install_hint, with_model
+from emitc.frontends.read import is_onnx, read_file, read_source
+from emitc.ir import Array, Shape
+
+MAX_SAMPLES = 4096
+_NAMED = 8
+"""Arrays of a file that a message names."""
+MAX_OPERATORS = 1500
+"""The quantizer's time grows with their square: half a minute for these, two minutes for three thousand."""
+_MARK = "emitc.quantized"
+"""Key of the property that a model has which emitc quantized, so that a later one may replace it."""
+_FATAL, _WARNING = 4, 2
+"""Levels of ONNX Runtime's log; it starts with the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """What was made. samples: calibration inputs that were run."""
+
+    output: Path
+    samples: int
+    bytes_before: int
+    bytes_after: int
+
+    def as_json(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "output": str(self.output),
+            "samples": self.samples,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+        }
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise EmitcError(
+            "quantizing needs the package onnxruntime", Where(), str(error), install_hint("verify")
+        ) from error
+
+
+def _refused(path: Path, why: str) -> EmitcError:
+    return EmitcError(
+        f"{path.name} cannot be used for calibration",
+        Where(option="--calibration"),
+        why,
+        "an .npz file with in{i}_{k} for input i of sample k, or one array per input name, samples along its first dimension; a"
+        " model with one input takes the only array that fits",
+    )
+
+
+def _columns(path: Path) -> dict[str, Array]:
+    """The arrays of an .npz file by key."""
+    try:
+        return read_arrays(path, lambda name: True)
+    except OSError as error:
+        raise _refused(path, error.strerror or str(error)) from error
+    except ValueError as error:
+        raise _refused(path, str(error)[:200]) from error
+
+
+def read_calibration(path: Path, inputs: dict[str, tuple[int, ...]]) -> list[dict[str, Array]]:
+    """The samples of a calibration file, each an array by input name.
+
+    inputs: shape of each input, -1 for an open dimension. Raises EmitcError for a file that does not fit.
+    """
+    arrays = _columns(path)
+    samples: list[dict[str, Array]] = []
+    only = _only_fitting(arrays, inputs)
+    if set(inputs) <= set(arrays):
+        counts = {len(arrays[name]) if arrays[name].ndim else 0 for name in inputs}
+        if len(counts) != 1:
+            raise _refused(path, f"its inputs have {sorted(counts)} samples")
+        for k in range(min(counts.pop(), MAX_SAMPLES)):
+            samples.append({name: arrays[name][k] for name in inputs})
+    elif any(key.startswith("in0_") for key in arrays) or only is None:
+        numbers = sorted({int(m.group(1)) for key in arrays if (m := re.fullmatch(r"in0_(\d{1,6})", key))})
+        for k in numbers[:MAX_SAMPLES]:
+            keys = {name: f"in{i}_{k}" for i, name in enumerate(inputs)}
+            missing = [key for key in keys.values() if key not in arrays]
+            if missing:
+                raise _refused(path, f"it has no {missing[0]}")
+            samples.append({name: arrays[key] for name, key in keys.items()})
+    else:
+        (name,) = inputs
+        samples = [{name: each} for each in only[:MAX_SAMPLES]]
+    if not samples:
+        held = ", ".join(f"{key}{list(array.shape)}" for key, array in list(arrays.items())[:_NAMED])
+        more = ", ..." if len(arrays) > _NAMED else ""
+        wanted = ", ".join(f"{name}{list(shape)}" for name, shape in inputs.items())
+        raise _refused(path, f"it holds {held or 'no array'}{more}; the inputs of the model are {wanted}")
+    return [{name: _fitted(path, name, array, inputs[name]) for name, array in sample.items()} for sample in samples]
+
+
+def _only_fitting(arrays: dict[str, Array], inputs: dict[str, tuple[int, ...]]) -> Array | None:
+    """The samples of a model with one input, where one array alone can be them: what is called X beside labels y."""
+    if len(inputs) != 1:
+        return None
+    (shape,) = inputs.values()
+    found = [a for a in arrays.values() if a.ndim and len(a) and any(_fits(f, shape) for f in (a[0], a[:1]))]
+    return found[0] if len(found) == 1 else None
+
+
+def _fits(found: Array, shape: tuple[int, ...]) -> bool:
+    """Whether an array has the model's shape, whose open dimensions take any size."""
+    return found.ndim == len(shape) and all(s in (-1, d) for s, d in zip(shape, found.shape, strict=True))
+
+
+def _fitted(path: Path, name: str, array: Array, shape: tuple[int, ...]) -> Array:
+    """One sample of one input as float32 in the model's shape; the batch dimension may be left out."""
+    for found in (array, array[np.newaxis]):
+        if _fits(found, shape):
+            value = found.astype(np.float32)
+            if not np.isfinite(value).all():
+                raise _refused(path, f"{name} holds values that are not finite")
+            return value
+    raise _refused(path, f"{name} has the shape {list(array.shape)}, the model takes {list(shape)}")
+
+
+class _Reader:
+    """The samples, one after the other, in the form that the quantizer asks for."""
+
+    def __init__(self, samples: list[dict[str, Array]]) -> None:
+        self._samples = iter(samples)
+
+    def get_next(self) -> dict[str, Array] | None:
+        """The next sample, None after the last."""
+        return next(self._samples, None)
+
+
+@contextlib.contextmanager
+def _silent(path: Path) -> Iterator[None]:
+    """Keeps the quantizer's and the engine's remarks off the terminal, and turns whatever they raise into an error."""
+    level = logging.getLogger().level
+    severity = _module("onnxruntime").set_default_logger_severity
+    try:
+        logging.getLogger().setLevel(logging.CRITICAL + 1)
+        severity(_FATAL)
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    except EmitcError:
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise CannotCompile(
+            f"{path.name} cannot be quantized",
+            Where(model=path.name),
+            lines[0][:300],
+            "check that onnxruntime runs the model, with inputs in float32",
+        ) from error
+    finally:
+        logging.getLogger().setLevel(level)
+        severity(_WARNING)
+
+
+def _samples(path: Path, data: bytes, calibration: Path) -> tuple[list[dict[str, Array]], bytes]:
+    """The samples for a model that emitc's own reader takes, and that model as one file, with the constants of other files in it.
+
+    Neither the engine nor the quantizer gets to see another model.
+
+    Neither of them is made for hostile files, and what the reader finds no code for would not compile when quantized either.
+    """
+    from emitc.frontends.onnx.file import stated_inputs
+
+    if not is_onnx(path, data):
+        raise EmitcError(
+            f"{path.name} is not an ONNX model", Where(model=path.name), "the quantizer reads .onnx files only",
+            "quantize a TensorFlow model with its own converter",
+        )  # fmt: skip
+    try:
+        inputs = stated_inputs(data)
+    except EmitcError as error:
+        raise with_model(error, path.name) from error
+    samples = read_calibration(calibration, inputs)
+    source = read_source(path, data, {n: samples[0][n].shape for n, shape in inputs.items() if -1 in shape})
+    if source.blockers:
+        raise with_model(Refusals(source.blockers), path.name)
+    if any(node.op_type in _QUANTIZED or node.op_type.startswith("QLinear") for node in source.nodes):
+        raise EmitcError(
+            f"{path.name} is quantized already", Where(model=path.name), "it has operators that quantize",
+            "compile it as it is, or quantize the float model that it was made of",
+        )  # fmt: skip
+    if len(source.nodes) > MAX_OPERATORS:
+        raise CannotCompile(
+            f"{path.name} has {len(source.nodes)} operators", Where(model=path.name),
+            f"the limit for quantizing is {MAX_OPERATORS}: the quantizer's time grows with their square",
+            "simplify the model, or quantize it with the tools of its training framework",
+        )  # fmt: skip
+    kinds = {source.tensors[i].name: source.tensors[i].dtype for i in source.inputs}
+    if set(kinds.values()) != {"float32"}:
+        raise CannotCompile(
+            f"{path.name} has inputs of other types than float32", Where(model=path.name), str(kinds),
+            "only float models can be quantized; a quantized one compiles as it is",
+        )  # fmt: skip
+    return samples, source.whole or data
+
+
+_QUANTIZED = frozenset(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"))
+_PER_CHANNEL_OPSET = 13
+"""From here on QuantizeLinear and DequantizeLinear know scales per channel."""
+_OPSET, _IR_VERSION = 17, 8
+"""Of ONNX 1.12 and 1.10."""
+
+
+def _modernise(path: Path) -> bool:
+    """An old model in a newer version of the format, in place; whether it has operators with scales per channel then.
+
+    Up to version 3 of the format every initializer is an input too, which those that the quantizer adds are not.
+    """
+    onnx = _module("onnx")
+    converter = _module("onnx.version_converter")
+    model = onnx.load(path)
+    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    if versions and versions[0] >= _PER_CHANNEL_OPSET:
+        return True
+    constants = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in constants]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.ir_version = max(model.ir_version, _IR_VERSION)
+    try:
+        converted = converter.convert_version(model, _OPSET)
+        onnx.checker.check_model(converted)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError):
+        onnx.save(model, path)
+        return False
+    onnx.save(converted, path)
+    return True
+
+
+def _compiles(made: Path, shapes: dict[str, Shape]) -> bool:
+    """Whether a quantized model has code. shapes: of its inputs."""
+    try:
+        compile_model(made, shapes=shapes)
+    except EmitcError:
+        return False
+    return True
+
+
+def _marked(data: bytes) -> bytes:
+    """The model with emitc's mark in its properties: a message of the format goes on where another one is appended."""
+    onnx = _module("onnx")
+    entry = onnx.StringStringEntryProto(key=_MARK, value="int8")
+    return data + bytes(onnx.ModelProto(metadata_props=[entry]).SerializeToString())
+
+
+def quantize_model(path: Path, calibration: Path, output: Path, *, force: bool = False) -> Quantized:
+    """Quantizes the float model at `path` with the ranges that the samples of `calibration` show; writes `output` whole.
+
+    force: an existing output may be a file that emitc did not write.
+
+    Raises EmitcError for files that do not fit, CannotCompile when the quantizer fails.
+    """
+    file = OutputFile(output, "-o", _MARK.encode("ascii"), (path, calibration), force)
+    file.check()
+    before = read_file(path)
+    quantization = _module("onnxruntime.quantization")
+    preprocess = _module("onnxruntime.quantization.shape_inference").quant_pre_process
+    samples, model = _samples(path, before, calibration)
+    with tempfile.TemporaryDirectory(prefix="emitc-") as folder, _silent(path):
+        given, prepared, made = (Path(folder) / f"{name}.onnx" for name in ("given", "prepared", "quantized"))
+        given.write_bytes(model)
+        preprocess(str(given), str(prepared), skip_symbolic_shape=True)
+        per_channel = _modernise(prepared)
+
+        def quantize(*, per_channel: bool, **extra: bool) -> bytes:
+            quantization.quantize_static(
+                str(prepared),
+                str(made),
+                _Reader(samples),
+                quant_format=quantization.QuantFormat.QDQ,
+                activation_type=quantization.QuantType.QInt8,
+                weight_type=quantization.QuantType.QInt8,
+                per_channel=per_channel,
+                extra_options=extra,
+            )
+            return made.read_bytes()
+
+        try:
+            data = quantize(per_channel=per_channel)
+        except ValueError:
+            # The quantizer's own care for biases that leave 32 bits fails on matrices with one scale per channel.
+            data = quantize(per_channel=per_channel, QDQDisableWeightAdjustForInt32Bias=True)
+        shapes = {name: value.shape for name, value in samples[0].items()}
+        if per_channel and not _compiles(made, shapes):
+            # It gives a bias of the shape [1, N] its scales along the wrong dimension.
+            whole = quantize(per_channel=False)
+            data = whole if _compiles(made, shapes) else data
+    data = _marked(data)
+    file.write(data)
+    return Quantized(output, len(samples), len(before), len(data))

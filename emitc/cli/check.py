@@ -1,0 +1,96 @@
+"""`--check` and `--no-check` of `emitc compile`, and `emitc dump`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from emitc.cli.options import (
+    CompilingCommand,
+    compile_options,
+    compiled_model,
+    error_json,
+    force_option,
+    input_files,
+    json_option,
+    reported,
+)
+from emitc.errors import unknown_choice
+
+if TYPE_CHECKING:
+    from emitc.compiled import Compiled
+    from emitc.validation import Validation
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def check_option(function: Function) -> Function:
+    """--check and --no-check; None where neither is given."""
+    return click.option(
+        "--check/--no-check",
+        "check",
+        default=None,
+        help="Compare the graph after every pass with the graph as it was built; default: for models that are not large.",
+    )(function)
+
+
+def checked(compiled: Compiled, check: bool | None, as_json: bool) -> Validation | None:
+    """The validation of a compilation, None where there was none. Leaves with exit code 1 where a step is wrong."""
+    if check is False:
+        return None
+    from emitc.validation import validate, validate_unasked, wrong_step
+
+    found = validate(compiled) if check else validate_unasked(compiled)
+    if found is None or found.wrong is None:
+        return found
+    error = wrong_step(compiled, found.wrong)
+    click.echo(str(error), err=True)
+    if as_json:
+        click.echo(json.dumps(error_json(error) | found.to_json()))
+    raise SystemExit(error.exit_code)
+
+
+def check_line(found: Validation | None, check: bool | None) -> str:
+    """What the text of a compilation says of it: nothing where it was done unasked, or switched off."""
+    if found is not None:
+        return f"\n  check       {found.text()}" if check else ""
+    return (
+        ""
+        if check is False
+        else "\n  check       left out for a large model, or for a loop that may not end: --check asks for it"
+    )
+
+
+@click.command("dump", cls=CompilingCommand, short_help="Print MODEL as it is after a step of the compilation.")
+@compile_options
+@click.option(
+    "--after",
+    "level",
+    required=True,
+    help="source | graph | the name of a pass, --io or --input-rows | partition | schedule | plan | program",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="Write to this file.")
+@force_option
+@json_option
+def dump(level: str, output: Path | None, force: bool, as_json: bool, **values: Any) -> None:
+    """Print MODEL as it is after a step of the compilation: one line for each tensor, operator and buffer."""
+    with reported(as_json):
+        from emitc import listing
+        from emitc.emit.output_file import OutputFile
+
+        if level not in listing.LEVELS:
+            raise unknown_choice("--after", level, listing.LEVELS)
+        file = OutputFile(output, "-o", b"emitc_dump", input_files(values), force) if output else None
+        if file is not None:
+            file.check()
+        content = listing.dump_json(compiled_model(values), level)
+        if file is None:
+            click.echo(json.dumps(content, allow_nan=False) if as_json else listing.dump_text(content), nl=as_json)
+            return
+        file.write((listing.as_json(content) if as_json else listing.dump_text(content)).encode("ascii"))
+        if as_json:
+            click.echo(json.dumps({"level": level, "file": str(output)}))

@@ -1,0 +1,397 @@
+"""The command line: arguments in, exit code out. It decides nothing and loads what a command needs only when it runs.
+
+Exit codes: 0 done; 1 valid but cannot be compiled, or the proof failed; 2 input or usage refused.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from emitc._version import __version__
+from emitc.cli.check import check_line, check_option, checked, dump
+from emitc.cli.options import (
+    CompilingCommand,
+    ShapeType,
+    compile_options,
+    compiled_model,
+    error_json,
+    force_option,
+    json_option,
+    one_board,
+    options_of,
+    plugin_option,
+    print_result,
+    reported,
+)
+from emitc.cli.plan import plan
+from emitc.errors import EmitcError, Where
+
+_INTERRUPTED = 130
+_ALLOCATIONS = 100_000
+"""Objects between two searches for garbage. Nearly all that a compilation makes stays in use, so that they find nothing."""
+
+
+@contextmanager
+def _progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar on a terminal, nothing in a pipe."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="emitc")
+def cli() -> None:
+    """Compiles a quantized neural network into standalone C for a microcontroller, and proves it bit for bit."""
+
+
+cli.add_command(plan)
+cli.add_command(dump)
+
+
+@cli.command("compile", cls=CompilingCommand)
+@compile_options
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Directory of the package.")
+@click.option("--package", default="plain", help="plain | cmake | platformio | zephyr", show_default=True)
+@click.option(
+    "--board", multiple=True, callback=one_board, help="Refuse a model that does not fit this board; sets the target."
+)
+@click.option("--stack", is_flag=True, help="State the stack in the header, as the target's compiler finds it.")
+@check_option
+@json_option
+def compile_command(
+    output: Path, package: str, board: str | None, stack: bool, check: bool | None, as_json: bool, **values: Any
+) -> None:
+    """Compile MODEL to a C package."""
+    with reported(as_json):
+        default_target = "generic32"
+        if board:
+            from emitc.target import load_board
+
+            default_target = load_board(board).target
+        compiled = compiled_model(values, package, default_target)
+        if board:
+            from emitc.boards.verify import require_fit
+
+            require_fit(compiled, board)
+        found = checked(compiled, check, as_json)
+        if stack:
+            from emitc.boards.stack import measured
+
+            compiled = measured(compiled)
+        compiled.write(output)
+        from emitc.report import text as report
+
+        stated = {"passes_checked": 0, "first_wrong_pass": None} if found is None else found.to_json()
+        from emitc.explore.pareto import smaller_arena
+
+        smaller = None if board else smaller_arena(compiled)
+        summary = compiled.summary() | stated | {"smaller_arena": smaller and smaller.to_json()}
+        faster = [] if values["target"] or board else summary["faster_targets"]
+        text = (smaller.line() if smaller else "") + check_line(found, check)
+        print_result(summary, as_json, lambda: report.compile_text(compiled, output, faster) + text)
+
+
+@cli.command(cls=CompilingCommand, short_help="Prove that the C of MODEL equals the interpreter.")
+@compile_options
+@click.option(
+    "--reference", default="auto", help="auto | tflm | litert | onnxruntime | mixed | numpy", show_default=True
+)
+@click.option("--samples", type=click.IntRange(0, 100000), default=20, show_default=True, help="Random inputs.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--vectors", type=click.Path(path_type=Path), default=None, help="Cases of an .npz file: in{i}_{k}, out{j}_{k}."
+)
+@click.option("--layers", is_flag=True, help="Compare every layer; name the first that differs.")
+@click.option("--sanitize", is_flag=True, help="Run under AddressSanitizer and UndefinedBehaviorSanitizer too.")
+@json_option
+def verify(
+    reference: str,
+    samples: int,
+    seed: int,
+    vectors: Path | None,
+    layers: bool,
+    sanitize: bool,
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Prove on this machine that the C of MODEL equals the framework's interpreter bit for bit."""
+    with reported(as_json):
+        from emitc.compiler import for_host
+        from emitc.report import text as report
+        from emitc.validation import validate
+        from emitc.verify import proof as parity
+
+        compiled = for_host(values["model"], compiled_model(values))
+        if samples == 0 and vectors is None:
+            raise EmitcError(
+                "there is nothing to run",
+                Where(option="--samples 0"),
+                "a proof without a case proves nothing",
+                "give --vectors or samples",
+            )
+        with _progress("proving") as progress:
+            proof = parity.verify(
+                compiled, reference=reference, samples=samples, seed=seed, vectors=vectors, layers=layers,
+                sanitize=sanitize, progress=progress,
+            )  # fmt: skip
+        found = validate(compiled)
+        match = proof.match and found.right
+        content = proof.to_json() | found.to_json() | {"match": match}
+        print_result(content, as_json, lambda: report.verify_text(compiled, proof, found))
+    raise SystemExit(0 if match else 1)
+
+
+@cli.command(short_help="Say what MODEL contains and what does not compile.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--shape", "shapes", type=ShapeType(), multiple=True, help="Size of an open dimension: NAME=1,49,10,1.")
+@plugin_option
+@json_option
+def inspect(
+    model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], plugins: tuple[Path, ...], as_json: bool
+) -> None:
+    """Say what MODEL contains and everything that stands against compiling it."""
+    with reported(as_json):
+        from emitc.report import catalogue
+        from emitc.report.inspection import inspect_model
+
+        found = inspect_model(model, dict(shapes), plugins)
+        print_result(found, as_json, lambda: catalogue.inspect_text(found))
+
+
+@cli.command("partition", cls=CompilingCommand, short_help="Show which backend runs which operator.")
+@compile_options
+@json_option
+def partition_command(as_json: bool, **values: Any) -> None:
+    """Show which backend runs which operator of MODEL, and why, without compiling."""
+    with reported(as_json):
+        from emitc.compiler import partition_model
+        from emitc.report import text as report
+
+        found = partition_model(values["model"], options_of(values, "plain")).to_json()
+        print_result(found, as_json, lambda: report.partition_text(found))
+
+
+@cli.command(cls=CompilingCommand, short_help="Run MODEL on an emulated board and measure it.")
+@compile_options
+@click.option(
+    "--board",
+    "boards",
+    required=True,
+    multiple=True,
+    help="An emulated board (`emitc boards`); may be repeated: one after the other.",
+)
+@click.option(
+    "--reference", default="auto", help="auto | tflm | litert | onnxruntime | mixed | numpy", show_default=True
+)
+@click.option("--samples", type=click.IntRange(1, 64), default=3, show_default=True, help="Random inputs.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--layers", is_flag=True, help="Instructions of every layer.")
+@click.option(
+    "--workdir", type=click.Path(path_type=Path), default=None, help="Keep the project here; default: a temporary one."
+)
+@json_option
+def run(
+    boards: tuple[str, ...],
+    reference: str,
+    samples: int,
+    seed: int,
+    layers: bool,
+    workdir: Path | None,
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Build MODEL with PlatformIO, boot it on an emulated board, prove it there and count instructions."""
+    with reported(as_json):
+        from emitc.boards import verify as prove
+        from emitc.report import text as report
+        from emitc.target import load_board
+
+        targets = {board: load_board(board).target for board in boards}
+        runs = []
+        for board, target in targets.items():
+            compiled = compiled_model(values, "platformio", target)
+            folder = workdir / board if workdir and len(targets) > 1 else workdir
+            runs.append((compiled, prove.on_emulator(
+                compiled, board, reference=reference, samples=samples, seed=seed, layers=layers, workdir=folder
+            )))  # fmt: skip
+        match = all(result.match for _, result in runs)
+        several = {"match": match, "runs": [result.as_json() for _, result in runs]}
+        print_result(
+            several if len(runs) > 1 else runs[0][1].as_json(),
+            as_json,
+            lambda: "\n\n".join(report.run_text(compiled, result) for compiled, result in runs),
+        )
+    raise SystemExit(0 if match else 1)
+
+
+@cli.command(cls=CompilingCommand, short_help="Build MODEL for a real board and upload it.")
+@compile_options
+@click.option("--board", required=True, multiple=True, callback=one_board, help="A real board (`emitc boards`).")
+@click.option(
+    "--reference", default="auto", help="auto | tflm | litert | onnxruntime | mixed | numpy", show_default=True
+)
+@click.option("--samples", type=click.IntRange(1, 64), default=3, show_default=True, help="Random inputs.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--port", default=None, help="Serial port; default: the one that PlatformIO finds.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=None, help="Where the project goes; default: NAME-BOARD."
+)
+@click.option("--dry-run", is_flag=True, help="Write the project, touch no board.")
+@json_option
+def flash(
+    board: str,
+    reference: str,
+    samples: int,
+    seed: int,
+    port: str | None,
+    output: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Build MODEL for a real board with PlatformIO, upload it, and prove it there over the serial port."""
+    with reported(as_json):
+        from emitc.boards import verify as prove
+        from emitc.report import text as report
+        from emitc.target import load_board
+
+        compiled = compiled_model(values, "platformio", load_board(board).target)
+        project = output or Path(f"{compiled.program.name}-{board}")
+        result = prove.on_silicon(
+            compiled, board, project, reference=reference, samples=samples, seed=seed, port=port, dry_run=dry_run,
+            say=lambda line: click.echo(line, err=True),
+        )  # fmt: skip
+        if result is None:
+            content = {"board": board, "project": str(project), "dry_run": True}
+            print_result(
+                content,
+                as_json,
+                lambda: f"project for {board} written to {project}: pio run -d {shlex.quote(str(project))} -t upload",
+            )
+            return
+        print_result(result.as_json(), as_json, lambda: report.run_text(compiled, result))
+    raise SystemExit(0 if result.match else 1)
+
+
+@cli.command()
+@json_option
+def boards(as_json: bool) -> None:
+    """List the boards."""
+    with reported(as_json):
+        from emitc.report import catalogue
+        from emitc.report.inspection import board_list
+
+        print_result(board_list(), as_json, lambda: catalogue.boards_text(board_list()))
+
+
+@cli.command(short_help="Quantize the float ONNX model MODEL to int8.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Sample inputs in an .npz file: in{i}_{k}, or one array per input name.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="Default: MODEL_int8.onnx.")
+@force_option
+@json_option
+def quantize(model: Path, calibration: Path, output: Path | None, force: bool, as_json: bool) -> None:
+    """Quantize the float ONNX model MODEL to int8 with ONNX Runtime's quantizer."""
+    with reported(as_json):
+        from emitc.calibrate.calibrate import quantize_model
+        from emitc.report import text as report
+
+        target = output or model.with_name(f"{model.stem}_int8.onnx")
+        made = quantize_model(model, calibration, target, force=force)
+        print_result(made.as_json(), as_json, lambda: report.quantize_text(made.as_json()))
+
+
+@cli.command("npu-check", short_help="Run FILE, which vela has compiled, on this machine.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--original", type=click.Path(path_type=Path), default=None, help="The file that vela compiled: compare with it."
+)
+@click.option("--samples", type=click.IntRange(1, 100000), default=20, show_default=True, help="Random inputs.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@json_option
+def npu_check(file: Path, original: Path | None, samples: int, seed: int, as_json: bool) -> None:
+    """Run FILE, which vela has compiled for Ethos-U55 or U65, on the host model of the NPU."""
+    with reported(as_json):
+        from emitc.report import text as report
+        from emitc.verify.npu_check import check_vela_file
+
+        with _progress("running") as progress:
+            check = check_vela_file(file, original, samples, seed, progress)
+        print_result(check.as_json(), as_json, lambda: report.npu_check_text(file.name, check.as_json()))
+    raise SystemExit(1 if check.match is False else 0)
+
+
+@cli.command()
+@json_option
+def targets(as_json: bool) -> None:
+    """List the target cores."""
+    with reported(as_json):
+        from emitc.report import catalogue
+        from emitc.report.inspection import target_list
+
+        print_result(target_list(), as_json, lambda: catalogue.targets_text(target_list()))
+
+
+@cli.command(short_help="List the operators that have code.")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@plugin_option
+@json_option
+def ops(names: tuple[str, ...], plugins: tuple[Path, ...], as_json: bool) -> None:
+    """List the operators that have code: for each element type, which variants. NAME: only those with it in their name."""
+    with reported(as_json):
+        from emitc.report import catalogue
+        from emitc.report.inspection import operator_list
+
+        found = operator_list(plugins, names)
+        print_result(found, as_json, lambda: catalogue.ops_text(found))
+
+
+def main() -> None:
+    """The console script. A command line that is refused is an object on stdout too, where --json asks for one."""
+    gc.set_threshold(_ALLOCATIONS)
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        if "--json" in sys.argv[1:]:
+            refused = EmitcError(error.format_message(), Where(option="command line"), "see its usage", "emitc --help")
+            click.echo(json.dumps(error_json(refused)))
+        raise SystemExit(error.exit_code) from None
+    except click.Abort:
+        raise SystemExit(_INTERRUPTED) from None
+    raise SystemExit(code if isinstance(code, int) else 0)

@@ -1,0 +1,384 @@
+"""What the commands share: options of compilation, how errors and results are printed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from emitc.errors import EmitcError, Refusals, Where, writing
+
+if TYPE_CHECKING:
+    from emitc.backends.option import BackendOption
+    from emitc.compiled import Compiled
+    from emitc.options import Options
+    from emitc.planner.region_assignment import Region
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_REGION = re.compile(
+    r"(?P<name>[A-Za-z][A-Za-z0-9_]*)=(?P<bytes>[0-9]{1,12})(?P<scale>[KM]?)(?::(?P<cost>[0-9]{1,6}(?:\.[0-9]{1,6})?))?",
+    re.ASCII,
+)
+_BUDGET = re.compile(r"(?P<bytes>[0-9]{1,12})(?P<scale>[KM]?)", re.ASCII)
+_SCALES = {"": 1, "K": 1 << 10, "M": 1 << 20}
+_MOST_COST = 1e6
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class ShapeType(click.ParamType):  # type: ignore[type-arg]
+    """NAME=1,49,10,1; the name may itself contain an equals sign."""
+
+    name = "NAME=DIMS"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
+        """Refuses anything else than positive sizes."""
+        name, equals, dims = str(value).rpartition("=")
+        try:
+            shape = tuple(int(d) for d in dims.split(","))
+        except ValueError:
+            shape = ()
+        if not equals or not name or not shape or any(not 1 <= d < 2**31 for d in shape) or len(shape) > 8:
+            self.fail(f"{value!r} is not NAME=DIMS, for example input_1=1,49,10,1", param, ctx)
+        return name, shape
+
+
+class BudgetType(click.ParamType):  # type: ignore[type-arg]
+    """A number of bytes, K and M behind it as in --regions, or `min`."""
+
+    name = "BYTES|min"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Refuses anything else."""
+        text = str(value)
+        if text == "min":
+            return text
+        match = _BUDGET.fullmatch(text)
+        if match is None:
+            self.fail(f"{text!r} is neither a number of bytes such as 20000 or 20K nor min", param, ctx)
+        return int(match["bytes"]) * _SCALES[match["scale"]]
+
+
+class RegionsType(click.ParamType):  # type: ignore[type-arg]
+    """DTCM=64K,SRAM=256K:4: names, bytes, and the cost of a byte, which doubles from one to the next; or a board."""
+
+    name = "NAME=BYTES[:COST],...|BOARD"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Region, ...] | str:
+        """Refuses anything else. Regions that were converted before stay as they are; a board is looked up later."""
+        from emitc.planner.region_assignment import Region
+
+        if isinstance(value, tuple) or "=" not in value:
+            return value
+        found: list[Region] = []
+        for part in str(value).split(","):
+            match = _REGION.fullmatch(part)
+            cost = float(match["cost"] or (2 * found[-1].cost if found else 1)) if match else 0.0
+            if match is None or not 0 < cost < _MOST_COST:
+                self.fail(
+                    f"{part!r} is not NAME=BYTES or NAME=BYTES:COST, for example DTCM=64K,SRAM=256K:4", param, ctx
+                )
+            found.append(Region(match["name"], int(match["bytes"]) * _SCALES[match["scale"]], cost))
+        return tuple(found)
+
+
+class PlaceType(click.ParamType):  # type: ignore[type-arg]
+    """TENSOR=REGION; the tensor's name may itself contain an equals sign."""
+
+    name = "TENSOR=REGION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Refuses anything else."""
+        what, _, region = str(value).rpartition("=")
+        if not what or not region:
+            self.fail(f"{value!r} is not TENSOR=REGION, for example AT_OP3=DTCM or weights=FLASH", param, ctx)
+        return what, region
+
+
+class VariantType(click.ParamType):  # type: ignore[type-arg]
+    """opN=VARIANT."""
+
+    name = "opN=VARIANT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, str]:
+        """Refuses anything else."""
+        operator, _, variant = str(value).partition("=")
+        number = operator.removeprefix("op")
+        if not variant or operator == number or not number.isdecimal() or len(number) > 6:
+            self.fail(f"{value!r} is not opN=VARIANT, for example op3=dsp or op3=portable", param, ctx)
+        return int(number), variant
+
+
+def error_json(error: EmitcError) -> dict[str, Any]:
+    errors = error.errors if isinstance(error, Refusals) else (error,)
+    return {"error": [{"what": e.what, "where": str(e.where), "why": e.why, "hint": e.hint} for e in errors]}
+
+
+@contextmanager
+def reported(as_json: bool) -> Iterator[None]:
+    """Prints an EmitcError and leaves with its exit code; under --json the object on stdout says it too.
+
+    A disk that is full, under the temporary folder mostly, is one; whatever else the operating system says is a bug.
+    """
+    try:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            place = Where(option=str(error.filename or tempfile.gettempdir()))
+            hint = f"make room; temporary files are in {tempfile.gettempdir()}, or where TMPDIR says"
+            raise EmitcError("there is no room for a file", place, error.strerror or str(error), hint) from error
+    except EmitcError as error:
+        click.echo(str(error), err=True)
+        if as_json:
+            click.echo(json.dumps(error_json(error)))
+        raise SystemExit(error.exit_code) from None
+
+
+def print_result(content: dict[str, Any], as_json: bool, text: Callable[[], str]) -> None:
+    """The result: one JSON object, or text for a person. A reader that has closed the pipe changes nothing."""
+    shown = json.dumps(content, allow_nan=False) if as_json else text()
+    with writing("the result cannot be written", "standard output"):
+        try:
+            click.echo(shown)
+        except OSError as error:  # what is left in the buffer would fail again at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if not isinstance(error, BrokenPipeError):
+                raise
+
+
+def json_option(function: Function) -> Function:
+    """--json on every command."""
+    return click.option("as_json", "--json", is_flag=True, help="One JSON object on stdout.")(function)
+
+
+def one_board(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str | None:
+    """The board of a command that takes one; click by itself would take the last of several without a word."""
+    if len(value) > 1:
+        raise click.BadParameter(f"one board at a time, not {' and '.join(value)}", ctx, param)
+    return value[0] if value else None
+
+
+def force_option(function: Function) -> Function:
+    """--force on every command that writes a single file."""
+    text = "Replace a file that emitc did not write; never the input, and never what is no regular file."
+    return click.option("--force", is_flag=True, help=text)(function)
+
+
+def input_files(values: dict[str, Any]) -> tuple[Path, ...]:
+    """The files that a command line names, output files left out by the caller: no output may be one of them."""
+    several = [value if isinstance(value, tuple) else (value,) for value in values.values()]
+    return tuple(path for group in several for path in group if isinstance(path, Path))
+
+
+def plugin_option(function: Function) -> Function:
+    """--plugin on every command that reads a model."""
+    return click.option(
+        "--plugin",
+        "plugins",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        help="A Python file with operators of your own (docs/custom-operators.md); may be repeated.",
+    )(function)
+
+
+_HEADINGS = {
+    **dict.fromkeys(("--target", "--kernels", "--kernel", "--optimize", "--cmsis-nn", "--without"), "Kernels"),
+    **dict.fromkeys(("--ram-budget", "--regions", "--place", "--input-rows"), "Memory"),
+    **dict.fromkeys(("--output", "--package", "--svg", "--html", "--force", "--workdir", "--json"), "Output"),
+    **dict.fromkeys(("--name", "--io", "--shape", "--plugin"), "Model"),
+    **dict.fromkeys(("--npu", "--fallback", "--keep-on", "--expect-partition", "--allow-npu-rounding"), "NPU"),
+}
+"""Headings of the help, by option; what is not here is the command's own."""
+
+
+def _heading(flag: str) -> str:
+    """The heading that an option stands under."""
+    return "NPU" if flag.startswith(("--npu-", "--ethosu-")) else _HEADINGS.get(flag, "Options")
+
+
+class CompilingCommand(click.Command):
+    """A command that compiles: it has the options of the backends too, which are loaded when they are needed only."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The command's own options, then those of the backends, then --help."""
+        from emitc.backends import options
+
+        *own, last = super().get_params(ctx)
+        return [*own, *(_backend_option(option) for option in options()), last]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options under headings, those of the command itself first."""
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None:
+                groups.setdefault(_heading(param.opts[-1]), []).append(record)
+        for heading in ("Options", *dict.fromkeys(_HEADINGS.values()), *groups):
+            records = groups.pop(heading, [])
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+def _backend_option(option: BackendOption) -> click.Option:
+    flags = f"--{option.name}"
+    if not option.metavar:
+        return click.Option([_key(option), flags], is_flag=True, flag_value="yes", default="", help=option.help)
+    described = f"{' | '.join(option.choices)}: {option.help}" if option.choices else option.help
+    return click.Option([_key(option), flags], metavar=option.metavar, default=option.default or None, help=described)
+
+
+def _key(option: BackendOption) -> str:
+    """The name of a backend's option among a command's values."""
+    return f"backend_{option.name.replace('-', '_')}"
+
+
+def compile_options(function: Function) -> Function:
+    """The model and the options of `emitc compile`, shared by every command that compiles one model."""
+    return click.argument("model", type=click.Path(path_type=Path))(model_options(function))
+
+
+def model_options(function: Function) -> Function:
+    """The options of `emitc compile` without its argument."""
+    options = (
+        click.option("--name", default="", help="C name of the model; default: from the file name."),
+        click.option(
+            "--target", default=None, help="Target core (`emitc targets`); default: generic32, or the board's."
+        ),
+        click.option(
+            "--kernels",
+            default="portable",
+            help="portable | cmsis-nn | auto: the cheaper of the two, layer by layer.",
+            show_default=True,
+        ),
+        click.option(
+            "--kernel",
+            "variants",
+            type=VariantType(),
+            multiple=True,
+            help="The kernel of one operator, such as op3=dsp; `emitc partition` lists what there is. May be repeated.",
+        ),
+        click.option("--optimize", default="speed", help="speed | size", show_default=True),
+        click.option("--io", default="keep", help="keep | int8: drop the float ends of the model.", show_default=True),
+        click.option(
+            "--ram-budget", type=BudgetType(), help="Largest arena in bytes, or min: layers run row by row for it."
+        ),
+        click.option(
+            "--input-rows",
+            is_flag=True,
+            help="The model asks the application for the rows of its input while it runs; it is never whole in memory.",
+        ),
+        click.option(
+            "--regions",
+            type=RegionsType(),
+            default=None,
+            help="Memories that get an arena each, such as DTCM=64K,SRAM=256K:4 (COST is of a byte read or written), or those of"
+            " a board.",
+        ),
+        click.option(
+            "--place",
+            "places",
+            type=PlaceType(),
+            multiple=True,
+            help="The region of a tensor (by its name, or as `emitc plan` calls its buffer) or of all `weights`;"
+            " weights=stage:REGION copies weights there that a layer loads often, before it runs.",
+        ),
+        click.option(
+            "--fallback", default="cpu", help="fail | cpu: what an accelerator cannot run.", show_default=True
+        ),
+        click.option(
+            "--shape", "shapes", type=ShapeType(), multiple=True, help="Size of an open dimension: NAME=1,49,10,1."
+        ),
+        click.option(
+            "--keep-on",
+            nargs=2,
+            type=(click.Choice(["cpu"]), str),
+            multiple=True,
+            metavar="cpu OP",
+            help="Operators, by type or index, that no accelerator gets; may be repeated.",
+        ),
+        click.option(
+            "--expect-partition",
+            type=click.Path(path_type=Path),
+            default=None,
+            help="Fail unless every operator runs where this map of `emitc partition --json` says.",
+        ),
+        plugin_option,
+        click.option(
+            "--without",
+            "disabled",
+            multiple=True,
+            help="Switch a pass, overlap, moves or streaming off; may be repeated.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def options_of(values: dict[str, Any], package: str, default_target: str = "generic32") -> Options:
+    from emitc.backends import options
+    from emitc.options import Options
+
+    backends = {option.name: values.get(_key(option)) for option in options()}
+    return Options(
+        name=values["name"],
+        target=values["target"] or default_target,
+        kernels=values["kernels"],
+        optimize=values["optimize"],
+        io=values["io"],
+        package=package,
+        ram_budget=values["ram_budget"],
+        fallback=values["fallback"],
+        shapes=dict(values["shapes"]),
+        disabled=frozenset(values["disabled"]),
+        keep_on_cpu=tuple(what for _, what in values["keep_on"]),
+        expect_partition=values["expect_partition"],
+        backends={name: value for name, value in backends.items() if value},
+        regions=_regions(values["regions"]),
+        places=tuple(values["places"]),
+        variants=tuple(values["variants"]),
+        plugins=tuple(values["plugins"]),
+        input_rows=values["input_rows"],
+    )
+
+
+def _regions(wanted: tuple[Region, ...] | str | None) -> tuple[Region, ...]:
+    """The regions, looked up where a board is named. Raises EmitcError for an unknown board, and one with a single RAM."""
+    from emitc.errors import unknown_choice
+    from emitc.planner.region_assignment import Region
+    from emitc.target import boards, load_board
+
+    if not isinstance(wanted, str):
+        return wanted or ()
+    if wanted not in boards():
+        why = f"it is neither NAME=BYTES,... nor a board; the boards are {', '.join(boards())}"
+        raise unknown_choice("--regions", wanted, boards(), why)
+    board = load_board(wanted)
+    found = tuple(Region(r.name.upper(), r.size_bytes, r.cost) for r in board.arena_regions)
+    if len(found) < 2:
+        raise EmitcError(
+            f"{board.name} has one RAM",
+            Where(option=f"--regions {wanted}"),
+            "with one region there is one arena",
+            "leave --regions out, or name regions as in DTCM=64K,SRAM=256K",
+        )
+    return found
+
+
+def compiled_model(values: dict[str, Any], package: str = "plain", default_target: str = "generic32") -> Compiled:
+    from emitc.compiler import compile_model
+
+    return compile_model(values["model"], options_of(values, package, default_target))

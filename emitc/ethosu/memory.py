@@ -1,0 +1,277 @@
+"""The memories that a command stream reaches: regions by number and the internal one, with every access checked.
+
+An access must lie inside its region, be aligned as the NPU asks, and read no byte that nothing has written before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ethosu.arrays import Array
+from emitc.ethosu.commands import Dma, FeatureMap, Span
+
+CONSTANTS = 0
+"""The region of weights, scales and tables, which no stream may write."""
+
+_BRICK = 16
+_WORD_BYTES = 16
+_MAX_ELEMENTS = 1 << 24
+
+Ranges = Mapping[int, Sequence[tuple[int, int]]]
+"""Bytes [first, end) by region."""
+
+
+_TABLE_AREA_BYTES = 2048
+_TABLE_BYTES = 256
+
+
+def table_place(number: int, element: int, internal_bytes: int) -> tuple[int, int]:
+    """(offset, size) of a lookup table in the internal memory's last 2 KB.
+
+    256 entries of `element` bytes each; where these are 2 bytes, 512 pairs of a base and a slope.
+    """
+    size = _TABLE_AREA_BYTES if element == 2 else _TABLE_BYTES * element
+    return internal_bytes - _TABLE_AREA_BYTES + number * _TABLE_BYTES, size
+
+
+class AccessFault(Exception):
+    """An access that the NPU may not make; the text says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A part of a feature map that one array of bytes [h, w, groups, c, element bytes] shows: one tile, whole bricks or rest."""
+
+    rows: slice
+    columns: slice
+    channels: slice
+    base: int
+    shape: tuple[int, int, int, int, int]
+    strides: tuple[int, int, int, int, int]
+
+
+def _pieces(fm: FeatureMap, element: int) -> Iterator[_Piece]:
+    left, right = (0, min(fm.width0, fm.width)), (fm.width0, fm.width)
+    parts = (
+        (0, (0, min(fm.height0, fm.height)), left),
+        (1, (0, min(fm.height1, fm.height)), right),
+        (2, (fm.height0, fm.height), left),
+        (3, (fm.height1, fm.height), right),
+    )
+    full = fm.depth // _BRICK * _BRICK if fm.bricks else 0
+    for tile, rows, columns in parts:
+        height, width = rows[1] - rows[0], columns[1] - columns[0]
+        if height <= 0 or width <= 0:
+            continue
+        step_x = _BRICK * element if fm.bricks else fm.stride_x
+        groups = (
+            (0, full, full // _BRICK, _BRICK),
+            (full, fm.depth, 1, fm.depth - full),
+        )
+        for first, end, count, channels in groups:
+            if first < end:
+                yield _Piece(
+                    slice(*rows),
+                    slice(*columns),
+                    slice(first, end),
+                    fm.bases[tile] + first // _BRICK * fm.stride_c,
+                    (height, width, count, channels, element),
+                    (fm.stride_y, step_x, fm.stride_c, element, 1),
+                )
+
+
+class Memory:
+    """Regions 0 to 7, as far as there are, and the internal memory. Arrays are uint8 [bytes] and written in place."""
+
+    def __init__(self, regions: Sequence[Array], internal_bytes: int, initialised: Ranges | None) -> None:
+        """initialised: the bytes that hold something; None: all of them do. Region 0 always does."""
+        self._regions = tuple(regions)
+        self._internal = np.zeros(internal_bytes, np.uint8)
+        self._internal_known = np.zeros(internal_bytes, bool)
+        self._known = _known_bytes(self._regions, initialised)
+
+    def _region(self, number: int | None) -> tuple[Array, Array, str]:
+        """(bytes, which of them are known, name)."""
+        if number is None:
+            return self._internal, self._internal_known, "the internal memory"
+        if number >= len(self._regions):
+            raise AccessFault(f"region {number} is used, and {len(self._regions)} are given")
+        return self._regions[number], self._known[number], f"region {number}"
+
+    def _window(self, memory: Array, name: str, piece: _Piece) -> None:
+        """Refuses a piece that leaves the region."""
+        reach = [(n - 1) * s for n, s in zip(piece.shape, piece.strides, strict=True)]
+        first, last = piece.base + sum(min(r, 0) for r in reach), piece.base + sum(max(r, 0) for r in reach)
+        if first < 0 or last >= len(memory):
+            raise AccessFault(f"bytes {first} to {last} of {name} are used, which has {len(memory)}")
+
+    def _checked(self, fm: FeatureMap) -> tuple[Array, Array, str, list[_Piece]]:
+        element = np.dtype(fm.dtype).itemsize
+        if fm.elements > _MAX_ELEMENTS:
+            raise AccessFault(f"a tensor of {fm.elements} elements; the limit is {_MAX_ELEMENTS}")
+        memory, known, name = self._region(fm.region)
+        alignment = _BRICK if fm.bricks else element
+        strides = (fm.stride_y, fm.stride_c) if fm.bricks else (fm.stride_y, fm.stride_x)
+        pieces = list(_pieces(fm, element))
+        for number in (*strides, *(base for base in fm.bases)):
+            if number % alignment:
+                raise AccessFault(f"an address or stride {number} is no multiple of {alignment}")
+        for piece in pieces:
+            self._window(memory, name, piece)
+        return memory, known, name, pieces
+
+    def read(self, fm: FeatureMap) -> Array:
+        """The tensor's values [H, W, C], in its type."""
+        memory, known, name, pieces = self._checked(fm)
+        values = np.empty((fm.height, fm.width, fm.depth), fm.dtype)
+        for piece in pieces:
+            if not _view(known, piece).all():
+                raise AccessFault(
+                    f"bytes of {name} are read that nothing has written, from {_unknown(known, piece)} on"
+                )
+            found = np.ascontiguousarray(_view(memory, piece)).view(fm.dtype)
+            height, width, groups, channels, _ = piece.shape
+            values[piece.rows, piece.columns, piece.channels] = found.reshape(height, width, groups * channels)
+        return values
+
+    def check_output(self, fm: FeatureMap) -> None:
+        """Refuses what `write` would refuse of any values: asked before they are computed."""
+        self._checked(fm)
+        self._writable(fm.region)
+
+    def write(self, fm: FeatureMap, values: Array) -> None:
+        """Stores values [H, W, C], which are in the tensor's range."""
+        memory, known, _, pieces = self._checked(fm)
+        self._writable(fm.region)
+        stored = np.ascontiguousarray(values.astype(fm.dtype))
+        for piece in pieces:
+            part = np.ascontiguousarray(stored[piece.rows, piece.columns, piece.channels])
+            _view(memory, piece)[...] = part.view(np.uint8).reshape(piece.shape)
+            _view(known, piece)[...] = True
+
+    def bytes_of(self, span: Span, what: str) -> bytes:
+        """The bytes of weights or scales, which lie at multiples of 16."""
+        if span.offset % _WORD_BYTES:
+            raise AccessFault(f"{what} at byte {span.offset}, no multiple of {_WORD_BYTES}")
+        return self._slice(span.region, span.offset, span.size, what).tobytes()
+
+    def table(self, number: int, element: int) -> bytes:
+        """The bytes of a lookup table."""
+        offset, size = table_place(number, element, len(self._internal))
+        return self._slice(None, offset, size, "a table").tobytes()
+
+    def _slice(self, region: int | None, offset: int, size: int, what: str) -> Array:
+        memory, known, name = self._region(region)
+        if offset + size > len(memory):
+            raise AccessFault(f"{what} takes bytes {offset} to {offset + size - 1} of {name}, which has {len(memory)}")
+        unknown = np.flatnonzero(~known[offset : offset + size])
+        if len(unknown):
+            raise AccessFault(f"{what} reads byte {offset + int(unknown[0])} of {name}, which nothing has written")
+        part: Array = memory[offset : offset + size]
+        return part
+
+    def copy(self, dma: Dma) -> None:
+        """One copy. The internal memory takes multiples of 16 bytes at multiples of 16."""
+        internal = [
+            offset
+            for region, offset in ((dma.source_region, dma.source), (dma.destination_region, dma.destination))
+            if region is None
+        ]
+        for number in (*internal, *([dma.size] if internal else [])):
+            if number % _WORD_BYTES:
+                raise AccessFault(f"an address or size {number} of the internal memory is no multiple of {_WORD_BYTES}")
+        data = self._slice(dma.source_region, dma.source, dma.size, "a copy").copy()
+        self._writable(dma.destination_region)
+        memory, known, name = self._region(dma.destination_region)
+        end = dma.destination + dma.size
+        if end > len(memory):
+            raise AccessFault(f"a copy writes bytes {dma.destination} to {end - 1} of {name}, which has {len(memory)}")
+        memory[dma.destination : end] = data
+        known[dma.destination : end] = True
+
+    def _writable(self, region: int | None) -> None:
+        if region == CONSTANTS:
+            raise AccessFault(f"region {CONSTANTS}, which holds the constants, is written")
+
+
+def _view(memory: Array, piece: _Piece) -> Array:
+    """The piece's bytes inside the region, as a view."""
+    view: Array = np.ndarray(piece.shape, memory.dtype, memory, piece.base, piece.strides)
+    return view
+
+
+def _unknown(known: Array, piece: _Piece) -> int:
+    """Offset of the first byte of the piece that is not known."""
+    index = np.argwhere(~_view(known, piece))[0]
+    return piece.base + sum(int(i) * stride for i, stride in zip(index, piece.strides, strict=True))
+
+
+def _known_bytes(regions: Sequence[Array], initialised: Ranges | None) -> tuple[Array, ...]:
+    """Which bytes of each region hold something. Regions that share memory share the answer."""
+    spans = [(region.ctypes.data, region.ctypes.data + len(region)) for region in regions]
+    origin = min((first for first, _ in spans), default=0)
+    groups: list[tuple[int, int]] = []
+    for first, end in sorted(spans):
+        if groups and first < groups[-1][1]:
+            groups[-1] = (groups[-1][0], max(groups[-1][1], end))
+        else:
+            groups.append((first, end))
+    masks = {first: np.full(end - first, initialised is None) for first, end in groups}
+    found: list[Array] = []
+    for number, (first, end) in enumerate(spans):
+        start = max((g for g, _ in groups if g <= first), default=origin)
+        mask = masks[start][first - start : end - start]
+        if number == CONSTANTS:
+            mask[:] = True
+        for low, high in (initialised or {}).get(number, ()):
+            mask[low:high] = True
+        found.append(mask)
+    return tuple(found)
+
+
+class Marks:
+    """Which bytes of one region a stream reads before it writes them, and which it writes.
+
+    reads, writes: bool [bytes]; they hold what was marked so far. An access that leaves the region raises AccessFault.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.reads = np.zeros(size, bool)
+        self.writes = np.zeros(size, bool)
+
+    def read(self, fm: FeatureMap) -> None:
+        """Marks a feature map that is read."""
+        for piece in self._pieces(fm):
+            _view(self.reads, piece)[...] |= ~_view(self.writes, piece)
+
+    def write(self, fm: FeatureMap) -> None:
+        """Marks a feature map that is written."""
+        for piece in self._pieces(fm):
+            _view(self.writes, piece)[...] = True
+
+    def read_bytes(self, offset: int, size: int) -> None:
+        """Marks the bytes of weights or of a copy that are read."""
+        self._inside(offset, offset + size)
+        self.reads[offset : offset + size] |= ~self.writes[offset : offset + size]
+
+    def write_bytes(self, offset: int, size: int) -> None:
+        """Marks the bytes of a copy that are written."""
+        self._inside(offset, offset + size)
+        self.writes[offset : offset + size] = True
+
+    def _inside(self, first: int, end: int) -> None:
+        if first < 0 or end > len(self.reads):
+            raise AccessFault(f"bytes {first} to {end - 1} of a memory of {len(self.reads)} are used")
+
+    def _pieces(self, fm: FeatureMap) -> list[_Piece]:
+        if fm.elements > _MAX_ELEMENTS:
+            raise AccessFault(f"a tensor of {fm.elements} elements; the limit is {_MAX_ELEMENTS}")
+        found = list(_pieces(fm, np.dtype(fm.dtype).itemsize))
+        for piece in found:
+            reach = [(n - 1) * s for n, s in zip(piece.shape, piece.strides, strict=True)]
+            first, last = (piece.base + sum(limit(r, 0) for r in reach) for limit in (min, max))
+            self._inside(first, last + 1)
+        return found

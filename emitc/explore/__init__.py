@@ -1,0 +1,1 @@
+"""What takes several compilations: the Pareto front, an arena that several models share."""

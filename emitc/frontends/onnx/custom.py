@@ -1,0 +1,62 @@
+"""ONNX operators of other domains that a plugin brings along: the rule that gives their outputs' shapes is the plugin's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import onnx
+import onnx.helper
+
+from emitc.errors import CannotCompile, Where
+from emitc.frontends.onnx.file import dtype_name
+from emitc.ir import BoundNode, DType, Node, Shape, Tensor
+from emitc.kernels.contract import KernelDef
+from emitc.source import SourceNode, SourceTensor
+
+_DTYPES = frozenset(dtype.value for dtype in DType)
+
+
+def no_kernel(op_type: str, where: Where, domain: str = "") -> CannotCompile:
+    """The error for an operator that nothing is known of."""
+    hint = "replace the operator; `emitc ops` lists what there is"
+    if domain:
+        hint = f"bring {domain}.{op_type} along with --plugin (docs/custom-operators.md), or replace it"
+    return CannotCompile(f"{op_type} is not supported", where, "emitc has no kernel for this operator", hint)
+
+
+def custom_shapes(kernel: KernelDef, node: SourceNode, outputs: Sequence[tuple[str, str]]) -> tuple[Shape, ...]:
+    """Shapes of the outputs of a node, which are given as name and element type.
+
+    Raises CannotCompile for element types that the graph does not have, and what the operator's own functions raise.
+    """
+
+    def tensor(name: str, dtype: str, shape: Shape, source: SourceTensor | None = None) -> Tensor:
+        if dtype not in _DTYPES:
+            raise node.unsupported(
+                f"element type {dtype} is not supported", f"there is code for {', '.join(sorted(_DTYPES))}", "cast it"
+            )
+        return Tensor(name, DType(dtype), shape, None, source.data if source else None, name)
+
+    inputs = tuple(None if t is None else tensor(t.name, t.dtype, t.shape, t) for t in node.inputs)
+    made = tuple(tensor(name, dtype, ()) for name, dtype in outputs)
+    unshaped = (SourceTensor(-1, name, dtype, (), None, None) for name, dtype in outputs)
+    parsed = kernel.parse(replace(node, outputs=tuple(unshaped)))
+    operands = tuple(inputs[i] if i < len(inputs) else None for i in parsed.operands)
+    names = tuple("" if t is None else t.name for t in operands)
+    bound = BoundNode(
+        Node(parsed.op, node.op_type, names, tuple(t.name for t in made), node.index, node.name), operands, made
+    )
+    kernel.check(bound)
+    shapes = kernel.output_shapes(bound)
+    if len(shapes) != len(outputs):
+        raise CannotCompile(
+            f"{node.op_type} has {len(outputs)} outputs", node.where(), f"{len(shapes)} are expected", "export again"
+        )
+    return shapes
+
+
+def custom_types(kernel: KernelDef, node: SourceNode, outputs: Mapping[str, int]) -> dict[str, onnx.TypeProto]:
+    """Types of the outputs of a node, by name; outputs: their element types, as ONNX counts them."""
+    shapes = custom_shapes(kernel, node, [(name, dtype_name(kind)) for name, kind in outputs.items()])
+    return dict(zip(outputs, map(onnx.helper.make_tensor_type_proto, outputs.values(), shapes), strict=True))

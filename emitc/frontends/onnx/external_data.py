@@ -1,0 +1,142 @@
+"""Constants of an ONNX model that lie in files beside it: read from the model's own folder, from nowhere else, and bounded.
+
+They are read once. What is compiled, what an engine runs and what the checksum covers is then the same message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from emitc.errors import EmitcError, Where
+from emitc.frontends.onnx.file import AGAIN, dtype_name, refused_as
+from emitc.frontends.onnx.storage_types import stored_bits
+from emitc.source import MAX_TENSOR_BYTES, check_shape
+
+MAX_EXTERNAL_BYTES = 2 * MAX_TENSOR_BYTES
+"""Bytes of all of a model's external constants; a small model may name one large file any number of times."""
+
+
+class ExternalData:
+    """The files beside a model. folder: of the model; None where only its bytes are known."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._left = MAX_EXTERNAL_BYTES
+
+    def read(self, entries: Mapping[str, str], length: int, where: Where) -> bytes:
+        """The `length` bytes that the entries of a constant (location, offset, length) name.
+
+        Raises EmitcError for a place outside the folder, also through a link, and where the file has not as many bytes.
+        """
+        location = entries.get("location", "")
+        path = self._path(location)
+        if path is None and self._is_missing(location):
+            raise EmitcError(
+                "a file with constants of the model is missing",
+                where,
+                f'there is no "{location}" beside the model',
+                "copy the model together with its data files, or save it as one file",
+            )
+        if path is None:
+            raise EmitcError(
+                "a constant lies outside the model's folder",
+                where,
+                f'in "{location}"',
+                "save the model as one file, or keep its data files in its folder",
+            )
+        self._left -= length
+        if self._left < 0:
+            raise EmitcError(
+                "the constants outside the file are too large",
+                where,
+                f"the limit is {MAX_EXTERNAL_BYTES} bytes together",
+                "pass a model for a microcontroller",
+            )
+        try:
+            offset, stated = int(entries.get("offset", "0")), int(entries.get("length", str(length)))
+            if stated == length and 0 <= offset <= path.stat().st_size - length:
+                with path.open("rb") as file:
+                    file.seek(offset)
+                    return file.read(length)
+        except (OSError, ValueError):
+            pass
+        raise EmitcError(
+            "a constant does not fit the file it lies in",
+            where,
+            f'{length} bytes are expected in "{location}", from {entries.get("offset", "0")} on',
+            "copy the model together with its data files, or export it again",
+        )
+
+    def _is_missing(self, location: str) -> bool:
+        """Whether the place is in the folder and nothing is there."""
+        if self.folder is None or not location:
+            return False
+        try:
+            base = self.folder.resolve()
+            path = (base / location).resolve()
+            return base in path.parents and not path.exists()
+        except (OSError, ValueError, RuntimeError):
+            return False
+
+    def _path(self, location: str) -> Path | None:
+        """The file of that name; None where it is not an ordinary file in the folder."""
+        if self.folder is None or not location:
+            return None
+        try:
+            base = self.folder.resolve()
+            path = (base / location).resolve()
+            return path if base in path.parents and path.is_file() else None
+        except (OSError, ValueError, RuntimeError):  # no name for a file, or links without end
+            return None
+
+
+def _constants(message: Any) -> Iterator[onnx.TensorProto]:
+    """Every tensor of a message: in graphs inside of operators, functions and lists too, in the order of the format's fields."""
+    if isinstance(message, onnx.TensorProto):
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for inner in [value] if hasattr(value, "ListFields") else value:
+                yield from _constants(inner)
+
+
+def _bytes_of(proto: onnx.TensorProto, external: ExternalData) -> bytes:
+    """The bytes of a constant in another file."""
+    where = Where(tensor=proto.name)
+    shape = tuple(proto.dims)
+    if any(dim < 0 for dim in shape):
+        raise EmitcError("a constant has a negative dimension", where, str(list(shape)), AGAIN)
+    check_shape(shape, dtype_name(proto.data_type), where)
+    with refused_as("a constant cannot be read", where):
+        bits = stored_bits(dtype_name(proto.data_type))
+        bits = bits or 8 * np.dtype(onnx.helper.tensor_dtype_to_np_dtype(proto.data_type)).itemsize
+    entries = {entry.key: entry.value for entry in proto.external_data}
+    return external.read(entries, -(-math.prod(shape) * bits // 8), where)
+
+
+def brought_in(model: onnx.ModelProto, data: bytes, folder: Path | None) -> tuple[bytes, str]:
+    """Replaces the places of constants in other files by their bytes.
+
+    data: the file that the model was parsed from. folder: where the other files may lie. Returns the model as one message, empty
+    where nothing was replaced, and the SHA-256 of the file followed by the bytes of those constants, in the message's order.
+    Raises EmitcError for a constant that is not there.
+    """
+    digest = hashlib.sha256(data)
+    external = ExternalData(folder)
+    outside = [proto for proto in _constants(model) if proto.data_location == onnx.TensorProto.EXTERNAL]
+    for proto in outside:
+        value = _bytes_of(proto, external)
+        digest.update(value)
+        proto.raw_data = value
+        proto.ClearField("external_data")
+        proto.data_location = onnx.TensorProto.DEFAULT
+    whole: bytes = model.SerializeToString(deterministic=True) if outside else b""
+    return whole, digest.hexdigest()

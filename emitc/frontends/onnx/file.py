@@ -1,0 +1,138 @@
+"""A .onnx file as a whole: parsed, its open dimensions filled in, and checked by the package `onnx`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import onnx
+import onnx.checker
+import onnx.defs
+import onnx.numpy_helper
+import onnx.reference
+import onnx.shape_inference
+
+from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.frontends.file_kinds import recognised
+from emitc.frontends.subgraphs import OTHER_SIZES
+from emitc.ir import Shape
+
+AGAIN = "the file is damaged or was written by a faulty exporter: export the model again"
+_STANDARD = ("", "ai.onnx")
+
+
+class WrongUse(EmitcError):
+    """An operator whose operands do not fit it, by the types and sizes that they have in this graph."""
+
+
+@contextmanager
+def refused_as(what: str, where: Where, kind: type[EmitcError] = EmitcError, hint: str = AGAIN) -> Iterator[None]:
+    """Turns what the onnx package raises on a bad file into an error; it raises whatever its C++ and numpy raise."""
+    try:
+        yield
+    except EmitcError:
+        raise
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise kind(what, where, (" ".join(lines[:4]) or type(error).__name__)[:400], hint) from error
+
+
+def misfit(op_type: str, where: Where, sizes_chosen: bool) -> AbstractContextManager[None]:
+    """Turns what the onnx package has against an operator's operands into a WrongUse.
+
+    sizes_chosen: emitc or the user has chosen sizes of open dimensions, which may be the cause.
+    """
+    if sizes_chosen:
+        return refused_as(f"{op_type} does not fit these sizes", where, WrongUse, OTHER_SIZES)
+    return refused_as(f"{op_type} is used wrongly", where, WrongUse)
+
+
+def _require_text(message: Any) -> None:
+    """Refuses text that is not UTF-8, which protobuf hands over as bytes."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            texts = [value] if isinstance(value, str | bytes) else value
+            if any(isinstance(text, bytes) for text in texts):
+                raise EmitcError("a text of the model is not UTF-8", Where(), f"in a field {field.name}", AGAIN)
+        elif field.type == field.TYPE_MESSAGE:
+            for inner in [value] if hasattr(value, "ListFields") else value:
+                _require_text(inner)
+
+
+def complete(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:
+    """Gives inputs and outputs without a shape one, since the checker insists.
+
+    That of an input comes from the user; that of an output follows from the operators, so that an empty one will do.
+    """
+    constants = {initializer.name for initializer in model.graph.initializer}
+    for value in model.graph.input:
+        tensor = value.type.tensor_type
+        if not value.type.HasField("tensor_type") or tensor.HasField("shape"):
+            continue
+        if value.name not in shapes and value.name not in constants:
+            raise EmitcError(
+                "a graph input has no shape", Where(tensor=value.name), "sizes must be known at compile time",
+                f"give it: --shape {value.name}=...",
+            )  # fmt: skip
+        tensor.shape.SetInParent()
+        for size in shapes.get(value.name, ()):
+            tensor.shape.dim.add().dim_value = size
+    for value in model.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
+
+
+def check(model: onnx.ModelProto) -> Iterator[EmitcError]:
+    """Refuses what the onnx package's checker refuses; returns what of the format has no code."""
+    with refused_as("this is not a valid ONNX model", Where()):
+        onnx.checker.check_model(model)
+    if len(model.graph.sparse_initializer):
+        what = "the model has sparse constants"
+        yield CannotCompile(what, Where(), "there is no code for them", "export it without them")
+
+
+def parsed(data: bytes) -> onnx.ModelProto:
+    """The message of a file, which has a graph, and whose texts are UTF-8."""
+    model = onnx.ModelProto()
+    try:
+        with refused_as("this is not a .onnx file", Where()):
+            model.ParseFromString(data)
+            if not model.graph.node and not model.graph.output:
+                raise EmitcError("this is not a .onnx file", Where(), "it has no graph", "pass an ONNX model")
+    except EmitcError as error:
+        why, hint = recognised(data)
+        raise EmitcError(error.what, error.where, why or error.why, hint or error.hint) from error
+    _require_text(model)
+    return model
+
+
+def dtype_name(elem_type: int) -> str:
+    """numpy's name of an element type, or ONNX's where numpy has none."""
+    names = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
+             10: "float16", 11: "float64", 12: "uint32", 13: "uint64"}  # fmt: skip
+    if elem_type in names:
+        return names[elem_type]
+    known = onnx.TensorProto.DataType.items()
+    return next((str(name).lower() for name, number in known if number == elem_type), f"type {elem_type}")
+
+
+def stated_inputs(data: bytes) -> dict[str, Shape]:
+    """Shapes of the inputs that are no constants by name, as the file states them, -1 for an open dimension.
+
+    Raises EmitcError when the file is not ONNX. The rest of the file is not looked at.
+    """
+    graph = parsed(data).graph
+    constants = {initializer.name for initializer in graph.initializer}
+    return {
+        value.name: tuple(d.dim_value if d.dim_value > 0 else -1 for d in value.type.tensor_type.shape.dim)
+        for value in graph.input
+        if value.name not in constants
+    }
+
+
+def require_inferable(node: onnx.NodeProto, where: Where) -> None:
+    """Refuses what ONNX's own shape inference takes for an index into a list without looking, and ends the process by."""
+    for attribute in node.attribute:
+        if node.op_type == "GatherND" and attribute.name == "batch_dims" and attribute.i < 0:
+            raise EmitcError("GatherND is used wrongly", where, f"batch_dims {attribute.i} is below 0", AGAIN)

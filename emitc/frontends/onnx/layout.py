@@ -1,0 +1,228 @@
+"""ONNX's images are NCHW and its matrices as they come; inside emitc images are NHWC, filters OHWI and matrices [O, I].
+
+Every windowed operator is put between two Transposes, which `passes/cancel_transposes.py` then moves to the borders;
+constant weights are rearranged at once, also where a DequantizeLinear stands between them and the operator. Rank 3 (one
+spatial dimension) becomes an image of one row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from emitc.errors import CannotCompile, EmitcError
+from emitc.frontends.source_rewriter import ABSENT, Draft, DraftNode
+from emitc.ir import Quantization, Shape
+from emitc.source import SourceModel
+
+SPATIAL = frozenset((
+    "Conv", "ConvTranspose", "ConvInteger", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool",
+    "DepthToSpace", "SpaceToDepth",
+))  # fmt: skip
+_TO_NHWC, _TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
+_FILTERS = frozenset(["Conv", "ConvTranspose", "ConvInteger"])
+_PRODUCTS = frozenset(["Gemm", "MatMul"])
+
+
+def _permuted(shape: Shape, permutation: tuple[int, ...]) -> Shape:
+    return tuple(shape[i] for i in permutation)
+
+
+def _permuted_quantization(q: Quantization | None, permutation: tuple[int, ...]) -> Quantization | None:
+    return q if q is None or q.per_tensor else replace(q, axis=permutation.index(q.axis))
+
+
+def constant_behind(draft: Draft, producers: dict[int, DraftNode], index: int) -> bool:
+    """Whether a tensor is a constant, or one dequantized."""
+    producer = producers.get(index)
+    if producer is not None and producer.kind == "Dequantize":
+        index = producer.inputs[0]
+    return draft.tensors[index].data is not None
+
+
+class _Layout:
+    """The rewriting of one model."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        self.producers = draft.producers()
+        self.nodes: list[DraftNode] = []
+        self.rearranged: dict[tuple[int, Shape, tuple[int, ...]], int] = {}
+
+    def move(self, kind: str, index: int, shape: Shape, permutation: tuple[int, ...] | None, name: str) -> int:
+        """Adds a Transpose or Reshape of a tensor; returns its output."""
+        tensor = self.draft.tensors[index]
+        output = self.draft.tensor(f"{tensor.name}_{kind.lower()}", tensor.dtype, shape, tensor.quantization)
+        self.nodes.append(self.moved(kind, index, output, permutation, name))
+        return output
+
+    def moved(self, kind: str, source: int, target: int, permutation: tuple[int, ...] | None, name: str) -> DraftNode:
+        """The node of a Transpose or Reshape from one tensor to another."""
+        shape = self.draft.tensors[target].shape
+        return (
+            self.draft.node(kind, name, [source], [target], shape=shape)
+            if permutation is None
+            else self.draft.node(kind, name, [source], [target], perm=permutation)
+        )
+
+    def weights(self, index: int, shape: Shape, permutation: tuple[int, ...], name: str) -> int:
+        """Weights under `shape` (of the same rank or one more), permuted; constants at once."""
+        key = (index, shape, permutation)
+        if key not in self.rearranged:
+            self.rearranged[key] = self._weights(index, shape, permutation, name)
+        return self.rearranged[key]
+
+    def _weights(self, index: int, shape: Shape, permutation: tuple[int, ...], name: str) -> int:
+        tensor = self.draft.tensors[index]
+        q = tensor.quantization
+        if q is not None and not q.per_tensor and len(shape) > len(tensor.shape) and q.axis >= 2:
+            q = replace(q, axis=q.axis + 1)
+        if tensor.data is not None:
+            data = np.transpose(tensor.array().reshape(shape), permutation)
+            return self.draft.tensor(
+                f"{tensor.name}_weights", tensor.dtype, data.shape, _permuted_quantization(q, permutation), data
+            )
+        producer = self.producers.get(index)
+        if (
+            producer is not None
+            and producer.kind == "Dequantize"
+            and constant_behind(self.draft, self.producers, index)
+        ):
+            inner = self.weights(producer.inputs[0], shape, permutation, name)
+            output = self.draft.tensor(f"{tensor.name}_weights", tensor.dtype, _permuted(shape, permutation))
+            self.nodes.append(self.draft.node("Dequantize", producer.name, [inner], [output]))
+            return output
+        if shape != tensor.shape:
+            index = self.move("Reshape", index, shape, None, name)
+        return self.move("Transpose", index, _permuted(shape, permutation), permutation, name)
+
+    def spatial(self, node: DraftNode) -> None:
+        """A windowed operator between Transposes."""
+        draft = self.draft
+        x = draft.tensors[node.inputs[0]]
+        rank = len(x.shape)
+        if rank not in (3, 4):
+            raise CannotCompile(
+                f"{node.op_type} with {rank - 2} spatial dimensions is not supported",
+                draft.source_node(node).where(x),
+                "there is code for one and two",
+                "export the model with 1-D or 2-D operators",
+            )
+        if rank == 3:
+            n, c, length = x.shape
+            first = self.move("Transpose", x.index, (n, length, c), (0, 2, 1), node.name)
+            inside = self.move("Reshape", first, (n, 1, length, c), None, node.name)
+            for name, fill in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("output_padding", 0)):
+                values = node.attributes.get(name)
+                if isinstance(values, tuple):
+                    node.attributes[name] = (fill, *(int(v) for v in values))
+            pads = node.attributes.get("pads")
+            if isinstance(pads, tuple) and len(pads) == 2:
+                node.attributes["pads"] = (0, int(pads[0]), 0, int(pads[1]))
+        else:
+            inside = self.move("Transpose", x.index, _permuted(x.shape, _TO_NHWC), _TO_NHWC, node.name)
+        channels = x.shape[1]
+        node.inputs[0] = inside
+        if node.kind in _FILTERS and node.input(1) != ABSENT:
+            self.filters(node, channels, rank)
+        self.nodes.append(node)
+        for position, index in enumerate(node.outputs):
+            y = draft.tensors[index]
+            if rank == 3:
+                n, c, length = y.shape
+                out = draft.tensor(f"{y.name}_nhwc", y.dtype, (n, 1, length, c), y.quantization)
+                flat = draft.tensor(f"{y.name}_nlc", y.dtype, (n, length, c), y.quantization)
+                self.nodes.append(self.moved("Reshape", out, flat, None, node.name))
+                self.nodes.append(self.moved("Transpose", flat, index, (0, 2, 1), node.name))
+            else:
+                out = draft.tensor(f"{y.name}_nhwc", y.dtype, _permuted(y.shape, _TO_NHWC), y.quantization)
+                self.nodes.append(self.moved("Transpose", out, index, _TO_NCHW, node.name))
+            node.outputs[position] = out
+
+    def filters(self, node: DraftNode, channels: int, rank: int) -> None:
+        """Filters to OHWI; [1, H, W, O] where each input channel has its own (kind DepthwiseConv)."""
+        w = self.draft.tensors[node.inputs[1]]
+        if len(w.shape) != rank:
+            raise self.draft.source_node(node).refusal(
+                f"{node.op_type} has weights of rank {len(w.shape)}", f"{rank} is expected", "export the model again", w
+            )
+        shape = w.shape if rank == 4 else (w.shape[0], w.shape[1], 1, w.shape[2])
+        group = node.attributes.get("group", 1)
+        depthwise = node.kind == "Conv" and group == channels and channels > 1 and w.shape[1] == 1
+        if depthwise and constant_behind(self.draft, self.producers, w.index):
+            node.kind = "DepthwiseConv"
+            node.inputs[1] = self.weights(w.index, shape, (1, 2, 3, 0), node.name)
+        else:
+            node.inputs[1] = self.weights(w.index, shape, _TO_NHWC, node.name)
+
+    def matrix(self, node: DraftNode) -> None:
+        """A product with a constant matrix becomes a fully connected layer, its matrix turned to [O, I]."""
+        draft = self.draft
+        a, b = (draft.tensors[node.inputs[i]] for i in (0, 1))
+        constant = constant_behind(draft, self.producers, b.index)
+        gemm = node.kind == "Gemm"
+        plain = not gemm or (node.attributes.get("alpha", 1.0) == 1.0 and node.attributes.get("beta", 1.0) == 1.0)
+        if not constant or not plain or len(b.shape) != 2 or len(a.shape) < 2:
+            self.nodes.append(node)
+            return
+        if gemm and node.input(2) != ABSENT and not self.bias(node, b.shape[0 if node.attributes.get("transB") else 1]):
+            self.nodes.append(node)
+            return
+        if gemm and node.attributes.get("transA"):
+            node.inputs[0] = self.move("Transpose", a.index, (a.shape[1], a.shape[0]), (1, 0), node.name)
+        turned = gemm and bool(node.attributes.get("transB"))
+        if not turned:
+            node.inputs[1] = self.weights(b.index, b.shape, (1, 0), node.name)
+        node.kind = "FullyConnected"
+        self.nodes.append(node)
+
+    def bias(self, node: DraftNode, out: int) -> bool:
+        """Makes the third input of a Gemm a vector [O]; False where it is none."""
+        draft = self.draft
+        c = draft.tensors[node.inputs[2]]
+        if c.shape == (out,):
+            return True
+        producer = self.producers.get(c.index)
+        inner = producer.inputs[0] if producer is not None and producer.kind == "Dequantize" else c.index
+        value = draft.tensors[inner]
+        row = value.elements == out and value.shape[-1:] == (
+            out,
+        )  # a column [out, 1] is added along the other dimension
+        if value.data is None or not (row or value.elements == 1):
+            return False
+        q = value.quantization
+        if q is not None and not q.per_tensor:
+            q = replace(q, axis=0)
+        vector = draft.tensor(
+            f"{value.name}_bias", value.dtype, (out,), q, np.broadcast_to(value.array().reshape(-1), (out,))
+        )
+        if inner != c.index and producer is not None:
+            output = draft.tensor(f"{c.name}_bias", c.dtype, (out,))
+            self.nodes.append(draft.node("Dequantize", producer.name, [vector], [output]))
+            vector = output
+        node.inputs[2] = vector
+        return True
+
+    def run(self) -> None:
+        """Rewrites every node."""
+        for node in self.draft.nodes:
+            count = len(self.nodes)
+            try:
+                if node.blocker is None and node.kind in SPATIAL and node.inputs and node.inputs[0] != ABSENT:
+                    self.spatial(node)
+                elif node.blocker is None and node.kind in _PRODUCTS and ABSENT not in (node.input(0), node.input(1)):
+                    self.matrix(node)
+                else:
+                    self.nodes.append(node)
+            except EmitcError as error:
+                node.blocker = error
+                self.nodes[count:] = [node]
+        self.draft.replace_nodes(self.nodes)
+
+
+def channels_last(model: SourceModel) -> SourceModel:
+    """The model with images in NHWC round every windowed operator, filters in OHWI, and matrices in [O, I]."""
+    draft = Draft.of(model)
+    _Layout(draft).run()
+    return draft.freeze()

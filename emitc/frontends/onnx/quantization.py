@@ -1,0 +1,467 @@
+"""Scales and zero points of ONNX move from operator inputs onto tensors, and uint8 becomes int8.
+
+QLinearConv and its like become the operator that they quantize, on quantized tensors; QuantizeLinear and DequantizeLinear
+say what their quantized side means. Operators that only move values hand a quantization on, both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.errors import CannotCompile, EmitcError
+from emitc.frontends.onnx.numbers import require_differences, require_range
+from emitc.frontends.onnx.real_products import is_real_product, real_product
+from emitc.frontends.onnx.storage_types import CODE_KINDS, codes
+from emitc.frontends.source_rewriter import ABSENT, Draft, DraftNode
+from emitc.ir import Array, Quantization
+from emitc.source import SourceModel, SourceTensor
+
+MOVES = frozenset((
+    "MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity", "Dropout",
+    "Slice", "Split", "Gather", "DepthToSpace", "SpaceToDepth", "Expand", "Tile",
+))  # fmt: skip
+"""Kinds whose outputs are values of their first input."""
+_BY_SCALES = {"QLinearAdd": "AddByScales", "QLinearMul": "MulByScales"}
+"""Kinds of operators that can take scales and zero points from computed tensors."""
+_UNSIGNED_ONLY = frozenset(
+    (
+        "Cast", "CastLike", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "Abs", "Sign", "Mod", "Pow", "Clip", "Pad",
+        "BitwiseAnd", "BitwiseOr", "BitwiseXor", *_BY_SCALES.values(), *CODE_KINDS,
+        "If", "Loop", "Scan",
+    )
+)  # fmt: skip
+"""Kinds that see the number itself, not what it stands for."""
+_QUANTIZED = ("int8", "uint8", "int16", "uint16", "int32")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A quantized tensor of an operator: positions of value (or output, from -1 down), scale and zero point.
+
+    axis: of one scale per slice, where the operator has such.
+    """
+
+    value: int
+    scale: int
+    zero_point: int
+    axis: int = 0
+
+
+_OUT = -1
+_BINARY = (_Part(0, 1, 2), _Part(3, 4, 5), _Part(_OUT, 6, 7))
+_UNARY = (_Part(0, 1, 2), _Part(_OUT, 3, 4))
+
+_PARTS: dict[str, tuple[str, tuple[_Part, ...], tuple[int, ...]]] = {
+    "QLinearConv": ("Conv", (_Part(0, 1, 2), _Part(3, 4, 5, 0), _Part(_OUT, 6, 7)), (0, 3, 8)),
+    "QLinearMatMul": ("MatMul", (_Part(0, 1, 2), _Part(3, 4, 5, -1), _Part(_OUT, 6, 7)), (0, 3)),
+    "QGemm": ("Gemm", (_Part(0, 1, 2), _Part(3, 4, 5, -1), _Part(_OUT, 7, 8)), (0, 3, 6)),
+    "QLinearAdd": ("Add", _BINARY, (0, 3)),
+    "QLinearMul": ("Mul", _BINARY, (0, 3)),
+    "QLinearSigmoid": ("Sigmoid", _UNARY, (0,)),
+    "QLinearLeakyRelu": ("LeakyRelu", _UNARY, (0,)),
+    "QLinearSoftmax": ("Softmax", _UNARY, (0,)),
+    "QLinearAveragePool": ("AveragePool", _UNARY, (0,)),
+    "QLinearGlobalAveragePool": ("GlobalAveragePool", _UNARY, (0,)),
+    "QuantizeLinear": ("Quantize", (_Part(_OUT, 1, 2),), (0,)),
+    "DequantizeLinear": ("Dequantize", (_Part(0, 1, 2),), (0,)),
+}
+"""Kind, quantized parts, and the inputs that remain operands."""
+
+QUANTIZED_OPERATORS: Mapping[str, str] = MappingProxyType(
+    {name: kind for name, (kind, _, _) in _PARTS.items()} | {"QLinearConcat": "Concat"}
+)
+"""Kind of each operator that has scales among its inputs."""
+INTERNAL_KINDS = frozenset((
+    "DepthwiseConv", "FullyConnected", "Reinterpret", "Quantize", "Dequantize", "Rebias", "HybridConv2D",
+    "ComputedConv2D", "ComputedFullyConnected", "HybridOffsetConv2D",
+    *_BY_SCALES.values(), *CODE_KINDS,
+))  # fmt: skip
+"""Kinds that no file has: what the frontend makes of other operators."""
+
+
+def _constant(draft: Draft, node: DraftNode, index: int, what: str) -> Array:
+    source = draft.tensors[index]
+    if source.data is None:
+        raise CannotCompile(
+            f"{node.op_type} takes its {what} from a computed tensor",
+            draft.source_node(node).where(source),
+            "the arithmetic is settled at compile time",
+            f"export the model with a constant {what}",
+        )
+    return source.array()
+
+
+def _quantization(draft: Draft, node: DraftNode, part: _Part, target: int) -> Quantization | None:
+    """The quantization that an operator states for a tensor; None where it leaves the scale out."""
+    scale_at, zero_at = node.input(part.scale), node.input(part.zero_point)
+    if scale_at == ABSENT:
+        return None
+    source = draft.source_node(node)
+    tensor = draft.tensors[target]
+    if tensor.dtype not in _QUANTIZED:
+        raise CannotCompile(
+            f"{node.op_type} with values of type {tensor.dtype} is not supported",
+            source.where(tensor),
+            f"there is code for {', '.join(_QUANTIZED)}",
+            "quantize the model to int8",
+        )
+    scale = _constant(draft, node, scale_at, "scale")
+    zero = None if zero_at == ABSENT else _constant(draft, node, zero_at, "zero point")
+    if draft.tensors[scale_at].dtype not in ("float32", "float16"):
+        raise CannotCompile(
+            f"{node.op_type} with a scale of type {draft.tensors[scale_at].dtype} is not supported",
+            source.where(draft.tensors[scale_at]),
+            "scales are float32 or float16",
+            "export the model in float32 before quantizing it",
+        )
+    scales = tuple(float(v) for v in scale.reshape(-1).tolist())
+    zeros = (0,) * len(scales) if zero is None else tuple(int(v) for v in zero.reshape(-1).tolist())
+    if len(zeros) == 1:
+        zeros *= len(scales)
+    rank = len(tensor.shape)
+    axis = part.axis
+    if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+        axis = source.integer("axis", 1)
+    if node.op_type == "QGemm" and part.axis == -1 and node.attributes.get("transB"):
+        axis = -2
+    if len(scales) == 1:
+        axis = 0
+    elif not -rank <= axis < rank or tensor.shape[axis] != len(scales):
+        raise EmitcError(
+            f"{node.op_type} has {len(scales)} scales",
+            source.where(tensor),
+            f"they do not fit axis {axis} of {list(tensor.shape)}",
+            "export the model again",
+        )
+    if len(zeros) != len(scales) or not scales:
+        raise EmitcError(
+            f"{node.op_type} has {len(zeros)} zero points for {len(scales)} scales", source.where(tensor),
+            "there is one for each", "export the model again",
+        )  # fmt: skip
+    if not all(np.isfinite(s) and s > 0 for s in scales):
+        raise EmitcError(
+            f"{node.op_type} has a scale that is not positive",
+            source.where(tensor),
+            f"{min(scales)!r}",
+            "quantize the model again",
+        )
+    low, high = np.iinfo(tensor.dtype).min, np.iinfo(tensor.dtype).max
+    if not all(low <= z <= high for z in zeros):
+        raise EmitcError(
+            f"{node.op_type} has a zero point outside its type",
+            source.where(tensor),
+            f"{tensor.dtype}",
+            "quantize again",
+        )
+    require_range(node.op_type, scales, tensor.dtype, source.where(tensor))
+    found = Quantization(scales, zeros, axis % rank if rank else 0)
+    if tensor.dtype == "int32":
+        values = None if tensor.data is None else tensor.array().astype(np.int64)
+        require_differences(node.op_type, values, _spread(found, rank)[1], source.where(tensor))
+    return found
+
+
+def _reinterpreted(draft: Draft, node: DraftNode, index: int, quantization: Quantization) -> tuple[int, DraftNode]:
+    """The same numbers under another quantization, as a tensor of its own."""
+    tensor = draft.tensors[index]
+    view = draft.tensor(f"{tensor.name}_as_{node.name}", tensor.dtype, tensor.shape, quantization)
+    return view, draft.node("Reinterpret", node.name, [index], [view])
+
+
+def _rule(node: DraftNode) -> tuple[str, tuple[_Part, ...], tuple[int, ...]] | None:
+    """Kind, quantized parts, and operands of an operator with scale inputs; None for any other.
+
+    QLinearConcat has scale and zero point of its output first, then value, scale and zero point of each input.
+    """
+    if node.kind != "QLinearConcat":
+        return _PARTS.get(node.kind)
+    parts = tuple(_Part(at, at + 1, at + 2) for at in range(2, len(node.inputs), 3))
+    return "Concat", (_Part(_OUT, 0, 1), *parts), tuple(part.value for part in parts)
+
+
+def _unwrap(draft: Draft) -> None:
+    """Each operator with scale inputs becomes the operator on quantized tensors."""
+    nodes: list[DraftNode] = []
+    for node in draft.nodes:
+        rule = _rule(node)
+        if rule is None or node.blocker is not None:
+            nodes.append(node)
+            continue
+        try:
+            nodes += _unwrapped(draft, node, *rule)
+        except EmitcError as error:
+            node.blocker = error
+            nodes.append(node)
+    draft.replace_nodes(nodes)
+
+
+def _by_scales(draft: Draft, node: DraftNode) -> bool:
+    """Leaves scales and zero points where they are, if any is computed and there is code for that; adds zero points of 0."""
+    given = [node.input(position) for position in range(8)]
+    zeros = (2, 5, 7)
+    whole = all(index != ABSENT for position, index in enumerate(given) if position not in zeros)
+    settled = all(draft.tensors[index].data is not None for index in (*given[1:3], *given[4:]) if index != ABSENT)
+    if node.kind not in _BY_SCALES or not whole or settled:
+        return False
+    dtype = draft.tensors[given[0]].dtype
+    if dtype in _QUANTIZED:  # others are refused by the kernel
+        for position in zeros:
+            if given[position] == ABSENT:
+                given[position] = draft.tensor(f"{node.name}_zero", dtype, (), data=np.zeros((), dtype))
+    node.inputs = _trimmed(given)
+    node.kind = _BY_SCALES[node.kind]
+    return True
+
+
+def _require_plain(draft: Draft, node: DraftNode) -> None:
+    """Refuses a QGemm for which there is no integer code."""
+    if node.kind != "QGemm":
+        return
+    source, hint = draft.source_node(node), "export the model with QLinearMatMul, or in QDQ format"
+    if node.input(3) != ABSENT and draft.tensors[node.input(3)].data is None:
+        raise source.unsupported(
+            "QGemm with a computed matrix B is not supported", "there is code for constant weights", hint
+        )
+    factor = source.real("alpha", 1.0)
+    if not 0 < factor < np.inf:
+        what = f"QGemm with the factor alpha {factor:g} is not supported"
+        raise source.unsupported(what, "there is code for factors above 0", "multiply the matrix B by it")
+
+
+def _with_factor(draft: Draft, node: DraftNode, quantization: Quantization) -> Quantization:
+    """The quantization of a QGemm's matrix A with the factor alpha in its scale, which ONNX Runtime multiplies first.
+
+    Raises CannotCompile where the product is no float32 above 0.
+    """
+    factor = node.attributes.pop("alpha", 1.0) if node.kind == "QGemm" else 1.0
+    assert isinstance(factor, int | float)
+    if factor == 1.0:
+        return quantization
+    with np.errstate(all="ignore"):
+        scales = tuple(float(np.float32(factor) * np.float32(scale)) for scale in quantization.scales)
+    if not all(0 < scale < np.inf for scale in scales):
+        raise draft.source_node(node).unsupported(
+            f"QGemm with the factor alpha {factor:g} is not supported",
+            f"with it the scale of the matrix A is {scales[0]:g}",
+            "quantize the model again",
+        )
+    return replace(quantization, scales=scales)
+
+
+def _unwrapped(
+    draft: Draft, node: DraftNode, kind: str, parts: tuple[_Part, ...], operands: tuple[int, ...]
+) -> list[DraftNode]:
+    """The operator without its scale inputs, among the Reinterprets that it needs."""
+    if _by_scales(draft, node):
+        return [node]
+    if is_real_product(node):
+        return real_product(draft, node)
+    _require_plain(draft, node)
+    found: list[tuple[_Part, int, Quantization]] = []
+    for part in parts:
+        at = (node.outputs or [ABSENT])[0] if part.value == _OUT else node.input(part.value)
+        quantization = None if at == ABSENT else _quantization(draft, node, part, at)
+        if at == ABSENT or (quantization is None and node.kind == "QLinearConcat"):
+            missing = "output" if part.value == _OUT else "input"
+            raise draft.source_node(node).refusal(
+                f"{node.op_type} misses an {missing}",
+                "a value or scale that it cannot do without is left out",
+                "export the model again",
+            )
+        if quantization is not None:
+            found.append((part, at, quantization))
+    early: list[DraftNode] = []
+    late: list[DraftNode] = []
+    for part, at, quantization in found:
+        stated = draft.tensors[at].quantization
+        if part.value == 0 and (scaled := _with_factor(draft, node, quantization)) != quantization:
+            node.inputs[0], reinterpret = _reinterpreted(draft, node, at, scaled)
+            early.append(reinterpret)
+        elif stated is None or stated == quantization:
+            draft.set(at, quantization=quantization)
+        elif part.value == _OUT:
+            raw = draft.tensor(f"{node.name}_out", draft.tensors[at].dtype, draft.tensors[at].shape, quantization)
+            node.outputs[0] = raw
+            late.append(draft.node("Reinterpret", node.name, [raw], [at]))
+        else:
+            node.inputs[part.value], reinterpret = _reinterpreted(draft, node, at, quantization)
+            early.append(reinterpret)
+    node.inputs = _trimmed([node.input(p) for p in operands])
+    node.kind = kind
+    return [*early, node, *late]
+
+
+def _trimmed(inputs: list[int]) -> list[int]:
+    while inputs and inputs[-1] == ABSENT:
+        inputs.pop()
+    return inputs
+
+
+def _join(draft: Draft, node: DraftNode) -> None:
+    """Values that are put side by side mean the same, where nothing says otherwise."""
+    tensors = [draft.tensors[index] for index in (*node.inputs, *node.outputs) if index != ABSENT]
+    known = {tensor.quantization for tensor in tensors} - {None}
+    if len(known) == 1 and len({tensor.dtype for tensor in tensors}) == 1 and tensors[0].dtype in _QUANTIZED:
+        (quantization,) = known
+        if quantization is not None and quantization.per_tensor:
+            for tensor in tensors:
+                draft.set(tensor.index, quantization=quantization)
+
+
+def _hand_on(draft: Draft) -> None:
+    """Values that are only moved keep what they mean, forwards and then backwards."""
+    for nodes in (draft.nodes, draft.nodes[::-1]):
+        for node in nodes:
+            if node.kind == "Concat":
+                _join(draft, node)
+            if node.kind not in MOVES or not node.inputs or node.inputs[0] == ABSENT:
+                continue
+            for output in node.outputs:
+                a, b = draft.tensors[node.inputs[0]], draft.tensors[output]
+                if a.dtype != b.dtype or a.dtype not in _QUANTIZED:
+                    continue
+                if b.quantization is None and a.quantization is not None and a.quantization.per_tensor:
+                    draft.set(output, quantization=a.quantization)
+                elif a.quantization is None and b.quantization is not None and b.quantization.per_tensor:
+                    draft.set(node.inputs[0], quantization=b.quantization)
+    nodes_after: list[DraftNode] = []
+    for node in draft.nodes:
+        nodes_after.append(node)
+        if node.kind not in MOVES or not node.inputs or node.inputs[0] == ABSENT:
+            continue
+        source = draft.tensors[node.inputs[0]]
+        for position, output in enumerate(node.outputs):
+            target = draft.tensors[output]
+            if None not in (source.quantization, target.quantization) and source.quantization != target.quantization:
+                raw = draft.tensor(f"{target.name}_moved", target.dtype, target.shape, source.quantization)
+                node.outputs[position] = raw
+                nodes_after.append(draft.node("Reinterpret", node.name, [raw], [output]))
+    draft.replace_nodes(nodes_after)
+
+
+def _remember_unsigned(draft: Draft) -> None:
+    """These round the number with its zero point inside, which differs between uint8 and int8."""
+    for node in draft.nodes:
+        if (
+            node.op_type in ("QLinearAdd", "QLinearMul", "QLinearAveragePool")
+            and draft.tensors[node.outputs[0]].dtype == "uint8"
+        ):
+            node.attributes["unsigned"] = 1
+
+
+def _signed(draft: Draft) -> None:
+    """Quantized uint8 tensors become int8, 128 lower; at the interface and at operators that see numbers they are kept."""
+    unsigned = {t.index: t for t in draft.tensors if t.dtype == "uint8" and t.quantization is not None}
+    for tensor in unsigned.values():
+        q = tensor.quantization
+        assert q is not None
+        data = None if tensor.data is None else (tensor.array().view(np.int8) ^ np.int8(-128)).tobytes()
+        zero_points = tuple(z - 128 for z in q.zero_points)
+        draft.set(tensor.index, dtype="int8", quantization=Quantization(q.scales, zero_points, q.axis), data=data)
+    nodes: list[DraftNode] = []
+    outside: dict[int, int] = {}
+
+    def kept(node: DraftNode, index: int) -> int:
+        """The tensor as the model has it, for an operator that sees numbers."""
+        if index not in outside:
+            tensor = unsigned[index]
+            data = None if tensor.data is None else tensor.array()
+            outside[index] = draft.tensor(tensor.name, "uint8", tensor.shape, tensor.quantization, data)
+            if data is None:
+                nodes.append(draft.node("Rebias", node.name, [index], [outside[index]]))
+        return outside[index]
+
+    def sees_numbers(node: DraftNode) -> bool:
+        """Whether an operator computes with the numbers: by its kind, or because some of its bytes stand for nothing else."""
+        tensors = {index for index in (*node.inputs, *node.outputs) if index != ABSENT}
+        plain = any(draft.tensors[index].dtype == "uint8" for index in tensors - unsigned.keys())
+        return node.kind in _UNSIGNED_ONLY or (plain and bool(tensors & unsigned.keys()))
+
+    for position, index in enumerate(draft.inputs):
+        if index in unsigned:
+            # The interface keeps the name.
+            name = draft.tensors[index].name
+            draft.set(index, name=f"{name}_s8")
+            outside[index] = draft.tensor(name, "uint8", unsigned[index].shape, unsigned[index].quantization)
+            draft.set(outside[index], name=name)
+            draft.inputs[position] = outside[index]
+            nodes.append(draft.node("Rebias", name, [outside[index]], [index]))
+    given = set(outside)
+    for node in draft.nodes:
+        late: list[DraftNode] = []
+        if node.blocker is None and sees_numbers(node):
+            node.inputs = [kept(node, index) if index in unsigned else index for index in node.inputs]
+            for position, index in enumerate(node.outputs):
+                if index in unsigned and index not in given:
+                    raw = draft.tensor(
+                        unsigned[index].name, "uint8", unsigned[index].shape, unsigned[index].quantization
+                    )
+                    node.outputs[position] = raw
+                    late.append(draft.node("Rebias", node.name, [raw], [index]))
+        nodes += [node, *late]
+    for position, index in enumerate(draft.outputs):
+        if index in unsigned:
+            if index not in outside:
+                name = draft.tensors[index].name
+                draft.set(index, name=f"{name}_s8")
+                target = draft.tensor(name, "uint8", unsigned[index].shape, unsigned[index].quantization)
+                draft.set(target, name=name)
+                outside[index] = target
+                nodes.append(draft.node("Rebias", name, [index], [target]))
+            draft.outputs[position] = outside[index]
+    draft.replace_nodes(nodes)
+
+
+def _spread(q: Quantization, rank: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Scales and zero points in a shape that broadcasts against a tensor of `rank` dimensions."""
+    shape = () if q.per_tensor else tuple(-1 if i == q.axis else 1 for i in range(rank))
+    return np.array(q.scales, np.float32).reshape(shape), np.array(q.zero_points, np.int64).reshape(shape)
+
+
+def _real(tensor: SourceTensor | None) -> Array | None:
+    """What a quantized constant stands for."""
+    if tensor is None or tensor.quantization is None:
+        return None
+    scale, zero = _spread(tensor.quantization, len(tensor.shape))
+    return np.asarray((tensor.array().astype(np.int64) - zero).astype(np.float32) * scale)
+
+
+def _fold_constants(draft: Draft) -> None:
+    """A QuantizeLinear of a constant, also of one that was dequantized, becomes a quantized constant."""
+    dequantized: dict[int, SourceTensor] = {}
+    nodes: list[DraftNode] = []
+    for node in draft.nodes:
+        source = draft.tensors[node.inputs[0]] if node.inputs and node.inputs[0] != ABSENT else None
+        if node.kind == "Dequantize" and source is not None and source.data is not None and source.quantization:
+            dequantized[node.outputs[0]] = source
+        value = None
+        if node.kind == "Quantize" and source is not None and node.blocker is None:
+            value = source.array() if source.data is not None else _real(dequantized.get(source.index))
+        target = draft.tensors[node.outputs[0]] if node.outputs else None
+        if value is None or target is None or target.quantization is None or value.dtype != np.float32:
+            nodes.append(node)
+            continue
+        scale, zero = _spread(target.quantization, len(target.shape))
+        info = np.iinfo(target.dtype)
+        with np.errstate(all="ignore"):
+            whole = np.nan_to_num(np.rint(value.astype(np.float32) / scale).astype(np.float64), posinf=1e9, neginf=-1e9)
+        data = np.clip(whole + zero, info.min, info.max).astype(target.dtype)
+        draft.budget.spend(data.nbytes, draft.source_node(node).where())
+        draft.set(target.index, data=data.tobytes())
+    draft.replace_nodes(nodes)
+
+
+_STEPS: tuple[Callable[[Draft], None], ...] = (codes, _unwrap, _fold_constants, _hand_on, _remember_unsigned, _signed)
+
+
+def quantization_on_tensors(model: SourceModel) -> SourceModel:
+    """The model with constant scales on their tensors. An operator whose scales are wrong, or without code, is blocked."""
+    draft = Draft.of(model)
+    for step in _STEPS:
+        step(draft)
+    return draft.freeze()

@@ -1,0 +1,155 @@
+"""A SourceModel under rewriting: tensors and nodes by number, so that a change to a tensor reaches everything that reads it.
+
+The ONNX frontend moves what operators carry as inputs (scales, zero points) onto tensors and turns images to NHWC with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from emitc.errors import EmitcError, Where
+from emitc.frontends.limits import ConstantBudget
+from emitc.ir import Array, Quantization, Shape
+from emitc.source import Attribute, SourceModel, SourceNode, SourceTensor
+
+ABSENT = -1
+"""An optional input that is left out."""
+
+
+@dataclass(slots=True)
+class DraftNode:
+    """An operator: tensors are indices into Draft.tensors. index: in the file, or beyond its last for one added here.
+
+    blocker: what stands against compiling it; a blocked operator is left as it is, and reported with the others.
+    """
+
+    op_type: str
+    kind: str
+    name: str
+    inputs: list[int]
+    outputs: list[int]
+    attributes: dict[str, Attribute]
+    index: int
+    blocker: EmitcError | None = None
+
+    def input(self, position: int) -> int:
+        """The tensor at an input, ABSENT where it is left out."""
+        return self.inputs[position] if position < len(self.inputs) else ABSENT
+
+
+@dataclass(slots=True)
+class Draft:
+    """Tensors and nodes, in execution order, that may be changed in place.
+
+    budget: bytes of constants that may be added.
+    """
+
+    model: SourceModel
+    tensors: list[SourceTensor]
+    nodes: list[DraftNode]
+    inputs: list[int]
+    outputs: list[int]
+    notes: list[str]
+    next_index: int
+    budget: ConstantBudget
+    _names: set[str] = field(default_factory=set)
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(model: SourceModel) -> Draft:
+        """A draft that says what the model says."""
+        nodes = [
+            DraftNode(
+                node.op_type, node.kind or node.op_type, node.name,
+                [ABSENT if t is None else t.index for t in node.inputs], [t.index for t in node.outputs],
+                dict(node.attributes), node.index, node.blocker,
+            )
+            for node in model.nodes
+        ]  # fmt: skip
+        last = max((node.index for node in nodes), default=-1)
+        names = {t.name for t in model.tensors}
+        return Draft(
+            model,
+            list(model.tensors),
+            nodes,
+            list(model.inputs),
+            list(model.outputs),
+            list(model.notes),
+            last + 1,
+            ConstantBudget(model.file_bytes),
+            names,
+        )
+
+    def freeze(self) -> SourceModel:
+        """The model that the draft has become, without tensors that nothing refers to losing their index."""
+        nodes = tuple(self.source_node(node) for node in self.nodes)
+        return replace(
+            self.model, tensors=tuple(self.tensors), nodes=nodes, inputs=tuple(self.inputs), outputs=tuple(self.outputs),
+            notes=tuple(self.notes),
+        )  # fmt: skip
+
+    def source_node(self, node: DraftNode) -> SourceNode:
+        """The node with its tensors, for reading attributes and for errors."""
+        return SourceNode(
+            node.index,
+            node.op_type,
+            node.name,
+            tuple(None if i == ABSENT else self.tensors[i] for i in node.inputs),
+            tuple(self.tensors[i] for i in node.outputs),
+            dict(node.attributes),
+            "onnx",
+            node.kind,
+            node.blocker,
+        )
+
+    def tensor(
+        self,
+        like: str,
+        dtype: str,
+        shape: Shape,
+        quantization: Quantization | None = None,
+        data: Array | None = None,
+    ) -> int:
+        """Adds a tensor named after `like`; returns its index. Raises EmitcError where constants are too large together."""
+        name = like
+        while name in self._names:
+            # Counted on from the last one: thousands of operators may share a name.
+            self._numbers[like] = self._numbers.get(like, 0) + 1
+            name = f"{like}.{self._numbers[like]}"
+        self._names.add(name)
+        if data is not None:
+            self.budget.spend(data.nbytes, Where(tensor=like))
+        raw = None if data is None else np.ascontiguousarray(data, dtype).tobytes()
+        self.tensors.append(SourceTensor(len(self.tensors), name, dtype, shape, quantization, raw))
+        return len(self.tensors) - 1
+
+    def set(self, index: int, **changes: object) -> None:
+        """Changes fields of a tensor."""
+        self.tensors[index] = replace(self.tensors[index], **changes)  # type: ignore[arg-type]
+
+    def node(
+        self, kind: str, name: str, inputs: Sequence[int], outputs: Sequence[int], **attributes: Attribute
+    ) -> DraftNode:
+        """A new node, not yet in `nodes`."""
+        self.next_index += 1
+        return DraftNode(kind, kind, name, list(inputs), list(outputs), dict(attributes), self.next_index - 1)
+
+    def producers(self) -> dict[int, DraftNode]:
+        """The node that writes each tensor."""
+        return {output: node for node in self.nodes for output in node.outputs}
+
+    def readers(self) -> dict[int, list[DraftNode]]:
+        """The nodes that read each tensor."""
+        found: dict[int, list[DraftNode]] = {}
+        for node in self.nodes:
+            for index in dict.fromkeys(node.inputs):
+                if index != ABSENT:
+                    found.setdefault(index, []).append(node)
+        return found
+
+    def replace_nodes(self, nodes: Iterable[DraftNode]) -> None:
+        """Takes a new list of nodes, in execution order."""
+        self.nodes = list(nodes)

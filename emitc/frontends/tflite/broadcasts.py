@@ -1,0 +1,95 @@
+"""Operators of TFLite whose operands are repeated along more dimensions than there is code for: some are repeated before.
+
+Neighbouring dimensions along which each operand is repeated, or each is not, are one loop. Where all of six dimensions are loops
+of their own, those two neighbours become alike that take the fewest elements: a BROADCAST_TO goes in front of the operands that
+are repeated in one of them alone. Subgraphs behind the first stay as they are.
+Source  TFLite Micro, whose shapes have six dimensions at most: of more it writes beyond them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby, pairwise
+
+import numpy as np
+
+from emitc.ir import Shape
+from emitc.source import SourceModel, SourceNode, SourceTensor
+
+MAX_LOOPS = 5
+MAX_RANK = MAX_LOOPS + 1
+_OPERATORS = frozenset({
+    "ADD", "DIV", "EQUAL", "FLOOR_DIV", "FLOOR_MOD", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOGICAL_AND",
+    "LOGICAL_OR", "MAXIMUM", "MINIMUM", "MUL", "NOT_EQUAL", "POW", "SELECT_V2", "SQUARED_DIFFERENCE", "SUB",
+})  # fmt: skip
+
+
+def _wide(shape: Shape, rank: int) -> Shape:
+    return (1,) * (rank - len(shape)) + shape
+
+
+def _loops(shapes: Sequence[Shape], output: Shape) -> list[list[int]]:
+    """The dimensions of each loop over the output. shapes: of its rank."""
+    dims = (i for i, size in enumerate(output) if size != 1)
+    return [list(alike) for _, alike in groupby(dims, lambda i: tuple(shape[i] == 1 for shape in shapes))]
+
+
+def few_loops(shapes: Sequence[Shape], output: Shape) -> list[Shape]:
+    """The shapes that operands have to be repeated to, for MAX_LOOPS loops; all of the output's rank, MAX_RANK at most."""
+    found = [_wide(shape, len(output)) for shape in shapes]
+    loops = _loops(found, output)
+    if len(loops) <= MAX_LOOPS:
+        return found
+    alike = [[_repeated(shape, (*one, *other), output) for shape in found] for one, other in pairwise(loops)]
+    return min(alike, key=lambda choice: sum(map(math.prod, choice)))
+
+
+def _repeated(shape: Shape, dims: Sequence[int], output: Shape) -> Shape:
+    """The shape with all elements of the dimensions, unless it has none of its own in any of them."""
+    if all(shape[i] == 1 for i in dims):
+        return shape
+    return tuple(output[i] if i in dims else size for i, size in enumerate(shape))
+
+
+def _output(node: SourceNode) -> Shape | None:
+    """The shape that a node's operands broadcast to, None where they are not known, do not fit or have too many dimensions."""
+    shapes = [tensor.shape for tensor in node.inputs if tensor is not None and not tensor.is_variable]
+    known = len(shapes) == len(node.inputs) and all(min(shape, default=1) > 0 for shape in shapes)
+    if node.op_type not in _OPERATORS or not known or max(map(len, shapes), default=0) > MAX_RANK:
+        return None
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
+
+
+def with_few_loops(model: SourceModel) -> SourceModel:
+    """The model with a BROADCAST_TO wherever a node's operands alternate too often."""
+    tensors, nodes, notes = list(model.tensors), [], list(model.notes)
+    next_node = 1 + max((node.index for node in model.nodes), default=-1)
+
+    def made(tensor: SourceTensor) -> SourceTensor:
+        tensors.append(tensor)
+        return tensor
+
+    for node in model.nodes:
+        output = _output(node)
+        given = [tensor for tensor in node.inputs if tensor is not None]
+        wanted = few_loops([tensor.shape for tensor in given], output) if output is not None else []
+        inputs = list(node.inputs)
+        for place, (tensor, shape) in enumerate(zip(given, wanted, strict=False)):
+            if math.prod(shape) == tensor.elements:
+                continue
+            size = np.array(shape, "<i4").tobytes()
+            sizes = made(SourceTensor(len(tensors), f"{tensor.name}_shape", "int32", (len(shape),), None, size))
+            whole = made(replace(tensor, index=len(tensors), name=f"{tensor.name}_repeated", shape=shape, data=None))
+            nodes.append(SourceNode(next_node, "BROADCAST_TO", whole.name, (tensor, sizes), (whole,), {}))
+            next_node += 1
+            inputs[place] = whole
+            notes.append(f"{node.where().op}: input {place} is repeated to {list(shape)} before")
+        nodes.append(replace(node, inputs=tuple(inputs)))
+    if len(tensors) == len(model.tensors):
+        return model
+    return replace(model, tensors=tuple(tensors), nodes=tuple(nodes), notes=tuple(notes))

@@ -1,0 +1,44 @@
+"""CIRCULAR_BUFFER writes a variable and goes on from what it holds: here it reads one and writes a tensor of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from emitc.frontends.subgraphs import rewritten
+from emitc.source import SourceModel, SourceNode, SourceTensor
+
+_OPERATOR = "CUSTOM:CIRCULAR_BUFFER"
+
+
+def with_circular_buffers(model: SourceModel) -> SourceModel:
+    """The model whose circular buffers have the variable as second input, and a tensor made anew in every run as output.
+
+    A buffer that is read before it is written would be read as the run before has left it: it stays as it is, and is refused.
+    """
+    return rewritten(model, _with_buffers)
+
+
+def _with_buffers(model: SourceModel) -> SourceModel:
+    """A graph of the model in that form."""
+    tensors = list(model.tensors)
+    made: dict[int, SourceTensor] = {}
+    nodes: list[SourceNode] = []
+    read: set[int] = set()
+    for node in model.nodes:
+        y = node.outputs[0] if len(node.outputs) == 1 else None
+        if node.op_type == _OPERATOR and len(node.inputs) == 1 and y and y.is_variable and y.index not in read:
+            kept = replace(y, index=len(tensors), name=f"{y.name}_kept")
+            made[y.index] = replace(y, is_variable=False, initial=None)
+            tensors.append(kept)
+            node = replace(node, inputs=(*node.inputs, kept))
+        read |= {tensor.index for tensor in node.inputs if tensor}
+        nodes.append(node)
+    if not made:
+        return model
+
+    def settled(node: SourceNode) -> SourceNode:
+        inputs = tuple(made.get(tensor.index, tensor) if tensor else None for tensor in node.inputs)
+        return replace(node, inputs=inputs, outputs=tuple(made.get(tensor.index, tensor) for tensor in node.outputs))
+
+    whole = tuple(made.get(tensor.index, tensor) for tensor in tensors)
+    return replace(model, tensors=whole, nodes=tuple(settled(node) for node in nodes))

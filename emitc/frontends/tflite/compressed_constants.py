@@ -1,0 +1,194 @@
+"""TFLM_DECODE, the custom operator by which TFLite Micro unpacks compressed constants in every run, done once here.
+
+It has pairs of constants as inputs, the encoded bytes and a description of them, and an output for each pair. The description:
+byte 0 the kind, byte 1 its version (1), bytes 4 and up what the kind needs, byte 16 and up a table. Numbers are little-endian.
+
+0  table     byte 4 version (1), byte 5 bits of an index (1 to 7), byte 6 values of a channel's table. The encoded bytes are
+             indices, the first in the highest bits; each counts from the start of its channel's table.
+1  Huffman   byte 4 version (1), byte 5 bit 0 whether entries have 32 bits, otherwise 16, and above bit 3 the bits of the first
+             look-up less 1. An entry: the top bit says that a symbol is found; four bits; the rest. Found: the rest is the
+             symbol, the four bits say how many of those looked up belong to it. Otherwise the four bits are those of the next
+             look-up less 1, which lies that many entries on from here as the rest says.
+2  pruned    byte 4 version (1). The encoded bytes have a bit for each element, the first in the highest: whether the table has
+             its value; the others are the zero point.
+
+Channels are the slices of the output's quantization along its first or its last dimension.
+Source  TFLite Micro's kernel, measured.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.frontends.constant_folding import with_constants
+from emitc.ir import Array
+from emitc.source import SourceModel, SourceNode, SourceTensor
+
+OPERATOR = "CUSTOM:TFLM_DECODE"
+DECODED = {OPERATOR: "compressed constants, unpacked while compiling: no code"}
+_TABLE, _HUFFMAN, _PRUNED = 0, 1, 2
+_HEAD = 16
+_TYPES = {
+    _TABLE: ("bool", "float32", "int8", "int16", "int32", "int64"),
+    _HUFFMAN: ("int8", "int16"),
+    _PRUNED: ("bool", "float32", "int8", "int16", "int32", "int64"),
+}
+_AGAIN = "the file is damaged: compress the model again"
+
+Encoded = NDArray[np.uint8]
+
+
+class _Damage(Exception):
+    """What is wrong with the encoded bytes or their description."""
+
+
+def _channels(tensor: SourceTensor) -> Array | int:
+    """The channel of every element, in order; 0 where there is one only."""
+    quantization = tensor.quantization
+    if quantization is None or quantization.per_tensor:
+        return 0
+    count, last = len(quantization.scales), len(tensor.shape) - 1
+    if quantization.axis == last:
+        return np.tile(np.arange(count), tensor.elements // count)
+    if quantization.axis == 0:
+        return np.repeat(np.arange(count), tensor.elements // count)
+    raise _Damage(f"the scales are those of dimension {quantization.axis}, neither the first nor the last")
+
+
+def _bits(encoded: Encoded, count: int) -> NDArray[np.uint8]:
+    """The first `count` bits, the highest of each byte first."""
+    if count > 8 * len(encoded):
+        raise _Damage(f"{count} bits are needed, there are {8 * len(encoded)}")
+    return np.unpackbits(encoded[: -(-count // 8)])[:count]
+
+
+def _chosen(table: Array, places: Array) -> Array:
+    if places.size and int(places.max()) >= len(table):
+        raise _Damage(f"value {int(places.max())} of {len(table)} is chosen")
+    found: Array = table[places]
+    return found
+
+
+def _values(description: Encoded, dtype: str) -> Array:
+    """The table of values; bytes behind the last whole one do not count."""
+    data = description[_HEAD:].tobytes()
+    size = np.dtype(dtype).itemsize
+    return np.frombuffer(data[: len(data) // size * size], np.dtype(dtype).newbyteorder("<"))
+
+
+def _from_table(encoded: Encoded, description: Encoded, tensor: SourceTensor) -> Array:
+    width, stride = int(description[5] & 7), int(description[6])
+    if width == 0:
+        raise _Damage("indices have no bits")
+    parts = _bits(encoded, width * tensor.elements).reshape(-1, width).astype(np.int64)
+    indices = parts @ (1 << np.arange(width - 1, -1, -1, dtype=np.int64))
+    return _chosen(_values(description, tensor.dtype), indices + stride * np.asarray(_channels(tensor)))
+
+
+def _from_pruned(encoded: Encoded, description: Encoded, tensor: SourceTensor) -> Array:
+    there = _bits(encoded, tensor.elements).astype(bool)
+    table, quantization = _values(description, tensor.dtype), tensor.quantization
+    if int(there.sum()) > len(table):
+        raise _Damage(f"{int(there.sum())} values are needed, there are {len(table)}")
+    zeros = np.asarray(quantization.zero_points if quantization else (0,))
+    if tensor.dtype != "int8" and zeros.any():
+        raise _Damage(f"{tensor.dtype} has a zero point that is not 0")
+    spread = zeros[_channels(tensor)] if len(zeros) > 1 else zeros
+    values = np.broadcast_to(spread, there.shape).astype(tensor.dtype)
+    values[there] = table[: int(there.sum())]
+    return values
+
+
+def _from_huffman(encoded: Encoded, description: Encoded, tensor: SourceTensor) -> Array:
+    long = bool(description[5] & 1)
+    if tensor.dtype == "int16" and not long:
+        raise _Damage("entries of 16 bits hold no int16")
+    table = [int(entry) for entry in _values(description, "uint32" if long else "uint16")]
+    rest = 27 if long else 11
+    first = (int(description[5]) >> 4) + 1
+    end, stream = 8 * len(encoded), encoded.tobytes() + bytes(4)
+    if tensor.elements > end:
+        raise _Damage(f"{tensor.elements} symbols are needed, there are {end} bits")
+
+    def entry(place: int) -> int:
+        if place >= len(table):
+            raise _Damage(f"entry {place} of {len(table)} is looked up")
+        return table[place]
+
+    def looked_up(at: int, width: int) -> int:
+        """Bits from `at` on; zeros behind the last."""
+        near = int.from_bytes(stream[at >> 3 : (at >> 3) + 4], "big")
+        return near >> (32 - (at & 7) - width) & ((1 << width) - 1)
+
+    symbols, at = [], 0
+    for _ in range(tensor.elements):
+        width, start = first, at
+        place = looked_up(at, width)
+        at += width
+        found = entry(place)
+        while not found >> (rest + 4):
+            if at >= end:
+                raise _Damage("the bits end within a symbol")
+            width = ((found >> rest) & 15) + 1
+            place += (found & ((1 << rest) - 1)) + looked_up(at, width)
+            at += width
+            found = entry(place)
+        at -= max(width - ((found >> rest) & 15), 0)
+        if not start < at <= end:
+            raise _Damage("a symbol has no bits" if at <= start else "the bits end within a symbol")
+        symbols.append(found & ((1 << rest) - 1))
+    mask = (1 << 8 * np.dtype(tensor.dtype).itemsize) - 1
+    return np.array([symbol & mask for symbol in symbols], f"uint{8 * np.dtype(tensor.dtype).itemsize}")
+
+
+_DECODERS = {_TABLE: _from_table, _HUFFMAN: _from_huffman, _PRUNED: _from_pruned}
+
+
+def _decoded(node: SourceNode, position: int) -> bytes:
+    """The value of an output. Raises EmitcError, also where the kind has no code."""
+    tensor, pair = node.outputs[position], node.inputs[2 * position : 2 * position + 2]
+    if any(each is None or each.data is None or each.dtype != "uint8" for each in pair):
+        raise node.refusal("TFLM_DECODE reads something else than constants of bytes", tensor.name, _AGAIN, tensor)
+    encoded, description = (np.frombuffer(each.data, np.uint8) for each in pair if each and each.data is not None)
+    if len(description) < _HEAD:
+        raise node.refusal(
+            "TFLM_DECODE has a description that is too short", f"{len(description)} bytes", _AGAIN, tensor
+        )
+    kind, version = int(description[0]), int(description[1])
+    if kind not in _DECODERS or version != 1 or description[4] != 1:
+        raise node.unsupported(
+            f"compressed constants of kind {kind}, version {version} are not supported",
+            "there is code for tables (0), Huffman (1) and pruned (2), each of version 1",
+            "compress the model otherwise, or leave it uncompressed",
+        )
+    if tensor.dtype not in _TYPES[kind] or -1 in tensor.shape:
+        raise node.unsupported(
+            f"compressed constants of type {tensor.dtype}{list(tensor.shape)} are not supported",
+            f"this kind has {', '.join(_TYPES[kind])}, and known sizes",
+            "leave this tensor uncompressed",
+        )
+    try:
+        values = _DECODERS[kind](encoded, description, tensor)
+    except _Damage as damage:
+        raise node.refusal("a compressed constant cannot be unpacked", str(damage), _AGAIN, tensor) from damage
+    if values.size != math.prod(tensor.shape):
+        raise node.refusal("a compressed constant has another size", f"{values.size} values", _AGAIN, tensor)
+    return values.tobytes()
+
+
+def _unpacked(node: SourceNode) -> tuple[bytes, ...] | None:
+    if node.op_type != OPERATOR:
+        return None
+    if not node.outputs or len(node.inputs) != 2 * len(node.outputs):
+        raise node.refusal(
+            f"TFLM_DECODE has {len(node.inputs)} inputs and {len(node.outputs)} outputs", "two for each", _AGAIN
+        )
+    return tuple(_decoded(node, position) for position in range(len(node.outputs)))
+
+
+def with_decoded_constants(model: SourceModel) -> SourceModel:
+    """The model with constants in the place of what TFLM_DECODE computes; one that cannot be unpacked carries its refusal."""
+    return with_constants(model, _unpacked)

@@ -1,0 +1,70 @@
+"""Options of custom operators: a FlexBuffers map of numbers.
+
+The bytes are untrusted. Only the map at the root is looked at, one level deep and up to a number of entries, so that neither
+lengths nor references in the file decide how much is read; whatever does not decode is damage.
+"""
+
+from __future__ import annotations
+
+from flatbuffers import flexbuffers
+
+from emitc.errors import EmitcError, Where
+from emitc.source import Attribute
+
+_MAX_ENTRIES = 64
+_MAX_BYTES = 1 << 12
+
+
+def numbers(data: bytes, where: Where) -> dict[str, Attribute]:
+    """The integers, reals and truth values of the map in `data`, by key; entries of other types are left out.
+
+    No bytes are an empty map. Raises EmitcError where the bytes are no map, or lead outside of themselves.
+    """
+    if not data:
+        return {}
+    try:
+        found = _entries(data)
+    except Exception as error:
+        raise EmitcError(
+            "the options of a custom operator are damaged",
+            where,
+            f"its {len(data)} bytes are no FlexBuffers map of at most {_MAX_ENTRIES} entries",
+            "the file is damaged: export the model again",
+        ) from error
+    return found
+
+
+def any_options(data: bytes) -> dict[str, Attribute]:
+    """What is known of the options of a custom operator that emitc does not know: its bytes under "custom_options", unless they
+    are more than 4096, and the entries of the map that they may be.
+    """
+    if len(data) > _MAX_BYTES:
+        return {}
+    try:
+        found = _entries(data)
+    except Exception:  # the bytes are the operator's own affair, and need not be a map
+        found = {}
+    return found | {"custom_options": tuple(data)}
+
+
+def _entries(data: bytes) -> dict[str, Attribute]:
+    """Raises whatever the package raises on damaged bytes: struct.error, AssertionError, ValueError and others."""
+    if len(data) > _MAX_BYTES or len(data) < 3 or data[-1] not in (1, 2, 4, 8):
+        raise ValueError(len(data))
+    root = flexbuffers.GetRoot(data)
+    if not root.IsMap:
+        raise TypeError(root)
+    table = root.AsMap
+    keys, values = table.Keys, table.Values
+    if not len(keys) == len(values) <= _MAX_ENTRIES:
+        raise ValueError(len(values))
+    found: dict[str, Attribute] = {}
+    for i in range(len(values)):
+        value = values[i]
+        if value.IsBool:
+            found[keys[i].AsKey] = bool(value.AsBool)
+        elif value.IsInt:
+            found[keys[i].AsKey] = int(value.AsInt)
+        elif value.IsFloat:
+            found[keys[i].AsKey] = float(value.AsFloat)
+    return found

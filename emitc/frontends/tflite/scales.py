@@ -1,0 +1,150 @@
+"""Operators of TFLite that give numbers to a tensor of another scale or zero point: they stay, what they stand for changes.
+
+TFLite Micro's kernels of such operators never look at scales, so that a file may state others for the result. Here a Reinterpret,
+of which no code is left, goes in front of the operator, or behind one of several outputs: the operator itself keeps its scale.
+So it goes behind those of int8 that compute for a scale of their own, whatever the output says.
+Pools are among them where TFLite Micro takes two scales for equal. Subgraphs behind the first stay as they are.
+Source  TFLite Micro's kernels, measured; CONCATENATION, ADD_N, PADV2 and REDUCE_MAX are not among them: they stop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from emitc.ir import Quantization
+from emitc.source import SourceModel, SourceNode, SourceTensor
+
+_MOVES = frozenset({
+    "BATCH_TO_SPACE_ND", "BROADCAST_TO", "DEPTH_TO_SPACE", "DYNAMIC_UPDATE_SLICE", "EMBEDDING_LOOKUP", "EXPAND_DIMS", "FILL",
+    "GATHER", "GATHER_ND", "MAXIMUM", "MINIMUM", "MIRROR_PAD", "PACK", "PAD", "RESHAPE", "RESIZE_BILINEAR",
+    "RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "SELECT_V2", "SLICE", "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SQUEEZE",
+    "STRIDED_SLICE", "TRANSPOSE",
+})  # fmt: skip
+"""With one output, whose scale they take."""
+_PARTS = frozenset({"SPLIT", "SPLIT_V", "UNPACK"})
+"""With several, which take the scale of the input."""
+_POOLS = frozenset({"AVERAGE_POOL_2D", "MAX_POOL_2D"})
+_FIXED = {
+    "L2_NORMALIZATION": Quantization((1 / 128,), (0,)),
+    "LOGISTIC": Quantization((1 / 256,), (-128,)),
+    "TANH": Quantization((1 / 128,), (0,)),
+}
+"""What operators of int8 compute for."""
+_CHECKED_ZERO = frozenset({"LOGISTIC"})
+"""Those of which TFLite Micro takes no other zero point."""
+_ALMOST = 1.0e-6
+"""Difference of scales up to which TFLite Micro runs a pool."""
+_TYPES = ("int8", "int16")
+
+
+def _quantization(tensor: SourceTensor | None) -> Quantization | None:
+    """That of a tensor whose scale a move may leave behind."""
+    fits = tensor is not None and tensor.dtype in _TYPES and not tensor.is_variable
+    return tensor.quantization if tensor and fits and tensor.quantization and tensor.quantization.per_tensor else None
+
+
+def _differ(a: Quantization | None, b: Quantization | None) -> bool:
+    return a is not None and b is not None and (a.scale, a.zero_point) != (b.scale, b.zero_point)
+
+
+@dataclass(slots=True)
+class _Rewriting:
+    """tensors: those of the file, then new ones. next_node: the number of the next new operator."""
+
+    tensors: list[SourceTensor]
+    next_node: int
+    nodes: list[SourceNode] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def beside(self, tensor: SourceTensor, quantization: Quantization) -> SourceTensor:
+        """A new tensor of the same numbers."""
+        made = replace(tensor, index=len(self.tensors), name=f"{tensor.name}_numbers", quantization=quantization)
+        self.tensors.append(made)
+        return made
+
+    def reinterpret(self, source: SourceTensor, target: SourceTensor) -> None:
+        """Adds the operator between the two."""
+        self.nodes.append(
+            SourceNode(self.next_node, "REINTERPRET", target.name, (source,), (target,), {}, kind="Reinterpret")
+        )
+        self.next_node += 1
+
+    def node(self, node: SourceNode) -> None:
+        """Adds a node with the Reinterprets that it needs."""
+        if node.op_type in _PARTS:
+            self.parts(node)
+        elif node.op_type in _MOVES or (node.op_type in _POOLS and _almost_equal(node)):
+            self.move(node)
+        elif node.op_type in _FIXED:
+            self.computed(node)
+        else:
+            self.nodes.append(node)
+
+    def move(self, node: SourceNode) -> None:
+        """The operands of the output's type take its scale."""
+        target = node.outputs[0] if len(node.outputs) == 1 else None
+        wanted = _quantization(target)
+        inputs: list[SourceTensor | None] = []
+        for tensor in node.inputs:
+            moved = tensor is not None and target is not None and tensor.dtype == target.dtype
+            if tensor is None or wanted is None or not moved or not _differ(_quantization(tensor), wanted):
+                inputs.append(tensor)
+                continue
+            inputs.append(self.beside(tensor, wanted))
+            if tensor.data is None:
+                self.reinterpret(tensor, self.tensors[-1])
+        self.noted(node, tuple(inputs) != node.inputs)
+        self.nodes.append(replace(node, inputs=tuple(inputs)))
+
+    def parts(self, node: SourceNode) -> None:
+        """The outputs take the scale of the input of their type."""
+        given = next((q for q in map(_quantization, node.inputs) if q is not None), None)
+        pairs = [
+            (self.beside(tensor, given) if given and _differ(given, _quantization(tensor)) else tensor, tensor)
+            for tensor in node.outputs
+        ]
+        self.noted(node, any(made is not tensor for made, tensor in pairs))
+        self.nodes.append(replace(node, outputs=tuple(made for made, _ in pairs)))
+        for made, tensor in pairs:
+            if made is not tensor:
+                self.reinterpret(made, tensor)
+
+    def computed(self, node: SourceNode) -> None:
+        """The output of int8 takes the scale that the operator computes for."""
+        fixed, target = _FIXED[node.op_type], node.outputs[0] if len(node.outputs) == 1 else None
+        stated = _quantization(target)
+        refused = node.op_type in _CHECKED_ZERO and stated is not None and stated.zero_point != fixed.zero_point
+        if target is None or target.dtype != "int8" or refused or not _differ(stated, fixed):
+            self.nodes.append(node)
+            return
+        made = self.beside(target, fixed)
+        self.nodes.append(replace(node, outputs=(made,)))
+        self.reinterpret(made, target)
+        self.notes.append(
+            f"{node.where().op}: its numbers are those of scale {fixed.scale!r} and zero point {fixed.zero_point}, whatever its "
+            "output says, as in TFLite Micro"
+        )
+
+    def noted(self, node: SourceNode, changed: bool) -> None:
+        """Says so where a scale is left behind, but for one that is almost the other."""
+        if changed and node.op_type not in _POOLS:
+            self.notes.append(f"{node.where().op}: the numbers stay under another scale, as in TFLite Micro")
+
+
+def _almost_equal(node: SourceNode) -> bool:
+    """Whether TFLite Micro takes the scales of a pool for equal."""
+    ends = [_quantization(tensor) for tensor in (*node.inputs[:1], *node.outputs[:1])]
+    if len(ends) != 2 or ends[0] is None or ends[1] is None:
+        return False
+    x, y = ends[0], ends[1]
+    return x.zero_point == y.zero_point and abs(x.scale - y.scale) <= _ALMOST
+
+
+def with_moved_numbers(model: SourceModel) -> SourceModel:
+    """The model with a Reinterpret wherever a move changes the scale."""
+    work = _Rewriting(list(model.tensors), 1 + max((node.index for node in model.nodes), default=-1))
+    for node in model.nodes:
+        work.node(node)
+    if len(work.tensors) == len(model.tensors):
+        return model
+    return replace(model, tensors=tuple(work.tensors), nodes=tuple(work.nodes), notes=(*model.notes, *work.notes))

@@ -1,0 +1,127 @@
+"""The signal operators of TFLite Micro that keep something between runs, which the file does not show, get a variable tensor.
+
+It is the second input, and its shape follows from the options and the input's shape. Where these are beyond their limits there
+is none: the operator says what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from emitc.frontends.subgraphs import rewritten
+from emitc.ir import Array, DType
+from emitc.source import SourceModel, SourceNode, SourceTensor
+
+LARGEST_OPTION = 1 << 15
+"""Of a number of values, frames or channels."""
+_LARGEST_STATE = 1 << 22
+"""Elements."""
+
+
+class _Beyond(Exception):
+    """An option that is missing or too large."""
+
+
+def _option(node: SourceNode, name: str, low: int) -> int:
+    value = node.attributes.get(name)
+    if not isinstance(value, int) or not low <= value <= LARGEST_OPTION:
+        raise _Beyond
+    return int(value)
+
+
+def _zeros(dtype: str, *shape: int) -> Array:
+    if math.prod(shape) > _LARGEST_STATE or dtype not in {t.value for t in DType}:
+        raise _Beyond
+    return np.zeros(shape, dtype)
+
+
+def _estimate(node: SourceNode, x: SourceTensor) -> Array:
+    """The noise of each channel."""
+    return _zeros(x.dtype, *x.shape)
+
+
+def _stacked(node: SourceNode, x: SourceTensor) -> Array:
+    """How many frames there are, -1 before the first one, then the frames."""
+    channels, step = _option(node, "num_channels", 1), _option(node, "stacker_step", 1)
+    frames = 1 + _option(node, "stacker_left_context", 0) + _option(node, "stacker_right_context", 0)
+    if step > frames:
+        raise _Beyond
+    state = _zeros("int16", 1 + (frames - 1) * channels)
+    state[0] = -1
+    return state
+
+
+def _framed(node: SourceNode, x: SourceTensor) -> Array:
+    """How many frames are still incomplete, then the values of each row that belong to frames to come."""
+    size, step = _option(node, "frame_size", 1), _option(node, "frame_step", 1)
+    prefilled = bool(node.attributes.get("prefill", False))
+    if (prefilled and step > size) or not x.shape or x.shape[-1] < 1:
+        raise _Beyond
+    steps = -(-size // step)
+    state = _zeros("int16", 1 + x.elements // x.shape[-1] * (size - step if prefilled else (steps - 1) * step))
+    state[0] = 0 if prefilled else steps - 1
+    return state
+
+
+def _delayed(node: SourceNode, x: SourceTensor) -> Array:
+    """The last values of each row."""
+    if not x.shape or x.shape[-1] < 1:
+        raise _Beyond
+    return _zeros("int16", x.elements // x.shape[-1], _option(node, "delay_length", 1))
+
+
+def _overlapping(node: SourceNode, x: SourceTensor) -> Array:
+    """What of each row's last frame lies over the next ones; one value where nothing does."""
+    step = _option(node, "frame_step", 1)
+    if len(x.shape) < 2 or 0 in x.shape or x.shape[-1] < step:
+        raise _Beyond
+    return _zeros(x.dtype, math.prod(x.shape[:-2]), max(x.shape[-1] - step, 1))
+
+
+_KEPT: dict[str, tuple[str, Callable[[SourceNode, SourceTensor], Array]]] = {
+    "CUSTOM:SignalFilterBankSpectralSubtraction": ("noise", _estimate),
+    "CUSTOM:SignalStacker": ("frames", _stacked),
+    "CUSTOM:SignalFramer": ("values", _framed),
+    "CUSTOM:SignalDelay": ("values", _delayed),
+    "CUSTOM:SignalOverlapAdd": ("values", _overlapping),
+}
+"""What each operator keeps: its name, and its value before the first run."""
+
+
+def with_signal_state(model: SourceModel) -> SourceModel:
+    """The model whose signal operators have what they keep as second input, a variable."""
+    return rewritten(model, _with_state)
+
+
+def _with_state(model: SourceModel) -> SourceModel:
+    """A graph of the model in that form."""
+    tensors = list(model.tensors)
+
+    def kept(node: SourceNode) -> SourceNode:
+        x = node.inputs[0] if len(node.inputs) == 1 else None
+        if node.op_type not in _KEPT or x is None or -1 in x.shape:
+            return node
+        name, first = _KEPT[node.op_type]
+        try:
+            value = first(node, x)
+        except _Beyond:
+            return node
+        variable = SourceTensor(
+            len(tensors),
+            f"{node.name}_{name}",
+            str(value.dtype),
+            value.shape,
+            None,
+            None,
+            is_variable=True,
+            initial=value.tobytes(),
+        )
+        tensors.append(variable)
+        return replace(node, inputs=(x, variable))
+
+    nodes = tuple(kept(node) for node in model.nodes)
+    return model if len(tensors) == len(model.tensors) else replace(model, tensors=tuple(tensors), nodes=nodes)

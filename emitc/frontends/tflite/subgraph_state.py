@@ -1,0 +1,225 @@
+"""State inside of IF and WHILE: the operator has each variable that its subgraphs touch as an operand, and so have they.
+
+A subgraph is rewritten for each operator that runs it, since another one may be handed other variables: behind its own inputs
+and outputs it has a variable tensor for each of them, which its operators read and update where it lies. Variables are those
+that a VAR_HANDLE names, the variable tensors of operators like SVDF, which a subgraph has once however many operators run it,
+and whether a CALL_ONCE has run. CALL_ONCE becomes an IF of its own: nothing where it has run, else what it calls.
+Source  TFLite Micro, whose subgraphs have one set of tensors each; CALL_ONCE remembers for itself that it has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from emitc.errors import EmitcError
+from emitc.frontends.limits import MAX_OPERATORS
+from emitc.frontends.subgraphs import MAX_DEPTH
+from emitc.source import Attribute, SourceModel, SourceNode, SourceSubgraph, SourceTensor
+
+CALLERS = ("IF", "WHILE")
+_HANDLE, _READ, _ASSIGN, _ONCE = "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"
+_INDEX, _CONDITION, _INIT = "_subgraph_index", "cond_subgraph_index", "init_subgraph_index"
+_AGAIN = "the file is damaged: export the model again"
+_MAX_LOOKED = 1 << 18
+"""Operators that are looked at for what they keep: the limit of operators, on each level of subgraphs, several times."""
+_TENSORS_OF_AN_OPERATOR = 8
+"""More than it has, so that operators are counted, and tensors that none of them reads."""
+
+Owner = tuple[int, int]
+"""Who keeps something in a subgraph: its number, and that of a variable tensor, or -1 less the place of a CALL_ONCE."""
+
+
+def _called(node: SourceNode) -> dict[str, int]:
+    """The attributes that say which subgraphs a node runs."""
+    return {name: value for name, value in node.attributes.items() if name.endswith(_INDEX) and isinstance(value, int)}
+
+
+def _flag(place: Owner) -> SourceTensor:
+    """Whether a CALL_ONCE has run, as a variable."""
+    return SourceTensor(-1, f"subgraph {place[0]}, CALL_ONCE {-1 - place[1]}", "bool", (1,), None, None, True, b"\0")
+
+
+@dataclass(slots=True)
+class InnerState:
+    """What the operators inside of others keep.
+
+    number_of: of the variable that a VAR_HANDLE names, by which all others speak of it. own: of the variable that is kept by
+    someone, like a tensor. made: subgraphs that are added.
+    """
+
+    source: SourceModel
+    number_of: Callable[[SourceNode], int]
+    own: Callable[[Owner, SourceTensor], int]
+    made: list[SourceSubgraph] = field(default_factory=list)
+    copied: int = 0
+    looked: int = 0
+
+    def touches(self, node: SourceNode, path: tuple[int, ...] = ()) -> Iterator[tuple[SourceNode, int]]:
+        """Every operator inside of a node that reads or updates a variable, and the variable."""
+        for index in _called(node).values() if len(path) < MAX_DEPTH else ():
+            if not 0 < index <= len(self.source.subgraphs) or index in path:
+                continue  # refused when the graph is built
+            self.looked += len(self.source.subgraphs[index - 1].nodes)
+            if self.looked > _MAX_LOOKED:
+                raise self.too_many(node)
+            handles: dict[int, int] = {}
+            for inner in self.source.subgraphs[index - 1].nodes:
+                if inner.op_type == _HANDLE:
+                    handles[self.handle(inner)] = self.number_of(inner)
+                elif inner.op_type in (_READ, _ASSIGN):
+                    yield inner, self.named(inner, handles)
+                elif inner.op_type in (*CALLERS, _ONCE):
+                    yield from self.touches(inner, (*path, index))
+                    if inner.op_type == _ONCE:
+                        yield inner, self.ran(index, inner)
+                for tensor in inner.inputs:
+                    if tensor is not None and tensor.is_variable:
+                        yield inner, self.own_of(inner, index, tensor)
+
+    def too_many(self, node: SourceNode) -> EmitcError:
+        """That a node runs more operators than a model may have."""
+        return node.refusal(
+            f"{node.op_type} runs too many operators", f"the limit is {MAX_OPERATORS}", "export the model again"
+        )
+
+    def own_of(self, node: SourceNode, index: int, tensor: SourceTensor) -> int:
+        """The variable of a node's variable tensor in a subgraph."""
+        if tensor.data is not None:
+            raise node.refusal(
+                f"{node.op_type} has a variable tensor with a constant value",
+                "a variable changes from run to run",
+                _AGAIN,
+                tensor,
+            )
+        return self.own((index, tensor.index), tensor)
+
+    def ran(self, index: int, node: SourceNode) -> int:
+        """The variable that says whether a CALL_ONCE of a subgraph has run."""
+        place = (index, -1 - node.index)
+        return self.own(place, _flag(place))
+
+    def handle(self, node: SourceNode) -> int:
+        """The resource that a VAR_HANDLE writes."""
+        node.counts((0, 0))
+        return node.outputs[0].index
+
+    def named(self, node: SourceNode, handles: dict[int, int]) -> int:
+        """The variable of a node's first input."""
+        node.counts(*(((1, 1), (1, 1)) if node.op_type == _READ else ((2, 2), (0, 0))))
+        found = handles.get(node.input(0).index)
+        if found is None:
+            raise node.refusal(
+                f"{node.op_type} of a tensor that is no variable",
+                "its first input is a resource, which a VAR_HANDLE before it, in the same subgraph, names",
+                _AGAIN,
+                node.input(0),
+            )
+        return found
+
+    def rewritten(
+        self, node: SourceNode, values: Callable[[int], SourceTensor], path: tuple[int, ...] = ()
+    ) -> SourceNode:
+        """A node with the variables that it touches as operands behind its own. values: the tensor of each around it."""
+        touched = list(dict.fromkeys(number for _, number in self.touches(node, path)))
+        for index in _called(node).values():
+            if index in path:
+                raise node.refusal(f"{node.op_type} runs subgraph {index}", "it runs itself", _AGAIN)
+        if not touched:
+            return node
+        given = tuple(values(number) for number in touched)
+        attributes: dict[str, Attribute] = dict(node.attributes)
+        for name, index in _called(node).items():
+            if 0 < index <= len(self.source.subgraphs):
+                attributes[name] = self.subgraph(node, index, touched, given, (*path, index))
+        return replace(node, inputs=(*node.inputs, *given), attributes=attributes)
+
+    def subgraph(
+        self, node: SourceNode, index: int, touched: Sequence[int], given: Sequence[SourceTensor], path: tuple[int, ...],
+        done: int = -1,
+    ) -> int:  # fmt: skip
+        """The number of a subgraph's copy that is handed variables. done: one of them that becomes true at its end."""
+        sub = self.source.subgraphs[index - 1]
+        self.copied += 1 + len(sub.nodes) + len(sub.tensors) // _TENSORS_OF_AN_OPERATOR
+        if self.copied > MAX_OPERATORS:
+            raise self.too_many(node)
+        if any(sub.tensors[position].is_variable for position in (*sub.inputs, *sub.outputs)):
+            raise node.refusal(
+                f"{node.op_type} runs subgraph {index}, whose interface has a variable tensor",
+                "inputs and outputs are made in every run, a variable holds its value",
+                _AGAIN,
+            )
+        tensors, nodes, handles = list(sub.tensors), list[SourceNode](), dict[int, int]()
+
+        def added(like: SourceTensor) -> SourceTensor:
+            tensors.append(replace(like, index=len(tensors)))
+            return tensors[-1]
+
+        own = {self.own((index, t.index), t): t for node in sub.nodes for t in node.inputs if t and t.is_variable}
+        held = {n: own[n] if n in own else added(like) for n, like in zip(touched, given, strict=True)}
+        for inner in sub.nodes:
+            if inner.op_type == _HANDLE:
+                handles[self.handle(inner)] = self.number_of(inner)
+            elif inner.op_type in (_READ, _ASSIGN):
+                nodes.append(replace(inner, inputs=(held[self.named(inner, handles)], *inner.inputs[1:])))
+            elif inner.op_type in CALLERS:
+                nodes.append(self.rewritten(inner, held.__getitem__, path))
+            elif inner.op_type == _ONCE:
+                nodes += self.once(inner, self.ran(index, inner), held, added, path)
+            else:
+                nodes.append(inner)
+        if done >= 0:
+            true = added(replace(held[done], name="true", data=b"\1", is_variable=False, initial=None))
+            nodes.append(SourceNode(len(nodes), _ASSIGN, "", (held[done], true), (), {}))
+        kept = tuple(tensor.index for tensor in held.values())
+        ends = (*sub.inputs, *kept), (*sub.outputs, *kept)
+        return self.add(SourceSubgraph(tuple(tensors), tuple(nodes), *ends, number=index))
+
+    def once(
+        self, node: SourceNode, ran: int, held: dict[int, SourceTensor], added: Callable[[SourceTensor], SourceTensor],
+        path: tuple[int, ...],
+    ) -> tuple[SourceNode, SourceNode]:  # fmt: skip
+        """What stands for a CALL_ONCE. ran: whether it has run; held, added: variables of its subgraph, and new tensors."""
+        node.counts((0, 0), (0, 0))
+        index = node.integer(_INIT)
+        if not 0 < index <= len(self.source.subgraphs) or index in path:
+            why = "it runs itself" if index in path or index == 0 else f"the file has {len(self.source.subgraphs) + 1}"
+            raise node.refusal(f"CALL_ONCE calls subgraph {index}", why, _AGAIN)
+        called = self.source.subgraphs[index - 1]
+        if called.inputs or called.outputs:
+            raise node.refusal(
+                f"CALL_ONCE calls subgraph {index}, which has inputs or outputs",
+                "an initialisation takes and gives nothing",
+                _AGAIN,
+            )
+        touched = [*dict.fromkeys(number for _, number in self.touches(node, path)), ran]
+        given = [held[number] for number in touched]
+        asked = added(replace(held[ran], is_variable=False, initial=None))
+        read = replace(node, op_type=_READ, inputs=(held[ran],), outputs=(asked,), attributes={})
+        passed = tuple(replace(tensor, index=place) for place, tensor in enumerate(given))
+        ends = tuple(range(len(passed)))
+        attributes: dict[str, Attribute] = {
+            "then_subgraph_index": self.add(SourceSubgraph(passed, (), ends, ends)),
+            "else_subgraph_index": self.subgraph(node, index, touched, given, (*path, index), ran),
+        }
+        return read, replace(node, kind="IF", inputs=(asked, *given), attributes=attributes)
+
+    def add(self, subgraph: SourceSubgraph) -> int:
+        """The number of a further subgraph of the model."""
+        self.made.append(subgraph)
+        return len(self.source.subgraphs) + len(self.made)
+
+
+def inside_of(node: SourceNode, error: EmitcError) -> EmitcError:
+    """The error, which says in which operator of the model it lies where that is another than its own."""
+    if error.where.op in ("", node.where().op):
+        return error
+    return type(error)(error.what, error.where, f"{error.why} (inside of {node.where().op})", error.hint)
+
+
+def with_inner_state(inner: InnerState, node: SourceNode, tensors: Callable[[int], SourceTensor]) -> SourceNode:
+    """An operator of the model that runs subgraphs, with the variables as operands; one that cannot be carries its refusal."""
+    try:
+        return inner.rewritten(node, tensors)
+    except EmitcError as error:
+        return replace(node, blocker=inside_of(node, error))

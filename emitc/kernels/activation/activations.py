@@ -1,0 +1,493 @@
+"""Activations that both formats have, of one value: LOGISTIC, TANH, RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU, HARD_SWISH.
+
+Shapes  any, y the same.   Types  int8. An int8 value has 256 results: each operator is a table, computed here.
+        LOGISTIC, TANH, RELU, RELU6 and LEAKY_RELU also int16 (unary_int16.py). All of them float32, by the function itself.
+        In legacy uint8 models (unary_unsigned.py; HARD_SWISH as in int8).
+LOGISTIC, TANH    gemmlowp's fixed-point exp and reciprocal on Q4.27; y has scale 1/256 and zero point -128, or 1/128 and 0.
+RELU, LEAKY_RELU  requantized by x_scale / y_scale (times alpha below zero).
+RELU_N1_TO_1      the same, the ratio rounded to float32.
+RELU6             a clamp of the quantized value between the steps of 0 and 6 in x, whatever scale and zero point y has.
+HARD_SWISH        16-bit arithmetic: x * (relu6(x + 3) / 6) with 7 more bits than x, both factors rounded.
+Source  TFLite Micro's int8 kernels, ratios of scales in double (measured); RELU_N1_TO_1, which it does not have, as
+LiteRT's reference kernel. RELU6 between two scales is TFLite Micro's alone: LiteRT goes over to the other one.
+ONNX    Sigmoid, Tanh, Relu, LeakyRelu and HardSwish in float32, and on int8 with scales, as kernels/pointwise.py says. Relu
+        of integers without a DequantizeLinear compares the numbers themselves, whatever scale their tensor has. Relu of int16
+        between a DequantizeLinear and a QuantizeLinear of one scale is max(q, zero_point): n = q - zero_point is less than
+        2**16, so that the float32 product n * scale and the quotient by the scale, each off by 2**-24 of itself at most,
+        give n within 2**-7, which rounds to n. (A scale over 2**110 could overflow.)
+Errors  scales beyond the fixed-point arithmetic; output scales other than those that LOGISTIC and TANH fix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.errors import EmitcError
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape
+from emitc.kernels.activation import activations_int16, activations_uint8
+from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, require_quantization
+from emitc.kernels.shared import int16x8, pointwise
+from emitc.kernels.shared.lookup_and_binary import byte_table, require_activation, require_factor
+from emitc.kernels.shared.pointwise import plain_numerics
+from emitc.layer import Layer
+from emitc.numerics import gemmlowp
+from emitc.numerics.float_functions import FUNCTIONS, RealFunction
+from emitc.numerics.requantize import (
+    BYTES,
+    INT32_MAX,
+    Clamp,
+    Int64,
+    activation_clamp,
+    multiplier_of,
+    requantize,
+    rounding_shift_right,
+)
+from emitc.source import SourceNode
+
+_INTEGER_BITS = 4
+"""LOGISTIC and TANH see their input as Q4.27."""
+_REACHES = {DType.INT8: 255, DType.INT16: 1 << 15}
+"""Largest distance of a value to its zero point."""
+_HARD_SWISH_BITS = 7
+_INT16_MAX = 2**15 - 1
+_INT16_MIN = -(2**15)
+
+
+class Logistic(Op):
+    """1 / (1 + exp(-x))."""
+
+    __slots__ = ()
+
+
+class Tanh(Op):
+    """tanh(x)."""
+
+    __slots__ = ()
+
+
+class Relu(Op):
+    """max(x, 0)."""
+
+    __slots__ = ()
+
+
+class Relu6(Op):
+    """min(max(x, 0), 6)."""
+
+    __slots__ = ()
+
+
+class ReluN1To1(Op):
+    """min(max(x, -1), 1)."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeakyRelu(Op):
+    """x, below zero alpha * x."""
+
+    alpha: float
+
+
+class HardSwish(Op):
+    """x * min(max(x + 3, 0), 6) / 6."""
+
+    __slots__ = ()
+
+
+_FIXED_OUTPUTS: dict[type[Op], tuple[float, int]] = {Logistic: (1 / 256, -128), Tanh: (1 / 128, 0)}
+
+
+def _from_tflite(op: type[Op]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((1, 1))
+        numerics = plain_numerics(node)
+        if op is LeakyRelu:
+            return Parsed(LeakyRelu(node.real("alpha"), numerics=numerics))
+        return Parsed(op(numerics=numerics))
+
+    return parse
+
+
+def _from_onnx(op: type[Op]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((1, 1))
+        if op is LeakyRelu:
+            return Parsed(LeakyRelu(node.real("alpha", 0.01), numerics=Numerics.QOPERATOR))
+        return Parsed(op(numerics=Numerics.QOPERATOR))
+
+    return parse
+
+
+_REAL: dict[type[Op], RealFunction] = {
+    Logistic: FUNCTIONS["Sigmoid"],
+    Tanh: FUNCTIONS["Tanh"],
+    Relu: FUNCTIONS["Relu"],
+    LeakyRelu: FUNCTIONS["LeakyRelu"],
+    HardSwish: FUNCTIONS["HardSwish"],
+}
+"""What ONNX computes."""
+
+
+_PLAIN: dict[type[Op], RealFunction] = {
+    **_REAL,
+    Logistic: FUNCTIONS["SigmoidOfLibrary"],
+    Tanh: FUNCTIONS["TanhOfLibrary"],
+    Relu6: FUNCTIONS["Clip"],
+    ReluN1To1: FUNCTIONS["Clip"],
+    LeakyRelu: FUNCTIONS["LeakyReluAbove"],
+    HardSwish: FUNCTIONS["HardSwishSixth"],
+}
+"""What TFLite computes of float32."""
+_CLIPS: dict[type[Op], tuple[float, ...]] = {Relu6: (0.0, 6.0), ReluN1To1: (-1.0, 1.0)}
+
+
+def _slopes(op: Op) -> tuple[float, ...]:
+    return (op.alpha,) if isinstance(op, LeakyRelu) else ()
+
+
+def _parameters(op: Op) -> tuple[float, ...]:
+    return (float(np.float32(op.alpha)),) if isinstance(op, LeakyRelu) else _CLIPS.get(type(op), ())
+
+
+def _function(op: Op) -> RealFunction:
+    return (_PLAIN if op.numerics is Numerics.PLAIN else _REAL)[type(op)]
+
+
+_LARGEST_SCALE = 2.0**110
+"""Times the largest distance of an int16 value to its zero point it is within float32."""
+
+
+def _keeps_steps(bound: BoundNode) -> bool:
+    """Whether the operator is a Relu of dequantized int16 values that are quantized by the same scale and zero point again."""
+    x, y = bound.input(0), bound.output
+    if not isinstance(bound.node.op, Relu) or bound.node.op.numerics is not Numerics.QDQ:
+        return False
+    if not x.dtype is y.dtype is DType.INT16 or x.quantization is None or x.quantization != y.quantization:
+        return False
+    return x.quantization.per_tensor and x.quantization.scale <= _LARGEST_SCALE
+
+
+def _compares_numbers(bound: BoundNode) -> bool:
+    """Whether the operator is a Relu of integers that stand for themselves."""
+    op, dtype = bound.node.op, bound.input(0).dtype
+    return isinstance(op, Relu) and op.numerics is Numerics.QOPERATOR and dtype is not DType.FLOAT32
+
+
+def _quantizations(bound: BoundNode) -> tuple[Quantization, Quantization]:
+    x, y = bound.input(0).quantization, bound.output.quantization
+    assert x and y
+    return x, y
+
+
+def _identity_factor(bound: BoundNode) -> float:
+    """x_scale / y_scale as the operator's golden engine takes it."""
+    x, y = _quantizations(bound)
+    if isinstance(bound.node.op, ReluN1To1):
+        with np.errstate(all="ignore"):
+            return float(np.float32(x.scale) / np.float32(y.scale))
+    return x.scale / y.scale
+
+
+def _alpha_factor(bound: BoundNode, alpha: float) -> float:
+    """What a negative input is multiplied with."""
+    x, y = _quantizations(bound)
+    return x.scale * alpha / y.scale
+
+
+def _out_of_proportion(bound: BoundNode) -> EmitcError:
+    x, y = _quantizations(bound)
+    return illegal(
+        bound,
+        f"{bound.node.op_type} has scales that are out of proportion",
+        f"input {x.scale!r}, output {y.scale!r}: the fixed-point arithmetic cannot hold the ratio",
+        "quantize the model again",
+        bound.output,
+    )
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses types without code and scales that the operator's arithmetic does not take."""
+    op = bound.node.op
+    if op.numerics is Numerics.UNSIGNED:
+        activations_uint8.check(bound, *_slopes(op))
+        return
+    if _compares_numbers(bound):
+        pointwise.require_types(bound, [(t, t) for t in pointwise.SIGNED], "float32 and signed integers")
+        return
+    if op.numerics is Numerics.PLAIN:
+        pointwise.require_types(bound, [(DType.FLOAT32,) * 2], "float32 and quantized integers")
+        return
+    if op.numerics.float_scale:
+        if not _keeps_steps(bound):
+            pointwise.check_real(bound)
+        return
+    others = (DType.UINT8, DType.FLOAT32)
+    require_dtypes(bound, [(t, t) for t in _integers(type(op))], [(dtype,) * 2 for dtype in (*others, DType.INT16)])
+    require_quantization(bound, bound.input(0), bound.output)
+    int16x8.require_symmetric(bound)
+    x, y = _quantizations(bound)
+    reach = _REACHES[bound.input(0).dtype]
+    if isinstance(op, Logistic | Tanh) and int16x8.applies(bound):
+        _check_sigmoidal_int16(bound)
+        return
+    fixed = _FIXED_OUTPUTS.get(type(op))
+    if fixed is not None:
+        if (y.scale, y.zero_point) != fixed:
+            raise illegal(
+                bound,
+                f"{bound.node.op_type} has another output scale or zero point than its int8 kernel writes",
+                f"({y.scale!r}, {y.zero_point}) found, TFLite fixes ({fixed[0]!r}, {fixed[1]})",
+                "export the model again",
+                bound.output,
+            )
+        if not 0 <= math.frexp(x.scale * 2.0 ** (31 - _INTEGER_BITS))[1] <= 62:
+            raise _out_of_proportion(bound)
+    elif isinstance(op, Relu6):
+        require_activation(bound, "RELU6", bound.input(0))
+    elif isinstance(op, HardSwish):
+        # Beyond, shifts leave 16 bits; the output is never shifted left.
+        output, reluish = (math.frexp(factor)[1] if factor < 1 << 30 else 31 for factor in _hard_swish_factors(bound))
+        if not -15 <= output <= 0 or not -15 <= reluish <= 30:
+            raise _out_of_proportion(bound)
+    else:
+        require_factor(bound, _identity_factor(bound), reach)
+        if isinstance(op, LeakyRelu):
+            require_factor(bound, abs(_alpha_factor(bound, op.alpha)), reach)
+        if isinstance(op, ReluN1To1):
+            require_activation(bound, "RELU_N1_TO_1", bound.output)
+
+
+def _integers(op: type[Op]) -> tuple[DType, ...]:
+    """The integer types of an operator in TFLite."""
+    return (DType.INT8,) if op in (HardSwish, ReluN1To1) else (DType.INT8, DType.INT16)
+
+
+def _check_sigmoidal_int16(bound: BoundNode) -> None:
+    x, y = _quantizations(bound)
+    if not activations_int16.unit_scale(y.scale):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has another output scale than its int16 kernel writes",
+            f"{y.scale!r} found, TFLite fixes 2**-15",
+            "export the model again",
+            bound.output,
+        )
+    if activations_int16.interpolation(x.scale, tanh=isinstance(bound.node.op, Tanh)) is None:
+        raise _out_of_proportion(bound)
+
+
+def _hard_swish_factors(bound: BoundNode) -> tuple[float, float]:
+    """From x with 7 more bits to the output, and to the scale at which 3.0 is 2**15."""
+    x, y = _quantizations(bound)
+    hires = x.scale / (1 << _HARD_SWISH_BITS)
+    return hires / y.scale, hires / (3 / (1 << 15))
+
+
+def _two_over_one_plus(x: Int64) -> Int64:
+    """2 / (1 + x) in Q2.29 for x in [0, 1] as Q0.31: three Newton steps from 48/17 - 32/17 d, d = (1 + x) / 2."""
+    half = (x + INT32_MAX + 1) >> 1
+    estimate = 1515870810 + gemmlowp.high_mul(half, -1010580540)
+    for _ in range(3):
+        error = (1 << 29) - gemmlowp.high_mul(half, estimate)
+        estimate = estimate + gemmlowp.saturating_shift_left(gemmlowp.high_mul(estimate, error), 2)
+    return np.asarray(estimate, np.int64)
+
+
+def _sigmoidal(bound: BoundNode, q: Int64) -> Int64:
+    """LOGISTIC and TANH: fixed point between two bounds beyond which the result is at its end."""
+    x, y = _quantizations(bound)
+    factor = x.scale * 2.0 ** (31 - _INTEGER_BITS)
+    multiplier = multiplier_of(factor) if factor < 1 << 30 else None
+    exponent = math.frexp(factor)[1]
+    radius = math.floor(((1 << _INTEGER_BITS) - 1) * 2.0 ** (31 - _INTEGER_BITS) / 2.0**exponent)
+    centred = q - x.zero_point
+    inside = np.abs(centred) < radius
+    # With a radius of 1 only the zero is inside, whatever its multiplier.
+    scaled = (
+        requantize(np.where(inside, centred, 0), multiplier.q31, multiplier.shift) if multiplier else np.zeros_like(q)
+    )
+    if isinstance(bound.node.op, Logistic):
+        positive = gemmlowp.saturating_shift_left(
+            _two_over_one_plus(gemmlowp.exp_on_negative_values(-np.abs(scaled), _INTEGER_BITS)), 1
+        )
+        value = np.where(scaled > 0, positive, np.where(scaled < 0, INT32_MAX - positive, 1 << 30))
+        result = rounding_shift_right(value, 31 - 8)
+    else:
+        # exp(-2|x|): the same bits read with one integer bit more.
+        decay = gemmlowp.exp_on_negative_values(-np.abs(scaled), _INTEGER_BITS + 1)
+        positive = gemmlowp.saturating_shift_left(_two_over_one_plus(decay) - (1 << 29), 2)
+        value = np.where(scaled == 0, 0, np.sign(scaled) * positive)
+        result = rounding_shift_right(value, 31 - 7)
+    result = np.clip(result + y.zero_point, -128, 127)
+    return np.where(centred <= -radius, -128, np.where(centred >= radius, 127, result))
+
+
+def _rescaled(bound: BoundNode, q: Int64) -> Int64:
+    """RELU, RELU_N1_TO_1 and LEAKY_RELU."""
+    x, y = _quantizations(bound)
+    op = bound.node.op
+    centred = q - x.zero_point
+    identity = multiplier_of(_identity_factor(bound))
+    result = requantize(centred, identity.q31, identity.shift)
+    if isinstance(op, LeakyRelu):
+        factor = _alpha_factor(bound, op.alpha)
+        slope = multiplier_of(abs(factor))
+        below = requantize(centred, slope.q31, slope.shift)
+        result = np.where(centred >= 0, result, -below if factor < 0 else below)
+        return np.clip(result + y.zero_point, *bound.output.dtype.range)
+    clamp = activation_clamp("RELU" if isinstance(op, Relu) else "RELU_N1_TO_1", bound.output)
+    return np.clip(result + y.zero_point, clamp.low, clamp.high)
+
+
+def _wrap16(values: Int64) -> Int64:
+    return np.asarray(values, np.int64).astype(np.int16).astype(np.int64)
+
+
+def _high_mul16(a: Int64, b: int) -> Int64:
+    """High 16 bits of 2ab, rounded half up; b in [0, 2**15)."""
+    return (a * b + (1 << 14)) >> 15
+
+
+def _multiplier16(factor: float) -> tuple[int, int]:
+    """The factor as Q15 in [2**14, 2**15) or 0, and its exponent."""
+    multiplier = multiplier_of(factor)
+    return min((multiplier.q31 + (1 << 15)) >> 16, _INT16_MAX), multiplier.shift
+
+
+def _hard_swish(bound: BoundNode, q: Int64) -> Int64:
+    """HARD_SWISH, every value 16 bits wide."""
+    x, y = _quantizations(bound)
+    (to_output, output_exponent), (to_reluish, exponent) = (_multiplier16(f) for f in _hard_swish_factors(bound))
+    hires = (q - x.zero_point) << _HARD_SWISH_BITS
+    at_output = _high_mul16(hires, to_output)
+    gate = hires
+    # The last bit of a left shift comes after the multiplication, so that only it can saturate visibly.
+    if exponent > 0:
+        gate = np.clip(gate << (exponent - 1), _INT16_MIN, _INT16_MAX)
+    gate = _high_mul16(gate, to_reluish)
+    if exponent > 0:
+        gate = np.clip(gate << 1, _INT16_MIN, _INT16_MAX)
+    if exponent < 0:
+        gate = rounding_shift_right(gate, -exponent)
+    gate = (gate + (1 << 15)) >> 1
+    product = gate * at_output
+    # Towards zero, which cancels the bias of the roundings before.
+    truncated = np.sign(product) * (np.abs(product) >> 15)
+    return np.clip(_wrap16(rounding_shift_right(truncated, -output_exponent) + y.zero_point), -128, 127)
+
+
+def results(bound: BoundNode, q: Int64) -> Int64:
+    """The operator on quantized values of any shape."""
+    op = bound.node.op
+    if op.numerics is Numerics.UNSIGNED:
+        return activations_uint8.results(bound, q, *_slopes(op))
+    if isinstance(op, Logistic | Tanh):
+        return _sigmoidal_int16(bound).apply(q) if int16x8.applies(bound) else _sigmoidal(bound, q)
+    if isinstance(op, HardSwish):
+        return _hard_swish(bound, q)
+    if isinstance(op, Relu6):
+        clamp = activation_clamp("RELU6", bound.input(0))
+        return np.clip(q, clamp.low, clamp.high)
+    return _rescaled(bound, q)
+
+
+def _sigmoidal_int16(bound: BoundNode) -> activations_int16.Interpolation:
+    found = activations_int16.interpolation(_quantizations(bound)[0].scale, tanh=isinstance(bound.node.op, Tanh))
+    assert found is not None
+    return found
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The input's shape."""
+    return (bound.input(0).shape,)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The arithmetic on each value itself, not on a table of it."""
+    assert inputs[0] is not None
+    op = bound.node.op
+    if _compares_numbers(bound):
+        return (np.maximum(inputs[0], np.zeros((), inputs[0].dtype)),)
+    if op.numerics.float_scale:
+        return (pointwise.real_reference(bound, _function(op), _parameters(op), inputs[0]),)
+    return (results(bound, inputs[0].astype(np.int64)).astype(bound.output.dtype.value),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """The table of all results; the function itself where the tensor is not of bytes."""
+    op = bound.node.op
+    if _compares_numbers(bound):
+        return pointwise.pointwise_layer(bound, "activation/relu")
+    if _keeps_steps(bound):
+        return activations_int16.clamp_layer(bound, Clamp(_quantizations(bound)[1].zero_point, DType.INT16.range[1]))
+    if op.numerics.float_scale:
+        return pointwise.real_layer(bound, _function(op), _parameters(op))
+    if int16x8.applies(bound):
+        return _lower_int16(bound)
+    return byte_table(bound, 0, results(bound, BYTES))
+
+
+def _lower_int16(bound: BoundNode) -> Layer:
+    """The function itself on every value."""
+    op = bound.node.op
+    if isinstance(op, Logistic | Tanh):
+        return _sigmoidal_int16(bound).layer(bound)
+    if isinstance(op, Relu6):
+        return activations_int16.clamp_layer(bound, activation_clamp("RELU6", bound.input(0)))
+    identity = multiplier_of(_identity_factor(bound))
+    if isinstance(op, LeakyRelu):
+        factor = _alpha_factor(bound, op.alpha)
+        return activations_int16.leaky_layer(bound, identity, multiplier_of(abs(factor)), -1 if factor < 0 else 1)
+    return activations_int16.rectifier_layer(bound, identity, activation_clamp("RELU", bound.output))
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Four floats at a time, or a table of bytes by vectors."""
+    return pointwise.vector_layer(lower(bound))
+
+
+_FPU = Variant("fpu", "fpu", lambda bound: pointwise.float_unit_layer(lower(bound)), ())
+_VECTORS = Variant("mve", "mve", lower_mve)
+_VARIANTS: dict[type[Op], tuple[Variant, ...]] = {
+    Logistic: (_VECTORS, _FPU),
+    Tanh: (_VECTORS, _FPU),
+    Relu: (Variant("mve", "mve", lower_mve, (DType.INT8, DType.FLOAT32)),),
+    LeakyRelu: (_VECTORS,),
+}
+"""With the types that they have in both formats: but for Relu's, those of float32 are for ONNX models alone."""
+
+
+def _note(bound: BoundNode) -> str:
+    """That RELU6 leaves the output's scale out of account."""
+    op = bound.node.op
+    alike = op.numerics is Numerics.UNSIGNED or bound.input(0).quantization == bound.output.quantization
+    if alike or not isinstance(op, Relu6):
+        return ""
+    return (
+        "the output keeps the input's steps, whatever its scale says, as in TFLite Micro; LiteRT goes over to its scale"
+    )
+
+
+def _kernel(op: type[Op], name: str, summary: str, onnx: str = "") -> KernelDef:
+    return KernelDef(
+        op, summary, (DType.INT8, DType.FLOAT32), (name,), _from_tflite(op), check, output_shapes, reference, lower,
+        tflite_dtypes=(*_integers(op), DType.UINT8, DType.FLOAT32), onnx=(onnx,) if onnx else (),
+        from_onnx=_from_onnx(op) if onnx else None, elementwise=True, variants=_VARIANTS.get(op, ()), note=_note,
+    )  # fmt: skip
+
+
+KERNELS = (
+    _kernel(Logistic, "LOGISTIC", "logistic function; of bytes by table", "Sigmoid"),
+    _kernel(Tanh, "TANH", "hyperbolic tangent; of bytes by table", "Tanh"),
+    _kernel(Relu, "RELU", "rectifier between any scales; of bytes by table", "Relu"),
+    _kernel(Relu6, "RELU6", "clamp to [0, 6], by table"),
+    _kernel(ReluN1To1, "RELU_N1_TO_1", "clamp to [-1, 1] between any scales, by table"),
+    _kernel(LeakyRelu, "LEAKY_RELU", "rectifier with a slope below zero; of bytes by table", "LeakyRelu"),
+    _kernel(HardSwish, "HARD_SWISH", "x * relu6(x + 3) / 6; of bytes by table", "HardSwish"),
+)

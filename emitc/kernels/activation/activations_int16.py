@@ -1,0 +1,140 @@
+"""Activations of one int16 value in TFLite: LOGISTIC, TANH, RELU, RELU6, LEAKY_RELU.
+
+Scales are symmetric: no zero points.
+LOGISTIC, TANH    a table of the sigmoid at multiples of 1/24, interpolated; tanh(x) = 2 sigmoid(2x) - 1. x is brought to
+                  units of 1/12288 by a multiplier of 15 bits and a shift, or by 3 and a shift where its scale is the power
+                  of two that needs no rounding. y has the scale 2**-15.
+RELU, LEAKY_RELU  requantized by x_scale / y_scale (times alpha below zero), Q31 and two roundings.
+RELU6             a clamp of the quantized value: x and y share their scale.
+Source  TFLite Micro's int16 kernels (measured on all 65 536 values).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ir import BoundNode
+from emitc.kernels.shared.pointwise import pointwise_layer
+from emitc.kernels.shared.sigmoid_table import SIGMOID, sigmoid_table
+from emitc.layer import Layer, Param, in_step
+from emitc.numerics.requantize import Clamp, Int64, Multiplier
+
+_ENTRIES = len(SIGMOID)
+_UNITS = 4096.0 * 3.0
+_MULTIPLIER_MAX = 32767
+_LAST_SHIFT = 30
+_POWER_TOLERANCE = 1e-3
+"""How far the logarithm of a scale may lie from an integer for the scale to count as a power of two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpolation:
+    """How LOGISTIC or TANH reads the table.
+
+    v = (x * multiplier + rounding) >> right; the table at |v| >> bits, with the bits below as the share of the next entry; at
+    the table's end `saturated`. y is (above + that) >> shift, or (below - that) >> shift for negative v.
+    """
+
+    multiplier: int
+    right: int
+    bits: int
+    saturated: int
+    above: int
+    below: int
+    shift: int
+
+    @property
+    def rounding(self) -> int:
+        """Half of what is shifted out."""
+        return 1 << (self.right - 1) if self.right > 0 else 0
+
+    def apply(self, q: Int64) -> Int64:
+        """The outputs of int16 values."""
+        v = (q * self.multiplier + self.rounding) >> self.right
+        table = np.array((*SIGMOID, 0), np.int64)
+        index = np.minimum(np.abs(v) >> self.bits, _ENTRIES - 1)
+        rest = np.abs(v) & ((1 << self.bits) - 1)
+        between = (table[index] << self.bits) + rest * (table[index + 1] - table[index])
+        found = np.where(index < _ENTRIES - 1, between, self.saturated)
+        return np.asarray(np.where(v >= 0, self.above + found, self.below - found) >> self.shift, np.int64)
+
+    def layer(self, bound: BoundNode) -> Layer:
+        """Table and parameters."""
+        params = (
+            Param("count", "int32_t", bound.output.elements),
+            Param("multiplier", "int32_t", self.multiplier, "to units of 1/12288, with the shift"),
+            Param("rounding", "int32_t", self.rounding),
+            Param("right", "int32_t", self.right),
+            Param("bits", "int32_t", self.bits, "of the share of the next entry"),
+            Param("saturated", "int32_t", self.saturated),
+            Param("above", "int32_t", self.above),
+            Param("below", "int32_t", self.below),
+            Param("shift", "int32_t", self.shift),
+        )
+        return Layer("activation/sigmoid_s16", "portable", (0,), (sigmoid_table(),), params, overlaps=(in_step(bound),))
+
+
+def _power(scale: float) -> int | None:
+    """The exponent of a scale that is a power of two, nearly, in float32 as TFLite Micro takes the logarithm."""
+    log = np.float32(np.log(np.float32(scale))) * (np.float32(1.0) / np.log(np.float32(2.0)))
+    whole = round(float(log))
+    return whole if abs(np.float32(log) - np.float32(whole)) < np.float32(_POWER_TOLERANCE) else None
+
+
+def unit_scale(scale: float) -> bool:
+    """Whether an output scale counts as 2**-15."""
+    return _power(scale) == -15
+
+
+def interpolation(scale: float, *, tanh: bool) -> Interpolation | None:
+    """For an input scale; None where no multiplier of 15 bits holds it."""
+    power = _power(scale)
+    left = None if power is None else power + 12
+    if left is not None and (left == 0 or (tanh and left == 1)):
+        multiplier, right = 3 << left, 0
+    else:
+        factor, right = scale * _UNITS, 0
+        while factor <= _MULTIPLIER_MAX / 2.0 and right <= _LAST_SHIFT:
+            right += 1
+            factor *= 2.0
+        if factor >= _MULTIPLIER_MAX + 1:
+            return None
+        multiplier = math.floor(factor)
+    if tanh:
+        return Interpolation(multiplier, right, 8, 0xFFFF << 8, (1 << 7) - (1 << 23), (1 << 23) + (1 << 7) - 1, 8)
+    return Interpolation(multiplier, right, 9, 0x7FFF << 10, 1 << 9, (1 << 25) + (1 << 9) - 1, 10)
+
+
+def rectifier_layer(bound: BoundNode, identity: Multiplier, clamp: Clamp) -> Layer:
+    """RELU: a requantization within other limits."""
+    params = (
+        Param("count", "int32_t", bound.output.elements),
+        Param("input_offset", "int32_t", 0),
+        Param("multiplier", "int32_t", identity.q31, "Q31"),
+        Param("shift", "int32_t", identity.shift, "positive left"),
+        Param("output_offset", "int32_t", 0),
+        Param("clamp_low", "int32_t", clamp.low),
+        Param("clamp_high", "int32_t", clamp.high),
+    )
+    return Layer("quantization/requantized", "portable", (0,), params=params, overlaps=(in_step(bound),))
+
+
+def leaky_layer(bound: BoundNode, identity: Multiplier, slope: Multiplier, sign: int) -> Layer:
+    """LEAKY_RELU. slope: of the magnitude of alpha; sign: alpha's."""
+    parameters = (
+        Param("multiplier", "int32_t", identity.q31, "Q31"),
+        Param("shift", "int32_t", identity.shift, "positive left"),
+        Param("slope", "int32_t", slope.q31, "Q31, below zero"),
+        Param("slope_shift", "int32_t", slope.shift),
+        Param("sign", "int32_t", sign, "alpha's"),
+    )
+    return pointwise_layer(bound, "activation/leaky_relu_s16", parameters)
+
+
+def clamp_layer(bound: BoundNode, clamp: Clamp) -> Layer:
+    """RELU6, and RELU between equal scales: two comparisons."""
+    limits = (Param("low", "int16_t", clamp.low), Param("high", "int16_t", clamp.high))
+    return pointwise_layer(bound, "activation/clip", limits)

@@ -1,0 +1,59 @@
+"""ByteTable: y[i] = table[x[i]] over int8. Whatever computes one byte from one byte, worked out at compile time.
+
+`passes/recognise_qdq.py` makes it of a chain of float operators between a dequantized and a quantized tensor. The table is
+the reference's float32 arithmetic, value by value.   Shapes  x any, y the same number of elements.   Types  int8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, require_dtypes
+from emitc.kernels.shared.lookup_and_binary import TABLE_ENTRIES, byte_table
+from emitc.layer import Layer
+
+
+@dataclass(frozen=True, slots=True)
+class ByteTable(Op):
+    """results: of the values -128 to 127, in order."""
+
+    results: tuple[int, ...]
+
+
+def _results(bound: BoundNode) -> tuple[int, ...]:
+    assert isinstance(bound.node.op, ByteTable)
+    return bound.node.op.results
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses other types than int8."""
+    require_dtypes(bound, [(DType.INT8, DType.INT8)])
+    assert len(_results(bound)) == TABLE_ENTRIES
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The input's shape."""
+    return (bound.input(0).shape,)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """One value looked up for each."""
+    assert inputs[0] is not None
+    return (np.array(_results(bound), np.int8)[inputs[0].astype(np.int64) + TABLE_ENTRIES // 2],)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A table of 256 bytes."""
+    return byte_table(bound, 0, np.array(_results(bound), np.int64))
+
+
+KERNELS = (
+    KernelDef(
+        ByteTable, "any function of one byte, as a table", (DType.INT8,), (), None, check, output_shapes, reference, lower,
+        elementwise=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,220 @@
+"""PRelu: y = x, below zero slope * x, with a slope for each element, channel or tensor.
+
+Shapes  x any, slope any that broadcasts onto x (numpy's rule), y as x.
+Types   float32. int8 with scales where DequantizeLinear and QuantizeLinear stand around the operator: the slope is a constant
+        then; x is dequantized in float32, multiplied, divided by y_scale, rounded half to even and saturated. With one slope
+        for all of x that is a table. TFLite: int8 and int16 with a slope of int8, each with its own scale, requantized by
+        x_scale / y_scale, below zero by x_scale * slope_scale / y_scale.
+A NaN stays one, and so does -0.   Source  ONNX's specification; the order of operations is ONNX Runtime's. TFLite Micro's kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, Variant, require_dtypes, require_quantization, unsupported
+from emitc.kernels.shared import int16x8
+from emitc.kernels.shared.broadcast import broadcast_layer, require_broadcast, two_operands, walk_params
+from emitc.kernels.shared.lookup_and_binary import byte_table, require_factor
+from emitc.kernels.shared.pointwise import (
+    dequantized,
+    in_place,
+    operand,
+    plain_numerics,
+    pointwise_layer,
+    quantized,
+    require_types,
+    typed,
+    vector_layer,
+)
+from emitc.layer import Flavour, Layer, Param, Table
+from emitc.numerics.float_functions import FUNCTIONS
+from emitc.numerics.requantize import BYTES, Float32, Int64, multiplier_of, requantize
+from emitc.source import SourceNode
+
+
+@dataclass(frozen=True, slots=True)
+class PRelu(Op):
+    """A rectifier with slopes below zero."""
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """Input and slope."""
+    return two_operands(PRelu(), node)
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """Input and slope."""
+    node.counts((2, 2))
+    return Parsed(PRelu(numerics=plain_numerics(node)), (0, 1))
+
+
+def _check_fixed(bound: BoundNode) -> None:
+    x, slope, y = bound.input(0), bound.input(1), bound.output
+    require_dtypes(bound, [(DType.INT8,) * 3, (DType.INT16, DType.INT8, DType.INT16)])
+    require_quantization(bound, x, slope, y)
+    int16x8.require_symmetric(bound)
+    require_broadcast(bound, onto_first=True)
+    reach = 255 if x.dtype is DType.INT8 else 1 << 15
+    require_factor(bound, _factors(bound)[0], reach)
+    require_factor(bound, _factors(bound)[1], reach * 255)
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses types without code, a slope of another shape, and a quantized slope that is computed."""
+    if bound.node.op.numerics is Numerics.TFLITE:
+        _check_fixed(bound)
+        return
+    x, slope = bound.input(0), bound.input(1)
+    require_types(bound, [(t, t, t) for t in (DType.FLOAT32, DType.INT8)], "float32, and int8 with scales")
+    require_broadcast(bound, onto_first=True)
+    if x.dtype is DType.FLOAT32:
+        return
+    require_quantization(bound, x, bound.output)
+    if not slope.is_constant or slope.quantization is None:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} of int8 with a computed slope is not supported",
+            "there is code for float32, and for a quantized constant",
+            "leave the operator in float32",
+            slope,
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The first input's shape."""
+    return (bound.input(0).shape,)
+
+
+def _real_slope(bound: BoundNode) -> Float32:
+    """The slope of quantized tensors as float32; one scale, or one for each slice of an axis."""
+    slope = bound.input(1)
+    q = slope.quantization
+    assert q
+    spread = (-1,) + (1,) * (len(slope.shape) - 1 - q.axis) if not q.per_tensor else ()
+    zero_points = np.array(q.zero_points, np.int64).reshape(spread)
+    scales = np.array(q.scales, np.float32).reshape(spread)
+    return np.asarray((slope.array().astype(np.int64) - zero_points).astype(np.float32) * scales)
+
+
+def _by_scales(bound: BoundNode, q: Array | Int64, slope: Float32) -> Int64:
+    x, y = bound.input(0).quantization, bound.output.quantization
+    assert x and y
+    real = dequantized(q, x)
+    with np.errstate(all="ignore"):
+        return quantized(np.where(real < 0, slope * real, real), y, bound.output.dtype)
+
+
+def _factors(bound: BoundNode) -> tuple[float, float]:
+    """TFLite: what x is multiplied with from zero on, and x times slope below it."""
+    x, slope, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
+    assert x and slope and y
+    return x.scale / y.scale, x.scale * slope.scale / y.scale
+
+
+def _fixed(bound: BoundNode, q: Int64, slopes: Int64) -> Int64:
+    """TFLite: quantized values from quantized values and slopes that broadcast."""
+    x, slope, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
+    assert x and slope and y
+    above, below = (multiplier_of(factor) for factor in _factors(bound))
+    centred = q - x.zero_point
+    sloped = requantize(centred * (slopes - slope.zero_point), below.q31, below.shift)
+    result = np.where(centred >= 0, requantize(centred, above.q31, above.shift), sloped) + y.zero_point
+    return np.asarray(np.clip(result, *bound.output.dtype.range), np.int64)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """float32 throughout; TFLite's integers in fixed point."""
+    value = operand(bound, inputs, 0)
+    if bound.node.op.numerics is Numerics.TFLITE:
+        found = _fixed(bound, value.astype(np.int64), operand(bound, inputs, 1).astype(np.int64))
+        return (found.astype(bound.output.dtype.value),)
+    if value.dtype == np.int8:
+        return (_by_scales(bound, value, _real_slope(bound)).astype(np.int8),)
+    x, slope = np.asarray(value, np.float32), np.asarray(operand(bound, inputs, 1), np.float32)
+    with np.errstate(all="ignore"):
+        return (np.where(x < 0, slope * x, x),)
+
+
+def _lower_fixed(bound: BoundNode) -> Layer:
+    x, slope, y = bound.input(0), bound.input(1), bound.output
+    if slope.is_constant and slope.elements == 1 and x.dtype is DType.INT8:
+        return byte_table(bound, 0, _fixed(bound, BYTES, slope.array().reshape(()).astype(np.int64)))
+    assert x.quantization and slope.quantization and y.quantization
+    above, below = (multiplier_of(factor) for factor in _factors(bound))
+    params = (
+        Param("x_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
+        Param("slope_offset", "int32_t", -slope.quantization.zero_point),
+        Param("multiplier", "int32_t", above.q31, "Q31, from zero on"),
+        Param("shift", "int32_t", above.shift, "positive left"),
+        Param("slope_multiplier", "int32_t", below.q31, "Q31, of products below zero"),
+        Param("slope_shift", "int32_t", below.shift),
+        Param("y_offset", "int32_t", y.quantization.zero_point),
+        Param("clamp_low", "int32_t", y.dtype.range[0]),
+        Param("clamp_high", "int32_t", y.dtype.range[1]),
+    )
+    return broadcast_layer(bound, "activation/prelu_fixed", params, flavour=typed(x.dtype, y.dtype, slope.dtype))
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A LeakyRelu where one constant is the slope; of int8 a table, or arithmetic for each element."""
+    if bound.node.op.numerics is Numerics.TFLITE:
+        return _lower_fixed(bound)
+    x, slope, y = bound.input(0), bound.input(1), bound.output
+    if x.dtype is DType.FLOAT32:
+        if slope.is_constant and slope.elements == 1:
+            function = FUNCTIONS["LeakyRelu"]
+            (name,) = function.parameters
+            alpha = Param(name, "float", float(slope.array().reshape(-1)[0]))
+            return pointwise_layer(bound, function.template, (alpha,))
+        return broadcast_layer(bound, "activation/prelu")
+    slopes = _real_slope(bound)
+    if slopes.size == 1:
+        return byte_table(bound, 0, _by_scales(bound, BYTES, slopes.reshape(())))
+    assert x.quantization and y.quantization
+    params = (
+        Param("x_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
+        Param("x_scale", "float", x.quantization.scale),
+        Param("y_scale", "float", y.quantization.scale),
+        Param("y_offset", "float", float(y.quantization.zero_point)),
+        *walk_params([x.shape, slope.shape], y.shape),
+    )
+    table = Table("slope", "float", tuple(slopes.reshape(-1).tolist()), "slopes below zero")
+    flavour = Flavour(x="int8_t", w="float", y="int8_t")
+    return Layer(
+        "activation/prelu_quantized", "portable", (0,), (table,), params, overlaps=in_place(bound), flavour=flavour
+    )
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Four floats at a time along the rows, or a table of bytes by vectors."""
+    layer = lower(bound)
+    if layer.template != "activation/prelu":
+        return vector_layer(layer)
+    steps = {param.name: param.value for param in layer.params}
+    if steps["a_step"] != 1 or steps["b_step"] > 1:
+        return "slopes that lie apart"
+    # One slope for a row is loaded once.
+    shared = steps["b_step"] == 0
+    flavour = replace(layer.flavour, suffix=f"{layer.flavour.suffix}{'_shared' if shared else ''}", shared=shared)
+    return replace(
+        layer,
+        template="activation/prelu_mve",
+        variant="mve",
+        headers=("emitc_mve.h", "emitc_mve_reals.h"),
+        flavour=flavour,
+    )
+
+
+KERNELS = (
+    KernelDef(
+        PRelu, "rectifier with slopes below zero, broadcasting", (DType.FLOAT32, DType.INT8), ("PRELU",), from_tflite, check,
+        output_shapes, reference, lower, onnx=("PRelu",), from_onnx=from_onnx, elementwise=True,
+        tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
+        variants=(Variant("mve", "mve", lower_mve, (DType.INT8, DType.FLOAT32)),),
+    ),
+)  # fmt: skip

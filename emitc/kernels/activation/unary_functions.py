@@ -1,0 +1,324 @@
+"""Functions of one value: Elu, Gelu, Erf, Exp, Sqrt, Abs, Neg, Sign, Floor, Round, ..., Not, IsNaN, IsInf.
+
+Shapes  x any, y the same.
+Types   float32, and int8 with scales where a DequantizeLinear and a QuantizeLinear stand around the operator, as
+        kernels/pointwise.py says. Abs, Neg and Sign also of integers: Abs and Neg of the smallest value are that value.
+        Not: bool. BitwiseNot: integers. IsNaN, IsInf: float32 to bool.
+TFLite  ABS, CEIL, COS, ELU, EXP, FLOOR, GELU, LOG, NEG, ROUND, RSQRT, SIN, SQRT and SQUARE of float32, ABS, ELU, EXP, GELU, LOG
+        and RSQRT also of int8, ABS and RSQRT of int16 (kernels/byte_functions.py), ABS also of int16 without scale;
+        LOGICAL_NOT of bool.
+Round goes half to even; in TFLite what it makes 0 has no sign. Gelu with approximate "tanh" is a function of its own, and so
+are both of com.microsoft's versions.
+Source  ONNX's operator specifications; the order of float32 operations is ONNX Runtime's where it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op
+from emitc.kernels.activation import int8_functions
+from emitc.kernels.contract import KernelDef, Parsed, Variant
+from emitc.kernels.shared.pointwise import (
+    SIGNED,
+    UNSIGNED,
+    check_real,
+    copied,
+    float_unit_layer,
+    output_shapes,
+    plain_numerics,
+    pointwise_layer,
+    real_layer,
+    real_reference,
+    require_types,
+    vector_layer,
+)
+from emitc.layer import Layer, Param
+from emitc.numerics.float_functions import FUNCTIONS
+from emitc.source import SourceNode
+
+
+@dataclass(frozen=True, slots=True)
+class Function(Op):
+    """name: in real_functions.FUNCTIONS; parameters: of that function, in its order."""
+
+    name: str
+    parameters: tuple[float, ...] = ()
+
+
+class TFLiteFunction(Function):
+    """ELU, EXP, GELU or LOG of TFLite, which have int8 too."""
+
+    __slots__ = ()
+
+
+class WideTFLiteFunction(TFLiteFunction):
+    """ABS or RSQRT of TFLite, which have int16 as well."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Negation(Op):
+    """Not of truth values; BitwiseNot of integers."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsNaN(Op):
+    """Whether a value is not a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsInf(Op):
+    """Whether a value is infinite; negative, positive: which of the two infinities count."""
+
+    negative: bool
+    positive: bool
+
+
+_PLAIN = (
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "Log", "Mish",
+    "Neg", "Reciprocal", "Round", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan",
+)  # fmt: skip
+"""Functions without attributes."""
+_DEFAULTS: Mapping[str, tuple[tuple[str, float], ...]] = {
+    "Elu": (("alpha", 1.0),),
+    "Celu": (("alpha", 1.0),),
+    "ThresholdedRelu": (("alpha", 1.0),),
+    "Swish": (("alpha", 1.0),),
+    "HardSigmoid": (("alpha", 0.2), ("beta", 0.5)),
+    "Shrink": (("lambd", 0.5), ("bias", 0.0)),
+    "Selu": (("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875)),
+}
+"""Attributes with their defaults."""
+_OLD_SELU = (("alpha", 1.6732), ("gamma", 1.0507))
+"""Before version 6."""
+_OF_INTEGERS = frozenset(("Abs", "Neg", "Sign"))
+
+
+_TFLITE: Mapping[str, tuple[str, tuple[float, ...]]] = {
+    **{
+        name.upper(): (name, ())
+        for name in ("Abs", "Ceil", "Cos", "Exp", "Floor", "Log", "Neg", "Rsqrt", "Sin", "Sqrt", "Square")
+    },
+    "ELU": ("Elu", (1.0, 1.0)),
+    "GELU": ("Gelu", ()),
+    "ROUND": ("RoundPositiveZero", ()),
+}
+"""TFLite's operators: the function and its parameters."""
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """The function; GELU alone has an option, which of two formulas it is."""
+    node.counts((1, 1))
+    (name, parameters), op = _TFLITE[node.op_type], Function
+    if name == "Gelu" and node.attribute("approximate", False):
+        name = "GeluTanh"
+    if name in int8_functions.NAMES:
+        op = WideTFLiteFunction if name in int8_functions.WIDE_NAMES else TFLiteFunction
+    return Parsed(op(name, parameters, numerics=plain_numerics(node)))
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """The function with its attributes as float32 values."""
+    node.counts((1, 1))
+    kind = node.kind
+    defaults = _DEFAULTS.get(kind, ())
+    if kind == "Selu" and node.integer("opset", 6) < 6:
+        defaults = _OLD_SELU
+    values = tuple(float(np.float32(node.real(name, default))) for name, default in defaults)
+    if kind == "Selu":
+        alpha, gamma = (np.float32(value) for value in values)
+        with np.errstate(over="ignore"):
+            kind, values = "Elu", (float(gamma * alpha), float(gamma))
+    elif kind == "Elu":
+        values = (*values, 1.0)
+    elif kind == "Gelu" and "approximate" in node.attributes and node.text("approximate", ("none", "tanh")) == "tanh":
+        kind = "GeluTanh"
+    if kind == "Celu" and values[0] == 0.0:
+        raise node.refusal("Celu has alpha 0", "it divides by alpha", "export the model again")
+    return Parsed(Function(kind, values, numerics=Numerics.QOPERATOR))
+
+
+def _op(bound: BoundNode) -> Function:
+    assert isinstance(bound.node.op, Function)
+    return bound.node.op
+
+
+def _of_integers(bound: BoundNode) -> bool:
+    """Whether the function is of integers that stand for themselves."""
+    op, dtype = _op(bound), bound.input(0).dtype
+    return op.name in _OF_INTEGERS and dtype in (*SIGNED, *UNSIGNED) and op.numerics is Numerics.QOPERATOR
+
+
+def _quantized(bound: BoundNode) -> bool:
+    """Whether the function is of TFLite's quantized integers."""
+    dtype = bound.input(0).dtype
+    return bound.node.op.numerics is Numerics.TFLITE and dtype in (DType.INT8, DType.INT16) and not _unscaled(bound)
+
+
+def _unscaled(bound: BoundNode) -> bool:
+    """Whether the function is ABS of TFLite's int16 that stands for itself."""
+    x, op = bound.input(0), _op(bound)
+    return op.numerics is Numerics.TFLITE and op.name == "Abs" and x.dtype is DType.INT16 and x.quantization is None
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses types without code."""
+    if bound.node.op.numerics.of_tflite:
+        name = _op(bound).name
+        types = [DType.FLOAT32, *[DType.INT8] * (name in int8_functions.NAMES)]
+        types += [DType.INT16] * (name in int8_functions.WIDE_NAMES)
+        require_types(bound, [(t, t) for t in types], " and ".join(t.value for t in types))
+        if _quantized(bound):
+            int8_functions.require_scales(bound, name)
+    elif _of_integers(bound):
+        require_types(bound, [(t, t) for t in (*SIGNED, *UNSIGNED)], "one type throughout")
+    else:
+        check_real(bound)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's function of integers, which wrap; otherwise the real function."""
+    x, op = inputs[0], _op(bound)
+    assert x is not None
+    if _quantized(bound):
+        return (int8_functions.results(bound, op.name, x.astype(np.int64)).astype(bound.output.dtype.value),)
+    if _of_integers(bound) or _unscaled(bound):
+        with np.errstate(over="ignore"):
+            return ({"Abs": np.abs, "Neg": np.negative, "Sign": np.sign}[op.name](x),)
+    return (real_reference(bound, FUNCTIONS[op.name], op.parameters, x),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A loop for the type; unsigned integers need less."""
+    op = _op(bound)
+    if _quantized(bound):
+        return int8_functions.layer(bound, op.name)
+    if not (_of_integers(bound) or _unscaled(bound)):
+        return real_layer(bound, FUNCTIONS[op.name], op.parameters)
+    if bound.input(0).dtype in UNSIGNED and op.name == "Abs":
+        return copied(bound)
+    if bound.input(0).dtype in UNSIGNED and op.name == "Sign":
+        return pointwise_layer(bound, "activation/truth")
+    return pointwise_layer(bound, f"{FUNCTIONS[op.name].template}_integer")
+
+
+def _negation_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    return Parsed(Negation(numerics=Numerics.PLAIN))
+
+
+def _negation_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    return Parsed(Negation(numerics=Numerics.QOPERATOR))
+
+
+def check_negation(bound: BoundNode) -> None:
+    """Refuses other types than truth values and integers."""
+    integers = () if bound.node.op.numerics is Numerics.PLAIN else (*SIGNED, *UNSIGNED)
+    require_types(bound, [(t, t) for t in (DType.BOOL, *integers)], "bool and integers" if integers else "bool")
+
+
+def negation_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's inversion: of a bool its opposite, of an integer all bits."""
+    assert inputs[0] is not None
+    return (np.invert(inputs[0]),)
+
+
+def lower_negation(bound: BoundNode) -> Layer:
+    """x ^ 1, or x with every bit turned over."""
+    return pointwise_layer(
+        bound, "activation/opposite" if bound.output.dtype is DType.BOOL else "activation/complement"
+    )
+
+
+def _is_nan_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    return Parsed(IsNaN(numerics=Numerics.QOPERATOR))
+
+
+def _is_inf_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    flags = (bool(node.integer("detect_negative", 1)), bool(node.integer("detect_positive", 1)))
+    return Parsed(IsInf(*flags, numerics=Numerics.QOPERATOR))
+
+
+def check_test(bound: BoundNode) -> None:
+    """Refuses other types than float32 and float64 to bool."""
+    types = [(DType.FLOAT32, DType.BOOL), (DType.FLOAT64, DType.BOOL)]
+    require_types(bound, types, "float32 and float64")
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """The error function four at a time, and tables as everywhere."""
+    return vector_layer(lower(bound))
+
+
+def lower_fpu(bound: BoundNode) -> Layer | str:
+    """The error function with its coefficients loaded together."""
+    return float_unit_layer(lower(bound))
+
+
+def is_nan_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's isnan."""
+    assert inputs[0] is not None
+    return (np.isnan(inputs[0]),)
+
+
+def is_inf_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Equal to an infinity that counts."""
+    op = bound.node.op
+    assert inputs[0] is not None and isinstance(op, IsInf)
+    x = inputs[0].astype(np.float64)
+    infinite = np.isinf(x)
+    return (infinite & np.where(x > 0, op.positive, op.negative),)
+
+
+def lower_is_nan(bound: BoundNode) -> Layer:
+    """A comparison with itself."""
+    return pointwise_layer(bound, "activation/is_nan")
+
+
+def lower_is_inf(bound: BoundNode) -> Layer:
+    """Comparisons with both infinities."""
+    op = bound.node.op
+    assert isinstance(op, IsInf)
+    members = (Param("negative", "uint8_t", int(op.negative)), Param("positive", "uint8_t", int(op.positive)))
+    return pointwise_layer(bound, "activation/is_inf", members)
+
+
+KERNELS = (
+    KernelDef(
+        Function, "functions of one value: roots, exponentials, activations, rounding", (DType.FLOAT32, *SIGNED, *UNSIGNED),
+        tuple(name for name, (function, _) in _TFLITE.items() if function not in int8_functions.NAMES), from_tflite, check,
+        output_shapes, reference, lower, tflite_dtypes=(DType.FLOAT32,),
+        onnx=(*_PLAIN, *_DEFAULTS, "Gelu"), from_onnx=from_onnx, elementwise=True,
+        variants=(Variant("mve", "mve", lower_mve, ()), Variant("fpu", "fpu", lower_fpu, ())),
+    ),
+    KernelDef(
+        TFLiteFunction, "functions of one value; of bytes by table", (DType.INT8, DType.FLOAT32),
+        ("ELU", "EXP", "GELU", "LOG"), from_tflite, check, output_shapes, reference, lower, elementwise=True,
+    ),
+    KernelDef(
+        WideTFLiteFunction, "functions of one value; of bytes by table", (DType.INT8, DType.INT16, DType.FLOAT32),
+        ("ABS", "RSQRT"), from_tflite, check, output_shapes, reference, lower, elementwise=True,
+    ),
+    KernelDef(
+        Negation, "logical not, or every bit turned over", (DType.BOOL, *SIGNED, *UNSIGNED), ("LOGICAL_NOT",),
+        _negation_from_tflite, check_negation, output_shapes, negation_reference, lower_negation, tflite_dtypes=(DType.BOOL,),
+        onnx=("Not", "BitwiseNot"), from_onnx=_negation_from_onnx,
+        elementwise=True,
+    ),
+    KernelDef(
+        IsNaN, "whether a value is not a number", (DType.FLOAT32, DType.FLOAT64), (), None, check_test, output_shapes,
+        is_nan_reference, lower_is_nan, onnx=("IsNaN",), from_onnx=_is_nan_from_onnx, elementwise=True,
+    ),
+    KernelDef(
+        IsInf, "whether a value is infinite", (DType.FLOAT32, DType.FLOAT64), (), None, check_test, output_shapes,
+        is_inf_reference, lower_is_inf, onnx=("IsInf",), from_onnx=_is_inf_from_onnx, elementwise=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,184 @@
+"""Loop and Scan of ONNX: a graph again and again, a known or computed number of times, with tensors read and written by slices.
+
+y = x; for round = 0, 1, ... while round < limit and going: going, y, s = body(round, y, x[round], rest); output[round] = s.
+Shapes  values that go round keep theirs; slices are along the first dimension, and how many of them there are is known.
+Types   any that the operators inside have code for. What is inside keeps no state: ONNX has none.
+Source  ONNX's specification of Loop and Scan; measured in ONNX Runtime, which obeys a body's condition also where the
+        initial one is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Graph, Shape, Tensor
+from emitc.kernels.contract import KernelDef, Parsed, illegal, unsupported
+from emitc.kernels.control_flow.control_flow import ControlFlow, Links, endless, rounds_within, work
+from emitc.kernels.shared.subgraph_reference import nested_macs, run_nested
+from emitc.layer import Layer, Param
+from emitc.source import SourceNode
+
+NO_LIMIT = 2**63 - 1
+_AGAIN = "the file is damaged: export the model again"
+
+
+@dataclass(frozen=True, slots=True)
+class Loop(ControlFlow):
+    """graphs: the body. Operands: [limit] [whether to begin] values that go round, scanned tensors, what the body only reads.
+
+    The body's inputs: [number of the round, int64] values, one slice of each scanned tensor, the rest. Its outputs: [whether to
+    go on] values, slices. counted, conditional, numbered, until: whether those in brackets are there. rounds: the limit where
+    no operand gives it. carried, scanned: how many values and scanned tensors. backward: of each scanned tensor, then of
+    each output by slices, whether the last slice is the first.
+    """
+
+    counted: bool = False
+    conditional: bool = False
+    numbered: bool = False
+    until: bool = False
+    rounds: int = NO_LIMIT
+    carried: int = 0
+    scanned: int = 0
+    backward: tuple[bool, ...] = ()
+
+    parts = ("body",)
+
+    @property
+    def may_not_end(self) -> bool:
+        """Whether the data decide how often the body runs."""
+        return self.counted or self.until
+
+    def links(self, operands: int) -> tuple[Links, ...]:
+        """Values go round; slices and the rest come from their operands alone, the number from nowhere."""
+        first = self.counted + self.conditional
+        values = tuple((first + k, k) for k in range(self.carried))
+        rest = tuple((position, -1) for position in range(first + self.carried, operands))
+        slices = len(self.graphs[0].outputs) - self.until - self.carried
+        outputs = (*(-1,) * self.until, *range(self.carried + slices))
+        return (Links(((-1, -1),) * self.numbered + values + rest, outputs, values),)
+
+
+def _from_onnx(node: SourceNode) -> Parsed:
+    """The frontend has taken apart what the two operators of ONNX say, and left it in attributes."""
+    slices = str(node.attribute("backward"))
+    op = Loop(
+        node.graphs,
+        counted=bool(node.integer("counted")),
+        conditional=bool(node.integer("conditional")),
+        numbered=bool(node.integer("numbered")),
+        until=bool(node.integer("until")),
+        rounds=node.integer("rounds", low=0, high=NO_LIMIT),
+        carried=node.integer("carried"),
+        scanned=node.integer("scanned"),
+        backward=tuple(letter == "1" for letter in slices),
+    )
+    return Parsed(op, tuple(range(len(node.inputs))))
+
+
+def _op(bound: BoundNode) -> Loop:
+    assert isinstance(bound.node.op, Loop)
+    return bound.node.op
+
+
+def _sides(bound: BoundNode) -> tuple[Graph, tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The body; the operands behind limit and condition; the body's outputs behind its condition."""
+    op = _op(bound)
+    operands = tuple(t for t in bound.inputs[op.counted + op.conditional :] if t is not None)
+    (body,) = op.graphs
+    return body, operands, tuple(body.tensor(name) for name in body.outputs[op.until :])
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses a body that does not fit what goes in and out."""
+    op = _op(bound)
+    body, operands, results = _sides(bound)
+    inner = [body.tensor(name) for name in body.inputs[op.numbered :]]
+    expected = [(t.dtype, t.shape) for t in operands]
+    for k in range(op.carried, op.carried + op.scanned):
+        expected[k] = (expected[k][0], expected[k][1][1:])
+        if operands[k].shape[:1] != (op.rounds,):
+            raise illegal(
+                bound, f"{bound.node.op_type} scans {operands[k].describe()}", f"it has {op.rounds} rounds", _AGAIN
+            )
+    if [(t.dtype, t.shape) for t in inner] != expected:
+        raise illegal(
+            bound, f"{bound.node.op_type} has a body that takes something else", "types or shapes differ", _AGAIN
+        )
+    for value, made in zip(operands[: op.carried], results, strict=False):
+        if (value.dtype, value.shape) != (made.dtype, made.shape):
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} has a body that changes shapes",
+                f"{value.describe()} becomes {made.describe()}: sizes must be known at compile time",
+                "export the model with fixed shapes, or with a number of rounds that is a constant",
+            )
+    if len(results) > op.carried and op.may_not_end:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} has outputs of unknown length",
+            "the data decide how many rounds there are, each of which adds a slice",
+            "export the model with a constant number of rounds, and without a condition",
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """Values as they are; of slices as many as there are rounds."""
+    op = _op(bound)
+    _, _, results = _sides(bound)
+    return tuple(t.shape if k < op.carried else (op.rounds, *t.shape) for k, t in enumerate(results))
+
+
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Raises CannotCompile for a loop that goes on beyond what anyone waits for."""
+    op = _op(bound)
+    given = [value for value in inputs if value is not None]
+    limit = int(given[0].reshape(-1)[0]) if op.counted else op.rounds
+    going = bool(given[op.counted].reshape(-1)[0]) if op.conditional else True
+    first = op.counted + op.conditional
+    values, scanned = given[first:][: op.carried], given[first + op.carried :][: op.scanned]
+    rest = given[first + op.carried + op.scanned :]
+    turned = op.backward + (False,) * len(bound.outputs)
+    made = [np.zeros(t.shape, t.dtype.value) for t in bound.outputs[op.carried :]]
+    allowed = rounds_within(work(bound))
+    number = 0
+    while number < limit and going:
+        if number >= allowed:
+            raise endless(bound, allowed)
+        slices = [x[len(x) - 1 - number if back else number] for x, back in zip(scanned, turned, strict=False)]
+        shape = op.graphs[0].tensor(op.graphs[0].inputs[0]).shape if op.numbered else ()
+        own = [np.full(shape, number, np.int64)] if op.numbered else []
+        results = run_nested(op.graphs[0], [*own, *values, *slices, *rest])
+        going = not op.until or bool(results[0].reshape(-1)[0])
+        values = list(results[op.until :][: op.carried])
+        for k, (target, value) in enumerate(zip(made, results[op.until + op.carried :], strict=True)):
+            target[len(target) - 1 - number if turned[op.scanned + k] else number] = value
+        number += 1
+    return (*values, *made)
+
+
+def _lower(bound: BoundNode) -> Layer:
+    """Multiply-accumulates are those of all rounds, where their number is known, else of one."""
+    op = _op(bound)
+    macs = nested_macs(op.graphs[0]) * (1 if op.may_not_end or op.rounds == NO_LIMIT else op.rounds)
+    params = (
+        Param("counted", "int32_t", int(op.counted)),
+        Param("conditional", "int32_t", int(op.conditional)),
+        Param("numbered", "int32_t", int(op.numbered)),
+        Param("until", "int32_t", int(op.until)),
+        Param("rounds", "int64_t", op.rounds),
+        Param("carried", "int32_t", op.carried),
+        Param("scanned", "int32_t", op.scanned),
+        Param("backward", "int64_t", sum(1 << k for k, back in enumerate(op.backward) if back)),
+    )
+    return Layer("control_flow/counted_loop", "portable", tuple(range(len(bound.inputs))), params=params, macs=macs)
+
+
+KERNELS = (
+    KernelDef(
+        Loop, "a graph again and again", tuple(DType), (), None, check, output_shapes, _reference, _lower,
+        work=work, onnx=("Loop", "Scan"), from_onnx=_from_onnx, subgraphs=("body_subgraph_index",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Convolutions, and the Layer of each of their kernels."""

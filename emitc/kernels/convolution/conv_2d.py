@@ -1,0 +1,354 @@
+"""CONV_2D: y = requantize(sum over window and channels of (x - x_zero) * w + b).
+
+Shapes  x [N, H, W, I], w [O, KH, KW, I / groups] OHWI, b [O] or none, y [N, OH, OW, O].
+Types   int8, b and accumulator int32; x and y int16, b int64 or int32 (int16x8.py). ONNX: also int16 inputs and outputs.
+        float32, where w and b may be computed; in TFLite the bias is added last and the sum limited by the activation.
+Errors  weight zero point other than 0; an accumulator that can overflow int32.
+        Computed int8 weights: conv_2d_computed.py.
+Source  TFLite 8-bit quantization specification, CONV_2D; groups as I / (weight channels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Shape, Tensor
+from emitc.kernels.contract import KernelDef, Parsed, Variant, require_rank
+from emitc.kernels.convolution.conv_2d_runtime import ComputedConv2D
+from emitc.kernels.mac import (
+    accumulation,
+    block4_float_conv,
+    dsp_int8,
+    dsp_shared_stretch,
+    int16_dsp_mve,
+    mve_int8,
+    runtime_weights,
+    scalar_int8,
+)
+from emitc.kernels.mac.requantization import WEIGHTS, Accumulating, int32_sums, output_params, requantization
+from emitc.kernels.shared.windows import (
+    ACTIVATIONS,
+    BY_ROWS,
+    Padding,
+    Window,
+    image_size,
+    onnx_window,
+    require_output,
+    window_of,
+    window_overlap,
+    window_params,
+)
+from emitc.layer import Layer, Param, by_channel, whole_window
+from emitc.numerics.requantize import activation_clamp
+from emitc.source import SourceNode
+
+_Lower = Callable[[BoundNode], Layer | str]
+_SHORTS = (DType.INT8, DType.INT16)
+_NUMBERS = (*_SHORTS, DType.FLOAT32)
+"""Types that some variants have code for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conv2D(Accumulating):
+    """window: strides, dilations, padding. activation: fused. zero_point_folded: the bias holds -x_zero * sum(w).
+    bias_last: sums of floats in ONNX do not start with it.
+    """
+
+    window: Window
+    activation: str
+    zero_point_folded: bool = False
+    bias_last: bool = False
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """CONV_2D's options; the kernel size is the weights'."""
+    node.counts((2, 3))
+    height, width = image_size(node)
+    weights = node.input(WEIGHTS)
+    if len(weights.shape) != 4:
+        raise node.refusal(
+            "CONV_2D has weights of the wrong rank", "OHWI is expected", "export the model again", weights
+        )
+    window = window_of(node, height, width, weights.shape[1], weights.shape[2], dilated=True)
+    activation = node.fused_activation(ACTIVATIONS)
+    if runtime_weights.applies(node):
+        return Parsed(ComputedConv2D(window, activation, int32_sums=int32_sums(node)), (0, 1, 2))
+    numerics = accumulation.tflite_numerics(node)
+    return Parsed(Conv2D(window, activation, int32_sums=int32_sums(node), numerics=numerics), (0, 1, 2))
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """Conv on NHWC; the kernel size is the weights', and an attribute that says otherwise is refused."""
+    node.counts((2, 3))
+    height, width = image_size(node)
+    kernel_h, kernel_w = accumulation.onnx_kernel(node)
+    window = onnx_window(node, height, width, kernel_h, kernel_w)
+    return Parsed(Conv2D(window, "NONE", numerics=Numerics.QOPERATOR), (0, 1, 2))
+
+
+def _op(bound: BoundNode) -> Conv2D:
+    assert isinstance(bound.node.op, Conv2D)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists."""
+    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
+    require_rank(bound, x, 4)
+    require_rank(bound, w, 4)
+    if not accumulation.in_float(bound):
+        accumulation.check_operands(bound, 0)
+    else:
+        accumulation.check_float_operands(bound, w.shape[0])
+    accumulation.require_groups(bound)
+    require_output(bound, op.window, w.shape[1], w.shape[2])
+    if accumulation.in_float(bound):
+        return
+    filters = accumulation.weights_of(bound).astype(np.int64).reshape(w.shape[0], -1)
+    accumulation.check_accumulator(bound, filters, folded=op.zero_point_folded)
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[N, OH, OW, O]."""
+    (batches, height, width, _), w = bound.input(0).shape, bound.input(WEIGHTS).shape
+    rows, columns = _op(bound).window.output(height, width, w[1], w[2])
+    return ((batches, rows, columns, w[0]),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Tap by tap: a matrix product of each tap's input slice with its weights, in int64."""
+    op = _op(bound)
+    image, weights, acc = accumulation.operands(bound, inputs, folded=op.zero_point_folded)
+    return (accumulation.result(bound, accumulation.convolved(op.window, image, weights, acc), op.activation),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A matrix product per pixel for 1x1 windows; runs of contiguous input for the usual case; taps for the rest."""
+    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    out_c, kernel_h, kernel_w, in_c = w.shape
+    groups, window, folded = x.shape[3] // in_c, op.window, op.zero_point_folded
+    if accumulation.in_float(bound):
+        params = (*window_params(bound, window, kernel_h, kernel_w), Param("groups", "int32_t", groups))
+        return accumulation.float_layer(
+            bound, params, out_c, work(bound), activation=op.activation, bias_last=op.bias_last
+        )
+    scale = requantization(bound)
+    clamp = activation_clamp(op.activation, y)
+    if (kernel_h, kernel_w, window.stride_h, window.stride_w, groups) == (1, 1, 1, 1, 1) and not window.padding.any:
+        return accumulation.matrix_product(bound, scale, clamp, y.elements // out_c, folded=folded)
+    weights, bias = accumulation.weights_of(bound), accumulation.bias_of(bound, out_c)
+    flavour = accumulation.flavour(bound, weights)
+    params = window_params(bound, window, kernel_h, kernel_w)
+    tail = (accumulation.input_offset(bound, folded=folded), *output_params(bound, scale, clamp))
+    macs = y.elements * kernel_h * kernel_w * in_c
+    inside = accumulation.bias_inside(bound, weights.astype(np.int64).reshape(out_c, -1), folded=folded)
+    fast = accumulation.suits_fast(bound, weights)
+    raw = accumulation.raw_weights(bound)
+    overlaps = window_overlap(bound, params, whole_window(out_c, accumulation.TOGETHER, y.dtype.bytes))
+    if groups == 1 and window.dilation_w == 1 and inside is not None and raw is not None:
+        tables = accumulation.tables(raw[0], bias, scale, flavour, interleaved=True)
+        tables = (*tables, *accumulation.inside_tables(bound, inside), accumulation.zero_table(raw[1]))
+        zero = accumulation.with_weight_zero(flavour)
+        return Layer(
+            "convolution/conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=zero, overlaps=overlaps,
+            by_rows=BY_ROWS,
+        )  # fmt: skip
+    if groups == 1 and window.dilation_w == 1 and inside is not None and fast:
+        tables = accumulation.tables(weights, bias, scale, flavour, interleaved=True)
+        tables = (*tables, *accumulation.inside_tables(bound, inside))
+        return Layer(
+            "convolution/conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour, overlaps=overlaps,
+            by_rows=BY_ROWS,
+        )  # fmt: skip
+    tables = accumulation.tables(weights, bias, scale, flavour)
+    return Layer(
+        "convolution/conv_2d_taps", "portable", (0,), tables, (*params, Param("groups", "int32_t", groups), *tail), macs=macs,
+        flavour=flavour,
+        overlaps=window_overlap(bound, params, by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)), by_rows=BY_ROWS,
+    )  # fmt: skip
+
+
+def lower_dsp(
+    bound: BoundNode, *, lean: bool = False, pixels: int = dsp_int8.PIXELS, part: bool = False
+) -> Layer | str:
+    """Pairs of channels for four pixels at a time."""
+    op, w = _op(bound), bound.input(WEIGHTS)
+    if bound.input(0).shape[3] != w.shape[3]:
+        return "groups"
+    if int16_dsp_mve.applies(bound) and pixels == dsp_int8.PIXELS and not lean:
+        weights = accumulation.weights_of(bound)
+        return int16_dsp_mve.paired_convolution(bound, op.window, op.activation, weights, folded=op.zero_point_folded)
+    if reason := dsp_int8.refusal(bound, zero=pixels == dsp_int8.PIXELS):
+        return reason
+    return dsp_int8.convolution(
+        bound,
+        op.window,
+        op.activation,
+        accumulation.weights_of(bound),
+        folded=op.zero_point_folded,
+        lean=lean,
+        pixels=pixels,
+        part=part,
+    )
+
+
+def lower_dsp_two(bound: BoundNode) -> Layer | str:
+    """The same for two pixels at a time, with half the working memory."""
+    return lower_dsp(bound, pixels=2)
+
+
+def lower_dsp_part(bound: BoundNode) -> Layer | str:
+    """The same for two pixels, row by row of their windows."""
+    return lower_dsp(bound, pixels=2, part=True)
+
+
+def lower_dsp_one(bound: BoundNode) -> Layer | str:
+    """The same for one pixel, with a quarter of it."""
+    return lower_dsp(bound, pixels=1)
+
+
+def lower_dsp_lean(bound: BoundNode) -> Layer | str:
+    """The same without working memory."""
+    return lower_dsp(bound, lean=True)
+
+
+def lower_dsp_span(bound: BoundNode, *, pixels: int = 4) -> Layer | str:
+    """Four pixels of a row at a time, which read one stretch of the input."""
+    op, w = _op(bound), bound.input(WEIGHTS)
+    if bound.input(0).shape[3] != w.shape[3]:
+        return "groups"
+    if reason := dsp_int8.refusal(bound):
+        return reason
+    weights = accumulation.weights_of(bound)
+    return dsp_shared_stretch.convolution(
+        bound, op.window, op.activation, weights, folded=op.zero_point_folded, pixels=pixels
+    )
+
+
+def lower_dsp_span_three(bound: BoundNode) -> Layer | str:
+    """The same for three pixels."""
+    return lower_dsp_span(bound, pixels=3)
+
+
+def lower_fpu(bound: BoundNode, variant: str = "fpu") -> Layer | str:
+    """Four channels at a time in float32."""
+    if not accumulation.in_float(bound):
+        return "integers"
+    if bound.input(0).shape[3] != bound.input(WEIGHTS).shape[3]:
+        return "groups"
+    return block4_float_conv.convolution(bound, lower(bound), variant)
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Registers of 16 bytes, two pixels and four channels at a time."""
+    op, w = _op(bound), bound.input(WEIGHTS)
+    if bound.input(0).shape[3] != w.shape[3]:
+        return "groups"
+    if accumulation.in_float(bound):
+        return lower_fpu(bound, "mve")
+    if int16_dsp_mve.applies(bound):
+        weights = accumulation.weights_of(bound)
+        return int16_dsp_mve.vector_convolution(bound, op.window, op.activation, weights, folded=op.zero_point_folded)
+    if reason := dsp_int8.refusal(bound):
+        return reason
+    return mve_int8.convolution(
+        bound, op.window, op.activation, accumulation.weights_of(bound), folded=op.zero_point_folded
+    )
+
+
+def lower_scalar(bound: BoundNode, *, narrow: bool = False) -> Layer | str:
+    """Pairs of channels for four pixels at a time."""
+    op, w = _op(bound), bound.input(WEIGHTS)
+    if bound.input(0).shape[3] != w.shape[3]:
+        return "groups"
+    if reason := dsp_int8.refusal(bound):
+        return reason
+    return scalar_int8.convolution(
+        bound, op.window, op.activation, accumulation.weights_of(bound), folded=op.zero_point_folded, narrow=narrow
+    )
+
+
+def lower_narrow(bound: BoundNode) -> Layer | str:
+    """The same, requantized without long products."""
+    return scalar_int8.for_narrow(lower_scalar(bound, narrow=True))
+
+
+def work(bound: BoundNode) -> int:
+    """Multiply-accumulates."""
+    _, kernel_h, kernel_w, in_c = bound.input(WEIGHTS).shape
+    return bound.output.elements * kernel_h * kernel_w * in_c
+
+
+def _upright(bound: BoundNode) -> BoundNode:
+    """A convolution over a single row that is dilated along it, as one over a column, whose values lie in the same places.
+
+    So do the weights; and kernels have dilation down the columns.
+    """
+    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    window = op.window
+    flat = x.shape[1] == w.shape[1] == y.shape[1] == 1 and not window.padding.top and not window.padding.bottom
+    if not flat or window.dilation_w == 1:
+        return bound
+    padding = Padding(top=window.padding.left, bottom=window.padding.right)
+    column = Window(window.stride_w, 1, padding, dilation_h=window.dilation_w)
+    inputs = (_turned(x), _turned(w), *bound.inputs[2:])
+    return BoundNode(replace(bound.node, op=replace(op, window=column)), inputs, (_turned(y),))
+
+
+def _turned(tensor: Tensor) -> Tensor:
+    """A tensor of one row, with its columns as rows."""
+    outer, rows, columns, inner = tensor.shape
+    return replace(tensor, shape=(outer, columns, rows, inner))
+
+
+def _by_columns(lowered: _Lower) -> _Lower:
+    """The lowering of what `_upright` gives. Where that is another shape, its rows are not those of the graph."""
+
+    def lower_upright(bound: BoundNode) -> Layer | str:
+        upright = _upright(bound)
+        layer = lowered(upright)
+        return layer if upright is bound or isinstance(layer, str) else replace(layer, by_rows=None)
+
+    return lower_upright
+
+
+def _lower_any(bound: BoundNode) -> Layer:
+    layer = _by_columns(lower)(bound)
+    assert isinstance(layer, Layer)
+    return layer
+
+
+KERNELS = (
+    KernelDef(
+        Conv2D,
+        "2-D convolution, grouped or dilated",
+        (DType.INT8, DType.INT16, DType.FLOAT32),
+        ("CONV_2D",),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        _lower_any,
+        work=work,
+        tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
+        onnx=("Conv",),
+        from_onnx=from_onnx,
+        packed_input=WEIGHTS,
+        variants=(
+            Variant("mve", "mve", _by_columns(lower_mve), _NUMBERS),
+            Variant("fpu", "fpu", _by_columns(lower_fpu), (DType.FLOAT32,)),
+            Variant("dsp", "dsp", _by_columns(lower_dsp), _SHORTS),
+            Variant("dsp-span", "dsp", _by_columns(lower_dsp_span), fitted=True),
+            Variant("dsp-span-three", "dsp", _by_columns(lower_dsp_span_three), fitted=True),
+            Variant("dsp-two", "dsp", _by_columns(lower_dsp_two)),
+            Variant("dsp-part", "dsp", _by_columns(lower_dsp_part)),
+            Variant("dsp-one", "dsp", _by_columns(lower_dsp_one)),
+            Variant("dsp-lean", "dsp", _by_columns(lower_dsp_lean)),
+            Variant("scalar", "scalar", _by_columns(lower_scalar)),
+            Variant("narrow", "narrow", _by_columns(lower_narrow)),
+        ),
+    ),
+)

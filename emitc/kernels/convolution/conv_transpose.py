@@ -1,0 +1,511 @@
+"""TRANSPOSE_CONV, and ConvTranspose of ONNX: every input value, times the filter, is added to the output where a
+convolution would read from.
+
+Shapes  x [N, H, W, I], w [I, KH, KW, O / groups], in TFLite [O, KH, KW, I], b [O] or none, y [N, OH, OW, O]; per dimension
+        OH = stride * (H - 1) + output_padding + (KH - 1) * dilation + 1 - pads before and after.
+Types   TFLite: int8, w symmetric with one scale or one per output channel, b int32; x and y int16, b int64 or int16;
+        requantized as a convolution is; w and b may be computed (computed_weights.py).
+        float32, where products are summed in the input's order and the bias is added last.
+        ONNX: float32; weights and bias may be computed. int8 between DequantizeLinear and QuantizeLinear: int32 accumulators over
+        (x - x_zero) * (w - w_zero), bias int32 at the scale x_scale * w_scale, w with one scale or one per output channel;
+        y = rint(float32(acc) * float32(x_scale * w_scale / y_scale)) + y_zero. ONNX Runtime sums in float32 there, which
+        rounds another way only very near to a half.
+Errors  computed quantized weights of ONNX, padding beyond what the filter reaches, an accumulator that can leave int32.
+Source  TFLite Micro's kernel: padding as of the convolution that has the output for its input. ONNX operator specification:
+        pads from output_shape, auto_pad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import (
+    KernelDef,
+    Parsed,
+    illegal,
+    require_dtypes,
+    require_quantization,
+    require_rank,
+    unsupported,
+)
+from emitc.kernels.mac import runtime_weights
+from emitc.kernels.mac.requantization import requantization, requantization_tables
+from emitc.kernels.shared import int16x8
+from emitc.kernels.shared.float_activation import bound_params, bounded
+from emitc.kernels.shared.pointwise import operand
+from emitc.kernels.shared.windows import (
+    Padding,
+    Window,
+    automatic_padding,
+    image_size,
+    integers_attribute,
+    window_params,
+)
+from emitc.layer import Flavour, Layer, Param, Scratch, Table
+from emitc.numerics.requantize import INT32_MAX, Int64, activation_clamp, requantize_float
+from emitc.source import SourceNode
+
+_WEIGHTS, _BIAS = 1, 2
+_MAX_EXTRA = 1 << 16
+_MAX_SIZE = 1 << 16
+_SCALE_TOLERANCE = 2.0**-20
+"""A bias scale is the product of two float32 scales, rounded once or twice on its way into the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvTranspose(Op):
+    """window: of the convolution that goes the other way, its padding cut off the output. extra: output_padding.
+
+    activation: fused. filters_first: the weights are [O, KH, KW, I].
+    """
+
+    window: Window
+    groups: int
+    extra_h: int
+    extra_w: int
+    activation: str = "NONE"
+    filters_first: bool = False
+
+
+def _sizes_attribute(node: SourceNode) -> tuple[int, int] | None:
+    """The attribute output_shape as height and width, None where it is absent; one dimension is an image of one row."""
+    value = node.attributes.get("output_shape")
+    if not isinstance(value, tuple) or not value:
+        return None
+    sizes = tuple(int(v) for v in value)[-2:]
+    return (1, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """Stride and padding for the output size that the first input holds; the data is the third input."""
+    node.counts((3, 4))
+    # A size that is computed comes out as the output's own: shapes are fixed.
+    sizes = node.outputs[0].shape if node.input(0).data is None else node.constant_integers(0, "output shape")
+    x, w = node.input(2), node.input(_WEIGHTS)
+    if len(sizes) != 4 or len(x.shape) != 4 or len(w.shape) != 4 or not all(0 < s <= _MAX_SIZE for s in sizes):
+        raise node.refusal(
+            f"{node.op_type} has the output shape {list(sizes)}",
+            f"four sizes, 1 to {_MAX_SIZE}, for an input and weights of rank 4",
+            "export the model again",
+        )
+    steps = node.integer("stride_h", low=1, high=_MAX_EXTRA), node.integer("stride_w", low=1, high=_MAX_EXTRA)
+    same = node.text("padding", ("SAME", "VALID")) == "SAME"
+    activation = node.fused_activation(("NONE", "RELU", "RELU6", "RELU_N1_TO_1"))
+    found = [_tflite_ends(*each, same=same) for each in zip(sizes[1:3], steps, w.shape[1:3], x.shape[1:3], strict=True)]
+    (top, bottom, extra_h), (left, right, extra_w) = found
+    window = Window(*steps, Padding(top, bottom, left, right))
+    numerics = Numerics.PLAIN if x.dtype == "float32" else Numerics.TFLITE
+    op = ConvTranspose(window, 1, extra_h, extra_w, activation, filters_first=True, numerics=numerics)
+    return Parsed(op, (2, _WEIGHTS, 3))
+
+
+def _tflite_ends(size: int, stride: int, kernel: int, given: int, *, same: bool) -> tuple[int, int, int]:
+    """Along one dimension: what is cut off before and behind, and what the output reaches beyond the filter."""
+    outputs = -(-(size if same else size - kernel + 1) // stride)
+    before = max(0, (outputs - 1) * stride + kernel - size) // 2
+    behind = (given - 1) * stride + kernel - before - size
+    return before, max(0, behind), max(0, -behind)
+
+
+def tflite_padding(bound: BoundNode) -> str:
+    """SAME or VALID where one of them means the operator's padding in TFLite, else ""."""
+    op, x, y = _op(bound), bound.input(0), bound.output
+    window, pad = op.window, op.window.padding
+    _, kernel_h, kernel_w, _ = _filter_shape(bound)
+    rows = y.shape[1], window.stride_h, kernel_h, x.shape[1]
+    columns = y.shape[2], window.stride_w, kernel_w, x.shape[2]
+    wanted = (pad.top, pad.bottom, op.extra_h), (pad.left, pad.right, op.extra_w)
+    for name, same in (("SAME", True), ("VALID", False)):
+        if (_tflite_ends(*rows, same=same), _tflite_ends(*columns, same=same)) == wanted:
+            return name
+    return ""
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """ConvTranspose's attributes; padding is settled for this input size."""
+    node.counts((2, 3))
+    height, width = image_size(node)
+    weights = node.input(_WEIGHTS)
+    if len(weights.shape) != 4:
+        raise node.refusal(
+            f"{node.op_type} has weights of rank {len(weights.shape)}", "4 is expected", "export again", weights
+        )
+    kernel = weights.shape[1], weights.shape[2]
+    if integers_attribute(node, "kernel_shape", 2, 1, 1) != kernel and "kernel_shape" in node.attributes:
+        raise node.refusal(
+            f"{node.op_type} has kernel_shape {node.attributes['kernel_shape']}",
+            f"the weights are {kernel[0]}x{kernel[1]}",
+            "export the model again",
+            weights,
+        )
+    strides = integers_attribute(node, "strides", 2, 1, 1)
+    dilations = integers_attribute(node, "dilations", 2, 1, 1)
+    extra = integers_attribute(node, "output_padding", 2, 0, 0)
+    top, left, bottom, right = integers_attribute(node, "pads", 4, 0, 0)
+    mode, sizes = automatic_padding(node), _sizes_attribute(node)
+    if mode == "VALID":
+        top = left = bottom = right = 0
+    if mode.startswith("SAME") or sizes is not None:
+        wanted = sizes or (height * strides[0], width * strides[1])
+        total = [
+            strides[i] * (size - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1 - wanted[i]
+            for i, size in enumerate((height, width))
+        ]
+        # An output beyond the filter's reach is output_padding that the file leaves unsaid.
+        extra = (extra[0] + max(0, -total[0]), extra[1] + max(0, -total[1]))
+        total = [max(0, t) for t in total]
+        if max(extra) > _MAX_EXTRA:
+            raise node.refusal(
+                f"{node.op_type} has output_shape {list(wanted)}",
+                f"the filter reaches {max(extra)} rows or columns less far, the limit is {_MAX_EXTRA}",
+                "export the model again",
+            )
+        # The odd one is cut off at the end with SAME_UPPER, at the start otherwise.
+        upper = mode == "SAME_UPPER"
+        (top, bottom), (left, right) = ((t // 2, t - t // 2) if upper else (t - t // 2, t // 2) for t in total)
+    window = Window(strides[0], strides[1], Padding(top, bottom, left, right), dilations[0], dilations[1])
+    groups = node.integer("group", 1, 1, 1 << 16)
+    op = ConvTranspose(window, groups, extra[0], extra[1], numerics=Numerics.QOPERATOR)
+    return Parsed(op, (0, _WEIGHTS, _BIAS))
+
+
+def _op(bound: BoundNode) -> ConvTranspose:
+    assert isinstance(bound.node.op, ConvTranspose)
+    return bound.node.op
+
+
+def _filter_shape(bound: BoundNode) -> tuple[int, int, int, int]:
+    """[I, KH, KW, O / groups]."""
+    first, kernel_h, kernel_w, last = bound.input(_WEIGHTS).shape
+    return (last, kernel_h, kernel_w, first) if _op(bound).filters_first else (first, kernel_h, kernel_w, last)
+
+
+def _channels(bound: BoundNode) -> int:
+    """Output channels."""
+    return _filter_shape(bound)[3] * _op(bound).groups
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists, and channels that do not fit."""
+    op, x, w, bias = _op(bound), bound.input(0), bound.input(_WEIGHTS), bound.optional(_BIAS)
+    require_rank(bound, x, 4)
+    require_rank(bound, w, 4)
+    floats = (DType.FLOAT32,) * (4 if bias else 3)
+    integers = (DType.INT8, DType.INT8, *((DType.INT32,) if bias else ()), DType.INT8)
+    if op.numerics is Numerics.TFLITE:
+        wide = int16x8.combinations(bias is not None, short_bias=False)
+        narrow_bias = [(DType.INT16, DType.INT8, DType.INT16, DType.INT16)] if bias else []
+        int16x8.refuse_int32_bias(bound, bias)
+        require_dtypes(bound, [integers, *wide, *narrow_bias], [floats])
+    else:
+        require_dtypes(bound, [floats, *([integers] if op.numerics is Numerics.QDQ else [])])
+    if min(w.shape) < 1 or x.shape[3] != _filter_shape(bound)[0] or x.shape[3] % op.groups:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has channels that do not fit",
+            f"input {x.shape[3]} in {op.groups} groups, weights {list(w.shape)}",
+            "export the model again",
+            w,
+        )
+    if bias is not None and bias.shape != (_channels(bound),):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has a bias of the wrong length",
+            f"{_channels(bound)} output channels",
+            "export the model again",
+            bias,
+        )
+    if min(output_shapes(bound)[0]) < 1:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has padding that leaves nothing of its output",
+            f"{op.window.padding}",
+            "export the model again",
+        )
+    if x.dtype is not DType.FLOAT32:
+        _check_quantization(bound)
+
+
+def _check_quantization(bound: BoundNode) -> None:
+    op, x, w, y, bias = _op(bound), bound.input(0), bound.input(_WEIGHTS), bound.output, bound.optional(_BIAS)
+    require_quantization(bound, x, y)
+    wide = int16x8.applies(bound)
+    if wide:
+        int16x8.require_symmetric(bound)
+    assert x.quantization
+    computed = op.numerics is Numerics.TFLITE
+    for tensor, what in ((w, "weights"), (bias, "bias")):
+        if tensor is not None and not tensor.is_constant and not computed:
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} has computed quantized {what}",
+                "they are rearranged while compiling",
+                "export the model with constant weights",
+                tensor,
+            )
+    q = w.quantization
+    if op.numerics is Numerics.TFLITE and q is not None and any(q.zero_points):
+        raise illegal(
+            bound, f"{bound.node.op_type} has weights with a zero point", "weights are symmetric in TFLite's int8 scheme",
+            "quantize the weights symmetrically", w,
+        )  # fmt: skip
+    if q is None or not (q.per_tensor or q.axis == (0 if op.filters_first else 3)):
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} has weights quantized in a way that is not supported",
+            "there is code for one scale, or one per output channel",
+            "quantize the weights again",
+            w,
+        )
+    factors = _factors(bound)
+    if not 2.0**-126 <= float(factors.min()) <= float(factors.max()) < (int16x8.FACTOR_LIMIT if wide else 2.0**30):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has scales that are out of proportion",
+            f"sums are multiplied by {float(factors.max())!r}",
+            "quantize the model again",
+            y,
+        )
+    if bias is not None and op.numerics is not Numerics.TFLITE:
+        scales = np.array(bias.quantization.scales if bias.quantization else [], np.float64)
+        expected = x.quantization.scale * np.array(q.scales, np.float64)
+        zero = bias.quantization is None or any(bias.quantization.zero_points)
+        fits = scales.size in (1, expected.size) or (expected.size == 1 and scales.size == _channels(bound))
+        if zero or not fits or not np.allclose(scales, expected, rtol=_SCALE_TOLERANCE, atol=0.0):
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} has a bias at another scale than its sums",
+                f"input scale times weight scale is {expected.tolist()[:4]}",
+                "quantize the bias again",
+                bias,
+            )
+    if not w.is_constant:
+        runtime_weights.check_sums(bound, w.elements // _channels(bound))
+        return
+    centred = _centred(bound, w.array())
+    reach = max(x.quantization.zero_point - x.dtype.range[0], x.dtype.range[1] - x.quantization.zero_point)
+    offsets = [abs(int(value)) for value in _bias_of(bound).tolist()]
+    largest = reach * int(np.abs(centred).sum(axis=(0, 1, 2)).max()) + max(offsets)
+    if largest > (int16x8.SUM_MAX if wide else INT32_MAX):
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} has sums that can leave {'48 bits' if wide else 'int32'}",
+            f"up to {largest}",
+            "reduce the number of channels",
+            w,
+        )
+
+
+def _factors(bound: BoundNode) -> NDArray[np.float32]:
+    """x_scale * w_scale / y_scale in float32: one, or one per output channel of a group."""
+    x, w, y = bound.input(0).quantization, bound.input(_WEIGHTS).quantization, bound.output.quantization
+    assert x and w and y
+    with np.errstate(all="ignore"):
+        product = np.float32(x.scale) * np.array(w.scales, np.float32)
+        return np.asarray(product / np.float32(y.scale), np.float32)
+
+
+def _centred(bound: BoundNode, weights: Array) -> Int64:
+    """Quantized weights less their zero points."""
+    w = bound.input(_WEIGHTS)
+    assert w.quantization
+    values = _in_first(bound, weights).astype(np.int64)
+    return values - np.array(
+        w.quantization.zero_points if len(set(w.quantization.zero_points)) > 1 else w.quantization.zero_points[:1],
+        np.int64,
+    )
+
+
+def _in_first(bound: BoundNode, weights: Array) -> Array:
+    """Weights as [I, KH, KW, O / groups]."""
+    return weights.transpose(3, 1, 2, 0) if _op(bound).filters_first else weights
+
+
+def _bias_of(bound: BoundNode) -> Array:
+    """A constant bias, else zeros."""
+    bias = bound.optional(_BIAS)
+    dtype = np.float32 if bound.input(0).dtype is DType.FLOAT32 else np.int64
+    return bias.array().astype(dtype) if bias is not None and bias.is_constant else np.zeros(_channels(bound), dtype)
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[N, OH, OW, O]."""
+    op, (batches, height, width, _) = _op(bound), bound.input(0).shape
+    _, kernel_h, kernel_w, _ = _filter_shape(bound)
+    window, pad = op.window, op.window.padding
+    rows = window.stride_h * (height - 1) + op.extra_h + (kernel_h - 1) * window.dilation_h + 1 - pad.top - pad.bottom
+    columns = window.stride_w * (width - 1) + op.extra_w + (kernel_w - 1) * window.dilation_w + 1 - pad.left - pad.right
+    return ((batches, rows, columns, _channels(bound)),)
+
+
+def _spread(bound: BoundNode, image: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
+    """The sums without bias: each tap's products are added where they fall, then the padding is cut off."""
+    op, window = _op(bound), _op(bound).window
+    batches, height, width, in_c = image.shape
+    _, kernel_h, kernel_w, each_out = weights.shape
+    _, out_h, out_w, out_c = bound.output.shape
+    pad = window.padding
+    whole = np.zeros((batches, out_h + pad.top + pad.bottom, out_w + pad.left + pad.right, out_c), image.dtype)
+    each_in = in_c // op.groups
+    for ky in range(kernel_h):
+        rows = slice(
+            ky * window.dilation_h, ky * window.dilation_h + (height - 1) * window.stride_h + 1, window.stride_h
+        )
+        for kx in range(kernel_w):
+            first = kx * window.dilation_w
+            columns = slice(first, first + (width - 1) * window.stride_w + 1, window.stride_w)
+            for g in range(op.groups):
+                inside, outside = slice(g * each_in, (g + 1) * each_in), slice(g * each_out, (g + 1) * each_out)
+                whole[:, rows, columns, outside] += image[..., inside] @ weights[inside, ky, kx]
+    return whole[:, pad.top : pad.top + out_h, pad.left : pad.left + out_w]
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Scattered tap by tap, in double or int64."""
+    op, x, y, weights = _op(bound), bound.input(0), bound.output, operand(bound, inputs, _WEIGHTS)
+    assert inputs[0] is not None
+    if x.dtype is DType.FLOAT32:
+        bias = inputs[_BIAS] if len(inputs) > _BIAS else None
+        offset = _bias_of(bound) if bias is None else bias
+        sums = _spread(bound, inputs[0].astype(np.float64), _in_first(bound, weights).astype(np.float64))
+        real = sums + offset.astype(np.float64)
+        return (
+            bounded(real.astype(np.float32), op.activation, y.dtype) if _bounded(bound) else real.astype(np.float32),
+        )
+    assert x.quantization and y.quantization
+    acc = _spread(bound, inputs[0].astype(np.int64) - x.quantization.zero_point, _centred(bound, weights))
+    sums = runtime_weights.with_bias(bound, inputs, acc.astype(np.int64))
+    if op.numerics is Numerics.TFLITE:
+        clamp = activation_clamp(op.activation, y)
+        return (requantization(bound).apply(sums, y.quantization.zero_point, clamp, y.dtype),)
+    factors = _factors(bound)
+    per_channel = np.tile(factors, op.groups) if factors.size > 1 else factors[0]
+    scaled = requantize_float(sums, per_channel)
+    return (activation_clamp(op.activation, y).apply(scaled + y.quantization.zero_point, y.dtype),)
+
+
+def _bounded(bound: BoundNode) -> bool:
+    """Whether float sums have an activation's bounds, and TFLite's order: then the bias comes last."""
+    return _op(bound).numerics is Numerics.PLAIN
+
+
+def _rearranged(bound: BoundNode, values: Array) -> Array:
+    """Filters as [KH, KW, O, I / groups]: the values that one sum takes lie together."""
+    in_c, kernel_h, kernel_w, each_out = values.shape
+    groups = _op(bound).groups
+    by_group = values.reshape(groups, in_c // groups, kernel_h, kernel_w, each_out)
+    return np.ascontiguousarray(np.transpose(by_group, (2, 3, 0, 4, 1)))
+
+
+def _steps(bound: BoundNode, *, rearranged: bool) -> tuple[Param, ...]:
+    """The window, and how the filters lie."""
+    op = _op(bound)
+    in_c, kernel_h, kernel_w, each_out = _filter_shape(bound)
+    depth, taps = in_c // op.groups, kernel_h * kernel_w
+    steps = (op.groups * each_out * depth, each_out * depth, depth, 1)
+    if not rearranged:
+        steps = (each_out, depth * taps * each_out, 1, taps * each_out)
+        if op.filters_first:
+            steps = (in_c, each_out * taps * in_c, taps * in_c, 1)
+    names = ("tap_step", "group_step", "out_step", "in_step")
+    return (
+        *window_params(bound, op.window, kernel_h, kernel_w),
+        Param("groups", "int32_t", op.groups),
+        *(Param(name, "int32_t", step) for name, step in zip(names, steps, strict=True)),
+    )
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Every output pixel gathers the taps that reach it."""
+    x, w, y, bias = bound.input(0), bound.input(_WEIGHTS), bound.output, bound.optional(_BIAS)
+    macs = x.elements * w.elements // _filter_shape(bound)[0]
+    constant_bias = bias is None or bias.is_constant
+    if x.dtype is DType.FLOAT32:
+        operands, tables = [0], []
+        if w.is_constant:
+            filters = tuple(_rearranged(bound, _in_first(bound, w.array())).reshape(-1).tolist())
+            tables.append(Table("weights", "float", filters, "filters, [KH, KW, O, I / groups]"))
+        else:
+            operands.append(_WEIGHTS)
+        if constant_bias:
+            tables.append(Table("bias", "float", tuple(_bias_of(bound).tolist()), "bias per output channel"))
+        else:
+            operands.append(_BIAS)
+        limited = _bounded(bound)
+        limits = bound_params(_op(bound).activation, y.dtype) if limited else ()
+        params = (*_steps(bound, rearranged=w.is_constant), *limits)
+        kind = Flavour("_bounded" if limited else "")
+        return Layer(
+            "convolution/conv_transpose_float",
+            "portable",
+            tuple(operands),
+            tuple(tables),
+            params,
+            macs=macs,
+            flavour=kind,
+        )
+    assert x.quantization and y.quantization
+    clamp = activation_clamp(_op(bound).activation, y)
+    fixed = _op(bound).numerics is Numerics.TFLITE
+    constants: list[Table] = []
+    if w.is_constant:
+        centred = _centred(bound, w.array())
+        narrow = int(centred.min()) >= -128 and int(centred.max()) <= 127
+        flavour = Flavour("_q31" if fixed else "" if narrow else "_w16", fixed, w="int8_t" if narrow else "int16_t")
+        if int16x8.applies(bound):
+            rows, bias64 = centred.reshape(-1, y.shape[3]).T, _bias_of(bound).astype(np.int64)
+            flavour = int16x8.flavour(rows, bias64, requantization(bound).shift, reduced=True)
+        flavour = runtime_weights.adding_last(bound, flavour)
+        values = tuple(_rearranged(bound, centred).reshape(-1).tolist())
+        what = "filters less their zero points, [KH, KW, O, I / groups]"
+        constants.append(Table("weights", flavour.w, values, what))
+    else:
+        flavour = runtime_weights.flavour(bound, w.elements // _channels(bound), "_q31")
+    factors, steps = _factor_tables(bound, flavour)
+    constants += [*runtime_weights.bias_table(bound, flavour), *factors]
+    operands = [0, *(() if w.is_constant else (_WEIGHTS,)), *((_BIAS,) if flavour.late_bias else ())]
+    params = (
+        *_steps(bound, rearranged=w.is_constant),
+        Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
+        Param("factor_step", "int32_t", steps, "0: one factor for all channels"),
+        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("clamp_low", "int32_t", clamp.low),
+        Param("clamp_high", "int32_t", clamp.high),
+    )
+    sums = Scratch("sums", (8 if flavour.acc == "int64_t" else 4) * y.shape[3])
+    return Layer(
+        "convolution/conv_transpose",
+        "portable", tuple(operands), tuple(constants), params, scratch=(sums,), macs=macs, flavour=flavour,
+    )  # fmt: skip
+
+
+def _factor_tables(bound: BoundNode, flavour: Flavour) -> tuple[tuple[Table, ...], int]:
+    """What sums are multiplied by, and how far the next output channel's is: 0 where one serves all."""
+    if _op(bound).numerics is Numerics.TFLITE:
+        found = requantization(bound)
+        return requantization_tables(found, flavour), int(found.per_channel)
+    factors = _factors(bound)
+    per_channel = np.tile(factors, _op(bound).groups) if factors.size > 1 else factors
+    values = tuple(float(v) for v in per_channel)
+    return (Table("multiplier", "float", values, "x_scale * w_scale / y_scale"),), int(per_channel.size > 1)
+
+
+def work(bound: BoundNode) -> int:
+    """Multiply-accumulates."""
+    _, kernel_h, kernel_w, each_out = _filter_shape(bound)
+    return bound.output.elements + bound.input(0).elements * kernel_h * kernel_w * each_out
+
+
+KERNELS = (
+    KernelDef(
+        ConvTranspose, "transposed 2-D convolution, grouped or dilated", (DType.FLOAT32, DType.INT8), ("TRANSPOSE_CONV",),
+        from_tflite, check, output_shapes, reference, lower, work=work,
+        tflite_dtypes=(DType.INT8, DType.INT16, DType.FLOAT32), onnx=("ConvTranspose",), from_onnx=from_onnx,
+    ),
+)  # fmt: skip

@@ -1,0 +1,314 @@
+"""TFLite_Detection_PostProcess, a custom operator: boxes from their encodings, and of those the best that overlap little.
+
+Shapes  encodings [1, N, 4 or more], scores [1, N, C or C + 1] (the first class of C + 1 is the background), anchors [N, 4];
+        boxes [1, M, 4] as ymin, xmin, ymax, xmax, classes [1, M], scores [1, M], number [1]; M is max_detections. What is
+        behind the number found is 0.
+Types   float32, or encodings, scores and anchors uint8; anchors constant. Outputs float32.
+Decoding, in double: centre = encoding / scale * anchor size + anchor centre; half a size = exp(encoding / scale) / 2 * anchor
+        size; both rounded to float32, and then added and subtracted.
+Fast    every box by its best class, the first of equal ones. In the order of scores from nms_score_threshold on, the first
+        of equal ones first, a box is taken if no box taken before overlaps it by more than nms_iou_threshold.
+Regular the same for every class by itself, detections_per_class of each; the best of all classes, those of earlier classes first
+        among equal ones.
+        Overlap is intersection / union in float32, 0 with a box that has no area (where the interpreters stop).
+Errors  several classes of one box (max_classes_per_detection over 1) in the fast way; computed anchors; int8.
+Source  TFLite Micro's and LiteRT's kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
+from emitc.kernels.contract import (
+    KernelDef,
+    Parsed,
+    Variant,
+    illegal,
+    require_dtypes,
+    require_quantization,
+    require_rank,
+    unsupported,
+)
+from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, HEADER
+from emitc.layer import Flavour, Layer, Param, Scratch, Table
+from emitc.source import SourceNode
+
+Float32 = NDArray[np.float32]
+_ANCHORS = 2
+_LARGEST_COUNT = 1 << 15
+_SHORT_PLACES = 1 << 16
+"""Boxes whose numbers have 16 bits."""
+_PER_CLASS = 100
+"""detections_per_class where the options do not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionPostprocess(Op):
+    """scales: what encodings of y, x, height and width are divided by. per_class: boxes of a class, 0 for the fast way."""
+
+    max_detections: int
+    classes: int
+    per_class: int
+    score_threshold: float
+    overlap_threshold: float
+    scales: tuple[float, float, float, float]
+
+
+def _single(node: SourceNode, name: str) -> float:
+    """A real option, rounded to float32."""
+    value = node.real(name)
+    if abs(value) > float(np.finfo(np.float32).max):
+        raise node.refusal(f"{node.op_type} has {name} = {value}", "it is no float32 number", "export the model again")
+    return float(np.float32(value))
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """The options, a map of numbers."""
+    node.counts((3, 3), (4, 4))
+    regular = bool(node.attribute("use_regular_nms", False))
+    count = node.integer("max_detections", low=1, high=_LARGEST_COUNT)
+    if node.integer("max_classes_per_detection", low=1) > 1 and not regular:
+        raise node.unsupported(
+            f"{node.op_type} with several classes of one box is not supported",
+            "there is code for max_classes_per_detection 1",
+            "export the model with max_classes_per_detection 1, or with use_regular_nms",
+        )
+    per_class = node.integer("detections_per_class", _PER_CLASS, 1, _LARGEST_COUNT) if regular else 0
+    scales = tuple(_single(node, f"{name}_scale") for name in "yxhw")
+    overlap = _single(node, "nms_iou_threshold")
+    if not all(scale > 0 for scale in scales) or not 0 < overlap <= 1:
+        raise node.refusal(
+            f"{node.op_type} has options out of range",
+            f"scales {scales}, nms_iou_threshold {overlap}",
+            "export the model again",
+        )
+    y, x, height, width = scales
+    classes = node.integer("num_classes", low=1, high=_LARGEST_COUNT)
+    threshold = _single(node, "nms_score_threshold")
+    return Parsed(DetectionPostprocess(count, classes, per_class, threshold, overlap, (y, x, height, width)), (0, 1, 2))
+
+
+def _op(bound: BoundNode) -> DetectionPostprocess:
+    assert isinstance(bound.node.op, DetectionPostprocess)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists, and shapes that do not fit together."""
+    op, kind = _op(bound), bound.node.op_type
+    encodings, scores, anchors = (bound.input(i) for i in range(3))
+    outputs = (DType.FLOAT32,) * 4
+    require_dtypes(bound, [(DType.FLOAT32,) * 3 + outputs, (DType.UINT8,) * 3 + outputs], [(DType.INT8,) * 3 + outputs])
+    if encodings.dtype is DType.UINT8:
+        require_quantization(bound, encodings, scores, anchors)
+    if not anchors.is_constant:
+        raise unsupported(
+            bound,
+            f"{kind} with computed anchors is not supported",
+            "they must be constants",
+            "export the model again",
+            anchors,
+        )
+    require_rank(bound, encodings, 3)
+    require_rank(bound, scores, 3)
+    boxes = encodings.shape[1]
+    fits = encodings.shape[0] == scores.shape[0] == 1 and encodings.shape[2] >= 4 and boxes >= 1
+    if (
+        not fits
+        or scores.shape[1] != boxes
+        or anchors.shape != (boxes, 4)
+        or scores.shape[2] - op.classes not in (0, 1)
+    ):
+        raise illegal(
+            bound, f"{kind} has inputs that do not fit",
+            f"boxes {list(encodings.shape)}, scores {list(scores.shape)}, {op.classes} classes; anchors {list(anchors.shape)}",
+            "export the model again", scores,
+        )  # fmt: skip
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[1, M, 4], [1, M], [1, M], [1]."""
+    count = _op(bound).max_detections
+    return (1, count, 4), (1, count), (1, count), (1,)
+
+
+def _real(tensor: Tensor, values: Array) -> Float32:
+    """float32(q - zero point) * scale; floats as they are."""
+    if tensor.dtype is DType.FLOAT32:
+        return values.astype(np.float32)
+    assert tensor.quantization
+    centred = values.astype(np.float32) - np.float32(tensor.quantization.zero_point)
+    return np.asarray(centred * np.float32(tensor.quantization.scale), np.float32)
+
+
+def _decoded(bound: BoundNode, encodings: Float32) -> Float32:
+    """The corners of every box, [N, 4]."""
+    anchors = _real(bound.input(_ANCHORS), bound.input(_ANCHORS).array()).astype(np.float64)
+    with np.errstate(all="ignore"):
+        ratio = encodings[:, :4].astype(np.float64) / np.array(_op(bound).scales, np.float64)
+        centre = (ratio[:, :2] * anchors[:, 2:] + anchors[:, :2]).astype(np.float32)
+        half = (0.5 * np.exp(ratio[:, 2:]) * anchors[:, 2:]).astype(np.float32)
+        return np.concatenate([centre - half, centre + half], axis=1)
+
+
+def _overlaps(box: Float32, others: Float32) -> Float32:
+    """Intersection over union of a box with each of the others."""
+    zero = np.float32(0)
+    with np.errstate(all="ignore"):
+        area = (box[2] - box[0]) * (box[3] - box[1])
+        areas = (others[:, 2] - others[:, 0]) * (others[:, 3] - others[:, 1])
+        low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
+        sides = np.maximum(high - low, zero)
+        shared = sides[:, 0] * sides[:, 1]
+        ratio = shared / (area + areas - shared)
+    return np.where((area > 0) & (areas > 0), ratio, zero).astype(np.float32)
+
+
+def _taken(op: DetectionPostprocess, boxes: Float32, scores: Float32, limit: int) -> list[int]:
+    """The boxes that are kept of one class, best first."""
+    order = np.argsort(-scores, kind="stable")
+    waiting = [int(i) for i in order if scores[i] >= np.float32(op.score_threshold)]
+    taken: list[int] = []
+    while waiting and len(taken) < limit:
+        best, *rest = waiting
+        taken.append(best)
+        apart = _overlaps(boxes[best], boxes[rest]) <= np.float32(op.overlap_threshold)
+        waiting = [index for index, keep in zip(rest, apart, strict=True) if keep]
+    return taken
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """By sorting."""
+    op = _op(bound)
+    assert inputs[0] is not None and inputs[1] is not None
+    boxes = _decoded(bound, _real(bound.input(0), inputs[0])[0])
+    scores = _real(bound.input(1), inputs[1])[0][:, -op.classes :]
+    found: list[tuple[float, int, int]] = []
+    if op.per_class:
+        for label in range(op.classes):
+            chosen = _taken(op, boxes, scores[:, label], op.per_class)
+            found += [(float(scores[i, label]), i, label) for i in chosen]
+            found = sorted(found, key=lambda entry: -entry[0])[: op.max_detections]
+    else:
+        labels = scores.argmax(axis=1)
+        best = scores[np.arange(len(scores)), labels]
+        found = [(float(best[i]), i, int(labels[i])) for i in _taken(op, boxes, best, op.max_detections)]
+    outputs = tuple(np.zeros(tensor.shape, np.float32) for tensor in bound.outputs)
+    for place, (score, box, label) in enumerate(found):
+        outputs[0][0, place], outputs[1][0, place], outputs[2][0, place] = boxes[box], label, score
+    outputs[3][0] = len(found)
+    return outputs
+
+
+def _score_numbers(scores: Tensor) -> tuple[Param, Param]:
+    q = scores.quantization if scores.dtype is DType.UINT8 else None
+    zero, scale = (float(q.zero_point), q.scale) if q else (0.0, 1.0)
+    return Param("score_zero", "float", zero), Param("score_scale", "float", scale)
+
+
+def _shares(bound: BoundNode) -> tuple[Table, ...]:
+    """Of every byte of the encodings: centre and half a size as shares of an anchor's size, as `_decoded` has them."""
+    bytes_ = _real(bound.input(0), np.arange(256, dtype=np.uint8)).astype(np.float64)
+    tables = []
+    for role, scale in zip(("y", "x", "height", "width"), _op(bound).scales, strict=True):
+        with np.errstate(all="ignore"):
+            centre, half = bytes_ / scale, 0.5 * np.exp(bytes_ / scale)
+        values, what = (centre, "centre") if len(role) == 1 else (half, "half the size")
+        tables.append(
+            Table(role, "double", tuple(values.tolist()), f"{what} by the encoding, as a share of the anchor's size")
+        )
+    return tuple(tables)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A heap gives the boxes best first, until enough are taken. For best classes a box is decoded when it comes, for each
+    class all are once; bytes by tables, without an exponential.
+    """
+    op, (encodings, scores, anchors) = _op(bound), (bound.input(i) for i in range(3))
+    boxes, columns = scores.shape[1:]
+    wide = encodings.dtype is DType.FLOAT32
+    scales = (Param(f"{name}_scale", "float", scale) for name, scale in zip("yxhw", op.scales, strict=True))
+    kept = min(boxes, op.per_class or op.max_detections)
+    room = kept + (boxes if op.per_class else 0)
+    params = (
+        Param("boxes", "int32_t", boxes),
+        Param("encoded", "int32_t", encodings.shape[2], "numbers of an encoding"),
+        Param("columns", "int32_t", columns, "scores of a box"),
+        Param("background", "int32_t", columns - op.classes, "1: the first score is not of a class"),
+        Param("max_detections", "int32_t", op.max_detections),
+        Param("per_class", "int32_t", op.per_class, "boxes of a class, 0: every box by its best class alone"),
+        Param("room", "int32_t", room, "boxes of which corners are kept"),
+        Param("score_threshold", "float", op.score_threshold),
+        Param("overlap_threshold", "float", op.overlap_threshold),
+        *(scales if wide else ()),
+        *_score_numbers(scores),
+    )
+    values = tuple(_real(anchors, anchors.array()).reshape(-1).tolist())
+    tables: tuple[Table, ...] = (
+        Table("anchors", "float", values, "centre and size of the anchors: y, x, height, width"),
+    )
+    index = DType.UINT16 if boxes <= _SHORT_PLACES else DType.INT32
+    scratch = (
+        Scratch("corners", 16 * room),
+        Scratch("best", 4 * boxes),
+        Scratch("heap", index.bytes * boxes),
+    )
+    if not wide:
+        tables += _shares(bound)
+    suffix = ("" if wide else "_u8") + ("" if index is DType.UINT16 else "_many")
+    return Layer(
+        "detection/detection_postprocess", "portable", (0, 1), tables, params, scratch=scratch,
+        flavour=Flavour(suffix, x="float" if wide else "uint8_t", w=f"{index.value}_t"),
+    )  # fmt: skip
+
+
+def _by_rows_of_bytes(bound: BoundNode, variant: str, *headers: str) -> Layer | str:
+    """The layer by a kernel that looks for the best class of a box several bytes at a time."""
+    if bound.input(0).dtype is not DType.UINT8:
+        return "its scores are no bytes"
+    if _op(bound).per_class:
+        return "looks at every score by itself"
+    return replace(
+        lower(bound), template=f"detection/detection_postprocess_{variant}", variant=variant, headers=headers
+    )
+
+
+def lower_dsp(bound: BoundNode) -> Layer | str:
+    """Four scores at a time."""
+    return _by_rows_of_bytes(bound, "dsp", HEADER, BYTES_HEADER)
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Sixteen scores at a time."""
+    return _by_rows_of_bytes(bound, "mve", "emitc_bits.h", "emitc_mve.h", "emitc_mve_naturals.h")
+
+
+def work(bound: BoundNode) -> int:
+    """Scores looked at, about."""
+    op = _op(bound)
+    return bound.input(1).elements * (op.per_class or 1) + bound.input(1).shape[1] * op.max_detections
+
+
+KERNELS = (
+    KernelDef(
+        DetectionPostprocess,
+        "boxes from encodings, the best that overlap little",
+        (DType.FLOAT32, DType.UINT8),
+        ("CUSTOM:TFLite_Detection_PostProcess",),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=work,
+        variants=(
+            Variant("mve", "mve", lower_mve, (DType.UINT8,)),
+            Variant("dsp", "dsp", lower_dsp, (DType.UINT8,)),
+        ),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Functions of two or more tensors, element by element, with broadcasting."""

@@ -1,0 +1,442 @@
+"""ADD, SUB, MUL and DIV, with broadcasting and a fused activation; ONNX's Add, Sub, Mul and Div.
+
+Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
+Types   int8 and int16, each tensor with its own scale; DIV int8 alone (`quantized_quotient.py`). float32, int32 and int64,
+        where results are limited to the activation's bounds (`real_activation.py`), but for sums of int32, whose activation
+        TFLite Micro leaves out. ONNX: numbers of any type, int8 and int16
+        with scales (`onnx_arithmetic.py`).
+ADD, SUB  both inputs, shifted left by 20 bits (int16: 15), are brought to twice the larger input scale; their sum or
+          difference is requantized to the output.
+MUL       (a - a_zero) * (b - b_zero) requantized by a_scale * b_scale / y_scale.
+Source    TFLite 8-bit quantization specification; shifts and roundings as TFLite Micro's kernels, ratios of scales in double.
+Errors    ratios of scales at which TFLite Micro stops.
+
+A sum of two int8 values has only 65 536 cases. So the layer computes (a * a_weight + b * b_weight + bias) >> shift in 32
+bits where weights can be found that give the specified result in every case (`pairs.py`), and the specified sequence
+otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes
+from emitc.kernels.elementwise import onnx_arithmetic, onnx_elementwise_simd, quantized_quotient
+from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, LARGEST_SHIFT
+from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
+from emitc.kernels.mac.int16_dsp_mve import DSP_HEADER as SHORTS_HEADER
+from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
+from emitc.kernels.shared.broadcast import same_types
+from emitc.kernels.shared.float_activation import bounded
+from emitc.kernels.shared.lookup_and_binary import (
+    TABLE_ENTRIES,
+    binary_layer,
+    binary_shape,
+    binary_table,
+    by_vectors,
+    check_binary,
+    require_activation,
+    single_source,
+    values_of,
+)
+from emitc.kernels.shared.pointwise import operand, plain_numerics
+from emitc.kernels.shared.windows import ACTIVATIONS
+from emitc.layer import Layer, Param
+from emitc.numerics.exhaustive_fit import weighted_sum
+from emitc.numerics.requantize import BYTES, Clamp, Int64, Multiplier, activation_clamp, multiplier_of, requantize
+from emitc.source import SourceNode
+
+_LEFT_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
+"""Bits that ADD and SUB gain before they round."""
+_SHORT = 16
+"""Sums that are shifted down by so much have as many bits left."""
+_FURTHEST = 30
+"""Shift to the right of a sum of int16, whose half of a last bit then is in 32 bits beside it."""
+_WIDEST = 1 << 23
+"""Weights below are less than 32 bits when multiplied by 256."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic(Op):
+    """activation: fused. unsigned: the model's numbers are uint8, 128 higher. exchanged: QLinearAdd takes b first."""
+
+    activation: str
+    unsigned: bool = False
+    exchanged: bool = False
+
+
+class Add(Arithmetic):
+    """a + b."""
+
+    __slots__ = ()
+
+
+class Sub(Arithmetic):
+    """a - b."""
+
+    __slots__ = ()
+
+
+class Mul(Arithmetic):
+    """a * b."""
+
+    __slots__ = ()
+
+
+class Div(Arithmetic):
+    """a / b."""
+
+    __slots__ = ()
+
+
+_OPERATORS: dict[type[Op], str] = {Add: "+", Sub: "-", Mul: "*", Div: "/"}
+_BROADCAST_ATTRIBUTE = 7
+"""Up to opset 6 only the second operand is repeated, along dimensions that the attribute axis places."""
+
+
+def _from_tflite(op: type[Arithmetic]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((2, 2))
+        activation = node.fused_activation(ACTIVATIONS)
+        return Parsed(op(activation, numerics=plain_numerics(node)), (0, 1))
+
+    return parse
+
+
+def _from_onnx(op: type[Arithmetic]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((2, 2))
+        a, b = node.input(0).shape, node.input(1).shape
+        if not node.op_type.startswith("QLinear") and node.integer("opset", 13) < _BROADCAST_ATTRIBUTE:
+            _require_trailing(node, a, b)
+        unsigned = bool(node.integer("unsigned", 0, 0, 1))
+        exchanged = op is Add and onnx_arithmetic.operands_change_places(a, b)
+        return Parsed(op("NONE", unsigned, exchanged, numerics=Numerics.QOPERATOR), (0, 1))
+
+    return parse
+
+
+def _require_trailing(node: SourceNode, a: Shape, b: Shape) -> None:
+    """Refuses an old operator that repeats its second operand elsewhere than along leading dimensions."""
+    axis = node.integer("axis", len(a) - len(b))
+    if a != b and axis % max(len(a), 1) != (len(a) - len(b)) % max(len(a), 1):
+        raise node.unsupported(
+            f"{node.op_type} with axis {axis} is not supported",
+            f"{list(b)} is repeated along trailing dimensions of {list(a)}",
+            "convert the model to opset 7 or later",
+        )
+
+
+def _op(bound: BoundNode) -> Arithmetic:
+    assert isinstance(bound.node.op, Arithmetic)
+    return bound.node.op
+
+
+def _scales(bound: BoundNode) -> tuple[float, float, float]:
+    a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
+    assert a and b and y
+    return a.scale, b.scale, y.scale
+
+
+def _zero_points(bound: BoundNode) -> tuple[int, int, int]:
+    a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
+    assert a and b and y
+    return a.zero_point, b.zero_point, y.zero_point
+
+
+def _sum_factors(bound: BoundNode) -> tuple[float, float, float]:
+    """ADD and SUB: what a, b and their sum are multiplied with."""
+    a, b, y = _scales(bound)
+    reach = 2 * max(a, b)
+    return a / reach, b / reach, reach / ((1 << _left_shift(bound)) * y)
+
+
+def _left_shift(bound: BoundNode) -> int:
+    return _LEFT_SHIFTS[bound.output.dtype]
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what check_binary does, and scales whose ratio the fixed-point arithmetic cannot hold."""
+    op = _op(bound)
+    if op.numerics is not Numerics.TFLITE:
+        onnx_arithmetic.check(bound, _OPERATORS[type(op)], op.activation)
+        return
+    if isinstance(op, Div):
+        require_dtypes(bound, same_types((DType.FLOAT32, DType.INT32, DType.INT8)), same_types((DType.INT16,)))
+    check_binary(bound)
+    require_activation(bound, op.activation, bound.output)
+    if isinstance(op, Div):
+        quantized_quotient.require_scales(bound)
+        return
+    a, b, y = _scales(bound)
+    # The largest product has 16 bits, or 30: so many bits more to the left would take it out of int32.
+    largest = 1 << 15 if bound.output.dtype is DType.INT8 else 1
+    fits = a * b / y < largest if isinstance(op, Mul) else all(0.0 < f < 1.0 for f in _sum_factors(bound))
+    if not fits:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has scales that are out of proportion",
+            f"inputs {a!r} and {b!r}, output {y!r}: the ratio does not fit the fixed-point arithmetic",
+            "quantize the model again",
+            bound.output,
+        )
+
+
+def _clamp(bound: BoundNode) -> Clamp:
+    op = _op(bound)
+    if op.numerics is not Numerics.TFLITE:
+        return onnx_arithmetic.clamp_of(bound, op.activation)
+    return activation_clamp(op.activation, bound.output)
+
+
+def _applied(bound: BoundNode) -> str:
+    """What of the fused activation is computed."""
+    op = _op(bound)
+    ignored = isinstance(op, Add) and op.numerics is Numerics.PLAIN and bound.output.dtype is DType.INT32
+    return "NONE" if ignored else op.activation
+
+
+def _note(bound: BoundNode) -> str:
+    """That an activation is left out."""
+    activation = _op(bound).activation
+    return (
+        ""
+        if _applied(bound) == activation
+        else f"fused {activation} is left out, as in TFLite Micro; LiteRT applies it"
+    )
+
+
+def _compute(bound: BoundNode, a: Int64, b: Int64) -> Int64:
+    """The results, clamped, of quantized values that broadcast against each other."""
+    zero_a, zero_b, zero_y = _zero_points(bound)
+    if isinstance(bound.node.op, Div):
+        return quantized_quotient.quotients(bound, a, b, _clamp(bound))
+    if isinstance(bound.node.op, Mul):
+        last = _product_multiplier(bound)
+        acc = (a - zero_a) * (b - zero_b)
+    else:
+        first, second, last = (multiplier_of(factor) for factor in _sum_factors(bound))
+        left = _left_shift(bound)
+        scaled_a = requantize((a - zero_a) << left, first.q31, first.shift)
+        scaled_b = requantize((b - zero_b) << left, second.q31, second.shift)
+        acc = scaled_a - scaled_b if isinstance(bound.node.op, Sub) else scaled_a + scaled_b
+    clamp = _clamp(bound)
+    return np.clip(requantize(acc, last.q31, last.shift) + zero_y, clamp.low, clamp.high)
+
+
+def _product_multiplier(bound: BoundNode) -> Multiplier:
+    a, b, y = _scales(bound)
+    return multiplier_of(a * b / y)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's broadcasting over the specified sequence of roundings."""
+    y, op = bound.output, _op(bound)
+    if op.numerics is Numerics.TFLITE:
+        result = _compute(bound, values_of(bound, inputs, 0), values_of(bound, inputs, 1))
+    elif onnx_arithmetic.is_quantized(bound):
+        a, b = values_of(bound, inputs, 0), values_of(bound, inputs, 1)
+        result = onnx_arithmetic.combined(bound, _OPERATORS[type(op)], _clamp(bound), a, b)
+    else:
+        numbers = operand(bound, inputs, 0), operand(bound, inputs, 1)
+        found = onnx_arithmetic.plain(_OPERATORS[type(op)], *numbers, y.dtype).reshape(y.shape)
+        return (bounded(found, _applied(bound), y.dtype) if op.numerics is Numerics.PLAIN else found,)
+    return (result.astype(y.dtype.value).reshape(y.shape),)
+
+
+def _sum_layer(bound: BoundNode, results: Int64 | None, widest: int) -> Layer:
+    """Weighted where that gives the same bits, else the specified sequence. results: of all pairs of bytes. widest: weight."""
+    (a, b, y), (zero_a, zero_b, zero_y) = _scales(bound), _zero_points(bound)
+    sign = -1 if isinstance(bound.node.op, Sub) else 1
+    clamp = _clamp(bound)
+    limits = (Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high))
+    offset = zero_y - zero_a * a / y - sign * zero_b * b / y
+    found = None if results is None else weighted_sum(results, a / y, sign * b / y, offset, clamp, widest)
+    if found is not None:
+        weights = (
+            Param("a_weight", "int32_t", found.a_weight, f"a's scale over y's, times 2^{found.shift}"),
+            Param("b_weight", "int32_t", found.b_weight),
+            Param("bias", "int32_t", found.bias, "the zero points and the rounding"),
+            Param("shift", "int32_t", found.shift),
+        )
+        return binary_layer(bound, "elementwise/weighted_sum", (*weights, *limits))
+    first, second, last = (multiplier_of(factor) for factor in _sum_factors(bound))
+    params = (
+        Param("a_offset", "int32_t", -zero_a, "minus the zero point"),
+        Param("b_offset", "int32_t", -zero_b),
+        Param("left_shift", "int32_t", _left_shift(bound)),
+        Param("a_multiplier", "int32_t", first.q31, "Q31, to twice the larger input scale"),
+        Param("a_shift", "int32_t", first.shift),
+        Param("b_multiplier", "int32_t", second.q31),
+        Param("b_shift", "int32_t", second.shift),
+        Param("b_sign", "int32_t", sign),
+        Param("multiplier", "int32_t", last.q31, "Q31, to the output scale"),
+        Param("shift", "int32_t", last.shift),
+        Param("output_offset", "int32_t", zero_y),
+    )
+    return binary_layer(bound, "elementwise/rescaled_sum", (*params, *limits))
+
+
+def _product_layer(bound: BoundNode) -> Layer:
+    zero_a, zero_b, zero_y = _zero_points(bound)
+    clamp, last = _clamp(bound), _product_multiplier(bound)
+    params = (
+        Param("a_offset", "int32_t", -zero_a, "minus the zero point"),
+        Param("b_offset", "int32_t", -zero_b),
+        Param("multiplier", "int32_t", last.q31, "Q31"),
+        Param("shift", "int32_t", last.shift, "positive left"),
+        Param("output_offset", "int32_t", zero_y),
+        Param("clamp_low", "int32_t", clamp.low),
+        Param("clamp_high", "int32_t", clamp.high),
+    )
+    return binary_layer(bound, "elementwise/product", params)
+
+
+def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
+    """A table where one input decides and the tensor is no smaller than the table; else a loop over both operands.
+
+    widest: weights of a weighted sum are less.
+    """
+    op = _op(bound)
+    if op.numerics is not Numerics.TFLITE:
+        operator = _OPERATORS[type(op)]
+        if onnx_arithmetic.is_quantized(bound):
+            return onnx_arithmetic.quantized_layer(bound, operator, _clamp(bound), widest)
+        return onnx_arithmetic.plain_layer(bound, operator, _applied(bound))
+    if isinstance(op, Div):
+        return quantized_quotient.layer(bound, _clamp(bound))
+    if bound.output.dtype is not DType.INT8:
+        return _product_layer(bound) if isinstance(op, Mul) else _sum_layer(bound, None, widest)
+    results = _compute(bound, BYTES[:, None], BYTES[None, :])
+    source = single_source(bound)
+    if source is not None and bound.output.elements >= TABLE_ENTRIES:
+        return binary_table(bound, source, results)
+    return _product_layer(bound) if isinstance(bound.node.op, Mul) else _sum_layer(bound, results, widest)
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Four elements of equal shapes at a time: sums by weights or as specified, products of bytes; tables as everywhere."""
+    layer = lower(bound)
+    if layer.template in onnx_elementwise_simd.REALS:
+        return onnx_elementwise_simd.real(bound, layer, "mve")
+    if layer.template in onnx_elementwise_simd.PRODUCTS:
+        return _onnx_product(bound, layer, "mve")
+    bytes_alone = (
+        layer.template in ("elementwise/weighted_sum", "elementwise/product") and bound.output.dtype is DType.INT8
+    )
+    if not bytes_alone and layer.template != "elementwise/rescaled_sum":
+        return by_vectors(layer)
+    return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=(MVE_HEADER,))
+
+
+def _onnx_product(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
+    """Products of int8 whose bits ONNX specifies."""
+    results = onnx_arithmetic.combined(bound, "*", _clamp(bound), BYTES[:, None], BYTES[None, :])
+    return onnx_elementwise_simd.product(bound, layer, results, _clamp(bound), variant)
+
+
+def lower_fpu(bound: BoundNode) -> Layer | str:
+    """The float unit's own rounding; rows of float32 by loads of four."""
+    layer = lower(bound)
+    if (
+        layer.template in ("elementwise/plain_sum", "elementwise/plain_difference", "elementwise/plain_product")
+        and layer.flavour.x == "float"
+    ):
+        return replace(layer, template=f"{layer.template}_fpu", variant="fpu", headers=("emitc_fpu_elements.h",))
+    return onnx_elementwise_simd.real(bound, layer, "fpu")
+
+
+def lower_dsp(bound: BoundNode) -> Layer | str:
+    """Elements of equal shapes: bytes four at a time, sums by weights, products by the short requantization; sums of int16."""
+    layer = lower(bound, _WIDEST)
+    if layer.template == "elementwise/rescaled_sum" and bound.output.dtype is DType.INT16:
+        return _paired_sum(bound, layer)
+    if layer.template in onnx_elementwise_simd.PRODUCTS:
+        return _onnx_product(bound, layer, "dsp")
+    if (
+        layer.template not in ("elementwise/weighted_sum", "elementwise/product")
+        or bound.output.dtype is not DType.INT8
+    ):
+        return f"a loop of its own: {layer.kernel_name}{layer.flavour.suffix}"
+    values = {param.name: int(param.value) for param in layer.params}
+    shift = values["shift"]
+    if layer.template == "elementwise/product":
+        if not -LARGEST_SHIFT <= shift <= -1:
+            return "a product that is shifted to the left, or out of 32 bits"
+    elif shift < _SHORT:
+        return "a sum of more than 16 bits"
+    clamped = (values["clamp_low"], values["clamp_high"]) != bound.output.dtype.range
+    return replace(
+        layer,
+        template=f"{layer.template}_dsp",
+        variant="dsp",
+        flavour=replace(layer.flavour, suffix="_clamped" if clamped else "", clamped=clamped),
+        headers=(DSP_HEADER, BYTES_HEADER),
+    )
+
+
+def _paired_sum(bound: BoundNode, layer: Layer) -> Layer | str:
+    """The layer of int16 sums; or why there is none. The portable layer has the specified sequence.
+
+    The operand of the larger scale is multiplied by 1/2, which takes nothing off its 15 more bits; so is the other one where
+    the scales are equal, as the largest multiplier with a shift of 1 does for each of its values.
+    """
+    factors = [multiplier_of(factor) for factor in _sum_factors(bound)]
+    exchanged = _scales(bound)[0] < _scales(bound)[1]
+    small, last = factors[0 if exchanged else 1], factors[2]
+    q31, right = (small.q31, -small.shift) if small.shift else ((1 << 31) - 1, 1)
+    if not 1 <= right <= _FURTHEST or not 1 <= -last.shift <= _FURTHEST:
+        return "scales that are far apart"
+    values = {param.name: param for param in layer.params}
+    sign = int(values["b_sign"].value)
+    half = 1 << (_left_shift(bound) - 1)
+    clamped = (values["clamp_low"].value, values["clamp_high"].value) != bound.output.dtype.range
+    params = (
+        Param("exchanged", "int32_t", int(exchanged), "1: b has the larger scale"),
+        Param("large_factor", "int32_t", half * sign if exchanged else half),
+        Param("small_multiplier", "int32_t", q31, "Q31, to twice the larger scale"),
+        Param("small_right", "int32_t", right, "shift after it, to the right"),
+        Param("small_sign", "int32_t", 1 if exchanged else sign),
+        Param("multiplier", "int32_t", last.q31, "Q31, to the output scale"),
+        Param("right", "int32_t", -last.shift),
+        *(values[name] for name in ("clamp_low", "clamp_high", "count")),
+    )
+    flavour = replace(layer.flavour, suffix=f"{layer.flavour.suffix}{'_clamped' if clamped else ''}", clamped=clamped)
+    return replace(
+        layer,
+        template="elementwise/rescaled_sum_dsp",
+        variant="dsp",
+        params=params,
+        flavour=flavour,
+        headers=(DSP_HEADER, SHORTS_HEADER),
+    )
+
+
+def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
+    plain = onnx_arithmetic.TFLITE_TYPES[_OPERATORS[op]]
+    return KernelDef(
+        op, summary, onnx_arithmetic.PLAIN_TYPES, (name.upper(),), _from_tflite(op), check, binary_shape, reference, lower,
+        onnx=(name,), from_onnx=_from_onnx(op), elementwise=True,
+        tflite_dtypes=(DType.INT8, *(() if op is Div else (DType.UINT8, DType.INT16)), *plain),
+        variants=_VARIANTS.get(op, ()), note=_note,
+    )  # fmt: skip
+
+
+_SHORTS = (DType.INT8, DType.INT16)
+_MVE, _FPU = Variant("mve", "mve", lower_mve, _SHORTS), Variant("fpu", "fpu", lower_fpu, (DType.INT16, DType.FLOAT32))
+_SUMS = (_MVE, Variant("dsp", "dsp", lower_dsp, _SHORTS), _FPU)
+_VARIANTS: dict[type[Op], tuple[Variant, ...]] = {
+    Add: _SUMS,
+    Sub: _SUMS,
+    Mul: (_MVE, Variant("dsp", "dsp", lower_dsp), _FPU),
+}
+KERNELS = (
+    _kernel(Add, "Add", "elementwise sum, broadcasting, fused activation"),
+    _kernel(Sub, "Sub", "elementwise difference, broadcasting, fused activation"),
+    _kernel(Mul, "Mul", "elementwise product, broadcasting, fused activation"),
+    _kernel(Div, "Div", "elementwise quotient, broadcasting, fused activation"),
+)

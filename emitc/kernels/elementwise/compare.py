@@ -1,0 +1,203 @@
+"""Comparisons and logic of two tensors: Equal, Less, LessOrEqual, Greater, GreaterOrEqual; And, Or, Xor and their bitwise kin.
+
+Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
+Types   comparisons: any type, both the same, to bool; And, Or, Xor: bool; BitwiseAnd, BitwiseOr, BitwiseXor: integers.
+TFLite  EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL of float32, int32, int64 (and bool for the first two), which
+        have no scale, and of int8, each tensor with its own: (q - zero_point) * 2**8 is requantized by the scale itself, so
+        that small numbers that differ may count as equal; LOGICAL_AND, LOGICAL_OR.
+Errors  int8 with a scale of 1 or more, at which TFLite Micro stops; int16, for which it computes no factor.
+A NaN is unequal to everything and neither less nor greater. Greater is Less of the operands the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op
+from emitc.kernels.contract import KernelDef, Parsed, illegal, require_quantization
+from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types, two_operands
+from emitc.kernels.shared.pointwise import SIGNED, UNSIGNED, operand, plain_numerics, require_types
+from emitc.layer import Layer, Param
+from emitc.numerics.requantize import BYTES, Int64, Multiplier, multiplier_of, requantize
+from emitc.source import SourceNode
+
+_LEFT_SHIFT = 8
+"""Bits that an int8 gains before its scale is applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(Op):
+    """relation: ONNX's name of it, or NotEqual."""
+
+    relation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Logic(Op):
+    """operation: And, Or or Xor, of truth values or of every bit."""
+
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Relation:
+    function: Callable[[Array, Array], Array]
+    template: str
+    operands: tuple[int, ...] = (0, 1)
+
+
+_RELATIONS: Mapping[str, _Relation] = {
+    "Equal": _Relation(np.equal, "elementwise/equal"),
+    "NotEqual": _Relation(np.not_equal, "elementwise/unequal"),
+    "Less": _Relation(np.less, "elementwise/less"),
+    "LessOrEqual": _Relation(np.less_equal, "elementwise/less_or_equal"),
+    "Greater": _Relation(np.greater, "elementwise/less", (1, 0)),
+    "GreaterOrEqual": _Relation(np.greater_equal, "elementwise/less_or_equal", (1, 0)),
+}
+_OPERATIONS: Mapping[str, _Relation] = {
+    "And": _Relation(np.bitwise_and, "elementwise/both"),
+    "Or": _Relation(np.bitwise_or, "elementwise/either"),
+    "Xor": _Relation(np.bitwise_xor, "elementwise/unlike"),
+}
+
+
+_TFLITE_RELATIONS: Mapping[str, str] = {
+    "EQUAL": "Equal",
+    "NOT_EQUAL": "NotEqual",
+    "LESS": "Less",
+    "LESS_EQUAL": "LessOrEqual",
+    "GREATER": "Greater",
+    "GREATER_EQUAL": "GreaterOrEqual",
+}
+_TFLITE_OPERATIONS: Mapping[str, str] = {"LOGICAL_AND": "And", "LOGICAL_OR": "Or"}
+_TFLITE_TYPES = (DType.FLOAT32, DType.INT32, DType.INT64, DType.UINT32)
+
+
+def _compare_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((2, 2))
+    return Parsed(Compare(_TFLITE_RELATIONS[node.op_type], numerics=plain_numerics(node)), (0, 1))
+
+
+def _logic_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((2, 2))
+    return Parsed(Logic(_TFLITE_OPERATIONS[node.op_type], numerics=Numerics.PLAIN), (0, 1))
+
+
+def _compare_from_onnx(node: SourceNode) -> Parsed:
+    return two_operands(Compare(node.kind), node)
+
+
+def _logic_from_onnx(node: SourceNode) -> Parsed:
+    return two_operands(Logic(node.kind.removeprefix("Bitwise")), node)
+
+
+def _rule(bound: BoundNode) -> _Relation:
+    op = bound.node.op
+    assert isinstance(op, Compare | Logic)
+    return _RELATIONS[op.relation] if isinstance(op, Compare) else _OPERATIONS[op.operation]
+
+
+def _of_bytes(bound: BoundNode) -> bool:
+    """Whether quantized tensors of TFLite are compared."""
+    tflite = bound.node.op.numerics is Numerics.TFLITE
+    return isinstance(bound.node.op, Compare) and tflite and bound.input(0).dtype is DType.INT8
+
+
+def _require_scales(bound: BoundNode) -> None:
+    for tensor in (bound.input(0), bound.input(1)):
+        require_quantization(bound, tensor)
+        if tensor.quantization and tensor.quantization.scale >= 1.0:
+            raise illegal(
+                bound,
+                f"{bound.node.op_type} has an input whose scale is not below 1",
+                f"TFLite Micro, whose result is to be matched, multiplies by it, {tensor.quantization.scale!r}, as a fraction",
+                "quantize the model again",
+                tensor,
+            )
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses types that differ or have no code, shapes that do not fit each other, and scales of 1 or more."""
+    op = bound.node.op
+    if _of_bytes(bound):
+        require_types(bound, same_types((DType.INT8,), output=DType.BOOL), "two operands of int8 to bool")
+        _require_scales(bound)
+    elif op.numerics.of_tflite:
+        equality = isinstance(op, Compare) and op.relation in ("Equal", "NotEqual")
+        compared = (*_TFLITE_TYPES, *((DType.BOOL,) if equality else ())) if isinstance(op, Compare) else (DType.BOOL,)
+        names = ", ".join(t.value for t in compared)
+        require_types(bound, same_types(compared, output=DType.BOOL), f"two operands of one type, {names}, to bool")
+    elif isinstance(bound.node.op, Compare):
+        require_types(bound, same_types(tuple(DType), output=DType.BOOL), "two operands of one type, to bool")
+    else:
+        require_types(bound, same_types((DType.BOOL, *SIGNED, *UNSIGNED)), "two operands of one type")
+    require_broadcast(bound)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's comparison or operation of every bit; of bytes as they are scaled."""
+    a, b = (operand(bound, inputs, i) for i in (0, 1))
+    if _of_bytes(bound):
+        a, b = (_scaled(bound, i, values.astype(np.int64)) for i, values in enumerate((a, b)))
+    result = _rule(bound).function(a, b)
+    return (np.asarray(result, bound.output.dtype.value),)
+
+
+def _scaling(bound: BoundNode, position: int) -> tuple[int, Multiplier]:
+    """The zero point of an operand, and the factor that is its scale."""
+    quantization = bound.input(position).quantization
+    assert quantization
+    return quantization.zero_point, multiplier_of(quantization.scale)
+
+
+def _scaled(bound: BoundNode, position: int, values: Int64) -> Int64:
+    """What an operand's bytes are compared as."""
+    zero_point, factor = _scaling(bound, position)
+    return requantize((values - zero_point) << _LEFT_SHIFT, factor.q31, factor.shift)
+
+
+def _scaled_layer(bound: BoundNode) -> Layer:
+    """Both operands are scaled in the loop."""
+    function = _rule(bound).function
+    below, same, above = (int(result) for result in function(np.arange(3), np.ones(3)))
+    (zero_a, first), (zero_b, second) = _scaling(bound, 0), _scaling(bound, 1)
+    params = (
+        Param("a_offset", "int32_t", -zero_a, "minus the zero point"),
+        Param("a_multiplier", "int32_t", first.q31, "Q31, the scale"),
+        Param("a_shift", "int32_t", first.shift),
+        Param("b_offset", "int32_t", -zero_b),
+        Param("b_multiplier", "int32_t", second.q31),
+        Param("b_shift", "int32_t", second.shift),
+        Param("below", "uint8_t", below, "the result where a < b"),
+        Param("same", "uint8_t", same, "where they are equal"),
+        Param("above", "uint8_t", above, "where a > b"),
+    )
+    return broadcast_layer(bound, "elementwise/scaled_comparison", params)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """One loop for each relation, printed for the operands' type. Bytes are compared as they are where that is the same."""
+    rule = _rule(bound)
+    if _of_bytes(bound):
+        of_a, of_b = _scaled(bound, 0, BYTES), _scaled(bound, 1, BYTES)
+        as_they_are = rule.function(BYTES[:, None], BYTES[None, :])
+        if bool((rule.function(of_a[:, None], of_b[None, :]) != as_they_are).any()):
+            return _scaled_layer(bound)
+    return broadcast_layer(bound, rule.template, operands=rule.operands)
+
+
+KERNELS = (
+    KernelDef(
+        Compare, "comparison of two tensors, broadcasting", tuple(DType), tuple(_TFLITE_RELATIONS), _compare_from_tflite,
+        check, output_shapes, reference, lower, tflite_dtypes=(DType.INT8, *_TFLITE_TYPES, DType.BOOL),
+        onnx=tuple(name for name in _RELATIONS if name != "NotEqual"), from_onnx=_compare_from_onnx, elementwise=True,
+    ),
+    KernelDef(
+        Logic, "and, or, exclusive or, broadcasting", (DType.BOOL, *SIGNED, *UNSIGNED), tuple(_TFLITE_OPERATIONS),
+        _logic_from_tflite, check, output_shapes, reference, lower, tflite_dtypes=(DType.BOOL,),
+        onnx=(*_OPERATIONS, *(f"Bitwise{name}" for name in _OPERATIONS)), from_onnx=_logic_from_onnx, elementwise=True,
+    ),
+)  # fmt: skip

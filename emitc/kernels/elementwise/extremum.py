@@ -1,0 +1,130 @@
+"""MINIMUM and MAXIMUM of two quantized tensors, Min and Max of any number of tensors, with broadcasting.
+
+Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
+Types   int8 and int16; all three tensors share scale and zero point, so that quantized values are compared as they are.
+        float32, int32 and int64 as they are; of two values of which neither is greater, as of a NaN and a number, b.
+ONNX    one to 64 operands, of any one numeric type; a NaN wins. Of two zeros the later one (ONNX Runtime's choice).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op
+from emitc.kernels.contract import KernelDef, Parsed, require_same_quantization
+from emitc.kernels.shared import broadcast
+from emitc.kernels.shared.lookup_and_binary import (
+    TABLE_ENTRIES,
+    binary_layer,
+    binary_table,
+    check_binary,
+    single_source,
+    values_of,
+)
+from emitc.kernels.shared.pointwise import (
+    FLOATS,
+    SIGNED,
+    UNSIGNED,
+    operand,
+    plain_numerics,
+    require_one_meaning,
+    require_types,
+)
+from emitc.layer import Layer, Param
+from emitc.numerics.requantize import BYTES, Int64
+from emitc.source import SourceNode
+
+_TFLITE_PLAIN = (DType.FLOAT32, DType.INT32, DType.INT64)
+
+
+class Minimum(Op):
+    """The smaller of both values."""
+
+    __slots__ = ()
+
+
+class Maximum(Op):
+    """The larger of both values."""
+
+    __slots__ = ()
+
+
+def _from_tflite(op: type[Op]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((2, 2))
+        return Parsed(op(numerics=plain_numerics(node)), (0, 1))
+
+    return parse
+
+
+def _from_onnx(op: type[Op]) -> Callable[[SourceNode], Parsed]:
+    return lambda node: broadcast.any_operands(op(), node)
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what check_binary does, and tensors that do not share scale and zero point."""
+    if bound.node.op.numerics.float_scale:
+        numeric = _TFLITE_PLAIN if bound.node.op.numerics is Numerics.PLAIN else (*FLOATS, *SIGNED, *UNSIGNED)
+        require_types(bound, broadcast.same_types(numeric, len(bound.inputs)), "one numeric type throughout")
+        broadcast.require_broadcast(bound)
+        require_one_meaning(bound, *(bound.input(i) for i in range(len(bound.inputs))), bound.output)
+        return
+    check_binary(bound)
+    require_same_quantization(bound, bound.input(0), bound.output)
+    require_same_quantization(bound, bound.input(1), bound.output)
+
+
+def _compute(bound: BoundNode, a: Int64, b: Int64) -> Int64:
+    """The results of quantized values that broadcast against each other."""
+    function = np.minimum if isinstance(bound.node.op, Minimum) else np.maximum
+    return np.asarray(function(a, b), np.int64)
+
+
+def _folded(bound: BoundNode, inputs: Sequence[Array | None]) -> Array:
+    """The operands compared one after the other; a NaN wins, and of equal values the later one."""
+    smaller = isinstance(bound.node.op, Minimum)
+    result = operand(bound, inputs, 0)
+    for position in range(1, len(bound.inputs)):
+        other = operand(bound, inputs, position)
+        stays = (result < other) if smaller else (result > other)  # type: ignore[operator]
+        wins = stays if bound.node.op.numerics is Numerics.PLAIN else stays | (result != result)
+        result = np.where(wins, result, other)
+    return result
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's minimum or maximum."""
+    y = bound.output
+    if bound.node.op.numerics.float_scale:
+        return (_folded(bound, inputs),)
+    result = _compute(bound, values_of(bound, inputs, 0), values_of(bound, inputs, 1))
+    return (result.astype(y.dtype.value).reshape(y.shape),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A table where one input decides and the tensor is no smaller than the table; else a loop over both operands."""
+    if bound.node.op.numerics.float_scale:
+        name = "elementwise/minimum" if isinstance(bound.node.op, Minimum) else "elementwise/maximum"
+        nan_wins = bound.output.dtype in FLOATS and bound.node.op.numerics is not Numerics.PLAIN
+        return broadcast.fold_layer(bound, f"{name}_real" if nan_wins else name)
+    source = single_source(bound)
+    if bound.output.dtype is DType.INT8 and source is not None and bound.output.elements >= TABLE_ENTRIES:
+        return binary_table(bound, source, _compute(bound, BYTES[:, None], BYTES[None, :]))
+    flip = Param("flip", "int32_t", -isinstance(bound.node.op, Minimum), "0: maximum, -1: minimum")
+    return binary_layer(bound, "elementwise/extremum", (flip,))
+
+
+def _kernel(op: type[Op], name: str, summary: str, onnx: str) -> KernelDef:
+    dtypes = (DType.INT8, *SIGNED[1:], *UNSIGNED, *FLOATS)
+    return KernelDef(
+        op, summary, dtypes, (name,), _from_tflite(op), check, broadcast.output_shapes, reference, lower, onnx=(onnx,),
+        from_onnx=_from_onnx(op), elementwise=True, tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, *_TFLITE_PLAIN),
+    )  # fmt: skip
+
+
+KERNELS = (
+    _kernel(Minimum, "MINIMUM", "elementwise minimum, broadcasting", "Min"),
+    _kernel(Maximum, "MAXIMUM", "elementwise maximum, broadcasting", "Max"),
+)

@@ -1,0 +1,397 @@
+"""ONNX's Add, Sub, Mul and Div of two tensors: plain numbers, which TFLite has too, and int8 or int16 with scales.
+
+Plain       float32, float64 and integers. Integers wrap; their quotient is truncated, and 0 where the divisor is 0, which ONNX
+            does not define. TFLite: results are limited to the activation's bounds.
+QDQ         every value dequantized in float32, computed, divided by y_scale, rint, y_zero. 0 / 0 gives the smallest value.
+QLinearAdd  in float32, with ra = a_scale / y_scale and rb = b_scale / y_scale:
+            rint(fma(a, ra, fma(b, rb, y_zero - fma(a_zero, ra, rb * b_zero)))); fma rounds once. Where a is repeated along the
+            innermost dimension the operands change places.
+QLinearMul  rint((a - a_zero) * (b - b_zero) * float32(a_scale * b_scale / y_scale) + y_zero) in float32.
+All rint to nearest, ties to even, and all results are limited to the output's type. What is uint8 in the model is 128 higher
+in QLinearAdd and QLinearMul than here, which moves ties.
+Errors      of the two: results of 2**31 or more, of which ONNX Runtime makes the smallest value on x86, where the conversion to
+            integers gives that, and the largest one on Arm. Below -2**31 both give the smallest.
+Source      ONNX Runtime's results on x86 with AVX2, not optimized: candidate formulas compared on all pairs of values for
+            hundreds of scales (0 differ). Its kernels without fused operations differ in about one of a million pairs.
+
+int8 pairs are computed by integers wherever parameters give the same bits (`pairs.py`), otherwise in float on the device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape
+from emitc.kernels.contract import illegal, require_quantization, unsupported
+from emitc.kernels.shared.broadcast import broadcast_layer, flat_layer, require_broadcast, same_types
+from emitc.kernels.shared.float_activation import bound_params
+from emitc.kernels.shared.lookup_and_binary import TABLE_ENTRIES, binary_layer, binary_table, single_source
+from emitc.kernels.shared.pointwise import FLOATS, SIGNED, UNSIGNED, dequantized, quantized, require_types, typed
+from emitc.layer import Layer, Param
+from emitc.numerics.exhaustive_fit import (
+    EvenProduct,
+    EvenSum,
+    ScaledProduct,
+    WeightedSum,
+    even_product,
+    even_sum,
+    scaled_product,
+    weighted_sum,
+)
+from emitc.numerics.requantize import BYTES, Clamp, Float32, Int64
+
+_ADDED = (DType.FLOAT32, DType.INT32, DType.INT64)
+TFLITE_TYPES = {"+": _ADDED, "-": _ADDED, "*": _ADDED, "/": (DType.FLOAT32, DType.INT32)}
+"""Plain numbers in TFLite, by operator."""
+PLAIN_TYPES = (*FLOATS, *SIGNED, *UNSIGNED)
+_WIDE_UNSIGNED = {"int32_t": "uint32_t", "int64_t": "uint64_t", "uint32_t": "uint32_t", "uint64_t": "uint64_t"}
+_UNSIGNED_BIAS = 128
+_CONVERTED = 2**31
+"""From here on a float has no int32."""
+
+Form = WeightedSum | EvenSum | ScaledProduct | EvenProduct
+"""Integer parameters for pairs of int8 values."""
+
+
+def operands_change_places(a: Shape, b: Shape) -> bool:
+    """Whether QLinearAdd takes b first: the innermost dimension that both have, and that is not 1 in both, is 1 in a.
+
+    So it does where all of them are 1. A tensor of rank 0 counts as [1].
+    """
+    depth = max(1, min(len(a), len(b)))
+    for m, n in zip((1, *a)[: -depth - 1 : -1], (1, *b)[: -depth - 1 : -1], strict=True):
+        if (m, n) != (1, 1):
+            return m == 1
+    return True
+
+
+# ---- what is computed ----
+
+
+def is_quantized(bound: BoundNode) -> bool:
+    """Whether the operator works on what the numbers stand for."""
+    return bound.node.op.numerics is Numerics.QDQ or bound.node.op_type.startswith("QLinear")
+
+
+def check(bound: BoundNode, operator: str, activation: str) -> None:
+    """Refuses types without code, shapes that do not fit each other, and scales that leave float32."""
+    require_broadcast(bound)
+    a, b, y = bound.input(0), bound.input(1), bound.output
+    if bound.node.op.numerics is Numerics.PLAIN:
+        _check_plain(bound, operator)
+        return
+    if not is_quantized(bound):
+        require_types(bound, same_types(PLAIN_TYPES), "floats and integers, all of one type")
+        scaled = next((t for t in (a, b, y) if t.quantization is not None), None)
+        if scaled is not None:
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} of quantized numbers is not supported",
+                "it would compute with the numbers themselves, whatever they stand for",
+                "put a DequantizeLinear before the operator, or leave out the QuantizeLinear",
+                scaled,
+            )
+        return
+    wide = (DType.INT16,) if bound.node.op.numerics is Numerics.QDQ else ()
+    require_types(bound, same_types((DType.INT8, *wide)), "int8 or uint8" + (", or int16" if wide else ""))
+    require_quantization(bound, a, b, y)
+    if operator == "/" and activation != "NONE":
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} with a fused activation is not supported",
+            "0 / 0 is not a number, which an activation leaves as it is",
+            "leave the activation in float32",
+            y,
+        )
+    low, high = ends = y.dtype.range
+    span, qa, qb, qy = float(high - low), *_quantizations(bound)
+    sums = span * (qa.scale + qb.scale)
+    products = span * qa.scale * span * qb.scale
+    ratios = (qa.scale + qb.scale) / qy.scale * 2 * span, qa.scale * qb.scale / qy.scale * span * span
+    limit = float(np.finfo(np.float32).max)
+    if max(sums, products, *ratios) >= limit:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has scales that are out of proportion",
+            f"inputs {qa.scale!r} and {qb.scale!r}, output {qy.scale!r}: float32 cannot hold the results",
+            "quantize the model again",
+            y,
+        )
+    if bound.node.op.numerics is Numerics.QDQ:
+        return
+    values = np.array(ends, np.int64)
+    largest = float(_in_float(bound, operator, values[:, None], values).max())
+    if largest >= _CONVERTED:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} with results that leave int32 is not supported",
+            f"up to {largest:.9g}, of which ONNX Runtime makes the smallest value on x86, the largest on Arm",
+            "quantize the model again",
+            y,
+        )
+
+
+def _check_plain(bound: BoundNode, operator: str) -> None:
+    """Refuses types that TFLite does not have."""
+    types = TFLITE_TYPES[operator]
+    require_types(bound, same_types(types), " and ".join(t.value for t in types) + ", one type throughout")
+
+
+def _quantizations(bound: BoundNode) -> tuple[Quantization, Quantization, Quantization]:
+    a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
+    assert a and b and y
+    return a, b, y
+
+
+def clamp_of(bound: BoundNode, activation: str) -> Clamp:
+    """What a fused activation leaves of the output's range: its bounds quantized, ties to even."""
+    y = bound.output
+    low, high = y.dtype.range
+    assert y.quantization
+    bounds = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}.get(activation, (None, None))
+    real = [
+        None if v is None else int(quantized(np.array([v], np.float32), y.quantization, y.dtype)[0]) for v in bounds
+    ]
+    return Clamp(low if real[0] is None else real[0], high if real[1] is None else real[1])
+
+
+def plain(operator: str, a: Array, b: Array, y: DType) -> Array:
+    """The operator (+ - * /) on numbers."""
+    with np.errstate(all="ignore"):
+        if operator == "/" and a.dtype.kind != "f":
+            return np.asarray(_truncated_quotient(a, b), y.value)
+        functions = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide}
+        return np.asarray(functions[operator](a, b), y.value)
+
+
+def _truncated_quotient(a: NDArray[Any], b: NDArray[Any]) -> Array:
+    """a / b towards 0; 0 where b is 0; the smallest value over -1 wraps to itself."""
+    odd = (b == 0) | (b == -1) if b.dtype.kind == "i" else b == 0
+    divisor = np.where(odd, np.array(1, b.dtype), b)
+    down = a // divisor
+    inexact = (down * divisor != a) & ((a < 0) != (divisor < 0))
+    quotient = np.where(inexact, down + np.array(1, a.dtype), down)
+    return np.where(b == 0, np.array(0, a.dtype), np.where(odd, np.array(0, a.dtype) - a, quotient))
+
+
+def combined(bound: BoundNode, operator: str, clamp: Clamp, a: Int64, b: Int64) -> Int64:
+    """The quantized results, clamped, of quantized values that broadcast against each other."""
+    qa, qb, qy = _quantizations(bound)
+    op = bound.node.op
+    if op.numerics is Numerics.QDQ:
+        real = plain(operator, dequantized(a, qa), dequantized(b, qb), DType.FLOAT32)
+        results = quantized(np.asarray(real, np.float32), qy, bound.output.dtype)
+    else:
+        results = _rounded(_in_float(bound, operator, a, b)) - _bias(op)
+    return np.clip(results, clamp.low, clamp.high)
+
+
+def _bias(op: Op) -> int:
+    """What the model's numbers are higher by."""
+    return _UNSIGNED_BIAS if getattr(op, "unsigned", False) else 0
+
+
+def _rounded(values: Float32) -> Int64:
+    return np.clip(np.rint(values).astype(np.float64), -(2**31), 2**31 - 1).astype(np.int64)
+
+
+def _product_factor(bound: BoundNode) -> np.float32:
+    qa, qb, qy = _quantizations(bound)
+    return np.float32(np.float32(qa.scale) * np.float32(qb.scale) / np.float32(qy.scale))
+
+
+def fused(a: Float32 | np.float32, factor: np.float32, c: Float32 | np.float32) -> Float32:
+    """a * factor + c, rounded to float32 once: for a of at most 8 bits the product is exact in float64.
+
+    The sum is rounded to float64 before, which the layer in C does as well.
+    """
+    exact = np.asarray(a, np.float64) * np.float64(factor)
+    return np.asarray(exact + np.asarray(c, np.float64), np.float32)
+
+
+def _sum_terms(bound: BoundNode) -> tuple[bool, np.float32, np.float32, np.float32]:
+    """QLinearAdd: whether the operands change places, factors of the outer and the inner operand, and the constant."""
+    qa, qb, qy = _quantizations(bound)
+    exchanged = bool(getattr(bound.node.op, "exchanged", False))
+    outer, inner = (qb, qa) if exchanged else (qa, qb)
+    bias = _bias(bound.node.op)
+    scale = np.float32(qy.scale)
+    outer_factor, inner_factor = np.float32(outer.scale) / scale, np.float32(inner.scale) / scale
+    outer_zero, inner_zero, zero = (np.float32(q.zero_point + bias) for q in (outer, inner, qy))
+    moved = np.float32(fused(outer_zero, outer_factor, inner_factor * inner_zero))
+    return exchanged, outer_factor, inner_factor, np.float32(zero - moved)
+
+
+def _in_float(bound: BoundNode, operator: str, a: Int64, b: Int64) -> Float32:
+    """Results of QLinearAdd (+) or QLinearMul in the model's numbers, before they are rounded."""
+    bias = _bias(bound.node.op)
+    if operator == "+":
+        exchanged, outer_factor, inner_factor, constant = _sum_terms(bound)
+        outer, inner = ((v + bias).astype(np.float32) for v in ((b, a) if exchanged else (a, b)))
+        return fused(outer, outer_factor, fused(inner, inner_factor, constant))
+    qa, qb, qy = _quantizations(bound)
+    product = ((a - qa.zero_point) * (b - qb.zero_point)).astype(np.float32) * _product_factor(bound)
+    return np.asarray(product + np.float32(qy.zero_point + bias), np.float32)
+
+
+# ---- layers ----
+
+
+def plain_layer(bound: BoundNode, operator: str, activation: str) -> Layer:
+    """One loop for each operator and type. Integers are computed without sign where C leaves an overflow open."""
+    bounds = bound.node.op.numerics is Numerics.PLAIN
+    dtype = bound.output.dtype
+    flavour = typed(dtype, dtype)
+    if operator == "/" and not (bounds and dtype in FLOATS):
+        if bounds and activation != "NONE":
+            return broadcast_layer(
+                bound, "elementwise/bounded_quotient_integer", bound_params(activation, dtype), flavour=flavour
+            )
+        template = (
+            "elementwise/quotient"
+            if dtype in FLOATS
+            else "elementwise/quotient_unsigned"
+            if dtype in UNSIGNED
+            else "elementwise/quotient_integer"
+        )
+        return broadcast_layer(bound, template, flavour=flavour)
+    wide = _WIDE_UNSIGNED.get(flavour.y, flavour.y if dtype in FLOATS else "uint32_t")
+    flavour = type(flavour)(flavour.suffix, x=flavour.x, w=wide, y=flavour.y)
+    name = {"+": "sum", "-": "difference", "*": "product", "/": "quotient"}[operator]
+    if bounds:
+        return flat_layer(
+            broadcast_layer(bound, f"elementwise/bounded_{name}", bound_params(activation, dtype), flavour=flavour)
+        )
+    return flat_layer(broadcast_layer(bound, f"elementwise/plain_{name}", flavour=flavour))
+
+
+def _limits(clamp: Clamp) -> tuple[Param, ...]:
+    return Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high)
+
+
+def integer_form(bound: BoundNode, operator: str, results: Int64, clamp: Clamp, widest: int = 1 << 31) -> Form | None:
+    """Parameters that give `results` [256, 256] for every pair of int8 values; None where there are none.
+
+    widest: weights of a weighted sum are less.
+    """
+    qa, qb, qy = _quantizations(bound)
+    zeros = (qa.zero_point, qb.zero_point, qy.zero_point)
+    if operator in "+-":
+        a_factor, b_factor = qa.scale / qy.scale, qb.scale / qy.scale * (-1 if operator == "-" else 1)
+        zero = qy.zero_point - qa.zero_point * a_factor - qb.zero_point * b_factor
+        # With a ratio of, say, 1/2 every other sum is a tie; where all ratios are whole there is none.
+        ties = not (a_factor.is_integer() and b_factor.is_integer())
+        even = even_sum(results, a_factor, b_factor, zeros, clamp) if ties else None
+        return even or weighted_sum(results, a_factor, b_factor, zero, clamp, widest)
+    if operator == "*":
+        factor = qa.scale * qb.scale / qy.scale
+        return scaled_product(results, factor, zeros) or even_product(results, factor, zeros, clamp)
+    return None
+
+
+def _form_layer(bound: BoundNode, form: Form, clamp: Clamp) -> Layer:
+    qa, qb, _ = _quantizations(bound)
+    limits = _limits(clamp)
+    shift = Param("shift", "int32_t", form.shift)
+    if isinstance(form, WeightedSum | EvenSum):
+        weights = (
+            Param("a_weight", "int32_t", form.a_weight, f"a's scale over y's, times 2^{form.shift}"),
+            Param("b_weight", "int32_t", form.b_weight),
+            Param("bias", "int32_t", form.bias, "the zero points and the rounding"),
+            shift,
+        )
+        if isinstance(form, WeightedSum):
+            return binary_layer(bound, "elementwise/weighted_sum", (*weights, *limits))
+        return broadcast_layer(bound, "elementwise/even_sum", (*weights, *_even_params(form), *limits), flavour=_BYTES)
+    offsets = (
+        Param("a_offset", "int32_t", -qa.zero_point, "minus the zero point"),
+        Param("b_offset", "int32_t", -qb.zero_point),
+        Param("multiplier", "int32_t", form.multiplier),
+    )
+    if isinstance(form, EvenProduct):
+        bias = Param("bias", "int32_t", form.bias)
+        return broadcast_layer(
+            bound, "elementwise/even_product", (*offsets, bias, shift, *_even_params(form), *limits), flavour=_BYTES
+        )
+    template, c_type = (
+        ("elementwise/wide_product", "int64_t") if form.wide else ("elementwise/scaled_product", "int32_t")
+    )
+    bias = Param("bias", c_type, form.bias, "the output's zero point and the rounding")
+    return broadcast_layer(bound, template, (*offsets, bias, shift, *limits), flavour=_BYTES)
+
+
+_BYTES = typed(DType.INT8, DType.INT8)
+
+
+def _even_params(form: EvenSum | EvenProduct) -> tuple[Param, ...]:
+    below_half = Param("below_half", "int32_t", (1 << (form.shift - 1)) - 1, "under half of what the shift drops")
+    return below_half, Param("output_offset", "int32_t", form.offset)
+
+
+def _float_layer(bound: BoundNode, operator: str, clamp: Clamp) -> Layer:
+    """The specified arithmetic on the device."""
+    qa, qb, qy = _quantizations(bound)
+    dtype = bound.output.dtype
+    flavour = typed(dtype, dtype)
+    if bound.node.op.numerics is Numerics.QDQ:
+        zero = qy.zero_point
+        params = (
+            Param("a_offset", "int32_t", -qa.zero_point, "minus the zero point"),
+            Param("b_offset", "int32_t", -qb.zero_point),
+            Param("a_scale", "float", qa.scale),
+            Param("b_scale", "float", qb.scale),
+            Param("y_scale", "float", qy.scale),
+            Param("lowest", "float", float(clamp.low - zero), "the clamp, without the zero point"),
+            Param("highest", "float", float(clamp.high - zero)),
+            Param("output_offset", "int32_t", zero),
+        )
+        name = {
+            "+": "elementwise/real_sum",
+            "-": "elementwise/real_difference",
+            "*": "elementwise/real_product",
+            "/": "elementwise/real_quotient",
+        }[operator]
+        return broadcast_layer(bound, name, params, flavour=flavour)
+    bias = _bias(bound.node.op)
+    limits = (
+        Param("lowest", "float", float(clamp.low + bias), "the clamp, in the model's numbers"),
+        Param("highest", "float", float(clamp.high + bias)),
+        Param("output_offset", "int32_t", -bias, "from the model's numbers"),
+    )
+    if operator == "+":
+        exchanged, outer, inner, constant = _sum_terms(bound)
+        terms = (
+            Param("input_offset", "int32_t", bias, "to the model's numbers"),
+            Param("a_factor", "float", float(outer)),
+            Param("b_factor", "float", float(inner)),
+            Param("constant", "float", float(constant), "the zero points"),
+        )
+        operands = (1, 0) if exchanged else (0, 1)
+        return broadcast_layer(bound, "elementwise/fused_sum", (*terms, *limits), operands=operands, flavour=flavour)
+    factors = (
+        Param("a_offset", "int32_t", -qa.zero_point, "minus the zero point"),
+        Param("b_offset", "int32_t", -qb.zero_point),
+        Param("factor", "float", float(_product_factor(bound))),
+        Param("zero_point", "float", float(qy.zero_point + bias)),
+    )
+    return broadcast_layer(bound, "elementwise/rounded_product", (*factors, *limits), flavour=flavour)
+
+
+def quantized_layer(bound: BoundNode, operator: str, clamp: Clamp, widest: int = 1 << 31) -> Layer:
+    """int8: a table where one input decides, else integers where they give the same bits. Otherwise float arithmetic.
+
+    widest: weights of a weighted sum are less.
+    """
+    if bound.output.dtype is not DType.INT8:
+        return _float_layer(bound, operator, clamp)
+    results = combined(bound, operator, clamp, BYTES[:, None], BYTES[None, :])
+    source = single_source(bound)
+    if source is not None and bound.output.elements >= TABLE_ENTRIES:
+        return binary_table(bound, source, results)
+    form = integer_form(bound, operator, results, clamp, widest)
+    if form is not None:
+        return _form_layer(bound, form, clamp)
+    return _float_layer(bound, operator, clamp) if source is None else binary_table(bound, source, results)

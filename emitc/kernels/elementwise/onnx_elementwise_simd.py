@@ -1,0 +1,101 @@
+"""Add, Sub and Mul of quantized ONNX tensors of equal shape on cores with vectors, pairs of int16 or a float unit.
+
+Products of int8 by the upper half of a product of 32 bits, where that gives the bits of the specified arithmetic for every pair.
+Sums, differences and products that no integers give, as those of int16, in float32 as specified: by a float unit, or four at a
+time. Vectors have no division; one by a constant is a product with its inverse, corrected twice, which rounds as a division does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from emitc.ir import BoundNode, DType
+from emitc.kernels.mac.dsp_int8 import BYTES_HEADER
+from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
+from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
+from emitc.layer import Layer, Param
+from emitc.numerics.exhaustive_fit import high_product
+from emitc.numerics.requantize import Clamp, Int64
+
+REALS = ("elementwise/real_sum", "elementwise/real_difference", "elementwise/real_product")
+PRODUCTS = ("elementwise/scaled_product", "elementwise/wide_product")
+"""Templates of the portable layers."""
+_FARTHEST = 2.0**30
+"""Scales up to it, and down to its inverse, keep vectors away from numbers that they take for 0."""
+_SHORT = float(1 << 14)
+"""Products that are scaled to less have 16 bits, which pairs narrow to bytes."""
+
+
+def _refusal(bound: BoundNode, layer: Layer, templates: tuple[str, ...]) -> str:
+    a, b, y = bound.input(0), bound.input(1), bound.output
+    if layer.template not in templates:
+        return f"a loop of its own: {layer.kernel_name}{layer.flavour.suffix}"
+    return "" if a.elements == b.elements == y.elements else "an operand is repeated"
+
+
+def _params(layer: Layer) -> dict[str, int | float]:
+    return {param.name: param.value for param in layer.params}
+
+
+def product(bound: BoundNode, layer: Layer, results: Int64, clamp: Clamp, variant: str) -> Layer | str:
+    """`layer` of integers for a variant, dsp or mve; or why there is none. results: [256, 256] of all pairs of int8."""
+    if reason := _refusal(bound, layer, PRODUCTS):
+        return reason
+    qa, qb, qy = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
+    assert qa and qb and qy
+    factor, zeros = qa.scale * qb.scale / qy.scale, (qa.zero_point, qb.zero_point, qy.zero_point)
+    found = high_product(results, factor, zeros)
+    if found is None:
+        return "no multiplier of 32 bits gives the bits for every pair"
+    if variant == "dsp" and factor * 255 * 255 >= _SHORT:
+        return "a product of more than 16 bits"
+    params = (
+        Param("a_offset", "int32_t", -qa.zero_point, "minus the zero point"),
+        Param("b_offset", "int32_t", -qb.zero_point),
+        Param("multiplier", "int32_t", found.multiplier),
+        Param("bias", "int32_t", found.bias, "the output's zero point and the rounding"),
+        Param("shift", "int32_t", found.shift, "of the upper half of the product"),
+        Param("clamp_low", "int32_t", clamp.low),
+        Param("clamp_high", "int32_t", clamp.high),
+        Param("count", "int32_t", bound.output.elements),
+    )
+    clamped = variant == "dsp" and clamp != Clamp(*DType.INT8.range)
+    return replace(
+        layer,
+        template=f"elementwise/high_product_{variant}",
+        variant=variant,
+        params=params,
+        flavour=replace(layer.flavour, suffix="_clamped" if clamped else "", clamped=clamped),
+        headers=(MVE_HEADER,) if variant == "mve" else (DSP_HEADER, BYTES_HEADER),
+    )
+
+
+def real(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
+    """`layer` of floats for a variant, fpu or mve; or why there is none."""
+    if reason := _refusal(bound, layer, REALS):
+        return reason
+    known = _params(layer)
+    scales = [float(known[name]) for name in ("a_scale", "b_scale", "y_scale")]
+    if not 1 / _FARTHEST <= min(scales) <= max(scales) <= _FARTHEST:
+        return "scales far from 1"
+    offsets = tuple(Param(name, "int32_t", known[name]) for name in ("a_offset", "b_offset"))
+    params = (
+        *offsets,
+        *(Param(name, "float", known[name]) for name in ("a_scale", "b_scale", "y_scale")),
+        Param("y_inverse", "float", float(np.float32(1.0) / np.float32(scales[2])), "1 / y_scale"),
+        Param("lowest", "int32_t", int(known["lowest"]), "the clamp, without the zero point"),
+        Param("highest", "int32_t", int(known["highest"])),
+        Param("output_offset", "int32_t", known["output_offset"]),
+        Param("count", "int32_t", bound.output.elements),
+    )
+    headers = (MVE_HEADER, "emitc_mve_reals.h") if variant == "mve" else ("emitc_fpu.h",)
+    limits = tuple(int(known[name] + known["output_offset"]) for name in ("lowest", "highest"))
+    short = variant == "fpu" and limits == DType.INT16.range
+    flavour = replace(
+        layer.flavour, suffix=f"{layer.flavour.suffix}{'_full' if short else ''}", short="s16" if short else ""
+    )
+    return replace(
+        layer, template=f"{layer.template}_{variant}", variant=variant, params=params, headers=headers, flavour=flavour
+    )

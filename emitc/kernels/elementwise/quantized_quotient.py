@@ -1,0 +1,92 @@
+"""DIV of TFLite's int8: y = clamp(y_zero + (a - a_zero) / (b - b_zero) * a_scale / (b_scale * y_scale)).
+
+The divisor's magnitude u = (1 + f) * 2**bits becomes 1 / (1 + f) in Q0.31 by three Newton steps (`fixed_point.py`). The
+dividend is shifted left by its headroom h, multiplied by that and by the factor of scales, which is computed in double, and
+shifted right by bits + h - shift in one rounding.
+Where more than 31 bits are shifted out, which TFLite's C++ leaves undefined, 0 is left, as of the exact quotient. So much for a
+divisor of 0: the end of the type that the dividend's sign names, y_zero for 0 / 0.
+Errors  scales whose factor is 2**23 or more, so that the last shift would go to the left.
+Source  TFLite Micro's kernel, measured on all pairs of bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emitc.ir import BoundNode
+from emitc.kernels.contract import illegal
+from emitc.kernels.shared.lookup_and_binary import TABLE_ENTRIES, binary_layer, binary_table, single_source
+from emitc.layer import Layer, Param
+from emitc.numerics.gemmlowp import high_mul, one_over_one_plus_x
+from emitc.numerics.requantize import BYTES, Clamp, Int64, Multiplier, multiplier_of, rounding_shift_right
+
+_FACTOR_LIMIT = 2.0**23
+_WORD = 31
+
+
+def _zero_points(bound: BoundNode) -> tuple[int, int, int]:
+    a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
+    assert a and b and y
+    return a.zero_point, b.zero_point, y.zero_point
+
+
+def _factor(bound: BoundNode) -> float:
+    a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
+    assert a and b and y
+    divisor = b.scale * y.scale
+    return a.scale / divisor if divisor else _FACTOR_LIMIT
+
+
+def require_scales(bound: BoundNode) -> None:
+    """Refuses scales beyond the fixed-point arithmetic."""
+    if _factor(bound) >= _FACTOR_LIMIT:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has scales that are out of proportion",
+            f"quotients are multiplied by {_factor(bound)!r}, {_FACTOR_LIMIT:g} is too much for the fixed-point arithmetic",
+            "quantize the model again",
+            bound.output,
+        )
+
+
+def _reciprocal(divisor: int) -> Multiplier:
+    """Of 1 to 255: 1 / (1 + f) in Q0.31, and the bits that it is shifted to the right besides."""
+    bits = divisor.bit_length() - 1
+    return Multiplier(one_over_one_plus_x((divisor << _WORD - bits) - (1 << _WORD)), bits)
+
+
+def quotients(bound: BoundNode, a: Int64, b: Int64, clamp: Clamp) -> Int64:
+    """The results, clamped, of quantized values that broadcast against each other."""
+    zero_a, zero_b, zero_y = _zero_points(bound)
+    over, under = np.broadcast_arrays(a - zero_a, b - zero_b)
+    over = np.where(under < 0, -over, over)
+    divisor = np.abs(under)
+    found = [Multiplier(0, 0), *(_reciprocal(value) for value in range(1, 256))]
+    inverse, bits = (np.array(part, np.int64)[divisor] for part in zip(*((m.q31, m.shift) for m in found), strict=True))
+    # Of a negative number, the bits of its complement.
+    headroom = np.array([_WORD - value.bit_length() for value in range(256)], np.int64)[np.where(over < 0, ~over, over)]
+    factor = multiplier_of(_factor(bound))
+    right = bits + headroom - factor.shift
+    scaled = high_mul(high_mul(over << headroom, inverse), factor.q31)
+    shifted = np.where(right > _WORD, 0, rounding_shift_right(scaled, np.minimum(right, _WORD)))
+    beyond = np.sign(over) << _WORD
+    return np.asarray(np.clip(np.where(divisor == 0, beyond, shifted) + zero_y, clamp.low, clamp.high), np.int64)
+
+
+def layer(bound: BoundNode, clamp: Clamp) -> Layer:
+    """A table where one input decides and the tensor is no smaller than the table; else a loop over both operands."""
+    source = single_source(bound)
+    if source is not None and bound.output.elements >= TABLE_ENTRIES:
+        return binary_table(bound, source, quotients(bound, BYTES[:, None], BYTES[None, :], clamp))
+    zero_a, zero_b, zero_y = _zero_points(bound)
+    factor = multiplier_of(_factor(bound))
+    params = (
+        Param("a_offset", "int32_t", -zero_a, "minus the zero point"),
+        Param("b_offset", "int32_t", -zero_b),
+        Param("multiplier", "int32_t", factor.q31, "Q31"),
+        Param("shift", "int32_t", factor.shift, "positive left"),
+        Param("output_offset", "int32_t", zero_y),
+        Param("clamp_low", "int32_t", clamp.low),
+        Param("clamp_high", "int32_t", clamp.high),
+    )
+    return binary_layer(bound, "elementwise/fixed_quotient", params)

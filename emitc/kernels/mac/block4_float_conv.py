@@ -1,0 +1,92 @@
+"""Convolutions in float32 for four output channels at a time: by a float unit that loads several numbers, or by vectors.
+
+The sums are those of the portable kernels, in their order; only the weights are laid out for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from emitc.ir import BoundNode
+from emitc.kernels.shared.windows import window_overlap
+from emitc.layer import Layer, by_channel, whole_window
+from emitc.numerics.requantize import Float32
+
+TOGETHER = 4
+HEADERS: Mapping[str, tuple[str, ...]] = {
+    "fpu": ("emitc_fpu_products.h",),
+    "mve": ("emitc_fpu_products.h", "emitc_mve.h", "emitc_mve_reals.h", "emitc_mve_products.h"),
+}
+COMPUTED = "computed weights"
+
+
+def convolution(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
+    """The portable float `layer` of a convolution without groups, for four filters at a time; or why there is none.
+
+    Of every four filters the weights of one value lie side by side; those that are left over follow one by one.
+    """
+    channels, filters = _value(layer, "out_c"), _filters(layer)
+    if filters is None:
+        return COMPUTED
+    if _value(layer, "dilation_w") != 1:
+        return "dilated along rows"
+    fours = channels // TOGETHER * TOGETHER
+    sets = filters[:fours].reshape(-1, TOGETHER, filters.shape[1]).transpose(0, 2, 1)
+    weights = np.concatenate([sets.reshape(-1), filters[fours:].reshape(-1)])
+    ahead = whole_window(channels, TOGETHER, 4)
+    return _laid_out(bound, layer, f"convolution/conv_2d_float_{variant}", weights, "four by four", variant, ahead)
+
+
+def product(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
+    """The same of a matrix product, whose portable `layer` has its rows as images of one pixel."""
+    fours = convolution(bound, layer, variant)
+    if isinstance(fours, str):
+        return fours
+    values = {param.name: param for param in fours.params}
+    names = {"batches": "rows", "in_c": "depth", "out_c": "out_c", "low": "low", "high": "high"}
+    params = tuple(replace(values[old], name=new) for old, new in names.items() if old in values)
+    return replace(fours, template=f"matrix/fully_connected_float_{variant}", params=params)
+
+
+def depthwise(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
+    """The same where each channel has its own filter, whose weights lie tap by tap."""
+    channels, filters = _value(layer, "out_c"), _filters(layer)
+    if filters is None:
+        return COMPUTED
+    if channels != _value(layer, "groups") or channels % TOGETHER:
+        return "there is code for one filter for each of whole fours of channels"
+    # Four channels at a time are as one channel of four numbers.
+    ahead = by_channel(channels // TOGETHER, channels // TOGETHER, 1, 4 * TOGETHER, 4 * TOGETHER)
+    template = f"convolution/depthwise_conv_2d_float_{variant}"
+    return _laid_out(bound, layer, template, filters.T.reshape(-1), "tap by tap", variant, ahead)
+
+
+def _value(layer: Layer, name: str) -> int:
+    return next(int(param.value) for param in layer.params if param.name == name)
+
+
+def _filters(layer: Layer) -> Float32 | None:
+    """[O, values of a filter]; None where they are no constants."""
+    values = next((table.values for table in layer.tables if table.role == "weights"), None)
+    return None if values is None else np.array(values, np.float32).reshape(_value(layer, "out_c"), -1)
+
+
+def _laid_out(
+    bound: BoundNode, layer: Layer, template: str, weights: Float32, order: str, variant: str, ahead: int | None
+) -> Layer:
+    """The layer by another template, which has no groups and its weights in another order."""
+    tables = tuple(
+        replace(table, values=tuple(weights.tolist()), comment=f"{table.comment}, {order}")
+        if table.role == "weights"
+        else table
+        for table in layer.tables
+    )
+    params = tuple(param for param in layer.params if param.name != "groups")
+    overlaps = window_overlap(bound, params, ahead)
+    headers = HEADERS[variant]
+    return replace(
+        layer, template=template, variant=variant, tables=tables, params=params, overlaps=overlaps, headers=headers
+    )

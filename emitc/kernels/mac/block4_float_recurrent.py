@@ -1,0 +1,59 @@
+"""Recurrent layers and matrix products in float32, four sums at a time: by a float unit that loads several numbers, or vectors.
+
+The sums are those of the portable kernels, in their order; only weights are laid out for it, four by four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from emitc.ir import BoundNode, DType
+from emitc.kernels.contract import Variant
+from emitc.kernels.mac.block4_float_conv import COMPUTED, HEADERS
+from emitc.layer import Layer
+
+Lower = Callable[[BoundNode], Layer | str]
+
+
+def laid_out(layer: Layer, sizes: Mapping[str, tuple[int, ...]], order: tuple[int, ...]) -> Layer | str:
+    """The portable `layer` with its weights in another order; or why it has none to lay out.
+
+    sizes: by the role of their table, what the weights' dimensions are taken for. order: that of these dimensions in the new
+    table.
+    """
+    tables = {table.role: table for table in layer.tables}
+    if not sizes.keys() <= tables.keys():
+        return COMPUTED
+    for role, shape in sizes.items():
+        values = np.array(tables[role].values, np.float32).reshape(shape).transpose(order)
+        comment = f"{tables[role].comment}, four by four"
+        tables[role] = replace(tables[role], values=tuple(values.reshape(-1).tolist()), comment=comment)
+    return replace(layer, tables=tuple(tables.values()))
+
+
+def variants(lower: Lower, integers: tuple[Variant, ...] = ()) -> tuple[Variant, ...]:
+    """Those of an operator in float32, whose portable layers `lower` gives as the variants have them, or why there is none.
+
+    integers: its variants for integers, which a node of integers gets in their place.
+    """
+
+    def variant(name: str) -> Variant:
+        other = next((known for known in integers if known.name == name), None)
+
+        def lowered(bound: BoundNode) -> Layer | str:
+            if bound.input(0).dtype is not DType.FLOAT32:
+                return other.lower(bound) if other else "integers"
+            layer = lower(bound)
+            if isinstance(layer, str):
+                return layer
+            return replace(
+                layer, template=f"{layer.template}_{name}", variant=name, headers=(*layer.headers, *HEADERS[name])
+            )
+
+        return Variant(name, name, lowered, (*(other.dtypes if other else ()), DType.FLOAT32))
+
+    floats = tuple(variant(name) for name in HEADERS)
+    return (*floats, *(known for known in integers if known.name not in HEADERS))

@@ -1,0 +1,229 @@
+"""BATCH_MATMUL: the matrix product of the last two dimensions, the others broadcast; either matrix may be taken transposed.
+
+Shapes  a [..., M, K], with adj_x [..., K, M]; b [..., K, N], with adj_y [..., N, K]; y [..., M, N]; ranks from 2.
+Types   one throughout. float32. int8, each tensor with one scale and a zero point: int32 sums, requantized by
+        a_scale * b_scale / y_scale. int16 without zero points: int64 sums, a multiplier of 16 bits and one rounding.
+Either operand may be constant.
+Source  TFLite Micro's kernel.
+Errors  batch dimensions that alternate between repeated and not more than three times; depths whose sums leave their type.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_quantization, unsupported
+from emitc.kernels.mac import block4_float_recurrent
+from emitc.kernels.mac.requantization import FACTOR_LIMIT
+from emitc.kernels.matrix.matmul import Product, float_fours, operand_tables, product_of
+from emitc.kernels.shared import int16x8
+from emitc.kernels.shared.lookup_and_binary import Loop
+from emitc.kernels.shared.pointwise import operand, plain_numerics
+from emitc.layer import PLAIN, Flavour, Layer, Param
+from emitc.numerics.requantize import (
+    INT32_MAX,
+    Multiplier,
+    multiplier_of,
+    reduced_multiplier,
+    requantize,
+    requantize_reduced,
+)
+from emitc.source import SourceNode
+
+_BATCH_LOOPS = 3
+_TYPES = (DType.INT8, DType.INT16, DType.FLOAT32)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMatMul(Op):
+    """a_transposed, b_transposed: whether the last two dimensions of an operand change places first."""
+
+    a_transposed: bool
+    b_transposed: bool
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """Two operands and two flags."""
+    node.counts((2, 2))
+    flags = (bool(node.attribute(name, False)) for name in ("adj_x", "adj_y"))
+    return Parsed(BatchMatMul(*flags, numerics=plain_numerics(node)), (0, 1))
+
+
+def _op(bound: BoundNode) -> BatchMatMul:
+    assert isinstance(bound.node.op, BatchMatMul)
+    return bound.node.op
+
+
+def _turned(shape: Shape, turned: bool) -> Shape:
+    return (*shape[:-2], shape[-1], shape[-2]) if turned else shape
+
+
+def _found(bound: BoundNode) -> Product | None:
+    op, a, b = _op(bound), bound.input(0).shape, bound.input(1).shape
+    if min(len(a), len(b)) < 2:
+        return None
+    return product_of(_turned(a, op.a_transposed), _turned(b, op.b_transposed))
+
+
+def _product(bound: BoundNode) -> Product:
+    found = _found(bound)
+    assert found is not None
+    return found
+
+
+def _factor(bound: BoundNode) -> float:
+    a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
+    assert a and b and y
+    return a.scale * b.scale / y.scale
+
+
+def _multiplier(bound: BoundNode) -> Multiplier:
+    return multiplier_of(_factor(bound))
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses types without code, shapes that do not fit, and what the module's docstring lists."""
+    a, b, y = bound.input(0), bound.input(1), bound.output
+    mixed = (DType.INT16, DType.INT8, DType.INT16)
+    known = [(DType.INT8, DType.INT8, DType.INT32), (DType.FLOAT32, DType.INT8, DType.FLOAT32), mixed]
+    require_dtypes(bound, [(t,) * 3 for t in _TYPES], known)
+    found = _found(bound)
+    if found is None or 0 in (*a.shape, *b.shape):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has matrices that do not fit each other",
+            f"{list(a.shape)}{' transposed' * _op(bound).a_transposed} and "
+            f"{list(b.shape)}{' transposed' * _op(bound).b_transposed}",
+            "export the model again",
+            a,
+        )
+    if len(found.loops) > _BATCH_LOOPS:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} repeats its inputs along {len(found.loops)} alternating dimensions",
+            f"there is code for {_BATCH_LOOPS}",
+            "expand one input first",
+            a,
+        )
+    if y.dtype is DType.FLOAT32:
+        return
+    require_quantization(bound, a, b, y)
+    int16x8.require_symmetric(bound)
+    limit, most = (FACTOR_LIMIT, INT32_MAX) if y.dtype is DType.INT8 else (int16x8.FACTOR_LIMIT, int16x8.SUM_MAX)
+    if not _factor(bound) < limit:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has scales that are out of proportion",
+            f"sums are multiplied by {_factor(bound)!r}, below {limit:g} is expected",
+            "quantize the model again",
+            y,
+        )
+    largest = 255 if y.dtype is DType.INT8 else 1 << 15
+    if found.depth * largest**2 > most:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} over {found.depth} elements",
+            f"their sum can leave {most.bit_length() + 1} bits",
+            "reduce the depth",
+            a,
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The broadcast batch, rows and columns."""
+    found = _product(bound)
+    return ((*found.batch, found.rows, found.columns),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's matmul in double, or of integers."""
+    op, y = _op(bound), bound.output
+    a, b = (
+        np.swapaxes(value, -1, -2) if turned else value
+        for value, turned in zip(
+            (operand(bound, inputs, 0), operand(bound, inputs, 1)), (op.a_transposed, op.b_transposed), strict=True
+        )
+    )
+    if y.dtype is DType.FLOAT32:
+        with np.errstate(all="ignore"):
+            return (np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.float32)),)
+    first, second = bound.input(0).quantization, bound.input(1).quantization
+    assert first and second and y.quantization
+    acc = np.matmul(a.astype(np.int64) - first.zero_point, b.astype(np.int64) - second.zero_point)
+    last = _multiplier(bound)
+    rule = requantize if y.dtype is DType.INT8 else requantize_reduced
+    moved = (rule(acc, last.q31, last.shift) + y.quantization.zero_point).astype(np.int32)
+    return (np.clip(moved, *y.dtype.range).astype(y.dtype.value),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Loops over the batch round one product, four columns at a time."""
+    op, found, y = _op(bound), _product(bound), bound.output
+    operands, tables = operand_tables(bound)
+    loops = (Loop(1, 0, 0),) * (_BATCH_LOOPS - len(found.loops)) + found.loops
+    a_row, a_step = (1, found.rows) if op.a_transposed else (found.depth, 1)
+    b_column, b_step = (found.depth, 1) if op.b_transposed else (1, found.columns)
+    params = (
+        *(
+            Param(name, "int32_t", value)
+            for i, loop in enumerate(loops)
+            for name, value in ((f"n{i}", loop.count), (f"a{i}", loop.a), (f"b{i}", loop.b))
+        ),
+        Param("rows", "int32_t", found.rows),
+        Param("depth", "int32_t", found.depth),
+        Param("columns", "int32_t", found.columns),
+        Param("a_row", "int32_t", a_row, "from row to row of a, and along its depth"),
+        Param("a_step", "int32_t", a_step),
+        Param("b_column", "int32_t", b_column, "from column to column of b, and along its depth"),
+        Param("b_step", "int32_t", b_step),
+    )
+    macs = work(bound)
+    if y.dtype is DType.FLOAT32:
+        flavour = Flavour(x="float", w="float", y="float", acc="float")
+        return Layer("matrix/batch_matmul_float", "portable", operands, tables, params, macs=macs, flavour=flavour)
+    first, second, last = bound.input(0).quantization, bound.input(1).quantization, _multiplier(bound)
+    assert first and second and y.quantization
+    if y.dtype is DType.INT16:
+        params += (
+            Param("multiplier", "int32_t", reduced_multiplier(last.q31), "Q15"),
+            Param("right", "int32_t", 15 - last.shift, "shift after it"),
+        )
+        flavour = Flavour(x="int16_t", w="int16_t", y="int16_t", acc="int64_t")
+        return Layer("matrix/batch_matmul_s16", "portable", operands, tables, params, macs=macs, flavour=flavour)
+    params += (
+        Param("a_offset", "int32_t", -first.zero_point, "minus the zero point"),
+        Param("b_offset", "int32_t", -second.zero_point),
+        Param("multiplier", "int32_t", last.q31, "Q31"),
+        Param("shift", "int32_t", last.shift, "positive left"),
+        Param("output_offset", "int32_t", y.quantization.zero_point),
+    )
+    return Layer("matrix/batch_matmul", "portable", operands, tables, params, macs=macs)
+
+
+def _by_rows(bound: BoundNode) -> Layer | str:
+    """The product of two float32 operands that lie row by row, for four columns at a time; or why there is none."""
+    op, layer = _op(bound), lower(bound)
+    if op.a_transposed or op.b_transposed:
+        return "a transposed operand"
+    names = ("a_row", "a_step", "b_column", "b_step")
+    params = tuple(param for param in layer.params if param.name not in names)
+    return float_fours(replace(layer, template="matrix/matmul_float", params=params, flavour=PLAIN))
+
+
+def work(bound: BoundNode) -> int:
+    """Multiply-accumulates."""
+    found = _product(bound)
+    return math.prod(found.batch) * found.rows * found.depth * found.columns
+
+
+KERNELS = (
+    KernelDef(
+        BatchMatMul, "matrix product, batched", _TYPES, ("BATCH_MATMUL",), from_tflite, check, output_shapes, reference, lower,
+        work=work, variants=block4_float_recurrent.variants(_by_rows),
+    ),
+)  # fmt: skip

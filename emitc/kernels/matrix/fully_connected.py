@@ -1,0 +1,222 @@
+"""FULLY_CONNECTED: y = requantize((x - x_zero) @ w.T + b).
+
+Shapes  x [..., I] flattened to rows of I, w [O, I], b [O] or none, y [rows, O], or x's leading dimensions with
+        keep_num_dims.
+Types   int8, b and accumulator int32; w int4; x and y int16, b int64 or int32 (int16x8.py); float32 (TFLite:
+        fully_connected_float.py); legacy uint8, held as int8 (fully_connected_once.py).
+        Computed weights: fully_connected_computed.py.
+        int8 weights with one scale may have a zero point.
+Errors  a weight zero point otherwise; an accumulator that can overflow int32; shuffled weights.
+Source  TFLite 8-bit quantization specification, FULLY_CONNECTED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Shape
+from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_rank, unsupported
+from emitc.kernels.mac import accumulation, block4_float_conv, dsp_int8, int16_dsp_mve, mve_int8, scalar_int8
+from emitc.kernels.mac.requantization import WEIGHTS, Accumulating, int32_sums, requantization
+from emitc.kernels.matrix import fully_connected_float, fully_connected_runtime, fully_connected_uint8
+from emitc.kernels.shared.windows import ACTIVATIONS
+from emitc.layer import Layer
+from emitc.numerics.requantize import activation_clamp
+from emitc.source import SourceNode
+
+
+@dataclass(frozen=True, slots=True)
+class FullyConnected(Accumulating):
+    """activation: fused. keep_dims: the output keeps x's leading dimensions. zero_point_folded, bias_last: as for
+    CONV_2D.
+    """
+
+    activation: str
+    keep_dims: bool = False
+    zero_point_folded: bool = False
+    bias_last: bool = False
+
+    @property
+    def rounds_once(self) -> bool:
+        """LiteRT's uint8 kernel multiplies sums in double."""
+        return self.numerics is Numerics.UNSIGNED
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """FULLY_CONNECTED's options."""
+    node.counts((2, 3))
+    node.text("weights_format", ("DEFAULT",))
+    keep = bool(node.attribute("keep_num_dims", False))
+    activation = node.fused_activation(ACTIVATIONS)
+    if fully_connected_runtime.applies(node):
+        op = fully_connected_runtime.ComputedFullyConnected(activation, keep, int32_sums=int32_sums(node))
+        return Parsed(op, (0, 1, 2))
+    return Parsed(FullyConnected(activation, keep, int32_sums=int32_sums(node)), (0, 1, 2))
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """Gemm or MatMul with a constant matrix, turned to [O, I]; rows keep x's leading dimensions."""
+    node.counts((2, 3))
+    return Parsed(FullyConnected("NONE", keep_dims=True, numerics=Numerics.QOPERATOR), (0, 1, 2))
+
+
+def _op(bound: BoundNode) -> FullyConnected:
+    assert isinstance(bound.node.op, FullyConnected)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists."""
+    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
+    require_rank(bound, w, 2)
+    in_float = accumulation.in_float(bound) or fully_connected_float.applies(bound)
+    if fully_connected_float.applies(bound):
+        fully_connected_float.check(bound)
+    elif not in_float:
+        accumulation.check_operands(bound, 0, one_zero=True)
+    else:
+        accumulation.check_float_operands(bound, w.shape[0])
+    out, depth = w.shape
+    if depth < 1 or out < 1 or x.elements % depth or (op.keep_dims and x.shape[-1:] != (depth,)):
+        raise illegal(
+            bound,
+            "FULLY_CONNECTED has an input that does not fit its weights",
+            f"weights take rows of {depth}",
+            "export the model again",
+            x,
+        )
+    if w.dtype.packed and w.quantization and not w.quantization.per_tensor:
+        raise unsupported(
+            bound, f"FULLY_CONNECTED with {len(w.quantization.scales)} scales of 4-bit weights is not supported",
+            "TFLite Micro, whose result is to be matched, takes one, and LiteRT rounds otherwise than for 8-bit weights",
+            "quantize these weights with one scale, or to int8", w,
+        )  # fmt: skip
+    if not in_float:
+        filters = accumulation.weights_of(bound).astype(np.int64)
+        accumulation.check_accumulator(bound, filters, folded=op.zero_point_folded)
+    if op.rounds_once:
+        fully_connected_uint8.check(bound)
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[rows, O], or [..., O] with keep_num_dims."""
+    x, (out, depth) = bound.input(0), bound.input(WEIGHTS).shape
+    return ((*x.shape[:-1], out),) if _op(bound).keep_dims else ((x.elements // depth, out),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """One matrix product in int64."""
+    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    if fully_connected_float.applies(bound):
+        return (fully_connected_float.reference(bound, op.activation, inputs),)
+    if accumulation.in_float(bound):
+        values, weights, bias = accumulation.float_reference(bound, inputs)
+        with np.errstate(all="ignore"):  # infinite weights give no number, as in the C
+            product = values.reshape(-1, w.shape[1]) @ weights.T + bias
+        return (accumulation.result(bound, product.reshape(y.shape), op.activation),)
+    assert inputs[0] is not None and x.quantization and y.quantization
+    zero_point = 0 if op.zero_point_folded else x.quantization.zero_point
+    rows = inputs[0].astype(np.int64).reshape(-1, w.shape[1]) - zero_point
+    acc = rows @ accumulation.weights_of(bound).astype(np.int64).T + accumulation.bias_of(bound, w.shape[0])
+    quantized = requantization(bound).apply(acc, y.quantization.zero_point, activation_clamp(op.activation, y), y.dtype)
+    return (quantized.reshape(y.shape),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A matrix product, four output channels at a time."""
+    op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+    if fully_connected_float.applies(bound):
+        return fully_connected_float.layer(bound, op.activation)
+    if accumulation.in_float(bound):
+        out, depth = bound.input(WEIGHTS).shape
+        window, groups = accumulation.pixels(rows, depth, out)
+        return accumulation.float_layer(
+            bound, (*window, groups), out, work(bound), activation=op.activation, bias_last=op.bias_last
+        )
+    clamp = activation_clamp(op.activation, bound.output)
+    if op.rounds_once:
+        return fully_connected_uint8.layer(bound, clamp, rows, folded=op.zero_point_folded)
+    return accumulation.matrix_product(bound, requantization(bound), clamp, rows, folded=op.zero_point_folded)
+
+
+def lower_dsp(bound: BoundNode) -> Layer | str:
+    """Pairs of channels, four rows at a time; four channels at a time for few rows."""
+    op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+    if fully_connected_float.applies(bound):
+        return "floats"
+    if op.rounds_once:
+        return fully_connected_uint8.PORTABLE_ONLY
+    if int16_dsp_mve.applies(bound):
+        return int16_dsp_mve.paired_product(bound, op.activation, rows, folded=op.zero_point_folded)
+    return dsp_int8.product(bound, op.activation, rows, folded=op.zero_point_folded)
+
+
+def lower_fpu(bound: BoundNode, variant: str = "fpu") -> Layer | str:
+    """Four channels at a time in float32."""
+    if fully_connected_float.applies(bound):
+        return block4_float_conv.product(bound, fully_connected_float.pixels(lower(bound)), variant)
+    return block4_float_conv.product(bound, lower(bound), variant) if accumulation.in_float(bound) else "integers"
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Registers of 16 bytes: two rows and four channels at a time, or one row."""
+    op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+    if fully_connected_float.applies(bound) or accumulation.in_float(bound):
+        return lower_fpu(bound, "mve")
+    if op.rounds_once:
+        return fully_connected_uint8.PORTABLE_ONLY
+    if int16_dsp_mve.applies(bound):
+        return int16_dsp_mve.vector_product(bound, op.activation, rows, folded=op.zero_point_folded)
+    if reason := dsp_int8.refusal(bound):
+        return reason
+    return mve_int8.product(bound, op.activation, rows, folded=op.zero_point_folded)
+
+
+def lower_scalar(bound: BoundNode, *, narrow: bool = False) -> Layer | str:
+    """Pairs of channels, four rows at a time; four channels at a time for few rows."""
+    op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+    if fully_connected_float.applies(bound):
+        return "floats"
+    if op.rounds_once:
+        return fully_connected_uint8.PORTABLE_ONLY
+    return scalar_int8.product(bound, op.activation, rows, folded=op.zero_point_folded, narrow=narrow)
+
+
+def lower_narrow(bound: BoundNode) -> Layer | str:
+    """The same, requantized without long products."""
+    return scalar_int8.for_narrow(lower_scalar(bound, narrow=True))
+
+
+def work(bound: BoundNode) -> int:
+    """Multiply-accumulates."""
+    return bound.input(0).elements * bound.input(WEIGHTS).shape[0]
+
+
+KERNELS = (
+    KernelDef(
+        FullyConnected,
+        "matrix product of rows with weights",
+        (DType.INT8, DType.INT16, DType.FLOAT32),
+        ("FULLY_CONNECTED",),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=work,
+        tflite_dtypes=(DType.INT8, DType.INT16, DType.UINT8, DType.FLOAT32),
+        onnx=("FullyConnected",),
+        from_onnx=from_onnx,
+        packed_input=WEIGHTS,
+        variants=(
+            Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16, DType.FLOAT32)),
+            Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
+            Variant("dsp", "dsp", lower_dsp, (DType.INT8, DType.INT16)),
+            Variant("scalar", "scalar", lower_scalar),
+            Variant("narrow", "narrow", lower_narrow),
+        ),
+    ),
+)

@@ -1,0 +1,205 @@
+"""FULLY_CONNECTED of a TFLite model whose weights or bias are computed: y = requantize((x - x_zero) @ w.T + b).
+
+Shapes  as of FULLY_CONNECTED: x [..., I] flattened to rows of I, w [O, I], b [O] or none, y [rows, O] or [..., O].
+Types   float32; x, w and y int8, b and sums int32; x and y int16 with int8 weights, b int64 or int32; w with one scale or one per
+        output channel, requantized as with constant weights.
+Errors  weights with a zero point beside int16 inputs, or with several; depths for which sums can leave their type.
+Source  TFLite Micro's kernel, which does not mind where its weights come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Shape
+from emitc.kernels.contract import KernelDef, illegal, require_dtypes, require_rank
+from emitc.kernels.mac import accumulation, runtime_weights
+from emitc.kernels.mac.requantization import BIAS, WEIGHTS, Accumulating, reduced, requantization
+from emitc.kernels.shared import int16x8
+from emitc.kernels.shared.float_activation import bound_params, bounded
+from emitc.kernels.shared.pointwise import operand
+from emitc.kernels.shared.windows import WINDOW_PARAMS
+from emitc.layer import Flavour, Layer, Param, Table
+from emitc.numerics.requantize import activation_clamp, reduced_multiplier
+from emitc.source import SourceNode
+
+_ROLES = ("x", "w", "bias")
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedFullyConnected(Accumulating):
+    """activation: fused. keep_dims: the output keeps x's leading dimensions."""
+
+    activation: str
+    keep_dims: bool = False
+
+
+def applies(node: SourceNode) -> bool:
+    """Whether weights or a bias are computed, of types that this operator has."""
+    given = [tensor for tensor in node.inputs if tensor is not None]
+    kinds = [tensor.dtype for tensor in given[:2]]
+    if len(kinds) < 2 or kinds not in (["float32"] * 2, ["int8"] * 2, ["int16", "int8"]) or given[WEIGHTS].is_variable:
+        return False
+    return any(tensor.data is None for tensor in given[WEIGHTS:])
+
+
+def _op(bound: BoundNode) -> ComputedFullyConnected:
+    assert isinstance(bound.node.op, ComputedFullyConnected)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists, and shapes that do not fit each other."""
+    x, w, bias = bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)
+    require_rank(bound, w, 2)
+    if x.dtype is DType.FLOAT32:
+        require_dtypes(bound, [(DType.FLOAT32,) * (4 if bias else 3)])
+    else:
+        accumulation.check_operands(bound, 0, computed=True, one_zero=True)
+    out, depth = w.shape
+    if depth < 1 or out < 1 or x.elements % depth or (_op(bound).keep_dims and x.shape[-1:] != (depth,)):
+        raise illegal(
+            bound, "FULLY_CONNECTED has an input that does not fit its weights", f"weights take rows of {depth}",
+            "export the model again", x,
+        )  # fmt: skip
+    if bias is not None and bias.shape != (out,):
+        raise illegal(
+            bound,
+            "FULLY_CONNECTED has a bias of the wrong length",
+            f"{out} output channels",
+            "export the model again",
+            bias,
+        )
+    if x.dtype is not DType.FLOAT32:
+        runtime_weights.check_sums(bound, depth)
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[rows, O], or [..., O] with keep_num_dims."""
+    x, (out, depth) = bound.input(0), bound.input(WEIGHTS).shape
+    return ((*x.shape[:-1], out),) if _op(bound).keep_dims else ((x.elements // depth, out),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """One matrix product, in double or in int64."""
+    op, x, y = _op(bound), bound.input(0), bound.output
+    w = operand(bound, inputs, WEIGHTS)
+    rows = operand(bound, inputs, 0).reshape(-1, w.shape[1])
+    if x.dtype is DType.FLOAT32:
+        bias = operand(bound, inputs, BIAS) if bound.optional(BIAS) else np.zeros(1)
+        with np.errstate(all="ignore"):  # infinite values give no number, as in the C
+            product = np.matmul(rows.astype(np.float64), w.T.astype(np.float64)) + bias.astype(np.float64)
+            return (bounded(product.astype(np.float32).reshape(y.shape), op.activation, DType.FLOAT32),)
+    quantized = bound.input(WEIGHTS).quantization
+    assert x.quantization and y.quantization and quantized
+    columns = w.T.astype(np.int64) - quantized.zero_point
+    products = np.matmul(rows.astype(np.int64) - x.quantization.zero_point, columns)
+    acc = runtime_weights.with_bias(bound, inputs, products)
+    clamp = activation_clamp(op.activation, y)
+    return (requantization(bound).apply(acc, y.quantization.zero_point, clamp, y.dtype).reshape(y.shape),)
+
+
+def _scaling(bound: BoundNode, kind: Flavour) -> tuple[Param, ...]:
+    scale = requantization(bound)
+    if kind.reduced:
+        return (
+            Param("multiplier", "int32_t", reduced_multiplier(scale.q31[0]), "Q15"),
+            Param("shift", "int32_t", 15 - scale.shift[0], "shift after it, to the right"),
+        )
+    return Param("multiplier", "int32_t", scale.q31[0], "Q31"), Param(
+        "shift", "int32_t", scale.shift[0], "positive left"
+    )
+
+
+def _by_pixels(bound: BoundNode) -> Layer:
+    """Rows as the pixels of an image in one row, whose convolution has a scale for each filter."""
+    out, depth = bound.input(WEIGHTS).shape
+    rows = bound.input(0).elements // depth
+    sizes = (1, 1, rows, depth, 1, rows, out, 1, 1, 1, 1, 1, 1, 0, 0)
+    window = tuple(Param(name, "int32_t", value) for name, value in zip(WINDOW_PARAMS, sizes, strict=True))
+    params = (*window, Param("groups", "int32_t", 1), accumulation.input_offset(bound, folded=False))
+    return runtime_weights.as_they_lie(
+        bound,
+        "convolution/conv_2d_taps",
+        params,
+        activation=_op(bound).activation,
+        depth=depth,
+        outputs=bound.output.elements,
+    )
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Row by row, output by output."""
+    x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
+    if w.quantization and not w.quantization.per_tensor:
+        return _by_pixels(bound)
+    out, depth = w.shape
+    given = [bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)]
+    tables = [
+        Table(role, tensor.dtype.c_type, tuple(tensor.array().reshape(-1).tolist()), role)
+        for role, tensor in zip(_ROLES, given, strict=True)
+        if tensor is not None and tensor.is_constant
+    ]
+    operands = tuple(i for i, tensor in enumerate(given) if tensor is not None and not tensor.is_constant)
+    params: tuple[Param, ...] = (
+        Param("rows", "int32_t", x.elements // depth),
+        Param("in", "int32_t", depth),
+        Param("out", "int32_t", out),
+    )
+    if x.dtype is DType.FLOAT32:
+        tables += [Table("bias", "float", (0.0,) * out, "none")] if given[BIAS] is None else []
+        flavour = Flavour(x="float", w="float", y="float", acc="float")
+        params += bound_params(_op(bound).activation, DType.FLOAT32)
+        return Layer(
+            "matrix/fully_connected_computed_float",
+            "portable",
+            operands,
+            tuple(tables),
+            params,
+            macs=work(bound),
+            flavour=flavour,
+        )
+    assert x.quantization and y.quantization and w.quantization
+    zero = w.quantization.zero_point
+    kind = Flavour("_wz" if zero else "", weight_zero=bool(zero))
+    if x.dtype is DType.INT16:
+        kind = int16x8.WIDE if reduced(bound) else Flavour("_s16", x="int16_t", y="int16_t")
+    kind = runtime_weights.adding_last(bound, kind)
+    tables = [table for table in tables if table.role != "bias"]
+    tables += runtime_weights.bias_table(bound, kind)
+    clamp = activation_clamp(_op(bound).activation, y)
+    params += (
+        Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
+        *((Param("weights_offset", "int32_t", -zero, "minus theirs"),) if zero else ()),
+        *_scaling(bound, kind),
+        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("clamp_low", "int32_t", clamp.low),
+        Param("clamp_high", "int32_t", clamp.high),
+    )
+    return Layer(
+        "matrix/fully_connected_computed", "portable", operands, tuple(tables), params, macs=work(bound), flavour=kind
+    )
+
+
+def work(bound: BoundNode) -> int:
+    """Multiply-accumulates."""
+    return bound.input(0).elements * bound.input(WEIGHTS).shape[0]
+
+
+KERNELS = (
+    KernelDef(
+        ComputedFullyConnected,
+        "matrix product with computed weights",
+        (DType.INT8, DType.INT16, DType.FLOAT32),
+        ("ComputedFullyConnected",),
+        runtime_weights.never,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=work,
+    ),
+)

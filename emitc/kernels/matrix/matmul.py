@@ -1,0 +1,338 @@
+"""MatMul of ONNX: the matrix product of the last two dimensions, the others broadcast, by numpy's rules.
+
+Shapes  a [..., M, K], b [..., K, N], y [..., M, N]; a vector counts as one row (a) or column (b), which y then has not.
+Types   float32. Quantized (QLinearMatMul, or between DequantizeLinear and QuantizeLinear): int8 and int16 with a zero point
+        on both sides, b with one scale or one per column; int32 or, where they can overflow, int64 accumulators;
+        y = rint(float32(acc) * float32(a_scale * b_scale / y_scale)) + y_zero.
+Either operand may be constant.
+Source  numpy.matmul; ONNX Runtime's QLinearMatMul (0 differing).
+Errors  batch dimensions that alternate between repeated and not more than three times; zero points per column that differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape, Tensor
+from emitc.kernels.contract import (
+    KernelDef,
+    Parsed,
+    Variant,
+    illegal,
+    require_dtypes,
+    require_quantization,
+    unsupported,
+)
+from emitc.kernels.mac import block4_float_recurrent
+from emitc.kernels.mac.block4_float_conv import TOGETHER
+from emitc.kernels.mac.dsp_int8 import BYTES_HEADER
+from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
+from emitc.kernels.mac.mve_int8 import CHANNELS
+from emitc.kernels.mac.mve_int8 import HEADERS as MVE_HEADERS
+from emitc.kernels.shared.lookup_and_binary import Loop, broadcast_shape, loops_of
+from emitc.layer import PLAIN, Flavour, Layer, Param, Scratch, Table
+from emitc.numerics.requantize import Int64, requantize_float
+from emitc.source import SourceNode
+
+_BATCH_LOOPS = 3
+_INT32 = 1 << 31
+_QUANTIZED = (DType.INT8, DType.INT16)
+_LARGEST_DEPTH = 32767
+"""Products of so many bytes, and what their zero points add, stay within int32 in any order."""
+_LARGEST_PAIR_DEPTH = 255
+"""Bytes of a column whose sum 16 bits hold."""
+_FARTHEST = 1 << 13
+"""Bytes between values of a column that eight offsets of 16 bits reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatMul(Op):
+    """Matrix product."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Sizes of one matrix product, and the loops over the batch."""
+
+    rows: int
+    depth: int
+    columns: int
+    batch: Shape
+    loops: tuple[Loop, ...]
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """MatMul has no attributes."""
+    node.counts((2, 2))
+    return Parsed(MatMul(numerics=Numerics.QOPERATOR), (0, 1))
+
+
+def _matrices(a: Shape, b: Shape) -> tuple[Shape, Shape]:
+    """Both shapes with the dimension that a vector lacks."""
+    return (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+
+
+def product_of(a: Shape, b: Shape) -> Product | None:
+    """How the product is computed; None where the shapes do not fit each other."""
+    if not a or not b:
+        return None
+    wide_a, wide_b = _matrices(a, b)
+    (rows, depth), (b_depth, columns) = wide_a[-2:], wide_b[-2:]
+    batch = broadcast_shape(wide_a[:-2], wide_b[:-2])
+    if depth != b_depth or batch is None:
+        return None
+    loops = tuple(
+        Loop(loop.count, loop.a * rows * depth, loop.b * depth * columns) for loop in loops_of(wide_a[:-2], wide_b[:-2])
+    )
+    return Product(rows, depth, columns, batch, loops)
+
+
+def _product(bound: BoundNode) -> Product:
+    found = product_of(bound.input(0).shape, bound.input(1).shape)
+    assert found is not None
+    return found
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses types without code, shapes that do not fit, and what the module's docstring lists."""
+    a, b = bound.input(0), bound.input(1)
+    quantized = [(s, t, u) for s in _QUANTIZED for t in _QUANTIZED for u in _QUANTIZED]
+    if bound.node.op.numerics is Numerics.QOPERATOR:
+        quantized = [(DType.INT8,) * 3]
+    require_dtypes(bound, [(DType.FLOAT32,) * 3, *quantized], [(t,) * 3 for t in (DType.INT32, DType.INT64)])
+    found = product_of(a.shape, b.shape)
+    if found is None or 0 in (*a.shape, *b.shape):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has matrices that do not fit each other",
+            f"{list(a.shape)} and {list(b.shape)}",
+            "export the model again",
+            a,
+        )
+    if len(found.loops) > _BATCH_LOOPS:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} repeats its inputs along {len(found.loops)} alternating dimensions",
+            f"there is code for {_BATCH_LOOPS}",
+            "expand one input first",
+            a,
+        )
+    if a.dtype is not DType.FLOAT32:
+        _check_quantization(bound)
+
+
+def _check_quantization(bound: BoundNode) -> None:
+    a, b, y = bound.input(0), bound.input(1), bound.output
+    require_quantization(bound, a, y)
+    if b.quantization is None or not b.quantization.per_tensor:
+        q = b.quantization
+        fits = q is not None and b.is_constant and q.axis == len(b.shape) - 1 and len(b.shape) >= 2
+        if not fits or q is None or len(set(q.zero_points)) > 1:
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} has a second operand with scales that are not supported",
+                "there is code for one scale, or one per column of a constant under one zero point",
+                "quantize the model again",
+                b,
+            )
+    factors = _factors(bound)
+    if not 2.0**-100 <= min(factors) <= max(factors) < 2.0**30:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has scales that are out of proportion",
+            f"products are multiplied by {max(factors)!r}",
+            "quantize the model again",
+            y,
+        )
+    if _largest(bound) >= 1 << 62:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} over {_product(bound).depth} elements",
+            "their sum can leave 64 bits",
+            "reduce the depth",
+            a,
+        )
+
+
+def _reach(tensor: Tensor) -> int:
+    """Largest magnitude of a value less its zero point."""
+    assert tensor.quantization
+    zero_point = tensor.quantization.zero_point
+    return max(zero_point - tensor.dtype.range[0], tensor.dtype.range[1] - zero_point)
+
+
+def _largest(bound: BoundNode) -> int:
+    """Bound on an accumulator's magnitude."""
+    return _product(bound).depth * _reach(bound.input(0)) * _reach(bound.input(1))
+
+
+def _is_wide(bound: BoundNode) -> bool:
+    """Whether an accumulator can leave int32."""
+    return _largest(bound) >= _INT32
+
+
+def _factors(bound: BoundNode) -> tuple[float, ...]:
+    """a_scale * b_scale / y_scale in float32, one for each scale of b."""
+    a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
+    assert a and b and y
+    with np.errstate(all="ignore"):
+        product = np.float32(a.scale) * np.array(b.scales, np.float32)
+        return tuple(float(v) for v in product / np.float32(y.scale))
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The broadcast batch, then rows and columns as far as the operands are no vectors."""
+    a, b, found = bound.input(0).shape, bound.input(1).shape, _product(bound)
+    return ((*found.batch, *((found.rows,) if len(a) > 1 else ()), *((found.columns,) if len(b) > 1 else ())),)
+
+
+def _values(bound: BoundNode, inputs: Sequence[Array | None], position: int) -> Array:
+    value = inputs[position]
+    return bound.input(position).array() if value is None else value
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's matmul in double, or of integers."""
+    a, b, y = (*(_values(bound, inputs, i) for i in (0, 1)), bound.output)
+    if y.dtype is DType.FLOAT32:
+        with np.errstate(all="ignore"):
+            return (np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.float32)),)
+    first, second = bound.input(0).quantization, bound.input(1).quantization
+    assert first and second and y.quantization
+    acc: Int64 = np.asarray(np.matmul(a.astype(np.int64) - first.zero_point, b.astype(np.int64) - second.zero_point))
+    factors = np.array(_factors(bound), np.float32)
+    scaled = requantize_float(acc, factors if factors.size > 1 else factors[0]) + y.quantization.zero_point
+    return (np.asarray(np.clip(scaled, *y.dtype.range).astype(y.dtype.value).reshape(y.shape)),)
+
+
+def operand_tables(bound: BoundNode) -> tuple[tuple[int, ...], tuple[Table, ...]]:
+    """The operands that are passed, and the constant ones as the tables a and b."""
+    operands, tables = [], []
+    for position, role in enumerate(("a", "b")):
+        tensor = bound.input(position)
+        if tensor.is_constant:
+            values = tuple(tensor.array().reshape(-1).tolist())
+            tables.append(Table(role, tensor.dtype.c_type, values, f"constant operand {list(tensor.shape)}"))
+        else:
+            operands.append(position)
+    return tuple(operands), tuple(tables)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Loops over the batch round one product, four columns at a time."""
+    a, b, y, found = bound.input(0), bound.input(1), bound.output, _product(bound)
+    operands, tables = operand_tables(bound)
+    loops = (Loop(1, 0, 0),) * (_BATCH_LOOPS - len(found.loops)) + found.loops
+    params = [
+        Param(name, "int32_t", value)
+        for i, loop in enumerate(loops)
+        for name, value in ((f"n{i}", loop.count), (f"a{i}", loop.a), (f"b{i}", loop.b))
+    ]
+    params += [
+        Param("rows", "int32_t", found.rows),
+        Param("depth", "int32_t", found.depth),
+        Param("columns", "int32_t", found.columns),
+    ]
+    macs = y.elements * found.depth
+    types = "_".join(tensor.dtype.value for tensor in (a, b, y))
+    if y.dtype is DType.FLOAT32:
+        return Layer("matrix/matmul_float", "portable", operands, tables, tuple(params), macs=macs)
+    assert a.quantization and b.quantization and y.quantization
+    wide = "_wide" if _is_wide(bound) else ""
+    flavour = Flavour(f"{wide}_{types}", fixed_point=False, x=a.dtype.c_type, w=b.dtype.c_type, y=y.dtype.c_type)
+    factors = _factors(bound)
+    tables = (*tables, Table("factor", "float", factors, "a_scale * b_scale / y_scale, per column or for all"))
+    params += [
+        Param("a_offset", "int32_t", -a.quantization.zero_point, "minus the zero point"),
+        Param("b_offset", "int32_t", -b.quantization.zero_point),
+        Param("factor_step", "int32_t", int(len(factors) > 1), "0: one factor for all"),
+        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("clamp_low", "int32_t", y.dtype.range[0]),
+        Param("clamp_high", "int32_t", y.dtype.range[1]),
+    ]
+    return Layer("matrix/matmul", "portable", operands, tables, tuple(params), macs=macs, flavour=flavour)
+
+
+def _by_columns(bound: BoundNode, variant: str, depth: int, headers: tuple[str, ...], sums: int = 0) -> Layer | str:
+    """A layer that arranges b's columns in its scratch; or why there is none.
+
+    depth: the largest that it has code for. sums: numbers that it keeps for each column, besides one.
+    """
+    layer, found = lower(bound), _product(bound)
+    if layer.template != "matrix/matmul" or layer.flavour.suffix != "_int8_int8_int8":
+        return f"a loop of its own: {layer.kernel_name}{layer.flavour.suffix}"
+    if found.rows == 1:
+        return "a single row, which meets each column once"
+    if found.depth > depth:
+        return f"sums of more than {depth} products"
+    columns = -(-found.columns // CHANNELS) * CHANNELS
+    return replace(
+        layer,
+        tables=tuple(_in_fours(table) if table.role == "factor" else table for table in layer.tables),
+        template=f"matrix/matmul_{variant}",
+        variant=variant,
+        scratch=(Scratch("columns", columns * (4 + found.depth + 4 * sums)),),
+        headers=headers,
+        flavour=PLAIN,
+        larger=True,
+    )
+
+
+def _in_fours(table: Table) -> Table:
+    """Factors in groups of four: one for all repeated, or the last one, which is read beside those of the last columns."""
+    missing = CHANNELS - 1 if len(table.values) == 1 else -len(table.values) % CHANNELS
+    return replace(table, values=(*map(float, table.values), *(float(table.values[-1]),) * missing))
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Two rows and four columns at a time, sixteen values of each."""
+    if _product(bound).columns >= _FARTHEST:
+        return "columns whose values lie far apart"
+    return _by_columns(bound, "mve", _LARGEST_DEPTH, MVE_HEADERS, sums=2)
+
+
+def lower_dsp(bound: BoundNode) -> Layer | str:
+    """Four columns at a time, pairs of the values of each."""
+    return _by_columns(bound, "dsp", _LARGEST_PAIR_DEPTH, (DSP_HEADER, BYTES_HEADER))
+
+
+def float_fours(layer: Layer) -> Layer | str:
+    """The portable layer of a product in float32, where a and b lie row by row, for two rows and four columns at a time; or why
+    there is none.
+    """
+    sizes = {param.name: param.value for param in layer.params}
+    if sizes["rows"] == 1:
+        return "a single row: there is code for two at a time"
+    return layer if sizes["columns"] >= TOGETHER else "there is code for four columns"
+
+
+def work(bound: BoundNode) -> int:
+    """Multiply-accumulates."""
+    found = _product(bound)
+    return math.prod(found.batch) * found.rows * found.depth * found.columns
+
+
+KERNELS = (
+    KernelDef(
+        MatMul,
+        "matrix product, batched",
+        (DType.FLOAT32, DType.INT8, DType.INT16),
+        (),
+        None,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=work,
+        onnx=("MatMul",),
+        from_onnx=from_onnx,
+        variants=block4_float_recurrent.variants(
+            lambda bound: float_fours(lower(bound)),
+            (Variant("mve", "mve", lower_mve), Variant("dsp", "dsp", lower_dsp)),
+        ),
+    ),
+)

@@ -1,0 +1,232 @@
+"""MatMulInteger: y = (a - a_zero) @ (b - b_zero), with numpy's rules for ranks and for broadcasting of leading dimensions.
+
+Shapes  a [..., M, K] or [K], b [..., K, N] or [K], y [..., M, N].   Types  a, b uint8 or int8; y int32.
+a_zero one value or M, b_zero one value or N. Source: ONNX's specification, opset 10.
+
+A constant matrix is stored by columns, as int8: what is uint8 is moved by 128 together with its zero point. With
+centred[n] = sum over k of (b[k][n] - b_zero[n]), a row x of a gives x @ b - b_zero * sum(x) - a_zero * centred, so that the inner
+loop only multiplies and adds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, unsupported
+from emitc.kernels.mac import dsp_int8, mve_int8
+from emitc.kernels.mac.integer_matmul_common import (
+    A_ZERO,
+    B_ZERO,
+    BYTE_TYPES,
+    A,
+    B,
+    constant_zero,
+    parsed,
+    require_bytes,
+    values,
+    zero_points,
+    zero_step,
+)
+from emitc.kernels.mac.weight_packing import blocks_of_four
+from emitc.kernels.shared.broadcast import OUTER_LOOPS, common_shape, walk_params, walks_of
+from emitc.kernels.shared.pointwise import typed
+from emitc.layer import Layer, Param, Scratch, Table
+from emitc.source import SourceNode
+
+_TOGETHER = 4
+"""Columns."""
+_LAYOUTS: Mapping[str, tuple[Callable[[Array], NDArray[np.int8]], str]] = {
+    "dsp": (dsp_int8.quartered_weights, "four by four, pairs side by side"),
+    "mve": (mve_int8.quad_weights, "arranged for registers of 16"),
+}
+_HEADERS: Mapping[str, tuple[str, ...]] = {
+    "dsp": (dsp_int8.HEADER, dsp_int8.BYTES_HEADER),
+    "mve": (*mve_int8.HEADERS, "emitc_mve_moves.h"),
+}
+"""The third is for rows of uint8."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatMulInteger(Op):
+    """A product of two matrices of bytes."""
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """Two matrices and their zero points."""
+    return parsed(MatMulInteger(), node)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """a [*a_batch, rows, depth], b [*b_batch, depth, columns], y [*batch, rows, columns]."""
+
+    a_batch: Shape
+    b_batch: Shape
+    batch: Shape
+    rows: int
+    depth: int
+    columns: int
+    output: Shape
+
+
+def _sizes(bound: BoundNode) -> _Sizes:
+    a, b = bound.input(A).shape, bound.input(B).shape
+    wide_a, wide_b = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+    batch = common_shape([wide_a[:-2], wide_b[:-2]]) if len(wide_a) > 1 and len(wide_b) > 1 else None
+    if batch is None or wide_a[-1] != wide_b[-2]:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has matrices whose shapes do not fit each other",
+            f"{list(a)} and {list(b)}",
+            "export the model again",
+            bound.input(B),
+        )
+    output = (*batch, *wide_a[-2:-1][: len(a) - 1], *wide_b[-1:][: len(b) - 1])
+    return _Sizes(wide_a[:-2], wide_b[:-2], batch, wide_a[-2], wide_a[-1], wide_b[-1], output)
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses types and zero points without code, and matrices that do not fit each other."""
+    sizes = _sizes(bound)
+    require_bytes(bound, sizes.depth)
+    zero_step(bound, A_ZERO, sizes.rows)
+    zero_step(bound, B_ZERO, sizes.columns)
+    if len(walks_of([sizes.a_batch, sizes.b_batch], sizes.batch)) > OUTER_LOOPS + 1:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} repeats its inputs along too many alternating dimensions",
+            f"{list(sizes.a_batch)} and {list(sizes.b_batch)} need more than {OUTER_LOOPS + 1} nested loops",
+            "expand one input first",
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """numpy's rule for matmul."""
+    return (_sizes(bound).output,)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The product of the matrices without their zero points, in int64."""
+    sizes = _sizes(bound)
+    a, b, a_zero, b_zero = (values(bound, inputs, position) for position in (A, B, A_ZERO, B_ZERO))
+    left = a.reshape(*sizes.a_batch, sizes.rows, sizes.depth) - a_zero.reshape(-1, 1)
+    right = b.reshape(*sizes.b_batch, sizes.depth, sizes.columns) - b_zero.reshape(1, -1)
+    return ((left @ right).astype(np.int32).reshape(sizes.output),)
+
+
+def work(bound: BoundNode) -> int:
+    """Multiply-accumulates."""
+    sizes = _sizes(bound)
+    return math.prod(sizes.batch) * sizes.rows * sizes.depth * sizes.columns
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A constant matrix by columns, four at a time; two computed ones element by element."""
+    sizes, b = _sizes(bound), bound.input(B)
+    per_row = zero_step(bound, A_ZERO, sizes.rows)
+    one_matrix = math.prod(sizes.b_batch) == 1 and not (per_row and math.prod(sizes.a_batch) > 1)
+    if b.is_constant and one_matrix and constant_zero(bound, B_ZERO):
+        return _constant_matrix(bound, sizes, per_row)
+    present, absent = zero_points(bound, (A_ZERO, B_ZERO))
+    size = (
+        Param("rows", "int32_t", sizes.rows),
+        Param("depth", "int32_t", sizes.depth),
+        Param("columns", "int32_t", sizes.columns),
+        Param("a_zero_step", "int32_t", per_row, "0: one zero point for all rows"),
+        Param("b_zero_step", "int32_t", zero_step(bound, B_ZERO, sizes.columns), "0: one for all columns"),
+    )
+    walk = walk_params([sizes.a_batch, sizes.b_batch], sizes.batch)
+    flavour = typed(bound.input(A).dtype, DType.INT32, b.dtype)
+    return Layer(
+        "matrix/matmul_integer", "portable", (A, B, *present), absent, (*size, *walk), macs=work(bound), flavour=flavour
+    )
+
+
+def lower_dsp(bound: BoundNode, variant: str = "dsp") -> Layer | str:
+    """Four columns of a constant matrix at a time, each row as int8: pairs of values to an instruction."""
+    layer, sizes = lower(bound), _sizes(bound)
+    if layer.template != "matrix/matmul_integer_constant":
+        return "a computed matrix"
+    if sizes.columns < _TOGETHER:
+        return f"there is code for {_TOGETHER} columns"
+    layout, order = _LAYOUTS[variant]
+    weights = tuple(layout(_constant_columns(bound, sizes)).tolist())
+    comment = f"matrix by columns {sizes.columns}x{sizes.depth}, {order}"
+    tables = tuple(
+        replace(table, values=weights, comment=comment) if table.role == "weights" else table for table in layer.tables
+    )
+    unsigned = bound.input(A).dtype is DType.UINT8
+    scratch = (Scratch("lowered", sizes.depth),) if unsigned else ()
+    headers = _HEADERS[variant]
+    return replace(
+        layer,
+        template=f"{layer.template}_{variant}",
+        variant=variant,
+        tables=tables,
+        scratch=scratch,
+        headers=headers if unsigned else headers[:2],
+    )
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """The same for sixteen values."""
+    return lower_dsp(bound, "mve")
+
+
+def _constant_columns(bound: BoundNode, sizes: _Sizes) -> NDArray[np.int64]:
+    """The constant matrix [columns, depth] as int8; what is uint8 is 128 lower."""
+    b = bound.input(B)
+    moved = 128 if b.dtype is DType.UINT8 else 0
+    return np.asarray(b.array().astype(np.int64).reshape(sizes.depth, sizes.columns).T - moved)
+
+
+def _constant_matrix(bound: BoundNode, sizes: _Sizes, per_row: int) -> Layer:
+    b, zero = bound.input(B), bound.optional(B_ZERO)
+    moved = 128 if b.dtype is DType.UINT8 else 0
+    weights = _constant_columns(bound, sizes)
+    zeros = np.zeros(1, np.int64) if zero is None else zero.array().astype(np.int64).reshape(-1)
+    zeros = zeros - moved
+    centred = (weights - zeros[:, None]).sum(axis=1)
+    present, absent = zero_points(bound, (A_ZERO,))
+    tables = (
+        Table(
+            "weights",
+            "int8_t",
+            tuple(blocks_of_four(weights).tolist()),
+            f"matrix by columns {sizes.columns}x{sizes.depth}, four by four interleaved",
+        ),
+        Table("centred", "int32_t", tuple(centred.tolist()), "sum of each column without its zero point"),
+        Table("b_zero", "int8_t", tuple(zeros.tolist()), "zero point of the matrix"),
+    )
+    params = (
+        Param("rows", "int32_t", math.prod(sizes.batch) * sizes.rows),
+        Param("depth", "int32_t", sizes.depth),
+        Param("columns", "int32_t", sizes.columns),
+        Param("a_zero_step", "int32_t", per_row, "0: one zero point for all rows"),
+        Param("b_zero_step", "int32_t", int(len(zeros) > 1), "0: one for all columns"),
+    )
+    flavour = typed(bound.input(A).dtype, DType.INT32)
+    return Layer(
+        "matrix/matmul_integer_constant",
+        "portable",
+        (A, *present),
+        (*tables, *absent),
+        params,
+        macs=work(bound),
+        flavour=flavour,
+    )
+
+
+KERNELS = (
+    KernelDef(
+        MatMulInteger, "product of matrices of bytes, to int32", BYTE_TYPES, (), None, check, output_shapes, reference, lower,
+        work=work, onnx=("MatMulInteger",), from_onnx=from_onnx,
+        variants=(Variant("mve", "mve", lower_mve, BYTE_TYPES), Variant("dsp", "dsp", lower_dsp, BYTE_TYPES)),
+    ),
+)  # fmt: skip

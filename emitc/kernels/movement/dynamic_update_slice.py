@@ -1,0 +1,129 @@
+"""DYNAMIC_UPDATE_SLICE: a tensor with a part of it overwritten, at a place that is computed.
+
+Shapes  x any of rank 1 or more, update of its rank and no larger, start [rank], y as x.   Types  any, start int32 or int64.
+Each start is limited to where the update fits. y may be x, so that a cache is updated where it lies.
+Source  TFLite Micro's kernel.   Errors  updates that need more than four nested loops; a change of scale or zero point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, illegal, unsupported
+from emitc.kernels.shared.pointwise import operand
+from emitc.kernels.shared.strided_copy import Walk, require_same_values, strides, walk
+from emitc.layer import Flavour, Layer, Param, Table, in_step
+from emitc.source import SourceNode
+
+_UPDATE, _START = 1, 2
+_LOOPS = 4
+_INDICES = (DType.INT32, DType.INT64)
+
+
+class DynamicUpdateSlice(Op):
+    """x, and in it the update."""
+
+    __slots__ = ()
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """Three operands."""
+    node.counts((3, 3))
+    return Parsed(DynamicUpdateSlice(), (0, _UPDATE, _START))
+
+
+def _walk(bound: BoundNode) -> Walk:
+    x, update = bound.input(0), bound.input(_UPDATE)
+    size = x.dtype.bytes
+    return walk(update.shape, strides(update.shape, size), strides(x.shape, size), size)
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses other types of indices, shapes that do not fit each other, and changes of scale."""
+    x, update, start = bound.input(0), bound.input(_UPDATE), bound.input(_START)
+    if start.dtype not in _INDICES:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has a start of type {start.dtype.value}",
+            "int32 or int64 is expected",
+            "export the model again",
+            start,
+        )
+    fits = len(x.shape) == len(update.shape) and all(a >= b > 0 for a, b in zip(x.shape, update.shape, strict=True))
+    if not x.shape or not fits or start.shape != (len(x.shape),):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has an update that does not fit",
+            f"{list(update.shape)} into {list(x.shape)}, at a start of shape {list(start.shape)}",
+            "export the model again",
+            update,
+        )
+    require_same_values(bound, x, update, bound.output)
+    loops = len(_walk(bound).loops)
+    if loops > _LOOPS:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} needs {loops} nested loops",
+            f"there is code for {_LOOPS}",
+            "merge neighbouring dimensions",
+            update,
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The first input's shape."""
+    return (bound.input(0).shape,)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """A slice assignment on a copy."""
+    x, update, start = (operand(bound, inputs, position) for position in (0, _UPDATE, _START))
+    first = np.clip(start.astype(np.int64), 0, np.array(x.shape) - np.array(update.shape))
+    y = x.copy()
+    y[tuple(slice(int(a), int(a) + n) for a, n in zip(first, update.shape, strict=True))] = update
+    return (y,)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """The tensor is copied unless it is in place; then runs of the update."""
+    x, update = bound.input(0), bound.input(_UPDATE)
+    found = _walk(bound)
+    loops = [(1, 0)] * (_LOOPS - len(found.loops)) + [(loop.count, loop.y_step) for loop in reversed(found.loops)]
+    room = tuple(a - b for a, b in zip(x.shape, update.shape, strict=True))
+    tables = (
+        Table("room", "int32_t", room, "the largest start along each dimension"),
+        Table("stride", "int32_t", strides(x.shape, x.dtype.bytes), "bytes from one index to the next"),
+    )
+    params = (
+        Param("bytes", "int32_t", x.size_bytes, "of the tensor"),
+        Param("rank", "int32_t", len(x.shape)),
+        *(
+            Param(name, "int32_t", value)
+            for i, (count, step) in enumerate(loops)
+            for name, value in ((f"n{i}", count), (f"y{i}", step))
+        ),
+        Param("run_bytes", "int32_t", found.run_bytes, "copied at a time"),
+    )
+    index = bound.input(_START).dtype
+    flavour = Flavour("" if index is DType.INT32 else "_s64", w=index.c_type)
+    overlaps = () if x.is_constant else (in_step(bound),)
+    return Layer(
+        "movement/dynamic_update_slice",
+        "portable",
+        (0, _UPDATE, _START),
+        tables,
+        params,
+        overlaps=overlaps,
+        flavour=flavour,
+    )
+
+
+KERNELS = (
+    KernelDef(
+        DynamicUpdateSlice, "a part of a tensor overwritten, at a computed place", tuple(DType), ("DYNAMIC_UPDATE_SLICE",),
+        from_tflite, check, output_shapes, reference, lower,
+    ),
+)  # fmt: skip

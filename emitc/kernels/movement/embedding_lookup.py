@@ -1,0 +1,125 @@
+"""EMBEDDING_LOOKUP: rows of a table, chosen by indices.
+
+Shapes  indices [n], table [rows, ...], y [n, ...].
+Types   indices int32. Table and y float32 or int8, copied; a table of int8 without a zero point also as float32, times its scale.
+An index that lies outside is limited to the table, where TFLite Micro gives up; a negative one counts from the end.
+Source  TFLite Micro's kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import (
+    KernelDef,
+    Parsed,
+    illegal,
+    require_dtypes,
+    require_quantization,
+    require_same_quantization,
+)
+from emitc.kernels.shared.pointwise import operand
+from emitc.kernels.shared.strided_copy import values_table
+from emitc.layer import Flavour, Layer, Param
+from emitc.source import SourceNode
+
+_TABLE = 1
+_TYPES = (DType.FLOAT32, DType.INT8)
+
+
+class EmbeddingLookup(Op):
+    """Rows by number."""
+
+    __slots__ = ()
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """Indices and table."""
+    node.counts((2, 2))
+    return Parsed(EmbeddingLookup(), (0, _TABLE))
+
+
+def _hybrid(bound: BoundNode) -> bool:
+    return bound.input(_TABLE).dtype is not bound.output.dtype
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses types without code, a table of one dimension or of nothing, and a change of scale."""
+    indices, table, y = bound.input(0), bound.input(_TABLE), bound.output
+    pairs = [(t, t) for t in _TYPES] + [(DType.INT8, DType.FLOAT32)]
+    require_dtypes(bound, [(DType.INT32, *pair) for pair in pairs])
+    if len(indices.shape) != 1 or len(table.shape) < 2 or 0 in (*indices.shape, *table.shape):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has a table or indices of another rank",
+            f"indices {list(indices.shape)} and a table {list(table.shape)}, one dimension and two or more are expected",
+            "export the model again",
+            table,
+        )
+    if _hybrid(bound):
+        require_quantization(bound, table)
+        if table.quantization is None or table.quantization.zero_point:
+            raise illegal(
+                bound,
+                f"{bound.node.op_type} has a table with a zero point",
+                "rows become float32 by a scale alone",
+                "quantize the table symmetrically",
+                table,
+            )
+    elif table.quantization and y.quantization:
+        require_same_quantization(bound, table, y)
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """As many rows as there are indices."""
+    return ((*bound.input(0).shape, *bound.input(_TABLE).shape[1:]),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's take of rows."""
+    given, table = operand(bound, inputs, 0).astype(np.int64), operand(bound, inputs, _TABLE)
+    rows = table[np.clip(np.where(given < 0, given + len(table), given), 0, len(table) - 1)]
+    if not _hybrid(bound):
+        return (rows,)
+    quantization = bound.input(_TABLE).quantization
+    assert quantization
+    return (rows.astype(np.float32) * np.float32(quantization.scale),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """The copies of a GATHER along the first dimension, or a multiplication by the scale."""
+    indices, table = bound.input(0), bound.input(_TABLE)
+    width = math.prod(table.shape[1:])
+    params: tuple[Param, ...]
+    if not _hybrid(bound):
+        params = (
+            Param("batches", "int32_t", 1),
+            Param("blocks", "int32_t", 1),
+            Param("size", "int32_t", table.shape[0], "rows to choose from"),
+            Param("count", "int32_t", indices.elements, "indices"),
+            Param("slice_bytes", "int32_t", width * table.dtype.bytes),
+        )
+        operands, tables = (
+            ((_TABLE, 0), ()) if not table.is_constant else ((0,), (values_table("x", table.array(), "rows"),))
+        )
+        return Layer("movement/gather", "portable", operands, tables, params)
+    assert table.quantization
+    params = (
+        Param("size", "int32_t", table.shape[0], "rows to choose from"),
+        Param("count", "int32_t", indices.elements, "indices"),
+        Param("width", "int32_t", width, "of a row"),
+        Param("scale", "float", table.quantization.scale),
+    )
+    return Layer("movement/embedding_lookup", "portable", (0, _TABLE), params=params, flavour=Flavour(y="float"))
+
+
+KERNELS = (
+    KernelDef(
+        EmbeddingLookup, "rows of a table chosen by indices", _TYPES, ("EMBEDDING_LOOKUP",), from_tflite, check,
+        output_shapes, reference, lower,
+    ),
+)  # fmt: skip

@@ -1,0 +1,188 @@
+"""Gather of ONNX and GATHER: slices of a tensor along an axis, chosen by indices.
+
+Shapes  x [a..., n, b...], indices [i...], y [a..., i..., b...]; with batch_dims x [c..., a..., n, b...], indices [c..., i...],
+        y [c..., a..., i..., b...]: each c has indices of its own.   Types  x any, indices int32 or int64; scale and zero point
+must not change.
+Negative indices count from the end. Constant indices are settled here: at equal distances (one index, say) they are a plain
+copy. An index that is computed and lies outside the tensor is limited to it, where ONNX Runtime gives up and TFLite Micro reads
+foreign memory. TFLite has no negative indices; constant ones are refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, unsupported
+from emitc.kernels.shared.axis_gather import pick_layer, picked, require_pickable
+from emitc.kernels.shared.joined_rows import axis_of
+from emitc.kernels.shared.pointwise import operand
+from emitc.kernels.shared.strided_copy import require_same_values, values_table
+from emitc.layer import Layer, Param
+from emitc.numerics.requantize import Int64
+from emitc.source import SourceNode
+
+_INDICES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Gather(Op):
+    """axis: from the front. shape: of the indices. indices: from the front, row-major; None where they are computed.
+
+    batch_dims: leading dimensions that x and the indices share; with any of them, indices are an operand.
+    """
+
+    axis: int
+    shape: Shape
+    indices: tuple[int, ...] | None
+    batch_dims: int = 0
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """The axis, and indices where they are constant."""
+    node.counts((2, 2))
+    parsed = _parsed(node, Numerics.TFLITE)
+    x, indices, stated = node.input(0).shape, node.input(_INDICES).shape, node.integer("batch_dims", 0)
+    batch = stated + len(indices) if stated < 0 else stated
+    assert isinstance(parsed.op, Gather)
+    if not 0 <= batch <= min(parsed.op.axis, len(indices)) or x[:batch] != indices[:batch]:
+        raise node.refusal(
+            f"{node.op_type} has batch_dims {stated}",
+            f"{list(x)} and {list(indices)} share no such dimensions in front of axis {parsed.op.axis}",
+            "export the model again",
+        )
+    if batch == 0:
+        return parsed
+    return Parsed(replace(parsed.op, indices=None, batch_dims=batch), (0, _INDICES))
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """The axis, and indices where they are constant."""
+    node.counts((2, 2))
+    return _parsed(node, Numerics.QOPERATOR)
+
+
+def _parsed(node: SourceNode, numerics: Numerics) -> Parsed:
+    x, indices = node.input(0), node.input(_INDICES)
+    axis = axis_of(node, node.integer("axis", 0), len(x.shape))
+    if indices.dtype not in ("int32", "int64"):
+        raise node.refusal(
+            f"{node.op_type} has indices of type {indices.dtype}",
+            "int32 or int64 is expected",
+            "export the model again",
+            indices,
+        )
+    if indices.data is None:
+        return Parsed(Gather(axis, indices.shape, None, numerics=numerics), (0, _INDICES))
+    size = x.shape[axis]
+    chosen = tuple(int(index) for index in indices.array().reshape(-1))
+    least = 0 if numerics is Numerics.TFLITE else -size
+    if not all(least <= index < size for index in chosen):
+        raise node.refusal(
+            f"{node.op_type} takes slices {min(chosen)} to {max(chosen)}",
+            f"dimension {axis} has {size}",
+            "export the model again",
+            indices,
+        )
+    wrapped = tuple(index % size for index in chosen)
+    return Parsed(Gather(axis, indices.shape, wrapped, numerics=numerics))
+
+
+def _op(bound: BoundNode) -> Gather:
+    assert isinstance(bound.node.op, Gather)
+    return bound.node.op
+
+
+def _blocks(bound: BoundNode) -> Shape:
+    """The input as [a, n, b], behind the dimensions that it shares with the indices."""
+    shape, axis = bound.input(0).shape, _op(bound).axis
+    return math.prod(shape[_op(bound).batch_dims : axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def _positions(bound: BoundNode, indices: Int64) -> tuple[Int64, Int64, Int64]:
+    before, _, after = _blocks(bound)
+    return np.arange(before), indices, np.arange(after)
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses a change of type, scale or zero point, and an empty choice."""
+    op = _op(bound)
+    require_same_values(bound, bound.input(0), bound.output)
+    if math.prod(op.shape) == 0 or bound.input(0).elements == 0:
+        raise unsupported(
+            bound, f"{bound.node.op_type} of nothing is not supported", "there are no indices", "remove the operator"
+        )
+    if op.indices is not None:
+        require_pickable(bound, _blocks(bound), _positions(bound, np.array(op.indices)))
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The indices' shape in place of the axis."""
+    op, shape = _op(bound), bound.input(0).shape
+    return ((*shape[: op.axis], *op.shape[op.batch_dims :], *shape[op.axis + 1 :]),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's take, of each batch."""
+    op, (_, size, _) = _op(bound), _blocks(bound)
+    x = operand(bound, inputs, 0)
+    if op.indices is not None:
+        indices = np.array(op.indices)
+    else:
+        given = np.asarray(operand(bound, inputs, _INDICES), np.int64)
+        indices = np.clip(np.where(given < 0, given + size, given), 0, size - 1)
+    batches = math.prod(op.shape[: op.batch_dims])
+    each = zip(x.reshape(batches, *_blocks(bound)), indices.reshape(batches, -1), strict=True)
+    values = np.stack([picked(part, _positions(bound, chosen)) for part, chosen in each])
+    return (values.reshape(output_shapes(bound)[0]),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A pick by table or a plain copy; with computed indices, a copy for each."""
+    op, x = _op(bound), bound.input(0)
+    before, size, after = _blocks(bound)
+    if op.indices is not None:
+        return pick_layer(bound, (before, size, after), _positions(bound, np.array(op.indices)))
+    run_bytes = after * x.dtype.bytes
+    params = (
+        Param("batches", "int32_t", math.prod(op.shape[: op.batch_dims]), "each with indices of its own"),
+        Param("blocks", "int32_t", before),
+        Param("size", "int32_t", size, "slices to choose from"),
+        Param("count", "int32_t", math.prod(op.shape[op.batch_dims :]), "indices"),
+        Param("slice_bytes", "int32_t", run_bytes),
+    )
+    operands, tables = (
+        ((0, _INDICES), ()) if not x.is_constant else ((_INDICES,), (values_table("x", x.array(), "data"),))
+    )
+    return Layer("movement/gather", "portable", operands, tables, params)
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
+    """Along the dimension that the axis was; None where the rank changes or the indices are an operand."""
+    op = _op(bound)
+    if len(op.shape) != 1 or op.indices is None:
+        return None
+    return replace(op, axis=permutation[op.axis])
+
+
+KERNELS = (
+    KernelDef(
+        Gather,
+        "slices of a tensor chosen by indices",
+        tuple(DType),
+        ("GATHER",),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        onnx=("Gather",),
+        from_onnx=from_onnx,
+        transposed=transposed,
+        moves=True,
+    ),
+)

@@ -1,0 +1,130 @@
+"""PACK and UNPACK: tensors of one shape stacked along a new axis, and taken apart again.
+
+Shapes  PACK: n of x [d0, ...] to y [..., n, ...]; UNPACK the reverse.   Types  any; scale and zero point must not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed
+from emitc.kernels.shared.joined_rows import axis_of, check_parts, join_layer, split_layer, variants
+from emitc.layer import Layer
+from emitc.source import SourceNode
+
+
+@dataclass(frozen=True, slots=True)
+class Pack(Op):
+    """axis: the dimension of the output that counts the inputs, from the front."""
+
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unpack(Op):
+    """axis: the dimension of the input that counts the outputs, from the front."""
+
+    axis: int
+
+
+def _require_count(node: SourceNode, attribute: str, found: int, what: str) -> None:
+    stated = node.integer(attribute)
+    if stated != found:
+        raise node.refusal(
+            f"{node.op_type} has {found} {what}",
+            f"{attribute} is {stated}",
+            "the file is damaged: export the model again",
+        )
+
+
+def _pack_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((1, max(1, len(node.inputs))))
+    _require_count(node, "values_count", len(node.inputs), "inputs")
+    shapes = [node.input(i).shape for i in range(len(node.inputs))]
+    for i, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            raise node.refusal(
+                f"PACK of {list(shapes[0])} and {list(shape)}",
+                "all shapes must be equal",
+                "export the model again",
+                node.input(i),
+            )
+    return Parsed(Pack(axis_of(node, node.integer("axis", 0), len(shapes[0]) + 1)), tuple(range(len(shapes))))
+
+
+def _unpack_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((1, 1), (1, max(1, len(node.outputs))))
+    shape = node.input(0).shape
+    axis = axis_of(node, node.integer("axis", 0), len(shape))
+    _require_count(node, "num", len(node.outputs), "outputs")
+    _require_count(node, "num", shape[axis], f"slices along dimension {axis}")
+    return Parsed(Unpack(axis))
+
+
+def _axis(bound: BoundNode) -> int:
+    assert isinstance(bound.node.op, Pack | Unpack)
+    return bound.node.op.axis
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses a change of type, scale or zero point."""
+    check_parts(bound, max(len(bound.inputs), len(bound.outputs)))
+
+
+def _pack_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    axis, shape = _axis(bound), bound.input(0).shape
+    return ((*shape[:axis], len(bound.inputs), *shape[axis:]),)
+
+
+def _unpack_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    axis, shape = _axis(bound), bound.input(0).shape
+    return ((*shape[:axis], *shape[axis + 1 :]),) * len(bound.outputs)
+
+
+def _pack_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    return (np.stack([x for x in inputs if x is not None], _axis(bound)),)
+
+
+def _unpack_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    assert inputs[0] is not None
+    return tuple(np.take(inputs[0], i, _axis(bound)) for i in range(len(bound.outputs)))
+
+
+def _pack_lower(bound: BoundNode) -> Layer:
+    return join_layer(bound, _axis(bound))
+
+
+def _unpack_lower(bound: BoundNode) -> Layer:
+    return split_layer(bound, _axis(bound))
+
+
+KERNELS = (
+    KernelDef(
+        Pack,
+        "tensors stacked along a new axis",
+        tuple(DType),
+        ("PACK",),
+        _pack_from_tflite,
+        check,
+        _pack_shapes,
+        _pack_reference,
+        _pack_lower,
+        variants=variants(_pack_lower),
+    ),
+    KernelDef(
+        Unpack,
+        "a tensor taken apart along an axis",
+        tuple(DType),
+        ("UNPACK",),
+        _unpack_from_tflite,
+        check,
+        _unpack_shapes,
+        _unpack_reference,
+        _unpack_lower,
+        variants=variants(_unpack_lower),
+    ),
+)

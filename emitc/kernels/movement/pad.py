@@ -1,0 +1,283 @@
+"""PAD, PADV2 and ONNX's Pad: the input inside a larger tensor of one value.
+
+Shapes  x [d0, ...], y [before_i + d_i + after_i, ...].   Types  any; scale and zero point must not change.
+PAD fills with the real value 0: the output's zero point for int8 and uint8, 0 for every other type. PADV2 brings its value
+as a third input, quantized like the output.
+ONNX pads with a number of its own (an attribute up to version 10, an input from 11 on, 0 by default); where the operator works
+on real values that were quantized, with the quantized value. Other modes and negative paddings are in `border.py`.
+Source  TFLite Micro's PAD, which takes a third input under either name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.errors import CannotCompile
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, unsupported
+from emitc.kernels.movement import pad_modes
+from emitc.kernels.movement.pad_modes import MODES, BorderPad, CroppingPad
+from emitc.kernels.shared.integer_attributes import axes_of, given
+from emitc.kernels.shared.padding_value import filling
+from emitc.kernels.shared.pointwise import dequantized
+from emitc.kernels.shared.strided_copy import (
+    Walk,
+    move_layer,
+    require_depth,
+    require_same_type,
+    require_same_values,
+    strides,
+    values_table,
+    walk,
+)
+from emitc.layer import Layer, Table
+from emitc.source import SourceNode
+
+_VALUE = 1
+"""The operand that holds the value, where it is not known when the model is read."""
+_UNKNOWN = Table("padding", "int32_t", (), "")
+"""Stands for a value that only the running model knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pad(Op):
+    """paddings: elements before and after, per dimension. value: what they hold, in the tensor's own type. real: the same as a
+    real value, which stays true when the tensor is quantized; of a model from ONNX in float32. Where neither is there, a
+    second operand holds it. `padding_value` is the value as the output has it.
+    """
+
+    paddings: tuple[tuple[int, int], ...]
+    value: int | float | None
+    real: float | None = None
+
+
+def _given_value(node: SourceNode) -> int | float:
+    """The value in input 2, which must be one constant element, quantized like the output."""
+    tensor, x, y = node.input(2), node.input(0), node.outputs[0]
+    if tensor.data is None:
+        raise CannotCompile(
+            f"{node.op_type} takes its padding value from a computed tensor",
+            node.where(tensor),
+            "the value must be known at compile time",
+            "export the model with a constant padding value",
+        )
+    if tensor.dtype != x.dtype or tensor.array().size != 1:
+        raise node.refusal(
+            f"{node.op_type} has a padding value of the wrong type or size",
+            f"one element of {x.dtype} is expected",
+            "export the model again",
+            tensor,
+        )
+    if tensor.quantization != y.quantization:
+        raise node.refusal(
+            f"{node.op_type} has a padding value of another scale or zero point",
+            "the value is copied into the output and must be quantized like it",
+            "export the model again",
+            tensor,
+        )
+    value = tensor.array().reshape(-1)[0]
+    return float(value) if tensor.dtype == "float32" else int(value)
+
+
+def _zero(node: SourceNode) -> int | float:
+    """The real value 0 in the output's type."""
+    y = node.outputs[0]
+    if y.dtype in ("int8", "uint8") and y.quantization:
+        return y.quantization.zero_point
+    return 0.0 if y.dtype == "float32" else 0
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """The constant paddings [rank, 2] and the value."""
+    node.counts((2, 3))
+    rank = len(node.input(0).shape)
+    flat = node.constant_integers(1, "paddings")
+    if len(flat) != 2 * rank:
+        raise node.refusal(
+            f"{node.op_type} has {len(flat)} paddings",
+            f"two for each of {rank} dimensions are expected",
+            "export the model again",
+        )
+    if min(flat, default=0) < 0:
+        raise node.refusal(f"{node.op_type} has negative paddings", f"{list(flat)}", "use SLICE to remove elements")
+    value = _given_value(node) if len(node.inputs) == 3 else _zero(node)
+    return Parsed(Pad(tuple(zip(flat[::2], flat[1::2], strict=True)), value))
+
+
+def _onnx_paddings(node: SourceNode) -> tuple[tuple[int, int], ...]:
+    """Before and after of each dimension; those of the dimensions in `axes` only, where it is given."""
+    rank = len(node.input(0).shape)
+    pads = given(node, "paddings" if node.integer("opset", 13) < 2 else "pads", 1)
+    axes = given(node, "axes", 3)
+    listed = tuple(range(rank)) if axes is None else axes_of(node, axes, rank)
+    if pads is None or len(pads) != 2 * len(listed):
+        raise node.refusal(
+            f"Pad has {len(pads or ())} paddings",
+            f"two for each of {len(listed)} dimensions are expected",
+            "export the model again",
+        )
+    before, after = dict(zip(listed, pads, strict=False)), dict(zip(listed, pads[len(listed) :], strict=True))
+    return tuple((before.get(i, 0), after.get(i, 0)) for i in range(rank))
+
+
+def _onnx_value(node: SourceNode) -> int | float | None:
+    """The number that fills, None where an operator computes it (a DequantizeLinear of a constant, say)."""
+    x = node.input(0)
+    real = x.dtype.startswith("float")
+    if not node.has_input(2):
+        return node.real("value", 0.0) if real else 0
+    tensor = node.input(2)
+    was_unsigned = (x.dtype, tensor.dtype) == ("int8", "uint8")
+    if tensor.elements != 1 or (tensor.dtype != x.dtype and not was_unsigned):
+        raise node.refusal(
+            "Pad has a padding value of the wrong type or size",
+            f"one element of {x.dtype} is expected",
+            "export the model again",
+            tensor,
+        )
+    if tensor.data is None:
+        return None
+    number = tensor.array().reshape(-1)[0]
+    return float(number) if real else int(number) - (128 if was_unsigned else 0)
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """Pad: by a constant, or in another way that `border.py` has."""
+    node.counts((1, 4))
+    mode = node.text("mode", MODES) if "mode" in node.attributes else "constant"
+    paddings = _onnx_paddings(node)
+    if mode != "constant":
+        return Parsed(BorderPad(paddings, mode, numerics=Numerics.QOPERATOR))
+    value = _onnx_value(node)
+    if min((n for pair in paddings for n in pair), default=0) >= 0:
+        number, real = (None, value) if node.input(0).dtype == "float32" else (value, None)
+        op = Pad(paddings, number, real, numerics=Numerics.QOPERATOR)
+        return Parsed(op, (0,) if value is not None else (0, 2))
+    if value is None:
+        raise node.unsupported(
+            "Pad with negative paddings and a computed value is not supported",
+            "the value must be known at compile time",
+            "export the model with a constant padding value",
+        )
+    return Parsed(CroppingPad(paddings, mode, value, numerics=Numerics.QOPERATOR))
+
+
+def _op(bound: BoundNode) -> Pad:
+    assert isinstance(bound.node.op, Pad)
+    return bound.node.op
+
+
+def _walk(bound: BoundNode) -> Walk:
+    """Forward through the input, into its place in the output."""
+    x, paddings = bound.input(0), _op(bound).paddings
+    y_steps = strides(output_shapes(bound)[0], x.dtype.bytes)
+    start = sum(before * step for (before, _), step in zip(paddings, y_steps, strict=True))
+    return walk(x.shape, strides(x.shape, x.dtype.bytes), y_steps, x.dtype.bytes, 0, start)
+
+
+def padding_value(bound: BoundNode) -> int | float | None:
+    """What the padding holds, in the output's type; None where only the running model knows."""
+    op, y = _op(bound), bound.output
+    if op.value is not None:
+        return op.value
+    if op.real is not None:
+        return filling(bound, op.real)
+    given_value = bound.input(_VALUE)
+    if not given_value.is_constant:
+        return None
+    number = given_value.array().reshape(-1)[:1]
+    if bound.node.op.numerics is Numerics.QDQ and given_value.quantization:
+        return filling(bound, float(dequantized(number, given_value.quantization)[0]))
+    return float(number[0]) if y.dtype in (DType.FLOAT32, DType.FLOAT64) else int(number[0])
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses a change of type, scale or zero point, and moves that are too deep."""
+    if isinstance(bound.node.op, BorderPad):
+        pad_modes.check(bound)
+        return
+    if bound.node.op.numerics is Numerics.TFLITE:
+        require_same_type(bound)
+    else:
+        _check_onnx(bound)
+    require_depth(bound, _walk(bound))
+
+
+def _check_onnx(bound: BoundNode) -> None:
+    x = bound.input(0)
+    require_same_values(bound, x, bound.output)
+    value = bound.optional(_VALUE)
+    if (
+        value is not None
+        and not value.is_constant
+        and (value.dtype is not x.dtype or value.quantization != x.quantization)
+    ):
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} with a computed value of another quantization is not supported",
+            "the value is copied",
+            "export the model with a constant padding value",
+            value,
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """Each dimension with its paddings."""
+    if isinstance(bound.node.op, BorderPad):
+        return pad_modes.output_shapes(bound)
+    pairs = zip(bound.input(0).shape, _op(bound).paddings, strict=True)
+    return (tuple(before + size + after for size, (before, after) in pairs),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's pad."""
+    op = _op(bound)
+    assert inputs[0] is not None
+    value: object = padding_value(bound)
+    if value is None:
+        assert inputs[_VALUE] is not None
+        value = np.asarray(inputs[_VALUE]).reshape(-1)[0]
+    return (np.pad(inputs[0], op.paddings, constant_values=np.array(value, inputs[0].dtype)[()]),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """The output filled with the value, then the input copied into it; padding by nothing is one copy."""
+    op, x = _op(bound), bound.input(0)
+    if not any(map(any, op.paddings)):
+        return move_layer(bound, _walk(bound))
+    filled = padding_value(bound)
+    if filled is None:
+        # Both operands are passed to the layer, also where x is a constant.
+        plain = move_layer(replace(bound, inputs=(replace(x, data=None),)), _walk(bound), _UNKNOWN)
+        return replace(plain, operands=(0, _VALUE), tables=())
+    value = np.array([filled], x.dtype.value)
+    each = value.view(np.int8 if x.dtype is DType.INT8 else np.uint8)
+    if (each == each[0]).all():
+        return move_layer(bound, _walk(bound), values_table("padding_byte", each[:1], "every byte of the padding"))
+    return move_layer(bound, _walk(bound), values_table("padding", value, "one element of the padding"))
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
+    """Each dimension's paddings where the dimension was."""
+    return replace(_op(bound), paddings=tuple(_op(bound).paddings[i] for i in np.argsort(permutation)))
+
+
+KERNELS = (
+    KernelDef(
+        Pad,
+        "the tensor inside a larger one of a constant value",
+        tuple(DType),
+        ("PAD", "PADV2"),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        onnx=("Pad",),
+        from_onnx=from_onnx,
+        transposed=transposed,
+    ),
+)

@@ -1,0 +1,178 @@
+"""Pad of ONNX by more than a constant: what lies around the input is taken from it, or parts of the input are removed.
+
+Shapes  x [d0, ...], y [before_i + d_i + after_i, ...].   Types  any; scale and zero point must not change.
+Negative paddings remove elements; then, over what is left, the elements around it are
+    constant  a value,
+    reflect   mirrored at the first and the last element, which are not repeated,
+    symmetric mirrored behind the first and the last element, which are repeated (TFLite's MIRROR_PAD),
+    edge      the first and the last element,
+    wrap      those of the other end.
+Source  ONNX's Pad; the order of removal and padding as ONNX Runtime has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, unsupported
+from emitc.kernels.shared.axis_gather import OUTSIDE, pick_layer, picked, require_pickable
+from emitc.kernels.shared.padding_value import filling
+from emitc.kernels.shared.strided_copy import require_same_values
+from emitc.layer import Layer
+from emitc.numerics.requantize import Int64
+from emitc.source import SourceNode
+
+MODES = ("constant", "reflect", "edge", "wrap")
+_TFLITE_MODES = ("reflect", "symmetric")
+
+
+@dataclass(frozen=True, slots=True)
+class BorderPad(Op):
+    """paddings: elements before and after, per dimension; negative ones are removed. mode: what lies around the input."""
+
+    paddings: tuple[tuple[int, int], ...]
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class CroppingPad(BorderPad):
+    """value: what constant padding holds, beside dimensions that are cut."""
+
+    value: int | float
+
+
+def _from_tflite(node: SourceNode) -> Parsed:
+    """MIRROR_PAD: constant paddings [rank, 2]; a side is at most as long as what it mirrors."""
+    node.counts((2, 2))
+    shape, flat = node.input(0).shape, node.constant_integers(1, "paddings")
+    mode = _TFLITE_MODES[node.integer("mode", 0, 0, 1)]
+    most = [size - (mode == "reflect") for size in shape]
+    paddings = tuple(zip(flat[::2], flat[1::2], strict=False))
+    if len(flat) != 2 * len(shape) or any(
+        not 0 <= n <= m for pair, m in zip(paddings, most, strict=True) for n in pair
+    ):
+        raise node.refusal(
+            f"MIRROR_PAD has the paddings {list(flat)}",
+            f"a pair for each dimension of {list(shape)} is expected, none over what it mirrors",
+            "export the model again",
+        )
+    return Parsed(BorderPad(paddings, mode))
+
+
+def _op(bound: BoundNode) -> BorderPad:
+    assert isinstance(bound.node.op, BorderPad)
+    return bound.node.op
+
+
+def _around(positions: Int64, size: int, mode: str) -> Int64:
+    """Positions that may lie outside 0 to size - 1, brought inside."""
+    if mode == "edge":
+        return np.clip(positions, 0, size - 1)
+    if mode == "wrap":
+        return positions % size
+    if mode == "reflect":
+        period = max(2 * (size - 1), 1)
+        folded = positions % period
+        return np.minimum(folded, period - folded) if size > 1 else np.zeros_like(positions)
+    if mode == "symmetric":
+        return np.minimum(positions % (2 * size), 2 * size - 1 - positions % (2 * size))
+    return np.where((positions < 0) | (positions >= size), OUTSIDE, positions)
+
+
+def _positions(bound: BoundNode) -> tuple[Int64, ...]:
+    op, found = _op(bound), []
+    for size, (before, after) in zip(bound.input(0).shape, op.paddings, strict=True):
+        first = max(-before, 0)
+        left = size - first - max(-after, 0)
+        inside = _around(np.arange(-max(before, 0), left + max(after, 0)), left, op.mode)
+        found.append(np.where(inside == OUTSIDE, OUTSIDE, inside + first))
+    return tuple(found)
+
+
+def _fill(bound: BoundNode) -> int | float:
+    op = bound.node.op
+    return filling(bound, op.value) if isinstance(op, CroppingPad) else 0
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses a change of type, scale or zero point, removal of everything, and tables that are too large."""
+    x, op = bound.input(0), _op(bound)
+    require_same_values(bound, x, bound.output)
+    left = [size + min(before, 0) + min(after, 0) for size, (before, after) in zip(x.shape, op.paddings, strict=True)]
+    if min(left, default=1) <= 0:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} that removes the whole input is not supported",
+            f"paddings {[list(pair) for pair in op.paddings]} of {list(x.shape)}",
+            "remove the operator",
+        )
+    # Sizes are bounded before positions are counted out.
+    require_moderate(bound)
+    require_pickable(bound, x.shape, _positions(bound))
+
+
+def require_moderate(bound: BoundNode) -> None:
+    """Refuses an output that no microcontroller holds."""
+    (shape,) = output_shapes(bound)
+    if max(shape, default=1) > 1 << 26:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} to {list(shape)} is not supported",
+            "the output would not fit any microcontroller",
+            "the file is damaged, or the model is not meant for one",
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """Each dimension with its paddings."""
+    pairs = zip(bound.input(0).shape, _op(bound).paddings, strict=True)
+    return (tuple(before + size + after for size, (before, after) in pairs),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The elements at their positions."""
+    assert inputs[0] is not None
+    return (picked(inputs[0], _positions(bound), _fill(bound)),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A pick by tables, or a plain copy where elements are only removed."""
+    return pick_layer(bound, bound.input(0).shape, _positions(bound), _fill(bound))
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
+    """Each dimension's paddings where the dimension was."""
+    return replace(_op(bound), paddings=tuple(_op(bound).paddings[i] for i in np.argsort(permutation)))
+
+
+KERNELS = (
+    KernelDef(
+        BorderPad,
+        "the tensor inside a larger one of its own values",
+        tuple(DType),
+        ("MIRROR_PAD",),
+        _from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        transposed=transposed,
+        moves=True,
+    ),
+    KernelDef(
+        CroppingPad,
+        "a part of the tensor inside a larger one of a constant value",
+        tuple(DType),
+        (),
+        None,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        transposed=transposed,
+    ),
+)

@@ -1,0 +1,199 @@
+"""RESHAPE, SQUEEZE, EXPAND_DIMS, and ONNX's Flatten and Unsqueeze: the same bytes under another shape; no code is printed.
+
+Shapes  x any, y with as many elements.   Types  any; scale and zero point must not change.
+RESHAPE takes its shape from a second input, from its options, or from the output tensor, in that order; a -1 in it stands
+for what is left. A model whose batch was open may state the shape of batch 1 or of -1. ONNX's Reshape takes it from a second
+input or, up to version 4 and where the frontend has put the operator, from its attribute; a 0 copies the input's dimension.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, illegal, require_same_quantization
+from emitc.kernels.shared.integer_attributes import axes_of, given, resolved_shape
+from emitc.kernels.shared.strided_copy import require_same_values
+from emitc.layer import Layer, in_step
+from emitc.source import MAX_RANK, SourceNode
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape(Op):
+    """shape: the new shape, fully known."""
+
+    shape: Shape
+
+
+class Squeeze(Reshape):
+    """Dimensions of size 1 removed."""
+
+    __slots__ = ()
+
+
+class ExpandDims(Reshape):
+    """A dimension of size 1 added."""
+
+    __slots__ = ()
+
+
+def _reshape_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((1, 2))
+    if len(node.inputs) == 2 and node.inputs[1] is not None and node.inputs[1].data is not None:
+        wanted = node.constant_integers(1, "shape")
+    else:
+        stated = node.attribute("new_shape", ()) if "new_shape" in node.attributes else ()
+        wanted = tuple(int(d) for d in stated) if isinstance(stated, tuple) and stated else node.outputs[0].shape
+        if len(node.inputs) == 2 and wanted.count(-1) > 1:
+            node.constant(1, "shape")
+    return Parsed(Reshape(resolved_shape(node, wanted)))
+
+
+def _squeeze_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    shape = node.input(0).shape
+    listed = node.attributes.get("squeeze_dims", ())
+    assert isinstance(listed, tuple)
+    dims = {int(d) % len(shape) if shape and -len(shape) <= d < len(shape) else -1 for d in listed}
+    if any(d < 0 or shape[d] != 1 for d in dims):
+        raise node.refusal(
+            f"SQUEEZE removes dimensions {list(listed)}",
+            f"of {list(shape)} only those of size 1 can go",
+            "export again",
+        )
+    keep = (lambda i: i not in dims) if dims else (lambda i: shape[i] != 1)
+    return Parsed(Squeeze(tuple(d for i, d in enumerate(shape) if keep(i))))
+
+
+def _expand_dims_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((2, 2))
+    axes = node.constant_integers(1, "axis")
+    shape = node.input(0).shape
+    if len(axes) != 1 or not -len(shape) - 1 <= axes[0] <= len(shape):
+        raise node.refusal(
+            f"EXPAND_DIMS has axis {list(axes)}", f"the input has {len(shape)} dimensions", "export the model again"
+        )
+    axis = axes[0] % (len(shape) + 1)
+    return Parsed(ExpandDims((*shape[:axis], 1, *shape[axis:])))
+
+
+def _copied_dimensions(node: SourceNode, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """`wanted` with each 0 replaced by the input's dimension in its place."""
+    shape = node.input(0).shape
+    if any(d == 0 for d in wanted[len(shape) :]):
+        raise node.refusal(
+            f"{node.op_type} asks for the shape {list(wanted)}",
+            f"a 0 copies a dimension of the input, which has {len(shape)}",
+            "export the model again",
+        )
+    return tuple(shape[i] if d == 0 else d for i, d in enumerate(wanted))
+
+
+def _reshape_from_onnx(node: SourceNode) -> Parsed:
+    """Reshape and Flatten."""
+    node.counts((1, 2))
+    shape = node.input(0).shape
+    if node.kind == "Flatten":
+        axis = node.integer("axis", 1, -len(shape), len(shape))
+        axis += len(shape) if axis < 0 else 0
+        return Parsed(Reshape((math.prod(shape[:axis]), math.prod(shape[axis:])), numerics=Numerics.QOPERATOR))
+    wanted = given(node, "shape", 1)
+    if wanted is None:
+        raise node.refusal("Reshape has no shape", "it is neither an input nor an attribute", "export the model again")
+    if not node.integer("allowzero", 0):
+        wanted = _copied_dimensions(node, wanted)
+    return Parsed(Reshape(resolved_shape(node, wanted), numerics=Numerics.QOPERATOR))
+
+
+def _squeeze_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((1, 2))
+    shape, listed = node.input(0).shape, given(node, "axes", 1)
+    if listed is None:
+        listed = tuple(i for i, d in enumerate(shape) if d == 1)
+    axes = axes_of(node, listed, len(shape))
+    if any(shape[axis] != 1 for axis in axes):
+        raise node.refusal(
+            f"Squeeze removes dimensions {list(listed)}",
+            f"of {list(shape)} only those of size 1 can go",
+            "export the model again",
+        )
+    return Parsed(Squeeze(tuple(d for i, d in enumerate(shape) if i not in axes), numerics=Numerics.QOPERATOR))
+
+
+def _unsqueeze_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((1, 2))
+    shape, listed = node.input(0).shape, given(node, "axes", 1)
+    if listed is None or len(shape) + len(listed) > MAX_RANK:
+        raise node.refusal(
+            f"Unsqueeze has the axes {list(listed or ())}",
+            f"at least one is expected, and no more than {MAX_RANK} dimensions in all",
+            "export the model again",
+        )
+    axes = axes_of(node, listed, len(shape) + len(listed))
+    rest = iter(shape)
+    wanted = tuple(1 if i in axes else next(rest) for i in range(len(shape) + len(axes)))
+    return Parsed(ExpandDims(wanted, numerics=Numerics.QOPERATOR))
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses a change of type, scale or zero point."""
+    x, y = bound.input(0), bound.output
+    if bound.node.op.numerics is not Numerics.TFLITE:
+        require_same_values(bound, x, y)
+    if x.dtype is not y.dtype:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} changes the element type",
+            f"{x.dtype.value} to {y.dtype.value}",
+            "export again",
+            y,
+        )
+    if bound.node.op.numerics is Numerics.TFLITE and x.quantization and y.quantization:
+        require_same_quantization(bound, x, y)
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The op's shape."""
+    assert isinstance(bound.node.op, Reshape)
+    return (bound.node.op.shape,)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's reshape."""
+    assert inputs[0] is not None
+    return (inputs[0].reshape(bound.output.shape),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A copy: printed only where the view pass is switched off."""
+    return Layer("movement/copy", "portable", (0,), overlaps=(in_step(bound),))
+
+
+_Parser = Callable[[SourceNode], Parsed]
+
+
+def _kernel(op: type[Reshape], name: str, from_tflite: _Parser, onnx: tuple[str, ...], from_onnx: _Parser) -> KernelDef:
+    return KernelDef(
+        op,
+        "the same bytes under another shape: no code",
+        tuple(DType),
+        (name,),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        view=True,
+        onnx=onnx,
+        from_onnx=from_onnx,
+        moves=True,
+    )
+
+
+KERNELS = (
+    _kernel(Reshape, "RESHAPE", _reshape_from_tflite, ("Reshape", "Flatten"), _reshape_from_onnx),
+    _kernel(Squeeze, "SQUEEZE", _squeeze_from_tflite, ("Squeeze",), _squeeze_from_onnx),
+    _kernel(ExpandDims, "EXPAND_DIMS", _expand_dims_from_tflite, ("Unsqueeze",), _unsqueeze_from_onnx),
+)

@@ -1,0 +1,146 @@
+"""SHAPE, ZEROS_LIKE, FILL and BROADCAST_ARGS: values that are known while compiling, since every shape is.
+
+SHAPE           y [rank], int32 or int64: the sizes of x's dimensions; x itself is not read.
+ZEROS_LIKE      y: zeros in the shape of x; int8, int32, int64 and float32.
+FILL            dims [rank] and a value of one element, both constants; y [dims]: the value everywhere; int16 and bool too. A
+                computed value is broadcast (tile.py).
+BROADCAST_ARGS  two shapes, both constants; y: the shape that tensors of these broadcast to.
+Source  the schema's operators; measured in TFLite Micro.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, require_dtypes
+from emitc.kernels.movement.tile import Expand
+from emitc.kernels.shared.broadcast import common_shape
+from emitc.kernels.shared.strided_copy import values_table
+from emitc.layer import Layer, Param
+from emitc.source import MAX_RANK, MAX_TENSOR_BYTES, SourceNode
+
+_INDICES = (DType.INT32, DType.INT64)
+_NUMBERS = (DType.INT8, *_INDICES, DType.FLOAT32)
+_FILLED = (*_NUMBERS, DType.INT16, DType.BOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownValue(Op):
+    """shape: of the output. values: its elements in order, or one that all of them have."""
+
+    shape: Shape
+    values: tuple[int | float, ...]
+
+
+class ShapeOf(KnownValue):
+    """Sizes of dimensions."""
+
+    __slots__ = ()
+
+
+class ZerosLike(KnownValue):
+    """Zeros."""
+
+    __slots__ = ()
+
+
+class Fill(KnownValue):
+    """One value."""
+
+    __slots__ = ()
+
+
+class BroadcastArgs(KnownValue):
+    """A shape that two shapes broadcast to."""
+
+    __slots__ = ()
+
+
+def _shape_of(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    shape = node.input(0).shape
+    return Parsed(ShapeOf((len(shape),), shape), operands=())
+
+
+def _zeros_like(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    return Parsed(ZerosLike(node.input(0).shape, (0,)), operands=())
+
+
+def _fill(node: SourceNode) -> Parsed:
+    node.counts((2, 2))
+    shape, given = node.constant_integers(0, "shape"), node.input(1)
+    if len(shape) > MAX_RANK or min(shape, default=1) < 1 or math.prod(shape) > MAX_TENSOR_BYTES or given.elements != 1:
+        raise node.refusal(
+            f"FILL makes {list(shape)} of {given.elements} values",
+            f"at most {MAX_RANK} dimensions over 0, and one value, are expected",
+            "export the model again",
+        )
+    if given.data is None:
+        return Parsed(Expand((1,) * len(shape), shape), operands=(1,))
+    value = node.value(1, "value")
+    return Parsed(Fill(shape, (value.reshape(-1)[0].item(),)), operands=())
+
+
+def _broadcast_args(node: SourceNode) -> Parsed:
+    node.counts((2, 2))
+    shapes = [node.constant_integers(position, "shape") for position in (0, 1)]
+    found = common_shape(shapes)
+    if found is None or any(size < 0 for shape in shapes for size in shape):
+        raise node.refusal(
+            f"BROADCAST_ARGS of {list(shapes[0])} and {list(shapes[1])}",
+            "dimensions must be equal, or one of them 1",
+            "export the model again",
+        )
+    return Parsed(BroadcastArgs((len(found),), found), operands=())
+
+
+def _op(bound: BoundNode) -> KnownValue:
+    assert isinstance(bound.node.op, KnownValue)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses types that the operator does not give."""
+    op = _op(bound)
+    taken = _FILLED if isinstance(op, Fill) else _NUMBERS
+    require_dtypes(bound, [(t,) for t in (_INDICES if isinstance(op, ShapeOf | BroadcastArgs) else taken)])
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The shape."""
+    return (_op(bound).shape,)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The value."""
+    op = _op(bound)
+    if len(op.values) == math.prod(op.shape):
+        return (np.array(op.values, bound.output.dtype.value).reshape(op.shape),)
+    return (np.full(op.shape, op.values[0], bound.output.dtype.value),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A copy of a table, where constants are not folded."""
+    table = values_table("x", reference(bound, ())[0], "the value")
+    params = (Param("x_start", "int32_t", 0, "bytes"), Param("run_bytes", "int32_t", bound.output.size_bytes))
+    return Layer("movement/copy_run", "portable", (), (table,), params)
+
+
+def _kernel(
+    op: type[Op], name: str, parse: Callable[[SourceNode], Parsed], dtypes: tuple[DType, ...], summary: str
+) -> KernelDef:
+    return KernelDef(op, summary, dtypes, (name,), parse, check, output_shapes, reference, lower)
+
+
+KERNELS = (
+    _kernel(ShapeOf, "SHAPE", _shape_of, _INDICES, "sizes of dimensions, known while compiling"),
+    _kernel(ZerosLike, "ZEROS_LIKE", _zeros_like, _NUMBERS, "zeros, known while compiling"),
+    _kernel(Fill, "FILL", _fill, _FILLED, "one value everywhere, known while compiling"),
+    _kernel(BroadcastArgs, "BROADCAST_ARGS", _broadcast_args, _INDICES, "the shape that two shapes broadcast to"),
+)

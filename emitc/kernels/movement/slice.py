@@ -1,0 +1,236 @@
+"""SLICE, STRIDED_SLICE and ONNX's Slice: some of the elements along each dimension.
+
+Shapes  x [d0, ...]; y [count_0, ...] without the dimensions that shrink_axis_mask removes.   Types  any; scale and zero
+point must not change.
+SLICE: from `begin`, `size` elements or, for -1, the rest. STRIDED_SLICE: from `begin` to before `end` in steps of `stride`;
+negative positions count from the end, then all are limited to the tensor; a set bit of begin_mask or end_mask stands for
+the tensor's own end in the direction of the stride; a set bit of shrink_axis_mask takes the one element at `begin`.
+ONNX's Slice: as STRIDED_SLICE without masks, along the axes that it lists; a start before the front is the front, also where
+the step is negative. Lists are attributes up to version 9, inputs from 10 on.
+ellipsis_mask and new_axis_mask are written out while parsing (slice_masks.py).
+Source  TFLite Micro's STRIDED_SLICE, which lets begin_mask win over `begin` also where the axis shrinks.
+Errors  `offset`, which TFLite Micro ignores, and lists shorter than the rank, which it
+reads beyond their end: what such a model means there is not defined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed
+from emitc.kernels.movement.strided_slice_masks import written_out
+from emitc.kernels.shared.integer_attributes import axes_of, given
+from emitc.kernels.shared.strided_copy import Walk, move_layer, require_depth, require_same_type, strides, walk
+from emitc.layer import Layer
+from emitc.source import SourceNode
+
+
+@dataclass(frozen=True, slots=True)
+class Slice(Op):
+    """Per input dimension: position of the first element, distance to the next (may be negative), number of elements."""
+
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StridedSlice(Slice):
+    """shrunk: dimensions (of one element) that the output does not have. inserted: places of new ones, of size 1, in it."""
+
+    shrunk: frozenset[int]
+    inserted: tuple[int, ...] = ()
+
+
+def _slice_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((3, 3))
+    shape = node.input(0).shape
+    begins, sizes = node.constant_integers(1, "begin"), node.constant_integers(2, "size")
+    if not len(begins) == len(sizes) == len(shape):
+        raise node.refusal(
+            f"SLICE has {len(begins)} begins and {len(sizes)} sizes",
+            f"one for each of {len(shape)} dimensions",
+            "export the model again",
+        )
+    counts = tuple(dim - begin if size == -1 else size for dim, begin, size in zip(shape, begins, sizes, strict=True))
+    if any(
+        begin < 0 or count < 0 or begin + count > dim for dim, begin, count in zip(shape, begins, counts, strict=True)
+    ):
+        raise node.refusal(
+            "SLICE reaches outside its input",
+            f"begin {list(begins)}, size {list(sizes)} of {list(shape)}",
+            "export the model again",
+        )
+    return Parsed(Slice(begins, (1,) * len(shape), counts))
+
+
+def _reverse_from_tflite(node: SourceNode) -> Parsed:
+    """REVERSE_V2: the dimensions that a constant names run backwards."""
+    node.counts((2, 2))
+    shape = node.input(0).shape
+    axes = axes_of(node, node.constant_integers(1, "axes"), len(shape))
+    starts = tuple(size - 1 if axis in axes else 0 for axis, size in enumerate(shape))
+    return Parsed(Slice(starts, tuple(-1 if axis in axes else 1 for axis in range(len(shape))), shape))
+
+
+def _position(given: int, size: int, stride: int) -> int:
+    """A begin or end as an index: from the front, within the tensor or one element outside in the direction of the stride."""
+    index = given + size if given < 0 else given
+    return min(max(index, 0), size) if stride > 0 else min(max(index, -1), size - 1)
+
+
+def _strided_slice_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((4, 4))
+    shape = node.input(0).shape
+    if node.attribute("offset", 0):
+        raise node.unsupported(
+            "STRIDED_SLICE with offset is not supported",
+            "TFLite Micro, whose result is to be matched, ignores it",
+            "export the model with ends that count from the front",
+        )
+    begins, ends = node.constant_integers(1, "begin"), node.constant_integers(2, "end")
+    steps = node.constant_integers(3, "strides")
+    masks = tuple(node.integer(f"{name}_mask", 0) for name in ("begin", "end", "shrink_axis"))
+    inserted: tuple[int, ...] = ()
+    if node.attribute("ellipsis_mask", 0) or node.attribute("new_axis_mask", 0):
+        begins, ends, steps, masks, inserted = written_out(node, (begins, ends, steps), masks)
+    if not len(begins) == len(ends) == len(steps) == len(shape):
+        raise node.unsupported(
+            "STRIDED_SLICE with a begin, end and stride for some of the dimensions is not supported",
+            f"{len(begins)}, {len(ends)} and {len(steps)} are given for {len(shape)} dimensions",
+            "export with the positions of every dimension written out",
+        )
+    if 0 in steps:
+        raise node.refusal("STRIDED_SLICE has a stride of 0", f"strides {list(steps)}", "export the model again")
+    begin_mask, end_mask, shrink_mask = masks
+    starts, counts = [], []
+    for axis, (size, step) in enumerate(zip(shape, steps, strict=True)):
+        first, last = (0, size) if step > 0 else (size - 1, -1)
+        start = first if begin_mask >> axis & 1 else _position(begins[axis], size, step)
+        end = last if end_mask >> axis & 1 else _position(ends[axis], size, step)
+        count = max(0, -((start - end) // step))
+        if shrink_mask >> axis & 1:
+            if step < 0 or start >= size:
+                raise node.refusal(
+                    f"STRIDED_SLICE takes element {begins[axis]} of dimension {axis} with stride {step}",
+                    f"the dimension has {size} elements, and a dimension shrinks with a positive stride only",
+                    "export the model again",
+                )
+            count = 1
+        starts.append(start)
+        counts.append(count)
+    shrunk = frozenset(axis for axis in range(len(shape)) if shrink_mask >> axis & 1)
+    return Parsed(StridedSlice(tuple(starts), steps, tuple(counts), shrunk, inserted))
+
+
+def _slice_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((1, 5))
+    shape = node.input(0).shape
+    starts, ends = given(node, "starts", 1), given(node, "ends", 2)
+    if starts is None or ends is None:
+        raise node.refusal("Slice has no starts or ends", "both are needed", "export the model again")
+    axes, steps = given(node, "axes", 3), given(node, "steps", 4)
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise node.refusal(
+            f"Slice has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and steps {list(steps)}",
+            "one of each is expected for every axis, and steps other than 0",
+            "export the model again",
+        )
+    first, step, count = [0] * len(shape), [1] * len(shape), list(shape)
+    for i, axis in enumerate(axes_of(node, axes, len(shape))):
+        size = shape[axis]
+        step[axis] = steps[i]
+        first[axis] = max(_position(starts[i], size, steps[i]), 0)
+        count[axis] = max(0, -((first[axis] - _position(ends[i], size, steps[i])) // steps[i]))
+        if count[axis] <= 1:  # a step from INT64_MIN on would not fit the C
+            step[axis] = 1
+    return Parsed(Slice(tuple(first), tuple(step), tuple(count), numerics=Numerics.QOPERATOR))
+
+
+def _op(bound: BoundNode) -> Slice:
+    assert isinstance(bound.node.op, Slice)
+    return bound.node.op
+
+
+def _walk(bound: BoundNode) -> Walk:
+    """Forward through the output."""
+    op, x = _op(bound), bound.input(0)
+    lines = strides(x.shape, x.dtype.bytes)
+    start = sum(first * line for first, line in zip(op.starts, lines, strict=True))
+    x_steps = [step * line for step, line in zip(op.steps, lines, strict=True)]
+    return walk(op.counts, x_steps, strides(op.counts, x.dtype.bytes), x.dtype.bytes, start)
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses a change of type, scale or zero point, and moves that are too deep."""
+    require_same_type(bound)
+    require_depth(bound, _walk(bound))
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The counts, without shrunk dimensions."""
+    op = _op(bound)
+    if not isinstance(op, StridedSlice):
+        return (op.counts,)
+    shape = [count for axis, count in enumerate(op.counts) if axis not in op.shrunk]
+    for place in op.inserted:
+        shape.insert(place, 1)
+    return (tuple(shape),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The elements at every combination of the positions along each dimension."""
+    op = _op(bound)
+    assert inputs[0] is not None
+    values = inputs[0]
+    for axis, (start, step, count) in enumerate(zip(op.starts, op.steps, op.counts, strict=True)):
+        values = np.take(values, start + step * np.arange(count), axis)
+    return (values.reshape(output_shapes(bound)[0]),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """One walk; where the elements lie together it is one copy."""
+    return move_layer(bound, _walk(bound))
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
+    """Each dimension's elements where the dimension was."""
+    op, order = _op(bound), np.argsort(permutation)
+    starts, steps, counts = (tuple(values[i] for i in order) for values in (op.starts, op.steps, op.counts))
+    return replace(op, starts=starts, steps=steps, counts=counts)
+
+
+KERNELS = (
+    KernelDef(
+        Slice,
+        "a box of the tensor",
+        tuple(DType),
+        ("SLICE", "REVERSE_V2"),
+        lambda node: _reverse_from_tflite(node) if node.op_type == "REVERSE_V2" else _slice_from_tflite(node),
+        check,
+        output_shapes,
+        reference,
+        lower,
+        onnx=("Slice",),
+        from_onnx=_slice_from_onnx,
+        transposed=transposed,
+        moves=True,
+    ),
+    KernelDef(
+        StridedSlice,
+        "every n-th element along each dimension",
+        tuple(DType),
+        ("STRIDED_SLICE",),
+        _strided_slice_from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+    ),
+)

@@ -1,0 +1,202 @@
+"""SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND: every b-th pixel as an image of its own, and back.
+
+Shapes  image [N, H, W, C] or [N, H, C]; batch [bh * bw * N, H', W', C] or [b * N, H', C]. Image (i * bw + j) * N + n of the batch
+has the pixels (y * bh + i - top, x * bw + j - left) of image n.
+SPACE_TO_BATCH_ND   pads the image with zeros, of bytes with the zero point, so that the blocks divide it.
+BATCH_TO_SPACE_ND   leaves out what lies in the crops.
+Types   any; scale and zero point must not change.
+Source  TFLite Micro's kernels, which have these two ranks. It pads with a number that it never sets: in its place LiteRT's
+        reference kernel, which pads with the zero point.
+Errors  padding of a tensor of more than a byte whose zero point is not 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, illegal, require_rank, unsupported
+from emitc.kernels.shared.strided_copy import operand, require_same_type
+from emitc.layer import Layer, Param
+from emitc.source import SourceNode
+
+_MAX = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks(Op):
+    """block: rows and columns of a block. before, after: rows and columns of padding, or that are left out, at both ends."""
+
+    block: tuple[int, int]
+    before: tuple[int, int]
+    after: tuple[int, int]
+
+
+class SpaceToBatch(Blocks):
+    """An image as a batch."""
+
+    __slots__ = ()
+
+
+class BatchToSpace(Blocks):
+    """A batch as an image."""
+
+    __slots__ = ()
+
+
+def _from_tflite(op: type[Blocks]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((3, 3))
+        rank = len(node.input(0).shape)
+        block, ends = node.constant_integers(1, "block shape"), node.constant_integers(2, "paddings or crops")
+        dimensions = rank - 2
+        if dimensions not in (1, 2) or len(block) != dimensions or len(ends) != 2 * dimensions:
+            raise node.refusal(
+                f"{node.op_type} has {len(block)} block sizes and {len(ends)} paddings or crops",
+                f"one and two are expected for each of {dimensions} dimensions, of which there may be one or two",
+                "export the model again",
+                node.input(0),
+            )
+        if not all(1 <= b <= _MAX for b in block) or not all(0 <= e <= _MAX for e in ends):
+            raise node.refusal(
+                f"{node.op_type} has blocks {list(block)} and paddings or crops {list(ends)}",
+                f"blocks of 1 to {_MAX}, and not negative numbers up to {_MAX}",
+                "export the model again",
+            )
+        if dimensions == 1:
+            return Parsed(op((block[0], 1), (ends[0], 0), (ends[1], 0)))
+        return Parsed(op((block[0], block[1]), (ends[0], ends[2]), (ends[1], ends[3])))
+
+    return parse
+
+
+def _op(bound: BoundNode) -> Blocks:
+    assert isinstance(bound.node.op, Blocks)
+    return bound.node.op
+
+
+def _image(shape: Shape) -> tuple[int, int, int, int]:
+    """[N, H, W, C] of a tensor of rank 3 or 4."""
+    return (shape[0], shape[1], 1 if len(shape) == 3 else shape[2], shape[-1])
+
+
+def _of_rank(shape: tuple[int, int, int, int], rank: int) -> Shape:
+    return shape if rank == 4 else (shape[0], shape[1], shape[3])
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses a change of type, scale or zero point, and sizes that the blocks do not divide."""
+    op, x = _op(bound), bound.input(0)
+    require_same_type(bound)
+    require_rank(bound, x, 3, 4)
+    n, h, w, _ = _image(x.shape)
+    (block_h, block_w), (top, left), (bottom, right) = op.block, op.before, op.after
+    if pads_with(bound) and x.dtype.bytes > 1:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} that pads a tensor of {x.dtype.value} with the zero point {pads_with(bound)} is not supported",
+            "LiteRT writes one byte everywhere: there is code for elements of one byte",
+            "pad by a PAD operator before",
+            x,
+        )
+    if isinstance(op, SpaceToBatch):
+        fits = not (h + top + bottom) % block_h and not (w + left + right) % block_w
+    else:
+        fits = not n % (block_h * block_w) and top + bottom <= h * block_h and left + right <= w * block_w
+    if not fits:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} with blocks of {block_h}x{block_w}",
+            f"{n} images of {h}x{w} cannot be divided into them, with {op.before} before and {op.after} behind",
+            "export the model again",
+            x,
+        )
+
+
+def pads_with(bound: BoundNode) -> int:
+    """The zero point that SPACE_TO_BATCH_ND pads with; 0 where it pads with zeros or not at all."""
+    op = bound.node.op
+    if not isinstance(op, SpaceToBatch) or not any((*op.before, *op.after)):
+        return 0
+    quantization = bound.input(0).quantization
+    return quantization.zero_point if quantization else 0
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The batch or the image, with the rank of the input."""
+    op, shape = _op(bound), bound.input(0).shape
+    n, h, w, c = _image(shape)
+    (block_h, block_w), (top, left), (bottom, right) = op.block, op.before, op.after
+    if isinstance(op, SpaceToBatch):
+        found = (n * block_h * block_w, (h + top + bottom) // block_h, (w + left + right) // block_w, c)
+    else:
+        found = (n // (block_h * block_w), h * block_h - top - bottom, w * block_w - left - right, c)
+    return (_of_rank(found, len(shape)),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's pad, transpose and slices."""
+    op = _op(bound)
+    values = bound.input(0).array() if inputs[0] is None else inputs[0]
+    n, h, w, c = _image(values.shape)
+    (block_h, block_w), (top, left), (bottom, right) = op.block, op.before, op.after
+    shape = output_shapes(bound)[0]
+    if isinstance(op, SpaceToBatch):
+        ends = (0, 0), (top, bottom), (left, right), (0, 0)
+        padded = np.pad(values.reshape(n, h, w, c), ends, constant_values=pads_with(bound))
+        rows, columns = padded.shape[1] // block_h, padded.shape[2] // block_w
+        parts = padded.reshape(n, rows, block_h, columns, block_w, c).transpose(2, 4, 0, 1, 3, 5)
+        return (np.asarray(parts, values.dtype).reshape(shape),)
+    count = n // (block_h * block_w)
+    parts = values.reshape(block_h, block_w, count, h, w, c).transpose(2, 3, 0, 4, 1, 5)
+    whole = parts.reshape(count, h * block_h, w * block_w, c)
+    return (whole[:, top : h * block_h - bottom, left : w * block_w - right].reshape(shape),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Pixel by pixel of the batch."""
+    op, x, y = _op(bound), bound.input(0), bound.output
+    to_batch = isinstance(op, SpaceToBatch)
+    image, batch = (_image(x.shape), _image(y.shape)) if to_batch else (_image(y.shape), _image(x.shape))
+    operands, tables = operand(x)
+    params: tuple[Param, ...] = (
+        Param("images", "int32_t", image[0]),
+        Param("height", "int32_t", image[1], "of an image"),
+        Param("width", "int32_t", image[2]),
+        Param("rows", "int32_t", batch[1], "of an image of the batch"),
+        Param("columns", "int32_t", batch[2]),
+        Param("block_h", "int32_t", op.block[0]),
+        Param("block_w", "int32_t", op.block[1]),
+        Param("top", "int32_t", op.before[0], "rows of the first block that lie above the image"),
+        Param("left", "int32_t", op.before[1]),
+        Param("pixel_bytes", "int32_t", image[3] * x.dtype.bytes),
+    )
+    if to_batch:
+        params += (Param("fill", "int32_t", pads_with(bound) & 0xFF, "byte outside the image"),)
+    return Layer(
+        "movement/space_to_batch" if to_batch else "movement/batch_to_space", "portable", operands, tables, params
+    )
+
+
+def _kernel(op: type[Blocks], name: str, summary: str) -> KernelDef:
+    return KernelDef(
+        op,
+        summary,
+        tuple(DType),
+        (name,),
+        _from_tflite(op),
+        check,
+        output_shapes,
+        reference,
+        lower,
+        moves=op is BatchToSpace,
+    )
+
+
+KERNELS = (
+    _kernel(SpaceToBatch, "SPACE_TO_BATCH_ND", "every n-th pixel as an image of its own"),
+    _kernel(BatchToSpace, "BATCH_TO_SPACE_ND", "images as every n-th pixel of a larger one"),
+)

@@ -1,0 +1,175 @@
+"""SPLIT, SPLIT_V and ONNX's Split: a tensor cut along an axis into equal parts, or into parts of given sizes.
+
+Shapes  x [d0, ...]; y_i the same but for dimension `axis`.   Types  any; scale and zero point must not change.
+The sizes of SPLIT_V may hold one -1, which stands for the rest. ONNX's sizes are an attribute up to version 12, an input in
+version 1 and from 13 on; without them the parts are equal, but for the last one, which is smaller where `num_outputs` (version
+18) does not divide the dimension.
+Errors  parts that are left out among the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed
+from emitc.kernels.shared.integer_attributes import given
+from emitc.kernels.shared.joined_rows import axis_of, check_parts, split_layer, variants
+from emitc.layer import Layer
+from emitc.source import SourceNode
+
+
+@dataclass(frozen=True, slots=True)
+class Split(Op):
+    """axis: dimension that is cut, from the front. sizes: its size in each output."""
+
+    axis: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitV(Split):
+    """Parts of given sizes."""
+
+
+def _axis_input(node: SourceNode, position: int, shape: Shape) -> int:
+    axes = node.constant_integers(position, "axis")
+    if len(axes) != 1:
+        raise node.refusal(f"{node.op_type} has {len(axes)} axes", "one is expected", "export the model again")
+    return axis_of(node, axes[0], len(shape))
+
+
+def _require_outputs(node: SourceNode, parts: int) -> None:
+    if not parts == len(node.outputs) == node.integer("num_splits"):
+        raise node.refusal(
+            f"{node.op_type} has {len(node.outputs)} outputs",
+            f"num_splits is {node.integer('num_splits')}, and {parts} parts are asked for",
+            "the file is damaged: export the model again",
+        )
+
+
+def _split_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((2, 2), (1, max(1, len(node.outputs))))
+    shape = node.input(1).shape
+    axis, parts = _axis_input(node, 0, shape), len(node.outputs)
+    _require_outputs(node, parts)
+    if shape[axis] % parts:
+        raise node.refusal(
+            f"SPLIT makes {parts} parts",
+            f"they cannot be equal: dimension {axis} has {shape[axis]} elements",
+            "export the model again",
+        )
+    return Parsed(Split(axis, (shape[axis] // parts,) * parts), (1,))
+
+
+def _split_v_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((3, 3), (1, max(1, len(node.outputs))))
+    shape, given = node.input(0).shape, node.constant_integers(1, "sizes")
+    axis = _axis_input(node, 2, shape)
+    _require_outputs(node, len(given))
+    rest = shape[axis] - sum(size for size in given if size != -1)
+    sizes = tuple(rest if size == -1 else size for size in given)
+    if given.count(-1) > 1 or min(sizes) < 0 or sum(sizes) != shape[axis]:
+        raise node.refusal(
+            f"SPLIT_V makes parts of {list(given)}",
+            f"they must add up to dimension {axis} of {list(shape)}",
+            "export the model again",
+        )
+    return Parsed(SplitV(axis, sizes), (0,))
+
+
+def _split_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((1, 2), (1, max(1, len(node.outputs))))
+    shape, parts = node.input(0).shape, len(node.outputs)
+    axis = axis_of(node, node.integer("axis", 0), len(shape))
+    if node.attributes.get("outputs_present", tuple(range(parts))) != tuple(range(parts)):
+        raise node.unsupported(
+            "Split with outputs left out is not supported", "every part is written", "name every output of the operator"
+        )
+    sizes = given(node, "split", 1)
+    if sizes is None:
+        if node.integer("num_outputs", parts) != parts or (
+            shape[axis] % parts and "num_outputs" not in node.attributes
+        ):
+            raise node.refusal(
+                f"Split makes {parts} parts",
+                f"they cannot be equal: dimension {axis} has {shape[axis]} elements",
+                "export the model again",
+            )
+        part = -(-shape[axis] // parts)
+        sizes = (*(part,) * (parts - 1), shape[axis] - part * (parts - 1))
+    if len(sizes) != parts or min(sizes) < 0 or sum(sizes) != shape[axis]:
+        raise node.refusal(
+            f"Split makes parts of {list(sizes)}",
+            f"they must add up to dimension {axis} of {list(shape)} and be as many as the outputs, {parts}",
+            "export the model again",
+        )
+    return Parsed(Split(axis, sizes, numerics=Numerics.QOPERATOR))
+
+
+def _op(bound: BoundNode) -> Split:
+    assert isinstance(bound.node.op, Split)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses a change of type, scale or zero point."""
+    check_parts(bound, len(bound.outputs))
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The input's shape with each part's size at the axis."""
+    op, shape = _op(bound), bound.input(0).shape
+    return tuple((*shape[: op.axis], size, *shape[op.axis + 1 :]) for size in op.sizes)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's split at the running sums of the sizes."""
+    op = _op(bound)
+    assert inputs[0] is not None
+    return tuple(np.split(inputs[0], np.cumsum(op.sizes)[:-1], op.axis))
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Row by row of the input; one output is a copy."""
+    return split_layer(bound, _op(bound).axis)
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
+    """Along the dimension that the axis was."""
+    return replace(_op(bound), axis=permutation[_op(bound).axis])
+
+
+KERNELS = (
+    KernelDef(
+        Split,
+        "a tensor cut into equal parts",
+        tuple(DType),
+        ("SPLIT",),
+        _split_from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        onnx=("Split",),
+        from_onnx=_split_from_onnx,
+        transposed=transposed,
+        moves=True,
+        variants=variants(lower),
+    ),
+    KernelDef(
+        SplitV,
+        "a tensor cut into parts of given sizes",
+        tuple(DType),
+        ("SPLIT_V",),
+        _split_v_from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        variants=variants(lower),
+    ),
+)

@@ -1,0 +1,189 @@
+"""Tile and Expand of ONNX, TILE and BROADCAST_TO of TFLite: a tensor repeated along its dimensions.
+
+Tile    x [d...], y [d * repeats...].
+Expand  x broadcast to y: dimensions of size 1, and those that x lacks in front, are repeated.
+Types   any; scale and zero point must not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, unsupported
+from emitc.kernels.shared.axis_gather import pick_layer, picked, require_pickable
+from emitc.kernels.shared.strided_copy import MAX_LOOPS, Walk, move_layer, require_same_values, strides, walk
+from emitc.layer import Layer
+from emitc.numerics.requantize import Int64
+from emitc.source import MAX_RANK, SourceNode
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat(Op):
+    """shape: of the input, with dimensions of size 1 in front up to the output's rank. repeats: of each dimension."""
+
+    shape: Shape
+    repeats: tuple[int, ...]
+
+
+class Tile(Repeat):
+    """The whole tensor repeated."""
+
+    __slots__ = ()
+
+
+class Expand(Repeat):
+    """Dimensions of size 1 repeated."""
+
+    __slots__ = ()
+
+
+def _tile_from_onnx(node: SourceNode) -> Parsed:
+    """`repeats` [rank]; version 1 has a number of tiles and an axis instead."""
+    node.counts((2, 3))
+    shape = node.input(0).shape
+    repeats = node.constant_integers(1, "repeats")
+    if len(node.inputs) == 3:
+        axes = node.constant_integers(2, "axis")
+        fits = len(repeats) == len(axes) == 1 and 0 <= axes[0] < len(shape)
+        repeats = tuple(repeats[0] if i == axes[0] else 1 for i in range(len(shape))) if fits else ()
+    if len(repeats) != len(shape) or min(repeats, default=1) < 0:
+        raise node.refusal(
+            f"Tile has the repeats {list(repeats)}",
+            f"one for each of {len(shape)} dimensions is expected",
+            "export the model again",
+        )
+    return Parsed(Tile(shape, repeats, numerics=Numerics.QOPERATOR))
+
+
+def _expand_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((2, 2))
+    shape = node.input(0).shape
+    wanted = node.constant_integers(1, "shape")
+    rank = max(len(shape), len(wanted))
+    shape, wanted = ((1,) * (rank - len(dims)) + tuple(dims) for dims in (shape, wanted))
+    if rank > MAX_RANK or any(w < 0 or (d != w and 1 not in (d, w)) for d, w in zip(shape, wanted, strict=True)):
+        raise node.refusal(
+            f"Expand of {list(node.input(0).shape)} to {list(wanted)}",
+            "dimensions must be equal, or one of them 1",
+            "export the model again",
+        )
+    repeats = tuple(w if d == 1 else 1 for d, w in zip(shape, wanted, strict=True))
+    return Parsed(Expand(shape, repeats, numerics=Numerics.QOPERATOR))
+
+
+def _op(bound: BoundNode) -> Repeat:
+    assert isinstance(bound.node.op, Repeat)
+    return bound.node.op
+
+
+def _walk(bound: BoundNode) -> Walk:
+    """Forward through the output, seen as [repeats, d] for each dimension."""
+    op, width = _op(bound), bound.input(0).dtype.bytes
+    counts = tuple(n for pair in zip(op.repeats, op.shape, strict=True) for n in pair)
+    x_steps = [n for step in strides(op.shape, width) for n in (0, step)]
+    return walk(counts, x_steps, strides(counts, width), width)
+
+
+def _positions(bound: BoundNode) -> tuple[Int64, ...]:
+    op = _op(bound)
+    return tuple(np.arange(n * d) % max(d, 1) for n, d in zip(op.repeats, op.shape, strict=True))
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses a change of type, scale or zero point, and tables that are too large."""
+    require_same_values(bound, bound.input(0), bound.output)
+    op = _op(bound)
+    if 0 in op.repeats or 0 in op.shape:
+        raise unsupported(
+            bound, f"{bound.node.op_type} to nothing is not supported", "a dimension is 0", "remove the operator"
+        )
+    if len(_walk(bound).loops) > MAX_LOOPS:
+        require_pickable(bound, op.shape, _positions(bound))
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """Each dimension times its repeats."""
+    op = _op(bound)
+    return (tuple(n * d for n, d in zip(op.repeats, op.shape, strict=True)),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The elements at their positions modulo the dimensions."""
+    assert inputs[0] is not None
+    return (picked(inputs[0].reshape(_op(bound).shape), _positions(bound)),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A walk that goes through the input again and again; by tables where it needs too many loops."""
+    found = _walk(bound)
+    if len(found.loops) <= MAX_LOOPS:
+        return move_layer(bound, found)
+    return pick_layer(bound, _op(bound).shape, _positions(bound))
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
+    """Each dimension's repeats where the dimension was; None where the rank changes."""
+    op = _op(bound)
+    if len(op.shape) != len(permutation):
+        return None
+    order = np.argsort(permutation)
+    return type(op)(tuple(op.shape[i] for i in order), tuple(op.repeats[i] for i in order), numerics=op.numerics)
+
+
+def _tile_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((2, 2))
+    shape, repeats = node.input(0).shape, node.constant_integers(1, "multiples")
+    if len(repeats) != len(shape) or min(repeats, default=1) < 0:
+        raise node.refusal(
+            f"TILE has the multiples {list(repeats)}",
+            f"one for each of {len(shape)} dimensions is expected",
+            "export the model again",
+        )
+    return Parsed(Tile(shape, repeats))
+
+
+def _broadcast_to_from_tflite(node: SourceNode) -> Parsed:
+    """Unlike Expand, no dimension of the input may be larger than the one asked for."""
+    node.counts((2, 2))
+    shape, wanted = node.input(0).shape, node.constant_integers(1, "shape")
+    padded = (1,) * (len(wanted) - len(shape)) + shape
+    if (
+        len(wanted) > MAX_RANK
+        or len(padded) != len(wanted)
+        or any(d not in (1, w) or w < 1 for d, w in zip(padded, wanted, strict=True))
+    ):
+        raise node.refusal(
+            f"BROADCAST_TO of {list(shape)} to {list(wanted)}",
+            "each dimension must be equal to the one asked for, or 1",
+            "export the model again",
+        )
+    return Parsed(Expand(padded, tuple(w if d == 1 else 1 for d, w in zip(padded, wanted, strict=True))))
+
+
+def _kernel(op: type[Repeat], name: str, tflite: str, summary: str) -> KernelDef:
+    parser = _tile_from_onnx if op is Tile else _expand_from_onnx
+    return KernelDef(
+        op,
+        summary,
+        tuple(DType),
+        (tflite,),
+        _tile_from_tflite if op is Tile else _broadcast_to_from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        onnx=(name,),
+        from_onnx=parser,
+        transposed=transposed,
+        moves=True,
+    )
+
+
+KERNELS = (
+    _kernel(Tile, "Tile", "TILE", "a tensor repeated along its dimensions"),
+    _kernel(Expand, "Expand", "BROADCAST_TO", "a tensor broadcast to a shape"),
+)

@@ -1,0 +1,192 @@
+"""TRANSPOSE: dimensions in another order.
+
+Shapes  x [d0, ...], y [d_perm[0], d_perm[1], ...].   Types  any; scale and zero point must not change.
+ONNX's permutation is an attribute; without one the dimensions are reversed.
+Rows and columns of a matrix with few of either, such as the channels of an image, change places where they lie: the input of
+a model in NCHW has no second copy. Element i of R x C goes to i * R modulo R * C - 1, the last one stays (the textbook's
+in-place transposition, which follows the cycles of that permutation; here their first elements are a table).
+Errors  a permutation that does not name every dimension once; negative entries, which neither format allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed
+from emitc.kernels.shared.integer_attributes import listed
+from emitc.kernels.shared.strided_copy import Walk, move_layer, require_depth, require_same_type, strides, walk
+from emitc.layer import PLAIN, Layer, Overlap, Param, Table, WholeWalk
+from emitc.source import SourceNode
+
+MAX_LINES = 4
+"""Rows or columns, whichever are fewer, of a matrix that is transposed where it lies: the kernel subtracts that often at most
+to find an element's place."""
+MAX_ELEMENTS = 1 << 20
+"""Of such a matrix: its cycles are found one element at a time."""
+_TABLE_SHARE = 8
+"""The table of cycles takes at most this part of the bytes that it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose(Op):
+    """permutation: for each output dimension, the input dimension that it is."""
+
+    permutation: tuple[int, ...]
+
+
+def _require_permutation(node: SourceNode, permutation: tuple[int, ...]) -> None:
+    rank = len(node.input(0).shape)
+    if sorted(permutation) != list(range(rank)):
+        raise node.refusal(
+            f"{node.op_type} has the permutation {list(permutation)}",
+            f"each of 0 to {rank - 1} is expected once",
+            "export the model again",
+        )
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """The constant permutation."""
+    node.counts((2, 2))
+    permutation = node.constant_integers(1, "permutation")
+    _require_permutation(node, permutation)
+    return Parsed(Transpose(permutation))
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """The attribute `perm`, by default the dimensions from last to first."""
+    node.counts((1, 1))
+    permutation = listed(node, "perm")
+    if permutation is None:
+        permutation = tuple(reversed(range(len(node.input(0).shape))))
+    _require_permutation(node, permutation)
+    return Parsed(Transpose(permutation, numerics=Numerics.QOPERATOR))
+
+
+def _permutation(bound: BoundNode) -> tuple[int, ...]:
+    assert isinstance(bound.node.op, Transpose)
+    return bound.node.op.permutation
+
+
+def _walk(bound: BoundNode) -> Walk:
+    """Forward through the output."""
+    x, (shape,) = bound.input(0), output_shapes(bound)
+    x_steps = strides(x.shape, x.dtype.bytes)
+    return walk(shape, [x_steps[axis] for axis in _permutation(bound)], strides(shape, x.dtype.bytes), x.dtype.bytes)
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses a change of type, scale or zero point, and moves that are too deep."""
+    require_same_type(bound)
+    require_depth(bound, _walk(bound))
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The permuted shape."""
+    return (tuple(bound.input(0).shape[axis] for axis in _permutation(bound)),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's transpose."""
+    assert inputs[0] is not None
+    return (np.transpose(inputs[0], _permutation(bound)),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrices:
+    """`count` matrices of `rows` x `columns` elements behind each other."""
+
+    count: int
+    rows: int
+    columns: int
+
+
+def _matrices(found: Walk, element_bytes: int) -> _Matrices | None:
+    """What a walk transposes element by element; None where it does something else."""
+    if found.run_bytes != element_bytes or len(found.loops) not in (2, 3):
+        return None
+    down, along, *outer = found.loops
+    rows, columns = down.count, along.count
+    size = rows * columns * element_bytes
+    if (down.y_step, along.x_step) != (element_bytes, element_bytes):
+        return None
+    if (down.x_step, along.y_step) != (columns * element_bytes, rows * element_bytes):
+        return None
+    if outer and (outer[0].x_step, outer[0].y_step) != (size, size):
+        return None
+    return _Matrices(outer[0].count if outer else 1, rows, columns)
+
+
+def cycles(factor: int, last: int) -> tuple[int, ...]:
+    """The smallest element of every cycle of i -> i * factor modulo last, those of one element left out.
+
+    >>> cycles(3, 14), cycles(2, 3)
+    ((1, 2), (1,))
+    """
+    found: list[int] = []
+    seen = bytearray(last)
+    for start in range(1, last):
+        if seen[start]:
+            continue
+        i, length = start, 0
+        while not seen[i]:
+            seen[i] = 1
+            i, length = i * factor % last, length + 1
+        if length > 1:
+            found.append(start)
+    return tuple(found)
+
+
+def _in_place(bound: BoundNode, found: Walk) -> Layer | None:
+    """The layer that needs no second place; None where there is none, or the table of cycles would be long."""
+    x = bound.input(0)
+    matrices = _matrices(found, x.dtype.bytes)
+    if matrices is None or x.is_constant or x.dtype.packed:
+        return None
+    factor, elements = min(matrices.rows, matrices.columns), matrices.rows * matrices.columns
+    if factor > MAX_LINES or elements > MAX_ELEMENTS:
+        return None
+    starts = cycles(factor, elements - 1)
+    table = Table("starts", "int32_t", starts, "an element of every cycle")
+    if table.size_bytes * _TABLE_SHARE > x.size_bytes:
+        return None
+    pull = matrices.columns < matrices.rows
+    c_type = x.dtype.c_type
+    flavour = replace(PLAIN, suffix=f"_{c_type.removesuffix('_t')}{'_pull' if pull else ''}", x=c_type, y=c_type)
+    params = (
+        Param("matrices", "int32_t", matrices.count),
+        Param("elements", "int32_t", elements, f"{matrices.rows} x {matrices.columns}"),
+        Param("factor", "int32_t", factor),
+        Param("cycles", "int32_t", len(starts)),
+    )
+    overlap = Overlap(0, 0, WholeWalk(x.size_bytes))
+    return Layer(
+        "movement/transpose_in_place", "portable", (0,), (table,), params, flavour=flavour, overlaps=(overlap,)
+    )
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Where it lies, if few rows or columns change places; else one walk: dimensions that stay together are copied together."""
+    found = _walk(bound)
+    return _in_place(bound, found) or move_layer(bound, found)
+
+
+KERNELS = (
+    KernelDef(
+        Transpose,
+        "dimensions in another order",
+        tuple(DType),
+        ("TRANSPOSE",),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        onnx=("Transpose",),
+        from_onnx=from_onnx,
+        moves=True,
+    ),
+)

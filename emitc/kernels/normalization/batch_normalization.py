@@ -1,0 +1,165 @@
+"""BatchNormalization of ONNX, as it is after training: y = x * factor + offset, one of each per channel.
+
+Shapes  x [N, C, ...] (or the channels in another place, where a Transpose has moved past), y the same.   Types  float32.
+factor = scale / sqrt(variance + epsilon), offset = bias - mean * factor, both in float32 and constant.
+Errors  training mode, computed statistics, statistics per activation (spatial = 0 before opset 9).
+Source  ONNX operator specification.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, unsupported
+from emitc.layer import Layer, Param, Table, in_step
+from emitc.source import SourceNode
+
+_STATISTICS = ("scale", "bias", "mean", "variance")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNormalization(Op):
+    """axis: the dimension of the channels."""
+
+    epsilon: float
+    axis: int = 1
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """BatchNormalization's attributes; momentum serves training alone."""
+    node.counts((5, 5), (1, 5))
+    if len(node.outputs) > 1 or node.integer("training_mode", 0, 0, 1):
+        raise node.unsupported(
+            f"{node.op_type} in training mode is not supported",
+            "running statistics have no code",
+            "export the model for inference",
+        )
+    if not node.integer("spatial", 1, 0, 1):
+        raise node.unsupported(
+            f"{node.op_type} with statistics per activation is not supported",
+            "there is code for one set per channel",
+            "export the model with spatial = 1",
+        )
+    op = BatchNormalization(node.real("epsilon", 1e-5), numerics=Numerics.QOPERATOR)
+    return Parsed(op, (0, 1, 2, 3, 4))
+
+
+def _op(bound: BoundNode) -> BatchNormalization:
+    assert isinstance(bound.node.op, BatchNormalization)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses other types than float32, computed statistics, and statistics that do not fit the channels."""
+    x, axis = bound.input(0), _op(bound).axis
+    require_dtypes(bound, [(DType.FLOAT32,) * 6])
+    if len(x.shape) <= axis or 0 in x.shape:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has an input without channels",
+            f"its shape is {list(x.shape)}",
+            "export the model again",
+            x,
+        )
+    for position, name in enumerate(_STATISTICS, 1):
+        tensor = bound.input(position)
+        if tensor.shape != (x.shape[axis],):
+            raise illegal(
+                bound,
+                f"{bound.node.op_type} has a {name} of the wrong shape",
+                f"{list(tensor.shape)} for {x.shape[axis]} channels",
+                "export the model again",
+                tensor,
+            )
+        if not tensor.is_constant:
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} has a computed {name}",
+                "it is folded while compiling",
+                "export the model for inference",
+                tensor,
+            )
+    factor, offset = _folded(bound)
+    if not (np.isfinite(factor).all() and np.isfinite(offset).all()):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has statistics that make no finite factor",
+            f"the smallest variance is {float(bound.input(4).array().min())!r}",
+            "train the model again",
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The input's shape."""
+    return (bound.input(0).shape,)
+
+
+def _folded(bound: BoundNode) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Factor and offset of each channel."""
+    scale, bias, mean, variance = (bound.input(i).array().astype(np.float32) for i in range(1, 5))
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + np.float32(_op(bound).epsilon))
+        return factor, bias - mean * factor
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """x * factor + offset in double, rounded to float32."""
+    assert inputs[0] is not None
+    shape = [1] * len(bound.output.shape)
+    shape[_op(bound).axis] = -1
+    factor, offset = (v.astype(np.float64).reshape(shape) for v in _folded(bound))
+    return ((inputs[0].astype(np.float64) * factor + offset).astype(np.float32),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """One multiplication and addition per element."""
+    shape, axis = bound.output.shape, _op(bound).axis
+    factor, offset = _folded(bound)
+    tables = (
+        Table("factor", "float", tuple(float(v) for v in factor), "scale / sqrt(variance + epsilon) per channel"),
+        Table("offset", "float", tuple(float(v) for v in offset), "bias - mean * factor per channel"),
+    )
+    params = (
+        Param("outer", "int32_t", math.prod(shape[:axis])),
+        Param("channels", "int32_t", shape[axis]),
+        Param("inner", "int32_t", math.prod(shape[axis + 1 :]), "values of a channel that lie together"),
+    )
+    return Layer(
+        "normalization/channel_affine",
+        "portable",
+        (0,),
+        tables,
+        params,
+        overlaps=(in_step(bound),),
+        macs=bound.output.elements,
+    )
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
+    """The same with the channels in another place."""
+    op = _op(bound)
+    return replace(op, axis=permutation[op.axis])
+
+
+KERNELS = (
+    KernelDef(
+        BatchNormalization,
+        "normalization by trained statistics",
+        (DType.FLOAT32,),
+        (),
+        None,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        onnx=("BatchNormalization",),
+        from_onnx=from_onnx,
+        transposed=transposed,
+    ),
+)

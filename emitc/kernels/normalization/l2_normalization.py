@@ -1,0 +1,131 @@
+"""L2_NORMALIZATION: y = x / sqrt(sum(x * x)), the sum over the last dimension.
+
+Shapes  x any of rank 1 or more, y the same.
+Types   float32: the root is 1e-6 at least. int8, y of scale 1/128 and zero point 0: the inverse root of the integer sum n by five
+        Newton steps x' = (3 - n x * x) x / 2 in Q3.28 from x = 1, n scaled by a power of 4 into [1/4, 1); the result is a Q31
+        multiplier and a shift. A sum of 0 counts as 1.
+Source  TFLite Micro's kernel.   Errors  int8 rows of more than 33 025 elements, whose sum can leave int32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_quantization, unsupported
+from emitc.kernels.shared.pointwise import operand, plain_numerics
+from emitc.layer import Flavour, Layer, Param, in_step
+from emitc.numerics.inverse_root import inverse_root
+from emitc.numerics.requantize import INT32_MAX, requantize
+from emitc.source import SourceNode
+
+_TYPES = (DType.INT8, DType.FLOAT32)
+_MAX_DEPTH = INT32_MAX // 255**2
+_LEAST_ROOT = 1e-6
+_OUTPUT_BITS = 7
+
+
+class L2Normalization(Op):
+    """Rows of length 1."""
+
+    __slots__ = ()
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """No option but an activation, which no engine computes."""
+    node.counts((1, 1))
+    node.text("fused_activation_function", ("NONE",))
+    return Parsed(L2Normalization(numerics=plain_numerics(node)))
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses other types, another output scale than TFLite fixes, and rows that are too long."""
+    x, y = bound.input(0), bound.output
+    require_dtypes(bound, [(t, t) for t in _TYPES])
+    if not x.shape or 0 in x.shape:
+        raise illegal(
+            bound, f"{bound.node.op_type} has no row", f"its input is {list(x.shape)}", "export the model again", x
+        )
+    if x.dtype is DType.FLOAT32:
+        return
+    require_quantization(bound, x, y)
+    assert y.quantization
+    if (y.quantization.scale, y.quantization.zero_point) != (2.0**-_OUTPUT_BITS, 0):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has another output scale than 1/128, or another zero point than 0",
+            f"({y.quantization.scale!r}, {y.quantization.zero_point}) found, TFLite fixes them for int8",
+            "export the model again",
+            y,
+        )
+    if x.shape[-1] > _MAX_DEPTH:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} over {x.shape[-1]} elements",
+            f"the sum of {_MAX_DEPTH} squares fits int32",
+            "reduce the depth",
+            x,
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The input's shape."""
+    return (bound.input(0).shape,)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Row by row."""
+    x = operand(bound, inputs, 0)
+    if x.dtype == np.float32:
+        with np.errstate(all="ignore"):
+            real = x.astype(np.float32)
+            norm = np.sqrt(np.add.accumulate(real * real, axis=-1, dtype=np.float32)[..., -1:])
+            norm = np.where(norm < np.float32(_LEAST_ROOT), np.float32(_LEAST_ROOT), norm)
+            return (np.asarray(real / norm, np.float32),)
+    quantization = bound.input(0).quantization
+    assert quantization
+    rows = (x.astype(np.int64) - quantization.zero_point).reshape(-1, x.shape[-1])
+    factors = [inverse_root(int(total)) for total in (rows * rows).sum(axis=1)]
+    q31 = np.array([[factor.q31] for factor in factors], np.int64)
+    shift = np.array([[factor.shift + _OUTPUT_BITS] for factor in factors], np.int64)
+    return (np.clip(requantize(rows, q31, shift), -128, 127).astype(np.int8).reshape(x.shape),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Two passes over each row, which may be overwritten in place."""
+    x = bound.input(0)
+    depth = x.shape[-1]
+    params: tuple[Param, ...] = (
+        Param("rows", "int32_t", math.prod(x.shape[:-1])),
+        Param("depth", "int32_t", depth),
+    )
+    if x.dtype is DType.FLOAT32:
+        params = (*params, Param("least", "float", _LEAST_ROOT, "of the root"))
+        flavour = Flavour(x="float", y="float")
+        return Layer(
+            "normalization/l2_normalization_float",
+            "portable",
+            (0,),
+            params=params,
+            overlaps=(in_step(bound),),
+            flavour=flavour,
+        )
+    assert x.quantization
+    params = (*params, Param("x_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"))
+    return Layer("normalization/l2_normalization", "portable", (0,), params=params, overlaps=(in_step(bound),))
+
+
+def work(bound: BoundNode) -> int:
+    """Elements, and what a row costs in the loop over the rows."""
+    return bound.output.elements + 1000 * (bound.output.elements // max(1, bound.output.shape[-1]))
+
+
+KERNELS = (
+    KernelDef(
+        L2Normalization, "rows scaled to length 1", _TYPES, ("L2_NORMALIZATION",), from_tflite, check, output_shapes, reference,
+        lower, work=work,
+    ),
+)  # fmt: skip

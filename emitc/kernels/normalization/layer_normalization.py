@@ -1,0 +1,289 @@
+"""LayerNormalization, InstanceNormalization and GroupNormalization of ONNX.
+
+y = (x - mean) / sqrt(variance + epsilon) * scale + bias
+
+Shapes  x is seen as rows of `size` values that lie together, each with its own mean and variance: the dimensions from `axis`
+        on (layer), the image of one channel of [N, C, ...] (instance), the images of C / num_groups channels (group). scale
+        and bias: one per value of a row (layer; bias may be missing), per channel, or per group (before opset 21).
+Types   float32. Scale and bias may be computed.
+Outputs LayerNormalization: also Mean and InvStdDev, [..., 1, 1], where the model names them.
+Source  ONNX operator specification; the variance from differences to the mean, in two passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, unsupported
+from emitc.kernels.shared.joined_rows import axis_of
+from emitc.layer import Flavour, Layer, Param, Table, in_step
+from emitc.source import SourceNode
+
+_SCALE, _BIAS = 1, 2
+_EXTRA = ("mean", "inverse")
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNormalization(Op):
+    """axis: first normalized dimension. outputs: positions of the outputs that are there, of y, Mean and InvStdDev."""
+
+    axis: int
+    epsilon: float
+    outputs: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceNormalization(Op):
+    """Over the image of each channel."""
+
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNormalization(Op):
+    """Over the images of C / groups channels."""
+
+    epsilon: float
+    groups: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """`rows` of `segments` x `run` values. Each segment has its scale and bias; after `period` rows they start again."""
+
+    rows: int
+    segments: int
+    run: int
+    period: int
+
+    @property
+    def affine(self) -> int:
+        """Number of scales."""
+        return self.segments * self.period
+
+
+def _epsilon(node: SourceNode) -> float:
+    value = node.real("epsilon", 1e-5)
+    if not 0.0 <= value <= 1e30:
+        raise node.refusal(f"{node.op_type} has epsilon {value!r}", "it is not negative", "export the model again")
+    return value
+
+
+def _layer_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((2, 3), (1, 3))
+    if node.integer("stash_type", 1) != 1:
+        raise node.unsupported(
+            f"{node.op_type} in another precision than float32 is not supported",
+            f"stash_type {node.attributes['stash_type']}",
+            "export the model in float32",
+        )
+    axis = axis_of(node, node.integer("axis", -1), len(node.input(0).shape))
+    present = node.attributes.get("outputs_present", (0,))
+    outputs = tuple(int(v) for v in present) if isinstance(present, tuple) else (0,)
+    return Parsed(LayerNormalization(axis, _epsilon(node), outputs, numerics=Numerics.QOPERATOR), (0, _SCALE, _BIAS))
+
+
+def _instance_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((3, 3))
+    return Parsed(InstanceNormalization(_epsilon(node), numerics=Numerics.QOPERATOR), (0, _SCALE, _BIAS))
+
+
+def _group_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((3, 3))
+    groups = node.integer("num_groups", low=1)
+    return Parsed(GroupNormalization(_epsilon(node), groups, numerics=Numerics.QOPERATOR), (0, _SCALE, _BIAS))
+
+
+def _rows(bound: BoundNode) -> _Rows:
+    """How x falls into rows; `check` has shown the shapes to fit."""
+    op, shape, scale = bound.node.op, bound.input(0).shape, bound.input(_SCALE)
+    if isinstance(op, LayerNormalization):
+        return _Rows(math.prod(shape[: op.axis]), math.prod(shape[op.axis :]), 1, 1)
+    batches, channels, image = shape[0], shape[1], math.prod(shape[2:])
+    if isinstance(op, InstanceNormalization):
+        return _Rows(batches * channels, 1, image, channels)
+    assert isinstance(op, GroupNormalization)
+    each = channels // op.groups
+    if scale.elements == channels:
+        return _Rows(batches * op.groups, each, image, op.groups)
+    return _Rows(batches * op.groups, 1, each * image, op.groups)
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses other types than float32, and shapes of scale and bias that do not fit."""
+    op, x, scale, bias = bound.node.op, bound.input(0), bound.input(_SCALE), bound.optional(_BIAS)
+    require_dtypes(bound, [(DType.FLOAT32,) * (2 + (bias is not None) + len(bound.outputs))])
+    if 0 in x.shape:
+        raise illegal(
+            bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", "export the model again", x
+        )
+    if isinstance(op, LayerNormalization):
+        fits = len(op.outputs) == len(bound.outputs) and op.outputs[0] == 0
+        if not fits:
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} without its first output is not supported",
+                f"it writes outputs {list(op.outputs)}",
+                "export the model again",
+            )
+    elif len(x.shape) < 2 or (isinstance(op, GroupNormalization) and x.shape[1] % op.groups):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has channels that do not fit",
+            f"the input is {list(x.shape)}",
+            "export the model again",
+            x,
+        )
+    expected = _rows(bound).affine
+    for tensor in (scale, bias):
+        if tensor is not None and tensor.elements != expected:
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} has {tensor.elements} scales or biases",
+                f"there is code for one of each of the {expected} that differ",
+                "expand scale and bias before the export",
+                tensor,
+            )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The input's shape; of Mean and InvStdDev with 1 for the normalized dimensions."""
+    op, shape = bound.node.op, bound.input(0).shape
+    if not isinstance(op, LayerNormalization):
+        return (shape,)
+    reduced = shape[: op.axis] + (1,) * (len(shape) - op.axis)
+    return (shape, *(reduced for _ in op.outputs[1:]))
+
+
+def normalized_rows(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Float64, Float64, Float64, float]:
+    """x [rows / period, period, segments, run], scale and bias [period, segments, 1] in double, and epsilon."""
+    values = [
+        bound.input(i).array() if value is None and bound.inputs[i] is not None else value
+        for i, value in enumerate(inputs)
+    ]
+    first, factor = values[0], values[_SCALE]
+    assert first is not None and factor is not None
+    op, rows = bound.node.op, _rows(bound)
+    assert isinstance(op, LayerNormalization | InstanceNormalization | GroupNormalization)
+    x = first.astype(np.float64).reshape(-1, rows.period, rows.segments, rows.run)
+    scale = factor.astype(np.float64).reshape(rows.period, rows.segments, 1)
+    bias = values[_BIAS] if len(values) > _BIAS else None
+    offset = np.zeros_like(scale) if bias is None else bias.astype(np.float64).reshape(scale.shape)
+    return x, scale, offset, op.epsilon
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """In double, rounded to float32."""
+    op = bound.node.op
+    x, scale, offset, epsilon = normalized_rows(bound, inputs)
+    mean = x.mean(axis=(2, 3), keepdims=True)
+    inverse = 1.0 / np.sqrt(x.var(axis=(2, 3), keepdims=True) + epsilon)
+    results: list[Array] = [(x - mean) * inverse * scale + offset, mean, inverse]
+    present = op.outputs if isinstance(op, LayerNormalization) else (0,)
+    return tuple(
+        np.asarray(results[position].astype(np.float32).reshape(tensor.shape))
+        for position, tensor in zip(present, bound.outputs, strict=True)
+    )
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Three passes over each row: mean, variance, result; a row may be overwritten in place."""
+    op, rows = bound.node.op, _rows(bound)
+    assert isinstance(op, LayerNormalization | InstanceNormalization | GroupNormalization)
+    operands, tables = [0], []
+    for position, role in ((_SCALE, "scale"), (_BIAS, "bias")):
+        tensor = bound.optional(position)
+        if tensor is not None and tensor.is_constant:
+            tables.append(
+                Table(role, "float", tuple(tensor.array().reshape(-1).tolist()), f"{role} {list(tensor.shape)}")
+            )
+        elif tensor is not None:
+            operands.append(position)
+    present = op.outputs if isinstance(op, LayerNormalization) else (0,)
+    params = (
+        Param("rows", "int32_t", rows.rows),
+        Param("segments", "int32_t", rows.segments, "of a row, each with its own scale"),
+        Param("run", "int32_t", rows.run, "values of a segment"),
+        Param("period", "int32_t", rows.period, "rows after which the scales start again"),
+        Param("epsilon", "float", op.epsilon),
+        Param("has_bias", "int32_t", int(bound.optional(_BIAS) is not None)),
+        *(Param(f"has_{name}", "int32_t", int(i + 1 in present)) for i, name in enumerate(_EXTRA)),
+    )
+    return Layer(
+        "normalization/normalization", "portable", tuple(operands), tuple(tables), params, overlaps=(in_step(bound),)
+    )
+
+
+def _by_fours(bound: BoundNode, variant: str, headers: tuple[str, ...]) -> Layer | str:
+    """Four values at a time of rows in which each has its scale and bias; or why there is none."""
+    rows, layer = _rows(bound), lower(bound)
+    if (rows.run, rows.period) != (1, 1) or bound.optional(_BIAS) is None:
+        return "there is code for a scale and a bias of each value of a row"
+    params = (
+        Param("rows", "int32_t", rows.rows),
+        Param("size", "int32_t", rows.segments, "values of a row"),
+        *(param for param in layer.params if param.name in ("epsilon", *(f"has_{name}" for name in _EXTRA))),
+    )
+    flavour = Flavour(f"_{variant}", fixed_point=False)
+    return replace(
+        layer,
+        template="normalization/normalization_rows",
+        variant=variant,
+        params=params,
+        headers=headers,
+        flavour=flavour,
+    )
+
+
+def lower_fpu(bound: BoundNode) -> Layer | str:
+    """Four values to a load."""
+    return _by_fours(bound, "fpu", ("emitc_fpu_rows.h",))
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Sums by the float unit, from vectors."""
+    if _rows(bound).segments % 4:
+        return "rows are no whole fours"
+    return _by_fours(bound, "mve", ("emitc_mve.h", "emitc_mve_reals.h", "emitc_mve_rows.h"))
+
+
+_VARIANTS = (
+    Variant("mve", "mve", lower_mve, (DType.FLOAT32,)),
+    Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
+)
+
+
+def _kernel(op: type[Op], summary: str) -> KernelDef:
+    parsers = {
+        LayerNormalization: _layer_from_onnx,
+        InstanceNormalization: _instance_from_onnx,
+        GroupNormalization: _group_from_onnx,
+    }
+    return KernelDef(
+        op,
+        summary,
+        (DType.FLOAT32,),
+        (),
+        None,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        onnx=(op.__name__,),
+        from_onnx=parsers[op],
+        variants=_VARIANTS if op is LayerNormalization else (),
+    )
+
+
+KERNELS = (
+    _kernel(LayerNormalization, "normalization over the last dimensions"),
+    _kernel(InstanceNormalization, "normalization over each channel's image"),
+    _kernel(GroupNormalization, "normalization over groups of channels"),
+)

@@ -1,0 +1,439 @@
+"""SOFTMAX: y_i = exp(beta * x_i) / sum exp(beta * x_j), in fixed point; Softmax and LogSoftmax of ONNX.
+
+TFLite  over the last dimension, int8; y has scale 1/256 and zero point -128, or as int16 1/65536 and -32768.
+        exp of a difference to the row's maximum is one
+        of at most 256 values: they are a table (Q31 in [0, 1)).
+        Source: TFLite's integer softmax over gemmlowp's fixed-point exp and reciprocal (Q5.26 differences, Q12.19 sum).
+        int16: softmax_int16.py. LOG_SOFTMAX: log_softmax_int8.py.
+        Errors: rows of more than 4 095 elements, whose sum can leave Q12.19.
+ONNX    along any dimension, or over all from one on (before opset 13); float32; Softmax also int8 and int16, see
+        softmax_table. LogSoftmax: x - max - log(sum exp(x - max)). Softmax of float32 has the exponential of ONNX Runtime's MLAS
+        library (compute.cpp), whose sums depend on the processor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import (
+    KernelDef,
+    Parsed,
+    Variant,
+    illegal,
+    require_dtypes,
+    require_quantization,
+    unsupported,
+)
+from emitc.kernels.normalization import log_softmax_int8, softmax_int16, softmax_lookup
+from emitc.kernels.normalization.softmax_lookup import Rows
+from emitc.kernels.shared import int16x8
+from emitc.kernels.shared.joined_rows import axis_of
+from emitc.layer import PLAIN, Flavour, Layer, Overlap, Param, Table, in_step
+from emitc.numerics import exp as exponential
+from emitc.numerics import gemmlowp
+from emitc.numerics.requantize import Multiplier, multiplier_of, rounding_doubling_high_mul, rounding_shift_right
+from emitc.source import SourceNode
+
+_DIFFERENCE_BITS = 5
+_SUM_BITS = 12
+_MAX_DEPTH = (1 << _SUM_BITS) - 1
+_LARGEST = Multiplier(2**31 - 1, 30)
+"""What TFLite takes for every factor that has no multiplier (QuantizeMultiplier)."""
+_SINGLE_AXIS = 13
+"""The opset from which on ONNX's softmax is over one dimension."""
+_REALS = ("emitc_fpu_rows.h", "emitc_mve.h", "emitc_mve_reals.h", "emitc_mve_rational.h", "emitc_mve_exp.h")
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax(Op):
+    """beta: factor on the input. axis: the dimension. flat: it and all behind it are one row."""
+
+    beta: float
+    axis: int = -1
+    flat: bool = False
+
+
+class LogSoftmax(Softmax):
+    """Logarithm of softmax."""
+
+    __slots__ = ()
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """SOFTMAX's option."""
+    node.counts((1, 1))
+    return Parsed(Softmax(node.real("beta")))
+
+
+def _log_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    return Parsed(LogSoftmax(1.0))
+
+
+def _from_onnx(op: type[Softmax]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((1, 1))
+        rank = len(node.input(0).shape)
+        opset = node.integer("opset", _SINGLE_AXIS)
+        single = opset >= _SINGLE_AXIS
+        axis = axis_of(node, node.integer("axis", -1 if single else 1), rank)
+        if node.op_type.startswith("QLinear") and opset == 1 and axis != rank - 1:
+            raise node.unsupported(
+                f"{node.op_type} does not say whose Softmax it is",
+                f"without an opset its axis {axis} is one dimension, or that and all behind it",
+                "quantize the model again",
+            )
+        return Parsed(op(1.0, axis, not single, numerics=Numerics.QOPERATOR))
+
+    return parse
+
+
+def _rows(bound: BoundNode) -> Rows:
+    """How the values of one softmax lie."""
+    op, shape = bound.node.op, bound.input(0).shape
+    assert isinstance(op, Softmax)
+    axis = op.axis % len(shape) if op.axis < 0 else op.axis
+    if op.flat:
+        return Rows(math.prod(shape[:axis]), math.prod(shape[axis:]), 1)
+    return Rows(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+
+
+def check_onnx(bound: BoundNode) -> None:
+    """Refuses other types than float32 and, for Softmax, int8 and int16; scalars; tensors of no element."""
+    x, y = bound.input(0), bound.output
+    quantized = (DType.INT8, DType.INT16) if type(bound.node.op) is Softmax else ()
+    require_dtypes(
+        bound,
+        [(DType.FLOAT32, DType.FLOAT32), *((a, b) for a in quantized for b in quantized)],
+        [(DType.UINT8, DType.UINT8), (DType.INT8, DType.INT16), (DType.INT16, DType.INT8)],
+    )
+    if not x.shape or 0 in x.shape:
+        raise illegal(
+            bound, f"{bound.node.op_type} has no row", f"its input is {list(x.shape)}", "export the model again", x
+        )
+    if x.dtype is not DType.FLOAT32:
+        require_quantization(bound, x, y)
+        softmax_lookup.check(bound, _rows(bound))
+
+
+def _beta(bound: BoundNode) -> float:
+    assert isinstance(bound.node.op, Softmax)
+    return bound.node.op.beta
+
+
+def _scaled(bound: BoundNode) -> bool:
+    """Whether differences of floats are multiplied by another beta than 1."""
+    return _beta(bound) != 1.0
+
+
+def _engines_exponential(bound: BoundNode) -> bool:
+    """Whether it is a Softmax of ONNX."""
+    return type(bound.node.op) is Softmax and bound.node.op.numerics is Numerics.QOPERATOR
+
+
+def _float_reference(bound: BoundNode, values: Array) -> Array:
+    """exp and log in double, rounded to float32; Softmax of ONNX in float32, summed front to back."""
+    if _engines_exponential(bound):
+        rows = _rows(bound).view(values.astype(np.float32))
+        with np.errstate(all="ignore"):
+            powers = exponential.exponential(np.asarray(rows - rows.max(axis=1, keepdims=True)))
+            shares = powers / np.add.accumulate(powers, axis=1, dtype=np.float32)[:, -1:]
+        return np.asarray(shares.reshape(bound.output.shape))
+    x = _rows(bound).view(values.astype(np.float64))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shifted = x - x.max(axis=1, keepdims=True)
+        if _scaled(bound):
+            shifted = (shifted.astype(np.float32) * np.float32(_beta(bound))).astype(np.float64)
+        total = np.exp(shifted).sum(axis=1, keepdims=True)
+        result = shifted - np.log(total) if isinstance(bound.node.op, LogSoftmax) else np.exp(shifted) / total
+    return np.asarray(result.astype(np.float32).reshape(bound.output.shape))
+
+
+def _in_place(bound: BoundNode, rows: Rows) -> tuple[Overlap, ...]:
+    """A row that lies together is read whole before it is written."""
+    same = bound.input(0).dtype.bytes == bound.output.dtype.bytes
+    return (in_step(bound),) if rows.inner == 1 and same else ()
+
+
+def _lower_onnx(bound: BoundNode) -> Layer:
+    rows = _rows(bound)
+    if bound.input(0).dtype is not DType.FLOAT32:
+        layer = softmax_lookup.layer(bound, rows)
+    else:
+        template = (
+            "normalization/log_softmax_float"
+            if isinstance(bound.node.op, LogSoftmax)
+            else "normalization/softmax_float"
+        )
+        layer = Layer(template, "portable", (0,), params=rows.params)
+        if _engines_exponential(bound):
+            layer = replace(layer, template="normalization/softmax_exp", headers=exponential.HEADERS)
+        if _scaled(bound):
+            beta = Param("beta", "float", _beta(bound), "factor on the differences")
+            layer = Layer("normalization/softmax_float_scaled", "portable", (0,), params=(*rows.params, beta))
+    return replace(layer, overlaps=_in_place(bound, rows))
+
+
+def _last_only(bound: BoundNode) -> bool:
+    """Whether the kernel is one of TFLite's integer ones, whose rows lie together."""
+    return not bound.node.op.numerics.float_scale and bound.input(0).dtype is not DType.FLOAT32
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
+    """The same softmax along another dimension; over several dimensions it must stay as it is.
+
+    None where the row would no longer lie together and the kernel is one of TFLite's integer ones.
+    """
+    op = bound.node.op
+    assert isinstance(op, Softmax)
+    rank = len(permutation)
+    if op.flat and op.axis % rank != rank - 1:
+        return None
+    axis = permutation[op.axis % rank]
+    if _last_only(bound):
+        return op if axis == rank - 1 else None
+    return replace(op, axis=axis, flat=False)
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses other types, another output scale than TFLite fixes, and rows that are too long; ONNX: see check_onnx."""
+    op = bound.node.op
+    if op.numerics.float_scale or bound.input(0).dtype is DType.FLOAT32:
+        check_onnx(bound)
+        return
+    x, y = bound.input(0), bound.output
+    assert isinstance(op, Softmax)
+    if op.axis not in (-1, len(x.shape) - 1):
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} runs over dimension {op.axis} of {len(x.shape)}",
+            "TFLite's integer kernels run over the last dimension",
+            "report this, since TFLite has no such option",
+            x,
+        )
+    logarithm = isinstance(op, LogSoftmax)
+    wider = [] if logarithm else [(DType.INT8, DType.INT16), (DType.INT16, DType.INT16)]
+    require_dtypes(bound, [(DType.INT8, DType.INT8), *wider])
+    require_quantization(bound, x, y)
+    assert x.quantization and y.quantization and isinstance(bound.node.op, Softmax)
+    if x.dtype is DType.INT16:
+        int16x8.require_symmetric(bound)
+        softmax_int16.check(bound, bound.node.op.beta)
+        return
+    if logarithm:
+        log_softmax_int8.require_output(bound)
+        _check_rows(bound)
+        return
+    wide = y.dtype is DType.INT16
+    fits = softmax_int16.near(y.quantization.scale, 2.0**-16) if wide else y.quantization.scale == 2.0**-8
+    if not fits or y.quantization.zero_point != y.dtype.range[0]:
+        raise illegal(
+            bound,
+            f"SOFTMAX has another output scale than 1/{65536 if wide else 256}, or another zero point",
+            f"TFLite's softmax fixes them for {y.dtype.value}",
+            "export the model again",
+            y,
+        )
+    _check_rows(bound)
+
+
+def _check_rows(bound: BoundNode) -> None:
+    x = bound.input(0)
+    assert x.quantization and isinstance(bound.node.op, Softmax)
+    name = bound.node.op_type
+    if not x.shape or bound.node.op.beta <= 0:
+        raise illegal(
+            bound, f"{name} has no row or no positive beta", f"beta {bound.node.op.beta}", "export the model again", x
+        )
+    if _factor(bound) <= 1.0:
+        raise illegal(
+            bound,
+            f"{name} has an input scale that is out of proportion",
+            f"scale {x.quantization.scale!r} times beta {bound.node.op.beta!r} leaves nothing of 26 fractional bits",
+            "quantize the model again",
+            x,
+        )
+    if x.shape[-1] > _MAX_DEPTH:
+        raise unsupported(
+            bound,
+            f"{name} over {x.shape[-1]} elements",
+            f"the sum fits {_MAX_DEPTH}",
+            "reduce the number of classes",
+            x,
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The input's shape."""
+    return (bound.input(0).shape,)
+
+
+def _factor(bound: BoundNode) -> float:
+    """What a difference of quantized values is multiplied with to become Q5.26."""
+    x = bound.input(0)
+    assert x.quantization and isinstance(bound.node.op, Softmax)
+    return bound.node.op.beta * x.quantization.scale * (1 << (31 - _DIFFERENCE_BITS))
+
+
+def _multiplier(bound: BoundNode) -> Multiplier:
+    factor = _factor(bound)
+    return multiplier_of(factor) if factor < 2.0**30 - 1.0 else _LARGEST
+
+
+def _exponentials(bound: BoundNode) -> tuple[int, ...]:
+    """exp(-d * scale * beta) in Q31 for d = 0, 1, ... until it counts for nothing."""
+    multiplier = _multiplier(bound)
+    radius = math.floor(((1 << _DIFFERENCE_BITS) - 1) * 2.0 ** (31 - _DIFFERENCE_BITS - multiplier.shift))
+    differences = -np.arange(min(256, radius + 1), dtype=np.int64)
+    scaled = rounding_doubling_high_mul((differences << max(multiplier.shift, 0)), multiplier.q31)
+    return tuple(int(v) for v in gemmlowp.exp_on_negative_values(scaled, _DIFFERENCE_BITS))
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Row by row, from the table of exponentials."""
+    y = bound.output
+    assert inputs[0] is not None
+    if bound.input(0).dtype is DType.FLOAT32:
+        return (_float_reference(bound, inputs[0]),)
+    if bound.node.op.numerics.float_scale:
+        return (softmax_lookup.reference(bound, _rows(bound), inputs[0]),)
+    if bound.input(0).dtype is DType.INT16:
+        assert isinstance(bound.node.op, Softmax)
+        result = softmax_int16.reference(bound, bound.node.op.beta, inputs[0].astype(np.int64))
+        return (result.astype(np.int16).reshape(y.shape),)
+    if isinstance(bound.node.op, LogSoftmax):
+        return (log_softmax_int8.reference(inputs[0], _multiplier(bound), _exponentials(bound)),)
+    low, high = y.dtype.range
+    table = np.array(_exponentials(bound), np.int64)
+    rows = inputs[0].astype(np.int64).reshape(-1, y.shape[-1])
+    difference = rows.max(axis=1, keepdims=True) - rows
+    counted = difference < len(table)
+    exponential = np.where(counted, table[np.minimum(difference, len(table) - 1)], 0)
+    out = np.empty_like(rows)
+    for i, row in enumerate(exponential):
+        total = int(rounding_shift_right(row, _SUM_BITS)[counted[i]].sum())
+        headroom = 32 - total.bit_length()
+        scale = gemmlowp.one_over_one_plus_x((total << headroom) - (1 << 31))
+        exponent = _SUM_BITS - headroom + 31 - 8 * y.dtype.bytes
+        out[i] = rounding_shift_right(rounding_doubling_high_mul(row, scale), exponent) + low
+    return (np.clip(np.where(counted, out, low), low, high).astype(y.dtype.value).reshape(y.shape),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """One table, two passes over each row; the row may be overwritten in place."""
+    if bound.node.op.numerics.float_scale or bound.input(0).dtype is DType.FLOAT32:
+        return _lower_onnx(bound)
+    y = bound.output
+    if bound.input(0).dtype is DType.INT16:
+        assert isinstance(bound.node.op, Softmax)
+        return softmax_int16.layer(bound, bound.node.op.beta)
+    table = _exponentials(bound)
+    if isinstance(bound.node.op, LogSoftmax):
+        return log_softmax_int8.layer(bound, _multiplier(bound), table)
+    depth = y.shape[-1]
+    return Layer(
+        "normalization/softmax",
+        "portable",
+        (0,),
+        (Table("exponentials", "int32_t", table, "exp of minus the distance to the maximum, Q31"),),
+        (
+            Param("rows", "int32_t", y.elements // depth),
+            Param("depth", "int32_t", depth),
+            Param("steps", "int32_t", len(table), "entries of the table; beyond it exp counts for nothing"),
+            Param("bits", "int32_t", 8 * y.dtype.bytes, "of the output"),
+            Param("clamp_low", "int32_t", y.dtype.range[0]),
+            Param("clamp_high", "int32_t", y.dtype.range[1]),
+        ),
+        flavour=PLAIN if y.dtype is DType.INT8 else Flavour("_y16", y="int16_t"),
+        headers=("emitc_bits.h",),
+        overlaps=(in_step(bound),),
+    )
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Four shares at a time; ONNX's in float32."""
+    if bound.node.op.numerics.float_scale and bound.input(0).dtype is not DType.FLOAT32:
+        rows = _rows(bound)
+        layer = softmax_lookup.vectors(bound, rows)
+        return layer if isinstance(layer, str) else replace(layer, overlaps=_in_place(bound, rows))
+    if bound.input(0).dtype is DType.FLOAT32:
+        if _rows(bound).inner != 1:
+            return "rows whose values lie apart"
+        return _lower_real(bound, "mve", *_REALS)
+    portable = lower(bound)
+    headers = ("emitc_bits.h", "emitc_mve.h", "emitc_mve_shares.h")
+    if portable.template == "normalization/softmax_s16":
+        return replace(portable, template="normalization/softmax_s16_mve", variant="mve", headers=headers)
+    if portable.template != "normalization/softmax" or portable.flavour is not PLAIN:
+        return f"a loop of its own: {portable.kernel_name}{portable.flavour.suffix}"
+    (table,) = portable.tables
+    # A larger distance reads the 0 behind the table, which takes no comparison.
+    table = replace(table, values=(*table.values, 0), comment=f"{table.comment}; 0 for all larger ones")
+    params = tuple(param for param in portable.params if param.name in ("rows", "depth", "steps"))
+    return replace(
+        portable, template="normalization/softmax_mve", variant="mve", tables=(table,), params=params, headers=headers
+    )
+
+
+def _lower_real(bound: BoundNode, variant: str, *headers: str) -> Layer | str:
+    """ONNX's of float32 with the exponential of an instruction set."""
+    portable = lower(bound)
+    if portable.template != "normalization/softmax_exp":
+        return f"a loop of its own: {portable.kernel_name}{portable.flavour.suffix}"
+    headers = (*portable.headers, *headers)
+    return replace(portable, template=f"normalization/softmax_exp_{variant}", variant=variant, headers=headers)
+
+
+def lower_fpu(bound: BoundNode) -> Layer | str:
+    """The exponential's coefficients by one instruction."""
+    return _lower_real(bound, "fpu", "emitc_fpu_exp.h")
+
+
+def work(bound: BoundNode) -> int:
+    """Elements, and what a row costs in the loop over the rows."""
+    return bound.output.elements + 1000 * (bound.output.elements // max(1, bound.output.shape[-1]))
+
+
+KERNELS = (
+    KernelDef(
+        Softmax,
+        "softmax over the last dimension; ONNX: along any",
+        (DType.INT8, DType.INT16, DType.FLOAT32),
+        ("SOFTMAX",),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=work,
+        tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
+        onnx=("Softmax",),
+        from_onnx=_from_onnx(Softmax),
+        transposed=transposed,
+        variants=(
+            Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16, DType.FLOAT32)),
+            Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
+        ),
+    ),
+    KernelDef(
+        LogSoftmax,
+        "logarithm of softmax over the last dimension; ONNX: along any",
+        (DType.FLOAT32,),
+        ("LOG_SOFTMAX",),
+        _log_from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=work,
+        tflite_dtypes=(DType.INT8, DType.FLOAT32),
+        onnx=("LogSoftmax",),
+        from_onnx=_from_onnx(LogSoftmax),
+        transposed=transposed,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Operators that an NPU runs."""

@@ -1,0 +1,77 @@
+"""A region of the graph that an accelerator runs as one: its own small graph stays inside as the reference.
+
+Shapes  those of the region's outputs.
+Types   any; the region's operators have checked theirs.
+Source  none: the region means what its operators mean, executed by their references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emitc.ir import Array, BoundNode, Graph, Op, Shape
+from emitc.kernels.contract import KernelDef
+from emitc.kernels.shared.subgraph_reference import nested_work, run_nested
+from emitc.layer import Layer
+
+
+@dataclass(frozen=True, slots=True)
+class Offloaded(Op):
+    """region: inputs and outputs in the order of the node's. layer: what the backend prints for it. foreign: the model's own
+    arithmetic is another one than the region's, which the user has allowed.
+    """
+
+    region: Graph
+    layer: Layer
+    foreign: bool = False
+
+
+def _op(bound: BoundNode) -> Offloaded:
+    assert isinstance(bound.node.op, Offloaded)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """The region fits its node: a violation is a bug of the backend that cut it."""
+    region = _op(bound).region
+    inside = [region.tensor(name) for name in (*region.inputs, *region.outputs)]
+    outside = [*(tensor for tensor in bound.inputs if tensor is not None), *bound.outputs]
+    assert [(t.shape, t.dtype) for t in inside] == [(t.shape, t.dtype) for t in outside], bound.node.describe()
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """Those of the region's outputs."""
+    region = _op(bound).region
+    return tuple(region.tensor(name).shape for name in region.outputs)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Operator by operator, by their own references."""
+    return run_nested(_op(bound).region, inputs)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """What the backend has decided."""
+    return _op(bound).layer
+
+
+def work(bound: BoundNode) -> int:
+    """Steps of all operators inside."""
+    return nested_work(_op(bound).region)
+
+
+KERNELS = (
+    KernelDef(
+        Offloaded,
+        "a region that an accelerator runs",
+        (),
+        (),
+        None,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=work,
+    ),
+)

@@ -1,0 +1,94 @@
+"""L2_POOL_2D: the root of the mean of the squares in each window, over the part of it that lies inside the input.
+
+Shapes  x [N, H, W, C], y [N, OH, OW, C].   Types  float32.   The fused activation limits the result.
+Source  TFLite Micro's kernel: the squares are added row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Shape
+from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, require_rank
+from emitc.kernels.pooling.pool_ops import Pool2D, pool_from_tflite
+from emitc.kernels.shared.float_activation import bound_params, bounded
+from emitc.kernels.shared.windows import BY_ROWS, require_output, window_overlap, window_params
+from emitc.layer import Flavour, Layer, by_channel
+from emitc.source import SourceNode
+
+
+class L2Pool2D(Pool2D):
+    """Root of the mean square."""
+
+    __slots__ = ()
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """Window and activation."""
+    return pool_from_tflite(L2Pool2D, node)
+
+
+def _op(bound: BoundNode) -> L2Pool2D:
+    assert isinstance(bound.node.op, L2Pool2D)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses other types than float32, and windows that do not fit."""
+    op = _op(bound)
+    require_rank(bound, bound.input(0), 4)
+    require_dtypes(bound, [(DType.FLOAT32, DType.FLOAT32)], [(t, t) for t in (DType.INT8, DType.UINT8)])
+    require_output(bound, op.window, op.kernel_h, op.kernel_w)
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[N, OH, OW, C]."""
+    op, (batches, height, width, channels) = _op(bound), bound.input(0).shape
+    return ((batches, *op.window.output(height, width, op.kernel_h, op.kernel_w), channels),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Tap by tap, in float32."""
+    op, y = _op(bound), bound.output
+    assert inputs[0] is not None
+    image = inputs[0].astype(np.float32)
+    ones = np.ones((1, *image.shape[1:3], 1), np.float32)
+    total, count = np.zeros(y.shape, np.float32), np.zeros((1, *y.shape[1:3], 1), np.float32)
+    with np.errstate(all="ignore"):
+        for _, _, met in op.window.taps(image, 0.0, op.kernel_h, op.kernel_w):
+            total += met * met
+        for _, _, inside in op.window.taps(ones, 0.0, op.kernel_h, op.kernel_w):
+            count += inside
+        return (bounded(np.sqrt(total / count), op.activation, y.dtype),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Channels innermost."""
+    op, x, y = _op(bound), bound.input(0), bound.output
+    params = window_params(bound, op.window, op.kernel_h, op.kernel_w)
+    overlaps = window_overlap(bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
+    return Layer(
+        "pooling/l2_pool_2d",
+        "portable",
+        (0,),
+        params=(*params, *bound_params(op.activation, y.dtype)),
+        overlaps=overlaps,
+        flavour=Flavour(x="float", y="float"),
+        by_rows=BY_ROWS,
+    )
+
+
+def work(bound: BoundNode) -> int:
+    """Values that are met."""
+    op = _op(bound)
+    return bound.output.elements * op.kernel_h * op.kernel_w
+
+
+KERNELS = (
+    KernelDef(
+        L2Pool2D, "root of the mean square of a window, fused activation", (DType.FLOAT32,), ("L2_POOL_2D",), from_tflite,
+        check, output_shapes, reference, lower, work=work,
+    ),
+)  # fmt: skip

@@ -1,0 +1,462 @@
+"""AVERAGE_POOL_2D, MAX_POOL_2D and the pools of ONNX, global ones among them: one window body for all.
+
+Shapes  x [N, H, W, C], y [N, OH, OW, C].
+Types   TFLite: int8 and int16; input and output share scale and zero point; float32 (pooling_float.py). ONNX: float32, int8 and
+        int16, maxima also uint8; an average may change the scale, a maximum copies.
+Average: TFLite: the sum of the quantized values divided by their number, half away from zero (of uint8 values, 128 higher, in
+legacy models: half up); values outside the input do not count, unless `count_padding` says that they count as the zero point.
+ONNX: what ONNX Runtime computes in float32, bit for bit (see _float_average): on the device an integer sum decides, and only
+near a half the float32 sum is made.
+Max: values outside the input do not take part.
+Source  TFLite 8-bit quantization specification; rounding as TFLite's integer reference kernels. ONNX Runtime's AveragePool,
+GlobalAveragePool, QLinearAveragePool and QLinearGlobalAveragePool: order of summation, division and rounding found by
+comparing candidates with their outputs (0 differing).
+Errors  dilated quantized windows that miss the input, windows whose sum can leave int32; the output Indices of MaxPool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Shape
+from emitc.kernels.contract import (
+    KernelDef,
+    Variant,
+    illegal,
+    require_dtypes,
+    require_quantization,
+    require_rank,
+    unsupported,
+)
+from emitc.kernels.mac.dsp_int8 import BYTES_HEADER
+from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
+from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
+from emitc.kernels.pooling import average_pool_mve, pool_float
+from emitc.kernels.pooling.pool_ops import (
+    AveragePool2D,
+    MaxPool2D,
+    Pool2D,
+    SumOrder,
+    average_from_onnx,
+    average_from_tflite,
+    max_from_onnx,
+    max_from_tflite,
+)
+from emitc.kernels.shared import int16x8
+from emitc.kernels.shared.mean_ties import decision
+from emitc.kernels.shared.windows import BY_ROWS, require_output, window_overlap, window_params
+from emitc.layer import PLAIN, Flavour, Layer, Param, by_channel
+from emitc.numerics.requantize import Clamp, Int64, activation_clamp, requantize_float
+
+Float32 = NDArray[np.float32]
+
+_MAX_WINDOW = 1 << 23
+"""Elements of a window whose int8 values sum up within int32."""
+_LANES = 4
+_LARGEST_COUNT = 4080
+"""Means of so many bytes are exact by a reciprocal of 31 bits: 129 * count * count is below 2^31."""
+_LARGEST_SUM = 256
+"""Bytes whose sum 16 bits hold."""
+_LIFT = 128
+"""What uint8 values are higher by than the int8 values that stand for them."""
+
+
+def _op(bound: BoundNode) -> Pool2D:
+    assert isinstance(bound.node.op, Pool2D)
+    return bound.node.op
+
+
+_EACH = (DType.FLOAT32, DType.INT8, DType.INT16)
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses other types than the operator has, a change of scale where it copies, and windows that do not fit."""
+    op, x = _op(bound), bound.input(0)
+    require_rank(bound, x, 4)
+    onnx = op.numerics.float_scale
+    others = (DType.UINT8, DType.INT32, DType.INT64)
+    dtypes = (DType.INT8, DType.INT16) if not onnx else (*_EACH, DType.UINT8) if isinstance(op, MaxPool2D) else _EACH
+    found = (DType.FLOAT32,) if op.numerics is Numerics.PLAIN else dtypes
+    require_dtypes(bound, [(t, t) for t in found], [(t, t) for t in others] if onnx else [])
+    plain = onnx and isinstance(op, MaxPool2D) and x.quantization is None and bound.output.quantization is None
+    if x.dtype is not DType.FLOAT32 and not plain:
+        _check_quantization(bound)
+    require_output(bound, op.window, op.kernel_h, op.kernel_w)
+    largest = _MAX_WINDOW >> (8 if x.dtype is DType.INT16 else 0)
+    if op.kernel_h * op.kernel_w > largest:
+        raise illegal(
+            bound, "a pooling window is too large", f"{largest} elements is the limit", "export the model again"
+        )
+    if not op.window.covers(x.shape[1], x.shape[2], op.kernel_h, op.kernel_w):
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} has a window that meets no value",
+            f"{op.kernel_h}x{op.kernel_w} dilated by {op.window.dilation_h}x{op.window.dilation_w} steps over the input",
+            "pad in a separate operator",
+            x,
+        )
+
+
+def _check_quantization(bound: BoundNode) -> None:
+    op, x, y = _op(bound), bound.input(0), bound.output
+    require_quantization(bound, x, y)
+    if int16x8.applies(bound):
+        int16x8.require_symmetric(bound)
+    assert x.quantization and y.quantization
+    if isinstance(op, AveragePool2D) and op.numerics.float_scale:
+        reach = max(x.quantization.zero_point - x.dtype.range[0], x.dtype.range[1] - x.quantization.zero_point)
+        if op.kernel_h * op.kernel_w * reach >= 1 << 31:
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} over {op.kernel_h * op.kernel_w} elements",
+                "their sum can leave int32",
+                "reduce in several steps",
+                x,
+            )
+        if not 2.0**-30 <= x.quantization.scale / y.quantization.scale <= 2.0**30:
+            raise illegal(
+                bound,
+                f"{bound.node.op_type} has scales that are out of proportion",
+                f"{x.quantization.scale!r} in, {y.quantization.scale!r} out",
+                "quantize the model again",
+                y,
+            )
+    elif (
+        abs(x.quantization.scale - y.quantization.scale) > (0 if op.numerics.float_scale else 1e-6)
+        or x.quantization.zero_point != y.quantization.zero_point
+    ):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} changes scale or zero point",
+            "input and output must share them",
+            "export the model again",
+            y,
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[N, OH, OW, C]."""
+    op, (batches, height, width, channels) = _op(bound), bound.input(0).shape
+    rows, columns = op.window.output(height, width, op.kernel_h, op.kernel_w)
+    return ((batches, rows, columns, channels),)
+
+
+def _sum(taps: Iterator[tuple[int, int, Int64]]) -> Int64:
+    """The sum over the taps, which are never none: every window meets its input."""
+    _, _, total = next(taps)
+    for _, _, values in taps:
+        total = total + values
+    return total
+
+
+def _tap_counts(bound: BoundNode) -> Int64:
+    """How many values each output is the mean of, [1, OH, OW, 1]: those inside the input, or also counted padding."""
+    op, (_, height, width, _) = _op(bound), bound.input(0).shape
+    assert isinstance(op, AveragePool2D)
+    pad = op.window.padding
+    if op.count_padding:
+        counted = (
+            height + pad.top + pad.bottom - op.uncounted.bottom,
+            width + pad.left + pad.right - op.uncounted.right,
+        )
+        padded = replace(op.window, padding=op.uncounted)
+    else:
+        counted, padded = (height, width), op.window
+    ones = np.ones((1, *counted, 1), np.int64)
+    return _sum(padded.taps(ones, 0, op.kernel_h, op.kernel_w))
+
+
+def _float_average(bound: BoundNode, image: Float32) -> Float32:
+    """ONNX Runtime's average of float32 values: their sum in the order that the op names, divided by their number."""
+    op = _op(bound)
+    assert isinstance(op, AveragePool2D)
+    count = op.kernel_h * op.kernel_w
+    grouped = count - count % _LANES if op.order is SumOrder.FOURS else 0
+    shares = {SumOrder.ROWS: 1, SumOrder.COLUMNS: op.kernel_w, SumOrder.FOURS: _LANES}[op.order]
+    sums = np.zeros((shares, *bound.output.shape), np.float32)
+    rest: list[Float32] = []
+    for ky, kx, values in op.window.taps(image, 0.0, op.kernel_h, op.kernel_w):
+        tap = ky * op.kernel_w + kx
+        if op.order is SumOrder.FOURS and tap >= grouped:
+            rest.append(values)
+        else:
+            sums[{SumOrder.ROWS: 0, SumOrder.COLUMNS: kx, SumOrder.FOURS: tap % _LANES}[op.order]] += values
+    total = (sums[0] + sums[2]) + (sums[1] + sums[3]) if op.order is SumOrder.FOURS else sums[0]
+    for part in (*rest, *(sums[1:] if op.order is SumOrder.COLUMNS else ())):
+        total = total + part
+    return np.asarray(total / _tap_counts(bound).astype(np.float32), np.float32)
+
+
+def _onnx_average(bound: BoundNode, values: Array) -> Array:
+    """The average by ONNX Runtime's arithmetic, in the output's type."""
+    op, x, y = _op(bound), bound.input(0), bound.output
+    assert isinstance(op, AveragePool2D)
+    if x.dtype is DType.FLOAT32:
+        return _float_average(bound, values.astype(np.float32))
+    assert x.quantization and y.quantization
+    centred = values.astype(np.int64) - x.quantization.zero_point
+    clamp = activation_clamp(op.activation, y)
+    if _in_integers(op):
+        acc = _sum(op.window.taps(centred, 0, op.kernel_h, op.kernel_w))
+        return clamp.apply(requantize_float(acc, np.float32(_factor(bound))) + y.quantization.zero_point, y.dtype)
+    mean = _float_average(bound, centred.astype(np.float32) * np.float32(x.quantization.scale))
+    ratio = mean / np.float32(y.quantization.scale)
+    if op.numerics is Numerics.QDQ:
+        return clamp.apply(np.rint(ratio).astype(np.int64) + y.quantization.zero_point, y.dtype)
+    bias = _unsigned_bias(op)
+    shifted = np.rint(ratio + np.float32(y.quantization.zero_point + bias)).astype(np.int64)
+    return clamp.apply(shifted - bias, y.dtype)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Tap by tap; the count of values that lie inside comes from pooling an image of ones."""
+    op, x, y = _op(bound), bound.input(0), bound.output
+    assert inputs[0] is not None
+    if op.numerics is Numerics.PLAIN:
+        kernel, average = (op.kernel_h, op.kernel_w), isinstance(op, AveragePool2D)
+        floats = inputs[0].astype(np.float32)
+        return (pool_float.reference(bound, op.window, kernel, op.activation, floats, average=average),)
+    if isinstance(op, AveragePool2D) and op.numerics.float_scale:
+        return (_onnx_average(bound, inputs[0]),)
+    if isinstance(op, MaxPool2D) and x.dtype is DType.FLOAT32:
+        largest = np.full(y.shape, -np.inf, np.float32)
+        for _, _, met in op.window.taps(inputs[0].astype(np.float32), -np.inf, op.kernel_h, op.kernel_w):
+            largest = np.maximum(largest, met)
+        return (largest,)
+    image = inputs[0].astype(np.int64)
+    if isinstance(op, AveragePool2D):
+        assert x.quantization
+        centre = x.quantization.zero_point if op.count_padding else 0
+        count = np.full(y.shape, op.kernel_h * op.kernel_w, np.int64)
+        if not op.count_padding:
+            count = _sum(op.window.taps(np.ones_like(image), 0, op.kernel_h, op.kernel_w))
+        total = _sum(op.window.taps(image - centre, 0, op.kernel_h, op.kernel_w)) + centre * count
+        if op.numerics is Numerics.UNSIGNED:
+            pooled = (total + _LIFT * count + count // 2) // count - _LIFT
+        else:
+            pooled = np.sign(total) * ((np.abs(total) + count // 2) // count)
+    else:
+        low = x.dtype.range[0]
+        pooled = np.full(y.shape, low, np.int64)
+        for _, _, values in op.window.taps(image, low, op.kernel_h, op.kernel_w):
+            pooled = np.maximum(pooled, values)
+    clamp = activation_clamp(op.activation, y) if y.quantization else Clamp(*y.dtype.range)
+    return (clamp.apply(pooled, y.dtype),)
+
+
+def _in_integers(op: AveragePool2D) -> bool:
+    """Whether ONNX Runtime sums the quantized values themselves (QLinearGlobalAveragePool)."""
+    return op.whole_image and op.numerics is Numerics.QOPERATOR
+
+
+def _unsigned_bias(op: AveragePool2D) -> int:
+    """What QLinearAveragePool's zero point is higher by in the model; it takes part in a float32 rounding there."""
+    return _LIFT if op.unsigned else 0
+
+
+def _factor(bound: BoundNode) -> float:
+    """x_scale / (y_scale * count) in float32, of a whole window."""
+    op, x, y = _op(bound), bound.input(0).quantization, bound.output.quantization
+    assert x and y
+    return float(np.float32(x.scale) / (np.float32(y.scale) * np.float32(op.kernel_h * op.kernel_w)))
+
+
+def _typed(bound: BoundNode) -> Flavour:
+    """The flavour of a template that serves several element types."""
+    c_type = bound.input(0).dtype.c_type
+    return Flavour(f"_{bound.input(0).dtype.value}", fixed_point=False, x=c_type, y=c_type)
+
+
+def _lower_average(bound: BoundNode, params: tuple[Param, ...]) -> Layer:
+    """ONNX: float32, the integer sum of a whole image, or an integer mean that turns to float32 near a half."""
+    op, x, y = _op(bound), bound.input(0), bound.output
+    assert isinstance(op, AveragePool2D)
+    pad = op.window.padding
+    counted = (
+        Param("count_padding", "int32_t", int(op.count_padding), "1: values outside the input count"),
+        Param(
+            "count_h",
+            "int32_t",
+            x.shape[1] + pad.bottom - op.uncounted.bottom,
+            "rows that count, from the input's first on",
+        ),
+        Param("count_w", "int32_t", x.shape[2] + pad.right - op.uncounted.right),
+    )
+    overlaps = window_overlap(bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
+    by_rows = None if op.count_padding else BY_ROWS  # what counts of the padding lies around the whole image
+    if x.dtype is DType.FLOAT32:
+        return Layer(
+            "pooling/average_pool_2d_float",
+            "portable",
+            (0,),
+            params=(*params, *counted),
+            overlaps=overlaps,
+            by_rows=by_rows,
+        )
+    assert x.quantization and y.quantization
+    clamp = activation_clamp(op.activation, y)
+    ends = (Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high))
+    offsets = (
+        Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
+        Param("output_offset", "int32_t", y.quantization.zero_point),
+    )
+    if _in_integers(op):
+        factor = Param("factor", "float", _factor(bound), "x_scale / (y_scale * elements of the window)")
+        return Layer(
+            "pooling/average_pool_2d_sum", "portable", (0,), params=(*params, *offsets, *ends, factor), overlaps=overlaps,
+            flavour=_typed(bound), by_rows=by_rows,
+        )  # fmt: skip
+    decided = decision(x.quantization, y.quantization, x.dtype, op.kernel_h * op.kernel_w)
+    late = y.quantization.zero_point + _unsigned_bias(op) if op.numerics is Numerics.QOPERATOR else 0
+    arithmetic = (
+        *decided.params,
+        Param("order", "int32_t", op.order.value, f"of the float32 sum: {op.order.name.lower()}"),
+        Param("x_scale", "float", x.quantization.scale),
+        Param("y_scale", "float", y.quantization.scale),
+        Param("early_offset", "float", float(late), "part of the zero point that is added before rounding"),
+        Param("late_offset", "int32_t", y.quantization.zero_point - late, "part that is added after it"),
+    )
+    return Layer(
+        "pooling/average_pool_2d_even",
+        "portable",
+        (0,),
+        params=(*params, *counted, *offsets, *ends, *arithmetic),
+        overlaps=overlaps,
+        flavour=_typed(bound),
+        by_rows=by_rows,
+    )
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Channels innermost, so that a window's rows are read as they lie."""
+    op, x, y = _op(bound), bound.input(0), bound.output
+    params = window_params(bound, op.window, op.kernel_h, op.kernel_w)
+    if op.numerics is Numerics.PLAIN:
+        return pool_float.layer(bound, params, op.activation, average=isinstance(op, AveragePool2D))
+    overlaps = window_overlap(bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
+    dilated = (op.window.dilation_h, op.window.dilation_w) != (1, 1)
+    suited = x.dtype is DType.INT8 or int16x8.applies(bound)
+    if isinstance(op, MaxPool2D) and (dilated or not suited or x.quantization is None):
+        return Layer(
+            "pooling/max_pool_2d_taps",
+            "portable",
+            (0,),
+            params=params,
+            overlaps=overlaps,
+            by_rows=BY_ROWS,
+            flavour=_typed(bound),
+        )
+    if isinstance(op, AveragePool2D) and op.numerics.float_scale:
+        return _lower_average(bound, params)
+    assert x.quantization
+    clamp = activation_clamp(op.activation, y)
+    params = (
+        *params,
+        Param("clamp_low", "int32_t", clamp.low),
+        Param("clamp_high", "int32_t", clamp.high),
+    )
+    if isinstance(op, MaxPool2D):
+        return Layer(
+            "pooling/max_pool_2d",
+            "portable",
+            (0,),
+            params=params,
+            overlaps=overlaps,
+            by_rows=BY_ROWS,
+            flavour=int16x8.throughout(x.dtype),
+        )
+    assert isinstance(op, AveragePool2D)
+    padding = Param(
+        "padding_value", "int32_t", x.quantization.zero_point if op.count_padding else 0, "what lies outside the input"
+    )
+    counted = Param("count_padding", "int32_t", int(op.count_padding), "1: values outside the input count")
+    params = (*params, padding, counted)
+    unsigned = op.numerics is Numerics.UNSIGNED
+    return Layer(
+        "pooling/average_pool_2d",
+        "portable",
+        (0,),
+        params=params,
+        overlaps=overlaps,
+        by_rows=BY_ROWS,
+        flavour=Flavour("_u8", unsigned=True) if unsigned else int16x8.throughout(x.dtype),
+    )
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Four channels at a time, or 16 for the largest value."""
+    op, layer = _op(bound), lower(bound)
+    if bound.input(0).dtype is DType.FLOAT32:
+        return pool_float.by_fours(bound, layer, "mve")
+    if layer.template in ("pooling/average_pool_2d_even", "pooling/average_pool_2d_sum"):
+        return average_pool_mve.layer(bound, layer)
+    if layer.flavour != PLAIN or layer.template not in ("pooling/average_pool_2d", "pooling/max_pool_2d"):
+        return f"a loop of its own: {layer.kernel_name}{layer.flavour.suffix}"
+    if isinstance(op, AveragePool2D) and bound.output.shape[3] < 4:
+        return "fewer than four channels"
+    if op.kernel_h * op.kernel_w > _LARGEST_COUNT:
+        return f"a window of more than {_LARGEST_COUNT} values"
+    return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=(MVE_HEADER,))
+
+
+def lower_fpu(bound: BoundNode) -> Layer | str:
+    """Four channels of float32 at a time."""
+    return pool_float.by_fours(bound, lower(bound), "fpu")
+
+
+def lower_dsp(bound: BoundNode) -> Layer | str:
+    """Four channels in a word."""
+    op, layer, x, y = _op(bound), lower(bound), bound.input(0), bound.output
+    if layer.template not in ("pooling/average_pool_2d", "pooling/max_pool_2d") or x.dtype is not DType.INT8:
+        return f"a loop of its own: {layer.kernel_name}{layer.flavour.suffix}"
+    if y.shape[3] < _LANES:
+        return "fewer than four channels"
+    average = isinstance(op, AveragePool2D)
+    if average and op.kernel_h * op.kernel_w > _LARGEST_SUM:
+        return f"a window of more than {_LARGEST_SUM} values"
+    clamped = activation_clamp(op.activation, y) != Clamp(*y.dtype.range)
+    short = "" if not average else "up" if layer.flavour.unsigned else "away"
+    inside = (y.shape[1] - 1) * op.window.stride_h + op.kernel_h <= x.shape[1] and (
+        y.shape[2] - 1
+    ) * op.window.stride_w + op.kernel_w <= x.shape[2]
+    two = (op.kernel_h, op.kernel_w) == (2, 2) and inside and not op.window.padding.any and not clamped
+    window = "2x2" if two else ""
+    uneven = y.shape[3] % _LANES != 0
+    named = (short, "clamped" if clamped else "", "uneven" if uneven else "", window)
+    suffix = "".join(f"_{name}" for name in named if name)
+    return replace(
+        layer,
+        template=f"{layer.template}_dsp",
+        variant="dsp",
+        flavour=replace(layer.flavour, suffix=suffix, short=short, clamped=clamped, uneven=uneven, window=window),
+        headers=(DSP_HEADER, BYTES_HEADER),
+        larger=uneven or not two,
+    )
+
+
+def work(bound: BoundNode) -> int:
+    """Values that the windows meet, with those outside the input."""
+    return bound.output.elements * _op(bound).kernel_h * _op(bound).kernel_w
+
+
+_DSP = Variant("dsp", "dsp", lower_dsp)
+KERNELS = (
+    KernelDef(
+        AveragePool2D, "2-D average pooling", _EACH, ("AVERAGE_POOL_2D",), average_from_tflite, check, output_shapes,
+        reference, lower, work=work, tflite_dtypes=(*_EACH, DType.UINT8), onnx=("AveragePool", "GlobalAveragePool"),
+        from_onnx=average_from_onnx, variants=(Variant("mve", "mve", lower_mve), _DSP),
+    ),
+    KernelDef(
+        MaxPool2D, "2-D maximum pooling", _EACH, ("MAX_POOL_2D",), max_from_tflite, check, output_shapes, reference, lower,
+        work=work, tflite_dtypes=(*_EACH, DType.UINT8), onnx=("MaxPool", "GlobalMaxPool"), from_onnx=max_from_onnx,
+        moves=True,
+        variants=(
+            Variant("mve", "mve", lower_mve, (DType.INT8, DType.FLOAT32)), _DSP,
+            Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,87 @@
+"""AVERAGE_POOL_2D and MAX_POOL_2D of a TFLite model in float32, over the part of each window that lies inside the input.
+
+Average  the sum of the values row by row, divided by their number.
+Max      the largest value; a NaN is passed over, and a window without a number gives the lowest finite value.
+Both are limited by the fused activation.
+Source   TFLite Micro's float kernels: order of the sum, NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType
+from emitc.kernels.shared.float_activation import bound_params, bounded
+from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap
+from emitc.layer import Flavour, Layer, Param, by_channel
+from emitc.numerics.requantize import Float32
+
+_LOWEST = np.float32(np.finfo(np.float32).min)
+_FLAVOUR = Flavour("_bounded", x="float", y="float", clamped=True)
+_TOGETHER = 4
+_HEADERS = {
+    "fpu": ("emitc_fpu_windows.h",),
+    "mve": ("emitc_mve.h", "emitc_mve_reals.h", "emitc_mve_order.h"),
+}
+
+
+def reference(
+    bound: BoundNode, window: Window, kernel: tuple[int, int], activation: str, image: Float32, *, average: bool
+) -> Array:
+    """Tap by tap, in float32. image: [N, H, W, C]. kernel: height and width of the window."""
+    y = bound.output
+    if not average:
+        largest = np.full(y.shape, _LOWEST, np.float32)
+        for _, _, met in window.taps(image, -np.inf, *kernel):
+            largest = np.where(met > largest, met, largest)
+        return bounded(largest, activation, y.dtype)
+    total = np.zeros(y.shape, np.float32)
+    count = np.zeros((1, *y.shape[1:3], 1), np.float32)
+    ones = np.ones((1, *image.shape[1:3], 1), np.float32)
+    with np.errstate(all="ignore"):
+        for (_, _, met), (_, _, inside) in zip(
+            window.taps(image, 0.0, *kernel), window.taps(ones, 0.0, *kernel), strict=True
+        ):
+            total += met
+            count += inside
+        return bounded(total / count, activation, DType.FLOAT32)
+
+
+def layer(bound: BoundNode, params: tuple[Param, ...], activation: str, *, average: bool) -> Layer:
+    """Channels innermost. params: the window's."""
+    x = bound.input(0)
+    overlaps = window_overlap(
+        bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, bound.output.dtype.bytes)
+    )
+    return Layer(
+        "pooling/average_pool_2d_float" if average else "pooling/max_pool_2d_taps",
+        "portable",
+        (0,),
+        params=(*params, *bound_params(activation, bound.output.dtype)),
+        overlaps=overlaps,
+        flavour=_FLAVOUR,
+        by_rows=BY_ROWS,
+    )
+
+
+def by_fours(bound: BoundNode, portable: Layer, variant: str) -> Layer | str:
+    """The `portable` layer of largest values, in TFLite or ONNX, for four channels at a time; or why there is none."""
+    if portable.template != "pooling/max_pool_2d_taps" or bound.input(0).dtype is not DType.FLOAT32:
+        return f"a loop of its own: {portable.kernel_name}{portable.flavour.suffix}"
+    channels = bound.output.shape[3]
+    if channels % _TOGETHER:
+        return "there is code for whole fours of channels"
+    if any(param.value != 1 for param in portable.params if param.name in ("dilation_h", "dilation_w")):
+        return "dilated"
+    # Four channels at a time are as one channel of four numbers.
+    ahead = by_channel(channels // _TOGETHER, channels // _TOGETHER, 1, 4 * _TOGETHER, 4 * _TOGETHER)
+    return replace(
+        portable,
+        template=f"pooling/max_pool_2d_float_{variant}",
+        variant=variant,
+        overlaps=window_overlap(bound, portable.params, ahead),
+        headers=_HEADERS[variant],
+        flavour=replace(portable.flavour, suffix="_bounded" if portable.flavour.clamped else ""),
+    )

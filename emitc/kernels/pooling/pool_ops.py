@@ -1,0 +1,157 @@
+"""The pools as operators: their attributes in TFLite and ONNX, and in which order ONNX Runtime sums a window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from emitc.ir import Numerics, Op
+from emitc.kernels.contract import Parsed
+from emitc.kernels.shared.pointwise import plain_numerics
+from emitc.kernels.shared.windows import (
+    ACTIVATIONS,
+    Padding,
+    Window,
+    image_size,
+    integers_attribute,
+    onnx_window,
+    rounded_up,
+    window_of,
+)
+from emitc.source import SourceNode
+
+_VECTOR_OPSET = 19
+"""Before it ONNX Runtime sums windows of these strides and sizes column by column."""
+_VECTOR_STRIDE, _VECTOR_KERNEL, _VECTOR_WIDTH = 2, 32, 2045
+_NO_PADDING = Padding()
+
+
+class SumOrder(Enum):
+    """The order in which ONNX Runtime adds up a window's float32 values, as the C has it."""
+
+    ROWS = 0
+    """Row by row."""
+    COLUMNS = 1
+    """Each column on its own, then these."""
+    FOURS = 2
+    """Every fourth value apart, then these four sums crosswise, then the values left over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool2D(Op):
+    """window: strides and padding. kernel: [height, width]. activation: fused."""
+
+    window: Window
+    kernel_h: int
+    kernel_w: int
+    activation: str
+
+
+@dataclass(frozen=True, slots=True)
+class AveragePool2D(Pool2D):
+    """count_padding: values outside the input count, as the zero point.
+
+    uncounted: the part of the padding that does not count even then: what ceil_mode adds. whole_image: the window is the
+    image. order: of ONNX Runtime's sum. unsigned: the model has the tensors as uint8, 128 higher.
+    """
+
+    count_padding: bool = False
+    uncounted: Padding = _NO_PADDING
+    whole_image: bool = False
+    order: SumOrder = SumOrder.ROWS
+    unsigned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MaxPool2D(Pool2D):
+    """Largest value of the window."""
+
+
+def _parse(node: SourceNode) -> tuple[Window, int, int, str]:
+    node.counts((1, 1))
+    height, width = image_size(node)
+    kernel_h = node.integer("filter_height", low=1, high=1 << 16)
+    kernel_w = node.integer("filter_width", low=1, high=1 << 16)
+    window = window_of(node, height, width, kernel_h, kernel_w, dilated=False)
+    return window, kernel_h, kernel_w, node.fused_activation(ACTIVATIONS)
+
+
+def pool_from_tflite(op: type[Pool2D], node: SourceNode) -> Parsed:
+    """A pool that has no more than a window and an activation."""
+    return Parsed(op(*_parse(node), numerics=plain_numerics(node)))
+
+
+def average_from_tflite(node: SourceNode) -> Parsed:
+    return Parsed(AveragePool2D(*_parse(node), numerics=plain_numerics(node)))
+
+
+def max_from_tflite(node: SourceNode) -> Parsed:
+    return Parsed(MaxPool2D(*_parse(node), numerics=plain_numerics(node)))
+
+
+def _onnx_parse(node: SourceNode) -> tuple[Window, int, int, Padding]:
+    """Window, its size, and what ceil_mode adds to the padding; a global pool has the image as its window."""
+    node.counts((1, 1))
+    height, width = image_size(node)
+    if node.integer("channels_last", 0, 0, 1):
+        raise node.unsupported(
+            f"{node.op_type} with channels_last is not supported", "images are NCHW in ONNX", "export the model in NCHW"
+        )
+    if node.kind.startswith("Global"):
+        return Window(1, 1, Padding()), height, width, Padding()
+    node.attribute("kernel_shape")
+    kernel_h, kernel_w = integers_attribute(node, "kernel_shape", 2, 1, 1)
+    window = onnx_window(node, height, width, kernel_h, kernel_w)
+    if node.integer("ceil_mode", 0, 0, 1) and node.attributes.get("auto_pad", "NOTSET") in ("NOTSET", "VALID"):
+        wider = rounded_up(window, height, width, kernel_h, kernel_w)
+        more_h, more_w = (
+            wider.padding.bottom - window.padding.bottom,
+            wider.padding.right - window.padding.right,
+        )
+        return wider, kernel_h, kernel_w, Padding(bottom=more_h, right=more_w)
+    return window, kernel_h, kernel_w, Padding()
+
+
+def _sum_order(node: SourceNode, window: Window, kernel_h: int, kernel_w: int, *, whole: bool) -> SumOrder:
+    """ONNX Runtime's order: it has a kernel for whole images, one for narrow windows of few strides, and one for the rest."""
+    if node.kind.startswith("Global"):
+        return SumOrder.FOURS
+    plain = not (node.integer("ceil_mode", 0) and node.integer("count_include_pad", 0))
+    if node.op_type.startswith("QLinear") or node.integer("opset", _VECTOR_OPSET) >= _VECTOR_OPSET or not plain:
+        return SumOrder.ROWS
+    if whole and (window.stride_h, window.stride_w) == (1, 1):
+        return SumOrder.FOURS
+    width = image_size(node)[1] + window.padding.left + window.padding.right
+    narrow = window.stride_w <= _VECTOR_STRIDE and max(kernel_h, kernel_w) <= _VECTOR_KERNEL
+    return SumOrder.COLUMNS if narrow and width <= _VECTOR_WIDTH else SumOrder.ROWS
+
+
+def average_from_onnx(node: SourceNode) -> Parsed:
+    window, kernel_h, kernel_w, added = _onnx_parse(node)
+    quantized = node.input(0).dtype != "float32"
+    whole = (kernel_h, kernel_w) == image_size(node) and not window.padding.any
+    op = AveragePool2D(
+        window,
+        kernel_h,
+        kernel_w,
+        "NONE",
+        count_padding=bool(node.integer("count_include_pad", 0, 0, 1)),
+        # ONNX Runtime's QLinearAveragePool divides by the whole window wherever padding counts.
+        uncounted=Padding() if quantized else added,
+        whole_image=whole,
+        order=_sum_order(node, window, kernel_h, kernel_w, whole=whole),
+        unsigned=bool(node.integer("unsigned", 0, 0, 1)),
+        numerics=Numerics.QOPERATOR,
+    )
+    return Parsed(op)
+
+
+def max_from_onnx(node: SourceNode) -> Parsed:
+    if len(node.outputs) > 1:
+        raise node.unsupported(
+            f"{node.op_type} with the output Indices is not supported",
+            "there is code for the values only",
+            "export the model without MaxUnpool",
+        )
+    window, kernel_h, kernel_w, _ = _onnx_parse(node)
+    return Parsed(MaxPool2D(window, kernel_h, kernel_w, "NONE", numerics=Numerics.QOPERATOR))

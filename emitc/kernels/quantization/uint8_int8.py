@@ -1,0 +1,91 @@
+"""Rebias: int8 to uint8 of the same real values, and back. uint8 tensors of ONNX, and of TFLite's
+legacy models, are int8 inside.
+
+Shapes  x any, y the same.   Types  int8 to uint8 or uint8 to int8, of one scale; the zero point of uint8 is 128 higher.
+Adding or taking away 128 is turning over the highest bit: y = x ^ 0x80, byte by byte, in place where x is not needed any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes
+from emitc.layer import Layer, Param, in_step
+from emitc.source import SourceNode
+
+
+@dataclass(frozen=True, slots=True)
+class Rebias(Op):
+    """Between int8 and uint8, 128 apart."""
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """One tensor to another."""
+    node.counts((1, 1))
+    return Parsed(Rebias())
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """One tensor to another."""
+    node.counts((1, 1))
+    return Parsed(Rebias(numerics=Numerics.QOPERATOR))
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses other types, and quantizations that do not stand for the same real values."""
+    require_dtypes(bound, [(DType.INT8, DType.UINT8), (DType.UINT8, DType.INT8)])
+    x, y = bound.input(0), bound.output
+    if x.quantization is None or y.quantization is None:
+        return
+    bias = 128 if y.dtype is DType.UINT8 else -128
+    if (x.quantization.scales, tuple(z + bias for z in x.quantization.zero_points)) != (
+        y.quantization.scales,
+        y.quantization.zero_points,
+    ):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} changes real values",
+            f"the scales must be equal, and the zero points {bias} apart",
+            "export the model again",
+            y,
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The input's shape."""
+    return (bound.input(0).shape,)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """128 more or less."""
+    assert inputs[0] is not None
+    bias = 128 if bound.output.dtype is DType.UINT8 else -128
+    return ((inputs[0].astype(np.int16) + bias).astype(bound.output.dtype.value),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """One pass over the bytes."""
+    params = (Param("count", "int32_t", bound.output.elements),)
+    return Layer("quantization/rebias", "portable", (0,), params=params, overlaps=(in_step(bound),))
+
+
+KERNELS = (
+    KernelDef(
+        Rebias,
+        "int8 as uint8 of the same real values, or back",
+        (DType.INT8, DType.UINT8),
+        ("Rebias",),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        onnx=("Rebias",),
+        from_onnx=from_onnx,
+        elementwise=True,
+    ),
+)

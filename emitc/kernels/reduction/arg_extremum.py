@@ -1,0 +1,166 @@
+"""ARG_MAX and ARG_MIN: the position of the largest or smallest value along one dimension; of equal ones the first, or the last.
+
+Shapes  x of rank 1 to 8, y without the dimension, or with size 1 in its place.
+Types   TFLite: int8 in (whatever its scale) or float32, int32 or int64 out. ONNX: also float32, int16, int32 and uint8 in,
+        int64 out.
+Source  TFLite Micro's kernels for int32 positions; int64 ones as LiteRT's reference kernel writes them. ONNX: its operator
+        specification.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes
+from emitc.kernels.shared.joined_rows import axis_of
+from emitc.layer import PLAIN, Flavour, Layer, Param
+from emitc.source import SourceNode
+
+
+@dataclass(frozen=True, slots=True)
+class ArgExtremum(Op):
+    """axis: the dimension that is searched, not negative. last: of equal values the last counts. keep_dims: it stays."""
+
+    axis: int
+    last: bool = False
+    keep_dims: bool = False
+
+
+class ArgMax(ArgExtremum):
+    """Position of the largest value."""
+
+    __slots__ = ()
+
+
+class ArgMin(ArgExtremum):
+    """Position of the smallest value."""
+
+    __slots__ = ()
+
+
+def _from_tflite(op: type[ArgExtremum]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((2, 2))
+        axes, rank = node.constant_integers(1, "axis"), len(node.input(0).shape)
+        if len(axes) != 1 or not -rank <= axes[0] < rank:
+            raise node.refusal(
+                f"{node.op_type} has axis {list(axes)}",
+                f"the input has {rank} dimensions",
+                "export the model again",
+                node.input(0),
+            )
+        return Parsed(op(axes[0] % rank))
+
+    return parse
+
+
+def _from_onnx(op: type[ArgExtremum]) -> Callable[[SourceNode], Parsed]:
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((1, 1))
+        axis = axis_of(node, node.integer("axis", 0), len(node.input(0).shape))
+        last, keep_dims = node.integer("select_last_index", 0, 0, 1), node.integer("keepdims", 1, 0, 1)
+        return Parsed(op(axis, bool(last), bool(keep_dims), numerics=Numerics.QOPERATOR))
+
+    return parse
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
+    """The same search along another dimension, where that one keeps its place."""
+    op = _op(bound)
+    return replace(op, axis=permutation[op.axis]) if op.keep_dims else None
+
+
+def _op(bound: BoundNode) -> ArgExtremum:
+    assert isinstance(bound.node.op, ArgExtremum)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses types that the format does not have or that have no code, and an empty dimension."""
+    others = (DType.FLOAT32, DType.UINT8, DType.INT16, DType.INT32)
+    if _op(bound).numerics.float_scale:
+        require_dtypes(bound, [(found, DType.INT64) for found in (DType.INT8, *others)], [(DType.INT64, DType.INT64)])
+    else:
+        positions = (DType.INT32, DType.INT64)
+        require_dtypes(
+            bound,
+            [(found, out) for found in (DType.INT8, DType.FLOAT32) for out in positions],
+            [(found, out) for found in others for out in positions],
+        )
+    if 0 in bound.input(0).shape:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has an empty input",
+            "a dimension is 0",
+            "export the model again",
+            bound.input(0),
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The input's shape without the dimension, or with size 1 in its place."""
+    shape, axis = bound.input(0).shape, _op(bound).axis
+    return (shape[:axis] + ((1,) if _op(bound).keep_dims else ()) + shape[axis + 1 :],)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The first of the extreme values, or the last. A NaN in the first place is the extreme; another one is none."""
+    assert inputs[0] is not None
+    op, values = _op(bound), inputs[0]
+    unknown = values != values  # NaN alone is not itself
+    with np.errstate(invalid="ignore"):
+        extreme = np.fmin if isinstance(op, ArgMin) else np.fmax
+        equal = (values == extreme.reduce(values, axis=op.axis, keepdims=True)) & ~np.take(unknown, [0], op.axis)
+    found = np.asarray(np.argmax(np.flip(equal, op.axis) if op.last else equal, axis=op.axis))
+    if op.last:
+        found = np.where(equal.any(op.axis), values.shape[op.axis] - 1 - found, 0)
+    return (found.astype(bound.output.dtype.value).reshape(bound.output.shape),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """One search per element of the output, along values that lie `inner` apart."""
+    op, shape, axis = _op(bound), bound.input(0).shape, _op(bound).axis
+    params: tuple[Param, ...] = (
+        Param("outer", "int32_t", math.prod(shape[:axis])),
+        Param("depth", "int32_t", shape[axis], "values to choose from"),
+        Param("inner", "int32_t", math.prod(shape[axis + 1 :]), "distance between them"),
+    )
+    if bound.input(0).dtype is DType.INT8 and not op.last:
+        flip = Param("flip", "int32_t", -isinstance(op, ArgMin), "0: largest, -1: smallest")
+        return Layer("reduction/arg_extremum", "portable", (0,), params=(*params, flip), flavour=PLAIN)
+    smallest, last = "_min" if isinstance(op, ArgMin) else "_max", "_last" if op.last else ""
+    x = bound.input(0).dtype
+    y = bound.output.dtype
+    short = "" if y is DType.INT64 else f"_{y.value}"
+    flavour = Flavour(f"{smallest}{last}_{x.value}{short}", fixed_point=False, x=x.c_type, y=y.c_type)
+    return Layer("reduction/arg_extremum_typed", "portable", (0,), params=params, flavour=flavour)
+
+
+def _kernel(op: type[ArgExtremum], name: str, onnx: str, summary: str) -> KernelDef:
+    return KernelDef(
+        op,
+        summary,
+        (DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.FLOAT32),
+        (name,),
+        _from_tflite(op),
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=lambda bound: bound.input(0).elements,
+        tflite_dtypes=(DType.INT8, DType.UINT8, DType.FLOAT32),
+        onnx=(onnx,),
+        from_onnx=_from_onnx(op),
+        transposed=transposed,
+    )
+
+
+KERNELS = (
+    _kernel(ArgMax, "ARG_MAX", "ArgMax", "position of the largest value along a dimension"),
+    _kernel(ArgMin, "ARG_MIN", "ArgMin", "position of the smallest value along a dimension"),
+)

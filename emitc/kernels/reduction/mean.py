@@ -1,0 +1,344 @@
+"""MEAN and SUM over any dimensions, of TFLite; ReduceMean and ReduceSum of ONNX.
+
+Shapes  x any, y without the reduced dimensions, or with size 1 in their place (keep_dims).
+TFLite  int8 and int16, own scales. acc = sum(x - x_zero), int32; y = clamp(y_zero + requantize(acc)).
+        MEAN: the multiplier x_scale / y_scale is divided by the number of elements n in integers: with k = floor(log2 n),
+        its Q31 value times 2**k over n, rounded down, and k more bits of right shift. SUM takes it as it is.
+        Source: TFLite Micro's integer reduction; it has one way for all dimensions.
+        float32 as in ONNX.
+        Errors: a sum that can leave int32; more than three separate groups of kept or of reduced dimensions.
+ONNX    float32, int32 and int64, which wrap; int8 and int16 between DequantizeLinear and QuantizeLinear: an int32 sum times
+        float32(x_scale / (y_scale * n)), half to even. ONNX Runtime sums float32 values there, in an order that depends on
+        its processor: where the exact mean is a half, as it often is with equal scales and n a power of two, the results
+        may be one step apart, nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import (
+    KernelDef,
+    Parsed,
+    Variant,
+    illegal,
+    require_dtypes,
+    require_quantization,
+    unsupported,
+)
+from emitc.kernels.shared import int16x8
+from emitc.kernels.shared.pointwise import plain_numerics
+from emitc.kernels.shared.reduction_loops import groups_of, loop_params, onnx_axes, typed_layer
+from emitc.layer import Layer, Param
+from emitc.numerics.requantize import Multiplier, multiplier_of, requantize, requantize_float
+from emitc.source import SourceNode
+
+_GROUPS = 3
+_INT32_BITS = 31
+_QUANTIZED = (DType.INT8, DType.INT16)
+_PLAIN = (DType.FLOAT32, DType.INT32, DType.INT64)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction(Op):
+    """axes: dimensions that are summed up, ascending and not negative. keep_dims: they stay, with size 1."""
+
+    axes: tuple[int, ...]
+    keep_dims: bool
+
+
+class Mean(Reduction):
+    """Arithmetic mean."""
+
+    __slots__ = ()
+
+
+class Sum(Reduction):
+    """Sum."""
+
+    __slots__ = ()
+
+
+def reduction_from_tflite(op: type[Reduction]) -> Callable[[SourceNode], Parsed]:
+    """The parser of a reduction of TFLite."""
+
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((2, 2))
+        rank = len(node.input(0).shape)
+        listed = node.constant_integers(1, "axes")
+        # A scalar has no dimension to name; what is listed then goes unused.
+        axes = [axis % rank if -rank <= axis < rank else -1 for axis in listed] if rank else []
+        if -1 in axes:
+            raise node.refusal(
+                f"{node.op_type} has axes {list(listed)}",
+                f"the input has {rank} dimensions",
+                "export the model again",
+                node.input(0),
+            )
+        keep_dims = bool(node.integer("keep_dims", 0, 0, 1))
+        return Parsed(op(tuple(sorted(set(axes))), keep_dims, numerics=plain_numerics(node)))
+
+    return parse
+
+
+def reduction_from_onnx(op: type[Reduction]) -> Callable[[SourceNode], Parsed]:
+    """The parser of a Reduce operator of ONNX."""
+
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((1, 2))
+        keep_dims = bool(node.integer("keepdims", 1, 0, 1))
+        return Parsed(op(onnx_axes(node), keep_dims, numerics=Numerics.QOPERATOR))
+
+    return parse
+
+
+def require_elements(bound: BoundNode) -> None:
+    """Refuses a tensor without elements."""
+    if 0 in bound.input(0).shape:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has an empty input",
+            "a dimension is 0",
+            "export the model again",
+            bound.input(0),
+        )
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
+    """The same reduction of dimensions in another order, where they keep their places."""
+    op = _op(bound)
+    return replace(op, axes=tuple(sorted(permutation[axis] for axis in op.axes))) if op.keep_dims else None
+
+
+def work(bound: BoundNode) -> int:
+    """Elements that are read."""
+    return bound.input(0).elements
+
+
+def _op(bound: BoundNode) -> Reduction:
+    assert isinstance(bound.node.op, Reduction)
+    return bound.node.op
+
+
+def _count(bound: BoundNode) -> int:
+    """Elements of one mean."""
+    shape = bound.input(0).shape
+    return math.prod(shape[axis] for axis in _op(bound).axes)
+
+
+def _factor(bound: BoundNode) -> float:
+    x, y = bound.input(0).quantization, bound.output.quantization
+    assert x and y
+    return x.scale / y.scale
+
+
+def _multiplier(bound: BoundNode) -> Multiplier:
+    """The requantization of the sum, its right shift at most 31."""
+    whole = multiplier_of(_factor(bound))
+    if isinstance(bound.node.op, Sum):
+        return whole
+    count = _count(bound)
+    bits = min(count.bit_length() - 1, 32, 31 + whole.shift)
+    return Multiplier((whole.q31 << bits) // count, whole.shift - bits)
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses other types than int8 and int16, sums beyond int32, and too many separate groups of dimensions."""
+    if bound.node.op.numerics.float_scale:
+        _check_onnx(bound)
+        return
+    x, y = bound.input(0), bound.output
+    known = [(dtype,) * 2 for dtype in (DType.INT32, DType.UINT8, DType.FLOAT32)]
+    require_dtypes(bound, [(dtype,) * 2 for dtype in _QUANTIZED], known)
+    require_quantization(bound, x, y)
+    int16x8.require_symmetric(bound)
+    require_elements(bound)
+    reach = (255 if x.dtype is DType.INT8 else 1 << 15) * _count(bound)
+    factor = _factor(bound)
+    if reach >= 1 << _INT32_BITS:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} over {_count(bound)} elements",
+            "their sum can leave int32",
+            "reduce in several steps",
+            x,
+        )
+    if not factor < 1 << 30 or reach << max(_multiplier(bound).shift, 0) >= 1 << _INT32_BITS:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has scales that are out of proportion",
+            f"sums are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold",
+            "quantize the model again",
+            y,
+        )
+    groups = groups_of(x.shape, _op(bound).axes)
+    if max(sum(g.reduced for g in groups), sum(not g.reduced for g in groups)) > _GROUPS:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} over axes {list(_op(bound).axes)} of {list(x.shape)} is not supported",
+            f"kept and reduced dimensions alternate more than {_GROUPS} times",
+            "reduce in several steps",
+            x,
+        )
+
+
+def _check_onnx(bound: BoundNode) -> None:
+    """Refuses types without code, int32 sums that can overflow, and factors that float32 cannot hold."""
+    x, y = bound.input(0), bound.output
+    quantized = _QUANTIZED if bound.node.op.numerics is Numerics.QDQ else ()
+    plain = (DType.FLOAT32,) if bound.node.op.numerics is Numerics.PLAIN else _PLAIN
+    require_dtypes(bound, [*((t, t) for t in plain), *((a, b) for a in quantized for b in quantized)])
+    require_elements(bound)
+    if x.dtype in _PLAIN:
+        return
+    require_quantization(bound, x, y)
+    assert x.quantization
+    reach = max(x.quantization.zero_point - x.dtype.range[0], x.dtype.range[1] - x.quantization.zero_point)
+    if reach * _count(bound) >= 1 << _INT32_BITS:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} over {_count(bound)} elements",
+            "their sum can leave int32",
+            "reduce in several steps",
+            x,
+        )
+    if not 2.0**-126 <= _float_factor(bound) < 2.0**30:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has scales that are out of proportion",
+            f"sums are multiplied by {_float_factor(bound)!r}",
+            "quantize the model again",
+            y,
+        )
+
+
+def _float_factor(bound: BoundNode) -> float:
+    """x_scale / y_scale, for a mean over the number of elements, in float32."""
+    x, y = bound.input(0).quantization, bound.output.quantization
+    assert x and y
+    count = _count(bound) if isinstance(bound.node.op, Mean) else 1
+    with np.errstate(all="ignore"):
+        return float(np.float32(x.scale) / (np.float32(y.scale) * np.float32(count)))
+
+
+def _onnx_reference(bound: BoundNode, values: Array) -> Array:
+    x, y, axes = bound.input(0), bound.output, _op(bound).axes
+    if x.dtype is DType.FLOAT32:
+        total = values.astype(np.float64).sum(axis=axes)
+        result = total / _count(bound) if isinstance(bound.node.op, Mean) else total
+        return np.asarray(np.asarray(result).astype(np.float32).reshape(y.shape))
+    if x.dtype in _PLAIN:
+        whole = np.asarray(values.astype(np.int64).sum(axis=axes)).astype(x.dtype.value).astype(np.int64)
+        if isinstance(bound.node.op, Mean):  # towards zero, as C divides
+            whole = np.sign(whole) * (np.abs(whole) // _count(bound))
+        return np.asarray(whole.astype(x.dtype.value).reshape(y.shape))
+    assert x.quantization and y.quantization
+    acc = np.asarray((values.astype(np.int64) - x.quantization.zero_point).sum(axis=axes))
+    scaled = requantize_float(acc, np.float32(_float_factor(bound))) + y.quantization.zero_point
+    return np.asarray(np.clip(scaled, *y.dtype.range).astype(y.dtype.value).reshape(y.shape))
+
+
+def _lower_onnx(bound: BoundNode) -> Layer:
+    x, y, axes = bound.input(0), bound.output, _op(bound).axes
+    if x.dtype in _PLAIN:
+        mean = isinstance(bound.node.op, Mean)
+        divisor = Param("divisor", "int32_t", _count(bound) if mean else 1, "elements of one mean")
+        return typed_layer(
+            bound, "reduction/reduce_mean" if mean else "reduction/reduce_total", axes, (divisor,) if mean else ()
+        )
+    assert x.quantization and y.quantization
+    extra = (
+        Param(
+            "sum_offset", "int32_t", -x.quantization.zero_point * _count(bound), "minus the zero point of every element"
+        ),
+        Param("factor", "float", _float_factor(bound), "x_scale / y_scale, for a mean over the number of elements"),
+        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("clamp_low", "int32_t", y.dtype.range[0]),
+        Param("clamp_high", "int32_t", y.dtype.range[1]),
+    )
+    return typed_layer(bound, "reduction/reduce_quantized", axes, extra)
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The kept dimensions, and 1 in the place of the others with keep_dims."""
+    op, shape = _op(bound), bound.input(0).shape
+    if op.keep_dims:
+        return (tuple(1 if axis in op.axes else size for axis, size in enumerate(shape)),)
+    return (tuple(size for axis, size in enumerate(shape) if axis not in op.axes),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's sum over the axes, requantized."""
+    x, y = bound.input(0).quantization, bound.output.quantization
+    assert inputs[0] is not None
+    if bound.node.op.numerics.float_scale:
+        return (_onnx_reference(bound, inputs[0]),)
+    assert x and y
+    acc = (inputs[0].astype(np.int64) - x.zero_point).sum(axis=_op(bound).axes)
+    multiplier = _multiplier(bound)
+    scaled = requantize(np.asarray(acc), multiplier.q31, multiplier.shift) + y.zero_point
+    dtype = bound.output.dtype
+    return (np.clip(scaled, *dtype.range).astype(dtype.value).reshape(bound.output.shape),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Nested loops over kept and reduced groups; the input's zero point is taken off the sum once."""
+    if bound.node.op.numerics.float_scale:
+        return _lower_onnx(bound)
+    x, y = bound.input(0).quantization, bound.output.quantization
+    assert x and y
+    params = list(loop_params(groups_of(bound.input(0).shape, _op(bound).axes), _GROUPS))
+    multiplier = _multiplier(bound)
+    params += [
+        Param("sum_offset", "int32_t", -x.zero_point * _count(bound), "minus the zero point of every element"),
+        Param("multiplier", "int32_t", multiplier.q31, "Q31, over the number of elements for a mean"),
+        Param("shift", "int32_t", multiplier.shift, "positive left"),
+        Param("output_offset", "int32_t", y.zero_point),
+        Param("clamp_low", "int32_t", bound.output.dtype.range[0]),
+        Param("clamp_high", "int32_t", bound.output.dtype.range[1]),
+    ]
+    return Layer(
+        "reduction/reduce_sum", "portable", (0,), params=tuple(params), flavour=int16x8.throughout(bound.output.dtype)
+    )
+
+
+def _lower_mve(bound: BoundNode) -> Layer | str:
+    """Four outputs that lie side by side at a time."""
+    layer = lower(bound)
+    if layer.template != "reduction/reduce_sum":
+        return f"a loop of its own: {layer.kernel_name}"
+    values = {param.name: param.value for param in layer.params}
+    if values["kept2_stride"] != 1:
+        return "outputs whose values do not lie side by side"
+    return replace(layer, template="reduction/reduce_sum_mve", variant="mve", headers=("emitc_mve.h",))
+
+
+def _kernel(op: type[Reduction], name: str, onnx: str, summary: str) -> KernelDef:
+    return KernelDef(
+        op,
+        summary,
+        (*_QUANTIZED, *_PLAIN),
+        (name,),
+        reduction_from_tflite(op),
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=work,
+        tflite_dtypes=(*_QUANTIZED, DType.UINT8, DType.FLOAT32),
+        onnx=(onnx,),
+        from_onnx=reduction_from_onnx(op),
+        transposed=transposed,
+        variants=(Variant("mve", "mve", _lower_mve, _QUANTIZED),),
+    )
+
+
+KERNELS = (
+    _kernel(Mean, "MEAN", "ReduceMean", "mean over any dimensions"),
+    _kernel(Sum, "SUM", "ReduceSum", "sum over any dimensions"),
+)

@@ -1,0 +1,203 @@
+"""ReduceMax, ReduceMin, ReduceProd, ReduceL1, ReduceL2, ReduceSumSquare, ReduceLogSum and ReduceLogSumExp of ONNX, and REDUCE_MAX
+and REDUCE_MIN of TFLite, for int8 and float32, and for int16, int32 and int64, which LiteRT alone runs; REDUCE_PROD of TFLite
+without scales, which LiteRT alone runs.
+
+Shapes  x any, y without the reduced dimensions, or with size 1 in their place (keepdims).
+Types   float32; int32 and int64, which wrap, where the result is an integer; for maxima and minima also int8, int16,
+        uint8 and bool, whatever their scale.
+LogSumExp: the largest value is taken out first, so that no exponential overflows. Source: ONNX operator specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.ir import Array, BoundNode, DType
+from emitc.kernels.contract import KernelDef, require_dtypes, require_same_quantization
+from emitc.kernels.reduction.mean import (
+    Reduction,
+    output_shapes,
+    reduction_from_onnx,
+    reduction_from_tflite,
+    require_elements,
+    transposed,
+    work,
+)
+from emitc.kernels.shared.reduction_loops import typed_layer
+from emitc.layer import Layer
+
+
+class ReduceMax(Reduction):
+    """Largest value."""
+
+    __slots__ = ()
+
+
+class ReduceMin(Reduction):
+    """Smallest value."""
+
+    __slots__ = ()
+
+
+class ReduceProd(Reduction):
+    """Product."""
+
+    __slots__ = ()
+
+
+class ReduceL1(Reduction):
+    """Sum of magnitudes."""
+
+    __slots__ = ()
+
+
+class ReduceL2(Reduction):
+    """Square root of the sum of squares."""
+
+    __slots__ = ()
+
+
+class ReduceSumSquare(Reduction):
+    """Sum of squares."""
+
+    __slots__ = ()
+
+
+class ReduceLogSum(Reduction):
+    """Logarithm of the sum."""
+
+    __slots__ = ()
+
+
+class ReduceLogSumExp(Reduction):
+    """Logarithm of the sum of exponentials."""
+
+    __slots__ = ()
+
+
+_Values = NDArray[Any]
+_Rule = Callable[[_Values, tuple[int, ...]], _Values]
+_FLOAT = (DType.FLOAT32,)
+_WRAPPING = (*_FLOAT, DType.INT32, DType.INT64)
+_TFLITE = (*_FLOAT, DType.INT8, DType.INT16, DType.INT32, DType.INT64)
+_ANY = (*_WRAPPING, DType.INT8, DType.INT16, DType.UINT8, DType.BOOL)
+
+
+def _first(find: Callable[..., _Values]) -> _Rule:
+    """The value at the place that `find` gives, the first one in row-major order: 0 and -0 are equal, but not the same."""
+
+    def rule(x: _Values, axes: tuple[int, ...]) -> _Values:
+        ordered = sorted(axes)
+        last = np.moveaxis(x, ordered, range(-len(ordered), 0))
+        rows = last.reshape(*last.shape[: last.ndim - len(ordered)], -1)
+        return np.asarray(np.take_along_axis(rows, find(rows, axis=-1, keepdims=True), -1)[..., 0])
+
+    return rule
+
+
+def _log_sum_exp(x: _Values, axes: tuple[int, ...]) -> _Values:
+    largest = np.max(x, axis=axes, keepdims=True)
+    return np.asarray(np.log(np.sum(np.exp(x - largest), axis=axes)) + largest.reshape(np.sum(x, axis=axes).shape))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """template: of the C. dtypes: element types. rule: on float64 or int64 values.
+
+    tflite: name in TFLite, "" for none. in_tflite: its types there.
+    """
+
+    template: str
+    dtypes: tuple[DType, ...]
+    rule: _Rule
+    summary: str
+    tflite: str = ""
+    in_tflite: tuple[DType, ...] = _TFLITE
+
+
+_KINDS: dict[type[Reduction], _Kind] = {
+    ReduceMax: _Kind(
+        "reduction/reduce_max", _ANY, _first(np.argmax), "largest value over any dimensions", "REDUCE_MAX"
+    ),
+    ReduceMin: _Kind(
+        "reduction/reduce_min", _ANY, _first(np.argmin), "smallest value over any dimensions", "REDUCE_MIN"
+    ),
+    ReduceProd: _Kind(
+        "reduction/reduce_product",
+        _WRAPPING,
+        lambda x, axes: np.prod(x, axis=axes),
+        "product over any dimensions",
+        "REDUCE_PROD",
+        _WRAPPING,
+    ),
+    ReduceL1: _Kind(
+        "reduction/reduce_l1", _WRAPPING, lambda x, axes: np.sum(np.abs(x), axis=axes), "sum of magnitudes"
+    ),
+    ReduceL2: _Kind("reduction/reduce_l2", _FLOAT, lambda x, axes: np.sqrt(np.sum(x * x, axis=axes)), "Euclidean norm"),
+    ReduceSumSquare: _Kind(
+        "reduction/reduce_squares", _WRAPPING, lambda x, axes: np.sum(x * x, axis=axes), "sum of squares"
+    ),
+    ReduceLogSum: _Kind(
+        "reduction/reduce_log_sum", _FLOAT, lambda x, axes: np.log(np.sum(x, axis=axes)), "logarithm of the sum"
+    ),
+    ReduceLogSumExp: _Kind(
+        "reduction/reduce_log_sum_exp", _FLOAT, _log_sum_exp, "logarithm of the sum of exponentials"
+    ),
+}
+
+
+def _op(bound: BoundNode) -> Reduction:
+    assert isinstance(bound.node.op, Reduction)
+    return bound.node.op
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses types that the operator does not have, and tensors without elements."""
+    kind = _KINDS[type(_op(bound))]
+    dtypes = kind.in_tflite if _op(bound).numerics.of_tflite else kind.dtypes
+    require_dtypes(bound, [(t, t) for t in dtypes], [(t, t) for t in _ANY])
+    require_elements(bound)
+    if bound.input(0).quantization and bound.output.quantization:
+        require_same_quantization(bound, bound.input(0), bound.output)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's reduction, in double for reals; integers wrap to their type."""
+    op, y = _op(bound), bound.output
+    assert inputs[0] is not None
+    wide = inputs[0].astype(np.float64 if y.dtype is DType.FLOAT32 else np.int64)
+    with np.errstate(all="ignore"):
+        result = np.asarray(_KINDS[type(op)].rule(wide, op.axes))
+        return (np.asarray(result.astype(y.dtype.value).reshape(y.shape)),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Nested loops over kept and reduced groups of dimensions."""
+    op = _op(bound)
+    return typed_layer(bound, _KINDS[type(op)].template, op.axes)
+
+
+KERNELS = tuple(
+    KernelDef(
+        op,
+        kind.summary,
+        kind.dtypes,
+        (kind.tflite,) if kind.tflite else (),
+        reduction_from_tflite(op) if kind.tflite else None,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        work=work,
+        onnx=(op.__name__,),
+        from_onnx=reduction_from_onnx(op),
+        transposed=transposed,
+        tflite_dtypes=kind.in_tflite if kind.tflite else (),
+    )
+    for op, kind in _KINDS.items()
+)

@@ -1,0 +1,259 @@
+"""RESIZE_NEAREST_NEIGHBOR and RESIZE_BILINEAR: an image with other numbers of rows and columns.
+
+Shapes  x [N, H, W, C], y [N, OH, OW, C].   Scale and zero point must not change.
+Nearest: any type; output row i shows input row floor(i * H / OH), computed in float32 (with half_pixel_centers i + 0.5
+instead of i; with align_corners the factor is (H - 1) / (OH - 1) and the product is rounded half up). The rows and columns are
+tables: the float32 arithmetic is done here.
+Bilinear: int8, in integers: positions are Q10, their factor rounded half up; the weighted sum of four values is Q20, rounded
+half away from zero. float32, and uint8 of legacy models: see resize_float.py.
+Source  TFLite Micro's reference kernels for both.
+Errors  bilinear sizes whose rounded factor leads beyond the input, where TFLite Micro reads foreign memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, require_quantization, require_rank, unsupported
+from emitc.kernels.resize import resize_bilinear_float
+from emitc.kernels.shared.strided_copy import operand, require_same_type
+from emitc.layer import Layer, Param, Table
+from emitc.numerics.requantize import Int64, rounding_shift_right
+from emitc.source import SourceNode
+
+_MAX_SIZE = (1 << 16) - 1
+"""Rows or columns: positions are uint16 in the tables and stay below 2**31 as Q10."""
+_ONE = 1 << 10
+"""1.0 as a Q10 position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resize(Op):
+    """height, width: of the output. align_corners: first and last centers coincide. half_pixel_centers: pixels have areas."""
+
+    height: int
+    width: int
+    align_corners: bool
+    half_pixel_centers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeNearestNeighbor(Resize):
+    """Each output pixel is one of the input."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeBilinear(Resize):
+    """Each output pixel is a mean of four of the input, weighted by nearness."""
+
+
+def _parse(node: SourceNode) -> tuple[int, int, bool, bool]:
+    node.counts((2, 2))
+    size = node.constant_integers(1, "size")
+    if len(size) != 2 or not all(0 < s <= _MAX_SIZE for s in size):
+        raise node.refusal(
+            f"{node.op_type} asks for the size {list(size)}", f"two numbers, 1 to {_MAX_SIZE}", "export the model again"
+        )
+    return (
+        size[0],
+        size[1],
+        bool(node.attribute("align_corners", False)),
+        bool(node.attribute("half_pixel_centers", False)),
+    )
+
+
+def _nearest_from_tflite(node: SourceNode) -> Parsed:
+    return Parsed(ResizeNearestNeighbor(*_parse(node)))
+
+
+def _bilinear_from_tflite(node: SourceNode) -> Parsed:
+    op = ResizeBilinear(*_parse(node))
+    if op.align_corners and op.half_pixel_centers:
+        raise node.refusal(
+            "RESIZE_BILINEAR has align_corners and half_pixel_centers",
+            "only one of them can hold",
+            "export the model again",
+        )
+    return Parsed(op)
+
+
+def _op(bound: BoundNode) -> Resize:
+    assert isinstance(bound.node.op, Resize)
+    return bound.node.op
+
+
+def _check_image(bound: BoundNode) -> None:
+    x = bound.input(0)
+    require_rank(bound, x, 4)
+    require_same_type(bound)
+    if not all(0 < size <= _MAX_SIZE for size in x.shape[1:3]):
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} of an image of {x.shape[1]}x{x.shape[2]}",
+            f"{_MAX_SIZE} is the limit",
+            "resize before the model",
+            x,
+        )
+
+
+def _check_bilinear(bound: BoundNode) -> None:
+    _check_image(bound)
+    require_dtypes(bound, [(DType.INT8, DType.INT8), (DType.FLOAT32, DType.FLOAT32)])
+    if bound.input(0).dtype is DType.FLOAT32:
+        return
+    require_quantization(bound, bound.input(0), bound.output)
+    op, (_, height, width, _) = _op(bound), bound.input(0).shape
+    if op.numerics is Numerics.UNSIGNED:
+        return
+    for what, size, wanted in (("rows", height, op.height), ("columns", width, op.width)):
+        factor, offset = _factor(op, size, wanted)
+        if (wanted - 1) * factor + offset >= size * _ONE:
+            raise unsupported(
+                bound,
+                f"RESIZE_BILINEAR from {size} to {wanted} {what} reads outside its input",
+                "positions are kept to 10 bits, and the rounding of the factor adds up to more than a pixel",
+                "resize in two steps",
+                bound.input(0),
+            )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[N, OH, OW, C]."""
+    op, (batches, _, _, channels) = _op(bound), bound.input(0).shape
+    return ((batches, op.height, op.width, channels),)
+
+
+def _nearest(op: Resize, size: int, wanted: int) -> tuple[int, ...]:
+    """The input row (or column) of each output row, with the roundings of float32."""
+    corners = op.align_corners and wanted > 1
+    factor = np.float32(size - 1) / np.float32(wanted - 1) if corners else np.float32(size) / np.float32(wanted)
+    centers = np.arange(wanted).astype(np.float32) + np.float32(0.5 if op.half_pixel_centers else 0.0)
+    positions = (centers * factor).astype(np.float64)
+    rounded = np.floor(positions + 0.5) if op.align_corners else np.floor(positions)
+    return tuple(int(p) for p in np.minimum(rounded, size - 1))
+
+
+def _nearest_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Rows picked, then columns."""
+    op, (_, height, width, _) = _op(bound), bound.input(0).shape
+    assert inputs[0] is not None
+    rows, columns = _nearest(op, height, op.height), _nearest(op, width, op.width)
+    return (np.take(np.take(inputs[0], rows, 1), columns, 2),)
+
+
+def _nearest_lower(bound: BoundNode) -> Layer:
+    """Pixel by pixel, each one a run of C elements."""
+    op, x = _op(bound), bound.input(0)
+    batches, height, width, channels = x.shape
+    operands, tables = operand(x)
+    rows = Table("rows", "uint16_t", _nearest(op, height, op.height), "input row of each output row")
+    columns = Table("columns", "uint16_t", _nearest(op, width, op.width), "input column of each output column")
+    params = (
+        Param("batches", "int32_t", batches),
+        Param("in_h", "int32_t", height),
+        Param("in_w", "int32_t", width),
+        Param("out_h", "int32_t", op.height),
+        Param("out_w", "int32_t", op.width),
+        Param("pixel_bytes", "int32_t", channels * x.dtype.bytes),
+    )
+    return Layer("resize/resize_nearest_neighbor", "portable", operands, (*tables, rows, columns), params)
+
+
+def _factor(op: Resize, size: int, wanted: int) -> tuple[int, int]:
+    """Input pixels per output pixel and the position of the first output pixel, both Q10."""
+    corners = op.align_corners and wanted > 1
+    top, below = (size - 1, wanted - 1) if corners else (size, wanted)
+    factor = (_ONE * top + below // 2) // below
+    return factor, factor // 2 - _ONE // 2 if op.half_pixel_centers else 0
+
+
+def _neighbours(op: Resize, size: int, wanted: int) -> tuple[Int64, Int64, Int64]:
+    """Per output row (or column): the two input rows that it lies between, and the weight of the second one, Q10.
+
+    The weight may be negative at the border, where both rows are the same.
+    """
+    factor, offset = _factor(op, size, wanted)
+    positions = np.arange(wanted, dtype=np.int64) * factor + offset
+    low = np.maximum(positions // _ONE, 0)
+    high = np.minimum(-(-positions // _ONE), size - 1)
+    return low, high, positions - low * _ONE
+
+
+def _bilinear_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Row by row of the output: two rows weighted, then two columns, one rounding at the end."""
+    op, x = _op(bound), bound.input(0)
+    assert inputs[0] is not None
+    if x.dtype is DType.FLOAT32:
+        corners, half = op.align_corners, op.half_pixel_centers
+        return (resize_bilinear_float.reference(inputs[0], op.height, op.width, corners=corners, half=half),)
+    if op.numerics is Numerics.UNSIGNED:
+        corners, half = op.align_corners, op.half_pixel_centers
+        return (resize_bilinear_float.unsigned_reference(inputs[0], op.height, op.width, corners=corners, half=half),)
+    tops, bottoms, row_weights = _neighbours(op, x.shape[1], op.height)
+    lefts, rights, weights = _neighbours(op, x.shape[2], op.width)
+    weight = weights[None, :, None]
+    out = np.empty(output_shapes(bound)[0], np.int8)
+    for i, (top, bottom, share) in enumerate(zip(tops, bottoms, row_weights, strict=True)):
+        row = inputs[0][:, top].astype(np.int64) * (_ONE - share) + inputs[0][:, bottom].astype(np.int64) * share
+        total = row[:, lefts] * (_ONE - weight) + row[:, rights] * weight
+        out[:, i] = rounding_shift_right(total, 20)
+    return (out,)
+
+
+def _bilinear_lower(bound: BoundNode) -> Layer:
+    """Positions limited to the input: below its first and above its last pixel all weight is on that pixel."""
+    op, x = _op(bound), bound.input(0)
+    if x.dtype is DType.FLOAT32:
+        return resize_bilinear_float.layer(bound, corners=op.align_corners, half=op.half_pixel_centers)
+    if op.numerics is Numerics.UNSIGNED:
+        return resize_bilinear_float.layer(
+            bound, resize_bilinear_float.UNSIGNED, corners=op.align_corners, half=op.half_pixel_centers
+        )
+    batches, height, width, channels = x.shape
+    operands, tables = operand(x)
+    factor_h, offset_h = _factor(op, height, op.height)
+    factor_w, offset_w = _factor(op, width, op.width)
+    params = (
+        Param("batches", "int32_t", batches),
+        Param("in_h", "int32_t", height),
+        Param("in_w", "int32_t", width),
+        Param("channels", "int32_t", channels),
+        Param("out_h", "int32_t", op.height),
+        Param("out_w", "int32_t", op.width),
+        Param("factor_h", "int32_t", factor_h, "input rows per output row, Q10"),
+        Param("factor_w", "int32_t", factor_w, "input columns per output column, Q10"),
+        Param("offset_h", "int32_t", offset_h, "position of the first output row, Q10"),
+        Param("offset_w", "int32_t", offset_w, "position of the first output column, Q10"),
+    )
+    return Layer("resize/resize_bilinear", "portable", operands, tables, params)
+
+
+KERNELS = (
+    KernelDef(
+        ResizeNearestNeighbor,
+        "an image enlarged or reduced by picking pixels",
+        tuple(DType),
+        ("RESIZE_NEAREST_NEIGHBOR",),
+        _nearest_from_tflite,
+        _check_image,
+        output_shapes,
+        _nearest_reference,
+        _nearest_lower,
+    ),
+    KernelDef(
+        ResizeBilinear,
+        "an image enlarged or reduced by weighting four pixels",
+        (DType.INT8, DType.FLOAT32),
+        ("RESIZE_BILINEAR",),
+        _bilinear_from_tflite,
+        _check_bilinear,
+        output_shapes,
+        _bilinear_reference,
+        _bilinear_lower,
+        tflite_dtypes=(DType.INT8, DType.UINT8, DType.FLOAT32),
+    ),
+)

@@ -1,0 +1,82 @@
+"""RESIZE_BILINEAR of float32, and of legacy uint8 models: each pixel is a mean of four, weighted by nearness.
+
+The position of an output row is i * H / OH (with half_pixel_centers (i + 0.5) * H / OH - 0.5, with align_corners
+i * (H - 1) / (OH - 1)), computed in float32 while compiling: rows, columns and weights are tables.
+uint8: the same sum of the values, which are 128 higher than those of the graph, and 0.5 more, without its fraction.
+Source  TFLite Micro's reference kernel, and for uint8 LiteRT's: order of the products and sums.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode
+from emitc.kernels.shared.strided_copy import operand
+from emitc.layer import Flavour, Layer, Param, Table
+from emitc.numerics.requantize import Float32, Int64
+
+_HALF, _ONE = np.float32(0.5), np.float32(1)
+_LIFT = np.int16(128)
+FLOATS = Flavour(fixed_point=False, x="float", y="float")
+UNSIGNED = Flavour("_u8", fixed_point=False, unsigned=True)
+"""Of the kernel for values that the model has 128 higher."""
+
+
+def _neighbours(size: int, wanted: int, *, corners: bool, half: bool) -> tuple[Int64, Int64, Float32]:
+    """Per output row (or column): the two input rows that it lies between, and the weight of the second one.
+
+    Above the first row the weight is negative, and both rows are the same.
+    """
+    aligned = corners and wanted > 1
+    factor = np.float32(size - 1) / np.float32(wanted - 1) if aligned else np.float32(size) / np.float32(wanted)
+    centers = np.arange(wanted).astype(np.float32)
+    positions = (centers + _HALF) * factor - _HALF if half else centers * factor
+    low = np.clip(np.floor(positions), 0, size - 1).astype(np.int64)
+    high = np.clip(np.ceil(positions), 0, size - 1).astype(np.int64)
+    return low, high, positions - low.astype(np.float32)
+
+
+def reference(x: Array, height: int, width: int, *, corners: bool, half: bool) -> Array:
+    """Four pictures of corners, each times its weight. height, width: of the output."""
+    tops, bottoms, down = _neighbours(x.shape[1], height, corners=corners, half=half)
+    lefts, rights, across = _neighbours(x.shape[2], width, corners=corners, half=half)
+    v, u = down[None, :, None, None], across[None, None, :, None]
+
+    def corner(rows: Int64, columns: Int64) -> Float32:
+        return np.take(np.take(x.astype(np.float32), rows, 1), columns, 2)
+
+    with np.errstate(all="ignore"):
+        total = corner(tops, lefts) * (_ONE - v) * (_ONE - u) + corner(bottoms, lefts) * v * (_ONE - u)
+        total = total + corner(tops, rights) * (_ONE - v) * u + corner(bottoms, rights) * v * u
+        return np.asarray(total + np.float32(0))
+
+
+def unsigned_reference(x: Array, height: int, width: int, *, corners: bool, half: bool) -> Array:
+    """Of values 128 lower than the model's: rounded half up where the model has them."""
+    values = x.astype(np.int16) + _LIFT
+    total = np.add(reference(values, height, width, corners=corners, half=half), _HALF)
+    return np.asarray(total.astype(np.int16) - _LIFT, np.int8)
+
+
+def layer(bound: BoundNode, flavour: Flavour = FLOATS, *, corners: bool, half: bool) -> Layer:
+    """Pixel by pixel, by the tables."""
+    x = bound.input(0)
+    batches, height, width, channels = x.shape
+    _, rows, columns, _ = bound.output.shape
+    operands, tables = operand(x)
+    row_bytes, pixel = width * channels, channels
+    for name, size, wanted, step in (("row", height, rows, row_bytes), ("column", width, columns, pixel)):
+        low, high, weights = _neighbours(size, wanted, corners=corners, half=half)
+        tables += (
+            Table(f"{name}_low", "int32_t", tuple((low * step).tolist()), f"first element of the {name} before each"),
+            Table(f"{name}_high", "int32_t", tuple((high * step).tolist()), f"first element of the {name} behind it"),
+            Table(f"{name}_weight", "float", tuple(weights.tolist()), f"weight of the {name} behind it"),
+        )
+    params = (
+        Param("batches", "int32_t", batches),
+        Param("image", "int32_t", height * width * channels, "elements of an image"),
+        Param("out_h", "int32_t", rows),
+        Param("out_w", "int32_t", columns),
+        Param("channels", "int32_t", channels),
+    )
+    return Layer("resize/resize_bilinear_float", "portable", operands, tables, params, flavour=flavour)

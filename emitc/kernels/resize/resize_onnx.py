@@ -1,0 +1,439 @@
+"""Resize and Upsample of ONNX: a tensor with other numbers of elements along its dimensions.
+
+Shapes   x [d...], y [floor(d * scale)...] or the sizes that the model states.
+nearest  any type and any dimensions: every element of y is one of x, by tables (`picks.py`).
+linear, cubic  float32, over two neighbouring dimensions: weighted sums of 2x2 or 4x4 elements, with weights from tables, row by
+         row of the window: sum += (column_weight * row_weight) * x. int8 between a DequantizeLinear and a QuantizeLinear,
+         linear only: the same on dequantized values, then rint(sum / y_scale), half to even, plus the zero point.
+Outside the region of tf_crop_and_resize lies extrapolation_value.
+Source   ONNX Runtime's CPU kernel for the order of the sums and for versions up to 10, whose nearest has a rule of its own.
+Errors   antialias; weighted sums over three dimensions, or over two that are apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, require_quantization, unsupported
+from emitc.kernels.resize.resize_onnx_axes import COORDINATES, NEAREST, SIMPLE, Axis, Taps, cubic, linear, nearest
+from emitc.kernels.shared.axis_gather import OUTSIDE, pick_layer, picked, require_pickable
+from emitc.kernels.shared.integer_attributes import axes_of, listed
+from emitc.kernels.shared.padding_value import filling
+from emitc.kernels.shared.pointwise import dequantized, quantized
+from emitc.kernels.shared.strided_copy import operand, require_same_values
+from emitc.layer import Layer, Param, Table
+from emitc.numerics.requantize import Float32, Int64
+from emitc.source import MAX_TENSOR_BYTES, SourceNode
+
+_MAX_ROI = 1e6
+_MAX_TABLE = (1 << 16) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Resample(Op):
+    """axes: what happens along each dimension. coordinates: the rule from an output position to one of the input."""
+
+    axes: tuple[Axis, ...]
+    coordinates: str
+
+
+@dataclass(frozen=True, slots=True)
+class NearestResample(Resample):
+    """rounding: which neighbour is taken."""
+
+    rounding: str
+
+
+@dataclass(frozen=True, slots=True)
+class CroppedResample(NearestResample):
+    """value: real value of elements that lie outside the input."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedResample(Resample):
+    """first: of the two neighbouring dimensions. mode: linear or cubic, with Keys' coefficient and whether elements beyond
+    the end have no weight. value: of elements that lie outside the input, None where they are its last ones.
+    """
+
+    first: int
+    mode: str
+    coefficient: float
+    exclude_outside: bool
+    value: float | None
+
+
+# ---- reading ----
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """Resize (10 and up) and Upsample (7 to 9)."""
+    node.counts((1, 4))
+    opset = node.integer("opset", 19)
+    old = node.kind == "Upsample" or opset < 11
+    mode = node.text("mode", ("nearest", "linear", "cubic")) if "mode" in node.attributes else "nearest"
+    rule = "asymmetric" if old else "half_pixel"
+    if not old and "coordinate_transformation_mode" in node.attributes:
+        rule = node.text("coordinate_transformation_mode", COORDINATES)
+    if node.integer("antialias", 0):
+        raise node.unsupported(
+            f"{node.op_type} with antialias is not supported",
+            "there is code without",
+            "export the model without antialias",
+        )
+    axes = _axes(node, rule, old)
+    value = node.real("extrapolation_value", 0.0) if rule == "tf_crop_and_resize" else None
+    if mode == "nearest":
+        rounding = SIMPLE if old else "round_prefer_floor"
+        if not old and "nearest_mode" in node.attributes:
+            rounding = node.text("nearest_mode", NEAREST)
+        if value is not None:
+            return Parsed(CroppedResample(axes, rule, rounding, value, numerics=Numerics.QOPERATOR))
+        return Parsed(NearestResample(axes, rule, rounding, numerics=Numerics.QOPERATOR))
+    coefficient, excluded = node.real("cubic_coeff_a", -0.75), bool(node.integer("exclude_outside", 0))
+    first = _first(node, mode, axes)
+    op = WeightedResample(axes, rule, first, mode, coefficient, excluded, value, numerics=Numerics.QOPERATOR)
+    return Parsed(op)
+
+
+def _axes(node: SourceNode, rule: str, old: bool) -> tuple[Axis, ...]:
+    """What happens along each dimension."""
+    shape = node.input(0).shape
+    rank = len(shape)
+    named = listed(node, "axes")
+    chosen = tuple(range(rank)) if named is None else axes_of(node, named, rank)
+    scales = _reals(node, 1 if old else 2, "scales")
+    sizes: tuple[int, ...] = ()
+    if not old and node.has_input(3) and node.input(3).elements:
+        sizes = node.constant_integers(3, "sizes")
+    if old and not node.has_input(1):
+        scales = _listed_reals(node, "scales")
+    if len(sizes or scales) != len(chosen) or (sizes and scales):
+        raise node.refusal(
+            f"{node.op_type} has {len(scales)} scales and {len(sizes)} sizes",
+            f"one or the other is expected for each of {len(chosen)} dimensions",
+            "export the model again",
+        )
+    roi = _reals(node, 1, "roi") if rule == "tf_crop_and_resize" else ()
+    if len(roi) not in (0, 2 * len(chosen)) or any(abs(r) > _MAX_ROI for r in roi):
+        raise node.refusal(
+            f"{node.op_type} has the region {list(roi)}",
+            f"a start and an end for each of {len(chosen)} dimensions are expected, within a million",
+            "export the model again",
+        )
+    axes = [Axis(size, size) for size in shape]
+    for i, axis in enumerate(chosen):
+        region = (roi[i], roi[len(chosen) + i]) if roi else (0.0, 1.0)
+        size = shape[axis]
+        if sizes:
+            scale = np.float32(sizes[i]) / np.float32(max(size, 1))
+            axes[axis] = Axis(size, sizes[i], float(scale), *region)
+        else:
+            axes[axis] = Axis(size, int(np.float32(scales[i]) * np.float32(size)), scales[i], *region)
+    if sizes:
+        axes = _in_proportion(node, axes, chosen)
+    if any(not 0 < axis.wanted <= MAX_TENSOR_BYTES for axis in axes):
+        raise node.refusal(
+            f"{node.op_type} to {[axis.wanted for axis in axes]}",
+            "positive sizes are expected",
+            "export the model again",
+        )
+    unchanged = all(axis.wanted == axis.size for axis in axes)  # then ONNX Runtime copies, whatever the scales
+    return tuple(Axis(axis.size, axis.size) for axis in axes) if unchanged else tuple(axes)
+
+
+def _in_proportion(node: SourceNode, axes: list[Axis], chosen: tuple[int, ...]) -> list[Axis]:
+    """keep_aspect_ratio_policy: one scale for all, so that no size is over (or under) what is stated."""
+    policies = ("stretch", "not_larger", "not_smaller")
+    policy = "keep_aspect_ratio_policy"
+    found = node.text(policy, policies) if policy in node.attributes else "stretch"
+    if found == "stretch":
+        return axes
+    scales = [axes[axis].scale for axis in chosen]
+    scale = min(scales, default=1.0) if found == "not_larger" else max(scales, default=1.0)
+    for axis in chosen:
+        wanted = math.floor(float(np.float32(scale) * np.float32(axes[axis].size)) + 0.5)
+        axes[axis] = replace(axes[axis], scale=scale, wanted=wanted)
+    return axes
+
+
+def _reals(node: SourceNode, position: int, what: str) -> tuple[float, ...]:
+    """A constant input of reals, () where it is absent or empty."""
+    if not node.has_input(position) or not node.input(position).elements:
+        return ()
+    array = node.value(position, what)
+    return _checked(node, what, tuple(float(v) for v in array.reshape(-1)[:64].astype(np.float64)))
+
+
+def _listed_reals(node: SourceNode, name: str) -> tuple[float, ...]:
+    value = node.attribute(name)
+    return _checked(node, name, tuple(float(v) for v in value) if isinstance(value, tuple) else ())
+
+
+def _checked(node: SourceNode, what: str, values: tuple[float, ...]) -> tuple[float, ...]:
+    if not all(math.isfinite(v) and (what == "roi" or 0 < v <= 1 << 26) for v in values):
+        raise node.refusal(
+            f"{node.op_type} has {what} {list(values)}", "finite, positive numbers", "export the model again"
+        )
+    return values
+
+
+def _first(node: SourceNode, mode: str, axes: tuple[Axis, ...]) -> int:
+    """The first of the two neighbouring dimensions that hold all that are resized: rows, where the columns follow."""
+    resized = [i for i, axis in enumerate(axes) if axis.scale != 1.0 or axis.wanted != axis.size]
+    last = len(axes) - 2
+    # ONNX Runtime takes the last two unless that leaves one out.
+    for first in range(last, -1, -1):
+        if all(i in (first, first + 1) for i in resized):
+            return first
+    raise node.unsupported(
+        f"{node.op_type} with mode {mode} over dimensions {resized} is not supported",
+        "there is code for two neighbouring dimensions",
+        "resize in several steps",
+    )
+
+
+# ---- checks ----
+
+
+def _op(bound: BoundNode) -> Resample:
+    assert isinstance(bound.node.op, Resample)
+    return bound.node.op
+
+
+def _positions(op: NearestResample) -> tuple[Int64, ...]:
+    filled = isinstance(op, CroppedResample)
+    return tuple(nearest(axis, op.coordinates, op.rounding, extrapolated=filled) for axis in op.axes)
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses other types than there is code for, and tables that are too large."""
+    op, x, y = _op(bound), bound.input(0), bound.output
+    if isinstance(op, NearestResample):
+        require_same_values(bound, x, y)
+        if isinstance(op, CroppedResample) and op.numerics is Numerics.QOPERATOR and x.quantization is not None:
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} of quantized integers with an extrapolation value is not supported",
+                "the number means another value in int8 than it does in uint8",
+                "resize the dequantized values",
+                x,
+            )
+        require_pickable(bound, x.shape, _positions(op))
+        return
+    assert isinstance(op, WeightedResample)
+    supported = [(DType.FLOAT32, DType.FLOAT32)]
+    if op.numerics is Numerics.QDQ and op.mode == "linear":
+        supported.append((DType.INT8, DType.INT8))
+    require_dtypes(bound, supported, known=[(x.dtype, y.dtype)])
+    if x.dtype is DType.INT8:
+        require_quantization(bound, x, y)
+    if any(axis.wanted > _MAX_TABLE for axis in op.axes[op.first : op.first + 2]):
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} to {list(output_shapes(bound)[0])} is not supported",
+            f"{_MAX_TABLE} rows or columns are the limit",
+            "resize before or after the model",
+            x,
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The sizes that are wanted."""
+    return (tuple(axis.wanted for axis in _op(bound).axes),)
+
+
+# ---- nearest ----
+
+
+def _nearest_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The elements at their positions."""
+    op = bound.node.op
+    assert isinstance(op, NearestResample) and inputs[0] is not None
+    return (picked(inputs[0], _positions(op), _fill(bound, op)),)
+
+
+def _nearest_lower(bound: BoundNode) -> Layer:
+    """A pick by tables; a plain copy where the positions are at equal distances."""
+    op = bound.node.op
+    assert isinstance(op, NearestResample)
+    return pick_layer(bound, bound.input(0).shape, _positions(op), _fill(bound, op))
+
+
+def _fill(bound: BoundNode, op: NearestResample) -> int | float:
+    """The value outside, in the output's type: a real one is cut to an integer where nothing is quantized."""
+    if not isinstance(op, CroppedResample):
+        return 0
+    value = filling(bound, op.value)
+    if bound.output.dtype in (DType.FLOAT32, DType.FLOAT64):
+        return value
+    if bound.output.dtype is DType.BOOL:
+        return int(value != 0)
+    low, high = bound.output.dtype.range
+    return min(max(int(value), low), high)
+
+
+# ---- linear and cubic ----
+
+
+def _taps(op: WeightedResample) -> tuple[Taps, Taps]:
+    """Of rows and columns."""
+    filled = op.value is not None
+
+    def taps(axis: Axis) -> Taps:
+        if op.mode == "linear":
+            return linear(axis, op.coordinates, extrapolated=filled)
+        excluded = op.exclude_outside
+        return cubic(axis, op.coordinates, op.coefficient, exclude_outside=excluded, extrapolated=filled)
+
+    return taps(op.axes[op.first]), taps(op.axes[op.first + 1])
+
+
+def _blocks(op: WeightedResample, shape: Shape) -> tuple[int, int, int, int]:
+    """A shape as [outer, rows, columns, inner]."""
+    first = op.first
+    return math.prod(shape[:first]), shape[first], shape[first + 1], math.prod(shape[first + 2 :])
+
+
+def _weighted_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Tap by tap, in float32."""
+    op, x, y = bound.node.op, bound.input(0), bound.output
+    assert isinstance(op, WeightedResample) and inputs[0] is not None
+    rows, columns = _taps(op)
+    values: Float32
+    if x.dtype is DType.FLOAT32:
+        values = np.asarray(inputs[0], np.float32)
+    else:
+        assert x.quantization
+        values = dequantized(inputs[0], x.quantization)
+    blocks = values.reshape(_blocks(op, x.shape))
+    (shape,) = output_shapes(bound)
+    total = np.zeros(_blocks(op, shape), np.float32)
+    with np.errstate(all="ignore"):
+        for i in range(rows.positions.shape[1]):
+            for j in range(columns.positions.shape[1]):
+                weights = columns.weights[None, :, j] * rows.weights[:, None, i]
+                part = blocks[:, np.maximum(rows.positions[:, i], 0)][:, :, np.maximum(columns.positions[:, j], 0)]
+                total = total + weights[None, :, :, None] * part
+    if op.value is not None:
+        outside = (rows.positions[:, None, 0] == OUTSIDE) | (columns.positions[None, :, 0] == OUTSIDE)
+        total = np.where(outside[None, :, :, None], np.float32(op.value), total)
+    total = total.reshape(shape)
+    if y.dtype is DType.FLOAT32:
+        return (total,)
+    assert y.quantization
+    return (quantized(total, y.quantization, y.dtype).astype(y.dtype.value),)
+
+
+def _weighted_lower(bound: BoundNode) -> Layer:
+    """Pixel by pixel: offsets and weights of its window once, then a sum for each inner element."""
+    op, x, y = bound.node.op, bound.input(0), bound.output
+    assert isinstance(op, WeightedResample)
+    outer, height, width, inner = _blocks(op, x.shape)
+    _, out_h, out_w, _ = _blocks(op, output_shapes(bound)[0])
+    rows, columns = _taps(op)
+    operands, tables = operand(x)
+
+    def offsets(role: str, taps: Taps, step: int) -> Table:
+        values = np.where(taps.positions == OUTSIDE, OUTSIDE, taps.positions * step).reshape(-1)
+        outside = f", {OUTSIDE} outside the input" if op.value is not None else ""
+        return Table(role, "int32_t", tuple(values.tolist()), f"elements to the {role} of the window{outside}")
+
+    def weights(role: str, taps: Taps) -> Table:
+        return Table(role, "float", tuple(float(w) for w in taps.weights.reshape(-1)), "of the elements of the window")
+
+    tables += (
+        offsets("rows", rows, width * inner),
+        weights("row_weights", rows),
+        offsets("columns", columns, inner),
+        weights("column_weights", columns),
+    )
+    taps = rows.positions.shape[1]
+    params: tuple[Param, ...] = (
+        Param("planes", "int32_t", outer),
+        Param("plane_elements", "int32_t", height * width * inner),
+        Param("out_h", "int32_t", out_h),
+        Param("out_w", "int32_t", out_w),
+        Param("inner", "int32_t", inner, "elements at each row and column"),
+        Param("taps", "int32_t", taps, "rows and columns of the window"),
+        Param("outside", "float", op.value or 0.0, "what lies outside the input"),
+    )
+    macs = math.prod(output_shapes(bound)[0]) * taps * taps
+    if x.dtype is DType.FLOAT32:
+        return Layer("resize/resample", "portable", operands, tables, params, macs=macs)
+    assert x.quantization and y.quantization
+    low, high = y.dtype.range
+    zero_point = y.quantization.zero_point
+    params += (
+        Param("input_offset", "int32_t", -x.quantization.zero_point),
+        Param("x_scale", "float", x.quantization.scale),
+        Param("y_scale", "float", y.quantization.scale),
+        Param("lowest", "float", float(low - zero_point), "of the output, without its zero point"),
+        Param("highest", "float", float(high - zero_point)),
+        Param("output_offset", "int32_t", zero_point),
+    )
+    return Layer("resize/resample_quantized", "portable", operands, tables, params, macs=macs)
+
+
+def _work(bound: BoundNode) -> int:
+    return 16 * bound.output.elements
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
+    """Each dimension's rule where the dimension was; None where that parts rows from columns."""
+    op = _op(bound)
+    axes = tuple(op.axes[i] for i in np.argsort(permutation))
+    if not isinstance(op, WeightedResample):
+        return replace(op, axes=axes)
+    first, second = permutation[op.first : op.first + 2]
+    return replace(op, axes=axes, first=first) if second == first + 1 else None
+
+
+KERNELS = (
+    KernelDef(
+        NearestResample,
+        "a tensor enlarged or reduced by picking elements",
+        tuple(DType),
+        (),
+        None,
+        check,
+        output_shapes,
+        _nearest_reference,
+        _nearest_lower,
+        onnx=("Resize", "Upsample"),
+        from_onnx=from_onnx,
+        transposed=transposed,
+        moves=True,
+    ),
+    KernelDef(
+        CroppedResample,
+        "a region of a tensor enlarged or reduced by picking elements",
+        tuple(DType),
+        (),
+        None,
+        check,
+        output_shapes,
+        _nearest_reference,
+        _nearest_lower,
+        transposed=transposed,
+    ),
+    KernelDef(
+        WeightedResample,
+        "a tensor enlarged or reduced by weighting neighbours",
+        (DType.FLOAT32, DType.INT8),
+        (),
+        None,
+        check,
+        output_shapes,
+        _weighted_reference,
+        _weighted_lower,
+        work=_work,
+        transposed=transposed,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Loop shapes and checks that several families of operators use. No operator is defined here."""

@@ -1,0 +1,236 @@
+"""Operators that work element by element: broadcasting, fused activations, tables over one byte, operands in C.
+
+Broadcasting: numpy's rule on ranks 0 to 8. Neighbouring dimensions that behave alike are one loop, so that almost every
+model needs at most two; five are printed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Shape, Tensor
+from emitc.kernels.contract import illegal, require_dtypes, require_quantization, unsupported
+from emitc.kernels.shared.int16x8 import require_symmetric, throughout
+from emitc.layer import ByRows, Layer, Param, Table, in_step
+from emitc.numerics.requantize import Float32, Int64, multiplier_of
+
+OUTER_LOOPS = 4
+TABLE_ENTRIES = 256
+_INT32 = 2**31
+_SIGNED_ORDER = "0 to 127, then -128 to -1"
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`count` steps over the output; a, b: elements by which the operands move at each (0: the operand is repeated)."""
+
+    count: int
+    a: int
+    b: int
+
+
+def broadcast_shape(a: Shape, b: Shape) -> Shape | None:
+    """The shape of an elementwise result, None where the shapes do not fit each other."""
+    rank = max(len(a), len(b))
+    wide_a, wide_b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+    if any(m != n and 1 not in (m, n) for m, n in zip(wide_a, wide_b, strict=True)):
+        return None
+    return tuple(n if m == 1 else m for m, n in zip(wide_a, wide_b, strict=True))
+
+
+def _strides(shape: Shape, rank: int) -> list[int]:
+    """Elements by which each of `rank` dimensions moves; 0 where the shape has size 1 or no such dimension."""
+    wide = (1,) * (rank - len(shape)) + shape
+    return [0 if size == 1 else math.prod(wide[i + 1 :]) for i, size in enumerate(wide)]
+
+
+def loops_of(a: Shape, b: Shape) -> tuple[Loop, ...]:
+    """The loops that walk both operands in the order of the output, outermost first; at least one."""
+    shape = broadcast_shape(a, b)
+    assert shape is not None
+    loops: list[Loop] = []
+    for count, step_a, step_b in zip(shape, _strides(a, len(shape)), _strides(b, len(shape)), strict=True):
+        if count == 1:
+            continue
+        if loops and loops[-1].a == step_a * count and loops[-1].b == step_b * count:
+            loops[-1] = Loop(loops[-1].count * count, step_a, step_b)
+        else:
+            loops.append(Loop(count, step_a, step_b))
+    return tuple(loops) or (Loop(1, 1, 1),)
+
+
+def check_binary(bound: BoundNode) -> None:
+    """Refuses other types than int8 and int16, tensors without scale, and shapes that do not fit each other."""
+    others = (DType.INT32, DType.INT64, DType.UINT8, DType.FLOAT32)
+    require_dtypes(bound, [(DType.INT8,) * 3, (DType.INT16,) * 3], [(dtype,) * 3 for dtype in others])
+    a, b = bound.input(0), bound.input(1)
+    require_quantization(bound, a, b, bound.output)
+    require_symmetric(bound)
+    if broadcast_shape(a.shape, b.shape) is None:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has inputs whose shapes do not fit each other",
+            f"{list(a.shape)} and {list(b.shape)}: each dimension must be equal or 1",
+            "export the model again",
+            a,
+        )
+    loops = loops_of(a.shape, b.shape)
+    if len(loops) > OUTER_LOOPS + 1:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} repeats its inputs along {len(loops)} alternating dimensions",
+            f"{list(a.shape)} and {list(b.shape)} need as many nested loops, there is code for {OUTER_LOOPS + 1}",
+            "expand one input first, for example with BROADCAST_TO",
+            a,
+        )
+
+
+def binary_shape(bound: BoundNode) -> tuple[Shape, ...]:
+    """The broadcast shape of both inputs."""
+    shape = broadcast_shape(bound.input(0).shape, bound.input(1).shape)
+    assert shape is not None
+    return (shape,)
+
+
+def values_of(bound: BoundNode, inputs: Sequence[Array | None], position: int) -> Int64:
+    """The operand's quantized values as integers; a constant needs no value in `inputs`."""
+    value = inputs[position]
+    return (bound.input(position).array() if value is None else value).astype(np.int64)
+
+
+def require_activation(bound: BoundNode, activation: str, tensor: Tensor) -> None:
+    """Refuses an activation whose bounds leave int32 when quantized to `tensor`: the output, or the input of RELU6."""
+    assert tensor.quantization
+    side = "output" if tensor == bound.output else "input"
+    reach = {"RELU6": 6.0, "RELU_N1_TO_1": 1.0}.get(activation, 0.0)
+    if reach / tensor.quantization.scale > _INT32 - 512:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has an {side} scale that is out of proportion",
+            f"{activation} ends at {reach:g}, which is {reach / tensor.quantization.scale:.3g} quantization steps",
+            "quantize the model again",
+            tensor,
+        )
+
+
+def require_factor(bound: BoundNode, factor: float, reach: int) -> None:
+    """Refuses a requantization by `factor` that can take a value of at most `reach` out of int32 by its left shift."""
+    if not (factor < 1 << 30 and reach << max(multiplier_of(factor).shift, 0) < _INT32):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has scales that are out of proportion",
+            f"values are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold",
+            "quantize the model again",
+            bound.output,
+        )
+
+
+def single_source(bound: BoundNode) -> int | None:
+    """The input that alone decides every output value, element by element; None where two computed inputs do.
+
+    The other input is the same tensor, or a constant of one value that does not widen the output.
+    """
+    a, b = bound.input(0), bound.input(1)
+    if bound.node.inputs[0] == bound.node.inputs[1] and not a.is_constant:
+        return 0
+    for position, constant in ((0, b), (1, a)):
+        operand = bound.input(position)
+        if constant.is_constant and not operand.is_constant and operand.elements == bound.output.elements:
+            array = constant.array()
+            if bool((array == array.reshape(-1)[0]).all()):
+                return position
+    return None
+
+
+def binary_table(bound: BoundNode, source: int, pairs: Int64) -> Layer:
+    """The table of an operator that `single_source` says has one: pairs [256, 256] are the results of a and b."""
+    if bound.node.inputs[0] == bound.node.inputs[1]:
+        return byte_table(bound, 0, np.diagonal(pairs))
+    constant = int(bound.input(1 - source).array().reshape(-1)[0]) + 128
+    return byte_table(bound, source, pairs[:, constant] if source == 0 else pairs[constant, :])
+
+
+def byte_table(bound: BoundNode, source: int, results: Int64) -> Layer:
+    """A layer that looks every byte up. results: of the values -128..127, or 0..255 for a uint8 input."""
+    unsigned = bound.input(source).dtype is DType.UINT8
+    by_byte = results if unsigned else np.roll(results, TABLE_ENTRIES // 2)
+    order = "0 to 255" if unsigned else _SIGNED_ORDER
+    values = tuple(int(v) for v in by_byte.astype(np.uint8).view(np.int8))
+    return _lookup(
+        bound, "activation/lookup", source, Table("table", "int8_t", values, f"{bound.node.op_type} of {order}")
+    )
+
+
+def real_table(bound: BoundNode, results: Float32) -> Layer:
+    """A layer that looks up float32 values. results: of the values -128..127 of the only input."""
+    values = tuple(float(v) for v in np.roll(results, TABLE_ENTRIES // 2))
+    return _lookup(
+        bound, "activation/lookup_real", 0, Table("table", "float", values, f"{bound.node.op_type} of {_SIGNED_ORDER}")
+    )
+
+
+def _lookup(bound: BoundNode, template: str, source: int, table: Table) -> Layer:
+    return Layer(
+        template,
+        "portable",
+        (source,),
+        (table,),
+        (Param("count", "int32_t", bound.output.elements),),
+        overlaps=(in_step(bound, source),),
+        by_rows=ByRows(counted="count"),
+    )
+
+
+def by_vectors(layer: Layer) -> Layer | str:
+    """A layer of `byte_table` for cores with MVE, which look sixteen bytes up at a time; or why there is none."""
+    if layer.template != "activation/lookup":
+        return f"a loop of its own: {layer.kernel_name}"
+    return replace(layer, template="activation/lookup_mve", variant="mve", headers=("emitc_mve.h",))
+
+
+def binary_layer(bound: BoundNode, template: str, params: tuple[Param, ...]) -> Layer:
+    """`template` where both operands have every element of the output, `template`_broadcast where one is repeated.
+
+    Constant operands become the tables a and b. The output may lie over an operand that is not repeated: it is read just
+    before the same element is written.
+    """
+    a, b, y = bound.input(0), bound.input(1), bound.output
+    flavour = throughout(y.dtype)
+    tables = tuple(
+        Table(role, flavour.x, tuple(tensor.array().reshape(-1).tolist()), f"constant input {i}")
+        for i, (role, tensor) in enumerate((("a", a), ("b", b)))
+        if tensor.is_constant
+    )
+    operands = tuple(i for i, tensor in enumerate((a, b)) if not tensor.is_constant)
+    overlaps = tuple(in_step(bound, i) for i in operands if bound.input(i).elements == y.elements)
+    if a.elements == b.elements == y.elements:
+        count = Param("count", "int32_t", y.elements)
+        by_rows = None if tables else ByRows(counted="count")
+        return Layer(
+            template,
+            "portable",
+            operands,
+            tables,
+            (*params, count),
+            overlaps=overlaps,
+            flavour=flavour,
+            by_rows=by_rows,
+        )
+    loops = loops_of(a.shape, b.shape)
+    outer = (Loop(1, 0, 0),) * (OUTER_LOOPS + 1 - len(loops)) + loops[:-1]
+    walk = [
+        Param(name, "int32_t", value)
+        for i, loop in enumerate(outer)
+        for name, value in ((f"n{i}", loop.count), (f"a{i}", loop.a), (f"b{i}", loop.b))
+    ]
+    row = (
+        Param("count", "int32_t", loops[-1].count, "elements of a row"),
+        Param("a_step", "int32_t", loops[-1].a, "0: one value for the row"),
+        Param("b_step", "int32_t", loops[-1].b),
+    )
+    params = (*params, *walk, *row)
+    return Layer(f"{template}_broadcast", "portable", operands, tables, params, overlaps=overlaps, flavour=flavour)

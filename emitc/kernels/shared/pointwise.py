@@ -1,0 +1,206 @@
+"""ONNX's operators of one tensor: check, reference and layer, given the function of one element.
+
+Shapes  x any, y the same.
+Types   float32: the function in C. int8 with scales: a table of 256 results, each dequantized in float32 and computed; where y
+        is int8 too, divided by y_scale and rounded half to even, which is what ONNX Runtime's QLinearSigmoid and
+        QLinearLeakyRelu do, and what a float operator between DequantizeLinear and QuantizeLinear amounts to. Other types: see
+        the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Numerics, Quantization, Shape, Tensor
+from emitc.kernels.contract import require_quantization, unsupported
+from emitc.kernels.shared.lookup_and_binary import by_vectors, byte_table, real_table
+from emitc.layer import ByRows, Flavour, Layer, Overlap, Param, in_step
+from emitc.numerics import tanh_logistic
+from emitc.numerics.float_functions import RealFunction
+from emitc.numerics.requantize import BYTES, Float32, Int64
+from emitc.source import SourceNode
+
+FLOATS = (DType.FLOAT32, DType.FLOAT64)
+SIGNED = (DType.INT8, DType.INT16, DType.INT32, DType.INT64)
+UNSIGNED = (DType.UINT8, DType.UINT16, DType.UINT32, DType.UINT64)
+_UNSCALED = ("float32", "int32", "int64", "uint32", "bool")
+"""Types that TFLite's operators on numbers take; int8, uint8 and int16 are quantized there."""
+_SHORT = {"float": "f32", "double": "f64"}
+
+
+def plain_numerics(node: SourceNode) -> Numerics:
+    """The arithmetic of a TFLite operator, by its first input: of numbers themselves, or of quantized ones."""
+    return Numerics.PLAIN if node.input(0).dtype in _UNSCALED else Numerics.TFLITE
+
+
+def typed(x: DType, y: DType, w: DType | None = None) -> Flavour:
+    """A kernel for these element types, each named in its suffix: of x and y, and of a second operand w."""
+    types = [x.c_type, (w or x).c_type, y.c_type]
+    short = [_SHORT.get(t, t.replace("uint", "u").replace("int", "s").removesuffix("_t")) for t in types]
+    named = short[:1] if len(set(short)) == 1 else short if w else [short[0], short[2]]
+    return Flavour("".join(f"_{name}" for name in named), x=types[0], w=types[1], y=types[2])
+
+
+def require_types(bound: BoundNode, supported: Collection[tuple[DType, ...]], code_for: str) -> None:
+    """Refuses element types (inputs, then the output) that have no code. The format itself was checked by the frontend."""
+    found = (*(t.dtype for t in bound.inputs if t is not None), bound.output.dtype)
+    if found not in supported:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} with element types ({', '.join(d.value for d in found)}) is not supported",
+            f"there is code for {code_for}",
+            "put a Cast around the operator, or replace it",
+            bound.output,
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The first input's shape."""
+    return (bound.input(0).shape,)
+
+
+def in_place(bound: BoundNode, operands: Collection[int] = (0,)) -> tuple[Overlap, ...]:
+    """y over an operand that has its elements, front to back: each is read before it is overwritten.
+
+    The types must be the same, or y's be bytes: C lets nothing else alias another type.
+    """
+    y = bound.output
+    return tuple(
+        in_step(bound, i)
+        for i in operands
+        if bound.input(i).elements == y.elements and (y.dtype is bound.input(i).dtype or y.dtype.bytes == 1)
+    )
+
+
+def pointwise_layer(bound: BoundNode, template: str, parameters: tuple[Param, ...] = ()) -> Layer:
+    """`template`, printed for the types of x and y."""
+    count = Param("count", "int32_t", bound.output.elements)
+    flavour = typed(bound.input(0).dtype, bound.output.dtype)
+    return Layer(
+        template,
+        "portable",
+        (0,),
+        params=(count, *parameters),
+        overlaps=in_place(bound),
+        flavour=flavour,
+        by_rows=ByRows(counted="count"),
+    )
+
+
+def copied(bound: BoundNode) -> Layer:
+    """y is x."""
+    return Layer("movement/copy", "portable", (0,), overlaps=(in_step(bound),))
+
+
+def operand(bound: BoundNode, inputs: Collection[Array | None], position: int) -> Array:
+    """An operand's value; a constant needs none in `inputs`."""
+    value = tuple(inputs)[position]
+    return bound.input(position).array() if value is None else value
+
+
+def dequantized(q: Array | Int64, quantization: Quantization) -> Float32:
+    """(q - zero_point) * scale in float32."""
+    return (q.astype(np.int64) - quantization.zero_point).astype(np.float32) * np.float32(quantization.scale)
+
+
+def quantized(values: Float32, quantization: Quantization, dtype: DType) -> Int64:
+    """rint(x / scale) + zero_point, half to even, limited to the type; a NaN gives the type's smallest (ONNX Runtime)."""
+    low, high = dtype.range
+    with np.errstate(all="ignore"):
+        steps = np.rint(values / np.float32(quantization.scale)).astype(np.float64) + quantization.zero_point
+    return np.clip(np.where(np.isnan(steps), low, steps), low, high).astype(np.int64)
+
+
+def check_real(bound: BoundNode) -> None:
+    """Refuses other types than float32 and int8 with scales; from int8 to float32 an operator has been put by a pass."""
+    types = [(DType.FLOAT32,) * 2, (DType.INT8,) * 2, (DType.INT8, DType.FLOAT32)]
+    require_types(bound, types, "float32, and int8 with scales")
+    require_quantization(bound, *(t for t in (bound.input(0), bound.output) if t.dtype is DType.INT8))
+
+
+def _real(bound: BoundNode, x: Array | Int64) -> Float32:
+    """What the input stands for."""
+    quantization = bound.input(0).quantization
+    if bound.input(0).dtype is DType.FLOAT32:
+        return np.asarray(x, np.float32)
+    assert quantization
+    return dequantized(x, quantization)
+
+
+def _by_scales(bound: BoundNode, function: RealFunction, parameters: tuple[float, ...], q: Array | Int64) -> Int64:
+    y = bound.output.quantization
+    assert y
+    return quantized(function.apply(_real(bound, q), parameters), y, bound.output.dtype)
+
+
+def real_reference(bound: BoundNode, function: RealFunction, parameters: tuple[float, ...], x: Array) -> Array:
+    """The function of every element, of float32 or of int8 with scales."""
+    y = bound.output
+    if y.dtype is DType.FLOAT32:
+        return function.apply(_real(bound, x), parameters)
+    return _by_scales(bound, function, parameters, x).astype(y.dtype.value)
+
+
+def real_layer(bound: BoundNode, function: RealFunction, parameters: tuple[float, ...]) -> Layer:
+    """The function in C, or the table of its results."""
+    if bound.output.dtype is DType.INT8:
+        return byte_table(bound, 0, _by_scales(bound, function, parameters, BYTES))
+    if bound.input(0).dtype is DType.INT8:
+        return real_table(bound, function.apply(_real(bound, BYTES), parameters))
+    members = tuple(Param(n, "float", p) for n, p in zip(function.parameters, parameters, strict=True))
+    return replace(pointwise_layer(bound, function.template, members), headers=function.headers)
+
+
+_REALS = ("emitc_mve.h", "emitc_mve_reals.h")
+_BY_FOURS = {
+    "activation/relu": _REALS,
+    "activation/leaky_relu": _REALS,
+    "activation/tanh_rational": (*_REALS, *tanh_logistic.HEADERS, "emitc_mve_rational.h"),
+    "activation/logistic_rational": (*_REALS, *tanh_logistic.HEADERS, "emitc_mve_rational.h"),
+    "activation/erf": (*_REALS, *tanh_logistic.HEADERS, "emitc_mve_rational.h", "emitc_erf.h", "emitc_mve_erf.h"),
+}
+"""Templates of float32 that have a twin for vectors, and the headers which that needs."""
+
+
+def vector_layer(layer: Layer) -> Layer | str:
+    """The layer for cores with vectors: four floats at a time, or sixteen bytes by table; or why there is none."""
+    headers = _BY_FOURS.get(layer.template)
+    if headers is None or layer.flavour.x != DType.FLOAT32.c_type:
+        return by_vectors(layer)
+    return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=headers)
+
+
+_FUSED = {
+    "activation/tanh_rational": "emitc_fpu_rational.h",
+    "activation/logistic_rational": "emitc_fpu_rational.h",
+    "activation/erf": "emitc_fpu_erf.h",
+}
+"""Templates of float32 that have a twin for float units with fused steps, and the header which that needs."""
+
+
+def float_unit_layer(layer: Layer) -> Layer | str:
+    """The layer for cores with a float unit: coefficients loaded together; or why there is none."""
+    header = _FUSED.get(layer.template)
+    if header is None:
+        return f"no twin for float units: {layer.kernel_name}"
+    headers = (*layer.headers, header)
+    return replace(layer, template=f"{layer.template}_fpu", variant="fpu", headers=headers)
+
+
+def require_one_meaning(bound: BoundNode, *tensors: Tensor) -> None:
+    """Refuses quantized tensors of different scales, where the operator takes the numbers for what they stand for."""
+    if bound.node.op.numerics is not Numerics.QDQ:
+        return
+    for tensor in tensors:
+        require_quantization(bound, tensor)
+        if tensor.quantization != tensors[-1].quantization:
+            raise unsupported(
+                bound,
+                f"{bound.node.op_type} of tensors of different scales is not supported",
+                "the numbers themselves are compared or chosen",
+                "leave the operator in float32",
+                tensor,
+            )

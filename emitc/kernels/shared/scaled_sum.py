@@ -1,0 +1,61 @@
+"""Sums of many int8 values at one scale, as TFLite Micro's ADD_N and CUMSUM requantize them.
+
+y = clamp(y_zero + rq(acc * 2**19)), the factor 2 * x_scale / (2**20 * y_scale): each value is shifted left by 20 bits and
+halved, which is exact, so that whole steps can be summed and shifted once. acc * 2**19 wraps to 32 bits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode
+from emitc.kernels.contract import illegal, require_quantization
+from emitc.layer import Param
+from emitc.numerics.requantize import Int64, Multiplier, multiplier_of, requantize
+
+GAINED_BITS = 19
+
+
+def _factor(bound: BoundNode) -> float:
+    x, y = bound.input(0).quantization, bound.output.quantization
+    assert x and y
+    return 2 * x.scale / ((1 << (GAINED_BITS + 1)) * y.scale)
+
+
+def _multiplier(bound: BoundNode) -> Multiplier:
+    return multiplier_of(_factor(bound))
+
+
+def check_sum(bound: BoundNode) -> None:
+    """Refuses tensors without a scale, and scales whose ratio the fixed-point arithmetic cannot hold."""
+    x, y = bound.input(0), bound.output
+    require_quantization(bound, x, y)
+    if not _factor(bound) < 1.0 - 2.0**-32:
+        assert x.quantization and y.quantization
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has scales that are out of proportion",
+            f"input {x.quantization.scale!r}, output {y.quantization.scale!r}: the ratio does not fit the fixed-point arithmetic",
+            "quantize the model again",
+            y,
+        )
+
+
+def rescaled(bound: BoundNode, acc: Int64) -> Array:
+    """Sums of steps as the output."""
+    y, last = bound.output, _multiplier(bound)
+    assert y.quantization
+    wide = (acc << GAINED_BITS).astype(np.int32).astype(np.int64)
+    result = requantize(wide, last.q31, last.shift) + y.quantization.zero_point
+    return np.clip(result, *y.dtype.range).astype(y.dtype.value)
+
+
+def sum_params(bound: BoundNode) -> tuple[Param, ...]:
+    """The requantization as members of a parameter struct; the templates shift by 19 bits first."""
+    last = _multiplier(bound)
+    assert bound.output.quantization
+    return (
+        Param("multiplier", "int32_t", last.q31, "Q31, of sums with 19 more bits"),
+        Param("shift", "int32_t", last.shift, "positive left"),
+        Param("output_offset", "int32_t", bound.output.quantization.zero_point),
+    )

@@ -1,0 +1,1 @@
+"""TFLite Micro's signal library."""

@@ -1,0 +1,191 @@
+"""SignalFilterBank: energies weighted into channels; what a channel's weight leaves of 1 goes to the next one.
+
+Shapes  x [N], weights and unweights [W], starts of frequencies, starts of weights and widths [C + 1], y [C].
+Types   x uint32, constants int16, y uint64. Sums are modulo 2**64.
+        y[c] = sum of x * weights over band c + 1, plus sum of x * unweights over band c; band 0 adds to nothing but channel 0.
+Errors  computed constants, bands that leave x or the weights.
+Source  TFLite Micro's signal library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, unsupported
+from emitc.kernels.signal.simd import in_naturals, in_words
+from emitc.layer import PLAIN, Flavour, Layer, Param, Table
+from emitc.source import SourceNode
+
+_LARGEST = 2**15 - 1
+_ROLES = ("weights", "unweights", "frequency_starts", "weight_starts", "widths")
+
+
+@dataclass(frozen=True, slots=True)
+class SignalFilterBank(Op):
+    """channels: of the output."""
+
+    channels: int
+
+
+def from_tflite(node: SourceNode) -> Parsed:
+    """The options."""
+    node.counts((6, 6))
+    return Parsed(SignalFilterBank(node.integer("num_channels", low=1, high=1 << 15)), (0, 1, 2, 3, 4, 5))
+
+
+def _channels(bound: BoundNode) -> int:
+    assert isinstance(bound.node.op, SignalFilterBank)
+    return bound.node.op.channels
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists."""
+    require_dtypes(bound, [(DType.UINT32, *(DType.INT16,) * 5, DType.UINT64)])
+    constants = [bound.input(i) for i in range(1, 6)]
+    for tensor in constants:
+        if not tensor.is_constant:
+            raise unsupported(
+                bound,
+                "SignalFilterBank with computed filters is not supported",
+                "they must be constants",
+                "export again",
+                tensor,
+            )
+    bands = (_channels(bound) + 1,)
+    fits = len(bound.input(0).shape) == 1 and all(tensor.shape == bands for tensor in constants[2:])
+    if not fits or len(constants[0].shape) != 1 or constants[0].shape != constants[1].shape:
+        raise illegal(
+            bound, "SignalFilterBank has inputs that do not fit", f"{bands[0]} bands are expected", "export again"
+        )
+    first, weights, widths = (tensor.array().astype(np.int64) for tensor in constants[2:])
+    inside = (first >= 0) & (weights >= 0) & (first + widths <= bound.input(0).elements)
+    if not ((inside & (weights + widths <= constants[0].elements)) | (widths <= 0)).all():
+        raise illegal(
+            bound, "SignalFilterBank has a band outside of its inputs", "starts and widths lead too far", "export again"
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[channels]."""
+    return ((_channels(bound),),)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """In Python's integers."""
+    assert inputs[0] is not None
+    x = [int(v) for v in inputs[0].tolist()]
+    weights, unweights, first, start, widths = (bound.input(i).array().tolist() for i in range(1, 6))
+    sums, carried = [], 0
+    for band, width in enumerate(widths):
+        values = x[first[band] : first[band] + max(width, 0)]
+        sums.append(carried + sum(a * b for a, b in zip(values, weights[start[band] :], strict=False)))
+        carried = sum(a * b for a, b in zip(values, unweights[start[band] :], strict=False))
+    return (np.array([total % (1 << 64) for total in sums[1:]], np.uint64),)
+
+
+def _trimmed(bound: BoundNode) -> dict[str, list[int]]:
+    """The constants by role, without weights at the ends of bands that are both 0, and without those that no band has.
+
+    As they are where none is left, or bands share so many weights that one behind the other they would be more.
+    """
+    given = [bound.input(i).array().tolist() for i in range(1, 6)]
+    weights, unweights, first, start, widths = given
+    found: dict[str, list[int]] = {role: [] for role in _ROLES}
+    for frequency, begin, width in zip(first, start, widths, strict=True):
+        counting = [i for i in range(max(width, 0)) if weights[begin + i] or unweights[begin + i]] or [0, -1]
+        low, end = counting[0], counting[-1] + 1
+        found["frequency_starts"].append(frequency + low)
+        found["weight_starts"].append(len(found["weights"]))
+        found["widths"].append(end - low)
+        found["weights"] += weights[begin + low : begin + end]
+        found["unweights"] += unweights[begin + low : begin + end]
+    small = 0 < len(found["weights"]) <= len(weights) and max(found["frequency_starts"]) <= _LARGEST
+    return found if small else dict(zip(_ROLES, given, strict=True))
+
+
+def lower(bound: BoundNode) -> Layer:
+    """Band by band. Products with weights that are not negative take fewer instructions."""
+    found = {role: values or [0] for role, values in _trimmed(bound).items()}
+    signed = min(found["weights"] + found["unweights"]) < 0
+    flavour = Flavour("_signed" if signed else "", w="int16_t" if signed else "uint16_t")
+    places = zip(found["frequency_starts"], found["weight_starts"], found["widths"], strict=True)
+    return _layer(
+        bound,
+        Table("weights", flavour.w, tuple(found["weights"]), "weights of the bands"),
+        Table("unweights", flavour.w, tuple(found["unweights"]), "unweights of the bands"),
+        Table("places", "int16_t", _chained(places), "starts of the bands' frequencies and weights, and widths"),
+        flavour=flavour,
+    )
+
+
+def _layer(bound: BoundNode, *tables: Table, flavour: Flavour = PLAIN) -> Layer:
+    params = (Param("bands", "int32_t", _channels(bound) + 1),)
+    return Layer("signal/signal_filter_bank", "portable", (0,), tables, params, flavour=flavour)
+
+
+def _chained(rows: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(value for row in rows for value in row)
+
+
+def _in_groups(bound: BoundNode, size: int) -> Layer | str:
+    """Of bands of whole groups of `size` frequencies, one or more: with weights of 0, in front where the frequencies end."""
+    found, frequencies = _trimmed(bound), bound.input(0).elements
+    widths = [max(width, 0) for width in found["widths"]]
+    if not found["weights"] or min(found["weights"] + found["unweights"]) < 0:
+        return "has negative weights, or none"
+    if sum(widths) > len(found["weights"]):
+        return "has bands that share weights"
+    counts = [max(-(-width // size), 1) for width in widths]
+    if size * max(counts) > frequencies:
+        return "has fewer frequencies than a band in whole groups"
+    groups: list[int] = []
+    places: list[tuple[int, int]] = []
+    for first, start, width, count in zip(
+        found["frequency_starts"], found["weight_starts"], widths, counts, strict=True
+    ):
+        begin = min(max(first, 0), frequencies - size * count)
+        places.append((begin, count))
+        for group in range(begin - first, begin - first + size * count, size):
+            for role in ("weights", "unweights"):
+                groups += [found[role][start + i] if 0 <= i < width else 0 for i in range(group, group + size)]
+    together = f"weights and unweights of {size} frequencies at a time, band by band"
+    return _layer(
+        bound,
+        Table("groups", "uint16_t", tuple(groups), together),
+        Table("places", "int16_t", _chained(places), f"starts of the bands' frequencies, and times {size} of them"),
+    )
+
+
+def lower_dsp(bound: BoundNode) -> Layer | str:
+    """Two frequencies at a time."""
+    layer = _in_groups(bound, 2)
+    return layer if isinstance(layer, str) else in_words(layer)
+
+
+def lower_mve(bound: BoundNode) -> Layer | str:
+    """Four frequencies at a time."""
+    layer = _in_groups(bound, 4)
+    return layer if isinstance(layer, str) else in_naturals(layer)
+
+
+KERNELS = (
+    KernelDef(
+        SignalFilterBank,
+        "energies weighted into channels",
+        (DType.UINT32,),
+        ("CUSTOM:SignalFilterBank",),
+        from_tflite,
+        check,
+        output_shapes,
+        reference,
+        lower,
+        variants=(
+            Variant("mve", "mve", lower_mve, (DType.UINT32,)),
+            Variant("dsp", "dsp", lower_dsp, (DType.UINT32,)),
+        ),
+    ),
+)

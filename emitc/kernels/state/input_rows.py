@@ -1,0 +1,71 @@
+"""The model's input asked for row by row: what `--input-rows` puts in front of the operators that read it.
+
+Shapes  x any, y [1, H, W, C] of as many elements, which is what the readers see of x.   Types  any.
+The tensor x lies nowhere: for each row of y, from row 0 on, the application's reader writes where the row is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, illegal
+from emitc.layer import ByRows, Layer, Param
+
+
+@dataclass(frozen=True, slots=True)
+class InputRows(Op):
+    """Values unchanged. shape: of the image."""
+
+    shape: Shape
+
+
+def _check(bound: BoundNode) -> None:
+    x, y = bound.input(0), bound.output
+    if x.dtype is not y.dtype or x.elements != y.elements:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} changes type or size",
+            f"{x.describe()} and {y.describe()}",
+            "leave --input-rows out",
+            y,
+        )
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The image's."""
+    op = bound.node.op
+    assert isinstance(op, InputRows)
+    return (op.shape,)
+
+
+def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The input's values."""
+    assert inputs[0] is not None
+    return (inputs[0].reshape(bound.output.shape),)
+
+
+def lower(bound: BoundNode) -> Layer:
+    """A loop over the rows; in a segment a row at a time, without a function of its own."""
+    y = bound.output
+    params = (
+        Param("rows", "uint32_t", y.shape[1], "rows that are asked for"),
+        Param("row_bytes", "uint32_t", y.size_bytes // y.shape[1], "bytes of each"),
+    )
+    return Layer("state/input_rows", "portable", (), params=params, by_rows=ByRows(), pulls=True)
+
+
+KERNELS = (
+    KernelDef(
+        InputRows,
+        "the rows of the input, asked for one by one",
+        tuple(DType),
+        (),
+        None,
+        _check,
+        output_shapes,
+        reference,
+        lower,
+    ),
+)

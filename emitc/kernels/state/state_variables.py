@@ -1,0 +1,177 @@
+"""READ_VARIABLE and ASSIGN_VARIABLE: a state variable's value, and its next one.
+
+Shapes  variable, x and y all the same.   Types  any; the numbers are moved as they are, whatever they stand for.
+A Read gives the value that the variable has at its place in the order of the operators; where nothing writes the variable
+before the value's last use, no code is left of it (`passes/state_in_place.py`).
+
+Append is how a buffer of the last rows is kept, made by that pass: the variable moves towards its front by the bytes of x,
+which then follows at its end. Its value is what CONCATENATION of the older rows and x would be.
+Errors  a type or shape that is not the variable's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
+from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal
+from emitc.kernels.shared.strided_copy import operand
+from emitc.layer import PLAIN, Flavour, Layer, Param
+from emitc.source import SourceNode
+
+_MVE_HEADER = "emitc_mve.h"
+_WORD_BYTES = 4
+_BLOCK_BYTES = 16
+"""Moved at once."""
+_ANY = tuple(dtype for dtype in DType if not dtype.packed)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadVariable(Op):
+    """y = variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssignVariable(Op):
+    """variable = x."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append(Op):
+    """variable = its last elements, as many as x leaves room for, then those of x."""
+
+
+def _read_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    _require_variable(node)
+    return Parsed(ReadVariable())
+
+
+def _assign_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((2, 2), (0, 0))
+    _require_variable(node)
+    return Parsed(AssignVariable(), (1,), states=(0,))
+
+
+def _require_variable(node: SourceNode) -> None:
+    if not node.input(0).is_variable:
+        raise node.refusal(
+            f"{node.op_type} of a tensor that is no variable",
+            "its first input is a resource, which VAR_HANDLE names",
+            "the file is damaged: export the model again",
+            node.input(0),
+        )
+
+
+def _check(bound: BoundNode) -> None:
+    x, y = bound.input(0), bound.output
+    if x.dtype is not y.dtype:
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} changes the element type",
+            f"{x.dtype.value} to {y.dtype.value}",
+            "the file is damaged: export the model again",
+            _value(bound),
+        )
+
+
+def _check_append(bound: BoundNode) -> None:
+    _check(bound)
+    assert bound.output.is_state and bound.input(0).elements <= bound.output.elements
+
+
+def _value(bound: BoundNode) -> Tensor:
+    """The operand that is not the variable."""
+    return bound.output if bound.input(0).is_state else bound.input(0)
+
+
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The shape of what is read or written."""
+    return (bound.input(0).shape,)
+
+
+def _append_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The variable's own."""
+    return (bound.output.shape,)
+
+
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The same numbers."""
+    assert inputs[0] is not None
+    return (np.array(inputs[0]),)
+
+
+def _append_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The two values in a row, without what is too much at the front."""
+    x, old = inputs
+    assert x is not None and old is not None
+    both = np.concatenate([old.reshape(-1), x.reshape(-1)])
+    return (both[x.size :].reshape(old.shape),)
+
+
+def _lower(bound: BoundNode) -> Layer:
+    """One copy."""
+    operands, tables = operand(bound.input(0))
+    size = Param("run_bytes", "int32_t", bound.output.size_bytes, "bytes")
+    return Layer("movement/copy_run", "portable", operands, tables, (Param("x_start", "int32_t", 0, "bytes"), size))
+
+
+def _lower_append(bound: BoundNode) -> Layer:
+    """One move inside the variable, by blocks where its steps allow that, and one copy behind it."""
+    x, y = bound.input(0), bound.output
+    operands, tables = operand(x)
+    kept = y.size_bytes - x.size_bytes
+    params = (
+        Param("kept_bytes", "int32_t", kept, "of the variable that stay"),
+        Param("new_bytes", "int32_t", x.size_bytes, "that follow them"),
+    )
+    apart = x.size_bytes >= _BLOCK_BYTES and not x.size_bytes % _WORD_BYTES and not kept % _WORD_BYTES
+    return Layer("state/append", "portable", operands, tables, params, flavour=Flavour("_words") if apart else PLAIN)
+
+
+def _lower_append_mve(bound: BoundNode) -> Layer:
+    """The same by registers of 16 bytes, wherever they lie."""
+    return replace(
+        _lower_append(bound), template="state/append_mve", variant="mve", flavour=PLAIN, headers=(_MVE_HEADER,)
+    )
+
+
+KERNELS = (
+    KernelDef(
+        ReadVariable,
+        "the value of a state variable",
+        _ANY,
+        ("READ_VARIABLE",),
+        _read_from_tflite,
+        _check,
+        _output_shapes,
+        _reference,
+        _lower,
+    ),
+    KernelDef(
+        AssignVariable,
+        "the next value of a state variable",
+        _ANY,
+        ("ASSIGN_VARIABLE",),
+        _assign_from_tflite,
+        _check,
+        _output_shapes,
+        _reference,
+        _lower,
+    ),
+    KernelDef(
+        Append,
+        "the last rows of a state variable, and new ones",
+        _ANY,
+        (),
+        None,
+        _check_append,
+        _append_shapes,
+        _append_reference,
+        _lower_append,
+        variants=(Variant("mve", "mve", _lower_append_mve, _ANY),),
+    ),
+)

@@ -1,0 +1,428 @@
+"""One operator with every decision taken: what lowering makes of a node, and what its template prints.
+
+The values are frozen and know no operator. The planner sees bytes and overlaps of them, emission prints the rest.
+
+Overlap: the order in which a kernel reads an input and stores its output says how close the two may lie.
+
+A kernel walks forward: what it stores only grows, and so, but for what a window reads again, does what it reads. Where the
+input starts `distance_bytes` above the output, every byte is read for the last time before a store reaches it:
+
+    distance = max over all readings of (end of what is stored before it - first byte that it or a later one reads)
+
+Readings before the first store ask for nothing. The distance may be negative (the input may even start below the output):
+minus the input's size, where all is read before anything is stored. It never has to be more than the output's size.
+Offsets are in bytes from the start of the input and of the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.ir import BoundNode
+
+_CACHED = 2048
+
+
+class Walk(Protocol):
+    """What a kernel declares about one input and one output."""
+
+    def distance_bytes(self) -> int:
+        """The least (input offset - output offset) at which both may share memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElementWalk:
+    """Element by element: element i is read for the last time, then output element i is stored.
+
+    count: elements. in_bytes, out_bytes: of one element. first: byte of the input at which element 0 lies.
+    """
+
+    count: int
+    in_bytes: int = 1
+    out_bytes: int = 1
+    first: int = 0
+
+    def distance_bytes(self) -> int:
+        """i * out_bytes are stored before element i is read: the difference is greatest at element 1 or at the last one."""
+        if self.count < 2:
+            return -self.first - self.in_bytes
+        growth = self.out_bytes - self.in_bytes
+        return max(growth, (self.count - 1) * growth) - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class WholeWalk:
+    """All of the input is read before anything is stored, or moved to where the output lies. size_bytes: of the input."""
+
+    size_bytes: int
+
+    def distance_bytes(self) -> int:
+        """Any place will do: with the input right below the output, the two are apart."""
+        return -self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WindowWalk:
+    """Image by image, row by row, pixel by pixel; each output pixel is stored while its window is read.
+
+    Heights, widths, strides, dilations and pads are in pixels, as in the kernel's parameters. in_pixel, out_pixel: bytes of
+    one. ahead: bytes of an output pixel that are stored before its window is read for the last time, less the byte of
+    the window's first pixel at which that reading starts (see `whole_window` and `by_channel`); None where the window is
+    read once, before anything of the pixel is stored. tile: pixels of an image that are made at a time, so that `ahead` counts
+    from the last one of them; what is left of an image is made pixel by pixel.
+    """
+
+    batches: int
+    in_h: int
+    in_w: int
+    out_h: int
+    out_w: int
+    kernel_h: int
+    kernel_w: int
+    stride_h: int
+    stride_w: int
+    dilation_h: int
+    dilation_w: int
+    pad_top: int
+    pad_left: int
+    in_pixel: int
+    out_pixel: int
+    ahead: int | None = None
+    tile: int = 1
+
+    def distance_bytes(self) -> int:
+        """The greatest of all pixels', for what is read later of its own window and of every later one."""
+        return _window_distance(self)
+
+
+@lru_cache(maxsize=_CACHED)
+def _window_distance(walk: WindowWalk) -> int:
+    """`WindowWalk.distance_bytes`; plans of many schedules ask for the same one."""
+    rows = first_inside(walk.out_h, walk.stride_h, walk.dilation_h, walk.kernel_h, walk.pad_top, walk.in_h)
+    columns = first_inside(walk.out_w, walk.stride_w, walk.dilation_w, walk.kernel_w, walk.pad_left, walk.in_w)
+    low = (rows[:, None] * walk.in_w + columns[None, :]).reshape(-1) * walk.in_pixel
+    images = np.arange(walk.batches, dtype=np.int64)[:, None] * (walk.in_h * walk.in_w * walk.in_pixel)
+    low = (images + low[None, :]).reshape(-1)
+    later = np.minimum.accumulate(low[::-1])[::-1]
+    start = np.arange(low.size, dtype=np.int64) * walk.out_pixel
+    nothing = -walk.batches * walk.in_h * walk.in_w * walk.in_pixel
+    # Of the first pixel nothing is stored yet where each pixel is stored at once.
+    if walk.ahead is None:
+        inside = (start - low)[1:].max(initial=nothing)
+    else:
+        pixel = np.arange(walk.out_h * walk.out_w, dtype=np.int64)
+        tiled = pixel < pixel.size // walk.tile * walk.tile
+        waits = np.tile(np.where(tiled, walk.tile - 1 - pixel % walk.tile, 0), walk.batches) * walk.out_pixel
+        inside = (start + waits + walk.ahead - low).max()
+    return int((start[1:] - later[1:]).max(initial=inside))
+
+
+def first_inside(outputs: int, stride: int, dilation: int, kernel: int, pad: int, size: int) -> NDArray[np.int64]:
+    """Along one dimension: the first input that the window of each output meets; the input's end where it meets none.
+
+    >>> first_inside(3, 1, 1, 3, 1, 3).tolist()
+    [0, 0, 1]
+    """
+    start = np.arange(outputs, dtype=np.int64) * stride - pad
+    tap = np.maximum(0, -(start // dilation))
+    found = start + tap * dilation
+    met = (tap < kernel) & (found < size)
+    return np.where(met, found, size)
+
+
+def window_walk(values: Mapping[str, int], in_bytes: int, out_bytes: int, ahead: int | None) -> WindowWalk:
+    """The walk of a kernel whose parameters start with the window's.
+
+    values: those parameters. in_bytes, out_bytes: of one element. ahead: bytes, as `WindowWalk` says.
+    """
+    names = (
+        "batches", "in_h", "in_w", "out_h", "out_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h",
+        "dilation_w", "pad_top", "pad_left",
+    )  # fmt: skip
+    geometry = {name: values[name] for name in names}
+    return WindowWalk(
+        **geometry, in_pixel=values["in_c"] * in_bytes, out_pixel=values["out_c"] * out_bytes, ahead=ahead
+    )
+
+
+def whole_window(channels: int, together: int, out_bytes: int) -> int | None:
+    """Bytes ahead, where the whole window is read for every `together` output channels and what is left one by one.
+
+    >>> whole_window(16, 4, 1), whole_window(10, 4, 1), whole_window(4, 4, 1)
+    (12, 9, None)
+    """
+    return (channels - (1 if channels % together else together)) * out_bytes or None
+
+
+def by_channel(channels: int, groups: int, depth: int, in_bytes: int, out_bytes: int) -> int | None:
+    """Bytes ahead, where each output channel reads the `depth` input channels of its group only.
+
+    >>> by_channel(16, 16, 1, 1, 1), by_channel(16, 8, 1, 1, 1), by_channel(8, 2, 4, 1, 1), by_channel(1, 1, 9, 1, 1)
+    (0, 8, 3, None)
+    """
+    each = channels // groups
+    lasts = [(group, (group + 1) * each - 1) for group in (0, min(1, groups - 1), groups - 1)]
+    return max((last * out_bytes - group * depth * in_bytes for group, last in lasts if last > 0), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A constant array to print: role is its name in the template, values are its elements in order.
+
+    c_type: int8_t, int32_t, float, ... comment: one line that says what the numbers are. alignment: bytes, 0 for the type's.
+    """
+
+    role: str
+    c_type: str
+    values: tuple[int, ...] | tuple[float, ...]
+    comment: str
+    alignment: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in flash."""
+        widths = {"int8_t": 1, "uint8_t": 1, "int16_t": 2, "uint16_t": 2, "int64_t": 8, "uint64_t": 8, "double": 8}
+        return widths.get(self.c_type, 4) * len(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A member of the layer's parameter struct: printed as a designated initialiser with its comment."""
+
+    name: str
+    c_type: str
+    value: int | float
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Working memory of one step: role is its name in the template."""
+
+    role: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """An operand, or an output, that lies inside the step's scratch of that role, at an offset in bytes.
+
+    The scratch lives as long as everything that is pinned in it. A tensor is pinned once.
+    """
+
+    output: bool
+    position: int
+    scratch: str
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tensor that lies inside another one, at an offset in bytes, whichever layers read and write it.
+
+    The other one lives as long as everything that lies in it. A tensor has one place.
+    """
+
+    tensor: str
+    inside: str
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """An output that is the content of a memory which several layers share.
+
+    output: its position. reads: bytes [first, end) that an earlier one of these layers must have written. writes: bytes that the
+    layer writes.
+    """
+
+    output: int
+    reads: tuple[tuple[int, int], ...]
+    writes: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Output `output` may share memory with input `input`, as close as the kernel's walk over them allows."""
+
+    input: int
+    output: int
+    walk: Walk
+
+    @property
+    def distance_bytes(self) -> int:
+        """The least (input offset - output offset); derived from the walk."""
+        return self.walk.distance_bytes()
+
+
+def in_step(bound: BoundNode, position: int = 0) -> Overlap:
+    """Of input `position` and the only output, where element i is read for the last time before output element i is stored."""
+    x, y = bound.input(position), bound.output
+    return Overlap(position, 0, ElementWalk(y.elements, x.dtype.bytes, y.dtype.bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """That a layer has nothing to do where an operand lies in the only output, or an output in the only operand, at an offset.
+
+    position: of the operand among the node's inputs, or of the output. A layer says so of all of them or of none.
+    """
+
+    output: bool
+    position: int
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByRows:
+    """That a layer can make its output [1, H, W, C] row by row, each operand being an image too.
+
+    window: rows of a window; the kernel's parameters start with the window's, and `in_h`, `out_h` and `pad_top` are set for
+    the rows in sight. Otherwise row r reads row r of each operand, and `counted` is the parameter that counts what a row has a
+    share of.
+    """
+
+    window: bool = False
+    counted: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Flavour:
+    """What a kernel is printed for, where one template serves several: part of the kernel's C name.
+
+    suffix: of that name. fixed_point: accumulators are requantized by a Q31 multiplier and a shift, otherwise by a float32
+    factor. x, w, y: C types of inputs, weights and outputs. weight_zero: weights have zero points, which the kernel takes
+    off by the sum of the inputs. packed: weights have four bits, two of them in a byte.
+    acc: C type of sums and biases. reduced: the multiplier has 16 bits, and the one rounding is half up. unsigned: the model has
+    the values as uint8, 128 higher, and rounds there.
+    short: the requantization of the runtime for one instruction set, by the rounding that is enough: `up` or `away` from zero.
+    clamped: outputs have limits besides those of their type. shared: one multiplier for all channels, where the template does not
+    take that as a number. small: sums are so small that three products of 32 bits requantize them. window: what is fixed of the
+    window, by the template's own names. uneven: channels are left over from the kernel's groups.
+    exact: float32 factors as mantissas and shifts to the left, for cores without floats; quotients rounded as if there were
+    no end to their digits. spread: filters lie value by value, not one after the other. late_bias: the C type of
+    a computed one, which is added to the sum at its end, where that wraps. bias_last: so is any bias of a sum of floats.
+    rectified: outputs are limited to 0 and more. flat: no operand is repeated.
+    """
+
+    suffix: str = ""
+    fixed_point: bool = True
+    x: str = "int8_t"
+    w: str = "int8_t"
+    y: str = "int8_t"
+    weight_zero: bool = False
+    packed: bool = False
+    acc: str = "int32_t"
+    reduced: bool = False
+    unsigned: bool = False
+    short: str = ""
+    clamped: bool = False
+    shared: bool = False
+    small: bool = False
+    window: str = ""
+    uneven: bool = False
+    exact: bool = False
+    spread: bool = False
+    late_bias: str = ""
+    bias_last: bool = False
+    rectified: bool = False
+    flat: bool = False
+
+
+PLAIN = Flavour()
+"""int8 throughout, fixed point."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """C text: `text`, behind it the name of the layer's table or structure of that role, where one is given."""
+
+    text: str = ""
+    table: str = ""
+    structure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """A structure that a library function takes. members: name and initialiser. constant: it has no pointer in it, so that it
+    is a constant of the file and not of the function.
+    """
+
+    role: str
+    c_type: str
+    members: tuple[tuple[str, Expression], ...]
+    constant: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """A call of a function of a library, decided to the last argument.
+
+    check: name and arguments of the function that tells the bytes of scratch it needs, and how many it gets. copies,
+    results: done before and after the call, as destination, offset in the buffer that the library sees, source, and bytes.
+    unused: parameters of the layer function that it does not read.
+    """
+
+    function: str
+    arguments: tuple[Expression, ...]
+    structures: tuple[Structure, ...] = ()
+    check: tuple[str, tuple[Expression, ...], int] | None = None
+    copies: tuple[tuple[str, int, str, int], ...] = ()
+    results: tuple[tuple[str, int, str, int], ...] = ()
+    unused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """An operator with every decision taken: what its template prints.
+
+    template: file under templates/kernels without its suffix. variant: name a user sees (`portable`). operands:
+    positions of the inputs that are passed to the layer function, in order (constants are among tables instead). macs:
+    multiply- accumulates of one run. flavour: what the template's kernel is printed for. fallible: the layer function
+    returns a status. call: of a library, where the template prints one. pins: operands and outputs inside the scratch.
+    places: tensors inside of others. memory: an output that is a memory which several layers share.
+    by_rows: how it makes a single row, where it can. inside: where memory can be laid out so that it vanishes. headers: of the
+    runtime, that its kernel needs besides the common one. larger: than the portable kernel's, by its code, so that it is not for
+    code that is to be small. pulls: it has no operands, and asks the application for its
+    rows.
+    """
+
+    template: str
+    variant: str
+    operands: tuple[int, ...]
+    tables: tuple[Table, ...] = ()
+    params: tuple[Param, ...] = ()
+    scratch: tuple[Scratch, ...] = ()
+    overlaps: tuple[Overlap, ...] = ()
+    macs: int = 0
+    flavour: Flavour = PLAIN
+    fallible: bool = False
+    call: LibraryCall | None = None
+    pins: tuple[Pin, ...] = ()
+    places: tuple[Place, ...] = ()
+    memory: Memory | None = None
+    by_rows: ByRows | None = None
+    inside: tuple[Inside, ...] = ()
+    headers: tuple[str, ...] = ()
+    larger: bool = False
+    pulls: bool = False
+
+    @property
+    def kernel_name(self) -> str:
+        """The name of the kernel's template, without its folder."""
+        return kernel_name(self.template, self.call)
+
+    def __post_init__(self) -> None:
+        names = [t.role for t in self.tables] + [p.name for p in self.params]
+        assert len(set(names)) == len(names), f"{self.template} names one thing twice: {names}"
+
+
+def kernel_name(template: str, call: LibraryCall | None) -> str:
+    """The name of a kernel for users: that of its template without the folder; the whole one where it calls a library."""
+    return template if call is not None else template.rpartition("/")[2]

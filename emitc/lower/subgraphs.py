@@ -1,0 +1,58 @@
+"""The graphs inside IF and WHILE as parts of the program: each planned in an arena of its own, which is the operator's scratch.
+
+Only one of an operator's graphs runs at a time, so that its scratch is as large as the largest arena among them. Their operators
+run on emitc's own kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from emitc.backends.contract import PORTABLE
+from emitc.backends.partition import Partition, Policy, partition
+from emitc.ir import Graph, Node
+from emitc.kernels.control_flow.control_flow import ControlFlow
+from emitc.layer import Scratch
+from emitc.lower import lower
+from emitc.program import Origin, Program
+
+Parts = Mapping[int, tuple[Program, ...]]
+
+
+def with_parts(divided: Partition, origin: Origin, without: frozenset[str]) -> tuple[Partition, Parts]:
+    """The partition with the scratch of every operator that runs graphs, and these as programs by the operator's index."""
+    parts: dict[int, tuple[Program, ...]] = {}
+    layers = dict(divided.layers)
+    for node in divided.graph.nodes:
+        if not isinstance(node.op, ControlFlow):
+            continue
+        parts[node.index] = tuple(
+            _part(divided, graph, node, name, origin, without)
+            for graph, name in zip(node.op.graphs, node.op.parts, strict=True)
+        )
+        room = max(part.plan.arena_bytes for part in parts[node.index])
+        layers[node.index] = replace(layers[node.index], scratch=(Scratch("scratch", max(room, 1)),))
+    return (replace(divided, layers=layers), parts) if parts else (divided, {})
+
+
+def held_by(graph: Graph, node: Node) -> dict[str, str]:
+    """The C pointers to the variables that a node hands to a graph, numbered as the node's outputs."""
+    own = [name for name in graph.inputs if graph.tensor(name).is_state]
+    first = len(node.outputs) - len(own)
+    return {name: f"held_{number}" for number, name in enumerate(own, first)}
+
+
+def _part(divided: Partition, graph: Graph, node: Node, name: str, origin: Origin, without: frozenset[str]) -> Program:
+    inner = partition(graph, {PORTABLE: divided.backends[PORTABLE]}, Policy())
+    inner, parts = with_parts(inner, origin, without)
+    return lower(
+        inner,
+        f"op{node.index}_{name}",
+        origin,
+        None,
+        without | {"moves", "streaming"},
+        parts=parts,
+        held=held_by(graph, node),
+        prefix=f"OP{node.index}_{name.upper()}_",
+    )

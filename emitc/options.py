@@ -1,0 +1,138 @@
+"""The options of a compilation: their defaults, their JSON for the manifest, and their text for the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from emitc.backends import kernel_choices
+from emitc.backends import options as backend_options
+from emitc.c_names import is_model_name
+from emitc.emit.package import PACKAGES
+from emitc.errors import EmitcError, Where, unknown_choice
+from emitc.ir import Shape
+from emitc.passes import LATE_PASSES, PASSES
+from emitc.passes.drop_float_io import INTERFACES
+from emitc.planner.region_assignment import Region
+from emitc.schedule.memory_regions import check_regions
+from emitc.schedule.search import SMALLEST, TECHNIQUES
+from emitc.target import load_target
+
+_RARE = ("regions", "places", "plugins", "variants", "input_rows")
+"""Options that the manifest names only where they are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `emitc compile` takes, with its defaults.
+
+    name: C name, "" for one made from the file name. shapes: open dimensions by tensor name. disabled: passes and
+    memory techniques to skip.
+    ram_budget: largest arena in bytes, None for any, "min" for the smallest. keep_on_cpu: operators, by type or index, that
+    no accelerator gets. expect_partition: file with a partition map that must come out. backends: options of the backends, by
+    name. regions: memories that each get an arena, none for a single arena; places: pairs of a tensor, by its name or that of
+    its buffer, or "weights", and the region that it is to lie in. variants: pairs of a node's index and the variant of
+    emitc's own kernels that it is to get. plugins: Python files with operators of the user's own. input_rows: the model asks for
+    the rows of its input while it runs.
+    """
+
+    name: str = ""
+    target: str = "generic32"
+    kernels: str = "portable"
+    optimize: str = "speed"
+    io: str = "keep"
+    package: str = "plain"
+    ram_budget: int | str | None = None
+    fallback: str = "cpu"
+    shapes: dict[str, Shape] = field(default_factory=dict)
+    disabled: frozenset[str] = frozenset()
+    keep_on_cpu: tuple[str, ...] = ()
+    expect_partition: Path | None = None
+    backends: dict[str, str] = field(default_factory=dict)
+    regions: tuple[Region, ...] = ()
+    places: tuple[tuple[str, str], ...] = ()
+    variants: tuple[tuple[int, str], ...] = ()
+    plugins: tuple[Path, ...] = ()
+    input_rows: bool = False
+
+    @property
+    def arena_budget(self) -> int | None:
+        """The budget as the arrangement of layers takes it."""
+        return SMALLEST if isinstance(self.ram_budget, str) else self.ram_budget
+
+    def to_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _RARE}
+        if self.input_rows:
+            plain["input_rows"] = True
+        if self.variants:
+            plain["variants"] = [list(pair) for pair in self.variants]
+        if self.regions:
+            plain["regions"] = [{"name": r.name, "bytes": r.size_bytes, "cost": r.cost} for r in self.regions]
+            plain["places"] = [list(place) for place in self.places]
+        return plain | {
+            "shapes": {k: list(v) for k, v in self.shapes.items()},
+            "disabled": sorted(self.disabled),
+            "keep_on_cpu": list(self.keep_on_cpu),
+            "expect_partition": self.expect_partition.name if self.expect_partition else None,
+            "backends": self._stated(),
+        }
+
+    def _stated(self) -> dict[str, str]:
+        """The options of backends that differ from their defaults; of a path the name alone, which is the same everywhere."""
+        known = {option.name: option for option in backend_options()}
+        return {
+            name: Path(value).name if known[name].metavar == "PATH" else value
+            for name, value in sorted(self.backends.items())
+            if value != known[name].default
+        }
+
+    def arguments(self) -> str:
+        """The options that differ from the defaults as command-line text, with a leading blank."""
+        default, parts = Options(), []
+        for name in ("name", "target", "kernels", "optimize", "io", "package", "ram_budget", "fallback"):
+            value = getattr(self, name)
+            if value != getattr(default, name):
+                parts.append(f"--{name.replace('_', '-')} {value}")
+        parts += ["--input-rows"] if self.input_rows else []
+        parts += [f"--shape {name}={','.join(map(str, shape))}" for name, shape in sorted(self.shapes.items())]
+        parts += [f"--without {name}" for name in sorted(self.disabled)]
+        parts += [f"--keep-on cpu {what}" for what in self.keep_on_cpu]
+        parts += [f"--{name} {value}".removesuffix(" yes") for name, value in self._stated().items()]
+        if self.regions:
+            parts.append("--regions " + ",".join(f"{r.name}={r.size_bytes}:{r.cost:g}" for r in self.regions))
+        parts += [f"--place {what}={region}" for what, region in self.places]
+        parts += [f"--kernel op{index}={variant}" for index, variant in self.variants]
+        parts += [f"--plugin {Path(path).name}" for path in self.plugins]
+        return "".join(f" {part}" for part in parts)
+
+
+def _choice(value: str, choices: tuple[str, ...], option: str) -> None:
+    if value not in choices:
+        raise unknown_choice(option, value, choices)
+
+
+def check_options(options: Options) -> None:
+    """Refuses options that do not exist or have no code."""
+    load_target(options.target)
+    _choice(options.package, PACKAGES, "--package")
+    _choice(options.io, INTERFACES, "--io")
+    _choice(options.optimize, ("speed", "size"), "--optimize")
+    _choice(options.kernels, kernel_choices(), "--kernels")
+    for option in backend_options():
+        if option.choices and (value := options.backends.get(option.name)):
+            _choice(value, option.choices, f"--{option.name}")
+    _choice(options.fallback, ("cpu", "fail"), "--fallback")
+    if isinstance(options.ram_budget, str):
+        _choice(options.ram_budget, ("min",), "--ram-budget")
+    for name in sorted(options.disabled):
+        _choice(name, (*(n for n, _ in (*PASSES, *LATE_PASSES)), *TECHNIQUES), "--without")
+    check_regions(options.regions, options.places)
+    if options.name and not is_model_name(options.name):
+        raise EmitcError(
+            f"{options.name} is no name for a model",
+            Where(option="--name"),
+            "it must be a C identifier of at most 63 characters, not a keyword and not a standard header",
+            "use letters, digits and single underscores",
+        )

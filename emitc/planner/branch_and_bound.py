@@ -1,0 +1,213 @@
+"""Whether a problem fits into a given height, answered for certain: for problems of the size of most networks.
+
+The bound of `emitc.planner.lower_bound` looks at one step at a time. A chain of operators that each write a little below their
+input needs more: the distances add up along it. So where the packing stays above the bound, this search takes the question
+"one unit less?" apart: of two buffers alive together one lies above the other, by its distance or its size. Both ways are
+tried, pair by pair; each narrows the range of offsets that the buffers have left, and most pairs have but one way left then.
+When all ways are dead ends there is no such packing: that is a proof, and needs no solver.
+
+Most buffers are out of the question before: one that finds a place wherever its neighbours lie is left out, and then perhaps
+those for which that one was in the way. They are placed last, or with the others where that is found in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from emitc.planner.buffers import round_up
+from emitc.planner.greedy import first_fit, height
+from emitc.planner.problem import Problem
+
+_WORK = 600_000
+"""Pairs looked at for one question, about a second of Python; then there is no answer."""
+_LARGEST = 4_000
+"""Pairs of a problem that the question is asked about at all: with more it is not answered in time."""
+_QUESTIONS = 12
+
+
+class _Pair(NamedTuple):
+    """offset(one) - offset(other) >= above, or offset(other) - offset(one) >= below."""
+
+    one: int
+    other: int
+    above: int
+    below: int
+
+
+class _Open(Enum):
+    """What became of a question beside a list of offsets. NONE: there is no packing. UNKNOWN: the work ran out."""
+
+    NONE = 0
+    UNKNOWN = 1
+
+
+def lowest_or_best(problem: Problem, offsets: list[int], bound: int, effort: float = 1.0) -> tuple[list[int], bool]:
+    """(offsets that end as low as `offsets` or lower, whether no packing ends lower); `bound` is what none goes below.
+
+    `effort`: share of the usual work of each question.
+    """
+    if sum(len(near) for near in problem.neighbours) > 2 * _LARGEST:
+        return offsets, height(problem, offsets) <= bound
+    work = int(_WORK * effort)
+    for _ in range(_QUESTIONS):
+        top = height(problem, offsets)
+        if top <= bound:
+            return offsets, True
+        limit = top - problem.grid
+        core, easy = _core(problem, limit)
+        found = _Search(problem, limit, core, work).answer()
+        if found is _Open.NONE:
+            return offsets, True
+        if isinstance(found, _Open):
+            break
+        # All of them at the lowest offsets that go together leave more free at the steps that are not full.
+        together = _Search(problem, limit, range(len(problem.sizes)), work).answer()
+        if isinstance(together, _Open):
+            added = first_fit(problem, [*core, *easy], placed=found, start=len(core), limit=limit)
+            assert added is not None, "what is left out finds a place"
+            together = added
+        offsets = together
+    return offsets, height(problem, offsets) <= bound
+
+
+def _core(problem: Problem, limit: int) -> tuple[list[int], list[int]]:
+    """(buffers that may find no place below `limit` bytes, the others in the order in which they always do, behind the first).
+
+    A buffer has one place more than its range has steps of its alignment. Strictly between two multiples of the grid, so far
+    apart as a neighbour forbids, lies one multiple less than steps; of a coarser alignment there may be as many.
+    """
+    left = dict.fromkeys(i for i, size in enumerate(problem.sizes) if size <= limit)
+    if len(left) < len(problem.sizes):
+        return list(range(len(problem.sizes))), []
+    taken = []
+    for step, near in zip(problem.alignments, problem.neighbours, strict=True):
+        whole = step == problem.grid
+        taken.append({other: -(-(below + above) // step) - whole for other, below, above in near})
+    places = [(limit - size) // step + 1 for size, step in zip(problem.sizes, problem.alignments, strict=True)]
+    lost = [sum(of.values()) for of in taken]
+    easy: list[int] = []
+    waiting = [i for i in left if lost[i] < places[i]]
+    while waiting:
+        i = waiting.pop()
+        if i not in left:
+            continue
+        del left[i]
+        easy.append(i)
+        for other, _, _ in problem.neighbours[i]:
+            lost[other] -= taken[other][i]
+            if other in left and lost[other] < places[other]:
+                waiting.append(other)
+    return list(left), easy[::-1]
+
+
+class _State(NamedTuple):
+    """The offsets that are left to each buffer, [low, high], and the way of each pair that is settled: 0, or 1 or 2.
+
+    settled: pairs at the head of the search's order of pairs that have a way.
+    """
+
+    low: list[int]
+    high: list[int]
+    ways: bytearray
+    settled: int
+
+
+class _Search:
+    """The question whether `problem`, or what the buffers `among` are of it, fits into `limit` bytes."""
+
+    def __init__(self, problem: Problem, limit: int, among: Collection[int], work: int = _WORK) -> None:
+        self._problem = problem
+        self._work = work
+        searched = frozenset(among)
+        self._pairs = [
+            _Pair(i, other, above, below)
+            for i in sorted(searched)
+            for other, below, above in problem.neighbours[i]
+            if other < i and other in searched
+        ]
+        self._of: list[list[int]] = [[] for _ in problem.sizes]
+        for index, pair in enumerate(self._pairs):
+            self._of[pair.one].append(index)
+            self._of[pair.other].append(index)
+        high = [(limit - size) // grid * grid for size, grid in zip(problem.sizes, problem.alignments, strict=True)]
+        self._start = _State([0] * len(high), high, bytearray(len(self._pairs)), 0)
+        sizes = problem.sizes
+        self._widest_first = sorted(
+            range(len(self._pairs)), key=lambda p: -min(sizes[self._pairs[p].one], sizes[self._pairs[p].other])
+        )
+
+    def answer(self) -> list[int] | _Open:
+        """Offsets, or why there are none."""
+        if min(self._start.high, default=0) < 0:
+            return _Open.NONE
+        if not self._narrowed(self._start, range(len(self._pairs))):
+            return _Open.NONE
+        waiting = [self._start]
+        while waiting:
+            state = waiting.pop()
+            settled = self._settled(state)
+            if settled == len(self._pairs):
+                return state.low  # every buffer may lie at its lowest offset
+            index = self._widest_first[settled]
+            for way in (1, 2):
+                following = _State(state.low[:], state.high[:], state.ways[:], settled)
+                following.ways[index] = way
+                if self._narrowed(following, (index,)):
+                    waiting.append(following)
+                if self._work <= 0:
+                    return _Open.UNKNOWN
+        return _Open.NONE
+
+    def _settled(self, state: _State) -> int:
+        """How many pairs have a way before the first open one, in the order of their smaller buffers, the largest first."""
+        self._work -= len(state.ways) // 8
+        settled = state.settled
+        while settled < len(self._pairs) and state.ways[self._widest_first[settled]]:
+            settled += 1
+        return settled
+
+    def _narrowed(self, state: _State, changed: Iterable[int]) -> bool:
+        """Takes from every buffer the offsets that its settled pairs forbid, and settles pairs with one way left.
+
+        False when some pair has none.
+        """
+        low, high, ways, _ = state
+        alignments = self._problem.alignments
+        queue = list(dict.fromkeys(changed))
+        queued = bytearray(len(self._pairs))
+        for index in queue:
+            queued[index] = 1
+        while queue:
+            index = queue.pop()
+            queued[index] = 0
+            self._work -= 1
+            one, other, above, below = self._pairs[index]
+            if not ways[index]:
+                first = high[one] - low[other] >= above
+                second = high[other] - low[one] >= below
+                if not first and not second:
+                    return False
+                if first and second:
+                    continue
+                ways[index] = 1 if first else 2
+            if ways[index] == 1:
+                upper, lower, least = one, other, above
+            else:
+                upper, lower, least = other, one, below
+            moved = []
+            if low[lower] + least > low[upper]:
+                low[upper] = round_up(low[lower] + least, alignments[upper])
+                moved.append(upper)
+            if high[upper] - least < high[lower]:
+                high[lower] = (high[upper] - least) // alignments[lower] * alignments[lower]
+                moved.append(lower)
+            for buffer in moved:
+                if low[buffer] > high[buffer]:
+                    return False
+                for near in self._of[buffer]:
+                    if not queued[near]:
+                        queued[near] = 1
+                        queue.append(near)
+        return True

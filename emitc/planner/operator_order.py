@@ -1,0 +1,340 @@
+"""The order of the steps in which the fewest bytes have to be held at once.
+
+The bytes alive between two steps depend only on the set of steps that are done, not on the order in which they were
+done. So the search goes over such sets, from the empty one to the full one, always on from the set that was reached
+with the lowest peak: the first full one that it takes is reached by a best order. Two things keep it small:
+
+- No order has a lower peak than the most bytes that one step needs for itself, so peaks below that are not told apart.
+- A step that fits below the peak so far and leaves no more bytes alive than it found is taken at once. To do it before
+  everything else makes no other step need more: what it frees is free earlier, an input that it was the other reader of
+  can be overlapped, and for bytes that it starts in place of another step that one loses no more than their overlap.
+
+The cost of a step is that of `emitc.planner.lower_bound`: the bytes alive while it runs, without those that its overlaps save.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from emitc.planner.buffers import DEFAULT_ALIGNMENT, Distance, round_up
+from emitc.planner.live_ranges import Step, buffers_of, root_of
+from emitc.planner.lower_bound import bytes_saved, lower_bound
+from emitc.planner.problem import Overlap, problem_of, saving_of
+
+_NOTHING: Mapping[int, Sequence[Distance]] = {}
+MAX_STATES = 40_000
+"""Sets of steps that the search for the best order looks at, about half a second; with more it gives up."""
+_WORK = 8_000_000
+"""Steps that are ready, for each of them: what one of the two searches may look at, about a second; a graph of a thousand
+independent steps would go on for minutes.
+"""
+_BEAM_WORK = 3
+"""The second search may look at so many times more: it is the one for large graphs."""
+_BEAM_SHARE = 4
+"""Of so many sets, the search that follows keeps one."""
+
+
+def best_order(
+    steps: Sequence[Step],
+    sizes: Mapping[str, int],
+    aliases: Mapping[str, str],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    *,
+    precedes: Iterable[tuple[int, int]] = (),
+    overlaps: Mapping[int, Sequence[Distance]] = _NOTHING,
+    parts: Collection[str] = (),
+    alignment: int = DEFAULT_ALIGNMENT,
+    max_states: int = MAX_STATES,
+) -> tuple[int, ...]:
+    """The indices of `steps` in the order in which to run them: another one than given only where its peak is lower.
+
+    `steps`, `sizes`, `aliases`, `inputs`, `outputs` and `alignment` are those of `buffers_of`, and the given order must
+    be a legal one. A step stays behind every earlier one that touches the same bytes (names of one root), unless both
+    only read them. Whatever else must keep its order, such as effects on bytes outside the arena (the read of a
+    variable and its assignment), comes as pairs (earlier, later) of indices in `precedes`.
+
+    `parts` are names that lie in their root side by side, without a byte in common, as the inputs of a concatenation that
+    is made in place: steps that touch different parts of one root are free of one another; a name that leads to a part
+    belongs to it. A read of the whole root waits for all of them.
+
+    `overlaps` holds, by index of a step, distances of a name it reads (`Distance.buffer`) to one it writes (`other`), at
+    most one for a pair. Each counts where it would be used: where the first is not needed behind that step, and the other
+    is not alive in front of it.
+
+    The peak is `lower_bound` of the order's own buffers and distances. No order has a lower one than the order returned,
+    unless the search has seen `max_states` sets of steps and gave up: then the order is one that a narrow search found, or
+    the given one. The same arguments give the same order.
+
+    Errors  ValueError, always a mistake of the caller: what `buffers_of` refuses; a pair in `precedes` whose first step
+    does not stand in front of the second.
+    """
+    given = tuple(range(len(steps)))
+    schedule = _Schedule(steps, sizes, aliases, inputs, outputs, overlaps, alignment)
+    given_peak = schedule.peak(given)
+    waits = _waits(steps, aliases, precedes, frozenset(parts))
+    if all(waits[i] >> (i - 1) & 1 for i in given[1:]):
+        return given  # a chain has one order
+    search = _Search(schedule.costs(), waits, given_peak)
+    found, complete = search.exact(max_states)
+    if not complete:
+        found = search.beam(max(1, max_states // (_BEAM_SHARE * len(steps))))
+    return found if found is not None and schedule.peak(found) < given_peak else given
+
+
+@dataclass(frozen=True, slots=True)
+class _Schedule:
+    """The arguments of `best_order`."""
+
+    steps: Sequence[Step]
+    sizes: Mapping[str, int]
+    aliases: Mapping[str, str]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    overlaps: Mapping[int, Sequence[Distance]]
+    alignment: int
+
+    def peak(self, order: Sequence[int]) -> int:
+        """The bound, in bytes, of the arena in which the steps run in `order`."""
+        steps = [self.steps[i] for i in order]
+        buffers = buffers_of(steps, self.sizes, self.aliases, self.inputs, self.outputs, self.alignment)
+        live = {buffer.name: buffer.live for buffer in buffers}
+        kept = {root_of(name, self.aliases) for name in self.outputs}
+        used = []
+        for at, index in enumerate(order):
+            for distance in self.overlaps.get(index, ()):
+                read, written = (root_of(name, self.aliases) for name in (distance.buffer, distance.other))
+                if read not in kept and live[read].end == at + 1 and live[written].first == at and read != written:
+                    used.append(replace(distance, buffer=read, other=written))
+        return lower_bound(problem_of(buffers, used, self.alignment)).size_bytes
+
+    def costs(self) -> _Costs:
+        """What the search has to know, with roots by number."""
+        buffers = buffers_of(self.steps, self.sizes, self.aliases, self.inputs, self.outputs, self.alignment)
+        scratch = {request.name for step in self.steps for request in step.scratch}
+        number = {buffer.name: i for i, buffer in enumerate(b for b in buffers if b.name not in scratch)}
+        size = [round_up(b.size_bytes, self.alignment) for b in buffers if b.name not in scratch]
+        touched = [
+            sorted({number[root_of(name, self.aliases)] for name in (*step.reads, *step.writes)}) for step in self.steps
+        ]
+        users = [0] * len(size)
+        for index, roots in enumerate(touched):
+            for root in roots:
+                users[root] |= 1 << index
+        pairs: list[tuple[Overlap, ...]] = []
+        for index in range(len(self.steps)):
+            found = []
+            for distance in self.overlaps.get(index, ()):
+                left, right = (number[root_of(name, self.aliases)] for name in (distance.buffer, distance.other))
+                above = size[right] if distance.above is None else round_up(distance.above, self.alignment)
+                below = size[left] if distance.below is None else round_up(distance.below, self.alignment)
+                found.append(Overlap(left, right, saving_of(size[left], size[right], above, below)))
+            pairs.append(tuple(pair for pair in found if pair.saving > 0 and pair.left != pair.right))
+        return _Costs(
+            size,
+            users,
+            frozenset(number[root_of(name, self.aliases)] for name in self.inputs),
+            frozenset(number[root_of(name, self.aliases)] for name in self.outputs),
+            touched,
+            [sum(round_up(request.size_bytes, self.alignment) for request in step.scratch) for step in self.steps],
+            pairs,
+        )
+
+
+def _waits(
+    steps: Sequence[Step],
+    aliases: Mapping[str, str],
+    precedes: Iterable[tuple[int, int]],
+    parts: frozenset[str],
+) -> list[int]:
+    """By step: the steps that must be done before it, as bits."""
+    waits = [0] * len(steps)
+    for earlier, later in precedes:
+        if not 0 <= earlier < later < len(steps):
+            raise ValueError(f"step {earlier} does not stand in front of step {later}")
+        waits[later] |= 1 << earlier
+    writers: dict[str, list[tuple[str, int]]] = {}
+    readers: dict[str, list[tuple[str, int]]] = {}
+    for index, step in enumerate(steps):
+        for names, conflicts in ((step.reads, (writers,)), (step.writes, (writers, readers))):
+            for name in names:
+                root, part = root_of(name, aliases), _part(name, aliases, parts)
+                for known in conflicts:
+                    for other, before in known.get(root, ()):
+                        if before != index and (not part or not other or part == other):
+                            waits[index] |= 1 << before
+        for names, known in ((step.reads, readers), (step.writes, writers)):
+            for name in names:
+                known.setdefault(root_of(name, aliases), []).append((_part(name, aliases, parts), index))
+    return waits
+
+
+def _part(name: str, aliases: Mapping[str, str], parts: frozenset[str]) -> str:
+    """The part of its root in which `name` lies, "" for one that may be anywhere in it."""
+    while name not in parts:
+        if aliases.get(name, name) == name:
+            return ""
+        name = aliases[name]
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """Sizes on the grid and who touches what; roots and steps by number, sets of steps as bits.
+
+    pairs: by step, the overlaps it may use, each from a root that it reads to one that it writes.
+    """
+
+    size: list[int]
+    users: list[int]
+    inputs: frozenset[int]
+    outputs: frozenset[int]
+    touched: list[list[int]]
+    scratch: list[int]
+    pairs: list[tuple[Overlap, ...]]
+    saved: dict[tuple[int, tuple[bool, ...]], int] = field(default_factory=dict)
+
+    @property
+    def unread(self) -> int:
+        """Bytes of inputs that nobody reads: they are held during the first step only."""
+        return sum(self.size[root] for root in self.inputs - self.outputs if not self.users[root])
+
+    def at_start(self) -> int:
+        """Bytes alive in front of the first step, without inputs that nobody reads."""
+        return sum(self.size[root] for root in self.inputs) - self.unread
+
+    def of(self, step: int, done: int, alive: int) -> tuple[int, int]:
+        """(bytes held while `step` runs after the steps `done`, bytes alive behind it); `alive` bytes in front of it."""
+        behind = done | 1 << step
+        held, left = alive + self.scratch[step], alive
+        for root in self.touched[step]:
+            users = self.users[root]
+            if not users & done and root not in self.inputs:
+                held += self.size[root]
+                left += self.size[root]
+            if not users & ~behind and root not in self.outputs:
+                left -= self.size[root]
+        if not done:
+            held += self.unread
+        return held - self._saving(step, done, behind), left
+
+    def _saving(self, step: int, done: int, behind: int) -> int:
+        pairs = self.pairs[step]
+        if not pairs:
+            return 0
+        usable = tuple(self._usable(pair, done, behind) for pair in pairs)
+        key = step, usable
+        if key not in self.saved:
+            used = [pair for pair, use in zip(pairs, usable, strict=True) if use]
+            self.saved[key] = bytes_saved(self.size, used)
+        return self.saved[key]
+
+    def _usable(self, pair: Overlap, done: int, behind: int) -> bool:
+        if pair.left in self.outputs or self.users[pair.left] & ~behind:
+            return False
+        return not self.users[pair.right] & done and pair.right not in self.inputs
+
+    def unavoidable(self) -> int:
+        """Bytes that some step holds in any order: what it touches itself, with all its overlaps in use."""
+        own = [
+            self.scratch[step] + sum(self.size[root] for root in roots) - bytes_saved(self.size, self.pairs[step])
+            for step, roots in enumerate(self.touched)
+        ]
+        return max([self.at_start() + self.unread, *own])
+
+
+class _State(NamedTuple):
+    """A set of steps `done`, the lowest peak and a way by which it was reached, and what is known behind it.
+
+    alive: bytes. ready: steps that may be next. previous, step: the state before this one and the step between them.
+    """
+
+    done: int
+    peak: int
+    alive: int
+    ready: tuple[int, ...]
+    previous: _State | None
+    step: int
+
+    def path(self) -> tuple[int, ...]:
+        """The steps in the order in which this state did them."""
+        order = []
+        state: _State | None = self
+        while state is not None and state.previous is not None:
+            order.append(state.step)
+            state = state.previous
+        return tuple(reversed(order))
+
+
+class _Search:
+    """Orders whose peak is below `limit` bytes."""
+
+    def __init__(self, costs: _Costs, waits: list[int], limit: int) -> None:
+        self._costs, self._waits, self._limit = costs, waits, limit
+        self._everything = (1 << len(waits)) - 1
+        self._work = 0
+        self._followers = [[j for j in range(len(waits)) if waits[j] >> i & 1] for i in range(len(waits))]
+        ready = tuple(i for i, before in enumerate(waits) if not before)
+        self._start = _State(0, costs.unavoidable(), costs.at_start(), ready, None, -1)
+
+    def exact(self, max_states: int) -> tuple[tuple[int, ...] | None, bool]:
+        """(an order with the lowest peak of all, None when that is not below the limit; whether the states sufficed)."""
+        if self._start.peak >= self._limit:
+            return None, True
+        self._work = _WORK
+        reached = {0: self._start.peak}
+        # Of equal peaks the larger set goes first, then the one found first: an easy net is walked straight through.
+        queue = [(self._start.peak, 0, 0, self._start)]
+        found = 0
+        while queue:
+            state = heapq.heappop(queue)[-1]
+            if state.done == self._everything:
+                return state.path(), True
+            if state.peak > reached[state.done]:
+                continue
+            for following in self._next(state):
+                if reached.get(following.done, self._limit) <= following.peak:
+                    continue
+                found += 1
+                if found > max_states or self._work < 0:
+                    return None, False
+                reached[following.done] = following.peak
+                heapq.heappush(queue, (following.peak, -following.done.bit_count(), found, following))
+        return None, True
+
+    def beam(self, width: int) -> tuple[int, ...] | None:
+        """A good order: of all sets of one size only the `width` with the lowest peaks and fewest bytes alive go on."""
+        states = [self._start]
+        self._work = _BEAM_WORK * _WORK
+        for _ in self._waits:
+            level: dict[int, _State] = {}
+            for state in states:
+                if self._work < 0:
+                    return None
+                for following in self._next(state):
+                    known = level.get(following.done)
+                    if known is None or following.peak < known.peak:
+                        level[following.done] = following
+            states = sorted(level.values(), key=lambda state: (state.peak, state.alive))[:width]
+        return states[0].path() if states else None
+
+    def _next(self, state: _State) -> list[_State]:
+        """The states one step on that stay below the limit; only one where its step can do no harm."""
+        found = []
+        self._work -= len(state.ready) ** 2
+        for step in state.ready:
+            held, left = self._costs.of(step, state.done, state.alive)
+            harmless = held <= state.peak and left <= state.alive
+            if not harmless and held >= self._limit:
+                continue
+            done = state.done | 1 << step
+            freed = [i for i in self._followers[step] if not self._waits[i] & ~done]
+            ready = (*(i for i in state.ready if i != step), *freed)
+            following = _State(done, max(state.peak, held), left, ready, state, step)
+            if harmless:
+                return [following]
+            found.append(following)
+        return found

@@ -1,0 +1,366 @@
+"""Operators that a user brings along: one Python file with their definitions, and the templates of their C.
+
+A plugin exports `KERNELS`, or `KERNEL` for a single one: definitions as those of `emitc/kernels`, of operator classes of its own.
+Its templates are the dictionary `TEMPLATES`, name to text, or else the file of its own name with the suffix `.c.j2` beside it.
+Loading gives a value: the registry is never changed, the module stays out of `sys.modules`, and a further load of the same file
+makes new classes. What a plugin raises while it is loaded or used becomes an EmitcError that names the file, and the line in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any, NoReturn
+
+from emitc.emit.render import has_template, template_problem
+from emitc.errors import EmitcError, Where
+from emitc.frontends.tflite.compressed_constants import DECODED
+from emitc.frontends.tflite.state import FOLDED
+from emitc.ir import Array, BoundNode, Op, Shape
+from emitc.kernels import registry_of
+from emitc.kernels.contract import KernelDef, Parsed, Variant
+from emitc.layer import Layer
+from emitc.source import SourceModel
+
+_MAX_BYTES = 1 << 20
+_SUFFIX = ".c.j2"
+_FORMATS = ("tflite", "onnx")
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
+_GUIDE = "see docs/custom-operators.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One file. file: its name; sha256: of its bytes. kernels: its operators. templates: name and text of each; template_file:
+    name and SHA-256 of the file that the text is from, "" where it is in the Python file.
+    """
+
+    file: str
+    sha256: str
+    kernels: tuple[KernelDef, ...]
+    templates: tuple[tuple[str, str], ...] = ()
+    template_file: tuple[str, str] = ("", "")
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The names that its operators have in models."""
+        return tuple(name for kernel in self.kernels for name in (*kernel.tflite, *kernel.onnx))
+
+    def to_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        files = {"file": self.file, "sha256": self.sha256, "operators": list(self.operators)}
+        name, digest = self.template_file
+        return files | ({"template": {"file": name, "sha256": digest}} if name else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Plugins:
+    """The plugins of one compilation."""
+
+    loaded: tuple[Plugin, ...] = ()
+
+    def registry_of(self, source_format: str) -> Mapping[str, KernelDef]:
+        """Every operator by the names of a source format, those of the plugins among them."""
+        own = {name: k for plugin in self.loaded for k in plugin.kernels for name in _names(k, source_format)}
+        return MappingProxyType({**registry_of(source_format), **own}) if own else registry_of(source_format)
+
+    def custom(self, source_format: str) -> Mapping[str, KernelDef]:
+        """The operators of the plugins alone."""
+        return {name: k for plugin in self.loaded for k in plugin.kernels for name in _names(k, source_format)}
+
+    def used(self, source: SourceModel) -> tuple[str, ...]:
+        """Operators of the model that are the plugins', as the model calls them, each once, in order."""
+        own = self.custom(source.format)
+        return tuple(dict.fromkeys(n.op_type for n in source.nodes if (n.kind or n.op_type) in own))
+
+    @property
+    def templates(self) -> tuple[tuple[str, str], ...]:
+        """Name and text of every template."""
+        return tuple(template for plugin in self.loaded for template in plugin.templates)
+
+    def to_json(self) -> dict[str, Any]:
+        """What the manifest's options say: nothing without plugins."""
+        return {"plugins": [plugin.to_json() for plugin in self.loaded]} if self.loaded else {}
+
+
+def _names(kernel: KernelDef, source_format: str) -> tuple[str, ...]:
+    return kernel.tflite if source_format == "tflite" else kernel.onnx
+
+
+@contextmanager
+def _staying() -> Iterator[None]:
+    """Makes `os._exit` an exception: a plugin that leaves would end the command with exit code 0 and nothing done."""
+
+    def leave(status: int) -> NoReturn:
+        raise SystemExit(f"os._exit({status})")
+
+    before, os._exit = os._exit, leave
+    try:
+        yield
+    finally:
+        os._exit = before
+
+
+def load_plugins(paths: Sequence[Path]) -> Plugins:
+    """The plugins in the files at `paths`. Raises EmitcError for one that cannot be used, and for two that contradict."""
+    loaded: list[Plugin] = []
+    for path in paths:
+        plugin = _Loader(path).plugin()
+        for other in loaded:
+            both = sorted(set(other.operators) & set(plugin.operators))
+            templates = sorted(dict(other.templates).keys() & dict(plugin.templates).keys())
+            if both or templates:
+                raise EmitcError(
+                    f"two plugins have {'an operator' if both else 'a template'} of one name",
+                    Where(option=f"--plugin {path.name}"),
+                    f"{(both or templates)[0]} is in {other.file} too",
+                    "give one of them, or rename",
+                )
+        loaded.append(plugin)
+    return Plugins(tuple(loaded))
+
+
+class _Loader:
+    """One file on its way to a Plugin."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.where = Where(option=f"--plugin {path.name}")
+
+    def refusal(self, what: str, why: str, hint: str = _GUIDE) -> EmitcError:
+        """An error about the file."""
+        return EmitcError(what, self.where, why, hint)
+
+    def read(self, path: Path) -> bytes:
+        """The bytes of a file; refused where it is none, or too large."""
+        try:
+            if not path.is_file():
+                raise self.refusal(f"{path.name} cannot be read", "there is no such file", "check the path")
+            if path.stat().st_size > _MAX_BYTES:
+                raise self.refusal(f"{path.name} is too large", f"the limit is {_MAX_BYTES} bytes", "check the path")
+            return path.read_bytes()
+        except OSError as error:
+            raise self.refusal(f"{path.name} cannot be read", error.strerror or str(error), "check the path") from error
+
+    def plugin(self) -> Plugin:
+        """Reads, runs and checks the file."""
+        if self.path.suffix != ".py":
+            raise self.refusal(f"{self.path.name} is no plugin", "a plugin is a Python file", "give a .py file")
+        source = self.read(self.path)
+        digest = hashlib.sha256(source).hexdigest()
+        module = self.executed(source, digest)
+        kernels = self.kernels(module)
+        templates, file = self.templates(module)
+        names = frozenset(name for name, _ in templates)
+        guarded = tuple(self.guarded(kernel, names) for kernel in kernels)
+        for kernel in guarded:
+            kernel.op.definition = kernel
+        return Plugin(self.path.name, digest, guarded, templates, file)
+
+    def executed(self, source: bytes, digest: str) -> ModuleType:
+        """The module that the file makes. It is in sys.modules while it runs only, where dataclasses look for it."""
+        module = ModuleType(f"emitc_plugin_{digest[:16]}")
+        module.__file__ = str(self.path)
+        before = sys.modules.get(module.__name__)
+        sys.modules[module.__name__] = module
+        try:
+            with _staying():
+                exec(compile(source, str(self.path), "exec"), module.__dict__)
+        except (Exception, SystemExit) as error:
+            raise self.refusal(
+                f"the plugin {self.path.name} does not load", self.reason(error), f"correct the file; {_GUIDE}"
+            ) from error
+        finally:
+            del sys.modules[module.__name__]
+            if before is not None:
+                sys.modules[module.__name__] = before
+        return module
+
+    def reason(self, error: BaseException) -> str:
+        """What was raised, and the last line of the plugin's own that led there."""
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(self.path)]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        return f"{type(error).__name__}: {text}" + (f" (line {line})" if line else "")
+
+    def kernels(self, module: ModuleType) -> tuple[KernelDef, ...]:
+        """What the module exports."""
+        single, several = getattr(module, "KERNEL", None), getattr(module, "KERNELS", None)
+        if (single is None) == (several is None):
+            raise self.refusal(
+                f"the plugin {self.path.name} exports no operator"
+                if single is None
+                else f"the plugin {self.path.name} exports both KERNEL and KERNELS",
+                "an operator is a KernelDef under the name KERNEL, several are a tuple KERNELS",
+            )
+        found = (single,) if several is None else tuple(several) if isinstance(several, tuple | list) else (several,)
+        if not found:
+            raise self.refusal(f"the plugin {self.path.name} exports no operator", "KERNELS is empty")
+        for kernel in found:
+            if not isinstance(kernel, KernelDef):
+                raise self.refusal(
+                    f"the plugin {self.path.name} exports something else than operators",
+                    f"a KernelDef is expected, not {type(kernel).__name__}",
+                )
+            self.check(kernel, module)
+        classes = [kernel.op for kernel in found]
+        if len(set(classes)) < len(classes):
+            raise self.refusal(
+                f"the plugin {self.path.name} has two operators of one class", "each KernelDef has a class of its own"
+            )
+        names = [name for kernel in found for name in (*kernel.tflite, *kernel.onnx)]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise self.refusal(f"the plugin {self.path.name} defines {twice} twice", "a name stands for one operator")
+        return found
+
+    def check(self, kernel: KernelDef, module: ModuleType) -> None:
+        """Refuses a definition that could not be found in a model, or that stands for what exists."""
+        op = kernel.op
+        if not (isinstance(op, type) and issubclass(op, Op) and op.__module__ == module.__name__):
+            raise self.refusal(
+                f"the plugin {self.path.name} defines no operator class of its own",
+                f"{getattr(op, '__name__', op)} comes from elsewhere: by its class an operator's definition is found",
+                "derive a frozen dataclass from emitc.ir.Op in the file",
+            )
+        names = (*kernel.tflite, *kernel.onnx)
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise self.refusal(
+                f"the plugin {self.path.name} gives {op.__name__} no name",
+                "tflite or onnx must say what the operator is called in models, as text",
+                'write tflite=("CUSTOM:Name",) or onnx=("domain.Name",)',
+            )
+        for source_format, parser in zip(_FORMATS, (kernel.from_tflite, kernel.from_onnx), strict=True):
+            own = _names(kernel, source_format)
+            if own and parser is None:
+                raise self.refusal(
+                    f"the plugin {self.path.name} cannot parse {own[0]}",
+                    f"it has the name for {source_format}, but no function from_{source_format}",
+                )
+            for name in own:
+                if name in registry_of(source_format) or (source_format == "tflite" and name in FOLDED | DECODED):
+                    raise self.refusal(
+                        f"the plugin {self.path.name} defines {name}, which exists already",
+                        "emitc compiles this operator by itself, and a plugin does not replace it",
+                        "give the operator another name in the model, or leave the plugin out",
+                    )
+        for name in kernel.tflite:
+            if not (name.startswith("CUSTOM:") and len(name) > len("CUSTOM:")) and not name.isupper():
+                raise self.refusal(
+                    f"the plugin {self.path.name} names {name}, which is no operator of TFLite",
+                    "a custom operator is CUSTOM: and its custom code, any other has the schema's name",
+                    f'write tflite=("CUSTOM:{name}",)',
+                )
+
+    def templates(self, module: ModuleType) -> tuple[tuple[tuple[str, str], ...], tuple[str, str]]:
+        """The texts by name, and the file that they are from."""
+        own = getattr(module, "TEMPLATES", None)
+        file = ("", "")
+        if own is None:
+            beside = self.path.with_name(self.path.stem + _SUFFIX)
+            if not beside.exists():
+                return (), file
+            data = self.read(beside)
+            try:
+                own = {self.path.stem: data.decode("ascii")}
+            except UnicodeDecodeError as error:
+                raise self.refusal(f"{beside.name} is no template", "C sources of emitc are ASCII") from error
+            file = beside.name, hashlib.sha256(data).hexdigest()
+        if not isinstance(own, Mapping) or not all(isinstance(t, str) for pair in own.items() for t in pair):
+            raise self.refusal(
+                f"TEMPLATES of the plugin {self.path.name} is no dictionary of texts", "it maps names to templates"
+            )
+        for name, text in own.items():
+            if not _NAME.fullmatch(name) or has_template(name):
+                raise self.refusal(
+                    f"the plugin {self.path.name} has a template called {name}",
+                    "emitc has one of this name" if has_template(name) else "a name is lower case and part of C names",
+                    "rename it" if file == ("", "") else "rename the plugin's file, or use TEMPLATES",
+                )
+            problem = template_problem(name, text)
+            if problem:
+                raise self.refusal(f"the template {name} of the plugin {self.path.name} is wrong", problem)
+        return tuple(own.items()), file
+
+    # ---- use ----
+
+    def guarded(self, kernel: KernelDef, templates: frozenset[str]) -> KernelDef:
+        """The definition, with what its functions raise or return wrongly as errors that name the plugin."""
+
+        def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+            results = kernel.reference(bound, inputs)
+            found = [(getattr(r, "shape", None), str(getattr(r, "dtype", type(r).__name__))) for r in results]
+            wanted = [(t.shape, t.dtype.value) for t in bound.outputs]
+            if found != wanted:
+                raise TypeError(f"it gives {found}, but the outputs are {wanted}")
+            return results
+
+        def lower(bound: BoundNode) -> Layer:
+            layer = kernel.lower(bound)
+            if not isinstance(layer, Layer):
+                raise TypeError(f"it gives {type(layer).__name__}, not a Layer")
+            if layer.template not in templates and not has_template(layer.template):
+                known = ", ".join(sorted(templates)) or "none"
+                raise LookupError(f"there is no template {layer.template}; the plugin has {known}")
+            return layer
+
+        def parser(parse: Callable[..., Any] | None) -> Callable[..., Any] | None:
+            def checked(node: Any) -> Parsed:
+                assert parse is not None
+                parsed = parse(node)
+                if not isinstance(parsed, Parsed) or type(parsed.op) is not kernel.op:
+                    raise TypeError(f"it gives no Parsed with a {kernel.op.__name__}")
+                return parsed
+
+            return parse and self.guard(checked, "the parser", lambda node: node.where())
+
+        def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+            shapes = kernel.output_shapes(bound)
+            if not isinstance(shapes, tuple) or not all(isinstance(shape, tuple) for shape in shapes):
+                raise TypeError(f"it gives {shapes!r}, not a tuple of shapes")
+            return tuple(tuple(int(size) for size in shape) for shape in shapes)
+
+        def at(bound: BoundNode, *rest: Any) -> Where:
+            return Where(op=bound.node.describe())
+
+        def variant(found: Variant) -> Variant:
+            return replace(found, lower=self.guard(found.lower, f"lower of the variant {found.name}", at))
+
+        transposed = kernel.transposed
+        return replace(
+            kernel,
+            from_tflite=parser(kernel.from_tflite),
+            from_onnx=parser(kernel.from_onnx),
+            check=self.guard(kernel.check, "check", at),
+            output_shapes=self.guard(output_shapes, "output_shapes", at),
+            reference=self.guard(reference, "reference", at),
+            lower=self.guard(lower, "lower", at),
+            work=self.guard(kernel.work, "work", at),
+            variants=tuple(map(variant, kernel.variants)),
+            transposed=transposed and self.guard(transposed, "transposed", at),
+        )
+
+    def guard(self, function: Callable[..., Any], name: str, place: Callable[..., Where]) -> Callable[..., Any]:
+        """The function, with every exception but an EmitcError as one."""
+
+        def guarded(*arguments: Any) -> Any:
+            try:
+                with _staying():
+                    return function(*arguments)
+            except EmitcError:
+                raise
+            except (Exception, SystemExit) as error:
+                where = replace(place(*arguments), option=self.where.option)
+                raise EmitcError(
+                    f"the plugin {self.path.name} fails in {name}", where, self.reason(error), f"correct it; {_GUIDE}"
+                ) from error
+
+        return guarded

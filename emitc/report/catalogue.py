@@ -1,0 +1,81 @@
+"""What the tool knows, and what a model contains, as text for a person: boards, targets, operators."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from emitc.errors import first_name, shown
+from emitc.report.text import LISTED, table
+
+_ALL_TYPES = 11
+"""Element types that tensors in memory can have."""
+
+
+def boards_text(content: dict[str, Any]) -> str:
+    """The boards."""
+    rows = [
+        (b["name"], b["kind"], b["target"], b["flash_bytes"], b["ram_bytes"], b["title"]) for b in content["boards"]
+    ]
+    return table(("board", "kind", "target", "flash>", "RAM>", "what"), rows)
+
+
+def targets_text(content: dict[str, Any]) -> str:
+    """The targets."""
+    return table(
+        ("target", "features", "what"), [(t["name"], " ".join(t["features"]), t["title"]) for t in content["targets"]]
+    )
+
+
+def ops_text(content: dict[str, Any]) -> str:
+    """The operators, with the types that the variants of each column have code for."""
+    columns = content["columns"]
+    rows = [
+        (o["op"], o["format"], *(types_of(o, column["variants"]) for column in columns), o["summary"])
+        for o in content["operators"]
+    ]
+    return table(
+        ("operator<", "format<", *(column["name"] for column in columns), "what"), rows, width=140 + 8 * len(columns)
+    )
+
+
+def types_of(operator: dict[str, Any], variants: Sequence[str]) -> str:
+    """The types that one of the variants has code for; "-" for none, and for an operator that needs no code."""
+    found = [cell["dtype"] for cell in operator["matrix"] if not set(variants).isdisjoint(cell["variants"])]
+    return ("any" if len(found) >= _ALL_TYPES else " ".join(found)) or "-"
+
+
+def inspect_text(found: dict[str, Any]) -> str:
+    """A model's interface and operators."""
+    lines = [f"{shown(found['model'])}: {found['format']}, {shown(found['producer']) or 'producer not named'}"]
+    for kind in ("inputs", "outputs"):
+        for tensor in found[kind]:
+            shape = ",".join(map(str, tensor["shape"]))
+            quantized = tensor["scale"] is not None
+            scale = f" scale {tensor['scale']} zero point {tensor['zero_point']}" if quantized else ""
+            lines.append(f"  {kind[:-1]:<7} {shown(tensor['name'])} {tensor['dtype']}[{shape}]{scale}")
+    operators = [row for o in found["operators"] for row in (o, *o["inside"])]
+    reasons = ["operators inside, as follows" if o.get("inside") else o["reason"] for o in operators]
+    code = ["yes" if o["supported"] else "NO" for o in operators]
+    rows = [
+        (o["index"], o["op"], first_name(o["name"]), *more) for o, *more in zip(operators, code, reasons, strict=True)
+    ]
+    lines += ["", table(("op>", "type", "name", "code", "reason"), rows), ""]
+    blockers = Counter(zip(found["blockers"], found["blocker_hints"], strict=True))
+    for (text, hint), count in blockers.items():
+        times = f" ({count} times)" if count > 1 else ""
+        lines += [f"  blocker: {shown(text, 400)}{times}", f"    try:   {shown(hint, 400)}"]
+    hints: dict[str, list[str]] = {}
+    for operator in operators:
+        if not operator["supported"] and not operator.get("inside"):
+            hints.setdefault(operator["hint"], []).append(f"{operator['index']} {operator['op']}")
+    for hint, ops in hints.items():
+        more = f" and {len(ops) - LISTED} more" if len(ops) > LISTED else ""
+        lines += [
+            f"  {'op' if len(ops) == 1 else 'ops'} {shown(', '.join(ops[:LISTED]), 400)}{more}",
+            f"    try:   {shown(hint, 400)}",
+        ]
+    verdict = "compiles" if found["compiles"] else "does not compile"
+    lines.append(f"{found['supported']} of {len(found['operators'])} operators have code: {verdict}")
+    return "\n".join(lines)

@@ -1,0 +1,215 @@
+"""What a model contains and what emitc has: the content of `emitc inspect`, `boards`, `targets` and `ops`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from emitc.backends import registry as backends
+from emitc.backends.contract import PORTABLE
+from emitc.errors import EmitcError, unknown_choice
+from emitc.frontends.build import NodeReport, survey
+from emitc.frontends.onnx.quantization import INTERNAL_KINDS, QUANTIZED_OPERATORS
+from emitc.frontends.read import read_file, read_source
+from emitc.frontends.tflite.compressed_constants import DECODED
+from emitc.frontends.tflite.npu import OPERATOR as NPU_OPERATOR
+from emitc.frontends.tflite.state import FOLDED
+from emitc.ir import DType, Shape
+from emitc.kernels import registry
+from emitc.kernels.contract import KernelDef
+from emitc.plugins import load_plugins
+from emitc.source import SourceTensor
+from emitc.target import FEATURES, boards, load_board, load_target, targets
+
+_BYTES = (DType.INT8, DType.UINT8)
+_INTEGERS = (*_BYTES, DType.INT16, DType.UINT16, DType.INT32)
+
+
+_PLACE = re.compile(r'op (?P<index>\d+) (?P<type>.+?) "(?P<name>.*)"', re.DOTALL)
+"""Where an error says an operator is, as `SourceNode.where` writes it; the name of a custom operator may have spaces."""
+
+
+def _tensor(tensor: SourceTensor) -> dict[str, Any]:
+    quantization = tensor.quantization
+    return {
+        "name": tensor.name,
+        "dtype": tensor.dtype,
+        "shape": list(tensor.shape),
+        "scale": quantization.scale if quantization else None,
+        "zero_point": quantization.zero_point if quantization else None,
+    }
+
+
+def _inside(report: NodeReport) -> list[dict[str, Any]]:
+    """What stands against operators in the graphs that an operator runs, as operators of their own."""
+    found: dict[tuple[str, str, str], list[EmitcError]] = {}
+    own = f'op {report.index} {report.op_type} "{report.name}"'
+    for error in report.errors:
+        place = _PLACE.fullmatch(error.where.op)
+        if place is not None and error.where.op != own:
+            found.setdefault((place["index"], place["type"], place["name"]), []).append(error)
+    return [
+        _operator_row(NodeReport(int(index), op_type, name, tuple(errors)))
+        for (index, op_type, name), errors in found.items()
+    ]
+
+
+def _operator_row(report: NodeReport) -> dict[str, Any]:
+    return {
+        "index": report.index,
+        "op": report.op_type,
+        "name": report.name,
+        "supported": report.supported,
+        "reason": "; ".join(f"{e.what}: {e.why}" for e in report.errors),
+        "hint": "; ".join(e.hint for e in report.errors),
+    }
+
+
+def _rows(blockers: Sequence[EmitcError], reports: Sequence[NodeReport]) -> tuple[list[EmitcError], list[NodeReport]]:
+    """What stands against the model as a whole, and its operators: one that could not even be typed among them."""
+    known = {(report.index, report.op_type, report.name) for report in reports}  # what frontends insert has indices too
+    rest: list[EmitcError] = []
+    untyped: dict[tuple[int, str, str], NodeReport] = {}
+    for error in blockers:
+        place = _PLACE.fullmatch(error.where.op)
+        key = (int(place["index"]), place["type"], place["name"]) if place is not None else None
+        if key is None or key in known:
+            rest.append(error)
+            continue
+        earlier = untyped[key].errors if key in untyped else ()
+        untyped[key] = NodeReport(*key, (*earlier, error))
+    return rest, sorted((*reports, *untyped.values()), key=lambda report: report.index)
+
+
+def inspect_model(path: Path, shapes: dict[str, Shape], plugins: Sequence[Path] = ()) -> dict[str, Any]:
+    """The model's interface and operators, each with every reason against compiling it.
+
+    Raises EmitcError when the file itself is refused.
+    """
+    data = read_file(path)
+    loaded = load_plugins(plugins)
+    source = read_source(path, data, shapes, loaded.custom("onnx"))
+    blockers, reports = _rows(*survey(source, loaded.registry_of(source.format)))
+    operators = [{**_operator_row(report), "inside": _inside(report)} for report in reports]
+    return {
+        "model": path.name,
+        "format": source.format,
+        "producer": source.producer,
+        "sha256": source.sha256,
+        "inputs": [_tensor(source.tensors[i]) for i in source.inputs],
+        "outputs": [_tensor(source.tensors[i]) for i in source.outputs],
+        "operators": operators,
+        "blockers": [f"{e.what}: {e.why}" for e in blockers],
+        "blocker_hints": [e.hint for e in blockers],
+        "supported": sum(r.supported for r in reports),
+        "unsupported": sum(not r.supported for r in reports),
+        "compiles": not blockers and all(r.supported for r in reports),
+    }
+
+
+def board_list() -> dict[str, Any]:
+    """Every board with its target and memories."""
+    return {
+        "boards": [
+            {
+                "name": board.name,
+                "title": board.title,
+                "kind": board.kind,
+                "target": board.target,
+                "flash_bytes": board.flash_bytes,
+                "ram_bytes": board.ram_bytes,
+            }
+            for board in map(load_board, boards())
+        ]
+    }
+
+
+def target_list() -> dict[str, Any]:
+    """Every target with its features."""
+    return {
+        "targets": [
+            {"name": name, "title": target.title, "features": sorted(target.features)}
+            for name, target in ((n, load_target(n)) for n in targets())
+        ]
+    }
+
+
+def operator_list(plugins: Sequence[Path] = (), names: Sequence[str] = ()) -> dict[str, Any]:
+    """Every operator of the two formats: for each element type the variants of code that there are, by registry and backends.
+
+    An operator of ONNX that carries its scales with it is listed with the types that it quantizes to. names: only operators that
+    have one of them in their own name, in any case, or are of the format of that name.
+
+    Raises EmitcError for a name that no operator has.
+    """
+    loaded = load_plugins(plugins)
+    tflite, onnx = loaded.registry_of("tflite"), loaded.registry_of("onnx")
+    rows = [
+        _operator("tflite", name, kernel, kernel.tflite_dtypes or kernel.dtypes)
+        for name, kernel in tflite.items()
+        if name not in (NPU_OPERATOR, *INTERNAL_KINDS)  # what vela and frontends write, not what a model is made of
+    ]
+    rows += [
+        {"op": name, "format": "tflite", "summary": summary, "dtypes": [], "variants": ["none"], "matrix": []}
+        for name, summary in (FOLDED | DECODED).items()
+    ]
+    rows += [
+        _operator("onnx", name, kernel, kernel.dtypes) for name, kernel in onnx.items() if name not in INTERNAL_KINDS
+    ]
+    for name, kind in QUANTIZED_OPERATORS.items():
+        dtypes = _INTEGERS if name in ("QuantizeLinear", "DequantizeLinear") else _BYTES
+        rows.append(_operator("onnx", name, onnx[kind], dtypes))
+    for name in names:
+        if not any(_is_called(row, name) for row in rows):
+            known = sorted({str(row["op"]).lower() for row in rows})
+            raise unknown_choice("NAME", name, known, "no operator with this in its name has code")
+    if names:
+        rows = [row for row in rows if any(_is_called(row, name) for name in names)]
+    return {
+        "variants": list(variants()),
+        "columns": _columns(),
+        "operators": sorted(rows, key=lambda r: (r["format"] == "onnx", str(r["op"]))),
+    }
+
+
+def _is_called(row: dict[str, Any], name: str) -> bool:
+    return name.lower() in str(row["op"]).lower() or name.lower() == row["format"]
+
+
+def variants() -> tuple[str, ...]:
+    """Names of the variants of code: those of emitc's kernels, then the backends'."""
+    of_kernels = (variant for kernel in registry().values() for variant in kernel.variants)
+    own = dict.fromkeys(v.name for v in sorted(of_kernels, key=lambda v: FEATURES.index(v.feature)))
+    return (PORTABLE, *own, *(name for name, backend in backends().items() if backend.covers()))
+
+
+def _columns() -> list[dict[str, Any]]:
+    """The variants as a table shows them: those of emitc's kernels by the feature of the target that they need."""
+    feature = {variant.name: variant.feature for kernel in registry().values() for variant in kernel.variants}
+    columns: dict[str, list[str]] = {}
+    for name in variants():
+        columns.setdefault(feature.get(name, name), []).append(name)
+    return [{"name": name, "variants": of_it} for name, of_it in columns.items()]
+
+
+def _operator(source_format: str, name: str, kernel: KernelDef, dtypes: Sequence[DType]) -> dict[str, Any]:
+    """One row. Packed elements are of weights alone: those of operators that take them."""
+    found = [d for d in DType if d in dtypes and not d.packed]
+    found += [d for d in DType if d.packed and kernel.packed_input >= 0 and source_format == "tflite"]
+    code: dict[str, Sequence[DType]] = {} if kernel.view else {PORTABLE: found}
+    code |= {variant.name: variant.dtypes for variant in kernel.variants}
+    for backend in backends().values():
+        for coverage in backend.covers():
+            if coverage.op is kernel.op and source_format in coverage.formats:
+                code[backend.name] = coverage.dtypes
+    matrix = [{"dtype": d.value, "variants": [v for v in variants() if d in code.get(v, ())]} for d in found]
+    return {
+        "op": name,
+        "format": source_format,
+        "summary": kernel.summary,
+        "dtypes": [d.value for d in found],
+        "variants": [v for v in variants() if v in code] or ["none"],
+        "matrix": matrix,
+    }

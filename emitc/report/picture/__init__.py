@@ -1,0 +1,13 @@
+"""Pictures of memory plans: steps to the right, addresses upwards, one rectangle for every buffer.
+
+`svg` draws, `page` puts the drawing and a table into one file of HTML. Neither loads anything from elsewhere, and neither
+writes a file. Names come from models and are hostile text: nothing of them gets out of its place.
+"""
+
+from __future__ import annotations
+
+from emitc.report.picture.html import HTML_MARK, html_page
+from emitc.report.picture.model import Bar, Panel, Picture, StepLabel, panel_of
+from emitc.report.picture.svg import SVG_MARK, plan_svg
+
+__all__ = ["HTML_MARK", "SVG_MARK", "Bar", "Panel", "Picture", "StepLabel", "html_page", "panel_of", "plan_svg"]

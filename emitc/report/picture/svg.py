@@ -1,0 +1,347 @@
+"""A picture as SVG: one drawing with its own styles, numbers for bars that are too small for a name, and their legend.
+
+Units are pixels at the drawing's natural size; it scales. The text is laid out for a monospaced font, whose width is
+known without measuring: no label runs out of its rectangle, and no two labels share a place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from colorsys import hls_to_rgb
+from html import escape
+
+from emitc.report.picture.model import Bar, Panel, Picture, Shared, shared_bytes, shown_name
+
+_CHARACTER = 0.62
+"""Width of a character over the size of the font; monospaced fonts have 0.55 to 0.61."""
+_FONT, _SMALL, _TINY = 11, 9, 7
+_LEFT, _RIGHT, _TOP = 84, 24, 56
+_PLOT_HEIGHT = 460
+_LOWEST_PLOT, _PER_BAR = 170, 24
+"""Of several panels, one with few bars is not as high: at least the first, and so much for each bar."""
+_NARROWEST, _WIDEST, _PLOT_WIDTH = 13, 96, 1180
+"""Bounds of a step's width, and the width of the plot that is aimed at between them."""
+_NARROWEST_PICTURE = 860
+_STEP_LABELS = 168
+_ROW = 14
+_LEGEND_COLUMN = 420
+_HUES = (210, 28, 140, 275, 55, 330, 180, 0, 95, 245)
+SVG_MARK = "<!-- drawn by emitc -->"
+"""In every drawing, so that a later one may replace it."""
+STYLE = """
+text { font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #1b1f24; }
+.title { font-size: 15px; font-weight: bold; }
+.axis { stroke: #57606a; stroke-width: 1; }
+.grid { stroke: #d8dee4; stroke-width: 0.5; }
+.free { fill: #f6f8fa; }
+.bar { stroke: #24292f; stroke-width: 0.6; }
+.scratch { stroke-dasharray: 3 2; }
+.hot .bar, .bar:hover { stroke: #000; stroke-width: 2.5; }
+.shares { fill: url(#hatch); stroke: #a40e26; stroke-width: 0.8; pointer-events: none; }
+.peak { fill: #cf222e; fill-opacity: 0.12; }
+.frame { fill: none; stroke: #cf222e; stroke-width: 1.6; pointer-events: none; }
+.rows { fill: #8250df; fill-opacity: 0.10; }
+.bound { stroke: #cf222e; stroke-width: 1.4; stroke-dasharray: 7 4; }
+.top { stroke: #24292f; stroke-width: 1.4; }
+.label { pointer-events: none; }
+"""
+
+
+def plan_svg(picture: Picture) -> str:
+    """The drawing as the text of an SVG file; bars carry `id="bar-PANEL-NUMBER"` with numbers as in the legend, from 1."""
+    step_count = max([len(picture.steps), 1, *(bar.end for panel in picture.panels for bar in panel.bars)])
+    step_width = min(_WIDEST, max(_NARROWEST, _PLOT_WIDTH // step_count))
+    width = max(_NARROWEST_PICTURE, _LEFT + step_count * step_width + _RIGHT)
+    columns = max(1, (width - _LEFT) // _LEGEND_COLUMN)
+    body: list[str] = []
+    top = _TOP
+    for index, panel in enumerate(picture.panels):
+        drawn = _PanelDrawing(picture, panel, index, step_count, step_width, top)
+        body += drawn.lines()
+        body += _legend(panel, drawn.bottom, columns)
+        top = drawn.bottom + _ROW * (-(-len(panel.bars) // columns) + 3)
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="100%" viewBox="0 0 {width} {top}" style="max-width: {2 * width}px"'
+        ' role="img">',
+        SVG_MARK,
+        f"<style>{STYLE}</style>",
+        '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+        '<rect width="6" height="6" fill="#ffffff" fill-opacity="0.35"/>'
+        '<line x1="0" y1="0" x2="0" y2="6" stroke="#a40e26" stroke-width="2"/></pattern></defs>',
+        f'<rect width="{width}" height="{top}" fill="#ffffff"/>',
+        _text(12, 22, shown_name(picture.title, 120), "title"),
+        _text(12, 40, shown_name(picture.subtitle, int((width - 24) / (_FONT * _CHARACTER)))),
+    ]
+    return "\n".join([*head, *body, "</svg>"]) + "\n"
+
+
+class _PanelDrawing:
+    """One panel whose title stands at `top`; `bottom` is the free place under it."""
+
+    def __init__(self, picture: Picture, panel: Panel, index: int, step_count: int, step_width: int, top: int) -> None:
+        self._picture, self._panel, self._index = picture, panel, index
+        self._steps, self._step_width = step_count, step_width
+        self._title_at = top + 16
+        self._ceiling = top + 34 + (_ROW if panel.note else 0)
+        several = len(picture.panels) > 1
+        self._height = min(_PLOT_HEIGHT, _LOWEST_PLOT + _PER_BAR * len(panel.bars)) if several else _PLOT_HEIGHT
+        self._floor = self._ceiling + self._height
+        self._scale = self._height / max(1, panel.size_bytes, panel.bound_bytes)
+        self._outside = _stacked(
+            (self._x(bar.first), self._x(bar.end), str(number))
+            for number, bar in enumerate(panel.bars, 1)
+            if not self._inside(bar, str(number))[0]
+        )
+        rows = 1 + max((row for row, _, _ in self._outside), default=-1)
+        self._names_at = self._floor + 6 + rows * (_SMALL + 1) + (_ROW if rows else 0)
+        self.bottom = self._names_at + _STEP_LABELS + 2 * _ROW
+
+    def lines(self) -> list[str]:
+        """The elements of the panel."""
+        panel = self._panel
+        right = self._x(self._steps)
+        longest = int((max(right, _NARROWEST_PICTURE - _RIGHT) - _LEFT) / (_SMALL * _CHARACTER))
+        found = [
+            f'<g class="panel">{_text(_LEFT, self._title_at, shown_name(panel.heading, 150))}',
+            _text(_LEFT, self._title_at + _ROW, shown_name(panel.note, longest), size=_SMALL) if panel.note else "",
+            f'<rect class="free" x="{_LEFT}" y="{self._ceiling}" width="{right - _LEFT}" height="{self._height}"/>',
+            *self._stretches(),
+            *self._address_axis(right),
+        ]
+        shares = shared_bytes(panel)
+        found += [self._bar(number, bar, shares) for number, bar in enumerate(panel.bars, 1)]
+        found += [self._shares(share) for share in shares]
+        found += [self._label(number, bar) for number, bar in enumerate(panel.bars, 1)]
+        if 0 <= panel.peak_step < self._steps:
+            found.append(
+                f'<rect class="frame" x="{self._x(panel.peak_step)}" y="{self._ceiling}" width="{self._step_width}" '
+                f'height="{self._height}"/>'
+            )
+        found += self._numbers_outside()
+        found += self._step_axis(right)
+        found += self._bound(right)
+        return [line for line in found if line] + ["</g>"]
+
+    def _x(self, step: int) -> int:
+        return _LEFT + step * self._step_width
+
+    def _y(self, address: int) -> float:
+        return self._floor - address * self._scale
+
+    def _box(self, bar: Bar) -> tuple[int, float, int, float]:
+        """x, y, width and height; a bar of few bytes is still to be seen."""
+        height = max(1.0, bar.size_bytes * self._scale)
+        return self._x(bar.first), self._y(bar.offset_bytes) - height, (bar.end - bar.first) * self._step_width, height
+
+    def _inside(self, bar: Bar, number: str) -> tuple[str, float]:
+        """The label that fits into the bar and its font's size; "" where not even the number does.
+
+        Where several bars share bytes the label has to find room in the part that belongs to this one alone.
+        """
+        _, _, width, height = self._label_box(bar)
+        for text, size in ((f"{number} {shown_name(bar.name)}", _FONT), (f"{number} {shown_name(bar.name)}", _SMALL),
+                           (number, _SMALL), (number, _TINY)):  # fmt: skip
+            if len(text) * size * _CHARACTER + 4 <= width and size + 1 <= height:
+                return text, size
+        return "", 0
+
+    def _label_box(self, bar: Bar) -> tuple[float, float, float, float]:
+        """Where a label may stand: the bar's steps before or behind those that share its bytes, the longer of the two."""
+        x, y, _, height = self._box(bar)
+        low, high = bar.offset_bytes, bar.offset_bytes + bar.size_bytes
+        first, end = bar.first, bar.end
+        for other in self._panel.bars:
+            if other is bar or other.first >= end or other.end <= first:
+                continue
+            if other.offset_bytes < high and other.offset_bytes + other.size_bytes > low:
+                before, behind = other.first - first, end - other.end
+                if before >= behind:
+                    end = other.first
+                else:
+                    first = other.end
+                if first >= end:
+                    return self._unshared_rows(bar)
+        return x + (first - bar.first) * self._step_width, y, (end - first) * self._step_width, height
+
+    def _unshared_rows(self, bar: Bar) -> tuple[float, float, float, float]:
+        """The largest slice of addresses that the bar shares with nobody while it lives; without one, nothing."""
+        x, _, width, _ = self._box(bar)
+        edges = [(bar.offset_bytes, bar.offset_bytes + bar.size_bytes)]
+        for other in self._panel.bars:
+            if other is bar or other.first >= bar.end or other.end <= bar.first:
+                continue
+            low, high = other.offset_bytes, other.offset_bytes + other.size_bytes
+            edges = [
+                part
+                for start, stop in edges
+                for part in ((start, min(stop, low)), (max(start, high), stop))
+                if part[0] < part[1]
+            ]
+        if not edges:
+            return x, 0, 0, 0
+        low, high = max(edges, key=lambda edge: edge[1] - edge[0])
+        return x, self._y(high), width, (high - low) * self._scale
+
+    def _bar(self, number: int, bar: Bar, shares: Sequence[Shared]) -> str:
+        x, y, width, height = self._box(bar)
+        partners = []
+        for share in shares:
+            if number - 1 in (share.one, share.other):
+                other = share.one + share.other + 2 - number
+                partners.append(f"shares {share.high - share.low} bytes with {other}, {_range(share.first, share.end)}")
+        lines = [
+            f"{number} {shown_name(bar.name, 200)}",
+            *([shown_name(bar.what, 200)] if bar.what else []),
+            f"{bar.size_bytes} bytes at {bar.offset_bytes}, alive in steps {_range(bar.first, bar.end)}",
+            *partners,
+        ]
+        kind = " scratch" if bar.kind == "scratch" else ""
+        return (
+            f'<g id="bar-{self._index}-{number}"><rect class="bar{kind}" x="{x}" y="{y:.2f}" width="{width}" '
+            f'height="{height:.2f}" fill="{_colour(number, bar.kind)}"/><title>{_escaped(chr(10).join(lines))}</title></g>'
+        )
+
+    def _shares(self, share: Shared) -> str:
+        x, width = self._x(share.first), (share.end - share.first) * self._step_width
+        height = (share.high - share.low) * self._scale
+        return f'<rect class="shares" x="{x}" y="{self._y(share.high):.2f}" width="{width}" height="{height:.2f}"/>'
+
+    def _label(self, number: int, bar: Bar) -> str:
+        text, size = self._inside(bar, str(number))
+        if not text:
+            return ""
+        x, y, _, height = self._label_box(bar)
+        return _text(x + 2, y + height / 2 + size * 0.36, text, "label", size=size)
+
+    def _numbers_outside(self) -> list[str]:
+        """Numbers of bars that have no room for them of their own, under the plot where the bar starts."""
+        found = [
+            _text(x, self._floor + 4 + (row + 1) * (_SMALL + 1), number, "label", size=_SMALL)
+            for row, x, number in self._outside
+        ]
+        if found:
+            found.append(_text(_LEFT - 4, self._floor + 4 + _SMALL + 1, "starts here", size=_SMALL, anchor="end"))
+        return found
+
+    def _stretches(self) -> list[str]:
+        """Bands behind the bars: the peak, and steps that stand for several operators."""
+        found = []
+        for step, label in enumerate(self._picture.steps):
+            if label.stands_for:
+                found.append(self._band(step, "rows", f"{label.text} = {label.stands_for}"))
+        if 0 <= self._panel.peak_step < self._steps:
+            found.append(self._band(self._panel.peak_step, "peak", "the peak: most bytes are held here"))
+        return found
+
+    def _band(self, step: int, kind: str, title: str) -> str:
+        height = self._names_at + _STEP_LABELS - self._ceiling
+        return (
+            f'<rect class="{kind}" x="{self._x(step)}" y="{self._ceiling}" width="{self._step_width}" height="{height}">'
+            f"<title>{_escaped(shown_name(title, 200))}</title></rect>"
+        )
+
+    def _address_axis(self, right: int) -> list[str]:
+        found = []
+        every = _round_step(max(1, self._panel.size_bytes))
+        for address in range(0, self._panel.size_bytes + 1, every):
+            y = self._y(address)
+            found.append(f'<line class="grid" x1="{_LEFT}" y1="{y:.2f}" x2="{right}" y2="{y:.2f}"/>')
+            found.append(_text(_LEFT - 6, y + 3, f"{address}", size=_SMALL, anchor="end"))
+        return found
+
+    def _step_axis(self, right: int) -> list[str]:
+        found = [f'<line class="axis" x1="{_LEFT}" y1="{self._floor}" x2="{right}" y2="{self._floor}"/>']
+        longest = int(_STEP_LABELS / (_SMALL * _CHARACTER))
+        for step, label in enumerate(self._picture.steps):
+            x, y = self._x(step) + self._step_width / 2 + 3, self._names_at + 2
+            marked = f"PEAK {label.text}" if step == self._panel.peak_step else label.text
+            text = f"{marked} = {label.stands_for}" if label.stands_for else marked
+            found.append(
+                f'<text x="{x}" y="{y}" font-size="{_SMALL}" text-anchor="end" transform="rotate(-90 {x} {y})">'
+                f"{_escaped(shown_name(text, longest))}<title>{_escaped(shown_name(text, 200))}</title></text>"
+            )
+        return found
+
+    def _bound(self, right: int) -> list[str]:
+        panel = self._panel
+        found = []
+        top = self._y(panel.size_bytes)
+        found.append(f'<line class="top" x1="{_LEFT}" y1="{top:.2f}" x2="{right}" y2="{top:.2f}"/>')
+        if not panel.bound_bytes:
+            return found
+        y = self._y(panel.bound_bytes)
+        met = panel.bound_bytes == panel.size_bytes
+        text = f"lower bound {panel.bound_bytes} bytes, {'met' if met else 'not met'}"
+        found.append(f'<line class="bound" x1="{_LEFT}" y1="{y:.2f}" x2="{right}" y2="{y:.2f}"/>')
+        found.append(_text(right, self._ceiling - 6, text, size=_SMALL, anchor="end", colour="#a40e26"))
+        return found
+
+
+def _stacked(labels: Iterable[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """(row, x, text) of labels that start at their x, or a little to the right, each in the first row with room for it."""
+    ends: list[float] = []
+    found = []
+    for x, _, text in sorted(labels):
+        width = len(text) * _SMALL * _CHARACTER + 4
+        row = next((row for row, end in enumerate(ends) if end <= x), len(ends))
+        if row == len(ends):
+            ends.append(0.0)
+        ends[row] = x + width
+        found.append((row, x, text))
+    return found
+
+
+def _legend(panel: Panel, top: int, columns: int) -> list[str]:
+    rows = -(-len(panel.bars) // columns)
+    longest = int((_LEGEND_COLUMN - 20) / (_SMALL * _CHARACTER))
+    found = []
+    for number, bar in enumerate(panel.bars, 1):
+        column, row = divmod(number - 1, max(1, rows))
+        x, y = 12 + column * _LEGEND_COLUMN, top + row * _ROW
+        figures = f" {bar.size_bytes} B at {bar.offset_bytes}, {_range(bar.first, bar.end)}"
+        name = shown_name(bar.name, max(8, longest - len(figures) - len(f"{number} ")))
+        found.append(
+            f'<rect x="{x}" y="{y - 8}" width="9" height="9" fill="{_colour(number, bar.kind)}" stroke="#57606a"/>'
+            + _text(x + 14, y, f"{number} {name}{figures}", size=_SMALL)
+        )
+    return found
+
+
+def _colour(number: int, kind: str) -> str:
+    """Neighbours in the plan differ in hue; scratch is grey, what the caller sees is stronger."""
+    if kind == "scratch":
+        return "#d0d7de"
+    saturation, lightness = (0.85, 0.68) if kind in ("input", "output", "state") else (0.55, 0.80)
+    # As #rrggbb: converters that know no other colours would draw black boxes.
+    parts = hls_to_rgb(_HUES[number % len(_HUES)] / 360, lightness, saturation)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in parts)
+
+
+def _round_step(size: int) -> int:
+    """About a seventh of `size`, as a power of two, or three quarters of one.
+
+    >>> [_round_step(n) for n in (1, 100, 36864)]
+    [1, 12, 4096]
+    """
+    wanted = max(1, size // 7)
+    power = 1 << max(0, wanted.bit_length() - 1)
+    return power * 3 // 2 if power > 1 and power * 3 // 2 <= wanted else power
+
+
+def _range(first: int, end: int) -> str:
+    return f"[{first}, {end})"
+
+
+def _escaped(text: str) -> str:
+    return escape(text, quote=True)
+
+
+def _text(
+    x: float, y: float, text: str, kind: str = "", *, size: float = _FONT, anchor: str = "", colour: str = ""
+) -> str:
+    """One line of text. `text` is escaped here."""
+    extra = f' class="{kind}"' if kind else ""
+    extra += f' text-anchor="{anchor}"' if anchor else ""
+    extra += f' style="fill: {colour}"' if colour else ""
+    extra += "" if kind == "title" else f' font-size="{size:g}"'
+    return f'<text x="{x:.1f}" y="{y:.1f}"{extra}>{_escaped(text)}</text>'

@@ -1,0 +1,1 @@
+"""Lowered nodes to stages and buffers: order, views, moves, rows, memory regions, scratch of kernels."""

@@ -1,0 +1,215 @@
+"""What a schedule asks of memory: buffers with live ranges, distances between them, and what lies inside others.
+
+Every operand that is not a constant is a buffer of the arena, alive from the stage that writes it to its last reader; tensors
+that share bytes share a buffer; scratch and line buffers live for their stage. A tensor that is moved is another buffer from
+there on. An overlap that a layer or a segment declares applies only where its input is read for the last time at that stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from emitc.ir import Graph
+from emitc.planner import Buffer, Distance, LiveRange, ScratchRequest, buffers_of
+from emitc.planner import Step as PlannerStep
+from emitc.schedule.elided_copies import place_of
+from emitc.schedule.row_overlap import SOURCE, TARGET, near
+from emitc.schedule.stages import (
+    LoweredNode,
+    Stage,
+    buffer_name,
+    in_arena,
+    lines_name,
+    placed,
+    scratch_name,
+    scratch_of,
+)
+
+Hosts = Mapping[str, tuple[str, int]]
+"""By tensor (root) that lies inside another one: that one, and the offset in it."""
+
+
+def step_of(graph: Graph, stage: Stage, moved: Mapping[str, int], hosts: Hosts) -> PlannerStep:
+    """The buffers that a stage reads, writes and needs for itself."""
+
+    def buffer(name: str) -> str:
+        root, _ = place_of(hosts, graph.root(name).name)
+        return buffer_name(root, moved.get(root, 0))
+
+    if stage.moved:
+        count = moved.get(stage.moved, 0)
+        return PlannerStep((buffer_name(stage.moved, count),), (buffer_name(stage.moved, count + 1),))
+    if stage.segment is not None:
+        segment = stage.segment
+        lines = zip(stage.nodes, segment.line_bytes, strict=False)
+        requests = tuple(ScratchRequest(lines_name(node), size) for node, size in lines if size)
+        working = tuple(ScratchRequest(name, size) for name, size in scratch_of(stage))
+        read = (buffer(segment.source),) if segment.source else ()
+        return PlannerStep(read, (buffer(segment.target),), (*requests, *working))
+    (node,) = stage.nodes
+    return PlannerStep(
+        tuple(buffer(t.name) for t in node.inputs if in_arena(graph, t.name)),
+        tuple(buffer(t.name) for t in node.bound.outputs if in_arena(graph, t.name)),
+        tuple(ScratchRequest(name, size) for name, size in scratch_of(stage)),
+    )
+
+
+def arena_buffers(graph: Graph, stages: Sequence[Stage], alignment: int, hosts: Hosts) -> tuple[Buffer, ...]:
+    """What has to be alive when; names are those of the tensors that own the bytes, as `buffer_name` says."""
+    steps = [step_of(graph, stage, moved, hosts) for stage, moved in placed(stages)]
+    sizes = {t.name: t.size_bytes for t in graph.tensors}
+    last: dict[str, int] = {}
+    for stage, moved in placed(stages):
+        if stage.moved:
+            last[stage.moved] = moved.get(stage.moved, 0) + 1
+            sizes[buffer_name(stage.moved, last[stage.moved])] = sizes[stage.moved]
+    roots = [graph.root(name).name for name in graph.outputs if in_arena(graph, name)]
+    outputs = dict.fromkeys(buffer_name(root, last.get(root, 0)) for root in roots)
+    return buffers_of(steps, sizes, {}, graph.written_inputs, tuple(outputs), alignment)
+
+
+def parts_in(graph: Graph, buffers: Sequence[Buffer], hosts: Hosts) -> tuple[PinnedBuffer, ...]:
+    """The tensors that lie inside others, alive as long as these."""
+    by_name = {buffer.name: buffer for buffer in buffers}
+    return tuple(
+        PinnedBuffer(Buffer(part, graph.tensor(part).size_bytes, by_name[host].live), host, offset)
+        for part, (host, offset) in hosts.items()
+    )
+
+
+def pins_of(graph: Graph, nodes: Sequence[LoweredNode]) -> dict[str, tuple[str, int]]:
+    """Buffer and offset of each buffer that a layer wants inside its scratch, or inside another tensor."""
+    found: dict[str, tuple[str, int]] = {}
+    for node in nodes:
+        for place in node.layer.places:
+            assert place.tensor not in found, f"{place.tensor} has two places"
+            found[place.tensor] = place.inside, place.offset_bytes
+        for pin in node.layer.pins:
+            tensors = node.bound.outputs if pin.output else node.inputs
+            name = graph.root(tensors[pin.position].name).name
+            assert name not in found, f"{name} is pinned twice"
+            found[name] = scratch_name(node, pin.scratch), pin.offset_bytes
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedBuffer:
+    """A buffer inside another one, `offset_bytes` behind its first byte."""
+
+    buffer: Buffer
+    inside: str
+    offset_bytes: int
+
+
+def pinned(
+    buffers: Sequence[Buffer], pins: Mapping[str, tuple[str, int]]
+) -> tuple[tuple[Buffer, ...], tuple[PinnedBuffer, ...]]:
+    """The buffers to plan, each alive as long as what lies in it, and those that lie in others."""
+    inner = tuple(PinnedBuffer(b, *pins[b.name]) for b in buffers if b.name in pins)
+    outer = []
+    for buffer in buffers:
+        held = [pin.buffer for pin in inner if pin.inside == buffer.name]
+        if buffer.name in pins:
+            continue
+        assert all(p.offset_bytes + p.buffer.size_bytes <= buffer.size_bytes for p in inner if p.inside == buffer.name)
+        first = min([buffer.live.first, *(b.live.first for b in held)])
+        end = max([buffer.live.end, *(b.live.end for b in held)])
+        outer.append(replace(buffer, live=LiveRange(first, end)))
+    return tuple(outer), inner
+
+
+def _overlaps(graph: Graph, stage: Stage) -> list[tuple[str, str, int]]:
+    """Pairs of tensors (roots), read and written by a stage, and the distance at which they may share memory."""
+    if stage.segment is not None:
+        segment = stage.segment
+        return [(segment.source, segment.target, segment.distance_bytes)] if segment.source else []
+    if stage.moved:
+        return []
+    (node,) = stage.nodes
+    roots = [graph.root(t.name).name for t in node.inputs]
+    found = []
+    for overlap in node.layer.overlaps:
+        operand = graph.root(node.bound.input(overlap.input).name).name
+        if in_arena(graph, operand) and roots.count(operand) == 1:
+            output = graph.root(node.bound.outputs[overlap.output].name).name
+            found.append((operand, output, overlap.distance_bytes))
+    return found
+
+
+def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], hosts: Hosts) -> tuple[Distance, ...]:
+    """The overlaps that are safe: the input's buffer dies at the stage, and no other operand of the stage shares it, but
+    one that may be overlapped as well: the larger distance counts then.
+
+    A graph output lives on behind the last stage, at which its range ends all the same. A tensor may be moved anywhere.
+    """
+    live = {buffer.name: buffer.live for buffer in buffers}
+    kept = {graph.root(name).name for name in graph.outputs}
+    found: list[Distance] = []
+    for position, (stage, moved) in enumerate(placed(stages)):
+        if stage.moved:
+            count = moved.get(stage.moved, 0)
+            size = graph.tensor(stage.moved).size_bytes
+            found.append(Distance(buffer_name(stage.moved, count), buffer_name(stage.moved, count + 1), above=-size))
+        overlaps = _overlaps(graph, stage)
+        covered = {operand for operand, _, _ in overlaps}
+        read = [graph.root(t.name).name for node in stage.nodes for t in node.inputs if stage.segment is None]
+        apart = {place_of(hosts, root)[0] for root in read if root not in covered}
+        safe: dict[tuple[str, str], int] = {}
+        for operand, output, distance in overlaps:
+            (source, read_at), (target, written_at) = place_of(hosts, operand), place_of(hosts, output)
+            name = buffer_name(source, moved.get(source, 0))
+            if source in kept or source in apart:
+                continue
+            if name not in live or target not in live:  # a place inside some scratch is settled
+                continue
+            above = distance - read_at + written_at
+            if source == target or above > graph.tensor(target).size_bytes:
+                continue
+            if live[name].end == position + 1 and live[target].first == position:
+                safe[name, target] = max(above, safe.get((name, target), above))
+        found += [Distance(*pair, above=above, below=None) for pair, above in safe.items()]
+        if stage.segment is not None:
+            found += _in_segment(graph, stage, position, moved, live, hosts)
+    return tuple(found)
+
+
+def _in_segment(
+    graph: Graph,
+    stage: Stage,
+    position: int,
+    moved: Mapping[str, int],
+    live: Mapping[str, LiveRange],
+    hosts: Hosts,
+) -> Iterator[Distance]:
+    """How close the buffers of a segment may lie, but for its source and target, of which `_overlaps` says it."""
+    segment = stage.segment
+    assert segment is not None
+    hosting = {host for host, _ in hosts.values()}
+    kept = {graph.root(name).name for name in graph.outputs}
+    source, target = buffer_name(segment.source, moved.get(segment.source, 0)), segment.target
+    names = {}
+    if source in live and live[source].end == position + 1 and not {segment.source} & (kept | hosting):
+        names[SOURCE] = source
+    if target in live and live[target].first == position and target not in hosting:
+        names[TARGET] = target
+    source_bytes = graph.tensor(segment.source).size_bytes if segment.source else 0
+    found = near(stage, source_bytes)
+    for (i, one), (j, other) in combinations(enumerate(found.names), 2):
+        if (one, other) != (SOURCE, TARGET) and {one, other} & {SOURCE, TARGET} <= set(names):
+            left, right = int(found.sizes[i]), int(found.sizes[j])
+            above, below = min(int(found.above[i, j]), right), min(int(found.above[j, i]), left)
+            if above < right or below < left:
+                yield Distance(names.get(one, one), names.get(other, other), above=above, below=below)
+
+
+def step_distances(graph: Graph, stages: Sequence[Stage]) -> dict[int, list[Distance]]:
+    """By stage: every overlap that its layer declares, whether its input dies there or not; for a search of the order."""
+    kept = {graph.root(name).name for name in graph.outputs}
+    found: dict[int, list[Distance]] = {}
+    for position, stage in enumerate(stages):
+        for operand, output, distance in _overlaps(graph, stage):
+            if operand not in kept:
+                found.setdefault(position, []).append(Distance(operand, output, above=distance, below=None))
+    return found

@@ -1,0 +1,228 @@
+"""An independent check of a schedule and its plan: who owns which byte of the arena, stage by stage and row by row.
+
+Shares no code with the planner and none with the search for segments. Every byte has the name of the tensor (for line buffers,
+the row) that was written there last. What a stage reads must still be its own; a layer that works closer to its input than
+apart must keep the distance that its walk gives, and nobody may need the input afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.ir import Graph
+from emitc.planner import PlanError
+from emitc.schedule.elided_copies import place_of
+from emitc.schedule.stages import (
+    LoweredNode,
+    Segment,
+    Stage,
+    buffer_name,
+    in_arena,
+    lines_name,
+    placed,
+    scratch_name,
+    scratch_of,
+    staged_name,
+)
+
+
+class _Owners:
+    """The arena's bytes by owner: a number for each name, 0 for nobody."""
+
+    def __init__(self, size: int) -> None:
+        self.bytes: NDArray[np.int64] = np.zeros(size, np.int64)
+        self.shared: NDArray[np.bool_] = np.zeros(
+            size, bool
+        )  # written last by a layer that shares a memory with others
+        self.numbers: dict[object, int] = {}
+
+    def write(self, owner: object, offset: int, size: int, by: str) -> None:
+        """Gives the bytes to `owner`."""
+        if offset < 0 or offset + size > self.bytes.size:
+            raise PlanError(f"{by} writes [{offset}, {offset + size}) of {self.bytes.size} bytes")
+        self.bytes[offset : offset + size] = self.numbers.setdefault(owner, len(self.numbers) + 1)
+        self.shared[offset : offset + size] = False
+
+    def read(self, owner: object, offset: int, size: int, by: str) -> None:
+        """Errors  PlanError where a byte belongs to somebody else."""
+        wrong = np.flatnonzero(self.bytes[offset : offset + size] != self.numbers.get(owner, -1))
+        if wrong.size:
+            number = int(self.bytes[offset + wrong[0]])
+            names = {value: key for key, value in self.numbers.items()}
+            raise PlanError(f"{by} reads {owner!r} at byte {offset + int(wrong[0])}, which is of {names.get(number)!r}")
+
+
+def _replay_rows(
+    graph: Graph, stage: Stage, segment: Segment, source: str, owners: _Owners, offsets: Mapping[str, int]
+) -> None:
+    """Runs a segment on row numbers, as the C does it: a full line buffer drops its rows from the front."""
+    by = f"ops {stage.nodes[0].bound.node.index} to {stage.nodes[-1].bound.node.index}"
+    layers, places, rooms = segment.layers, segment.places, segment.rooms
+    inner = zip(stage.nodes[:-1], rooms[:-1], strict=True)
+    starts = [*(offsets[lines_name(node)] if room else -1 for node, room in inner), offsets[segment.target]]
+    working = [(name, offsets[name]) for name, _ in scratch_of(stage)]
+    copies = [
+        [(staged_name(node, t.role), t.size_bytes) for t in node.layer.tables if t.role in node.staged]
+        for node in stage.nodes
+    ]
+    for name, size in chain.from_iterable(copies):
+        owners.write(name, offsets[name], size, by)
+    row_bytes = graph.tensor(segment.source).size_bytes // segment.source_rows if segment.source else 0
+    for row in range(segment.source_rows):  # the source row by row from here on
+        offset = offsets[source] + row * row_bytes
+        owners.read(source, offset, row_bytes, by)
+        owners.write((source, row), offset, row_bytes, by)
+    made, first = [0] * len(layers), [0] * len(layers)
+
+    def asked_for(i: int) -> bool:
+        """Whether the next row of some layer reads the next row of layer i."""
+        return any(r.source == i and made[i] < r.end(made[j]) for j, reader in enumerate(layers) for r in reader.reads)
+
+    while made[-1] < layers[-1].rows:
+        i = max(
+            i
+            for i, layer in enumerate(layers)
+            if made[i] < layer.rows
+            and all(r.source < 0 or made[r.source] >= r.end(made[i]) for r in layer.reads)
+            and (i not in segment.asked or asked_for(i))
+        )
+        place, size = places[i], layers[i].row_bytes
+        if made[place] - first[place] == rooms[place]:
+            needed = min(r.first(made[j]) for j, layer in enumerate(layers) for r in layer.reads if r.source == place)
+            needed = min(needed, made[place])
+            kept = list(range(needed, made[place]))
+            for to, row in enumerate(kept):  # the move up the line buffer
+                owners.read((place, row), starts[place] + (row - first[place]) * size, size, by)
+                owners.write((place, row), starts[place] + to * size, size, by)
+            first[place] = needed
+        target = starts[place] + (made[place] - first[place]) * size
+        used: list[tuple[object, int, int]] = [
+            (name, at, s.size_bytes) for (name, at), s in zip(working, stage.nodes[i].layer.scratch, strict=False)
+        ]
+        for owner, at, length in used:
+            owners.write(owner, at, length, by)
+        for name, length in copies[i]:
+            owners.read(name, offsets[name], length, by)
+        rows: list[tuple[object, int, int]] = []
+        for read in layers[i].reads:
+            for row in range(read.first(made[i]), read.end(made[i])):
+                if read.source < 0:
+                    rows.append(((source, row), offsets[source] + row * row_bytes, row_bytes))
+                elif rooms[read.source]:
+                    at = starts[read.source] + (row - first[read.source]) * layers[read.source].row_bytes
+                    rows.append(((read.source, row), at, layers[read.source].row_bytes))
+                else:  # made where this layer's own row goes
+                    owners.read(("in place", read.source, row), target, size, by)
+        for owner, at, length in rows:
+            owners.read(owner, at, length, by)
+        owners.write((place, made[place]) if place == i else ("in place", i, made[i]), target, size, by)
+        for owner, at, length in (*used, *rows):  # needed until the row is complete
+            owners.read(owner, at, length, by)
+        made[i] += 1
+    for row in range(layers[-1].rows):
+        offset = starts[-1] + row * layers[-1].row_bytes
+        owners.read((len(layers) - 1, row), offset, layers[-1].row_bytes, by)
+    for row in range(segment.source_rows):  # what is left of the source is the source again, for whoever reads it later
+        offset = offsets[source] + row * row_bytes
+        number = owners.numbers[source, row]
+        whole = slice(offset, offset + row_bytes)
+        owners.bytes[whole] = np.where(owners.bytes[whole] == number, owners.numbers[source], owners.bytes[whole])
+    owners.write(segment.target, starts[-1], graph.tensor(segment.target).size_bytes, by)
+
+
+def _replay_node(
+    graph: Graph,
+    node: LoweredNode,
+    moved: Mapping[str, int],
+    owners: _Owners,
+    offsets: Mapping[str, int],
+    hosts: Mapping[str, tuple[str, int]],
+) -> None:
+    """One whole layer: its inputs intact, its outputs apart from them or as far as its walk asks for."""
+
+    def owner(root: str) -> str:
+        host, _ = place_of(hosts, root)
+        return buffer_name(host, moved.get(host, 0))
+
+    by, memory = node.bound.node.describe(), node.layer.memory
+    outputs = [(i, graph.root(t.name).name) for i, t in enumerate(node.bound.outputs) if in_arena(graph, t.name)]
+    scratch = [(offsets[scratch_name(node, s.role)], s.size_bytes) for s in node.layer.scratch]
+    staged = {table.role: table.size_bytes for table in node.layer.tables}
+    scratch += [(offsets[staged_name(node, role)], staged[role]) for role in node.staged]
+    if memory is not None:
+        outputs = [(i, name) for i, name in outputs if i != memory.output]
+    placed_outside = bool(node.layer.pins) or memory is not None  # an accelerator's compiler has placed these
+    for position, tensor in zip(node.layer.operands, node.inputs, strict=True):
+        if not in_arena(graph, tensor.name):
+            continue
+        root = graph.root(tensor.name).name
+        name = buffer_name(root, moved.get(root, 0))
+        start, size = offsets[name], tensor.size_bytes
+        owners.read(owner(root), start, size, by)
+        for i, output in () if placed_outside else outputs:
+            begin, end = offsets[output], offsets[output] + graph.tensor(output).size_bytes
+            if begin >= start + size or start >= end:
+                continue
+            allowed = [o.distance_bytes for o in node.layer.overlaps if (o.input, o.output) == (position, i)]
+            if not allowed or start - begin < allowed[0]:
+                raise PlanError(
+                    f"{by} writes {output!r} at {begin} over its input {name!r} at {start}: allowed {allowed}"
+                )
+        for begin, length in scratch:
+            if begin < start + size and start < begin + length and not placed_outside:
+                raise PlanError(f"{by} has scratch at {begin} over its input {name!r} at {start}")
+    for begin, length in scratch:
+        owners.write((by, begin), begin, length, by)
+    start = 0 if memory is None else offsets[node.bound.outputs[memory.output].name]
+    for first, end in () if memory is None else memory.reads:
+        if not owners.shared[start + first : start + end].all():
+            raise PlanError(f"{by} needs bytes {first} to {end} of a memory, in which another layer has written")
+    for first, end in () if memory is None else memory.writes:
+        owners.write((by, "memory"), start + first, end - first, by)
+        owners.shared[start + first : start + end] = True
+    for _, output in outputs:
+        begin, length = offsets[output], graph.tensor(output).size_bytes
+        kept = owners.shared[begin : begin + length].copy()
+        owners.write(owner(output), begin, length, by)
+        if memory is not None:  # an output that lies in the memory stays what layers share
+            owners.shared[begin : begin + length] = kept
+
+
+def replay(
+    graph: Graph,
+    stages: Sequence[Stage],
+    offsets: Mapping[str, int],
+    hosts: Mapping[str, tuple[str, int]],
+    arena_bytes: int,
+) -> None:
+    """Returns when every stage finds what it reads. offsets: of all buffers, by their names in the plan; hosts: of tensors that
+    lie inside others, whose bytes belong to these.
+
+    Errors  PlanError naming the layer, the byte and whose it is: always a bug of emitc, never of a model.
+    """
+    owners = _Owners(arena_bytes)
+    for name in graph.inputs:
+        if name in offsets:
+            owners.write(name, offsets[name], graph.tensor(name).size_bytes, "the caller")
+    current: dict[str, str] = {}
+    for stage, moved in placed(stages):
+        if stage.moved:
+            count, size = moved.get(stage.moved, 0), graph.tensor(stage.moved).size_bytes
+            source, target = (buffer_name(stage.moved, n) for n in (count, count + 1))
+            owners.read(source, offsets[source], size, "a move")
+            owners.write(target, offsets[target], size, "a move")
+            current[stage.moved] = target
+        elif stage.segment is not None:
+            name = stage.segment.source
+            _replay_rows(graph, stage, stage.segment, buffer_name(name, moved.get(name, 0)), owners, offsets)
+        else:
+            _replay_node(graph, stage.nodes[0], moved, owners, offsets, hosts)
+    for name in graph.outputs:
+        root = graph.root(name).name
+        if in_arena(graph, name):
+            buffer = current.get(root, root)
+            owners.read(buffer, offsets[buffer], graph.tensor(root).size_bytes, "the caller")

@@ -1,0 +1,384 @@
+"""Which region of memory holds which buffer of a schedule: what a run reads and writes of each, what the user has settled.
+
+An estimate ranks the buffers, no measurement: every buffer is written once and read once by each reader, and by layers with
+multiply-accumulates as often as the portable kernels load an element. Caches are not known here; the costs per byte are the
+user's.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from emitc.c_names import is_model_name
+from emitc.errors import CannotCompile, EmitcError, Where, shown
+from emitc.ir import Graph
+from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
+from emitc.planner import Buffer, Distance, Plan, plan
+from emitc.planner.region_assignment import Assignment, Region, assign
+from emitc.schedule.elided_copies import place_of
+from emitc.schedule.search import Arrangement, arranged
+from emitc.schedule.slots import Slots
+from emitc.schedule.stages import (
+    OUTSIDE,
+    LoweredNode,
+    Stage,
+    buffer_name,
+    in_arena,
+    lines_name,
+    placed,
+    scratch_name,
+    shared_scratch_name,
+    staged_name,
+)
+from emitc.schedule.weight_staging import ROLE, Candidate, candidates, loads_bytes, with_copies
+
+WEIGHTS = "weights"
+"""In the place of a tensor's name: all constants."""
+STAGE = "stage:"
+"""Before a region's name: weights that are loaded often are copied there, layer by layer."""
+_TAKEN = ("weights", "align", "bytes")
+"""Words that stand in the same places of macros and options."""
+_FILTERS_AT_ONCE = 4
+"""Filters that the portable kernels compute with one pass over a window; a depthwise one has one filter to a channel."""
+
+
+def check_regions(regions: Sequence[Region], places: Sequence[tuple[str, str]]) -> None:
+    """Raises EmitcError for names that cannot be names in C, for two that are alike there, and for places without regions."""
+    if places and not regions:
+        what, place = places[0]
+        raise EmitcError(
+            "there are no regions",
+            Where(option=f"--place {what}={place}"),
+            "it says which of several regions holds a tensor",
+            "name them with --regions NAME=BYTES,...",
+        )
+    seen: dict[str, str] = {}
+    for region in regions:
+        lower = region.name.lower()
+        if not is_model_name(lower) or lower in _TAKEN or lower in seen or lower.endswith("_bytes"):
+            twice = lower in seen
+            raise EmitcError(
+                f"two regions are named {shown(region.name)}"
+                if twice
+                else f"{shown(region.name)} is no name for a region",
+                Where(option="--regions"),
+                f"{seen[lower]} and {region.name} are the same in C" if twice else "it becomes part of names in C",
+                "rename one of them" if twice else "use a word such as DTCM",
+            )
+        seen[lower] = region.name
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """What the user asks for: regions, and where some tensors are to lie, as pairs of a tensor's name and a region's."""
+
+    regions: tuple[Region, ...]
+    places: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def weights(self) -> str:
+        """The region that constants are to lie in, "" for none."""
+        return self._named([place for what, place in self.places if what == WEIGHTS and not place.startswith(STAGE)])
+
+    @property
+    def staged(self) -> str:
+        """The region that weights are copied to, "" for none."""
+        places = [place for what, place in self.places if what == WEIGHTS and place.startswith(STAGE)]
+        return self._named([place.removeprefix(STAGE) for place in places])
+
+    def _named(self, wanted: Sequence[str]) -> str:
+        """The region's own name, as the user gave it."""
+        name = wanted[0] if wanted else ""
+        return next((region.name for region in self.regions if region.name.lower() == name.lower()), name)
+
+    @property
+    def weights_cost(self) -> float:
+        """Of a byte of the constants: the region's that they are to lie in; elsewhere twice that of the dearest region."""
+        known = {region.name: region.cost for region in self.regions}
+        return known.get(self.weights, 2 * max(known.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """A schedule whose buffers are divided among regions, with the bytes that a run reads and writes of each buffer."""
+
+    arrangement: Arrangement
+    assignment: Assignment
+    traffic: Mapping[str, int]
+
+    def whole(self) -> Plan:
+        """All arenas one behind the other as one plan; its bound and peak hold for this division among the regions."""
+        parts = [part.plan for part in self.assignment.regions]
+        starts = self.starts()
+        where = {
+            p.name: replace(p, offset_bytes=p.offset_bytes + starts[part.region.name])
+            for part in self.assignment.regions
+            for p in part.plan.placements
+        }
+        largest = max(parts, key=lambda each: each.arena_bytes)
+        alive = [
+            p for p in where.values() if p.live.first <= largest.peak_step < p.live.end
+        ]  # in every region, as the peak of one arena names all that is alive
+        return Plan(
+            arena_bytes=sum(each.arena_bytes for each in parts),
+            alignment=max(each.alignment for each in parts),
+            placements=tuple(where[buffer.name] for buffer in self.arrangement.buffers),
+            lower_bound_bytes=sum(each.lower_bound_bytes for each in parts),
+            proven=all(each.proven for each in parts),
+            peak_step=largest.peak_step,
+            peak_buffers=tuple(p.name for p in sorted(alive, key=lambda p: (-p.size_bytes, p.name))),
+        )
+
+    def region_of(self) -> dict[str, str]:
+        """The region of every buffer by its name, those that lie inside others included."""
+        found = {p.name: part.region.name for part in self.assignment.regions for p in part.plan.placements}
+        return found | {pin.buffer.name: found[pin.inside] for pin in self.arrangement.inside}
+
+    def starts(self) -> dict[str, int]:
+        """Where each region's arena starts when they lie one behind the other."""
+        found, start = {}, 0
+        for part in self.assignment.regions:
+            found[part.region.name] = start
+            start += part.plan.arena_bytes
+        return found
+
+
+def _reads(node: LoweredNode, position: int, size_bytes: int) -> int:
+    """Bytes that a layer loads of its operand at `position`."""
+    if position or not node.layer.macs:
+        return size_bytes
+    loads = node.layer.macs if isinstance(node.bound.node.op, DepthwiseConv2D) else node.layer.macs // _FILTERS_AT_ONCE
+    return max(size_bytes, loads * node.inputs[0].dtype.bytes)
+
+
+def traffic_of(graph: Graph, arrangement: Arrangement) -> dict[str, int]:
+    """Bytes read and written of each buffer of the plan in one run, an estimate; by name.
+
+    Inputs are written by the caller, outputs read by it. What lies inside another buffer counts for that one.
+    """
+    found = {buffer.name: 0 for buffer in arrangement.buffers}
+    outer = {pin.buffer.name: pin.inside for pin in arrangement.inside}
+
+    def add(buffer: str, size_bytes: int) -> None:
+        buffer = outer.get(buffer, buffer)
+        if buffer in found:
+            found[buffer] += size_bytes
+
+    for name in (*graph.written_inputs, *graph.outputs):
+        add(graph.root(name).name, graph.tensor(name).size_bytes)
+    for stage, moved in placed(arrangement.stages):
+        if stage.moved:
+            size, count = graph.tensor(stage.moved).size_bytes, moved.get(stage.moved, 0)
+            add(buffer_name(stage.moved, count), size)
+            add(buffer_name(stage.moved, count + 1), size)
+        for number, node in enumerate(stage.nodes):
+            _add_node(graph, arrangement, stage, number, node, moved, add)
+    return found
+
+
+def _add_node(
+    graph: Graph,
+    arrangement: Arrangement,
+    stage: Stage,
+    number: int,
+    node: LoweredNode,
+    moved: Mapping[str, int],
+    add: Callable[[str, int], None],
+) -> None:
+    """What one layer reads and writes, in a segment or by itself."""
+    segment = stage.segment
+
+    def made_by(position: int) -> str:
+        """The buffer that holds the rows that a layer of the segment makes."""
+        assert segment is not None
+        place = segment.places[position]
+        last = place == len(stage.nodes) - 1
+        return segment.target if last else lines_name(stage.nodes[place])
+
+    for position, tensor in enumerate(node.inputs):
+        if not in_arena(graph, tensor.name):
+            continue
+        root, _ = place_of(arrangement.hosts, graph.root(tensor.name).name)
+        buffer = buffer_name(root, moved.get(root, 0))
+        if segment is not None and (source := segment.layers[number].reads[position].source) != OUTSIDE:
+            buffer = made_by(source)
+        add(buffer, _reads(node, position, tensor.size_bytes))
+    for tensor in node.bound.outputs:
+        root, _ = place_of(arrangement.hosts, graph.root(tensor.name).name)
+        add(buffer_name(root, moved.get(root, 0)) if segment is None else made_by(number), tensor.size_bytes)
+    for role in node.staged:
+        copied = next(table.size_bytes for table in node.layer.tables if table.role == role)
+        add(staged_name(node, role), copied + loads_bytes(node))
+    for i, scratch in enumerate(node.layer.scratch):
+        name = scratch_name(node, scratch.role) if segment is None else shared_scratch_name(stage.nodes[0], i)
+        add(name, 2 * scratch.size_bytes)
+
+
+def divided(
+    graph: Graph,
+    nodes: tuple[LoweredNode, ...],
+    alignment: int,
+    budget: int | None,
+    without: frozenset[str],
+    wanted: Regions,
+    constant_bytes: int,
+) -> Divided:
+    """The schedule and the division of its buffers that costs least; nodes, alignment, budget and without as `arranged` has them.
+
+    Tensors are moved only where that is cheaper. constant_bytes: what a region loses that holds the constants too.
+    Raises EmitcError for places that name no tensor or no region, CannotCompile where the regions are too small.
+    """
+    regions = _room(wanted, constant_bytes)
+    if budget is None:
+        choices = [
+            arranged(graph, nodes, alignment, None, without | {"moves"}),
+            arranged(graph, nodes, alignment, None, without),
+        ]
+    else:
+        choices = [arranged(graph, nodes, alignment, budget, without)]
+    best: Divided | None = None
+    for number, choice in enumerate(choices):
+        if any(choice.stages == other.stages for other in choices[:number]):
+            continue
+        pins = _pins(graph, choice, wanted)
+        traffic = traffic_of(graph, choice)
+        found = assign(choice.buffers, choice.pairs, traffic, regions, _plan, pins=pins, alignment=alignment)
+        if found is not None and (best is None or found.cost < best.assignment.cost):
+            best = Divided(choice, found, traffic)
+    if best is None:
+        raise _too_small(wanted, choices[-1], budget, constant_bytes)
+    return _with_copies(graph, best, regions, wanted, alignment) if wanted.staged else best
+
+
+def _with_copies(graph: Graph, best: Divided, regions: Sequence[Region], wanted: Regions, alignment: int) -> Divided:
+    """With those weights copied that make the run cheapest: all for which it pays, or as many as fit beside what is there."""
+    region = next(region for region in regions if region.name == wanted.staged)
+    if not region.size_bytes:
+        raise EmitcError(
+            f"there is no room for copies in {region.name}",
+            Where(option=f"--place {WEIGHTS}={STAGE}{region.name}"),
+            "the region has no bytes for an arena",
+            "name one that weights are to be copied to, not the one that they lie in",
+        )
+    home = wanted.weights_cost
+    (plan_there,) = (part.plan for part in best.assignment.regions if part.region.name == region.name)
+
+    def left(each: Candidate) -> int:
+        alive = [p for p in plan_there.placements if p.live.first <= each.position < p.live.end]
+        return region.size_bytes - sum(-(-p.size_bytes // alignment) * alignment for p in alive)
+
+    able = [
+        c for c in candidates(best.arrangement) if c.gain(home, region.cost) > 0 and c.size_bytes <= region.size_bytes
+    ]
+    able.sort(key=lambda c: (-c.gain(home, region.cost) / c.size_bytes, c.position))
+    beside: list[Candidate] = []
+    for c in able:
+        with_it = [c.size_bytes, *(other.size_bytes for other in beside if other.position == c.position)]
+        if sum(-(-size // alignment) * alignment for size in with_it) <= left(c):
+            beside.append(c)
+    loads = sum(c.loads_bytes for c in able)
+    found, least = best, best.assignment.cost + home * loads
+    for chosen in (able, *(beside[: len(beside) >> n] for n in range(len(beside).bit_length()))):
+        arrangement = with_copies(best.arrangement, chosen)
+        traffic = traffic_of(graph, arrangement)
+        pins = _pins(graph, arrangement, wanted) | {staged_name(c.node, ROLE): region.name for c in chosen}
+        made = assign(arrangement.buffers, arrangement.pairs, traffic, regions, _plan, pins=pins, alignment=alignment)
+        if made is None:
+            continue
+        cost = made.cost + home * (loads + sum(c.size_bytes - c.loads_bytes for c in chosen))
+        if cost < least:
+            found, least = Divided(arrangement, made, traffic), cost
+        if chosen is not able:
+            break
+    return found
+
+
+def _plan(buffers: Sequence[Buffer], distances: Sequence[Distance], alignment: int) -> Plan:
+    return plan(buffers, distances, alignment=alignment)
+
+
+def _room(wanted: Regions, constant_bytes: int) -> tuple[Region, ...]:
+    """The regions with what is left of them for arenas."""
+    found = []
+    for region in wanted.regions:
+        if region.name != wanted.weights or not region.size_bytes:
+            found.append(region)
+            continue
+        left = region.size_bytes - constant_bytes
+        if left < 0:
+            raise CannotCompile(
+                f"the constants do not fit {region.name}",
+                Where(option=f"--place {WEIGHTS}={region.name}"),
+                f"they have {constant_bytes} bytes, the region has {region.size_bytes}",
+                "leave them where the linker puts them, or choose a larger region",
+            )
+        found.append(replace(region, size_bytes=left))
+    return tuple(found)
+
+
+def _too_small(wanted: Regions, choice: Arrangement, budget: int | None, constant_bytes: int) -> CannotCompile:
+    hint = "--ram-budget min runs layers row by row; or larger regions" if budget is None else "larger regions"
+    sizes = ", ".join(f"{region.name} {region.size_bytes}" for region in wanted.regions)
+    pinned = any(what != WEIGHTS for what, _ in wanted.places)
+    largest = max(choice.buffers, key=lambda buffer: buffer.size_bytes)
+    taken = f", and {constant_bytes} bytes of constants lie in {wanted.weights}" if wanted.weights else ""
+    return CannotCompile(
+        "the tensors do not fit the regions",
+        Where(option="--regions"),
+        f"in one region the arena would have {choice.plan.arena_bytes} bytes, and its largest buffer has {largest.size_bytes};"
+        f" the regions have {sizes}{taken}",
+        "take back some --place" if pinned else hint,
+    )
+
+
+def _pins(graph: Graph, choice: Arrangement, wanted: Regions) -> dict[str, str]:
+    """The region of each buffer that the user has settled. A moved tensor is settled in all its places."""
+    known = {region.name.lower(): region for region in wanted.regions}
+    slots = Slots(graph, choice.stages, choice.vanished)
+    outer = {pin.buffer.name: pin.inside for pin in choice.inside}
+    names = {buffer.name for buffer in choice.buffers} | set(outer)
+    called: dict[str, list[str]] = {}
+    for tensor in graph.tensors:
+        root = graph.root(tensor.name).name
+        own = [name for name in sorted(names) if name == root or name.startswith(f"{root}:moved:")]
+        for text in dict.fromkeys((tensor.label, tensor.name)):
+            if text and own:
+                called.setdefault(text, []).extend(own)
+    for buffer, slot in slots.names.items():
+        if buffer in names:
+            called[slot] = [buffer]
+    found: dict[str, str] = {}
+    for what, name in wanted.places:
+        option = f"--place {what}={name}"
+        name = name.removeprefix(STAGE) if what == WEIGHTS else name
+        if name.lower() not in known:
+            raise EmitcError(
+                f"there is no region {shown(name)}",
+                Where(option=option),
+                f"the regions are {', '.join(region.name for region in wanted.regions)}",
+                "name one of them",
+            )
+        if what == WEIGHTS:
+            continue
+        if what not in called:
+            near = difflib.get_close_matches(what, sorted(called), n=1)
+            raise EmitcError(
+                f"there is no tensor {shown(what)} in the arena",
+                Where(option=option),
+                "it is neither the name of one in the model nor that of a buffer in `emitc plan`, or it is a constant,"
+                " state, or has no memory of its own",
+                f"did you mean {shown(near[0])}?" if near else "`emitc plan` lists the buffers",
+            )
+        region = known[name.lower()]
+        for buffer in called[what]:
+            buffer = outer.get(buffer, buffer)
+            if found.setdefault(buffer, region.name) != region.name:
+                raise EmitcError(
+                    f"{shown(what)} is to lie in two regions",
+                    Where(option=option),
+                    f"another --place puts its bytes into {found[buffer]}",
+                    "keep one of the two",
+                )
+    return found

@@ -1,0 +1,92 @@
+"""What it costs, in cycles, to run layers row by row and to move tensors: estimates, from measurements on an emulated Cortex-M4.
+
+A row is a call: the schedule's conditions, the window's parameters, the kernel's set-up. Line buffers that are full are moved up.
+Weights are read again for every row, which costs no instruction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from emitc.layer import Param
+from emitc.schedule.stages import LoweredNode, Segment, is_window
+
+PER_ROW = 150
+"""Cycles of one row's call beside its work."""
+PER_BYTE = 0.5
+"""Cycles for each byte that is moved."""
+WINDOW_SHARE = {"portable": 0.07}
+"""What a layer costs more whose window's parameters are set row by row, as a share, by the variant of its kernel: otherwise the
+compiler knows how often loops run. Measured with person_detect.
+"""
+OTHER_WINDOW_SHARE = 0.01
+"""The same for kernels that are written for a core, whose inner loops are in assembler or count to constants."""
+
+ALONE_PER_RUN = 40
+"""The same, in cycles for every row of every window, for a kernel that serves this layer alone, to whose numbers the compiler
+fits what reads the windows otherwise. Measured with the first layer of person_detect, of one channel.
+"""
+
+
+FITTED = frozenset({"dsp-span", "dsp-span-three"})
+"""Variants whose inner loops have the layer's numbers in them, also row by row."""
+FITTED_SHARE = 0.03
+"""Of such a kernel that serves one layer, where a row costs at least FITTED_ROW, beside which its set-up is little. Measured with
+ic_resnet and micro_kws, and person_detect, whose first layer's rows cost less."""
+FITTED_ROW = 10_000
+
+
+def layer_overhead(
+    variant: str, cost: float, rows: int, room: int, row_bytes: int, *, window: bool, alone_runs: int, left: float
+) -> float:
+    """Of one layer in a segment. cost: of the layer run whole. room: rows that its line buffer holds; window: whether its
+    parameters are set row by row; alone_runs: rows of all its windows where no other layer has its kernel, else 0.
+    left: the share of pixels that it makes in vain, as `left_over` says.
+    """
+    kept = max(0, room - 1)
+    slid = max(0, rows - room) * kept * row_bytes
+    share = WINDOW_SHARE.get(variant, OTHER_WINDOW_SHARE) if window else 0.0
+    own = ALONE_PER_RUN * alone_runs if window and variant not in WINDOW_SHARE else 0
+    if alone_runs and window and variant in FITTED and cost >= FITTED_ROW * rows:
+        share, own = FITTED_SHARE, 0
+    return (share + left) * cost + own + PER_ROW * rows + PER_BYTE * slid
+
+
+def left_over(template: str, params: Sequence[Param]) -> float:
+    """Pixels that a kernel of four pixels makes in vain at the end of each row, as a share of all."""
+    width = next((int(param.value) for param in params if param.name == "out_w"), 0)
+    return -width % 4 / width if template == "convolution/conv_2d_dsp" and width else 0.0
+
+
+def window_runs(params: Sequence[Param], rows: int) -> int:
+    """Rows of the windows of all pixels in `rows` rows of a layer's output. params: its window's, among others."""
+    values = {param.name: int(param.value) for param in params if param.name in ("out_w", "kernel_h")}
+    return rows * values.get("out_w", 0) * values.get("kernel_h", 0)
+
+
+def alone(kernels: Mapping[int, str]) -> frozenset[int]:
+    """The layers, by index, whose kernel no other layer has. kernels: their names, by index."""
+    counts = Counter(kernels.values())
+    return frozenset(index for index, kernel in kernels.items() if counts[kernel] == 1)
+
+
+def segment_overhead(
+    nodes: Sequence[LoweredNode], segment: Segment, costs: Mapping[int, float], alone: Collection[int]
+) -> float:
+    """Of a segment. nodes: its own; costs: of layers run whole, by the index of the node; alone: nodes with
+    kernels that no other node has.
+    """
+    return sum(
+        layer_overhead(
+            node.layer.variant,
+            costs.get(node.bound.node.index, 0.0),
+            rows.rows,
+            room,
+            rows.row_bytes,
+            window=is_window(node.layer, rows),
+            alone_runs=window_runs(node.layer.params, rows.rows) if node.bound.node.index in alone else 0,
+            left=left_over(node.layer.template, node.layer.params),
+        )
+        for node, rows, room in zip(nodes, segment.layers, segment.rooms, strict=True)
+    )

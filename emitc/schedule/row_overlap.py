@@ -1,0 +1,138 @@
+"""Which bytes of a segment's buffers hold something, row by row: how close the buffers may lie to one another.
+
+The source shrinks from its first row on, the target grows, a line buffer holds the rows from the first one that is still read,
+and working memory is in use while its layer makes a row. Two buffers may share memory where at no step both hold something there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.schedule.stages import OUTSIDE, Segment, Stage, lines_name, scratch_of, turns
+
+SOURCE, TARGET = "source", "target"
+"""In place of buffers' names: the tensors that the segment reads and writes."""
+_CACHED = 2048
+_FAR = 1 << 40
+"""Further than any offset, for a buffer that holds nothing at a step."""
+
+
+@lru_cache(maxsize=_CACHED)
+def _run(segment: Segment, source_bytes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For every step the layer that makes a row, and [step, buffer, 2]: the first byte in use and the one behind the last, of the
+    source, the target, and the line buffers of all layers but the last. What a full line buffer drops is in use at that step.
+    """
+    layers, places, rooms = segment.layers, segment.places, segment.rooms
+    count = len(layers)
+    row_bytes = source_bytes // segment.source_rows if segment.source else 0
+    made, first = [0] * count, [0] * count
+    readers = [[(j, r) for j, layer in enumerate(layers) for r in layer.reads if r.source == i] for i in range(count)]
+    outer = [(j, r) for j, layer in enumerate(layers) for r in layer.reads if r.source == OUTSIDE]
+
+    def needed(place: int) -> int:
+        return min(min((r.first(made[j]) for j, r in readers[place]), default=made[place]), made[place])
+
+    def spanned(place: int) -> tuple[int, int]:
+        size = layers[place].row_bytes
+        return (needed(place) - first[place]) * size, (made[place] - first[place]) * size
+
+    now = [(0, source_bytes), (0, 0), *[(0, 0)] * (count - 1)]
+    steps: list[list[tuple[int, int]]] = []
+    makers = turns(layers, segment.asked)
+    assert makers is not None, "a segment's rows can be made"
+    for i in makers:
+        place = places[i]
+        size = layers[place].row_bytes
+        step = now.copy()
+        if place == count - 1:
+            step[1] = now[1] = (0, (made[place] + 1) * size)
+        elif made[place] - first[place] == rooms[place]:
+            first[place] = needed(place)
+            step[2 + place] = (0, rooms[place] * size)
+        else:
+            step[2 + place] = (now[2 + place][0], (made[place] - first[place] + 1) * size)
+        steps.append(step)
+        made[i] += 1
+        if segment.source and any(r.source == OUTSIDE for r in layers[i].reads):
+            left = [r.first(made[j]) for j, r in outer if made[j] < layers[j].rows]
+            now[0] = (min(left, default=segment.source_rows) * row_bytes, source_bytes)
+        for p in {place, *(r.source for r in layers[i].reads)} - {OUTSIDE, count - 1}:
+            if rooms[p]:
+                now[2 + p] = spanned(p)
+    return np.array(makers, np.int64), np.array(steps, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """How close the buffers of a segment may lie. names: SOURCE, TARGET, line buffers, working memory; sizes: bytes of each.
+    above[i, j]: the least (offset of i - offset of j) at which i may lie above j.
+    """
+
+    names: tuple[str, ...]
+    sizes: NDArray[np.int64]
+    above: NDArray[np.int64]
+
+
+def near(stage: Stage, source_bytes: int) -> Near:
+    """Of a segment's stage. source_bytes: of the tensor that it reads, 0 where there is none."""
+    segment = stage.segment
+    assert segment is not None
+    lines = tuple((lines_name(node), size) for node, size in zip(stage.nodes, segment.line_bytes, strict=False))
+    working = tuple(tuple(s.size_bytes for s in node.layer.scratch) for node in stage.nodes)
+    return _near(segment, source_bytes, lines, working, scratch_of(stage))
+
+
+@lru_cache(maxsize=_CACHED)
+def _near(
+    segment: Segment,
+    source_bytes: int,
+    lines: tuple[tuple[str, int], ...],
+    scratch_bytes: tuple[tuple[int, ...], ...],
+    scratch: tuple[tuple[str, int], ...],
+) -> Near:
+    """`near`, by what it depends on: schedules that are compared share most segments. scratch_bytes: by layer."""
+    makers, steps = _run(segment, source_bytes)
+    working = np.array([[*sizes] + [0] * (len(scratch) - len(sizes)) for sizes in scratch_bytes], np.int64).reshape(
+        len(scratch_bytes), len(scratch)
+    )[makers]
+    low = np.hstack([steps[..., 0], np.zeros_like(working)])
+    high = np.hstack([steps[..., 1], working])
+    target_bytes = segment.layers[-1].rows * segment.layers[-1].row_bytes
+    sizes = {SOURCE: source_bytes, TARGET: target_bytes} | dict(lines) | dict(scratch)
+    used = [number for number, size in enumerate(sizes.values()) if size]
+    empty = low >= high
+    low, high = np.where(empty, _FAR, low)[:, used], np.where(empty, -_FAR, high)[:, used]
+    above = (high[:, np.newaxis, :] - low[:, :, np.newaxis]).max(axis=0)
+    names = tuple(sizes)
+    return Near(
+        tuple(names[number] for number in used),
+        np.array([sizes[names[number]] for number in used], np.int64),
+        np.maximum(above, -max(sizes.values())),
+    )
+
+
+def saved(found: Near, alignment: int, *, source: bool) -> int:
+    """Bytes that the buffers share, about, where they lie in pairs, each pair apart from the others, and the target in two of
+    them. source: it may be one of them.
+    """
+    sizes = -(-found.sizes // alignment) * alignment
+    above = -(-found.above // alignment) * alignment
+    shared = np.minimum(np.minimum(sizes[:, np.newaxis], sizes[np.newaxis]), sizes[np.newaxis] - above)
+    np.fill_diagonal(shared, 0)
+    if not source and found.names[0] == SOURCE:
+        shared[0] = shared[:, 0] = 0
+    left = [2 if name == TARGET else 1 for name in found.names]
+    total = 0
+    while (most := int(shared.max(initial=0))) > 0:
+        pair = [int(number) for number in np.unravel_index(int(shared.argmax()), shared.shape)]
+        shared[*pair] = shared[*reversed(pair)] = 0
+        for number in pair:
+            left[number] -= 1
+            if not left[number]:
+                shared[number] = shared[:, number] = 0
+        total += most
+    return total

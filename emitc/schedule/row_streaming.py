@@ -1,0 +1,394 @@
+"""Row streaming: a run of layers of which no tensor between them is ever whole in memory.
+
+Each tensor between two layers of a segment is a line buffer: the rows from the first one that is still needed to the last one
+made. A layer makes one row of its output at a time, as soon as the rows that this row reads are made; of several layers that
+could, the last one does. Where a segment has branches, some wait until a row is asked for. Every row is made once, so there is
+no extra multiply-accumulate; weights are read once per row.
+
+`simulated` runs exactly the schedule that the generated code runs, on row numbers alone. It tells how many rows each line
+buffer has to hold, and how far the segment's output may follow its input in one piece of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from emitc.ir import Graph, Shape, Tensor
+from emitc.kernels.shared.windows import WINDOW_PARAMS
+from emitc.layer import ElementWalk
+from emitc.schedule.stages import OUTSIDE, LoweredNode, RowLayer, RowRead, Segment, in_arena, turns
+
+MAX_LAYERS = 24
+"""Layers of one segment. Longer ones hardly save more, and are long to follow in a debugger."""
+_RUNS = 4096
+"""Runs that are remembered: a graph is arranged several times, with other kernels but mostly the same rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """rooms: rows that each line buffer must hold; the last layer's is its whole output. distance_bytes: the least
+    (input offset - output offset) at which the segment's input and output may share memory.
+    """
+
+    rooms: tuple[int, ...]
+    distance_bytes: int
+
+
+def simulated(
+    layers: Sequence[RowLayer], places: Sequence[int], in_row_bytes: int, asked: Collection[int] = ()
+) -> Simulated | None:
+    """Runs the schedule. places, asked: as `Segment` has them.
+
+    None where no layer has the rows that it needs though the output is not complete, or where a layer that makes its row in
+    the place of another one's is not followed by that one.
+    """
+    return _simulated(tuple(layers), tuple(places), in_row_bytes, frozenset(asked))
+
+
+@lru_cache(maxsize=_RUNS)
+def _simulated(
+    layers: tuple[RowLayer, ...], places: tuple[int, ...], in_row_bytes: int, asked: frozenset[int]
+) -> Simulated | None:
+    found = turns(layers, asked)
+    if found is None:
+        return None
+    count = len(layers)
+    made, rooms = [0] * count, [0] * count
+    readers: list[list[tuple[int, RowRead]]] = [[] for _ in range(count)]
+    outer: list[tuple[int, RowRead]] = []
+    for i, layer in enumerate(layers):
+        for read in layer.reads:
+            (outer if read.source == OUTSIDE else readers[read.source]).append((i, read))
+    last = layers[-1]
+    total = max((read.rows for _, read in outer), default=0)
+    distance = -total * in_row_bytes
+    expected = -1
+    for i in found:
+        if expected not in (-1, i):
+            return None
+        place = places[i]
+        expected = place if place != i else -1
+        if place == count - 1:
+            later = min((read.first(made[j]) for j, read in outer if made[j] < layers[j].rows), default=total)
+            if later < total:
+                distance = max(distance, (made[place] + 1) * last.row_bytes - later * in_row_bytes)
+        else:
+            # A reader that skips rows may need none of those that are made: the new one takes up room all the same.
+            needed = min((read.first(made[j]) for j, read in readers[place]), default=made[place])
+            needed = min(needed, made[place])
+            rooms[place] = max(rooms[place], made[place] + 1 - needed)
+        made[i] += 1
+    rooms[-1] = last.rows
+    return Simulated(tuple(rooms), distance)
+
+
+def _in_place(nodes: Sequence[LoweredNode], layers: Sequence[RowLayer]) -> tuple[tuple[int, int], ...]:
+    """Pairs of layers of which the second alone reads the first, row by row, and may work in place."""
+    found: list[tuple[int, int]] = []
+    for i, layer in enumerate(layers):
+        for overlap in nodes[i].layer.overlaps:
+            read = layer.reads[nodes[i].layer.operands.index(overlap.input)]
+            users = [r for other in layers for r in other.reads if r.source == read.source]
+            alike = (read.stride, read.pad, read.extent) == (1, 0, 1) and overlap.walk == _same_elements(nodes[i])
+            if (
+                read.source != OUTSIDE
+                and len(users) == 1
+                and alike
+                and layers[read.source].row_bytes == layer.row_bytes
+            ):
+                found.append((read.source, i))
+    return tuple(found)
+
+
+@lru_cache(maxsize=_RUNS)
+def _laid_out(
+    layers: tuple[RowLayer, ...], in_place: tuple[tuple[int, int], ...], in_row_bytes: int
+) -> tuple[tuple[int, ...], frozenset[int], Simulated] | None:
+    """The places of a segment's layers, as many as possible in others', which of them wait until their rows are asked for, and
+    the run with them; None where there is none. in_place: pairs as `_in_place` finds them.
+    """
+    places = list(range(len(layers)))
+    best = simulated(layers, places, in_row_bytes)
+    if best is None:
+        return None
+    for source, reader in in_place:
+        if places[reader] != reader or source in (places[k] for k in range(source)):
+            continue
+        tried = [reader if i == source else place for i, place in enumerate(places)]
+        found = simulated(layers, tried, in_row_bytes)
+        if found is not None:
+            places, best = tried, found
+    return tuple(places), *_on_demand(layers, places, in_row_bytes, best)
+
+
+def _on_demand(
+    layers: Sequence[RowLayer], places: Sequence[int], in_row_bytes: int, found: Simulated
+) -> tuple[frozenset[int], Simulated]:
+    """The layers that wait until their rows are asked for, where that makes the line buffers smaller, and the run with them.
+
+    In a chain none does: a row that nobody asks for is made only beside another branch.
+    """
+
+    def line_bytes(result: Simulated) -> int:
+        return sum(room * layer.row_bytes for room, layer in zip(result.rooms[:-1], layers[:-1], strict=True))
+
+    chain = all(read.source in (OUTSIDE, i - 1) for i, layer in enumerate(layers) for read in layer.reads)
+    asked = [i for i in range(1, len(layers) - 1) if places[i] == i]
+    best = None if chain else simulated(layers, places, in_row_bytes, asked)
+    if best is None or line_bytes(best) >= line_bytes(found):
+        return frozenset(), found
+    for i in tuple(asked):
+        fewer = [other for other in asked if other != i]
+        tried = simulated(layers, places, in_row_bytes, fewer)
+        if tried is not None and line_bytes(tried) <= line_bytes(best):
+            asked, best = fewer, tried
+    return frozenset(asked), best
+
+
+def _same_elements(node: LoweredNode) -> ElementWalk:
+    """The walk of a layer that reads element i of an operand of its output's type before it stores element i."""
+    output = node.bound.output
+    return ElementWalk(output.elements, output.dtype.bytes, output.dtype.bytes)
+
+
+def _image(tensor: Tensor) -> bool:
+    """One image [1, H, W, C] of at least one row."""
+    return len(tensor.shape) == 4 and tensor.shape[0] == 1 and min(tensor.shape) > 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """What a node is in any segment. inputs: tensors (roots) with the shapes under which it sees them; reads: what a row of its
+    output reads of them, as if all came from outside.
+    """
+
+    inputs: tuple[tuple[str, Shape], ...]
+    reads: tuple[RowRead, ...]
+    target: str
+    shape: Shape
+    row_bytes: int
+    pulls: bool
+
+
+def _node_of(graph: Graph, node: LoweredNode) -> _Node | None:
+    """A node as segments see it; None where it cannot be made row by row."""
+    form = node.layer.by_rows
+    output = node.bound.output
+    if form is None or node.layer.pins or node.layer.fallible:
+        return None
+    if len(node.bound.outputs) != 1 or not all(map(_image, (output, *node.inputs))):
+        return None
+    if not all(in_arena(graph, tensor.name) for tensor in (*node.inputs, output)):
+        return None
+    if not form.window and any(tensor.shape[1:3] != output.shape[1:3] for tensor in node.inputs):
+        return None
+    values = {p.name: int(p.value) for p in node.layer.params if p.name in WINDOW_PARAMS}
+    window: tuple[int, ...] = ()
+    if form.window:
+        extent = (values["kernel_h"] - 1) * values["dilation_h"] + 1
+        window = (values["stride_h"], values["pad_top"], extent)
+    return _Node(
+        tuple((graph.root(tensor.name).name, tensor.shape) for tensor in node.inputs),
+        tuple(RowRead(OUTSIDE, tensor.shape[1], *window) for tensor in node.inputs),
+        graph.root(output.name).name,
+        output.shape,
+        output.size_bytes // output.shape[1],
+        bool(node.layer.pulls),
+    )
+
+
+class _Run:
+    """The nodes of a segment, which is made longer at its end."""
+
+    def __init__(self) -> None:
+        self.source = ""
+        self.inside: dict[str, int] = {}
+        self.shapes: dict[str, Shape] = {}
+        self.layers: list[RowLayer] = []
+
+    def add(self, node: _Node | None) -> bool:
+        """Whether the run is one with this node as well; where it is not, no longer one is either: the node has no rows, it reads
+        a second input, or sees a tensor under another shape.
+        """
+        if node is None:
+            return False
+        for name, shape in node.inputs:
+            if name not in self.inside:
+                self.source = self.source or name
+                if name != self.source:
+                    return False
+            if self.shapes.setdefault(name, shape) != shape:
+                return False
+        if not self.source and not self.inside and not node.pulls:
+            return False
+        if node.target in self.inside or node.target == self.source:
+            return False
+        sources = [self.inside.get(name, OUTSIDE) for name, _ in node.inputs]
+        reads = tuple(
+            read if source == OUTSIDE else replace(read, source=source)
+            for read, source in zip(node.reads, sources, strict=True)
+        )
+        self.inside[node.target], self.shapes[node.target] = len(self.layers), node.shape
+        self.layers.append(RowLayer(node.shape[1], node.row_bytes, reads))
+        return True
+
+
+def _late(layers: Sequence[RowLayer]) -> tuple[int, ...]:
+    """The layers' positions, each as late as its readers allow; of several that may stand last, the one before which the
+    fewest have to run. A short branch then stands behind a long one, and its rows are made when they can be used.
+    """
+    deep: list[int] = []
+    for layer in layers:
+        deep.append(1 + max((deep[read.source] for read in layer.reads if read.source != OUTSIDE), default=0))
+    left = set(range(len(layers)))
+    order: list[int] = []
+    while left:
+        read = {r.source for i in left for r in layers[i].reads}
+        position = min(left - read, key=lambda i: (deep[i], -i))
+        order.append(position)
+        left.remove(position)
+    return tuple(reversed(order))
+
+
+class _Segments:
+    """The runs of a graph's nodes that can be segments."""
+
+    def __init__(self, graph: Graph, nodes: Sequence[LoweredNode]) -> None:
+        self._graph, self._nodes = graph, nodes
+        self._own = [_node_of(graph, node) for node in nodes]
+        # The position of the last node that needs a tensor, or the one behind all nodes.
+        self._needed = {graph.root(t.name).name: i for i, node in enumerate(nodes) for t in node.inputs}
+        self._needed |= dict.fromkeys((graph.root(name).name for name in graph.outputs), len(nodes))
+        self._inputs = {graph.root(name).name for name in graph.inputs}
+
+    def within(self, across: Collection[int] | None, longest: int) -> Iterator[Segment]:
+        """As `segments_of` lists them."""
+        for first in range(len(self._nodes)):
+            run = _Run()
+            for end in range(first + 1, min(first + longest, len(self._nodes)) + 1):
+                if not run.add(self._own[end - 1]):
+                    break
+                wanted = across is None or any(position in across for position in range(first, end))
+                segment = self._segment(run, first, end) if wanted and end - first > 1 else None
+                if segment is not None:
+                    yield segment
+
+    def _segment(self, run: _Run, first: int, end: int) -> Segment | None:
+        """Nodes [first, end) as a segment, in the order that needs the shorter line buffers: theirs, or the late one.
+
+        None where a tensor from inside is needed outside, or the rows do not go together.
+        """
+        given = self._in_order(run, self._nodes[first:end], first)
+        late = () if given is None else _late(given.layers)
+        if given is None or late == tuple(range(end - first)):
+            return given
+        other = _Run()
+        if not all(other.add(self._own[first + i]) for i in late):
+            return given
+        moved = self._in_order(other, [self._nodes[first + i] for i in late], first)
+        if moved is None or sum(moved.line_bytes) >= sum(given.line_bytes):
+            return given
+        return replace(moved, order=late)
+
+    def _in_order(self, run: _Run, nodes: Sequence[LoweredNode], first: int) -> Segment | None:
+        """The `nodes` of a run, the first of which is the one at position `first`, as a segment; None where they are none."""
+        end = first + len(nodes)
+        names = list(run.inside)
+        if any(self._needed.get(name, -1) >= end for name in names[:-1]) or not self._inputs.isdisjoint(names):
+            return None
+        rows = run.shapes[run.source][1] if run.source else 0
+        row_bytes = self._graph.tensor(run.source).size_bytes // rows if run.source else 0
+        layers = tuple(run.layers)
+        found = _laid_out(layers, _in_place(nodes, layers), row_bytes)
+        if found is None:
+            return None
+        places, asked, result = found
+        return Segment(
+            first,
+            end,
+            run.source,
+            rows,
+            names[-1],
+            layers,
+            result.rooms,
+            places,
+            result.distance_bytes,
+            asked,
+        )
+
+
+def segments_of(
+    graph: Graph, nodes: Sequence[LoweredNode], across: Collection[int] | None = None, longest: int = MAX_LAYERS
+) -> tuple[Segment, ...]:
+    """Every run of 2 to `longest` nodes that can be a segment. across: positions, one of which has to be among them."""
+    return tuple(_Segments(graph, nodes).within(across, longest))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The bytes that a single node or a segment needs with everything else that is alive then, and its positions.
+
+    overhead: cycles that the segment costs more than its layers one by one.
+    """
+
+    first: int
+    end: int
+    held_bytes: int
+    segment: Segment | None
+    overhead: float = 0.0
+
+
+def fewest(choices: Sequence[Choice], count: int, limit: int) -> tuple[Segment, ...] | None:
+    """The segments of the way through `count` nodes that holds at most `limit` bytes anywhere: the fewest, of these with
+    the fewest layers; None where there is none.
+    """
+    best: list[tuple[int, int, tuple[Segment, ...]] | None] = [None] * (count + 1)
+    best[0] = (0, 0, ())
+    for choice in sorted(choices, key=lambda c: (c.first, c.end, c.held_bytes)):
+        before = best[choice.first]
+        if before is None or choice.held_bytes > limit:
+            continue
+        more = () if choice.segment is None else (choice.segment,)
+        layers = choice.end - choice.first if choice.segment else 0
+        candidate = (before[0] + len(more), before[1] + layers, before[2] + more)
+        current = best[choice.end]
+        if current is None or candidate[:2] < current[:2]:
+            best[choice.end] = candidate
+    found = best[count]
+    return None if found is None else found[2]
+
+
+def cheapest(choices: Sequence[Choice], count: int, limit: int) -> tuple[float, tuple[Segment, ...]] | None:
+    """The overhead and the segments of the way through `count` nodes that holds at most `limit` bytes anywhere and has the
+    least overhead; None where there is none.
+    """
+    best: list[tuple[float, int, tuple[Segment, ...]] | None] = [None] * (count + 1)
+    best[0] = (0.0, 0, ())
+    for choice in sorted(choices, key=lambda c: (c.first, c.end, c.held_bytes)):
+        before = best[choice.first]
+        if before is None or choice.held_bytes > limit:
+            continue
+        more = () if choice.segment is None else (choice.segment,)
+        candidate = (before[0] + choice.overhead, before[1] + len(more), before[2] + more)
+        current = best[choice.end]
+        if current is None or candidate[:2] < current[:2]:
+            best[choice.end] = candidate
+    found = best[count]
+    return None if found is None else (found[0], found[2])
+
+
+def least_held(choices: Sequence[Choice], count: int) -> int:
+    """The smallest limit for which `fewest` finds a way."""
+    held: list[int | None] = [None] * (count + 1)
+    held[0] = 0
+    for choice in sorted(choices, key=lambda c: (c.first, c.end)):
+        before = held[choice.first]
+        if before is not None:
+            here = max(before, choice.held_bytes)
+            current = held[choice.end]
+            held[choice.end] = here if current is None else min(current, here)
+    result = held[count]
+    assert result is not None, "single nodes lead through every graph"
+    return result

@@ -1,0 +1,223 @@
+"""In which order layers run, and which of them row by row: what the memory plan and the C are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
+
+from emitc.ir import BoundNode, Graph, Tensor
+from emitc.layer import Layer
+
+OUTSIDE = -1
+"""In place of a layer's position in a segment: the segment's input."""
+_CACHED = 2048
+"""Orders of turns that are kept: kernels differ between schedules that are compared, rows mostly not."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredNode:
+    """A node with its layer, and the backend that made it. staged: roles of tables that are copied to an arena before it runs."""
+
+    bound: BoundNode
+    layer: Layer
+    backend: str
+    staged: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The operands that are passed to the layer function."""
+        return tuple(self.bound.input(position) for position in self.layer.operands)
+
+
+@dataclass(frozen=True, slots=True)
+class RowRead:
+    """Row r of an output reads rows [r * stride - pad, r * stride - pad + extent) of an input of `rows` rows, where they exist.
+
+    source: position in the segment of the layer that makes them, or OUTSIDE.
+    """
+
+    source: int
+    rows: int
+    stride: int = 1
+    pad: int = 0
+    extent: int = 1
+
+    def first(self, row: int) -> int:
+        """The first row read for output row `row`, and by all later ones."""
+        return min(max(row * self.stride - self.pad, 0), self.rows)
+
+    def end(self, row: int) -> int:
+        """The row behind the last one read."""
+        return min(max(row * self.stride - self.pad + self.extent, 0), self.rows)
+
+    def whole(self, rows: int) -> bool:
+        """Whether every one of the first `rows` output rows reads `extent` rows, none of them outside the input."""
+        return self.pad == 0 and (rows - 1) * self.stride + self.extent <= self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayer:
+    """A layer of a segment: rows of its output, their bytes, and what a row reads, operand by operand."""
+
+    rows: int
+    row_bytes: int
+    reads: tuple[RowRead, ...]
+
+
+@lru_cache(maxsize=_CACHED)
+def turns(layers: tuple[RowLayer, ...], asked: frozenset[int]) -> tuple[int, ...] | None:
+    """The layers' positions in the order in which they make their rows: in turn the last one that has the rows that it needs.
+
+    asked: as `Segment` has them. None where no layer has the rows that it needs though the output is not complete.
+    """
+    made = [0] * len(layers)
+    readers = [
+        [(j, r) for j, layer in enumerate(layers) for r in layer.reads if r.source == i] for i in range(len(layers))
+    ]
+    found: list[int] = []
+    while made[-1] < layers[-1].rows:
+        for i in range(len(layers) - 1, -1, -1):
+            if (
+                made[i] < layers[i].rows
+                and all(read.source == OUTSIDE or made[read.source] >= read.end(made[i]) for read in layers[i].reads)
+                and (i not in asked or any(made[i] < read.end(made[j]) for j, read in readers[i]))
+            ):
+                break
+        else:
+            return None
+        made[i] += 1
+        found.append(i)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Consecutive nodes of which no tensor between them is ever whole in memory.
+
+    first, end: positions of the nodes in the order of execution. source, target: the tensors (roots) that the segment reads
+    ("" where it only asks the application for rows) and writes; source_rows: rows of the image that the layers see in the
+    source, whatever its own shape. rooms: rows that the line buffer behind each layer holds; the last layer's is its whole
+    output. places: for each layer, that in whose next row it makes its own, for that layer to work in place; mostly itself. Such
+    a layer has no line buffer. distance_bytes: the least (source's offset - target's offset). asked: layers, by position, that
+    make a row only when a reader's next row reads it, though they could before. order: the nodes' positions, counted from
+    `first`, in the order in which the segment has its layers; empty where that is theirs.
+    """
+
+    first: int
+    end: int
+    source: str
+    source_rows: int
+    target: str
+    layers: tuple[RowLayer, ...]
+    rooms: tuple[int, ...]
+    places: tuple[int, ...]
+    distance_bytes: int
+    asked: frozenset[int] = frozenset()
+    order: tuple[int, ...] = ()
+
+    def members(self, nodes: Sequence[LoweredNode]) -> tuple[LoweredNode, ...]:
+        """The segment's own of all nodes, one for each of its layers."""
+        own = nodes[self.first : self.end]
+        return tuple(own[position] for position in self.order) if self.order else tuple(own)
+
+    @property
+    def line_bytes(self) -> tuple[int, ...]:
+        """Bytes of the line buffer behind each layer but the last."""
+        return tuple(room * layer.row_bytes for room, layer in zip(self.rooms[:-1], self.layers[:-1], strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step of the memory plan: one layer, the layers of a segment, or a tensor (root) moved to another place."""
+
+    nodes: tuple[LoweredNode, ...] = ()
+    segment: Segment | None = None
+    moved: str = ""
+
+
+def is_window(layer: Layer, rows: RowLayer) -> bool:
+    """Whether the rows that a layer sees differ from row to row, because some windows reach beyond the input."""
+    return layer.by_rows is not None and layer.by_rows.window and not all(read.whole(rows.rows) for read in rows.reads)
+
+
+def one_by_one(nodes: Sequence[LoweredNode]) -> tuple[Stage, ...]:
+    """Every layer whole, in order."""
+    return tuple(Stage((node,)) for node in nodes)
+
+
+def with_segments(nodes: Sequence[LoweredNode], segments: Sequence[Segment]) -> tuple[Stage, ...]:
+    """The layers in order, those of each segment as one stage."""
+    by_first = {segment.first: segment for segment in segments}
+    stages: list[Stage] = []
+    position = 0
+    while position < len(nodes):
+        segment = by_first.get(position)
+        end = segment.end if segment else position + 1
+        stages.append(Stage(segment.members(nodes) if segment else (nodes[position],), segment))
+        position = end
+    return tuple(stages)
+
+
+def with_moves(stages: Sequence[Stage], moves: Sequence[tuple[int, str]]) -> tuple[Stage, ...]:
+    """The stages with tensors moved before some of them. moves: position of the stage, and the tensor."""
+    made: list[Stage] = []
+    for position, stage in enumerate(stages):
+        made += [Stage(moved=name) for before, name in moves if before == position]
+        made.append(stage)
+    return tuple(made)
+
+
+def placed(stages: Sequence[Stage]) -> Iterator[tuple[Stage, dict[str, int]]]:
+    """Every stage with how often each tensor has been moved before it."""
+    moved: dict[str, int] = {}
+    for stage in stages:
+        yield stage, dict(moved)
+        if stage.moved:
+            moved[stage.moved] = moved.get(stage.moved, 0) + 1
+
+
+def buffer_name(name: str, moved: int = 0) -> str:
+    """The buffer of a tensor (root) that was moved so often."""
+    return f"{name}:moved:{moved}" if moved else name
+
+
+def scratch_name(node: LoweredNode, role: str) -> str:
+    """The buffer of a layer's scratch."""
+    return f"{node.bound.node.index}:scratch:{role}"
+
+
+def staged_name(node: LoweredNode, role: str) -> str:
+    """The buffer of a table's copy."""
+    return f"{node.bound.node.index}:staged:{role}"
+
+
+def scratch_of(stage: Stage) -> tuple[tuple[str, int], ...]:
+    """The buffers of a stage's scratch, and their bytes.
+
+    Of the layers of a segment one runs at a time: they share buffers, the first of each layer lies in the first one.
+    """
+    if stage.segment is None:
+        return tuple((scratch_name(node, s.role), s.size_bytes) for node in stage.nodes for s in node.layer.scratch)
+    each = [[scratch.size_bytes for scratch in node.layer.scratch] for node in stage.nodes]
+    sizes = [max(together) for together in zip_longest(*each, fillvalue=0)]
+    return tuple((shared_scratch_name(stage.nodes[0], i), size) for i, size in enumerate(sizes))
+
+
+def shared_scratch_name(first: LoweredNode, number: int) -> str:
+    """A buffer of the scratch of all layers of the segment that begins with the node `first`."""
+    return f"{first.bound.node.index}:scratch of rows:{number}"
+
+
+def lines_name(node: LoweredNode) -> str:
+    """The line buffer behind a layer of a segment."""
+    return f"{node.bound.node.index}:rows"
+
+
+def in_arena(graph: Graph, name: str) -> bool:
+    """Whether a tensor's bytes lie in the arena: not those of constants and state variables, nor of what aliases them,
+    nor inputs that are pulled row by row.
+    """
+    root = graph.root(name)
+    return not root.is_constant and not root.is_state and root.name not in graph.pulled

@@ -1,0 +1,1 @@
+"""The golden engines: the interpreters whose output the C has to equal."""

@@ -1,0 +1,105 @@
+"""The sums of a quantized convolution or matrix product of ONNX as real numbers, and how far float32 sums of them may be off.
+
+A QDQ model states them in float32: dequantized values, products that are summed in some order, and a division by the
+output's scale, each rounded. The C has the exact integer sum. Both are right where they differ by one step, if the exact
+value lies no farther from the middle of two steps than those roundings reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.ir import BoundNode, Quantization, Tensor
+from emitc.kernels.convolution.conv_2d import Conv2D
+from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
+from emitc.kernels.mac import accumulation
+from emitc.kernels.mac.requantization import BIAS
+from emitc.kernels.matrix.fully_connected import FullyConnected
+from emitc.kernels.matrix.matmul import MatMul
+from emitc.verify.engines.contract import Array
+from emitc.verify.float_noise import gamma
+
+Float64 = NDArray[np.float64]
+_ROUNDINGS = 8
+"""Of both dequantized values, their product, the bias, its addition, the quotient, and the factor of the integer sum twice."""
+_LAST = 8 * 2.0**-24
+"""The same roundings without those of the sum, as a share of the value."""
+
+
+def steps_of_sums(bound: BoundNode, operands: Sequence[Array | None]) -> tuple[Float64, Float64, Float64] | None:
+    """The outputs in steps without the zero point, how many steps float32 sums may be off, and single roundings of exact ones.
+
+    Each has the output's shape. None for operators that are no such sum.
+    """
+    op, y = bound.node.op, bound.output
+    if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected | MatMul) or y.quantization is None:
+        return None
+    folded = bool(getattr(op, "zero_point_folded", False))
+    first, second = bound.input(0).quantization, bound.input(1).quantization
+    x, w = (_centred(bound.input(i), operands[i]) for i in (0, 1))
+    if x is None or w is None or first is None or second is None:
+        return None
+    unit = first.scale * _along(second, w.ndim)
+    sums, terms = _summed(bound, x, w * unit)
+    magnitudes, _ = _summed(bound, np.abs(x), np.abs(w * unit))
+    bias = bound.optional(BIAS) if len(bound.inputs) > BIAS else None
+    start = _bias(bias, operands, first.scale * np.array(second.scales, np.float64))
+    if folded:  # the bias holds -x_zero times the sum of the weights, and no window leaves the image
+        start = start + first.zero_point * _full(bound, w * unit)
+    steps = (sums + start) / y.quantization.scale
+    # A bias that the model states in other units has been rounded to those of the sum.
+    units = 0.0 if bias is None else first.scale * np.array(second.scales, np.float64) / 2
+    noise = (gamma(terms + _ROUNDINGS) * (magnitudes + np.abs(start)) + units) / y.quantization.scale
+    last = _LAST * (np.abs(steps) + abs(y.quantization.zero_point) + 1.0)
+    return tuple(np.broadcast_to(v, y.shape) for v in (steps, noise + last, last))  # type: ignore[return-value]
+
+
+def _centred(tensor: Tensor, value: Array | None) -> Float64 | None:
+    """Values less their zero point."""
+    given = tensor.array() if value is None and tensor.is_constant else value
+    if given is None or tensor.quantization is None:
+        return None
+    zeros = np.array(tensor.quantization.zero_points, np.float64)
+    q = tensor.quantization
+    if not q.per_tensor:
+        zeros = zeros.reshape(tuple(-1 if i == q.axis else 1 for i in range(len(tensor.shape))))
+    return np.asarray(given.astype(np.float64).reshape(tensor.shape) - zeros)
+
+
+def _along(q: Quantization, rank: int) -> Float64:
+    """The scales in a shape that broadcasts against a tensor of that rank."""
+    scales = np.array(q.scales, np.float64)
+    return scales if q.per_tensor else scales.reshape(tuple(-1 if i == q.axis else 1 for i in range(rank)))
+
+
+def _full(bound: BoundNode, weights: Float64) -> Float64:
+    """The sum of all weights of each output channel."""
+    axis = {Conv2D: (1, 2, 3), DepthwiseConv2D: (0, 1, 2), FullyConnected: (1,)}.get(type(bound.node.op), ())
+    return np.asarray(weights.sum(axis=axis))
+
+
+def _bias(bias: Tensor | None, operands: Sequence[Array | None], units: Float64) -> Float64:
+    """The addend of each output channel."""
+    if bias is None:
+        return np.zeros(1)
+    given = bias.array() if bias.is_constant else operands[BIAS]
+    return np.zeros(1) if given is None else np.asarray(given.astype(np.float64) * units)
+
+
+def _summed(bound: BoundNode, x: Float64, w: Float64) -> tuple[Float64, int]:
+    """Sums of products in the output's shape, and how many terms each has at most."""
+    op, y = bound.node.op, bound.output
+    if isinstance(op, MatMul):
+        return np.asarray(np.matmul(x, w)).reshape(y.shape), x.shape[-1]
+    if isinstance(op, FullyConnected):
+        return (x.reshape(-1, w.shape[1]) @ w.T).reshape(y.shape), w.shape[1]
+    start = np.zeros(y.shape)
+    if isinstance(op, Conv2D):
+        return accumulation.convolved(op.window, x, w, start), w.size // w.shape[0]
+    assert isinstance(op, DepthwiseConv2D)
+    for ky, kx, values in op.window.taps(x, 0, w.shape[1], w.shape[2]):
+        start += np.repeat(values, w.shape[3] // x.shape[3], axis=3) * w[0, ky, kx]
+    return start, w.shape[1] * w.shape[2]

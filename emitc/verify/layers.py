@@ -1,0 +1,213 @@
+"""What the generated C does inside a run: which bytes of the arena it touches, and what every layer writes.
+
+The library is built with the layer hook. Of the arena a layer may write its own outputs and scratch, nothing else; what it has
+written is compared with the engine's values of the same tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from emitc.compiled import Compiled
+from emitc.ir import Array, Graph, Tensor
+from emitc.kernels import kernel_of
+from emitc.kernels.npu.npu_command import NpuCommand, memory_of
+from emitc.program import Program, RowSegment
+from emitc.verify.build import HostModel
+from emitc.verify.samples import Sample
+from emitc.verify.tolerances import compared, rules_of
+
+PATTERNS = (0xA5, 0x5A)
+"""Complementary, so that every byte that a run writes shows in one of them."""
+
+
+def finite(value: float) -> float | None:
+    """The number, or None where one of the two values that differ is infinite or not a number: JSON has neither."""
+    return value if math.isfinite(value) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first operator whose output differs while everything before it agreed."""
+
+    op: str
+    index: int
+    tensor: str
+    differing: int
+    max_abs_diff: float
+
+    def to_json(self) -> dict[str, Any]:
+        """For `emitc verify --json`."""
+        return {
+            "op": self.op,
+            "index": self.index,
+            "tensor": self.tensor,
+            "differing": self.differing,
+            "max_abs_diff": finite(self.max_abs_diff),
+        }
+
+
+def observed_bytes(build: Callable[[], HostModel], samples: Sequence[Sample], alignment: int) -> tuple[int, ...]:
+    """Each arena's bytes up to the last one that the runs touch, also beyond its end, rounded up to the alignment."""
+    touched: list[tuple[int, ...]] = []
+    for inputs in samples:
+        model = build()
+        for pattern in PATTERNS:
+            model.fill(pattern)
+            model.write_inputs(inputs)
+            model.invoke()
+            touched.append(model.touched_bytes())
+    return tuple(-(-max(each) // alignment) * alignment for each in zip(*touched, strict=True))
+
+
+def filled_bytes(compiled: Compiled) -> tuple[int, ...]:
+    """Each arena's bytes up to the last one that a run is sure to touch, rounded up to the alignment.
+
+    That is all of them, unless the arena ends with the working memory of a library function, which asks for it by a formula
+    and may leave some of it alone.
+    """
+    program = compiled.program
+    asked = {
+        operand.pointer for step in program.steps if step.call is not None or step.parts for operand in step.scratch
+    }
+
+    def end(ends: Iterable[int]) -> int:
+        last = max(ends, default=0)
+        return -(-last // program.plan.alignment) * program.plan.alignment
+
+    found = []
+    for region, plan in program.arenas:
+        ends = {slot.name: slot.offset_bytes + slot.size_bytes for slot in program.slots if slot.region == region}
+        sure = {name: last for name, last in ends.items() if not any(f" + {name})" in pointer for pointer in asked)}
+        all_bytes, sure_bytes = end(ends.values()), end(sure.values())
+        found.append(sure_bytes if sure_bytes < all_bytes == plan.arena_bytes else plan.arena_bytes)
+    return tuple(found)
+
+
+def _stages_of(program: Program) -> dict[int, range]:
+    """By a layer's index: the stages of the memory plan since the layer before; all layers of a segment have the same."""
+    found: dict[int, range] = {}
+    for traced in program.traced:
+        stage = program.schedule[traced.end - 1]
+        steps = [call.step for call in stage.calls] if isinstance(stage, RowSegment) else [traced.step]
+        found |= {step.index: range(traced.first, traced.end) for step in steps}
+    return found
+
+
+def _completed(graph: Graph, tensor: Tensor, data: bytes, found: Mapping[str, Array]) -> Array:
+    """A layer's output; rows that it has not made, since nobody reads them, are the reference's."""
+    if len(data) < tensor.size_bytes:
+        node = graph.producer(tensor.name)
+        assert node is not None, f"{tensor.name} is short and made by nobody"
+        bound = graph.bind(node)
+        inputs = [None if t is None else t.array() if t.is_constant else _seen(graph, t, found) for t in bound.inputs]
+        data += kernel_of(bound).reference(bound, inputs)[0].tobytes()[len(data) :]
+    return np.frombuffer(data, tensor.dtype.value).reshape(tensor.shape)
+
+
+def _seen(graph: Graph, tensor: Tensor, found: Mapping[str, Array]) -> Array:
+    """A tensor's value, or that of the one whose bytes it shares."""
+    shape = tensor.shape
+    while tensor.name not in found:
+        tensor = graph.tensor(tensor.alias_of)
+    return found[tensor.name].reshape(shape)
+
+
+class LayerProof:
+    """Collects what each layer wrote, and checks that it wrote nothing else of the arena."""
+
+    def __init__(self, model: HostModel, compiled: Compiled) -> None:
+        self.model = model
+        self.steps = {step.index: step for step in compiled.program.steps}
+        self.slots = compiled.program.slots
+        self.starts = {slot.name: compiled.program.start_of(slot) for slot in self.slots}
+        self.stages = _stages_of(compiled.program)
+        self.written: dict[int, list[bytes]] = {}
+        self.rules = rules_of(compiled)
+        self.memories = {
+            memory_of(bound) for bound in compiled.partition.graph.bound() if isinstance(bound.node.op, NpuCommand)
+        }
+        self.errors: list[str] = []
+        self._given: list[tuple[int, int]] = []
+        self._before = model.arena.copy()
+        self._states = compiled.program.states
+        self._state = model.state.tobytes()
+        model.set_hook(self._hook)
+
+    def start(self) -> None:
+        """Before a run whose inputs are written."""
+        self.written, self._given = {}, []
+        self._before = self.model.arena.copy()
+        self._state = self.model.state.tobytes()
+
+    def _hook(self, index: int, offset: int, data: bytes) -> None:
+        outputs = self.written.setdefault(index, [])
+        step = self.steps[index]
+        if step.by_rows and outputs:
+            outputs[0] += data
+        else:
+            outputs.append(data)
+        self._given.append((offset, offset + len(data)))
+        if len(outputs) < len(step.outputs):
+            return
+        allowed = np.zeros(len(self.model.arena), bool)
+        for start, end in self._given:
+            if 0 <= start < len(allowed):  # otherwise it has written a state variable
+                allowed[start:end] = True
+        self._given = []
+        prefix = f"AT_OP{index}"
+        for slot in self.slots:
+            written = slot.first in self.stages[index] and not slot.name.startswith("AT_INPUT_")
+            if written or slot.name == prefix or slot.name.startswith(f"{prefix}_"):
+                start = self.starts[slot.name]
+                allowed[start : start + slot.size_bytes] = True
+        stray = (self.model.arena != self._before) & ~allowed
+        if stray.any():
+            self.errors.append(
+                f"op {index} {step.op_type} wrote arena byte {int(np.flatnonzero(stray)[0])}, which is not its own"
+            )
+        self._before = self.model.arena.copy()
+
+    def values(self, graph: Graph, inputs: Sample) -> Mapping[str, Array]:
+        """The C's own value of every tensor in the last run, by name; of state what a layer has read."""
+        found = dict(zip(graph.inputs, inputs, strict=True))
+        held = {s.tensor: self._state[s.offset_bytes : s.offset_bytes + s.size_bytes] for s in self._states}
+        for index, step in self.steps.items():
+            for operand in step.inputs:
+                if graph.root(operand.tensor).is_state:
+                    tensor = graph.tensor(operand.tensor)
+                    value = np.frombuffer(held[graph.root(tensor.name).name], tensor.dtype.value)
+                    found[tensor.name] = value.reshape(tensor.shape)
+            for output, data in zip(step.outputs, self.written.get(index, []), strict=True):
+                tensor = graph.tensor(output.tensor)
+                if tensor.is_state:  # it has had another value before
+                    held[tensor.name] = data
+                    continue
+                found[tensor.name] = _completed(graph, tensor, data, found)
+        return found
+
+    def first_divergence(self, expected: Mapping[str, Array]) -> tuple[int, Divergence | None]:
+        """Layers compared, and the first that differs from the engine's values of emitc's tensors."""
+        checked = 0
+        for index, step in self.steps.items():
+            for output, data in zip(step.outputs, self.written.get(index, []), strict=True):
+                value = expected.get(output.tensor)
+                # Of a memory that NPU operators share some bytes are nobody's, and hold anything.
+                if value is None or output.tensor in self.memories:
+                    continue
+                # A layer that runs row by row makes no row that nobody reads.
+                value = (
+                    value if len(data) == value.nbytes else value[:, : len(data) // (value.nbytes // value.shape[1])]
+                )
+                found = np.frombuffer(data, value.dtype).reshape(value.shape)
+                result = compared(found, value, self.rules[output.tensor])
+                checked += 1
+                if result.differing:
+                    divergence = Divergence(step.op_type, index, output.tensor, result.differing, result.largest)
+                    return checked, divergence
+        return checked, None

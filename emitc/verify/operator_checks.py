@@ -1,0 +1,334 @@
+"""The proof of a QDQ model: every operator by itself, on the golden engine's own inputs to it.
+
+A QDQ model states its arithmetic in float32, and the engine computes it so: sums of products with the rounding of every
+step. Integer code has the exact sum instead and rounds once. The two agree but where the value lies so near the middle of
+two steps that the engine's rounding decides. Such an element is off by one step, may set off others behind it, and says
+nothing about them. So each operator is given what the engine had before it, and its output is compared with what the
+engine had after it, under the rule of its kind:
+
+- convolutions, Gemm and MatMul: at most 1 step, and only where the exact value lies so near the middle of two steps that
+  the rounding errors of float32 sums can reach it (`exact_sums`); at a rate of at most 1 in 10^5 elements besides. Exact ties
+  do not count in it: scales in a simple ratio have many of them, and the engine's last rounding decides each. A rate is
+  only known to a confidence: the rule is broken where as many differences had a chance of less than 10^-6 at that rate.
+  More inputs are drawn for few elements, and for a count in doubt; what rate is excluded with 99 % confidence is reported;
+- ConvTranspose: the same at a rate of 1 in 10^4, and only where the exact value lies so near the middle of two steps that
+  the rounding errors of float32 sums can reach it;
+- averages: at most 1 step, on ties; they are frequent where input and output have one scale;
+- everything else on bytes: every bit. On int16, where a step is as small as the float error: at most 1 step;
+- operators on float32: the tolerance of `golden_rules`, or where it is more, how far two orders of the same sum may lie
+  apart (`float_noise`).
+
+The same is the proof of a TFLite model that TFLite Micro does not run, so that LiteRT has to stand in for it, and that has
+operators in integers which LiteRT rounds otherwise: FULLY_CONNECTED, and LEAKY_RELU and SOFTMAX of int16. The C follows TFLite
+Micro's rule. These are off by at most 1 step, everything else by no bit. And so where layers quantize floats while they run that
+are themselves within a tolerance only (hybrid layers of TFLite, DynamicQuantizeLinear of ONNX), or make integers of them in
+another way: a last bit may become a step, which says nothing about the layer.
+
+That the C computes what these references compute is a comparison of every output bit, which `verify` does as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from emitc.ir import BoundNode, DType, Graph, Node, Numerics
+from emitc.kernels import kernel_of
+from emitc.kernels.activation.activations import LeakyRelu
+from emitc.kernels.control_flow.control_flow import ControlFlow
+from emitc.kernels.convolution.conv_2d import Conv2D
+from emitc.kernels.convolution.conv_transpose import ConvTranspose
+from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
+from emitc.kernels.convolution.hybrid_conv_2d import HybridConv2D
+from emitc.kernels.convolution.hybrid_conv_2d_asymmetric import HybridOffsetConv2D
+from emitc.kernels.matrix.fully_connected import FullyConnected
+from emitc.kernels.matrix.fully_connected_runtime import ComputedFullyConnected
+from emitc.kernels.normalization.softmax import Softmax
+from emitc.kernels.pooling.pool_ops import AveragePool2D
+from emitc.kernels.recurrent.dynamic_quantize_lstm import DynamicQuantizeLstm
+from emitc.kernels.reduction.mean import Reduction
+from emitc.verify.conv_transpose_bounds import steps_and_noise
+from emitc.verify.engine_values import completed, known_value, shown
+from emitc.verify.engines.contract import Array
+from emitc.verify.exact_sums import steps_of_sums
+from emitc.verify.float_noise import noise
+from emitc.verify.rates import chance_of_more, highest_rate
+from emitc.verify.tolerances import Rule, compared
+
+ONE_IN = 100_000
+LEAST = ONE_IN
+"""Elements that are compared of every type with such a rate, where FEW_RUNS further ones give as many."""
+FEW_RUNS = 100
+ENOUGH = 20 * ONE_IN
+"""Elements after which a rate of 1 in ONE_IN is told from three times as many: 20 are expected."""
+_RATES: Mapping[str, float] = {"sum": 1 / ONE_IN, "scatter": 10 / ONE_IN}
+"""The rates that are granted, by kind."""
+_BROKEN = 1e-6
+"""Chance of a count, at the rate that is granted, below which the rate is a higher one."""
+_IN_DOUBT = 0.01
+"""Chance of a count below which more elements are compared."""
+CONFIDENCE = 0.99
+
+_SUMS: tuple[type, ...] = (Conv2D, DepthwiseConv2D, FullyConnected)
+_AVERAGES: tuple[type, ...] = (AveragePool2D, Reduction)
+_NAMED_SUMS = frozenset(("MatMul", "Gemm"))
+_NAMED_AVERAGES = frozenset(("AveragePool", "GlobalAveragePool", "ReduceMean"))
+_FLOATS = (DType.FLOAT32, DType.FLOAT64)
+_INTEGERS = (DType.INT8, DType.UINT8, DType.INT16)
+_DISPUTED: Mapping[type, tuple[DType, ...]] = {
+    FullyConnected: (DType.INT8, DType.INT16),
+    ComputedFullyConnected: (DType.INT8, DType.INT16),
+    LeakyRelu: (DType.INT16,),
+    Softmax: (DType.INT16,),
+}
+"""Types of output in which LiteRT rounds otherwise than TFLite Micro, by one step at most."""
+
+
+@dataclass(slots=True)
+class Group:
+    """All operators of one type, and how their outputs compare. largest: in steps, or real for float32.
+
+    kind: sum, scatter (ConvTranspose), average, word (at most one step), exact or float, as in the module's docstring.
+    broken: elements that break a rule of their own. ties: differing ones whose exact value is the middle of two steps, but for
+    the last roundings of float32.
+    """
+
+    op_type: str
+    kind: str
+    operators: int = 0
+    elements: int = 0
+    differing: int = 0
+    largest: float = 0.0
+    broken: int = 0
+    ties: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether the rule of its kind is kept."""
+        if self.kind in _RATES:
+            return self.largest <= 1 and self.chance >= _BROKEN and self.broken == 0
+        return self.largest <= 1 if self.kind in ("average", "word") else self.broken == 0
+
+    @property
+    def chance(self) -> float:
+        """The chance of as many differences or more at the rate that is granted."""
+        return chance_of_more(self.differing - self.ties, self.elements, _RATES[self.kind])
+
+    @property
+    def at_most(self) -> float | None:
+        """The rate that differences stay below, at CONFIDENCE; None where the rule is not a rate."""
+        return highest_rate(self.differing - self.ties, self.elements, CONFIDENCE) if self.kind in _RATES else None
+
+    def to_json(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "op": self.op_type,
+            "rule": self.kind,
+            "operators": self.operators,
+            "elements": self.elements,
+            "differing": self.differing,
+            "ties": self.ties,
+            "largest": self.largest if np.isfinite(self.largest) else None,
+            "holds": self.holds,
+            "at_most": self.at_most,
+        }
+
+
+def has_groups(graph: Graph) -> bool:
+    """Whether some operator computes in integers what the model states in float32."""
+    return any(node.op.numerics is Numerics.QDQ for node in graph.nodes)
+
+
+def rounded_otherwise(graph: Graph, engine: str) -> bool:
+    """Whether the engine is LiteRT and the graph has operators in integers that it rounds otherwise than TFLite Micro."""
+    return engine == "litert" and any(_is_disputed(bound) for bound in graph.bound())
+
+
+def quantizes_inexact(graph: Graph, rules: Mapping[str, Rule]) -> bool:
+    """Whether a layer quantizes floats while it runs that are within a tolerance only, or makes other integers of them."""
+    return any(_steps(graph, node, rules) for node in graph.nodes)
+
+
+def _steps(graph: Graph, node: Node, rules: Mapping[str, Rule]) -> bool:
+    """Whether the last bit of a float that is within a tolerance may change what an operator gives by a whole step."""
+    tolerant = any(name and not rules[name].exact for name in node.inputs)
+    if isinstance(node.op, HybridConv2D | HybridOffsetConv2D):
+        return not rules[node.inputs[0]].exact
+    if node.op.numerics.of_tflite or isinstance(node.op, ControlFlow) or not tolerant:
+        return False
+    return isinstance(node.op, DynamicQuantizeLstm) or any(
+        graph.tensor(name).dtype not in _FLOATS for name in node.outputs
+    )
+
+
+def _is_disputed(bound: BoundNode) -> bool:
+    op = bound.node.op
+    return op.numerics is Numerics.TFLITE and bound.output.dtype in _DISPUTED.get(type(op), ())
+
+
+def kind_of(bound: BoundNode) -> str:
+    """The kind of an operator's outputs, as `Group` has it."""
+    output = bound.output.dtype
+    if output not in _INTEGERS:
+        return "float" if output in _FLOATS else "exact"
+    if _is_disputed(bound):
+        return "word"
+    if bound.node.op.numerics is not Numerics.QDQ:
+        return "exact"
+    if output is DType.INT16:
+        return "word"
+    if isinstance(bound.node.op, ConvTranspose):
+        return "scatter"
+    if isinstance(bound.node.op, _SUMS) or bound.node.op_type in _NAMED_SUMS:
+        return "sum"
+    averages = isinstance(bound.node.op, _AVERAGES) or bound.node.op_type in _NAMED_AVERAGES
+    return "average" if averages else "exact"
+
+
+def _unexplained(bound: BoundNode, operands: Sequence[Array | None], result: Array, expected: Array) -> int:
+    """Elements of a ConvTranspose that differ although sums of float32, in any order, would round to the same step."""
+    if bool((result == expected).all()):
+        return 0
+    steps, noise = steps_and_noise(bound, operands)
+    distance = np.abs(steps - np.floor(steps) - 0.5).reshape(result.shape)
+    return int(((result != expected) & (distance > noise + 2.0**-15)).sum())
+
+
+def _ties(
+    bound: BoundNode, operands: Sequence[Array | None], result: Array, expected: Array, there: bool
+) -> tuple[int, int]:
+    """Elements of a sum that differ although float32 sums would round alike, and those that differ and are exact ties.
+
+    there: whether the engine shows the sum itself, and not what moves have made of it. Where the exact sums are not known,
+    neither is counted, and the rate alone decides.
+    """
+    differs = result != expected
+    found = steps_of_sums(bound, operands) if there and bool(differs.any()) else None
+    if found is None:
+        return 0, 0
+    steps, noise, last = (values.reshape(result.shape)[differs] for values in found)
+    distance = np.abs(steps - np.floor(steps) - 0.5)
+    return int((distance > noise).sum()), int((distance <= last).sum())
+
+
+def _beyond_noise(result: Array, expected: Array, rule: Rule, limits: Array) -> int:
+    """Elements that are off by more than their rule, and by more than two orders of a sum may be: the limits."""
+    with np.errstate(all="ignore"):
+        gap = np.abs(result.astype(np.float64) - expected.astype(np.float64))
+    within = np.isfinite(limits) & (gap <= limits)
+    return compared(np.where(within, expected, result), expected, rule).differing
+
+
+class GroupCheck:
+    """Compares every operator whose operands and outputs are known with its reference, and counts by type.
+
+    rules: how closely each tensor is to follow, by name. without: operators that are left out, by index. floats: operators
+    on floats have to be compared as well. own: the values are those of the C, and not an engine's that rounds otherwise.
+    """
+
+    def __init__(
+        self, graph: Graph, rules: Mapping[str, Rule], without: frozenset[int] = frozenset(), *, floats: bool = False,
+        own: bool = False,
+    ) -> None:  # fmt: skip
+        self._floats = floats
+        self._own = own
+        self._graph = graph
+        self._rules = rules
+        self._without = without
+        self._groups: dict[tuple[str, str], Group] = {}
+        self._counted: set[int] = set()
+        self._samples = 0
+
+    def add(self, values: Mapping[str, Array], *, sums: bool = False) -> None:
+        """One run. values: of tensors, by name. sums: only operators whose rule is a rate that is not known yet."""
+        self._samples += 1
+        values = completed(self._graph, values)
+        asking = {key for key, group in self._groups.items() if self._missing(group)}
+        for bound in self._graph.bound():
+            kind = kind_of(bound)
+            if bound.node.index in self._without or (sums and (bound.node.op_type, kind) not in asking):
+                continue
+            operands = [None if t is None else known_value(self._graph, values, t.name) for t in bound.inputs]
+            if any(t is not None and v is None for t, v in zip(bound.inputs, operands, strict=True)):
+                continue
+            integer = bound.node.op.numerics is Numerics.QDQ and len(bound.outputs) == 1
+            if not integer and any(t.name not in values for t in bound.outputs):
+                continue
+            results = kernel_of(bound).reference(bound, operands)
+            pairs = zip(bound.outputs, results, strict=True)
+            found = [shown(self._graph, values, tensor.name, np.asarray(result)) for tensor, result in pairs]
+            if any(each is None for each in found):
+                continue
+            group = self._groups.setdefault((bound.node.op_type, kind), Group(bound.node.op_type, kind))
+            group.operators += bound.node.index not in self._counted
+            self._counted.add(bound.node.index)
+            for position, (name, result) in enumerate(each for each in found if each is not None):
+                # A scalar has become a vector.
+                expected = np.ascontiguousarray(values[name]).reshape(result.shape)
+                difference = compared(result, expected, self._rules[name])
+                group.elements += result.size
+                group.differing += difference.differing + difference.tolerated
+                group.largest = max(group.largest, difference.largest)
+                if kind == "sum" and not self._own:
+                    unexplained, ties = _ties(bound, operands, result, expected, name == bound.output.name)
+                    group.broken += unexplained
+                    group.ties += ties
+                elif kind == "scatter" and not self._own and name == bound.output.name:
+                    group.broken += _unexplained(bound, operands, result, expected)
+                elif kind == "float" and difference.differing:
+                    group.broken += self._broken(bound, operands, values, position, name, result)
+                else:
+                    group.broken += difference.differing
+
+    def _broken(
+        self, bound: BoundNode, operands: Sequence[Array | None], values: Mapping[str, Array], position: int, name: str,
+        result: Array,
+    ) -> int:  # fmt: skip
+        """Elements of an output on floats that break its rule. name, result: where the engine shows it."""
+        rule, limits = self._rules[name], noise(bound, operands, own=self._own)[position]
+        expected = np.ascontiguousarray(values[name]).reshape(result.shape)
+        there = None
+        if limits is not None and not rule.exact:
+            there = shown(self._graph, values, bound.outputs[position].name, limits.astype(np.float32))
+        if there is None:
+            return compared(result, expected, rule).differing
+        return _beyond_noise(result, expected, rule, there[1])
+
+    @property
+    def unjudged(self) -> int:
+        """Operators that no run has compared with the engine, of those that have to be."""
+        nodes = self._graph.nodes
+        own = {n.index for n in nodes if self._floats and any(not self._rules[name].exact for name in n.outputs)}
+        own |= {n.index for n in nodes if n.op.numerics is Numerics.QDQ or _steps(self._graph, n, self._rules)}
+        return len(own - self._counted - self._without)
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether some count is unlikely at the rate that is granted, and no proof of a higher one yet."""
+        groups = self._groups.values()
+        return any(g.kind in _RATES and g.holds and g.chance < _IN_DOUBT and g.elements < ENOUGH for g in groups)
+
+    @property
+    def counted(self) -> frozenset[int]:
+        """The operators that were compared, by index."""
+        return frozenset(self._counted)
+
+    def _missing(self, group: Group) -> int:
+        """Further runs that a group asks for; none where it is not in doubt, and FEW_RUNS are too few for it."""
+        if group.kind not in _RATES or not group.holds:
+            return 0
+        doubtful = group.chance < _IN_DOUBT
+        left = (ENOUGH if doubtful else LEAST) - group.elements
+        runs = -(-left * self._samples // group.elements)
+        return max(0, runs) if doubtful or runs <= FEW_RUNS else 0
+
+    def wanted(self) -> int:
+        """Further runs after which every rate is known as well as it can be with few of them; 0 where all are."""
+        return max(map(self._missing, self._groups.values()), default=0)
+
+    def found(self) -> tuple[Group, ...]:
+        """What was counted, by type of operator."""
+        return tuple(sorted(self._groups.values(), key=lambda group: (group.op_type, group.kind)))

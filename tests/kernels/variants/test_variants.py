@@ -1,0 +1,236 @@
+"""Kernels for cores with more than the common instructions: the same bits as the reference and the engine, on this machine.
+
+Their headers have every instruction in plain C too. The tables are those of the portable kernels' tests, and random layers.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from emitc.backends.portable import backend
+from emitc.boards.verify import on_emulator
+from emitc.compiler import compile_model
+from emitc.ir import BoundNode
+from emitc.target import Target, load_board
+from emitc.writers.tflite import write_tflite
+from tests.kernels.convolution import test_conv_2d, test_depthwise_conv_2d, test_onnx_conv
+from tests.kernels.matrix import test_fully_connected
+from tests.kernels.variants.test_random_layers import Draws, convolution, dense, depthwise_convolution
+from tests.support.layer_cases import Scales, Slide, conv_2d, depthwise, fully_connected
+from tests.support.onnx_op import OnnxCase, prove_onnx
+from tests.support.single_op import Case, model_of, prove
+
+pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
+
+TARGETS = {"dsp": "cortex-m4", "mve": "cortex-m55", "scalar": "cortex-m3", "narrow": "cortex-m0"}
+RELU6 = Slide(padding="SAME", activation="RELU6")
+MORE: list[Case] = [
+    conv_2d("pointwise_of_five_rows", (1, 5, 1, 12), 6, (1, 1)),
+    conv_2d("pointwise_of_odd_channels", (1, 3, 3, 7), 5, (1, 1)),
+    conv_2d("pointwise_of_one_channel", (1, 4, 4, 8), 1, (1, 1)),
+    conv_2d("pointwise_with_limits", (1, 4, 4, 8), 6, (1, 1), Slide(activation="RELU_N1_TO_1")),
+    conv_2d("window_of_three_channels", (1, 9, 9, 3), 8, (3, 3), Slide((2, 2), "SAME", activation="RELU6")),
+    conv_2d("window_of_six_channels", (1, 6, 5, 6), 3, (3, 3), RELU6),
+    conv_2d("window_larger_than_the_input", (1, 2, 2, 4), 4, (5, 5), Slide(padding="SAME")),
+    conv_2d("rectified", (1, 5, 6, 8), 8, (3, 3), RELU6, Scales(output_zero_point=-128, weights=(0.01,) * 7 + (0.02,))),
+    depthwise("four_channels", (1, 6, 5, 4), 1, (3, 3), RELU6),
+    depthwise("eight_channels_one_pixel", (1, 1, 1, 8), 1, (3, 3), Slide(padding="SAME")),
+    depthwise("odd_pixels", (1, 5, 5, 8), 1, (3, 3), Slide(padding="SAME")),
+    depthwise("many_images", (3, 3, 3, 8), 1, (3, 3), Slide(padding="SAME")),
+    depthwise("rows_of_taps", (1, 20, 1, 8), 1, (9, 1)),
+    depthwise("dilated", (1, 9, 8, 8), 1, (3, 3), Slide((1, 1), "SAME", (2, 2))),
+    fully_connected("one_row_of_odd_depth", (1, 13), 9, 13),
+    fully_connected("three_rows", (3, 18), 6, 18),
+]
+
+
+@pytest.mark.parametrize(
+    "variant", ["dsp", *(pytest.param(v, marks=pytest.mark.sweep(keep=2)) for v in ("mve", "narrow", "scalar"))]
+)
+@pytest.mark.parametrize(
+    "module", [test_conv_2d, test_depthwise_conv_2d, test_fully_connected], ids=lambda m: m.__name__
+)
+def test_tables_of_the_portable_kernels(module: object, variant: str) -> None:
+    cases: list[Case] = module.CASES  # type: ignore[attr-defined]
+    proven = prove(cases, target=TARGETS[variant])
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    assert any(o.step is not None and o.step.variant == variant for o in proven.outcomes.values())
+
+
+@pytest.mark.parametrize("variant", sorted(TARGETS))
+def test_shapes_with_remainders(variant: str) -> None:
+    proven = prove(MORE, target=TARGETS[variant])
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    steps = [outcome.step for outcome in proven.outcomes.values()]
+    ones = {variant, "dsp-span", "dsp-span-three"} if variant == "dsp" else {variant}
+    assert sum(step is not None and step.variant in ones for step in steps) >= len(MORE) - 2
+    assert sum(step is not None and step.variant == variant for step in steps) >= len(MORE) // 2
+
+
+def _uneven() -> list[Case]:
+    return [
+        depthwise("three_channels", (1, 5, 6, 3), 1, (3, 3), RELU6),
+        depthwise("six_channels", (1, 7, 6, 6), 1, (3, 3), Slide((2, 2), "SAME")),
+        depthwise("thirteen_channels", (2, 6, 5, 13), 1, (5, 3), Slide(padding="SAME")),
+    ]
+
+
+def test_depthwise_channels_that_come_in_no_fours() -> None:
+    proven = prove(_uneven(), target="cortex-m4")
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    steps = [outcome.step for outcome in proven.outcomes.values()]
+    assert all(step is not None and "_uneven" in step.kernel for step in steps)
+
+
+def _lean(bound: BoundNode, target: Target, variant: str) -> float:
+    return 0.0 if variant == "dsp-lean" else 1.0
+
+
+@pytest.mark.sweep(keep=1)
+@pytest.mark.parametrize(
+    "cases", [MORE, test_conv_2d.CASES, test_depthwise_conv_2d.CASES], ids=["more", "conv", "depthwise"]
+)
+def test_kernels_without_working_memory(cases: list[Case]) -> None:
+    with patch.object(backend, "cost_of", _lean):
+        proven = prove(cases, target="cortex-m4")
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    lean = [step for o in proven.outcomes.values() if (step := o.step) is not None and step.variant == "dsp-lean"]
+    assert len(lean) >= 5
+    assert not any(step.scratch for step in lean)
+
+
+@pytest.mark.sweep(keep=1)
+@pytest.mark.parametrize("name", ["dsp-two", "dsp-part", "dsp-one"])
+def test_convolutions_of_fewer_pixels(name: str) -> None:
+    """Tables and remainders: of channels, of pixels, of values; windows that reach outside. Working memory is less."""
+
+    def cost(bound: BoundNode, target: Target, variant: str) -> float:
+        return 0.0 if variant == name else 1.0
+
+    more = [
+        conv_2d("five_channels_odd_run", (1, 5, 7, 3), 5, (3, 3), Slide((1, 2), "SAME")),
+        conv_2d("seven_channels", (2, 4, 5, 4), 7, (2, 3)),
+        depthwise("one_channel", (1, 9, 8, 1), 6, (4, 5), Slide((2, 2), "SAME")),
+    ]
+    cases = [*more, *MORE, *test_conv_2d.CASES]
+    with patch.object(backend, "cost_of", cost):
+        proven = prove(cases, target="cortex-m4")
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    fewer = {k: step for k, o in proven.outcomes.items() if (step := o.step) is not None and step.variant == name}
+    assert len(fewer) >= 6 and {case.id for case in more} <= set(fewer)
+    with patch.object(backend, "cost_of", lambda bound, target, variant: 0.0 if variant == "dsp" else 1.0):
+        four = prove(more, target="cortex-m4")
+    for case in more:
+        step = four.outcomes[case.id].step
+        assert step is not None and step.variant == "dsp"
+        assert fewer[case.id].scratch[0].size_bytes < step.scratch[0].size_bytes
+
+
+def _stretches() -> list[Case]:
+    """Pixels an odd and an even number of values apart, rows that end within a stretch, odd channels, windows that reach out."""
+    limited = Slide((2, 2), "SAME", activation="RELU6")
+    return [
+        conv_2d("stretch_three_channels", (1, 6, 9, 3), 4, (3, 3), Slide(padding="SAME")),
+        conv_2d("stretch_three_channels_strided", (2, 9, 13, 3), 5, (3, 3), Slide((2, 2), "SAME")),
+        conv_2d("stretch_limited", (1, 8, 11, 3), 3, (3, 3), limited),
+        conv_2d(
+            "stretch_rectified",
+            (1, 5, 6, 2),
+            6,
+            (3, 5),
+            RELU6,
+            Scales(output_zero_point=-128, weights=(0.01,) * 5 + (0.02,)),
+        ),
+        conv_2d("stretch_values_of_one_row", (1, 1, 11, 6), 7, (1, 4), Slide((1, 2), "SAME")),
+        conv_2d("stretch_dilated_rows", (1, 9, 7, 1), 2, (3, 4), Slide((1, 1), "SAME", (2, 1))),
+        conv_2d("stretch_last_value_of_an_odd_run", (1, 4, 9, 1), 2, (2, 3), Slide((1, 1))),
+        conv_2d("stretch_window_wider_than_the_input", (1, 3, 5, 1), 4, (4, 9), Slide(padding="SAME")),
+        depthwise("stretch_one_channel", (1, 9, 13, 1), 6, (4, 5), Slide((2, 2), "SAME")),
+        depthwise("stretch_one_channel_of_eight", (2, 7, 11, 1), 8, (5, 8), Slide((1, 2), "SAME")),
+    ]
+
+
+@pytest.mark.sweep(keep=1)
+@pytest.mark.parametrize("name", ["dsp-span", "dsp-span-three"])
+def test_convolutions_of_pixels_that_read_one_stretch(name: str) -> None:
+    def cost(bound: BoundNode, target: Target, variant: str) -> float:
+        return 0.0 if variant == name else 1.0
+
+    cases = [*_stretches(), *MORE, *test_conv_2d.CASES]
+    with patch.object(backend, "cost_of", cost):
+        proven = prove(cases, target="cortex-m4")
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    found = {k: step for k, o in proven.outcomes.items() if (step := o.step) is not None and step.variant == name}
+    assert len(found) >= 14 and {case.id for case in _stretches()} <= set(found)
+
+
+def test_size_has_no_kernels_for_one_layer(tmp_path: Path) -> None:
+    model = tmp_path / "first_layer.tflite"
+    model.write_bytes(write_tflite(model_of([conv_2d("first", (1, 12, 12, 1), 8, (3, 3), Slide((2, 2), "SAME"))])))
+    for optimize, fitted in (("speed", True), ("size", False)):
+        compiled = compile_model(model, target="cortex-m4", optimize=optimize)
+        assert [step.variant.startswith("dsp-span") for step in compiled.program.every_step] == [fitted]
+
+
+def _of_onnx() -> list[OnnxCase]:
+    return [
+        *(test_onnx_conv.qlinear_conv(n, "int8", "int8", "int8", channels=True) for n in test_onnx_conv.WINDOWS),
+        test_onnx_conv.qlinear_conv("pointwise", "int8", "int8", "int8", bias=False, x_zero=-128),
+    ]
+
+
+FACTORS = {"dsp": "_f32", "scalar": "_exact", "narrow": "_exact"}
+
+
+@pytest.mark.parametrize("variant", sorted(FACTORS))
+def test_float_factors(variant: str) -> None:
+    proven = prove_onnx(_of_onnx(), target=TARGETS[variant])
+    proven.check()
+    steps = [step for compiled in proven.compiled.values() for step in compiled.program.steps]
+    assert sum(step.variant == variant and FACTORS[variant] in step.kernel for step in steps) >= 3
+
+
+@pytest.mark.board
+@pytest.mark.skipif(
+    not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
+)
+@pytest.mark.parametrize("board", ["qemu_m4", pytest.param("qemu_m3", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("optimize", ["speed", "size"])
+def test_float_factors_on_emulated_cores(board: str, optimize: str, tmp_path: Path) -> None:
+    """Where the instructions are the core's own, and no vector unit and no C stands in for them."""
+    model = Path(__file__).resolve().parents[3] / "examples" / "models" / "digits_qdq.onnx"
+    compiled = compile_model(model, target=load_board(board).target, package="platformio", optimize=optimize)
+    assert any(step.variant in FACTORS for step in compiled.program.steps)
+    assert on_emulator(compiled, board, reference="auto", samples=1, seed=0, layers=False, workdir=tmp_path).match
+
+
+@pytest.mark.parametrize("variant", sorted(TARGETS))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(0), *(pytest.param(s, marks=pytest.mark.sweep(keep=1)) for s in range(1, 6))]
+)
+def test_random_layers(seed: int, variant: str) -> None:
+    makers = (convolution, depthwise_convolution, dense)
+    cases = [makers[i % 3](f"{makers[i % 3].__name__}_{i}", Draws(9000 + 100 * seed + i)) for i in range(48)]
+    proven = prove(cases, target=TARGETS[variant])
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    steps = [outcome.step for outcome in proven.outcomes.values()]
+    assert np.mean([step is not None and step.variant == variant for step in steps]) > 0.3

@@ -1,0 +1,107 @@
+"""What layers row by row are estimated to cost: each part once, and nothing where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emitc.compiler import compile_model
+from emitc.layer import Param
+from emitc.schedule.row_costs import (
+    ALONE_PER_RUN,
+    FITTED_ROW,
+    FITTED_SHARE,
+    OTHER_WINDOW_SHARE,
+    PER_BYTE,
+    PER_ROW,
+    WINDOW_SHARE,
+    alone,
+    layer_overhead,
+    left_over,
+    window_runs,
+)
+from emitc.schedule.scratch_budget import estimated
+from emitc.writers.tflite import write_tflite
+from tests.support.models.image_nets import ImageNet
+
+
+def _params(width: int, kernel: int = 3) -> tuple[Param, ...]:
+    return Param("out_w", "int32_t", width, ""), Param("kernel_h", "int32_t", kernel, "")
+
+
+@pytest.mark.parametrize(("width", "share"), [(4, 0), (5, 3 / 5), (6, 2 / 6), (7, 1 / 7), (1, 3), (8, 0)])
+def test_pixels_left_over_from_fours_are_made_in_vain(width: int, share: float) -> None:
+    assert left_over("convolution/conv_2d_dsp", _params(width)) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("template", ["conv_2d_part_dsp", "conv_2d_lean_dsp", "conv_2d", "add_dsp"])
+def test_other_kernels_make_none_in_vain(template: str) -> None:
+    assert left_over(template, _params(5)) == 0.0
+    assert left_over("convolution/conv_2d_dsp", ()) == 0.0
+
+
+def _overhead(variant: str = "dsp", *, window: bool = True, alone_runs: int = 0, left: float = 0.0) -> float:
+    return layer_overhead(variant, 80_000.0, 8, 3, 100, window=window, alone_runs=alone_runs, left=left)
+
+
+def test_the_parts_add_up_once() -> None:
+    """Rows, moved lines, the window's share, runs of a kernel that is alone, and pixels in vain."""
+    bare = 8 * PER_ROW + PER_BYTE * (8 - 3) * (3 - 1) * 100
+    assert _overhead(window=False) == bare
+    assert _overhead() == bare + OTHER_WINDOW_SHARE * 80_000
+    assert _overhead(left=0.25) == bare + (OTHER_WINDOW_SHARE + 0.25) * 80_000
+    assert _overhead(alone_runs=50) == bare + OTHER_WINDOW_SHARE * 80_000 + 50 * ALONE_PER_RUN
+    assert _overhead("portable", alone_runs=50) == bare + WINDOW_SHARE["portable"] * 80_000
+    assert _overhead(window=False, alone_runs=50) == bare
+
+
+def test_a_fitted_kernel_of_long_rows_has_a_share_instead_of_runs() -> None:
+    bare = _overhead(window=False)
+    assert FITTED_ROW * 8 <= 80_000
+    assert _overhead("dsp-span", alone_runs=50) == bare + FITTED_SHARE * 80_000
+    assert _overhead("dsp-span") == bare + OTHER_WINDOW_SHARE * 80_000
+    short = layer_overhead("dsp-span", 8.0 * FITTED_ROW - 8, 8, 3, 100, window=True, alone_runs=50, left=0.0)
+    assert short == pytest.approx(bare + OTHER_WINDOW_SHARE * (8 * FITTED_ROW - 8) + 50 * ALONE_PER_RUN)
+
+
+def test_a_whole_line_buffer_moves_nothing() -> None:
+    assert layer_overhead("dsp", 0.0, 8, 8, 100, window=False, alone_runs=0, left=0.0) == 8 * PER_ROW
+    assert layer_overhead("dsp", 0.0, 8, 0, 100, window=False, alone_runs=0, left=0.0) == 8 * PER_ROW
+
+
+def test_kernels_of_one_layer_and_the_rows_of_their_windows() -> None:
+    assert alone({0: "a", 1: "b", 2: "a"}) == {1}
+    assert window_runs(_params(5, 3), 4) == 4 * 5 * 3
+    assert window_runs((), 4) == 0
+
+
+def test_segment_and_program_are_estimated_alike(tmp_path: Path) -> None:
+    """The estimate of a finished program counts a row's pixels in vain as the search for segments does, and only once."""
+    net = ImageNet(3)
+    x, shape = net.image(13, 13, 4)
+    y, shape = net.window(x, shape, 12, 3, 1, "SAME", depthwise=False)
+    z, _ = net.window(y, shape, 8, 3, 2, "SAME", depthwise=False)
+    file = tmp_path / "net.tflite"
+    file.write_bytes(write_tflite(net.spec((x,), (z,))))
+    wanted = ((0, "dsp"), (1, "dsp"))
+    made = compile_model(file, target="cortex-m4", ram_budget="min", variants=wanted)
+    (segment,) = made.program.segments
+    costs = {assignment.index: assignment.cost for assignment in made.partition.assignments}
+    single = alone({step.index: step.kernel for step in made.program.steps})
+    parts = []
+    for call, vain in zip(segment.calls, (3 / 13, 1 / 7), strict=True):
+        runs = window_runs(call.step.params, call.makes.rows) if call.step.index in single else 0
+        parts.append(
+            layer_overhead(
+                "dsp",
+                costs[call.step.index],
+                call.makes.rows,
+                call.makes.room,
+                call.makes.row_bytes,
+                window=call.step.window,
+                alone_runs=runs,
+                left=vain,
+            )
+        )
+    assert estimated(made.partition, made.program) == pytest.approx(sum(costs.values()) + sum(parts))

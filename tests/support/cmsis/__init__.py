@@ -1,0 +1,1 @@
+"""CMSIS-NN compiled for the host, and layers for it."""

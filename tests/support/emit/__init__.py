@@ -1,0 +1,1 @@
+"""Packages of every operator."""

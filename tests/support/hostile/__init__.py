@@ -1,0 +1,1 @@
+"""Damaged and forged files, and the campaign that compiles them."""

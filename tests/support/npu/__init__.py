@@ -1,0 +1,1 @@
+"""Command streams of the NPU."""

@@ -1,0 +1,1 @@
+"""Graphs for the tests of passes."""

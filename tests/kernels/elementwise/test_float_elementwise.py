@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -235,6 +236,17 @@ def test_an_overflow_ends_at_the_largest_value(proven: Proven) -> None:
     found = proven.outcomes["ADD_same"].compiled[0][0]
     assert bounds("NONE", DType.FLOAT32)[1] in found
     assert not np.isinf(found).any()
+
+
+@pytest.mark.parametrize(("target", "engine"), [("float64", "litert"), ("uint16", "litert"), ("uint64", None)])
+def test_casts_that_tflite_micro_does_not_have(target: str, engine: Literal["litert"] | None) -> None:
+    """No engine makes uint64."""
+    if engine:
+        pytest.importorskip("ai_edge_litert", reason="the extra emitc[verify] is not installed")
+    proven = prove([cast("int32", target)], engine=engine, samples=2)
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
 
 
 def test_integers_out_of_the_range_of_a_cast_end_at_its_ends() -> None:

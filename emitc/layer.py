@@ -29,7 +29,7 @@ from emitc.ir import BoundNode
 _CACHED = 2048
 
 
-class Walk(Protocol):
+class AccessOrder(Protocol):
     """What a kernel declares about one input and one output."""
 
     def distance_bytes(self) -> int:
@@ -37,7 +37,7 @@ class Walk(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ElementWalk:
+class ElementwiseOrder:
     """Element by element: element i is read for the last time, then output element i is stored.
 
     count: elements. in_bytes, out_bytes: of one element. first: byte of the input at which element 0 lies.
@@ -57,7 +57,7 @@ class ElementWalk:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeWalk:
+class ReadAllFirst:
     """All of the input is read before anything is stored, or moved to where the output lies. size_bytes: of the input."""
 
     size_bytes: int
@@ -68,7 +68,7 @@ class WholeWalk:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowWalk:
+class WindowOrder:
     """Image by image, row by row, pixel by pixel; each output pixel is stored while its window is read.
 
     Heights, widths, strides, dilations and pads are in pixels, as in the kernel's parameters. in_pixel, out_pixel: bytes of
@@ -102,8 +102,8 @@ class WindowWalk:
 
 
 @lru_cache(maxsize=_CACHED)
-def _window_distance(walk: WindowWalk) -> int:
-    """`WindowWalk.distance_bytes`; plans of many schedules ask for the same one."""
+def _window_distance(walk: WindowOrder) -> int:
+    """`WindowOrder.distance_bytes`; plans of many schedules ask for the same one."""
     rows = first_inside(walk.out_h, walk.stride_h, walk.dilation_h, walk.kernel_h, walk.pad_top, walk.in_h)
     columns = first_inside(walk.out_w, walk.stride_w, walk.dilation_w, walk.kernel_w, walk.pad_left, walk.in_w)
     low = (rows[:, None] * walk.in_w + columns[None, :]).reshape(-1) * walk.in_pixel
@@ -136,17 +136,17 @@ def first_inside(outputs: int, stride: int, dilation: int, kernel: int, pad: int
     return np.where(met, found, size)
 
 
-def window_walk(values: Mapping[str, int], in_bytes: int, out_bytes: int, ahead: int | None) -> WindowWalk:
+def window_walk(values: Mapping[str, int], in_bytes: int, out_bytes: int, ahead: int | None) -> WindowOrder:
     """The walk of a kernel whose parameters start with the window's.
 
-    values: those parameters. in_bytes, out_bytes: of one element. ahead: bytes, as `WindowWalk` says.
+    values: those parameters. in_bytes, out_bytes: of one element. ahead: bytes, as `WindowOrder` says.
     """
     names = (
         "batches", "in_h", "in_w", "out_h", "out_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h",
         "dilation_w", "pad_top", "pad_left",
     )  # fmt: skip
     geometry = {name: values[name] for name in names}
-    return WindowWalk(
+    return WindowOrder(
         **geometry, in_pixel=values["in_c"] * in_bytes, out_pixel=values["out_c"] * out_bytes, ahead=ahead
     )
 
@@ -253,7 +253,7 @@ class Overlap:
 
     input: int
     output: int
-    walk: Walk
+    walk: AccessOrder
 
     @property
     def distance_bytes(self) -> int:
@@ -264,7 +264,7 @@ class Overlap:
 def in_step(bound: BoundNode, position: int = 0) -> Overlap:
     """Of input `position` and the only output, where element i is read for the last time before output element i is stored."""
     x, y = bound.input(position), bound.output
-    return Overlap(position, 0, ElementWalk(y.elements, x.dtype.bytes, y.dtype.bytes))
+    return Overlap(position, 0, ElementwiseOrder(y.elements, x.dtype.bytes, y.dtype.bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ class ByRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Flavour:
+class KernelSpec:
     """What a kernel is printed for, where one template serves several: part of the kernel's C name.
 
     suffix: of that name. fixed_point: accumulators are requantized by a Q31 multiplier and a shift, otherwise by a float32
@@ -335,7 +335,7 @@ class Flavour:
     flat: bool = False
 
 
-PLAIN = Flavour()
+PLAIN = KernelSpec()
 """int8 throughout, fixed point."""
 
 
@@ -384,7 +384,7 @@ class Layer:
 
     template: file under templates/kernels without its suffix. variant: name a user sees (`portable`). operands:
     positions of the inputs that are passed to the layer function, in order (constants are among tables instead). macs:
-    multiply- accumulates of one run. flavour: what the template's kernel is printed for. fallible: the layer function
+    multiply- accumulates of one run. spec: what the template's kernel is printed for. fallible: the layer function
     returns a status. call: of a library, where the template prints one. pins: operands and outputs inside the scratch.
     places: tensors inside of others. memory: an output that is a memory which several layers share.
     by_rows: how it makes a single row, where it can. inside: where memory can be laid out so that it vanishes. headers: of the
@@ -401,7 +401,7 @@ class Layer:
     scratch: tuple[Scratch, ...] = ()
     overlaps: tuple[Overlap, ...] = ()
     macs: int = 0
-    flavour: Flavour = PLAIN
+    spec: KernelSpec = PLAIN
     fallible: bool = False
     call: LibraryCall | None = None
     pins: tuple[Pin, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from emitc.layer import PLAIN, Flavour, LibraryCall, Param, Table, kernel_name
+from emitc.layer import PLAIN, KernelSpec, LibraryCall, Param, Table, kernel_name
 from emitc.planner import Plan
 
 
@@ -81,7 +81,7 @@ class Step:
     constants: tuple[Constant, ...]
     params: tuple[Param, ...]
     macs: int
-    flavour: Flavour = PLAIN
+    spec: KernelSpec = PLAIN
     backend: str = "portable"
     fallible: bool = False
     call: LibraryCall | None = None
@@ -95,7 +95,7 @@ class Step:
     @property
     def kernel(self) -> str:
         """The kernel's C name without its prefix, which is also that of its parameter struct."""
-        return self.kernel_name + self.flavour.suffix
+        return self.kernel_name + self.spec.suffix
 
     @property
     def kernel_name(self) -> str:
@@ -433,9 +433,9 @@ class Program:
         return bool(self.steps) and (not plain or any("arena" in pointer for pointer in pointers))
 
     @property
-    def kernels(self) -> tuple[tuple[str, Flavour], ...]:
+    def kernels(self) -> tuple[tuple[str, KernelSpec], ...]:
         """Kernel templates in use with their flavours, each pair once, in order of first use."""
-        return tuple(dict.fromkeys((step.template, step.flavour) for step in self.every_step))
+        return tuple(dict.fromkeys((step.template, step.spec) for step in self.every_step))
 
     @property
     def every_step(self) -> Iterator[Step]:

@@ -35,7 +35,7 @@ from emitc.ir import Array
 from emitc.verify.engines.run import EngineRefused, run_isolated
 from emitc.verify.proof import golden_run, verify
 from emitc.verify.reference import run_reference
-from emitc.verify.tolerances import compared, rules_of
+from emitc.verify.tolerances import compared, tolerances_of
 
 CASES = 4
 SECONDS = 60
@@ -278,7 +278,7 @@ def _breaks(
     compiled: Compiled, found: Sequence[Sequence[Array]], expected: Sequence[Sequence[Array]], only_exact: bool = False
 ) -> str:
     """The first output that breaks its rule; "" where none does. only_exact: look at those alone that have no tolerance."""
-    rule_of = rules_of(compiled)
+    rule_of = tolerances_of(compiled)
     for number, (case, wanted) in enumerate(zip(found, expected, strict=True)):
         for name, value, want in zip(compiled.graph.outputs, case, wanted, strict=True):
             if only_exact and not rule_of[name].exact:

@@ -36,8 +36,8 @@ from emitc.options import Options
 from emitc.passes import LATE_PASSES, PASSES
 from emitc.planner.region_assignment import Region
 from emitc.schedule.search import TECHNIQUES
-from emitc.verify.operator_checks import has_groups
-from emitc.verify.tolerances import EXACT, Rule, compared, rules
+from emitc.verify.operator_checks import has_operator_checks
+from emitc.verify.tolerances import EXACT, Tolerance, compared, rules
 
 IDENTITIES = "identities"
 TARGET_OF = {"mve": "cortex-m55", "dsp": "cortex-m4", "fpu": "cortex-m4f"}
@@ -61,7 +61,7 @@ def changes(compiled: Compiled) -> Iterator[Change]:
     """Every single option that changes what is printed for a model."""
     plain = Options()
     for name in (*(name for name, _ in (*PASSES, *LATE_PASSES)), *TECHNIQUES):
-        if name == "recognise-qdq" and has_groups(compiled.graph):
+        if name == "recognise-qdq" and has_operator_checks(compiled.graph):
             continue  # float32 in the place of integers is another rounding; the engine is what both are compared with
         yield Change(f"without {name}", replace(plain, disabled=frozenset({name})))
     known = registry()
@@ -131,7 +131,7 @@ class Experiment:
 
 
 def _difference(
-    expected: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]], by_output: Sequence[Rule]
+    expected: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]], by_output: Sequence[Tolerance]
 ) -> str:
     for number, (wanted, got) in enumerate(zip(expected, found, strict=True)):
         for position, (a, b, rule) in enumerate(zip(wanted, got, by_output, strict=True)):

@@ -11,7 +11,7 @@ from emitc.boards.protocol import CaseLines, Transcript
 from emitc.boards.run_model import Case, RunModel
 from emitc.errors import CannotCompile, Where
 from emitc.target import Board
-from emitc.verify.tolerances import EXACT, Difference, Rule, compared_bytes
+from emitc.verify.tolerances import EXACT, Difference, Tolerance, compared_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Verdict:
     differing: int = 0
     tolerated: int = 0
     max_abs_diff: float = 0.0
-    bound: Rule = EXACT
+    bound: Tolerance = EXACT
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class RunResult:
     differing: int = 0
     tolerated: int = 0
     max_abs_diff: float = 0.0
-    bound: Rule = EXACT
+    bound: Tolerance = EXACT
     reference: str = ""
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emitc.errors import EmitcError, Where
-from emitc.verify.tolerances import EXACT, Rule
+from emitc.verify.tolerances import EXACT, Tolerance
 
 Case = tuple[Sequence[bytes], Sequence[bytes]]
 """Inputs and expected outputs of one run: raw little-endian bytes, in the order of the model's inputs and outputs."""
@@ -18,7 +18,7 @@ class RunTensor:
 
     size_bytes: int
     c_type: str
-    rule: Rule = EXACT
+    rule: Tolerance = EXACT
 
 
 @dataclass(frozen=True, slots=True)

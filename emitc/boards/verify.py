@@ -17,16 +17,16 @@ from emitc.compiled import Compiled
 from emitc.errors import EmitcError, writing
 from emitc.target import load_board
 from emitc.verify.engines.run import missing_engines
-from emitc.verify.operator_checks import has_groups, rounded_otherwise
+from emitc.verify.operator_checks import has_operator_checks, rounded_otherwise
 from emitc.verify.proof import golden_run, is_foreign, play_back
 from emitc.verify.samples import random_samples
-from emitc.verify.tolerances import rules_of
+from emitc.verify.tolerances import tolerances_of
 
 
 def run_model(compiled: Compiled) -> RunModel:
     """What the board's side must know of the model; its outputs are judged by the rules of the host's proof."""
     program = compiled.program
-    rule_of = rules_of(compiled)
+    rule_of = tolerances_of(compiled)
     return RunModel(
         program.name,
         tuple(RunTensor(p.size_bytes, p.c_type) for p in program.inputs),
@@ -55,7 +55,11 @@ def expected(compiled: Compiled, reference: str, samples: int, seed: int) -> tup
     the host proof's business, and the board has to give the bits that were proven there. So of a TFLite model that LiteRT alone
     runs, where it rounds otherwise than the C, and where no engine is installed.
     """
-    own = has_groups(compiled.graph) or is_foreign(compiled.partition.graph) or missing_engines(compiled.source.format)
+    own = (
+        has_operator_checks(compiled.graph)
+        or is_foreign(compiled.partition.graph)
+        or missing_engines(compiled.source.format)
+    )
     if reference == "auto" and own:
         reference = "numpy"
     inputs = random_samples(compiled.graph, samples, seed)

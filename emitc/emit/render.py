@@ -16,7 +16,7 @@ from emitc.emit.extensions import extensions
 from emitc.emit.quantizers import halves_to_even, limits
 from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where, first_name
-from emitc.layer import Flavour
+from emitc.layer import KernelSpec
 from emitc.program import Program, Step
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
@@ -99,11 +99,11 @@ def _kernel_module(program: Program, template: str) -> jinja2.environment.Templa
     return environment(program.templates).get_template(f"{folder}{template}.c.j2").module
 
 
-def _kernel(program: Program, template: str, flavour: Flavour) -> str:
-    """The kernel of a template; one that serves several flavours takes the flavour."""
+def _kernel(program: Program, template: str, spec: KernelSpec) -> str:
+    """The kernel of a template; one that serves several flavours takes the spec."""
     with _of_a_plugin(program, template):
         macro = _kernel_module(program, template).kernel  # type: ignore[attr-defined]
-        return str(macro(flavour) if macro.arguments else macro())
+        return str(macro(spec) if macro.arguments else macro())
 
 
 def _layer(program: Program, step: Step) -> str:
@@ -128,7 +128,7 @@ def _of_a_plugin(program: Program, template: str) -> Iterator[None]:
 
 def _parts(program: Program) -> tuple[str, str]:
     """The kernels in use, each once, and the layers in order."""
-    kernels = "".join(_kernel(program, template, flavour) for template, flavour in program.kernels)
+    kernels = "".join(_kernel(program, template, spec) for template, spec in program.kernels)
     return kernels, "".join(_layer(program, step) for step in program.every_step)
 
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from emitc.frontends.source_rewriter import Draft, DraftNode
+from emitc.frontends.source_rewriter import RewriterNode, SourceRewriter
 from emitc.source import SourceModel
 
 _SIZES = 1
 
 
-def _sizes(draft: Draft, node: DraftNode) -> list[int]:
+def _sizes(draft: SourceRewriter, node: RewriterNode) -> list[int]:
     """The sizes of the parts as the model states them; none where it does not, or computes them."""
     stated = node.attributes.get("split")
     if isinstance(stated, tuple):
@@ -27,7 +27,7 @@ def _sizes(draft: Draft, node: DraftNode) -> list[int]:
 
 def without_empty_parts(model: SourceModel) -> SourceModel:
     """The model without the parts of size 0 that nothing but a Concat of others reads."""
-    draft = Draft.of(model)
+    draft = SourceRewriter.of(model)
     readers = draft.readers()
     for node in draft.nodes:
         sizes = _sizes(draft, node) if node.kind == "Split" and node.blocker is None else []
@@ -42,7 +42,7 @@ def without_empty_parts(model: SourceModel) -> SourceModel:
     return draft.freeze()
 
 
-def _dropped(draft: Draft, readers: Mapping[int, Sequence[DraftNode]], output: int | None) -> bool:
+def _dropped(draft: SourceRewriter, readers: Mapping[int, Sequence[RewriterNode]], output: int | None) -> bool:
     """Takes an empty part out of the Concats that read it; False where something else needs it."""
     joins = [] if output is None else readers.get(output, [])
     if output in draft.outputs or not all(join.kind == "Concat" and set(join.inputs) != {output} for join in joins):
@@ -53,13 +53,13 @@ def _dropped(draft: Draft, readers: Mapping[int, Sequence[DraftNode]], output: i
     return True
 
 
-def _plain_where_one_is_left(node: DraftNode, values: list[int]) -> None:
+def _plain_where_one_is_left(node: RewriterNode, values: list[int]) -> None:
     """One value is not put together, nor taken apart."""
     if len(values) == 1:
         node.kind, node.attributes = "Identity", {}
 
 
-def _state(draft: Draft, node: DraftNode, parts: Sequence[tuple[int, int | None]]) -> None:
+def _state(draft: SourceRewriter, node: RewriterNode, parts: Sequence[tuple[int, int | None]]) -> None:
     """The parts that are left: the size of each, and the tensor where it is written."""
     sizes = [size for size, _ in parts]
     node.outputs = [output for _, output in parts if output is not None]

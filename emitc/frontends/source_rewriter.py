@@ -20,8 +20,8 @@ ABSENT = -1
 
 
 @dataclass(slots=True)
-class DraftNode:
-    """An operator: tensors are indices into Draft.tensors. index: in the file, or beyond its last for one added here.
+class RewriterNode:
+    """An operator: tensors are indices into SourceRewriter.tensors. index: in the file, or beyond its last for one added here.
 
     blocker: what stands against compiling it; a blocked operator is left as it is, and reported with the others.
     """
@@ -41,7 +41,7 @@ class DraftNode:
 
 
 @dataclass(slots=True)
-class Draft:
+class SourceRewriter:
     """Tensors and nodes, in execution order, that may be changed in place.
 
     budget: bytes of constants that may be added.
@@ -49,7 +49,7 @@ class Draft:
 
     model: SourceModel
     tensors: list[SourceTensor]
-    nodes: list[DraftNode]
+    nodes: list[RewriterNode]
     inputs: list[int]
     outputs: list[int]
     notes: list[str]
@@ -59,10 +59,10 @@ class Draft:
     _numbers: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(model: SourceModel) -> Draft:
+    def of(model: SourceModel) -> SourceRewriter:
         """A draft that says what the model says."""
         nodes = [
-            DraftNode(
+            RewriterNode(
                 node.op_type, node.kind or node.op_type, node.name,
                 [ABSENT if t is None else t.index for t in node.inputs], [t.index for t in node.outputs],
                 dict(node.attributes), node.index, node.blocker,
@@ -71,7 +71,7 @@ class Draft:
         ]  # fmt: skip
         last = max((node.index for node in nodes), default=-1)
         names = {t.name for t in model.tensors}
-        return Draft(
+        return SourceRewriter(
             model,
             list(model.tensors),
             nodes,
@@ -91,7 +91,7 @@ class Draft:
             notes=tuple(self.notes),
         )  # fmt: skip
 
-    def source_node(self, node: DraftNode) -> SourceNode:
+    def source_node(self, node: RewriterNode) -> SourceNode:
         """The node with its tensors, for reading attributes and for errors."""
         return SourceNode(
             node.index,
@@ -132,24 +132,24 @@ class Draft:
 
     def node(
         self, kind: str, name: str, inputs: Sequence[int], outputs: Sequence[int], **attributes: Attribute
-    ) -> DraftNode:
+    ) -> RewriterNode:
         """A new node, not yet in `nodes`."""
         self.next_index += 1
-        return DraftNode(kind, kind, name, list(inputs), list(outputs), dict(attributes), self.next_index - 1)
+        return RewriterNode(kind, kind, name, list(inputs), list(outputs), dict(attributes), self.next_index - 1)
 
-    def producers(self) -> dict[int, DraftNode]:
+    def producers(self) -> dict[int, RewriterNode]:
         """The node that writes each tensor."""
         return {output: node for node in self.nodes for output in node.outputs}
 
-    def readers(self) -> dict[int, list[DraftNode]]:
+    def readers(self) -> dict[int, list[RewriterNode]]:
         """The nodes that read each tensor."""
-        found: dict[int, list[DraftNode]] = {}
+        found: dict[int, list[RewriterNode]] = {}
         for node in self.nodes:
             for index in dict.fromkeys(node.inputs):
                 if index != ABSENT:
                     found.setdefault(index, []).append(node)
         return found
 
-    def replace_nodes(self, nodes: Iterable[DraftNode]) -> None:
+    def replace_nodes(self, nodes: Iterable[RewriterNode]) -> None:
         """Takes a new list of nodes, in execution order."""
         self.nodes = list(nodes)

@@ -30,9 +30,9 @@ from emitc.program import (
     Step,
     arena_variable,
 )
-from emitc.schedule.check import replay
-from emitc.schedule.memory_regions import Divided, Regions, divided
-from emitc.schedule.search import arranged
+from emitc.schedule.check import check_schedule
+from emitc.schedule.memory_regions import Regions, RegionSchedule, assign_regions
+from emitc.schedule.search import best_schedule
 from emitc.schedule.slots import Slots, pointer, text_of
 from emitc.schedule.stages import (
     LoweredNode,
@@ -176,7 +176,7 @@ def _step(
         tuple(constants),
         layer.params if rows is None else row_params(layer, rows),
         layer.macs,
-        layer.flavour,
+        layer.spec,
         node.backend,
         layer.fallible,
         layer.call,
@@ -280,7 +280,7 @@ def _peak_label(stages: Sequence[Stage], result: Plan) -> str:
 
 
 def _arena_regions(
-    chosen: Divided, stages: Sequence[Stage], schedule: Sequence[Step | Move | RowSegment]
+    chosen: RegionSchedule, stages: Sequence[Stage], schedule: Sequence[Step | Move | RowSegment]
 ) -> tuple[ArenaRegion, ...]:
     """The arena of every region, in the user's order."""
     used: set[str] = set()
@@ -338,8 +338,8 @@ def lower(
 ) -> Program:
     """The program of a partitioned graph: layers, constants, schedule, arena plan and interface under the model's C name.
 
-    budget: bytes of arena; without: techniques to leave out; rough; all as `arranged` takes them. regions: the arenas that the
-    buffers are divided among, None for a single one. parts: the programs inside of operators, by index. prefix: of names that
+    budget: bytes of arena; without: techniques to leave out; rough; all as `best_schedule` takes them. regions: the arenas that
+    the buffers are divided among, None for a single one. parts: the programs inside of operators, by index. prefix: of names that
     would be those of the model's own interface, for such a program. held: its variables, by name, with the C names of the
     pointers to them that its function gets.
     """
@@ -350,9 +350,9 @@ def lower(
     costs = {assignment.index: assignment.cost for assignment in partition.assignments}
     chosen = None
     if regions is not None:
-        chosen = divided(graph, nodes, alignment, budget, without, regions, _constant_bytes(nodes))
+        chosen = assign_regions(graph, nodes, alignment, budget, without, regions, _constant_bytes(nodes))
     arrangement = (
-        chosen.arrangement if chosen else arranged(graph, nodes, alignment, budget, without, costs, rough=rough)
+        chosen.arrangement if chosen else best_schedule(graph, nodes, alignment, budget, without, costs, rough=rough)
     )
     stages, result = arrangement.stages, chosen.whole() if chosen else arrangement.plan
     slots = Slots(graph, stages, arrangement.vanished, prefix, held)
@@ -374,7 +374,7 @@ def lower(
         for p in arrangement.inside
     )
     places = offsets | {p.buffer.name: offsets[p.inside] + p.offset_bytes for p in arrangement.inside}
-    replay(graph, stages, places, arrangement.hosts, result.arena_bytes)
+    check_schedule(graph, stages, places, arrangement.hosts, result.arena_bytes)
     peak = _peak_label(stages, result)
     section = f"{name.upper()}_SECTION_WEIGHTS" if regions and regions.weights else ""
     copied_to = regions.staged if regions else ""

@@ -20,7 +20,7 @@ from emitc.program import Origin, Program
 Parts = Mapping[int, tuple[Program, ...]]
 
 
-def with_parts(divided: Partition, origin: Origin, without: frozenset[str]) -> tuple[Partition, Parts]:
+def lower_subgraphs(divided: Partition, origin: Origin, without: frozenset[str]) -> tuple[Partition, Parts]:
     """The partition with the scratch of every operator that runs graphs, and these as programs by the operator's index."""
     parts: dict[int, tuple[Program, ...]] = {}
     layers = dict(divided.layers)
@@ -45,7 +45,7 @@ def held_by(graph: Graph, node: Node) -> dict[str, str]:
 
 def _part(divided: Partition, graph: Graph, node: Node, name: str, origin: Origin, without: frozenset[str]) -> Program:
     inner = partition(graph, {PORTABLE: divided.backends[PORTABLE]}, Policy())
-    inner, parts = with_parts(inner, origin, without)
+    inner, parts = lower_subgraphs(inner, origin, without)
     return lower(
         inner,
         f"op{node.index}_{name}",

@@ -15,12 +15,12 @@ from emitc.errors import EmitcError, Where
 from emitc.frontends.read import read_file
 from emitc.ir import Graph, GraphStep
 from emitc.lower import lower
-from emitc.lower.subgraphs import with_parts
+from emitc.lower.subgraphs import lower_subgraphs
 from emitc.options import Options
 from emitc.passes import CUT, LATE_PASSES, run_passes
 from emitc.program import Origin, PassReport, Program
 from emitc.schedule.memory_regions import Regions
-from emitc.schedule.scratch_budget import spent
+from emitc.schedule.scratch_budget import fit_scratch
 from emitc.target import load_target
 
 
@@ -84,7 +84,7 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
     def lowered(
         working: Mapping[int, int], budget: int | None = options.arena_budget, rough: bool = False
     ) -> tuple[Partition, Program]:
-        found, parts = with_parts(partition_graph(graph, options, working, made), origin, without)
+        found, parts = lower_subgraphs(partition_graph(graph, options, working, made), origin, without)
         # Limits of working memory that lead to the same kernels are the rule.
         for asked, roughly, known, program in programs:
             if (asked, roughly) == (budget, rough) and not parts and known.lowers_as(found):
@@ -94,4 +94,4 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
         return found, program
 
     by_rows = None if regions or "streaming" in without else lowered
-    return spent(lowered, [node.index for node in graph.nodes], options.ram_budget, options.optimize, by_rows)
+    return fit_scratch(lowered, [node.index for node in graph.nodes], options.ram_budget, options.optimize, by_rows)

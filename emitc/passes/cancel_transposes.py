@@ -19,7 +19,7 @@ from emitc.kernels.movement.reshape import Reshape
 from emitc.kernels.movement.transpose import Transpose
 from emitc.kernels.quantization.quantize import Dequantize, Quantize
 from emitc.kernels.reduction.mean import Reduction
-from emitc.passes.rewriter import Workspace
+from emitc.passes.rewriter import GraphRewriter
 
 Permutation = tuple[int, ...]
 
@@ -55,7 +55,7 @@ class _Sweep:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.work = Workspace.of(graph)
+        self.work = GraphRewriter.of(graph)
         self.turned: dict[str, _Turned] = {}
 
     def transpose(self, node: Node) -> None:

@@ -8,7 +8,7 @@ from emitc.errors import CannotCompile, Where
 from emitc.ir import BoundNode, DType, Graph, Node, Shape, Tensor
 from emitc.kernels import kernel_of
 from emitc.kernels.state.input_rows import InputRows
-from emitc.passes.rewriter import Workspace
+from emitc.passes.rewriter import GraphRewriter
 from emitc.passes.verify_graph import verify_graph
 
 OP_TYPE = "INPUT_ROWS"
@@ -34,7 +34,7 @@ def with_input_rows(graph: Graph) -> Graph:
     if not any(_works_by_rows(bound) for bound in readers):
         listed = ", ".join(bound.node.describe() for bound in readers)
         raise _refused("nothing that reads the input works row by row", f"it is read by {listed}", given)
-    work = Workspace.of(graph)
+    work = GraphRewriter.of(graph)
     rows = work.tensor(given, ":rows", shape, quantization=given.quantization)
     node = Node(InputRows(shape), OP_TYPE, (given.name,), (rows.name,), work.next_index, given.label)
 

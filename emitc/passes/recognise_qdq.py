@@ -31,7 +31,7 @@ from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.quantization.quantize import Dequantize, Quantize
 from emitc.numerics.requantize import activation_clamp
 from emitc.passes.qdq_bias import Sum, finer_weights, fitted
-from emitc.passes.rewriter import Workspace
+from emitc.passes.rewriter import GraphRewriter
 
 _Accumulating = Conv2D | DepthwiseConv2D | FullyConnected
 _BIAS_TOLERANCE = 2.0**-20
@@ -83,7 +83,7 @@ class _Sweep:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.work = Workspace.of(graph)
+        self.work = GraphRewriter.of(graph)
         self.dequantized: dict[str, Node] = {}
         self.emitted: dict[str, str] = {}
         self.done: set[int] = set()

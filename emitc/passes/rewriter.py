@@ -8,7 +8,7 @@ from emitc.ir import BoundNode, DType, Graph, Node, Op, Quantization, Shape, Ten
 
 
 @dataclass(slots=True)
-class Workspace:
+class GraphRewriter:
     """The new graph as far as it is written. same: tensors that turned out to be another one."""
 
     graph: Graph
@@ -19,10 +19,10 @@ class Workspace:
     _numbers: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(graph: Graph) -> Workspace:
+    def of(graph: Graph) -> GraphRewriter:
         """A workspace with the graph's tensors and no nodes."""
         last = max((node.index for node in graph.nodes), default=-1)
-        return Workspace(graph, {t.name: t for t in graph.tensors}, next_index=last + 1)
+        return GraphRewriter(graph, {t.name: t for t in graph.tensors}, next_index=last + 1)
 
     def current(self, name: str) -> str:
         """What a name of the old graph is called now."""

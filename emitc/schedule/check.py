@@ -192,7 +192,7 @@ def _replay_node(
             owners.shared[begin : begin + length] = kept
 
 
-def replay(
+def check_schedule(
     graph: Graph,
     stages: Sequence[Stage],
     offsets: Mapping[str, int],

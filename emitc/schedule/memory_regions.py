@@ -18,7 +18,7 @@ from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.planner import Buffer, Distance, Plan, plan
 from emitc.planner.region_assignment import Assignment, Region, assign
 from emitc.schedule.elided_copies import place_of
-from emitc.schedule.search import Arrangement, arranged
+from emitc.schedule.search import MemorySchedule, best_schedule
 from emitc.schedule.slots import Slots
 from emitc.schedule.stages import (
     OUTSIDE,
@@ -101,10 +101,10 @@ class Regions:
 
 
 @dataclass(frozen=True, slots=True)
-class Divided:
+class RegionSchedule:
     """A schedule whose buffers are divided among regions, with the bytes that a run reads and writes of each buffer."""
 
-    arrangement: Arrangement
+    arrangement: MemorySchedule
     assignment: Assignment
     traffic: Mapping[str, int]
 
@@ -153,7 +153,7 @@ def _reads(node: LoweredNode, position: int, size_bytes: int) -> int:
     return max(size_bytes, loads * node.inputs[0].dtype.bytes)
 
 
-def traffic_of(graph: Graph, arrangement: Arrangement) -> dict[str, int]:
+def traffic_of(graph: Graph, arrangement: MemorySchedule) -> dict[str, int]:
     """Bytes read and written of each buffer of the plan in one run, an estimate; by name.
 
     Inputs are written by the caller, outputs read by it. What lies inside another buffer counts for that one.
@@ -180,7 +180,7 @@ def traffic_of(graph: Graph, arrangement: Arrangement) -> dict[str, int]:
 
 def _add_node(
     graph: Graph,
-    arrangement: Arrangement,
+    arrangement: MemorySchedule,
     stage: Stage,
     number: int,
     node: LoweredNode,
@@ -216,7 +216,7 @@ def _add_node(
         add(name, 2 * scratch.size_bytes)
 
 
-def divided(
+def assign_regions(
     graph: Graph,
     nodes: tuple[LoweredNode, ...],
     alignment: int,
@@ -224,21 +224,22 @@ def divided(
     without: frozenset[str],
     wanted: Regions,
     constant_bytes: int,
-) -> Divided:
-    """The schedule and the division of its buffers that costs least; nodes, alignment, budget and without as `arranged` has them.
+) -> RegionSchedule:
+    """The schedule and the division of its buffers that costs least.
 
-    Tensors are moved only where that is cheaper. constant_bytes: what a region loses that holds the constants too.
+    nodes, alignment, budget, without: as `best_schedule` has them. constant_bytes: taken from the region that holds constants.
+    Tensors are moved only where that is cheaper.
     Raises EmitcError for places that name no tensor or no region, CannotCompile where the regions are too small.
     """
     regions = _room(wanted, constant_bytes)
     if budget is None:
         choices = [
-            arranged(graph, nodes, alignment, None, without | {"moves"}),
-            arranged(graph, nodes, alignment, None, without),
+            best_schedule(graph, nodes, alignment, None, without | {"moves"}),
+            best_schedule(graph, nodes, alignment, None, without),
         ]
     else:
-        choices = [arranged(graph, nodes, alignment, budget, without)]
-    best: Divided | None = None
+        choices = [best_schedule(graph, nodes, alignment, budget, without)]
+    best: RegionSchedule | None = None
     for number, choice in enumerate(choices):
         if any(choice.stages == other.stages for other in choices[:number]):
             continue
@@ -246,13 +247,15 @@ def divided(
         traffic = traffic_of(graph, choice)
         found = assign(choice.buffers, choice.pairs, traffic, regions, _plan, pins=pins, alignment=alignment)
         if found is not None and (best is None or found.cost < best.assignment.cost):
-            best = Divided(choice, found, traffic)
+            best = RegionSchedule(choice, found, traffic)
     if best is None:
         raise _too_small(wanted, choices[-1], budget, constant_bytes)
     return _with_copies(graph, best, regions, wanted, alignment) if wanted.staged else best
 
 
-def _with_copies(graph: Graph, best: Divided, regions: Sequence[Region], wanted: Regions, alignment: int) -> Divided:
+def _with_copies(
+    graph: Graph, best: RegionSchedule, regions: Sequence[Region], wanted: Regions, alignment: int
+) -> RegionSchedule:
     """With those weights copied that make the run cheapest: all for which it pays, or as many as fit beside what is there."""
     region = next(region for region in regions if region.name == wanted.staged)
     if not region.size_bytes:
@@ -289,7 +292,7 @@ def _with_copies(graph: Graph, best: Divided, regions: Sequence[Region], wanted:
             continue
         cost = made.cost + home * (loads + sum(c.size_bytes - c.loads_bytes for c in chosen))
         if cost < least:
-            found, least = Divided(arrangement, made, traffic), cost
+            found, least = RegionSchedule(arrangement, made, traffic), cost
         if chosen is not able:
             break
     return found
@@ -318,7 +321,7 @@ def _room(wanted: Regions, constant_bytes: int) -> tuple[Region, ...]:
     return tuple(found)
 
 
-def _too_small(wanted: Regions, choice: Arrangement, budget: int | None, constant_bytes: int) -> CannotCompile:
+def _too_small(wanted: Regions, choice: MemorySchedule, budget: int | None, constant_bytes: int) -> CannotCompile:
     hint = "--ram-budget min runs layers row by row; or larger regions" if budget is None else "larger regions"
     sizes = ", ".join(f"{region.name} {region.size_bytes}" for region in wanted.regions)
     pinned = any(what != WEIGHTS for what, _ in wanted.places)
@@ -333,7 +336,7 @@ def _too_small(wanted: Regions, choice: Arrangement, budget: int | None, constan
     )
 
 
-def _pins(graph: Graph, choice: Arrangement, wanted: Regions) -> dict[str, str]:
+def _pins(graph: Graph, choice: MemorySchedule, wanted: Regions) -> dict[str, str]:
     """The region of each buffer that the user has settled. A moved tensor is settled in all its places."""
     known = {region.name.lower(): region for region in wanted.regions}
     slots = Slots(graph, choice.stages, choice.vanished)

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from emitc.ir import Graph, Shape, Tensor
 from emitc.kernels.shared.windows import WINDOW_PARAMS
-from emitc.layer import ElementWalk
+from emitc.layer import ElementwiseOrder
 from emitc.schedule.stages import OUTSIDE, LoweredNode, RowLayer, RowRead, Segment, in_arena, turns
 
 MAX_LAYERS = 24
@@ -147,10 +147,10 @@ def _on_demand(
     return frozenset(asked), best
 
 
-def _same_elements(node: LoweredNode) -> ElementWalk:
+def _same_elements(node: LoweredNode) -> ElementwiseOrder:
     """The walk of a layer that reads element i of an operand of its output's type before it stores element i."""
     output = node.bound.output
-    return ElementWalk(output.elements, output.dtype.bytes, output.dtype.bytes)
+    return ElementwiseOrder(output.elements, output.dtype.bytes, output.dtype.bytes)
 
 
 def _image(tensor: Tensor) -> bool:

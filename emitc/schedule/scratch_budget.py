@@ -65,7 +65,7 @@ def estimated(partition: Partition, program: Program) -> float:
     return sum(costs.values()) + rows + PER_BYTE * sum(move.size_bytes for move in program.moves)
 
 
-def spent(
+def fit_scratch(
     lowered: Callable[[Mapping[int, int]], Lowered],
     nodes: Sequence[int],
     budget: int | str | None,

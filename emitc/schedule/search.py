@@ -73,7 +73,7 @@ _TRIES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Arrangement:
+class MemorySchedule:
     """A schedule and its memory. inside: buffers that lie in others, which the plan does not list.
 
     buffers, pairs: what was planned, and how close they may lie. vanished: layers that the schedule leaves out; hosts: by
@@ -90,7 +90,7 @@ class Arrangement:
 
 
 @dataclass(frozen=True, slots=True)
-class _Planner:
+class _ScheduleSearch:
     """Plans of schedules of one graph. every: its nodes in order of execution; views: of those that vanish; costs: cycles by a
     node's index; enough: bytes below which no plan needs a search.
     """
@@ -130,12 +130,12 @@ class _Planner:
         """Which buffers may share memory."""
         return () if "overlap" in self.without else distances(self.graph, stages, buffers, self.hosts)
 
-    def planned(self, stages: tuple[Stage, ...], *, quick: bool = False, effort: float = _EFFORT) -> Arrangement:
+    def planned(self, stages: tuple[Stage, ...], *, quick: bool = False, effort: float = _EFFORT) -> MemorySchedule:
         """The schedule with its plan; quick: without a search where first fit misses the bound."""
         buffers, inside = self.buffers(stages)
         pairs = self.pairs(stages, buffers)
         found = plan(buffers, pairs, alignment=self.alignment, effort=0.0 if quick else effort, enough=self.enough)
-        return Arrangement(stages, found, inside, buffers, pairs, self.vanished, self.hosts)
+        return MemorySchedule(stages, found, inside, buffers, pairs, self.vanished, self.hosts)
 
     def movable(self, stages: Sequence[Stage]) -> list[tuple[int, str]]:
         """Tensors that trail one tensor and are trailed by the next, with the stage before which they could be moved."""
@@ -150,7 +150,7 @@ class _Planner:
         found = [pair.buffer for pair in pairs if pair.buffer in trailing and pair.buffer not in kept]
         return [(ends[name] - 1, name) for name in found if name in bytes_alone]
 
-    def moving(self, base: Arrangement, below: int | None = None) -> Arrangement:
+    def moving(self, base: MemorySchedule, below: int | None = None) -> MemorySchedule:
         """The schedule with the fewest moves that make the arena smallest; itself where none does.
 
         below: bytes that the arena has to stay under for the search to be of use.
@@ -166,7 +166,7 @@ class _Planner:
         if best.plan.arena_bytes >= limit:  # all of them together help most
             return base
 
-        def without(move: tuple[int, str]) -> Arrangement:
+        def without(move: tuple[int, str]) -> MemorySchedule:
             return self.planned(with_moves(base.stages, [m for m in moves if m != move]), quick=True)
 
         # The largest first, those that are not needed go; one that is needed stays so when others are gone.
@@ -184,7 +184,7 @@ class _Planner:
         """Bytes of the tensors that are moved."""
         return sum(self.graph.tensor(name).size_bytes for _, name in moves)
 
-    def best(self, stages: tuple[Stage, ...]) -> Arrangement:
+    def best(self, stages: tuple[Stage, ...]) -> MemorySchedule:
         """The schedule, with moves where they help."""
         return self.moving(self.planned(stages))
 
@@ -203,7 +203,7 @@ class _Planner:
         def grid(size: int) -> int:
             return -(-size // self.alignment) * self.alignment
 
-        kernels = {n.bound.node.index: n.layer.template + n.layer.flavour.suffix for n in self.nodes}
+        kernels = {n.bound.node.index: n.layer.template + n.layer.spec.suffix for n in self.nodes}
         single = alone(kernels)
         if below is None:
             segments = segments_of(self.graph, self.nodes)
@@ -233,7 +233,7 @@ class _Planner:
             found.append(Choice(segment.first, segment.end, total, segment, overhead))
         return found
 
-    def ordered(self) -> _Planner:
+    def ordered(self) -> _ScheduleSearch:
         """With the order of layers that makes the arena smaller; itself, in the graph's order, where none is found."""
         stages = one_by_one(self.nodes)
         if "order" in self.without or any(node.layer.pins or node.layer.places for node in self.nodes):
@@ -260,7 +260,7 @@ class _Planner:
         """Bytes of the arena for the layers one by one, by a quick plan."""
         return self.planned(one_by_one(self.nodes), quick=True).plan.arena_bytes
 
-    def viewing(self) -> _Planner:
+    def viewing(self) -> _ScheduleSearch:
         """With the layers gone that the arena does not need: all of them, or one after the other where that is too many."""
         views = () if "views" in self.without else views_of(self.graph, self.every)
         if not views:
@@ -275,7 +275,7 @@ class _Planner:
                 break
         return best
 
-    def streamed(self, budget: int) -> Arrangement:
+    def streamed(self, budget: int) -> MemorySchedule:
         """The smallest number of segments that meets the budget; the smallest arena found where none does."""
         choices, count = self.choices(), len(self.nodes)
         least = least_held(choices, count)
@@ -283,7 +283,7 @@ class _Planner:
         # The packing may need more than the estimate, or less. Under a budget then ask for less, as long as that gives other
         # segments, and after that for more; for the smallest arena look at a few limits from the least on.
         below = [limit for limit in reversed(limits) if limit <= budget]
-        best: Arrangement | None = None
+        best: MemorySchedule | None = None
         seen: set[tuple[Segment, ...]] = set()
         for tried in (below, [limit for limit in limits if limit > budget]):
             most = len(seen) + _TRIES
@@ -302,7 +302,7 @@ class _Planner:
             best = self.planned(best.stages)
         return best if best.plan.arena_bytes <= budget else self.moving(best)
 
-    def nearly_free(self, whole: Arrangement) -> Arrangement:
+    def nearly_free(self, whole: MemorySchedule) -> MemorySchedule:
         """Layers row by row where that costs next to nothing and saves much against `whole`, otherwise that."""
         if "streaming" in self.without or not self.costs or len(self.nodes) > STREAMED_LAYERS:
             return whole
@@ -326,7 +326,7 @@ class _Planner:
         return whole
 
 
-def arranged(
+def best_schedule(
     graph: Graph,
     nodes: tuple[LoweredNode, ...],
     alignment: int,
@@ -335,14 +335,14 @@ def arranged(
     costs: Mapping[int, float] = MappingProxyType({}),
     *,
     rough: bool = False,
-) -> Arrangement:
+) -> MemorySchedule:
     """The schedule of lowered nodes. budget: bytes of arena that row streaming is to meet, SMALLEST for as few as possible,
     None where it is to be nearly free. The result may miss the budget: then it is the smallest found. without: of TECHNIQUES.
     costs: cycles of the nodes run whole, by index; without them there is no streaming but for a budget. rough: an arena that
     meets the budget is not searched for a smaller one.
     """
     enough = budget if rough and budget else 0
-    planner = _Planner(graph, nodes, alignment, without, costs=costs, enough=enough).ordered().viewing()
+    planner = _ScheduleSearch(graph, nodes, alignment, without, costs=costs, enough=enough).ordered().viewing()
     whole = planner.planned(one_by_one(planner.nodes))
     if budget is None or not nodes:
         whole = planner.moving(whole)

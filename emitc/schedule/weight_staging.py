@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from emitc.planner import Buffer, LiveRange
-from emitc.schedule.search import Arrangement
+from emitc.schedule.search import MemorySchedule
 from emitc.schedule.stages import LoweredNode, staged_name
 
 ROLE = "weights"
@@ -73,7 +73,7 @@ def loads_bytes(node: LoweredNode) -> int:
     return node.layer.macs * element // _PIXELS_AT_ONCE[node.layer.template]
 
 
-def candidates(arrangement: Arrangement) -> tuple[Candidate, ...]:
+def candidates(arrangement: MemorySchedule) -> tuple[Candidate, ...]:
     """Every layer whose weights could be copied, in order of execution."""
     found = []
     for position, stage in enumerate(arrangement.stages):
@@ -85,7 +85,7 @@ def candidates(arrangement: Arrangement) -> tuple[Candidate, ...]:
     return tuple(found)
 
 
-def with_copies(arrangement: Arrangement, chosen: Sequence[Candidate]) -> Arrangement:
+def with_copies(arrangement: MemorySchedule, chosen: Sequence[Candidate]) -> MemorySchedule:
     """The arrangement with a buffer for each of the chosen layers, alive for its stage."""
     stages = list(arrangement.stages)
     buffers = list(arrangement.buffers)

@@ -19,14 +19,14 @@ from emitc.ir import Array, BoundNode, DType, Graph, Tensor
 from emitc.kernels import definition_of, kernel_of
 from emitc.kernels.quantization.quantize import Quantize
 from emitc.verify.tolerances import EXACT as EXACT
-from emitc.verify.tolerances import Rule, compared, rules
+from emitc.verify.tolerances import Tolerance, compared, rules
 
 QDQ = "recognise-qdq"
 REORDERING = ("cancel-transposes", "absorb-transposes", "fold-bias")
 _FLOATS = (DType.FLOAT32, DType.FLOAT64)
 
 
-def differing(found: Array, expected: Array, rule: Rule = EXACT) -> int:
+def differing(found: Array, expected: Array, rule: Tolerance = EXACT) -> int:
     """Elements that break a rule. Both arrays have one dtype and shape."""
     if found is expected or found.tobytes() == expected.tobytes():
         return 0

@@ -9,21 +9,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.layer import ElementWalk, Walk, WholeWalk, WindowWalk
+from emitc.layer import AccessOrder, ElementwiseOrder, ReadAllFirst, WindowOrder
 
 Int64 = NDArray[np.int64]
 
 
-def overwritten(walk: Walk, input_offset: int, output_offset: int) -> int:
+def overwritten(walk: AccessOrder, input_offset: int, output_offset: int) -> int:
     """Readings of an input at one offset that meet a byte which the kernel has stored before, of an output at another one."""
-    if isinstance(walk, WholeWalk):
+    if isinstance(walk, ReadAllFirst):
         return 0
-    if isinstance(walk, ElementWalk):
+    if isinstance(walk, ElementwiseOrder):
         element = np.arange(walk.count, dtype=np.int64)
         start = input_offset + walk.first + element * walk.in_bytes
         stored = output_offset + element * walk.out_bytes
         return int(((stored > start) & (start + walk.in_bytes > output_offset) & (element > 0)).sum())
-    assert isinstance(walk, WindowWalk), walk
+    assert isinstance(walk, WindowOrder), walk
     low, met = _first_bytes(walk)
     pixel = np.arange(low.size, dtype=np.int64)
     later = np.append(np.minimum.accumulate(low[::-1])[::-1], np.iinfo(np.int64).max // 2)
@@ -40,7 +40,7 @@ def overwritten(walk: Walk, input_offset: int, output_offset: int) -> int:
     return int((whole | (met & (stored > input_offset + low))).sum())
 
 
-def _first_bytes(walk: WindowWalk) -> tuple[Int64, NDArray[np.bool_]]:
+def _first_bytes(walk: WindowOrder) -> tuple[Int64, NDArray[np.bool_]]:
     """For each output pixel the first byte of the input that its window reads, and whether it reads any; else the input's end."""
     end = walk.batches * walk.in_h * walk.in_w * walk.in_pixel
     low = np.full((walk.batches, walk.out_h, walk.out_w), end, np.int64)

@@ -14,7 +14,7 @@ from emitc.ir import BoundNode, Graph
 from emitc.kernels import definition_of, kernel_of
 from emitc.kernels.movement.transpose import Transpose
 from emitc.kernels.quantization.quantize import Dequantize
-from emitc.kernels.quantization.uint8_int8 import Rebias
+from emitc.kernels.quantization.uint8_int8 import ShiftSign
 from emitc.verify.engines.contract import Array
 
 
@@ -31,7 +31,7 @@ def known_value(graph: Graph, values: Mapping[str, Array], name: str) -> Array |
 
 def _moves(bound: BoundNode) -> bool:
     """Whether each output element is one of the first input's, and the others are constants."""
-    moves = definition_of(bound.node.op).moves or isinstance(bound.node.op, Transpose | Rebias)
+    moves = definition_of(bound.node.op).moves or isinstance(bound.node.op, Transpose | ShiftSign)
     return moves and all(t is None or t.is_constant for t in bound.inputs[1:])
 
 

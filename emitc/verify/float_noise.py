@@ -23,7 +23,7 @@ from emitc.kernels import kernel_of
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.conv_transpose import ConvTranspose
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
-from emitc.kernels.elementwise.variadic_sum import Total
+from emitc.kernels.elementwise.variadic_sum import VariadicSum
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.matrix.gemm import Gemm
 from emitc.kernels.matrix.matmul import MatMul
@@ -89,7 +89,7 @@ def _terms(bound: BoundNode) -> int | None:
         return bound.input(0).shape[-1]
     if isinstance(op, AveragePool2D):
         return op.kernel_h * op.kernel_w
-    return len(bound.inputs) if isinstance(op, Total) else None
+    return len(bound.inputs) if isinstance(op, VariadicSum) else None
 
 
 def _magnitudes(bound: BoundNode, operands: Sequence[Array | None]) -> Float64:

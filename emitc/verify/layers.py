@@ -20,7 +20,7 @@ from emitc.kernels.npu.npu_command import NpuCommand, memory_of
 from emitc.program import Program, RowSegment
 from emitc.verify.build import HostModel
 from emitc.verify.samples import Sample
-from emitc.verify.tolerances import compared, rules_of
+from emitc.verify.tolerances import compared, tolerances_of
 
 PATTERNS = (0xA5, 0x5A)
 """Complementary, so that every byte that a run writes shows in one of them."""
@@ -128,7 +128,7 @@ class LayerProof:
         self.starts = {slot.name: compiled.program.start_of(slot) for slot in self.slots}
         self.stages = _stages_of(compiled.program)
         self.written: dict[int, list[bytes]] = {}
-        self.rules = rules_of(compiled)
+        self.rules = tolerances_of(compiled)
         self.memories = {
             memory_of(bound) for bound in compiled.partition.graph.bound() if isinstance(bound.node.op, NpuCommand)
         }

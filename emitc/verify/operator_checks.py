@@ -56,7 +56,7 @@ from emitc.verify.engines.contract import Array
 from emitc.verify.exact_sums import steps_of_sums
 from emitc.verify.float_noise import noise
 from emitc.verify.rates import chance_of_more, highest_rate
-from emitc.verify.tolerances import Rule, compared
+from emitc.verify.tolerances import Tolerance, compared
 
 ONE_IN = 100_000
 LEAST = ONE_IN
@@ -137,7 +137,7 @@ class Group:
         }
 
 
-def has_groups(graph: Graph) -> bool:
+def has_operator_checks(graph: Graph) -> bool:
     """Whether some operator computes in integers what the model states in float32."""
     return any(node.op.numerics is Numerics.QDQ for node in graph.nodes)
 
@@ -147,12 +147,12 @@ def rounded_otherwise(graph: Graph, engine: str) -> bool:
     return engine == "litert" and any(_is_disputed(bound) for bound in graph.bound())
 
 
-def quantizes_inexact(graph: Graph, rules: Mapping[str, Rule]) -> bool:
+def quantizes_inexact(graph: Graph, rules: Mapping[str, Tolerance]) -> bool:
     """Whether a layer quantizes floats while it runs that are within a tolerance only, or makes other integers of them."""
     return any(_steps(graph, node, rules) for node in graph.nodes)
 
 
-def _steps(graph: Graph, node: Node, rules: Mapping[str, Rule]) -> bool:
+def _steps(graph: Graph, node: Node, rules: Mapping[str, Tolerance]) -> bool:
     """Whether the last bit of a float that is within a tolerance may change what an operator gives by a whole step."""
     tolerant = any(name and not rules[name].exact for name in node.inputs)
     if isinstance(node.op, HybridConv2D | HybridOffsetConv2D):
@@ -214,7 +214,7 @@ def _ties(
     return int((distance > noise).sum()), int((distance <= last).sum())
 
 
-def _beyond_noise(result: Array, expected: Array, rule: Rule, limits: Array) -> int:
+def _beyond_noise(result: Array, expected: Array, rule: Tolerance, limits: Array) -> int:
     """Elements that are off by more than their rule, and by more than two orders of a sum may be: the limits."""
     with np.errstate(all="ignore"):
         gap = np.abs(result.astype(np.float64) - expected.astype(np.float64))
@@ -222,7 +222,7 @@ def _beyond_noise(result: Array, expected: Array, rule: Rule, limits: Array) -> 
     return compared(np.where(within, expected, result), expected, rule).differing
 
 
-class GroupCheck:
+class OperatorCheck:
     """Compares every operator whose operands and outputs are known with its reference, and counts by type.
 
     rules: how closely each tensor is to follow, by name. without: operators that are left out, by index. floats: operators
@@ -230,7 +230,7 @@ class GroupCheck:
     """
 
     def __init__(
-        self, graph: Graph, rules: Mapping[str, Rule], without: frozenset[int] = frozenset(), *, floats: bool = False,
+        self, graph: Graph, rules: Mapping[str, Tolerance], without: frozenset[int] = frozenset(), *, floats: bool = False,
         own: bool = False,
     ) -> None:  # fmt: skip
         self._floats = floats

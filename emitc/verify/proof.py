@@ -28,14 +28,14 @@ from emitc.verify.build import HostModel, Interface, MemoryFault, build_shared
 from emitc.verify.engines.run import ENGINES, NO_ENGINE, TRY_NUMPY, EngineRefused, missing_engines, run_isolated
 from emitc.verify.engines.tensor_names import by_tensor
 from emitc.verify.layers import PATTERNS, Divergence, LayerProof, filled_bytes, finite, observed_bytes
-from emitc.verify.operator_checks import Group, GroupCheck, has_groups, quantizes_inexact, rounded_otherwise
+from emitc.verify.operator_checks import Group, OperatorCheck, has_operator_checks, quantizes_inexact, rounded_otherwise
 from emitc.verify.reference import may_not_end, run_reference
 from emitc.verify.samples import Sample, random_samples, read_vectors
 from emitc.verify.sanitize import run_sanitized
 from emitc.verify.subgraph_checks import InnerCheck, judged
 from emitc.verify.tally import Tally, difference
 from emitc.verify.tflm_limits import in_pieces, leaves_rows_unset, not_of_tflm, run_otherwise, unset_detections
-from emitc.verify.tolerances import rules, rules_of
+from emitc.verify.tolerances import rules, tolerances_of
 
 REFERENCES = ("auto", *(engine for engines in ENGINES.values() for engine in engines), "mixed", "numpy")
 NPU_RULE = "npu"
@@ -372,11 +372,11 @@ def _verified(
     foreign = is_foreign(compiled.partition.graph)
     inner = InnerCheck(compiled, reference, floats=floats)
     inner.add([inputs for inputs, _ in cases])
-    grouped = (has_groups(graph) or inner.judged or floats) and not foreign
+    grouped = (has_operator_checks(graph) or inner.judged or floats) and not foreign
     stateful = bool(program.states)
     resets = (len(given),) if stateful and 0 < len(given) < len(cases) else ()
     golden = golden_run(compiled, reference, [inputs for inputs, _ in cases], preserve=layers or grouped, resets=resets)
-    rule_of = rules_of(compiled)
+    rule_of = tolerances_of(compiled)
     one_by_one = rounded_otherwise(graph, golden.engine) or quantizes_inexact(graph, rule_of)
     if reference in ("auto", "mixed") and not stateful and one_by_one:
         grouped = True
@@ -388,7 +388,11 @@ def _verified(
     exact = all(rule.exact for rule in output_rules)
     run = compiled.partition.graph
     given_tally, given_cases = Tally(), list[int]()
-    tally, numpy_tally, numpy_groups = Tally(), Tally(), GroupCheck(run, rules(run, compiled.source.format), own=True)
+    tally, numpy_tally, numpy_groups = (
+        Tally(),
+        Tally(),
+        OperatorCheck(run, rules(run, compiled.source.format), own=True),
+    )
     checked, first = 0, None
     errors: list[str] = []
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
@@ -468,7 +472,9 @@ def _verified(
     ]
     # Where only a step could make operators decide and none did, the outputs themselves are as they should be.
     agree = (
-        compiled.source.format == "onnx" and not (has_groups(graph) or inner.judged or floats) and not tally.differing
+        compiled.source.format == "onnx"
+        and not (has_operator_checks(graph) or inner.judged or floats)
+        and not tally.differing
     )
     deciding = NPU_RULE if foreign else "groups" if groups and not agree else "exact" if exact else "tolerance"
     both = tally.with_those_of(given_tally)

@@ -16,7 +16,7 @@ from emitc.kernels.shared.subgraph_reference import watched
 from emitc.verify.engines.onnx_subgraph import inner_model
 from emitc.verify.engines.run import run_isolated
 from emitc.verify.engines.tensor_names import by_tensor
-from emitc.verify.operator_checks import Group, GroupCheck, has_groups
+from emitc.verify.operator_checks import Group, OperatorCheck, has_operator_checks
 from emitc.verify.reference import run_reference
 from emitc.verify.samples import Sample, random_samples
 from emitc.verify.tolerances import rules
@@ -35,7 +35,7 @@ def running_groups(graph: Graph, floats: bool = False) -> frozenset[int]:
         node.index
         for node in graph.nodes
         if isinstance(node.op, ControlFlow)
-        and (floats or any(has_groups(g) or running_groups(g) for g in node.op.graphs))
+        and (floats or any(has_operator_checks(g) or running_groups(g) for g in node.op.graphs))
     )
 
 
@@ -58,8 +58,8 @@ class InnerCheck:
         self._floats = floats
         engine = compiled.source.format == "onnx" and reference in ("auto", "onnxruntime")
         inside = _graphs_inside(compiled.graph) if engine else ()
-        self._graphs = {id(graph): graph for graph in inside if floats or has_groups(graph)}
-        self._checks: dict[int, GroupCheck] = {}
+        self._graphs = {id(graph): graph for graph in inside if floats or has_operator_checks(graph)}
+        self._checks: dict[int, OperatorCheck] = {}
         self._left: set[int] = set()
         self._runs = 0
 
@@ -97,7 +97,7 @@ class InnerCheck:
             return False
         running = running_groups(graph, self._floats)
         check = self._checks.setdefault(
-            id(graph), GroupCheck(graph, rules(graph, "onnx"), running, floats=self._floats)
+            id(graph), OperatorCheck(graph, rules(graph, "onnx"), running, floats=self._floats)
         )
         self._runs += len(cases)
         for inputs, tensors in zip(cases, run.tensors, strict=True):
@@ -108,12 +108,12 @@ class InnerCheck:
         return check.counted >= {node.index for node in graph.nodes if node.op.numerics is Numerics.QDQ}
 
     def wanted(self) -> int:
-        """As that of GroupCheck, in runs of the graph that needs most; 0 where the last runs of the model have led to none."""
+        """As that of OperatorCheck, in runs of the graph that needs most; 0 where the last runs of the model have led to none."""
         return max((check.wanted() for check in self._checks.values()), default=0) if self._runs else 0
 
     @property
     def in_doubt(self) -> bool:
-        """As that of GroupCheck."""
+        """As that of OperatorCheck."""
         return any(check.in_doubt for check in self._checks.values())
 
     def found(self) -> tuple[Group, ...]:
@@ -142,10 +142,10 @@ def judged(
     """Every operator by itself; on more random inputs where a rate is not known well enough.
 
     cases: the engine's values by tensor name for each sample. inner: has seen the same samples. run: gives the engine's
-    values for further ones. floats: as GroupCheck has it. Returns the groups, and how many operators could not be compared.
+    values for further ones. floats: as OperatorCheck has it. Returns the groups, and how many operators could not be compared.
     """
     without = running_groups(compiled.graph, floats) if inner.judged else frozenset()
-    check = GroupCheck(compiled.graph, rules(compiled.graph, compiled.source.format), without, floats=floats)
+    check = OperatorCheck(compiled.graph, rules(compiled.graph, compiled.source.format), without, floats=floats)
     for values in cases:
         check.add(values)
     runs = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from emitc.ir import Array
-from emitc.verify.tolerances import EXACT, Rule, compared
+from emitc.verify.tolerances import EXACT, Tolerance, compared
 
 
 @dataclass(slots=True)
@@ -17,7 +17,7 @@ class Tally:
     max_abs_diff: float = 0.0
     tolerated: int = 0
 
-    def add(self, found: Array, expected: Array, rule: Rule = EXACT) -> int:
+    def add(self, found: Array, expected: Array, rule: Tolerance = EXACT) -> int:
         """Compares two arrays under a rule; returns how many elements break it."""
         result = compared(found, expected, rule)
         self.elements += found.size

@@ -64,7 +64,7 @@ operator the finer tolerance is no bound, and the wider one applies.
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Tolerance:
     """How far an element may be off: absolute + relative * the largest magnitude expected in its tensor.
 
     zeros: 0 and -0 are the same.
@@ -84,13 +84,13 @@ class Rule:
         return f"{self.absolute:g}" + (f" + {self.relative:g} of the largest" if self.relative else "")
 
 
-EXACT = Rule()
-ANY_ZERO = Rule(zeros=True)
-TOLERANT = Rule(FLOAT_TOLERANCE, FLOAT_TOLERANCE)
-NEAR = Rule(FINE_TOLERANCE)
+EXACT = Tolerance()
+ANY_ZERO = Tolerance(zeros=True)
+TOLERANT = Tolerance(FLOAT_TOLERANCE, FLOAT_TOLERANCE)
+NEAR = Tolerance(FINE_TOLERANCE)
 
 
-def rules(graph: Graph, source_format: str, built: Graph | None = None) -> Mapping[str, Rule]:
+def rules(graph: Graph, source_format: str, built: Graph | None = None) -> Mapping[str, Tolerance]:
     """The rule of every tensor of the graph, by name.
 
     built: the graph before the passes, for constants that emitc has computed: they are no nearer than their operators are.
@@ -98,7 +98,7 @@ def rules(graph: Graph, source_format: str, built: Graph | None = None) -> Mappi
     before = {} if built is None else rules(built, source_format)
     computed = {t.name: before[t.name] for t in graph.tensors if t.is_constant and not before.get(t.name, EXACT).exact}
     variables = [graph.root(tensor.name).name for tensor in graph.states]
-    given: dict[str, Rule] = dict(computed)
+    given: dict[str, Tolerance] = dict(computed)
     while True:  # what a run leaves in a variable, the next one reads
         found = _tolerated(graph, source_format == "onnx", given)
         kept = computed | {name: found[name] for name in variables if name in found}
@@ -108,13 +108,13 @@ def rules(graph: Graph, source_format: str, built: Graph | None = None) -> Mappi
     return {tensor.name: found.get(graph.root(tensor.name).name, EXACT) for tensor in graph.tensors}
 
 
-def rules_of(compiled: Compiled) -> Mapping[str, Rule]:
+def tolerances_of(compiled: Compiled) -> Mapping[str, Tolerance]:
     """The rules of a compiled model's tensors."""
     built = next((step.graph for step in compiled.history if not step.inside), None)
     return rules(compiled.graph, compiled.source.format, built)
 
 
-def _tolerated(graph: Graph, onnx: bool, given: Mapping[str, Rule]) -> dict[str, Rule]:
+def _tolerated(graph: Graph, onnx: bool, given: Mapping[str, Tolerance]) -> dict[str, Tolerance]:
     """The rules that are not exact, by the name of what owns the bytes. given: those of the graph's inputs."""
     found = dict(given)
     floats = {tensor.name for tensor in graph.tensors if tensor.dtype in (DType.FLOAT32, DType.FLOAT64)}
@@ -140,15 +140,15 @@ def _tolerated(graph: Graph, onnx: bool, given: Mapping[str, Rule]) -> dict[str,
     return found
 
 
-def _width(rule: Rule) -> tuple[float, float, bool]:
+def _width(rule: Tolerance) -> tuple[float, float, bool]:
     return rule.absolute, rule.relative, rule.zeros
 
 
-def _wider(a: Rule, b: Rule) -> Rule:
+def _wider(a: Tolerance, b: Tolerance) -> Tolerance:
     return max(a, b, key=_width)
 
 
-def _nested(node: Node, op: ControlFlow, onnx: bool, given: Sequence[Rule]) -> Sequence[Rule]:
+def _nested(node: Node, op: ControlFlow, onnx: bool, given: Sequence[Tolerance]) -> Sequence[Tolerance]:
     """The rules of the outputs of an operator that runs graphs, from those of its operands.
 
     Going round a loop can only widen them, and there are four rules, so that this comes to an end.
@@ -182,14 +182,14 @@ class Difference:
 
 
 def compared_bytes(
-    found: bytes, expected: bytes, c_type: str, rule: Rule = EXACT, *, any_nan: bool = False
+    found: bytes, expected: bytes, c_type: str, rule: Tolerance = EXACT, *, any_nan: bool = False
 ) -> Difference:
     """Compares the bytes of two tensors. c_type: of their elements, as `DType.c_type` has it."""
     dtype = {"float": "float32", "double": "float64"}.get(c_type, c_type.removesuffix("_t"))
     return compared(np.frombuffer(found, dtype), np.frombuffer(expected, dtype), rule, any_nan=any_nan)
 
 
-def compared(found: Array, expected: Array, rule: Rule = EXACT, *, any_nan: bool = False) -> Difference:
+def compared(found: Array, expected: Array, rule: Tolerance = EXACT, *, any_nan: bool = False) -> Difference:
     """Compares two arrays of one dtype and shape; raises ValueError for others.
 
     any_nan: a NaN may have other bits under an exact rule too, for arrays of two processors: IEEE 754 leaves the sign of the

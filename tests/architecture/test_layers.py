@@ -296,7 +296,7 @@ def _names_a_kernel(node: jinja2.nodes.Assign) -> bool:
 def decisions(source: str) -> list[str]:
     """Conditions of a template that look at an operator, a type or a target; assignments, which belong into lowering.
 
-    A name made of the kernel's and the flavour's suffix may be kept in a variable.
+    A name made of the kernel's and the spec's suffix may be kept in a variable.
     """
     tree = jinja2.Environment().parse(source)
     found = [f"line {node.lineno}: set" for node in tree.find_all(jinja2.nodes.Assign) if not _names_a_kernel(node)]

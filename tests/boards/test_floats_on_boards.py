@@ -15,12 +15,12 @@ from emitc.boards.run_model import Case, RunModel, RunTensor
 from emitc.compiler import compile_model
 from emitc.report.text import run_text
 from emitc.target import load_board
-from emitc.verify.tolerances import EXACT, NEAR, TOLERANT, Rule, compared
+from emitc.verify.tolerances import EXACT, NEAR, TOLERANT, Tolerance, compared
 from emitc.writers.tflite import TensorSpec, write_tflite
 from tests.support.models.tiny import Net
 
 
-def printed(values: np.ndarray, wanted: np.ndarray, rule: Rule, c_type: str = "float") -> Verdict:
+def printed(values: np.ndarray, wanted: np.ndarray, rule: Tolerance, c_type: str = "float") -> Verdict:
     """The verdict on one case with one output."""
     model = RunModel("m", (), (RunTensor(values.nbytes, c_type, rule),), 16)
     got, expected = values.tobytes(), wanted.tobytes()

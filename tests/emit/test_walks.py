@@ -15,7 +15,7 @@ import pytest
 from emitc.backends.portable import backend as portable_backend
 from emitc.compiler import compile_model
 from emitc.ir import BoundNode
-from emitc.layer import ElementWalk, WindowWalk, by_channel, first_inside, whole_window
+from emitc.layer import ElementwiseOrder, WindowOrder, by_channel, first_inside, whole_window
 from emitc.target import Target
 from emitc.writers.tflite import write_tflite
 from tests.support.emit.shared_array import subjects
@@ -266,7 +266,7 @@ def test_transpositions_are_right_wherever_they_lie(tmp_path: Path) -> None:
             assert subject.agrees(elements * x.dtype.bytes, 0), (subject.id, elements)
 
 
-def _traced(walk: WindowWalk, order: list[tuple[int, int]]) -> int:
+def _traced(walk: WindowOrder, order: list[tuple[int, int]]) -> int:
     """The distance from a trace of all reads and stores. order: bytes stored before each reading, and where it starts."""
     events: list[tuple[int, int]] = []  # end of what is stored, first byte read then
     for n in range(walk.batches):
@@ -298,24 +298,24 @@ def test_the_distance_is_that_of_a_trace(seed: int) -> None:
         "dilation_w": dilation_w, "pad_top": pad_top, "pad_left": pad_left, "in_pixel": in_c,
     }  # fmt: skip
     out = 4 * each + int(rng.integers(0, 2))
-    together = WindowWalk(**geometry, out_pixel=out, ahead=whole_window(out, 4, 1))
+    together = WindowOrder(**geometry, out_pixel=out, ahead=whole_window(out, 4, 1))
     passes = [*range(0, out - out % 4, 4), *range(out - out % 4, out)]
     assert together.distance_bytes() == _traced(together, [(stored, 0) for stored in passes])
-    alone = WindowWalk(**geometry, out_pixel=in_c * each, ahead=by_channel(in_c * each, in_c, 1, 1, 1))
+    alone = WindowOrder(**geometry, out_pixel=in_c * each, ahead=by_channel(in_c * each, in_c, 1, 1, 1))
     assert alone.distance_bytes() == _traced(alone, [(o, o // each) for o in range(in_c * each)])
 
 
 @pytest.mark.parametrize(
     ("walk", "distance"),
     [
-        (ElementWalk(9), 0),
-        (ElementWalk(9, 1, 4), 24),
-        (ElementWalk(9, 4, 1), -3),
-        (ElementWalk(9, first=5), -5),
-        (ElementWalk(1, 4, 4), -4),
+        (ElementwiseOrder(9), 0),
+        (ElementwiseOrder(9, 1, 4), 24),
+        (ElementwiseOrder(9, 4, 1), -3),
+        (ElementwiseOrder(9, first=5), -5),
+        (ElementwiseOrder(1, 4, 4), -4),
     ],
 )
-def test_elements(walk: ElementWalk, distance: int) -> None:
+def test_elements(walk: ElementwiseOrder, distance: int) -> None:
     assert walk.distance_bytes() == distance
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
-from emitc.explore.shared_arena import Together, together, together_header
+from emitc.explore.shared_arena import SharedArena, together, together_header
 from emitc.program import Program
 from emitc.verify.build import run_compiler, sources
 
@@ -127,7 +127,7 @@ static void *{name}_thread(void *unused)
 """
 
 
-def model_code(program: Program, memory: Together) -> str:
+def model_code(program: Program, memory: SharedArena) -> str:
     """The driver's part for one model."""
     write, read, at = [], [], 0
     for port in program.inputs:
@@ -144,7 +144,7 @@ def model_code(program: Program, memory: Together) -> str:
     )  # fmt: skip
 
 
-def run_driver(folder: Path, tiny: Path, memory: Together, body: str) -> str:
+def run_driver(folder: Path, tiny: Path, memory: SharedArena, body: str) -> str:
     """What the driver prints, built with the sanitizers from freshly compiled packages."""
     programs, files, includes = [], {}, []
     for name in MODELS:

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 from emitc.ir import DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes
-from emitc.layer import Flavour, Layer, Param, in_step
+from emitc.layer import KernelSpec, Layer, Param, in_step
 
 @dataclass(frozen=True, slots=True)
 class ClippedSquare(Op):

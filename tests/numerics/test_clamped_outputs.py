@@ -50,8 +50,8 @@ def _sums(factor: Fraction) -> list[int]:
 
 
 def _source(kind: str) -> tuple[str, list[int]]:
-    flavour = replace(PLAIN, fixed_point=False, clamped=True, exact=kind == "scalar")
-    output = str(environment().get_template(f"kernels/mac/_epilogue_{kind}.c.j2").module.output(flavour, "acc", "a"))  # type: ignore[attr-defined]
+    spec = replace(PLAIN, fixed_point=False, clamped=True, exact=kind == "scalar")
+    output = str(environment().get_template(f"kernels/mac/_epilogue_{kind}.c.j2").module.output(spec, "acc", "a"))  # type: ignore[attr-defined]
     rows, wanted = [], []
     for value in FACTORS:
         factor = Fraction(float(np.float32(value)))

@@ -204,7 +204,7 @@ def graphs() -> tuple[Graph, ...]:
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         if path.stem == Path(__file__).stem:
             continue
-        for table in vars(importlib.import_module(path.stem)).values():
+        for table in vars(importlib.import_module(f"tests.passes.{path.stem}")).values():
             for case in table if isinstance(table, tuple | list) else ():
                 build = getattr(case, "build", None)
                 if callable(build):

@@ -20,8 +20,8 @@ from emitc.lower import ALIGNMENT, lower_nodes
 from emitc.options import Options
 from emitc.planner import PlanError
 from emitc.planner.region_assignment import Region
-from emitc.schedule.check import replay
-from emitc.schedule.search import SMALLEST, arranged
+from emitc.schedule.check import check_schedule
+from emitc.schedule.search import SMALLEST, best_schedule
 from emitc.verify.build import HostModel, build_shared
 from emitc.verify.proof import interface_of, verify
 from emitc.writers.tflite import ModelSpec, write_tflite
@@ -163,15 +163,15 @@ def test_without_a_reader_there_is_no_run(asking: tuple[_Asked, Any]) -> None:
 def test_a_line_buffer_that_is_one_row_shorter_does_not_do(tmp_path: Path) -> None:
     compiled = compile_model(_written(tmp_path, camera()), Options(input_rows=True))
     graph = compiled.partition.graph
-    found = arranged(graph, lower_nodes(compiled.partition), ALIGNMENT, SMALLEST)
+    found = best_schedule(graph, lower_nodes(compiled.partition), ALIGNMENT, SMALLEST)
     offsets = {p.name: p.offset_bytes for p in found.plan.placements}
-    replay(graph, found.stages, offsets, {}, found.plan.arena_bytes)
+    check_schedule(graph, found.stages, offsets, {}, found.plan.arena_bytes)
     (stage,) = found.stages
     assert stage.segment is not None and stage.segment.source == ""
     rooms = (stage.segment.rooms[0] - 1, *stage.segment.rooms[1:])
     short = replace(stage, segment=replace(stage.segment, rooms=rooms))
     with pytest.raises((PlanError, ValueError)):
-        replay(graph, (short,), offsets, {}, found.plan.arena_bytes)
+        check_schedule(graph, (short,), offsets, {}, found.plan.arena_bytes)
 
 
 def _flat() -> ModelSpec:

@@ -363,12 +363,12 @@ def test_without_regions_nothing_says_so(tiny: Path) -> None:
 def test_more_multiply_accumulates_are_more_traffic(tiny: Path) -> None:
     from emitc.lower import lower_nodes
     from emitc.lower.within_budget import partition_graph
-    from emitc.schedule.search import arranged
+    from emitc.schedule.search import best_schedule
 
     compiled = compile_model(tiny / "spotter.tflite")
     partition = partition_graph(compiled.graph, Options())
     nodes = lower_nodes(partition)
-    found = traffic_of(partition.graph, arranged(partition.graph, nodes, 16, None))
+    found = traffic_of(partition.graph, best_schedule(partition.graph, nodes, 16, None))
     sizes = {tensor.name: tensor.size_bytes for tensor in partition.graph.tensors}
     assert all(found[name] >= 2 * sizes[name] for name in found if name in sizes)
     first = partition.graph.inputs[0]

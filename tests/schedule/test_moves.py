@@ -10,7 +10,7 @@ import pytest
 from emitc.compiler import compile_model
 from emitc.lower import ALIGNMENT, lower_nodes
 from emitc.options import Options
-from emitc.schedule.search import MOVED_SHARE, Arrangement, _Planner
+from emitc.schedule.search import MOVED_SHARE, MemorySchedule, _ScheduleSearch
 from emitc.schedule.stages import one_by_one
 from emitc.verify.proof import verify
 from emitc.writers.tflite import write_tflite
@@ -46,7 +46,7 @@ def test_fewer_moves_would_need_more() -> None:
     """Every move of the shipped keyword net is needed."""
     compiled = compile_model(SHIPPED / "kws_ref_int8.tflite")
     nodes = lower_nodes(compiled.partition)
-    planner = _Planner(compiled.partition.graph, nodes, ALIGNMENT)
+    planner = _ScheduleSearch(compiled.partition.graph, nodes, ALIGNMENT)
     best = planner.best(one_by_one(nodes))
     moves = [position for position, stage in enumerate(best.stages) if stage.moved]
     assert moves
@@ -59,16 +59,16 @@ def test_a_plan_for_each_move_is_enough_to_find_those_that_are_needed(monkeypatc
     """Of the shipped keyword net: the time of planning grows with the moves, not their square."""
     partition = compile_model(SHIPPED / "kws_ref_int8.tflite").partition
     nodes = lower_nodes(partition)
-    planner = _Planner(partition.graph, nodes, ALIGNMENT)
+    planner = _ScheduleSearch(partition.graph, nodes, ALIGNMENT)
     base = planner.planned(one_by_one(nodes))
     possible = planner.movable(base.stages)
     plans: list[bool] = []
-    planned = _Planner.planned
+    planned = _ScheduleSearch.planned
 
-    def counted(self: _Planner, *arguments: Any, **options: Any) -> Arrangement:
+    def counted(self: _ScheduleSearch, *arguments: Any, **options: Any) -> MemorySchedule:
         plans.append(True)
         return planned(self, *arguments, **options)
 
-    monkeypatch.setattr(_Planner, "planned", counted)
+    monkeypatch.setattr(_ScheduleSearch, "planned", counted)
     assert planner.moving(base).plan.arena_bytes < base.plan.arena_bytes
     assert 2 < len(possible) < len(plans) <= 2 * len(possible) + 1

@@ -19,11 +19,11 @@ from emitc.ir import BoundNode
 from emitc.lower import ALIGNMENT, lower_nodes
 from emitc.options import Options
 from emitc.planner import PlanError
-from emitc.schedule.check import replay
+from emitc.schedule.check import check_schedule
 from emitc.schedule.row_overlap import SOURCE, TARGET, near
 from emitc.schedule.row_streaming import segments_of, simulated
 from emitc.schedule.scratch_budget import estimated
-from emitc.schedule.search import SMALLEST, STREAMED_GAIN, STREAMED_SHARE, Arrangement, arranged
+from emitc.schedule.search import SMALLEST, STREAMED_GAIN, STREAMED_SHARE, MemorySchedule, best_schedule
 from emitc.schedule.stages import Segment, Stage, lines_name, scratch_of
 from emitc.target import Target
 from emitc.verify.proof import verify
@@ -40,13 +40,13 @@ def _model(folder: Path, seed: int) -> Path:
     return file
 
 
-def _arrangement(compiled: Compiled, budget: int | None) -> Arrangement:
-    return arranged(compiled.partition.graph, lower_nodes(compiled.partition), ALIGNMENT, budget)
+def _arrangement(compiled: Compiled, budget: int | None) -> MemorySchedule:
+    return best_schedule(compiled.partition.graph, lower_nodes(compiled.partition), ALIGNMENT, budget)
 
 
-def _replayed(compiled: Compiled, stages: Sequence[Stage], arrangement: Arrangement) -> None:
+def _replayed(compiled: Compiled, stages: Sequence[Stage], arrangement: MemorySchedule) -> None:
     offsets = {p.name: p.offset_bytes for p in arrangement.plan.placements}
-    replay(compiled.partition.graph, stages, offsets, {}, arrangement.plan.arena_bytes)
+    check_schedule(compiled.partition.graph, stages, offsets, {}, arrangement.plan.arena_bytes)
 
 
 @pytest.mark.sweep(keep=6)
@@ -116,10 +116,12 @@ def test_an_output_that_follows_too_closely_is_seen(tmp_path: Path) -> None:
                 position += size
             stages = (Stage(segment.members(nodes), segment),)
             kept = replace(graph, outputs=())
-            replay(kept, stages, offsets, {}, position)
+            check_schedule(kept, stages, offsets, {}, position)
             tried += 1
             try:
-                replay(kept, stages, offsets | {segment.source: offsets[segment.source] - 2 * row}, {}, position)
+                check_schedule(
+                    kept, stages, offsets | {segment.source: offsets[segment.source] - 2 * row}, {}, position
+                )
             except PlanError:
                 seen += 1
     assert tried >= 40 and seen >= 0.8 * tried
@@ -143,12 +145,12 @@ def test_buffers_of_a_segment_lie_as_close_as_their_rows_allow(tmp_path: Path) -
             kept, arena = replace(graph, outputs=()), (2 + len(names)) * room
             for i, j in permutations(range(len(names)), 2):
                 above, least = int(found.above[i, j]), -int(found.sizes[i])
-                replay(kept, (stage,), apart | {names[i]: apart[names[j]] + max(above, least)}, {}, arena)
+                check_schedule(kept, (stage,), apart | {names[i]: apart[names[j]] + max(above, least)}, {}, arena)
                 if above <= least:
                     continue
                 tried += 1
                 try:
-                    replay(kept, (stage,), apart | {names[i]: apart[names[j]] + above - 1}, {}, arena)
+                    check_schedule(kept, (stage,), apart | {names[i]: apart[names[j]] + above - 1}, {}, arena)
                 except PlanError:
                     seen += 1
     assert tried >= 100 and seen >= 0.9 * tried, (tried, seen)
@@ -221,19 +223,19 @@ def test_working_memory_of_a_segment_over_its_rows_is_seen(tmp_path: Path) -> No
     offsets = {p.name: p.offset_bytes for p in arrangement.plan.placements}
     arena = arrangement.plan.arena_bytes
     graph = compiled.partition.graph
-    replay(graph, arrangement.stages, offsets, {}, arena)
+    check_schedule(graph, arrangement.stages, offsets, {}, arena)
     (stage,) = (stage for stage in arrangement.stages if stage.segment is not None)
     ((name, size),) = scratch_of(stage)
     for other in (stage.segment.source, stage.segment.target, lines_name(stage.nodes[0])):  # type: ignore[union-attr]
         with pytest.raises(PlanError):
-            replay(graph, arrangement.stages, offsets | {name: offsets[other]}, {}, arena + size)
+            check_schedule(graph, arrangement.stages, offsets | {name: offsets[other]}, {}, arena + size)
 
 
-def compiled_arrangement(compiled: Compiled) -> Arrangement:
+def compiled_arrangement(compiled: Compiled) -> MemorySchedule:
     """As the compiler has made it: by default, with costs."""
     costs = {a.index: a.cost for a in compiled.partition.assignments}
     graph, nodes = compiled.partition.graph, lower_nodes(compiled.partition)
-    return arranged(graph, nodes, ALIGNMENT, None, frozenset(), costs)
+    return best_schedule(graph, nodes, ALIGNMENT, None, frozenset(), costs)
 
 
 def _residual(folder: Path, *, short_first: bool = False) -> Path:

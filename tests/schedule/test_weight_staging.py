@@ -18,8 +18,8 @@ from emitc.lower import ALIGNMENT, lower_nodes
 from emitc.planner import PlanError, plan
 from emitc.planner.region_assignment import Region
 from emitc.report import text as report
-from emitc.schedule.check import replay
-from emitc.schedule.search import SMALLEST, arranged
+from emitc.schedule.check import check_schedule
+from emitc.schedule.search import SMALLEST, best_schedule
 from emitc.schedule.stages import lines_name, staged_name
 from emitc.schedule.weight_staging import candidates, with_copies
 from emitc.verify.proof import verify
@@ -134,20 +134,20 @@ def test_a_copy_under_the_rows_is_seen(net: Path) -> None:
     """The replay of a plan in which a line buffer, or the output, lies on weights that the rows still need."""
     made = compile_model(net, ram_budget="min")
     graph = made.partition.graph
-    rows = arranged(graph, lower_nodes(made.partition), ALIGNMENT, SMALLEST)
+    rows = best_schedule(graph, lower_nodes(made.partition), ALIGNMENT, SMALLEST)
     able = [each for each in candidates(rows) if rows.stages[each.position].segment is not None]
     assert len(able) >= 2
     copied = with_copies(rows, able)
     assert [len(stage.nodes) for stage in copied.stages] == [len(stage.nodes) for stage in rows.stages]
     found = plan(copied.buffers, copied.pairs, alignment=ALIGNMENT)
     offsets = {p.name: p.offset_bytes for p in found.placements}
-    replay(graph, copied.stages, offsets, copied.hosts, found.arena_bytes)
+    check_schedule(graph, copied.stages, offsets, copied.hosts, found.arena_bytes)
     stage = copied.stages[able[0].position]
     assert stage.segment is not None
     for name in (stage.segment.target, lines_name(stage.nodes[0])):
         wrong = offsets | {staged_name(able[0].node, "weights"): offsets[name]}
         with pytest.raises(PlanError):
-            replay(graph, copied.stages, wrong, copied.hosts, found.arena_bytes + able[0].size_bytes)
+            check_schedule(graph, copied.stages, wrong, copied.hosts, found.arena_bytes + able[0].size_bytes)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from emitc.ir import DType
-from emitc.verify.tolerances import EXACT, Rule, compared
+from emitc.verify.tolerances import EXACT, Tolerance, compared
 from emitc.writers.tflite import TensorSpec
 from tests.support.single_op import Array, Case, Outcome
 
@@ -67,7 +67,7 @@ def _one_nan(values: Array) -> Array:
     return np.where(np.isnan(values), np.float32(np.nan), values)
 
 
-def check(outcome: Outcome, rule: Rule = EXACT) -> None:
+def check(outcome: Outcome, rule: Tolerance = EXACT) -> None:
     """Asserts that reference, engine and C agree as the rule has it; two NaN are equal."""
     for sample, (reference, golden, found) in enumerate(
         zip(outcome.reference, outcome.golden, outcome.compiled, strict=True)

@@ -9,7 +9,7 @@ import pytest
 
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
-from emitc.layer import ElementWalk, Walk, WindowWalk
+from emitc.layer import AccessOrder, ElementwiseOrder, WindowOrder
 from emitc.planner.region_assignment import Region
 from emitc.program import Move, RowSegment
 from emitc.validation import Wrong, validate
@@ -71,16 +71,16 @@ def test_a_row_too_few_is_found() -> None:
 @pytest.mark.parametrize(
     "walk",
     [
-        ElementWalk(7, 1, 4),
-        ElementWalk(7, 4, 1, 3),
-        ElementWalk(1, 1, 1),
-        WindowWalk(2, 6, 5, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1, 4, 8),
-        WindowWalk(1, 6, 5, 6, 5, 3, 3, 1, 1, 1, 1, 1, 1, 4, 4),
-        WindowWalk(1, 8, 8, 8, 8, 3, 3, 1, 1, 2, 2, 2, 2, 8, 16, 12),
-        WindowWalk(1, 8, 8, 8, 8, 1, 1, 1, 1, 1, 1, 0, 0, 8, 16, 12, 4),
+        ElementwiseOrder(7, 1, 4),
+        ElementwiseOrder(7, 4, 1, 3),
+        ElementwiseOrder(1, 1, 1),
+        WindowOrder(2, 6, 5, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1, 4, 8),
+        WindowOrder(1, 6, 5, 6, 5, 3, 3, 1, 1, 1, 1, 1, 1, 4, 4),
+        WindowOrder(1, 8, 8, 8, 8, 3, 3, 1, 1, 2, 2, 2, 2, 8, 16, 12),
+        WindowOrder(1, 8, 8, 8, 8, 1, 1, 1, 1, 1, 1, 0, 0, 8, 16, 12, 4),
     ],
 )
-def test_the_distance_of_a_walk_is_the_least_one(walk: Walk) -> None:
+def test_the_distance_of_a_walk_is_the_least_one(walk: AccessOrder) -> None:
     """Two computations of one thing: the planner's formula, and each reading by itself."""
     distance = walk.distance_bytes()
     assert overwritten(walk, 1000 + distance, 1000) == 0
@@ -90,5 +90,5 @@ def test_the_distance_of_a_walk_is_the_least_one(walk: Walk) -> None:
 
 def test_windows_that_meet_no_input_read_nothing() -> None:
     """Taps of a dilated window on both sides of a single row: the output may lie anywhere."""
-    walk = WindowWalk(1, 1, 21, 4, 9, 5, 5, 2, 3, 2, 1, 7, 4, 4, 8, 4)
+    walk = WindowOrder(1, 1, 21, 4, 9, 5, 5, 2, 3, 2, 1, 7, 4, 4, 8, 4)
     assert [overwritten(walk, 144, offset) for offset in (0, 100, 144, 200)] == [0, 0, 0, 0]

@@ -14,7 +14,7 @@ from emitc.ir import Array
 from emitc.kernels import kernel_of
 from emitc.verify import operator_checks
 from emitc.verify.exact_sums import steps_of_sums
-from emitc.verify.operator_checks import Group, GroupCheck
+from emitc.verify.operator_checks import Group, OperatorCheck
 from emitc.verify.proof import golden_run
 from emitc.verify.samples import random_samples
 from emitc.verify.tolerances import rules
@@ -92,7 +92,7 @@ def test_ties_are_told_from_differences(build: Callable[..., None], tmp_path: Pa
     made = compiled(build, tmp_path, 0.3, Y_SCALE / 16 / 0.3)
     samples = random_samples(made.graph, 6, 0)
     runs = golden_run(made, "auto", samples, preserve=True).tensors
-    check = GroupCheck(made.graph, rules(made.graph, "onnx"))
+    check = OperatorCheck(made.graph, rules(made.graph, "onnx"))
     for tensors in runs:
         check.add(tensors)
     group = sums(check.found())
@@ -114,7 +114,7 @@ def test_one_step_off_a_value_that_is_no_tie_is_wrong(tmp_path: Path) -> None:
     inner = np.argmin(np.abs(changed.astype(int)))
     changed.reshape(-1)[inner] += 1
     for values, broken in ((tensors, 0), ({**tensors, shown: changed}, 1)):
-        check = GroupCheck(made.graph, rules(made.graph, "onnx"))
+        check = OperatorCheck(made.graph, rules(made.graph, "onnx"))
         check.add(values)
         group = sums(check.found())
         assert (group.broken, group.holds) == (broken, not broken)

@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
-from emitc.verify.operator_checks import GroupCheck, has_groups, quantizes_inexact
+from emitc.verify.operator_checks import OperatorCheck, has_operator_checks, quantizes_inexact
 from emitc.verify.proof import golden_run, verify
 from emitc.verify.samples import random_samples
 from emitc.verify.tolerances import rules
@@ -43,7 +43,7 @@ def behind_floats(folder: Path) -> Compiled:
 
 def test_a_quantization_of_inexact_floats_is_judged_by_itself(tmp_path: Path) -> None:
     made = behind_floats(tmp_path)
-    assert quantizes_inexact(made.graph, rules(made.graph, "onnx")) and not has_groups(made.graph)
+    assert quantizes_inexact(made.graph, rules(made.graph, "onnx")) and not has_operator_checks(made.graph)
     for seed in range(2):
         proof = verify(made, samples=5, seed=seed)
         assert (proof.match, proof.unjudged) == (True, 0)
@@ -59,7 +59,7 @@ def test_a_wrong_step_of_it_is_found(tmp_path: Path) -> None:
     name = bound.outputs[0].name
 
     def broken(values: np.ndarray) -> bool:
-        check = GroupCheck(made.graph, rules(made.graph, "onnx"))
+        check = OperatorCheck(made.graph, rules(made.graph, "onnx"))
         check.add(dict(run) | {name: values})
         return not all(group.holds for group in check.found() if group.op_type == "DynamicQuantizeLinear")
 

@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from emitc.ir import DType, Graph, Node, Op, Tensor
-from emitc.verify.tolerances import EXACT, FLOAT_TOLERANCE, NEAR, TOLERANT, Difference, Rule, compared, rules
+from emitc.verify.tolerances import EXACT, FLOAT_TOLERANCE, NEAR, TOLERANT, Difference, Tolerance, compared, rules
 from tests.support.onnx_op import Computed, OnnxCase, computed, graph_of
 
 SCALE, ZERO = np.array(0.1, np.float32), np.array(3, np.int8)
@@ -146,4 +146,4 @@ def test_arrays_of_another_form_are_a_mistake() -> None:
     a = np.zeros((2, 3), np.float32)
     for other in (a.T, a.astype(np.float64), a.reshape(6)):
         with pytest.raises(ValueError, match="is compared with"):
-            compared(a, other, Rule(1.0, 0.0))
+            compared(a, other, Tolerance(1.0, 0.0))

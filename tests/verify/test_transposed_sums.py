@@ -13,7 +13,7 @@ from emitc.compiler import compile_model
 from emitc.ir import BoundNode
 from emitc.kernels.convolution.conv_transpose import ConvTranspose, reference
 from emitc.verify.conv_transpose_bounds import steps_and_noise
-from emitc.verify.operator_checks import GroupCheck
+from emitc.verify.operator_checks import OperatorCheck
 from emitc.verify.proof import golden_run, verify
 from emitc.verify.samples import random_samples
 from emitc.verify.tolerances import rules
@@ -51,7 +51,7 @@ def test_fine_steps_round_to_the_outputs_and_the_engine_is_within_the_noise(grou
     zero = bound.output.quantization.zero_point
     (sample,) = random_samples(made.graph, 1, 0)
     (run,) = golden_run(made, "auto", [sample], preserve=True).tensors
-    check = GroupCheck(made.graph, rules(made.graph, "onnx"))
+    check = OperatorCheck(made.graph, rules(made.graph, "onnx"))
     check.add(run)
     (group,) = (g for g in check.found() if g.op_type == "ConvTranspose")
     assert (group.kind, group.elements, group.broken) == ("scatter", 16 * 20 * 20, 0)
@@ -79,7 +79,7 @@ def test_a_step_far_from_the_middle_is_not_explained(tmp_path: Path) -> None:
     inside = (rounded > -128) & (rounded < 127)
 
     def found(changed: np.ndarray) -> tuple[int, int, bool]:
-        check = GroupCheck(made.graph, rules(made.graph, "onnx"))
+        check = OperatorCheck(made.graph, rules(made.graph, "onnx"))
         values = {name: value for name, value in run.items() if value.shape != (1, 16, 20, 20)}
         check.add(values | {bound.output.name: changed})
         (group,) = (g for g in check.found() if g.op_type == "ConvTranspose")
@@ -114,6 +114,6 @@ def test_another_zero_point_of_the_weights_is_found(tmp_path: Path) -> None:
     )
     graph = replace(made.graph, tensors=tuple(off if t.name == weights.name else t for t in made.graph.tensors))
     (run,) = golden_run(made, "auto", random_samples(made.graph, 1, 0), preserve=True).tensors
-    check = GroupCheck(graph, rules(graph, "onnx"))
+    check = OperatorCheck(graph, rules(graph, "onnx"))
     check.add(run)
     assert not next(g for g in check.found() if g.op_type == "ConvTranspose").holds

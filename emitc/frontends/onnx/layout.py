@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from emitc.errors import CannotCompile, EmitcError
-from emitc.frontends.source_rewriter import ABSENT, Draft, DraftNode
+from emitc.frontends.source_rewriter import ABSENT, RewriterNode, SourceRewriter
 from emitc.ir import Quantization, Shape
 from emitc.source import SourceModel
 
@@ -33,7 +33,7 @@ def _permuted_quantization(q: Quantization | None, permutation: tuple[int, ...])
     return q if q is None or q.per_tensor else replace(q, axis=permutation.index(q.axis))
 
 
-def constant_behind(draft: Draft, producers: dict[int, DraftNode], index: int) -> bool:
+def constant_behind(draft: SourceRewriter, producers: dict[int, RewriterNode], index: int) -> bool:
     """Whether a tensor is a constant, or one dequantized."""
     producer = producers.get(index)
     if producer is not None and producer.kind == "Dequantize":
@@ -44,10 +44,10 @@ def constant_behind(draft: Draft, producers: dict[int, DraftNode], index: int) -
 class _Layout:
     """The rewriting of one model."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: SourceRewriter) -> None:
         self.draft = draft
         self.producers = draft.producers()
-        self.nodes: list[DraftNode] = []
+        self.nodes: list[RewriterNode] = []
         self.rearranged: dict[tuple[int, Shape, tuple[int, ...]], int] = {}
 
     def move(self, kind: str, index: int, shape: Shape, permutation: tuple[int, ...] | None, name: str) -> int:
@@ -57,7 +57,9 @@ class _Layout:
         self.nodes.append(self.moved(kind, index, output, permutation, name))
         return output
 
-    def moved(self, kind: str, source: int, target: int, permutation: tuple[int, ...] | None, name: str) -> DraftNode:
+    def moved(
+        self, kind: str, source: int, target: int, permutation: tuple[int, ...] | None, name: str
+    ) -> RewriterNode:
         """The node of a Transpose or Reshape from one tensor to another."""
         shape = self.draft.tensors[target].shape
         return (
@@ -97,7 +99,7 @@ class _Layout:
             index = self.move("Reshape", index, shape, None, name)
         return self.move("Transpose", index, _permuted(shape, permutation), permutation, name)
 
-    def spatial(self, node: DraftNode) -> None:
+    def spatial(self, node: RewriterNode) -> None:
         """A windowed operator between Transposes."""
         draft = self.draft
         x = draft.tensors[node.inputs[0]]
@@ -140,7 +142,7 @@ class _Layout:
                 self.nodes.append(self.moved("Transpose", out, index, _TO_NCHW, node.name))
             node.outputs[position] = out
 
-    def filters(self, node: DraftNode, channels: int, rank: int) -> None:
+    def filters(self, node: RewriterNode, channels: int, rank: int) -> None:
         """Filters to OHWI; [1, H, W, O] where each input channel has its own (kind DepthwiseConv)."""
         w = self.draft.tensors[node.inputs[1]]
         if len(w.shape) != rank:
@@ -156,7 +158,7 @@ class _Layout:
         else:
             node.inputs[1] = self.weights(w.index, shape, _TO_NHWC, node.name)
 
-    def matrix(self, node: DraftNode) -> None:
+    def matrix(self, node: RewriterNode) -> None:
         """A product with a constant matrix becomes a fully connected layer, its matrix turned to [O, I]."""
         draft = self.draft
         a, b = (draft.tensors[node.inputs[i]] for i in (0, 1))
@@ -177,7 +179,7 @@ class _Layout:
         node.kind = "FullyConnected"
         self.nodes.append(node)
 
-    def bias(self, node: DraftNode, out: int) -> bool:
+    def bias(self, node: RewriterNode, out: int) -> bool:
         """Makes the third input of a Gemm a vector [O]; False where it is none."""
         draft = self.draft
         c = draft.tensors[node.inputs[2]]
@@ -223,6 +225,6 @@ class _Layout:
 
 def channels_last(model: SourceModel) -> SourceModel:
     """The model with images in NHWC round every windowed operator, filters in OHWI, and matrices in [O, I]."""
-    draft = Draft.of(model)
+    draft = SourceRewriter.of(model)
     _Layout(draft).run()
     return draft.freeze()

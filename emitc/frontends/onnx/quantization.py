@@ -17,7 +17,7 @@ from emitc.errors import CannotCompile, EmitcError
 from emitc.frontends.onnx.numbers import require_differences, require_range
 from emitc.frontends.onnx.real_products import is_real_product, real_product
 from emitc.frontends.onnx.storage_types import CODE_KINDS, codes
-from emitc.frontends.source_rewriter import ABSENT, Draft, DraftNode
+from emitc.frontends.source_rewriter import ABSENT, RewriterNode, SourceRewriter
 from emitc.ir import Array, Quantization
 from emitc.source import SourceModel, SourceTensor
 
@@ -77,14 +77,14 @@ QUANTIZED_OPERATORS: Mapping[str, str] = MappingProxyType(
 )
 """Kind of each operator that has scales among its inputs."""
 INTERNAL_KINDS = frozenset((
-    "DepthwiseConv", "FullyConnected", "Reinterpret", "Quantize", "Dequantize", "Rebias", "HybridConv2D",
+    "DepthwiseConv", "FullyConnected", "Reinterpret", "Quantize", "Dequantize", "ShiftSign", "HybridConv2D",
     "ComputedConv2D", "ComputedFullyConnected", "HybridOffsetConv2D",
     *_BY_SCALES.values(), *CODE_KINDS,
 ))  # fmt: skip
 """Kinds that no file has: what the frontend makes of other operators."""
 
 
-def _constant(draft: Draft, node: DraftNode, index: int, what: str) -> Array:
+def _constant(draft: SourceRewriter, node: RewriterNode, index: int, what: str) -> Array:
     source = draft.tensors[index]
     if source.data is None:
         raise CannotCompile(
@@ -96,7 +96,7 @@ def _constant(draft: Draft, node: DraftNode, index: int, what: str) -> Array:
     return source.array()
 
 
-def _quantization(draft: Draft, node: DraftNode, part: _Part, target: int) -> Quantization | None:
+def _quantization(draft: SourceRewriter, node: RewriterNode, part: _Part, target: int) -> Quantization | None:
     """The quantization that an operator states for a tensor; None where it leaves the scale out."""
     scale_at, zero_at = node.input(part.scale), node.input(part.zero_point)
     if scale_at == ABSENT:
@@ -166,14 +166,16 @@ def _quantization(draft: Draft, node: DraftNode, part: _Part, target: int) -> Qu
     return found
 
 
-def _reinterpreted(draft: Draft, node: DraftNode, index: int, quantization: Quantization) -> tuple[int, DraftNode]:
+def _reinterpreted(
+    draft: SourceRewriter, node: RewriterNode, index: int, quantization: Quantization
+) -> tuple[int, RewriterNode]:
     """The same numbers under another quantization, as a tensor of its own."""
     tensor = draft.tensors[index]
     view = draft.tensor(f"{tensor.name}_as_{node.name}", tensor.dtype, tensor.shape, quantization)
     return view, draft.node("Reinterpret", node.name, [index], [view])
 
 
-def _rule(node: DraftNode) -> tuple[str, tuple[_Part, ...], tuple[int, ...]] | None:
+def _rule(node: RewriterNode) -> tuple[str, tuple[_Part, ...], tuple[int, ...]] | None:
     """Kind, quantized parts, and operands of an operator with scale inputs; None for any other.
 
     QLinearConcat has scale and zero point of its output first, then value, scale and zero point of each input.
@@ -184,9 +186,9 @@ def _rule(node: DraftNode) -> tuple[str, tuple[_Part, ...], tuple[int, ...]] | N
     return "Concat", (_Part(_OUT, 0, 1), *parts), tuple(part.value for part in parts)
 
 
-def _unwrap(draft: Draft) -> None:
+def _unwrap(draft: SourceRewriter) -> None:
     """Each operator with scale inputs becomes the operator on quantized tensors."""
-    nodes: list[DraftNode] = []
+    nodes: list[RewriterNode] = []
     for node in draft.nodes:
         rule = _rule(node)
         if rule is None or node.blocker is not None:
@@ -200,7 +202,7 @@ def _unwrap(draft: Draft) -> None:
     draft.replace_nodes(nodes)
 
 
-def _by_scales(draft: Draft, node: DraftNode) -> bool:
+def _by_scales(draft: SourceRewriter, node: RewriterNode) -> bool:
     """Leaves scales and zero points where they are, if any is computed and there is code for that; adds zero points of 0."""
     given = [node.input(position) for position in range(8)]
     zeros = (2, 5, 7)
@@ -218,7 +220,7 @@ def _by_scales(draft: Draft, node: DraftNode) -> bool:
     return True
 
 
-def _require_plain(draft: Draft, node: DraftNode) -> None:
+def _require_plain(draft: SourceRewriter, node: RewriterNode) -> None:
     """Refuses a QGemm for which there is no integer code."""
     if node.kind != "QGemm":
         return
@@ -233,7 +235,7 @@ def _require_plain(draft: Draft, node: DraftNode) -> None:
         raise source.unsupported(what, "there is code for factors above 0", "multiply the matrix B by it")
 
 
-def _with_factor(draft: Draft, node: DraftNode, quantization: Quantization) -> Quantization:
+def _with_factor(draft: SourceRewriter, node: RewriterNode, quantization: Quantization) -> Quantization:
     """The quantization of a QGemm's matrix A with the factor alpha in its scale, which ONNX Runtime multiplies first.
 
     Raises CannotCompile where the product is no float32 above 0.
@@ -254,8 +256,8 @@ def _with_factor(draft: Draft, node: DraftNode, quantization: Quantization) -> Q
 
 
 def _unwrapped(
-    draft: Draft, node: DraftNode, kind: str, parts: tuple[_Part, ...], operands: tuple[int, ...]
-) -> list[DraftNode]:
+    draft: SourceRewriter, node: RewriterNode, kind: str, parts: tuple[_Part, ...], operands: tuple[int, ...]
+) -> list[RewriterNode]:
     """The operator without its scale inputs, among the Reinterprets that it needs."""
     if _by_scales(draft, node):
         return [node]
@@ -275,8 +277,8 @@ def _unwrapped(
             )
         if quantization is not None:
             found.append((part, at, quantization))
-    early: list[DraftNode] = []
-    late: list[DraftNode] = []
+    early: list[RewriterNode] = []
+    late: list[RewriterNode] = []
     for part, at, quantization in found:
         stated = draft.tensors[at].quantization
         if part.value == 0 and (scaled := _with_factor(draft, node, quantization)) != quantization:
@@ -302,7 +304,7 @@ def _trimmed(inputs: list[int]) -> list[int]:
     return inputs
 
 
-def _join(draft: Draft, node: DraftNode) -> None:
+def _join(draft: SourceRewriter, node: RewriterNode) -> None:
     """Values that are put side by side mean the same, where nothing says otherwise."""
     tensors = [draft.tensors[index] for index in (*node.inputs, *node.outputs) if index != ABSENT]
     known = {tensor.quantization for tensor in tensors} - {None}
@@ -313,7 +315,7 @@ def _join(draft: Draft, node: DraftNode) -> None:
                 draft.set(tensor.index, quantization=quantization)
 
 
-def _hand_on(draft: Draft) -> None:
+def _hand_on(draft: SourceRewriter) -> None:
     """Values that are only moved keep what they mean, forwards and then backwards."""
     for nodes in (draft.nodes, draft.nodes[::-1]):
         for node in nodes:
@@ -329,7 +331,7 @@ def _hand_on(draft: Draft) -> None:
                     draft.set(output, quantization=a.quantization)
                 elif a.quantization is None and b.quantization is not None and b.quantization.per_tensor:
                     draft.set(node.inputs[0], quantization=b.quantization)
-    nodes_after: list[DraftNode] = []
+    nodes_after: list[RewriterNode] = []
     for node in draft.nodes:
         nodes_after.append(node)
         if node.kind not in MOVES or not node.inputs or node.inputs[0] == ABSENT:
@@ -344,7 +346,7 @@ def _hand_on(draft: Draft) -> None:
     draft.replace_nodes(nodes_after)
 
 
-def _remember_unsigned(draft: Draft) -> None:
+def _remember_unsigned(draft: SourceRewriter) -> None:
     """These round the number with its zero point inside, which differs between uint8 and int8."""
     for node in draft.nodes:
         if (
@@ -354,7 +356,7 @@ def _remember_unsigned(draft: Draft) -> None:
             node.attributes["unsigned"] = 1
 
 
-def _signed(draft: Draft) -> None:
+def _signed(draft: SourceRewriter) -> None:
     """Quantized uint8 tensors become int8, 128 lower; at the interface and at operators that see numbers they are kept."""
     unsigned = {t.index: t for t in draft.tensors if t.dtype == "uint8" and t.quantization is not None}
     for tensor in unsigned.values():
@@ -363,20 +365,20 @@ def _signed(draft: Draft) -> None:
         data = None if tensor.data is None else (tensor.array().view(np.int8) ^ np.int8(-128)).tobytes()
         zero_points = tuple(z - 128 for z in q.zero_points)
         draft.set(tensor.index, dtype="int8", quantization=Quantization(q.scales, zero_points, q.axis), data=data)
-    nodes: list[DraftNode] = []
+    nodes: list[RewriterNode] = []
     outside: dict[int, int] = {}
 
-    def kept(node: DraftNode, index: int) -> int:
+    def kept(node: RewriterNode, index: int) -> int:
         """The tensor as the model has it, for an operator that sees numbers."""
         if index not in outside:
             tensor = unsigned[index]
             data = None if tensor.data is None else tensor.array()
             outside[index] = draft.tensor(tensor.name, "uint8", tensor.shape, tensor.quantization, data)
             if data is None:
-                nodes.append(draft.node("Rebias", node.name, [index], [outside[index]]))
+                nodes.append(draft.node("ShiftSign", node.name, [index], [outside[index]]))
         return outside[index]
 
-    def sees_numbers(node: DraftNode) -> bool:
+    def sees_numbers(node: RewriterNode) -> bool:
         """Whether an operator computes with the numbers: by its kind, or because some of its bytes stand for nothing else."""
         tensors = {index for index in (*node.inputs, *node.outputs) if index != ABSENT}
         plain = any(draft.tensors[index].dtype == "uint8" for index in tensors - unsigned.keys())
@@ -390,10 +392,10 @@ def _signed(draft: Draft) -> None:
             outside[index] = draft.tensor(name, "uint8", unsigned[index].shape, unsigned[index].quantization)
             draft.set(outside[index], name=name)
             draft.inputs[position] = outside[index]
-            nodes.append(draft.node("Rebias", name, [outside[index]], [index]))
+            nodes.append(draft.node("ShiftSign", name, [outside[index]], [index]))
     given = set(outside)
     for node in draft.nodes:
-        late: list[DraftNode] = []
+        late: list[RewriterNode] = []
         if node.blocker is None and sees_numbers(node):
             node.inputs = [kept(node, index) if index in unsigned else index for index in node.inputs]
             for position, index in enumerate(node.outputs):
@@ -402,7 +404,7 @@ def _signed(draft: Draft) -> None:
                         unsigned[index].name, "uint8", unsigned[index].shape, unsigned[index].quantization
                     )
                     node.outputs[position] = raw
-                    late.append(draft.node("Rebias", node.name, [raw], [index]))
+                    late.append(draft.node("ShiftSign", node.name, [raw], [index]))
         nodes += [node, *late]
     for position, index in enumerate(draft.outputs):
         if index in unsigned:
@@ -412,7 +414,7 @@ def _signed(draft: Draft) -> None:
                 target = draft.tensor(name, "uint8", unsigned[index].shape, unsigned[index].quantization)
                 draft.set(target, name=name)
                 outside[index] = target
-                nodes.append(draft.node("Rebias", name, [index], [target]))
+                nodes.append(draft.node("ShiftSign", name, [index], [target]))
             draft.outputs[position] = outside[index]
     draft.replace_nodes(nodes)
 
@@ -431,10 +433,10 @@ def _real(tensor: SourceTensor | None) -> Array | None:
     return np.asarray((tensor.array().astype(np.int64) - zero).astype(np.float32) * scale)
 
 
-def _fold_constants(draft: Draft) -> None:
+def _fold_constants(draft: SourceRewriter) -> None:
     """A QuantizeLinear of a constant, also of one that was dequantized, becomes a quantized constant."""
     dequantized: dict[int, SourceTensor] = {}
-    nodes: list[DraftNode] = []
+    nodes: list[RewriterNode] = []
     for node in draft.nodes:
         source = draft.tensors[node.inputs[0]] if node.inputs and node.inputs[0] != ABSENT else None
         if node.kind == "Dequantize" and source is not None and source.data is not None and source.quantization:
@@ -456,12 +458,19 @@ def _fold_constants(draft: Draft) -> None:
     draft.replace_nodes(nodes)
 
 
-_STEPS: tuple[Callable[[Draft], None], ...] = (codes, _unwrap, _fold_constants, _hand_on, _remember_unsigned, _signed)
+_STEPS: tuple[Callable[[SourceRewriter], None], ...] = (
+    codes,
+    _unwrap,
+    _fold_constants,
+    _hand_on,
+    _remember_unsigned,
+    _signed,
+)
 
 
 def quantization_on_tensors(model: SourceModel) -> SourceModel:
     """The model with constant scales on their tensors. An operator whose scales are wrong, or without code, is blocked."""
-    draft = Draft.of(model)
+    draft = SourceRewriter.of(model)
     for step in _STEPS:
         step(draft)
     return draft.freeze()

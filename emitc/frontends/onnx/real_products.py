@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from emitc.errors import CannotCompile
-from emitc.frontends.source_rewriter import ABSENT, Draft, DraftNode
+from emitc.frontends.source_rewriter import ABSENT, RewriterNode, SourceRewriter
 from emitc.ir import Array
 from emitc.source import SourceTensor
 
@@ -18,18 +18,18 @@ _FLOAT = 1
 """float32 among the element types of ONNX."""
 
 
-def is_real_product(node: DraftNode) -> bool:
+def is_real_product(node: RewriterNode) -> bool:
     """Whether it is a QGemm that states no scale of its output."""
     return node.kind == "QGemm" and node.input(_Y_SCALE) == ABSENT
 
 
-def real_product(draft: Draft, node: DraftNode) -> list[DraftNode]:
+def real_product(draft: SourceRewriter, node: RewriterNode) -> list[RewriterNode]:
     """The operators in its place. Raises CannotCompile for a computed scale."""
     a_scale, b_scale = (_constant(draft, node, node.input(position)) for position in (_A_SCALE, _B_SCALE))
     alpha = draft.source_node(node).real("alpha", 1.0)
     with np.errstate(all="ignore"):
         factor = np.asarray(np.float32(alpha) * a_scale.astype(np.float32).reshape(()) * b_scale.astype(np.float32))
-    nodes: list[DraftNode] = []
+    nodes: list[RewriterNode] = []
     matrices = [
         _turned(draft, node, node.input(position), nodes) if node.attributes.get(turn) else node.input(position)
         for position, turn in ((_A, "transA"), (_B, "transB"))
@@ -54,7 +54,7 @@ def real_product(draft: Draft, node: DraftNode) -> list[DraftNode]:
     return nodes
 
 
-def _constant(draft: Draft, node: DraftNode, index: int) -> Array:
+def _constant(draft: SourceRewriter, node: RewriterNode, index: int) -> Array:
     tensor = draft.tensors[index]
     if tensor.data is None:
         raise CannotCompile(
@@ -66,7 +66,7 @@ def _constant(draft: Draft, node: DraftNode, index: int) -> Array:
     return tensor.array()
 
 
-def _turned(draft: Draft, node: DraftNode, index: int, nodes: list[DraftNode]) -> int:
+def _turned(draft: SourceRewriter, node: RewriterNode, index: int, nodes: list[RewriterNode]) -> int:
     """A transposed matrix: a constant, or what a Transpose gives."""
     tensor: SourceTensor = draft.tensors[index]
     shape = tensor.shape[::-1]

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from emitc.errors import CannotCompile, EmitcError
-from emitc.frontends.source_rewriter import ABSENT, Draft, DraftNode
+from emitc.frontends.source_rewriter import ABSENT, RewriterNode, SourceRewriter
 from emitc.ir import Array
 from emitc.source import SourceTensor
 
@@ -54,12 +54,12 @@ def held_bytes(array: Array, dtype: str) -> Array:
 class _Codes:
     """The rewriting of one model. widened: float32 tensors by the float16 one that they come from. ones: a scale of 1."""
 
-    draft: Draft
-    nodes: list[DraftNode] = field(default_factory=list)
+    draft: SourceRewriter
+    nodes: list[RewriterNode] = field(default_factory=list)
     widened: dict[int, int] = field(default_factory=dict)
     ones: list[int] = field(default_factory=list)
 
-    def half(self, kind: str, node: DraftNode, source: int, target: int) -> None:
+    def half(self, kind: str, node: RewriterNode, source: int, target: int) -> None:
         """Adds a node between float32 and float16, on behalf of one of the file's."""
         if not self.ones:
             self.ones.append(self.draft.tensor("one", "float32", (), data=np.ones((), np.float32)))
@@ -67,7 +67,7 @@ class _Codes:
         added.op_type = node.op_type
         self.nodes.append(added)
 
-    def real(self, index: int, node: DraftNode) -> int:
+    def real(self, index: int, node: RewriterNode) -> int:
         """A float16 tensor as float32, a constant at once; any other as it is."""
         tensor = self.draft.tensors[index]
         if tensor.dtype != _HALF:
@@ -79,7 +79,7 @@ class _Codes:
                 self.half("DequantizeCodes", node, index, self.widened[index])
         return self.widened[index]
 
-    def node(self, node: DraftNode) -> None:
+    def node(self, node: RewriterNode) -> None:
         """The operator, where it is one of the two, as the kernels of codes have it; others as they are."""
         draft = self.draft
         quantizes = node.kind == "QuantizeLinear"
@@ -103,7 +103,7 @@ class _Codes:
             node.outputs = [draft.tensor(f"{real.name}_f32", "float32", real.shape)]
             self.half("QuantizeCodes", node, node.outputs[0], y)
 
-    def as_int8(self, node: DraftNode, code: SourceTensor, real: SourceTensor) -> bool:
+    def as_int8(self, node: RewriterNode, code: SourceTensor, real: SourceTensor) -> bool:
         """Makes an int8 constant of a smaller one, with its zero point, where that is all there is to it."""
         draft = self.draft
         if code.dtype not in _SMALL_INTEGERS or code.data is None or self.computed(node, real):
@@ -117,7 +117,7 @@ class _Codes:
                 node.inputs[position] = draft.tensor(f"{tensor.name}_s8", "int8", tensor.shape, data=data)
         return True
 
-    def computed(self, node: DraftNode, real: SourceTensor) -> bool:
+    def computed(self, node: RewriterNode, real: SourceTensor) -> bool:
         """Whether scales are computed at run time, per block, or of another type than float32, as is the real side."""
         scale, zero = (self.draft.tensors[i] if i != ABSENT else None for i in (node.input(1), node.input(2)))
         assert scale is not None
@@ -129,11 +129,11 @@ class _Codes:
             or real.dtype != "float32"
         )
 
-    def beyond(self, node: DraftNode, code: SourceTensor, real: SourceTensor) -> bool:
+    def beyond(self, node: RewriterNode, code: SourceTensor, real: SourceTensor) -> bool:
         """Whether the operator needs the kernels of codes."""
         return code.dtype in HELD or (code.dtype in _INTEGERS and self.computed(node, real))
 
-    def refuse(self, node: DraftNode, code: SourceTensor, real: SourceTensor) -> None:
+    def refuse(self, node: RewriterNode, code: SourceTensor, real: SourceTensor) -> None:
         """Raises CannotCompile for real types and settings without code."""
         source = self.draft.source_node(node)
         scale = self.draft.tensors[node.inputs[1]]
@@ -159,10 +159,10 @@ class _Codes:
             )
 
 
-def _settle_types(draft: Draft) -> None:
+def _settle_types(draft: SourceRewriter) -> None:
     """Every tensor of a type that is held as another gets that one; operators that know nothing of it are blocked."""
     halves = any(node.kind in CODE_KINDS and node.attributes["element"] == _HALF for node in draft.nodes)
-    others: dict[int, list[DraftNode]] = {}
+    others: dict[int, list[RewriterNode]] = {}
     for node in draft.nodes:
         if node.kind not in _MOVES and node.kind not in CODE_KINDS:
             for index in {*node.inputs, *node.outputs} - {ABSENT}:
@@ -188,7 +188,7 @@ def _settle_types(draft: Draft) -> None:
             draft.notes.append(f'"{tensor.name}" is {tensor.dtype}: one {what} in each {width}')
 
 
-def codes(draft: Draft) -> None:
+def codes(draft: SourceRewriter) -> None:
     """The step: both operators where they go beyond int8 with constant scales, then the types of all tensors."""
     rewriting = _Codes(draft)
     for node in draft.nodes:

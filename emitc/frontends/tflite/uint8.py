@@ -5,7 +5,7 @@ zero points off before they multiply or add cannot tell the two apart. Operators
 average pools and bilinear resizing, which round in the range of uint8, convolutions and fully connected layers, whose weights
 have a zero point, and those that LiteRT computes in float32 there: sigmoids, the ratios of rectifiers, joins of several scales.
 From the operators that compute on uint8 the new type spreads through those that move values; at the model's interface, and at
-every other operator, a Rebias goes between. A model in which nothing computes on uint8 stays as it is.
+every other operator, a ShiftSign goes between. A model in which nothing computes on uint8 stays as it is.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class _Rewriting:
 
     def rebias(self, source: SourceTensor, target: SourceTensor) -> None:
         """Adds the operator between the two of one tensor."""
-        self.nodes.append(SourceNode(self.next_node, "REBIAS", target.name, (source,), (target,), {}, kind="Rebias"))
+        self.nodes.append(SourceNode(self.next_node, "REBIAS", target.name, (source,), (target,), {}, kind="ShiftSign"))
         self.next_node += 1
 
     def as_unsigned(self, index: int) -> SourceTensor:

@@ -31,7 +31,7 @@ from emitc.kernels.shared.pointwise import (
     typed,
     vector_layer,
 )
-from emitc.layer import Flavour, Layer, Param, Table
+from emitc.layer import KernelSpec, Layer, Param, Table
 from emitc.numerics.float_functions import FUNCTIONS
 from emitc.numerics.requantize import BYTES, Float32, Int64, multiplier_of, requantize
 from emitc.source import SourceNode
@@ -157,7 +157,7 @@ def _lower_fixed(bound: BoundNode) -> Layer:
         Param("clamp_low", "int32_t", y.dtype.range[0]),
         Param("clamp_high", "int32_t", y.dtype.range[1]),
     )
-    return broadcast_layer(bound, "activation/prelu_fixed", params, flavour=typed(x.dtype, y.dtype, slope.dtype))
+    return broadcast_layer(bound, "activation/prelu_fixed", params, spec=typed(x.dtype, y.dtype, slope.dtype))
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -184,10 +184,8 @@ def lower(bound: BoundNode) -> Layer:
         *walk_params([x.shape, slope.shape], y.shape),
     )
     table = Table("slope", "float", tuple(slopes.reshape(-1).tolist()), "slopes below zero")
-    flavour = Flavour(x="int8_t", w="float", y="int8_t")
-    return Layer(
-        "activation/prelu_quantized", "portable", (0,), (table,), params, overlaps=in_place(bound), flavour=flavour
-    )
+    spec = KernelSpec(x="int8_t", w="float", y="int8_t")
+    return Layer("activation/prelu_quantized", "portable", (0,), (table,), params, overlaps=in_place(bound), spec=spec)
 
 
 def lower_mve(bound: BoundNode) -> Layer | str:
@@ -200,13 +198,13 @@ def lower_mve(bound: BoundNode) -> Layer | str:
         return "slopes that lie apart"
     # One slope for a row is loaded once.
     shared = steps["b_step"] == 0
-    flavour = replace(layer.flavour, suffix=f"{layer.flavour.suffix}{'_shared' if shared else ''}", shared=shared)
+    spec = replace(layer.spec, suffix=f"{layer.spec.suffix}{'_shared' if shared else ''}", shared=shared)
     return replace(
         layer,
         template="activation/prelu_mve",
         variant="mve",
         headers=("emitc_mve.h", "emitc_mve_reals.h"),
-        flavour=flavour,
+        spec=spec,
     )
 
 

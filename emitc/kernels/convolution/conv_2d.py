@@ -140,7 +140,7 @@ def lower(bound: BoundNode) -> Layer:
     if (kernel_h, kernel_w, window.stride_h, window.stride_w, groups) == (1, 1, 1, 1, 1) and not window.padding.any:
         return accumulation.matrix_product(bound, scale, clamp, y.elements // out_c, folded=folded)
     weights, bias = accumulation.weights_of(bound), accumulation.bias_of(bound, out_c)
-    flavour = accumulation.flavour(bound, weights)
+    spec = accumulation.spec(bound, weights)
     params = window_params(bound, window, kernel_h, kernel_w)
     tail = (accumulation.input_offset(bound, folded=folded), *output_params(bound, scale, clamp))
     macs = y.elements * kernel_h * kernel_w * in_c
@@ -149,24 +149,24 @@ def lower(bound: BoundNode) -> Layer:
     raw = accumulation.raw_weights(bound)
     overlaps = window_overlap(bound, params, whole_window(out_c, accumulation.TOGETHER, y.dtype.bytes))
     if groups == 1 and window.dilation_w == 1 and inside is not None and raw is not None:
-        tables = accumulation.tables(raw[0], bias, scale, flavour, interleaved=True)
+        tables = accumulation.tables(raw[0], bias, scale, spec, interleaved=True)
         tables = (*tables, *accumulation.inside_tables(bound, inside), accumulation.zero_table(raw[1]))
-        zero = accumulation.with_weight_zero(flavour)
+        zero = accumulation.with_weight_zero(spec)
         return Layer(
-            "convolution/conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=zero, overlaps=overlaps,
+            "convolution/conv_2d", "portable", (0,), tables, params + tail, macs=macs, spec=zero, overlaps=overlaps,
             by_rows=BY_ROWS,
         )  # fmt: skip
     if groups == 1 and window.dilation_w == 1 and inside is not None and fast:
-        tables = accumulation.tables(weights, bias, scale, flavour, interleaved=True)
+        tables = accumulation.tables(weights, bias, scale, spec, interleaved=True)
         tables = (*tables, *accumulation.inside_tables(bound, inside))
         return Layer(
-            "convolution/conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour, overlaps=overlaps,
+            "convolution/conv_2d", "portable", (0,), tables, params + tail, macs=macs, spec=spec, overlaps=overlaps,
             by_rows=BY_ROWS,
         )  # fmt: skip
-    tables = accumulation.tables(weights, bias, scale, flavour)
+    tables = accumulation.tables(weights, bias, scale, spec)
     return Layer(
         "convolution/conv_2d_taps", "portable", (0,), tables, (*params, Param("groups", "int32_t", groups), *tail), macs=macs,
-        flavour=flavour,
+        spec=spec,
         overlaps=window_overlap(bound, params, by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)), by_rows=BY_ROWS,
     )  # fmt: skip
 

@@ -110,10 +110,8 @@ def lower(bound: BoundNode) -> Layer:
         Param("groups", "int32_t", x.shape[3] // in_c),
         Param("b_zero_step", "int32_t", zero_step(bound, B_ZERO, out_c), "0: one zero point for all channels"),
     )
-    flavour = typed(x.dtype, DType.INT32, w.dtype)
-    return Layer(
-        "convolution/conv_integer", "portable", (A, B, *present), absent, params, macs=work(bound), flavour=flavour
-    )
+    spec = typed(x.dtype, DType.INT32, w.dtype)
+    return Layer("convolution/conv_integer", "portable", (A, B, *present), absent, params, macs=work(bound), spec=spec)
 
 
 KERNELS = (

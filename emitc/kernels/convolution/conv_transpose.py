@@ -47,7 +47,7 @@ from emitc.kernels.shared.windows import (
     integers_attribute,
     window_params,
 )
-from emitc.layer import Flavour, Layer, Param, Scratch, Table
+from emitc.layer import KernelSpec, Layer, Param, Scratch, Table
 from emitc.numerics.requantize import INT32_MAX, Int64, activation_clamp, requantize_float
 from emitc.source import SourceNode
 
@@ -440,7 +440,7 @@ def lower(bound: BoundNode) -> Layer:
         limited = _bounded(bound)
         limits = bound_params(_op(bound).activation, y.dtype) if limited else ()
         params = (*_steps(bound, rearranged=w.is_constant), *limits)
-        kind = Flavour("_bounded" if limited else "")
+        kind = KernelSpec("_bounded" if limited else "")
         return Layer(
             "convolution/conv_transpose_float",
             "portable",
@@ -448,7 +448,7 @@ def lower(bound: BoundNode) -> Layer:
             tuple(tables),
             params,
             macs=macs,
-            flavour=kind,
+            spec=kind,
         )
     assert x.quantization and y.quantization
     clamp = activation_clamp(_op(bound).activation, y)
@@ -457,19 +457,19 @@ def lower(bound: BoundNode) -> Layer:
     if w.is_constant:
         centred = _centred(bound, w.array())
         narrow = int(centred.min()) >= -128 and int(centred.max()) <= 127
-        flavour = Flavour("_q31" if fixed else "" if narrow else "_w16", fixed, w="int8_t" if narrow else "int16_t")
+        spec = KernelSpec("_q31" if fixed else "" if narrow else "_w16", fixed, w="int8_t" if narrow else "int16_t")
         if int16x8.applies(bound):
             rows, bias64 = centred.reshape(-1, y.shape[3]).T, _bias_of(bound).astype(np.int64)
-            flavour = int16x8.flavour(rows, bias64, requantization(bound).shift, reduced=True)
-        flavour = runtime_weights.adding_last(bound, flavour)
+            spec = int16x8.spec(rows, bias64, requantization(bound).shift, reduced=True)
+        spec = runtime_weights.adding_last(bound, spec)
         values = tuple(_rearranged(bound, centred).reshape(-1).tolist())
         what = "filters less their zero points, [KH, KW, O, I / groups]"
-        constants.append(Table("weights", flavour.w, values, what))
+        constants.append(Table("weights", spec.w, values, what))
     else:
-        flavour = runtime_weights.flavour(bound, w.elements // _channels(bound), "_q31")
-    factors, steps = _factor_tables(bound, flavour)
-    constants += [*runtime_weights.bias_table(bound, flavour), *factors]
-    operands = [0, *(() if w.is_constant else (_WEIGHTS,)), *((_BIAS,) if flavour.late_bias else ())]
+        spec = runtime_weights.spec(bound, w.elements // _channels(bound), "_q31")
+    factors, steps = _factor_tables(bound, spec)
+    constants += [*runtime_weights.bias_table(bound, spec), *factors]
+    operands = [0, *(() if w.is_constant else (_WEIGHTS,)), *((_BIAS,) if spec.late_bias else ())]
     params = (
         *_steps(bound, rearranged=w.is_constant),
         Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
@@ -478,18 +478,18 @@ def lower(bound: BoundNode) -> Layer:
         Param("clamp_low", "int32_t", clamp.low),
         Param("clamp_high", "int32_t", clamp.high),
     )
-    sums = Scratch("sums", (8 if flavour.acc == "int64_t" else 4) * y.shape[3])
+    sums = Scratch("sums", (8 if spec.acc == "int64_t" else 4) * y.shape[3])
     return Layer(
         "convolution/conv_transpose",
-        "portable", tuple(operands), tuple(constants), params, scratch=(sums,), macs=macs, flavour=flavour,
+        "portable", tuple(operands), tuple(constants), params, scratch=(sums,), macs=macs, spec=spec,
     )  # fmt: skip
 
 
-def _factor_tables(bound: BoundNode, flavour: Flavour) -> tuple[tuple[Table, ...], int]:
+def _factor_tables(bound: BoundNode, spec: KernelSpec) -> tuple[tuple[Table, ...], int]:
     """What sums are multiplied by, and how far the next output channel's is: 0 where one serves all."""
     if _op(bound).numerics is Numerics.TFLITE:
         found = requantization(bound)
-        return requantization_tables(found, flavour), int(found.per_channel)
+        return requantization_tables(found, spec), int(found.per_channel)
     factors = _factors(bound)
     per_channel = np.tile(factors, _op(bound).groups) if factors.size > 1 else factors
     values = tuple(float(v) for v in per_channel)

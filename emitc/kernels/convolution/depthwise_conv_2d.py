@@ -135,8 +135,8 @@ def lower(bound: BoundNode) -> Layer:
     scale = requantization(bound)
     bias = accumulation.bias_of(bound, out_c)
     weights = accumulation.weights_of(bound)
-    flavour = accumulation.flavour(bound, weights, 3)
-    fast = accumulation.suits_fast(bound, weights) and flavour.acc == "int32_t"
+    spec = accumulation.spec(bound, weights, 3)
+    fast = accumulation.suits_fast(bound, weights) and spec.acc == "int32_t"
     params = window_params(bound, op.window, kernel_h, kernel_w)
     clamp = activation_clamp(op.activation, y)
     tail = (accumulation.input_offset(bound, folded=folded), *output_params(bound, scale, clamp))
@@ -144,14 +144,14 @@ def lower(bound: BoundNode) -> Layer:
     inside = accumulation.bias_inside(bound, weights.astype(np.int64).reshape(-1, out_c).T, folded=folded)
     if inside is not None and fast and x.shape[3] == 1 and op.window.dilation_w == 1:
         filters = np.ascontiguousarray(weights.transpose(3, 1, 2, 0))
-        tables = accumulation.tables(filters, bias, scale, flavour, interleaved=True)
+        tables = accumulation.tables(filters, bias, scale, spec, interleaved=True)
         tables = (*tables, *accumulation.inside_tables(bound, inside))
         overlaps = window_overlap(bound, params, whole_window(out_c, accumulation.TOGETHER, y.dtype.bytes))
         return Layer(
-            "convolution/conv_2d", "portable", (0,), tables, params + tail, macs=macs, flavour=flavour, overlaps=overlaps,
+            "convolution/conv_2d", "portable", (0,), tables, params + tail, macs=macs, spec=spec, overlaps=overlaps,
             by_rows=BY_ROWS,
         )  # fmt: skip
-    tables = accumulation.tables(weights, bias, scale, flavour)
+    tables = accumulation.tables(weights, bias, scale, spec)
     overlaps = window_overlap(bound, params, by_channel(out_c, x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
     if inside is not None and (fast or x.dtype is DType.INT8) and out_c == x.shape[3]:
         tables = (*tables, *accumulation.inside_tables(bound, inside))
@@ -162,13 +162,13 @@ def lower(bound: BoundNode) -> Layer:
             tables,
             params + tail,
             macs=macs,
-            flavour=flavour,
+            spec=spec,
             overlaps=overlaps,
             by_rows=BY_ROWS,
         )
     depth = Param("depth_multiplier", "int32_t", out_c // x.shape[3])
     return Layer(
-        "convolution/depthwise_conv_2d_multiplier", "portable", (0,), tables, (*params, depth, *tail), macs=macs, flavour=flavour,
+        "convolution/depthwise_conv_2d_multiplier", "portable", (0,), tables, (*params, depth, *tail), macs=macs, spec=spec,
         overlaps=overlaps, by_rows=BY_ROWS,
     )  # fmt: skip
 

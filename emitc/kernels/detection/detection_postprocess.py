@@ -35,7 +35,7 @@ from emitc.kernels.contract import (
     unsupported,
 )
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, HEADER
-from emitc.layer import Flavour, Layer, Param, Scratch, Table
+from emitc.layer import KernelSpec, Layer, Param, Scratch, Table
 from emitc.source import SourceNode
 
 Float32 = NDArray[np.float32]
@@ -263,7 +263,7 @@ def lower(bound: BoundNode) -> Layer:
     suffix = ("" if wide else "_u8") + ("" if index is DType.UINT16 else "_many")
     return Layer(
         "detection/detection_postprocess", "portable", (0, 1), tables, params, scratch=scratch,
-        flavour=Flavour(suffix, x="float" if wide else "uint8_t", w=f"{index.value}_t"),
+        spec=KernelSpec(suffix, x="float" if wide else "uint8_t", w=f"{index.value}_t"),
     )  # fmt: skip
 
 

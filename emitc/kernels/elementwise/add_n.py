@@ -17,7 +17,7 @@ from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_same_quantization
 from emitc.kernels.shared.pointwise import in_place, operand, plain_numerics
 from emitc.kernels.shared.scaled_sum import check_sum, rescaled, sum_params
-from emitc.layer import ByRows, Flavour, Layer, Param
+from emitc.layer import ByRows, KernelSpec, Layer, Param
 from emitc.numerics.requantize import Int64
 from emitc.source import SourceNode
 
@@ -91,14 +91,14 @@ def lower(bound: BoundNode) -> Layer:
     overlaps = in_place(bound, computed)
     by_rows = ByRows(counted="count") if len(computed) == count else None
     if bound.output.dtype is DType.FLOAT32:
-        flavour = Flavour(x="float", y="float")
+        spec = KernelSpec(x="float", y="float")
         return Layer(
             "elementwise/add_n_float",
             "portable",
             operands,
             params=params,
             overlaps=overlaps,
-            flavour=flavour,
+            spec=spec,
             by_rows=by_rows,
         )
     quantization = bound.input(0).quantization

@@ -344,7 +344,7 @@ def lower_fpu(bound: BoundNode) -> Layer | str:
     layer = lower(bound)
     if (
         layer.template in ("elementwise/plain_sum", "elementwise/plain_difference", "elementwise/plain_product")
-        and layer.flavour.x == "float"
+        and layer.spec.x == "float"
     ):
         return replace(layer, template=f"{layer.template}_fpu", variant="fpu", headers=("emitc_fpu_elements.h",))
     return onnx_elementwise_simd.real(bound, layer, "fpu")
@@ -361,7 +361,7 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
         layer.template not in ("elementwise/weighted_sum", "elementwise/product")
         or bound.output.dtype is not DType.INT8
     ):
-        return f"a loop of its own: {layer.kernel_name}{layer.flavour.suffix}"
+        return f"a loop of its own: {layer.kernel_name}{layer.spec.suffix}"
     values = {param.name: int(param.value) for param in layer.params}
     shift = values["shift"]
     if layer.template == "elementwise/product":
@@ -374,7 +374,7 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
         layer,
         template=f"{layer.template}_dsp",
         variant="dsp",
-        flavour=replace(layer.flavour, suffix="_clamped" if clamped else "", clamped=clamped),
+        spec=replace(layer.spec, suffix="_clamped" if clamped else "", clamped=clamped),
         headers=(DSP_HEADER, BYTES_HEADER),
     )
 
@@ -405,13 +405,13 @@ def _paired_sum(bound: BoundNode, layer: Layer) -> Layer | str:
         Param("right", "int32_t", -last.shift),
         *(values[name] for name in ("clamp_low", "clamp_high", "count")),
     )
-    flavour = replace(layer.flavour, suffix=f"{layer.flavour.suffix}{'_clamped' if clamped else ''}", clamped=clamped)
+    spec = replace(layer.spec, suffix=f"{layer.spec.suffix}{'_clamped' if clamped else ''}", clamped=clamped)
     return replace(
         layer,
         template="elementwise/rescaled_sum_dsp",
         variant="dsp",
         params=params,
-        flavour=flavour,
+        spec=spec,
         headers=(DSP_HEADER, SHORTS_HEADER),
     )
 

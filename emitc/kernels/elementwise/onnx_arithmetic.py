@@ -244,11 +244,11 @@ def plain_layer(bound: BoundNode, operator: str, activation: str) -> Layer:
     """One loop for each operator and type. Integers are computed without sign where C leaves an overflow open."""
     bounds = bound.node.op.numerics is Numerics.PLAIN
     dtype = bound.output.dtype
-    flavour = typed(dtype, dtype)
+    spec = typed(dtype, dtype)
     if operator == "/" and not (bounds and dtype in FLOATS):
         if bounds and activation != "NONE":
             return broadcast_layer(
-                bound, "elementwise/bounded_quotient_integer", bound_params(activation, dtype), flavour=flavour
+                bound, "elementwise/bounded_quotient_integer", bound_params(activation, dtype), spec=spec
             )
         template = (
             "elementwise/quotient"
@@ -257,15 +257,15 @@ def plain_layer(bound: BoundNode, operator: str, activation: str) -> Layer:
             if dtype in UNSIGNED
             else "elementwise/quotient_integer"
         )
-        return broadcast_layer(bound, template, flavour=flavour)
-    wide = _WIDE_UNSIGNED.get(flavour.y, flavour.y if dtype in FLOATS else "uint32_t")
-    flavour = type(flavour)(flavour.suffix, x=flavour.x, w=wide, y=flavour.y)
+        return broadcast_layer(bound, template, spec=spec)
+    wide = _WIDE_UNSIGNED.get(spec.y, spec.y if dtype in FLOATS else "uint32_t")
+    spec = type(spec)(spec.suffix, x=spec.x, w=wide, y=spec.y)
     name = {"+": "sum", "-": "difference", "*": "product", "/": "quotient"}[operator]
     if bounds:
         return flat_layer(
-            broadcast_layer(bound, f"elementwise/bounded_{name}", bound_params(activation, dtype), flavour=flavour)
+            broadcast_layer(bound, f"elementwise/bounded_{name}", bound_params(activation, dtype), spec=spec)
         )
-    return flat_layer(broadcast_layer(bound, f"elementwise/plain_{name}", flavour=flavour))
+    return flat_layer(broadcast_layer(bound, f"elementwise/plain_{name}", spec=spec))
 
 
 def _limits(clamp: Clamp) -> tuple[Param, ...]:
@@ -305,7 +305,7 @@ def _form_layer(bound: BoundNode, form: Form, clamp: Clamp) -> Layer:
         )
         if isinstance(form, WeightedSum):
             return binary_layer(bound, "elementwise/weighted_sum", (*weights, *limits))
-        return broadcast_layer(bound, "elementwise/even_sum", (*weights, *_even_params(form), *limits), flavour=_BYTES)
+        return broadcast_layer(bound, "elementwise/even_sum", (*weights, *_even_params(form), *limits), spec=_BYTES)
     offsets = (
         Param("a_offset", "int32_t", -qa.zero_point, "minus the zero point"),
         Param("b_offset", "int32_t", -qb.zero_point),
@@ -314,13 +314,13 @@ def _form_layer(bound: BoundNode, form: Form, clamp: Clamp) -> Layer:
     if isinstance(form, EvenProduct):
         bias = Param("bias", "int32_t", form.bias)
         return broadcast_layer(
-            bound, "elementwise/even_product", (*offsets, bias, shift, *_even_params(form), *limits), flavour=_BYTES
+            bound, "elementwise/even_product", (*offsets, bias, shift, *_even_params(form), *limits), spec=_BYTES
         )
     template, c_type = (
         ("elementwise/wide_product", "int64_t") if form.wide else ("elementwise/scaled_product", "int32_t")
     )
     bias = Param("bias", c_type, form.bias, "the output's zero point and the rounding")
-    return broadcast_layer(bound, template, (*offsets, bias, shift, *limits), flavour=_BYTES)
+    return broadcast_layer(bound, template, (*offsets, bias, shift, *limits), spec=_BYTES)
 
 
 _BYTES = typed(DType.INT8, DType.INT8)
@@ -335,7 +335,7 @@ def _float_layer(bound: BoundNode, operator: str, clamp: Clamp) -> Layer:
     """The specified arithmetic on the device."""
     qa, qb, qy = _quantizations(bound)
     dtype = bound.output.dtype
-    flavour = typed(dtype, dtype)
+    spec = typed(dtype, dtype)
     if bound.node.op.numerics is Numerics.QDQ:
         zero = qy.zero_point
         params = (
@@ -354,7 +354,7 @@ def _float_layer(bound: BoundNode, operator: str, clamp: Clamp) -> Layer:
             "*": "elementwise/real_product",
             "/": "elementwise/real_quotient",
         }[operator]
-        return broadcast_layer(bound, name, params, flavour=flavour)
+        return broadcast_layer(bound, name, params, spec=spec)
     bias = _bias(bound.node.op)
     limits = (
         Param("lowest", "float", float(clamp.low + bias), "the clamp, in the model's numbers"),
@@ -370,14 +370,14 @@ def _float_layer(bound: BoundNode, operator: str, clamp: Clamp) -> Layer:
             Param("constant", "float", float(constant), "the zero points"),
         )
         operands = (1, 0) if exchanged else (0, 1)
-        return broadcast_layer(bound, "elementwise/fused_sum", (*terms, *limits), operands=operands, flavour=flavour)
+        return broadcast_layer(bound, "elementwise/fused_sum", (*terms, *limits), operands=operands, spec=spec)
     factors = (
         Param("a_offset", "int32_t", -qa.zero_point, "minus the zero point"),
         Param("b_offset", "int32_t", -qb.zero_point),
         Param("factor", "float", float(_product_factor(bound))),
         Param("zero_point", "float", float(qy.zero_point + bias)),
     )
-    return broadcast_layer(bound, "elementwise/rounded_product", (*factors, *limits), flavour=flavour)
+    return broadcast_layer(bound, "elementwise/rounded_product", (*factors, *limits), spec=spec)
 
 
 def quantized_layer(bound: BoundNode, operator: str, clamp: Clamp, widest: int = 1 << 31) -> Layer:

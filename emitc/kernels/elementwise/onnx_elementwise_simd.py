@@ -31,7 +31,7 @@ _SHORT = float(1 << 14)
 def _refusal(bound: BoundNode, layer: Layer, templates: tuple[str, ...]) -> str:
     a, b, y = bound.input(0), bound.input(1), bound.output
     if layer.template not in templates:
-        return f"a loop of its own: {layer.kernel_name}{layer.flavour.suffix}"
+        return f"a loop of its own: {layer.kernel_name}{layer.spec.suffix}"
     return "" if a.elements == b.elements == y.elements else "an operand is repeated"
 
 
@@ -67,7 +67,7 @@ def product(bound: BoundNode, layer: Layer, results: Int64, clamp: Clamp, varian
         template=f"elementwise/high_product_{variant}",
         variant=variant,
         params=params,
-        flavour=replace(layer.flavour, suffix="_clamped" if clamped else "", clamped=clamped),
+        spec=replace(layer.spec, suffix="_clamped" if clamped else "", clamped=clamped),
         headers=(MVE_HEADER,) if variant == "mve" else (DSP_HEADER, BYTES_HEADER),
     )
 
@@ -93,9 +93,7 @@ def real(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     headers = (MVE_HEADER, "emitc_mve_reals.h") if variant == "mve" else ("emitc_fpu.h",)
     limits = tuple(int(known[name] + known["output_offset"]) for name in ("lowest", "highest"))
     short = variant == "fpu" and limits == DType.INT16.range
-    flavour = replace(
-        layer.flavour, suffix=f"{layer.flavour.suffix}{'_full' if short else ''}", short="s16" if short else ""
-    )
+    spec = replace(layer.spec, suffix=f"{layer.spec.suffix}{'_full' if short else ''}", short="s16" if short else "")
     return replace(
-        layer, template=f"{layer.template}_{variant}", variant=variant, params=params, headers=headers, flavour=flavour
+        layer, template=f"{layer.template}_{variant}", variant=variant, params=params, headers=headers, spec=spec
     )

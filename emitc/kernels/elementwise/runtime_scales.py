@@ -128,7 +128,7 @@ def lower(bound: BoundNode) -> Layer:
     )
     return Layer(
         template, "portable", order, params=(*limits, *walk), overlaps=in_place(bound, (A, B)),
-        flavour=typed(bound.output.dtype, bound.output.dtype),
+        spec=typed(bound.output.dtype, bound.output.dtype),
     )  # fmt: skip
 
 

@@ -123,10 +123,10 @@ def lower(bound: BoundNode) -> Layer:
     if bound.node.op.numerics is Numerics.TFLITE:
         return _quantized_layer(bound)
     dtype = bound.output.dtype
-    flavour = typed(dtype, dtype)
+    spec = typed(dtype, dtype)
     if dtype is DType.INT32:
-        flavour = replace(flavour, w="uint32_t")
-    return broadcast_layer(bound, "elementwise/squared_difference", flavour=flavour)
+        spec = replace(spec, w="uint32_t")
+    return broadcast_layer(bound, "elementwise/squared_difference", spec=spec)
 
 
 KERNELS = (

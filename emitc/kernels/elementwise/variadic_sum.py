@@ -20,7 +20,7 @@ from emitc.source import SourceNode
 
 
 @dataclass(frozen=True, slots=True)
-class Total(Op):
+class VariadicSum(Op):
     """mean: whether the sum is divided by the number of operands."""
 
     mean: bool
@@ -28,7 +28,7 @@ class Total(Op):
 
 def from_onnx(node: SourceNode) -> Parsed:
     """Sum or Mean."""
-    return any_operands(Total(node.kind == "Mean"), node)
+    return any_operands(VariadicSum(node.kind == "Mean"), node)
 
 
 def _factor(bound: BoundNode) -> np.float32:
@@ -44,7 +44,7 @@ def check(bound: BoundNode) -> None:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """float32 additions in order."""
     op = bound.node.op
-    assert isinstance(op, Total)
+    assert isinstance(op, VariadicSum)
     result = np.asarray(operand(bound, inputs, 0), np.float32)
     with np.errstate(all="ignore"):
         for position in range(1, len(bound.inputs)):
@@ -55,7 +55,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def lower(bound: BoundNode) -> Layer:
     """Two by two, and one more pass for the factor."""
     op = bound.node.op
-    assert isinstance(op, Total)
+    assert isinstance(op, VariadicSum)
     if not op.mean:
         return fold_layer(bound, "elementwise/sum")
     count = Param("count", "int32_t", bound.output.elements)
@@ -66,7 +66,7 @@ def lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        Total, "sum or mean of tensors, broadcasting", (DType.FLOAT32,), (), None, check, output_shapes, reference, lower,
+        VariadicSum, "sum or mean of tensors, broadcasting", (DType.FLOAT32,), (), None, check, output_shapes, reference, lower,
         onnx=("Sum", "Mean"), from_onnx=from_onnx, elementwise=True,
     ),
 )  # fmt: skip

@@ -37,7 +37,7 @@ from emitc.kernels.mac.weight_packing import PACKED, weight_table
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.float_activation import bound_params, bounded, limited, onnx_activation
 from emitc.kernels.shared.windows import BY_ROWS, WINDOW_PARAMS, Window, window_overlap
-from emitc.layer import PLAIN, ByRows, Flavour, Layer, Param, Table, by_channel, whole_window
+from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Table, by_channel, whole_window
 from emitc.numerics.requantize import INT32_MAX, Clamp, Int64, activation_clamp
 from emitc.source import SourceNode
 
@@ -164,20 +164,20 @@ def float_layer(
     groups = next(int(param.value) for param in params if param.name == "groups")
     ahead = by_channel(channels, groups, bound.input(0).shape[-1] // groups, 4, 4)
     overlaps = window_overlap(bound, params, ahead)
-    flavour = PLAIN
+    spec = PLAIN
     if bound.node.op.numerics is Numerics.PLAIN:
         params = (*params, *bound_params(activation, bound.output.dtype))
-        flavour = Flavour("_bounded", clamped=True, bias_last=True)
+        spec = KernelSpec("_bounded", clamped=True, bias_last=True)
     else:
-        limits, flavour = onnx_activation(activation)
+        limits, spec = onnx_activation(activation)
         params = (*params, *limits)
         if bias_last:
-            flavour = replace(flavour, suffix=f"{flavour.suffix}_late", bias_last=True)
+            spec = replace(spec, suffix=f"{spec.suffix}_late", bias_last=True)
     if spread and not w.is_constant:
-        flavour = replace(flavour, suffix=f"{flavour.suffix}_spread", spread=True)
+        spec = replace(spec, suffix=f"{spec.suffix}_spread", spread=True)
     return Layer(
         "convolution/conv_2d_float",
-        "portable", tuple(operands), tuple(constants), params, overlaps=overlaps, macs=macs, flavour=flavour,
+        "portable", tuple(operands), tuple(constants), params, overlaps=overlaps, macs=macs, spec=spec,
         by_rows=BY_ROWS if len(w.shape) == 4 and len(operands) == 1 else None,
     )  # fmt: skip
 
@@ -324,12 +324,12 @@ def zero_table(zeros: tuple[int, ...]) -> Table:
     return Table("weight_zero", "int8_t", zeros, "zero point of the weights per output channel")
 
 
-def with_weight_zero(kind: Flavour) -> Flavour:
-    """The flavour of a kernel that takes the weights' zero points off, its weights as bytes."""
+def with_weight_zero(kind: KernelSpec) -> KernelSpec:
+    """The spec of a kernel that takes the weights' zero points off, its weights as bytes."""
     return replace(kind, suffix=f"{kind.suffix.replace('_w16', '')}_wz", w="int8_t", weight_zero=True)
 
 
-def flavour(bound: BoundNode, weights: Array, channel_axis: int = 0) -> Flavour:
+def spec(bound: BoundNode, weights: Array, channel_axis: int = 0) -> KernelSpec:
     """What the kernel is printed for: the requantization, and the types of inputs, weights, sums and outputs.
 
     channel_axis: dimension of the weights that counts output channels.
@@ -339,13 +339,13 @@ def flavour(bound: BoundNode, weights: Array, channel_axis: int = 0) -> Flavour:
     if int16x8.applies(bound):
         filters = np.moveaxis(weights, channel_axis, 0).astype(np.int64).reshape(weights.shape[channel_axis], -1)
         scale = requantization(bound)
-        return int16x8.flavour(filters, bias_of(bound, len(filters)), scale.shift, reduced=scale.reduced)
+        return int16x8.spec(filters, bias_of(bound, len(filters)), scale.shift, reduced=scale.reduced)
     if not bound.node.op.numerics.float_scale:
         if w == "int16_t":
             return replace(PLAIN, suffix="_w16", w=w)
         return PACKED if bound.input(WEIGHTS).dtype.packed else PLAIN
     wide = "".join(f"_{role}16" for role, c_type in (("x", x), ("w", w), ("y", y)) if c_type == "int16_t")
-    return Flavour(f"_f32{wide}", False, x, w, y)
+    return KernelSpec(f"_f32{wide}", False, x, w, y)
 
 
 def suits_fast(bound: BoundNode, weights: Array) -> bool:
@@ -410,7 +410,7 @@ def bias_inside(bound: BoundNode, filters: Int64, *, folded: bool) -> Int64 | No
 
 
 def tables(
-    weights: Array, bias: Int64, scale: Requantization, kind: Flavour, *, interleaved: bool = False
+    weights: Array, bias: Int64, scale: Requantization, kind: KernelSpec, *, interleaved: bool = False
 ) -> tuple[Table, ...]:
     """Weights, bias, multipliers and shifts as constant arrays.
 
@@ -456,7 +456,7 @@ def matrix_product(bound: BoundNode, scale: Requantization, clamp: Clamp, rows: 
     weights, bias = weights_of(bound), bias_of(bound, out)
     tail = output_params(bound, scale, clamp)
     macs = rows * out * depth
-    kind = flavour(bound, weights)
+    kind = spec(bound, weights)
     raw = raw_weights(bound)
     params, groups = pixels(rows, depth, out)
     overlaps = window_overlap(bound, params, whole_window(out, TOGETHER, bound.output.dtype.bytes))
@@ -464,19 +464,19 @@ def matrix_product(bound: BoundNode, scale: Requantization, clamp: Clamp, rows: 
         constants = (*tables(raw[0], bias, scale, kind, interleaved=True), zero_table(raw[1]))
         size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out", "int32_t", out))
         return Layer(
-            "matrix/fully_connected", "portable", (0,), constants, size + tail, macs=macs, flavour=with_weight_zero(kind),
+            "matrix/fully_connected", "portable", (0,), constants, size + tail, macs=macs, spec=with_weight_zero(kind),
             overlaps=overlaps, by_rows=ByRows(counted="rows"),
         )  # fmt: skip
     if (folded or x.quantization.zero_point == 0) and suits_fast(bound, weights):
         constants = tables(weights, bias, scale, kind, interleaved=True)
         size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out", "int32_t", out))
         return Layer(
-            "matrix/fully_connected", "portable", (0,), constants, size + tail, macs=macs, flavour=kind, overlaps=overlaps,
+            "matrix/fully_connected", "portable", (0,), constants, size + tail, macs=macs, spec=kind, overlaps=overlaps,
             by_rows=ByRows(counted="rows"),
         )  # fmt: skip
     offset = input_offset(bound, folded=folded)
     return Layer(
         "convolution/conv_2d_taps",
         "portable", (0,), tables(weights, bias, scale, kind), (*params, groups, offset, *tail), macs=macs,
-        flavour=kind, overlaps=window_overlap(bound, params, by_channel(out, 1, depth, x.dtype.bytes, bound.output.dtype.bytes)),
+        spec=kind, overlaps=window_overlap(bound, params, by_channel(out, 1, depth, x.dtype.bytes, bound.output.dtype.bytes)),
     )  # fmt: skip

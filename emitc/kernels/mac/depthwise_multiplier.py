@@ -50,7 +50,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     weights = accumulation.weights_of(bound)
     if w.dtype.packed or weights.dtype != np.int8:
         return "weights of four bits"
-    kind = accumulation.flavour(bound, weights, 3)
+    kind = accumulation.spec(bound, weights, 3)
     if kind.acc != "int32_t":
         return "sums of 64 bits"
     _, kernel_h, kernel_w, out = weights.shape
@@ -80,7 +80,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     )
     return Layer(
         "convolution/depthwise_spread_mve", "mve", (0,), tables, (*params, *tail), macs=y.elements * kernel_h * kernel_w,
-        flavour=kind, by_rows=BY_ROWS, headers=(_HEADER,),
+        spec=kind, by_rows=BY_ROWS, headers=(_HEADER,),
         overlaps=window_overlap(bound, params, _ahead(groups, multiplier, y.dtype.bytes, x.dtype.bytes)),
     )  # fmt: skip
 
@@ -134,7 +134,7 @@ def paired_depthwise(bound: BoundNode, window: Window, activation: str, *, folde
             Scratch("taps", dsp_int8.POINTER_BYTES * kernel_h * kernel_w),
         ),
         macs=y.elements * kernel_h * kernel_w,
-        flavour=replace(kind, suffix=f"{kind.suffix}_{form}" if form else kind.suffix, window=form), by_rows=BY_ROWS,
+        spec=replace(kind, suffix=f"{kind.suffix}_{form}" if form else kind.suffix, window=form), by_rows=BY_ROWS,
         headers=(dsp_int8.HEADER, int16_dsp_mve.DSP_HEADER, _SPREAD_HEADER),
         overlaps=window_overlap(bound, params, _ahead(groups, multiplier, y.dtype.bytes, x.dtype.bytes)),
     )  # fmt: skip

@@ -21,7 +21,7 @@ from emitc.kernels.mac import accumulation
 from emitc.kernels.mac.requantization import Requantization, output_params, requantization, requantization_tables
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import PLAIN, ByRows, Flavour, Layer, Param, Scratch, Table, by_channel, whole_window
+from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table, by_channel, whole_window
 from emitc.numerics.requantize import Clamp, Int64, activation_clamp
 
 HEADER = "emitc_dsp.h"
@@ -71,7 +71,7 @@ def sums_fit(filters: Int64, bias: Int64, zero: int) -> bool:
     return bool(largest_sum(filters + zero, bias) + 128 * abs(zero) * int(filters.shape[1]) <= _INT32_MAX)
 
 
-def with_zero(kind: Flavour) -> Flavour:
+def with_zero(kind: KernelSpec) -> KernelSpec:
     """The kernel of weights with a zero point, which it takes off by the sum of the values."""
     return replace(kind, suffix=f"{kind.suffix}_zero", weight_zero=True)
 
@@ -114,7 +114,7 @@ def settled(bound: BoundNode, filters: Int64, bias: Int64, clamp: Clamp) -> tupl
     )
 
 
-def scaling(scale: Requantization, clamp: Clamp, zero_point: int, largest_sum: int) -> Flavour:
+def scaling(scale: Requantization, clamp: Clamp, zero_point: int, largest_sum: int) -> KernelSpec:
     """How the kernel requantizes: by the short functions where sums and shifts let it.
 
     largest_sum: bound on the magnitude of every accumulator.
@@ -144,7 +144,7 @@ def factor_parts(scale: Requantization) -> tuple[Int64, Int64]:
     return (bits & 0x7FFFFF | 0x800000) << 7, (bits >> 23) - 111
 
 
-def scaling_tables(scale: Requantization, kind: Flavour) -> tuple[Table, ...]:
+def scaling_tables(scale: Requantization, kind: KernelSpec) -> tuple[Table, ...]:
     """Multipliers and shifts; for the short functions the shift is to the right."""
     if kind.exact:
         mantissa, left = factor_parts(scale)
@@ -226,7 +226,7 @@ def largest_sum(filters: Int64, bias: Int64) -> int:
 
 def operands(
     bound: BoundNode, window: Window, activation: str, filters: Array, *, folded: bool, zero: bool = False
-) -> tuple[Int64, Int64, Requantization, Clamp, Flavour] | str:
+) -> tuple[Int64, Int64, Requantization, Clamp, KernelSpec] | str:
     """Of a convolution: filters [O, K], bias with the zero point's share, requantization, limits and the kernel's form of them.
 
     Or why it has no kernel of pairs. zero: all weights may have one zero point.
@@ -243,7 +243,7 @@ def operands(
 
 def prepared(
     bound: BoundNode, activation: str, filters: Int64, *, folded: bool
-) -> tuple[Int64, Int64, Requantization, Clamp, Flavour] | str:
+) -> tuple[Int64, Int64, Requantization, Clamp, KernelSpec] | str:
     """The same of filters [O, K] of a kernel that has no such demands."""
     bias = accumulation.bias_inside(bound, filters, folded=folded)
     if bias is None:
@@ -325,7 +325,7 @@ def convolution(
         template, name = "convolution/conv_2d_part_dsp", "dsp-part"
     return Layer(
         template, name, (0,), (*weight_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), params + tail,
-        scratch=(Scratch("values", needed),), macs=flat.size * rows, flavour=kind,
+        scratch=(Scratch("values", needed),), macs=flat.size * rows, spec=kind,
         overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=HEADERS,
     )  # fmt: skip
 
@@ -385,14 +385,14 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     return Layer(
         "convolution/depthwise_conv_2d_dsp", "dsp-lean" if lean else "dsp", (0,), tables, params + tail,
         scratch=tuple(Scratch(role, size) for role, size in needed.items() if size),
-        macs=y.elements * kernel_h * kernel_w, flavour=kind,
+        macs=y.elements * kernel_h * kernel_w, spec=kind,
         overlaps=window_overlap(bound, params, channels if three and groups > 1 else ahead), by_rows=BY_ROWS,
         headers=HEADERS,
     )  # fmt: skip
 
 
 def lean_convolution(
-    bound: BoundNode, window: Window, runs: Int64, bias: Int64, scale: Requantization, clamp: Clamp, kind: Flavour
+    bound: BoundNode, window: Window, runs: Int64, bias: Int64, scale: Requantization, clamp: Clamp, kind: KernelSpec
 ) -> Layer:
     """The layer that needs no working memory: pixel by pixel, four channels at a time. runs [O, KH, KW * I]."""
     x = bound.input(0)
@@ -413,7 +413,7 @@ def lean_convolution(
     )
     return Layer(
         "convolution/conv_2d_lean_dsp",
-        "dsp-lean", (0,), tables, params + tail, macs=bound.output.elements * kernel_h * run, flavour=kind,
+        "dsp-lean", (0,), tables, params + tail, macs=bound.output.elements * kernel_h * run, spec=kind,
         overlaps=window_overlap(bound, params, whole_window(out, 4, 1)), by_rows=BY_ROWS, headers=HEADERS,
     )  # fmt: skip
 
@@ -425,7 +425,7 @@ def matrix(
     bias: Int64,
     scale: Requantization,
     clamp: Clamp,
-    kind: Flavour,
+    kind: KernelSpec,
     *,
     lean: bool = False,
     by_rows: bool = True,
@@ -446,7 +446,7 @@ def matrix(
         taken = (Param("weights_zero", "int32_t", zero, "the weights' zero point"),) if zero else ()
         return Layer(
             "matrix/row_dsp", name, (0,), tables, (*size, *taken, *output_numbers(bound, scale, clamp)), macs=rows * filters.size,
-            flavour=kind, overlaps=window_overlap(bound, params, whole_window(out, 4, 1)), by_rows=one_row, headers=HEADERS,
+            spec=kind, overlaps=window_overlap(bound, params, whole_window(out, 4, 1)), by_rows=one_row, headers=HEADERS,
         )  # fmt: skip
     runs = filters.reshape(out, 1, depth)
     more: tuple[Param, ...] = ()
@@ -460,7 +460,7 @@ def matrix(
     return Layer(
         "matrix/matrix_dsp",
         "dsp", (0,), (*weight_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), size + tail,
-        scratch=(Scratch("values", 16 * words),), macs=rows * filters.size, flavour=kind,
+        scratch=(Scratch("values", 16 * words),), macs=rows * filters.size, spec=kind,
         overlaps=window_overlap(bound, params, None), by_rows=one_row, headers=HEADERS,
     )  # fmt: skip
 

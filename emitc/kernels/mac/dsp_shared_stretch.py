@@ -105,5 +105,5 @@ def convolution(
         "convolution/conv_2d_span_dsp",
         NAMES[pixels], (0,), (*weight_tables(values, filters.shape, bias), *scaling_tables(scale, kind)),
         params + tail, scratch=(Scratch("values", span.size_bytes(kernel_h)),), macs=flat.size * (bound.output.elements // out),
-        flavour=kind, overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=HEADERS,
+        spec=kind, overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=HEADERS,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.mac import accumulation, dsp_int8
 from emitc.kernels.mac.requantization import output_params, requantization, requantization_tables
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import ByRows, Flavour, Layer, Param, Scratch, Table, whole_window
+from emitc.layer import ByRows, KernelSpec, Layer, Param, Scratch, Table, whole_window
 from emitc.numerics.requantize import activation_clamp
 
 DSP_HEADER = "emitc_dsp_shorts.h"
@@ -43,23 +43,23 @@ def adjacent(length: int) -> NDArray[np.int64]:
     return order.reshape(-1, 2)
 
 
-def _kind(bound: BoundNode, filters: Array, *, folded: bool) -> Flavour | str:
+def _kind(bound: BoundNode, filters: Array, *, folded: bool) -> KernelSpec | str:
     """What the kernels are printed for, or why there is none. filters: [O, ...]."""
     x = bound.input(0)
     if bound.input(1).dtype.packed or filters.dtype != np.int8:
         return "weights of four bits" if bound.input(1).dtype.packed else "weights with zero points"
     if not folded and x.quantization and any(x.quantization.zero_points):
         return "int16 values with a zero point"
-    kind = accumulation.flavour(bound, filters)
+    kind = accumulation.spec(bound, filters)
     return kind if kind.acc == "int32_t" else "sums of 64 bits"
 
 
-def _tables(bound: BoundNode, values: NDArray[np.int8], out: int, kind: Flavour, arranged: str) -> tuple[Table, ...]:
+def _tables(bound: BoundNode, values: NDArray[np.int8], out: int, kind: KernelSpec, arranged: str) -> tuple[Table, ...]:
     what = f"weights {'x'.join(map(str, bound.input(1).shape))}, {arranged}"
     return (Table("weights", "int8_t", tuple(values.tolist()), what, alignment=4), *_bias_and_scale(bound, out, kind))
 
 
-def _bias_and_scale(bound: BoundNode, out: int, kind: Flavour) -> tuple[Table, ...]:
+def _bias_and_scale(bound: BoundNode, out: int, kind: KernelSpec) -> tuple[Table, ...]:
     return (
         Table("bias", "int32_t", tuple(accumulation.bias_of(bound, out).tolist()), "bias per output channel"),
         *requantization_tables(requantization(bound), kind),
@@ -72,7 +72,7 @@ def _tail(bound: BoundNode, activation: str) -> tuple[Param, ...]:
 
 def numbers(
     bound: BoundNode, activation: str, filters: Array, *, folded: bool
-) -> tuple[Flavour, tuple[Table, ...], tuple[Param, ...]] | str:
+) -> tuple[KernelSpec, tuple[Table, ...], tuple[Param, ...]] | str:
     """What a kernel of filters [O, K] is printed for, its tables besides the weights, and what turns sums into outputs.
 
     Or why there is none.
@@ -142,20 +142,30 @@ def _pixels(rows: int, filters: Array) -> tuple[Param, ...]:
 
 
 def _vectors(
-    bound: BoundNode, params: tuple[Param, ...], activation: str, filters: Array, kind: Flavour, by_rows: ByRows | None
+    bound: BoundNode,
+    params: tuple[Param, ...],
+    activation: str,
+    filters: Array,
+    kind: KernelSpec,
+    by_rows: ByRows | None,
 ) -> Layer:
     tables = _tables(bound, filters.reshape(-1).astype(np.int8), len(filters), kind, "filter by filter")
     out = len(filters)
     return Layer(
         "convolution/conv_2d_shorts_mve", "mve", (0,), tables, (*params, *_tail(bound, activation)),
-        macs=bound.output.elements * filters.size // out, flavour=kind,
+        macs=bound.output.elements * filters.size // out, spec=kind,
         overlaps=window_overlap(bound, params, whole_window(out, accumulation.TOGETHER, _BYTES)), by_rows=by_rows,
         headers=MVE_HEADERS,
     )  # fmt: skip
 
 
 def _tiles(
-    bound: BoundNode, params: tuple[Param, ...], activation: str, filters: Array, kind: Flavour, by_rows: ByRows | None
+    bound: BoundNode,
+    params: tuple[Param, ...],
+    activation: str,
+    filters: Array,
+    kind: KernelSpec,
+    by_rows: ByRows | None,
 ) -> Layer | str:
     out, kernel_h, kernel_w, depth = filters.shape
     if out == 1:
@@ -166,12 +176,12 @@ def _tiles(
     return Layer(
         "convolution/conv_2d_shorts_dsp", "dsp", (0,), _tables(bound, values, out, kind, "arranged for pairs of channels"),
         (*params, of_pair, *_tail(bound, activation)), scratch=(Scratch("values", 4 * dsp_int8.PIXELS * words),),
-        macs=bound.output.elements * filters.size // out, flavour=kind, overlaps=window_overlap(bound, params, None),
+        macs=bound.output.elements * filters.size // out, spec=kind, overlaps=window_overlap(bound, params, None),
         by_rows=by_rows, headers=(*dsp_int8.HEADERS, DSP_HEADER),
     )  # fmt: skip
 
 
-def _row(bound: BoundNode, activation: str, filters: Array, kind: Flavour, rows: int) -> Layer:
+def _row(bound: BoundNode, activation: str, filters: Array, kind: KernelSpec, rows: int) -> Layer:
     out, depth = filters.shape
     whole = out // 4 * 4
     fours = np.zeros(0, np.int8)
@@ -182,7 +192,7 @@ def _row(bound: BoundNode, activation: str, filters: Array, kind: Flavour, rows:
     size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out_c", "int32_t", out))
     return Layer(
         "matrix/row_shorts_dsp", "dsp", (0,), _tables(bound, values, out, kind, "four channels at a time"),
-        (*size, *_tail(bound, activation)), macs=rows * filters.size, flavour=kind,
+        (*size, *_tail(bound, activation)), macs=rows * filters.size, spec=kind,
         overlaps=window_overlap(bound, params, whole_window(out, accumulation.TOGETHER, _BYTES)),
         by_rows=ByRows(counted="rows"), headers=(dsp_int8.HEADER, DSP_HEADER),
     )  # fmt: skip

@@ -19,7 +19,7 @@ from emitc.kernels.mac import accumulation
 from emitc.kernels.mac.mve_int8 import HEADERS, LANES, channel_order, inner_columns, scaling, scaling_tables
 from emitc.kernels.mac.requantization import Requantization, output_params, requantization
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import Flavour, Layer, Param, Scratch, Table
+from emitc.layer import KernelSpec, Layer, Param, Scratch, Table
 from emitc.numerics.requantize import Clamp, Int64, activation_clamp
 
 POINTER = 8
@@ -80,7 +80,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     return Layer(
         "convolution/depthwise_conv_2d_mve", "mve", (0,), (*tables, *scaling_tables(scale, kind, order)),
         (*params, *own, *output_params(bound, scale, clamp)),
-        scratch=(scratch,), macs=y.elements * len(filters), flavour=kind,
+        scratch=(scratch,), macs=y.elements * len(filters), spec=kind,
         overlaps=window_overlap(bound, params, None if channels <= LANES else 0), by_rows=BY_ROWS, headers=HEADERS,
     )  # fmt: skip
 
@@ -131,7 +131,7 @@ def _three_by_three(
     bias: Int64,
     scale: Requantization,
     clamp: Clamp,
-    kind: Flavour,
+    kind: KernelSpec,
     together: int,
 ) -> Layer:
     channels = filters.shape[1]
@@ -149,6 +149,6 @@ def _three_by_three(
     return Layer(
         "convolution/depthwise_3x3_mve", "mve", (0,), (table,),
         (*params, *_own_params(bound, params, together), *output_params(bound, scale, clamp)),
-        scratch=(Scratch("taps", POINTER * 10 + room),), macs=bound.output.elements * 9, flavour=kind,
+        scratch=(Scratch("taps", POINTER * 10 + room),), macs=bound.output.elements * 9, spec=kind,
         overlaps=window_overlap(bound, params, None if channels <= LANES else 0), by_rows=BY_ROWS, headers=HEADERS,
     )  # fmt: skip

@@ -20,7 +20,7 @@ from emitc.ir import Array, BoundNode
 from emitc.kernels.mac import accumulation, dsp_int8
 from emitc.kernels.mac.requantization import Requantization, output_params, requantization, requantization_tables
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import PLAIN, ByRows, Flavour, Layer, Param, Scratch, Table
+from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table
 from emitc.numerics.requantize import Clamp, Int64, activation_clamp
 
 HEADER = "emitc_mve.h"
@@ -38,7 +38,7 @@ CHUNK = 16
 """Output channels of one row whose sums are kept at a time."""
 
 
-def scaling(scale: Requantization, clamp: Clamp, zero_point: int, filters: Int64, bias: Int64) -> Flavour:
+def scaling(scale: Requantization, clamp: Clamp, zero_point: int, filters: Int64, bias: Int64) -> KernelSpec:
     """How the kernel requantizes: halves up where negative results do not matter; as any core does where there are shifts to the
     left, or sums so large that an output could wrap. filters: [O, K], all that an output channel is the sum of.
     """
@@ -54,7 +54,7 @@ def scaling(scale: Requantization, clamp: Clamp, zero_point: int, filters: Int64
     return replace(PLAIN, suffix=f"_{short}{ending}", short=short, clamped=clamped)
 
 
-def channel_order(out: int, kind: Flavour, *, eights: bool) -> NDArray[np.int64]:
+def channel_order(out: int, kind: KernelSpec, *, eights: bool) -> NDArray[np.int64]:
     """In which order sums of output channels lie: 16 at a time, such that registers of four narrow to registers in order.
 
     eights: then the next 8 for the same reason.
@@ -73,7 +73,7 @@ def channel_order(out: int, kind: Flavour, *, eights: bool) -> NDArray[np.int64]
     return order
 
 
-def scaling_tables(scale: Requantization, kind: Flavour, order: NDArray[np.int64]) -> tuple[Table, ...]:
+def scaling_tables(scale: Requantization, kind: KernelSpec, order: NDArray[np.int64]) -> tuple[Table, ...]:
     """Multipliers and shifts in the order of the channels; those for all channels repeated for a group of channels."""
     tables = requantization_tables(scale, kind)
     if scale.per_channel:
@@ -165,7 +165,7 @@ def _pairs(
     scratch = (Scratch("windows", windows + 8 * 4 * -(-out // CHANNELS)),)
     return Layer(
         "convolution/conv_2d_mve", "mve", (0,), tables, (*params, *own, *tail), scratch=scratch,
-        macs=bound.output.elements * depth, flavour=kind, overlaps=window_overlap(bound, params, None), by_rows=by_rows,
+        macs=bound.output.elements * depth, spec=kind, overlaps=window_overlap(bound, params, None), by_rows=by_rows,
         headers=HEADERS,
     )  # fmt: skip
 
@@ -181,19 +181,19 @@ def _row(bound: BoundNode, params: tuple[Param, ...], activation: str, filters: 
     if out < CHANNELS and depth >= LONG_ROW:
         plain = PLAIN if kind.fixed_point else replace(PLAIN, suffix="_f32", fixed_point=False)
         return Layer(
-            "matrix/dots_mve", "mve", (0,), tables, (*size, *tail), macs=filters.size, flavour=plain,
+            "matrix/dots_mve", "mve", (0,), tables, (*size, *tail), macs=filters.size, spec=plain,
             overlaps=window_overlap(bound, params, out - 1 or None), headers=HEADERS,
         )  # fmt: skip
     return Layer(
-        "matrix/row_mve", "mve", (0,), tables, (*size, *tail), macs=filters.size, flavour=kind,
+        "matrix/row_mve", "mve", (0,), tables, (*size, *tail), macs=filters.size, spec=kind,
         overlaps=window_overlap(bound, params, (out - 1) // CHUNK * CHUNK or None), headers=HEADERS,
     )  # fmt: skip
 
 
 def _parts(
     bound: BoundNode, activation: str, filters: Array, *, folded: bool, eights: bool
-) -> tuple[tuple[Table, ...], tuple[Param, ...], Flavour] | str:
-    """Tables, parameters of the output and flavour of a layer with filters [O, K]."""
+) -> tuple[tuple[Table, ...], tuple[Param, ...], KernelSpec] | str:
+    """Tables, parameters of the output and spec of a layer with filters [O, K]."""
     if reason := dsp_int8.refusal(bound):
         return reason
     bias = accumulation.bias_inside(bound, filters.astype(np.int64), folded=folded)

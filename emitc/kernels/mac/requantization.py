@@ -14,7 +14,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.shared import int16x8
-from emitc.layer import Flavour, Param, Table
+from emitc.layer import KernelSpec, Param, Table
 from emitc.numerics.requantize import (
     Clamp,
     Int64,
@@ -146,7 +146,7 @@ def reduced(bound: BoundNode) -> bool:
     return bias.dtype is not DType.INT32 if bias else not (isinstance(op, Accumulating) and op.int32_sums)
 
 
-def requantization_tables(scale: Requantization, kind: Flavour) -> tuple[Table, ...]:
+def requantization_tables(scale: Requantization, kind: KernelSpec) -> tuple[Table, ...]:
     """Multipliers and shifts, or float32 factors, as constant arrays."""
     each = "per output channel" if scale.per_channel else "for all channels"
     if scale.reduced:

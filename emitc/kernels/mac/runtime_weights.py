@@ -26,7 +26,7 @@ from emitc.kernels.mac.requantization import (
 )
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.pointwise import operand
-from emitc.layer import Flavour, Layer, Param, Table
+from emitc.layer import KernelSpec, Layer, Param, Table
 from emitc.numerics.requantize import INT32_MAX, Int64, activation_clamp
 from emitc.source import SourceNode
 
@@ -76,7 +76,7 @@ def check_sums(bound: BoundNode, depth: int) -> None:
         )
 
 
-def adding_last(bound: BoundNode, kind: Flavour) -> Flavour:
+def adding_last(bound: BoundNode, kind: KernelSpec) -> KernelSpec:
     """The kernel of a constant bias as that of a computed one, where it is: any number may come."""
     bias = bound.optional(BIAS)
     if bias is None or bias.is_constant:
@@ -86,7 +86,7 @@ def adding_last(bound: BoundNode, kind: Flavour) -> Flavour:
     return replace(kind, suffix=f"{kind.suffix}_late_bias{short}", late_bias=bias.dtype.c_type)
 
 
-def bias_table(bound: BoundNode, kind: Flavour) -> tuple[Table, ...]:
+def bias_table(bound: BoundNode, kind: KernelSpec) -> tuple[Table, ...]:
     """A constant bias, or zeros, in the type of sums; nothing where it is computed."""
     if kind.late_bias:
         return ()
@@ -94,14 +94,14 @@ def bias_table(bound: BoundNode, kind: Flavour) -> tuple[Table, ...]:
     return (Table("bias", kind.acc, tuple(values.tolist()), "bias per output channel"),)
 
 
-def flavour(bound: BoundNode, depth: int, suffix: str = "") -> Flavour:
-    """Of a kernel that sums `depth` products: as int16x8.flavour says for the largest weights. suffix: that of int8."""
-    kind = Flavour(suffix)
+def spec(bound: BoundNode, depth: int, suffix: str = "") -> KernelSpec:
+    """Of a kernel that sums `depth` products: as int16x8.spec says for the largest weights. suffix: that of int8."""
+    kind = KernelSpec(suffix)
     if int16x8.applies(bound):
         scale, channels = requantization(bound), bound.output.shape[-1]
         worst = np.full((channels, 1), _LARGEST_BYTE * depth, np.int64)
         bias = np.zeros(channels, np.int64) if late_bias(bound) else accumulation.bias_of(bound, channels)
-        kind = int16x8.flavour(worst, bias, scale.shift, reduced=scale.reduced)
+        kind = int16x8.spec(worst, bias, scale.shift, reduced=scale.reduced)
     return adding_last(bound, kind)
 
 
@@ -109,7 +109,7 @@ def as_they_lie(
     bound: BoundNode, template: str, params: tuple[Param, ...], *, activation: str, depth: int, outputs: int
 ) -> Layer:
     """A layer with weights, and a computed bias, as they lie. params: before those of its `outputs`, each of `depth` products."""
-    scale, kind = requantization(bound), flavour(bound, depth)
+    scale, kind = requantization(bound), spec(bound, depth)
     return Layer(
         template,
         "portable",
@@ -117,7 +117,7 @@ def as_they_lie(
         (*bias_table(bound, kind), *requantization_tables(scale, kind)),
         (*params, *output_params(bound, scale, activation_clamp(activation, bound.output))),
         macs=outputs * depth,
-        flavour=kind,
+        spec=kind,
     )
 
 

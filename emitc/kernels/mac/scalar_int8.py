@@ -28,7 +28,18 @@ from emitc.kernels.mac.dsp_int8 import (
 from emitc.kernels.mac.requantization import Requantization
 from emitc.kernels.mac.weight_packing import weight_table
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import ByRows, Flavour, Layer, Param, Scratch, Table, Walk, WindowWalk, by_channel, whole_window
+from emitc.layer import (
+    AccessOrder,
+    ByRows,
+    KernelSpec,
+    Layer,
+    Param,
+    Scratch,
+    Table,
+    WindowOrder,
+    by_channel,
+    whole_window,
+)
 from emitc.numerics.requantize import Clamp, Int64, activation_clamp
 
 HEADER = "emitc_scalar.h"
@@ -78,7 +89,7 @@ def convolution(
     return Layer(
         "convolution/conv_2d_halves",
         VARIANT, (0,), (*_tables(flat, filters.shape, bias), *scaling_tables(scale, kind)), params + tail,
-        scratch=(Scratch("values", edge + 4 * PIXELS * pairs),), macs=flat.size * rows, flavour=kind,
+        scratch=(Scratch("values", edge + 4 * PIXELS * pairs),), macs=flat.size * rows, spec=kind,
         overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=(HEADER,),
     )  # fmt: skip
 
@@ -126,13 +137,13 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     return Layer(
         "convolution/depthwise_conv_2d_scalar", VARIANT, (0,), tables, params + tail,
         scratch=(Scratch("taps", channels + (0 if three else PIXELS * POINTER_BYTES * kernel_h * kernel_w)),),
-        macs=filters.size * (y.elements // channels), flavour=kind, overlaps=overlaps, by_rows=BY_ROWS, headers=(HEADER,),
+        macs=filters.size * (y.elements // channels), spec=kind, overlaps=overlaps, by_rows=BY_ROWS, headers=(HEADER,),
     )  # fmt: skip
 
 
-def _tiled(walk: Walk) -> Walk:
+def _tiled(walk: AccessOrder) -> AccessOrder:
     """The walk of a kernel that makes its pixels four at a time."""
-    assert isinstance(walk, WindowWalk)
+    assert isinstance(walk, WindowOrder)
     return replace(walk, tile=PIXELS)
 
 
@@ -152,8 +163,8 @@ def for_narrow(layer: Layer | str) -> Layer | str:
 
 def _prepared(
     bound: BoundNode, activation: str, filters: Int64, *, folded: bool, narrow: bool
-) -> tuple[Int64, Int64, Requantization, Clamp, Flavour] | str:
-    """Filters [O, K], bias with the zero point's share, requantization, limits and flavour; or why there is no such layer."""
+) -> tuple[Int64, Int64, Requantization, Clamp, KernelSpec] | str:
+    """Filters [O, K], bias with the zero point's share, requantization, limits and spec; or why there is no such layer."""
     y = bound.output
     assert y.quantization
     bias = accumulation.bias_inside(bound, filters, folded=folded)
@@ -187,7 +198,7 @@ def _matrix(
     bias: Int64,
     scale: Requantization,
     clamp: Clamp,
-    kind: Flavour,
+    kind: KernelSpec,
     *,
     narrow: bool,
 ) -> Layer | str:
@@ -205,7 +216,7 @@ def _matrix(
     )  # fmt: skip
     return Layer(
         "matrix/matrix_halves", VARIANT, (0,), (*_tables(filters, filters.shape, bias), *scaling_tables(scale, kind)), numbers,
-        scratch=(Scratch("values", 4 * PIXELS * pairs),), macs=rows * filters.size, flavour=kind,
+        scratch=(Scratch("values", 4 * PIXELS * pairs),), macs=rows * filters.size, spec=kind,
         overlaps=window_overlap(bound, params, None), by_rows=ByRows(counted="rows"), headers=(HEADER,),
     )  # fmt: skip
 
@@ -217,7 +228,7 @@ def _rows(
     bias: Int64,
     scale: Requantization,
     clamp: Clamp,
-    kind: Flavour,
+    kind: KernelSpec,
     *,
     narrow: bool,
 ) -> Layer:
@@ -235,7 +246,7 @@ def _rows(
     )
     return Layer(
         "matrix/row_narrow" if narrow else "matrix/row_scalar",
-        VARIANT, (0,), tables, numbers, macs=rows * filters.size, flavour=kind,
+        VARIANT, (0,), tables, numbers, macs=rows * filters.size, spec=kind,
         overlaps=window_overlap(bound, params, whole_window(out, 4, 1)), by_rows=ByRows(counted="rows"), headers=(HEADER,),
     )  # fmt: skip
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array
 from emitc.ir import packed as packed_bytes
-from emitc.layer import Flavour, Table
+from emitc.layer import KernelSpec, Table
 
-PACKED = Flavour("_w4", packed=True)
+PACKED = KernelSpec("_w4", packed=True)
 """int8 activations, weights of four bits, fixed point."""
 
 

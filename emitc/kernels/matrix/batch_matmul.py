@@ -24,7 +24,7 @@ from emitc.kernels.matrix.matmul import Product, float_fours, operand_tables, pr
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.lookup_and_binary import Loop
 from emitc.kernels.shared.pointwise import operand, plain_numerics
-from emitc.layer import PLAIN, Flavour, Layer, Param
+from emitc.layer import PLAIN, KernelSpec, Layer, Param
 from emitc.numerics.requantize import (
     INT32_MAX,
     Multiplier,
@@ -184,8 +184,8 @@ def lower(bound: BoundNode) -> Layer:
     )
     macs = work(bound)
     if y.dtype is DType.FLOAT32:
-        flavour = Flavour(x="float", w="float", y="float", acc="float")
-        return Layer("matrix/batch_matmul_float", "portable", operands, tables, params, macs=macs, flavour=flavour)
+        spec = KernelSpec(x="float", w="float", y="float", acc="float")
+        return Layer("matrix/batch_matmul_float", "portable", operands, tables, params, macs=macs, spec=spec)
     first, second, last = bound.input(0).quantization, bound.input(1).quantization, _multiplier(bound)
     assert first and second and y.quantization
     if y.dtype is DType.INT16:
@@ -193,8 +193,8 @@ def lower(bound: BoundNode) -> Layer:
             Param("multiplier", "int32_t", reduced_multiplier(last.q31), "Q15"),
             Param("right", "int32_t", 15 - last.shift, "shift after it"),
         )
-        flavour = Flavour(x="int16_t", w="int16_t", y="int16_t", acc="int64_t")
-        return Layer("matrix/batch_matmul_s16", "portable", operands, tables, params, macs=macs, flavour=flavour)
+        spec = KernelSpec(x="int16_t", w="int16_t", y="int16_t", acc="int64_t")
+        return Layer("matrix/batch_matmul_s16", "portable", operands, tables, params, macs=macs, spec=spec)
     params += (
         Param("a_offset", "int32_t", -first.zero_point, "minus the zero point"),
         Param("b_offset", "int32_t", -second.zero_point),
@@ -212,7 +212,7 @@ def _by_rows(bound: BoundNode) -> Layer | str:
         return "a transposed operand"
     names = ("a_row", "a_step", "b_column", "b_step")
     params = tuple(param for param in layer.params if param.name not in names)
-    return float_fours(replace(layer, template="matrix/matmul_float", params=params, flavour=PLAIN))
+    return float_fours(replace(layer, template="matrix/matmul_float", params=params, spec=PLAIN))
 
 
 def work(bound: BoundNode) -> int:

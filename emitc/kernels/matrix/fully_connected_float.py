@@ -16,7 +16,7 @@ from emitc.kernels.contract import illegal, require_dtypes, unsupported
 from emitc.kernels.mac import accumulation
 from emitc.kernels.mac.requantization import BIAS, WEIGHTS
 from emitc.kernels.shared.float_activation import bound_params, bounded
-from emitc.layer import Flavour, Layer, Param, Table
+from emitc.layer import KernelSpec, Layer, Param, Table
 
 
 def applies(bound: BoundNode) -> bool:
@@ -80,5 +80,5 @@ def pixels(layer: Layer) -> Layer:
     return replace(
         layer,
         params=(*window, groups, values["low"], values["high"]),
-        flavour=Flavour("_bounded", clamped=True, bias_last=True),
+        spec=KernelSpec("_bounded", clamped=True, bias_last=True),
     )

@@ -22,7 +22,7 @@ from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.float_activation import bound_params, bounded
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.windows import WINDOW_PARAMS
-from emitc.layer import Flavour, Layer, Param, Table
+from emitc.layer import KernelSpec, Layer, Param, Table
 from emitc.numerics.requantize import activation_clamp, reduced_multiplier
 from emitc.source import SourceNode
 
@@ -102,7 +102,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     return (requantization(bound).apply(acc, y.quantization.zero_point, clamp, y.dtype).reshape(y.shape),)
 
 
-def _scaling(bound: BoundNode, kind: Flavour) -> tuple[Param, ...]:
+def _scaling(bound: BoundNode, kind: KernelSpec) -> tuple[Param, ...]:
     scale = requantization(bound)
     if kind.reduced:
         return (
@@ -151,7 +151,7 @@ def lower(bound: BoundNode) -> Layer:
     )
     if x.dtype is DType.FLOAT32:
         tables += [Table("bias", "float", (0.0,) * out, "none")] if given[BIAS] is None else []
-        flavour = Flavour(x="float", w="float", y="float", acc="float")
+        spec = KernelSpec(x="float", w="float", y="float", acc="float")
         params += bound_params(_op(bound).activation, DType.FLOAT32)
         return Layer(
             "matrix/fully_connected_computed_float",
@@ -160,13 +160,13 @@ def lower(bound: BoundNode) -> Layer:
             tuple(tables),
             params,
             macs=work(bound),
-            flavour=flavour,
+            spec=spec,
         )
     assert x.quantization and y.quantization and w.quantization
     zero = w.quantization.zero_point
-    kind = Flavour("_wz" if zero else "", weight_zero=bool(zero))
+    kind = KernelSpec("_wz" if zero else "", weight_zero=bool(zero))
     if x.dtype is DType.INT16:
-        kind = int16x8.WIDE if reduced(bound) else Flavour("_s16", x="int16_t", y="int16_t")
+        kind = int16x8.WIDE if reduced(bound) else KernelSpec("_s16", x="int16_t", y="int16_t")
     kind = runtime_weights.adding_last(bound, kind)
     tables = [table for table in tables if table.role != "bias"]
     tables += runtime_weights.bias_table(bound, kind)
@@ -180,7 +180,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("clamp_high", "int32_t", clamp.high),
     )
     return Layer(
-        "matrix/fully_connected_computed", "portable", operands, tuple(tables), params, macs=work(bound), flavour=kind
+        "matrix/fully_connected_computed", "portable", operands, tuple(tables), params, macs=work(bound), spec=kind
     )
 
 

@@ -34,7 +34,7 @@ from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
 from emitc.kernels.mac.mve_int8 import CHANNELS
 from emitc.kernels.mac.mve_int8 import HEADERS as MVE_HEADERS
 from emitc.kernels.shared.lookup_and_binary import Loop, broadcast_shape, loops_of
-from emitc.layer import PLAIN, Flavour, Layer, Param, Scratch, Table
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table
 from emitc.numerics.requantize import Int64, requantize_float
 from emitc.source import SourceNode
 
@@ -243,7 +243,7 @@ def lower(bound: BoundNode) -> Layer:
         return Layer("matrix/matmul_float", "portable", operands, tables, tuple(params), macs=macs)
     assert a.quantization and b.quantization and y.quantization
     wide = "_wide" if _is_wide(bound) else ""
-    flavour = Flavour(f"{wide}_{types}", fixed_point=False, x=a.dtype.c_type, w=b.dtype.c_type, y=y.dtype.c_type)
+    spec = KernelSpec(f"{wide}_{types}", fixed_point=False, x=a.dtype.c_type, w=b.dtype.c_type, y=y.dtype.c_type)
     factors = _factors(bound)
     tables = (*tables, Table("factor", "float", factors, "a_scale * b_scale / y_scale, per column or for all"))
     params += [
@@ -254,7 +254,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("clamp_low", "int32_t", y.dtype.range[0]),
         Param("clamp_high", "int32_t", y.dtype.range[1]),
     ]
-    return Layer("matrix/matmul", "portable", operands, tables, tuple(params), macs=macs, flavour=flavour)
+    return Layer("matrix/matmul", "portable", operands, tables, tuple(params), macs=macs, spec=spec)
 
 
 def _by_columns(bound: BoundNode, variant: str, depth: int, headers: tuple[str, ...], sums: int = 0) -> Layer | str:
@@ -263,8 +263,8 @@ def _by_columns(bound: BoundNode, variant: str, depth: int, headers: tuple[str, 
     depth: the largest that it has code for. sums: numbers that it keeps for each column, besides one.
     """
     layer, found = lower(bound), _product(bound)
-    if layer.template != "matrix/matmul" or layer.flavour.suffix != "_int8_int8_int8":
-        return f"a loop of its own: {layer.kernel_name}{layer.flavour.suffix}"
+    if layer.template != "matrix/matmul" or layer.spec.suffix != "_int8_int8_int8":
+        return f"a loop of its own: {layer.kernel_name}{layer.spec.suffix}"
     if found.rows == 1:
         return "a single row, which meets each column once"
     if found.depth > depth:
@@ -277,7 +277,7 @@ def _by_columns(bound: BoundNode, variant: str, depth: int, headers: tuple[str, 
         variant=variant,
         scratch=(Scratch("columns", columns * (4 + found.depth + 4 * sums)),),
         headers=headers,
-        flavour=PLAIN,
+        spec=PLAIN,
         larger=True,
     )
 

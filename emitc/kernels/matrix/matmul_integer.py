@@ -142,9 +142,9 @@ def lower(bound: BoundNode) -> Layer:
         Param("b_zero_step", "int32_t", zero_step(bound, B_ZERO, sizes.columns), "0: one for all columns"),
     )
     walk = walk_params([sizes.a_batch, sizes.b_batch], sizes.batch)
-    flavour = typed(bound.input(A).dtype, DType.INT32, b.dtype)
+    spec = typed(bound.input(A).dtype, DType.INT32, b.dtype)
     return Layer(
-        "matrix/matmul_integer", "portable", (A, B, *present), absent, (*size, *walk), macs=work(bound), flavour=flavour
+        "matrix/matmul_integer", "portable", (A, B, *present), absent, (*size, *walk), macs=work(bound), spec=spec
     )
 
 
@@ -211,7 +211,7 @@ def _constant_matrix(bound: BoundNode, sizes: _Sizes, per_row: int) -> Layer:
         Param("a_zero_step", "int32_t", per_row, "0: one zero point for all rows"),
         Param("b_zero_step", "int32_t", int(len(zeros) > 1), "0: one for all columns"),
     )
-    flavour = typed(bound.input(A).dtype, DType.INT32)
+    spec = typed(bound.input(A).dtype, DType.INT32)
     return Layer(
         "matrix/matmul_integer_constant",
         "portable",
@@ -219,7 +219,7 @@ def _constant_matrix(bound: BoundNode, sizes: _Sizes, per_row: int) -> Layer:
         (*tables, *absent),
         params,
         macs=work(bound),
-        flavour=flavour,
+        spec=spec,
     )
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, unsupported
 from emitc.kernels.shared.pointwise import operand
-from emitc.kernels.shared.strided_copy import Walk, require_same_values, strides, walk
-from emitc.layer import Flavour, Layer, Param, Table, in_step
+from emitc.kernels.shared.strided_copy import StridedLoop, require_same_values, strides, walk
+from emitc.layer import KernelSpec, Layer, Param, Table, in_step
 from emitc.source import SourceNode
 
 _UPDATE, _START = 1, 2
@@ -35,7 +35,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(DynamicUpdateSlice(), (0, _UPDATE, _START))
 
 
-def _walk(bound: BoundNode) -> Walk:
+def _walk(bound: BoundNode) -> StridedLoop:
     x, update = bound.input(0), bound.input(_UPDATE)
     size = x.dtype.bytes
     return walk(update.shape, strides(update.shape, size), strides(x.shape, size), size)
@@ -108,7 +108,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("run_bytes", "int32_t", found.run_bytes, "copied at a time"),
     )
     index = bound.input(_START).dtype
-    flavour = Flavour("" if index is DType.INT32 else "_s64", w=index.c_type)
+    spec = KernelSpec("" if index is DType.INT32 else "_s64", w=index.c_type)
     overlaps = () if x.is_constant else (in_step(bound),)
     return Layer(
         "movement/dynamic_update_slice",
@@ -117,7 +117,7 @@ def lower(bound: BoundNode) -> Layer:
         tables,
         params,
         overlaps=overlaps,
-        flavour=flavour,
+        spec=spec,
     )
 
 

@@ -24,7 +24,7 @@ from emitc.kernels.contract import (
 )
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.strided_copy import values_table
-from emitc.layer import Flavour, Layer, Param
+from emitc.layer import KernelSpec, Layer, Param
 from emitc.source import SourceNode
 
 _TABLE = 1
@@ -114,7 +114,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("width", "int32_t", width, "of a row"),
         Param("scale", "float", table.quantization.scale),
     )
-    return Layer("movement/embedding_lookup", "portable", (0, _TABLE), params=params, flavour=Flavour(y="float"))
+    return Layer("movement/embedding_lookup", "portable", (0, _TABLE), params=params, spec=KernelSpec(y="float"))
 
 
 KERNELS = (

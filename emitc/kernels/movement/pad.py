@@ -24,7 +24,7 @@ from emitc.kernels.shared.integer_attributes import axes_of, given
 from emitc.kernels.shared.padding_value import filling
 from emitc.kernels.shared.pointwise import dequantized
 from emitc.kernels.shared.strided_copy import (
-    Walk,
+    StridedLoop,
     move_layer,
     require_depth,
     require_same_type,
@@ -170,7 +170,7 @@ def _op(bound: BoundNode) -> Pad:
     return bound.node.op
 
 
-def _walk(bound: BoundNode) -> Walk:
+def _walk(bound: BoundNode) -> StridedLoop:
     """Forward through the input, into its place in the output."""
     x, paddings = bound.input(0), _op(bound).paddings
     y_steps = strides(output_shapes(bound)[0], x.dtype.bytes)

@@ -24,7 +24,7 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.movement.strided_slice_masks import written_out
 from emitc.kernels.shared.integer_attributes import axes_of, given
-from emitc.kernels.shared.strided_copy import Walk, move_layer, require_depth, require_same_type, strides, walk
+from emitc.kernels.shared.strided_copy import StridedLoop, move_layer, require_depth, require_same_type, strides, walk
 from emitc.layer import Layer
 from emitc.source import SourceNode
 
@@ -158,7 +158,7 @@ def _op(bound: BoundNode) -> Slice:
     return bound.node.op
 
 
-def _walk(bound: BoundNode) -> Walk:
+def _walk(bound: BoundNode) -> StridedLoop:
     """Forward through the output."""
     op, x = _op(bound), bound.input(0)
     lines = strides(x.shape, x.dtype.bytes)

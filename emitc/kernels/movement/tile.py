@@ -15,7 +15,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, unsupported
 from emitc.kernels.shared.axis_gather import pick_layer, picked, require_pickable
-from emitc.kernels.shared.strided_copy import MAX_LOOPS, Walk, move_layer, require_same_values, strides, walk
+from emitc.kernels.shared.strided_copy import MAX_LOOPS, StridedLoop, move_layer, require_same_values, strides, walk
 from emitc.layer import Layer
 from emitc.numerics.requantize import Int64
 from emitc.source import MAX_RANK, SourceNode
@@ -80,7 +80,7 @@ def _op(bound: BoundNode) -> Repeat:
     return bound.node.op
 
 
-def _walk(bound: BoundNode) -> Walk:
+def _walk(bound: BoundNode) -> StridedLoop:
     """Forward through the output, seen as [repeats, d] for each dimension."""
     op, width = _op(bound), bound.input(0).dtype.bytes
     counts = tuple(n for pair in zip(op.repeats, op.shape, strict=True) for n in pair)

@@ -18,8 +18,8 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.shared.integer_attributes import listed
-from emitc.kernels.shared.strided_copy import Walk, move_layer, require_depth, require_same_type, strides, walk
-from emitc.layer import PLAIN, Layer, Overlap, Param, Table, WholeWalk
+from emitc.kernels.shared.strided_copy import StridedLoop, move_layer, require_depth, require_same_type, strides, walk
+from emitc.layer import PLAIN, Layer, Overlap, Param, ReadAllFirst, Table
 from emitc.source import SourceNode
 
 MAX_LINES = 4
@@ -71,7 +71,7 @@ def _permutation(bound: BoundNode) -> tuple[int, ...]:
     return bound.node.op.permutation
 
 
-def _walk(bound: BoundNode) -> Walk:
+def _walk(bound: BoundNode) -> StridedLoop:
     """Forward through the output."""
     x, (shape,) = bound.input(0), output_shapes(bound)
     x_steps = strides(x.shape, x.dtype.bytes)
@@ -104,7 +104,7 @@ class _Matrices:
     columns: int
 
 
-def _matrices(found: Walk, element_bytes: int) -> _Matrices | None:
+def _matrices(found: StridedLoop, element_bytes: int) -> _Matrices | None:
     """What a walk transposes element by element; None where it does something else."""
     if found.run_bytes != element_bytes or len(found.loops) not in (2, 3):
         return None
@@ -140,7 +140,7 @@ def cycles(factor: int, last: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _in_place(bound: BoundNode, found: Walk) -> Layer | None:
+def _in_place(bound: BoundNode, found: StridedLoop) -> Layer | None:
     """The layer that needs no second place; None where there is none, or the table of cycles would be long."""
     x = bound.input(0)
     matrices = _matrices(found, x.dtype.bytes)
@@ -155,17 +155,15 @@ def _in_place(bound: BoundNode, found: Walk) -> Layer | None:
         return None
     pull = matrices.columns < matrices.rows
     c_type = x.dtype.c_type
-    flavour = replace(PLAIN, suffix=f"_{c_type.removesuffix('_t')}{'_pull' if pull else ''}", x=c_type, y=c_type)
+    spec = replace(PLAIN, suffix=f"_{c_type.removesuffix('_t')}{'_pull' if pull else ''}", x=c_type, y=c_type)
     params = (
         Param("matrices", "int32_t", matrices.count),
         Param("elements", "int32_t", elements, f"{matrices.rows} x {matrices.columns}"),
         Param("factor", "int32_t", factor),
         Param("cycles", "int32_t", len(starts)),
     )
-    overlap = Overlap(0, 0, WholeWalk(x.size_bytes))
-    return Layer(
-        "movement/transpose_in_place", "portable", (0,), (table,), params, flavour=flavour, overlaps=(overlap,)
-    )
+    overlap = Overlap(0, 0, ReadAllFirst(x.size_bytes))
+    return Layer("movement/transpose_in_place", "portable", (0,), (table,), params, spec=spec, overlaps=(overlap,))
 
 
 def lower(bound: BoundNode) -> Layer:

@@ -17,7 +17,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_quantization, unsupported
 from emitc.kernels.shared.pointwise import operand, plain_numerics
-from emitc.layer import Flavour, Layer, Param, in_step
+from emitc.layer import KernelSpec, Layer, Param, in_step
 from emitc.numerics.inverse_root import inverse_root
 from emitc.numerics.requantize import INT32_MAX, requantize
 from emitc.source import SourceNode
@@ -104,14 +104,14 @@ def lower(bound: BoundNode) -> Layer:
     )
     if x.dtype is DType.FLOAT32:
         params = (*params, Param("least", "float", _LEAST_ROOT, "of the root"))
-        flavour = Flavour(x="float", y="float")
+        spec = KernelSpec(x="float", y="float")
         return Layer(
             "normalization/l2_normalization_float",
             "portable",
             (0,),
             params=params,
             overlaps=(in_step(bound),),
-            flavour=flavour,
+            spec=spec,
         )
     assert x.quantization
     params = (*params, Param("x_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, unsupported
 from emitc.kernels.shared.joined_rows import axis_of
-from emitc.layer import Flavour, Layer, Param, Table, in_step
+from emitc.layer import KernelSpec, Layer, Param, Table, in_step
 from emitc.source import SourceNode
 
 _SCALE, _BIAS = 1, 2
@@ -231,14 +231,14 @@ def _by_fours(bound: BoundNode, variant: str, headers: tuple[str, ...]) -> Layer
         Param("size", "int32_t", rows.segments, "values of a row"),
         *(param for param in layer.params if param.name in ("epsilon", *(f"has_{name}" for name in _EXTRA))),
     )
-    flavour = Flavour(f"_{variant}", fixed_point=False)
+    spec = KernelSpec(f"_{variant}", fixed_point=False)
     return replace(
         layer,
         template="normalization/normalization_rows",
         variant=variant,
         params=params,
         headers=headers,
-        flavour=flavour,
+        spec=spec,
     )
 
 

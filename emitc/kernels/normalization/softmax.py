@@ -33,7 +33,7 @@ from emitc.kernels.normalization import log_softmax_int8, softmax_int16, softmax
 from emitc.kernels.normalization.softmax_lookup import Rows
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.joined_rows import axis_of
-from emitc.layer import PLAIN, Flavour, Layer, Overlap, Param, Table, in_step
+from emitc.layer import PLAIN, KernelSpec, Layer, Overlap, Param, Table, in_step
 from emitc.numerics import exp as exponential
 from emitc.numerics import gemmlowp
 from emitc.numerics.requantize import Multiplier, multiplier_of, rounding_doubling_high_mul, rounding_shift_right
@@ -349,7 +349,7 @@ def lower(bound: BoundNode) -> Layer:
             Param("clamp_low", "int32_t", y.dtype.range[0]),
             Param("clamp_high", "int32_t", y.dtype.range[1]),
         ),
-        flavour=PLAIN if y.dtype is DType.INT8 else Flavour("_y16", y="int16_t"),
+        spec=PLAIN if y.dtype is DType.INT8 else KernelSpec("_y16", y="int16_t"),
         headers=("emitc_bits.h",),
         overlaps=(in_step(bound),),
     )
@@ -369,8 +369,8 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     headers = ("emitc_bits.h", "emitc_mve.h", "emitc_mve_shares.h")
     if portable.template == "normalization/softmax_s16":
         return replace(portable, template="normalization/softmax_s16_mve", variant="mve", headers=headers)
-    if portable.template != "normalization/softmax" or portable.flavour is not PLAIN:
-        return f"a loop of its own: {portable.kernel_name}{portable.flavour.suffix}"
+    if portable.template != "normalization/softmax" or portable.spec is not PLAIN:
+        return f"a loop of its own: {portable.kernel_name}{portable.spec.suffix}"
     (table,) = portable.tables
     # A larger distance reads the 0 behind the table, which takes no comparison.
     table = replace(table, values=(*table.values, 0), comment=f"{table.comment}; 0 for all larger ones")
@@ -384,7 +384,7 @@ def _lower_real(bound: BoundNode, variant: str, *headers: str) -> Layer | str:
     """ONNX's of float32 with the exponential of an instruction set."""
     portable = lower(bound)
     if portable.template != "normalization/softmax_exp":
-        return f"a loop of its own: {portable.kernel_name}{portable.flavour.suffix}"
+        return f"a loop of its own: {portable.kernel_name}{portable.spec.suffix}"
     headers = (*portable.headers, *headers)
     return replace(portable, template=f"normalization/softmax_exp_{variant}", variant=variant, headers=headers)
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Numerics
 from emitc.kernels.contract import illegal, unsupported
-from emitc.layer import PLAIN, Flavour, Layer, Param, Table
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table
 
 _ONE = 1 << 31
 _MAX_DEPTH = 1 << 24
@@ -147,8 +147,8 @@ def reference(bound: BoundNode, rows: Rows, values: Array) -> Array:
 def vectors(bound: BoundNode, rows: Rows) -> Layer | str:
     """The layer of rows of int8 for vectors, four shares at a time; or why there is none."""
     portable = layer(bound, rows)
-    if portable.flavour.suffix.removesuffix(_EXACT) != "_int8_int8":
-        return f"a loop of its own: {portable.kernel_name}{portable.flavour.suffix}"
+    if portable.spec.suffix.removesuffix(_EXACT) != "_int8_int8":
+        return f"a loop of its own: {portable.kernel_name}{portable.spec.suffix}"
     if rows.inner != 1:
         return "rows whose values lie apart"
     known = {param.name: param.value for param in portable.params}
@@ -164,13 +164,13 @@ def vectors(bound: BoundNode, rows: Rows) -> Layer | str:
         ),
     )
     headers = ("emitc_mve.h", "emitc_mve_reals.h")
-    flavour = replace(PLAIN, suffix=_EXACT, exact=True) if portable.flavour.exact else PLAIN
+    spec = replace(PLAIN, suffix=_EXACT, exact=True) if portable.spec.exact else PLAIN
     return replace(
         portable,
         template="normalization/softmax_table_mve",
         variant="mve",
         params=params,
-        flavour=flavour,
+        spec=spec,
         headers=headers,
     )
 
@@ -181,7 +181,7 @@ def layer(bound: BoundNode, rows: Rows) -> Layer:
     assert y.quantization
     exact = bound.node.op.numerics is Numerics.QOPERATOR
     suffix = f"_{x.dtype.value}_{y.dtype.value}{_EXACT if exact else ''}"
-    flavour = Flavour(suffix, fixed_point=False, x=x.dtype.c_type, y=y.dtype.c_type, exact=exact)
+    spec = KernelSpec(suffix, fixed_point=False, x=x.dtype.c_type, y=y.dtype.c_type, exact=exact)
     params = (
         *rows.params,
         Param("numerator", "float", float(_numerator(bound)), "steps of the output that a share of 1 is"),
@@ -194,10 +194,10 @@ def layer(bound: BoundNode, rows: Rows) -> Layer:
     if x.dtype is DType.INT8:
         table = tuple(float(v) for v in _float_table(bound, rows))
         tables = (Table("exponentials", "float", table, "exp of minus the distance to the maximum, scaled"),)
-        return Layer("normalization/softmax_table", "portable", (0,), tables, params, flavour=flavour)
+        return Layer("normalization/softmax_table", "portable", (0,), tables, params, spec=spec)
     coarse, fine = _integer_tables(bound)
     wide = (
         Table("coarse", "uint32_t", tuple(coarse.tolist()), "exp of minus 256 times the index, Q31"),
         Table("fine", "uint32_t", tuple(fine.tolist()), "exp of minus the index, Q31"),
     )
-    return Layer("normalization/softmax_table_wide", "portable", (0,), wide, params, flavour=flavour)
+    return Layer("normalization/softmax_table_wide", "portable", (0,), wide, params, spec=spec)

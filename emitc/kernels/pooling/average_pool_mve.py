@@ -24,7 +24,7 @@ _LARGEST_COUNT = 4096
 def layer(bound: BoundNode, portable: Layer) -> Layer | str:
     """The layer of `average_pool_2d_even` or `average_pool_2d_sum` for vectors; or why there is none."""
     if bound.input(0).dtype is not DType.INT8:
-        return f"a loop of its own: {portable.kernel_name}{portable.flavour.suffix}"
+        return f"a loop of its own: {portable.kernel_name}{portable.spec.suffix}"
     known = {param.name: param.value for param in portable.params}
     if portable.template == "pooling/average_pool_2d_sum":
         factors = Table(
@@ -55,6 +55,6 @@ def _by_fours(portable: Layer, params: tuple[Param, ...], tables: tuple[Table, .
         variant="mve",
         params=params,
         tables=tables,
-        flavour=PLAIN,
+        spec=PLAIN,
         headers=headers,
     )

@@ -15,7 +15,7 @@ from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, require_ra
 from emitc.kernels.pooling.pool_ops import Pool2D, pool_from_tflite
 from emitc.kernels.shared.float_activation import bound_params, bounded
 from emitc.kernels.shared.windows import BY_ROWS, require_output, window_overlap, window_params
-from emitc.layer import Flavour, Layer, by_channel
+from emitc.layer import KernelSpec, Layer, by_channel
 from emitc.source import SourceNode
 
 
@@ -75,7 +75,7 @@ def lower(bound: BoundNode) -> Layer:
         (0,),
         params=(*params, *bound_params(op.activation, y.dtype)),
         overlaps=overlaps,
-        flavour=Flavour(x="float", y="float"),
+        spec=KernelSpec(x="float", y="float"),
         by_rows=BY_ROWS,
     )
 

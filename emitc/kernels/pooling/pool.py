@@ -49,7 +49,7 @@ from emitc.kernels.pooling.pool_ops import (
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.mean_ties import decision
 from emitc.kernels.shared.windows import BY_ROWS, require_output, window_overlap, window_params
-from emitc.layer import PLAIN, Flavour, Layer, Param, by_channel
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, by_channel
 from emitc.numerics.requantize import Clamp, Int64, activation_clamp, requantize_float
 
 Float32 = NDArray[np.float32]
@@ -265,10 +265,10 @@ def _factor(bound: BoundNode) -> float:
     return float(np.float32(x.scale) / (np.float32(y.scale) * np.float32(op.kernel_h * op.kernel_w)))
 
 
-def _typed(bound: BoundNode) -> Flavour:
-    """The flavour of a template that serves several element types."""
+def _typed(bound: BoundNode) -> KernelSpec:
+    """The spec of a template that serves several element types."""
     c_type = bound.input(0).dtype.c_type
-    return Flavour(f"_{bound.input(0).dtype.value}", fixed_point=False, x=c_type, y=c_type)
+    return KernelSpec(f"_{bound.input(0).dtype.value}", fixed_point=False, x=c_type, y=c_type)
 
 
 def _lower_average(bound: BoundNode, params: tuple[Param, ...]) -> Layer:
@@ -308,7 +308,7 @@ def _lower_average(bound: BoundNode, params: tuple[Param, ...]) -> Layer:
         factor = Param("factor", "float", _factor(bound), "x_scale / (y_scale * elements of the window)")
         return Layer(
             "pooling/average_pool_2d_sum", "portable", (0,), params=(*params, *offsets, *ends, factor), overlaps=overlaps,
-            flavour=_typed(bound), by_rows=by_rows,
+            spec=_typed(bound), by_rows=by_rows,
         )  # fmt: skip
     decided = decision(x.quantization, y.quantization, x.dtype, op.kernel_h * op.kernel_w)
     late = y.quantization.zero_point + _unsigned_bias(op) if op.numerics is Numerics.QOPERATOR else 0
@@ -326,7 +326,7 @@ def _lower_average(bound: BoundNode, params: tuple[Param, ...]) -> Layer:
         (0,),
         params=(*params, *counted, *offsets, *ends, *arithmetic),
         overlaps=overlaps,
-        flavour=_typed(bound),
+        spec=_typed(bound),
         by_rows=by_rows,
     )
 
@@ -348,7 +348,7 @@ def lower(bound: BoundNode) -> Layer:
             params=params,
             overlaps=overlaps,
             by_rows=BY_ROWS,
-            flavour=_typed(bound),
+            spec=_typed(bound),
         )
     if isinstance(op, AveragePool2D) and op.numerics.float_scale:
         return _lower_average(bound, params)
@@ -367,7 +367,7 @@ def lower(bound: BoundNode) -> Layer:
             params=params,
             overlaps=overlaps,
             by_rows=BY_ROWS,
-            flavour=int16x8.throughout(x.dtype),
+            spec=int16x8.throughout(x.dtype),
         )
     assert isinstance(op, AveragePool2D)
     padding = Param(
@@ -383,7 +383,7 @@ def lower(bound: BoundNode) -> Layer:
         params=params,
         overlaps=overlaps,
         by_rows=BY_ROWS,
-        flavour=Flavour("_u8", unsigned=True) if unsigned else int16x8.throughout(x.dtype),
+        spec=KernelSpec("_u8", unsigned=True) if unsigned else int16x8.throughout(x.dtype),
     )
 
 
@@ -394,8 +394,8 @@ def lower_mve(bound: BoundNode) -> Layer | str:
         return pool_float.by_fours(bound, layer, "mve")
     if layer.template in ("pooling/average_pool_2d_even", "pooling/average_pool_2d_sum"):
         return average_pool_mve.layer(bound, layer)
-    if layer.flavour != PLAIN or layer.template not in ("pooling/average_pool_2d", "pooling/max_pool_2d"):
-        return f"a loop of its own: {layer.kernel_name}{layer.flavour.suffix}"
+    if layer.spec != PLAIN or layer.template not in ("pooling/average_pool_2d", "pooling/max_pool_2d"):
+        return f"a loop of its own: {layer.kernel_name}{layer.spec.suffix}"
     if isinstance(op, AveragePool2D) and bound.output.shape[3] < 4:
         return "fewer than four channels"
     if op.kernel_h * op.kernel_w > _LARGEST_COUNT:
@@ -412,14 +412,14 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     """Four channels in a word."""
     op, layer, x, y = _op(bound), lower(bound), bound.input(0), bound.output
     if layer.template not in ("pooling/average_pool_2d", "pooling/max_pool_2d") or x.dtype is not DType.INT8:
-        return f"a loop of its own: {layer.kernel_name}{layer.flavour.suffix}"
+        return f"a loop of its own: {layer.kernel_name}{layer.spec.suffix}"
     if y.shape[3] < _LANES:
         return "fewer than four channels"
     average = isinstance(op, AveragePool2D)
     if average and op.kernel_h * op.kernel_w > _LARGEST_SUM:
         return f"a window of more than {_LARGEST_SUM} values"
     clamped = activation_clamp(op.activation, y) != Clamp(*y.dtype.range)
-    short = "" if not average else "up" if layer.flavour.unsigned else "away"
+    short = "" if not average else "up" if layer.spec.unsigned else "away"
     inside = (y.shape[1] - 1) * op.window.stride_h + op.kernel_h <= x.shape[1] and (
         y.shape[2] - 1
     ) * op.window.stride_w + op.kernel_w <= x.shape[2]
@@ -432,7 +432,7 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
         layer,
         template=f"{layer.template}_dsp",
         variant="dsp",
-        flavour=replace(layer.flavour, suffix=suffix, short=short, clamped=clamped, uneven=uneven, window=window),
+        spec=replace(layer.spec, suffix=suffix, short=short, clamped=clamped, uneven=uneven, window=window),
         headers=(DSP_HEADER, BYTES_HEADER),
         larger=uneven or not two,
     )

@@ -15,11 +15,11 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.shared.float_activation import bound_params, bounded
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap
-from emitc.layer import Flavour, Layer, Param, by_channel
+from emitc.layer import KernelSpec, Layer, Param, by_channel
 from emitc.numerics.requantize import Float32
 
 _LOWEST = np.float32(np.finfo(np.float32).min)
-_FLAVOUR = Flavour("_bounded", x="float", y="float", clamped=True)
+_FLAVOUR = KernelSpec("_bounded", x="float", y="float", clamped=True)
 _TOGETHER = 4
 _HEADERS = {
     "fpu": ("emitc_fpu_windows.h",),
@@ -61,7 +61,7 @@ def layer(bound: BoundNode, params: tuple[Param, ...], activation: str, *, avera
         (0,),
         params=(*params, *bound_params(activation, bound.output.dtype)),
         overlaps=overlaps,
-        flavour=_FLAVOUR,
+        spec=_FLAVOUR,
         by_rows=BY_ROWS,
     )
 
@@ -69,7 +69,7 @@ def layer(bound: BoundNode, params: tuple[Param, ...], activation: str, *, avera
 def by_fours(bound: BoundNode, portable: Layer, variant: str) -> Layer | str:
     """The `portable` layer of largest values, in TFLite or ONNX, for four channels at a time; or why there is none."""
     if portable.template != "pooling/max_pool_2d_taps" or bound.input(0).dtype is not DType.FLOAT32:
-        return f"a loop of its own: {portable.kernel_name}{portable.flavour.suffix}"
+        return f"a loop of its own: {portable.kernel_name}{portable.spec.suffix}"
     channels = bound.output.shape[3]
     if channels % _TOGETHER:
         return "there is code for whole fours of channels"
@@ -83,5 +83,5 @@ def by_fours(bound: BoundNode, portable: Layer, variant: str) -> Layer | str:
         variant=variant,
         overlaps=window_overlap(bound, portable.params, ahead),
         headers=_HEADERS[variant],
-        flavour=replace(portable.flavour, suffix="_bounded" if portable.flavour.clamped else ""),
+        spec=replace(portable.spec, suffix="_bounded" if portable.spec.clamped else ""),
     )

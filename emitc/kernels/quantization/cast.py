@@ -96,7 +96,7 @@ def lower_fpu(bound: BoundNode) -> Layer | str:
     if bound.input(0).dtype is not DType.INT32 or bound.output.dtype is not DType.FLOAT32:
         return "there is code from int32 to float32"
     headers = ("emitc_fpu_elements.h",)
-    return replace(lower(bound), template="quantization/cast_real_fpu", variant="fpu", headers=headers, flavour=PLAIN)
+    return replace(lower(bound), template="quantization/cast_real_fpu", variant="fpu", headers=headers, spec=PLAIN)
 
 
 KERNELS = (

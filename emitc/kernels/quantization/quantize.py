@@ -271,10 +271,8 @@ def lower_dequantize_mve(bound: BoundNode) -> Layer | str:
         return f"{dtype.value} to float: there is code for int8 and int16 of one scale"
     if _quantization(bound.input(0)).scale < SMALLEST_NORMAL:
         return "a scale that vectors take for 0"
-    flavour = throughout(dtype)
-    return replace(
-        layer, template="quantization/dequantize_mve", variant="mve", headers=("emitc_mve.h",), flavour=flavour
-    )
+    spec = throughout(dtype)
+    return replace(layer, template="quantization/dequantize_mve", variant="mve", headers=("emitc_mve.h",), spec=spec)
 
 
 def lower_dequantize(bound: BoundNode) -> Layer:

@@ -96,7 +96,7 @@ class DequantizeCodes(Op):
 
 
 @dataclass(frozen=True, slots=True)
-class _Walk:
+class _Loop:
     """A tensor as [outer, slices, inner], and by how many scales each of these moves; `block` slices share theirs."""
 
     outer: int
@@ -143,14 +143,14 @@ def _scale_shape(bound: BoundNode) -> Shape:
     return (*shape[: op.axis], -(-shape[op.axis] // op.block_size), *shape[op.axis + 1 :])
 
 
-def _walk(bound: BoundNode) -> _Walk:
+def _walk(bound: BoundNode) -> _Loop:
     op, shape = _op(bound), bound.input(X).shape
     if op.block_size == 0 and bound.input(SCALE).elements == 1:
-        return _Walk(1, 1, math.prod(shape), 1, 0, 0, 0)
+        return _Loop(1, 1, math.prod(shape), 1, 0, 0, 0)
     outer, slices, inner = math.prod(shape[: op.axis]), shape[op.axis], math.prod(shape[op.axis + 1 :])
     if op.block_size == 0:
-        return _Walk(outer, slices, inner, 1, 0, 1, 0)
-    return _Walk(outer, slices, inner, op.block_size, -(-slices // op.block_size) * inner, inner, 1)
+        return _Loop(outer, slices, inner, 1, 0, 1, 0)
+    return _Loop(outer, slices, inner, op.block_size, -(-slices // op.block_size) * inner, inner, 1)
 
 
 def _spread(bound: BoundNode, values: Array) -> Array:
@@ -329,14 +329,14 @@ def lower_quantize(bound: BoundNode) -> Layer:
     """A division per element."""
     op, y = _op(bound), bound.output
     zero = bound.optional(ZERO)
-    flavour, overlaps = typed(DType.FLOAT32, y.dtype), in_place(bound, (X,))
+    spec, overlaps = typed(DType.FLOAT32, y.dtype), in_place(bound, (X,))
     kind = SMALL_FLOATS.get(op.element)
     if kind is None:
         _, low, high = INTEGERS[op.element]
         params = (*_params(bound), Param("clamp_low", "int32_t", low), Param("clamp_high", "int32_t", high))
         operands = (X, SCALE) if zero is None else (X, SCALE, ZERO)
         template = "quantization/quantize_codes" if zero is None else "quantization/quantize_codes_zero"
-        return Layer(template, "portable", operands, params=params, overlaps=overlaps, flavour=flavour)
+        return Layer(template, "portable", operands, params=params, overlaps=overlaps, spec=spec)
     adds = kind.zero_point_adds and zero is not None
     params = (
         *_params(bound),
@@ -346,16 +346,14 @@ def lower_quantize(bound: BoundNode) -> Layer:
         Param("nan_sign", "uint32_t", int(kind.nan_signed), "1: with its sign"),
         Param("zero_sign", "uint32_t", int(not adds), "1: -0 stays -0"),
     )
-    return Layer(
-        "quantization/quantize_floats", "portable", (X, SCALE), params=params, overlaps=overlaps, flavour=flavour
-    )
+    return Layer("quantization/quantize_floats", "portable", (X, SCALE), params=params, overlaps=overlaps, spec=spec)
 
 
 def lower_dequantize(bound: BoundNode) -> Layer:
     """A multiplication per element. A byte may lie at the end of the output, which follows four times as fast."""
     x = bound.input(X)
     kind = SMALL_FLOATS.get(_op(bound).element)
-    flavour = typed(x.dtype, DType.FLOAT32)
+    spec = typed(x.dtype, DType.FLOAT32)
     behind = (in_step(bound, X),) if x.dtype.bytes == 1 else ()
     params, template = _params(bound), "quantization/dequantize_codes"
     operands: tuple[int, ...] = (X, SCALE)
@@ -365,7 +363,7 @@ def lower_dequantize(bound: BoundNode) -> Layer:
         template = "quantization/dequantize_floats"
     elif bound.optional(ZERO) is not None and x.dtype is not DType.INT32:  # that of int32 is 0
         operands, template = (X, SCALE, ZERO), "quantization/dequantize_codes_zero"
-    return Layer(template, "portable", operands, params=params, overlaps=behind, flavour=flavour)
+    return Layer(template, "portable", operands, params=params, overlaps=behind, spec=spec)
 
 
 _HELD = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32)

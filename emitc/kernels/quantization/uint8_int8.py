@@ -1,4 +1,4 @@
-"""Rebias: int8 to uint8 of the same real values, and back. uint8 tensors of ONNX, and of TFLite's
+"""ShiftSign: int8 to uint8 of the same real values, and back. uint8 tensors of ONNX, and of TFLite's
 legacy models, are int8 inside.
 
 Shapes  x any, y the same.   Types  int8 to uint8 or uint8 to int8, of one scale; the zero point of uint8 is 128 higher.
@@ -19,20 +19,20 @@ from emitc.source import SourceNode
 
 
 @dataclass(frozen=True, slots=True)
-class Rebias(Op):
+class ShiftSign(Op):
     """Between int8 and uint8, 128 apart."""
 
 
 def from_tflite(node: SourceNode) -> Parsed:
     """One tensor to another."""
     node.counts((1, 1))
-    return Parsed(Rebias())
+    return Parsed(ShiftSign())
 
 
 def from_onnx(node: SourceNode) -> Parsed:
     """One tensor to another."""
     node.counts((1, 1))
-    return Parsed(Rebias(numerics=Numerics.QOPERATOR))
+    return Parsed(ShiftSign(numerics=Numerics.QOPERATOR))
 
 
 def check(bound: BoundNode) -> None:
@@ -75,16 +75,16 @@ def lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        Rebias,
+        ShiftSign,
         "int8 as uint8 of the same real values, or back",
         (DType.INT8, DType.UINT8),
-        ("Rebias",),
+        ("ShiftSign",),
         from_tflite,
         check,
         output_shapes,
         reference,
         lower,
-        onnx=("Rebias",),
+        onnx=("ShiftSign",),
         from_onnx=from_onnx,
         elementwise=True,
     ),

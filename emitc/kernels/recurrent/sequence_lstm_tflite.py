@@ -36,7 +36,7 @@ from emitc.kernels.mac import block4_float_recurrent, block4_int
 from emitc.kernels.mac.requantization import FACTOR_LIMIT
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.sigmoid_table import MAX_LEFT, sigmoid_q15, sigmoid_table, tanh_q15, tanh_scaling
-from emitc.layer import Flavour, Layer, Overlap, Param, Table, WindowWalk, whole_window
+from emitc.layer import KernelSpec, Layer, Overlap, Param, Table, WindowOrder, whole_window
 from emitc.numerics.requantize import INT32_MAX, Int64, Multiplier, multiplier_of, requantize, requantize_reduced
 from emitc.source import SourceNode
 
@@ -54,7 +54,7 @@ _GATE_SCALE = 2.0**-12
 _UNIT_SCALE = 2.0**-15
 INPUT, RECURRENT = (1, 2, 3, 4), (5, 6, 7, 8)
 """Operands: the weights of i, f, g, o."""
-_SHORTS = Flavour(acc="int64_t", reduced=True)
+_SHORTS = KernelSpec(acc="int64_t", reduced=True)
 _B = (9, 10, 11, 12)
 _H, _C = 13, 14
 
@@ -383,7 +383,7 @@ def _overlaps(bound: BoundNode) -> tuple[Overlap, ...]:
     """Row by row: all of y's row but the last unit are stored before x's row is read for the last time."""
     s, width = sizes_of(bound), bound.output.dtype.bytes
     rows, one = s.batches * s.steps, 1
-    walk = WindowWalk(
+    walk = WindowOrder(
         batches=rows, in_h=one, in_w=one, out_h=one, out_w=one, kernel_h=one, kernel_w=one, stride_h=one, stride_w=one,
         dilation_h=one, dilation_w=one, pad_top=0, pad_left=0, in_pixel=s.inputs * width, out_pixel=s.units * width,
         ahead=whole_window(s.units, 1, width),

@@ -38,7 +38,7 @@ from emitc.kernels.mac.requantization import FACTOR_LIMIT
 from emitc.kernels.mac.weight_packing import blocks_of_four
 from emitc.kernels.shared.float_activation import ACTIVATION_BOUNDS
 from emitc.kernels.shared.windows import ACTIVATIONS
-from emitc.layer import Flavour, Layer, Param, Table
+from emitc.layer import KernelSpec, Layer, Param, Table
 from emitc.numerics.requantize import (
     INT32_MAX,
     Clamp,
@@ -52,7 +52,7 @@ from emitc.numerics.requantize import (
 from emitc.source import SourceNode
 
 X, FEATURE, TIME, BIAS, MEMORY = range(5)
-_SIXTEEN_BITS = Flavour("_s16", w="int16_t")
+_SIXTEEN_BITS = KernelSpec("_s16", w="int16_t")
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +303,8 @@ def lower(bound: BoundNode) -> Layer:
         Param("output_shift", "int32_t", summed.shift, "positive left"),
         Param("output_zero", "int32_t", _zero_point(bound.output)),
     )
-    kind = _SIXTEEN_BITS if time.dtype is DType.INT16 else Flavour()
-    return Layer("recurrent/svdf", "portable", (X,), tables, params, macs=work(bound), flavour=kind)
+    kind = _SIXTEEN_BITS if time.dtype is DType.INT16 else KernelSpec()
+    return Layer("recurrent/svdf", "portable", (X,), tables, params, macs=work(bound), spec=kind)
 
 
 def _filters(bound: BoundNode) -> dict[str, Array] | str:

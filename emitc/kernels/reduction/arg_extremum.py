@@ -18,7 +18,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes
 from emitc.kernels.shared.joined_rows import axis_of
-from emitc.layer import PLAIN, Flavour, Layer, Param
+from emitc.layer import PLAIN, KernelSpec, Layer, Param
 from emitc.source import SourceNode
 
 
@@ -132,13 +132,13 @@ def lower(bound: BoundNode) -> Layer:
     )
     if bound.input(0).dtype is DType.INT8 and not op.last:
         flip = Param("flip", "int32_t", -isinstance(op, ArgMin), "0: largest, -1: smallest")
-        return Layer("reduction/arg_extremum", "portable", (0,), params=(*params, flip), flavour=PLAIN)
+        return Layer("reduction/arg_extremum", "portable", (0,), params=(*params, flip), spec=PLAIN)
     smallest, last = "_min" if isinstance(op, ArgMin) else "_max", "_last" if op.last else ""
     x = bound.input(0).dtype
     y = bound.output.dtype
     short = "" if y is DType.INT64 else f"_{y.value}"
-    flavour = Flavour(f"{smallest}{last}_{x.value}{short}", fixed_point=False, x=x.c_type, y=y.c_type)
-    return Layer("reduction/arg_extremum_typed", "portable", (0,), params=params, flavour=flavour)
+    spec = KernelSpec(f"{smallest}{last}_{x.value}{short}", fixed_point=False, x=x.c_type, y=y.c_type)
+    return Layer("reduction/arg_extremum_typed", "portable", (0,), params=params, spec=spec)
 
 
 def _kernel(op: type[ArgExtremum], name: str, onnx: str, summary: str) -> KernelDef:

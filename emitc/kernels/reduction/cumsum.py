@@ -20,7 +20,7 @@ from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes
 from emitc.kernels.shared.pointwise import operand, plain_numerics
 from emitc.kernels.shared.scaled_sum import check_sum, rescaled, sum_params
-from emitc.layer import Flavour, Layer, Param, in_step
+from emitc.layer import KernelSpec, Layer, Param, in_step
 from emitc.source import SourceNode
 
 _TYPES = (DType.INT8, DType.FLOAT32)
@@ -105,8 +105,8 @@ def lower(bound: BoundNode) -> Layer:
     )
     overlaps = (in_step(bound),) if inner == 1 and not op.reverse else ()
     if dtype is DType.FLOAT32:
-        flavour = Flavour(x="float", y="float")
-        return Layer("reduction/cumsum_float", "portable", (0,), params=params, overlaps=overlaps, flavour=flavour)
+        spec = KernelSpec(x="float", y="float")
+        return Layer("reduction/cumsum_float", "portable", (0,), params=params, overlaps=overlaps, spec=spec)
     quantization = bound.input(0).quantization
     assert quantization
     params = (

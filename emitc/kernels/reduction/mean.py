@@ -303,7 +303,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("clamp_high", "int32_t", bound.output.dtype.range[1]),
     ]
     return Layer(
-        "reduction/reduce_sum", "portable", (0,), params=tuple(params), flavour=int16x8.throughout(bound.output.dtype)
+        "reduction/reduce_sum", "portable", (0,), params=tuple(params), spec=int16x8.throughout(bound.output.dtype)
     )
 
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode
 from emitc.kernels.shared.strided_copy import operand
-from emitc.layer import Flavour, Layer, Param, Table
+from emitc.layer import KernelSpec, Layer, Param, Table
 from emitc.numerics.requantize import Float32, Int64
 
 _HALF, _ONE = np.float32(0.5), np.float32(1)
 _LIFT = np.int16(128)
-FLOATS = Flavour(fixed_point=False, x="float", y="float")
-UNSIGNED = Flavour("_u8", fixed_point=False, unsigned=True)
+FLOATS = KernelSpec(fixed_point=False, x="float", y="float")
+UNSIGNED = KernelSpec("_u8", fixed_point=False, unsigned=True)
 """Of the kernel for values that the model has 128 higher."""
 
 
@@ -58,7 +58,7 @@ def unsigned_reference(x: Array, height: int, width: int, *, corners: bool, half
     return np.asarray(total.astype(np.int16) - _LIFT, np.int8)
 
 
-def layer(bound: BoundNode, flavour: Flavour = FLOATS, *, corners: bool, half: bool) -> Layer:
+def layer(bound: BoundNode, spec: KernelSpec = FLOATS, *, corners: bool, half: bool) -> Layer:
     """Pixel by pixel, by the tables."""
     x = bound.input(0)
     batches, height, width, channels = x.shape
@@ -79,4 +79,4 @@ def layer(bound: BoundNode, flavour: Flavour = FLOATS, *, corners: bool, half: b
         Param("out_w", "int32_t", columns),
         Param("channels", "int32_t", channels),
     )
-    return Layer("resize/resize_bilinear_float", "portable", operands, tables, params, flavour=flavour)
+    return Layer("resize/resize_bilinear_float", "portable", operands, tables, params, spec=spec)

@@ -14,7 +14,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, Shape
 from emitc.kernels.contract import unsupported
-from emitc.kernels.shared.strided_copy import MAX_LOOPS, Walk, move_layer, operand, strides, values_table, walk
+from emitc.kernels.shared.strided_copy import MAX_LOOPS, StridedLoop, move_layer, operand, strides, values_table, walk
 from emitc.layer import Layer, Param, Table
 from emitc.numerics.requantize import Int64
 
@@ -44,7 +44,7 @@ def _is_whole(positions: Int64, size: int) -> bool:
     return positions.size == size and progression(positions) == (0, 1)
 
 
-def picked_walk(shape: Shape, positions: Sequence[Int64], element_bytes: int) -> Walk | None:
+def picked_walk(shape: Shape, positions: Sequence[Int64], element_bytes: int) -> StridedLoop | None:
     """The walk through x of `shape` that picks the positions; None where it needs tables, or too many loops."""
     lines = [progression(axis) for axis in positions]
     if None in lines:

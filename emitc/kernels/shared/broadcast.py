@@ -15,7 +15,7 @@ import numpy as np
 from emitc.ir import BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import Parsed, illegal, unsupported
 from emitc.kernels.shared.pointwise import copied, in_place, typed
-from emitc.layer import ByRows, Flavour, Layer, Param, Table
+from emitc.layer import ByRows, KernelSpec, Layer, Param, Table
 from emitc.source import SourceNode
 
 OUTER_LOOPS = 4
@@ -27,7 +27,7 @@ MAX_OPERANDS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class BroadcastLoop:
     """`count` steps over the output; steps: elements by which each operand moves at each (0: it is repeated)."""
 
     count: int
@@ -47,21 +47,21 @@ def _strides(shape: Shape, rank: int) -> list[int]:
     return [0 if size == 1 else math.prod(wide[i + 1 :]) for i, size in enumerate(wide)]
 
 
-def walks_of(shapes: Sequence[Shape], output: Shape) -> tuple[Walk, ...]:
+def walks_of(shapes: Sequence[Shape], output: Shape) -> tuple[BroadcastLoop, ...]:
     """The loops over the output, outermost first, OUTER_LOOPS + 1 or more."""
     strides = [_strides(shape, len(output)) for shape in shapes]
-    walks: list[Walk] = []
+    walks: list[BroadcastLoop] = []
     for i, count in enumerate(output):
         steps = tuple(stride[i] for stride in strides)
         if count == 1:
             continue
         if walks and walks[-1].steps == tuple(step * count for step in steps):
-            walks[-1] = Walk(walks[-1].count * count, steps)
+            walks[-1] = BroadcastLoop(walks[-1].count * count, steps)
         else:
-            walks.append(Walk(count, steps))
+            walks.append(BroadcastLoop(count, steps))
     if not walks:
-        walks.append(Walk(1, (1,) * len(shapes)))
-    still = Walk(1, (0,) * len(shapes))
+        walks.append(BroadcastLoop(1, (1,) * len(shapes)))
+    still = BroadcastLoop(1, (0,) * len(shapes))
     return (still,) * (OUTER_LOOPS + 1 - len(walks)) + tuple(walks)
 
 
@@ -113,18 +113,18 @@ def broadcast_layer(
     parameters: tuple[Param, ...] = (),
     *,
     operands: tuple[int, ...] = (0, 1),
-    flavour: Flavour | None = None,
+    spec: KernelSpec | None = None,
 ) -> Layer:
     """`template` over the operands in the order given, printed for their types."""
     tensors = [bound.input(i) for i in operands]
     y = bound.output
-    if flavour is None:
-        flavour = typed(tensors[-2].dtype, y.dtype, tensors[-1].dtype)
+    if spec is None:
+        spec = typed(tensors[-2].dtype, y.dtype, tensors[-1].dtype)
     overlaps = in_place(bound, tuple(i for i in operands if not bound.input(i).is_constant))
     params = (*parameters, *walk_params([t.shape for t in tensors], y.shape))
     alike = all(t.shape == y.shape and not t.is_constant for t in tensors)
     by_rows = ByRows(counted="count") if alike else None
-    return Layer(template, "portable", operands, params=params, overlaps=overlaps, flavour=flavour, by_rows=by_rows)
+    return Layer(template, "portable", operands, params=params, overlaps=overlaps, spec=spec, by_rows=by_rows)
 
 
 def flat_layer(layer: Layer) -> Layer:
@@ -136,9 +136,7 @@ def flat_layer(layer: Layer) -> Layer:
         return layer
     left_out = {*outer, *moves, *(f"{name}{i}" for name in NAMES for i in range(OUTER_LOOPS))}
     params = tuple(param for param in layer.params if param.name not in left_out)
-    return replace(
-        layer, params=params, flavour=replace(layer.flavour, suffix=f"{layer.flavour.suffix}_flat", flat=True)
-    )
+    return replace(layer, params=params, spec=replace(layer.spec, suffix=f"{layer.spec.suffix}_flat", flat=True))
 
 
 def two_operands(op: Op, node: SourceNode) -> Parsed:
@@ -171,7 +169,7 @@ def fold_layer(bound: BoundNode, template: str, parameters: tuple[Param, ...] = 
         (Table("walk", "int32_t", walk, "loops of each round: four of steps, a's and b's moves; then a row's"),),
         parameters,
         overlaps=in_place(bound, tuple(i for i in (0, 1) if not tensors[i].is_constant)),
-        flavour=typed(y.dtype, y.dtype),
+        spec=typed(y.dtype, y.dtype),
     )
 
 

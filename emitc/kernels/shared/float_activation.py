@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import DType
-from emitc.layer import PLAIN, Flavour, Param
+from emitc.layer import PLAIN, KernelSpec, Param
 
 ACTIVATION_BOUNDS: dict[str, tuple[float | None, float | None]] = {
     "NONE": (None, None),
@@ -53,15 +53,15 @@ def limited(values: NDArray[Any], activation: str, dtype: DType) -> NDArray[Any]
         return np.asarray(np.where(values < low, low, np.where(values > high, high, values)), dtype.value)
 
 
-def onnx_activation(activation: str) -> tuple[tuple[Param, ...], Flavour]:
-    """The parameters and the flavour of an activation that is fused into an operator of ONNX."""
+def onnx_activation(activation: str) -> tuple[tuple[Param, ...], KernelSpec]:
+    """The parameters and the spec of an activation that is fused into an operator of ONNX."""
     if activation == "RELU":
-        return (), Flavour("_rectified", rectified=True)
+        return (), KernelSpec("_rectified", rectified=True)
     low, high = ACTIVATION_BOUNDS[activation]
     if low is None or high is None:
         return (), PLAIN
     limits = Param("low", "float", low, "the activation's bounds"), Param("high", "float", high)
-    return limits, Flavour("_limited", clamped=True)
+    return limits, KernelSpec("_limited", clamped=True)
 
 
 def bound_params(activation: str, dtype: DType) -> tuple[Param, Param]:

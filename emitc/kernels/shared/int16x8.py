@@ -17,7 +17,7 @@ import numpy as np
 
 from emitc.ir import BoundNode, DType, Tensor
 from emitc.kernels.contract import illegal, unsupported
-from emitc.layer import PLAIN, Flavour, Table
+from emitc.layer import PLAIN, KernelSpec, Table
 from emitc.numerics.requantize import INT32_MAX, REDUCED_SUM_LIMIT, Int64, reduced_multiplier
 
 FACTOR_LIMIT = 2.0**7 - 2.0**-25
@@ -71,12 +71,12 @@ def refuse_int32_bias(bound: BoundNode, bias: Tensor | None) -> None:
         )
 
 
-def throughout(dtype: DType) -> Flavour:
-    """The flavour of kernels whose inputs and outputs are all int8 or all int16."""
-    return Flavour("_s16", x="int16_t", w="int16_t", y="int16_t") if dtype is DType.INT16 else PLAIN
+def throughout(dtype: DType) -> KernelSpec:
+    """The spec of kernels whose inputs and outputs are all int8 or all int16."""
+    return KernelSpec("_s16", x="int16_t", w="int16_t", y="int16_t") if dtype is DType.INT16 else PLAIN
 
 
-WIDE = Flavour("_s16_wide", x="int16_t", y="int16_t", acc="int64_t", reduced=True)
+WIDE = KernelSpec("_s16_wide", x="int16_t", y="int16_t", acc="int64_t", reduced=True)
 """Sums of 64 bits."""
 
 
@@ -86,16 +86,16 @@ def worst_sum(filters: Int64, bias: Int64) -> int:
     return int(worst.max()) if worst.size else 0
 
 
-def flavour(filters: Int64, bias: Int64, shifts: Sequence[int], *, reduced: bool) -> Flavour:
+def spec(filters: Int64, bias: Int64, shifts: Sequence[int], *, reduced: bool) -> KernelSpec:
     """Sums of 32 bits wherever that gives the same, else of 64."""
     if not reduced:
-        return Flavour("_s16_q31", x="int16_t", y="int16_t")
+        return KernelSpec("_s16_q31", x="int16_t", y="int16_t")
     if worst_sum(filters, bias) <= INT32_MAX and max(shifts) <= _NARROW_SHIFT:
-        return Flavour("_s16", x="int16_t", y="int16_t", reduced=True)
+        return KernelSpec("_s16", x="int16_t", y="int16_t", reduced=True)
     return WIDE
 
 
-def tables(q31: Sequence[int], shifts: Sequence[int], kind: Flavour, each: str) -> tuple[Table, ...]:
+def tables(q31: Sequence[int], shifts: Sequence[int], kind: KernelSpec, each: str) -> tuple[Table, ...]:
     """Multipliers of 16 bits, and how far their products are shifted right behind what the kernel takes off first."""
     first = 0 if kind.acc == "int64_t" else 16
     right = tuple(15 - shift - first for shift in shifts)

@@ -14,7 +14,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Tensor
 from emitc.kernels.contract import Variant, unsupported
-from emitc.kernels.shared.strided_copy import Walk, move_layer, operand, require_same_type, values_table
+from emitc.kernels.shared.strided_copy import StridedLoop, move_layer, operand, require_same_type, values_table
 from emitc.layer import Inside, Layer, Param, Table
 from emitc.source import SourceNode
 
@@ -49,7 +49,7 @@ def require_few(bound: BoundNode, parts: int) -> None:
 
 
 def _whole_copy(bound: BoundNode) -> Layer:
-    return move_layer(bound, Walk(bound.output.size_bytes, ()))
+    return move_layer(bound, StridedLoop(bound.output.size_bytes, ()))
 
 
 def _narrow(sizes: Sequence[int], rows: int) -> str:

@@ -199,9 +199,9 @@ def binary_layer(bound: BoundNode, template: str, params: tuple[Param, ...]) -> 
     before the same element is written.
     """
     a, b, y = bound.input(0), bound.input(1), bound.output
-    flavour = throughout(y.dtype)
+    spec = throughout(y.dtype)
     tables = tuple(
-        Table(role, flavour.x, tuple(tensor.array().reshape(-1).tolist()), f"constant input {i}")
+        Table(role, spec.x, tuple(tensor.array().reshape(-1).tolist()), f"constant input {i}")
         for i, (role, tensor) in enumerate((("a", a), ("b", b)))
         if tensor.is_constant
     )
@@ -217,7 +217,7 @@ def binary_layer(bound: BoundNode, template: str, params: tuple[Param, ...]) -> 
             tables,
             (*params, count),
             overlaps=overlaps,
-            flavour=flavour,
+            spec=spec,
             by_rows=by_rows,
         )
     loops = loops_of(a.shape, b.shape)
@@ -233,4 +233,4 @@ def binary_layer(bound: BoundNode, template: str, params: tuple[Param, ...]) -> 
         Param("b_step", "int32_t", loops[-1].b),
     )
     params = (*params, *walk, *row)
-    return Layer(f"{template}_broadcast", "portable", operands, tables, params, overlaps=overlaps, flavour=flavour)
+    return Layer(f"{template}_broadcast", "portable", operands, tables, params, overlaps=overlaps, spec=spec)

@@ -23,7 +23,7 @@ _LARGEST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RoundingTie:
     """mean = (sum * (multiplier / count)) >> right has 16 bits of fraction; within `doubt` of a half float32 decides."""
 
     multiplier: int
@@ -40,7 +40,7 @@ class Decision:
         )
 
 
-def decision(x: Quantization, y: Quantization, dtype: DType, count: int) -> Decision:
+def decision(x: Quantization, y: Quantization, dtype: DType, count: int) -> RoundingTie:
     """For means of at most `count` values of `dtype`, quantized as x, that are quantized as y.
 
     The float32 mean is off by half a unit in the last place of the largest sum for every value and every addition, and by
@@ -54,6 +54,6 @@ def decision(x: Quantization, y: Quantization, dtype: DType, count: int) -> Deci
     in_float = _UNIT * (reach * ratio * (count + 4) + abs(y.zero_point) + 1024)
     in_integers = 2.0 * reach * count / 2.0**fraction
     if fraction < _FRACTION_BITS or reach * ratio >= _LARGEST or in_float + in_integers >= 0.5:
-        return Decision(0, 0, _ALWAYS)
+        return RoundingTie(0, 0, _ALWAYS)
     doubt = min(math.ceil((in_float + in_integers) * (1 << _FRACTION_BITS)) + 2, _ALWAYS)
-    return Decision(math.floor(ratio * 2.0**fraction), fraction - _FRACTION_BITS, doubt)
+    return RoundingTie(math.floor(ratio * 2.0**fraction), fraction - _FRACTION_BITS, doubt)

@@ -17,7 +17,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Numerics, Quantization, Shape, Tensor
 from emitc.kernels.contract import require_quantization, unsupported
 from emitc.kernels.shared.lookup_and_binary import by_vectors, byte_table, real_table
-from emitc.layer import ByRows, Flavour, Layer, Overlap, Param, in_step
+from emitc.layer import ByRows, KernelSpec, Layer, Overlap, Param, in_step
 from emitc.numerics import tanh_logistic
 from emitc.numerics.float_functions import RealFunction
 from emitc.numerics.requantize import BYTES, Float32, Int64
@@ -36,12 +36,12 @@ def plain_numerics(node: SourceNode) -> Numerics:
     return Numerics.PLAIN if node.input(0).dtype in _UNSCALED else Numerics.TFLITE
 
 
-def typed(x: DType, y: DType, w: DType | None = None) -> Flavour:
+def typed(x: DType, y: DType, w: DType | None = None) -> KernelSpec:
     """A kernel for these element types, each named in its suffix: of x and y, and of a second operand w."""
     types = [x.c_type, (w or x).c_type, y.c_type]
     short = [_SHORT.get(t, t.replace("uint", "u").replace("int", "s").removesuffix("_t")) for t in types]
     named = short[:1] if len(set(short)) == 1 else short if w else [short[0], short[2]]
-    return Flavour("".join(f"_{name}" for name in named), x=types[0], w=types[1], y=types[2])
+    return KernelSpec("".join(f"_{name}" for name in named), x=types[0], w=types[1], y=types[2])
 
 
 def require_types(bound: BoundNode, supported: Collection[tuple[DType, ...]], code_for: str) -> None:
@@ -78,14 +78,14 @@ def in_place(bound: BoundNode, operands: Collection[int] = (0,)) -> tuple[Overla
 def pointwise_layer(bound: BoundNode, template: str, parameters: tuple[Param, ...] = ()) -> Layer:
     """`template`, printed for the types of x and y."""
     count = Param("count", "int32_t", bound.output.elements)
-    flavour = typed(bound.input(0).dtype, bound.output.dtype)
+    spec = typed(bound.input(0).dtype, bound.output.dtype)
     return Layer(
         template,
         "portable",
         (0,),
         params=(count, *parameters),
         overlaps=in_place(bound),
-        flavour=flavour,
+        spec=spec,
         by_rows=ByRows(counted="count"),
     )
 
@@ -168,7 +168,7 @@ _BY_FOURS = {
 def vector_layer(layer: Layer) -> Layer | str:
     """The layer for cores with vectors: four floats at a time, or sixteen bytes by table; or why there is none."""
     headers = _BY_FOURS.get(layer.template)
-    if headers is None or layer.flavour.x != DType.FLOAT32.c_type:
+    if headers is None or layer.spec.x != DType.FLOAT32.c_type:
         return by_vectors(layer)
     return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=headers)
 

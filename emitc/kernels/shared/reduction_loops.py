@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from emitc.ir import BoundNode, Shape
-from emitc.layer import Flavour, Layer, Param
+from emitc.layer import KernelSpec, Layer, Param
 from emitc.source import SourceNode
 
 _LOOPS = 4
@@ -85,6 +85,6 @@ def typed_layer(bound: BoundNode, template: str, axes: tuple[int, ...], extra: t
     """A layer of a template that serves every set of axes and several element types."""
     x, y = bound.input(0), bound.output
     types = x.dtype.value if x.dtype is y.dtype else f"{x.dtype.value}_{y.dtype.value}"
-    flavour = Flavour(f"_{types}", fixed_point=False, x=x.dtype.c_type, y=y.dtype.c_type)
+    spec = KernelSpec(f"_{types}", fixed_point=False, x=x.dtype.c_type, y=y.dtype.c_type)
     params = (*loop_params(groups_of(x.shape, axes), _LOOPS), *extra)
-    return Layer(template, "portable", (0,), params=params, flavour=flavour)
+    return Layer(template, "portable", (0,), params=params, spec=spec)

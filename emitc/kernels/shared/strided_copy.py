@@ -1,6 +1,6 @@
 """Moves of bytes from one tensor to another: what PAD, SLICE, TRANSPOSE and their like share, for every element type.
 
-A Walk is a nest of loops around one copy of a contiguous run. Dimensions that lie next to each other in both tensors are
+A StridedLoop is a nest of loops around one copy of a contiguous run. Dimensions that lie next to each other in both tensors are
 merged, so that most moves need no loop or one. Everything is in bytes; steps may be negative on the reading side.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape, Tensor
 from emitc.kernels.contract import illegal, require_same_quantization, unsupported
-from emitc.layer import ElementWalk, Inside, Layer, Overlap, Param, Table
+from emitc.layer import ElementwiseOrder, Inside, Layer, Overlap, Param, Table
 
 MAX_LOOPS = 6
 """Loops of the kernel `strided_copy`."""
@@ -30,7 +30,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class StridedLoop:
     """Runs of run_bytes from x_start + i * x_step to y_start + i * y_step; loops are innermost first."""
 
     run_bytes: int
@@ -50,11 +50,11 @@ def strides(shape: Shape, element_bytes: int) -> tuple[int, ...]:
 
 def walk(
     shape: Shape, x_steps: Sequence[int], y_steps: Sequence[int], element_bytes: int, x_start: int = 0, y_start: int = 0
-) -> Walk:
+) -> StridedLoop:
     """The shortest nest that moves `shape` elements, x_steps[i] and y_steps[i] bytes apart along dimension i.
 
     >>> walk((2, 3, 4), (12, 4, 1), (24, 4, 1), 1)
-    Walk(run_bytes=12, loops=(Loop(count=2, x_step=12, y_step=24),), x_start=0, y_start=0)
+    StridedLoop(run_bytes=12, loops=(Loop(count=2, x_step=12, y_step=24),), x_start=0, y_start=0)
     """
     run = element_bytes
     loops: list[Loop] = []
@@ -68,7 +68,7 @@ def walk(
             loops[-1] = Loop(inner.count * count, inner.x_step, inner.y_step)
         else:
             loops.append(Loop(count, x_step, y_step))
-    return Walk(run, tuple(loops), x_start, y_start)
+    return StridedLoop(run, tuple(loops), x_start, y_start)
 
 
 def require_same_type(bound: BoundNode) -> None:
@@ -112,7 +112,7 @@ def require_same_values(bound: BoundNode, first: Tensor, *others: Tensor) -> Non
         )
 
 
-def require_depth(bound: BoundNode, found: Walk) -> None:
+def require_depth(bound: BoundNode, found: StridedLoop) -> None:
     """Refuses a walk of more than MAX_LOOPS loops."""
     if len(found.loops) > MAX_LOOPS:
         raise unsupported(
@@ -144,7 +144,7 @@ def operand(tensor: Tensor) -> tuple[tuple[int, ...], tuple[Table, ...]]:
     return (), (values_table("x", tensor.array(), f"constant input {list(tensor.shape)}"),)
 
 
-def move_layer(bound: BoundNode, found: Walk, fill: Table | None = None) -> Layer:
+def move_layer(bound: BoundNode, found: StridedLoop, fill: Table | None = None) -> Layer:
     """The layer of a walk: one memmove where no loop is left, else nested loops.
 
     fill: table `padding_byte` or `padding`, a byte or an element that is written everywhere in the output first, for what
@@ -158,7 +158,7 @@ def move_layer(bound: BoundNode, found: Walk, fill: Table | None = None) -> Laye
             operands,
             tables,
             (Param("x_start", "int32_t", found.x_start, "bytes"), Param("run_bytes", "int32_t", found.run_bytes)),
-            overlaps=(Overlap(0, 0, ElementWalk(found.run_bytes, first=found.x_start)),) if operands else (),
+            overlaps=(Overlap(0, 0, ElementwiseOrder(found.run_bytes, first=found.x_start)),) if operands else (),
             inside=(Inside(output=True, position=0, offset_bytes=found.x_start),) if operands else (),
         )
     params = [Param("run_bytes", "int32_t", found.run_bytes, "copied at a time")]

@@ -266,7 +266,7 @@ def window_params(bound: BoundNode, window: Window, kernel_h: int, kernel_w: int
 def window_overlap(bound: BoundNode, params: Sequence[Param], ahead: int | None) -> tuple[Overlap, ...]:
     """Of input and output of a kernel that walks over the output's pixels.
 
-    params: start with the window's. ahead: bytes, as `WindowWalk` says. None between types of which neither is a byte: C lets
+    params: start with the window's. ahead: bytes, as `WindowOrder` says. None between types of which neither is a byte: C lets
     no other type alias another one.
     """
     x, y = bound.input(0).dtype, bound.output.dtype

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from emitc.ir import BoundNode, DType, Op
 from emitc.kernels.contract import Parsed, require_dtypes
-from emitc.layer import Flavour, Layer, Param, Scratch, Table
+from emitc.layer import KernelSpec, Layer, Param, Scratch, Table
 from emitc.numerics.kiss_fft import Numbers, radices_of
 from emitc.source import SourceNode
 
@@ -89,5 +89,5 @@ def layer(
     if op.dtype is DType.INT16:
         return Layer(template + mixed, "portable", (0,), tables, params, scratch=scratch)
     c_type = op.dtype.c_type
-    flavour = Flavour(f"_{op.dtype.value}", numbers.fixed, x=c_type, w=c_type, y=c_type)
-    return Layer(f"{template}_wide{mixed}", "portable", (0,), tables, params, scratch=scratch, flavour=flavour)
+    spec = KernelSpec(f"_{op.dtype.value}", numbers.fixed, x=c_type, w=c_type, y=c_type)
+    return Layer(f"{template}_wide{mixed}", "portable", (0,), tables, params, scratch=scratch, spec=spec)

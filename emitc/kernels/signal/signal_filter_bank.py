@@ -17,7 +17,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, unsupported
 from emitc.kernels.signal.simd import in_naturals, in_words
-from emitc.layer import PLAIN, Flavour, Layer, Param, Table
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table
 from emitc.source import SourceNode
 
 _LARGEST = 2**15 - 1
@@ -111,20 +111,20 @@ def lower(bound: BoundNode) -> Layer:
     """Band by band. Products with weights that are not negative take fewer instructions."""
     found = {role: values or [0] for role, values in _trimmed(bound).items()}
     signed = min(found["weights"] + found["unweights"]) < 0
-    flavour = Flavour("_signed" if signed else "", w="int16_t" if signed else "uint16_t")
+    spec = KernelSpec("_signed" if signed else "", w="int16_t" if signed else "uint16_t")
     places = zip(found["frequency_starts"], found["weight_starts"], found["widths"], strict=True)
     return _layer(
         bound,
-        Table("weights", flavour.w, tuple(found["weights"]), "weights of the bands"),
-        Table("unweights", flavour.w, tuple(found["unweights"]), "unweights of the bands"),
+        Table("weights", spec.w, tuple(found["weights"]), "weights of the bands"),
+        Table("unweights", spec.w, tuple(found["unweights"]), "unweights of the bands"),
         Table("places", "int16_t", _chained(places), "starts of the bands' frequencies and weights, and widths"),
-        flavour=flavour,
+        spec=spec,
     )
 
 
-def _layer(bound: BoundNode, *tables: Table, flavour: Flavour = PLAIN) -> Layer:
+def _layer(bound: BoundNode, *tables: Table, spec: KernelSpec = PLAIN) -> Layer:
     params = (Param("bands", "int32_t", _channels(bound) + 1),)
-    return Layer("signal/signal_filter_bank", "portable", (0,), tables, params, flavour=flavour)
+    return Layer("signal/signal_filter_bank", "portable", (0,), tables, params, spec=spec)
 
 
 def _chained(rows: Iterable[Sequence[int]]) -> tuple[int, ...]:

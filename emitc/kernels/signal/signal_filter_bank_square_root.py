@@ -17,7 +17,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes
 from emitc.kernels.signal.simd import in_naturals
-from emitc.layer import PLAIN, Flavour, Layer, Param, Table
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table
 from emitc.source import SourceNode
 
 
@@ -74,7 +74,7 @@ def lower(bound: BoundNode) -> Layer:
         (0, 1),
         params=(Param("count", "int32_t", bound.output.elements),),
         headers=("emitc_bits.h", "emitc_root.h"),
-        flavour=PLAIN,
+        spec=PLAIN,
     )
     if not bound.input(1).is_constant:
         return layer
@@ -86,7 +86,7 @@ def lower_fpu(bound: BoundNode) -> Layer:
     """Roots by the float unit, put right by integers."""
     layer = lower(bound)
     headers = (*layer.headers, "emitc_fpu.h", "emitc_fpu_root.h")
-    return replace(layer, variant="fpu", headers=headers, flavour=Flavour("_fpu", fixed_point=False))
+    return replace(layer, variant="fpu", headers=headers, spec=KernelSpec("_fpu", fixed_point=False))
 
 
 def lower_mve(bound: BoundNode) -> Layer:

@@ -16,7 +16,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes
 from emitc.kernels.signal.options import option
-from emitc.layer import Flavour, Layer, Param
+from emitc.layer import KernelSpec, Layer, Param
 from emitc.source import SourceNode
 
 _TYPES = {7: DType.INT16, 0: DType.FLOAT32}
@@ -102,13 +102,13 @@ def lower(bound: BoundNode) -> Layer:
     )
     real = _op(bound).dtype is DType.FLOAT32
     c_type = _op(bound).dtype.c_type
-    flavour = Flavour(x=c_type, y=c_type)
+    spec = KernelSpec(x=c_type, y=c_type)
     return Layer(
         "signal/signal_overlap_add_float" if real else "signal/signal_overlap_add",
         "portable",
         (0,),
         params=params,
-        flavour=flavour,
+        spec=spec,
     )
 
 

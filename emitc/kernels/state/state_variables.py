@@ -19,7 +19,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal
 from emitc.kernels.shared.strided_copy import operand
-from emitc.layer import PLAIN, Flavour, Layer, Param
+from emitc.layer import PLAIN, KernelSpec, Layer, Param
 from emitc.source import SourceNode
 
 _MVE_HEADER = "emitc_mve.h"
@@ -129,14 +129,12 @@ def _lower_append(bound: BoundNode) -> Layer:
         Param("new_bytes", "int32_t", x.size_bytes, "that follow them"),
     )
     apart = x.size_bytes >= _BLOCK_BYTES and not x.size_bytes % _WORD_BYTES and not kept % _WORD_BYTES
-    return Layer("state/append", "portable", operands, tables, params, flavour=Flavour("_words") if apart else PLAIN)
+    return Layer("state/append", "portable", operands, tables, params, spec=KernelSpec("_words") if apart else PLAIN)
 
 
 def _lower_append_mve(bound: BoundNode) -> Layer:
     """The same by registers of 16 bytes, wherever they lie."""
-    return replace(
-        _lower_append(bound), template="state/append_mve", variant="mve", flavour=PLAIN, headers=(_MVE_HEADER,)
-    )
+    return replace(_lower_append(bound), template="state/append_mve", variant="mve", spec=PLAIN, headers=(_MVE_HEADER,))
 
 
 KERNELS = (

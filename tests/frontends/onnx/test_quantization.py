@@ -253,7 +253,7 @@ def test_uint8_is_int8_inside_and_kept_at_the_interface() -> None:
     y = net.op("QLinearConv", "image", scale, zero, weights, *net.scales(0.01, 128, "uint8"), scale, zero)
     net.output(net.op("MaxPool", y, kernel_shape=[2, 2]), "uint8")
     model = unwrapped(net)
-    assert kinds(model) == ["Rebias", "Conv", "MaxPool", "Rebias"]
+    assert kinds(model) == ["ShiftSign", "Conv", "MaxPool", "ShiftSign"]
     inside = Quantization(PLAIN.scales, (2,))
     filters = model.nodes[1].inputs[1]
     assert operands(model.nodes[1])[0] == operands(model.nodes[1])[-1] == ("int8", inside)
@@ -280,7 +280,7 @@ def test_an_operator_that_sees_numbers_gets_uint8() -> None:
     net.output(net.op("Equal", x, net.constant(7, "uint8")), "bool")
     net.output(net.dequantize(x, 0.05, 131, "uint8"))
     model = unwrapped(net)
-    assert kinds(model) == ["Quantize", "Rebias", "Cast", "Equal", "Dequantize"]
+    assert kinds(model) == ["Quantize", "ShiftSign", "Cast", "Equal", "Dequantize"]
     assert operands(node_of(model, "Cast"))[0][0] == "uint8"
     assert [dtype for dtype, _ in operands(node_of(model, "Equal"))] == ["uint8", "uint8", "bool"]
     assert operands(node_of(model, "Dequantize"))[0] == ("int8", PLAIN)
@@ -299,7 +299,7 @@ def test_an_input_that_is_an_output_too() -> None:
     net.output(net.input((2,), "uint8"), "uint8")
     net.output(net.dequantize("x0", 0.05, 131, "uint8"))
     model = unwrapped(net)
-    assert kinds(model) == ["Rebias", "Dequantize"]
+    assert kinds(model) == ["ShiftSign", "Dequantize"]
     assert [model.tensors[i].dtype for i in model.outputs] == ["uint8", "float32"]
     assert model.outputs[0] == model.inputs[0]
 

@@ -310,7 +310,7 @@ def test_what_is_printed() -> None:
     """One kernel serves all layers of a type; unsigned values have no sign to take away."""
     assert _layer(OnnxCase("a", "Abs", {"x": computed((4,), "uint16")})).kernel_name == "copy"
     assert _layer(OnnxCase("a", "Sign", {"x": computed((4,), "uint16")})).kernel_name == "truth"
-    assert _layer(OnnxCase("a", "Abs", {"x": computed((4,), "int16")})).flavour.suffix == "_s16"
+    assert _layer(OnnxCase("a", "Abs", {"x": computed((4,), "int16")})).spec.suffix == "_s16"
     proven = prove_onnx([real("first", "Exp"), real("second", "Exp"), real("third", "Tanh")], samples=1, sanitize=False)
     source = proven.compiled[21].files["cases.c"].decode()
     assert source.count("static inline void emitc_exp_f32(") == 1

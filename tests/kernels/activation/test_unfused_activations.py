@@ -9,7 +9,7 @@ import pytest
 
 from emitc.backends.ethos_u import export_tflite
 from emitc.ir import Array
-from emitc.verify.tolerances import Rule
+from emitc.verify.tolerances import Tolerance
 from emitc.writers.tflite import TensorSpec
 from tests.support.float_cases import check, with_values
 from tests.support.int16_cases import wide
@@ -106,7 +106,7 @@ def test_integers(proven: Proven, name: str) -> None:
 
 @pytest.mark.parametrize("name", [case.id for case in FLOATS])
 def test_floats(proven_floats: Proven, name: str) -> None:
-    check(proven_floats.outcomes[name], Rule(1e-5, 1e-5))
+    check(proven_floats.outcomes[name], Tolerance(1e-5, 1e-5))
 
 
 def test_no_memory_errors(proven: Proven, proven_floats: Proven) -> None:

@@ -14,7 +14,7 @@ from emitc.kernels.control_flow.control_flow import If, rounds_within
 from emitc.report.inspection import inspect_model
 from emitc.verify.proof import verify
 from emitc.verify.reference import run_reference
-from emitc.verify.tolerances import EXACT, NEAR, TOLERANT, Rule, rules
+from emitc.verify.tolerances import EXACT, NEAR, TOLERANT, Tolerance, rules
 from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, write_tflite
 from tests.support.models.control_flow import (
     MODELS,
@@ -374,7 +374,7 @@ def _floats(inside: str, fine: bool = False) -> ModelSpec:
     ],
 )
 def test_floats_from_inside_are_judged_by_what_computes_them(
-    inside: str, fine: bool, expected: list[Rule], tmp_path: Path
+    inside: str, fine: bool, expected: list[Tolerance], tmp_path: Path
 ) -> None:
     pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
     made = compiled(_floats(inside, fine), tmp_path)

@@ -12,7 +12,7 @@ from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.mac import transposed_refusal
 from emitc.backends.cmsis_nn.versions import named
 from emitc.backends.ethos_u import export_tflite
-from emitc.verify.tolerances import Rule
+from emitc.verify.tolerances import Tolerance
 from tests.kernels.convolution.test_transpose_conv import transposed
 from tests.kernels.variants import test_float_windows as windows
 from tests.support.float_cases import check, with_values
@@ -105,7 +105,7 @@ def test_case(proven: Proven, name: str) -> None:
 
 @pytest.mark.parametrize("name", [case.id for case in FLOATS])
 def test_floats(proven_floats: Proven, name: str) -> None:
-    check(proven_floats.outcomes[name], Rule(1e-5, 1e-5))
+    check(proven_floats.outcomes[name], Tolerance(1e-5, 1e-5))
 
 
 def test_no_memory_errors(proven: Proven, proven_floats: Proven) -> None:

@@ -179,7 +179,7 @@ def test_float_data_with_bytes_for_weights_is_refused() -> None:
 
 def test_the_kernel_and_its_tables() -> None:
     layer = lowered(CASES[1])
-    assert (layer.kernel_name, layer.flavour.suffix) == ("conv_transpose", "_q31")
+    assert (layer.kernel_name, layer.spec.suffix) == ("conv_transpose", "_q31")
     assert [table.role for table in layer.tables] == ["weights", "bias", "multiplier", "shift"]
     assert [len(table.values) for table in layer.tables] == [5 * 9 * 3, 5, 5, 5]
     assert layer.macs == 4 * 5 * 3 * 5 * 9

@@ -241,7 +241,7 @@ def test_quantized_extremes() -> None:
     proven = prove_onnx(cases)
     proven.check()
     templates = [
-        s.kernel_name + s.flavour.suffix for s in proven.compiled[21].program.steps if s.op_type in ("Max", "Min")
+        s.kernel_name + s.spec.suffix for s in proven.compiled[21].program.steps if s.op_type in ("Max", "Min")
     ]
     assert templates == ["maximum_s8", "minimum_s8", "maximum_real_f32", "minimum_real_f32"]
 
@@ -373,5 +373,5 @@ def test_operands_of_one_shape_are_walked_in_one_loop(b: tuple[int, ...], flat: 
     case = OnnxCase("sum", "Add", {"a": computed((2, 3, 4)), "b": computed(b)})
     (bound,) = graph_of(case).bound()
     layer = kernel_of(bound).lower(bound)
-    assert layer.flavour.flat == flat
+    assert layer.spec.flat == flat
     assert [param.name for param in layer.params] == ["count"] or not flat

@@ -280,7 +280,7 @@ def test_concat_of_dequantized_values_is_integer() -> None:
     proven = prove_onnx(cases, samples=2)
     proven.check()
     steps = {step.op_type for compiled in proven.compiled.values() for step in compiled.program.steps}
-    assert steps <= {"Concat", "Rebias"}
+    assert steps <= {"Concat", "ShiftSign"}
 
 
 def test_padding_of_dequantized_values_is_integer() -> None:
@@ -357,7 +357,7 @@ def test_padding_of_quantized_integers_fills_with_the_number() -> None:
 
 
 def test_rebias_both_ways_and_in_place() -> None:
-    """A uint8 model is int8 inside: one Rebias at each end, in place, and nothing else of it can be seen."""
+    """A uint8 model is int8 inside: one ShiftSign at each end, in place, and nothing else of it can be seen."""
     nodes = (
         helper.make_node("DequantizeLinear", ["x", "s", "z"], ["d"]),
         helper.make_node("Transpose", ["d"], ["r"], perm=[1, 0]),
@@ -367,8 +367,8 @@ def test_rebias_both_ways_and_in_place() -> None:
     proven = prove_onnx([OnnxCase("turn", "", given, nodes=nodes)], samples=3)
     proven.check()
     program = proven.compiled[21].program
-    assert [step.op_type for step in program.steps].count("Rebias") == 2
-    # The input and the turned tensor, 272 bytes each (a multiple of the alignment): both Rebias work in place.
+    assert [step.op_type for step in program.steps].count("ShiftSign") == 2
+    # The input and the turned tensor, 272 bytes each (a multiple of the alignment): both ShiftSign work in place.
     assert program.plan.arena_bytes == 2 * 272
 
 

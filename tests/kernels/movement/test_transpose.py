@@ -144,7 +144,7 @@ def test_few_rows_or_columns_change_places_where_they_lie(
     assert (layer.kernel_name == "transpose_in_place") is (expected is not None)
     if expected:
         params = {p.name: p.value for p in layer.params}
-        assert (params["matrices"], params["elements"], params["factor"], layer.flavour.suffix) == expected
+        assert (params["matrices"], params["elements"], params["factor"], layer.spec.suffix) == expected
         assert params["cycles"] == len(layer.tables[0].values)
 
 

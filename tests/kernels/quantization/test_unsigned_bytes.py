@@ -14,7 +14,7 @@ from emitc.frontends.build import build_graph
 from emitc.frontends.tflite.reader import read_tflite
 from emitc.ir import Numerics
 from emitc.kernels import tflite_registry
-from emitc.kernels.quantization.uint8_int8 import Rebias
+from emitc.kernels.quantization.uint8_int8 import ShiftSign
 from emitc.numerics.requantize import double_shows, multiplier_of, requantize
 from emitc.writers.tflite import ModelSpec, OperatorSpec, write_tflite
 from tests.support.single_op import (
@@ -431,7 +431,7 @@ def chained(*operators: OperatorSpec, tensors: tuple[TensorSpec, ...], outputs: 
 
 
 def test_only_the_interface_is_turned() -> None:
-    """Between operators that compute, move or convert from float there is no Rebias; the interface keeps names and types."""
+    """Between operators that compute, move or convert from float there is no ShiftSign; the interface keeps names and types."""
     u8 = quantized((1, 4, 4, 2), 0.05, 100, "uint8")
     flat = quantized((1, 32), 0.05, 100, "uint8")
     pooling: dict[str, OptionValue] = {
@@ -471,7 +471,7 @@ def test_a_model_that_computes_nothing_on_uint8_stays() -> None:
             {"axis": 1},
         )
     )
-    assert not any(isinstance(node.op, Rebias) for node in graph.nodes)
+    assert not any(isinstance(node.op, ShiftSign) for node in graph.nodes)
 
 
 def test_an_operator_that_needs_uint8_gets_it() -> None:

@@ -146,9 +146,9 @@ SHORT = ("conv_int32_bias", "conv_int32_sums", "connected_int32_bias", "connecte
 def test_width_of_sums(name: str) -> None:
     """32 bits wherever no input takes a sum further and enough is shifted out."""
     (case,) = (case for case in CASES if case.id == name)
-    flavour = lowered(case).flavour
-    assert flavour.acc == ("int64_t" if name in WIDE else "int32_t")
-    assert flavour.reduced == (name not in SHORT)
+    spec = lowered(case).spec
+    assert spec.acc == ("int64_t" if name in WIDE else "int32_t")
+    assert spec.reduced == (name not in SHORT)
 
 
 def test_random_sweep() -> None:

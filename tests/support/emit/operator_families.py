@@ -28,7 +28,7 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.ir import BoundNode, Graph
-from emitc.layer import Flavour, Layer
+from emitc.layer import KernelSpec, Layer
 from emitc.lower import lower_nodes
 from emitc.passes import run_passes
 from emitc.target import Target, load_target
@@ -84,7 +84,7 @@ def cases_of(path: Path) -> list[Case]:
 
 
 def representatives(cases: Sequence[Case]) -> list[Case]:
-    """The first case of each (operator, template, flavour, output type, roles of tables, operands)."""
+    """The first case of each (operator, template, spec, output type, roles of tables, operands)."""
     graph, _ = run_passes(graph_of(*cases))
     nodes = {node.bound.node.index: node for node in lower_nodes(portable(graph))}
     chosen: dict[object, Case] = {}
@@ -96,7 +96,7 @@ def representatives(cases: Sequence[Case]) -> list[Case]:
             key = (
                 case.opcode,
                 layer.kernel_name,
-                layer.flavour,
+                layer.spec,
                 nodes[index].bound.output.dtype,
                 roles,
                 len(layer.operands) > 0,
@@ -162,7 +162,7 @@ def onnx_cases_of(path: Path) -> dict[bool, list[OnnxCase]]:
 def onnx_representatives(
     cases: Sequence[OnnxCase], seen: set[object], *, engine: bool, target: str = "generic32", variant: str = ""
 ) -> list[OnnxCase]:
-    """Cases that bring an (operator, template, flavour, output type, roles of tables, operands) that is not in `seen` yet.
+    """Cases that bring an (operator, template, spec, output type, roles of tables, operands) that is not in `seen` yet.
 
     Cases that are there to be refused, by emitc or by the engine, are left out. variant: of the kernels, where only those count.
     """
@@ -186,7 +186,7 @@ def onnx_representatives(
         key = (
             node.bound.node.op_type,
             layer.kernel_name,
-            layer.flavour,
+            layer.spec,
             node.bound.output.dtype,
             roles,
             len(layer.operands),
@@ -302,12 +302,12 @@ def onnx_variant_families(folder: Path) -> Iterator[Compiled]:
         yield from (module.compiled_for(variant, folder) for variant in module.CORES)
 
 
-def _form(layer: Layer) -> Flavour:
-    """The kernel's flavour; of kernels that are printed for a window, of all windows of one form the same."""
+def _form(layer: Layer) -> KernelSpec:
+    """The kernel's spec; of kernels that are printed for a window, of all windows of one form the same."""
     if layer.kernel_name != "conv_2d_span_dsp":
-        return layer.flavour
-    step = int(layer.flavour.window.split("x")[2])
-    return replace(layer.flavour, suffix="", window="next" if step == 2 else "odd" if step % 2 else "even")
+        return layer.spec
+    step = int(layer.spec.window.split("x")[2])
+    return replace(layer.spec, suffix="", window="next" if step == 2 else "odd" if step % 2 else "even")
 
 
 def families(folder: Path) -> Iterator[Compiled]:

@@ -1,10 +1,10 @@
 """How close the values after a step have to be to those before it: every bit, but for what this module lists.
 
 - `recognise-qdq` puts integer arithmetic in the place of float arithmetic. An element may then be off by one step, but only
-  where the float in front of the QuantizeLinear is within the float tolerance of `golden_rules` of the middle between two steps.
-  What operators compute that `groups` judges bit for bit has no such leave.
+  where the float in front of the QuantizeLinear is within the float tolerance of `tolerances` of the middle between two steps.
+  What operators compute that `operator_checks` judges bit for bit has no such leave.
 - `REORDERING` passes may change in which order floats are summed, or whether the sum is rounded before its bias is added. The
-  tolerance of `golden_rules` holds for what an operator has computed that this tolerance is meant for. Bytes that are
+  tolerance of `tolerances` holds for what an operator has computed that this tolerance is meant for. Bytes that are
   quantized from it may be off by a step as above.
 - Where a leave is used, the steps that follow are compared with the graph after this step.
 """
@@ -38,7 +38,7 @@ class Leave(Enum):
 
     NONE = "none"
     FLOAT = "float"
-    """The rule of `golden_rules` for the tensor."""
+    """The rule of `tolerances` for the tensor."""
     STEP = "step"
     """One step, where the float before it is that close to the middle of two."""
 

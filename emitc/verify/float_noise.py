@@ -1,9 +1,10 @@
-"""How far two float32 results of one ONNX operator may lie apart although both are right.
+"""How much two float32 results of one ONNX operator may differ although both are right.
 
-ONNX leaves the order of a sum, and whether a product is rounded before it is added, to the runtime. A sum of n terms in any
-order is off by at most gamma(n) = n*u / (1 - n*u) times the sum of the magnitudes of its terms, u = 2^-24 (Higham, Accuracy
-and Stability of Numerical Algorithms, chapter 3). Two such sums are at most twice that apart. The bound grows with what is
-summed and not with what comes out, so that terms that cancel, and long sums, need more than a share of the output.
+ONNX leaves the order of a sum to the runtime. It also leaves open whether a product is rounded before it is added. The error of
+a sum of n terms is at most gamma(n) = n*u / (1 - n*u) times the sum of the magnitudes of its terms, for u = 2^-24 and any order
+(Higham, Accuracy and Stability of Numerical Algorithms, chapter 3). Two such sums differ by at most twice that. The bound grows
+with the magnitudes of the terms and not with their sum. A share of the output would be too small for terms that cancel and for
+long sums.
 
 The numbers of terms below also count the roundings of the products, and those of what follows the sum.
 """
@@ -51,10 +52,10 @@ def gamma(terms: int) -> float:
 
 
 def noise(bound: BoundNode, operands: Sequence[Array | None], *, own: bool = False) -> list[Float64 | None]:
-    """How far two results of the operator may lie apart: for each output, and None where nothing is derived, for each element.
+    """The largest difference that two right results may have: one array of the output's shape for each output.
 
-    operands: values of its inputs, None for one that is left out. own: both results are emitc's, whose variances are means of
-    (x - mean)^2.
+    An entry is None where no bound is derived. operands: values of its inputs, None for one that is left out. own: both results
+    are emitc's, whose variances are means of (x - mean)^2.
     """
     op = bound.node.op
     tensors = (*bound.inputs, *bound.outputs)
@@ -116,21 +117,21 @@ def _of_reduction(bound: BoundNode, operands: Sequence[Array | None]) -> Float64
     assert isinstance(op, Reduction) and operands[0] is not None
     x = np.abs(operands[0].astype(np.float64))
     count = math.prod(bound.input(0).shape[axis] for axis in op.axes)
-    apart = 2 * gamma(count + _ROUNDINGS)
+    bound_of_two = 2 * gamma(count + _ROUNDINGS)
     if isinstance(op, Sum | ReduceL1):
-        return np.asarray(apart * x.sum(axis=op.axes))
+        return np.asarray(bound_of_two * x.sum(axis=op.axes))
     if isinstance(op, Mean):
-        return np.asarray(apart * x.mean(axis=op.axes))
+        return np.asarray(bound_of_two * x.mean(axis=op.axes))
     if isinstance(op, ReduceProd):
-        return np.asarray(apart * x.prod(axis=op.axes))
+        return np.asarray(bound_of_two * x.prod(axis=op.axes))
     squares = (x * x).sum(axis=op.axes)
     if isinstance(op, ReduceSumSquare):
-        return np.asarray(apart * squares)
+        return np.asarray(bound_of_two * squares)
     if isinstance(op, ReduceL2):  # the root halves a relative error
-        return np.asarray(apart * np.sqrt(squares))
+        return np.asarray(bound_of_two * np.sqrt(squares))
     if isinstance(op, ReduceLogSum):
         total = operands[0].astype(np.float64).sum(axis=op.axes)
-        return np.asarray(apart * (x.sum(axis=op.axes) / np.abs(total) + np.abs(np.log(total))))
+        return np.asarray(bound_of_two * (x.sum(axis=op.axes) / np.abs(total) + np.abs(np.log(total))))
     return None
 
 

@@ -2,7 +2,7 @@
 
 A QDQ model states its arithmetic in float32, and the engine computes it so: sums of products with the rounding of every
 step. Integer code has the exact sum instead and rounds once. The two agree but where the value lies so near the middle of
-two steps that the engine's rounding decides. Such an element is off by one step, may set off others behind it, and says
+two steps that the engine's rounding decides. Such an element is off by one step, may change later elements, and says
 nothing about them. So each operator is given what the engine had before it, and its output is compared with what the
 engine had after it, under the rule of its kind:
 
@@ -15,8 +15,8 @@ engine had after it, under the rule of its kind:
   the rounding errors of float32 sums can reach it;
 - averages: at most 1 step, on ties; they are frequent where input and output have one scale;
 - everything else on bytes: every bit. On int16, where a step is as small as the float error: at most 1 step;
-- operators on float32: the tolerance of `golden_rules`, or where it is more, how far two orders of the same sum may lie
-  apart (`float_noise`).
+- operators on float32: the tolerance of `tolerances`, or the largest difference of two orders of the same sum
+  (`float_noise`), if that is more.
 
 The same is the proof of a TFLite model that TFLite Micro does not run, so that LiteRT has to stand in for it, and that has
 operators in integers which LiteRT rounds otherwise: FULLY_CONNECTED, and LEAKY_RELU and SOFTMAX of int16. The C follows TFLite

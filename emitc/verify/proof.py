@@ -1,9 +1,9 @@
 """The proof: generated C against the golden engine and the numpy reference, element by element, layer by layer.
 
-Bit for bit: an element differs when its bits do (a NaN equals a NaN of the same bits). Only float tensors that operators on
-floats have computed in an ONNX graph are allowed a tolerance (`golden_rules`), and the operators of a QDQ model are judged one
-by one (`groups`); the proof says so. The arena is filled with
-two complementary patterns, so that every byte that a run writes shows in one of them: planned against observed.
+An element differs when its bits do (a NaN equals a NaN of the same bits). Only floats that operators on floats have computed are
+allowed a tolerance (`tolerances`). The operators of a QDQ model are judged one by one (`operator_checks`). The proof names the
+rule that decided. The arena is filled with two complementary patterns. Every byte that a run writes shows in one of them, so that
+the bytes that are planned can be compared with those that are used.
 
 A model with state runs the samples as a sequence, in the engine and in the C; given vectors and random inputs are a sequence
 each. Nothing but the state block may last from one run to the next, so the arena is overwritten in between; and after a reset
@@ -61,21 +61,23 @@ class ArenaUse:
 class Proof:
     """What `emitc verify` found.
 
-    differing: elements of the outputs that break their rule. rule: "exact", or "tolerance" where an output is a float32
-    tensor that an ONNX graph computes from floats; tolerance is then the factor of `golden_rules`, and tolerated counts the
-    elements whose bits differ within it. groups: for a QDQ model, every operator by itself on the engine's own inputs
-    (`groups`): these decide then, with the numpy reference on every sample, and rule is "groups"; so for a TFLite model that only
-    LiteRT runs, which rounds some of its operators otherwise than TFLite Micro. "npu": some of an ONNX model
-    runs on an accelerator that rounds otherwise; the numpy reference of that arithmetic decides, and differing says by how
-    much the outputs deviate from the engine's. "npu-commands": vela has compiled the file, so the host model is the reference.
-    arena_filled: what a run is sure to touch; arena_planned, but where a library has working memory that it need not use whole.
-    arenas: the same of every region where there are several; the others are then sums.
-    no_engine: operators of plugins for which no engine runs the model, and what the engines said; or that none is installed,
-    alone. The numpy references of all operators decide then. unjudged: operators that cannot be compared by themselves; with any,
-    the outputs decide too.
-    given_elements, given_differing: how many of `elements` were compared with outputs of the vectors, and how many of `differing`
-    break their rule against these; given_cases: the cases with such. disputes: of a model that no engine runs alone, or LiteRT
-    alone and otherwise, the operators that TFLite Micro has decided against LiteRT, and the number of elements.
+    differing: elements of the outputs that break their rule.
+    rule: "exact"; "tolerance" where an output is a float32 tensor that is computed from floats; "groups" where operators
+        decide one by one, each on the engine's own inputs (`operator_checks`), with the numpy reference on every sample; "npu"
+        where an accelerator rounds otherwise than the model, so that the numpy reference of its arithmetic decides and
+        `differing` counts deviations from the engine; "npu-commands" where vela has compiled the file and its host model decides.
+    tolerance: the factor of `tolerances`. tolerated: elements whose bits differ within it.
+    groups: the operators by type, for a QDQ model, for a TFLite model that LiteRT alone runs and rounds otherwise than TFLite
+        Micro, and for floats outside of the tolerance.
+    unjudged: operators that cannot be compared by themselves. The outputs decide too if there are any.
+    arena_filled: bytes that a run is sure to touch; less than arena_planned if a library need not use all of its working memory.
+    arenas: the bytes of every region if there are several. The other numbers are then sums.
+    no_engine: operators of plugins for which no engine runs the model, and what the engines said; or one entry if no engine is
+        installed. The numpy references of all operators decide then.
+    given_elements, given_differing: how many of `elements` and of `differing` are from outputs that the vectors state.
+    given_cases: the cases of the vectors whose stated outputs differ.
+    disputes: operators on which TFLite Micro and LiteRT differ, with the number of elements, of a model that is run operator by
+        operator. TFLite Micro decides about them.
     """
 
     reference: str
@@ -341,7 +343,8 @@ def verify(
 ) -> Proof:
     """Proves a compiled model on this machine. progress: called with samples done and in all.
 
-    Where floats of an ONNX model are outside of the tolerance, errors may have added up or sums cancelled: operators decide.
+    Where floats of an ONNX model are outside of the tolerance, errors may have added up or sums cancelled: operators decide. They
+    do for TFLite too where the numpy references stand for an engine, since these round floats in another order than the C.
     Where LiteRT alone runs a TFLite model and disagrees, TFLite Micro decides about every operator that it has by itself.
 
     Raises EmitcError for vectors that do not fit, CannotCompile when compiler or engine fail.
@@ -351,7 +354,8 @@ def verify(
     graph = compiled.graph
     steps = proof.rule == "exact" and quantizes_inexact(graph, rules(graph, compiled.source.format))
     doubtful = (proof.rule in ("tolerance", "groups") or steps) and not proof.match and not proof.memory_errors
-    if doubtful and compiled.source.format == "onnx" and not compiled.program.states:
+    one_by_one = compiled.source.format == "onnx" or proof.reference == "numpy"
+    if doubtful and one_by_one and not compiled.program.states:
         proof = _verified(compiled, reference, *given, floats=True)
     if not proof.match and reference == "auto" and proof.reference == "litert":
         with contextlib.suppress(EngineRefused):

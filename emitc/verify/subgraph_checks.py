@@ -1,4 +1,4 @@
-"""The proof of QDQ layers inside of If, Loop and Scan: operator by operator, like those outside (`groups`).
+"""The proof of QDQ layers inside of If, Loop and Scan: operator by operator, like those outside (`operator_checks`).
 
 The numpy references run the model, and say with which inputs the graphs inside were run. The engine runs each such graph as a
 model of its own on these, and every operator is compared on the engine's own inputs to it.

@@ -1,12 +1,15 @@
 """How closely the C has to follow the golden engine: bit for bit, or within a tolerance that the format asks for.
 
-Bit for bit is the rule: integers always, and every float that comes out of a table, a copy, a selection or a single
-DequantizeLinear. ONNX leaves the order of a float sum and the last bits of exp, tanh and the like to the runtime, so a
-float tensor of an ONNX graph that an operator on floats has computed may differ from the engine's by
-1e-5 + 1e-5 of the largest magnitude in the tensor; so may what a float operator of TFLite sums up. Which of 0 and -0 an
-operator of ONNX selects is open, since the two compare equal. TFLite's float LSTM,
-SOFTMAX and TANH by themselves have to be within 1e-6. Infinities and NaN have to be where the engine has them. What an operator
-that runs graphs gives is as near as those graphs make it; a value that goes round a loop, as near as any round makes it.
+Bit for bit is the rule. It holds for all integers, and for every float that comes out of a table, a copy, a selection or a
+single DequantizeLinear.
+
+ONNX leaves the order of a float sum and the last bits of exp, tanh and similar functions to the runtime. A float tensor that an
+operator on floats of an ONNX graph has computed may therefore differ from the engine's by 1e-5 + 1e-5 of the largest magnitude in
+the tensor. The same holds for the sums of TFLite's float operators. TFLite's float LSTM, SOFTMAX and TANH by themselves have to
+be within 1e-6. Infinities and NaN have to be where the engine has them. Which of 0 and -0 an operator of ONNX selects is open,
+since the two compare equal.
+
+The rule of an output of IF, WHILE, If, Loop or Scan is the widest rule that its graphs give it in any round.
 """
 
 from __future__ import annotations
@@ -56,10 +59,10 @@ _KEEPING = (
     "SLICE SPACE_TO_BATCH_ND SPACE_TO_DEPTH SPLIT SPLIT_V SQUEEZE STRIDED_SLICE TILE TRANSPOSE UNPACK"
 )
 KEEPING = frozenset(name.replace("_", "") for name in _KEEPING.split())
-"""TFLite operators whose outputs are no farther apart than their inputs are, without underscores.
+"""TFLite operators that do not enlarge a difference of their inputs; names without underscores.
 
-A sum of n values that are each within 1e-6 is within n * 1e-6 only, and a product by c within c * 1e-6: behind any other
-operator the finer tolerance is no bound, and the wider one applies.
+A sum of n values that are each within 1e-6 is within n * 1e-6 only, and a product by c within c * 1e-6. The finer tolerance is
+therefore no bound after any other operator, and the wider one applies.
 """
 
 

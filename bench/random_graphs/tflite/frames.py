@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.random_graphs.case import Value
 from bench.random_graphs.tflite.draft import Draft, offers
-from bench.random_graphs.tflite.signal import custom, energy_of, filter_bank, samples, top_level
+from bench.random_graphs.tflite.signal import custom, given, roots, samples, top_level
 
 
 @offers(("int8", "int16"), "CUSTOM:SignalFramer", weight=0.3)
@@ -20,9 +20,9 @@ def framer(d: Draft, x: Value) -> Sequence[Value]:
     top_level(d)
     step = d.between(1, 16)
     size, frames = step + d.between(0, 20), d.between(1, 4)
-    given = samples(d, step * frames)
+    x = samples(d, step * frames)
     y, valid = d.computed("int16", (frames, size)), d.computed("bool", ())
-    custom(d, "SignalFramer", (given,), (y, valid), frame_size=size, frame_step=step, prefill=True)
+    custom(d, "SignalFramer", (x,), (y, valid), frame_size=size, frame_step=step, prefill=True)
     if d.chance(0.5):
         overlapped(d, y, d.between(1, size))
     return []
@@ -40,9 +40,7 @@ def overlapped(d: Draft, x: Value, step: int) -> Value:
 def overlap_add(d: Draft, x: Value) -> Sequence[Value]:
     top_level(d)
     frames, size = d.between(1, 4), d.between(1, 20)
-    given = d.add(Value(d.name(), "float32" if x.dtype == "float32" else "int16", (frames, size)))
-    d.inputs.append(given.name)
-    overlapped(d, given, d.between(1, size))
+    overlapped(d, given(d, "float32" if x.dtype == "float32" else "int16", frames, size), d.between(1, size))
     return []
 
 
@@ -50,9 +48,9 @@ def overlap_add(d: Draft, x: Value) -> Sequence[Value]:
 def stacker(d: Draft, x: Value) -> Sequence[Value]:
     top_level(d)
     channels, left = d.between(1, 12), d.between(0, 3)
-    given = samples(d, channels)
+    x = samples(d, channels)
     y, valid = d.computed("int16", ((left + 1) * channels,)), d.computed("bool", ())
-    custom(d, "SignalStacker", (given,), (y, valid), num_channels=channels, stacker_left_context=left,
+    custom(d, "SignalStacker", (x,), (y, valid), num_channels=channels, stacker_left_context=left,
            stacker_right_context=0, stacker_step=1)  # fmt: skip
     return []
 
@@ -61,10 +59,7 @@ def stacker(d: Draft, x: Value) -> Sequence[Value]:
 def front_end(d: Draft, x: Value) -> Sequence[Value]:
     """Channels less their noise, with a gain, as logarithms: each step may be left out."""
     top_level(d)
-    y = filter_bank(d, energy_of(d))
-    root = d.computed("uint32", y.shape)
-    custom(d, "SignalFilterBankSquareRoot", (y, d.constant(np.int32(d.between(0, 6)))), (root,))
-    y = root
+    y = roots(d)
     noise = None
     if d.chance(0.7):
         y, noise = subtracted(d, y)
@@ -88,17 +83,13 @@ def subtraction(d: Draft, x: Value) -> Sequence[Value]:
 def gain(d: Draft, x: Value) -> Sequence[Value]:
     top_level(d)
     signal = channels(d)
-    noise = d.add(Value(d.name(), "uint32", signal.shape))
-    d.inputs.append(noise.name)
-    gained(d, signal, noise)
+    gained(d, signal, given(d, "uint32", *signal.shape))
     return []
 
 
 def channels(d: Draft) -> Value:
     """An input of the graph: channels of a filter bank."""
-    value = d.add(Value(d.name(), "uint32", (d.between(1, 24),)))
-    d.inputs.append(value.name)
-    return value
+    return given(d, "uint32", d.between(1, 24))
 
 
 def subtracted(d: Draft, x: Value) -> tuple[Value, Value]:

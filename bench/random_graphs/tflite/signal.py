@@ -11,11 +11,16 @@ from bench.random_graphs.case import Value
 from bench.random_graphs.tflite.draft import Draft, Unfit, offers
 
 
-def samples(d: Draft, count: int) -> Value:
-    """int16 numbers: an input of the graph."""
-    value = d.add(Value(d.name(), "int16", (count,)))
+def given(d: Draft, dtype: str, *shape: int, bounds: tuple[float, float] | None = None) -> Value:
+    """An input of the graph without a scale."""
+    value = d.add(Value(d.name(), dtype, shape, bounds=bounds))
     d.inputs.append(value.name)
     return value
+
+
+def samples(d: Draft, count: int) -> Value:
+    """int16 numbers: an input of the graph."""
+    return given(d, "int16", count)
 
 
 def custom(d: Draft, name: str, inputs: Sequence[Value], outputs: Sequence[Value], **options: object) -> None:
@@ -60,13 +65,18 @@ def there_and_back(d: Draft, x: Value) -> Sequence[Value]:
 
 @offers(("int8", "int16"), "CUSTOM:SignalEnergy", weight=0.4)
 def energies(d: Draft, x: Value) -> Sequence[Value]:
-    """Energies, their channels, and roots of these."""
     top_level(d)
+    roots(d)
+    return []
+
+
+def roots(d: Draft) -> Value:
+    """Roots of the channels of an input's energies."""
     y = filter_bank(d, energy_of(d))
     root = d.computed("uint32", y.shape)
     shift = d.constant(np.int32(d.between(0, 6)))
     custom(d, "SignalFilterBankSquareRoot", (y, shift), (root,))
-    return []
+    return root
 
 
 def energy_of(d: Draft) -> Value:
@@ -102,10 +112,9 @@ def transforms(d: Draft, x: Value) -> Sequence[Value]:
     top_level(d)
     dtype = "float32" if x.dtype == "float32" else "int32"
     length = d.pick((16, 32, 64, 128))
-    given = d.add(Value(d.name(), dtype, (length,), bounds=None if dtype == "float32" else (-(1 << 20), 1 << 20)))
-    d.inputs.append(given.name)
+    x = given(d, dtype, length, bounds=None if dtype == "float32" else (-(1 << 20), 1 << 20))
     y = d.computed(dtype, (length + 2,))
-    custom(d, "SignalRfft", (given,), (y,), T=_T[dtype], fft_length=length)
+    custom(d, "SignalRfft", (x,), (y,), T=_T[dtype], fft_length=length)
     if d.chance(0.6):
         custom(d, "SignalIrfft", (y,), (d.computed(dtype, (length,)),), T=_T[dtype], fft_length=length)
     return []
@@ -114,7 +123,7 @@ def transforms(d: Draft, x: Value) -> Sequence[Value]:
 @offers(("int8", "int16"), "CUSTOM:SignalDelay", weight=0.3)
 def delay(d: Draft, x: Value) -> Sequence[Value]:
     top_level(d)
-    given = samples(d, d.between(2, 40))
-    y = d.computed("int16", given.shape)
-    custom(d, "SignalDelay", (given,), (y,), delay_length=d.between(1, 50))
+    x = samples(d, d.between(2, 40))
+    y = d.computed("int16", x.shape)
+    custom(d, "SignalDelay", (x,), (y,), delay_length=d.between(1, 50))
     return []

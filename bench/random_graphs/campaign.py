@@ -34,7 +34,7 @@ from bench.random_graphs.shrink import shrink
 from emitc.verify.engines.run import engines_in
 
 CHUNK = 64
-CHUNK_SECONDS = 1800
+CHUNK_SECONDS = 4 * 3600
 ADDRESS_SPACE = 12 << 30
 SHRUNK_PER_CHUNK = 4
 SHRINK_ATTEMPTS = 80

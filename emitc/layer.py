@@ -340,6 +340,29 @@ PLAIN = KernelSpec()
 
 
 @dataclass(frozen=True, slots=True)
+class Formula:
+    """What a kernel computes of each element, where one template prints the kernels of many functions.
+
+    name: of the kernel in C. c: the result as a C expression of the elements, whose names the template states, and of the
+    parameters `p`. comment: the result in words. In both texts {x}, {w} and {y} stand for the spec's types. members: name and
+    C type of the parameters that `c` reads.
+    """
+
+    name: str
+    c: str
+    comment: str
+    members: tuple[tuple[str, str], ...] = ()
+
+    def result(self, spec: KernelSpec) -> str:
+        """The C expression for these types."""
+        return self.c.format(x=spec.x, w=spec.w, y=spec.y)
+
+    def meaning(self, spec: KernelSpec) -> str:
+        """The comment for these types."""
+        return self.comment.format(x=spec.x, w=spec.w, y=spec.y)
+
+
+@dataclass(frozen=True, slots=True)
 class Expression:
     """C text: `text`, behind it the name of the layer's table or structure of that role, where one is given."""
 
@@ -382,14 +405,14 @@ class LibraryCall:
 class Layer:
     """An operator with every decision taken: what its template prints.
 
-    template: file under templates/kernels without its suffix. variant: name a user sees (`portable`). operands:
-    positions of the inputs that are passed to the layer function, in order (constants are among tables instead). macs:
-    multiply- accumulates of one run. spec: what the template's kernel is printed for. fallible: the layer function
-    returns a status. call: of a library, where the template prints one. pins: operands and outputs inside the scratch.
-    places: tensors inside of others. memory: an output that is a memory which several layers share.
-    by_rows: how it makes a single row, where it can. inside: where memory can be laid out so that it vanishes. headers: of the
-    runtime, that its kernel needs besides the common one. larger: than the portable kernel's, by its code, so that it is not for
-    code that is to be small. pulls: it has no operands, and asks the application for its
+    template: file under templates/kernels without its suffix. formula: what the kernel computes, where the template prints the
+    kernels of many functions. variant: name a user sees (`portable`). operands: positions of the inputs that are passed to the
+    layer function, in order (constants are among tables instead). macs: multiply-accumulates of one run. spec: what the
+    template's kernel is printed for. fallible: the layer function returns a status. call: of a library, where the template
+    prints one. pins: operands and outputs inside the scratch. places: tensors inside of others. memory: an output that is a
+    memory which several layers share. by_rows: how it makes a single row, where it can. inside: where memory can be laid out so
+    that it vanishes. headers: of the runtime, that its kernel needs besides the common one. larger: than the portable kernel's,
+    by its code, so that it is not for code that is to be small. pulls: it has no operands, and asks the application for its
     rows.
     """
 
@@ -412,17 +435,20 @@ class Layer:
     headers: tuple[str, ...] = ()
     larger: bool = False
     pulls: bool = False
+    formula: Formula | None = None
 
     @property
     def kernel_name(self) -> str:
-        """The name of the kernel's template, without its folder."""
-        return kernel_name(self.template, self.call)
+        """The name of the kernel for users."""
+        return kernel_name(self.template, self.call, self.formula)
 
     def __post_init__(self) -> None:
         names = [t.role for t in self.tables] + [p.name for p in self.params]
         assert len(set(names)) == len(names), f"{self.template} names one thing twice: {names}"
 
 
-def kernel_name(template: str, call: LibraryCall | None) -> str:
-    """The name of a kernel for users: that of its template without the folder; the whole one where it calls a library."""
+def kernel_name(template: str, call: LibraryCall | None, formula: Formula | None) -> str:
+    """The name of a kernel for users: its formula's, or its template's without the folder. A library's keeps the folder."""
+    if formula is not None:
+        return formula.name
     return template if call is not None else template.rpartition("/")[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from emitc.layer import PLAIN, KernelSpec, LibraryCall, Param, Table, kernel_name
+from emitc.layer import PLAIN, Formula, KernelSpec, LibraryCall, Param, Table, kernel_name
 from emitc.planner import Plan
 
 
@@ -91,6 +91,7 @@ class Step:
     headers: tuple[str, ...] = ()
     staged: tuple[Staged, ...] = ()
     pulls: bool = False
+    formula: Formula | None = None
 
     @property
     def kernel(self) -> str:
@@ -99,8 +100,8 @@ class Step:
 
     @property
     def kernel_name(self) -> str:
-        """The name of the kernel's template, without its folder."""
-        return kernel_name(self.template, self.call)
+        """The name of the kernel for users."""
+        return kernel_name(self.template, self.call, self.formula)
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,9 +434,12 @@ class Program:
         return bool(self.steps) and (not plain or any("arena" in pointer for pointer in pointers))
 
     @property
-    def kernels(self) -> tuple[tuple[str, KernelSpec], ...]:
-        """Kernel templates in use with their flavours, each pair once, in order of first use."""
-        return tuple(dict.fromkeys((step.template, step.spec) for step in self.every_step))
+    def kernels(self) -> tuple[Step, ...]:
+        """The first step of each kernel, in order of first use. A kernel is a template with its spec and formula."""
+        first: dict[tuple[str, KernelSpec, Formula | None], Step] = {}
+        for step in self.every_step:
+            first.setdefault((step.template, step.spec, step.formula), step)
+        return tuple(first.values())
 
     @property
     def every_step(self) -> Iterator[Step]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -16,7 +17,6 @@ from emitc.emit.extensions import extensions
 from emitc.emit.quantizers import halves_to_even, limits
 from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where, first_name
-from emitc.layer import KernelSpec
 from emitc.program import Program, Step
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
@@ -70,16 +70,16 @@ def _tidy(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text) if trailing else text)
 
 
-def has_template(name: str) -> bool:
-    """Whether emitc has a kernel's template of that name, with or without its folder."""
-    return name in _kernel_names()
-
-
 @cache
-def _kernel_names() -> frozenset[str]:
-    """The kernels' templates, each by its path and by its file's name alone: C functions are called after the latter."""
-    paths = [path.relative_to(TEMPLATES / "kernels") for path in (TEMPLATES / "kernels").rglob("*.c.j2")]
-    return frozenset(name.removesuffix(".c.j2") for path in paths for name in (path.as_posix(), path.name))
+def template_paths() -> frozenset[str]:
+    """The kernels' templates as a `Layer` names them: with their folder, without their suffix."""
+    folder = TEMPLATES / "kernels"
+    return frozenset(path.relative_to(folder).as_posix().removesuffix(".c.j2") for path in folder.rglob("*.c.j2"))
+
+
+def takes_formula(template: str) -> bool:
+    """Whether one of emitc's templates prints the kernel of the layer's formula."""
+    return len(environment().get_template(f"kernels/{template}.c.j2").module.kernel.arguments) == 2  # type: ignore[attr-defined]
 
 
 def template_problem(name: str, text: str) -> str:
@@ -99,11 +99,11 @@ def _kernel_module(program: Program, template: str) -> jinja2.environment.Templa
     return environment(program.templates).get_template(f"{folder}{template}.c.j2").module
 
 
-def _kernel(program: Program, template: str, spec: KernelSpec) -> str:
-    """The kernel of a template; one that serves several flavours takes the spec."""
-    with _of_a_plugin(program, template):
-        macro = _kernel_module(program, template).kernel  # type: ignore[attr-defined]
-        return str(macro(spec) if macro.arguments else macro())
+def _kernel(program: Program, step: Step) -> str:
+    """The kernel of a step; its macro takes the spec where the template serves several, then the formula."""
+    with _of_a_plugin(program, step.template):
+        macro = _kernel_module(program, step.template).kernel  # type: ignore[attr-defined]
+        return str(macro(*(step.spec, step.formula)[: len(macro.arguments)]))
 
 
 def _layer(program: Program, step: Step) -> str:
@@ -127,8 +127,14 @@ def _of_a_plugin(program: Program, template: str) -> Iterator[None]:
 
 
 def _parts(program: Program) -> tuple[str, str]:
-    """The kernels in use, each once, and the layers in order."""
-    kernels = "".join(_kernel(program, template, spec) for template, spec in program.kernels)
+    """The kernels in use, each once, and the layers in order. Only a plugin's kernel can have the C name of another one."""
+    for name, count in Counter(step.kernel for step in program.kernels).items():
+        if count > 1:
+            where, why = Where(option=f"kernel {name}"), f"the model needs {count} of them"
+            raise EmitcError(
+                f"several kernels have the C name emitc_{name}", where, why, "rename the plugin's template"
+            )
+    kernels = "".join(_kernel(program, step) for step in program.kernels)
     return kernels, "".join(_layer(program, step) for step in program.every_step)
 
 

@@ -185,6 +185,7 @@ def _step(
         by_rows=rows is not None,
         window=rows is not None and is_window(layer, rows),
         pulls=layer.pulls,
+        formula=layer.formula,
     )
 
 

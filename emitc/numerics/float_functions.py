@@ -24,13 +24,18 @@ _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
 
 @dataclass(frozen=True, slots=True)
 class RealFunction:
-    """A function: the template that prints it, the names of its float32 parameters there, and its value.
+    """A function of one element: its oracle and its C, side by side.
 
-    value: of x and the parameters as float32, of any shape. headers: of the runtime, that the template's kernel needs.
+    name: of the kernel in C. value: of x and the parameters as float32, of any shape. c: the same as a C expression of the
+    element `v` and the parameters `p`; "" where the template `activation/NAME` prints it, as it is more than one expression.
+    comment: the function in words, for the kernel's comment. parameters: names of the float32 parameters, in order. headers: of
+    the runtime, that the kernel needs.
     """
 
-    template: str
+    name: str
     value: Callable[..., Float32]
+    c: str = ""
+    comment: str = ""
     parameters: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
 
@@ -124,54 +129,77 @@ def _square_root(x: Float32) -> Float32:
 
 
 FUNCTIONS: Mapping[str, RealFunction] = MappingProxyType({
-    "Relu": RealFunction("activation/relu", _relu),
-    "Clip": RealFunction("activation/clip", _clip, ("low", "high")),
-    "LeakyRelu": RealFunction("activation/leaky_relu", _leaky_relu, ("alpha",)),
-    "ThresholdedRelu": RealFunction("activation/thresholded_relu", lambda x, alpha: np.where(x > alpha, x, _ZERO), ("alpha",)),
-    "Elu": RealFunction("activation/elu", _elu, ("amplitude", "slope")),
-    "Celu": RealFunction("activation/celu", _celu, ("alpha",)),
-    "HardSigmoid": RealFunction("activation/hard_sigmoid", lambda x, alpha, beta: _unit(alpha * x + beta), ("alpha", "beta")),
-    "HardSwish": RealFunction("activation/hard_swish", lambda x: x * _unit(np.float32(1 / 6) * x + _HALF)),
-    "Sigmoid": RealFunction("activation/logistic_rational", tanh_logistic.logistic, headers=("emitc_bits.h", "emitc_rational.h")),
-    "SigmoidOfLibrary": RealFunction("activation/sigmoid", _sigmoid),
-    "Swish": RealFunction("activation/swish", _swish, ("alpha",)),
-    "Mish": RealFunction("activation/mish", _mish),
-    "Gelu": RealFunction("activation/gelu", _gelu),
-    "GeluTanh": RealFunction("activation/gelu_tanh", _gelu_tanh),
-    "Softplus": RealFunction("activation/softplus", _softplus),
-    "Softsign": RealFunction("activation/softsign", lambda x: x / (_ONE + np.abs(x))),
-    "Shrink": RealFunction("activation/shrink", _shrink, ("threshold", "bias")),
-    "Abs": RealFunction("activation/absolute", np.abs),
-    "Neg": RealFunction("activation/negative", np.negative),
-    "LeakyReluAbove": RealFunction("activation/leaky_relu_above", _leaky_relu_above, ("alpha",)),
-    "HardSwishSixth": RealFunction("activation/hard_swish_sixth", _hard_swish_sixth),
-    "RoundPositiveZero": RealFunction("activation/round_positive_zero", _round_positive_zero),
-    "Rsqrt": RealFunction("activation/reciprocal_root", lambda x: _ONE / np.sqrt(x)),
-    "Sign": RealFunction("activation/sign", np.sign),
-    "Reciprocal": RealFunction("activation/reciprocal", lambda x: _ONE / x),
-    "Square": RealFunction("activation/square", lambda x: x * x),
-    "Cube": RealFunction("activation/cube", lambda x: x * x * x),
-    "SquareRoot": RealFunction("activation/square_root", _square_root),
-    "Sqrt": RealFunction("activation/sqrt", np.sqrt),
-    "Floor": RealFunction("activation/floor", np.floor),
-    "Ceil": RealFunction("activation/ceil", np.ceil),
-    "Round": RealFunction("activation/round", np.rint),
-    "Erf": RealFunction("activation/erf", erf.erf, headers=("emitc_bits.h", "emitc_rational.h", "emitc_erf.h")),
-    "Exp": RealFunction("activation/exp", _exp),
-    "Log": RealFunction("activation/log", _rounded(np.log)),
-    "Sin": RealFunction("activation/sin", _rounded(np.sin)),
-    "Cos": RealFunction("activation/cos", _rounded(np.cos)),
-    "Tan": RealFunction("activation/tan", _rounded(np.tan)),
-    "Asin": RealFunction("activation/asin", _rounded(np.arcsin)),
-    "Acos": RealFunction("activation/acos", _rounded(np.arccos)),
-    "Atan": RealFunction("activation/atan", _rounded(np.arctan)),
-    "Sinh": RealFunction("activation/sinh", _rounded(np.sinh)),
-    "Cosh": RealFunction("activation/cosh", _rounded(np.cosh)),
-    "Tanh": RealFunction("activation/tanh_rational", tanh_logistic.tanh, headers=("emitc_bits.h", "emitc_rational.h")),
-    "TanhOfLibrary": RealFunction("activation/tanh", _tanh),
-    "Asinh": RealFunction("activation/asinh", _rounded(np.arcsinh)),
-    "Acosh": RealFunction("activation/acosh", _rounded(np.arccosh)),
-    "Atanh": RealFunction("activation/atanh", _rounded(np.arctanh)),
+    "Relu": RealFunction("relu", _relu, "v < 0 ? ({y})0 : v", "x, or 0 where it is negative"),
+    "Clip": RealFunction("clip", _clip,
+        "v < p->low ? (p->low > p->high ? p->high : p->low) : v > p->high ? p->high : v",
+        "x limited to low..high; high where they are the wrong way round", ("low", "high")),
+    "LeakyRelu": RealFunction("leaky_relu", _leaky_relu,
+        "v < 0.0f ? p->alpha * v : v", "x, alpha * x where it is negative", ("alpha",)),
+    "ThresholdedRelu": RealFunction("thresholded_relu", lambda x, alpha: np.where(x > alpha, x, _ZERO),
+        "v > p->alpha ? v : 0.0f", "x, or 0 where it is not over alpha", ("alpha",)),
+    "Elu": RealFunction("elu", _elu,
+        "v < 0.0f ? p->amplitude * (expf(v) - 1.0f) : p->slope * v",
+        "slope * x, amplitude * (exp(x) - 1) where x is negative", ("amplitude", "slope")),
+    "Celu": RealFunction("celu", _celu,
+        "v < 0.0f ? p->alpha * (expf(v / p->alpha) - 1.0f) : v",
+        "x, alpha * (exp(x / alpha) - 1) where it is negative", ("alpha",)),
+    "HardSigmoid": RealFunction("hard_sigmoid", lambda x, alpha, beta: _unit(alpha * x + beta),
+        parameters=("alpha", "beta")),
+    "HardSwish": RealFunction("hard_swish", lambda x: x * _unit(np.float32(1 / 6) * x + _HALF)),
+    "Sigmoid": RealFunction("logistic_rational", tanh_logistic.logistic,
+        "emitc_logistic(v)", "1 / (1 + exp(-x))", headers=("emitc_bits.h", "emitc_rational.h")),
+    "SigmoidOfLibrary": RealFunction("sigmoid", _sigmoid, "1.0f / (1.0f + expf(-v))", "1 / (1 + exp(-x))"),
+    "Swish": RealFunction("swish", _swish, "v / (1.0f + expf(-p->alpha * v))", "x / (1 + exp(-alpha * x))", ("alpha",)),
+    "Mish": RealFunction("mish", _mish),
+    "Gelu": RealFunction("gelu", _gelu, "0.5f * v * (1.0f + erff(v * 0.70710678f))", "x / 2 * (1 + erf(x / sqrt(2)))"),
+    "GeluTanh": RealFunction("gelu_tanh", _gelu_tanh,
+        "0.5f * v * (1.0f + tanhf(v * (0.035677408f * v * v + 0.7978846f)))",
+        "x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))"),
+    "Softplus": RealFunction("softplus", _softplus,
+        "(v > 0.0f ? v : 0.0f) + log1pf(expf(-fabsf(v)))", "log(1 + exp(x))"),
+    "Softsign": RealFunction("softsign", lambda x: x / (_ONE + np.abs(x)), "v / (1.0f + fabsf(v))", "x / (1 + |x|)"),
+    "Shrink": RealFunction("shrink", _shrink,
+        "v < -p->threshold ? v + p->bias : v > p->threshold ? v - p->bias : 0.0f",
+        "x nearer to 0 by bias; 0 where |x| is at most threshold", ("threshold", "bias")),
+    "Abs": RealFunction("absolute", np.abs, "fabsf(v)", "|x|"),
+    "Neg": RealFunction("negative", np.negative, "-v", "-x"),
+    "LeakyReluAbove": RealFunction("leaky_relu_above", _leaky_relu_above,
+        "v > 0.0f ? v : p->alpha * v", "x where it is positive, otherwise alpha * x", ("alpha",)),
+    "HardSwishSixth": RealFunction("hard_swish_sixth", _hard_swish_sixth),
+    "RoundPositiveZero": RealFunction("round_positive_zero", _round_positive_zero,
+        "v == 0.0f ? v : rintf(v) + 0.0f", "x rounded half to even; what becomes 0 loses its sign"),
+    "Rsqrt": RealFunction("reciprocal_root", lambda x: _ONE / np.sqrt(x),
+        "1.0f / sqrtf(v)", "1 / the square root of x"),
+    "Sign": RealFunction("sign", np.sign,
+        "v > 0.0f ? 1.0f : v < 0.0f ? -1.0f : v + 0.0f", "1, 0 or -1, and a NaN stays one"),
+    "Reciprocal": RealFunction("reciprocal", lambda x: _ONE / x, "1.0f / v", "1 / x"),
+    "Square": RealFunction("square", lambda x: x * x, "v * v", "x * x"),
+    "Cube": RealFunction("cube", lambda x: x * x * x, "v * v * v", "x * x * x"),
+    "SquareRoot": RealFunction("square_root", _square_root,
+        "v == -INFINITY ? INFINITY : sqrtf(v + 0.0f)",
+        "x to the power of 1/2, which is the root but for -0 and minus infinity"),
+    "Sqrt": RealFunction("sqrt", np.sqrt, "sqrtf(v)", "the square root of x"),
+    "Floor": RealFunction("floor", np.floor, "floorf(v)", "the whole number at or under x"),
+    "Ceil": RealFunction("ceil", np.ceil, "ceilf(v)", "the whole number at or over x"),
+    "Round": RealFunction("round", np.rint, "rintf(v)", "x rounded half to even"),
+    "Erf": RealFunction("erf", erf.erf,
+        "emitc_erf(v)", "erf(x)", headers=("emitc_bits.h", "emitc_rational.h", "emitc_erf.h")),
+    "Exp": RealFunction("exp", _exp, "expf(v)", "exp(x)"),
+    "Log": RealFunction("log", _rounded(np.log), "logf(v)", "the natural logarithm of x"),
+    "Sin": RealFunction("sin", _rounded(np.sin), "sinf(v)", "sin(x)"),
+    "Cos": RealFunction("cos", _rounded(np.cos), "cosf(v)", "cos(x)"),
+    "Tan": RealFunction("tan", _rounded(np.tan), "tanf(v)", "tan(x)"),
+    "Asin": RealFunction("asin", _rounded(np.arcsin), "asinf(v)", "asin(x)"),
+    "Acos": RealFunction("acos", _rounded(np.arccos), "acosf(v)", "acos(x)"),
+    "Atan": RealFunction("atan", _rounded(np.arctan), "atanf(v)", "atan(x)"),
+    "Sinh": RealFunction("sinh", _rounded(np.sinh), "sinhf(v)", "sinh(x)"),
+    "Cosh": RealFunction("cosh", _rounded(np.cosh), "coshf(v)", "cosh(x)"),
+    "Tanh": RealFunction("tanh_rational", tanh_logistic.tanh,
+        "emitc_tanh(v)", "tanh(x)", headers=("emitc_bits.h", "emitc_rational.h")),
+    "TanhOfLibrary": RealFunction("tanh", _tanh, "tanhf(v)", "tanh(x)"),
+    "Asinh": RealFunction("asinh", _rounded(np.arcsinh), "asinhf(v)", "asinh(x)"),
+    "Acosh": RealFunction("acosh", _rounded(np.arccosh), "acoshf(v)", "acosh(x)"),
+    "Atanh": RealFunction("atanh", _rounded(np.arctanh), "atanhf(v)", "atanh(x)"),
 })  # fmt: skip
 """By ONNX's names, and by names of our own where a parameter of ONNX chooses among several."""
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, NoReturn
 
-from emitc.emit.render import has_template, template_problem
+from emitc.emit.render import takes_formula, template_paths, template_problem
 from emitc.errors import EmitcError, Where
 from emitc.frontends.tflite.compressed_constants import DECODED
 from emitc.frontends.tflite.state import FOLDED
@@ -279,10 +279,11 @@ class _Loader:
                 f"TEMPLATES of the plugin {self.path.name} is no dictionary of texts", "it maps names to templates"
             )
         for name, text in own.items():
-            if not _NAME.fullmatch(name) or has_template(name):
+            taken = name in {path.rpartition("/")[2] for path in template_paths()}
+            if taken or not _NAME.fullmatch(name):
                 raise self.refusal(
                     f"the plugin {self.path.name} has a template called {name}",
-                    "emitc has one of this name" if has_template(name) else "a name is lower case and part of C names",
+                    "emitc has one of this name" if taken else "a name is lower case and part of C names",
                     "rename it" if file == ("", "") else "rename the plugin's file, or use TEMPLATES",
                 )
             problem = template_problem(name, text)
@@ -307,9 +308,11 @@ class _Loader:
             layer = kernel.lower(bound)
             if not isinstance(layer, Layer):
                 raise TypeError(f"it gives {type(layer).__name__}, not a Layer")
-            if layer.template not in templates and not has_template(layer.template):
+            if layer.template not in {*templates, *template_paths()}:
                 known = ", ".join(sorted(templates)) or "none"
                 raise LookupError(f"there is no template {layer.template}; the plugin has {known}")
+            if layer.template not in templates and takes_formula(layer.template) != (layer.formula is not None):
+                raise TypeError(f"the template {layer.template} {'takes no' if layer.formula else 'needs a'} formula")
             return layer
 
         def parser(parse: Callable[..., Any] | None) -> Callable[..., Any] | None:

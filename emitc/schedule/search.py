@@ -203,7 +203,7 @@ class _ScheduleSearch:
         def grid(size: int) -> int:
             return -(-size // self.alignment) * self.alignment
 
-        kernels = {n.bound.node.index: n.layer.template + n.layer.spec.suffix for n in self.nodes}
+        kernels = {n.bound.node.index: n.layer.kernel_name + n.layer.spec.suffix for n in self.nodes}
         single = alone(kernels)
         if below is None:
             segments = segments_of(self.graph, self.nodes)

@@ -3,6 +3,7 @@ with input and output in one array."""
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from emitc.compiled import Compiled
 from emitc.kernels import onnx_registry, tflite_registry
+from emitc.numerics.float_functions import FUNCTIONS
 from emitc.target import load_target
 from tests.emit.test_walks import LEAN, SCALAR, SPAN, WIDER
 from tests.support.emit.package_set import Packages
@@ -85,7 +87,20 @@ def test_every_operator_and_every_template_is_compiled_here(packages: Packages) 
         for name in re.findall(r'(?:import|from|extends) "kernels/\w+/(\w+)\.c\.j2"', text)
     }
     printed = {name for name, text in texts.items() if "macro layer" in text} - shared
-    assert sorted(printed - packages.templates) == []
+    assert sorted((printed | formulas()) - packages.templates) == []
+
+
+def formulas() -> set[str]:
+    """The names of all formulas: in the table of functions of float32, and in the operators' files."""
+    calls = [
+        node
+        for path in (ROOT / "emitc" / "kernels").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Formula"
+    ]
+    written = {str(node.args[0].value) for node in calls if isinstance(node.args[0], ast.Constant)}
+    assert "truth" in written
+    return written | {function.name for function in FUNCTIONS.values()}
 
 
 @pytest.mark.sweep(keep=0)

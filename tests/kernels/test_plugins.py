@@ -365,6 +365,14 @@ def test_two_plugins_with_one_operator(tmp_path: Path) -> None:
         ("return (bound.input(0).shape,)", "return bound.output.rank", "fails in output_shapes", "AttributeError"),
         ("return (bound.input(0).shape,)", "return [(2, 3)]", "fails in output_shapes", "not a tuple of shapes"),
         ('return Layer("clipped_square"', 'return Layer("clip_square"', "fails in lower", "no template clip_square"),
+        ('Layer("clipped_square"', 'Layer("lookup"', "fails in lower", "no template lookup"),
+        ('Layer("clipped_square"', 'Layer("activation/unary"', "fails in lower", "activation/unary needs a formula"),
+        (
+            'Layer("clipped_square"',
+            'Layer("activation/lookup", formula=1, variant="portable", operands=(0,))  # ',
+            "fails in lower",
+            "activation/lookup takes no formula",
+        ),
         ("return Layer(", "return print or Layer(", "fails in lower", "not a Layer"),
         ("return Layer(", "return exit(0) or Layer(", "fails in lower", "SystemExit: 0"),
         ("return Layer(", "return __import__('os')._exit(0) or Layer(", "fails in lower", "os._exit(0)"),
@@ -377,6 +385,32 @@ def test_a_plugin_that_fails_in_use(old: str, new: str, what: str, why: str, tmp
     assert what in str(refused.value)
     assert why in refused.value.why
     assert refused.value.exit_code == 2
+
+
+def test_a_formula_needs_no_template(tmp_path: Path) -> None:
+    formula = (
+        'Formula("clipped_square", "v * v < p->limit ? v * v : p->limit", "x * x up to limit", (("limit", "float"),))'
+    )
+    made = f'Layer("activation/unary", "portable", (0,), formula={formula}, spec=KernelSpec(x="float", y="float")'
+    changed = CLIPPED.replace('Layer("clipped_square", "portable", (0,)', made).replace(
+        "KernelSpec,", "KernelSpec, Formula,"
+    )
+    text = changed.replace("ELEMENTWISE", "False").replace("TEMPLATES = {", "UNUSED = {")
+    compiled = compile_model(square_model(tmp_path), plugins=(plugin(tmp_path, text),))
+    assert [step.kernel_name for step in compiled.program.steps] == ["clipped_square"]
+    assert verify(compiled, samples=20).match
+
+
+def test_a_kernel_with_the_c_name_of_another_one(tmp_path: Path) -> None:
+    tensors = tuple(TensorSpec(name, "float32", (2, 3)) for name in "xyz")
+    square = OperatorSpec("CUSTOM", (0,), (1,), custom_code="ClippedSquare")
+    path = tmp_path / "floor.tflite"
+    path.write_bytes(write_tflite(ModelSpec(tensors, (square, OperatorSpec("FLOOR", (1,), (2,))), (0,), (2,))))
+    text = CLIPPED.replace("ELEMENTWISE", "False").replace("clipped_square", "floor")
+    called = text.replace("overlaps=", 'spec=KernelSpec("_f32"), overlaps=')
+    with pytest.raises(EmitcError, match="several kernels have the C name emitc_floor_f32") as refused:
+        compile_model(path, plugins=(plugin(tmp_path, called),))
+    assert "rename the plugin's template" in refused.value.hint
 
 
 def test_a_reference_of_another_shape(tmp_path: Path) -> None:

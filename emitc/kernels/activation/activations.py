@@ -423,7 +423,7 @@ def lower(bound: BoundNode) -> Layer:
     """The table of all results; the function itself where the tensor is not of bytes."""
     op = bound.node.op
     if _compares_numbers(bound):
-        return pointwise.pointwise_layer(bound, "activation/relu")
+        return pointwise.pointwise_layer(bound, pointwise.formula_of(FUNCTIONS["Relu"]))
     if _keeps_steps(bound):
         return activations_int16.clamp_layer(bound, Clamp(_quantizations(bound)[1].zero_point, DType.INT16.range[1]))
     if op.numerics.float_scale:

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.ir import BoundNode
-from emitc.kernels.shared.pointwise import pointwise_layer
+from emitc.kernels.shared.pointwise import formula_of, pointwise_layer
 from emitc.kernels.shared.sigmoid_table import SIGMOID, sigmoid_table
-from emitc.layer import Layer, Param, in_step
+from emitc.layer import Formula, Layer, Param, in_step
+from emitc.numerics.float_functions import FUNCTIONS
 from emitc.numerics.requantize import Clamp, Int64, Multiplier
 
 _ENTRIES = len(SIGMOID)
@@ -122,6 +123,14 @@ def rectifier_layer(bound: BoundNode, identity: Multiplier, clamp: Clamp) -> Lay
     return Layer("quantization/requantized", "portable", (0,), params=params, overlaps=(in_step(bound),))
 
 
+_LEAKY = Formula(
+    "leaky_relu_s16",
+    "({y})emitc_clamp(v < 0 ? p->sign * emitc_requantize(v, p->slope, p->slope_shift)"
+    " : emitc_requantize(v, p->multiplier, p->shift), INT16_MIN, INT16_MAX)",
+    "x at another scale, below zero by another factor",
+)
+
+
 def leaky_layer(bound: BoundNode, identity: Multiplier, slope: Multiplier, sign: int) -> Layer:
     """LEAKY_RELU. slope: of the magnitude of alpha; sign: alpha's."""
     parameters = (
@@ -131,10 +140,10 @@ def leaky_layer(bound: BoundNode, identity: Multiplier, slope: Multiplier, sign:
         Param("slope_shift", "int32_t", slope.shift),
         Param("sign", "int32_t", sign, "alpha's"),
     )
-    return pointwise_layer(bound, "activation/leaky_relu_s16", parameters)
+    return pointwise_layer(bound, _LEAKY, parameters)
 
 
 def clamp_layer(bound: BoundNode, clamp: Clamp) -> Layer:
     """RELU6, and RELU between equal scales: two comparisons."""
     limits = (Param("low", "int16_t", clamp.low), Param("high", "int16_t", clamp.high))
-    return pointwise_layer(bound, "activation/clip", limits)
+    return pointwise_layer(bound, formula_of(FUNCTIONS["Clip"]), limits)

@@ -20,6 +20,7 @@ from emitc.kernels.shared.pointwise import (
     SIGNED,
     UNSIGNED,
     check_real,
+    formula_of,
     output_shapes,
     pointwise_layer,
     real_layer,
@@ -107,7 +108,8 @@ def lower(bound: BoundNode) -> Layer:
     low, high = _bounds(bound)
     if _compares_numbers(bound):
         c_type = bound.input(0).dtype.c_type
-        return pointwise_layer(bound, "activation/clip", (Param("low", c_type, low), Param("high", c_type, high)))
+        limits = (Param("low", c_type, low), Param("high", c_type, high))
+        return pointwise_layer(bound, formula_of(FUNCTIONS["Clip"]), limits)
     return real_layer(bound, FUNCTIONS["Clip"], (low, high))
 
 

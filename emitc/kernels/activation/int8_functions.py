@@ -23,7 +23,7 @@ from emitc.kernels.contract import illegal, require_quantization
 from emitc.kernels.shared.int16x8 import require_symmetric
 from emitc.kernels.shared.lookup_and_binary import byte_table, require_factor
 from emitc.kernels.shared.pointwise import pointwise_layer
-from emitc.layer import Layer, Param
+from emitc.layer import Formula, Layer, Param
 from emitc.numerics.float_functions import FUNCTIONS
 from emitc.numerics.inverse_root import inverse_root
 from emitc.numerics.requantize import BYTES, Int64, Multiplier, multiplier_of, requantize
@@ -35,6 +35,11 @@ _REAL: Mapping[str, tuple[float, ...]] = {"Elu": (1.0, 1.0), "Exp": (), "Gelu": 
 NAMES = WIDE_NAMES | set(_REAL)
 _ABSOLUTE = Multiplier(1 << 30, 1)
 """Times 1, without rounding."""
+_ABSOLUTE_OF_SHORTS = Formula(
+    "absolute_s16",
+    "({y})emitc_clamp(emitc_requantize(v < 0 ? -v : v, p->multiplier, p->shift), INT16_MIN, INT16_MAX)",
+    "|x| at another scale",
+)
 _ROOT_BITS = 20
 _LARGEST = {DType.INT8: 255, DType.INT16: 1 << 15}
 """Magnitude of a value less its zero point."""
@@ -111,6 +116,4 @@ def layer(bound: BoundNode, name: str) -> Layer:
         return byte_table(bound, 0, results(bound, name, BYTES))
     multiplier = _multiplier(bound, name)
     params = (Param("multiplier", "int32_t", multiplier.q31, "Q31"), Param("shift", "int32_t", multiplier.shift))
-    return pointwise_layer(
-        bound, "activation/absolute_s16" if name == "Abs" else "activation/reciprocal_root_s16", params
-    )
+    return pointwise_layer(bound, _ABSOLUTE_OF_SHORTS if name == "Abs" else "activation/reciprocal_root_s16", params)

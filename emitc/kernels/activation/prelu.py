@@ -25,8 +25,8 @@ from emitc.kernels.shared.pointwise import (
     in_place,
     operand,
     plain_numerics,
-    pointwise_layer,
     quantized,
+    real_layer,
     require_types,
     typed,
     vector_layer,
@@ -167,10 +167,8 @@ def lower(bound: BoundNode) -> Layer:
     x, slope, y = bound.input(0), bound.input(1), bound.output
     if x.dtype is DType.FLOAT32:
         if slope.is_constant and slope.elements == 1:
-            function = FUNCTIONS["LeakyRelu"]
-            (name,) = function.parameters
-            alpha = Param(name, "float", float(slope.array().reshape(-1)[0]))
-            return pointwise_layer(bound, function.template, (alpha,))
+            alpha = float(slope.array().reshape(-1)[0])
+            return real_layer(bound, FUNCTIONS["LeakyRelu"], (alpha,))
         return broadcast_layer(bound, "activation/prelu")
     slopes = _real_slope(bound)
     if slopes.size == 1:

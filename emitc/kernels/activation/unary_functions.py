@@ -14,7 +14,7 @@ Source  ONNX's operator specifications; the order of float32 operations is ONNX 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,7 @@ from emitc.kernels.activation import int8_functions
 from emitc.kernels.contract import KernelDef, Parsed, Variant
 from emitc.kernels.shared.pointwise import (
     SIGNED,
+    TRUTH,
     UNSIGNED,
     check_real,
     copied,
@@ -36,14 +37,14 @@ from emitc.kernels.shared.pointwise import (
     require_types,
     vector_layer,
 )
-from emitc.layer import Layer, Param
+from emitc.layer import Formula, Layer, Param
 from emitc.numerics.float_functions import FUNCTIONS
 from emitc.source import SourceNode
 
 
 @dataclass(frozen=True, slots=True)
 class Function(Op):
-    """name: in real_functions.FUNCTIONS; parameters: of that function, in its order."""
+    """name: in float_functions.FUNCTIONS; parameters: of that function, in its order."""
 
     name: str
     parameters: tuple[float, ...] = ()
@@ -96,8 +97,23 @@ _DEFAULTS: Mapping[str, tuple[tuple[str, float], ...]] = {
 """Attributes with their defaults."""
 _OLD_SELU = (("alpha", 1.6732), ("gamma", 1.0507))
 """Before version 6."""
-_OF_INTEGERS = frozenset(("Abs", "Neg", "Sign"))
-
+_OF_INTEGERS: Mapping[str, tuple[Callable[[Array], Array], Formula]] = {
+    "Abs": (
+        np.abs,
+        Formula("absolute_integer", "v < 0 ? ({y})(0u - (uint64_t)v) : v", "|x|; the smallest value stays as it is"),
+    ),
+    "Neg": (np.negative, Formula("negative_integer", "({y})(0u - (uint64_t)v)", "-x, wrapping")),
+    "Sign": (np.sign, Formula("sign_integer", "({y})((v > 0) - (v < 0))", "1, 0 or -1")),
+}
+"""Functions of integers that stand for themselves: numpy's, and in C."""
+_OPPOSITE = Formula("opposite", "({y})(v == 0)", "1 where x is 0")
+_COMPLEMENT = Formula("complement", "({y})~v", "x with every bit turned over")
+_IS_NAN = Formula("is_nan", "v != v", "1 where x is not a number")
+_IS_INF = Formula(
+    "is_inf",
+    "({y})(v == ({x})INFINITY ? p->positive : v == -({x})INFINITY ? p->negative : 0)",
+    "1 where x is an infinity that counts",
+)
 
 _TFLITE: Mapping[str, tuple[str, tuple[float, ...]]] = {
     **{
@@ -189,7 +205,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         return (int8_functions.results(bound, op.name, x.astype(np.int64)).astype(bound.output.dtype.value),)
     if _of_integers(bound) or _unscaled(bound):
         with np.errstate(over="ignore"):
-            return ({"Abs": np.abs, "Neg": np.negative, "Sign": np.sign}[op.name](x),)
+            return (_OF_INTEGERS[op.name][0](x),)
     return (real_reference(bound, FUNCTIONS[op.name], op.parameters, x),)
 
 
@@ -203,8 +219,8 @@ def lower(bound: BoundNode) -> Layer:
     if bound.input(0).dtype in UNSIGNED and op.name == "Abs":
         return copied(bound)
     if bound.input(0).dtype in UNSIGNED and op.name == "Sign":
-        return pointwise_layer(bound, "activation/truth")
-    return pointwise_layer(bound, f"{FUNCTIONS[op.name].template}_integer")
+        return pointwise_layer(bound, TRUTH)
+    return pointwise_layer(bound, _OF_INTEGERS[op.name][1])
 
 
 def _negation_from_tflite(node: SourceNode) -> Parsed:
@@ -231,9 +247,7 @@ def negation_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tupl
 
 def lower_negation(bound: BoundNode) -> Layer:
     """x ^ 1, or x with every bit turned over."""
-    return pointwise_layer(
-        bound, "activation/opposite" if bound.output.dtype is DType.BOOL else "activation/complement"
-    )
+    return pointwise_layer(bound, _OPPOSITE if bound.output.dtype is DType.BOOL else _COMPLEMENT)
 
 
 def _is_nan_from_onnx(node: SourceNode) -> Parsed:
@@ -280,7 +294,7 @@ def is_inf_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[
 
 def lower_is_nan(bound: BoundNode) -> Layer:
     """A comparison with itself."""
-    return pointwise_layer(bound, "activation/is_nan")
+    return pointwise_layer(bound, _IS_NAN)
 
 
 def lower_is_inf(bound: BoundNode) -> Layer:
@@ -288,7 +302,7 @@ def lower_is_inf(bound: BoundNode) -> Layer:
     op = bound.node.op
     assert isinstance(op, IsInf)
     members = (Param("negative", "uint8_t", int(op.negative)), Param("positive", "uint8_t", int(op.positive)))
-    return pointwise_layer(bound, "activation/is_inf", members)
+    return pointwise_layer(bound, _IS_INF, members)
 
 
 KERNELS = (

@@ -22,6 +22,7 @@ from emitc.kernels.shared.pointwise import (
     SIGNED,
     UNSIGNED,
     copied,
+    formula_of,
     operand,
     plain_numerics,
     pointwise_layer,
@@ -121,7 +122,7 @@ def lower(bound: BoundNode) -> Layer:
         if exponent == 1.0:
             return copied(bound)
         if exponent in _SIMPLE:
-            return pointwise_layer(bound, _SIMPLE[exponent].template)
+            return pointwise_layer(bound, formula_of(_SIMPLE[exponent]))
     return broadcast_layer(bound, "elementwise/power")
 
 

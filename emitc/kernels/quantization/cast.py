@@ -18,12 +18,18 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant
-from emitc.kernels.shared.pointwise import FLOATS, copied, output_shapes, pointwise_layer
-from emitc.layer import PLAIN, Layer, Param
+from emitc.kernels.shared.pointwise import FLOATS, TRUTH, copied, output_shapes, pointwise_layer
+from emitc.layer import PLAIN, Formula, Layer, Param
 from emitc.source import SourceNode
 
 _TO_REALS = (DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
 """Types that vectors convert to float32."""
+_CAST = Formula("cast", "({y})v", "x as {y}")
+_SATURATED = Formula(
+    "cast_saturated",
+    "v <= p->lowest ? p->low : v >= p->highest ? p->high : v == v ? ({y})v : ({y})0",
+    "x without its fraction, limited to what {y} holds; 0 for what is not a number",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +75,9 @@ def lower(bound: BoundNode) -> Layer:
     if x is y or (x is DType.BOOL and y.bytes == 1) or (integers and x.bytes == y.bytes):
         return copied(bound)
     if y is DType.BOOL:
-        return pointwise_layer(bound, "activation/truth")
+        return pointwise_layer(bound, TRUTH)
     if x not in FLOATS or y in FLOATS:
-        return pointwise_layer(bound, "quantization/cast")
+        return pointwise_layer(bound, _CAST)
     low, high = y.range
     limits = (
         Param("lowest", x.c_type, float(low), "from here down x gives low"),
@@ -79,7 +85,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("low", y.c_type, low),
         Param("high", y.c_type, high),
     )
-    return pointwise_layer(bound, "quantization/cast_saturated", limits)
+    return pointwise_layer(bound, _SATURATED, limits)
 
 
 def lower_mve(bound: BoundNode) -> Layer | str:
@@ -88,7 +94,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     if bound.input(0).dtype not in _TO_REALS or bound.output.dtype is not DType.FLOAT32:
         return "there is code from int8, uint8, int16 and int32 to float32"
     headers = ("emitc_bits.h", "emitc_mve.h", "emitc_mve_naturals.h")
-    return replace(layer, template="quantization/cast_real_mve", variant="mve", headers=headers)
+    return replace(layer, template="quantization/cast_real_mve", formula=None, variant="mve", headers=headers)
 
 
 def lower_fpu(bound: BoundNode) -> Layer | str:
@@ -96,7 +102,9 @@ def lower_fpu(bound: BoundNode) -> Layer | str:
     if bound.input(0).dtype is not DType.INT32 or bound.output.dtype is not DType.FLOAT32:
         return "there is code from int32 to float32"
     headers = ("emitc_fpu_elements.h",)
-    return replace(lower(bound), template="quantization/cast_real_fpu", variant="fpu", headers=headers, spec=PLAIN)
+    return replace(
+        lower(bound), template="quantization/cast_real_fpu", formula=None, variant="fpu", headers=headers, spec=PLAIN
+    )
 
 
 KERNELS = (

@@ -17,7 +17,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Numerics, Quantization, Shape, Tensor
 from emitc.kernels.contract import require_quantization, unsupported
 from emitc.kernels.shared.lookup_and_binary import by_vectors, byte_table, real_table
-from emitc.layer import ByRows, KernelSpec, Layer, Overlap, Param, in_step
+from emitc.layer import ByRows, Formula, KernelSpec, Layer, Overlap, Param, in_step
 from emitc.numerics import tanh_logistic
 from emitc.numerics.float_functions import RealFunction
 from emitc.numerics.requantize import BYTES, Float32, Int64
@@ -75,8 +75,21 @@ def in_place(bound: BoundNode, operands: Collection[int] = (0,)) -> tuple[Overla
     )
 
 
-def pointwise_layer(bound: BoundNode, template: str, parameters: tuple[Param, ...] = ()) -> Layer:
-    """`template`, printed for the types of x and y."""
+TRUTH = Formula("truth", "({y})(v != 0)", "1 where x is not 0")
+
+
+def formula_of(function: RealFunction) -> Formula | str:
+    """What prints a function: its formula, or the template of a function that is no single expression."""
+    return Formula(function.name, function.c, function.comment) if function.c else f"activation/{function.name}"
+
+
+def pointwise_layer(bound: BoundNode, kernel: Formula | str, parameters: tuple[Param, ...] = ()) -> Layer:
+    """A formula of `v`, the element, or a template, printed for the types of x and y. parameters: members of the struct."""
+    template, formula = "activation/unary", None
+    if isinstance(kernel, Formula):
+        formula = replace(kernel, members=tuple((param.name, param.c_type) for param in parameters))
+    else:
+        template = kernel
     count = Param("count", "int32_t", bound.output.elements)
     spec = typed(bound.input(0).dtype, bound.output.dtype)
     return Layer(
@@ -87,6 +100,7 @@ def pointwise_layer(bound: BoundNode, template: str, parameters: tuple[Param, ..
         overlaps=in_place(bound),
         spec=spec,
         by_rows=ByRows(counted="count"),
+        formula=formula,
     )
 
 
@@ -151,43 +165,45 @@ def real_layer(bound: BoundNode, function: RealFunction, parameters: tuple[float
     if bound.input(0).dtype is DType.INT8:
         return real_table(bound, function.apply(_real(bound, BYTES), parameters))
     members = tuple(Param(n, "float", p) for n, p in zip(function.parameters, parameters, strict=True))
-    return replace(pointwise_layer(bound, function.template, members), headers=function.headers)
+    return replace(pointwise_layer(bound, formula_of(function), members), headers=function.headers)
 
 
 _REALS = ("emitc_mve.h", "emitc_mve_reals.h")
+_RATIONAL = (*_REALS, *tanh_logistic.HEADERS, "emitc_mve_rational.h")
 _BY_FOURS = {
-    "activation/relu": _REALS,
-    "activation/leaky_relu": _REALS,
-    "activation/tanh_rational": (*_REALS, *tanh_logistic.HEADERS, "emitc_mve_rational.h"),
-    "activation/logistic_rational": (*_REALS, *tanh_logistic.HEADERS, "emitc_mve_rational.h"),
-    "activation/erf": (*_REALS, *tanh_logistic.HEADERS, "emitc_mve_rational.h", "emitc_erf.h", "emitc_mve_erf.h"),
+    "relu": ("emitc_reals_positive(v)", _REALS),
+    "leaky_relu": ("emitc_reals_sloped(v, emitc_reals_all(p->alpha))", _REALS),
+    "tanh_rational": ("emitc_reals_tanh(v)", _RATIONAL),
+    "logistic_rational": ("emitc_reals_logistic(v)", _RATIONAL),
+    "erf": ("emitc_reals_erf(v)", (*_RATIONAL, "emitc_erf.h", "emitc_mve_erf.h")),
 }
-"""Templates of float32 that have a twin for vectors, and the headers which that needs."""
+"""Formulas of float32 that have a twin for vectors, by name: its C, and the headers which that needs."""
 
 
 def vector_layer(layer: Layer) -> Layer | str:
     """The layer for cores with vectors: four floats at a time, or sixteen bytes by table; or why there is none."""
-    headers = _BY_FOURS.get(layer.template)
-    if headers is None or layer.spec.x != DType.FLOAT32.c_type:
+    if layer.formula is None or layer.formula.name not in _BY_FOURS or layer.spec.x != DType.FLOAT32.c_type:
         return by_vectors(layer)
-    return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=headers)
+    c, headers = _BY_FOURS[layer.formula.name]
+    formula = replace(layer.formula, name=f"{layer.formula.name}_mve", c=c)
+    return replace(layer, template="activation/unary_mve", variant="mve", headers=headers, formula=formula)
 
 
 _FUSED = {
-    "activation/tanh_rational": "emitc_fpu_rational.h",
-    "activation/logistic_rational": "emitc_fpu_rational.h",
-    "activation/erf": "emitc_fpu_erf.h",
+    "tanh_rational": ("emitc_fpu_tanh(v)", "emitc_fpu_rational.h"),
+    "logistic_rational": ("emitc_fpu_logistic(v)", "emitc_fpu_rational.h"),
+    "erf": ("emitc_fpu_erf(v)", "emitc_fpu_erf.h"),
 }
-"""Templates of float32 that have a twin for float units with fused steps, and the header which that needs."""
+"""Formulas of float32 that have a twin for float units with fused steps, by name: its C, and the header which that needs."""
 
 
 def float_unit_layer(layer: Layer) -> Layer | str:
     """The layer for cores with a float unit: coefficients loaded together; or why there is none."""
-    header = _FUSED.get(layer.template)
-    if header is None:
+    if layer.formula is None or layer.formula.name not in _FUSED:
         return f"no twin for float units: {layer.kernel_name}"
-    headers = (*layer.headers, header)
-    return replace(layer, template=f"{layer.template}_fpu", variant="fpu", headers=headers)
+    c, header = _FUSED[layer.formula.name]
+    formula = replace(layer.formula, name=f"{layer.formula.name}_fpu", c=c)
+    return replace(layer, variant="fpu", headers=(*layer.headers, header), formula=formula)
 
 
 def require_one_meaning(bound: BoundNode, *tensors: Tensor) -> None:

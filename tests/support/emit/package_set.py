@@ -11,7 +11,7 @@ from emitc.compiled import Compiled
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """Written packages by the model's C name, and the operators and kernel templates that they hold."""
+    """Written packages by the model's C name, and the operators, kernel templates and formulas that they hold."""
 
     folders: dict[str, Path]
     operators: frozenset[str]
@@ -35,5 +35,6 @@ def written(models: Sequence[Compiled], folder: Path) -> Packages:
     for compiled in models:
         compiled.write(folders[compiled.program.name])
     operators = {name for compiled in models for node in compiled.source.nodes for name in (node.op_type, node.kind)}
-    templates = {template.rpartition("/")[2] for compiled in models for template, _ in compiled.program.kernels}
+    kernels = [step for compiled in models for step in compiled.program.kernels]
+    templates = {name for step in kernels for name in (step.template.rpartition("/")[2], step.kernel_name)}
     return Packages(folders, frozenset(operators), frozenset(templates))

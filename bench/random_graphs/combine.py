@@ -73,6 +73,7 @@ class Unit:
     def add(self, sources: Iterable[str], own: frozenset[str]) -> None:
         """The sources of one package, in the order in which a compiler would read them. own: headers that are among them."""
         renamed: dict[str, str] = {}
+        mine: set[str] = set()  # a macro may stand for a function of the same package
 
         def replaced(text: str) -> str:
             return _WORD.sub(lambda word: renamed.get(word[0], word[0]), text) if renamed else text
@@ -86,15 +87,17 @@ class Unit:
                 text = replaced(chunk)
                 if text in self._emitted:
                     renamed |= self._emitted[text]
+                    mine.update(defined(replaced(chunk)))
                     continue
                 fresh = {}
                 for name in defined(text):
-                    if name in self._taken:
+                    if name in self._taken and name not in mine:
                         fresh[name] = f"{name}_{len(self._taken)}"
                     self._taken.add(fresh.get(name, name))
                 self._emitted[text] = fresh
                 renamed |= fresh
                 self._text.append(replaced(chunk))
+                mine.update(defined(self._text[-1]))
 
     def text(self) -> str:
         """The whole unit."""

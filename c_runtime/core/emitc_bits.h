@@ -9,7 +9,7 @@
 #include "emitc_runtime.h"
 
 /* The bits of x without the zeros in front of them; 0 has none. */
-EMITC_INLINE int32_t emitc_bits(uint32_t x)
+EMITC_ALWAYS_INLINE int32_t emitc_bits(uint32_t x)
 {
 #if defined(__GNUC__) && (!defined(__riscv) || defined(__riscv_zbb))
     return x != 0 ? 32 - __builtin_clz(x) : 0;

@@ -48,7 +48,7 @@ static inline int64_t emitc_shifted(int64_t x, int32_t places)
 
 /* a * b + c, rounded once. c and the result have to be 0, or 2^-126 at least, and a product of a number below that less than c. Large: called,
  * and not repeated for every step of a polynomial. */
-EMITC_SHARED float emitc_fused(float a, float b, float c)
+EMITC_NOINLINE float emitc_fused(float a, float b, float c)
 {
     const emitc_unpacked of_a = emitc_unpack(a);
     const emitc_unpacked of_b = emitc_unpack(b);

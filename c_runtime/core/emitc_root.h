@@ -9,7 +9,7 @@
 #include "emitc_bits.h"
 
 /* The largest number whose square is not above the value, which is 2^62 or more. */
-EMITC_INLINE uint32_t emitc_root_below(uint64_t value)
+EMITC_ALWAYS_INLINE uint32_t emitc_root_below(uint64_t value)
 {
     /* Of the upper half: a straight line, at most 1/16 off, and two steps of Newton's, each of which doubles the bits that are right.
      * From there on the root is at most 1 too large; then the square is above the half, and the difference wraps. */
@@ -29,7 +29,7 @@ EMITC_INLINE uint32_t emitc_root_below(uint64_t value)
 }
 
 /* The integer nearest to the root: 65535 at most where the value has 32 bits or fewer, 2^32 - 1 at most of others. */
-EMITC_INLINE uint32_t emitc_root_nearest(uint64_t value)
+EMITC_ALWAYS_INLINE uint32_t emitc_root_nearest(uint64_t value)
 {
     if (value == 0) {
         return 0;

@@ -6,6 +6,9 @@
  * Options, all off by default:
  *   EMITC_TRACE   calls emitc_layer_hook(), which the application then defines, after every layer: for profiling and for
  *                 comparing layer by layer. Without it the calls are not compiled at all.
+ *   EMITC_TRACE_ROWS   with EMITC_TRACE: the hook is called for every row of layers that run row by row.
+ *   EMITC_NO_TARGET_CHECK, EMITC_NO_TARGET_WARNING   no check of a kernel library's version, no warning about another core.
+ *   EMITC_DSP_FEW_REGISTERS, EMITC_MVE_FEW_REGISTERS   C in the place of assembly that needs all registers (-fPIC keeps one).
  *   EMITC_FLOAT_HARDWARE   1 or 0: float32 requantization by the core's float unit, or by integer code. The result is the
  *                 same bit for bit; without the option the compiler's own macros tell what is faster. Give all files the
  *                 same value.
@@ -35,31 +38,23 @@ typedef enum emitc_status {
     EMITC_VERSION_MISMATCH = 7  /* emitc_runtime.c is of another version than the generated code */
 } emitc_status;
 
+/* How static functions are compiled. EMITC_NOINLINE: once for all callers. EMITC_INLINE_FOR_SPEED: inline, but not with -Os.
+ * EMITC_AT_WORD: a pointer that is a multiple of four, so that the compiler may load and store several words at once. */
 #if defined(__GNUC__)
 #define EMITC_MUST_CHECK __attribute__((warn_unused_result))
-#else
-#define EMITC_MUST_CHECK
-#endif
-
-/* Small functions whose arguments must stay in registers. */
-#if defined(__GNUC__)
-#define EMITC_INLINE static inline __attribute__((always_inline))
-#else
-#define EMITC_INLINE static inline
-#endif
-
-/* Kernels that are large beside what a layer gains by one of its own: compiled once for all layers. */
-#if defined(__GNUC__)
-#define EMITC_SHARED static __attribute__((noinline))
-#else
-#define EMITC_SHARED static
-#endif
-
-/* A pointer that is a multiple of four, which lets the compiler load and store several words at once. */
-#if defined(__GNUC__)
+#define EMITC_ALWAYS_INLINE static inline __attribute__((always_inline))
+#define EMITC_NOINLINE static __attribute__((noinline, unused))
 #define EMITC_AT_WORD(pointer) __builtin_assume_aligned(pointer, 4)
 #else
+#define EMITC_MUST_CHECK
+#define EMITC_ALWAYS_INLINE static inline
+#define EMITC_NOINLINE static inline
 #define EMITC_AT_WORD(pointer) (pointer)
+#endif
+#if defined(__GNUC__) && defined(__OPTIMIZE_SIZE__)
+#define EMITC_INLINE_FOR_SPEED static __attribute__((unused))
+#else
+#define EMITC_INLINE_FOR_SPEED EMITC_ALWAYS_INLINE
 #endif
 
 /* The status as a constant English text; never null. */
@@ -288,7 +283,7 @@ typedef struct emitc_acc4 {
 } emitc_acc4;
 
 /* acc + value * (w[0], w[1], w[2], w[3]) */
-EMITC_INLINE emitc_acc4 emitc_mac4(emitc_acc4 acc, int32_t value, const int8_t *w)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_mac4(emitc_acc4 acc, int32_t value, const int8_t *w)
 {
     acc.a0 += value * w[0];
     acc.a1 += value * w[1];
@@ -298,7 +293,7 @@ EMITC_INLINE emitc_acc4 emitc_mac4(emitc_acc4 acc, int32_t value, const int8_t *
 }
 
 /* acc.aj + sum over i < n of x[i] * w[4 * i + j]; four steps a turn, so that the loop itself costs little. */
-EMITC_INLINE emitc_acc4 emitc_dot4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
 {
     for (int32_t turn = n >> 2; turn > 0; turn--) {
         acc = emitc_mac4(acc, x[0], w);
@@ -317,7 +312,7 @@ EMITC_INLINE emitc_acc4 emitc_dot4(emitc_acc4 acc, const int8_t *x, const int8_t
 }
 
 /* emitc_dot4 of int16 values. */
-EMITC_INLINE emitc_acc4 emitc_dot4_x16(emitc_acc4 acc, const int16_t *x, const int8_t *w, int32_t n)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4_x16(emitc_acc4 acc, const int16_t *x, const int8_t *w, int32_t n)
 {
     for (int32_t turn = n >> 2; turn > 0; turn--) {
         acc = emitc_mac4(acc, x[0], w);
@@ -344,7 +339,7 @@ typedef struct emitc_sum4 {
 } emitc_sum4;
 
 /* emitc_dot4_x16 with sums of 64 bits: 511 products, each of 2^22 at most, add up within 32. */
-EMITC_INLINE emitc_sum4 emitc_dot4_x16_wide(emitc_sum4 sum, const int16_t *x, const int8_t *w, int32_t n)
+EMITC_ALWAYS_INLINE emitc_sum4 emitc_dot4_x16_wide(emitc_sum4 sum, const int16_t *x, const int8_t *w, int32_t n)
 {
     while (n > 0) {
         const int32_t part = n < 511 ? n : 511;
@@ -362,7 +357,7 @@ EMITC_INLINE emitc_sum4 emitc_dot4_x16_wide(emitc_sum4 sum, const int16_t *x, co
 }
 
 /* emitc_dot4 with an offset added to every x[i]. */
-EMITC_INLINE emitc_acc4 emitc_dot4_offset(emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w, int32_t n)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4_offset(emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w, int32_t n)
 {
     for (; n > 0; n--) {
         acc = emitc_mac4(acc, *x + offset, w);
@@ -373,14 +368,14 @@ EMITC_INLINE emitc_acc4 emitc_dot4_offset(emitc_acc4 acc, const int8_t *x, int32
 }
 
 /* Weight `index` of those with four bits each: two lie in a byte, the first one in its low half. */
-EMITC_INLINE int32_t emitc_int4(const int8_t *w, int32_t index)
+EMITC_ALWAYS_INLINE int32_t emitc_int4(const int8_t *w, int32_t index)
 {
     const int32_t pair = w[index >> 1];
     return (index & 1) != 0 ? pair >> 4 : (int32_t)((uint32_t)pair << 28) >> 28;
 }
 
 /* emitc_mac4 with weights of four bits, in two bytes. */
-EMITC_INLINE emitc_acc4 emitc_mac4_int4(emitc_acc4 acc, int32_t value, const int8_t *w)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_mac4_int4(emitc_acc4 acc, int32_t value, const int8_t *w)
 {
     acc.a0 += value * emitc_int4(w, 0);
     acc.a1 += value * emitc_int4(w, 1);
@@ -390,7 +385,7 @@ EMITC_INLINE emitc_acc4 emitc_mac4_int4(emitc_acc4 acc, int32_t value, const int
 }
 
 /* emitc_dot4 with weights of four bits: those of x[i] lie in w[2 * i] and w[2 * i + 1]. */
-EMITC_INLINE emitc_acc4 emitc_dot4_int4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4_int4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
 {
     for (int32_t turn = n >> 2; turn > 0; turn--) {
         acc = emitc_mac4_int4(acc, x[0], w);
@@ -409,7 +404,7 @@ EMITC_INLINE emitc_acc4 emitc_dot4_int4(emitc_acc4 acc, const int8_t *x, const i
 }
 
 /* The same with an offset added to every x[i]. */
-EMITC_INLINE emitc_acc4 emitc_dot4_offset_int4(emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w, int32_t n)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4_offset_int4(emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w, int32_t n)
 {
     for (; n > 0; n--) {
         acc = emitc_mac4_int4(acc, *x + offset, w);

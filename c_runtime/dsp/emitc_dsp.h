@@ -18,22 +18,8 @@
 #define EMITC_DSP 0
 #endif
 
-/* What kernels do in several places: repeated there for speed; with -Os one function where the compiler finds that smaller. */
-#if defined(__GNUC__) && defined(__OPTIMIZE_SIZE__)
-#define EMITC_REPEATED static __attribute__((unused))
-#else
-#define EMITC_REPEATED EMITC_INLINE
-#endif
-
-/* What kernels do seldom enough that a call is little beside it. */
-#if defined(__GNUC__)
-#define EMITC_SELDOM static __attribute__((noinline, unused))
-#else
-#define EMITC_SELDOM EMITC_INLINE
-#endif
-
 /* Four bytes as they lie in memory. */
-EMITC_INLINE uint32_t emitc_four(const int8_t *values)
+EMITC_ALWAYS_INLINE uint32_t emitc_four(const int8_t *values)
 {
     uint32_t word;
     memcpy(&word, values, sizeof word);
@@ -41,7 +27,7 @@ EMITC_INLINE uint32_t emitc_four(const int8_t *values)
 }
 
 /* Bytes 0 and 2 as a pair. */
-EMITC_INLINE uint32_t emitc_even(uint32_t word)
+EMITC_ALWAYS_INLINE uint32_t emitc_even(uint32_t word)
 {
 #if EMITC_DSP
     uint32_t pair;
@@ -53,7 +39,7 @@ EMITC_INLINE uint32_t emitc_even(uint32_t word)
 }
 
 /* Bytes 1 and 3 as a pair. */
-EMITC_INLINE uint32_t emitc_odd(uint32_t word)
+EMITC_ALWAYS_INLINE uint32_t emitc_odd(uint32_t word)
 {
 #if EMITC_DSP
     uint32_t pair;
@@ -65,18 +51,18 @@ EMITC_INLINE uint32_t emitc_odd(uint32_t word)
 }
 
 /* Halves of a pair. */
-EMITC_INLINE int32_t emitc_low(uint32_t pair)
+EMITC_ALWAYS_INLINE int32_t emitc_low(uint32_t pair)
 {
     return (int16_t)(uint16_t)(pair & 0xffffu);
 }
 
-EMITC_INLINE int32_t emitc_high(uint32_t pair)
+EMITC_ALWAYS_INLINE int32_t emitc_high(uint32_t pair)
 {
     return (int16_t)(uint16_t)(pair >> 16);
 }
 
 /* acc + both products of the halves. */
-EMITC_INLINE int32_t emitc_pair_mac(int32_t acc, uint32_t a, uint32_t b)
+EMITC_ALWAYS_INLINE int32_t emitc_pair_mac(int32_t acc, uint32_t a, uint32_t b)
 {
 #if EMITC_DSP
     int32_t sum;
@@ -88,7 +74,7 @@ EMITC_INLINE int32_t emitc_pair_mac(int32_t acc, uint32_t a, uint32_t b)
 }
 
 /* acc + the product of both low, or both high halves. */
-EMITC_INLINE int32_t emitc_low_mac(int32_t acc, uint32_t a, uint32_t b)
+EMITC_ALWAYS_INLINE int32_t emitc_low_mac(int32_t acc, uint32_t a, uint32_t b)
 {
 #if EMITC_DSP
     int32_t sum;
@@ -99,7 +85,7 @@ EMITC_INLINE int32_t emitc_low_mac(int32_t acc, uint32_t a, uint32_t b)
 #endif
 }
 
-EMITC_INLINE int32_t emitc_high_mac(int32_t acc, uint32_t a, uint32_t b)
+EMITC_ALWAYS_INLINE int32_t emitc_high_mac(int32_t acc, uint32_t a, uint32_t b)
 {
 #if EMITC_DSP
     int32_t sum;
@@ -111,7 +97,7 @@ EMITC_INLINE int32_t emitc_high_mac(int32_t acc, uint32_t a, uint32_t b)
 }
 
 /* round(acc * q31 / 2^31) + start, halves up; acc under 2^30. */
-EMITC_INLINE int32_t emitc_scaled(int32_t acc, int32_t q31, int32_t start)
+EMITC_ALWAYS_INLINE int32_t emitc_scaled(int32_t acc, int32_t q31, int32_t start)
 {
 #if EMITC_DSP
     int32_t scaled;
@@ -123,7 +109,7 @@ EMITC_INLINE int32_t emitc_scaled(int32_t acc, int32_t q31, int32_t start)
 }
 
 /* The nearest of -128..127. */
-EMITC_INLINE int8_t emitc_saturated(int32_t x)
+EMITC_ALWAYS_INLINE int8_t emitc_saturated(int32_t x)
 {
 #if EMITC_DSP
     int32_t limited;
@@ -136,20 +122,20 @@ EMITC_INLINE int8_t emitc_saturated(int32_t x)
 
 /* A sum as the int8 output, where the output's lower limit is its zero point: the two roundings of TFLite Micro's
  * requantization agree with halves up from there on. right in 1..22, start = (2 * zero point + 1) * 2^(right - 1), acc under 2^30. */
-EMITC_INLINE int8_t emitc_output_up(int32_t acc, int32_t q31, int32_t right, int32_t start)
+EMITC_ALWAYS_INLINE int8_t emitc_output_up(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     return emitc_saturated(emitc_scaled(acc, q31, start) >> right);
 }
 
 /* The same for outputs of either sign: the second rounding is away from zero, so that a negative value is 1 less before it. */
-EMITC_INLINE int8_t emitc_output_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
+EMITC_ALWAYS_INLINE int8_t emitc_output_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     const int32_t scaled = emitc_scaled(acc, q31, 0);
     return emitc_saturated((scaled + (scaled >> 31) + start) >> right);
 }
 
 /* A sum as the int8 output by a float32 factor: emitc_output_f32 where the limits are those of the type. */
-EMITC_INLINE int8_t emitc_output_float(int32_t acc, float factor, int32_t offset)
+EMITC_ALWAYS_INLINE int8_t emitc_output_float(int32_t acc, float factor, int32_t offset)
 {
 #if EMITC_DSP && defined(__ARM_FP)
     int32_t moved; /* saturates, as the conversion does */
@@ -175,20 +161,20 @@ EMITC_INLINE int8_t emitc_output_float(int32_t acc, float factor, int32_t offset
     y[2] = output(acc->a2, multiplier[2 * each], right[2 * each], offset * (1 << (right[2 * each] - 1))); \
     y[3] = output(acc->a3, multiplier[3 * each], right[3 * each], offset * (1 << (right[3 * each] - 1)));
 #endif
-EMITC_REPEATED void emitc_four_up(
+EMITC_INLINE_FOR_SPEED void emitc_four_up(
     const emitc_acc4 *acc, const int32_t *multiplier, const int8_t *right, int32_t each, int32_t offset, int8_t *y)
 {
     EMITC_FOUR_OUTPUTS(emitc_output_up)
 }
 
-EMITC_REPEATED void emitc_four_away(
+EMITC_INLINE_FOR_SPEED void emitc_four_away(
     const emitc_acc4 *acc, const int32_t *multiplier, const int8_t *right, int32_t each, int32_t offset, int8_t *y)
 {
     EMITC_FOUR_OUTPUTS(emitc_output_away)
 }
 
 /* acc + four channels, from `channel` on, of the pixel at *at, times the four weights at *w, which moves behind them. */
-EMITC_INLINE emitc_acc4 emitc_tap_mac4(emitc_acc4 acc, const int8_t *const *at, int32_t channel, const int8_t **w)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_tap_mac4(emitc_acc4 acc, const int8_t *const *at, int32_t channel, const int8_t **w)
 {
 #if EMITC_DSP
     uint32_t value;
@@ -224,7 +210,7 @@ EMITC_INLINE emitc_acc4 emitc_tap_mac4(emitc_acc4 acc, const int8_t *const *at, 
 }
 
 /* Widens a run of `n` values of one pixel into every `apart`th word from `to` on; returns where its next run goes. */
-EMITC_INLINE uint32_t *emitc_widened_apart(uint32_t *to, int32_t apart, const int8_t *values, int32_t n)
+EMITC_ALWAYS_INLINE uint32_t *emitc_widened_apart(uint32_t *to, int32_t apart, const int8_t *values, int32_t n)
 {
     for (int32_t four = n >> 2; four > 0; four--) {
         const uint32_t word = emitc_four(values);
@@ -248,7 +234,7 @@ EMITC_INLINE uint32_t *emitc_widened_apart(uint32_t *to, int32_t apart, const in
 }
 
 /* Writes `pair` into `words` words, `apart` from each other; returns where the next one goes. */
-EMITC_SELDOM uint32_t *emitc_filled_apart(uint32_t *to, int32_t apart, uint32_t pair, int32_t words)
+EMITC_NOINLINE uint32_t *emitc_filled_apart(uint32_t *to, int32_t apart, uint32_t pair, int32_t words)
 {
     for (int32_t two = words >> 1; two > 0; two--) {
         to[0] = pair;
@@ -263,13 +249,13 @@ EMITC_SELDOM uint32_t *emitc_filled_apart(uint32_t *to, int32_t apart, uint32_t 
 }
 
 /* The low half of a value in both halves of a word. */
-EMITC_INLINE uint32_t emitc_twice(int32_t value)
+EMITC_ALWAYS_INLINE uint32_t emitc_twice(int32_t value)
 {
     return ((uint32_t)value & 0xffffu) | ((uint32_t)value << 16);
 }
 
 /* Widens a run of which only values [first, end), some but not all, are inside the input; the others are `zero`, and 0 behind the last one. */
-EMITC_REPEATED uint32_t *emitc_widened_edge(
+EMITC_INLINE_FOR_SPEED uint32_t *emitc_widened_edge(
     uint32_t *to, int32_t apart, const int8_t *x, int32_t first, int32_t end, int32_t n, int32_t zero)
 {
     for (int32_t i = 0; i < n; i += 4) {
@@ -295,7 +281,7 @@ EMITC_REPEATED uint32_t *emitc_widened_edge(
 }
 
 /* The same into every fourth word. */
-EMITC_INLINE uint32_t *emitc_widened(uint32_t *to, const int8_t *values, int32_t n)
+EMITC_ALWAYS_INLINE uint32_t *emitc_widened(uint32_t *to, const int8_t *values, int32_t n)
 {
     return emitc_widened_apart(to, 4, values, n);
 }
@@ -312,7 +298,7 @@ struct emitc_windows {
 };
 
 /* Widens the window that begins in row `top` with the row's value `from` into every `apart`th word from `to` on; returns where the next one goes. */
-EMITC_SELDOM uint32_t *emitc_widened_window(
+EMITC_NOINLINE uint32_t *emitc_widened_window(
     const struct emitc_windows *s, const int8_t *x, int32_t top, int32_t from, uint32_t *to, int32_t apart)
 {
     const int32_t first = from < 0 ? -from : 0;
@@ -344,7 +330,7 @@ EMITC_SELDOM uint32_t *emitc_widened_window(
 
 /* Behind a pixel's values, in every fourth word from `first` up to `to`: minus their sum, in `words` words. The kernel multiplies it by the
  * zero point of all weights. */
-EMITC_INLINE void emitc_negative_sum(const uint32_t *first, uint32_t *to, int32_t words)
+EMITC_ALWAYS_INLINE void emitc_negative_sum(const uint32_t *first, uint32_t *to, int32_t words)
 {
     int32_t sum = 0;
     for (; first != to; first += 4) {
@@ -360,7 +346,7 @@ EMITC_INLINE void emitc_negative_sum(const uint32_t *first, uint32_t *to, int32_
 }
 
 /* emitc_tap_mac4 with weights of 16 bits: the first and third of the four in one word, the others in the next. */
-EMITC_INLINE emitc_acc4 emitc_tap_mac4_wide(emitc_acc4 acc, const int8_t *const *at, int32_t channel, const int16_t **w)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_tap_mac4_wide(emitc_acc4 acc, const int8_t *const *at, int32_t channel, const int16_t **w)
 {
 #if EMITC_DSP
     uint32_t value;
@@ -397,7 +383,7 @@ EMITC_INLINE emitc_acc4 emitc_tap_mac4_wide(emitc_acc4 acc, const int8_t *const 
 }
 
 /* Widens four values into two words, as they follow each other. */
-EMITC_INLINE void emitc_in_order(uint32_t *first, uint32_t *second, const int8_t *values)
+EMITC_ALWAYS_INLINE void emitc_in_order(uint32_t *first, uint32_t *second, const int8_t *values)
 {
     const uint32_t word = emitc_four(values);
     const uint32_t even = emitc_even(word);
@@ -449,7 +435,7 @@ EMITC_INLINE void emitc_in_order(uint32_t *first, uint32_t *second, const int8_t
 
 /* Adds to the sums of four channels of one pixel. w: for four values, two words with the even ones of two channels each, then the odd ones; what is
  * left of n follows value by value, four channels each. */
-EMITC_REPEATED void emitc_pair_dot4(emitc_acc4 *sums, const int8_t *x, const int8_t *w, int32_t n)
+EMITC_INLINE_FOR_SPEED void emitc_pair_dot4(emitc_acc4 *sums, const int8_t *x, const int8_t *w, int32_t n)
 {
     emitc_acc4 acc = *sums;
 #if EMITC_DSP
@@ -511,7 +497,7 @@ EMITC_REPEATED void emitc_pair_dot4(emitc_acc4 *sums, const int8_t *x, const int
 }
 
 /* emitc_pair_dot4 from `acc` on. */
-EMITC_INLINE emitc_acc4 emitc_pair_sums4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_pair_sums4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
 {
     emitc_pair_dot4(&acc, x, w, n);
     return acc;
@@ -528,7 +514,7 @@ EMITC_INLINE emitc_acc4 emitc_pair_sums4(emitc_acc4 acc, const int8_t *x, const 
 #endif
 
 /* To the sums of one pixel and four channels adds what emitc_two_more does. x: one word for each double word of weights. */
-EMITC_INLINE emitc_acc4 emitc_one_more(emitc_acc4 acc, const uint32_t *x, const int8_t **weights, int32_t words)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_one_more(emitc_acc4 acc, const uint32_t *x, const int8_t **weights, int32_t words)
 {
     const int8_t *w = *weights;
     int32_t rest = words;
@@ -568,14 +554,14 @@ EMITC_INLINE emitc_acc4 emitc_one_more(emitc_acc4 acc, const uint32_t *x, const 
 }
 
 /* The same from the bias on. */
-EMITC_INLINE emitc_acc4 emitc_one_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights, int32_t words)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_one_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights, int32_t words)
 {
     const emitc_acc4 acc = {bias[0], bias[1], bias[2], bias[3]};
     return emitc_one_more(acc, x, weights, words);
 }
 
 /* acc + the products of n values with as many weights. */
-EMITC_INLINE int32_t emitc_pair_dot(int32_t acc, const int8_t *x, const int8_t *w, int32_t n)
+EMITC_ALWAYS_INLINE int32_t emitc_pair_dot(int32_t acc, const int8_t *x, const int8_t *w, int32_t n)
 {
 #if !defined(__OPTIMIZE_SIZE__)
     for (int32_t four = n >> 2; four > 0; four--) {

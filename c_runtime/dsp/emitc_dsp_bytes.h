@@ -9,7 +9,7 @@
 #include "emitc_dsp.h"
 
 /* The lower halves of two words. */
-EMITC_INLINE uint32_t emitc_pair_of(uint32_t low, uint32_t high)
+EMITC_ALWAYS_INLINE uint32_t emitc_pair_of(uint32_t low, uint32_t high)
 {
 #if EMITC_DSP
     uint32_t pair;
@@ -21,7 +21,7 @@ EMITC_INLINE uint32_t emitc_pair_of(uint32_t low, uint32_t high)
 }
 
 /* pair + bytes 0 and 2. */
-EMITC_INLINE uint32_t emitc_even_sum(uint32_t pair, uint32_t word)
+EMITC_ALWAYS_INLINE uint32_t emitc_even_sum(uint32_t pair, uint32_t word)
 {
 #if EMITC_DSP
     uint32_t sum;
@@ -34,7 +34,7 @@ EMITC_INLINE uint32_t emitc_even_sum(uint32_t pair, uint32_t word)
 }
 
 /* pair + bytes 1 and 3. */
-EMITC_INLINE uint32_t emitc_odd_sum(uint32_t pair, uint32_t word)
+EMITC_ALWAYS_INLINE uint32_t emitc_odd_sum(uint32_t pair, uint32_t word)
 {
 #if EMITC_DSP
     uint32_t sum;
@@ -46,7 +46,7 @@ EMITC_INLINE uint32_t emitc_odd_sum(uint32_t pair, uint32_t word)
 }
 
 /* Moves `n` bytes one place to the front, over the one before them; their sum less `zero` each, times the weights. */
-EMITC_INLINE int32_t emitc_moved_pairs(int8_t *memory, const int8_t *weights, int32_t zero, int32_t n)
+EMITC_ALWAYS_INLINE int32_t emitc_moved_pairs(int8_t *memory, const int8_t *weights, int32_t zero, int32_t n)
 {
     const uint32_t zeros = emitc_twice(-zero);
     int32_t sum = 0;
@@ -67,7 +67,7 @@ EMITC_INLINE int32_t emitc_moved_pairs(int8_t *memory, const int8_t *weights, in
 }
 
 /* a - b of both halves. */
-EMITC_INLINE uint32_t emitc_pair_difference(uint32_t a, uint32_t b)
+EMITC_ALWAYS_INLINE uint32_t emitc_pair_difference(uint32_t a, uint32_t b)
 {
 #if EMITC_DSP
     uint32_t difference;
@@ -79,7 +79,7 @@ EMITC_INLINE uint32_t emitc_pair_difference(uint32_t a, uint32_t b)
 }
 
 /* (a + b) / 2 of both halves, rounded down. */
-EMITC_INLINE uint32_t emitc_pair_half_sum(uint32_t a, uint32_t b)
+EMITC_ALWAYS_INLINE uint32_t emitc_pair_half_sum(uint32_t a, uint32_t b)
 {
 #if EMITC_DSP
     uint32_t half;
@@ -91,7 +91,7 @@ EMITC_INLINE uint32_t emitc_pair_half_sum(uint32_t a, uint32_t b)
 }
 
 /* The low bytes of the halves of two pairs, as they lie in memory. */
-EMITC_INLINE uint32_t emitc_interleaved(uint32_t even, uint32_t odd)
+EMITC_ALWAYS_INLINE uint32_t emitc_interleaved(uint32_t even, uint32_t odd)
 {
 #if EMITC_DSP
     __asm__("uxtb16 %0, %1" : "=r"(even) : "r"(even));
@@ -102,13 +102,13 @@ EMITC_INLINE uint32_t emitc_interleaved(uint32_t even, uint32_t odd)
 #endif
 }
 
-EMITC_INLINE void emitc_store_four(int8_t *to, uint32_t word)
+EMITC_ALWAYS_INLINE void emitc_store_four(int8_t *to, uint32_t word)
 {
     memcpy(to, &word, sizeof word);
 }
 
 /* The upper halves of two words. */
-EMITC_INLINE uint32_t emitc_pair_above(uint32_t low, uint32_t high)
+EMITC_ALWAYS_INLINE uint32_t emitc_pair_above(uint32_t low, uint32_t high)
 {
 #if EMITC_DSP
     uint32_t pair;
@@ -120,7 +120,7 @@ EMITC_INLINE uint32_t emitc_pair_above(uint32_t low, uint32_t high)
 }
 
 /* Sum of n bytes. */
-EMITC_INLINE int32_t emitc_pair_total(const int8_t *x, int32_t n)
+EMITC_ALWAYS_INLINE int32_t emitc_pair_total(const int8_t *x, int32_t n)
 {
     int32_t sum = 0;
     for (int32_t four = n >> 2; four > 0; four--) {
@@ -135,7 +135,7 @@ EMITC_INLINE int32_t emitc_pair_total(const int8_t *x, int32_t n)
 }
 
 /* n values of uint8, each 128 lower, four to a word. */
-EMITC_INLINE void emitc_lowered_dsp(int8_t *to, const uint8_t *from, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_lowered_dsp(int8_t *to, const uint8_t *from, int32_t n)
 {
     for (int32_t four = n >> 2; four > 0; four--) {
         emitc_store_four(to, emitc_four((const int8_t *)from) ^ 0x80808080u);
@@ -148,7 +148,7 @@ EMITC_INLINE void emitc_lowered_dsp(int8_t *to, const uint8_t *from, int32_t n)
 }
 
 /* Stores the first n of four bytes, or all of them; returns where the next ones go. */
-EMITC_INLINE int8_t *emitc_some_of_four(int8_t *to, const int8_t *four, int32_t n)
+EMITC_ALWAYS_INLINE int8_t *emitc_some_of_four(int8_t *to, const int8_t *four, int32_t n)
 {
     if (n >= 4) {
         emitc_store_four(to, emitc_four(four));
@@ -161,7 +161,7 @@ EMITC_INLINE int8_t *emitc_some_of_four(int8_t *to, const int8_t *four, int32_t 
 }
 
 /* Bytes of the columns that there are, the last one of these for the others. */
-EMITC_INLINE uint32_t emitc_four_columns(const int8_t *values, int32_t count)
+EMITC_ALWAYS_INLINE uint32_t emitc_four_columns(const int8_t *values, int32_t count)
 {
     if (count >= 4) {
         return emitc_four(values);
@@ -172,7 +172,7 @@ EMITC_INLINE uint32_t emitc_four_columns(const int8_t *values, int32_t count)
 
 /* Four columns side by side, whose values lie `step` apart, as emitc_pair_sums4 reads them, and the sum of each. n: at most 255, so that sums
  * have 16 bits. count: of the columns that there are; for others the last one of these is taken. */
-EMITC_INLINE void emitc_pair_columns4(int32_t *sums, int8_t *to, const int8_t *from, int32_t n, int32_t step, int32_t count)
+EMITC_ALWAYS_INLINE void emitc_pair_columns4(int32_t *sums, int8_t *to, const int8_t *from, int32_t n, int32_t step, int32_t count)
 {
     uint32_t even = 0;
     uint32_t odd = 0;
@@ -204,7 +204,7 @@ EMITC_INLINE void emitc_pair_columns4(int32_t *sums, int8_t *to, const int8_t *f
 }
 
 /* The last n of four bytes, n in 1..3. */
-EMITC_INLINE void emitc_store_end(int8_t *to, uint32_t word, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_store_end(int8_t *to, uint32_t word, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
         to[i] = (int8_t)(uint8_t)(word >> (8 * (4 - n + i)));
@@ -212,7 +212,7 @@ EMITC_INLINE void emitc_store_end(int8_t *to, uint32_t word, int32_t n)
 }
 
 /* The larger, or the smaller, of each of four bytes. */
-EMITC_INLINE uint32_t emitc_larger(uint32_t a, uint32_t b)
+EMITC_ALWAYS_INLINE uint32_t emitc_larger(uint32_t a, uint32_t b)
 {
 #if EMITC_DSP
     uint32_t larger;
@@ -229,7 +229,7 @@ EMITC_INLINE uint32_t emitc_larger(uint32_t a, uint32_t b)
 #endif
 }
 
-EMITC_INLINE uint32_t emitc_smaller(uint32_t a, uint32_t b)
+EMITC_ALWAYS_INLINE uint32_t emitc_smaller(uint32_t a, uint32_t b)
 {
 #if EMITC_DSP
     uint32_t smaller;
@@ -241,7 +241,7 @@ EMITC_INLINE uint32_t emitc_smaller(uint32_t a, uint32_t b)
 }
 
 /* The larger of each of four bytes without a sign. */
-EMITC_INLINE uint32_t emitc_larger_unsigned(uint32_t a, uint32_t b)
+EMITC_ALWAYS_INLINE uint32_t emitc_larger_unsigned(uint32_t a, uint32_t b)
 {
 #if EMITC_DSP
     uint32_t larger;
@@ -253,7 +253,7 @@ EMITC_INLINE uint32_t emitc_larger_unsigned(uint32_t a, uint32_t b)
 }
 
 /* The largest of n bytes without a sign. */
-EMITC_INLINE uint8_t emitc_largest_unsigned(const uint8_t *bytes, int32_t n)
+EMITC_ALWAYS_INLINE uint8_t emitc_largest_unsigned(const uint8_t *bytes, int32_t n)
 {
     uint32_t most = bytes[0];
     if (n < 4) {
@@ -273,18 +273,18 @@ EMITC_INLINE uint8_t emitc_largest_unsigned(const uint8_t *bytes, int32_t n)
 }
 
 /* The same byte four times. */
-EMITC_INLINE uint32_t emitc_four_times(int32_t value)
+EMITC_ALWAYS_INLINE uint32_t emitc_four_times(int32_t value)
 {
     return (uint32_t)(uint8_t)value * 0x01010101u;
 }
 
-EMITC_INLINE uint32_t emitc_limited_four(uint32_t word, int32_t low, int32_t high)
+EMITC_ALWAYS_INLINE uint32_t emitc_limited_four(uint32_t word, int32_t low, int32_t high)
 {
     return emitc_smaller(emitc_larger(word, emitc_four_times(low)), emitc_four_times(high));
 }
 
 /* Bytes 0 and 2, or 1 and 3, as pairs of 256 times their values. */
-EMITC_INLINE uint32_t emitc_even_high(uint32_t word)
+EMITC_ALWAYS_INLINE uint32_t emitc_even_high(uint32_t word)
 {
 #if EMITC_DSP
     uint32_t pair; /* gcc has the mask as a constant of the instruction, which then cannot shift */
@@ -295,13 +295,13 @@ EMITC_INLINE uint32_t emitc_even_high(uint32_t word)
 #endif
 }
 
-EMITC_INLINE uint32_t emitc_odd_high(uint32_t word)
+EMITC_ALWAYS_INLINE uint32_t emitc_odd_high(uint32_t word)
 {
     return word & 0xff00ff00u;
 }
 
 /* acc + weight * the low, or the high half / 2^16, rounded down. */
-EMITC_INLINE int32_t emitc_low_weighted(int32_t acc, int32_t weight, uint32_t pair)
+EMITC_ALWAYS_INLINE int32_t emitc_low_weighted(int32_t acc, int32_t weight, uint32_t pair)
 {
 #if EMITC_DSP
     int32_t sum;
@@ -312,7 +312,7 @@ EMITC_INLINE int32_t emitc_low_weighted(int32_t acc, int32_t weight, uint32_t pa
 #endif
 }
 
-EMITC_INLINE int32_t emitc_high_weighted(int32_t acc, int32_t weight, uint32_t pair)
+EMITC_ALWAYS_INLINE int32_t emitc_high_weighted(int32_t acc, int32_t weight, uint32_t pair)
 {
 #if EMITC_DSP
     int32_t sum;
@@ -324,7 +324,7 @@ EMITC_INLINE int32_t emitc_high_weighted(int32_t acc, int32_t weight, uint32_t p
 }
 
 /* Four values of int16 as bytes, each the nearest that there is. */
-EMITC_INLINE uint32_t emitc_saturated_four(int32_t v0, int32_t v1, int32_t v2, int32_t v3)
+EMITC_ALWAYS_INLINE uint32_t emitc_saturated_four(int32_t v0, int32_t v1, int32_t v2, int32_t v3)
 {
     uint32_t even = emitc_pair_of((uint32_t)v0, (uint32_t)v2);
     uint32_t odd = emitc_pair_of((uint32_t)v1, (uint32_t)v3);
@@ -339,7 +339,7 @@ EMITC_INLINE uint32_t emitc_saturated_four(int32_t v0, int32_t v1, int32_t v2, i
 }
 
 /* acc + the upper half of a * b. */
-EMITC_INLINE int32_t emitc_high_sum(int32_t acc, int32_t a, int32_t b)
+EMITC_ALWAYS_INLINE int32_t emitc_high_sum(int32_t acc, int32_t a, int32_t b)
 {
 #if EMITC_DSP
     int32_t sum;
@@ -354,23 +354,23 @@ EMITC_INLINE int32_t emitc_high_sum(int32_t acc, int32_t a, int32_t b)
  * away from zero.
  * floor((4 sum + 514 number) / (4 number)) is 128 more than the mean half up, as all quarters are integers; one less above tells ties
  * from what is above them. */
-EMITC_INLINE int32_t emitc_mean_up(int32_t sum, int32_t start, int32_t reciprocal)
+EMITC_ALWAYS_INLINE int32_t emitc_mean_up(int32_t sum, int32_t start, int32_t reciprocal)
 {
     return emitc_high_sum(-128, start + 4 * sum, reciprocal);
 }
 
-EMITC_INLINE int32_t emitc_mean_away(int32_t sum, int32_t start, int32_t reciprocal)
+EMITC_ALWAYS_INLINE int32_t emitc_mean_away(int32_t sum, int32_t start, int32_t reciprocal)
 {
     return emitc_mean_up(sum, start + (sum >> 31), reciprocal);
 }
 
 /* Means of four from pairs of sums, rounded half up, or away from zero. */
-EMITC_INLINE uint32_t emitc_quarter_up(uint32_t pair)
+EMITC_ALWAYS_INLINE uint32_t emitc_quarter_up(uint32_t pair)
 {
     return emitc_pair_half_sum(emitc_pair_half_sum(pair, 0x20002u), 0);
 }
 
-EMITC_INLINE uint32_t emitc_quarter_away(uint32_t pair)
+EMITC_ALWAYS_INLINE uint32_t emitc_quarter_away(uint32_t pair)
 {
     return emitc_quarter_up(emitc_pair_difference(pair, (pair >> 15) & 0x10001u));
 }

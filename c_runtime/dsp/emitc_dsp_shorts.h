@@ -10,7 +10,7 @@
 #include "emitc_dsp.h"
 
 /* Two values as they lie in memory. */
-EMITC_INLINE uint32_t emitc_two(const int16_t *values)
+EMITC_ALWAYS_INLINE uint32_t emitc_two(const int16_t *values)
 {
     uint32_t word;
     memcpy(&word, values, sizeof word);
@@ -18,7 +18,7 @@ EMITC_INLINE uint32_t emitc_two(const int16_t *values)
 }
 
 /* Copies a run of n values of one pixel into every fourth word from `to` on, 0 behind an odd last one; returns where the next run goes. */
-EMITC_INLINE uint32_t *emitc_shorts_apart(uint32_t *to, const int16_t *values, int32_t n)
+EMITC_ALWAYS_INLINE uint32_t *emitc_shorts_apart(uint32_t *to, const int16_t *values, int32_t n)
 {
     for (int32_t four = n >> 2; four > 0; four--) {
         to[0] = emitc_two(values);
@@ -39,7 +39,7 @@ EMITC_INLINE uint32_t *emitc_shorts_apart(uint32_t *to, const int16_t *values, i
 }
 
 /* The same for a run of which only values [first, end) are inside the input; the others are 0. */
-EMITC_SELDOM uint32_t *emitc_shorts_edge(uint32_t *to, const int16_t *x, int32_t first, int32_t end, int32_t n)
+EMITC_NOINLINE uint32_t *emitc_shorts_edge(uint32_t *to, const int16_t *x, int32_t first, int32_t end, int32_t n)
 {
     for (int32_t i = 0; i < n; i += 2) {
         const uint32_t low = i >= first && i < end ? (uint16_t)x[i] : 0;
@@ -51,7 +51,7 @@ EMITC_SELDOM uint32_t *emitc_shorts_edge(uint32_t *to, const int16_t *x, int32_t
 }
 
 /* acc + the products of n values with the weights of four channels: for two values, a word of the first two channels and one of the others. */
-EMITC_REPEATED emitc_acc4 emitc_shorts_dot4(emitc_acc4 acc, const int16_t *x, const int8_t *w, int32_t n)
+EMITC_INLINE_FOR_SPEED emitc_acc4 emitc_shorts_dot4(emitc_acc4 acc, const int16_t *x, const int8_t *w, int32_t n)
 {
 #if EMITC_DSP && defined(__OPTIMIZE__)
     uint32_t value;
@@ -92,7 +92,7 @@ EMITC_REPEATED emitc_acc4 emitc_shorts_dot4(emitc_acc4 acc, const int16_t *x, co
 }
 
 /* acc + the products of n values with as many weights. */
-EMITC_INLINE int32_t emitc_shorts_dot(int32_t acc, const int16_t *x, const int8_t *w, int32_t n)
+EMITC_ALWAYS_INLINE int32_t emitc_shorts_dot(int32_t acc, const int16_t *x, const int8_t *w, int32_t n)
 {
     for (; n > 0; n--) {
         acc += *x++ * *w++;
@@ -102,14 +102,14 @@ EMITC_INLINE int32_t emitc_shorts_dot(int32_t acc, const int16_t *x, const int8_
 
 /* acc * q31 / 2^(31 + right) with the two roundings of TFLite Micro, the second away from zero; start = 2^(right - 1), right in 1..30, acc
  * from -2^30 to less than 2^30. */
-EMITC_INLINE int32_t emitc_scaled_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
+EMITC_ALWAYS_INLINE int32_t emitc_scaled_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     const int32_t scaled = emitc_scaled(acc, q31, 0);
     return (scaled + (scaled >> 31) + start) >> right;
 }
 
 /* The nearest of -32768..32767. */
-EMITC_INLINE int16_t emitc_saturated_short(int32_t x)
+EMITC_ALWAYS_INLINE int16_t emitc_saturated_short(int32_t x)
 {
 #if EMITC_DSP
     int32_t limited;

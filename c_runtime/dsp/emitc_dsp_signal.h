@@ -10,13 +10,13 @@
 #include "emitc_dsp_bytes.h"
 #include "emitc_dsp_shorts.h"
 
-EMITC_INLINE void emitc_store_two(int16_t *to, uint32_t pair)
+EMITC_ALWAYS_INLINE void emitc_store_two(int16_t *to, uint32_t pair)
 {
     memcpy(to, &pair, sizeof pair);
 }
 
 /* The lower half of one word and the upper one of another. */
-EMITC_INLINE uint32_t emitc_ends(uint32_t low, uint32_t high)
+EMITC_ALWAYS_INLINE uint32_t emitc_ends(uint32_t low, uint32_t high)
 {
 #if EMITC_DSP
     uint32_t pair;
@@ -28,7 +28,7 @@ EMITC_INLINE uint32_t emitc_ends(uint32_t low, uint32_t high)
 }
 
 /* a + b of both halves. */
-EMITC_INLINE uint32_t emitc_pair_sum(uint32_t a, uint32_t b)
+EMITC_ALWAYS_INLINE uint32_t emitc_pair_sum(uint32_t a, uint32_t b)
 {
 #if EMITC_DSP
     uint32_t sum;
@@ -40,7 +40,7 @@ EMITC_INLINE uint32_t emitc_pair_sum(uint32_t a, uint32_t b)
 }
 
 /* Both halves without their signs, as numbers of 16 bits. */
-EMITC_INLINE uint32_t emitc_pair_magnitudes(uint32_t pair)
+EMITC_ALWAYS_INLINE uint32_t emitc_pair_magnitudes(uint32_t pair)
 {
 #if EMITC_DSP
     uint32_t magnitudes;
@@ -54,13 +54,13 @@ EMITC_INLINE uint32_t emitc_pair_magnitudes(uint32_t pair)
 }
 
 /* Both halves times 2^places. */
-EMITC_INLINE uint32_t emitc_pair_up(uint32_t pair, int32_t places)
+EMITC_ALWAYS_INLINE uint32_t emitc_pair_up(uint32_t pair, int32_t places)
 {
     return emitc_pair_of(pair << places, (pair >> 16) << places);
 }
 
 /* Two numbers, each the nearest of 16 bits. */
-EMITC_INLINE uint32_t emitc_pair_saturated(int32_t low, int32_t high)
+EMITC_ALWAYS_INLINE uint32_t emitc_pair_saturated(int32_t low, int32_t high)
 {
 #if EMITC_DSP
     __asm__("ssat %0, #16, %0" : "+r"(low));
@@ -72,7 +72,7 @@ EMITC_INLINE uint32_t emitc_pair_saturated(int32_t low, int32_t high)
 }
 
 /* (a - b) / 2 of both halves, rounded down. */
-EMITC_INLINE uint32_t emitc_pair_half_difference(uint32_t a, uint32_t b)
+EMITC_ALWAYS_INLINE uint32_t emitc_pair_half_difference(uint32_t a, uint32_t b)
 {
 #if EMITC_DSP
     uint32_t half;
@@ -84,14 +84,14 @@ EMITC_INLINE uint32_t emitc_pair_half_difference(uint32_t a, uint32_t b)
 }
 
 /* Both halves times a Q16 factor under 1/2, which both halves of `factors` are; rounded half up. */
-EMITC_INLINE uint32_t emitc_pair_scaled(uint32_t pair, uint32_t factors)
+EMITC_ALWAYS_INLINE uint32_t emitc_pair_scaled(uint32_t pair, uint32_t factors)
 {
     const int32_t half = 1 << 15;
     return emitc_pair_above((uint32_t)emitc_low_mac(half, pair, factors), (uint32_t)emitc_high_mac(half, pair, factors));
 }
 
 /* The same of the conjugate. */
-EMITC_INLINE uint32_t emitc_conjugate_scaled(uint32_t v, uint32_t factors)
+EMITC_ALWAYS_INLINE uint32_t emitc_conjugate_scaled(uint32_t v, uint32_t factors)
 {
     const int32_t half = 1 << 15;
     const uint32_t opposite = emitc_pair_difference(0, v);
@@ -99,7 +99,7 @@ EMITC_INLINE uint32_t emitc_conjugate_scaled(uint32_t v, uint32_t factors)
 }
 
 /* v times a Q15 turn, rounded half up. */
-EMITC_INLINE uint32_t emitc_complex_turned(uint32_t v, uint32_t turn)
+EMITC_ALWAYS_INLINE uint32_t emitc_complex_turned(uint32_t v, uint32_t turn)
 {
     const int32_t half = 1 << 14;
 #if EMITC_DSP
@@ -117,7 +117,7 @@ EMITC_INLINE uint32_t emitc_complex_turned(uint32_t v, uint32_t turn)
 }
 
 /* The square of the magnitude. */
-EMITC_INLINE uint32_t emitc_complex_energy(uint32_t v)
+EMITC_ALWAYS_INLINE uint32_t emitc_complex_energy(uint32_t v)
 {
 #if EMITC_DSP
     uint32_t energy;
@@ -129,7 +129,7 @@ EMITC_INLINE uint32_t emitc_complex_energy(uint32_t v)
 }
 
 /* a - b * i. */
-EMITC_INLINE uint32_t emitc_complex_back(uint32_t a, uint32_t b)
+EMITC_ALWAYS_INLINE uint32_t emitc_complex_back(uint32_t a, uint32_t b)
 {
 #if EMITC_DSP
     uint32_t sum;
@@ -141,7 +141,7 @@ EMITC_INLINE uint32_t emitc_complex_back(uint32_t a, uint32_t b)
 }
 
 /* a + b * i. */
-EMITC_INLINE uint32_t emitc_complex_forth(uint32_t a, uint32_t b)
+EMITC_ALWAYS_INLINE uint32_t emitc_complex_forth(uint32_t a, uint32_t b)
 {
 #if EMITC_DSP
     uint32_t sum;
@@ -159,7 +159,7 @@ typedef struct {
 
 /* Adds products of `pairs`, one or more, of numbers: for each pair there are factors of the first sum, then of the second. Returns where
  * the factors end. By instructions where sums of 64 bits keep their registers: compilers build them of parts that take too many. */
-EMITC_INLINE const uint16_t *emitc_band_sums_of(emitc_band_sums *sums, const uint32_t *x, const uint16_t *factors, int32_t pairs)
+EMITC_ALWAYS_INLINE const uint16_t *emitc_band_sums_of(emitc_band_sums *sums, const uint32_t *x, const uint16_t *factors, int32_t pairs)
 {
     uint64_t first = sums->first;
     uint64_t second = sums->second;

@@ -17,7 +17,7 @@ typedef struct emitc_channels {
 } emitc_channels;
 
 /* acc + the product of a's low half and b's high one. */
-EMITC_INLINE int32_t emitc_low_high_mac(int32_t acc, uint32_t a, uint32_t b)
+EMITC_ALWAYS_INLINE int32_t emitc_low_high_mac(int32_t acc, uint32_t a, uint32_t b)
 {
 #if EMITC_DSP
     int32_t sum;
@@ -30,7 +30,7 @@ EMITC_INLINE int32_t emitc_low_high_mac(int32_t acc, uint32_t a, uint32_t b)
 
 /* acc + for each of the `taps` pixels listed at `at`, its values of the four channels times four weights from w on. */
 #define EMITC_SPREAD_FUNCTION(name, type) \
-    EMITC_INLINE emitc_acc4 name(emitc_acc4 acc, const type *const *at, emitc_channels from, const int8_t *w, int32_t taps) \
+    EMITC_ALWAYS_INLINE emitc_acc4 name(emitc_acc4 acc, const type *const *at, emitc_channels from, const int8_t *w, int32_t taps) \
     { \
         for (; taps > 0; taps--) { \
             const type *const values = *at++; \
@@ -49,7 +49,7 @@ EMITC_SPREAD_FUNCTION(emitc_spread_mac4, int8_t)
 EMITC_SPREAD_FUNCTION(emitc_spread_shorts_mac4, int16_t)
 
 /* The same of four channels side by side, from `channel` on. */
-EMITC_INLINE emitc_acc4 emitc_beside_shorts_mac4(emitc_acc4 acc, const int16_t *const *at, int32_t channel, const int8_t *w, int32_t taps)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_beside_shorts_mac4(emitc_acc4 acc, const int16_t *const *at, int32_t channel, const int8_t *w, int32_t taps)
 {
     for (; taps > 0; taps--) {
         const int16_t *const values = *at++ + channel;

@@ -133,7 +133,7 @@ typedef struct emitc_output {
 
 /* The sums of four pixels and two channels: from bias on the products of `words` words of weights, which *weights moves behind. x:
  * four words for each of them, one of every pixel. */
-EMITC_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words)
+EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words)
 {
 #if defined(EMITC_TILE_WORD)
     EMITC_TILE_START
@@ -164,7 +164,7 @@ EMITC_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, const ui
 
 #if defined(EMITC_TILE_WORD)
 #define EMITC_TILE_FUNCTION(name, text) \
-    EMITC_INLINE void name( \
+    EMITC_ALWAYS_INLINE void name( \
         int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, int32_t step, \
         emitc_output a, emitc_output b) \
     { \
@@ -174,7 +174,7 @@ EMITC_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, const ui
     }
 #else
 #define EMITC_TILE_FUNCTION(name, text) \
-    EMITC_INLINE void name( \
+    EMITC_ALWAYS_INLINE void name( \
         int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, int32_t step, \
         emitc_output a, emitc_output b) \
     { \
@@ -218,7 +218,7 @@ EMITC_TILE_FUNCTION(emitc_tile_away, EMITC_TILE_AWAY)
 
 /* To the sums t of two pixels (a, b) and four channels adds the products of `words` double words of weights, the first with two values
  * of channels 0 and 1, the second of 2 and 3; *weights moves behind them. x: two words for each of them, one of either pixel. */
-EMITC_INLINE emitc_tile emitc_two_more(emitc_tile t, const uint32_t *x, const int8_t **weights, int32_t words)
+EMITC_ALWAYS_INLINE emitc_tile emitc_two_more(emitc_tile t, const uint32_t *x, const int8_t **weights, int32_t words)
 {
     const int8_t *w = *weights;
 #if defined(EMITC_TILE_WORD) && !defined(__OPTIMIZE_SIZE__) /* gcc inlines it there where a register is missing */
@@ -264,14 +264,14 @@ EMITC_INLINE emitc_tile emitc_two_more(emitc_tile t, const uint32_t *x, const in
 }
 
 /* emitc_two_more from the bias on. */
-EMITC_INLINE emitc_tile emitc_two_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights, int32_t words)
+EMITC_ALWAYS_INLINE emitc_tile emitc_two_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights, int32_t words)
 {
     const emitc_tile t = {bias[0], bias[1], bias[2], bias[3], bias[0], bias[1], bias[2], bias[3]};
     return emitc_two_more(t, x, weights, words);
 }
 
 /* emitc_two_more for `blocks` sums one behind the other, whose weights are `step` bytes apart. */
-EMITC_SELDOM void emitc_two_more_each(
+EMITC_NOINLINE void emitc_two_more_each(
     emitc_tile *sums, int32_t blocks, const uint32_t *x, const int8_t *weights, int32_t words, int32_t step)
 {
     for (int32_t block = 0; block < blocks; block++) {
@@ -282,7 +282,7 @@ EMITC_SELDOM void emitc_two_more_each(
 }
 
 /* The same for the first pixel alone; x: its words one behind the other. */
-EMITC_SELDOM void emitc_first_more_each(
+EMITC_NOINLINE void emitc_first_more_each(
     emitc_tile *sums, int32_t blocks, const uint32_t *x, const int8_t *weights, int32_t words, int32_t step)
 {
     for (int32_t block = 0; block < blocks; block++) {
@@ -299,7 +299,7 @@ EMITC_SELDOM void emitc_first_more_each(
 }
 
 /* emitc_tile_sums by float32 factors: emitc_output_float of each. */
-EMITC_INLINE void emitc_tile_float(
+EMITC_ALWAYS_INLINE void emitc_tile_float(
     int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, int32_t step,
     float factor_a, float factor_b, int32_t offset)
 {
@@ -325,7 +325,7 @@ EMITC_INLINE void emitc_tile_float(
 }
 
 /* emitc_tap_mac4 for two pixels, with the sums a and b; one is at *first, the other one at *second. */
-EMITC_INLINE emitc_tile emitc_tap_mac4_twice(
+EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac4_twice(
     emitc_tile t, const int8_t *const *first, const int8_t *const *second, int32_t channel, const int8_t **w)
 {
     const int8_t *again = *w;
@@ -338,7 +338,7 @@ EMITC_INLINE emitc_tile emitc_tap_mac4_twice(
 }
 
 /* The same with weights of 16 bits. */
-EMITC_INLINE emitc_tile emitc_tap_mac4_wide_twice(
+EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac4_wide_twice(
     emitc_tile t, const int8_t *const *first, const int8_t *const *second, int32_t channel, const int16_t **w)
 {
     const int16_t *again = *w;
@@ -351,7 +351,7 @@ EMITC_INLINE emitc_tile emitc_tap_mac4_wide_twice(
 }
 
 /* emitc_tap_mac4_twice in one piece, which takes every register there is. */
-EMITC_INLINE emitc_tile emitc_tap_mac8(
+EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac8(
     emitc_tile t, const int8_t *const *first, const int8_t *const *second, int32_t channel, const int8_t **w)
 {
 #if defined(EMITC_TILE_WORD)
@@ -391,7 +391,7 @@ EMITC_INLINE emitc_tile emitc_tap_mac8(
 }
 
 /* emitc_tap_mac4_wide_twice in one piece. */
-EMITC_INLINE emitc_tile emitc_tap_mac8_wide(
+EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac8_wide(
     emitc_tile t, const int8_t *const *first, const int8_t *const *second, int32_t channel, const int16_t **w)
 {
 #if defined(EMITC_TILE_WORD)

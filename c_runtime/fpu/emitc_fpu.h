@@ -21,7 +21,7 @@
 #endif
 
 /* x * factor + more, rounded once; elsewhere by double, whose 53 bits must hold the sum. */
-EMITC_INLINE float emitc_scaled_plus(float x, float factor, float more)
+EMITC_ALWAYS_INLINE float emitc_scaled_plus(float x, float factor, float more)
 {
 #if EMITC_FPU_ARM && defined(__ARM_FEATURE_FMA)
     __asm__("vfma.f32 %0, %1, %2" : "+t"(more) : "t"(x), "t"(factor));
@@ -32,7 +32,7 @@ EMITC_INLINE float emitc_scaled_plus(float x, float factor, float more)
 }
 
 /* A number of less than 31 bits rounded half to even. */
-EMITC_INLINE int32_t emitc_nearest_even(float x)
+EMITC_ALWAYS_INLINE int32_t emitc_nearest_even(float x)
 {
 #if EMITC_FPU_ARM
     int32_t rounded;
@@ -52,7 +52,7 @@ EMITC_INLINE int32_t emitc_nearest_even(float x)
 }
 
 /* ratio rounded half to even, within lowest..highest, plus the offset; the smallest value for a NaN. The limits are integers. */
-EMITC_INLINE int32_t emitc_quantized_even(float ratio, float lowest, float highest, int32_t offset)
+EMITC_ALWAYS_INLINE int32_t emitc_quantized_even(float ratio, float lowest, float highest, int32_t offset)
 {
 #if EMITC_FPU_ARM8
     int32_t rounded; /* of a number and a NaN the maximum is the number */
@@ -65,7 +65,7 @@ EMITC_INLINE int32_t emitc_quantized_even(float ratio, float lowest, float highe
 }
 
 /* A number rounded half to even, within low..high, which are less than 31 bits. */
-EMITC_INLINE int32_t emitc_nearest_within(float x, int32_t low, int32_t high)
+EMITC_ALWAYS_INLINE int32_t emitc_nearest_within(float x, int32_t low, int32_t high)
 {
 #if EMITC_FPU_ARM
     return emitc_clamp(emitc_nearest_even(x), low, high); /* the conversion saturates */
@@ -75,7 +75,7 @@ EMITC_INLINE int32_t emitc_nearest_within(float x, int32_t low, int32_t high)
 }
 
 /* A number rounded half to even, plus the offset, as the nearest int16; the offset is one itself. */
-EMITC_INLINE int16_t emitc_nearest_s16(float x, int32_t offset)
+EMITC_ALWAYS_INLINE int16_t emitc_nearest_s16(float x, int32_t offset)
 {
 #if EMITC_FPU_ARM && defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP
     int32_t limited;
@@ -87,7 +87,7 @@ EMITC_INLINE int16_t emitc_nearest_s16(float x, int32_t offset)
 }
 
 /* ratio rounded half away from zero, within lowest..highest, plus the offset; the offset for a NaN. The limits are integers. */
-EMITC_INLINE int32_t emitc_quantized_away(float ratio, float lowest, float highest, int32_t offset)
+EMITC_ALWAYS_INLINE int32_t emitc_quantized_away(float ratio, float lowest, float highest, int32_t offset)
 {
 #if EMITC_FPU_ARM8
     int32_t rounded; /* 0 for a NaN */
@@ -112,7 +112,7 @@ typedef struct {
 } emitc_range;
 
 /* The range of n numbers; what is not a number does not count. */
-EMITC_INLINE emitc_range emitc_range_fpu(const float *x, int32_t n)
+EMITC_ALWAYS_INLINE emitc_range emitc_range_fpu(const float *x, int32_t n)
 {
     emitc_range range = {0.0f, 0.0f, 0};
 #if EMITC_FPU_ARM8
@@ -144,7 +144,7 @@ EMITC_INLINE emitc_range emitc_range_fpu(const float *x, int32_t n)
 }
 
 /* n numbers in steps, plus the zero point, rounded half to even, within 0..255; 0 for a NaN. finite: of the numbers. */
-EMITC_INLINE void emitc_bytes_in_steps(uint8_t *y, const float *x, int32_t n, float step, int32_t zero_point, int32_t finite)
+EMITC_ALWAYS_INLINE void emitc_bytes_in_steps(uint8_t *y, const float *x, int32_t n, float step, int32_t zero_point, int32_t finite)
 {
 #if EMITC_FPU_ARM && !EMITC_FPU_ARM8
     if (finite != 0 && step > 0.0f) {

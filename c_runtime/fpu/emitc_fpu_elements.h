@@ -46,7 +46,7 @@
 #endif
 
 /* y = a + b, of n numbers. */
-EMITC_INLINE void emitc_sums_fpu(const float *a, int32_t a_step, const float *b, int32_t b_step, float *y, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_sums_fpu(const float *a, int32_t a_step, const float *b, int32_t b_step, float *y, int32_t n)
 {
     EMITC_FPU_FOURS("vadd.f32")
     for (; n > 0; n--) {
@@ -57,7 +57,7 @@ EMITC_INLINE void emitc_sums_fpu(const float *a, int32_t a_step, const float *b,
 }
 
 /* y = a - b, of n numbers. */
-EMITC_INLINE void emitc_differences_fpu(const float *a, int32_t a_step, const float *b, int32_t b_step, float *y, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_differences_fpu(const float *a, int32_t a_step, const float *b, int32_t b_step, float *y, int32_t n)
 {
     EMITC_FPU_FOURS("vsub.f32")
     for (; n > 0; n--) {
@@ -68,7 +68,7 @@ EMITC_INLINE void emitc_differences_fpu(const float *a, int32_t a_step, const fl
 }
 
 /* y = a * b, of n numbers. */
-EMITC_INLINE void emitc_products_fpu(const float *a, int32_t a_step, const float *b, int32_t b_step, float *y, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_products_fpu(const float *a, int32_t a_step, const float *b, int32_t b_step, float *y, int32_t n)
 {
     EMITC_FPU_FOURS("vmul.f32")
     for (; n > 0; n--) {
@@ -79,7 +79,7 @@ EMITC_INLINE void emitc_products_fpu(const float *a, int32_t a_step, const float
 }
 
 /* y = x as float, of n numbers. */
-EMITC_INLINE void emitc_words_as_reals_fpu(const int32_t *x, float *y, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_words_as_reals_fpu(const int32_t *x, float *y, int32_t n)
 {
 #if defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4) != 0
     int32_t fours = n >> 2;

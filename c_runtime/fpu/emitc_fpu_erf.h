@@ -9,7 +9,7 @@
 #include "emitc_erf.h"
 
 /* erf(x) */
-EMITC_INLINE float emitc_fpu_erf(float x)
+EMITC_ALWAYS_INLINE float emitc_fpu_erf(float x)
 {
 #if EMITC_FUSED && defined(__arm__)
     uint32_t bits;

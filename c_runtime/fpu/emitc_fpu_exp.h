@@ -9,7 +9,7 @@
 #include "emitc_exp.h"
 
 /* exp(x); of what is above 0 it may be anything. */
-EMITC_INLINE float emitc_fpu_exp(float x)
+EMITC_ALWAYS_INLINE float emitc_fpu_exp(float x)
 {
 #if EMITC_FUSED && defined(__arm__)
     if (x < EMITC_EXP_LOWEST) {

@@ -16,7 +16,7 @@
 #endif
 
 /* sums[k] += x[i] * w[4 * i + k], of n values each of `rows` rows, which are x_row and w_row values apart. */
-EMITC_INLINE void emitc_window_sums_fpu(
+EMITC_ALWAYS_INLINE void emitc_window_sums_fpu(
     const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, float *restrict sums)
 {
     float a = sums[0];
@@ -60,7 +60,7 @@ EMITC_INLINE void emitc_window_sums_fpu(
 }
 
 /* sum + x[i] * w[i], of n values. */
-EMITC_INLINE float emitc_dot_fpu(float sum, const float *x, const float *w, int32_t n)
+EMITC_ALWAYS_INLINE float emitc_dot_fpu(float sum, const float *x, const float *w, int32_t n)
 {
 #if EMITC_FPU_PRODUCTS
     int32_t fours = n >> 2;
@@ -84,13 +84,13 @@ EMITC_INLINE float emitc_dot_fpu(float sum, const float *x, const float *w, int3
 }
 
 /* sums[k] += x[i] * w[4 * i + k], of n values. */
-EMITC_INLINE void emitc_run_sums_fpu(const float *x, const float *w, int32_t n, float *restrict sums)
+EMITC_ALWAYS_INLINE void emitc_run_sums_fpu(const float *x, const float *w, int32_t n, float *restrict sums)
 {
     emitc_window_sums_fpu(x, w, 1, n, 0, 0, sums);
 }
 
 /* sums[k] += x[k] * w[k] at n taps each of `rows` rows. Taps are x_step and w_step values apart, rows x_row and w_row. */
-EMITC_INLINE void emitc_tap_sums_fpu(
+EMITC_ALWAYS_INLINE void emitc_tap_sums_fpu(
     const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, int32_t x_step, int32_t w_step,
     float *restrict sums)
 {
@@ -124,7 +124,7 @@ EMITC_INLINE void emitc_tap_sums_fpu(
 }
 
 /* The sums of a[i] * b[columns * i + k] and of second[i] * b[columns * i + k], of `depth` values each: four columns of two rows. */
-EMITC_INLINE void emitc_column_sums_fpu(
+EMITC_ALWAYS_INLINE void emitc_column_sums_fpu(
     const float *a, const float *second, const float *b, int32_t depth, int32_t columns, float *y, float *of_second)
 {
     float s0 = 0.0f;

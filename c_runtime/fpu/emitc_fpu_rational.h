@@ -17,7 +17,7 @@
 
 #if EMITC_FPU_RATIONAL
 /* Whether |x| is at most the number with these bits; a NaN is above all. */
-EMITC_INLINE int32_t emitc_fpu_near(float x, uint32_t limit)
+EMITC_ALWAYS_INLINE int32_t emitc_fpu_near(float x, uint32_t limit)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -37,7 +37,7 @@ static __attribute__((noinline, unused)) float emitc_logistic_far(float x)
 #endif
 
 /* tanh(x) */
-EMITC_INLINE float emitc_fpu_tanh(float x)
+EMITC_ALWAYS_INLINE float emitc_fpu_tanh(float x)
 {
 #if EMITC_FPU_RATIONAL
     if (emitc_fpu_near(x, 0x41100000u)) { /* 9 */
@@ -59,7 +59,7 @@ EMITC_INLINE float emitc_fpu_tanh(float x)
 }
 
 /* 1 / (1 + exp(-x)). The result needs no limits up to 16.246 in magnitude, as all numbers of float32 show. */
-EMITC_INLINE float emitc_fpu_logistic(float x)
+EMITC_ALWAYS_INLINE float emitc_fpu_logistic(float x)
 {
 #if EMITC_FPU_RATIONAL
     if (emitc_fpu_near(x, 0x41800000u)) { /* 16 */

@@ -18,7 +18,7 @@ static __attribute__((noinline, unused)) uint32_t emitc_root_large(uint64_t valu
 #endif
 
 /* The integer nearest to the root: 65535 at most where the value has 32 bits or fewer, 2^32 - 1 at most of others. */
-EMITC_INLINE uint32_t emitc_root_nearest_fpu(uint64_t value)
+EMITC_ALWAYS_INLINE uint32_t emitc_root_nearest_fpu(uint64_t value)
 {
 #if EMITC_FPU_ARM
     const uint32_t high = (uint32_t)(value >> 32);

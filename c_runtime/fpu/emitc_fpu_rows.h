@@ -16,7 +16,7 @@
 #endif
 
 /* The sum of n numbers. */
-EMITC_INLINE float emitc_row_sum_fpu(const float *x, int32_t n)
+EMITC_ALWAYS_INLINE float emitc_row_sum_fpu(const float *x, int32_t n)
 {
     float sum = 0.0f;
     int32_t left = n;
@@ -36,7 +36,7 @@ EMITC_INLINE float emitc_row_sum_fpu(const float *x, int32_t n)
 }
 
 /* The sum of the squares of n numbers' distances from the mean. */
-EMITC_INLINE float emitc_row_squares_fpu(const float *x, int32_t n, float mean)
+EMITC_ALWAYS_INLINE float emitc_row_squares_fpu(const float *x, int32_t n, float mean)
 {
     float sum = 0.0f;
     int32_t left = n;
@@ -59,7 +59,7 @@ EMITC_INLINE float emitc_row_squares_fpu(const float *x, int32_t n, float mean)
 }
 
 /* y = (x - mean) * inverse * scale + bias, of n numbers. y may be x, or lie before it. */
-EMITC_INLINE void emitc_row_scaled_fpu(
+EMITC_ALWAYS_INLINE void emitc_row_scaled_fpu(
     const float *x, int32_t n, float mean, float inverse, const float *scale, const float *bias, float *y)
 {
     int32_t left = n;

@@ -34,13 +34,6 @@
 #define EMITC_MVE_LOOPS 0
 #endif
 
-/* Functions that take most registers for themselves. */
-#if defined(__GNUC__)
-#define EMITC_APART __attribute__((noinline, unused)) static
-#else
-#define EMITC_APART static inline
-#endif
-
 #if EMITC_MVE
 typedef int32x4_t emitc_words;
 typedef int16x8_t emitc_halves;
@@ -59,7 +52,7 @@ typedef struct emitc_bytes {
 
 /* ---- four words ---- */
 
-EMITC_INLINE emitc_words emitc_words_at(const int32_t *values)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_at(const int32_t *values)
 {
 #if EMITC_MVE
     return vldrwq_s32(values);
@@ -71,7 +64,7 @@ EMITC_INLINE emitc_words emitc_words_at(const int32_t *values)
 }
 
 /* Four bytes, widened. */
-EMITC_INLINE emitc_words emitc_words_of_bytes(const int8_t *values)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_of_bytes(const int8_t *values)
 {
 #if EMITC_MVE
     return vldrbq_s32(values);
@@ -82,7 +75,7 @@ EMITC_INLINE emitc_words emitc_words_of_bytes(const int8_t *values)
 }
 
 /* The first n bytes, widened; the other lanes are 0. */
-EMITC_INLINE emitc_words emitc_words_of_some(const int8_t *values, int32_t n)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_of_some(const int8_t *values, int32_t n)
 {
 #if EMITC_MVE
     return vldrbq_z_s32(values, vctp32q((uint32_t)n));
@@ -96,7 +89,7 @@ EMITC_INLINE emitc_words emitc_words_of_some(const int8_t *values, int32_t n)
 }
 
 /* The same of int16 values. */
-EMITC_INLINE emitc_words emitc_words_of_some_shorts(const int16_t *values, int32_t n)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_of_some_shorts(const int16_t *values, int32_t n)
 {
 #if EMITC_MVE
     return vldrhq_z_s32(values, vctp32q((uint32_t)n));
@@ -110,7 +103,7 @@ EMITC_INLINE emitc_words emitc_words_of_some_shorts(const int16_t *values, int32
 }
 
 /* The values at four places. */
-EMITC_INLINE emitc_words emitc_words_gathered(const int8_t *values, emitc_words places)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_gathered(const int8_t *values, emitc_words places)
 {
 #if EMITC_MVE
     return vldrbq_gather_offset_s32(values, vreinterpretq_u32_s32(places));
@@ -121,7 +114,7 @@ EMITC_INLINE emitc_words emitc_words_gathered(const int8_t *values, emitc_words 
 }
 
 /* The same of int16 values. */
-EMITC_INLINE emitc_words emitc_words_gathered_shorts(const int16_t *values, emitc_words places)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_gathered_shorts(const int16_t *values, emitc_words places)
 {
 #if EMITC_MVE
     return vldrhq_gather_shifted_offset_s32(values, vreinterpretq_u32_s32(places));
@@ -131,7 +124,7 @@ EMITC_INLINE emitc_words emitc_words_gathered_shorts(const int16_t *values, emit
 #endif
 }
 
-EMITC_INLINE emitc_words emitc_words_all(int32_t value)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_all(int32_t value)
 {
 #if EMITC_MVE
     return vdupq_n_s32(value);
@@ -142,7 +135,7 @@ EMITC_INLINE emitc_words emitc_words_all(int32_t value)
 }
 
 /* a + b, which wraps. */
-EMITC_INLINE emitc_words emitc_words_sum(emitc_words a, emitc_words b)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_sum(emitc_words a, emitc_words b)
 {
 #if EMITC_MVE
     return vaddq_s32(a, b);
@@ -155,7 +148,7 @@ EMITC_INLINE emitc_words emitc_words_sum(emitc_words a, emitc_words b)
 }
 
 /* x + more, which wraps. */
-EMITC_INLINE emitc_words emitc_words_plus(emitc_words x, int32_t more)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_plus(emitc_words x, int32_t more)
 {
 #if EMITC_MVE
     return vaddq_n_s32(x, more);
@@ -165,7 +158,7 @@ EMITC_INLINE emitc_words emitc_words_plus(emitc_words x, int32_t more)
 }
 
 /* a - b, which wraps. */
-EMITC_INLINE emitc_words emitc_words_difference(emitc_words a, emitc_words b)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_difference(emitc_words a, emitc_words b)
 {
 #if EMITC_MVE
     return vsubq_s32(a, b);
@@ -178,7 +171,7 @@ EMITC_INLINE emitc_words emitc_words_difference(emitc_words a, emitc_words b)
 }
 
 /* Whether any of the four is another one. */
-EMITC_INLINE int32_t emitc_words_differ(emitc_words a, emitc_words b)
+EMITC_ALWAYS_INLINE int32_t emitc_words_differ(emitc_words a, emitc_words b)
 {
 #if EMITC_MVE
     return vcmpneq_s32(a, b) != 0;
@@ -187,7 +180,7 @@ EMITC_INLINE int32_t emitc_words_differ(emitc_words a, emitc_words b)
 #endif
 }
 
-EMITC_INLINE emitc_words emitc_words_limited(emitc_words x, emitc_words low, emitc_words high)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_limited(emitc_words x, emitc_words low, emitc_words high)
 {
 #if EMITC_MVE
     return vminq_s32(vmaxq_s32(x, low), high);
@@ -200,7 +193,7 @@ EMITC_INLINE emitc_words emitc_words_limited(emitc_words x, emitc_words low, emi
 }
 
 /* x * factor, which wraps. */
-EMITC_INLINE emitc_words emitc_words_times(emitc_words x, int32_t factor)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_times(emitc_words x, int32_t factor)
 {
 #if EMITC_MVE
     return vmulq_n_s32(x, factor);
@@ -213,7 +206,7 @@ EMITC_INLINE emitc_words emitc_words_times(emitc_words x, int32_t factor)
 }
 
 /* a * b, which wraps. */
-EMITC_INLINE emitc_words emitc_words_product(emitc_words a, emitc_words b)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_product(emitc_words a, emitc_words b)
 {
 #if EMITC_MVE
     return vmulq_s32(a, b);
@@ -226,7 +219,7 @@ EMITC_INLINE emitc_words emitc_words_product(emitc_words a, emitc_words b)
 }
 
 /* The upper half of a * b. */
-EMITC_INLINE emitc_words emitc_words_high(emitc_words a, emitc_words b)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_high(emitc_words a, emitc_words b)
 {
 #if EMITC_MVE
     return vmulhq_s32(a, b);
@@ -239,7 +232,7 @@ EMITC_INLINE emitc_words emitc_words_high(emitc_words a, emitc_words b)
 }
 
 /* acc + x * factor, which wraps. */
-EMITC_INLINE emitc_words emitc_words_mac(emitc_words acc, emitc_words x, int32_t factor)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_mac(emitc_words acc, emitc_words x, int32_t factor)
 {
 #if EMITC_MVE
     return vmlaq_n_s32(acc, x, factor);
@@ -249,7 +242,7 @@ EMITC_INLINE emitc_words emitc_words_mac(emitc_words acc, emitc_words x, int32_t
 }
 
 /* x / 2^places rounded down; places in 0..31. */
-EMITC_INLINE emitc_words emitc_words_down(emitc_words x, int32_t places)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_down(emitc_words x, int32_t places)
 {
 #if EMITC_MVE
     return vshlq_r_s32(x, -places);
@@ -262,7 +255,7 @@ EMITC_INLINE emitc_words emitc_words_down(emitc_words x, int32_t places)
 }
 
 /* Sums of `count` values as their mean, halves away from zero. The sums are those of bytes, reciprocal is 2^31 / count + 1. */
-EMITC_INLINE emitc_words emitc_words_mean(emitc_words sums, int32_t count, uint32_t reciprocal)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_mean(emitc_words sums, int32_t count, uint32_t reciprocal)
 {
 #if EMITC_MVE
     const uint32x4_t twice = vshlq_n_u32(vreinterpretq_u32_s32(vaddq_n_s32(vabsq_s32(sums), count >> 1)), 1);
@@ -280,7 +273,7 @@ EMITC_INLINE emitc_words emitc_words_mean(emitc_words sums, int32_t count, uint3
 }
 
 /* Stores the lowest byte of the first n. */
-EMITC_INLINE void emitc_store_some_bytes(int8_t *to, emitc_words x, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_store_some_bytes(int8_t *to, emitc_words x, int32_t n)
 {
 #if EMITC_MVE
     vstrbq_p_s32(to, x, vctp32q((uint32_t)n));
@@ -292,7 +285,7 @@ EMITC_INLINE void emitc_store_some_bytes(int8_t *to, emitc_words x, int32_t n)
 }
 
 /* Stores the lower half of the first n. */
-EMITC_INLINE void emitc_store_some_shorts(int16_t *to, emitc_words x, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_store_some_shorts(int16_t *to, emitc_words x, int32_t n)
 {
 #if EMITC_MVE
     vstrhq_p_s32(to, x, vctp32q((uint32_t)n));
@@ -304,7 +297,7 @@ EMITC_INLINE void emitc_store_some_shorts(int16_t *to, emitc_words x, int32_t n)
 }
 
 /* Stores the lowest byte of each. */
-EMITC_INLINE void emitc_store_bytes(int8_t *to, emitc_words x)
+EMITC_ALWAYS_INLINE void emitc_store_bytes(int8_t *to, emitc_words x)
 {
 #if EMITC_MVE
     vstrbq_s32(to, x);
@@ -317,7 +310,7 @@ EMITC_INLINE void emitc_store_bytes(int8_t *to, emitc_words x)
 
 /* ---- eight halves, sixteen bytes ---- */
 
-EMITC_INLINE emitc_bytes emitc_bytes_all(int32_t value)
+EMITC_ALWAYS_INLINE emitc_bytes emitc_bytes_all(int32_t value)
 {
 #if EMITC_MVE
     return vdupq_n_s8((int8_t)value);
@@ -329,7 +322,7 @@ EMITC_INLINE emitc_bytes emitc_bytes_all(int32_t value)
 }
 
 /* a in the even lanes, b in the odd ones, each the nearest value of 16 bits. */
-EMITC_INLINE emitc_halves emitc_halves_of(emitc_words a, emitc_words b)
+EMITC_ALWAYS_INLINE emitc_halves emitc_halves_of(emitc_words a, emitc_words b)
 {
 #if EMITC_MVE
     return vqmovntq_s32(vqmovnbq_s32(vreinterpretq_s16_s32(a), a), b);
@@ -344,7 +337,7 @@ EMITC_INLINE emitc_halves emitc_halves_of(emitc_words a, emitc_words b)
 }
 
 /* a + offset in the even lanes, b + offset in the odd ones, each the nearest byte; the offset is a byte. */
-EMITC_INLINE emitc_bytes emitc_bytes_of(emitc_halves a, emitc_halves b, int32_t offset)
+EMITC_ALWAYS_INLINE emitc_bytes emitc_bytes_of(emitc_halves a, emitc_halves b, int32_t offset)
 {
 #if EMITC_MVE
     const int16x8_t even = vqaddq_n_s16(a, (int16_t)offset);
@@ -359,7 +352,7 @@ EMITC_INLINE emitc_bytes emitc_bytes_of(emitc_halves a, emitc_halves b, int32_t 
 #endif
 }
 
-EMITC_INLINE emitc_bytes emitc_bytes_limited(emitc_bytes x, emitc_bytes low, emitc_bytes high)
+EMITC_ALWAYS_INLINE emitc_bytes emitc_bytes_limited(emitc_bytes x, emitc_bytes low, emitc_bytes high)
 {
 #if EMITC_MVE
     return vminq_s8(vmaxq_s8(x, low), high);
@@ -372,7 +365,7 @@ EMITC_INLINE emitc_bytes emitc_bytes_limited(emitc_bytes x, emitc_bytes low, emi
 }
 
 /* The larger one of each x and the first n bytes. */
-EMITC_INLINE emitc_bytes emitc_bytes_largest(emitc_bytes x, const int8_t *values, int32_t n)
+EMITC_ALWAYS_INLINE emitc_bytes emitc_bytes_largest(emitc_bytes x, const int8_t *values, int32_t n)
 {
 #if EMITC_MVE
     const mve_pred16_t some = vctp8q((uint32_t)n);
@@ -385,7 +378,7 @@ EMITC_INLINE emitc_bytes emitc_bytes_largest(emitc_bytes x, const int8_t *values
 #endif
 }
 
-EMITC_INLINE int32_t emitc_bytes_maximum(emitc_bytes x)
+EMITC_ALWAYS_INLINE int32_t emitc_bytes_maximum(emitc_bytes x)
 {
 #if EMITC_MVE
     return vmaxvq_s8(-128, x);
@@ -398,7 +391,7 @@ EMITC_INLINE int32_t emitc_bytes_maximum(emitc_bytes x)
 #endif
 }
 
-EMITC_INLINE void emitc_store(int8_t *to, emitc_bytes x)
+EMITC_ALWAYS_INLINE void emitc_store(int8_t *to, emitc_bytes x)
 {
 #if EMITC_MVE
     vstrbq_s8(to, x);
@@ -408,7 +401,7 @@ EMITC_INLINE void emitc_store(int8_t *to, emitc_bytes x)
 }
 
 /* Moves n bytes to where nothing of them is that lies behind: towards lower addresses, or away from where they overlap. */
-EMITC_INLINE void emitc_moved_down(uint8_t *to, const uint8_t *from, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_moved_down(uint8_t *to, const uint8_t *from, int32_t n)
 {
 #if EMITC_MVE
     __asm__ volatile(
@@ -427,7 +420,7 @@ EMITC_INLINE void emitc_moved_down(uint8_t *to, const uint8_t *from, int32_t n)
 }
 
 /* Stores eight bytes: x + offset limited to low..high. */
-EMITC_INLINE void emitc_store_eight(int8_t *to, emitc_halves x, int32_t offset, int32_t low, int32_t high)
+EMITC_ALWAYS_INLINE void emitc_store_eight(int8_t *to, emitc_halves x, int32_t offset, int32_t low, int32_t high)
 {
 #if EMITC_MVE
     const int16x8_t moved = vqaddq_n_s16(x, (int16_t)offset);
@@ -440,7 +433,7 @@ EMITC_INLINE void emitc_store_eight(int8_t *to, emitc_halves x, int32_t offset, 
 }
 
 /* Stores the first n. */
-EMITC_INLINE void emitc_store_some(int8_t *to, emitc_bytes x, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_store_some(int8_t *to, emitc_bytes x, int32_t n)
 {
 #if EMITC_MVE
     vstrbq_p_s8(to, x, vctp8q((uint32_t)n));
@@ -450,7 +443,7 @@ EMITC_INLINE void emitc_store_some(int8_t *to, emitc_bytes x, int32_t n)
 }
 
 /* Of a table of 256, the entries at the first n bytes; the other lanes may be anything. */
-EMITC_INLINE emitc_bytes emitc_bytes_looked_up(const int8_t *table, const uint8_t *at, int32_t n)
+EMITC_ALWAYS_INLINE emitc_bytes emitc_bytes_looked_up(const int8_t *table, const uint8_t *at, int32_t n)
 {
 #if EMITC_MVE
     return vldrbq_gather_offset_s8(table, vldrbq_z_u8(at, vctp8q((uint32_t)n)));
@@ -475,20 +468,20 @@ struct emitc_four_integers {
     int32_t value[4];
 };
 
-EMITC_INLINE const float *emitc_floats_stored(const float *at)
+EMITC_ALWAYS_INLINE const float *emitc_floats_stored(const float *at)
 {
     __asm__("" : "+r"(at) : "m"(*(const struct emitc_four_floats *)(const void *)at));
     return at;
 }
 
-EMITC_INLINE void emitc_floats_in_order(float *at)
+EMITC_ALWAYS_INLINE void emitc_floats_in_order(float *at)
 {
     __asm__("" : "+m"(*(struct emitc_four_floats *)(void *)at), "+m"(*(struct emitc_four_integers *)(void *)at));
 }
 #endif
 
 /* Stores the first n as floats, times the scale. */
-EMITC_INLINE void emitc_store_some_reals(float *to, emitc_words x, float scale, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_store_some_reals(float *to, emitc_words x, float scale, int32_t n)
 {
 #if EMITC_MVE_FLOAT
     emitc_floats_in_order(to);
@@ -510,7 +503,7 @@ EMITC_INLINE void emitc_store_some_reals(float *to, emitc_words x, float scale, 
 /* ---- sums to outputs, each like the function of the runtime that it names ---- */
 
 /* emitc_requantize of sums whose negative results do not matter: halves up. shift in -31..0. */
-EMITC_INLINE emitc_words emitc_words_scaled_up(emitc_words acc, emitc_words q31, emitc_words shift)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_up(emitc_words acc, emitc_words q31, emitc_words shift)
 {
 #if EMITC_MVE
     return vrshlq_s32(vqrdmulhq_s32(acc, q31), shift);
@@ -524,7 +517,7 @@ EMITC_INLINE emitc_words emitc_words_scaled_up(emitc_words acc, emitc_words q31,
 }
 
 /* emitc_requantize; shift in -31..0. */
-EMITC_INLINE emitc_words emitc_words_scaled_away(emitc_words acc, emitc_words q31, emitc_words shift)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_away(emitc_words acc, emitc_words q31, emitc_words shift)
 {
 #if EMITC_MVE
     /* One less where the value is negative and something is shifted out: halves up become halves away from zero. */
@@ -539,7 +532,7 @@ EMITC_INLINE emitc_words emitc_words_scaled_away(emitc_words acc, emitc_words q3
 }
 
 /* emitc_requantize; shift in -31..30. */
-EMITC_INLINE emitc_words emitc_words_scaled_any(emitc_words acc, emitc_words q31, emitc_words shift)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_any(emitc_words acc, emitc_words q31, emitc_words shift)
 {
 #if EMITC_MVE
     const int32x4_t none = vdupq_n_s32(0);
@@ -553,7 +546,7 @@ EMITC_INLINE emitc_words emitc_words_scaled_any(emitc_words acc, emitc_words q31
 }
 
 /* emitc_output_s16 without limits; the multipliers are shifted left by 16 bits. */
-EMITC_INLINE emitc_words emitc_words_scaled_q15(emitc_words acc, emitc_words multiplier, emitc_words right)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_q15(emitc_words acc, emitc_words multiplier, emitc_words right)
 {
 #if EMITC_MVE
     return vrshlq_s32(vmulhq_s32(acc, multiplier), vnegq_s32(right));
@@ -567,7 +560,7 @@ EMITC_INLINE emitc_words emitc_words_scaled_q15(emitc_words acc, emitc_words mul
 }
 
 /* emitc_rint_f32. */
-EMITC_INLINE emitc_words emitc_words_scaled_f32(emitc_words acc, const float *factor)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_f32(emitc_words acc, const float *factor)
 {
 #if EMITC_MVE_FLOAT
     /* Each of the three steps rounds to nearest, ties to even; the last one saturates. */

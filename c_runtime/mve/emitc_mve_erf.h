@@ -10,7 +10,7 @@
 #include "emitc_mve_rational.h"
 
 /* erf(x) of each. */
-EMITC_INLINE emitc_reals emitc_reals_erf(emitc_reals x)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_erf(emitc_reals x)
 {
 #if EMITC_MVE_FLOAT
     if (emitc_reals_stray(x)) {

@@ -10,7 +10,7 @@
 #include "emitc_mve_rational.h"
 
 /* exp(x) of each; of what is above 0 it may be anything. */
-EMITC_INLINE emitc_reals emitc_reals_exp(emitc_reals x)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_exp(emitc_reals x)
 {
 #if EMITC_MVE_FLOAT
     const float *const e = emitc_exp_terms;
@@ -30,7 +30,7 @@ EMITC_INLINE emitc_reals emitc_reals_exp(emitc_reals x)
 }
 
 /* The largest of n numbers. What is not a number does not count, unless nothing else is there. */
-EMITC_INLINE float emitc_row_largest_mve(const float *x, int32_t n)
+EMITC_ALWAYS_INLINE float emitc_row_largest_mve(const float *x, int32_t n)
 {
 #if EMITC_MVE_FLOAT
     float32x4_t most = vdupq_n_f32(x[0]);
@@ -49,7 +49,7 @@ EMITC_INLINE float emitc_row_largest_mve(const float *x, int32_t n)
 }
 
 /* y = exp(x - largest), of n numbers. y may be x. */
-EMITC_INLINE void emitc_row_exp_mve(const float *x, int32_t n, float largest, float *y)
+EMITC_ALWAYS_INLINE void emitc_row_exp_mve(const float *x, int32_t n, float largest, float *y)
 {
     const emitc_reals most = emitc_reals_all(largest);
     for (int32_t i = 0; i < n; i += 4) {
@@ -58,7 +58,7 @@ EMITC_INLINE void emitc_row_exp_mve(const float *x, int32_t n, float largest, fl
 }
 
 /* y /= divisor, of n numbers. */
-EMITC_INLINE void emitc_row_over_mve(float *y, int32_t n, float divisor)
+EMITC_ALWAYS_INLINE void emitc_row_over_mve(float *y, int32_t n, float divisor)
 {
 #if EMITC_MVE_FLOAT
     const float32x4_t below = vdupq_n_f32(divisor);

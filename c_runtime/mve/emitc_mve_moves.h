@@ -9,7 +9,7 @@
 #include "emitc_mve.h"
 
 /* Rows of n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other. */
-EMITC_INLINE void emitc_rows_apart(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step, int32_t n, int32_t rows)
+EMITC_ALWAYS_INLINE void emitc_rows_apart(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step, int32_t n, int32_t rows)
 {
 #if EMITC_MVE
     if (rows == 1) {
@@ -38,7 +38,7 @@ EMITC_INLINE void emitc_rows_apart(uint8_t *to, int32_t to_step, const uint8_t *
 }
 
 /* n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other; steps in 1..17. */
-EMITC_INLINE void emitc_bytes_apart(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_bytes_apart(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step, int32_t n)
 {
 #if EMITC_MVE
     const uint8x16_t lanes = vidupq_n_u8(0u, 1);
@@ -57,7 +57,7 @@ EMITC_INLINE void emitc_bytes_apart(uint8_t *to, int32_t to_step, const uint8_t 
 }
 
 /* n values of uint8, each 128 lower. */
-EMITC_INLINE void emitc_lowered_mve(int8_t *to, const uint8_t *from, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_lowered_mve(int8_t *to, const uint8_t *from, int32_t n)
 {
 #if EMITC_MVE
     for (int32_t i = 0; i < n; i += 16) {

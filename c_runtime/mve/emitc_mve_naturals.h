@@ -18,7 +18,7 @@ typedef struct emitc_naturals {
 #endif
 
 /* The largest of n bytes. */
-EMITC_INLINE uint8_t emitc_bytes_largest_unsigned(const uint8_t *bytes, int32_t n)
+EMITC_ALWAYS_INLINE uint8_t emitc_bytes_largest_unsigned(const uint8_t *bytes, int32_t n)
 {
 #if EMITC_MVE
     uint8x16_t most = vdupq_n_u8(0);
@@ -36,7 +36,7 @@ EMITC_INLINE uint8_t emitc_bytes_largest_unsigned(const uint8_t *bytes, int32_t 
 }
 
 /* The first n words; the other lanes are 0. */
-EMITC_INLINE emitc_words emitc_words_some(const int32_t *values, int32_t n)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_some(const int32_t *values, int32_t n)
 {
 #if EMITC_MVE
     return vldrwq_z_s32(values, vctp32q((uint32_t)n));
@@ -50,7 +50,7 @@ EMITC_INLINE emitc_words emitc_words_some(const int32_t *values, int32_t n)
 }
 
 /* The first n bytes, widened; the other lanes are 0. */
-EMITC_INLINE emitc_words emitc_words_of_some_unsigned(const uint8_t *values, int32_t n)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_of_some_unsigned(const uint8_t *values, int32_t n)
 {
 #if EMITC_MVE
     return vreinterpretq_s32_u32(vldrbq_z_u32(values, vctp32q((uint32_t)n)));
@@ -69,7 +69,7 @@ typedef struct emitc_longs {
     emitc_naturals high;
 } emitc_longs;
 
-EMITC_INLINE emitc_naturals emitc_naturals_all(uint32_t value)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_all(uint32_t value)
 {
 #if EMITC_MVE
     return vdupq_n_u32(value);
@@ -79,7 +79,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_all(uint32_t value)
 #endif
 }
 
-EMITC_INLINE emitc_naturals emitc_naturals_at(const uint32_t *values)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_at(const uint32_t *values)
 {
 #if EMITC_MVE
     return vldrwq_u32(values);
@@ -91,7 +91,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_at(const uint32_t *values)
 }
 
 /* The first n of four; the other lanes are 0. */
-EMITC_INLINE emitc_naturals emitc_naturals_of_some(const uint32_t *values, int32_t n)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_of_some(const uint32_t *values, int32_t n)
 {
 #if EMITC_MVE
     return vldrwq_z_u32(values, vctp32q((uint32_t)n));
@@ -105,7 +105,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_of_some(const uint32_t *values, int32
 }
 
 /* Four numbers of 64 bits. */
-EMITC_INLINE emitc_longs emitc_longs_at(const uint64_t *values)
+EMITC_ALWAYS_INLINE emitc_longs emitc_longs_at(const uint64_t *values)
 {
     emitc_longs r;
 #if EMITC_MVE
@@ -121,7 +121,7 @@ EMITC_INLINE emitc_longs emitc_longs_at(const uint64_t *values)
     return r;
 }
 
-EMITC_INLINE void emitc_store_some_naturals(uint32_t *to, emitc_naturals x, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_store_some_naturals(uint32_t *to, emitc_naturals x, int32_t n)
 {
 #if EMITC_MVE
     vstrwq_p_u32(to, x, vctp32q((uint32_t)n));
@@ -132,7 +132,7 @@ EMITC_INLINE void emitc_store_some_naturals(uint32_t *to, emitc_naturals x, int3
 #endif
 }
 
-EMITC_INLINE void emitc_store_naturals(uint32_t *to, emitc_naturals x)
+EMITC_ALWAYS_INLINE void emitc_store_naturals(uint32_t *to, emitc_naturals x)
 {
 #if EMITC_MVE
     vstrwq_u32(to, x);
@@ -141,7 +141,7 @@ EMITC_INLINE void emitc_store_naturals(uint32_t *to, emitc_naturals x)
 #endif
 }
 
-EMITC_INLINE emitc_words emitc_words_of(emitc_naturals x)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_of(emitc_naturals x)
 {
 #if EMITC_MVE
     return vreinterpretq_s32_u32(x);
@@ -152,7 +152,7 @@ EMITC_INLINE emitc_words emitc_words_of(emitc_naturals x)
 #endif
 }
 
-EMITC_INLINE emitc_naturals emitc_naturals_of(emitc_words x)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_of(emitc_words x)
 {
 #if EMITC_MVE
     return vreinterpretq_u32_s32(x);
@@ -164,7 +164,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_of(emitc_words x)
 }
 
 /* The zeros in front of each; 32 where it is 0. */
-EMITC_INLINE emitc_naturals emitc_naturals_zeros(emitc_naturals x)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_zeros(emitc_naturals x)
 {
 #if EMITC_MVE
     return vclzq_u32(x);
@@ -177,7 +177,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_zeros(emitc_naturals x)
 }
 
 /* x * 2^places, or x / 2^-places rounded down; 0 where no bit stays. places in -64..64, by the lane. */
-EMITC_INLINE emitc_naturals emitc_naturals_moved(emitc_naturals x, emitc_words places)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_moved(emitc_naturals x, emitc_words places)
 {
 #if EMITC_MVE
     return vshlq_u32(x, places);
@@ -191,7 +191,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_moved(emitc_naturals x, emitc_words p
 }
 
 /* The same with one number of places. */
-EMITC_INLINE emitc_naturals emitc_naturals_moved_alike(emitc_naturals x, int32_t places)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_moved_alike(emitc_naturals x, int32_t places)
 {
 #if EMITC_MVE
     return vshlq_r_u32(x, places);
@@ -201,7 +201,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_moved_alike(emitc_naturals x, int32_t
 }
 
 /* x / 2^places, halves up; places in 0..32, by the lane. */
-EMITC_INLINE emitc_naturals emitc_naturals_rounded(emitc_naturals x, emitc_words places)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_rounded(emitc_naturals x, emitc_words places)
 {
 #if EMITC_MVE
     return vrshlq_u32(x, vnegq_s32(places));
@@ -214,7 +214,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_rounded(emitc_naturals x, emitc_words
 #endif
 }
 
-EMITC_INLINE emitc_naturals emitc_naturals_sum(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_sum(emitc_naturals a, emitc_naturals b)
 {
 #if EMITC_MVE
     return vaddq_u32(a, b);
@@ -227,7 +227,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_sum(emitc_naturals a, emitc_naturals 
 }
 
 /* x + more, of one number. */
-EMITC_INLINE emitc_naturals emitc_naturals_plus(emitc_naturals x, uint32_t more)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_plus(emitc_naturals x, uint32_t more)
 {
 #if EMITC_MVE
     return vaddq_n_u32(x, more);
@@ -236,7 +236,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_plus(emitc_naturals x, uint32_t more)
 #endif
 }
 
-EMITC_INLINE emitc_naturals emitc_naturals_difference(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_difference(emitc_naturals a, emitc_naturals b)
 {
 #if EMITC_MVE
     return vsubq_u32(a, b);
@@ -248,7 +248,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_difference(emitc_naturals a, emitc_na
 #endif
 }
 
-EMITC_INLINE emitc_naturals emitc_naturals_product(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_product(emitc_naturals a, emitc_naturals b)
 {
 #if EMITC_MVE
     return vmulq_u32(a, b);
@@ -260,7 +260,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_product(emitc_naturals a, emitc_natur
 #endif
 }
 
-EMITC_INLINE emitc_naturals emitc_naturals_smaller(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_smaller(emitc_naturals a, emitc_naturals b)
 {
 #if EMITC_MVE
     return vminq_u32(a, b);
@@ -272,7 +272,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_smaller(emitc_naturals a, emitc_natur
 #endif
 }
 
-EMITC_INLINE emitc_naturals emitc_naturals_larger(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_larger(emitc_naturals a, emitc_naturals b)
 {
 #if EMITC_MVE
     return vmaxq_u32(a, b);
@@ -285,7 +285,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_larger(emitc_naturals a, emitc_natura
 }
 
 /* The largest of the four. */
-EMITC_INLINE uint32_t emitc_naturals_largest(emitc_naturals x)
+EMITC_ALWAYS_INLINE uint32_t emitc_naturals_largest(emitc_naturals x)
 {
 #if EMITC_MVE
     return vmaxvq_u32(0, x);
@@ -299,7 +299,7 @@ EMITC_INLINE uint32_t emitc_naturals_largest(emitc_naturals x)
 }
 
 /* a + b, or 2^32 - 1 where that is less. */
-EMITC_INLINE emitc_naturals emitc_naturals_saturated_sum(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_saturated_sum(emitc_naturals a, emitc_naturals b)
 {
 #if EMITC_MVE
     return vqaddq_u32(a, b);
@@ -312,7 +312,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_saturated_sum(emitc_naturals a, emitc
 }
 
 /* a * b / 2^32 rounded down. */
-EMITC_INLINE emitc_naturals emitc_naturals_high(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_high(emitc_naturals a, emitc_naturals b)
 {
 #if EMITC_MVE
     return vmulhq_u32(a, b);
@@ -325,7 +325,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_high(emitc_naturals a, emitc_naturals
 }
 
 /* The same, halves up. */
-EMITC_INLINE emitc_naturals emitc_naturals_high_rounded(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_high_rounded(emitc_naturals a, emitc_naturals b)
 {
 #if EMITC_MVE
     return vrmulhq_u32(a, b);
@@ -338,7 +338,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_high_rounded(emitc_naturals a, emitc_
 }
 
 /* The lanes of `yes` where x > limit, those of `no` elsewhere. */
-EMITC_INLINE emitc_naturals emitc_naturals_chosen(emitc_naturals x, uint32_t limit, emitc_naturals yes, emitc_naturals no)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_chosen(emitc_naturals x, uint32_t limit, emitc_naturals yes, emitc_naturals no)
 {
 #if EMITC_MVE
     return vpselq_u32(yes, no, vcmphiq_n_u32(x, limit));
@@ -351,7 +351,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_chosen(emitc_naturals x, uint32_t lim
 }
 
 /* x + more where a > b. */
-EMITC_INLINE emitc_naturals emitc_naturals_more_where(emitc_naturals x, uint32_t more, emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_more_where(emitc_naturals x, uint32_t more, emitc_naturals a, emitc_naturals b)
 {
 #if EMITC_MVE
     return vaddq_m_u32(x, x, vdupq_n_u32(more), vcmphiq_u32(a, b));
@@ -364,7 +364,7 @@ EMITC_INLINE emitc_naturals emitc_naturals_more_where(emitc_naturals x, uint32_t
 }
 
 /* sum + a product of four numbers with four of 16 bits. */
-EMITC_INLINE uint64_t emitc_naturals_dot(uint64_t sum, emitc_naturals x, const uint16_t *weights)
+EMITC_ALWAYS_INLINE uint64_t emitc_naturals_dot(uint64_t sum, emitc_naturals x, const uint16_t *weights)
 {
 #if EMITC_MVE
     return vmlaldavaq_u32(sum, x, vldrhq_u32(weights));
@@ -376,7 +376,7 @@ EMITC_INLINE uint64_t emitc_naturals_dot(uint64_t sum, emitc_naturals x, const u
 #endif
 }
 
-EMITC_INLINE emitc_longs emitc_longs_product(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_longs emitc_longs_product(emitc_naturals a, emitc_naturals b)
 {
     emitc_longs r;
     r.low = emitc_naturals_product(a, b);
@@ -384,7 +384,7 @@ EMITC_INLINE emitc_longs emitc_longs_product(emitc_naturals a, emitc_naturals b)
     return r;
 }
 
-EMITC_INLINE emitc_longs emitc_longs_sum(emitc_longs a, emitc_longs b)
+EMITC_ALWAYS_INLINE emitc_longs emitc_longs_sum(emitc_longs a, emitc_longs b)
 {
     emitc_longs r;
     r.low = emitc_naturals_sum(a.low, b.low);
@@ -392,7 +392,7 @@ EMITC_INLINE emitc_longs emitc_longs_sum(emitc_longs a, emitc_longs b)
     return r;
 }
 
-EMITC_INLINE emitc_longs emitc_longs_difference(emitc_longs a, emitc_longs b)
+EMITC_ALWAYS_INLINE emitc_longs emitc_longs_difference(emitc_longs a, emitc_longs b)
 {
     emitc_longs r;
     r.low = emitc_naturals_difference(a.low, b.low);
@@ -401,7 +401,7 @@ EMITC_INLINE emitc_longs emitc_longs_difference(emitc_longs a, emitc_longs b)
 }
 
 /* The lower 32 bits of x / 2^places; places in 0..63. */
-EMITC_INLINE emitc_naturals emitc_longs_down(emitc_longs x, int32_t places)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_longs_down(emitc_longs x, int32_t places)
 {
     return emitc_naturals_sum(emitc_naturals_moved_alike(x.low, -places), emitc_naturals_moved_alike(x.high, 32 - places));
 }

@@ -12,7 +12,7 @@
 #define EMITC_REALS_INFINITE 0x7f800000
 
 /* Integers in the order of four numbers, -0 right below 0, what is no number outside of both infinities; and back again. */
-EMITC_INLINE int32x4_t emitc_reals_order(int32x4_t bits)
+EMITC_ALWAYS_INLINE int32x4_t emitc_reals_order(int32x4_t bits)
 {
     const uint32x4_t negative = vreinterpretq_u32_s32(vshrq_n_s32(bits, 31));
     return veorq_s32(bits, vreinterpretq_s32_u32(vshrq_n_u32(negative, 1)));
@@ -20,7 +20,7 @@ EMITC_INLINE int32x4_t emitc_reals_order(int32x4_t bits)
 #endif
 
 /* four[k] becomes x[k] where that is larger, at n taps each of `rows` rows, which are x_row values apart; taps are x_step apart. */
-EMITC_APART void emitc_window_largest_apart(
+EMITC_NOINLINE void emitc_window_largest_apart(
     const float *x, int32_t rows, int32_t n, int32_t x_row, int32_t x_step, float *restrict four)
 {
     for (int32_t row = 0; row < rows; row++) {
@@ -36,7 +36,7 @@ EMITC_APART void emitc_window_largest_apart(
 
 #if EMITC_MVE_FLOAT
 /* The same of integers in the order of numbers. 1 where no value is -0 or no number: then `four` are the largest. */
-EMITC_INLINE int32_t emitc_window_order(
+EMITC_ALWAYS_INLINE int32_t emitc_window_order(
     const float *x, int32_t rows, int32_t n, int32_t x_row, int32_t x_step, int32x4_t *four)
 {
     int32x4_t order = *four;
@@ -57,7 +57,7 @@ EMITC_INLINE int32_t emitc_window_order(
 
 /* Stores the largest of four channels' values in a window, the first of equal ones, as emitc_window_largest_apart has it. Nothing is larger than
  * what is no number, and that than nothing. */
-EMITC_INLINE void emitc_window_largest_mve(
+EMITC_ALWAYS_INLINE void emitc_window_largest_mve(
     const float *x, int32_t rows, int32_t n, int32_t x_row, int32_t x_step, float *y)
 {
 #if EMITC_MVE_FLOAT
@@ -74,7 +74,7 @@ EMITC_INLINE void emitc_window_largest_mve(
 }
 
 /* The same within low and high; what is no number is passed over. */
-EMITC_INLINE void emitc_window_limited_mve(
+EMITC_ALWAYS_INLINE void emitc_window_limited_mve(
     const float *x, int32_t rows, int32_t n, int32_t x_row, int32_t x_step, float low, float high, float *y)
 {
 #if EMITC_MVE_FLOAT

@@ -10,7 +10,7 @@
 #include "emitc_mve_reals.h"
 
 /* x times each of four numbers, apart from the sum that follows. */
-EMITC_INLINE emitc_reals emitc_reals_times(emitc_reals x, float factor)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_times(emitc_reals x, float factor)
 {
 #if EMITC_MVE_FLOAT
     emitc_reals r = vmulq_n_f32(x, factor);
@@ -22,7 +22,7 @@ EMITC_INLINE emitc_reals emitc_reals_times(emitc_reals x, float factor)
 }
 
 /* Four sums + x[i] * w[4 * i + k], of n values each of `rows` rows, which are x_row and w_row values apart. */
-EMITC_INLINE emitc_reals emitc_window_sums_mve(
+EMITC_ALWAYS_INLINE emitc_reals emitc_window_sums_mve(
     const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, emitc_reals sum)
 {
     for (int32_t row = 0; row < rows; row++) {
@@ -37,13 +37,13 @@ EMITC_INLINE emitc_reals emitc_window_sums_mve(
 }
 
 /* sums[k] += x[i] * w[4 * i + k], of n values. */
-EMITC_INLINE void emitc_run_sums_mve(const float *x, const float *w, int32_t n, float *restrict sums)
+EMITC_ALWAYS_INLINE void emitc_run_sums_mve(const float *x, const float *w, int32_t n, float *restrict sums)
 {
     emitc_reals_to(sums, emitc_window_sums_mve(x, w, 1, n, 0, 0, emitc_reals_at(sums)));
 }
 
 /* Four sums + x[k] * w[k] at n taps each of `rows` rows. Taps are x_step and w_step values apart, rows x_row and w_row. */
-EMITC_INLINE emitc_reals emitc_tap_sums_mve(
+EMITC_ALWAYS_INLINE emitc_reals emitc_tap_sums_mve(
     const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, int32_t x_step, int32_t w_step,
     emitc_reals sum)
 {
@@ -63,7 +63,7 @@ EMITC_INLINE emitc_reals emitc_tap_sums_mve(
 
 /* Sums, or low where they are less, or else high where they are more; what is no number stays. Sums are never under 2^-126 but 0; low is no more
  * than high. */
-EMITC_INLINE emitc_reals emitc_reals_limited(emitc_reals x, float low, float high)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_limited(emitc_reals x, float low, float high)
 {
 #if EMITC_MVE_FLOAT
     /* Vectors have "less" for all that is not "no less", which is true of what is no number. */
@@ -80,7 +80,7 @@ EMITC_INLINE emitc_reals emitc_reals_limited(emitc_reals x, float low, float hig
 }
 
 /* The sums of a[i] * b[columns * i + k] and of second[i] * b[columns * i + k], of `depth` values each: four columns of two rows. */
-EMITC_INLINE void emitc_column_sums_mve(
+EMITC_ALWAYS_INLINE void emitc_column_sums_mve(
     const float *a, const float *second, const float *b, int32_t depth, int32_t columns, float *y, float *of_second)
 {
     emitc_reals sum = emitc_reals_all(0.0f);

@@ -12,13 +12,13 @@
 
 #if EMITC_MVE_FLOAT
 /* a * s + c, rounded once. */
-EMITC_INLINE float32x4_t emitc_reals_step(float32x4_t a, float32x4_t s, float c)
+EMITC_ALWAYS_INLINE float32x4_t emitc_reals_step(float32x4_t a, float32x4_t s, float c)
 {
     return vfmasq_n_f32(a, s, c);
 }
 
 /* emitc_six_terms of each. */
-EMITC_INLINE float32x4_t emitc_reals_six_terms(const float *a, float32x4_t x)
+EMITC_ALWAYS_INLINE float32x4_t emitc_reals_six_terms(const float *a, float32x4_t x)
 {
     float32x4_t y = emitc_reals_step(vdupq_n_f32(a[0]), x, a[1]);
     y = emitc_reals_step(y, x, a[2]);
@@ -28,7 +28,7 @@ EMITC_INLINE float32x4_t emitc_reals_six_terms(const float *a, float32x4_t x)
 }
 
 /* above / below. A vector's numbers are four registers of the float unit. */
-EMITC_INLINE float32x4_t emitc_reals_quotient(float32x4_t above, float32x4_t below)
+EMITC_ALWAYS_INLINE float32x4_t emitc_reals_quotient(float32x4_t above, float32x4_t below)
 {
     register float32x4_t a __asm__("q0") = above;
     register float32x4_t b __asm__("q1") = below;
@@ -37,7 +37,7 @@ EMITC_INLINE float32x4_t emitc_reals_quotient(float32x4_t above, float32x4_t bel
 }
 
 /* The function of one number for four. */
-EMITC_INLINE float32x4_t emitc_reals_one_by_one(float (*function)(float), float32x4_t x)
+EMITC_ALWAYS_INLINE float32x4_t emitc_reals_one_by_one(float (*function)(float), float32x4_t x)
 {
     float lane[4];
     memcpy(lane, &x, sizeof lane);
@@ -49,7 +49,7 @@ EMITC_INLINE float32x4_t emitc_reals_one_by_one(float (*function)(float), float3
 }
 
 /* Whether any is not a number, or so small that vectors take it, or what becomes of it, for 0: under 2^-100, but not 0. */
-EMITC_INLINE int32_t emitc_reals_stray(float32x4_t x)
+EMITC_ALWAYS_INLINE int32_t emitc_reals_stray(float32x4_t x)
 {
     const uint32x4_t magnitude = vshlq_n_u32(vreinterpretq_u32_f32(x), 1); /* without the sign */
     const mve_pred16_t outside = vcmphiq_n_u32(vsubq_n_u32(magnitude, 0x1b000000u), 0xff000000u - 0x1b000000u);
@@ -58,7 +58,7 @@ EMITC_INLINE int32_t emitc_reals_stray(float32x4_t x)
 #endif
 
 /* tanh(x) of each. */
-EMITC_INLINE emitc_reals emitc_reals_tanh(emitc_reals x)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_tanh(emitc_reals x)
 {
 #if EMITC_MVE_FLOAT
     if (emitc_reals_stray(x)) {
@@ -82,7 +82,7 @@ EMITC_INLINE emitc_reals emitc_reals_tanh(emitc_reals x)
 }
 
 /* 1 / (1 + exp(-x)) of each. */
-EMITC_INLINE emitc_reals emitc_reals_logistic(emitc_reals x)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_logistic(emitc_reals x)
 {
 #if EMITC_MVE_FLOAT
     if (vcmpneq_f32(x, x) != 0) {

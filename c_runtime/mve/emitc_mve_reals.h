@@ -17,13 +17,13 @@ typedef struct emitc_reals {
 } emitc_reals;
 
 /* x, out of the compiler's sight: it may merge a product with the sum that follows, which leaves out a rounding. */
-EMITC_INLINE float emitc_real_apart(float x)
+EMITC_ALWAYS_INLINE float emitc_real_apart(float x)
 {
     volatile float seen = x;
     return seen;
 }
 
-EMITC_INLINE void emitc_words_lanes(int32_t *lane, emitc_words x)
+EMITC_ALWAYS_INLINE void emitc_words_lanes(int32_t *lane, emitc_words x)
 {
 #if EMITC_MVE
     vstrwq_s32(lane, x);
@@ -33,7 +33,7 @@ EMITC_INLINE void emitc_words_lanes(int32_t *lane, emitc_words x)
 }
 #endif
 
-EMITC_INLINE emitc_reals emitc_reals_all(float value)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_all(float value)
 {
 #if EMITC_MVE_FLOAT
     return vdupq_n_f32(value);
@@ -44,7 +44,7 @@ EMITC_INLINE emitc_reals emitc_reals_all(float value)
 }
 
 /* A copy is one of floats; see emitc_floats_stored. */
-EMITC_INLINE emitc_reals emitc_reals_at(const float *values)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_at(const float *values)
 {
     emitc_reals r;
     memcpy(&r, values, sizeof r);
@@ -52,7 +52,7 @@ EMITC_INLINE emitc_reals emitc_reals_at(const float *values)
 }
 
 /* The first n numbers; the other lanes are 0. */
-EMITC_INLINE emitc_reals emitc_reals_some(const float *values, int32_t n)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_some(const float *values, int32_t n)
 {
 #if EMITC_MVE_FLOAT
     return vldrwq_z_f32(emitc_floats_stored(values), vctp32q((uint32_t)n));
@@ -65,13 +65,13 @@ EMITC_INLINE emitc_reals emitc_reals_some(const float *values, int32_t n)
 #endif
 }
 
-EMITC_INLINE void emitc_reals_to(float *to, emitc_reals x)
+EMITC_ALWAYS_INLINE void emitc_reals_to(float *to, emitc_reals x)
 {
     memcpy(to, &x, sizeof x);
 }
 
 /* Stores the first n. */
-EMITC_INLINE void emitc_reals_store(float *to, emitc_reals x, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_reals_store(float *to, emitc_reals x, int32_t n)
 {
 #if EMITC_MVE_FLOAT
     emitc_floats_in_order(to);
@@ -85,7 +85,7 @@ EMITC_INLINE void emitc_reals_store(float *to, emitc_reals x, int32_t n)
 }
 
 /* The numbers at the first n of four places; the other lanes are 0. */
-EMITC_INLINE emitc_reals emitc_reals_gathered(const float *values, emitc_words places, int32_t n)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_gathered(const float *values, emitc_words places, int32_t n)
 {
 #if EMITC_MVE_FLOAT
     return vldrwq_gather_shifted_offset_z_f32(emitc_floats_stored(values), vreinterpretq_u32_s32(places), vctp32q((uint32_t)n));
@@ -101,7 +101,7 @@ EMITC_INLINE emitc_reals emitc_reals_gathered(const float *values, emitc_words p
 }
 
 /* Numbers of at most 24 bits times the scale. */
-EMITC_INLINE emitc_reals emitc_reals_of(emitc_words x, float scale)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_of(emitc_words x, float scale)
 {
 #if EMITC_MVE_FLOAT
     emitc_reals r = vmulq_n_f32(vcvtq_f32_s32(x), scale);
@@ -118,7 +118,7 @@ EMITC_INLINE emitc_reals emitc_reals_of(emitc_words x, float scale)
 #endif
 }
 
-EMITC_INLINE emitc_reals emitc_reals_sum(emitc_reals a, emitc_reals b)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_sum(emitc_reals a, emitc_reals b)
 {
 #if EMITC_MVE_FLOAT
     return vaddq_f32(a, b);
@@ -130,7 +130,7 @@ EMITC_INLINE emitc_reals emitc_reals_sum(emitc_reals a, emitc_reals b)
 #endif
 }
 
-EMITC_INLINE emitc_reals emitc_reals_difference(emitc_reals a, emitc_reals b)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_difference(emitc_reals a, emitc_reals b)
 {
 #if EMITC_MVE_FLOAT
     return vsubq_f32(a, b);
@@ -142,7 +142,7 @@ EMITC_INLINE emitc_reals emitc_reals_difference(emitc_reals a, emitc_reals b)
 #endif
 }
 
-EMITC_INLINE emitc_reals emitc_reals_product(emitc_reals a, emitc_reals b)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_product(emitc_reals a, emitc_reals b)
 {
 #if EMITC_MVE_FLOAT
     return vmulq_f32(a, b);
@@ -155,7 +155,7 @@ EMITC_INLINE emitc_reals emitc_reals_product(emitc_reals a, emitc_reals b)
 }
 
 /* x, or 0 where it is negative; a NaN and -0 stay. By the bits, of which vectors leave none out. */
-EMITC_INLINE emitc_reals emitc_reals_positive(emitc_reals x)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_positive(emitc_reals x)
 {
 #if EMITC_MVE_FLOAT
     const int32x4_t bits = vreinterpretq_s32_f32(x);
@@ -170,7 +170,7 @@ EMITC_INLINE emitc_reals emitc_reals_positive(emitc_reals x)
 }
 
 #if EMITC_MVE_FLOAT
-EMITC_APART float32x4_t emitc_reals_sloped_apart(float32x4_t x, float32x4_t slope)
+EMITC_NOINLINE float32x4_t emitc_reals_sloped_apart(float32x4_t x, float32x4_t slope)
 {
     float lane[4];
     float factor[4];
@@ -186,7 +186,7 @@ EMITC_APART float32x4_t emitc_reals_sloped_apart(float32x4_t x, float32x4_t slop
 
 /* x, or slope * x where it is negative. Where such a product comes out as 0 or as no number, vectors may have taken something for 0: then the
  * float unit computes the four. */
-EMITC_INLINE emitc_reals emitc_reals_sloped(emitc_reals x, emitc_reals slope)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_sloped(emitc_reals x, emitc_reals slope)
 {
 #if EMITC_MVE_FLOAT
     const int32x4_t bits = vreinterpretq_s32_f32(x);
@@ -210,7 +210,7 @@ EMITC_INLINE emitc_reals emitc_reals_sloped(emitc_reals x, emitc_reals slope)
  * less than a unit in the last place, from where the second rounds correctly (P. Markstein, Computation of elementary functions on
  * the IBM RISC System/6000 processor, 1990). divisor and inverse are within 2^-123..2^123, x
  * and the quotient 0, or within 2^-62..2^126; smaller quotients are under 2^-61 here too. */
-EMITC_INLINE emitc_reals emitc_reals_over(emitc_reals x, float divisor, emitc_reals inverse)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_over(emitc_reals x, float divisor, emitc_reals inverse)
 {
 #if EMITC_MVE_FLOAT
     const emitc_reals minus = vdupq_n_f32(-divisor);
@@ -227,7 +227,7 @@ EMITC_INLINE emitc_reals emitc_reals_over(emitc_reals x, float divisor, emitc_re
 }
 
 /* x within low and high; low for what is no number. */
-EMITC_INLINE emitc_reals emitc_reals_within(emitc_reals x, float low, float high)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_within(emitc_reals x, float low, float high)
 {
 #if EMITC_MVE_FLOAT
     return vminnmq_f32(vmaxnmq_f32(x, vdupq_n_f32(low)), vdupq_n_f32(high));
@@ -241,7 +241,7 @@ EMITC_INLINE emitc_reals emitc_reals_within(emitc_reals x, float low, float high
 }
 
 /* x * factor + more, rounded once; where double holds that sum, or what comes is no number. */
-EMITC_INLINE emitc_reals emitc_reals_scaled_plus(emitc_reals x, float factor, emitc_reals more)
+EMITC_ALWAYS_INLINE emitc_reals emitc_reals_scaled_plus(emitc_reals x, float factor, emitc_reals more)
 {
 #if EMITC_MVE_FLOAT
     return vfmaq_n_f32(more, x, factor);
@@ -254,7 +254,7 @@ EMITC_INLINE emitc_reals emitc_reals_scaled_plus(emitc_reals x, float factor, em
 }
 
 /* Numbers rounded half to even; what 32 bits do not hold, to their nearest end. */
-EMITC_INLINE emitc_words emitc_words_nearest(emitc_reals x)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_nearest(emitc_reals x)
 {
 #if EMITC_MVE_FLOAT
     return vcvtnq_s32_f32(x);

@@ -10,7 +10,7 @@
 #include "emitc_mve_reals.h"
 
 /* sum + the four numbers, one after the other. */
-EMITC_INLINE float emitc_reals_added(float sum, emitc_reals x)
+EMITC_ALWAYS_INLINE float emitc_reals_added(float sum, emitc_reals x)
 {
 #if EMITC_MVE_FLOAT
     register float32x4_t lanes __asm__("q1") = x;
@@ -24,7 +24,7 @@ EMITC_INLINE float emitc_reals_added(float sum, emitc_reals x)
 }
 
 /* The sum of n numbers; n is a multiple of four here and below. */
-EMITC_INLINE float emitc_row_sum_mve(const float *x, int32_t n)
+EMITC_ALWAYS_INLINE float emitc_row_sum_mve(const float *x, int32_t n)
 {
     float sum = 0.0f;
     for (int32_t i = 0; i < n; i += 4) {
@@ -34,7 +34,7 @@ EMITC_INLINE float emitc_row_sum_mve(const float *x, int32_t n)
 }
 
 /* The sum of the squares of n numbers' distances from the mean. */
-EMITC_INLINE float emitc_row_squares_mve(const float *x, int32_t n, float mean)
+EMITC_ALWAYS_INLINE float emitc_row_squares_mve(const float *x, int32_t n, float mean)
 {
     float sum = 0.0f;
     for (int32_t i = 0; i < n; i += 4) {
@@ -45,7 +45,7 @@ EMITC_INLINE float emitc_row_squares_mve(const float *x, int32_t n, float mean)
 }
 
 /* y = (x - mean) * inverse * scale + bias, of n numbers. y may be x, or lie before it. */
-EMITC_INLINE void emitc_row_scaled_mve(
+EMITC_ALWAYS_INLINE void emitc_row_scaled_mve(
     const float *x, int32_t n, float mean, float inverse, const float *scale, const float *bias, float *y)
 {
     for (int32_t i = 0; i < n; i += 4) {

@@ -9,7 +9,7 @@
 #include "emitc_mve.h"
 
 /* The entries of a table at four places; the last one for places that it does not have. */
-EMITC_INLINE emitc_words emitc_words_entries(const int32_t *table, emitc_words places, int32_t last)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_entries(const int32_t *table, emitc_words places, int32_t last)
 {
 #if EMITC_MVE
     return vldrwq_gather_shifted_offset_s32(table, vminq_u32(vreinterpretq_u32_s32(places), vdupq_n_u32((uint32_t)last)));
@@ -23,7 +23,7 @@ EMITC_INLINE emitc_words emitc_words_entries(const int32_t *table, emitc_words p
 }
 
 /* The largest one of x and the first n of eight int16 values. */
-EMITC_INLINE int32_t emitc_shorts_largest(int32_t x, const int16_t *values, int32_t n)
+EMITC_ALWAYS_INLINE int32_t emitc_shorts_largest(int32_t x, const int16_t *values, int32_t n)
 {
 #if EMITC_MVE
     const mve_pred16_t some = vctp16q((uint32_t)n);
@@ -37,7 +37,7 @@ EMITC_INLINE int32_t emitc_shorts_largest(int32_t x, const int16_t *values, int3
 }
 
 /* sum + the first n of the four, which wraps. */
-EMITC_INLINE int32_t emitc_words_total(int32_t sum, emitc_words x, int32_t n)
+EMITC_ALWAYS_INLINE int32_t emitc_words_total(int32_t sum, emitc_words x, int32_t n)
 {
 #if EMITC_MVE
     return vaddvaq_p_s32(sum, x, vctp32q((uint32_t)n));
@@ -49,7 +49,7 @@ EMITC_INLINE int32_t emitc_words_total(int32_t sum, emitc_words x, int32_t n)
 #endif
 }
 
-EMITC_INLINE emitc_words emitc_words_at_most(emitc_words x, int32_t limit)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_at_most(emitc_words x, int32_t limit)
 {
 #if EMITC_MVE
     return vminq_s32(x, vdupq_n_s32(limit));
@@ -62,7 +62,7 @@ EMITC_INLINE emitc_words emitc_words_at_most(emitc_words x, int32_t limit)
 }
 
 /* x / 2^places, halves up; places in 1..32. */
-EMITC_INLINE emitc_words emitc_words_halves_up(emitc_words x, int32_t places)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_halves_up(emitc_words x, int32_t places)
 {
 #if EMITC_MVE
     return vrshlq_n_s32(x, -places);
@@ -75,7 +75,7 @@ EMITC_INLINE emitc_words emitc_words_halves_up(emitc_words x, int32_t places)
 }
 
 /* emitc_high_mul. */
-EMITC_INLINE emitc_words emitc_words_high_mul(emitc_words a, emitc_words b)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_high_mul(emitc_words a, emitc_words b)
 {
 #if EMITC_MVE
     return vqrdmulhq_s32(a, b);
@@ -88,7 +88,7 @@ EMITC_INLINE emitc_words emitc_words_high_mul(emitc_words a, emitc_words b)
 }
 
 /* About 2^61 / x, at most INT32_MAX, for x from 2^30 on: three Newton steps on d = x / 2^31 from 48/17 - 32/17 d, in Q2.29. */
-EMITC_INLINE emitc_words emitc_words_reciprocal(emitc_words x)
+EMITC_ALWAYS_INLINE emitc_words emitc_words_reciprocal(emitc_words x)
 {
     const emitc_words one = emitc_words_all(1 << 29);
     emitc_words estimate = emitc_words_sum(emitc_words_all(1515870810), emitc_words_high_mul(x, emitc_words_all(-1010580540)));

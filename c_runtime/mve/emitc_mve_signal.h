@@ -9,7 +9,7 @@
 
 #include "emitc_mve.h"
 
-EMITC_INLINE emitc_halves emitc_halves_at(const int16_t *values)
+EMITC_ALWAYS_INLINE emitc_halves emitc_halves_at(const int16_t *values)
 {
 #if EMITC_MVE
     return vldrhq_s16(values);
@@ -21,7 +21,7 @@ EMITC_INLINE emitc_halves emitc_halves_at(const int16_t *values)
 }
 
 /* Eight values from `at` on, 0 for those from `end` on. */
-EMITC_INLINE emitc_halves emitc_halves_before(const int16_t *values, int32_t at, int32_t end)
+EMITC_ALWAYS_INLINE emitc_halves emitc_halves_before(const int16_t *values, int32_t at, int32_t end)
 {
 #if EMITC_MVE
     return vldrhq_z_s16(values + at, vctp16q(at < end ? (uint32_t)(end - at) : 0));
@@ -35,7 +35,7 @@ EMITC_INLINE emitc_halves emitc_halves_before(const int16_t *values, int32_t at,
 }
 
 /* Four complex numbers, the last one first. */
-EMITC_INLINE emitc_halves emitc_complex_reversed(const int16_t *values)
+EMITC_ALWAYS_INLINE emitc_halves emitc_complex_reversed(const int16_t *values)
 {
 #if EMITC_MVE
     return vldrhq_gather_shifted_offset_s16(values, veorq_u16(vidupq_n_u16(0, 1), vdupq_n_u16(6)));
@@ -48,7 +48,7 @@ EMITC_INLINE emitc_halves emitc_complex_reversed(const int16_t *values)
 #endif
 }
 
-EMITC_INLINE void emitc_store_halves(int16_t *to, emitc_halves x)
+EMITC_ALWAYS_INLINE void emitc_store_halves(int16_t *to, emitc_halves x)
 {
 #if EMITC_MVE
     vstrhq_s16(to, x);
@@ -57,7 +57,7 @@ EMITC_INLINE void emitc_store_halves(int16_t *to, emitc_halves x)
 #endif
 }
 
-EMITC_INLINE void emitc_store_reversed(int16_t *to, emitc_halves x)
+EMITC_ALWAYS_INLINE void emitc_store_reversed(int16_t *to, emitc_halves x)
 {
 #if EMITC_MVE
     vstrhq_scatter_shifted_offset_s16(to, veorq_u16(vidupq_n_u16(0, 1), vdupq_n_u16(6)), x);
@@ -69,7 +69,7 @@ EMITC_INLINE void emitc_store_reversed(int16_t *to, emitc_halves x)
 }
 
 /* Each complex number at a place of its own, in complex numbers from `to`; `to` is aligned to 4 bytes. */
-EMITC_INLINE void emitc_store_scattered(int16_t *to, const uint16_t *places, emitc_halves x)
+EMITC_ALWAYS_INLINE void emitc_store_scattered(int16_t *to, const uint16_t *places, emitc_halves x)
 {
 #if EMITC_MVE
     vstrwq_scatter_shifted_offset_s32((int32_t *)(void *)to, vldrhq_u32(places), vreinterpretq_s32_s16(x));
@@ -81,7 +81,7 @@ EMITC_INLINE void emitc_store_scattered(int16_t *to, const uint16_t *places, emi
 }
 
 /* Those of eight values that go before `end`, to `at` and behind. */
-EMITC_INLINE void emitc_store_before(int16_t *to, int32_t at, int32_t end, emitc_halves x)
+EMITC_ALWAYS_INLINE void emitc_store_before(int16_t *to, int32_t at, int32_t end, emitc_halves x)
 {
 #if EMITC_MVE
     vstrhq_p_s16(to + at, x, vctp16q((uint32_t)(end - at)));
@@ -93,7 +93,7 @@ EMITC_INLINE void emitc_store_before(int16_t *to, int32_t at, int32_t end, emitc
 }
 
 /* The largest magnitude of eight values, or `largest`. */
-EMITC_INLINE uint32_t emitc_halves_magnitude(uint32_t largest, emitc_halves x)
+EMITC_ALWAYS_INLINE uint32_t emitc_halves_magnitude(uint32_t largest, emitc_halves x)
 {
 #if EMITC_MVE
     return vmaxavq_s16((uint16_t)largest, x);
@@ -107,7 +107,7 @@ EMITC_INLINE uint32_t emitc_halves_magnitude(uint32_t largest, emitc_halves x)
 }
 
 /* x * 2^places. */
-EMITC_INLINE emitc_halves emitc_halves_up(emitc_halves x, int32_t places)
+EMITC_ALWAYS_INLINE emitc_halves emitc_halves_up(emitc_halves x, int32_t places)
 {
 #if EMITC_MVE
     return vshlq_r_s16(x, places);
@@ -120,7 +120,7 @@ EMITC_INLINE emitc_halves emitc_halves_up(emitc_halves x, int32_t places)
 }
 
 /* a * b / 2^right, rounded down, each the nearest number of 16 bits; right is 31 at most. */
-EMITC_INLINE emitc_halves emitc_halves_product(emitc_halves a, emitc_halves b, int32_t right)
+EMITC_ALWAYS_INLINE emitc_halves emitc_halves_product(emitc_halves a, emitc_halves b, int32_t right)
 {
 #if EMITC_MVE
     const emitc_words even = vshlq_r_s32(vmullbq_int_s16(a, b), -right);
@@ -133,7 +133,7 @@ EMITC_INLINE emitc_halves emitc_halves_product(emitc_halves a, emitc_halves b, i
 #endif
 }
 
-EMITC_INLINE emitc_halves emitc_halves_sum(emitc_halves a, emitc_halves b)
+EMITC_ALWAYS_INLINE emitc_halves emitc_halves_sum(emitc_halves a, emitc_halves b)
 {
 #if EMITC_MVE
     return vaddq_s16(a, b);
@@ -145,7 +145,7 @@ EMITC_INLINE emitc_halves emitc_halves_sum(emitc_halves a, emitc_halves b)
 #endif
 }
 
-EMITC_INLINE emitc_halves emitc_halves_difference(emitc_halves a, emitc_halves b)
+EMITC_ALWAYS_INLINE emitc_halves emitc_halves_difference(emitc_halves a, emitc_halves b)
 {
 #if EMITC_MVE
     return vsubq_s16(a, b);
@@ -158,7 +158,7 @@ EMITC_INLINE emitc_halves emitc_halves_difference(emitc_halves a, emitc_halves b
 }
 
 /* x times a positive Q15 factor, rounded half up. */
-EMITC_INLINE emitc_halves emitc_halves_scaled(emitc_halves x, int32_t factor)
+EMITC_ALWAYS_INLINE emitc_halves emitc_halves_scaled(emitc_halves x, int32_t factor)
 {
 #if EMITC_MVE
     return vqrdmulhq_n_s16(x, (int16_t)factor);
@@ -171,7 +171,7 @@ EMITC_INLINE emitc_halves emitc_halves_scaled(emitc_halves x, int32_t factor)
 }
 
 /* v times Q15 turns, rounded half up; both parts of v are 2^14 at most. */
-EMITC_INLINE emitc_halves emitc_complex_turned_small(emitc_halves v, emitc_halves turns)
+EMITC_ALWAYS_INLINE emitc_halves emitc_complex_turned_small(emitc_halves v, emitc_halves turns)
 {
 #if EMITC_MVE
     return vqrdmladhxq_s16(vqrdmlsdhq_s16(v, v, turns), v, turns);
@@ -187,7 +187,7 @@ EMITC_INLINE emitc_halves emitc_complex_turned_small(emitc_halves v, emitc_halve
 }
 
 /* The same of any v: what leaves 16 bits wraps. */
-EMITC_INLINE emitc_halves emitc_complex_turned_any(emitc_halves v, emitc_halves turns)
+EMITC_ALWAYS_INLINE emitc_halves emitc_complex_turned_any(emitc_halves v, emitc_halves turns)
 {
 #if EMITC_MVE
     const int16x8_t across = vrev32q_s16(turns);
@@ -200,7 +200,7 @@ EMITC_INLINE emitc_halves emitc_complex_turned_any(emitc_halves v, emitc_halves 
 }
 
 /* a - b * i. */
-EMITC_INLINE emitc_halves emitc_halves_back(emitc_halves a, emitc_halves b)
+EMITC_ALWAYS_INLINE emitc_halves emitc_halves_back(emitc_halves a, emitc_halves b)
 {
 #if EMITC_MVE
     return vcaddq_rot270_s16(a, b);
@@ -214,7 +214,7 @@ EMITC_INLINE emitc_halves emitc_halves_back(emitc_halves a, emitc_halves b)
 }
 
 /* a + b * i. */
-EMITC_INLINE emitc_halves emitc_halves_forth(emitc_halves a, emitc_halves b)
+EMITC_ALWAYS_INLINE emitc_halves emitc_halves_forth(emitc_halves a, emitc_halves b)
 {
 #if EMITC_MVE
     return vcaddq_rot90_s16(a, b);
@@ -229,14 +229,14 @@ EMITC_INLINE emitc_halves emitc_halves_forth(emitc_halves a, emitc_halves b)
 
 #if EMITC_MVE
 /* The imaginary parts' lanes. GCC 12 makes another number of this one where it is a constant, 0xcccc. */
-EMITC_INLINE mve_pred16_t emitc_imaginary(void)
+EMITC_ALWAYS_INLINE mve_pred16_t emitc_imaginary(void)
 {
     return vcmpneq_n_u16(vreinterpretq_u16_u32(vdupq_n_u32(0xffff0000u)), 0);
 }
 #endif
 
 /* The squares of the magnitudes of the first n numbers. */
-EMITC_INLINE void emitc_store_energies(uint32_t *to, emitc_halves v, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_store_energies(uint32_t *to, emitc_halves v, int32_t n)
 {
 #if EMITC_MVE
     const uint32x4_t re = vreinterpretq_u32_s32(vmullbq_int_s16(v, v));
@@ -250,7 +250,7 @@ EMITC_INLINE void emitc_store_energies(uint32_t *to, emitc_halves v, int32_t n)
 }
 
 /* The conjugates of four numbers. */
-EMITC_INLINE emitc_halves emitc_complex_conjugate(emitc_halves v)
+EMITC_ALWAYS_INLINE emitc_halves emitc_complex_conjugate(emitc_halves v)
 {
 #if EMITC_MVE
     return vnegq_m_s16(v, v, emitc_imaginary());
@@ -263,7 +263,7 @@ EMITC_INLINE emitc_halves emitc_complex_conjugate(emitc_halves v)
 }
 
 /* (a + b) / 2, rounded down. */
-EMITC_INLINE emitc_halves emitc_halves_half_sum(emitc_halves a, emitc_halves b)
+EMITC_ALWAYS_INLINE emitc_halves emitc_halves_half_sum(emitc_halves a, emitc_halves b)
 {
 #if EMITC_MVE
     return vhaddq_s16(a, b);
@@ -276,7 +276,7 @@ EMITC_INLINE emitc_halves emitc_halves_half_sum(emitc_halves a, emitc_halves b)
 }
 
 /* (a - b) / 2 of the real parts, (b - a) / 2 of the imaginary ones, rounded down. */
-EMITC_INLINE emitc_halves emitc_complex_half_difference(emitc_halves a, emitc_halves b)
+EMITC_ALWAYS_INLINE emitc_halves emitc_complex_half_difference(emitc_halves a, emitc_halves b)
 {
 #if EMITC_MVE
     return vhsubq_m_s16(vhsubq_s16(a, b), b, a, emitc_imaginary());

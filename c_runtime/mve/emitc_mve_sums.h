@@ -9,7 +9,7 @@
 #include "emitc_mve.h"
 
 /* Outputs of `n` sums, one by one. */
-EMITC_APART void emitc_outputs_one_by_one(
+EMITC_NOINLINE void emitc_outputs_one_by_one(
     int8_t *y, const int32_t *sums, const int32_t *bias, const int32_t *multiplier, const int8_t *shift, int32_t n, int32_t offset,
     int32_t low, int32_t high)
 {
@@ -18,7 +18,7 @@ EMITC_APART void emitc_outputs_one_by_one(
     }
 }
 
-EMITC_APART void emitc_outputs_one_by_one_f32(
+EMITC_NOINLINE void emitc_outputs_one_by_one_f32(
     int8_t *y, const int32_t *sums, const int32_t *bias, const float *factor, int32_t n, int32_t offset, int32_t low, int32_t high)
 {
     for (int32_t i = 0; i < n; i++) {
@@ -27,7 +27,7 @@ EMITC_APART void emitc_outputs_one_by_one_f32(
 }
 
 /* Sum of the products of n bytes. */
-EMITC_INLINE int32_t emitc_dot(const int8_t *x, const int8_t *w, int32_t n)
+EMITC_ALWAYS_INLINE int32_t emitc_dot(const int8_t *x, const int8_t *w, int32_t n)
 {
     int32_t acc = 0;
 #if EMITC_MVE
@@ -46,7 +46,7 @@ EMITC_INLINE int32_t emitc_dot(const int8_t *x, const int8_t *w, int32_t n)
 }
 
 /* Sum of n bytes. */
-EMITC_INLINE int32_t emitc_byte_sum(const int8_t *x, int32_t n)
+EMITC_ALWAYS_INLINE int32_t emitc_byte_sum(const int8_t *x, int32_t n)
 {
     int32_t sum = 0;
 #if EMITC_MVE
@@ -69,7 +69,7 @@ EMITC_INLINE int32_t emitc_byte_sum(const int8_t *x, int32_t n)
 }
 
 /* Copies n bytes that lie `step` apart, one behind the other; returns their sum. step under 2^13. */
-EMITC_INLINE int32_t emitc_column(int8_t *to, const int8_t *from, int32_t n, int32_t step)
+EMITC_ALWAYS_INLINE int32_t emitc_column(int8_t *to, const int8_t *from, int32_t n, int32_t step)
 {
     int32_t sum = 0;
 #if EMITC_MVE
@@ -97,7 +97,7 @@ EMITC_INLINE int32_t emitc_column(int8_t *to, const int8_t *from, int32_t n, int
 
 /* Four columns side by side, whose values lie `step` apart, as emitc_dots_of_pair reads them, and the sum of each. count: of the columns that
  * there are; for others the last one of these is taken. */
-EMITC_INLINE void emitc_quad_columns(int32_t *sums, int8_t *to, const int8_t *from, int32_t n, int32_t step, int32_t count)
+EMITC_ALWAYS_INLINE void emitc_quad_columns(int32_t *sums, int8_t *to, const int8_t *from, int32_t n, int32_t step, int32_t count)
 {
     const int32_t part = n & 15;
     for (int32_t column = 0; column < 4; column++) {
@@ -111,7 +111,7 @@ EMITC_INLINE void emitc_quad_columns(int32_t *sums, int8_t *to, const int8_t *fr
 }
 
 /* Moves `n` bytes one place to the front, over the one before them; their sum less `zero` each, times the weights. */
-EMITC_INLINE int32_t emitc_moved_bytes(int8_t *memory, const int8_t *weights, int32_t zero, int32_t n)
+EMITC_ALWAYS_INLINE int32_t emitc_moved_bytes(int8_t *memory, const int8_t *weights, int32_t zero, int32_t n)
 {
     int32_t sum = 0;
 #if EMITC_MVE
@@ -137,7 +137,7 @@ EMITC_INLINE int32_t emitc_moved_bytes(int8_t *memory, const int8_t *weights, in
 }
 
 /* acc + the products of n bytes with four rows of weights, one after the other. */
-EMITC_INLINE emitc_acc4 emitc_sums4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_sums4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
 {
 #if EMITC_MVE
     const int8_t *w1 = w + n;
@@ -175,7 +175,7 @@ EMITC_INLINE emitc_acc4 emitc_sums4(emitc_acc4 acc, const int8_t *x, const int8_
 }
 
 /* emitc_dot of x with each of `channels` rows of weights, one after the other. */
-EMITC_APART void emitc_dots_one_by_one(int32_t *acc, const int8_t *x, const int8_t *w, int32_t n, int32_t channels)
+EMITC_NOINLINE void emitc_dots_one_by_one(int32_t *acc, const int8_t *x, const int8_t *w, int32_t n, int32_t channels)
 {
     for (; channels > 0; channels--) {
         *acc++ = emitc_dot(x, w, n);
@@ -184,7 +184,7 @@ EMITC_APART void emitc_dots_one_by_one(int32_t *acc, const int8_t *x, const int8
 }
 
 /* y -= a_zero * centred + b_zero * sum, n times; b_zero: one for all, or n where its step is 1. */
-EMITC_INLINE void emitc_without_zeros(
+EMITC_ALWAYS_INLINE void emitc_without_zeros(
     int32_t *y, const int32_t *centred, int32_t a_zero, const int8_t *b_zero, int32_t step, int32_t sum, int32_t n)
 {
 #if EMITC_MVE
@@ -256,7 +256,7 @@ EMITC_INLINE void emitc_without_zeros(
 
 /* For every quad of channels, the sums of the products of the n values of two pixels: four of the first, four of the second.
  * w: for each quad, the first n % 16 weights of each channel, then 16 of each channel at a time. quads > 0. */
-EMITC_APART void emitc_dots_of_pair(
+EMITC_NOINLINE void emitc_dots_of_pair(
     int32_t *acc, const int8_t *x0, const int8_t *x1, const int8_t *w, int32_t n, int32_t quads)
 {
 #if EMITC_MVE_LOOPS
@@ -404,7 +404,7 @@ EMITC_APART void emitc_dots_of_pair(
 }
 
 /* The same for a single pixel: four sums for each quad. */
-EMITC_APART void emitc_dots_of_one(int32_t *acc, const int8_t *x, const int8_t *w, int32_t n, int32_t quads)
+EMITC_NOINLINE void emitc_dots_of_one(int32_t *acc, const int8_t *x, const int8_t *w, int32_t n, int32_t quads)
 {
 #if EMITC_MVE
     const int32_t part = n & 15;
@@ -470,14 +470,14 @@ EMITC_APART void emitc_dots_of_one(int32_t *acc, const int8_t *x, const int8_t *
 }
 
 /* Copies n bytes, which may not overlap; returns the end of the destination. */
-EMITC_INLINE int8_t *emitc_copied(int8_t *to, const int8_t *from, int32_t n)
+EMITC_ALWAYS_INLINE int8_t *emitc_copied(int8_t *to, const int8_t *from, int32_t n)
 {
     emitc_moved_down((uint8_t *)to, (const uint8_t *)from, n);
     return to + n;
 }
 
 /* Copies `count` runs of n bytes, which lie `step` apart, one behind the other. */
-EMITC_INLINE void emitc_gather(int8_t *to, const int8_t *from, int32_t n, int32_t step, int32_t count)
+EMITC_ALWAYS_INLINE void emitc_gather(int8_t *to, const int8_t *from, int32_t n, int32_t step, int32_t count)
 {
 #if EMITC_MVE
     if (n <= 16) {
@@ -504,7 +504,7 @@ EMITC_INLINE void emitc_gather(int8_t *to, const int8_t *from, int32_t n, int32_
 }
 
 /* Sets n bytes; returns their end. */
-EMITC_INLINE int8_t *emitc_filled(int8_t *to, int32_t value, int32_t n)
+EMITC_ALWAYS_INLINE int8_t *emitc_filled(int8_t *to, int32_t value, int32_t n)
 {
 #if EMITC_MVE
     int8_t *destination = to;
@@ -529,7 +529,7 @@ EMITC_INLINE int8_t *emitc_filled(int8_t *to, int32_t value, int32_t n)
  * such that the products of taps 0 and 1, 2 and 3, ... add up within 16 bits. sums: of every 16 channels those of channels
  * 0 4 8 12, 2 6 10 14, 1 5 9 13, 3 7 11 15; of what is left of the channels in their order, with room for 16, or as if there
  * were 16, where part_step is 16. */
-EMITC_APART void emitc_tap_sums(
+EMITC_NOINLINE void emitc_tap_sums(
     int32_t *sums, const int8_t **taps, int32_t count, const int8_t *w, int32_t channels, int32_t part_step)
 {
     for (; channels > 0; channels -= 16) {

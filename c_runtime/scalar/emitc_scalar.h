@@ -37,7 +37,7 @@
 #define EMITC_HALF 0x8000u
 
 /* The high word of a * b; b >= 0. */
-EMITC_INLINE int32_t emitc_scalar_high(int32_t a, int32_t b)
+EMITC_ALWAYS_INLINE int32_t emitc_scalar_high(int32_t a, int32_t b)
 {
 #if defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__) || defined(EMITC_NARROW_MULTIPLY)
     /* No multiplication gives 64 bits there. */
@@ -55,7 +55,7 @@ EMITC_INLINE int32_t emitc_scalar_high(int32_t a, int32_t b)
 }
 
 /* The nearest of -128..127. */
-EMITC_INLINE int8_t emitc_nearest_s8(int32_t x)
+EMITC_ALWAYS_INLINE int8_t emitc_nearest_s8(int32_t x)
 {
 #if defined(__ARM_ARCH_7M__) && defined(__GNUC__)
     int32_t limited;
@@ -69,33 +69,33 @@ EMITC_INLINE int8_t emitc_nearest_s8(int32_t x)
 
 /* A sum as the int8 output, where the output's lower limit is its zero point: the two roundings of TFLite Micro's
  * requantization agree with halves up from there on. right in 1..22, start = (2 * zero point + 1) * 2^right + 1, acc under 2^29. */
-EMITC_INLINE int8_t emitc_result_up(int32_t acc, int32_t q31, int32_t right, int32_t start)
+EMITC_ALWAYS_INLINE int8_t emitc_result_up(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     return emitc_nearest_s8((emitc_scalar_high(4 * acc, q31) + start) >> (right + 1));
 }
 
 /* The same for outputs of either sign: the second rounding is away from zero, so that a negative value is 1 less before it. */
-EMITC_INLINE int8_t emitc_result_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
+EMITC_ALWAYS_INLINE int8_t emitc_result_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     const int32_t scaled = (emitc_scalar_high(4 * acc, q31) + 1) >> 1;
     return emitc_nearest_s8((scaled + (scaled >> 31) + (start >> 1)) >> right);
 }
 
 /* acc * q31 / 2^21 rounded down, by products of 32 bits: for cores that have no others. acc under 2^20. */
-EMITC_INLINE int32_t emitc_scaled_small(int32_t acc, int32_t q31)
+EMITC_ALWAYS_INLINE int32_t emitc_scaled_small(int32_t acc, int32_t q31)
 {
     const int32_t low = (acc * (q31 & 0x7ff)) >> 11;
     return acc * (q31 >> 21) + ((acc * ((q31 >> 11) & 0x3ff) + low) >> 10);
 }
 
 /* emitc_result_up for acc under 2^20 and right in 1..13. */
-EMITC_INLINE int8_t emitc_result_up_small(int32_t acc, int32_t q31, int32_t right, int32_t start)
+EMITC_ALWAYS_INLINE int8_t emitc_result_up_small(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     return emitc_nearest_s8((emitc_scaled_small(acc, q31) + start * 512) >> (right + 10));
 }
 
 /* emitc_result_away for acc under 2^20 and right in 1..13. */
-EMITC_INLINE int8_t emitc_result_away_small(int32_t acc, int32_t q31, int32_t right, int32_t start)
+EMITC_ALWAYS_INLINE int8_t emitc_result_away_small(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     const int32_t scaled = (emitc_scaled_small(acc, q31) + 512) >> 10;
     return emitc_nearest_s8((scaled + (scaled >> 31) + (start >> 1)) >> right);
@@ -121,7 +121,7 @@ int32_t emitc_rint_parts(int32_t acc, int32_t mantissa, int32_t left)
 
 /* A sum as the int8 output by a float32 factor, mantissa * 2^(left - 46), without a float: emitc_output_f32 where the limits are those of the
  * type. mantissa in 2^30..2^31, left in 0..30, acc * 2^left within int32. */
-EMITC_INLINE int8_t emitc_result_exact(int32_t acc, int32_t mantissa, int32_t left, int32_t offset)
+EMITC_ALWAYS_INLINE int8_t emitc_result_exact(int32_t acc, int32_t mantissa, int32_t left, int32_t offset)
 {
     /* The product with 14 bits of fraction, rounded down, half of them and half of the range below added: emitc_rint_f32 of the runtime
      * says why to nearest is right farther than 72 of these units from a half. */
@@ -133,7 +133,7 @@ EMITC_INLINE int8_t emitc_result_exact(int32_t acc, int32_t mantissa, int32_t le
 }
 
 /* Values of two pixels as words, every second one from `to` on; returns where the next ones go. */
-EMITC_INLINE uint32_t *emitc_joined(uint32_t *to, const int8_t *first, const int8_t *second, int32_t n)
+EMITC_ALWAYS_INLINE uint32_t *emitc_joined(uint32_t *to, const int8_t *first, const int8_t *second, int32_t n)
 {
     for (; n > 0; n--) {
         *to = (uint32_t)*first++ + ((uint32_t)*second++ << 16);
@@ -159,7 +159,7 @@ EMITC_INLINE uint32_t *emitc_joined(uint32_t *to, const int8_t *first, const int
 
 /* The sums of four pixels and one channel: bias + the products of 2 * pairs weights, which *weights moves behind; pairs > 0. x: for each weight
  * the words of the first two and of the last two pixels. The products of two weights from an even place on have 16 bits together. */
-EMITC_INLINE emitc_acc4 emitc_halves_sums(int32_t bias, const uint32_t *x, const int8_t **weights, int32_t pairs)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_halves_sums(int32_t bias, const uint32_t *x, const int8_t **weights, int32_t pairs)
 {
     const int8_t *w = *weights;
     uint32_t s01 = (uint32_t)bias * 0x10001u - (uint32_t)pairs * EMITC_HALF;
@@ -265,7 +265,7 @@ typedef struct emitc_eight {
 } emitc_eight;
 
 /* emitc_halves_sums of two channels, whose values are read once; the second one's weights follow the first one's. */
-EMITC_INLINE emitc_eight emitc_halves_two(int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t pairs)
+EMITC_ALWAYS_INLINE emitc_eight emitc_halves_two(int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t pairs)
 {
     const int8_t *w = *weights;
     const int8_t *v = w + 2 * pairs;
@@ -333,7 +333,7 @@ EMITC_INLINE emitc_eight emitc_halves_two(int32_t bias_a, int32_t bias_b, const 
 
 /* The sums of four pixels and one channel of its own weights: bias + the products of `taps` of these, which *weights moves behind. at: for each
  * tap, the four places that the pixels read. */
-EMITC_INLINE emitc_acc4 emitc_taps_sums(int32_t bias, const int8_t *const *at, int32_t channel, const int8_t **weights, int32_t taps)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_taps_sums(int32_t bias, const int8_t *const *at, int32_t channel, const int8_t **weights, int32_t taps)
 {
     const int8_t *w = *weights;
     emitc_acc4 acc = {bias, bias, bias, bias};
@@ -424,7 +424,7 @@ EMITC_INLINE emitc_acc4 emitc_taps_sums(int32_t bias, const int8_t *const *at, i
 }
 
 /* emitc_taps_sums of two channels, for which the places are read once. */
-EMITC_INLINE emitc_eight emitc_taps_two(
+EMITC_ALWAYS_INLINE emitc_eight emitc_taps_two(
     int32_t bias_a, int32_t bias_b, const int8_t *const *at, int32_t channel, const int8_t **weights, int32_t taps)
 {
     const int8_t *w = *weights;
@@ -449,7 +449,7 @@ EMITC_INLINE emitc_eight emitc_taps_two(
 
 /* The sums of four channels of one row: acc + the products of n values and of four filters, each of n weights, one behind the
  * other; *weights moves behind them. n > 0. */
-EMITC_INLINE emitc_acc4 emitc_filters_sums(emitc_acc4 acc, const int8_t *x, const int8_t **weights, int32_t n)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_filters_sums(emitc_acc4 acc, const int8_t *x, const int8_t **weights, int32_t n)
 {
     const int8_t *w0 = *weights;
     const int8_t *w1 = w0 + n;
@@ -507,7 +507,7 @@ EMITC_INLINE emitc_acc4 emitc_filters_sums(emitc_acc4 acc, const int8_t *x, cons
 }
 
 /* The same of filters that lie value by value; *weights moves behind them. */
-EMITC_INLINE emitc_acc4 emitc_blocks_sums(emitc_acc4 acc, const int8_t *x, const int8_t **weights, int32_t n)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_blocks_sums(emitc_acc4 acc, const int8_t *x, const int8_t **weights, int32_t n)
 {
 #if defined(EMITC_SCALAR_V7M)
     const int8_t *w = *weights;

@@ -78,7 +78,7 @@ def test_only_the_line_with_the_options_differs_in_the_source() -> None:
     name = "src/digits_int8.c"
     pairs = zip(plain.files[name].splitlines(), compiled_for("cortex-m4").files[name].splitlines(), strict=True)
     assert [b for a, b in pairs if a != b] == [
-        b" * again:   emitc compile digits_int8.tflite -o DIR --target cortex-m4 --package platformio --stack"
+        b" * regenerate: emitc compile digits_int8.tflite -o DIR --target cortex-m4 --package platformio --stack"
     ]
 
 

@@ -180,8 +180,8 @@ def test_the_sanitizers_are_silent_where_nothing_is_wrong(spotter: Compiled) -> 
 
 def test_a_layer_that_writes_into_another_region_is_found(spotter: Compiled) -> None:
     position, byte = dead(spotter, 1)
-    done = f"    layer_done({spotter.program.schedule[position].index}u"  # type: ignore[union-attr]
-    proof = verify(changed(spotter, done, f"    arena_sram[{byte}] ^= 1;\n{done}"), samples=2, reference="numpy")
+    done = f'emitc_layer_hook("spotter", {spotter.program.schedule[position].index}u'  # type: ignore[union-attr]
+    proof = verify(changed(spotter, done, f"arena_sram[{byte}] ^= 1, {done}"), samples=2, reference="numpy")
     start = spotter.program.regions[1].start_bytes
     assert not proof.match
     assert any(f"wrote arena byte {start + byte}, which is not its own" in error for error in proof.memory_errors)
@@ -190,7 +190,7 @@ def test_a_layer_that_writes_into_another_region_is_found(spotter: Compiled) -> 
 def test_a_read_of_a_dead_buffer_of_a_region_is_found(spotter: Compiled) -> None:
     position, byte = dead(spotter, 1)
     call = f"    {spotter.program.schedule[position].name}("  # type: ignore[union-attr]
-    read = f"    if (arena_sram[{byte}] == 77u) {{\n        layer_done(99u, NULL, 0);\n    }}\n"
+    read = f"    if (arena_sram[{byte}] == 77u) {{\n        return EMITC_NOT_READY;\n    }}\n"
     proof = verify(changed(spotter, call, read + call), samples=2, reference="numpy", sanitize=True)
     assert any("use-after-poison" in error for error in proof.memory_errors)
     assert not any("wrote" in error for error in proof.memory_errors)

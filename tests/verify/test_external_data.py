@@ -75,7 +75,7 @@ def parted(model: onnx.ModelProto, folder: Path) -> tuple[Path, bytes]:
 def identity(compiled: Compiled) -> tuple[str, str, str]:
     """The checksum, the one in the head of the C, and the word of a model that is ready."""
     text = "".join(data.decode("ascii") for name, data in compiled.files.items() if name.endswith((".c", ".h")))
-    (word,) = re.findall(r"MODEL_READY = (0x\w+)", text)
+    (word,) = re.findall(r"MODEL_READY (0x\w+)u", text)
     (stated,) = set(re.findall(r"sha256 (\w{16,64})", text))
     return compiled.source.sha256, stated, word
 

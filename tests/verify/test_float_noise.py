@@ -119,7 +119,7 @@ def test_a_limit_does_not_cover_what_is_farther_off_or_not_finite() -> None:
     expected = np.array([1.0, 2.0, 3.0, np.inf, 5.0], np.float32)
     found = np.array([1.0005, 2.002, np.nan, 4.0, 5.0], np.float32)
     limits = np.full(5, 1e-3, np.float32)
-    rule = operator_checks.Rule(1e-5, 1e-5)
+    rule = operator_checks.Tolerance(1e-5, 1e-5)
     assert operator_checks._beyond_noise(found, expected, rule, limits) == 3
     assert operator_checks._beyond_noise(found, expected, rule, np.full(5, np.inf, np.float32)) == 4
 

@@ -163,8 +163,9 @@ def test_a_write_outside_the_arena_is_found(beyond: int, spotter: Compiled) -> N
 def test_a_layer_that_writes_outside_its_buffers_is_found(layers: bool, spotter: Compiled) -> None:
     """A stray write into dead memory changes no output, and is found all the same."""
     byte = dead_byte(spotter, 1)
-    hook = r"layer_done\(1u"
-    proof = verify(changed(spotter, in_run(hook, f"arena[{byte}] ^= 1;")), samples=2, layers=layers, reference="numpy")
+    hook = 'emitc_layer_hook("spotter", 1u'
+    stray = changed(spotter, lambda text: text.replace(hook, f"arena[{byte}] ^= 1, {hook}", 1))
+    proof = verify(stray, samples=2, layers=layers, reference="numpy")
     assert proof.differing == 0
     assert proof.memory_errors == (f"op 1 DEPTHWISE_CONV_2D wrote arena byte {byte}, which is not its own",)
     assert not proof.match
@@ -177,7 +178,7 @@ def test_a_first_layer_that_spoils_the_input_is_found(tiny: Path) -> None:
     text = (
         branches.files[name]
         .decode("ascii")
-        .replace("    layer_done(0u", "    arena[AT_INPUT_0 + 3] ^= 1;\n    layer_done(0u")
+        .replace('emitc_layer_hook("branches", 0u', 'arena[AT_INPUT_0 + 3] ^= 1, emitc_layer_hook("branches", 0u')
     )
     proof = verify(
         replace(branches, files=branches.files | {name: text.encode()}), samples=1, layers=True, reference="numpy"

@@ -112,10 +112,9 @@ def test_a_write_into_the_other_part_is_found(name: str, tmp_path: Path) -> None
     compiled = made(name, tmp_path)
     first = compiled.program.pins[0]
     index = compiled.program.steps[1].index
-    source = next(name for name in compiled.files if name.endswith(".c") and b"layer_done(" in compiled.files[name])
+    source = next(name for name in compiled.files if name.endswith(".c") and b"_run(" in compiled.files[name])
     text = compiled.files[source].decode("ascii")
-    place = f"    layer_done({index}u"
-    assert place in text
-    spoiled = text.replace(place, f"    arena[{first.name}] ^= 1;\n{place}", 1)
+    call = next(line for line in text.partition("_run(")[2].splitlines() if line.startswith(f"    op{index}_"))
+    spoiled = text.replace(call, f"    arena[{first.name}] ^= 1;\n{call}", 1)
     proof = verify(replace(compiled, files=compiled.files | {source: spoiled.encode()}), samples=2, reference="numpy")
     assert any(f"op {index} " in error and "not its own" in error for error in proof.memory_errors)

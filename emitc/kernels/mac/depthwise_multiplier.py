@@ -130,7 +130,7 @@ def paired_depthwise(bound: BoundNode, window: Window, activation: str, *, folde
         "convolution/depthwise_spread_dsp", "dsp", (0,),
         (Table("weights", "int8_t", tuple(arranged.tolist()), what, alignment=4), *numbers), (*params, *behind, *tail),
         scratch=(
-            Scratch("nothing", x.shape[3] * x.dtype.bytes),
+            Scratch("padding_pixel", x.shape[3] * x.dtype.bytes),
             Scratch("taps", dsp_int8.POINTER_BYTES * kernel_h * kernel_w),
         ),
         macs=y.elements * kernel_h * kernel_w,

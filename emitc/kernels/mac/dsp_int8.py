@@ -325,7 +325,7 @@ def convolution(
         template, name = "convolution/conv_2d_part_dsp", "dsp-part"
     return Layer(
         template, name, (0,), (*weight_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), params + tail,
-        scratch=(Scratch("values", needed),), macs=flat.size * rows, spec=kind,
+        scratch=(Scratch("windows", needed),), macs=flat.size * rows, spec=kind,
         overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=HEADERS,
     )  # fmt: skip
 
@@ -374,12 +374,20 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
         Table("bias", "int32_t", tuple(bias.tolist()), "bias per output channel, with the zero point's share"),
         *scaling_tables(scale, kind),
     )
-    needed = {"nothing": 0 if lean else channels, "taps": 0 if three else POINTER_BYTES * kernel_h * kernel_w}
+    needed = {"padding_pixel": 0 if lean else channels, "taps": 0 if three else POINTER_BYTES * kernel_h * kernel_w}
     if lean and needed["taps"]:
         return "other windows than 3x3 need working memory"
     if lean:
-        nothing = (x.quantization.zero_point,) * channels
-        tables = (*tables, Table("nothing", "int8_t", nothing, "what the input has outside"))
+        padding_pixel = (x.quantization.zero_point,) * channels
+        tables = (
+            *tables,
+            Table(
+                "padding_pixel",
+                "int8_t",
+                padding_pixel,
+                "the pixel outside of the image: every channel is the zero point",
+            ),
+        )
     ahead = by_channel(whole, whole // 4, 4, 1, 1) if whole else by_channel(channels, channels, 1, 1, 1)
     groups = whole // 4 + channels - whole
     return Layer(
@@ -409,7 +417,12 @@ def lean_convolution(
     tables = (
         *weight_tables(values, bound.input(1).shape, bias),
         *scaling_tables(scale, kind),
-        Table("nothing", "int8_t", (x.quantization.zero_point,) * run, "what the input has outside"),
+        Table(
+            "padding_pixel",
+            "int8_t",
+            (x.quantization.zero_point,) * run,
+            "the pixels outside of the image: every value is the zero point",
+        ),
     )
     return Layer(
         "convolution/conv_2d_lean_dsp",
@@ -460,7 +473,7 @@ def matrix(
     return Layer(
         "matrix/matrix_dsp",
         "dsp", (0,), (*weight_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), size + tail,
-        scratch=(Scratch("values", 16 * words),), macs=rows * filters.size, spec=kind,
+        scratch=(Scratch("windows", 16 * words),), macs=rows * filters.size, spec=kind,
         overlaps=window_overlap(bound, params, None), by_rows=one_row, headers=HEADERS,
     )  # fmt: skip
 

@@ -104,6 +104,6 @@ def convolution(
     return Layer(
         "convolution/conv_2d_span_dsp",
         NAMES[pixels], (0,), (*weight_tables(values, filters.shape, bias), *scaling_tables(scale, kind)),
-        params + tail, scratch=(Scratch("values", span.size_bytes(kernel_h)),), macs=flat.size * (bound.output.elements // out),
+        params + tail, scratch=(Scratch("windows", span.size_bytes(kernel_h)),), macs=flat.size * (bound.output.elements // out),
         spec=kind, overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=HEADERS,
     )  # fmt: skip

@@ -175,7 +175,7 @@ def _tiles(
     of_pair = Param("words", "int32_t", words, "of the weights of two channels")
     return Layer(
         "convolution/conv_2d_shorts_dsp", "dsp", (0,), _tables(bound, values, out, kind, "arranged for pairs of channels"),
-        (*params, of_pair, *_tail(bound, activation)), scratch=(Scratch("values", 4 * dsp_int8.PIXELS * words),),
+        (*params, of_pair, *_tail(bound, activation)), scratch=(Scratch("windows", 4 * dsp_int8.PIXELS * words),),
         macs=bound.output.elements * filters.size // out, spec=kind, overlaps=window_overlap(bound, params, None),
         by_rows=by_rows, headers=(*dsp_int8.HEADERS, DSP_HEADER),
     )  # fmt: skip

@@ -89,7 +89,7 @@ def convolution(
     return Layer(
         "convolution/conv_2d_halves",
         VARIANT, (0,), (*_tables(flat, filters.shape, bias), *scaling_tables(scale, kind)), params + tail,
-        scratch=(Scratch("values", edge + 4 * PIXELS * pairs),), macs=flat.size * rows, spec=kind,
+        scratch=(Scratch("windows", edge + 4 * PIXELS * pairs),), macs=flat.size * rows, spec=kind,
         overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=(HEADER,),
     )  # fmt: skip
 
@@ -216,7 +216,7 @@ def _matrix(
     )  # fmt: skip
     return Layer(
         "matrix/matrix_halves", VARIANT, (0,), (*_tables(filters, filters.shape, bias), *scaling_tables(scale, kind)), numbers,
-        scratch=(Scratch("values", 4 * PIXELS * pairs),), macs=rows * filters.size, spec=kind,
+        scratch=(Scratch("windows", 4 * PIXELS * pairs),), macs=rows * filters.size, spec=kind,
         overlaps=window_overlap(bound, params, None), by_rows=ByRows(counted="rows"), headers=(HEADER,),
     )  # fmt: skip
 

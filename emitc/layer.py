@@ -344,8 +344,8 @@ class Formula:
     """What a kernel computes of each element, where one template prints the kernels of many functions.
 
     name: of the kernel in C. c: the result as a C expression of the elements, whose names the template states, and of the
-    parameters `p`. comment: the result in words. In both texts {x}, {w} and {y} stand for the spec's types. members: name and
-    C type of the parameters that `c` reads.
+    parameters `p`. comment: the result in words. In both texts {x}, {w} and {y} stand for the spec's types, and {kernel} for
+    the name of the C function. members: name and C type of the parameters that `c` reads.
     """
 
     name: str
@@ -355,11 +355,14 @@ class Formula:
 
     def result(self, spec: KernelSpec) -> str:
         """The C expression for these types."""
-        return self.c.format(x=spec.x, w=spec.w, y=spec.y)
+        return self._of(self.c, spec)
 
     def meaning(self, spec: KernelSpec) -> str:
         """The comment for these types."""
-        return self.comment.format(x=spec.x, w=spec.w, y=spec.y)
+        return self._of(self.comment, spec)
+
+    def _of(self, text: str, spec: KernelSpec) -> str:
+        return text.format(x=spec.x, w=spec.w, y=spec.y, kernel=f"emitc_{self.name}{spec.suffix}")
 
 
 @dataclass(frozen=True, slots=True)

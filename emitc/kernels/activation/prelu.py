@@ -31,10 +31,19 @@ from emitc.kernels.shared.pointwise import (
     typed,
     vector_layer,
 )
-from emitc.layer import KernelSpec, Layer, Param, Table
+from emitc.layer import Formula, KernelSpec, Layer, Param, Table
 from emitc.numerics.float_functions import FUNCTIONS
 from emitc.numerics.requantize import BYTES, Float32, Int64, multiplier_of, requantize
 from emitc.source import SourceNode
+
+_REAL = Formula("prelu", "va < 0.0f ? vb * va : va", "a, b * a where a is negative")
+_FIXED = Formula(
+    "prelu_fixed",
+    "({y})emitc_clamp((va + p->x_offset < 0"
+    " ? emitc_requantize((va + p->x_offset) * (vb + p->slope_offset), p->slope_multiplier, p->slope_shift)"
+    " : emitc_requantize(va + p->x_offset, p->multiplier, p->shift)) + p->y_offset, p->clamp_low, p->clamp_high)",
+    "a requantized, and where it is negative a * b",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +166,7 @@ def _lower_fixed(bound: BoundNode) -> Layer:
         Param("clamp_low", "int32_t", y.dtype.range[0]),
         Param("clamp_high", "int32_t", y.dtype.range[1]),
     )
-    return broadcast_layer(bound, "activation/prelu_fixed", params, spec=typed(x.dtype, y.dtype, slope.dtype))
+    return broadcast_layer(bound, _FIXED, params, spec=typed(x.dtype, y.dtype, slope.dtype))
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -169,7 +178,7 @@ def lower(bound: BoundNode) -> Layer:
         if slope.is_constant and slope.elements == 1:
             alpha = float(slope.array().reshape(-1)[0])
             return real_layer(bound, FUNCTIONS["LeakyRelu"], (alpha,))
-        return broadcast_layer(bound, "activation/prelu")
+        return broadcast_layer(bound, _REAL)
     slopes = _real_slope(bound)
     if slopes.size == 1:
         return byte_table(bound, 0, _by_scales(bound, BYTES, slopes.reshape(())))
@@ -189,7 +198,7 @@ def lower(bound: BoundNode) -> Layer:
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Four floats at a time along the rows, or a table of bytes by vectors."""
     layer = lower(bound)
-    if layer.template != "activation/prelu":
+    if layer.kernel_name != _REAL.name:
         return vector_layer(layer)
     steps = {param.name: param.value for param in layer.params}
     if steps["a_step"] != 1 or steps["b_step"] > 1:
@@ -200,6 +209,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     return replace(
         layer,
         template="activation/prelu_mve",
+        formula=None,
         variant="mve",
         headers=("emitc_mve.h", "emitc_mve_reals.h"),
         spec=spec,

@@ -45,7 +45,7 @@ from emitc.kernels.shared.lookup_and_binary import (
 )
 from emitc.kernels.shared.pointwise import operand, plain_numerics
 from emitc.kernels.shared.windows import ACTIVATIONS
-from emitc.layer import Layer, Param
+from emitc.layer import Formula, Layer, Param
 from emitc.numerics.exhaustive_fit import weighted_sum
 from emitc.numerics.requantize import BYTES, Clamp, Int64, Multiplier, activation_clamp, multiplier_of, requantize
 from emitc.source import SourceNode
@@ -321,9 +321,9 @@ def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Four elements of equal shapes at a time: sums by weights or as specified, products of bytes; tables as everywhere."""
     layer = lower(bound)
-    if layer.template in onnx_elementwise_simd.REALS:
+    if layer.kernel_name in onnx_elementwise_simd.REALS:
         return onnx_elementwise_simd.real(bound, layer, "mve")
-    if layer.template in onnx_elementwise_simd.PRODUCTS:
+    if layer.kernel_name in onnx_elementwise_simd.PRODUCTS:
         return _onnx_product(bound, layer, "mve")
     bytes_alone = (
         layer.template in ("elementwise/weighted_sum", "elementwise/product") and bound.output.dtype is DType.INT8
@@ -339,14 +339,22 @@ def _onnx_product(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     return onnx_elementwise_simd.product(bound, layer, results, _clamp(bound), variant)
 
 
+_OF_ROWS = {
+    "plain_sum": ("emitc_sums_fpu", "+"),
+    "plain_difference": ("emitc_differences_fpu", "-"),
+    "plain_product": ("emitc_products_fpu", "*"),
+}
+"""Kernels of which float units have a function of rows of float32, and C's operator."""
+
+
 def lower_fpu(bound: BoundNode) -> Layer | str:
     """The float unit's own rounding; rows of float32 by loads of four."""
     layer = lower(bound)
-    if (
-        layer.template in ("elementwise/plain_sum", "elementwise/plain_difference", "elementwise/plain_product")
-        and layer.spec.x == "float"
-    ):
-        return replace(layer, template=f"{layer.template}_fpu", variant="fpu", headers=("emitc_fpu_elements.h",))
+    if layer.kernel_name in _OF_ROWS and layer.spec.x == "float":
+        function, operator = _OF_ROWS[layer.kernel_name]
+        formula = Formula(f"{layer.kernel_name}_fpu", function, f"a {operator} b")
+        headers = ("emitc_fpu_elements.h",)
+        return replace(layer, template="elementwise/binary_rows_fpu", formula=formula, variant="fpu", headers=headers)
     return onnx_elementwise_simd.real(bound, layer, "fpu")
 
 
@@ -355,7 +363,7 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     layer = lower(bound, _WIDEST)
     if layer.template == "elementwise/rescaled_sum" and bound.output.dtype is DType.INT16:
         return _paired_sum(bound, layer)
-    if layer.template in onnx_elementwise_simd.PRODUCTS:
+    if layer.kernel_name in onnx_elementwise_simd.PRODUCTS:
         return _onnx_product(bound, layer, "dsp")
     if (
         layer.template not in ("elementwise/weighted_sum", "elementwise/product")

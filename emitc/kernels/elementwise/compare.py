@@ -20,7 +20,7 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_quantization
 from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types, two_operands
 from emitc.kernels.shared.pointwise import SIGNED, UNSIGNED, operand, plain_numerics, require_types
-from emitc.layer import Layer, Param
+from emitc.layer import Formula, Layer, Param
 from emitc.numerics.requantize import BYTES, Int64, Multiplier, multiplier_of, requantize
 from emitc.source import SourceNode
 
@@ -45,22 +45,24 @@ class Logic(Op):
 @dataclass(frozen=True, slots=True)
 class _Relation:
     function: Callable[[Array, Array], Array]
-    template: str
+    formula: Formula
     operands: tuple[int, ...] = (0, 1)
 
 
+_LESS = Formula("less", "va < vb", "1 where a < b")
+_LESS_OR_EQUAL = Formula("less_or_equal", "va <= vb", "1 where a <= b")
 _RELATIONS: Mapping[str, _Relation] = {
-    "Equal": _Relation(np.equal, "elementwise/equal"),
-    "NotEqual": _Relation(np.not_equal, "elementwise/unequal"),
-    "Less": _Relation(np.less, "elementwise/less"),
-    "LessOrEqual": _Relation(np.less_equal, "elementwise/less_or_equal"),
-    "Greater": _Relation(np.greater, "elementwise/less", (1, 0)),
-    "GreaterOrEqual": _Relation(np.greater_equal, "elementwise/less_or_equal", (1, 0)),
+    "Equal": _Relation(np.equal, Formula("equal", "va == vb", "1 where a = b")),
+    "NotEqual": _Relation(np.not_equal, Formula("unequal", "va != vb", "1 where a is not b")),
+    "Less": _Relation(np.less, _LESS),
+    "LessOrEqual": _Relation(np.less_equal, _LESS_OR_EQUAL),
+    "Greater": _Relation(np.greater, _LESS, (1, 0)),
+    "GreaterOrEqual": _Relation(np.greater_equal, _LESS_OR_EQUAL, (1, 0)),
 }
 _OPERATIONS: Mapping[str, _Relation] = {
-    "And": _Relation(np.bitwise_and, "elementwise/both"),
-    "Or": _Relation(np.bitwise_or, "elementwise/either"),
-    "Xor": _Relation(np.bitwise_xor, "elementwise/unlike"),
+    "And": _Relation(np.bitwise_and, Formula("both", "({y})(va & vb)", "a & b")),
+    "Or": _Relation(np.bitwise_or, Formula("either", "({y})(va | vb)", "a | b")),
+    "Xor": _Relation(np.bitwise_xor, Formula("unlike", "({y})(va ^ vb)", "a ^ b")),
 }
 
 
@@ -186,7 +188,7 @@ def lower(bound: BoundNode) -> Layer:
         as_they_are = rule.function(BYTES[:, None], BYTES[None, :])
         if bool((rule.function(of_a[:, None], of_b[None, :]) != as_they_are).any()):
             return _scaled_layer(bound)
-    return broadcast_layer(bound, rule.template, operands=rule.operands)
+    return broadcast_layer(bound, rule.formula, operands=rule.operands)
 
 
 KERNELS = (

@@ -32,7 +32,7 @@ from emitc.kernels.shared.pointwise import (
     require_one_meaning,
     require_types,
 )
-from emitc.layer import Layer, Param
+from emitc.layer import Formula, Layer, Param
 from emitc.numerics.requantize import BYTES, Int64
 from emitc.source import SourceNode
 
@@ -103,12 +103,20 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     return (result.astype(y.dtype.value).reshape(y.shape),)
 
 
+_FORMULAS = {
+    (False, False): Formula("maximum", "va > vb ? va : vb", "the larger of a and b"),
+    (False, True): Formula("maximum_real", "va > vb || va != va ? va : vb", "the larger of a and b; a NaN wins"),
+    (True, False): Formula("minimum", "va < vb ? va : vb", "the smaller of a and b"),
+    (True, True): Formula("minimum_real", "va < vb || va != va ? va : vb", "the smaller of a and b; a NaN wins"),
+}
+"""By whether it is the smaller one, and whether a NaN wins."""
+
+
 def lower(bound: BoundNode) -> Layer:
     """A table where one input decides and the tensor is no smaller than the table; else a loop over both operands."""
     if bound.node.op.numerics.float_scale:
-        name = "elementwise/minimum" if isinstance(bound.node.op, Minimum) else "elementwise/maximum"
         nan_wins = bound.output.dtype in FLOATS and bound.node.op.numerics is not Numerics.PLAIN
-        return broadcast.fold_layer(bound, f"{name}_real" if nan_wins else name)
+        return broadcast.fold_layer(bound, _FORMULAS[isinstance(bound.node.op, Minimum), nan_wins])
     source = single_source(bound)
     if bound.output.dtype is DType.INT8 and source is not None and bound.output.elements >= TABLE_ENTRIES:
         return binary_table(bound, source, _compute(bound, BYTES[:, None], BYTES[None, :]))

@@ -18,10 +18,16 @@ from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types
 from emitc.kernels.shared.pointwise import operand, plain_numerics, require_types
-from emitc.layer import Layer
+from emitc.layer import Formula, Layer
 from emitc.source import SourceNode
 
 _TYPES = (DType.FLOAT32, DType.INT32)
+
+_QUOTIENT = Formula(
+    "floor_quotient_real",
+    "(float)floor((double)va / (double)vb)",
+    "a / b rounded down; in double, as a float32 quotient may be rounded up to an integer",
+)
 
 
 class FloorDiv(Op):
@@ -70,7 +76,7 @@ def lower(bound: BoundNode) -> Layer:
     """A loop over both operands."""
     real = bound.output.dtype is DType.FLOAT32
     if isinstance(bound.node.op, FloorDiv):
-        return broadcast_layer(bound, "elementwise/floor_quotient_real" if real else "elementwise/floor_quotient")
+        return broadcast_layer(bound, _QUOTIENT if real else "elementwise/floor_quotient")
     return broadcast_layer(bound, "elementwise/floor_remainder_real" if real else "elementwise/modulo")
 
 

@@ -16,10 +16,16 @@ from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types, two_operands
 from emitc.kernels.shared.pointwise import SIGNED, UNSIGNED, operand, require_types
-from emitc.layer import Layer
+from emitc.layer import Formula, Layer
 from emitc.source import SourceNode
 
 _TYPES = (DType.FLOAT32, *SIGNED, *UNSIGNED)
+_SIGNED = Formula(
+    "remainder", "({y})(vb == 0 || vb == -1 ? 0 : va % vb)", "the remainder of a / b, of a's sign; 0 where b is 0"
+)
+_UNSIGNED = Formula("remainder_unsigned", "({y})(vb == 0 ? 0 : va % vb)", "the remainder of a / b; 0 where b is 0")
+_REAL = Formula("remainder_real", "fmodf(va, vb)", "the remainder of a / b, of a's sign")
+"""np.fmod in C, and of integers without sign np.mod, which is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +62,11 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def lower(bound: BoundNode) -> Layer:
     """One loop for each rounding and kind of type."""
     dtype = bound.output.dtype
-    name = "elementwise/remainder" if _truncated(bound) else "elementwise/modulo"
+    if dtype in UNSIGNED:
+        return broadcast_layer(bound, _UNSIGNED)
     if dtype is DType.FLOAT32:
-        return broadcast_layer(bound, f"{name}_real")
-    return broadcast_layer(bound, "elementwise/remainder_unsigned" if dtype in UNSIGNED else name)
+        return broadcast_layer(bound, _REAL if _truncated(bound) else "elementwise/modulo_real")
+    return broadcast_layer(bound, _SIGNED if _truncated(bound) else "elementwise/modulo")
 
 
 KERNELS = (

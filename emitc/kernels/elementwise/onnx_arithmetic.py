@@ -19,6 +19,7 @@ int8 pairs are computed by integers wherever parameters give the same bits (`pai
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from emitc.kernels.shared.broadcast import broadcast_layer, flat_layer, require_
 from emitc.kernels.shared.float_activation import bound_params
 from emitc.kernels.shared.lookup_and_binary import TABLE_ENTRIES, binary_layer, binary_table, single_source
 from emitc.kernels.shared.pointwise import FLOATS, SIGNED, UNSIGNED, dequantized, quantized, require_types, typed
-from emitc.layer import Layer, Param
+from emitc.layer import Formula, Layer, Param
 from emitc.numerics.exhaustive_fit import (
     EvenProduct,
     EvenSum,
@@ -48,6 +49,17 @@ TFLITE_TYPES = {"+": _ADDED, "-": _ADDED, "*": _ADDED, "/": (DType.FLOAT32, DTyp
 """Plain numbers in TFLite, by operator."""
 PLAIN_TYPES = (*FLOATS, *SIGNED, *UNSIGNED)
 _WIDE_UNSIGNED = {"int32_t": "uint32_t", "int64_t": "uint64_t", "uint32_t": "uint32_t", "uint64_t": "uint64_t"}
+_OPERATIONS: Mapping[str, tuple[str, Callable[[Array, Array], Array]]] = {
+    "+": ("sum", np.add),
+    "-": ("difference", np.subtract),
+    "*": ("product", np.multiply),
+    "/": ("quotient", np.divide),
+}
+"""C's operators: the kernels' name, and numpy's function."""
+_QUOTIENT = Formula("quotient", "va / vb", "a / b")
+_QUOTIENT_UNSIGNED = Formula(
+    "quotient_unsigned", "({y})(vb == 0 ? 0 : va / vb)", "a / b without the fraction; 0 where b is 0"
+)
 _UNSIGNED_BIAS = 128
 _CONVERTED = 2**31
 """From here on a float has no int32."""
@@ -163,8 +175,7 @@ def plain(operator: str, a: Array, b: Array, y: DType) -> Array:
     with np.errstate(all="ignore"):
         if operator == "/" and a.dtype.kind != "f":
             return np.asarray(_truncated_quotient(a, b), y.value)
-        functions = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide}
-        return np.asarray(functions[operator](a, b), y.value)
+        return np.asarray(_OPERATIONS[operator][1](a, b), y.value)
 
 
 def _truncated_quotient(a: NDArray[Any], b: NDArray[Any]) -> Array:
@@ -250,22 +261,19 @@ def plain_layer(bound: BoundNode, operator: str, activation: str) -> Layer:
             return broadcast_layer(
                 bound, "elementwise/bounded_quotient_integer", bound_params(activation, dtype), spec=spec
             )
-        template = (
-            "elementwise/quotient"
-            if dtype in FLOATS
-            else "elementwise/quotient_unsigned"
-            if dtype in UNSIGNED
-            else "elementwise/quotient_integer"
-        )
-        return broadcast_layer(bound, template, spec=spec)
+        if dtype in FLOATS:
+            return broadcast_layer(bound, _QUOTIENT, spec=spec)
+        kernel = _QUOTIENT_UNSIGNED if dtype in UNSIGNED else "elementwise/quotient_integer"
+        return broadcast_layer(bound, kernel, spec=spec)
     wide = _WIDE_UNSIGNED.get(spec.y, spec.y if dtype in FLOATS else "uint32_t")
-    spec = type(spec)(spec.suffix, x=spec.x, w=wide, y=spec.y)
-    name = {"+": "sum", "-": "difference", "*": "product", "/": "quotient"}[operator]
+    name, _ = _OPERATIONS[operator]
+    c, comment = f"({{y}})(({wide})va {operator} ({wide})vb)", f"a {operator} b"
     if bounds:
-        return flat_layer(
-            broadcast_layer(bound, f"elementwise/bounded_{name}", bound_params(activation, dtype), spec=spec)
-        )
-    return flat_layer(broadcast_layer(bound, f"elementwise/plain_{name}", spec=spec))
+        limits, template = bound_params(activation, dtype), "elementwise/binary_bounded"
+        formula = Formula(f"bounded_{name}", c, comment)
+        return flat_layer(broadcast_layer(bound, formula, limits, spec=spec, template=template))
+    formula = Formula(f"plain_{name}", c, f"{comment}, in a type in which C defines every result")
+    return flat_layer(broadcast_layer(bound, formula, spec=spec))
 
 
 def _limits(clamp: Clamp) -> tuple[Param, ...]:
@@ -348,13 +356,13 @@ def _float_layer(bound: BoundNode, operator: str, clamp: Clamp) -> Layer:
             Param("highest", "float", float(clamp.high - zero)),
             Param("output_offset", "int32_t", zero),
         )
-        name = {
-            "+": "elementwise/real_sum",
-            "-": "elementwise/real_difference",
-            "*": "elementwise/real_product",
-            "/": "elementwise/real_quotient",
-        }[operator]
-        return broadcast_layer(bound, name, params, spec=spec)
+        name, _ = _OPERATIONS[operator]
+        if operator in "*/":
+            formula, template = Formula(f"real_{name}", f"real_a {operator} real_b", ""), "elementwise/real_binary"
+        else:
+            apart = f"{{kernel}}_apart(real_a) {operator} {{kernel}}_apart(real_b)"
+            formula, template = Formula(f"real_{name}", apart, ""), "elementwise/real_binary_apart"
+        return broadcast_layer(bound, formula, params, spec=spec, template=template)
     bias = _bias(bound.node.op)
     limits = (
         Param("lowest", "float", float(clamp.low + bias), "the clamp, in the model's numbers"),

@@ -7,6 +7,7 @@ time. Vectors have no division; one by a constant is a product with its inverse,
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -15,22 +16,23 @@ from emitc.ir import BoundNode, DType
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER
 from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
 from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
-from emitc.layer import Layer, Param
+from emitc.layer import Formula, Layer, Param
 from emitc.numerics.exhaustive_fit import high_product
 from emitc.numerics.requantize import Clamp, Int64
 
-REALS = ("elementwise/real_sum", "elementwise/real_difference", "elementwise/real_product")
-PRODUCTS = ("elementwise/scaled_product", "elementwise/wide_product")
-"""Templates of the portable layers."""
+REALS = {"real_sum": ("+", "sum"), "real_difference": ("-", "difference"), "real_product": ("*", "product")}
+"""Kernels of floats: C's operator, and the name in the runtime's function of vectors."""
+PRODUCTS = ("scaled_product", "wide_product")
+"""Kernels of integers."""
 _FARTHEST = 2.0**30
 """Scales up to it, and down to its inverse, keep vectors away from numbers that they take for 0."""
 _SHORT = float(1 << 14)
 """Products that are scaled to less have 16 bits, which pairs narrow to bytes."""
 
 
-def _refusal(bound: BoundNode, layer: Layer, templates: tuple[str, ...]) -> str:
+def _refusal(bound: BoundNode, layer: Layer, kernels: Collection[str]) -> str:
     a, b, y = bound.input(0), bound.input(1), bound.output
-    if layer.template not in templates:
+    if layer.kernel_name not in kernels:
         return f"a loop of its own: {layer.kernel_name}{layer.spec.suffix}"
     return "" if a.elements == b.elements == y.elements else "an operand is repeated"
 
@@ -94,6 +96,10 @@ def real(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     limits = tuple(int(known[name] + known["output_offset"]) for name in ("lowest", "highest"))
     short = variant == "fpu" and limits == DType.INT16.range
     spec = replace(layer.spec, suffix=f"{layer.spec.suffix}{'_full' if short else ''}", short="s16" if short else "")
+    operator, name = REALS[layer.kernel_name]
+    c = f"emitc_reals_{name}(real_a, real_b)" if variant == "mve" else f"real_a {operator} real_b"
+    formula = Formula(f"{layer.kernel_name}_{variant}", c, "")
+    template = f"elementwise/real_binary_{variant}"
     return replace(
-        layer, template=f"{layer.template}_{variant}", variant=variant, params=params, headers=headers, spec=spec
+        layer, template=template, formula=formula, variant=variant, params=params, headers=headers, spec=spec
     )

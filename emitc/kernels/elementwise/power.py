@@ -28,7 +28,7 @@ from emitc.kernels.shared.pointwise import (
     pointwise_layer,
     require_types,
 )
-from emitc.layer import Layer, Param
+from emitc.layer import Formula, Layer, Param
 from emitc.numerics.float_functions import FUNCTIONS, RealFunction
 from emitc.source import SourceNode
 
@@ -42,6 +42,7 @@ _SIMPLE: Mapping[float, RealFunction] = {
     -1.0: FUNCTIONS["Reciprocal"],
 }
 """Powers that need no logarithm."""
+_POWER = Formula("power", "powf(va, (float)vb)", "a to the power of b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def lower(bound: BoundNode) -> Layer:
             return copied(bound)
         if exponent in _SIMPLE:
             return pointwise_layer(bound, formula_of(_SIMPLE[exponent]))
-    return broadcast_layer(bound, "elementwise/power")
+    return broadcast_layer(bound, _POWER)
 
 
 KERNELS = (

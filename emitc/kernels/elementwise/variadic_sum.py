@@ -15,7 +15,7 @@ from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.shared.broadcast import any_operands, fold_layer, output_shapes, require_broadcast, same_types
 from emitc.kernels.shared.pointwise import operand, require_types
-from emitc.layer import Layer, Param
+from emitc.layer import Formula, Layer, Param
 from emitc.source import SourceNode
 
 
@@ -57,7 +57,7 @@ def lower(bound: BoundNode) -> Layer:
     op = bound.node.op
     assert isinstance(op, VariadicSum)
     if not op.mean:
-        return fold_layer(bound, "elementwise/sum")
+        return fold_layer(bound, Formula("sum", "va + vb", "a + b"))
     count = Param("count", "int32_t", bound.output.elements)
     return fold_layer(
         bound, "elementwise/mean_of", (count, Param("factor", "float", float(_factor(bound)), "one over the operands"))

@@ -14,8 +14,8 @@ import numpy as np
 
 from emitc.ir import BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import Parsed, illegal, unsupported
-from emitc.kernels.shared.pointwise import copied, in_place, typed
-from emitc.layer import ByRows, KernelSpec, Layer, Param, Table
+from emitc.kernels.shared.pointwise import copied, in_place, printed, typed
+from emitc.layer import ByRows, Formula, KernelSpec, Layer, Param, Table
 from emitc.source import SourceNode
 
 OUTER_LOOPS = 4
@@ -109,13 +109,17 @@ def walk_params(shapes: Sequence[Shape], output: Shape) -> tuple[Param, ...]:
 
 def broadcast_layer(
     bound: BoundNode,
-    template: str,
+    kernel: Formula | str,
     parameters: tuple[Param, ...] = (),
     *,
     operands: tuple[int, ...] = (0, 1),
     spec: KernelSpec | None = None,
+    template: str = "elementwise/binary",
 ) -> Layer:
-    """`template` over the operands in the order given, printed for their types."""
+    """A formula of `va` and `vb`, which `template` prints, or a template, over the operands in the order given.
+
+    spec: by the operands' types where it is left out.
+    """
     tensors = [bound.input(i) for i in operands]
     y = bound.output
     if spec is None:
@@ -124,7 +128,17 @@ def broadcast_layer(
     params = (*parameters, *walk_params([t.shape for t in tensors], y.shape))
     alike = all(t.shape == y.shape and not t.is_constant for t in tensors)
     by_rows = ByRows(counted="count") if alike else None
-    return Layer(template, "portable", operands, params=params, overlaps=overlaps, spec=spec, by_rows=by_rows)
+    template, formula = printed(kernel, template, parameters)
+    return Layer(
+        template,
+        "portable",
+        operands,
+        params=params,
+        overlaps=overlaps,
+        spec=spec,
+        by_rows=by_rows,
+        formula=formula,
+    )
 
 
 def flat_layer(layer: Layer) -> Layer:
@@ -150,7 +164,7 @@ def same_types(dtypes: Sequence[DType], inputs: int = 2, output: DType | None = 
     return [(t,) * inputs + (output or t,) for t in dtypes]
 
 
-def fold_layer(bound: BoundNode, template: str, parameters: tuple[Param, ...] = ()) -> Layer:
+def fold_layer(bound: BoundNode, kernel: Formula | str, parameters: tuple[Param, ...] = ()) -> Layer:
     """Any number of operands, two by two: y = x0 . x1, then y = y . x2, and so on; one operand is copied.
 
     y may lie over x0 or x1, which the first round reads for the last time. The loops of each round are FOLD_ENTRIES numbers.
@@ -162,6 +176,7 @@ def fold_layer(bound: BoundNode, template: str, parameters: tuple[Param, ...] = 
     rounds = [[tensors[0].shape, tensors[1].shape], *([y.shape, tensor.shape] for tensor in tensors[2:])]
     walk = tuple(int(param.value) for shapes in rounds for param in walk_params(shapes, y.shape))
     assert len(walk) == FOLD_ENTRIES * len(rounds)
+    template, formula = printed(kernel, "elementwise/fold", parameters)
     return Layer(
         template,
         "portable",
@@ -170,6 +185,7 @@ def fold_layer(bound: BoundNode, template: str, parameters: tuple[Param, ...] = 
         parameters,
         overlaps=in_place(bound, tuple(i for i in (0, 1) if not tensors[i].is_constant)),
         spec=typed(y.dtype, y.dtype),
+        formula=formula,
     )
 
 

@@ -361,8 +361,32 @@ class Formula:
         """The comment for these types."""
         return self._of(self.comment, spec)
 
+    def kernel(self, spec: KernelSpec) -> str:
+        """The name of the C function."""
+        return f"emitc_{self.name}{spec.suffix}"
+
     def _of(self, text: str, spec: KernelSpec) -> str:
-        return text.format(x=spec.x, w=spec.w, y=spec.y, kernel=f"emitc_{self.name}{spec.suffix}")
+        return text.format(x=spec.x, w=spec.w, y=spec.y, kernel=self.kernel(spec))
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionFormula(Formula):
+    """What a kernel computes of many elements: `acc` starts as `start`, becomes `step` with each element `v`, and gives `c`.
+
+    accumulator: the C type of `acc`, in which {x} is the elements' type; so it is in `step`.
+    """
+
+    accumulator: str = "{x}"
+    start: str = "0"
+    step: str = ""
+
+    def accumulator_type(self, spec: KernelSpec) -> str:
+        """The accumulator's type for these types."""
+        return self._of(self.accumulator, spec)
+
+    def next(self, spec: KernelSpec) -> str:
+        """The accumulator's next value for these types."""
+        return self._of(self.step, spec)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ from emitc.kernels.contract import (
 )
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.pointwise import plain_numerics
-from emitc.kernels.shared.reduction_loops import groups_of, loop_params, onnx_axes, typed_layer
-from emitc.layer import Layer, Param
+from emitc.kernels.shared.reduction_loops import groups_of, loop_params, onnx_axes, typed_layer, wrapping
+from emitc.layer import Layer, Param, ReductionFormula
 from emitc.numerics.requantize import Multiplier, multiplier_of, requantize, requantize_float
 from emitc.source import SourceNode
 
@@ -243,14 +243,27 @@ def _onnx_reference(bound: BoundNode, values: Array) -> Array:
     return np.asarray(np.clip(scaled, *y.dtype.range).astype(y.dtype.value).reshape(y.shape))
 
 
+_TOTAL = wrapping("reduce_total", "Sum", "acc + v", "acc + (u{x})v")
+_MEAN = (
+    replace(_TOTAL[0], name="reduce_mean", comment="Mean", c="acc / (float)p->divisor"),
+    replace(_TOTAL[1], name="reduce_mean", comment="Mean", c="({y})acc / p->divisor"),
+)
+_REQUANTIZED = ReductionFormula(
+    "reduce_quantized",
+    "({y})emitc_output_f32(acc, p->factor, p->output_offset, p->clamp_low, p->clamp_high)",
+    "Requantized sum",
+    accumulator="int32_t",
+    start="p->sum_offset",
+    step="acc + v",
+)
+
+
 def _lower_onnx(bound: BoundNode) -> Layer:
     x, y, axes = bound.input(0), bound.output, _op(bound).axes
     if x.dtype in _PLAIN:
         mean = isinstance(bound.node.op, Mean)
         divisor = Param("divisor", "int32_t", _count(bound) if mean else 1, "elements of one mean")
-        return typed_layer(
-            bound, "reduction/reduce_mean" if mean else "reduction/reduce_total", axes, (divisor,) if mean else ()
-        )
+        return typed_layer(bound, _MEAN if mean else _TOTAL, axes, (divisor,) if mean else ())
     assert x.quantization and y.quantization
     extra = (
         Param(
@@ -261,7 +274,7 @@ def _lower_onnx(bound: BoundNode) -> Layer:
         Param("clamp_low", "int32_t", y.dtype.range[0]),
         Param("clamp_high", "int32_t", y.dtype.range[1]),
     )
-    return typed_layer(bound, "reduction/reduce_quantized", axes, extra)
+    return typed_layer(bound, (_REQUANTIZED, _REQUANTIZED), axes, extra)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

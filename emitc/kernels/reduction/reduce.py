@@ -28,8 +28,8 @@ from emitc.kernels.reduction.mean import (
     transposed,
     work,
 )
-from emitc.kernels.shared.reduction_loops import typed_layer
-from emitc.layer import Layer
+from emitc.kernels.shared.reduction_loops import SMALLEST, Formulas, typed_layer, wrapping
+from emitc.layer import Layer, ReductionFormula
 
 
 class ReduceMax(Reduction):
@@ -107,12 +107,12 @@ def _log_sum_exp(x: _Values, axes: tuple[int, ...]) -> _Values:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """template: of the C. dtypes: element types. rule: on float64 or int64 values.
+    """kernel: formulas of the C, or its template. dtypes: element types. rule: on float64 or int64 values.
 
     tflite: name in TFLite, "" for none. in_tflite: its types there.
     """
 
-    template: str
+    kernel: Formulas | str
     dtypes: tuple[DType, ...]
     rule: _Rule
     summary: str
@@ -120,15 +120,16 @@ class _Kind:
     in_tflite: tuple[DType, ...] = _TFLITE
 
 
+_MAX = ReductionFormula("reduce_max", "acc", "Largest", start="*x", step="v > acc ? v : acc")
+_L2 = ReductionFormula(
+    "reduce_l2", "sqrtf(acc)", "Square root of the sum of the squares", start="0.0f", step="acc + v * v"
+)
+_LOG_SUM = ReductionFormula("reduce_log_sum", "logf(acc)", "Logarithm of the sum", start="0.0f", step="acc + v")
 _KINDS: dict[type[Reduction], _Kind] = {
-    ReduceMax: _Kind(
-        "reduction/reduce_max", _ANY, _first(np.argmax), "largest value over any dimensions", "REDUCE_MAX"
-    ),
-    ReduceMin: _Kind(
-        "reduction/reduce_min", _ANY, _first(np.argmin), "smallest value over any dimensions", "REDUCE_MIN"
-    ),
+    ReduceMax: _Kind((_MAX, _MAX), _ANY, _first(np.argmax), "largest value over any dimensions", "REDUCE_MAX"),
+    ReduceMin: _Kind(SMALLEST, _ANY, _first(np.argmin), "smallest value over any dimensions", "REDUCE_MIN"),
     ReduceProd: _Kind(
-        "reduction/reduce_product",
+        wrapping("reduce_product", "Product", "acc * v", "acc * (u{x})v", "1"),
         _WRAPPING,
         lambda x, axes: np.prod(x, axis=axes),
         "product over any dimensions",
@@ -136,14 +137,25 @@ _KINDS: dict[type[Reduction], _Kind] = {
         _WRAPPING,
     ),
     ReduceL1: _Kind(
-        "reduction/reduce_l1", _WRAPPING, lambda x, axes: np.sum(np.abs(x), axis=axes), "sum of magnitudes"
+        wrapping(
+            "reduce_l1",
+            "Sum of the magnitudes",
+            "acc + (v < 0.0f ? -v : v)",
+            "v < 0 ? acc - (u{x})v : acc + (u{x})v",
+        ),
+        _WRAPPING,
+        lambda x, axes: np.sum(np.abs(x), axis=axes),
+        "sum of magnitudes",
     ),
-    ReduceL2: _Kind("reduction/reduce_l2", _FLOAT, lambda x, axes: np.sqrt(np.sum(x * x, axis=axes)), "Euclidean norm"),
+    ReduceL2: _Kind((_L2, _L2), _FLOAT, lambda x, axes: np.sqrt(np.sum(x * x, axis=axes)), "Euclidean norm"),
     ReduceSumSquare: _Kind(
-        "reduction/reduce_squares", _WRAPPING, lambda x, axes: np.sum(x * x, axis=axes), "sum of squares"
+        wrapping("reduce_squares", "Sum of the squares", "acc + v * v", "acc + (u{x})v * (u{x})v"),
+        _WRAPPING,
+        lambda x, axes: np.sum(x * x, axis=axes),
+        "sum of squares",
     ),
     ReduceLogSum: _Kind(
-        "reduction/reduce_log_sum", _FLOAT, lambda x, axes: np.log(np.sum(x, axis=axes)), "logarithm of the sum"
+        (_LOG_SUM, _LOG_SUM), _FLOAT, lambda x, axes: np.log(np.sum(x, axis=axes)), "logarithm of the sum"
     ),
     ReduceLogSumExp: _Kind(
         "reduction/reduce_log_sum_exp", _FLOAT, _log_sum_exp, "logarithm of the sum of exponentials"
@@ -179,7 +191,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def lower(bound: BoundNode) -> Layer:
     """Nested loops over kept and reduced groups of dimensions."""
     op = _op(bound)
-    return typed_layer(bound, _KINDS[type(op)].template, op.axes)
+    return typed_layer(bound, _KINDS[type(op)].kernel, op.axes)
 
 
 KERNELS = tuple(

@@ -20,7 +20,7 @@ from emitc.kernels.reduction.mean import (
     transposed,
     work,
 )
-from emitc.kernels.shared.reduction_loops import typed_layer
+from emitc.kernels.shared.reduction_loops import SMALLEST, typed_layer
 from emitc.layer import Layer
 
 
@@ -49,7 +49,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """The smallest value."""
-    return typed_layer(bound, "reduction/reduce_min", _op(bound).axes)
+    return typed_layer(bound, SMALLEST, _op(bound).axes)
 
 
 KERNELS = (

@@ -10,11 +10,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from emitc.ir import BoundNode, Shape
-from emitc.layer import KernelSpec, Layer, Param
+from emitc.ir import BoundNode, DType, Shape
+from emitc.kernels.shared.pointwise import printed
+from emitc.layer import KernelSpec, Layer, Param, ReductionFormula
 from emitc.source import SourceNode
 
 _LOOPS = 4
+Formulas = tuple[ReductionFormula, ReductionFormula]
+"""Of elements that are float32, and of integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +84,30 @@ def onnx_axes(node: SourceNode) -> tuple[int, ...]:
     return tuple(sorted({axis % rank for axis in listed}))
 
 
-def typed_layer(bound: BoundNode, template: str, axes: tuple[int, ...], extra: tuple[Param, ...] = ()) -> Layer:
-    """A layer of a template that serves every set of axes and several element types."""
+def wrapping(name: str, comment: str, real: str, integer: str, start: str = "0") -> Formulas:
+    """The formulas of a reduction whose accumulator has the elements' type. Integers wrap, without sign.
+
+    real, integer: the accumulator's next value; start: its first one.
+    """
+    return (
+        ReductionFormula(name, "acc", comment, accumulator="float", start=f"{start}.0f", step=real),
+        ReductionFormula(name, "({y})acc", comment, accumulator="u{x}", start=start, step=integer),
+    )
+
+
+_SMALLEST = ReductionFormula("reduce_min", "acc", "Smallest", start="*x", step="v < acc ? v : acc")
+SMALLEST = (_SMALLEST, _SMALLEST)
+"""Of any elements, and of truth values whether all are true."""
+
+
+def typed_layer(
+    bound: BoundNode, kernel: Formulas | str, axes: tuple[int, ...], extra: tuple[Param, ...] = ()
+) -> Layer:
+    """A layer for every set of axes and several element types: of the formula for reals or integers, or of a template."""
     x, y = bound.input(0), bound.output
     types = x.dtype.value if x.dtype is y.dtype else f"{x.dtype.value}_{y.dtype.value}"
     spec = KernelSpec(f"_{types}", fixed_point=False, x=x.dtype.c_type, y=y.dtype.c_type)
     params = (*loop_params(groups_of(x.shape, axes), _LOOPS), *extra)
-    return Layer(template, "portable", (0,), params=params, spec=spec)
+    own = kernel if isinstance(kernel, str) else kernel[x.dtype is not DType.FLOAT32]
+    template, formula = printed(own, "reduction/reduce", extra)
+    return Layer(template, "portable", (0,), params=params, spec=spec, formula=formula)

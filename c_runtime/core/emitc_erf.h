@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc: the error function by polynomials, with the bits that ONNX Runtime gives.
  *
- * Part of a package whose kernels use it; see emitc_rational.h.
+ * Part of a package whose kernels use it; see emitc_tanh.h.
  */
 #ifndef EMITC_ERF_H
 #define EMITC_ERF_H
 
-#include "emitc_rational.h"
+#include "emitc_tanh.h"
 
 /* Coefficients, the highest power first: of x^2 up to EMITC_ERF_SPLIT and of x from there on, both for what is added to x as a share of it; of
  * exp(x) near 0. Then 1 / ln 2, and -ln 2 in two parts. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc: the exponential of numbers that are not above 0 by a polynomial, with the bits that ONNX Runtime's Softmax sums up.
  *
- * Part of a package whose kernels use it; see emitc_rational.h.
+ * Part of a package whose kernels use it; see emitc_tanh.h.
  */
 #ifndef EMITC_EXP_H
 #define EMITC_EXP_H
 
-#include "emitc_rational.h"
+#include "emitc_tanh.h"
 
 /* Below this the exponential, which is under 2^-124 there, is 0. */
 #define EMITC_EXP_LOWEST -86.5f

@@ -7,8 +7,8 @@
 #ifndef EMITC_DSP_SIGNAL_H
 #define EMITC_DSP_SIGNAL_H
 
-#include "emitc_dsp_bytes.h"
-#include "emitc_dsp_shorts.h"
+#include "emitc_dsp_pool.h"
+#include "emitc_dsp_int16.h"
 
 EMITC_ALWAYS_INLINE void emitc_store_two(int16_t *to, uint32_t pair)
 {

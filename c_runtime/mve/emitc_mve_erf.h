@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: the error function of four numbers of float32 at a time.
  *
- * Part of a package whose kernels use it; see emitc_mve_rational.h and emitc_erf.h, whose bits these are.
+ * Part of a package whose kernels use it; see emitc_mve_tanh.h and emitc_erf.h, whose bits these are.
  */
 #ifndef EMITC_MVE_ERF_H
 #define EMITC_MVE_ERF_H
 
 #include "emitc_erf.h"
-#include "emitc_mve_rational.h"
+#include "emitc_mve_tanh.h"
 
 /* erf(x) of each. */
 EMITC_ALWAYS_INLINE emitc_reals emitc_reals_erf(emitc_reals x)

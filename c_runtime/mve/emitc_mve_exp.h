@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: the exponential of four numbers of float32 at a time, and rows of them.
  *
- * Part of a package whose kernels use it; see emitc_mve_rational.h and emitc_exp.h, whose bits these are.
+ * Part of a package whose kernels use it; see emitc_mve_tanh.h and emitc_exp.h, whose bits these are.
  */
 #ifndef EMITC_MVE_EXP_H
 #define EMITC_MVE_EXP_H
 
 #include "emitc_exp.h"
-#include "emitc_mve_rational.h"
+#include "emitc_mve_tanh.h"
 
 /* exp(x) of each; of what is above 0 it may be anything. */
 EMITC_ALWAYS_INLINE emitc_reals emitc_reals_exp(emitc_reals x)

@@ -14,7 +14,7 @@ import numpy as np
 
 from emitc.numerics.requantize import Float32
 
-HEADERS = ("emitc_bits.h", "emitc_rational.h")
+HEADERS = ("emitc_bits.h", "emitc_tanh.h")
 """Of the runtime, with the same functions in C."""
 _TANH = (
     (

@@ -143,11 +143,39 @@ def test_every_dependency_has_its_line_and_no_other() -> None:
 
 
 def test_every_pass_is_described() -> None:
+    listed = re.findall(r"^\| `([a-z-]+)` \|", section(ROOT / "docs" / "passes.md", "Passes"), re.M)
+    assert listed == [n for n, _ in (*PASSES, *LATE_PASSES)]
+
+
+def test_every_runtime_header_is_described_with_its_folder() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (`emitc_[^|]*) \|", (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8"), re.M
+    )
+    described = {(folder, name) for folder, names in rows for name in re.findall(r"`(\S+)`", names)}
+    assert described == {(path.parent.name, path.name) for path in (ROOT / "c_runtime").rglob("*.h")}
+
+
+def test_the_stages_are_the_folders_in_the_order_of_their_imports() -> None:
+    """The diagram and the table of the architecture name every stage, and no stage imports one that stands after it."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `([a-z-]+)` \|", section(ROOT / "docs" / "architecture.md", "Passes"), re.M) == [
-        n for n, _ in (*PASSES, *LATE_PASSES)
-    ]
-    assert text.count("## Passes") == 1
+    assert len(text.splitlines()) < 250
+    table = text.partition("<!-- stages -->")[2].partition("<!-- end -->")[0]
+    stages = re.findall(r"^\| `(\w+)` \|", table, re.M)
+    diagram = set(re.findall(r"\b[a-z]+\b", text.partition("```mermaid")[2].partition("```")[0]))
+    assert set(stages) - {"kernels"} <= diagram
+    serving = text.partition("</p>")[0].partition("Three folders lie")[2].partition("\n## ")[0]
+    folders = {path.name for path in (ROOT / "emitc").iterdir() if (path / "__init__.py").exists()}
+    assert {*stages, *re.findall(r"`(\w+)`", serving)} == folders
+    for position, stage in enumerate(stages):
+        later = "|".join(stages[position + 1 :])
+        if later:
+            for path in (ROOT / "emitc" / stage).rglob("*.py"):
+                found = re.search(rf"^\s*(?:from|import) emitc\.({later})\b", path.read_text(encoding="utf-8"), re.M)
+                assert found is None or (stage, found[1]) in ALLOWED, f"{path} imports {found[1] if found else ''}"
+
+
+ALLOWED = {("frontends", "kernels"), ("passes", "kernels")}
+"""Frontends and passes use the definitions of operators, which are listed where they first matter for the C."""
 
 
 def test_every_status_macro_and_function_is_described() -> None:

@@ -10,7 +10,7 @@ from tests.support.firmware import printed_by
 
 FIRMWARE = """
 #include "emitc_board.h"
-#include "emitc_fpu_root.h"
+#include "emitc_fpu_isqrt.h"
 
 static uint32_t wrong(uint64_t value)
 {

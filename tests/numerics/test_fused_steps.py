@@ -16,7 +16,7 @@ from tests.support.runtime import INCLUDES
 
 COUNT = 20_000
 SOURCE = """
-#include "emitc_rational.h"
+#include "emitc_tanh.h"
 void steps(int32_t n, const float *a, const float *b, const float *c, float *y);
 void steps(int32_t n, const float *a, const float *b, const float *c, float *y)
 {

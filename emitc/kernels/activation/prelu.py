@@ -211,7 +211,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
         template="activation/prelu_mve",
         formula=None,
         variant="mve",
-        headers=("emitc_mve.h", "emitc_mve_reals.h"),
+        headers=("emitc_mve.h", "emitc_mve_float32.h"),
         spec=spec,
     )
 

@@ -136,7 +136,7 @@ def lower(bound: BoundNode) -> Layer:
     )  # fmt: skip
 
 
-_HEADERS = {"dsp": "emitc_dsp.h", "mve": "emitc_mve_sums.h"}
+_HEADERS = {"dsp": "emitc_dsp.h", "mve": "emitc_mve_dot_int8.h"}
 
 
 def lower_dsp(bound: BoundNode, variant: str = "dsp") -> Layer | str:

@@ -285,7 +285,7 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
 
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Sixteen scores at a time."""
-    return _by_rows_of_bytes(bound, "mve", "emitc_bits.h", "emitc_mve.h", "emitc_mve_naturals.h")
+    return _by_rows_of_bytes(bound, "mve", "emitc_bits.h", "emitc_mve.h", "emitc_mve_uint32.h")
 
 
 def work(bound: BoundNode) -> int:

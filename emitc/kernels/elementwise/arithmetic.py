@@ -353,7 +353,7 @@ def lower_fpu(bound: BoundNode) -> Layer | str:
     if layer.kernel_name in _OF_ROWS and layer.spec.x == "float":
         function, operator = _OF_ROWS[layer.kernel_name]
         formula = Formula(f"{layer.kernel_name}_fpu", function, f"a {operator} b")
-        headers = ("emitc_fpu_elements.h",)
+        headers = ("emitc_fpu_elementwise.h",)
         return replace(layer, template="elementwise/binary_rows_fpu", formula=formula, variant="fpu", headers=headers)
     return onnx_elementwise_simd.real(bound, layer, "fpu")
 

@@ -92,7 +92,7 @@ def real(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
         Param("output_offset", "int32_t", known["output_offset"]),
         Param("count", "int32_t", bound.output.elements),
     )
-    headers = (MVE_HEADER, "emitc_mve_reals.h") if variant == "mve" else ("emitc_fpu.h",)
+    headers = (MVE_HEADER, "emitc_mve_float32.h") if variant == "mve" else ("emitc_fpu.h",)
     limits = tuple(int(known[name] + known["output_offset"]) for name in ("lowest", "highest"))
     short = variant == "fpu" and limits == DType.INT16.range
     spec = replace(layer.spec, suffix=f"{layer.spec.suffix}{'_full' if short else ''}", short="s16" if short else "")

@@ -151,11 +151,11 @@ def _by_vectors(bound: BoundNode) -> Layer | str:
         return "an operand is repeated"
     layer = lower(bound)
     limits = tuple(param for param in layer.params if param.name in ("lowest", "highest"))
-    headers = {"emitc_mve.h", "emitc_mve_reals.h"}
+    headers = {"emitc_mve.h", "emitc_mve_float32.h"}
     if isinstance(bound.node.op, AddByScales):
         headers.add("emitc_fpu.h")
     if bound.output.dtype is DType.UINT8:
-        headers |= {"emitc_bits.h", "emitc_mve_naturals.h"}
+        headers |= {"emitc_bits.h", "emitc_mve_uint32.h"}
     return replace(
         layer, template=f"{layer.template}_mve", variant="mve",
         params=(*limits, Param("count", "int32_t", bound.output.elements)),

@@ -17,8 +17,8 @@ from emitc.numerics.requantize import Float32
 
 TOGETHER = 4
 HEADERS: Mapping[str, tuple[str, ...]] = {
-    "fpu": ("emitc_fpu_products.h",),
-    "mve": ("emitc_fpu_products.h", "emitc_mve.h", "emitc_mve_reals.h", "emitc_mve_products.h"),
+    "fpu": ("emitc_fpu_dot.h",),
+    "mve": ("emitc_fpu_dot.h", "emitc_mve.h", "emitc_mve_float32.h", "emitc_mve_dot_float.h"),
 }
 COMPUTED = "computed weights"
 

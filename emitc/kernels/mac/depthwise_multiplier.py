@@ -23,7 +23,7 @@ from emitc.numerics.requantize import activation_clamp, reduced_multiplier
 
 _LANES = 4
 _HEADER = "emitc_mve.h"
-_SPREAD_HEADER = "emitc_dsp_spread.h"
+_SPREAD_HEADER = "emitc_dsp_depthwise.h"
 
 
 def _filled(values: NDArray[np.int64]) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ from emitc.numerics.requantize import Clamp, Int64, activation_clamp
 HEADER = "emitc_dsp.h"
 HEADERS = (HEADER, "emitc_dsp_tile.h")
 """Of kernels that add up products."""
-BYTES_HEADER = "emitc_dsp_bytes.h"
+BYTES_HEADER = "emitc_dsp_pool.h"
 """Of kernels that take bytes four by four, beside HEADER."""
 PIXELS = 4
 """Output pixels that share the weights that are read."""

@@ -19,8 +19,8 @@ from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window
 from emitc.layer import ByRows, KernelSpec, Layer, Param, Scratch, Table, whole_window
 from emitc.numerics.requantize import activation_clamp
 
-DSP_HEADER = "emitc_dsp_shorts.h"
-MVE_HEADERS = ("emitc_mve.h", "emitc_mve_shorts.h")
+DSP_HEADER = "emitc_dsp_int16.h"
+MVE_HEADERS = ("emitc_mve.h", "emitc_mve_int16.h")
 _BYTES = 2
 """Of a value."""
 _FEW_ROWS = 4

@@ -24,7 +24,7 @@ from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table
 from emitc.numerics.requantize import Clamp, Int64, activation_clamp
 
 HEADER = "emitc_mve.h"
-HEADERS = (HEADER, "emitc_mve_sums.h")
+HEADERS = (HEADER, "emitc_mve_dot_int8.h")
 """Of kernels that add up products."""
 LANES = 16
 """Bytes in a register."""

@@ -47,7 +47,7 @@ _LAYOUTS: Mapping[str, tuple[Callable[[Array], NDArray[np.int8]], str]] = {
 }
 _HEADERS: Mapping[str, tuple[str, ...]] = {
     "dsp": (dsp_int8.HEADER, dsp_int8.BYTES_HEADER),
-    "mve": (*mve_int8.HEADERS, "emitc_mve_moves.h"),
+    "mve": (*mve_int8.HEADERS, "emitc_mve_copy.h"),
 }
 """The third is for rows of uint8."""
 

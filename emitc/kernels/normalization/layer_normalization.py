@@ -244,14 +244,14 @@ def _by_fours(bound: BoundNode, variant: str, headers: tuple[str, ...]) -> Layer
 
 def lower_fpu(bound: BoundNode) -> Layer | str:
     """Four values to a load."""
-    return _by_fours(bound, "fpu", ("emitc_fpu_rows.h",))
+    return _by_fours(bound, "fpu", ("emitc_fpu_norm.h",))
 
 
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Sums by the float unit, from vectors."""
     if _rows(bound).segments % 4:
         return "rows are no whole fours"
-    return _by_fours(bound, "mve", ("emitc_mve.h", "emitc_mve_reals.h", "emitc_mve_rows.h"))
+    return _by_fours(bound, "mve", ("emitc_mve.h", "emitc_mve_float32.h", "emitc_mve_norm.h"))
 
 
 _VARIANTS = (

@@ -46,7 +46,7 @@ _LARGEST = Multiplier(2**31 - 1, 30)
 """What TFLite takes for every factor that has no multiplier (QuantizeMultiplier)."""
 _SINGLE_AXIS = 13
 """The opset from which on ONNX's softmax is over one dimension."""
-_REALS = ("emitc_fpu_rows.h", "emitc_mve.h", "emitc_mve_reals.h", "emitc_mve_rational.h", "emitc_mve_exp.h")
+_REALS = ("emitc_fpu_norm.h", "emitc_mve.h", "emitc_mve_float32.h", "emitc_mve_tanh.h", "emitc_mve_exp.h")
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +366,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
             return "rows whose values lie apart"
         return _lower_real(bound, "mve", *_REALS)
     portable = lower(bound)
-    headers = ("emitc_bits.h", "emitc_mve.h", "emitc_mve_shares.h")
+    headers = ("emitc_bits.h", "emitc_mve.h", "emitc_mve_softmax.h")
     if portable.template == "normalization/softmax_s16":
         return replace(portable, template="normalization/softmax_s16_mve", variant="mve", headers=headers)
     if portable.template != "normalization/softmax" or portable.spec is not PLAIN:

@@ -163,7 +163,7 @@ def vectors(bound: BoundNode, rows: Rows) -> Layer | str:
             "highest", "int32_t", int(known["clamp_high"]) - int(known["output_offset"]), "limit of a share in steps"
         ),
     )
-    headers = ("emitc_mve.h", "emitc_mve_reals.h")
+    headers = ("emitc_mve.h", "emitc_mve_float32.h")
     spec = replace(PLAIN, suffix=_EXACT, exact=True) if portable.spec.exact else PLAIN
     return replace(
         portable,

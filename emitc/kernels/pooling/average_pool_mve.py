@@ -45,7 +45,7 @@ def layer(bound: BoundNode, portable: Layer) -> Layer | str:
         Param("lowest", "int32_t", int(known["clamp_low"]) - late, "the clamp, without what is added after rounding"),
         Param("highest", "int32_t", int(known["clamp_high"]) - late),
     )
-    return _by_fours(portable, params, (), (MVE_HEADER, "emitc_mve_reals.h"))
+    return _by_fours(portable, params, (), (MVE_HEADER, "emitc_mve_float32.h"))
 
 
 def _by_fours(portable: Layer, params: tuple[Param, ...], tables: tuple[Table, ...], headers: tuple[str, ...]) -> Layer:

@@ -22,8 +22,8 @@ _LOWEST = np.float32(np.finfo(np.float32).min)
 _FLAVOUR = KernelSpec("_bounded", x="float", y="float", clamped=True)
 _TOGETHER = 4
 _HEADERS = {
-    "fpu": ("emitc_fpu_windows.h",),
-    "mve": ("emitc_mve.h", "emitc_mve_reals.h", "emitc_mve_order.h"),
+    "fpu": ("emitc_fpu_pool.h",),
+    "mve": ("emitc_mve.h", "emitc_mve_float32.h", "emitc_mve_float_compare.h"),
 }
 
 

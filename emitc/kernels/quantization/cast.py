@@ -93,7 +93,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     layer = lower(bound)
     if bound.input(0).dtype not in _TO_REALS or bound.output.dtype is not DType.FLOAT32:
         return "there is code from int8, uint8, int16 and int32 to float32"
-    headers = ("emitc_bits.h", "emitc_mve.h", "emitc_mve_naturals.h")
+    headers = ("emitc_bits.h", "emitc_mve.h", "emitc_mve_uint32.h")
     return replace(layer, template="quantization/cast_real_mve", formula=None, variant="mve", headers=headers)
 
 
@@ -101,7 +101,7 @@ def lower_fpu(bound: BoundNode) -> Layer | str:
     """Loads of four int32 at a time."""
     if bound.input(0).dtype is not DType.INT32 or bound.output.dtype is not DType.FLOAT32:
         return "there is code from int32 to float32"
-    headers = ("emitc_fpu_elements.h",)
+    headers = ("emitc_fpu_elementwise.h",)
     return replace(
         lower(bound), template="quantization/cast_real_fpu", formula=None, variant="fpu", headers=headers, spec=PLAIN
     )

@@ -35,7 +35,7 @@ from emitc.source import SourceNode
 _W_SCALE, _W_ZERO, _R_SCALE, _R_ZERO = range(7, 11)
 _MAX_PRODUCTS = (2**31 - 1) // 255**2
 """Products of two numbers of 9 bits that an int32 sum holds."""
-_HEADERS = {"dsp": ("emitc_fpu.h", HEADER, BYTES_HEADER), "mve": ("emitc_fpu.h", *VECTOR_HEADERS, "emitc_mve_moves.h")}
+_HEADERS = {"dsp": ("emitc_fpu.h", HEADER, BYTES_HEADER), "mve": ("emitc_fpu.h", *VECTOR_HEADERS, "emitc_mve_copy.h")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ def _four_rows(bound: BoundNode) -> Layer | str:
         return "there is code for whole fours of units"
     fours = _GATES * s.units // TOGETHER
     sizes = {role: (s.directions, fours, TOGETHER, depth) for role, depth in (("w", s.inputs), ("r", s.units))}
-    headers = (*layer.headers, "emitc_fpu_rational.h")
+    headers = (*layer.headers, "emitc_fpu_tanh.h")
     return block4_float_recurrent.laid_out(replace(layer, headers=headers, larger=True), sizes, (0, 1, 3, 2))
 
 

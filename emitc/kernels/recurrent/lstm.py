@@ -114,7 +114,7 @@ def _side_by_side(bound: BoundNode) -> Layer | str:
     s = recurrence.sizes_of(bound)
     sizes = {role: (s.directions, GATES, s.units, depth) for role, depth in (("w", s.inputs), ("r", s.units))}
     layer = lower(bound)
-    headers = (*layer.headers, "emitc_fpu_rational.h")
+    headers = (*layer.headers, "emitc_fpu_tanh.h")
     return block4_float_recurrent.laid_out(replace(layer, headers=headers), sizes, (0, 2, 3, 1))
 
 

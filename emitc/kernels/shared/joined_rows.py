@@ -167,7 +167,7 @@ def _by_vectors(layer: Layer) -> Layer | str:
         if whole < _REGISTER * len(widths):
             return f"parts of {whole / len(widths):.3g} bytes: {_REGISTER} are worth a register"
         params += (_whole(whole),)
-    headers = ("emitc_mve.h", "emitc_mve_moves.h")
+    headers = ("emitc_mve.h", "emitc_mve_copy.h")
     return replace(layer, template=f"{layer.template}_mve", variant="mve", params=params, headers=headers)
 
 

@@ -171,8 +171,8 @@ def real_layer(bound: BoundNode, function: RealFunction, parameters: tuple[float
     return replace(pointwise_layer(bound, formula_of(function), members), headers=function.headers)
 
 
-_REALS = ("emitc_mve.h", "emitc_mve_reals.h")
-_RATIONAL = (*_REALS, *tanh_logistic.HEADERS, "emitc_mve_rational.h")
+_REALS = ("emitc_mve.h", "emitc_mve_float32.h")
+_RATIONAL = (*_REALS, *tanh_logistic.HEADERS, "emitc_mve_tanh.h")
 _BY_FOURS = {
     "relu": ("emitc_reals_positive(v)", _REALS),
     "leaky_relu": ("emitc_reals_sloped(v, emitc_reals_all(p->alpha))", _REALS),
@@ -193,8 +193,8 @@ def vector_layer(layer: Layer) -> Layer | str:
 
 
 _FUSED = {
-    "tanh_rational": ("emitc_fpu_tanh(v)", "emitc_fpu_rational.h"),
-    "logistic_rational": ("emitc_fpu_logistic(v)", "emitc_fpu_rational.h"),
+    "tanh_rational": ("emitc_fpu_tanh(v)", "emitc_fpu_tanh.h"),
+    "logistic_rational": ("emitc_fpu_logistic(v)", "emitc_fpu_tanh.h"),
     "erf": ("emitc_fpu_erf(v)", "emitc_fpu_erf.h"),
 }
 """Formulas of float32 that have a twin for float units with fused steps, by name: its C, and the header which that needs."""

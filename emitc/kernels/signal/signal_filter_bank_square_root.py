@@ -73,7 +73,7 @@ def lower(bound: BoundNode) -> Layer:
         "portable",
         (0, 1),
         params=(Param("count", "int32_t", bound.output.elements),),
-        headers=("emitc_bits.h", "emitc_root.h"),
+        headers=("emitc_bits.h", "emitc_isqrt.h"),
         spec=PLAIN,
     )
     if not bound.input(1).is_constant:
@@ -85,7 +85,7 @@ def lower(bound: BoundNode) -> Layer:
 def lower_fpu(bound: BoundNode) -> Layer:
     """Roots by the float unit, put right by integers."""
     layer = lower(bound)
-    headers = (*layer.headers, "emitc_fpu.h", "emitc_fpu_root.h")
+    headers = (*layer.headers, "emitc_fpu.h", "emitc_fpu_isqrt.h")
     return replace(layer, variant="fpu", headers=headers, spec=KernelSpec("_fpu", fixed_point=False))
 
 

@@ -20,7 +20,7 @@ def in_words(layer: Layer) -> Layer:
 
 def in_naturals(layer: Layer) -> Layer:
     """The layer by the template of its name for MVE: four numbers of 32 bits without a sign at a time."""
-    headers = tuple(dict.fromkeys((*layer.headers, "emitc_bits.h", "emitc_mve.h", "emitc_mve_naturals.h")))
+    headers = tuple(dict.fromkeys((*layer.headers, "emitc_bits.h", "emitc_mve.h", "emitc_mve_uint32.h")))
     return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=headers)
 
 

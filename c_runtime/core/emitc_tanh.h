@@ -4,8 +4,8 @@
  * Part of a package whose kernels use it. Each step of a polynomial is a product and a sum that are rounded once: one instruction of
  * cores with a float unit, integers elsewhere.
  */
-#ifndef EMITC_RATIONAL_H
-#define EMITC_RATIONAL_H
+#ifndef EMITC_TANH_H
+#define EMITC_TANH_H
 
 #include "emitc_bits.h"
 

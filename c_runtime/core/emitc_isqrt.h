@@ -3,8 +3,8 @@
  *
  * Part of a package whose kernels use it.
  */
-#ifndef EMITC_ROOT_H
-#define EMITC_ROOT_H
+#ifndef EMITC_ISQRT_H
+#define EMITC_ISQRT_H
 
 #include "emitc_bits.h"
 

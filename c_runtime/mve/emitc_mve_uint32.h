@@ -3,8 +3,8 @@
  *
  * Part of a package whose kernels use it; see emitc_mve.h. Sums wrap.
  */
-#ifndef EMITC_MVE_NATURALS_H
-#define EMITC_MVE_NATURALS_H
+#ifndef EMITC_MVE_UINT32_H
+#define EMITC_MVE_UINT32_H
 
 #include "emitc_bits.h"
 #include "emitc_mve.h"

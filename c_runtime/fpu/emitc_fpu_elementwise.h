@@ -4,8 +4,8 @@
  * Part of a package whose kernels use it. Other cores compile the same functions from plain C. Each operand is a row, or one number for all where its
  * step is 0; y may be an operand that is a row.
  */
-#ifndef EMITC_FPU_ELEMENTS_H
-#define EMITC_FPU_ELEMENTS_H
+#ifndef EMITC_FPU_ELEMENTWISE_H
+#define EMITC_FPU_ELEMENTWISE_H
 
 #include "emitc_runtime.h"
 

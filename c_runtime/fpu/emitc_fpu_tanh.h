@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with a float unit: hyperbolic tangent and logistic function of one number of float32 in few instructions.
  *
- * Part of a package whose kernels use it; see emitc_rational.h, whose bits these are. All coefficients are loaded by one instruction, next
- * to each other into registers, where each step adds its product to the next one. Numbers that need a limit are left to emitc_rational.h.
+ * Part of a package whose kernels use it; see emitc_tanh.h, whose bits these are. All coefficients are loaded by one instruction, next
+ * to each other into registers, where each step adds its product to the next one. Numbers that need a limit are left to emitc_tanh.h.
  */
-#ifndef EMITC_FPU_RATIONAL_H
-#define EMITC_FPU_RATIONAL_H
+#ifndef EMITC_FPU_TANH_H
+#define EMITC_FPU_TANH_H
 
-#include "emitc_rational.h"
+#include "emitc_tanh.h"
 
 #if EMITC_FUSED && defined(__arm__)
 #define EMITC_FPU_RATIONAL 1

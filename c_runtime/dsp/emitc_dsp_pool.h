@@ -3,8 +3,8 @@
  *
  * Part of a package whose kernels use it. Four bytes v0 v1 v2 v3 lie in one word; as pairs of int16 they are (v0, v2) and (v1, v3).
  */
-#ifndef EMITC_DSP_BYTES_H
-#define EMITC_DSP_BYTES_H
+#ifndef EMITC_DSP_POOL_H
+#define EMITC_DSP_POOL_H
 
 #include "emitc_dsp.h"
 

@@ -4,8 +4,8 @@
  * Part of a package whose kernels use it. Other cores compile the same functions from plain C. Each sum is made front to back, and every
  * step is rounded: products apart from sums, which are done sooner one after the other than in one instruction.
  */
-#ifndef EMITC_FPU_PRODUCTS_H
-#define EMITC_FPU_PRODUCTS_H
+#ifndef EMITC_FPU_DOT_H
+#define EMITC_FPU_DOT_H
 
 #include "emitc_runtime.h"
 

@@ -3,8 +3,8 @@
  *
  * Part of a package whose kernels use it; see emitc_mve.h. Eight weights are widened as they are loaded.
  */
-#ifndef EMITC_MVE_SHORTS_H
-#define EMITC_MVE_SHORTS_H
+#ifndef EMITC_MVE_INT16_H
+#define EMITC_MVE_INT16_H
 
 #include "emitc_mve.h"
 

@@ -3,8 +3,8 @@
  *
  * Part of a package whose kernels use it; see emitc_mve.h. The inner loops are in assembly where compilers make much longer ones.
  */
-#ifndef EMITC_MVE_SUMS_H
-#define EMITC_MVE_SUMS_H
+#ifndef EMITC_MVE_DOT_INT8_H
+#define EMITC_MVE_DOT_INT8_H
 
 #include "emitc_mve.h"
 

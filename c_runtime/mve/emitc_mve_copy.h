@@ -3,8 +3,8 @@
  *
  * Part of a package whose kernels use it; see emitc_mve.h.
  */
-#ifndef EMITC_MVE_MOVES_H
-#define EMITC_MVE_MOVES_H
+#ifndef EMITC_MVE_COPY_H
+#define EMITC_MVE_COPY_H
 
 #include "emitc_mve.h"
 

@@ -4,8 +4,8 @@
  * Part of a package whose kernels use it. Other cores compile the same functions from plain C. Sums are made front to back, and every
  * step is rounded, as C has it.
  */
-#ifndef EMITC_FPU_ROWS_H
-#define EMITC_FPU_ROWS_H
+#ifndef EMITC_FPU_NORM_H
+#define EMITC_FPU_NORM_H
 
 #include "emitc_runtime.h"
 

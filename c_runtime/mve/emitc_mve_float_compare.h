@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: four numbers of float32 at a time, compared as C compares them.
  *
- * Part of a package whose kernels use it; see emitc_mve_reals.h. By the bits, since comparisons of vectors take numbers under 2^-126 for 0.
+ * Part of a package whose kernels use it; see emitc_mve_float32.h. By the bits, since comparisons of vectors take numbers under 2^-126 for 0.
  */
-#ifndef EMITC_MVE_ORDER_H
-#define EMITC_MVE_ORDER_H
+#ifndef EMITC_MVE_FLOAT_COMPARE_H
+#define EMITC_MVE_FLOAT_COMPARE_H
 
-#include "emitc_mve_reals.h"
+#include "emitc_mve_float32.h"
 
 #if EMITC_MVE_FLOAT
 #define EMITC_REALS_INFINITE 0x7f800000

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: hyperbolic tangent and logistic function of four numbers of float32 at a time.
  *
- * Part of a package whose kernels use it; see emitc_mve.h and emitc_rational.h, whose bits these are. Vectors have no division: the quotients
+ * Part of a package whose kernels use it; see emitc_mve.h and emitc_tanh.h, whose bits these are. Vectors have no division: the quotients
  * are those of the float unit.
  */
-#ifndef EMITC_MVE_RATIONAL_H
-#define EMITC_MVE_RATIONAL_H
+#ifndef EMITC_MVE_TANH_H
+#define EMITC_MVE_TANH_H
 
-#include "emitc_mve_reals.h"
-#include "emitc_rational.h"
+#include "emitc_mve_float32.h"
+#include "emitc_tanh.h"
 
 #if EMITC_MVE_FLOAT
 /* a * s + c, rounded once. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: sums of products of float32 for four output channels at a time.
  *
- * Part of a package whose kernels use it; see emitc_mve_reals.h. Each sum is made front to back, and every step is rounded, as C has it, but
+ * Part of a package whose kernels use it; see emitc_mve_float32.h. Each sum is made front to back, and every step is rounded, as C has it, but
  * for products under 2^-126, which vectors take for 0.
  */
-#ifndef EMITC_MVE_PRODUCTS_H
-#define EMITC_MVE_PRODUCTS_H
+#ifndef EMITC_MVE_DOT_FLOAT_H
+#define EMITC_MVE_DOT_FLOAT_H
 
-#include "emitc_mve_reals.h"
+#include "emitc_mve_float32.h"
 
 /* x times each of four numbers, apart from the sum that follows. */
 EMITC_ALWAYS_INLINE emitc_reals emitc_reals_times(emitc_reals x, float factor)

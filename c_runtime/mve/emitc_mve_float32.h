@@ -4,8 +4,8 @@
  * Part of a package whose kernels use it; see emitc_mve.h. Cores whose vectors have no floats compile the plain C. Vectors take numbers under
  * 2^-126 for 0, so that no number here may get there, and round to nearest whatever the float unit is set to.
  */
-#ifndef EMITC_MVE_REALS_H
-#define EMITC_MVE_REALS_H
+#ifndef EMITC_MVE_FLOAT32_H
+#define EMITC_MVE_FLOAT32_H
 
 #include "emitc_mve.h"
 

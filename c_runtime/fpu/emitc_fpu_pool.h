@@ -3,8 +3,8 @@
  *
  * Part of a package whose kernels use it. Other cores compile the same functions from plain C.
  */
-#ifndef EMITC_FPU_WINDOWS_H
-#define EMITC_FPU_WINDOWS_H
+#ifndef EMITC_FPU_POOL_H
+#define EMITC_FPU_POOL_H
 
 #include "emitc_runtime.h"
 

@@ -3,8 +3,8 @@
  *
  * Part of a package whose kernels use it; see emitc_mve.h.
  */
-#ifndef EMITC_MVE_SHARES_H
-#define EMITC_MVE_SHARES_H
+#ifndef EMITC_MVE_SOFTMAX_H
+#define EMITC_MVE_SOFTMAX_H
 
 #include "emitc_mve.h"
 

@@ -4,8 +4,8 @@
  * Part of a package whose kernels use it; see emitc_dsp.h. The values lie as pairs in memory already, each with the one behind it;
  * weights of two channels share a word, the first channel's two in its even bytes, the second one's in its odd bytes.
  */
-#ifndef EMITC_DSP_SHORTS_H
-#define EMITC_DSP_SHORTS_H
+#ifndef EMITC_DSP_INT16_H
+#define EMITC_DSP_INT16_H
 
 #include "emitc_dsp.h"
 

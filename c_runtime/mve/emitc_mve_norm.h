@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: sums over rows of float32 and their normalization, four numbers at a time.
  *
- * Part of a package whose kernels use it; see emitc_mve_reals.h. Sums are made front to back, by the float unit, to which a vector's numbers
+ * Part of a package whose kernels use it; see emitc_mve_float32.h. Sums are made front to back, by the float unit, to which a vector's numbers
  * are four registers, and every step is rounded, as C has it.
  */
-#ifndef EMITC_MVE_ROWS_H
-#define EMITC_MVE_ROWS_H
+#ifndef EMITC_MVE_NORM_H
+#define EMITC_MVE_NORM_H
 
-#include "emitc_mve_reals.h"
+#include "emitc_mve_float32.h"
 
 /* sum + the four numbers, one after the other. */
 EMITC_ALWAYS_INLINE float emitc_reals_added(float sum, emitc_reals x)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with a float unit: square roots of numbers of 64 bits.
  *
- * Part of a package whose kernels use it; see emitc_root.h, whose results these are.
+ * Part of a package whose kernels use it; see emitc_isqrt.h, whose results these are.
  */
-#ifndef EMITC_FPU_ROOT_H
-#define EMITC_FPU_ROOT_H
+#ifndef EMITC_FPU_ISQRT_H
+#define EMITC_FPU_ISQRT_H
 
 #include "emitc_fpu.h"
-#include "emitc_root.h"
+#include "emitc_isqrt.h"
 
 #if EMITC_FPU_ARM
 /* Of numbers that are rare, in a function of its own: in the loop it would take the registers of the others. */

@@ -3,10 +3,10 @@
  *
  * Part of a package whose kernels use it; see emitc_dsp.h. The weights of four outputs are together, tap by tap.
  */
-#ifndef EMITC_DSP_SPREAD_H
-#define EMITC_DSP_SPREAD_H
+#ifndef EMITC_DSP_DEPTHWISE_H
+#define EMITC_DSP_DEPTHWISE_H
 
-#include "emitc_dsp_shorts.h"
+#include "emitc_dsp_int16.h"
 
 /* Input channels that four outputs read. */
 typedef struct emitc_channels {

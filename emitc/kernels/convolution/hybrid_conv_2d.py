@@ -130,7 +130,7 @@ def lower(bound: BoundNode) -> Layer:
     params, image = window_and_image(bound, op, w.shape[0])
     scale = Param("weight_scale", "float", w.quantization.scale)
     return Layer(
-        "convolution/hybrid_conv_2d", "portable", (0,), tables_of(bound, as_filters(w.array())),
+        "convolution/hybrid/hybrid_conv_2d", "portable", (0,), tables_of(bound, as_filters(w.array())),
         (*params, scale, *bound_params(op.activation, DType.FLOAT32)),
         scratch=(Scratch("values", image),), macs=work(bound),
     )  # fmt: skip

@@ -182,8 +182,8 @@ def lower(bound: BoundNode) -> Layer:
     scales = w.quantization.scales if len(w.quantization.scales) == out else w.quantization.scales * out
     tables = (weights, Table("scales", "float", tuple(scales), "weight scale per output channel"), biases)
     return Layer(
-        "convolution/hybrid_offset_conv_2d", "portable", (0,), tables, (*params, *bound_params(op.activation, DType.FLOAT32)),
-        scratch=(Scratch("values", image),), macs=work(bound),
+        "convolution/hybrid/hybrid_offset_conv_2d", "portable", (0,), tables,
+        (*params, *bound_params(op.activation, DType.FLOAT32)), scratch=(Scratch("values", image),), macs=work(bound),
     )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def lower(bound: BoundNode) -> Layer:
     """Two passes."""
     params = (Param("count", "int32_t", bound.output.elements),)
-    return Layer("signal/signal_fft_auto_scale", "portable", (0,), params=params, headers=("emitc_bits.h",))
+    return Layer("signal/fft/signal_fft_auto_scale", "portable", (0,), params=params, headers=("emitc_bits.h",))
 
 
 def lower_dsp(bound: BoundNode) -> Layer:

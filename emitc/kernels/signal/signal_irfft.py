@@ -76,7 +76,7 @@ def lower(bound: BoundNode) -> Layer:
         together,
         frames,
         _BACK,
-        "signal/signal_irfft",
+        "signal/fft/signal_irfft",
     )
 
 

@@ -77,7 +77,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("frame", "int32_t", frame),
     )
     apart = "take the spectra of even and odd values apart"
-    return layer(bound, order, apart, frames, _FORTH, "signal/signal_rfft")
+    return layer(bound, order, apart, frames, _FORTH, "signal/fft/signal_rfft")
 
 
 def _by_steps(bound: BoundNode) -> Layer:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -224,6 +224,9 @@ class Op:
     numerics: Numerics = Numerics.TFLITE
 
 
+OpKind = TypeVar("OpKind", bound=Op)
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One operator applied to tensors. An absent optional input is the empty name.
@@ -260,6 +263,11 @@ class BoundNode:
     def optional(self, position: int) -> Tensor | None:
         """Input `position`, or None where the model leaves it out."""
         return self.inputs[position] if position < len(self.inputs) else None
+
+    def op(self, kind: type[OpKind]) -> OpKind:
+        """The node's operator, which the registry has shown to be of this class."""
+        assert isinstance(self.node.op, kind)
+        return self.node.op
 
     @property
     def output(self) -> Tensor:

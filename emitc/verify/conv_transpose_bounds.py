@@ -45,8 +45,7 @@ def _largest_sums(bound: BoundNode, magnitudes: NDArray[np.int64]) -> tuple[NDAr
 
     Taps fall on the same pixel where their places differ by multiples of the stride.
     """
-    op = bound.node.op
-    assert isinstance(op, ConvTranspose)
+    op = bound.op(ConvTranspose)
     each_in = magnitudes.shape[0] // op.groups
     by_group = magnitudes.reshape(op.groups, each_in, *magnitudes.shape[1:])
     rows = np.arange(magnitudes.shape[1]) * op.window.dilation_h % op.window.stride_h

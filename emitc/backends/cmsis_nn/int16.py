@@ -78,8 +78,7 @@ def softmax_refusal(library: Library, bound: BoundNode) -> str:
 
 def softmax(library: Library, bound: BoundNode) -> Layer:
     """arm_softmax_s16, with its two tables."""
-    op = bound.node.op
-    assert isinstance(op, Softmax)
+    op = bound.op(Softmax)
     factor = multiplier_of(factor_of(bound, op.beta))
     depth = bound.output.shape[-1]
     tables = (

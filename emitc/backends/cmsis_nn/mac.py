@@ -296,8 +296,7 @@ def _whole_strides(bound: BoundNode) -> bool:
 
 def transposed_refusal(library: Library, bound: BoundNode) -> str:
     """A computed operand, faults of the version, and what TFLite cannot say."""
-    op = bound.node.op
-    assert isinstance(op, ConvTranspose)
+    op = bound.op(ConvTranspose)
     if not all(tensor is None or tensor.is_constant for tensor in bound.inputs[WEIGHTS:]):
         return "computed weights or bias"
     if not tflite_padding(bound) or op.groups != 1:

@@ -222,8 +222,7 @@ def _pool(model: _Model, bound: BoundNode) -> None:
 
 
 def _arithmetic(model: _Model, bound: BoundNode) -> None:
-    op = bound.node.op
-    assert isinstance(op, Arithmetic)
+    op = bound.op(Arithmetic)
     inputs = (model.value(bound.input(0).name), model.value(bound.input(1).name))
     opcode = {Add: "ADD", Sub: "SUB", Mul: "MUL"}[type(op)]
     model.emit(opcode, inputs, (model.result(bound.output),), {"fused_activation_function": op.activation})
@@ -240,36 +239,31 @@ def _plain(opcode: str, **options: OptionValue) -> Callable[[_Model, BoundNode],
 
 
 def _softmax(model: _Model, bound: BoundNode) -> None:
-    op = bound.node.op
-    assert isinstance(op, Softmax)
+    op = bound.op(Softmax)
     model.emit("SOFTMAX", (model.value(bound.input(0).name),), (model.result(bound.output),), {"beta": op.beta})
 
 
 def _leaky_relu(model: _Model, bound: BoundNode) -> None:
-    op = bound.node.op
-    assert isinstance(op, LeakyRelu)
+    op = bound.op(LeakyRelu)
     model.emit("LEAKY_RELU", (model.value(bound.input(0).name),), (model.result(bound.output),), {"alpha": op.alpha})
 
 
 def _mean(model: _Model, bound: BoundNode) -> None:
-    op = bound.node.op
-    assert isinstance(op, Mean)
+    op = bound.op(Mean)
     axes = model.constant(np.array(op.axes, np.int32))
     inputs = (model.value(bound.input(0).name), axes)
     model.emit("MEAN", inputs, (model.result(bound.output),), {"keep_dims": op.keep_dims})
 
 
 def _concatenation(model: _Model, bound: BoundNode) -> None:
-    op = bound.node.op
-    assert isinstance(op, Concatenation)
+    op = bound.op(Concatenation)
     inputs = tuple(model.value(t.name) for t in bound.inputs if t is not None)
     options: dict[str, OptionValue] = {"axis": op.axis, "fused_activation_function": "NONE"}
     model.emit("CONCATENATION", inputs, (model.result(bound.output),), options)
 
 
 def _pad(model: _Model, bound: BoundNode) -> None:
-    op = bound.node.op
-    assert isinstance(op, Pad)
+    op = bound.op(Pad)
     amounts = model.constant(np.array(op.paddings, np.int32))
     model.emit("PAD", (model.value(bound.input(0).name), amounts), (model.result(bound.output),), {})
 
@@ -306,8 +300,7 @@ def _slice(model: _Model, bound: BoundNode) -> None:
 
 
 def _split(model: _Model, bound: BoundNode) -> None:
-    op = bound.node.op
-    assert isinstance(op, Split)
+    op = bound.op(Split)
     x = model.value(bound.input(0).name)
     sizes, axis = model.constant(np.array(op.sizes, np.int32)), model.constant(np.array(op.axis, np.int32))
     outputs = tuple(model.result(tensor) for tensor in bound.outputs)

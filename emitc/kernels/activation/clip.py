@@ -67,19 +67,14 @@ def from_onnx(node: SourceNode) -> Parsed:
     return Parsed(Clip(*found, numerics=Numerics.QOPERATOR))
 
 
-def _op(bound: BoundNode) -> Clip:
-    assert isinstance(bound.node.op, Clip)
-    return bound.node.op
-
-
 def _compares_numbers(bound: BoundNode) -> bool:
     """Whether integers are compared as they are."""
-    return bound.input(0).dtype is not DType.FLOAT32 and _op(bound).numerics is Numerics.QOPERATOR
+    return bound.input(0).dtype is not DType.FLOAT32 and bound.op(Clip).numerics is Numerics.QOPERATOR
 
 
 def _bounds(bound: BoundNode) -> tuple[float, float]:
     """The bounds in the type of x."""
-    op, dtype = _op(bound), bound.input(0).dtype
+    op, dtype = bound.op(Clip), bound.input(0).dtype
     if dtype in (*SIGNED, *UNSIGNED) and _compares_numbers(bound):
         low, high = dtype.range
         return (low if op.low is None else op.low), (high if op.high is None else op.high)

@@ -159,14 +159,9 @@ def from_onnx(node: SourceNode) -> Parsed:
     return Parsed(Function(kind, values, numerics=Numerics.QOPERATOR))
 
 
-def _op(bound: BoundNode) -> Function:
-    assert isinstance(bound.node.op, Function)
-    return bound.node.op
-
-
 def _of_integers(bound: BoundNode) -> bool:
     """Whether the function is of integers that stand for themselves."""
-    op, dtype = _op(bound), bound.input(0).dtype
+    op, dtype = bound.op(Function), bound.input(0).dtype
     return op.name in _OF_INTEGERS and dtype in (*SIGNED, *UNSIGNED) and op.numerics is Numerics.QOPERATOR
 
 
@@ -178,14 +173,14 @@ def _quantized(bound: BoundNode) -> bool:
 
 def _unscaled(bound: BoundNode) -> bool:
     """Whether the function is ABS of TFLite's int16 that stands for itself."""
-    x, op = bound.input(0), _op(bound)
+    x, op = bound.input(0), bound.op(Function)
     return op.numerics is Numerics.TFLITE and op.name == "Abs" and x.dtype is DType.INT16 and x.quantization is None
 
 
 def check(bound: BoundNode) -> None:
     """Refuses types without code."""
     if bound.node.op.numerics.of_tflite:
-        name = _op(bound).name
+        name = bound.op(Function).name
         types = [DType.FLOAT32, *[DType.INT8] * (name in int8_functions.NAMES)]
         types += [DType.INT16] * (name in int8_functions.WIDE_NAMES)
         require_types(bound, [(t, t) for t in types], " and ".join(t.value for t in types))
@@ -199,7 +194,7 @@ def check(bound: BoundNode) -> None:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's function of integers, which wrap; otherwise the real function."""
-    x, op = inputs[0], _op(bound)
+    x, op = inputs[0], bound.op(Function)
     assert x is not None
     if _quantized(bound):
         return (int8_functions.results(bound, op.name, x.astype(np.int64)).astype(bound.output.dtype.value),)
@@ -211,7 +206,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """A loop for the type; unsigned integers need less."""
-    op = _op(bound)
+    op = bound.op(Function)
     if _quantized(bound):
         return int8_functions.layer(bound, op.name)
     if not (_of_integers(bound) or _unscaled(bound)):
@@ -299,8 +294,7 @@ def lower_is_nan(bound: BoundNode) -> Layer:
 
 def lower_is_inf(bound: BoundNode) -> Layer:
     """Comparisons with both infinities."""
-    op = bound.node.op
-    assert isinstance(op, IsInf)
+    op = bound.op(IsInf)
     members = (Param("negative", "uint8_t", int(op.negative)), Param("positive", "uint8_t", int(op.positive)))
     return pointwise_layer(bound, _IS_INF, members)
 

@@ -78,14 +78,9 @@ def _from_onnx(node: SourceNode) -> Parsed:
     return Parsed(op, tuple(range(len(node.inputs))))
 
 
-def _op(bound: BoundNode) -> Loop:
-    assert isinstance(bound.node.op, Loop)
-    return bound.node.op
-
-
 def _sides(bound: BoundNode) -> tuple[Graph, tuple[Tensor, ...], tuple[Tensor, ...]]:
     """The body; the operands behind limit and condition; the body's outputs behind its condition."""
-    op = _op(bound)
+    op = bound.op(Loop)
     operands = tuple(t for t in bound.inputs[op.counted + op.conditional :] if t is not None)
     (body,) = op.graphs
     return body, operands, tuple(body.tensor(name) for name in body.outputs[op.until :])
@@ -93,7 +88,7 @@ def _sides(bound: BoundNode) -> tuple[Graph, tuple[Tensor, ...], tuple[Tensor, .
 
 def check(bound: BoundNode) -> None:
     """Refuses a body that does not fit what goes in and out."""
-    op = _op(bound)
+    op = bound.op(Loop)
     body, operands, results = _sides(bound)
     inner = [body.tensor(name) for name in body.inputs[op.numbered :]]
     expected = [(t.dtype, t.shape) for t in operands]
@@ -126,14 +121,14 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """Values as they are; of slices as many as there are rounds."""
-    op = _op(bound)
+    op = bound.op(Loop)
     _, _, results = _sides(bound)
     return tuple(t.shape if k < op.carried else (op.rounds, *t.shape) for k, t in enumerate(results))
 
 
 def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Raises CannotCompile for a loop that goes on beyond what anyone waits for."""
-    op = _op(bound)
+    op = bound.op(Loop)
     given = [value for value in inputs if value is not None]
     limit = int(given[0].reshape(-1)[0]) if op.counted else op.rounds
     going = bool(given[op.counted].reshape(-1)[0]) if op.conditional else True
@@ -161,7 +156,7 @@ def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array,
 
 def _lower(bound: BoundNode) -> Layer:
     """Multiply-accumulates are those of all rounds, where their number is known, else of one."""
-    op = _op(bound)
+    op = bound.op(Loop)
     macs = nested_macs(op.graphs[0]) * (1 if op.may_not_end or op.rounds == NO_LIMIT else op.rounds)
     params = (
         Param("counted", "int32_t", int(op.counted)),

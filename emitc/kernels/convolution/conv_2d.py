@@ -89,14 +89,9 @@ def from_onnx(node: SourceNode) -> Parsed:
     return Parsed(Conv2D(window, "NONE", numerics=Numerics.QOPERATOR), (0, 1, 2))
 
 
-def _op(bound: BoundNode) -> Conv2D:
-    assert isinstance(bound.node.op, Conv2D)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
-    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
+    op, x, w = bound.op(Conv2D), bound.input(0), bound.input(WEIGHTS)
     require_rank(bound, x, 4)
     require_rank(bound, w, 4)
     if not accumulation.in_float(bound):
@@ -114,20 +109,20 @@ def check(bound: BoundNode) -> None:
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, O]."""
     (batches, height, width, _), w = bound.input(0).shape, bound.input(WEIGHTS).shape
-    rows, columns = _op(bound).window.output(height, width, w[1], w[2])
+    rows, columns = bound.op(Conv2D).window.output(height, width, w[1], w[2])
     return ((batches, rows, columns, w[0]),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Tap by tap: a matrix product of each tap's input slice with its weights, in int64."""
-    op = _op(bound)
+    op = bound.op(Conv2D)
     image, weights, acc = accumulation.operands(bound, inputs, folded=op.zero_point_folded)
     return (accumulation.result(bound, accumulation.convolved(op.window, image, weights, acc), op.activation),)
 
 
 def lower(bound: BoundNode) -> Layer:
     """A matrix product per pixel for 1x1 windows; runs of contiguous input for the usual case; taps for the rest."""
-    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    op, x, w, y = bound.op(Conv2D), bound.input(0), bound.input(WEIGHTS), bound.output
     out_c, kernel_h, kernel_w, in_c = w.shape
     groups, window, folded = x.shape[3] // in_c, op.window, op.zero_point_folded
     if accumulation.in_float(bound):
@@ -175,7 +170,7 @@ def lower_dsp(
     bound: BoundNode, *, lean: bool = False, pixels: int = dsp_int8.PIXELS, part: bool = False
 ) -> Layer | str:
     """Pairs of channels for four pixels at a time."""
-    op, w = _op(bound), bound.input(WEIGHTS)
+    op, w = bound.op(Conv2D), bound.input(WEIGHTS)
     if bound.input(0).shape[3] != w.shape[3]:
         return "groups"
     if int16_dsp_mve.applies(bound) and pixels == dsp_int8.PIXELS and not lean:
@@ -217,7 +212,7 @@ def lower_dsp_lean(bound: BoundNode) -> Layer | str:
 
 def lower_dsp_span(bound: BoundNode, *, pixels: int = 4) -> Layer | str:
     """Four pixels of a row at a time, which read one stretch of the input."""
-    op, w = _op(bound), bound.input(WEIGHTS)
+    op, w = bound.op(Conv2D), bound.input(WEIGHTS)
     if bound.input(0).shape[3] != w.shape[3]:
         return "groups"
     if reason := dsp_int8.refusal(bound):
@@ -244,7 +239,7 @@ def lower_fpu(bound: BoundNode, variant: str = "fpu") -> Layer | str:
 
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Registers of 16 bytes, two pixels and four channels at a time."""
-    op, w = _op(bound), bound.input(WEIGHTS)
+    op, w = bound.op(Conv2D), bound.input(WEIGHTS)
     if bound.input(0).shape[3] != w.shape[3]:
         return "groups"
     if accumulation.in_float(bound):
@@ -261,7 +256,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
 
 def lower_scalar(bound: BoundNode, *, narrow: bool = False) -> Layer | str:
     """Pairs of channels for four pixels at a time."""
-    op, w = _op(bound), bound.input(WEIGHTS)
+    op, w = bound.op(Conv2D), bound.input(WEIGHTS)
     if bound.input(0).shape[3] != w.shape[3]:
         return "groups"
     if reason := dsp_int8.refusal(bound):
@@ -287,7 +282,7 @@ def _upright(bound: BoundNode) -> BoundNode:
 
     So do the weights; and kernels have dilation down the columns.
     """
-    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    op, x, w, y = bound.op(Conv2D), bound.input(0), bound.input(WEIGHTS), bound.output
     window = op.window
     flat = x.shape[1] == w.shape[1] == y.shape[1] == 1 and not window.padding.top and not window.padding.bottom
     if not flat or window.dilation_w == 1:

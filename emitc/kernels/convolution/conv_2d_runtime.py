@@ -32,15 +32,12 @@ class ComputedConv2D(Accumulating):
     depthwise: bool = False
 
 
-def _op(bound: BoundNode) -> ComputedConv2D:
-    assert isinstance(bound.node.op, ComputedConv2D)
-    return bound.node.op
-
-
 def _filters(bound: BoundNode) -> tuple[int, int, int, int]:
     """[O, KH, KW, I / groups]."""
     first, kernel_h, kernel_w, last = bound.input(WEIGHTS).shape
-    return (last, kernel_h, kernel_w, first) if _op(bound).depthwise else (first, kernel_h, kernel_w, last)
+    return (
+        (last, kernel_h, kernel_w, first) if bound.op(ComputedConv2D).depthwise else (first, kernel_h, kernel_w, last)
+    )
 
 
 def _depth(bound: BoundNode) -> int:
@@ -51,7 +48,7 @@ def _depth(bound: BoundNode) -> int:
 
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
-    op = _op(bound)
+    op = bound.op(ComputedConv2D)
     require_rank(bound, bound.input(0), 4)
     require_rank(bound, bound.input(WEIGHTS), 4)
     accumulation.check_operands(bound, 3 if op.depthwise else 0, short_bias=not op.depthwise, computed=True)
@@ -67,12 +64,12 @@ def check(bound: BoundNode) -> None:
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, O]."""
     (batches, height, width, _), (out_c, kernel_h, kernel_w, _) = bound.input(0).shape, _filters(bound)
-    return ((batches, *_op(bound).window.output(height, width, kernel_h, kernel_w), out_c),)
+    return ((batches, *bound.op(ComputedConv2D).window.output(height, width, kernel_h, kernel_w), out_c),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """That of CONV_2D, depthwise with a group for each input channel."""
-    op, x = _op(bound), bound.input(0)
+    op, x = bound.op(ComputedConv2D), bound.input(0)
     assert x.quantization
     image = operand(bound, inputs, 0).astype(np.int64) - x.quantization.zero_point
     weights = operand(bound, inputs, WEIGHTS).astype(np.int64)
@@ -83,7 +80,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Tap by tap, the weights as they lie."""
-    op, x, y = _op(bound), bound.input(0), bound.output
+    op, x, y = bound.op(ComputedConv2D), bound.input(0), bound.output
     out_c, kernel_h, kernel_w, in_c = _filters(bound)
     groups = x.shape[3] // in_c
     window = window_params(bound, op.window, kernel_h, kernel_w)

@@ -115,7 +115,7 @@ def _tflite_ends(size: int, stride: int, kernel: int, given: int, *, same: bool)
 
 def tflite_padding(bound: BoundNode) -> str:
     """SAME or VALID where one of them means the operator's padding in TFLite, else ""."""
-    op, x, y = _op(bound), bound.input(0), bound.output
+    op, x, y = bound.op(ConvTranspose), bound.input(0), bound.output
     window, pad = op.window, op.window.padding
     _, kernel_h, kernel_w, _ = _filter_shape(bound)
     rows = y.shape[1], window.stride_h, kernel_h, x.shape[1]
@@ -175,25 +175,24 @@ def from_onnx(node: SourceNode) -> Parsed:
     return Parsed(op, (0, _WEIGHTS, _BIAS))
 
 
-def _op(bound: BoundNode) -> ConvTranspose:
-    assert isinstance(bound.node.op, ConvTranspose)
-    return bound.node.op
-
-
 def _filter_shape(bound: BoundNode) -> tuple[int, int, int, int]:
     """[I, KH, KW, O / groups]."""
     first, kernel_h, kernel_w, last = bound.input(_WEIGHTS).shape
-    return (last, kernel_h, kernel_w, first) if _op(bound).filters_first else (first, kernel_h, kernel_w, last)
+    return (
+        (last, kernel_h, kernel_w, first)
+        if bound.op(ConvTranspose).filters_first
+        else (first, kernel_h, kernel_w, last)
+    )
 
 
 def _channels(bound: BoundNode) -> int:
     """Output channels."""
-    return _filter_shape(bound)[3] * _op(bound).groups
+    return _filter_shape(bound)[3] * bound.op(ConvTranspose).groups
 
 
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists, and channels that do not fit."""
-    op, x, w, bias = _op(bound), bound.input(0), bound.input(_WEIGHTS), bound.optional(_BIAS)
+    op, x, w, bias = bound.op(ConvTranspose), bound.input(0), bound.input(_WEIGHTS), bound.optional(_BIAS)
     require_rank(bound, x, 4)
     require_rank(bound, w, 4)
     floats = (DType.FLOAT32,) * (4 if bias else 3)
@@ -233,7 +232,13 @@ def check(bound: BoundNode) -> None:
 
 
 def _check_quantization(bound: BoundNode) -> None:
-    op, x, w, y, bias = _op(bound), bound.input(0), bound.input(_WEIGHTS), bound.output, bound.optional(_BIAS)
+    op, x, w, y, bias = (
+        bound.op(ConvTranspose),
+        bound.input(0),
+        bound.input(_WEIGHTS),
+        bound.output,
+        bound.optional(_BIAS),
+    )
     require_quantization(bound, x, y)
     wide = int16x8.applies(bound)
     if wide:
@@ -324,7 +329,7 @@ def _centred(bound: BoundNode, weights: Array) -> Int64:
 
 def _in_first(bound: BoundNode, weights: Array) -> Array:
     """Weights as [I, KH, KW, O / groups]."""
-    return weights.transpose(3, 1, 2, 0) if _op(bound).filters_first else weights
+    return weights.transpose(3, 1, 2, 0) if bound.op(ConvTranspose).filters_first else weights
 
 
 def _bias_of(bound: BoundNode) -> Array:
@@ -336,7 +341,7 @@ def _bias_of(bound: BoundNode) -> Array:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, O]."""
-    op, (batches, height, width, _) = _op(bound), bound.input(0).shape
+    op, (batches, height, width, _) = bound.op(ConvTranspose), bound.input(0).shape
     _, kernel_h, kernel_w, _ = _filter_shape(bound)
     window, pad = op.window, op.window.padding
     rows = window.stride_h * (height - 1) + op.extra_h + (kernel_h - 1) * window.dilation_h + 1 - pad.top - pad.bottom
@@ -346,7 +351,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def _spread(bound: BoundNode, image: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
     """The sums without bias: each tap's products are added where they fall, then the padding is cut off."""
-    op, window = _op(bound), _op(bound).window
+    op, window = bound.op(ConvTranspose), bound.op(ConvTranspose).window
     batches, height, width, in_c = image.shape
     _, kernel_h, kernel_w, each_out = weights.shape
     _, out_h, out_w, out_c = bound.output.shape
@@ -368,7 +373,7 @@ def _spread(bound: BoundNode, image: NDArray[Any], weights: NDArray[Any]) -> NDA
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Scattered tap by tap, in double or int64."""
-    op, x, y, weights = _op(bound), bound.input(0), bound.output, operand(bound, inputs, _WEIGHTS)
+    op, x, y, weights = bound.op(ConvTranspose), bound.input(0), bound.output, operand(bound, inputs, _WEIGHTS)
     assert inputs[0] is not None
     if x.dtype is DType.FLOAT32:
         bias = inputs[_BIAS] if len(inputs) > _BIAS else None
@@ -392,20 +397,20 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def _bounded(bound: BoundNode) -> bool:
     """Whether float sums have an activation's bounds, and TFLite's order: then the bias comes last."""
-    return _op(bound).numerics is Numerics.PLAIN
+    return bound.op(ConvTranspose).numerics is Numerics.PLAIN
 
 
 def _rearranged(bound: BoundNode, values: Array) -> Array:
     """Filters as [KH, KW, O, I / groups]: the values that one sum takes lie together."""
     in_c, kernel_h, kernel_w, each_out = values.shape
-    groups = _op(bound).groups
+    groups = bound.op(ConvTranspose).groups
     by_group = values.reshape(groups, in_c // groups, kernel_h, kernel_w, each_out)
     return np.ascontiguousarray(np.transpose(by_group, (2, 3, 0, 4, 1)))
 
 
 def _steps(bound: BoundNode, *, rearranged: bool) -> tuple[Param, ...]:
     """The window, and how the filters lie."""
-    op = _op(bound)
+    op = bound.op(ConvTranspose)
     in_c, kernel_h, kernel_w, each_out = _filter_shape(bound)
     depth, taps = in_c // op.groups, kernel_h * kernel_w
     steps = (op.groups * each_out * depth, each_out * depth, depth, 1)
@@ -438,7 +443,7 @@ def lower(bound: BoundNode) -> Layer:
         else:
             operands.append(_BIAS)
         limited = _bounded(bound)
-        limits = bound_params(_op(bound).activation, y.dtype) if limited else ()
+        limits = bound_params(bound.op(ConvTranspose).activation, y.dtype) if limited else ()
         params = (*_steps(bound, rearranged=w.is_constant), *limits)
         kind = KernelSpec("_bounded" if limited else "")
         return Layer(
@@ -451,8 +456,8 @@ def lower(bound: BoundNode) -> Layer:
             spec=kind,
         )
     assert x.quantization and y.quantization
-    clamp = activation_clamp(_op(bound).activation, y)
-    fixed = _op(bound).numerics is Numerics.TFLITE
+    clamp = activation_clamp(bound.op(ConvTranspose).activation, y)
+    fixed = bound.op(ConvTranspose).numerics is Numerics.TFLITE
     constants: list[Table] = []
     if w.is_constant:
         centred = _centred(bound, w.array())
@@ -487,11 +492,11 @@ def lower(bound: BoundNode) -> Layer:
 
 def _factor_tables(bound: BoundNode, spec: KernelSpec) -> tuple[tuple[Table, ...], int]:
     """What sums are multiplied by, and how far the next output channel's is: 0 where one serves all."""
-    if _op(bound).numerics is Numerics.TFLITE:
+    if bound.op(ConvTranspose).numerics is Numerics.TFLITE:
         found = requantization(bound)
         return requantization_tables(found, spec), int(found.per_channel)
     factors = _factors(bound)
-    per_channel = np.tile(factors, _op(bound).groups) if factors.size > 1 else factors
+    per_channel = np.tile(factors, bound.op(ConvTranspose).groups) if factors.size > 1 else factors
     values = tuple(float(v) for v in per_channel)
     return (Table("multiplier", "float", values, "x_scale * w_scale / y_scale"),), int(per_channel.size > 1)
 

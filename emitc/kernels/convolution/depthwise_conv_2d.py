@@ -82,14 +82,9 @@ def from_onnx(node: SourceNode) -> Parsed:
     return Parsed(DepthwiseConv2D(window, "NONE", numerics=Numerics.QOPERATOR), (0, 1, 2))
 
 
-def _op(bound: BoundNode) -> DepthwiseConv2D:
-    assert isinstance(bound.node.op, DepthwiseConv2D)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
-    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
+    op, x, w = bound.op(DepthwiseConv2D), bound.input(0), bound.input(WEIGHTS)
     require_rank(bound, x, 4)
     require_rank(bound, w, 4)
     if not accumulation.in_float(bound):
@@ -107,13 +102,13 @@ def check(bound: BoundNode) -> None:
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, C * multiplier]."""
     (batches, height, width, _), w = bound.input(0).shape, bound.input(WEIGHTS).shape
-    rows, columns = _op(bound).window.output(height, width, w[1], w[2])
+    rows, columns = bound.op(DepthwiseConv2D).window.output(height, width, w[1], w[2])
     return ((batches, rows, columns, w[3]),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Tap by tap, each input channel repeated for its filters, in int64."""
-    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
+    op, x, w = bound.op(DepthwiseConv2D), bound.input(0), bound.input(WEIGHTS)
     _, kernel_h, kernel_w, out_c = w.shape
     image, weights, acc = accumulation.operands(bound, inputs, folded=op.zero_point_folded)
     for ky, kx, values in op.window.taps(image, 0, kernel_h, kernel_w):
@@ -123,7 +118,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Four channels at a time for multiplier 1; a plain convolution for one input channel; else channel by channel."""
-    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    op, x, w, y = bound.op(DepthwiseConv2D), bound.input(0), bound.input(WEIGHTS), bound.output
     _, kernel_h, kernel_w, out_c = w.shape
     folded = op.zero_point_folded
     if accumulation.in_float(bound):
@@ -177,7 +172,7 @@ def lower_dsp(
     bound: BoundNode, *, lean: bool = False, pixels: int = dsp_int8.PIXELS, part: bool = False
 ) -> Layer | str:
     """One input channel is a convolution in pairs; several filters and int16 four outputs at a time; else two in a word."""
-    op, x = _op(bound), bound.input(0)
+    op, x = bound.op(DepthwiseConv2D), bound.input(0)
     shorts, usual = int16_dsp_mve.applies(bound), pixels == dsp_int8.PIXELS and not lean
     if shorts and x.shape[3] == 1 and usual:
         filters = np.ascontiguousarray(accumulation.weights_of(bound).transpose(3, 1, 2, 0))
@@ -225,7 +220,7 @@ def lower_dsp_lean(bound: BoundNode) -> Layer | str:
 
 def lower_dsp_span(bound: BoundNode, *, pixels: int = 4) -> Layer | str:
     """One input channel: four pixels of a row at a time, which read one stretch of the input."""
-    op, x = _op(bound), bound.input(0)
+    op, x = bound.op(DepthwiseConv2D), bound.input(0)
     if reason := dsp_int8.refusal(bound):
         return reason
     if x.shape[3] > 1:
@@ -251,7 +246,7 @@ def lower_fpu(bound: BoundNode, variant: str = "fpu") -> Layer | str:
 
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Registers of 16 channels; one input channel is a convolution; several filters and int16 four outputs at a time."""
-    op, x = _op(bound), bound.input(0)
+    op, x = bound.op(DepthwiseConv2D), bound.input(0)
     if accumulation.in_float(bound):
         return lower_fpu(bound, "mve")
     shorts = int16_dsp_mve.applies(bound)
@@ -268,7 +263,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
 
 def lower_scalar(bound: BoundNode, *, narrow: bool = False) -> Layer | str:
     """One input channel is a convolution in pairs; otherwise two channels in a word."""
-    op, x = _op(bound), bound.input(0)
+    op, x = bound.op(DepthwiseConv2D), bound.input(0)
     if reason := dsp_int8.refusal(bound):
         return reason
     if x.shape[3] == 1:

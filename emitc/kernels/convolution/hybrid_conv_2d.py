@@ -56,14 +56,9 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(HybridConv2D(*settings_of(node)), (0, 1, 2))
 
 
-def _op(bound: BoundNode) -> HybridConv2D:
-    assert isinstance(bound.node.op, HybridConv2D)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
-    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
+    op, x, w = bound.op(HybridConv2D), bound.input(0), bound.input(WEIGHTS)
     kind = bound.node.op_type
     require_operands(bound, op, w.shape[0])
     if w.quantization is not None and not w.quantization.per_tensor:
@@ -91,7 +86,7 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, O]; [rows, O], or [..., O] with keep_num_dims."""
-    return shape_of(bound, _op(bound), bound.input(WEIGHTS).shape[0])
+    return shape_of(bound, bound.op(HybridConv2D), bound.input(WEIGHTS).shape[0])
 
 
 def _quantized(images: Float32) -> tuple[NDArray[np.int64], Float32]:
@@ -107,7 +102,7 @@ def _quantized(images: Float32) -> tuple[NDArray[np.int64], Float32]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Integer sums tap by tap, then float32."""
-    op, w, bias = _op(bound), bound.input(WEIGHTS), bound.optional(BIAS)
+    op, w, bias = bound.op(HybridConv2D), bound.input(WEIGHTS), bound.optional(BIAS)
     assert inputs[0] is not None and w.quantization
     filters = as_filters(w.array()).astype(np.int64)
     x = inputs[0].astype(np.float32)
@@ -125,7 +120,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Image by image: largest magnitude, quantized values in scratch, then the sums."""
-    op, w = _op(bound), bound.input(WEIGHTS)
+    op, w = bound.op(HybridConv2D), bound.input(WEIGHTS)
     assert w.quantization
     params, image = window_and_image(bound, op, w.shape[0])
     scale = Param("weight_scale", "float", w.quantization.scale)
@@ -142,7 +137,7 @@ _HEADERS = {"dsp": "emitc_dsp.h", "mve": "emitc_mve_dot_int8.h"}
 def lower_dsp(bound: BoundNode, variant: str = "dsp") -> Layer | str:
     """All taps of a row of the window at a time: pairs of values to an instruction."""
     layer = lower(bound)
-    if window_or_pixel(_op(bound)).dilation_w != 1:
+    if window_or_pixel(bound.op(HybridConv2D)).dilation_w != 1:
         return "dilated along rows"
     headers = ("emitc_mve.h",) if variant == "mve" else ()
     return replace(

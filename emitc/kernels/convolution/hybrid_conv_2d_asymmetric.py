@@ -66,26 +66,21 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(HybridOffsetConv2D(window, activation, keep_dims, node.op_type == "DEPTHWISE_CONV_2D"), (0, 1, 2))
 
 
-def _op(bound: BoundNode) -> HybridOffsetConv2D:
-    assert isinstance(bound.node.op, HybridOffsetConv2D)
-    return bound.node.op
-
-
 def _filters(bound: BoundNode) -> Array:
     """The weights as [O, KH, KW, channels of a group]."""
     w = bound.input(WEIGHTS).array()
-    return np.ascontiguousarray(w.transpose(3, 1, 2, 0)) if _op(bound).depthwise else as_filters(w)
+    return np.ascontiguousarray(w.transpose(3, 1, 2, 0)) if bound.op(HybridOffsetConv2D).depthwise else as_filters(w)
 
 
 def _channels(bound: BoundNode) -> tuple[int, int]:
     """Dimension of the weights' output channels, and how many there are."""
-    axis = 3 if _op(bound).depthwise else 0
+    axis = 3 if bound.op(HybridOffsetConv2D).depthwise else 0
     return axis, bound.input(WEIGHTS).shape[axis]
 
 
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
-    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
+    op, x, w = bound.op(HybridOffsetConv2D), bound.input(0), bound.input(WEIGHTS)
     kind = bound.node.op_type
     axis, out = _channels(bound)
     require_operands(bound, op, out)
@@ -115,7 +110,7 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, O]; [rows, O], or [..., O] with keep_num_dims."""
-    return shape_of(bound, _op(bound), _channels(bound)[1])
+    return shape_of(bound, bound.op(HybridOffsetConv2D), _channels(bound)[1])
 
 
 def _quantized(image: Float32) -> tuple[NDArray[np.int64], np.float32]:
@@ -135,7 +130,7 @@ def _quantized(image: Float32) -> tuple[NDArray[np.int64], np.float32]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Integer sums tap by tap, then float32."""
-    op, w, bias = _op(bound), bound.input(WEIGHTS), bound.optional(BIAS)
+    op, w, bias = bound.op(HybridOffsetConv2D), bound.input(WEIGHTS), bound.optional(BIAS)
     assert inputs[0] is not None and w.quantization
     filters = _filters(bound).astype(np.int64)
     out, kernel_h, kernel_w, inside = filters.shape
@@ -166,7 +161,7 @@ def _joint(op: HybridOffsetConv2D) -> bool:
 
 def lower(bound: BoundNode) -> Layer:
     """Image by image: the ends of the values, quantized values in scratch, then the sums."""
-    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
+    op, x, w = bound.op(HybridOffsetConv2D), bound.input(0), bound.input(WEIGHTS)
     assert w.quantization
     filters = _filters(bound)
     out, _, _, inside = filters.shape

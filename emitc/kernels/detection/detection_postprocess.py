@@ -93,14 +93,9 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(DetectionPostprocess(count, classes, per_class, threshold, overlap, (y, x, height, width)), (0, 1, 2))
 
 
-def _op(bound: BoundNode) -> DetectionPostprocess:
-    assert isinstance(bound.node.op, DetectionPostprocess)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists, and shapes that do not fit together."""
-    op, kind = _op(bound), bound.node.op_type
+    op, kind = bound.op(DetectionPostprocess), bound.node.op_type
     encodings, scores, anchors = (bound.input(i) for i in range(3))
     outputs = (DType.FLOAT32,) * 4
     require_dtypes(bound, [(DType.FLOAT32,) * 3 + outputs, (DType.UINT8,) * 3 + outputs], [(DType.INT8,) * 3 + outputs])
@@ -133,7 +128,7 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[1, M, 4], [1, M], [1, M], [1]."""
-    count = _op(bound).max_detections
+    count = bound.op(DetectionPostprocess).max_detections
     return (1, count, 4), (1, count), (1, count), (1,)
 
 
@@ -150,7 +145,7 @@ def _decoded(bound: BoundNode, encodings: Float32) -> Float32:
     """The corners of every box, [N, 4]."""
     anchors = _real(bound.input(_ANCHORS), bound.input(_ANCHORS).array()).astype(np.float64)
     with np.errstate(all="ignore"):
-        ratio = encodings[:, :4].astype(np.float64) / np.array(_op(bound).scales, np.float64)
+        ratio = encodings[:, :4].astype(np.float64) / np.array(bound.op(DetectionPostprocess).scales, np.float64)
         centre = (ratio[:, :2] * anchors[:, 2:] + anchors[:, :2]).astype(np.float32)
         half = (0.5 * np.exp(ratio[:, 2:]) * anchors[:, 2:]).astype(np.float32)
         return np.concatenate([centre - half, centre + half], axis=1)
@@ -184,7 +179,7 @@ def _taken(op: DetectionPostprocess, boxes: Float32, scores: Float32, limit: int
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """By sorting."""
-    op = _op(bound)
+    op = bound.op(DetectionPostprocess)
     assert inputs[0] is not None and inputs[1] is not None
     boxes = _decoded(bound, _real(bound.input(0), inputs[0])[0])
     scores = _real(bound.input(1), inputs[1])[0][:, -op.classes :]
@@ -215,7 +210,7 @@ def _shares(bound: BoundNode) -> tuple[Table, ...]:
     """Of every byte of the encodings: centre and half a size as shares of an anchor's size, as `_decoded` has them."""
     bytes_ = _real(bound.input(0), np.arange(256, dtype=np.uint8)).astype(np.float64)
     tables = []
-    for role, scale in zip(("y", "x", "height", "width"), _op(bound).scales, strict=True):
+    for role, scale in zip(("y", "x", "height", "width"), bound.op(DetectionPostprocess).scales, strict=True):
         with np.errstate(all="ignore"):
             centre, half = bytes_ / scale, 0.5 * np.exp(bytes_ / scale)
         values, what = (centre, "centre") if len(role) == 1 else (half, "half the size")
@@ -229,7 +224,7 @@ def lower(bound: BoundNode) -> Layer:
     """A heap gives the boxes best first, until enough are taken. For best classes a box is decoded when it comes, for each
     class all are once; bytes by tables, without an exponential.
     """
-    op, (encodings, scores, anchors) = _op(bound), (bound.input(i) for i in range(3))
+    op, (encodings, scores, anchors) = bound.op(DetectionPostprocess), (bound.input(i) for i in range(3))
     boxes, columns = scores.shape[1:]
     wide = encodings.dtype is DType.FLOAT32
     scales = (Param(f"{name}_scale", "float", scale) for name, scale in zip("yxhw", op.scales, strict=True))
@@ -271,7 +266,7 @@ def _by_rows_of_bytes(bound: BoundNode, variant: str, *headers: str) -> Layer | 
     """The layer by a kernel that looks for the best class of a box several bytes at a time."""
     if bound.input(0).dtype is not DType.UINT8:
         return "its scores are no bytes"
-    if _op(bound).per_class:
+    if bound.op(DetectionPostprocess).per_class:
         return "looks at every score by itself"
     return replace(
         lower(bound), template=f"detection/detection_postprocess_{variant}", variant=variant, headers=headers
@@ -290,7 +285,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
 
 def work(bound: BoundNode) -> int:
     """Scores looked at, about."""
-    op = _op(bound)
+    op = bound.op(DetectionPostprocess)
     return bound.input(1).elements * (op.per_class or 1) + bound.input(1).shape[1] * op.max_detections
 
 

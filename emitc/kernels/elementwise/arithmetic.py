@@ -131,11 +131,6 @@ def _require_trailing(node: SourceNode, a: Shape, b: Shape) -> None:
         )
 
 
-def _op(bound: BoundNode) -> Arithmetic:
-    assert isinstance(bound.node.op, Arithmetic)
-    return bound.node.op
-
-
 def _scales(bound: BoundNode) -> tuple[float, float, float]:
     a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
     assert a and b and y
@@ -161,7 +156,7 @@ def _left_shift(bound: BoundNode) -> int:
 
 def check(bound: BoundNode) -> None:
     """Refuses what check_binary does, and scales whose ratio the fixed-point arithmetic cannot hold."""
-    op = _op(bound)
+    op = bound.op(Arithmetic)
     if op.numerics is not Numerics.TFLITE:
         onnx_arithmetic.check(bound, _OPERATORS[type(op)], op.activation)
         return
@@ -187,7 +182,7 @@ def check(bound: BoundNode) -> None:
 
 
 def _clamp(bound: BoundNode) -> Clamp:
-    op = _op(bound)
+    op = bound.op(Arithmetic)
     if op.numerics is not Numerics.TFLITE:
         return onnx_arithmetic.clamp_of(bound, op.activation)
     return activation_clamp(op.activation, bound.output)
@@ -195,14 +190,14 @@ def _clamp(bound: BoundNode) -> Clamp:
 
 def _applied(bound: BoundNode) -> str:
     """What of the fused activation is computed."""
-    op = _op(bound)
+    op = bound.op(Arithmetic)
     ignored = isinstance(op, Add) and op.numerics is Numerics.PLAIN and bound.output.dtype is DType.INT32
     return "NONE" if ignored else op.activation
 
 
 def _note(bound: BoundNode) -> str:
     """That an activation is left out."""
-    activation = _op(bound).activation
+    activation = bound.op(Arithmetic).activation
     return (
         ""
         if _applied(bound) == activation
@@ -235,7 +230,7 @@ def _product_multiplier(bound: BoundNode) -> Multiplier:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's broadcasting over the specified sequence of roundings."""
-    y, op = bound.output, _op(bound)
+    y, op = bound.output, bound.op(Arithmetic)
     if op.numerics is Numerics.TFLITE:
         result = _compute(bound, values_of(bound, inputs, 0), values_of(bound, inputs, 1))
     elif onnx_arithmetic.is_quantized(bound):
@@ -301,7 +296,7 @@ def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
 
     widest: weights of a weighted sum are less.
     """
-    op = _op(bound)
+    op = bound.op(Arithmetic)
     if op.numerics is not Numerics.TFLITE:
         operator = _OPERATORS[type(op)]
         if onnx_arithmetic.is_quantized(bound):

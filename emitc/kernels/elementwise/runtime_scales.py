@@ -87,8 +87,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def _order(bound: BoundNode) -> tuple[int, ...]:
     """The operands as the arithmetic takes them: both values, scale and zero point of each, and those of the output."""
-    op = bound.node.op
-    assert isinstance(op, ByScales)
+    op = bound.op(ByScales)
     if op.exchanged:
         return (B, A, B_SCALE, B_ZERO, A_SCALE, A_ZERO, Y_SCALE, Y_ZERO)
     return (A, B, A_SCALE, A_ZERO, B_SCALE, B_ZERO, Y_SCALE, Y_ZERO)

@@ -43,8 +43,7 @@ def check(bound: BoundNode) -> None:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """float32 additions in order."""
-    op = bound.node.op
-    assert isinstance(op, VariadicSum)
+    op = bound.op(VariadicSum)
     result = np.asarray(operand(bound, inputs, 0), np.float32)
     with np.errstate(all="ignore"):
         for position in range(1, len(bound.inputs)):
@@ -54,8 +53,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Two by two, and one more pass for the factor."""
-    op = bound.node.op
-    assert isinstance(op, VariadicSum)
+    op = bound.op(VariadicSum)
     if not op.mean:
         return fold_layer(bound, Formula("sum", "va + vb", "a + b"))
     count = Param("count", "int32_t", bound.output.elements)

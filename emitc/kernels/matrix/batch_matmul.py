@@ -54,17 +54,12 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(BatchMatMul(*flags, numerics=plain_numerics(node)), (0, 1))
 
 
-def _op(bound: BoundNode) -> BatchMatMul:
-    assert isinstance(bound.node.op, BatchMatMul)
-    return bound.node.op
-
-
 def _turned(shape: Shape, turned: bool) -> Shape:
     return (*shape[:-2], shape[-1], shape[-2]) if turned else shape
 
 
 def _found(bound: BoundNode) -> Product | None:
-    op, a, b = _op(bound), bound.input(0).shape, bound.input(1).shape
+    op, a, b = bound.op(BatchMatMul), bound.input(0).shape, bound.input(1).shape
     if min(len(a), len(b)) < 2:
         return None
     return product_of(_turned(a, op.a_transposed), _turned(b, op.b_transposed))
@@ -97,8 +92,8 @@ def check(bound: BoundNode) -> None:
         raise illegal(
             bound,
             f"{bound.node.op_type} has matrices that do not fit each other",
-            f"{list(a.shape)}{' transposed' * _op(bound).a_transposed} and "
-            f"{list(b.shape)}{' transposed' * _op(bound).b_transposed}",
+            f"{list(a.shape)}{' transposed' * bound.op(BatchMatMul).a_transposed} and "
+            f"{list(b.shape)}{' transposed' * bound.op(BatchMatMul).b_transposed}",
             "export the model again",
             a,
         )
@@ -142,7 +137,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's matmul in double, or of integers."""
-    op, y = _op(bound), bound.output
+    op, y = bound.op(BatchMatMul), bound.output
     a, b = (
         np.swapaxes(value, -1, -2) if turned else value
         for value, turned in zip(
@@ -163,7 +158,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Loops over the batch round one product, four columns at a time."""
-    op, found, y = _op(bound), _product(bound), bound.output
+    op, found, y = bound.op(BatchMatMul), _product(bound), bound.output
     operands, tables = operand_tables(bound)
     loops = (Loop(1, 0, 0),) * (_BATCH_LOOPS - len(found.loops)) + found.loops
     a_row, a_step = (1, found.rows) if op.a_transposed else (found.depth, 1)
@@ -207,7 +202,7 @@ def lower(bound: BoundNode) -> Layer:
 
 def _by_rows(bound: BoundNode) -> Layer | str:
     """The product of two float32 operands that lie row by row, for four columns at a time; or why there is none."""
-    op, layer = _op(bound), lower(bound)
+    op, layer = bound.op(BatchMatMul), lower(bound)
     if op.a_transposed or op.b_transposed:
         return "a transposed operand"
     names = ("a_row", "a_step", "b_column", "b_step")

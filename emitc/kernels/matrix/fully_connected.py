@@ -63,14 +63,9 @@ def from_onnx(node: SourceNode) -> Parsed:
     return Parsed(FullyConnected("NONE", keep_dims=True, numerics=Numerics.QOPERATOR), (0, 1, 2))
 
 
-def _op(bound: BoundNode) -> FullyConnected:
-    assert isinstance(bound.node.op, FullyConnected)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
-    op, x, w = _op(bound), bound.input(0), bound.input(WEIGHTS)
+    op, x, w = bound.op(FullyConnected), bound.input(0), bound.input(WEIGHTS)
     require_rank(bound, w, 2)
     in_float = accumulation.in_float(bound) or fully_connected_float.applies(bound)
     if fully_connected_float.applies(bound):
@@ -104,12 +99,12 @@ def check(bound: BoundNode) -> None:
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[rows, O], or [..., O] with keep_num_dims."""
     x, (out, depth) = bound.input(0), bound.input(WEIGHTS).shape
-    return ((*x.shape[:-1], out),) if _op(bound).keep_dims else ((x.elements // depth, out),)
+    return ((*x.shape[:-1], out),) if bound.op(FullyConnected).keep_dims else ((x.elements // depth, out),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """One matrix product in int64."""
-    op, x, w, y = _op(bound), bound.input(0), bound.input(WEIGHTS), bound.output
+    op, x, w, y = bound.op(FullyConnected), bound.input(0), bound.input(WEIGHTS), bound.output
     if fully_connected_float.applies(bound):
         return (fully_connected_float.reference(bound, op.activation, inputs),)
     if accumulation.in_float(bound):
@@ -127,7 +122,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """A matrix product, four output channels at a time."""
-    op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+    op, rows = bound.op(FullyConnected), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
     if fully_connected_float.applies(bound):
         return fully_connected_float.layer(bound, op.activation)
     if accumulation.in_float(bound):
@@ -144,7 +139,7 @@ def lower(bound: BoundNode) -> Layer:
 
 def lower_dsp(bound: BoundNode) -> Layer | str:
     """Pairs of channels, four rows at a time; four channels at a time for few rows."""
-    op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+    op, rows = bound.op(FullyConnected), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
     if fully_connected_float.applies(bound):
         return "floats"
     if op.rounds_once:
@@ -163,7 +158,7 @@ def lower_fpu(bound: BoundNode, variant: str = "fpu") -> Layer | str:
 
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Registers of 16 bytes: two rows and four channels at a time, or one row."""
-    op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+    op, rows = bound.op(FullyConnected), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
     if fully_connected_float.applies(bound) or accumulation.in_float(bound):
         return lower_fpu(bound, "mve")
     if op.rounds_once:
@@ -177,7 +172,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
 
 def lower_scalar(bound: BoundNode, *, narrow: bool = False) -> Layer | str:
     """Pairs of channels, four rows at a time; four channels at a time for few rows."""
-    op, rows = _op(bound), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+    op, rows = bound.op(FullyConnected), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
     if fully_connected_float.applies(bound):
         return "floats"
     if op.rounds_once:

@@ -46,11 +46,6 @@ def applies(node: SourceNode) -> bool:
     return any(tensor.data is None for tensor in given[WEIGHTS:])
 
 
-def _op(bound: BoundNode) -> ComputedFullyConnected:
-    assert isinstance(bound.node.op, ComputedFullyConnected)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists, and shapes that do not fit each other."""
     x, w, bias = bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)
@@ -60,7 +55,12 @@ def check(bound: BoundNode) -> None:
     else:
         accumulation.check_operands(bound, 0, computed=True, one_zero=True)
     out, depth = w.shape
-    if depth < 1 or out < 1 or x.elements % depth or (_op(bound).keep_dims and x.shape[-1:] != (depth,)):
+    if (
+        depth < 1
+        or out < 1
+        or x.elements % depth
+        or (bound.op(ComputedFullyConnected).keep_dims and x.shape[-1:] != (depth,))
+    ):
         raise illegal(
             bound, "FULLY_CONNECTED has an input that does not fit its weights", f"weights take rows of {depth}",
             "export the model again", x,
@@ -80,12 +80,12 @@ def check(bound: BoundNode) -> None:
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[rows, O], or [..., O] with keep_num_dims."""
     x, (out, depth) = bound.input(0), bound.input(WEIGHTS).shape
-    return ((*x.shape[:-1], out),) if _op(bound).keep_dims else ((x.elements // depth, out),)
+    return ((*x.shape[:-1], out),) if bound.op(ComputedFullyConnected).keep_dims else ((x.elements // depth, out),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """One matrix product, in double or in int64."""
-    op, x, y = _op(bound), bound.input(0), bound.output
+    op, x, y = bound.op(ComputedFullyConnected), bound.input(0), bound.output
     w = operand(bound, inputs, WEIGHTS)
     rows = operand(bound, inputs, 0).reshape(-1, w.shape[1])
     if x.dtype is DType.FLOAT32:
@@ -125,7 +125,7 @@ def _by_pixels(bound: BoundNode) -> Layer:
         bound,
         "convolution/conv_2d_taps",
         params,
-        activation=_op(bound).activation,
+        activation=bound.op(ComputedFullyConnected).activation,
         depth=depth,
         outputs=bound.output.elements,
     )
@@ -152,7 +152,7 @@ def lower(bound: BoundNode) -> Layer:
     if x.dtype is DType.FLOAT32:
         tables += [Table("bias", "float", (0.0,) * out, "none")] if given[BIAS] is None else []
         spec = KernelSpec(x="float", w="float", y="float", acc="float")
-        params += bound_params(_op(bound).activation, DType.FLOAT32)
+        params += bound_params(bound.op(ComputedFullyConnected).activation, DType.FLOAT32)
         return Layer(
             "matrix/fully_connected_computed_float",
             "portable",
@@ -170,7 +170,7 @@ def lower(bound: BoundNode) -> Layer:
     kind = runtime_weights.adding_last(bound, kind)
     tables = [table for table in tables if table.role != "bias"]
     tables += runtime_weights.bias_table(bound, kind)
-    clamp = activation_clamp(_op(bound).activation, y)
+    clamp = activation_clamp(bound.op(ComputedFullyConnected).activation, y)
     params += (
         Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
         *((Param("weights_offset", "int32_t", -zero, "minus theirs"),) if zero else ()),

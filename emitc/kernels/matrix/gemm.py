@@ -45,14 +45,9 @@ def from_onnx(node: SourceNode) -> Parsed:
     return Parsed(op, (0, 1, _ADDEND))
 
 
-def _op(bound: BoundNode) -> Gemm:
-    assert isinstance(bound.node.op, Gemm)
-    return bound.node.op
-
-
 def _sizes(bound: BoundNode) -> tuple[int, int, int, int]:
     """Rows, depth as a has it, depth as b has it, columns."""
-    op, a, b = _op(bound), bound.input(0).shape, bound.input(1).shape
+    op, a, b = bound.op(Gemm), bound.input(0).shape, bound.input(1).shape
     rows, depth = a[::-1] if op.turn_a else a
     b_depth, columns = b[::-1] if op.turn_b else b
     return rows, depth, b_depth, columns
@@ -84,7 +79,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """In double, rounded to float32."""
-    op = _op(bound)
+    op = bound.op(Gemm)
     values = [
         bound.input(i).array() if value is None and bound.inputs[i] is not None else value
         for i, value in enumerate(inputs)
@@ -101,7 +96,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """One product, four columns at a time; the strides of each operand say how it lies."""
-    op, a, b, c = _op(bound), bound.input(0), bound.input(1), bound.optional(_ADDEND)
+    op, a, b, c = bound.op(Gemm), bound.input(0), bound.input(1), bound.optional(_ADDEND)
     rows, depth, _, columns = _sizes(bound)
     operands, tables = operand_tables(bound)
     c_row = c_column = 0

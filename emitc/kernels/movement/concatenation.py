@@ -59,14 +59,9 @@ def _axis(node: SourceNode, default: int | None) -> int:
     return axis_of(node, node.integer("axis", default), ranks[0])
 
 
-def _op(bound: BoundNode) -> Concatenation:
-    assert isinstance(bound.node.op, Concatenation)
-    return bound.node.op
-
-
 def _keeps_values(bound: BoundNode) -> bool:
     """Whether the integers change where the quantization does."""
-    return _op(bound).rescales or bound.node.op.numerics in (Numerics.QDQ, Numerics.UNSIGNED)
+    return bound.op(Concatenation).rescales or bound.node.op.numerics in (Numerics.QDQ, Numerics.UNSIGNED)
 
 
 def check(bound: BoundNode) -> None:
@@ -81,7 +76,7 @@ def check(bound: BoundNode) -> None:
 
 def _require_fitting(bound: BoundNode) -> None:
     """Refuses inputs that differ in another dimension than the axis."""
-    axis, first = _op(bound).axis, bound.input(0)
+    axis, first = bound.op(Concatenation).axis, bound.input(0)
     for position in range(1, len(bound.inputs)):
         tensor = bound.input(position)
         if _apart(tensor.shape, axis) != _apart(first.shape, axis):
@@ -116,7 +111,7 @@ def _check_rescaled(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The first input's shape with the sum of all at the axis."""
-    axis = _op(bound).axis
+    axis = bound.op(Concatenation).axis
     shape = list(bound.input(0).shape)
     shape[axis] = sum(bound.input(i).shape[axis] for i in range(len(bound.inputs)))
     return (tuple(shape),)
@@ -146,19 +141,19 @@ def _rescaled_unsigned(x: Quantization, y: Quantization, values: Array) -> Array
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's concatenate of values with the output's quantization."""
     parts = [_rescaled(bound, bound.input(i), x) for i, x in enumerate(inputs) if x is not None]
-    return (np.concatenate(parts, _op(bound).axis),)
+    return (np.concatenate(parts, bound.op(Concatenation).axis),)
 
 
 def lower(bound: BoundNode) -> Layer:
     """Row by row of the output; one input is a copy."""
     if _keeps_values(bound):
-        return join_layer(bound, _op(bound).axis, lambda x, values: _rescaled(bound, x, values))
-    return join_layer(bound, _op(bound).axis)
+        return join_layer(bound, bound.op(Concatenation).axis, lambda x, values: _rescaled(bound, x, values))
+    return join_layer(bound, bound.op(Concatenation).axis)
 
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
     """Along the dimension that the axis was."""
-    return replace(_op(bound), axis=permutation[_op(bound).axis])
+    return replace(bound.op(Concatenation), axis=permutation[bound.op(Concatenation).axis])
 
 
 KERNELS = (

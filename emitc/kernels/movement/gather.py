@@ -92,15 +92,10 @@ def _parsed(node: SourceNode, numerics: Numerics) -> Parsed:
     return Parsed(Gather(axis, indices.shape, wrapped, numerics=numerics))
 
 
-def _op(bound: BoundNode) -> Gather:
-    assert isinstance(bound.node.op, Gather)
-    return bound.node.op
-
-
 def _blocks(bound: BoundNode) -> Shape:
     """The input as [a, n, b], behind the dimensions that it shares with the indices."""
-    shape, axis = bound.input(0).shape, _op(bound).axis
-    return math.prod(shape[_op(bound).batch_dims : axis]), shape[axis], math.prod(shape[axis + 1 :])
+    shape, axis = bound.input(0).shape, bound.op(Gather).axis
+    return math.prod(shape[bound.op(Gather).batch_dims : axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
 def _positions(bound: BoundNode, indices: Int64) -> tuple[Int64, Int64, Int64]:
@@ -110,7 +105,7 @@ def _positions(bound: BoundNode, indices: Int64) -> tuple[Int64, Int64, Int64]:
 
 def check(bound: BoundNode) -> None:
     """Refuses a change of type, scale or zero point, and an empty choice."""
-    op = _op(bound)
+    op = bound.op(Gather)
     require_same_values(bound, bound.input(0), bound.output)
     if math.prod(op.shape) == 0 or bound.input(0).elements == 0:
         raise unsupported(
@@ -122,13 +117,13 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The indices' shape in place of the axis."""
-    op, shape = _op(bound), bound.input(0).shape
+    op, shape = bound.op(Gather), bound.input(0).shape
     return ((*shape[: op.axis], *op.shape[op.batch_dims :], *shape[op.axis + 1 :]),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's take, of each batch."""
-    op, (_, size, _) = _op(bound), _blocks(bound)
+    op, (_, size, _) = bound.op(Gather), _blocks(bound)
     x = operand(bound, inputs, 0)
     if op.indices is not None:
         indices = np.array(op.indices)
@@ -143,7 +138,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """A pick by table or a plain copy; with computed indices, a copy for each."""
-    op, x = _op(bound), bound.input(0)
+    op, x = bound.op(Gather), bound.input(0)
     before, size, after = _blocks(bound)
     if op.indices is not None:
         return pick_layer(bound, (before, size, after), _positions(bound, np.array(op.indices)))
@@ -163,7 +158,7 @@ def lower(bound: BoundNode) -> Layer:
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
     """Along the dimension that the axis was; None where the rank changes or the indices are an operand."""
-    op = _op(bound)
+    op = bound.op(Gather)
     if len(op.shape) != 1 or op.indices is None:
         return None
     return replace(op, axis=permutation[op.axis])

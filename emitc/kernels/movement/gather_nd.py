@@ -55,15 +55,10 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(GatherNd(indices.shape, tuple(chosen.reshape(-1).tolist())))
 
 
-def _op(bound: BoundNode) -> GatherNd:
-    assert isinstance(bound.node.op, GatherNd)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses a change of type, scale or zero point, and a choice of or from nothing."""
     require_same_values(bound, bound.input(0), bound.output)
-    if math.prod(_op(bound).shape) == 0 or bound.input(0).elements == 0:
+    if math.prod(bound.op(GatherNd).shape) == 0 or bound.input(0).elements == 0:
         raise unsupported(
             bound,
             f"{bound.node.op_type} of nothing is not supported",
@@ -74,13 +69,13 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The indices' shape without its last dimension, then what of the input they leave."""
-    shape = _op(bound).shape
+    shape = bound.op(GatherNd).shape
     return ((*shape[:-1], *bound.input(0).shape[shape[-1] :]),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's indexing by tuples."""
-    op, x = _op(bound), bound.input(0)
+    op, x = bound.op(GatherNd), bound.input(0)
     values = x.array() if inputs[0] is None else inputs[0]
     if op.indices is not None:
         chosen: Int64 = np.array(op.indices, np.int64)
@@ -94,7 +89,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """A copy for each tuple."""
-    op, x = _op(bound), bound.input(0)
+    op, x = bound.op(GatherNd), bound.input(0)
     width = op.shape[-1]
     operands, tables = operand(x)
     sizes = x.shape[:width]

@@ -165,14 +165,9 @@ def from_onnx(node: SourceNode) -> Parsed:
     return Parsed(CroppingPad(paddings, mode, value, numerics=Numerics.QOPERATOR))
 
 
-def _op(bound: BoundNode) -> Pad:
-    assert isinstance(bound.node.op, Pad)
-    return bound.node.op
-
-
 def _walk(bound: BoundNode) -> StridedLoop:
     """Forward through the input, into its place in the output."""
-    x, paddings = bound.input(0), _op(bound).paddings
+    x, paddings = bound.input(0), bound.op(Pad).paddings
     y_steps = strides(output_shapes(bound)[0], x.dtype.bytes)
     start = sum(before * step for (before, _), step in zip(paddings, y_steps, strict=True))
     return walk(x.shape, strides(x.shape, x.dtype.bytes), y_steps, x.dtype.bytes, 0, start)
@@ -180,7 +175,7 @@ def _walk(bound: BoundNode) -> StridedLoop:
 
 def padding_value(bound: BoundNode) -> int | float | None:
     """What the padding holds, in the output's type; None where only the running model knows."""
-    op, y = _op(bound), bound.output
+    op, y = bound.op(Pad), bound.output
     if op.value is not None:
         return op.value
     if op.real is not None:
@@ -228,13 +223,13 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """Each dimension with its paddings."""
     if isinstance(bound.node.op, BorderPad):
         return pad_modes.output_shapes(bound)
-    pairs = zip(bound.input(0).shape, _op(bound).paddings, strict=True)
+    pairs = zip(bound.input(0).shape, bound.op(Pad).paddings, strict=True)
     return (tuple(before + size + after for size, (before, after) in pairs),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's pad."""
-    op = _op(bound)
+    op = bound.op(Pad)
     assert inputs[0] is not None
     value: object = padding_value(bound)
     if value is None:
@@ -245,7 +240,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """The output filled with the value, then the input copied into it; padding by nothing is one copy."""
-    op, x = _op(bound), bound.input(0)
+    op, x = bound.op(Pad), bound.input(0)
     if not any(map(any, op.paddings)):
         return move_layer(bound, _walk(bound))
     filled = padding_value(bound)
@@ -262,7 +257,7 @@ def lower(bound: BoundNode) -> Layer:
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
     """Each dimension's paddings where the dimension was."""
-    return replace(_op(bound), paddings=tuple(_op(bound).paddings[i] for i in np.argsort(permutation)))
+    return replace(bound.op(Pad), paddings=tuple(bound.op(Pad).paddings[i] for i in np.argsort(permutation)))
 
 
 KERNELS = (

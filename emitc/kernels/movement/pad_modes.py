@@ -63,11 +63,6 @@ def _from_tflite(node: SourceNode) -> Parsed:
     return Parsed(BorderPad(paddings, mode))
 
 
-def _op(bound: BoundNode) -> BorderPad:
-    assert isinstance(bound.node.op, BorderPad)
-    return bound.node.op
-
-
 def _around(positions: Int64, size: int, mode: str) -> Int64:
     """Positions that may lie outside 0 to size - 1, brought inside."""
     if mode == "edge":
@@ -84,7 +79,7 @@ def _around(positions: Int64, size: int, mode: str) -> Int64:
 
 
 def _positions(bound: BoundNode) -> tuple[Int64, ...]:
-    op, found = _op(bound), []
+    op, found = bound.op(BorderPad), []
     for size, (before, after) in zip(bound.input(0).shape, op.paddings, strict=True):
         first = max(-before, 0)
         left = size - first - max(-after, 0)
@@ -100,7 +95,7 @@ def _fill(bound: BoundNode) -> int | float:
 
 def check(bound: BoundNode) -> None:
     """Refuses a change of type, scale or zero point, removal of everything, and tables that are too large."""
-    x, op = bound.input(0), _op(bound)
+    x, op = bound.input(0), bound.op(BorderPad)
     require_same_values(bound, x, bound.output)
     left = [size + min(before, 0) + min(after, 0) for size, (before, after) in zip(x.shape, op.paddings, strict=True)]
     if min(left, default=1) <= 0:
@@ -129,7 +124,7 @@ def require_moderate(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """Each dimension with its paddings."""
-    pairs = zip(bound.input(0).shape, _op(bound).paddings, strict=True)
+    pairs = zip(bound.input(0).shape, bound.op(BorderPad).paddings, strict=True)
     return (tuple(before + size + after for size, (before, after) in pairs),)
 
 
@@ -146,7 +141,9 @@ def lower(bound: BoundNode) -> Layer:
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
     """Each dimension's paddings where the dimension was."""
-    return replace(_op(bound), paddings=tuple(_op(bound).paddings[i] for i in np.argsort(permutation)))
+    return replace(
+        bound.op(BorderPad), paddings=tuple(bound.op(BorderPad).paddings[i] for i in np.argsort(permutation))
+    )
 
 
 KERNELS = (

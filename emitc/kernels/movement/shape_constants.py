@@ -100,26 +100,21 @@ def _broadcast_args(node: SourceNode) -> Parsed:
     return Parsed(BroadcastArgs((len(found),), found), operands=())
 
 
-def _op(bound: BoundNode) -> KnownValue:
-    assert isinstance(bound.node.op, KnownValue)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses types that the operator does not give."""
-    op = _op(bound)
+    op = bound.op(KnownValue)
     taken = _FILLED if isinstance(op, Fill) else _NUMBERS
     require_dtypes(bound, [(t,) for t in (_INDICES if isinstance(op, ShapeOf | BroadcastArgs) else taken)])
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The shape."""
-    return (_op(bound).shape,)
+    return (bound.op(KnownValue).shape,)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The value."""
-    op = _op(bound)
+    op = bound.op(KnownValue)
     if len(op.values) == math.prod(op.shape):
         return (np.array(op.values, bound.output.dtype.value).reshape(op.shape),)
     return (np.full(op.shape, op.values[0], bound.output.dtype.value),)

@@ -153,14 +153,9 @@ def _slice_from_onnx(node: SourceNode) -> Parsed:
     return Parsed(Slice(tuple(first), tuple(step), tuple(count), numerics=Numerics.QOPERATOR))
 
 
-def _op(bound: BoundNode) -> Slice:
-    assert isinstance(bound.node.op, Slice)
-    return bound.node.op
-
-
 def _walk(bound: BoundNode) -> StridedLoop:
     """Forward through the output."""
-    op, x = _op(bound), bound.input(0)
+    op, x = bound.op(Slice), bound.input(0)
     lines = strides(x.shape, x.dtype.bytes)
     start = sum(first * line for first, line in zip(op.starts, lines, strict=True))
     x_steps = [step * line for step, line in zip(op.steps, lines, strict=True)]
@@ -175,7 +170,7 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The counts, without shrunk dimensions."""
-    op = _op(bound)
+    op = bound.op(Slice)
     if not isinstance(op, StridedSlice):
         return (op.counts,)
     shape = [count for axis, count in enumerate(op.counts) if axis not in op.shrunk]
@@ -186,7 +181,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The elements at every combination of the positions along each dimension."""
-    op = _op(bound)
+    op = bound.op(Slice)
     assert inputs[0] is not None
     values = inputs[0]
     for axis, (start, step, count) in enumerate(zip(op.starts, op.steps, op.counts, strict=True)):
@@ -201,7 +196,7 @@ def lower(bound: BoundNode) -> Layer:
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
     """Each dimension's elements where the dimension was."""
-    op, order = _op(bound), np.argsort(permutation)
+    op, order = bound.op(Slice), np.argsort(permutation)
     starts, steps, counts = (tuple(values[i] for i in order) for values in (op.starts, op.steps, op.counts))
     return replace(op, starts=starts, steps=steps, counts=counts)
 

@@ -73,11 +73,6 @@ def _from_tflite(op: type[Blocks]) -> Callable[[SourceNode], Parsed]:
     return parse
 
 
-def _op(bound: BoundNode) -> Blocks:
-    assert isinstance(bound.node.op, Blocks)
-    return bound.node.op
-
-
 def _image(shape: Shape) -> tuple[int, int, int, int]:
     """[N, H, W, C] of a tensor of rank 3 or 4."""
     return (shape[0], shape[1], 1 if len(shape) == 3 else shape[2], shape[-1])
@@ -89,7 +84,7 @@ def _of_rank(shape: tuple[int, int, int, int], rank: int) -> Shape:
 
 def check(bound: BoundNode) -> None:
     """Refuses a change of type, scale or zero point, and sizes that the blocks do not divide."""
-    op, x = _op(bound), bound.input(0)
+    op, x = bound.op(Blocks), bound.input(0)
     require_same_type(bound)
     require_rank(bound, x, 3, 4)
     n, h, w, _ = _image(x.shape)
@@ -127,7 +122,7 @@ def pads_with(bound: BoundNode) -> int:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The batch or the image, with the rank of the input."""
-    op, shape = _op(bound), bound.input(0).shape
+    op, shape = bound.op(Blocks), bound.input(0).shape
     n, h, w, c = _image(shape)
     (block_h, block_w), (top, left), (bottom, right) = op.block, op.before, op.after
     if isinstance(op, SpaceToBatch):
@@ -139,7 +134,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's pad, transpose and slices."""
-    op = _op(bound)
+    op = bound.op(Blocks)
     values = bound.input(0).array() if inputs[0] is None else inputs[0]
     n, h, w, c = _image(values.shape)
     (block_h, block_w), (top, left), (bottom, right) = op.block, op.before, op.after
@@ -158,7 +153,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Pixel by pixel of the batch."""
-    op, x, y = _op(bound), bound.input(0), bound.output
+    op, x, y = bound.op(Blocks), bound.input(0), bound.output
     to_batch = isinstance(op, SpaceToBatch)
     image, batch = (_image(x.shape), _image(y.shape)) if to_batch else (_image(y.shape), _image(x.shape))
     operands, tables = operand(x)

@@ -110,11 +110,6 @@ def _split_from_onnx(node: SourceNode) -> Parsed:
     return Parsed(Split(axis, sizes, numerics=Numerics.QOPERATOR))
 
 
-def _op(bound: BoundNode) -> Split:
-    assert isinstance(bound.node.op, Split)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses a change of type, scale or zero point."""
     check_parts(bound, len(bound.outputs))
@@ -122,25 +117,25 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The input's shape with each part's size at the axis."""
-    op, shape = _op(bound), bound.input(0).shape
+    op, shape = bound.op(Split), bound.input(0).shape
     return tuple((*shape[: op.axis], size, *shape[op.axis + 1 :]) for size in op.sizes)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's split at the running sums of the sizes."""
-    op = _op(bound)
+    op = bound.op(Split)
     assert inputs[0] is not None
     return tuple(np.split(inputs[0], np.cumsum(op.sizes)[:-1], op.axis))
 
 
 def lower(bound: BoundNode) -> Layer:
     """Row by row of the input; one output is a copy."""
-    return split_layer(bound, _op(bound).axis)
+    return split_layer(bound, bound.op(Split).axis)
 
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
     """Along the dimension that the axis was."""
-    return replace(_op(bound), axis=permutation[_op(bound).axis])
+    return replace(bound.op(Split), axis=permutation[bound.op(Split).axis])
 
 
 KERNELS = (

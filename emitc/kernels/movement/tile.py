@@ -75,28 +75,23 @@ def _expand_from_onnx(node: SourceNode) -> Parsed:
     return Parsed(Expand(shape, repeats, numerics=Numerics.QOPERATOR))
 
 
-def _op(bound: BoundNode) -> Repeat:
-    assert isinstance(bound.node.op, Repeat)
-    return bound.node.op
-
-
 def _walk(bound: BoundNode) -> StridedLoop:
     """Forward through the output, seen as [repeats, d] for each dimension."""
-    op, width = _op(bound), bound.input(0).dtype.bytes
+    op, width = bound.op(Repeat), bound.input(0).dtype.bytes
     counts = tuple(n for pair in zip(op.repeats, op.shape, strict=True) for n in pair)
     x_steps = [n for step in strides(op.shape, width) for n in (0, step)]
     return walk(counts, x_steps, strides(counts, width), width)
 
 
 def _positions(bound: BoundNode) -> tuple[Int64, ...]:
-    op = _op(bound)
+    op = bound.op(Repeat)
     return tuple(np.arange(n * d) % max(d, 1) for n, d in zip(op.repeats, op.shape, strict=True))
 
 
 def check(bound: BoundNode) -> None:
     """Refuses a change of type, scale or zero point, and tables that are too large."""
     require_same_values(bound, bound.input(0), bound.output)
-    op = _op(bound)
+    op = bound.op(Repeat)
     if 0 in op.repeats or 0 in op.shape:
         raise unsupported(
             bound, f"{bound.node.op_type} to nothing is not supported", "a dimension is 0", "remove the operator"
@@ -107,14 +102,14 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """Each dimension times its repeats."""
-    op = _op(bound)
+    op = bound.op(Repeat)
     return (tuple(n * d for n, d in zip(op.repeats, op.shape, strict=True)),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The elements at their positions modulo the dimensions."""
     assert inputs[0] is not None
-    return (picked(inputs[0].reshape(_op(bound).shape), _positions(bound)),)
+    return (picked(inputs[0].reshape(bound.op(Repeat).shape), _positions(bound)),)
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -122,12 +117,12 @@ def lower(bound: BoundNode) -> Layer:
     found = _walk(bound)
     if len(found.loops) <= MAX_LOOPS:
         return move_layer(bound, found)
-    return pick_layer(bound, _op(bound).shape, _positions(bound))
+    return pick_layer(bound, bound.op(Repeat).shape, _positions(bound))
 
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
     """Each dimension's repeats where the dimension was; None where the rank changes."""
-    op = _op(bound)
+    op = bound.op(Repeat)
     if len(op.shape) != len(permutation):
         return None
     order = np.argsort(permutation)

@@ -50,14 +50,9 @@ def from_onnx(node: SourceNode) -> Parsed:
     return Parsed(op, (0, 1, 2, 3, 4))
 
 
-def _op(bound: BoundNode) -> BatchNormalization:
-    assert isinstance(bound.node.op, BatchNormalization)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses other types than float32, computed statistics, and statistics that do not fit the channels."""
-    x, axis = bound.input(0), _op(bound).axis
+    x, axis = bound.input(0), bound.op(BatchNormalization).axis
     require_dtypes(bound, [(DType.FLOAT32,) * 6])
     if len(x.shape) <= axis or 0 in x.shape:
         raise illegal(
@@ -104,7 +99,7 @@ def _folded(bound: BoundNode) -> tuple[NDArray[np.float32], NDArray[np.float32]]
     """Factor and offset of each channel."""
     scale, bias, mean, variance = (bound.input(i).array().astype(np.float32) for i in range(1, 5))
     with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(variance + np.float32(_op(bound).epsilon))
+        factor = scale / np.sqrt(variance + np.float32(bound.op(BatchNormalization).epsilon))
         return factor, bias - mean * factor
 
 
@@ -112,14 +107,14 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     """x * factor + offset in double, rounded to float32."""
     assert inputs[0] is not None
     shape = [1] * len(bound.output.shape)
-    shape[_op(bound).axis] = -1
+    shape[bound.op(BatchNormalization).axis] = -1
     factor, offset = (v.astype(np.float64).reshape(shape) for v in _folded(bound))
     return ((inputs[0].astype(np.float64) * factor + offset).astype(np.float32),)
 
 
 def lower(bound: BoundNode) -> Layer:
     """One multiplication and addition per element."""
-    shape, axis = bound.output.shape, _op(bound).axis
+    shape, axis = bound.output.shape, bound.op(BatchNormalization).axis
     factor, offset = _folded(bound)
     tables = (
         Table("factor", "float", tuple(float(v) for v in factor), "scale / sqrt(variance + epsilon) per channel"),
@@ -143,7 +138,7 @@ def lower(bound: BoundNode) -> Layer:
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
     """The same with the channels in another place."""
-    op = _op(bound)
+    op = bound.op(BatchNormalization)
     return replace(op, axis=permutation[op.axis])
 
 

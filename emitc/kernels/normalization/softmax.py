@@ -189,8 +189,7 @@ def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
 
     None where the row would no longer lie together and the kernel is one of TFLite's integer ones.
     """
-    op = bound.node.op
-    assert isinstance(op, Softmax)
+    op = bound.op(Softmax)
     rank = len(permutation)
     if op.flat and op.axis % rank != rank - 1:
         return None

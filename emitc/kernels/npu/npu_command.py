@@ -52,11 +52,6 @@ class NpuCommand(Op):
     places: tuple[int, ...] = ()
 
 
-def _op(bound: BoundNode) -> NpuCommand:
-    assert isinstance(bound.node.op, NpuCommand)
-    return bound.node.op
-
-
 def _numbers(node: SourceNode, name: str) -> tuple[int, ...]:
     value = node.attribute(name)
     assert isinstance(value, tuple)
@@ -86,23 +81,23 @@ def pairs(numbers: Sequence[int]) -> tuple[tuple[int, int], ...]:
 
 def real_inputs(bound: BoundNode) -> tuple[Tensor, ...]:
     """The inputs that the NPU computes with, without the content of the scratch memory."""
-    first = FIRST_INPUT + _op(bound).follows
+    first = FIRST_INPUT + bound.op(NpuCommand).follows
     return tuple(bound.input(i) for i in range(first, len(bound.inputs)))
 
 
 def real_outputs(bound: BoundNode) -> tuple[Tensor, ...]:
     """The outputs without the content of the scratch memory."""
-    return bound.outputs[: len(bound.outputs) - _op(bound).shared]
+    return bound.outputs[: len(bound.outputs) - bound.op(NpuCommand).shared]
 
 
 def memory_of(bound: BoundNode) -> str:
     """The tensor that is the content of the scratch memory after the operator, "" for none."""
-    return bound.outputs[-1].name if _op(bound).shared else ""
+    return bound.outputs[-1].name if bound.op(NpuCommand).shared else ""
 
 
 def check(bound: BoundNode) -> None:
     """Refuses a payload of another format, other types than integers, and tensors outside the scratch memory."""
-    op = _op(bound)
+    op = bound.op(NpuCommand)
     payload, constants = bound.input(PAYLOAD), bound.optional(CONSTANTS)
     assert payload.data is not None
     if payload.data[:4] != _MAGIC or len(payload.data) % 4:
@@ -131,7 +126,7 @@ def check(bound: BoundNode) -> None:
 
 
 def _placed_outputs(bound: BoundNode) -> tuple[tuple[int, Tensor], ...]:
-    return tuple(zip(_op(bound).output_offsets, real_outputs(bound), strict=True))
+    return tuple(zip(bound.op(NpuCommand).output_offsets, real_outputs(bound), strict=True))
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -144,7 +139,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     # Imported here: the host model is loaded only where it runs.
     from emitc.ethosu.simulator import HostModel
 
-    op = _op(bound)
+    op = bound.op(NpuCommand)
     payload, constants = inputs[PAYLOAD], inputs[CONSTANTS]
     assert payload is not None
     scratch = np.zeros(op.scratch_bytes, np.uint8)
@@ -173,7 +168,7 @@ def layer(bound: BoundNode, scratch_bytes: int, inside: Collection[str], places:
     are copied there before the call, or from there after it. places: the tensors that lie inside the content of a scratch
     memory that several operators share.
     """
-    op = _op(bound)
+    op = bound.op(NpuCommand)
     payload, constants = bound.input(PAYLOAD), bound.optional(CONSTANTS)
     tables = [_table("payload", payload, "commands, as vela has compiled them")]
     regions = [(Expression("NULL"), 0)]
@@ -231,7 +226,7 @@ def _table(role: str, tensor: Tensor, comment: str) -> Table:
 
 def lower(bound: BoundNode) -> Layer:
     """With copies: where tensors may be pinned, the backend decides."""
-    return layer(bound, _op(bound).scratch_bytes, ())
+    return layer(bound, bound.op(NpuCommand).scratch_bytes, ())
 
 
 KERNELS = (

@@ -27,14 +27,9 @@ class Offloaded(Op):
     foreign: bool = False
 
 
-def _op(bound: BoundNode) -> Offloaded:
-    assert isinstance(bound.node.op, Offloaded)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """The region fits its node: a violation is a bug of the backend that cut it."""
-    region = _op(bound).region
+    region = bound.op(Offloaded).region
     inside = [region.tensor(name) for name in (*region.inputs, *region.outputs)]
     outside = [*(tensor for tensor in bound.inputs if tensor is not None), *bound.outputs]
     assert [(t.shape, t.dtype) for t in inside] == [(t.shape, t.dtype) for t in outside], bound.node.describe()
@@ -42,23 +37,23 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """Those of the region's outputs."""
-    region = _op(bound).region
+    region = bound.op(Offloaded).region
     return tuple(region.tensor(name).shape for name in region.outputs)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Operator by operator, by their own references."""
-    return run_nested(_op(bound).region, inputs)
+    return run_nested(bound.op(Offloaded).region, inputs)
 
 
 def lower(bound: BoundNode) -> Layer:
     """What the backend has decided."""
-    return _op(bound).layer
+    return bound.op(Offloaded).layer
 
 
 def work(bound: BoundNode) -> int:
     """Steps of all operators inside."""
-    return nested_work(_op(bound).region)
+    return nested_work(bound.op(Offloaded).region)
 
 
 KERNELS = (

@@ -30,14 +30,9 @@ def from_tflite(node: SourceNode) -> Parsed:
     return pool_from_tflite(L2Pool2D, node)
 
 
-def _op(bound: BoundNode) -> L2Pool2D:
-    assert isinstance(bound.node.op, L2Pool2D)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses other types than float32, and windows that do not fit."""
-    op = _op(bound)
+    op = bound.op(L2Pool2D)
     require_rank(bound, bound.input(0), 4)
     require_dtypes(bound, [(DType.FLOAT32, DType.FLOAT32)], [(t, t) for t in (DType.INT8, DType.UINT8)])
     require_output(bound, op.window, op.kernel_h, op.kernel_w)
@@ -45,13 +40,13 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, C]."""
-    op, (batches, height, width, channels) = _op(bound), bound.input(0).shape
+    op, (batches, height, width, channels) = bound.op(L2Pool2D), bound.input(0).shape
     return ((batches, *op.window.output(height, width, op.kernel_h, op.kernel_w), channels),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Tap by tap, in float32."""
-    op, y = _op(bound), bound.output
+    op, y = bound.op(L2Pool2D), bound.output
     assert inputs[0] is not None
     image = inputs[0].astype(np.float32)
     ones = np.ones((1, *image.shape[1:3], 1), np.float32)
@@ -66,7 +61,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Channels innermost."""
-    op, x, y = _op(bound), bound.input(0), bound.output
+    op, x, y = bound.op(L2Pool2D), bound.input(0), bound.output
     params = window_params(bound, op.window, op.kernel_h, op.kernel_w)
     overlaps = window_overlap(bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
     return Layer(
@@ -82,7 +77,7 @@ def lower(bound: BoundNode) -> Layer:
 
 def work(bound: BoundNode) -> int:
     """Values that are met."""
-    op = _op(bound)
+    op = bound.op(L2Pool2D)
     return bound.output.elements * op.kernel_h * op.kernel_w
 
 

@@ -65,17 +65,12 @@ _LIFT = 128
 """What uint8 values are higher by than the int8 values that stand for them."""
 
 
-def _op(bound: BoundNode) -> Pool2D:
-    assert isinstance(bound.node.op, Pool2D)
-    return bound.node.op
-
-
 _EACH = (DType.FLOAT32, DType.INT8, DType.INT16)
 
 
 def check(bound: BoundNode) -> None:
     """Refuses other types than the operator has, a change of scale where it copies, and windows that do not fit."""
-    op, x = _op(bound), bound.input(0)
+    op, x = bound.op(Pool2D), bound.input(0)
     require_rank(bound, x, 4)
     onnx = op.numerics.float_scale
     others = (DType.UINT8, DType.INT32, DType.INT64)
@@ -102,7 +97,7 @@ def check(bound: BoundNode) -> None:
 
 
 def _check_quantization(bound: BoundNode) -> None:
-    op, x, y = _op(bound), bound.input(0), bound.output
+    op, x, y = bound.op(Pool2D), bound.input(0), bound.output
     require_quantization(bound, x, y)
     if int16x8.applies(bound):
         int16x8.require_symmetric(bound)
@@ -140,7 +135,7 @@ def _check_quantization(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, C]."""
-    op, (batches, height, width, channels) = _op(bound), bound.input(0).shape
+    op, (batches, height, width, channels) = bound.op(Pool2D), bound.input(0).shape
     rows, columns = op.window.output(height, width, op.kernel_h, op.kernel_w)
     return ((batches, rows, columns, channels),)
 
@@ -155,7 +150,7 @@ def _sum(taps: Iterator[tuple[int, int, Int64]]) -> Int64:
 
 def _tap_counts(bound: BoundNode) -> Int64:
     """How many values each output is the mean of, [1, OH, OW, 1]: those inside the input, or also counted padding."""
-    op, (_, height, width, _) = _op(bound), bound.input(0).shape
+    op, (_, height, width, _) = bound.op(Pool2D), bound.input(0).shape
     assert isinstance(op, AveragePool2D)
     pad = op.window.padding
     if op.count_padding:
@@ -172,7 +167,7 @@ def _tap_counts(bound: BoundNode) -> Int64:
 
 def _float_average(bound: BoundNode, image: Float32) -> Float32:
     """ONNX Runtime's average of float32 values: their sum in the order that the op names, divided by their number."""
-    op = _op(bound)
+    op = bound.op(Pool2D)
     assert isinstance(op, AveragePool2D)
     count = op.kernel_h * op.kernel_w
     grouped = count - count % _LANES if op.order is SumOrder.FOURS else 0
@@ -193,7 +188,7 @@ def _float_average(bound: BoundNode, image: Float32) -> Float32:
 
 def _onnx_average(bound: BoundNode, values: Array) -> Array:
     """The average by ONNX Runtime's arithmetic, in the output's type."""
-    op, x, y = _op(bound), bound.input(0), bound.output
+    op, x, y = bound.op(Pool2D), bound.input(0), bound.output
     assert isinstance(op, AveragePool2D)
     if x.dtype is DType.FLOAT32:
         return _float_average(bound, values.astype(np.float32))
@@ -214,7 +209,7 @@ def _onnx_average(bound: BoundNode, values: Array) -> Array:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Tap by tap; the count of values that lie inside comes from pooling an image of ones."""
-    op, x, y = _op(bound), bound.input(0), bound.output
+    op, x, y = bound.op(Pool2D), bound.input(0), bound.output
     assert inputs[0] is not None
     if op.numerics is Numerics.PLAIN:
         kernel, average = (op.kernel_h, op.kernel_w), isinstance(op, AveragePool2D)
@@ -260,7 +255,7 @@ def _unsigned_bias(op: AveragePool2D) -> int:
 
 def _factor(bound: BoundNode) -> float:
     """x_scale / (y_scale * count) in float32, of a whole window."""
-    op, x, y = _op(bound), bound.input(0).quantization, bound.output.quantization
+    op, x, y = bound.op(Pool2D), bound.input(0).quantization, bound.output.quantization
     assert x and y
     return float(np.float32(x.scale) / (np.float32(y.scale) * np.float32(op.kernel_h * op.kernel_w)))
 
@@ -273,7 +268,7 @@ def _typed(bound: BoundNode) -> KernelSpec:
 
 def _lower_average(bound: BoundNode, params: tuple[Param, ...]) -> Layer:
     """ONNX: float32, the integer sum of a whole image, or an integer mean that turns to float32 near a half."""
-    op, x, y = _op(bound), bound.input(0), bound.output
+    op, x, y = bound.op(Pool2D), bound.input(0), bound.output
     assert isinstance(op, AveragePool2D)
     pad = op.window.padding
     counted = (
@@ -333,7 +328,7 @@ def _lower_average(bound: BoundNode, params: tuple[Param, ...]) -> Layer:
 
 def lower(bound: BoundNode) -> Layer:
     """Channels innermost, so that a window's rows are read as they lie."""
-    op, x, y = _op(bound), bound.input(0), bound.output
+    op, x, y = bound.op(Pool2D), bound.input(0), bound.output
     params = window_params(bound, op.window, op.kernel_h, op.kernel_w)
     if op.numerics is Numerics.PLAIN:
         return pool_float.layer(bound, params, op.activation, average=isinstance(op, AveragePool2D))
@@ -389,7 +384,7 @@ def lower(bound: BoundNode) -> Layer:
 
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Four channels at a time, or 16 for the largest value."""
-    op, layer = _op(bound), lower(bound)
+    op, layer = bound.op(Pool2D), lower(bound)
     if bound.input(0).dtype is DType.FLOAT32:
         return pool_float.by_fours(bound, layer, "mve")
     if layer.template in ("pooling/average_pool_2d_even", "pooling/average_pool_2d_sum"):
@@ -410,7 +405,7 @@ def lower_fpu(bound: BoundNode) -> Layer | str:
 
 def lower_dsp(bound: BoundNode) -> Layer | str:
     """Four channels in a word."""
-    op, layer, x, y = _op(bound), lower(bound), bound.input(0), bound.output
+    op, layer, x, y = bound.op(Pool2D), lower(bound), bound.input(0), bound.output
     if layer.template not in ("pooling/average_pool_2d", "pooling/max_pool_2d") or x.dtype is not DType.INT8:
         return f"a loop of its own: {layer.kernel_name}{layer.spec.suffix}"
     if y.shape[3] < _LANES:
@@ -440,7 +435,7 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
 
 def work(bound: BoundNode) -> int:
     """Values that the windows meet, with those outside the input."""
-    return bound.output.elements * _op(bound).kernel_h * _op(bound).kernel_w
+    return bound.output.elements * bound.op(Pool2D).kernel_h * bound.op(Pool2D).kernel_w
 
 
 _DSP = Variant("dsp", "dsp", lower_dsp)

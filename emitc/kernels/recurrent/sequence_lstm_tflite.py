@@ -102,14 +102,9 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(op, _OPERANDS, states=(HIDDEN, CELL))
 
 
-def _op(bound: BoundNode) -> UnidirectionalSequenceLstm:
-    assert isinstance(bound.node.op, UnidirectionalSequenceLstm)
-    return bound.node.op
-
-
 def is_time_major(bound: BoundNode) -> bool:
     """Whether steps come before batches."""
-    return _op(bound).time_major
+    return bound.op(UnidirectionalSequenceLstm).time_major
 
 
 def in_float(bound: BoundNode) -> bool:
@@ -135,7 +130,7 @@ class Sizes:
 def sizes_of(bound: BoundNode) -> Sizes:
     """The sizes; `check` has shown x to have three dimensions and the weights two."""
     first, second, inputs = bound.input(X).shape
-    batches, steps = (second, first) if _op(bound).time_major else (first, second)
+    batches, steps = (second, first) if bound.op(UnidirectionalSequenceLstm).time_major else (first, second)
     return Sizes(batches, steps, inputs, bound.input(INPUT[0]).shape[0])
 
 
@@ -270,7 +265,7 @@ def cell_exponent(bound: BoundNode) -> int:
 
 def cell_limit(bound: BoundNode) -> int | None:
     """Largest magnitude of c in its own units, rounded towards 0; None for no limit."""
-    clip = _op(bound).cell_clip
+    clip = bound.op(UnidirectionalSequenceLstm).cell_clip
     return int(min(clip / _scale(bound.input(_C)), 32767.0)) if clip > 0.0 else None
 
 
@@ -321,7 +316,7 @@ def _float_step(
     ]
     i, f, o = (1 / (1 + np.exp(-sums[k])) for k in (0, 1, 3))
     c = f * c + i * np.tanh(sums[2])
-    clip = _op(bound).cell_clip
+    clip = bound.op(UnidirectionalSequenceLstm).cell_clip
     if clip > 0.0:
         c = np.clip(c, -clip, clip)
     return o * np.tanh(c), c
@@ -333,7 +328,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     x, h, c = inputs[X], inputs[_H], inputs[_C]
     assert x is not None and h is not None and c is not None
     working = np.float64 if in_float(bound) else np.int64
-    sequence = (x if _op(bound).time_major else x.swapaxes(0, 1)).astype(working)
+    sequence = (x if bound.op(UnidirectionalSequenceLstm).time_major else x.swapaxes(0, 1)).astype(working)
     hidden, cell = (state.astype(working).reshape(s.batches, s.units) for state in (h, c))
     step = _float_step if in_float(bound) else _integer_step
     every = []
@@ -341,7 +336,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         for values in sequence:
             hidden, cell = step(bound, values, hidden, cell)  # type: ignore[arg-type]
             every.append(hidden)
-    y = np.stack(every, axis=0 if _op(bound).time_major else 1)
+    y = np.stack(every, axis=0 if bound.op(UnidirectionalSequenceLstm).time_major else 1)
     states = ((hidden, bound.input(_H)), (cell, bound.input(_C)))
     return (
         y.astype(bound.output.dtype.value),
@@ -367,7 +362,7 @@ def starts(bound: BoundNode) -> tuple[Int64, Int64]:
 def _size_params(bound: BoundNode) -> tuple[Param, ...]:
     """Two loops over the rows of x in their order, how far states are apart in each, and where y's row of the step before is."""
     s = sizes_of(bound)
-    major = _op(bound).time_major
+    major = bound.op(UnidirectionalSequenceLstm).time_major
     return (
         Param("outer", "int32_t", s.steps if major else s.batches, "steps" if major else "batches"),
         Param("inner", "int32_t", s.batches if major else s.steps, "batches" if major else "steps"),
@@ -454,7 +449,7 @@ def _lower_float(bound: BoundNode) -> Layer:
         _weights("r", bound, RECURRENT, "float", "recurrent weights"),
         _weights("bias", bound, _B, "float", "biases"),
     )
-    clip = _op(bound).cell_clip
+    clip = bound.op(UnidirectionalSequenceLstm).cell_clip
     params = (
         *_size_params(bound),
         Param("cell_clip", "float", clip if clip > 0.0 else math.inf, "largest magnitude of c"),

@@ -72,11 +72,6 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(op, (X, FEATURE, TIME, BIAS, MEMORY), states=(MEMORY,))
 
 
-def _op(bound: BoundNode) -> Svdf:
-    assert isinstance(bound.node.op, Svdf)
-    return bound.node.op
-
-
 def in_float(bound: BoundNode) -> bool:
     """Whether the operator works on float32."""
     return bound.input(X).dtype is DType.FLOAT32
@@ -98,7 +93,7 @@ def check(bound: BoundNode) -> None:
         require_rank(bound, tensor, 2)
     _require_constants(bound, feature, time, bias)
     filters, depth = feature.shape
-    rank = _op(bound).rank
+    rank = bound.op(Svdf).rank
     if min(*x.shape, *feature.shape, *time.shape) < 1 or filters % rank:
         raise illegal(
             bound, "SVDF has sizes that do not fit", f"{filters} filters of {depth} values, {rank} for each output",
@@ -125,7 +120,7 @@ def check(bound: BoundNode) -> None:
 
 def _note(bound: BoundNode) -> str:
     """That an activation which would limit int8 outputs further than their type is left out."""
-    activation, y = _op(bound).activation, bound.output
+    activation, y = bound.op(Svdf).activation, bound.output
     if in_float(bound) or activation_clamp(activation, y) == _whole(y):
         return ""
     return f"fused {activation} is left out, as in TFLite Micro"
@@ -197,14 +192,14 @@ def _zero_point(tensor: Tensor) -> int:
 
 def _bias(bound: BoundNode) -> Int64:
     bias = bound.optional(BIAS)
-    units = bound.input(FEATURE).shape[0] // _op(bound).rank
+    units = bound.input(FEATURE).shape[0] // bound.op(Svdf).rank
     return np.zeros(units, np.int64) if bias is None else bias.array().astype(np.int64)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[B, F / R], and the memory's."""
     batches, filters = bound.input(X).shape[0], bound.input(FEATURE).shape[0]
-    return (batches, filters // _op(bound).rank), bound.input(MEMORY).shape
+    return (batches, filters // bound.op(Svdf).rank), bound.input(MEMORY).shape
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -221,7 +216,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     kept = old.reshape(len(x), *time.shape)[:, :, 1:]
     new = np.concatenate([kept, newest[:, :, None]], axis=2)
     products = (new.astype(np.int64) - _zero_point(memory)) * time
-    units = products.reshape(len(x), -1, _op(bound).rank * time.shape[1]).sum(axis=2) + _bias(bound)
+    units = products.reshape(len(x), -1, bound.op(Svdf).rank * time.shape[1]).sum(axis=2) + _bias(bound)
     wrapped = units.astype(np.int32).astype(np.int64)
     offset = requantize(wrapped, summed.q31, summed.shift) + _zero_point(y)
     values = _whole(y).apply(offset.astype(np.int32).astype(np.int64), y.dtype)
@@ -230,7 +225,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def _real(bound: BoundNode, x: NDArray[np.float64], old: Array) -> tuple[Array, ...]:
     feature, time = (bound.input(i).array().astype(np.float64) for i in (FEATURE, TIME))
-    bias, rank = bound.optional(BIAS), _op(bound).rank
+    bias, rank = bound.optional(BIAS), bound.op(Svdf).rank
     low, high = _limits(bound)
     with np.errstate(all="ignore"):
         kept = old.reshape(len(x), *time.shape)[:, :, 1:]
@@ -243,7 +238,7 @@ def _real(bound: BoundNode, x: NDArray[np.float64], old: Array) -> tuple[Array, 
 
 def _limits(bound: BoundNode) -> tuple[float, float]:
     """Of a float output; without an activation it may be infinite."""
-    low, high = ACTIVATION_BOUNDS[_op(bound).activation]
+    low, high = ACTIVATION_BOUNDS[bound.op(Svdf).activation]
     return -math.inf if low is None else low, math.inf if high is None else high
 
 
@@ -261,7 +256,7 @@ def _lower_float(bound: BoundNode) -> Layer:
         Param("batches", "int32_t", x.shape[0]),
         Param("in", "int32_t", x.shape[1]),
         Param("units", "int32_t", units),
-        Param("rank", "int32_t", _op(bound).rank, "filters of an output"),
+        Param("rank", "int32_t", bound.op(Svdf).rank, "filters of an output"),
         Param("steps", "int32_t", time.shape[1], "values that a filter remembers"),
         Param("low", "float", low, "the activation's bounds"),
         Param("high", "float", high),
@@ -292,7 +287,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("batches", "int32_t", x.shape[0]),
         Param("in", "int32_t", depth),
         Param("filters", "int32_t", filters),
-        Param("rank", "int32_t", _op(bound).rank, "filters of an output"),
+        Param("rank", "int32_t", bound.op(Svdf).rank, "filters of an output"),
         Param("steps", "int32_t", steps, "values that a filter remembers"),
         Param("score_q31", "int32_t", scored.q31),
         Param("score_shift", "int32_t", scored.shift, "positive left"),

@@ -71,19 +71,14 @@ def _from_onnx(op: type[ArgExtremum]) -> Callable[[SourceNode], Parsed]:
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
     """The same search along another dimension, where that one keeps its place."""
-    op = _op(bound)
+    op = bound.op(ArgExtremum)
     return replace(op, axis=permutation[op.axis]) if op.keep_dims else None
-
-
-def _op(bound: BoundNode) -> ArgExtremum:
-    assert isinstance(bound.node.op, ArgExtremum)
-    return bound.node.op
 
 
 def check(bound: BoundNode) -> None:
     """Refuses types that the format does not have or that have no code, and an empty dimension."""
     others = (DType.FLOAT32, DType.UINT8, DType.INT16, DType.INT32)
-    if _op(bound).numerics.float_scale:
+    if bound.op(ArgExtremum).numerics.float_scale:
         require_dtypes(bound, [(found, DType.INT64) for found in (DType.INT8, *others)], [(DType.INT64, DType.INT64)])
     else:
         positions = (DType.INT32, DType.INT64)
@@ -104,14 +99,14 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The input's shape without the dimension, or with size 1 in its place."""
-    shape, axis = bound.input(0).shape, _op(bound).axis
-    return (shape[:axis] + ((1,) if _op(bound).keep_dims else ()) + shape[axis + 1 :],)
+    shape, axis = bound.input(0).shape, bound.op(ArgExtremum).axis
+    return (shape[:axis] + ((1,) if bound.op(ArgExtremum).keep_dims else ()) + shape[axis + 1 :],)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The first of the extreme values, or the last. A NaN in the first place is the extreme; another one is none."""
     assert inputs[0] is not None
-    op, values = _op(bound), inputs[0]
+    op, values = bound.op(ArgExtremum), inputs[0]
     unknown = values != values  # NaN alone is not itself
     with np.errstate(invalid="ignore"):
         extreme = np.fmin if isinstance(op, ArgMin) else np.fmax
@@ -124,7 +119,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """One search per element of the output, along values that lie `inner` apart."""
-    op, shape, axis = _op(bound), bound.input(0).shape, _op(bound).axis
+    op, shape, axis = bound.op(ArgExtremum), bound.input(0).shape, bound.op(ArgExtremum).axis
     params: tuple[Param, ...] = (
         Param("outer", "int32_t", math.prod(shape[:axis])),
         Param("depth", "int32_t", shape[axis], "values to choose from"),

@@ -50,11 +50,6 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(CumSum(axes[0] % rank, *flags, numerics=plain_numerics(node)))
 
 
-def _op(bound: BoundNode) -> CumSum:
-    assert isinstance(bound.node.op, CumSum)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses other types, and scales out of proportion."""
     require_dtypes(bound, [(t, t) for t in _TYPES])
@@ -69,7 +64,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Slice by slice along the dimension."""
-    op, y, x = _op(bound), bound.output, operand(bound, inputs, 0)
+    op, y, x = bound.op(CumSum), bound.output, operand(bound, inputs, 0)
     slices = np.moveaxis(x, op.axis, 0)
     if op.reverse:
         slices = slices[::-1]
@@ -93,7 +88,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """One run per element of the other dimensions; it walks upwards where the dimension is the last and sums start there."""
-    op, shape, dtype = _op(bound), bound.input(0).shape, bound.output.dtype
+    op, shape, dtype = bound.op(CumSum), bound.input(0).shape, bound.output.dtype
     depth, inner = shape[op.axis], math.prod(shape[op.axis + 1 :])
     params: tuple[Param, ...] = (
         Param("outer", "int32_t", math.prod(shape[: op.axis])),

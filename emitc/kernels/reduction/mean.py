@@ -111,7 +111,7 @@ def require_elements(bound: BoundNode) -> None:
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
     """The same reduction of dimensions in another order, where they keep their places."""
-    op = _op(bound)
+    op = bound.op(Reduction)
     return replace(op, axes=tuple(sorted(permutation[axis] for axis in op.axes))) if op.keep_dims else None
 
 
@@ -120,15 +120,10 @@ def work(bound: BoundNode) -> int:
     return bound.input(0).elements
 
 
-def _op(bound: BoundNode) -> Reduction:
-    assert isinstance(bound.node.op, Reduction)
-    return bound.node.op
-
-
 def _count(bound: BoundNode) -> int:
     """Elements of one mean."""
     shape = bound.input(0).shape
-    return math.prod(shape[axis] for axis in _op(bound).axes)
+    return math.prod(shape[axis] for axis in bound.op(Reduction).axes)
 
 
 def _factor(bound: BoundNode) -> float:
@@ -176,11 +171,11 @@ def check(bound: BoundNode) -> None:
             "quantize the model again",
             y,
         )
-    groups = groups_of(x.shape, _op(bound).axes)
+    groups = groups_of(x.shape, bound.op(Reduction).axes)
     if max(sum(g.reduced for g in groups), sum(not g.reduced for g in groups)) > _GROUPS:
         raise unsupported(
             bound,
-            f"{bound.node.op_type} over axes {list(_op(bound).axes)} of {list(x.shape)} is not supported",
+            f"{bound.node.op_type} over axes {list(bound.op(Reduction).axes)} of {list(x.shape)} is not supported",
             f"kept and reduced dimensions alternate more than {_GROUPS} times",
             "reduce in several steps",
             x,
@@ -227,7 +222,7 @@ def _float_factor(bound: BoundNode) -> float:
 
 
 def _onnx_reference(bound: BoundNode, values: Array) -> Array:
-    x, y, axes = bound.input(0), bound.output, _op(bound).axes
+    x, y, axes = bound.input(0), bound.output, bound.op(Reduction).axes
     if x.dtype is DType.FLOAT32:
         total = values.astype(np.float64).sum(axis=axes)
         result = total / _count(bound) if isinstance(bound.node.op, Mean) else total
@@ -259,7 +254,7 @@ _REQUANTIZED = ReductionFormula(
 
 
 def _lower_onnx(bound: BoundNode) -> Layer:
-    x, y, axes = bound.input(0), bound.output, _op(bound).axes
+    x, y, axes = bound.input(0), bound.output, bound.op(Reduction).axes
     if x.dtype in _PLAIN:
         mean = isinstance(bound.node.op, Mean)
         divisor = Param("divisor", "int32_t", _count(bound) if mean else 1, "elements of one mean")
@@ -279,7 +274,7 @@ def _lower_onnx(bound: BoundNode) -> Layer:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The kept dimensions, and 1 in the place of the others with keep_dims."""
-    op, shape = _op(bound), bound.input(0).shape
+    op, shape = bound.op(Reduction), bound.input(0).shape
     if op.keep_dims:
         return (tuple(1 if axis in op.axes else size for axis, size in enumerate(shape)),)
     return (tuple(size for axis, size in enumerate(shape) if axis not in op.axes),)
@@ -292,7 +287,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     if bound.node.op.numerics.float_scale:
         return (_onnx_reference(bound, inputs[0]),)
     assert x and y
-    acc = (inputs[0].astype(np.int64) - x.zero_point).sum(axis=_op(bound).axes)
+    acc = (inputs[0].astype(np.int64) - x.zero_point).sum(axis=bound.op(Reduction).axes)
     multiplier = _multiplier(bound)
     scaled = requantize(np.asarray(acc), multiplier.q31, multiplier.shift) + y.zero_point
     dtype = bound.output.dtype
@@ -305,7 +300,7 @@ def lower(bound: BoundNode) -> Layer:
         return _lower_onnx(bound)
     x, y = bound.input(0).quantization, bound.output.quantization
     assert x and y
-    params = list(loop_params(groups_of(bound.input(0).shape, _op(bound).axes), _GROUPS))
+    params = list(loop_params(groups_of(bound.input(0).shape, bound.op(Reduction).axes), _GROUPS))
     multiplier = _multiplier(bound)
     params += [
         Param("sum_offset", "int32_t", -x.zero_point * _count(bound), "minus the zero point of every element"),

@@ -163,15 +163,10 @@ _KINDS: dict[type[Reduction], _Kind] = {
 }
 
 
-def _op(bound: BoundNode) -> Reduction:
-    assert isinstance(bound.node.op, Reduction)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses types that the operator does not have, and tensors without elements."""
-    kind = _KINDS[type(_op(bound))]
-    dtypes = kind.in_tflite if _op(bound).numerics.of_tflite else kind.dtypes
+    kind = _KINDS[type(bound.op(Reduction))]
+    dtypes = kind.in_tflite if bound.op(Reduction).numerics.of_tflite else kind.dtypes
     require_dtypes(bound, [(t, t) for t in dtypes], [(t, t) for t in _ANY])
     require_elements(bound)
     if bound.input(0).quantization and bound.output.quantization:
@@ -180,7 +175,7 @@ def check(bound: BoundNode) -> None:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's reduction, in double for reals; integers wrap to their type."""
-    op, y = _op(bound), bound.output
+    op, y = bound.op(Reduction), bound.output
     assert inputs[0] is not None
     wide = inputs[0].astype(np.float64 if y.dtype is DType.FLOAT32 else np.int64)
     with np.errstate(all="ignore"):
@@ -190,7 +185,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Nested loops over kept and reduced groups of dimensions."""
-    op = _op(bound)
+    op = bound.op(Reduction)
     return typed_layer(bound, _KINDS[type(op)].kernel, op.axes)
 
 

@@ -30,11 +30,6 @@ class ReduceAll(Reduction):
     __slots__ = ()
 
 
-def _op(bound: BoundNode) -> ReduceAll:
-    assert isinstance(bound.node.op, ReduceAll)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses other types than bool, and tensors without elements."""
     require_dtypes(bound, [(DType.BOOL, DType.BOOL)])
@@ -44,12 +39,12 @@ def check(bound: BoundNode) -> None:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's all."""
     assert inputs[0] is not None
-    return (np.asarray(np.all(inputs[0], axis=_op(bound).axes)).reshape(bound.output.shape),)
+    return (np.asarray(np.all(inputs[0], axis=bound.op(ReduceAll).axes)).reshape(bound.output.shape),)
 
 
 def lower(bound: BoundNode) -> Layer:
     """The smallest value."""
-    return typed_layer(bound, SMALLEST, _op(bound).axes)
+    return typed_layer(bound, SMALLEST, bound.op(ReduceAll).axes)
 
 
 KERNELS = (

@@ -81,11 +81,6 @@ def _bilinear_from_tflite(node: SourceNode) -> Parsed:
     return Parsed(op)
 
 
-def _op(bound: BoundNode) -> Resize:
-    assert isinstance(bound.node.op, Resize)
-    return bound.node.op
-
-
 def _check_image(bound: BoundNode) -> None:
     x = bound.input(0)
     require_rank(bound, x, 4)
@@ -106,7 +101,7 @@ def _check_bilinear(bound: BoundNode) -> None:
     if bound.input(0).dtype is DType.FLOAT32:
         return
     require_quantization(bound, bound.input(0), bound.output)
-    op, (_, height, width, _) = _op(bound), bound.input(0).shape
+    op, (_, height, width, _) = bound.op(Resize), bound.input(0).shape
     if op.numerics is Numerics.UNSIGNED:
         return
     for what, size, wanted in (("rows", height, op.height), ("columns", width, op.width)):
@@ -123,7 +118,7 @@ def _check_bilinear(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, C]."""
-    op, (batches, _, _, channels) = _op(bound), bound.input(0).shape
+    op, (batches, _, _, channels) = bound.op(Resize), bound.input(0).shape
     return ((batches, op.height, op.width, channels),)
 
 
@@ -139,7 +134,7 @@ def _nearest(op: Resize, size: int, wanted: int) -> tuple[int, ...]:
 
 def _nearest_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Rows picked, then columns."""
-    op, (_, height, width, _) = _op(bound), bound.input(0).shape
+    op, (_, height, width, _) = bound.op(Resize), bound.input(0).shape
     assert inputs[0] is not None
     rows, columns = _nearest(op, height, op.height), _nearest(op, width, op.width)
     return (np.take(np.take(inputs[0], rows, 1), columns, 2),)
@@ -147,7 +142,7 @@ def _nearest_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tupl
 
 def _nearest_lower(bound: BoundNode) -> Layer:
     """Pixel by pixel, each one a run of C elements."""
-    op, x = _op(bound), bound.input(0)
+    op, x = bound.op(Resize), bound.input(0)
     batches, height, width, channels = x.shape
     operands, tables = operand(x)
     rows = Table("rows", "uint16_t", _nearest(op, height, op.height), "input row of each output row")
@@ -185,7 +180,7 @@ def _neighbours(op: Resize, size: int, wanted: int) -> tuple[Int64, Int64, Int64
 
 def _bilinear_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Row by row of the output: two rows weighted, then two columns, one rounding at the end."""
-    op, x = _op(bound), bound.input(0)
+    op, x = bound.op(Resize), bound.input(0)
     assert inputs[0] is not None
     if x.dtype is DType.FLOAT32:
         corners, half = op.align_corners, op.half_pixel_centers
@@ -206,7 +201,7 @@ def _bilinear_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tup
 
 def _bilinear_lower(bound: BoundNode) -> Layer:
     """Positions limited to the input: below its first and above its last pixel all weight is on that pixel."""
-    op, x = _op(bound), bound.input(0)
+    op, x = bound.op(Resize), bound.input(0)
     if x.dtype is DType.FLOAT32:
         return resize_bilinear_float.layer(bound, corners=op.align_corners, half=op.half_pixel_centers)
     if op.numerics is Numerics.UNSIGNED:

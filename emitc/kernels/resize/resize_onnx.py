@@ -202,11 +202,6 @@ def _first(node: SourceNode, mode: str, axes: tuple[Axis, ...]) -> int:
 # ---- checks ----
 
 
-def _op(bound: BoundNode) -> Resample:
-    assert isinstance(bound.node.op, Resample)
-    return bound.node.op
-
-
 def _positions(op: NearestResample) -> tuple[Int64, ...]:
     filled = isinstance(op, CroppedResample)
     return tuple(nearest(axis, op.coordinates, op.rounding, extrapolated=filled) for axis in op.axes)
@@ -214,7 +209,7 @@ def _positions(op: NearestResample) -> tuple[Int64, ...]:
 
 def check(bound: BoundNode) -> None:
     """Refuses other types than there is code for, and tables that are too large."""
-    op, x, y = _op(bound), bound.input(0), bound.output
+    op, x, y = bound.op(Resample), bound.input(0), bound.output
     if isinstance(op, NearestResample):
         require_same_values(bound, x, y)
         if isinstance(op, CroppedResample) and op.numerics is Numerics.QOPERATOR and x.quantization is not None:
@@ -246,7 +241,7 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The sizes that are wanted."""
-    return (tuple(axis.wanted for axis in _op(bound).axes),)
+    return (tuple(axis.wanted for axis in bound.op(Resample).axes),)
 
 
 # ---- nearest ----
@@ -261,8 +256,7 @@ def _nearest_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tupl
 
 def _nearest_lower(bound: BoundNode) -> Layer:
     """A pick by tables; a plain copy where the positions are at equal distances."""
-    op = bound.node.op
-    assert isinstance(op, NearestResample)
+    op = bound.op(NearestResample)
     return pick_layer(bound, bound.input(0).shape, _positions(op), _fill(bound, op))
 
 
@@ -387,7 +381,7 @@ def _work(bound: BoundNode) -> int:
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
     """Each dimension's rule where the dimension was; None where that parts rows from columns."""
-    op = _op(bound)
+    op = bound.op(Resample)
     axes = tuple(op.axes[i] for i in np.argsort(permutation))
     if not isinstance(op, WeightedResample):
         return replace(op, axes=axes)

@@ -32,15 +32,10 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(SignalEnergy(node.integer("start_index", low=0), node.integer("end_index", low=0)))
 
 
-def _op(bound: BoundNode) -> SignalEnergy:
-    assert isinstance(bound.node.op, SignalEnergy)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses other types, and a range beyond the input."""
     require_dtypes(bound, [(DType.INT16, DType.UINT32)])
-    x, op = bound.input(0), _op(bound)
+    x, op = bound.input(0), bound.op(SignalEnergy)
     if len(x.shape) != 1 or x.shape[0] % 2 or not op.start <= op.end <= x.shape[0] // 2:
         raise illegal(
             bound,
@@ -59,7 +54,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """In int64."""
     assert inputs[0] is not None
-    op, parts = _op(bound), inputs[0].astype(np.int64).reshape(-1, 2)
+    op, parts = bound.op(SignalEnergy), inputs[0].astype(np.int64).reshape(-1, 2)
     energy = np.zeros(len(parts), np.uint32)
     energy[op.start : op.end] = (parts**2).sum(axis=1)[op.start : op.end]
     return (energy,)
@@ -67,7 +62,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Number by number."""
-    op = _op(bound)
+    op = bound.op(SignalEnergy)
     counts = {"count": bound.output.elements, "start": op.start, "end": op.end}
     return Layer(
         "signal/signal_energy", "portable", (0,), params=tuple(Param(n, "int32_t", v) for n, v in counts.items())

@@ -41,11 +41,6 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(SignalFilterBankLog(scale, node.integer("input_correction_bits", low=0, high=31)))
 
 
-def _op(bound: BoundNode) -> SignalFilterBankLog:
-    assert isinstance(bound.node.op, SignalFilterBankLog)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses other types."""
     require_dtypes(bound, [(DType.UINT32, DType.INT16)])
@@ -59,7 +54,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """In int64."""
     assert inputs[0] is not None
-    op = _op(bound)
+    op = bound.op(SignalFilterBankLog)
     x = (inputs[0].astype(np.int64) << op.correction) % (1 << 32)
     safe = np.maximum(x, 1)
     whole = np.array([int(v).bit_length() - 1 for v in safe.reshape(-1)], np.int64).reshape(x.shape)
@@ -75,7 +70,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Value by value."""
-    op = _op(bound)
+    op = bound.op(SignalFilterBankLog)
     params = (
         Param("count", "int32_t", bound.output.elements),
         Param("output_scale", "int32_t", op.output_scale),

@@ -60,11 +60,6 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(op, (0, 1), states=(1,))
 
 
-def _op(bound: BoundNode) -> SignalFilterBankSpectralSubtraction:
-    assert isinstance(bound.node.op, SignalFilterBankSpectralSubtraction)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses other types, and constant channels."""
     require_dtypes(bound, [(DType.UINT32,) * 5])
@@ -82,7 +77,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """In uint64, where no sum or product of the factors and 32-bit values overflows."""
     assert inputs[0] is not None and inputs[1] is not None
-    op, x, old = _op(bound), inputs[0].astype(np.uint64), inputs[1].astype(np.uint64)
+    op, x, old = bound.op(SignalFilterBankSpectralSubtraction), inputs[0].astype(np.uint64), inputs[1].astype(np.uint64)
     even, even_rest, odd, odd_rest, remaining = (np.uint64(f) for f in op.factors)
     place, low = np.arange(len(x)) % 2 == 0, np.uint64(2**32 - 1)
     scaled = (x << np.uint64(op.smoothing_bits)) & low
@@ -97,7 +92,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Channel by channel."""
-    op = _op(bound)
+    op = bound.op(SignalFilterBankSpectralSubtraction)
     params = (
         Param("count", "int32_t", bound.output.elements),
         *(Param(name, "uint32_t", value) for name, value in zip(_FACTORS, op.factors, strict=True)),

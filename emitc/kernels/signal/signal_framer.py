@@ -49,14 +49,9 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(op, (0, 1), states=(1,))
 
 
-def _op(bound: BoundNode) -> SignalFramer:
-    assert isinstance(bound.node.op, SignalFramer)
-    return bound.node.op
-
-
 def _kept(bound: BoundNode) -> int:
     """Values of a row that frames to come need."""
-    op = _op(bound)
+    op = bound.op(SignalFramer)
     return op.size - op.step if op.prefill else (-(-op.size // op.step) - 1) * op.step
 
 
@@ -69,14 +64,14 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """Frames, whether they count, and the state."""
-    op, (*outer, count) = _op(bound), bound.input(0).shape
+    op, (*outer, count) = bound.op(SignalFramer), bound.input(0).shape
     return (*outer, count // op.step, op.size), (), (1 + math.prod(outer) * _kept(bound),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """All values of a row one after the other, and frames cut out of them."""
     assert inputs[0] is not None and inputs[1] is not None
-    op, width, kept = _op(bound), inputs[0].shape[-1], _kept(bound)
+    op, width, kept = bound.op(SignalFramer), inputs[0].shape[-1], _kept(bound)
     x = inputs[0].reshape(-1, width)
     missing = int(inputs[1][0])
     line = np.concatenate([inputs[1][1:].reshape(len(x), kept), x], axis=1)
@@ -88,7 +83,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Row by row, frame by frame."""
-    op, (*outer, width) = _op(bound), bound.input(0).shape
+    op, (*outer, width) = bound.op(SignalFramer), bound.input(0).shape
     params = (
         Param("rows", "int32_t", math.prod(outer)),
         Param("frames", "int32_t", width // op.step, "of a run"),

@@ -48,18 +48,13 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(SignalOverlapAdd(step, found), (0, 1), states=(1,))
 
 
-def _op(bound: BoundNode) -> SignalOverlapAdd:
-    assert isinstance(bound.node.op, SignalOverlapAdd)
-    return bound.node.op
-
-
 def _kept(bound: BoundNode) -> int:
-    return max(bound.input(0).shape[-1] - _op(bound).step, 1)
+    return max(bound.input(0).shape[-1] - bound.op(SignalOverlapAdd).step, 1)
 
 
 def check(bound: BoundNode) -> None:
     """Refuses other types, and constant frames."""
-    require_dtypes(bound, [(_op(bound).dtype,) * 4])
+    require_dtypes(bound, [(bound.op(SignalOverlapAdd).dtype,) * 4])
     if bound.input(0).is_constant or 0 in bound.input(0).shape:
         raise illegal(bound, f"{bound.node.op_type} has no frames", "they are computed", "export the model again")
 
@@ -67,15 +62,15 @@ def check(bound: BoundNode) -> None:
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[..., F * frame_step], and the state's shape."""
     *outer, frames, _ = bound.input(0).shape
-    return (*outer, frames * _op(bound).step), (math.prod(outer), _kept(bound))
+    return (*outer, frames * bound.op(SignalOverlapAdd).step), (math.prod(outer), _kept(bound))
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Frame by frame, in a buffer that is as long as a frame."""
     assert inputs[0] is not None and inputs[1] is not None
-    step, (frames, size) = _op(bound).step, inputs[0].shape[-2:]
+    step, (frames, size) = bound.op(SignalOverlapAdd).step, inputs[0].shape[-2:]
     x = inputs[0].reshape(-1, frames, size)
-    wide = np.float32 if _op(bound).dtype is DType.FLOAT32 else np.int64
+    wide = np.float32 if bound.op(SignalOverlapAdd).dtype is DType.FLOAT32 else np.int64
     buffer = np.zeros((len(x), size), wide)
     buffer[:, : size - step] = inputs[1][:, : size - step]
     made = []
@@ -92,7 +87,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def lower(bound: BoundNode) -> Layer:
     """Row by row, frame by frame."""
     *outer, frames, size = bound.input(0).shape
-    step = _op(bound).step
+    step = bound.op(SignalOverlapAdd).step
     params = (
         Param("rows", "int32_t", math.prod(outer)),
         Param("frames", "int32_t", frames),
@@ -100,8 +95,8 @@ def lower(bound: BoundNode) -> Layer:
         Param("kept", "int32_t", size - step, "values that lie over the next frame"),
         Param("stride", "int32_t", _kept(bound), "from row to row of what is kept"),
     )
-    real = _op(bound).dtype is DType.FLOAT32
-    c_type = _op(bound).dtype.c_type
+    real = bound.op(SignalOverlapAdd).dtype is DType.FLOAT32
+    c_type = bound.op(SignalOverlapAdd).dtype.c_type
     spec = KernelSpec(x=c_type, y=c_type)
     return Layer(
         "signal/signal_overlap_add_float" if real else "signal/signal_overlap_add",

@@ -92,8 +92,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Channel by channel."""
-    op = bound.node.op
-    assert isinstance(op, SignalPcan)
+    op = bound.op(SignalPcan)
     table = Table(
         "gains", "int16_t", tuple(int(v) for v in bound.input(2).array().tolist()), "gains by bits of the noise"
     )

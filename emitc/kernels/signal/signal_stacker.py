@@ -47,11 +47,6 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(SignalStacker(channels, left, left + 1 + right, step), (0, 1), states=(1,))
 
 
-def _op(bound: BoundNode) -> SignalStacker:
-    assert isinstance(bound.node.op, SignalStacker)
-    return bound.node.op
-
-
 def check(bound: BoundNode) -> None:
     """Refuses other types, and a constant frame."""
     require_dtypes(bound, [(DType.INT16,) * 3 + (DType.BOOL, DType.INT16)])
@@ -61,14 +56,14 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """Frames, whether they count, and the state."""
-    op = _op(bound)
+    op = bound.op(SignalStacker)
     return (op.frames * op.channels,), (), (1 + (op.frames - 1) * op.channels,)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """A list of frames."""
     assert inputs[0] is not None and inputs[1] is not None
-    op, count = _op(bound), int(inputs[1][0])
+    op, count = bound.op(SignalStacker), int(inputs[1][0])
     old = inputs[1][1:].reshape(-1, op.channels)[: max(count, 0)]
     frames = np.concatenate([old, np.repeat(inputs[0][None], 1 if count >= 0 else 1 + op.left, axis=0)])
     valid = len(frames) == op.frames
@@ -82,7 +77,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Frames are kept in order."""
-    op = _op(bound)
+    op = bound.op(SignalStacker)
     params = (
         Param("channels", "int32_t", op.channels),
         Param("first", "int32_t", op.left + 1, "how often the first frame counts"),

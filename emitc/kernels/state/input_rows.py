@@ -35,8 +35,7 @@ def _check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The image's."""
-    op = bound.node.op
-    assert isinstance(op, InputRows)
+    op = bound.op(InputRows)
     return (op.shape,)
 
 

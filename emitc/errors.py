@@ -28,6 +28,8 @@ _REPORTED = 100
 """Refusals of one model that are printed."""
 _ALIKE = 5
 """Of these, refusals for one reason with one hint; the operators and tensors of the others are like theirs."""
+EXPORT_AGAIN = "export the model again"
+"""The hint for a file that is wrong where nothing more is known."""
 
 
 def shown(text: str, limit: int = _SHOWN) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.errors import EXPORT_AGAIN, CannotCompile, EmitcError, Where
 from emitc.ir import Array, DType, Graph, Quantization, Shape
 
 MAX_TENSOR_BYTES = 64 << 20
@@ -83,7 +83,7 @@ class SourceNode:
         op = f'op {self.index} {self.op_type} "{self.name}"'
         return Where(op=op, tensor=tensor.describe() if tensor else "")
 
-    def refusal(self, what: str, why: str, hint: str, tensor: SourceTensor | None = None) -> EmitcError:
+    def refusal(self, what: str, why: str, hint: str = EXPORT_AGAIN, tensor: SourceTensor | None = None) -> EmitcError:
         """An error that says the file is wrong at this node."""
         return EmitcError(what, self.where(tensor), why, hint)
 
@@ -97,9 +97,7 @@ class SourceNode:
             return self.attributes[name]
         if default is None:
             raise self.refusal(
-                f"{self.op_type} has no attribute {name}",
-                "the operator's options are missing from the file",
-                "export the model again",
+                f"{self.op_type} has no attribute {name}", "the operator's options are missing from the file"
             )
         return default
 
@@ -118,9 +116,7 @@ class SourceNode:
         """A finite real attribute."""
         value = self.attribute(name, default)
         if not isinstance(value, int | float) or not math.isfinite(value):
-            raise self.refusal(
-                f"{self.op_type} has {name} = {value}", "a finite number is expected", "export the model again"
-            )
+            raise self.refusal(f"{self.op_type} has {name} = {value}", "a finite number is expected")
         return float(value)
 
     def text(self, name: str, choices: tuple[str, ...]) -> str:
@@ -185,10 +181,7 @@ class SourceNode:
         tensor = self.input(position)
         if tensor.dtype not in ("int32", "int64"):
             raise self.refusal(
-                f"{self.op_type} has {what} of type {tensor.dtype}",
-                "int32 or int64 is expected",
-                "export the model again",
-                tensor,
+                f"{self.op_type} has {what} of type {tensor.dtype}", "int32 or int64 is expected", tensor=tensor
             )
         if tensor.data is None:
             raise CannotCompile(
@@ -219,13 +212,9 @@ class SourceNode:
         """`constant`, flattened to Python integers; at most 64 of them."""
         array = self.constant(position, what)
         if self.format == "onnx" and array.ndim > 1:
-            raise self.refusal(
-                f"{self.op_type} has {what} of rank {array.ndim}", "one dimension is expected", "export the model again"
-            )
+            raise self.refusal(f"{self.op_type} has {what} of rank {array.ndim}", "one dimension is expected")
         if array.size > 64:
-            raise self.refusal(
-                f"{self.op_type} has {array.size} values of {what}", "64 is the limit", "export the model again"
-            )
+            raise self.refusal(f"{self.op_type} has {array.size} values of {what}", "64 is the limit")
         return tuple(int(value) for value in array.reshape(-1))
 
 

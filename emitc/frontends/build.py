@@ -218,8 +218,7 @@ class _Builder:
             raise node.refusal(
                 f"{node.op_type} keeps state of an unknown size",
                 "every dimension of a variable tensor must be known and over 0",
-                "export the model again",
-                source,
+                tensor=source,
             )
         if source.index not in self.tensors:
             self.tensors[source.index] = self.tensor(source, shape)
@@ -237,10 +236,7 @@ class _Builder:
             )
         if source.index in self.written or source.data is not None:
             raise node.refusal(
-                f"{node.op_type} writes a tensor that is already there",
-                "each tensor is written once",
-                "export the model again",
-                source,
+                f"{node.op_type} writes a tensor that is already there", "each tensor is written once", tensor=source
             )
         return self.tensor(source, source.shape)
 
@@ -267,9 +263,7 @@ class _Builder:
             parsed = replace(parsed, op=replace(parsed.op, numerics=Numerics.UNSIGNED))
         states = tuple(self.state(source, inputs[i] if i < len(inputs) else None) for i in parsed.states)
         if not outputs + states:
-            raise source.refusal(
-                f"{source.op_type} has no output", "every operator writes a tensor", "export the model again"
-            )
+            raise source.refusal(f"{source.op_type} has no output", "every operator writes a tensor")
         operands = tuple(inputs[i] if i < len(inputs) else None for i in parsed.operands)
         node = Node(
             parsed.op,
@@ -332,9 +326,7 @@ class _Builder:
             model = subgraph_model(self.source, node, index, operands, self.nested[0], self.calls)
             self.nested[0] += len(model.nodes)
             if self.nested[0] > MAX_OPERATORS:
-                raise node.refusal(
-                    f"{node.op_type} runs too many operators", f"the limit is {MAX_OPERATORS}", "export the model again"
-                )
+                raise node.refusal(f"{node.op_type} runs too many operators", f"the limit is {MAX_OPERATORS}")
             builder = _Builder(model, self.kernels, self)
             builder.calls = (*self.calls, index)
             try:
@@ -375,7 +367,6 @@ class _Builder:
                 "what an operator keeps for the next run is a variable tensor, which is not there"
                 if tensor is None
                 else f"{tensor.describe()} is computed or constant",
-                "export the model again",
             )
         return tensor
 
@@ -401,14 +392,12 @@ class _Builder:
         if not fits and not stale:
             why = f"the file says {list(stated)}, the operator gives {list(shape)}"
             what = f"{node.op_type} has an output of the wrong shape"
-            raise node.refusal(what, why, "export the model again", source)
+            raise node.refusal(what, why, tensor=source)
         if not fits or -1 in stated:
             self.open.add(source.index)
         check_shape(shape, source.dtype, node.where(source))
         if 0 in shape:
-            raise node.refusal(
-                f"{node.op_type} has an empty output", "a dimension is 0", "export the model again", source
-            )
+            raise node.refusal(f"{node.op_type} has an empty output", "a dimension is 0", tensor=source)
         self.tensors[source.index] = self.tensor(source, shape)
         self.written.add(source.index)
 

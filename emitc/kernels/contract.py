@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.errors import EXPORT_AGAIN, CannotCompile, EmitcError, Where
 from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
 from emitc.layer import Layer
 from emitc.source import SourceNode
@@ -103,7 +103,9 @@ def unsupported(bound: BoundNode, what: str, why: str, hint: str, tensor: Tensor
     return CannotCompile(what, _where(bound, tensor), why, hint)
 
 
-def illegal(bound: BoundNode, what: str, why: str, hint: str, tensor: Tensor | None = None) -> EmitcError:
+def illegal(
+    bound: BoundNode, what: str, why: str, hint: str = EXPORT_AGAIN, tensor: Tensor | None = None
+) -> EmitcError:
     """A use of the operator that its specification excludes: the file is wrong (exit code 2)."""
     return EmitcError(what, _where(bound, tensor), why, hint)
 
@@ -154,8 +156,7 @@ def require_quantization(bound: BoundNode, *tensors: Tensor) -> None:
                 bound,
                 f"{bound.node.op_type} has an activation with {len(tensor.quantization.scales)} scales",
                 "activations are quantized per tensor",
-                "export the model again",
-                tensor,
+                tensor=tensor,
             )
 
 
@@ -183,8 +184,7 @@ def require_same_quantization(bound: BoundNode, first: Tensor, second: Tensor) -
             bound,
             f"{bound.node.op_type} changes scale or zero point",
             f"({a.scale!r}, {a.zero_point}) in and ({b.scale!r}, {b.zero_point}) out, but the operator copies values",
-            "export the model again",
-            second,
+            tensor=second,
         )
 
 
@@ -195,6 +195,5 @@ def require_rank(bound: BoundNode, tensor: Tensor, *ranks: int) -> None:
             bound,
             f"{bound.node.op_type} has a tensor of rank {len(tensor.shape)}",
             f"rank {' or '.join(map(str, ranks))} is expected",
-            "export the model again",
-            tensor,
+            tensor=tensor,
         )

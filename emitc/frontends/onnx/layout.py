@@ -147,7 +147,7 @@ class _Layout:
         w = self.draft.tensors[node.inputs[1]]
         if len(w.shape) != rank:
             raise self.draft.source_node(node).refusal(
-                f"{node.op_type} has weights of rank {len(w.shape)}", f"{rank} is expected", "export the model again", w
+                f"{node.op_type} has weights of rank {len(w.shape)}", f"{rank} is expected", tensor=w
             )
         shape = w.shape if rank == 4 else (w.shape[0], w.shape[1], 1, w.shape[2])
         group = node.attributes.get("group", 1)

@@ -271,9 +271,7 @@ def _unwrapped(
         if at == ABSENT or (quantization is None and node.kind == "QLinearConcat"):
             missing = "output" if part.value == _OUT else "input"
             raise draft.source_node(node).refusal(
-                f"{node.op_type} misses an {missing}",
-                "a value or scale that it cannot do without is left out",
-                "export the model again",
+                f"{node.op_type} misses an {missing}", "a value or scale that it cannot do without is left out"
             )
         if quantization is not None:
             found.append((part, at, quantization))

@@ -79,9 +79,7 @@ class InnerState:
 
     def too_many(self, node: SourceNode) -> EmitcError:
         """That a node runs more operators than a model may have."""
-        return node.refusal(
-            f"{node.op_type} runs too many operators", f"the limit is {MAX_OPERATORS}", "export the model again"
-        )
+        return node.refusal(f"{node.op_type} runs too many operators", f"the limit is {MAX_OPERATORS}")
 
     def own_of(self, node: SourceNode, index: int, tensor: SourceTensor) -> int:
         """The variable of a node's variable tensor in a subgraph."""

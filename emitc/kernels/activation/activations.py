@@ -243,8 +243,7 @@ def check(bound: BoundNode) -> None:
                 bound,
                 f"{bound.node.op_type} has another output scale or zero point than its int8 kernel writes",
                 f"({y.scale!r}, {y.zero_point}) found, TFLite fixes ({fixed[0]!r}, {fixed[1]})",
-                "export the model again",
-                bound.output,
+                tensor=bound.output,
             )
         if not 0 <= math.frexp(x.scale * 2.0 ** (31 - _INTEGER_BITS))[1] <= 62:
             raise _out_of_proportion(bound)
@@ -275,8 +274,7 @@ def _check_sigmoidal_int16(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} has another output scale than its int16 kernel writes",
             f"{y.scale!r} found, TFLite fixes 2**-15",
-            "export the model again",
-            bound.output,
+            tensor=bound.output,
         )
     if activations_int16.interpolation(x.scale, tanh=isinstance(bound.node.op, Tanh)) is None:
         raise _out_of_proportion(bound)

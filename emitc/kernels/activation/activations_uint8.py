@@ -62,7 +62,7 @@ def check(bound: BoundNode, alpha: float = 0.0) -> None:
             raise illegal(
                 bound, f"{kind} has another output scale or zero point than its uint8 kernel writes",
                 f"({found.scale!r}, {found.zero_point + _LIFT}) found, TFLite fixes ({scale!r}, {zero_point})",
-                "export the model again", bound.output,
+                tensor=bound.output
             )  # fmt: skip
         return
     for factor in _factors(bound, alpha)[: 2 if kind == "LEAKY_RELU" else 1]:

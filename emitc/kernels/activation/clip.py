@@ -56,8 +56,7 @@ def from_onnx(node: SourceNode) -> Parsed:
                 raise node.refusal(
                     f"Clip has {array.size} values of {array.dtype.name} as its {name}imum",
                     f"one of {node.input(0).dtype} is expected",
-                    "export the model again",
-                    node.input(position),
+                    tensor=node.input(position),
                 )
             given = array.reshape(()).item()
             value = int(given) if whole else (math.copysign(math.inf, default) if math.isnan(given) else float(given))

@@ -69,9 +69,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     height, width = image_size(node)
     weights = node.input(WEIGHTS)
     if len(weights.shape) != 4:
-        raise node.refusal(
-            "CONV_2D has weights of the wrong rank", "OHWI is expected", "export the model again", weights
-        )
+        raise node.refusal("CONV_2D has weights of the wrong rank", "OHWI is expected", tensor=weights)
     window = window_of(node, height, width, weights.shape[1], weights.shape[2], dilated=True)
     activation = node.fused_activation(ACTIVATIONS)
     if runtime_weights.applies(node):

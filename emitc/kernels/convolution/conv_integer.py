@@ -64,8 +64,7 @@ def check(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} has weights that do not fit its input",
             f"weights {list(w.shape)} (OHWI), input channels {x.shape[3]}",
-            "export the model again",
-            w,
+            tensor=w,
         )
     require_bytes(bound, kernel_h * kernel_w * in_c)
     zero_step(bound, A_ZERO, 1)

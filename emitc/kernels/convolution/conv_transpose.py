@@ -92,7 +92,6 @@ def from_tflite(node: SourceNode) -> Parsed:
         raise node.refusal(
             f"{node.op_type} has the output shape {list(sizes)}",
             f"four sizes, 1 to {_MAX_SIZE}, for an input and weights of rank 4",
-            "export the model again",
         )
     steps = node.integer("stride_h", low=1, high=_MAX_EXTRA), node.integer("stride_w", low=1, high=_MAX_EXTRA)
     same = node.text("padding", ("SAME", "VALID")) == "SAME"
@@ -141,8 +140,7 @@ def from_onnx(node: SourceNode) -> Parsed:
         raise node.refusal(
             f"{node.op_type} has kernel_shape {node.attributes['kernel_shape']}",
             f"the weights are {kernel[0]}x{kernel[1]}",
-            "export the model again",
-            weights,
+            tensor=weights,
         )
     strides = integers_attribute(node, "strides", 2, 1, 1)
     dilations = integers_attribute(node, "dilations", 2, 1, 1)
@@ -164,7 +162,6 @@ def from_onnx(node: SourceNode) -> Parsed:
             raise node.refusal(
                 f"{node.op_type} has output_shape {list(wanted)}",
                 f"the filter reaches {max(extra)} rows or columns less far, the limit is {_MAX_EXTRA}",
-                "export the model again",
             )
         # The odd one is cut off at the end with SAME_UPPER, at the start otherwise.
         upper = mode == "SAME_UPPER"
@@ -209,23 +206,18 @@ def check(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} has channels that do not fit",
             f"input {x.shape[3]} in {op.groups} groups, weights {list(w.shape)}",
-            "export the model again",
-            w,
+            tensor=w,
         )
     if bias is not None and bias.shape != (_channels(bound),):
         raise illegal(
             bound,
             f"{bound.node.op_type} has a bias of the wrong length",
             f"{_channels(bound)} output channels",
-            "export the model again",
-            bias,
+            tensor=bias,
         )
     if min(output_shapes(bound)[0]) < 1:
         raise illegal(
-            bound,
-            f"{bound.node.op_type} has padding that leaves nothing of its output",
-            f"{op.window.padding}",
-            "export the model again",
+            bound, f"{bound.node.op_type} has padding that leaves nothing of its output", f"{op.window.padding}"
         )
     if x.dtype is not DType.FLOAT32:
         _check_quantization(bound)

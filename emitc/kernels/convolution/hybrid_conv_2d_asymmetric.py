@@ -102,7 +102,7 @@ def check(bound: BoundNode) -> None:
         if not (fits if op.depthwise else groups and x.shape[3] == groups * w.shape[3] and out % groups == 0):
             raise illegal(
                 bound, f"{kind} has channels that do not fit", f"input {x.shape[3]}, weights {list(w.shape)}",
-                "export the model again", w,
+                tensor=w
             )  # fmt: skip
         require_output(bound, op.window, w.shape[1], w.shape[2])
     require_int32_sums(bound, _filters(bound), _HIGH - _LOW)

@@ -63,7 +63,7 @@ def _single(node: SourceNode, name: str) -> float:
     """A real option, rounded to float32."""
     value = node.real(name)
     if abs(value) > float(np.finfo(np.float32).max):
-        raise node.refusal(f"{node.op_type} has {name} = {value}", "it is no float32 number", "export the model again")
+        raise node.refusal(f"{node.op_type} has {name} = {value}", "it is no float32 number")
     return float(np.float32(value))
 
 
@@ -82,11 +82,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     scales = tuple(_single(node, f"{name}_scale") for name in "yxhw")
     overlap = _single(node, "nms_iou_threshold")
     if not all(scale > 0 for scale in scales) or not 0 < overlap <= 1:
-        raise node.refusal(
-            f"{node.op_type} has options out of range",
-            f"scales {scales}, nms_iou_threshold {overlap}",
-            "export the model again",
-        )
+        raise node.refusal(f"{node.op_type} has options out of range", f"scales {scales}, nms_iou_threshold {overlap}")
     y, x, height, width = scales
     classes = node.integer("num_classes", low=1, high=_LARGEST_COUNT)
     threshold = _single(node, "nms_score_threshold")
@@ -122,7 +118,7 @@ def check(bound: BoundNode) -> None:
         raise illegal(
             bound, f"{kind} has inputs that do not fit",
             f"boxes {list(encodings.shape)}, scores {list(scores.shape)}, {op.classes} classes; anchors {list(anchors.shape)}",
-            "export the model again", scores,
+            tensor=scores
         )  # fmt: skip
 
 

@@ -50,8 +50,7 @@ def check(bound: BoundNode) -> None:
                 bound,
                 f"{bound.node.op_type} has operands of different shapes",
                 f"{list(first.shape)} and {list(tensor.shape)}",
-                "export the model again",
-                tensor,
+                tensor=tensor,
             )
         if first.dtype is DType.INT8:
             require_same_quantization(bound, first, tensor)

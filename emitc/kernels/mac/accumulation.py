@@ -55,9 +55,7 @@ def onnx_kernel(node: SourceNode) -> tuple[int, int]:
     size = weights.shape[1], weights.shape[2]
     stated = node.attribute("kernel_shape", size)
     if stated != size:
-        raise node.refusal(
-            f"{node.op_type} has kernel_shape {stated}", f"the weights are {size}", "export the model again", weights
-        )
+        raise node.refusal(f"{node.op_type} has kernel_shape {stated}", f"the weights are {size}", tensor=weights)
     return size
 
 
@@ -79,7 +77,7 @@ def check_float_operands(bound: BoundNode, channels: int) -> None:
     if bias is not None and bias.shape != (channels,):
         raise illegal(
             bound, f"{bound.node.op_type} has a bias of the wrong length", f"{channels} output channels",
-            "export the model again", bias,
+            tensor=bias
         )  # fmt: skip
 
 
@@ -201,8 +199,7 @@ def check_operands(
             bound,
             f"{bound.node.op_type} has a bias of type {bias.dtype.value}",
             "it is added to the accumulator: int32, or int64 and float32 where that is",
-            "export the model again",
-            bias,
+            tensor=bias,
         )
     numerics = bound.node.op.numerics
     widths = (DType.INT8, DType.INT16) if numerics.float_scale else (DType.INT8,)
@@ -240,11 +237,7 @@ def check_operands(
         )  # fmt: skip
     if bias is not None and bias.shape != (channels,):
         raise illegal(
-            bound,
-            f"{bound.node.op_type} has a bias of the wrong length",
-            f"{channels} output channels",
-            "export the model again",
-            bias,
+            bound, f"{bound.node.op_type} has a bias of the wrong length", f"{channels} output channels", tensor=bias
         )
     factors = float_factors(bound) if numerics.float_scale else real_factors(bound)
     lowest = SMALLEST_NORMAL if numerics.float_scale else 0.0
@@ -273,7 +266,7 @@ def require_groups(bound: BoundNode) -> None:
     if min(bound.input(WEIGHTS).shape) < 1 or x.shape[3] % in_c or out_c % (x.shape[3] // in_c):
         raise illegal(
             bound, f"{bound.node.op_type} has channels that do not fit", f"input {x.shape[3]}, weights {in_c} to {out_c}",
-            "export the model again", bound.input(WEIGHTS),
+            tensor=bound.input(WEIGHTS)
         )  # fmt: skip
 
 
@@ -283,7 +276,7 @@ def require_multiplier(bound: BoundNode) -> None:
     if w.shape[0] != 1 or min(w.shape) < 1 or w.shape[3] % x.shape[3]:
         raise illegal(
             bound, f"{bound.node.op_type} has channels that do not fit", f"input {x.shape[3]}, weights {list(w.shape)}",
-            "export the model again", w,
+            tensor=w
         )  # fmt: skip
 
 

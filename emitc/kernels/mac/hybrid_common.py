@@ -46,10 +46,7 @@ def settings_of(node: SourceNode) -> tuple[Window | None, str, bool]:
     rank = 2 if node.op_type == "FULLY_CONNECTED" else 4
     if len(weights.shape) != rank:
         raise node.refusal(
-            f"{node.op_type} has weights of the wrong rank",
-            f"{rank} dimensions are expected",
-            "export the model again",
-            weights,
+            f"{node.op_type} has weights of the wrong rank", f"{rank} dimensions are expected", tensor=weights
         )
     activation = node.fused_activation(ACTIVATIONS)
     if node.op_type == "FULLY_CONNECTED":
@@ -71,9 +68,7 @@ def require_operands(bound: BoundNode, op: Hybrid, out: int) -> None:
             "export the model with constant weights", w,
         )  # fmt: skip
     if min(w.shape) < 1 or (bias is not None and bias.shape != (out,)):
-        raise illegal(
-            bound, f"{kind} has operands that do not fit", f"weights {list(w.shape)}", "export the model again", w
-        )
+        raise illegal(bound, f"{kind} has operands that do not fit", f"weights {list(w.shape)}", tensor=w)
     if op.window is None:
         depth = w.shape[1]
         if x.elements % depth or (op.keep_dims and x.shape[-1:] != (depth,)):

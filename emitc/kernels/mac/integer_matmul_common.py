@@ -47,8 +47,7 @@ def require_bytes(bound: BoundNode, depth: int) -> None:
                 bound,
                 f"{bound.node.op_type} has a zero point of type {zero.dtype.value}",
                 f"its operand is {operand.dtype.value}",
-                "export the model again",
-                zero,
+                tensor=zero,
             )
     if depth > MAX_DEPTH:
         raise unsupported(

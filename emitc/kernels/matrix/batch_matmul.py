@@ -94,8 +94,7 @@ def check(bound: BoundNode) -> None:
             f"{bound.node.op_type} has matrices that do not fit each other",
             f"{list(a.shape)}{' transposed' * bound.op(BatchMatMul).a_transposed} and "
             f"{list(b.shape)}{' transposed' * bound.op(BatchMatMul).b_transposed}",
-            "export the model again",
-            a,
+            tensor=a,
         )
     if len(found.loops) > _BATCH_LOOPS:
         raise unsupported(

@@ -80,8 +80,7 @@ def check(bound: BoundNode) -> None:
             bound,
             "FULLY_CONNECTED has an input that does not fit its weights",
             f"weights take rows of {depth}",
-            "export the model again",
-            x,
+            tensor=x,
         )
     if w.dtype.packed and w.quantization and not w.quantization.per_tensor:
         raise unsupported(

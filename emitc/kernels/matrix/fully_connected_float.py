@@ -37,7 +37,7 @@ def check(bound: BoundNode) -> None:
     if bias is not None and bias.shape != w.shape[:1]:
         raise illegal(
             bound, f"{bound.node.op_type} has a bias of the wrong length", f"{w.shape[0]} output channels",
-            "export the model again", bias,
+            tensor=bias
         )  # fmt: skip
 
 

@@ -63,16 +63,10 @@ def check(bound: BoundNode) -> None:
     ):
         raise illegal(
             bound, "FULLY_CONNECTED has an input that does not fit its weights", f"weights take rows of {depth}",
-            "export the model again", x,
+            tensor=x
         )  # fmt: skip
     if bias is not None and bias.shape != (out,):
-        raise illegal(
-            bound,
-            "FULLY_CONNECTED has a bias of the wrong length",
-            f"{out} output channels",
-            "export the model again",
-            bias,
-        )
+        raise illegal(bound, "FULLY_CONNECTED has a bias of the wrong length", f"{out} output channels", tensor=bias)
     if x.dtype is not DType.FLOAT32:
         runtime_weights.check_sums(bound, depth)
 

@@ -66,8 +66,7 @@ def check(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} has matrices that do not fit each other",
             f"{list(a.shape)} and {list(b.shape)}" + (f", plus {list(c.shape)}" if c else ""),
-            "export the model again",
-            a,
+            tensor=a,
         )
 
 

@@ -110,8 +110,7 @@ def check(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} has matrices that do not fit each other",
             f"{list(a.shape)} and {list(b.shape)}",
-            "export the model again",
-            a,
+            tensor=a,
         )
     if len(found.loops) > _BATCH_LOOPS:
         raise unsupported(

@@ -84,8 +84,7 @@ def _sizes(bound: BoundNode) -> _Sizes:
             bound,
             f"{bound.node.op_type} has matrices whose shapes do not fit each other",
             f"{list(a)} and {list(b)}",
-            "export the model again",
-            bound.input(B),
+            tensor=bound.input(B),
         )
     output = (*batch, *wide_a[-2:-1][: len(a) - 1], *wide_b[-1:][: len(b) - 1])
     return _Sizes(wide_a[:-2], wide_b[:-2], batch, wide_a[-2], wide_a[-1], wide_b[-1], output)

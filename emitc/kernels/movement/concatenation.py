@@ -84,8 +84,7 @@ def _require_fitting(bound: BoundNode) -> None:
                 bound,
                 f"{bound.node.op_type} of {list(first.shape)} and {list(tensor.shape)}",
                 f"all dimensions but {axis} must be equal",
-                "export the model again",
-                tensor,
+                tensor=tensor,
             )
 
 

@@ -79,8 +79,7 @@ def check(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} with blocks of {b}x{b}",
             f"{h}x{w} pixels of {c} channels cannot be divided into them",
-            "export the model again",
-            x,
+            tensor=x,
         )
 
 

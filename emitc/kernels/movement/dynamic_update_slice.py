@@ -49,8 +49,7 @@ def check(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} has a start of type {start.dtype.value}",
             "int32 or int64 is expected",
-            "export the model again",
-            start,
+            tensor=start,
         )
     fits = len(x.shape) == len(update.shape) and all(a >= b > 0 for a, b in zip(x.shape, update.shape, strict=True))
     if not x.shape or not fits or start.shape != (len(x.shape),):
@@ -58,8 +57,7 @@ def check(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} has an update that does not fit",
             f"{list(update.shape)} into {list(x.shape)}, at a start of shape {list(start.shape)}",
-            "export the model again",
-            update,
+            tensor=update,
         )
     require_same_values(bound, x, update, bound.output)
     loops = len(_walk(bound).loops)

@@ -57,8 +57,7 @@ def check(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} has a table or indices of another rank",
             f"indices {list(indices.shape)} and a table {list(table.shape)}, one dimension and two or more are expected",
-            "export the model again",
-            table,
+            tensor=table,
         )
     if _hybrid(bound):
         require_quantization(bound, table)

@@ -53,7 +53,6 @@ def from_tflite(node: SourceNode) -> Parsed:
         raise node.refusal(
             f"{node.op_type} has batch_dims {stated}",
             f"{list(x)} and {list(indices)} share no such dimensions in front of axis {parsed.op.axis}",
-            "export the model again",
         )
     if batch == 0:
         return parsed
@@ -71,10 +70,7 @@ def _parsed(node: SourceNode, numerics: Numerics) -> Parsed:
     axis = axis_of(node, node.integer("axis", 0), len(x.shape))
     if indices.dtype not in ("int32", "int64"):
         raise node.refusal(
-            f"{node.op_type} has indices of type {indices.dtype}",
-            "int32 or int64 is expected",
-            "export the model again",
-            indices,
+            f"{node.op_type} has indices of type {indices.dtype}", "int32 or int64 is expected", tensor=indices
         )
     if indices.data is None:
         return Parsed(Gather(axis, indices.shape, None, numerics=numerics), (0, _INDICES))
@@ -85,8 +81,7 @@ def _parsed(node: SourceNode, numerics: Numerics) -> Parsed:
         raise node.refusal(
             f"{node.op_type} takes slices {min(chosen)} to {max(chosen)}",
             f"dimension {axis} has {size}",
-            "export the model again",
-            indices,
+            tensor=indices,
         )
     wrapped = tuple(index % size for index in chosen)
     return Parsed(Gather(axis, indices.shape, wrapped, numerics=numerics))

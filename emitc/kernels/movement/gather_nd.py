@@ -39,18 +39,14 @@ def from_tflite(node: SourceNode) -> Parsed:
         raise node.refusal(
             f"{node.op_type} has indices {indices.describe()}",
             f"int32 or int64 is expected, in tuples of 1 to {len(x.shape)}",
-            "export the model again",
-            indices,
+            tensor=indices,
         )
     if indices.data is None:
         return Parsed(GatherNd(indices.shape, None), (0, _INDICES))
     chosen = indices.array().astype(np.int64).reshape(-1, indices.shape[-1])
     if ((chosen < 0) | (chosen >= np.array(x.shape[: chosen.shape[1]]))).any():
         raise node.refusal(
-            f"{node.op_type} takes elements outside its input",
-            f"the input is {list(x.shape)}",
-            "export the model again",
-            indices,
+            f"{node.op_type} takes elements outside its input", f"the input is {list(x.shape)}", tensor=indices
         )
     return Parsed(GatherNd(indices.shape, tuple(chosen.reshape(-1).tolist())))
 

@@ -88,11 +88,7 @@ def _check_reinterpret(bound: BoundNode) -> None:
     x, y = bound.input(0), bound.output
     if x.dtype is not y.dtype:
         raise illegal(
-            bound,
-            f"{bound.node.op_type} changes the element type",
-            f"{x.dtype.value} to {y.dtype.value}",
-            "export the model again",
-            y,
+            bound, f"{bound.node.op_type} changes the element type", f"{x.dtype.value} to {y.dtype.value}", tensor=y
         )
 
 

@@ -48,10 +48,7 @@ def _pack_from_tflite(node: SourceNode) -> Parsed:
     for i, shape in enumerate(shapes):
         if shape != shapes[0]:
             raise node.refusal(
-                f"PACK of {list(shapes[0])} and {list(shape)}",
-                "all shapes must be equal",
-                "export the model again",
-                node.input(i),
+                f"PACK of {list(shapes[0])} and {list(shape)}", "all shapes must be equal", tensor=node.input(i)
             )
     return Parsed(Pack(axis_of(node, node.integer("axis", 0), len(shapes[0]) + 1)), tuple(range(len(shapes))))
 

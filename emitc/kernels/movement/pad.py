@@ -68,15 +68,13 @@ def _given_value(node: SourceNode) -> int | float:
         raise node.refusal(
             f"{node.op_type} has a padding value of the wrong type or size",
             f"one element of {x.dtype} is expected",
-            "export the model again",
-            tensor,
+            tensor=tensor,
         )
     if tensor.quantization != y.quantization:
         raise node.refusal(
             f"{node.op_type} has a padding value of another scale or zero point",
             "the value is copied into the output and must be quantized like it",
-            "export the model again",
-            tensor,
+            tensor=tensor,
         )
     value = tensor.array().reshape(-1)[0]
     return float(value) if tensor.dtype == "float32" else int(value)
@@ -97,9 +95,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     flat = node.constant_integers(1, "paddings")
     if len(flat) != 2 * rank:
         raise node.refusal(
-            f"{node.op_type} has {len(flat)} paddings",
-            f"two for each of {rank} dimensions are expected",
-            "export the model again",
+            f"{node.op_type} has {len(flat)} paddings", f"two for each of {rank} dimensions are expected"
         )
     if min(flat, default=0) < 0:
         raise node.refusal(f"{node.op_type} has negative paddings", f"{list(flat)}", "use SLICE to remove elements")
@@ -115,9 +111,7 @@ def _onnx_paddings(node: SourceNode) -> tuple[tuple[int, int], ...]:
     listed = tuple(range(rank)) if axes is None else axes_of(node, axes, rank)
     if pads is None or len(pads) != 2 * len(listed):
         raise node.refusal(
-            f"Pad has {len(pads or ())} paddings",
-            f"two for each of {len(listed)} dimensions are expected",
-            "export the model again",
+            f"Pad has {len(pads or ())} paddings", f"two for each of {len(listed)} dimensions are expected"
         )
     before, after = dict(zip(listed, pads, strict=False)), dict(zip(listed, pads[len(listed) :], strict=True))
     return tuple((before.get(i, 0), after.get(i, 0)) for i in range(rank))
@@ -133,10 +127,7 @@ def _onnx_value(node: SourceNode) -> int | float | None:
     was_unsigned = (x.dtype, tensor.dtype) == ("int8", "uint8")
     if tensor.elements != 1 or (tensor.dtype != x.dtype and not was_unsigned):
         raise node.refusal(
-            "Pad has a padding value of the wrong type or size",
-            f"one element of {x.dtype} is expected",
-            "export the model again",
-            tensor,
+            "Pad has a padding value of the wrong type or size", f"one element of {x.dtype} is expected", tensor=tensor
         )
     if tensor.data is None:
         return None

@@ -58,7 +58,6 @@ def _from_tflite(node: SourceNode) -> Parsed:
         raise node.refusal(
             f"MIRROR_PAD has the paddings {list(flat)}",
             f"a pair for each dimension of {list(shape)} is expected, none over what it mirrors",
-            "export the model again",
         )
     return Parsed(BorderPad(paddings, mode))
 

@@ -72,9 +72,7 @@ def _expand_dims_from_tflite(node: SourceNode) -> Parsed:
     axes = node.constant_integers(1, "axis")
     shape = node.input(0).shape
     if len(axes) != 1 or not -len(shape) - 1 <= axes[0] <= len(shape):
-        raise node.refusal(
-            f"EXPAND_DIMS has axis {list(axes)}", f"the input has {len(shape)} dimensions", "export the model again"
-        )
+        raise node.refusal(f"EXPAND_DIMS has axis {list(axes)}", f"the input has {len(shape)} dimensions")
     axis = axes[0] % (len(shape) + 1)
     return Parsed(ExpandDims((*shape[:axis], 1, *shape[axis:])))
 
@@ -86,7 +84,6 @@ def _copied_dimensions(node: SourceNode, wanted: tuple[int, ...]) -> tuple[int, 
         raise node.refusal(
             f"{node.op_type} asks for the shape {list(wanted)}",
             f"a 0 copies a dimension of the input, which has {len(shape)}",
-            "export the model again",
         )
     return tuple(shape[i] if d == 0 else d for i, d in enumerate(wanted))
 
@@ -101,7 +98,7 @@ def _reshape_from_onnx(node: SourceNode) -> Parsed:
         return Parsed(Reshape((math.prod(shape[:axis]), math.prod(shape[axis:])), numerics=Numerics.QOPERATOR))
     wanted = given(node, "shape", 1)
     if wanted is None:
-        raise node.refusal("Reshape has no shape", "it is neither an input nor an attribute", "export the model again")
+        raise node.refusal("Reshape has no shape", "it is neither an input nor an attribute")
     if not node.integer("allowzero", 0):
         wanted = _copied_dimensions(node, wanted)
     return Parsed(Reshape(resolved_shape(node, wanted), numerics=Numerics.QOPERATOR))
@@ -115,9 +112,7 @@ def _squeeze_from_onnx(node: SourceNode) -> Parsed:
     axes = axes_of(node, listed, len(shape))
     if any(shape[axis] != 1 for axis in axes):
         raise node.refusal(
-            f"Squeeze removes dimensions {list(listed)}",
-            f"of {list(shape)} only those of size 1 can go",
-            "export the model again",
+            f"Squeeze removes dimensions {list(listed)}", f"of {list(shape)} only those of size 1 can go"
         )
     return Parsed(Squeeze(tuple(d for i, d in enumerate(shape) if i not in axes), numerics=Numerics.QOPERATOR))
 
@@ -129,7 +124,6 @@ def _unsqueeze_from_onnx(node: SourceNode) -> Parsed:
         raise node.refusal(
             f"Unsqueeze has the axes {list(listed or ())}",
             f"at least one is expected, and no more than {MAX_RANK} dimensions in all",
-            "export the model again",
         )
     axes = axes_of(node, listed, len(shape) + len(listed))
     rest = iter(shape)

@@ -79,7 +79,6 @@ def _fill(node: SourceNode) -> Parsed:
         raise node.refusal(
             f"FILL makes {list(shape)} of {given.elements} values",
             f"at most {MAX_RANK} dimensions over 0, and one value, are expected",
-            "export the model again",
         )
     if given.data is None:
         return Parsed(Expand((1,) * len(shape), shape), operands=(1,))
@@ -93,9 +92,7 @@ def _broadcast_args(node: SourceNode) -> Parsed:
     found = common_shape(shapes)
     if found is None or any(size < 0 for shape in shapes for size in shape):
         raise node.refusal(
-            f"BROADCAST_ARGS of {list(shapes[0])} and {list(shapes[1])}",
-            "dimensions must be equal, or one of them 1",
-            "export the model again",
+            f"BROADCAST_ARGS of {list(shapes[0])} and {list(shapes[1])}", "dimensions must be equal, or one of them 1"
         )
     return Parsed(BroadcastArgs((len(found),), found), operands=())
 

@@ -52,18 +52,14 @@ def _slice_from_tflite(node: SourceNode) -> Parsed:
     begins, sizes = node.constant_integers(1, "begin"), node.constant_integers(2, "size")
     if not len(begins) == len(sizes) == len(shape):
         raise node.refusal(
-            f"SLICE has {len(begins)} begins and {len(sizes)} sizes",
-            f"one for each of {len(shape)} dimensions",
-            "export the model again",
+            f"SLICE has {len(begins)} begins and {len(sizes)} sizes", f"one for each of {len(shape)} dimensions"
         )
     counts = tuple(dim - begin if size == -1 else size for dim, begin, size in zip(shape, begins, sizes, strict=True))
     if any(
         begin < 0 or count < 0 or begin + count > dim for dim, begin, count in zip(shape, begins, counts, strict=True)
     ):
         raise node.refusal(
-            "SLICE reaches outside its input",
-            f"begin {list(begins)}, size {list(sizes)} of {list(shape)}",
-            "export the model again",
+            "SLICE reaches outside its input", f"begin {list(begins)}, size {list(sizes)} of {list(shape)}"
         )
     return Parsed(Slice(begins, (1,) * len(shape), counts))
 
@@ -105,7 +101,7 @@ def _strided_slice_from_tflite(node: SourceNode) -> Parsed:
             "export with the positions of every dimension written out",
         )
     if 0 in steps:
-        raise node.refusal("STRIDED_SLICE has a stride of 0", f"strides {list(steps)}", "export the model again")
+        raise node.refusal("STRIDED_SLICE has a stride of 0", f"strides {list(steps)}")
     begin_mask, end_mask, shrink_mask = masks
     starts, counts = [], []
     for axis, (size, step) in enumerate(zip(shape, steps, strict=True)):
@@ -118,7 +114,6 @@ def _strided_slice_from_tflite(node: SourceNode) -> Parsed:
                 raise node.refusal(
                     f"STRIDED_SLICE takes element {begins[axis]} of dimension {axis} with stride {step}",
                     f"the dimension has {size} elements, and a dimension shrinks with a positive stride only",
-                    "export the model again",
                 )
             count = 1
         starts.append(start)
@@ -132,7 +127,7 @@ def _slice_from_onnx(node: SourceNode) -> Parsed:
     shape = node.input(0).shape
     starts, ends = given(node, "starts", 1), given(node, "ends", 2)
     if starts is None or ends is None:
-        raise node.refusal("Slice has no starts or ends", "both are needed", "export the model again")
+        raise node.refusal("Slice has no starts or ends", "both are needed")
     axes, steps = given(node, "axes", 3), given(node, "steps", 4)
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
@@ -140,7 +135,6 @@ def _slice_from_onnx(node: SourceNode) -> Parsed:
         raise node.refusal(
             f"Slice has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and steps {list(steps)}",
             "one of each is expected for every axis, and steps other than 0",
-            "export the model again",
         )
     first, step, count = [0] * len(shape), [1] * len(shape), list(shape)
     for i, axis in enumerate(axes_of(node, axes, len(shape))):

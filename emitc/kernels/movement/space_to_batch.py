@@ -57,14 +57,12 @@ def _from_tflite(op: type[Blocks]) -> Callable[[SourceNode], Parsed]:
             raise node.refusal(
                 f"{node.op_type} has {len(block)} block sizes and {len(ends)} paddings or crops",
                 f"one and two are expected for each of {dimensions} dimensions, of which there may be one or two",
-                "export the model again",
-                node.input(0),
+                tensor=node.input(0),
             )
         if not all(1 <= b <= _MAX for b in block) or not all(0 <= e <= _MAX for e in ends):
             raise node.refusal(
                 f"{node.op_type} has blocks {list(block)} and paddings or crops {list(ends)}",
                 f"blocks of 1 to {_MAX}, and not negative numbers up to {_MAX}",
-                "export the model again",
             )
         if dimensions == 1:
             return Parsed(op((block[0], 1), (ends[0], 0), (ends[1], 0)))
@@ -106,8 +104,7 @@ def check(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} with blocks of {block_h}x{block_w}",
             f"{n} images of {h}x{w} cannot be divided into them, with {op.before} before and {op.after} behind",
-            "export the model again",
-            x,
+            tensor=x,
         )
 
 

@@ -38,7 +38,7 @@ class SplitV(Split):
 def _axis_input(node: SourceNode, position: int, shape: Shape) -> int:
     axes = node.constant_integers(position, "axis")
     if len(axes) != 1:
-        raise node.refusal(f"{node.op_type} has {len(axes)} axes", "one is expected", "export the model again")
+        raise node.refusal(f"{node.op_type} has {len(axes)} axes", "one is expected")
     return axis_of(node, axes[0], len(shape))
 
 
@@ -58,9 +58,7 @@ def _split_from_tflite(node: SourceNode) -> Parsed:
     _require_outputs(node, parts)
     if shape[axis] % parts:
         raise node.refusal(
-            f"SPLIT makes {parts} parts",
-            f"they cannot be equal: dimension {axis} has {shape[axis]} elements",
-            "export the model again",
+            f"SPLIT makes {parts} parts", f"they cannot be equal: dimension {axis} has {shape[axis]} elements"
         )
     return Parsed(Split(axis, (shape[axis] // parts,) * parts), (1,))
 
@@ -74,9 +72,7 @@ def _split_v_from_tflite(node: SourceNode) -> Parsed:
     sizes = tuple(rest if size == -1 else size for size in given)
     if given.count(-1) > 1 or min(sizes) < 0 or sum(sizes) != shape[axis]:
         raise node.refusal(
-            f"SPLIT_V makes parts of {list(given)}",
-            f"they must add up to dimension {axis} of {list(shape)}",
-            "export the model again",
+            f"SPLIT_V makes parts of {list(given)}", f"they must add up to dimension {axis} of {list(shape)}"
         )
     return Parsed(SplitV(axis, sizes), (0,))
 
@@ -95,9 +91,7 @@ def _split_from_onnx(node: SourceNode) -> Parsed:
             shape[axis] % parts and "num_outputs" not in node.attributes
         ):
             raise node.refusal(
-                f"Split makes {parts} parts",
-                f"they cannot be equal: dimension {axis} has {shape[axis]} elements",
-                "export the model again",
+                f"Split makes {parts} parts", f"they cannot be equal: dimension {axis} has {shape[axis]} elements"
             )
         part = -(-shape[axis] // parts)
         sizes = (*(part,) * (parts - 1), shape[axis] - part * (parts - 1))
@@ -105,7 +99,6 @@ def _split_from_onnx(node: SourceNode) -> Parsed:
         raise node.refusal(
             f"Split makes parts of {list(sizes)}",
             f"they must add up to dimension {axis} of {list(shape)} and be as many as the outputs, {parts}",
-            "export the model again",
         )
     return Parsed(Split(axis, sizes, numerics=Numerics.QOPERATOR))
 

@@ -29,8 +29,7 @@ def written_out(
         raise node.refusal(
             f"STRIDED_SLICE has {', '.join(str(len(values)) for values in lists)} begins, ends and strides",
             f"with {len(dots)} ellipses and {len(fresh)} new dimensions they do not fit {rank} dimensions",
-            "export the model again",
-            node.input(0),
+            tensor=node.input(0),
         )
     if dots and not covered:
         raise node.unsupported(

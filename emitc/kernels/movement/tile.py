@@ -52,9 +52,7 @@ def _tile_from_onnx(node: SourceNode) -> Parsed:
         repeats = tuple(repeats[0] if i == axes[0] else 1 for i in range(len(shape))) if fits else ()
     if len(repeats) != len(shape) or min(repeats, default=1) < 0:
         raise node.refusal(
-            f"Tile has the repeats {list(repeats)}",
-            f"one for each of {len(shape)} dimensions is expected",
-            "export the model again",
+            f"Tile has the repeats {list(repeats)}", f"one for each of {len(shape)} dimensions is expected"
         )
     return Parsed(Tile(shape, repeats, numerics=Numerics.QOPERATOR))
 
@@ -67,9 +65,7 @@ def _expand_from_onnx(node: SourceNode) -> Parsed:
     shape, wanted = ((1,) * (rank - len(dims)) + tuple(dims) for dims in (shape, wanted))
     if rank > MAX_RANK or any(w < 0 or (d != w and 1 not in (d, w)) for d, w in zip(shape, wanted, strict=True)):
         raise node.refusal(
-            f"Expand of {list(node.input(0).shape)} to {list(wanted)}",
-            "dimensions must be equal, or one of them 1",
-            "export the model again",
+            f"Expand of {list(node.input(0).shape)} to {list(wanted)}", "dimensions must be equal, or one of them 1"
         )
     repeats = tuple(w if d == 1 else 1 for d, w in zip(shape, wanted, strict=True))
     return Parsed(Expand(shape, repeats, numerics=Numerics.QOPERATOR))
@@ -134,9 +130,7 @@ def _tile_from_tflite(node: SourceNode) -> Parsed:
     shape, repeats = node.input(0).shape, node.constant_integers(1, "multiples")
     if len(repeats) != len(shape) or min(repeats, default=1) < 0:
         raise node.refusal(
-            f"TILE has the multiples {list(repeats)}",
-            f"one for each of {len(shape)} dimensions is expected",
-            "export the model again",
+            f"TILE has the multiples {list(repeats)}", f"one for each of {len(shape)} dimensions is expected"
         )
     return Parsed(Tile(shape, repeats))
 
@@ -154,7 +148,6 @@ def _broadcast_to_from_tflite(node: SourceNode) -> Parsed:
         raise node.refusal(
             f"BROADCAST_TO of {list(shape)} to {list(wanted)}",
             "each dimension must be equal to the one asked for, or 1",
-            "export the model again",
         )
     return Parsed(Expand(padded, tuple(w if d == 1 else 1 for d, w in zip(padded, wanted, strict=True))))
 

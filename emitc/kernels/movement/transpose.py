@@ -42,9 +42,7 @@ def _require_permutation(node: SourceNode, permutation: tuple[int, ...]) -> None
     rank = len(node.input(0).shape)
     if sorted(permutation) != list(range(rank)):
         raise node.refusal(
-            f"{node.op_type} has the permutation {list(permutation)}",
-            f"each of 0 to {rank - 1} is expected once",
-            "export the model again",
+            f"{node.op_type} has the permutation {list(permutation)}", f"each of 0 to {rank - 1} is expected once"
         )
 
 

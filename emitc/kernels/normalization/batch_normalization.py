@@ -56,11 +56,7 @@ def check(bound: BoundNode) -> None:
     require_dtypes(bound, [(DType.FLOAT32,) * 6])
     if len(x.shape) <= axis or 0 in x.shape:
         raise illegal(
-            bound,
-            f"{bound.node.op_type} has an input without channels",
-            f"its shape is {list(x.shape)}",
-            "export the model again",
-            x,
+            bound, f"{bound.node.op_type} has an input without channels", f"its shape is {list(x.shape)}", tensor=x
         )
     for position, name in enumerate(_STATISTICS, 1):
         tensor = bound.input(position)
@@ -69,8 +65,7 @@ def check(bound: BoundNode) -> None:
                 bound,
                 f"{bound.node.op_type} has a {name} of the wrong shape",
                 f"{list(tensor.shape)} for {x.shape[axis]} channels",
-                "export the model again",
-                tensor,
+                tensor=tensor,
             )
         if not tensor.is_constant:
             raise unsupported(

@@ -46,9 +46,7 @@ def check(bound: BoundNode) -> None:
     x, y = bound.input(0), bound.output
     require_dtypes(bound, [(t, t) for t in _TYPES])
     if not x.shape or 0 in x.shape:
-        raise illegal(
-            bound, f"{bound.node.op_type} has no row", f"its input is {list(x.shape)}", "export the model again", x
-        )
+        raise illegal(bound, f"{bound.node.op_type} has no row", f"its input is {list(x.shape)}", tensor=x)
     if x.dtype is DType.FLOAT32:
         return
     require_quantization(bound, x, y)
@@ -58,8 +56,7 @@ def check(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} has another output scale than 1/128, or another zero point than 0",
             f"({y.quantization.scale!r}, {y.quantization.zero_point}) found, TFLite fixes them for int8",
-            "export the model again",
-            y,
+            tensor=y,
         )
     if x.shape[-1] > _MAX_DEPTH:
         raise unsupported(

@@ -72,7 +72,7 @@ class _Rows:
 def _epsilon(node: SourceNode) -> float:
     value = node.real("epsilon", 1e-5)
     if not 0.0 <= value <= 1e30:
-        raise node.refusal(f"{node.op_type} has epsilon {value!r}", "it is not negative", "export the model again")
+        raise node.refusal(f"{node.op_type} has epsilon {value!r}", "it is not negative")
     return value
 
 
@@ -121,9 +121,7 @@ def check(bound: BoundNode) -> None:
     op, x, scale, bias = bound.node.op, bound.input(0), bound.input(_SCALE), bound.optional(_BIAS)
     require_dtypes(bound, [(DType.FLOAT32,) * (2 + (bias is not None) + len(bound.outputs))])
     if 0 in x.shape:
-        raise illegal(
-            bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", "export the model again", x
-        )
+        raise illegal(bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", tensor=x)
     if isinstance(op, LayerNormalization):
         fits = len(op.outputs) == len(bound.outputs) and op.outputs[0] == 0
         if not fits:
@@ -135,11 +133,7 @@ def check(bound: BoundNode) -> None:
             )
     elif len(x.shape) < 2 or (isinstance(op, GroupNormalization) and x.shape[1] % op.groups):
         raise illegal(
-            bound,
-            f"{bound.node.op_type} has channels that do not fit",
-            f"the input is {list(x.shape)}",
-            "export the model again",
-            x,
+            bound, f"{bound.node.op_type} has channels that do not fit", f"the input is {list(x.shape)}", tensor=x
         )
     expected = _rows(bound).affine
     for tensor in (scale, bias):

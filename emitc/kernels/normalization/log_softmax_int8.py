@@ -46,8 +46,7 @@ def require_output(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} has another output scale than 1/16, or another zero point than 127",
             f"({y.quantization.scale!r}, {y.quantization.zero_point}) found, TFLite fixes them for int8",
-            "export the model again",
-            y,
+            tensor=y,
         )
 
 

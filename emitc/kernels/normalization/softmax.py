@@ -113,9 +113,7 @@ def check_onnx(bound: BoundNode) -> None:
         [(DType.UINT8, DType.UINT8), (DType.INT8, DType.INT16), (DType.INT16, DType.INT8)],
     )
     if not x.shape or 0 in x.shape:
-        raise illegal(
-            bound, f"{bound.node.op_type} has no row", f"its input is {list(x.shape)}", "export the model again", x
-        )
+        raise illegal(bound, f"{bound.node.op_type} has no row", f"its input is {list(x.shape)}", tensor=x)
     if x.dtype is not DType.FLOAT32:
         require_quantization(bound, x, y)
         softmax_lookup.check(bound, _rows(bound))
@@ -235,8 +233,7 @@ def check(bound: BoundNode) -> None:
             bound,
             f"SOFTMAX has another output scale than 1/{65536 if wide else 256}, or another zero point",
             f"TFLite's softmax fixes them for {y.dtype.value}",
-            "export the model again",
-            y,
+            tensor=y,
         )
     _check_rows(bound)
 
@@ -246,9 +243,7 @@ def _check_rows(bound: BoundNode) -> None:
     assert x.quantization and isinstance(bound.node.op, Softmax)
     name = bound.node.op_type
     if not x.shape or bound.node.op.beta <= 0:
-        raise illegal(
-            bound, f"{name} has no row or no positive beta", f"beta {bound.node.op.beta}", "export the model again", x
-        )
+        raise illegal(bound, f"{name} has no row or no positive beta", f"beta {bound.node.op.beta}", tensor=x)
     if _factor(bound) <= 1.0:
         raise illegal(
             bound,

@@ -94,12 +94,11 @@ def check(bound: BoundNode, beta: float) -> None:
             bound,
             "SOFTMAX has another output scale than 1/32768",
             "TFLite's int16 softmax fixes it",
-            "export the model again",
-            bound.output,
+            tensor=bound.output,
         )
     shape = bound.input(0).shape
     if not shape or not beta > 0:
-        raise illegal(bound, "SOFTMAX has no row or no positive beta", f"beta {beta}", "export the model again")
+        raise illegal(bound, "SOFTMAX has no row or no positive beta", f"beta {beta}")
     if shape[-1] > _DEPTH_MAX:
         raise unsupported(
             bound, f"SOFTMAX over {shape[-1]} elements", f"the sum fits {_DEPTH_MAX}", "reduce the number of classes"

@@ -78,9 +78,7 @@ def check(bound: BoundNode, rows: Rows) -> None:
             bound.output,
         )
     if integer and DType.INT16 in (bound.input(0).dtype, bound.output.dtype):
-        raise illegal(
-            bound, f"{bound.node.op_type} has int16 tensors", "QLinearSoftmax takes 8 bits", "export the model again"
-        )
+        raise illegal(bound, f"{bound.node.op_type} has int16 tensors", "QLinearSoftmax takes 8 bits")
     if rows.depth > _MAX_DEPTH:
         raise unsupported(
             bound,

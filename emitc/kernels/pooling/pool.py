@@ -83,9 +83,7 @@ def check(bound: BoundNode) -> None:
     require_output(bound, op.window, op.kernel_h, op.kernel_w)
     largest = _MAX_WINDOW >> (8 if x.dtype is DType.INT16 else 0)
     if op.kernel_h * op.kernel_w > largest:
-        raise illegal(
-            bound, "a pooling window is too large", f"{largest} elements is the limit", "export the model again"
-        )
+        raise illegal(bound, "a pooling window is too large", f"{largest} elements is the limit")
     if not op.window.covers(x.shape[1], x.shape[2], op.kernel_h, op.kernel_w):
         raise unsupported(
             bound,
@@ -125,11 +123,7 @@ def _check_quantization(bound: BoundNode) -> None:
         or x.quantization.zero_point != y.quantization.zero_point
     ):
         raise illegal(
-            bound,
-            f"{bound.node.op_type} changes scale or zero point",
-            "input and output must share them",
-            "export the model again",
-            y,
+            bound, f"{bound.node.op_type} changes scale or zero point", "input and output must share them", tensor=y
         )
 
 

@@ -91,7 +91,7 @@ def _require_scales(bound: BoundNode, tensor: Tensor) -> None:
     if q is None or (not q.per_tensor and (q.axis >= len(tensor.shape) or tensor.shape[q.axis] != len(q.scales))):
         raise illegal(
             bound, f"{bound.node.op_type} has scales that do not fit its tensor",
-            "one, or one for each slice of an axis", "export the model again", tensor,
+            "one, or one for each slice of an axis", tensor=tensor
         )  # fmt: skip
 
 

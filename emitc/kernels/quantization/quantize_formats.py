@@ -121,9 +121,7 @@ def _fields(node: SourceNode) -> tuple[str, int, int]:
     axis = node.integer("axis", 1)
     needs_axis = block_size > 0 or node.input(SCALE).elements != 1
     if needs_axis and not -rank <= axis < rank:
-        raise node.refusal(
-            f"{node.op_type} has axis {axis}", f"the tensor has {rank} dimensions", "export the model again"
-        )
+        raise node.refusal(f"{node.op_type} has axis {axis}", f"the tensor has {rank} dimensions")
     return str(node.attribute("element")), axis % rank if needs_axis else 0, block_size
 
 
@@ -171,16 +169,14 @@ def _require_scales(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} has scales of shape {list(scale.shape)}",
             f"{list(expected)}{'' if _op(bound).block_size else ', or one value'} is expected",
-            "export the model again",
-            scale,
+            tensor=scale,
         )
     if zero is not None and zero.shape != scale.shape and not zero.elements == scale.elements == 1:
         raise illegal(
             bound,
             f"{bound.node.op_type} has zero points of shape {list(zero.shape)}",
             f"there is one for each of the scales {list(scale.shape)}",
-            "export the model again",
-            zero,
+            tensor=zero,
         )
     values = scale.array().astype(np.float64).reshape(-1) if scale.is_constant else np.zeros(1)
     wrong = values[~(np.isfinite(values) & (values >= 0))]

@@ -50,8 +50,7 @@ def check(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} changes real values",
             f"the scales must be equal, and the zero points {bias} apart",
-            "export the model again",
-            y,
+            tensor=y,
         )
 
 

@@ -104,8 +104,7 @@ def _require_types(bound: BoundNode) -> None:
                 bound,
                 f"{bound.node.op_type} has an input of type {tensor.dtype.value}",
                 f"{' or '.join(dtype.value for dtype in allowed)} is expected",
-                "export the model again",
-                tensor,
+                tensor=tensor,
             )
 
 

@@ -69,17 +69,12 @@ def settings_of(
     units = _units(node, units_at)
     direction = node.attribute("direction", "forward")
     if direction not in _DIRECTIONS:
-        raise node.refusal(
-            f"{node.op_type} has direction {direction}",
-            f"it is one of {', '.join(_DIRECTIONS)}",
-            "export the model again",
-        )
+        raise node.refusal(f"{node.op_type} has direction {direction}", f"it is one of {', '.join(_DIRECTIONS)}")
     layout = node.integer("layout", 0, 0, 1)
     if node.integer("hidden_size", units) != units:
         raise node.refusal(
             f"{node.op_type} has hidden_size {node.attributes['hidden_size']}",
             f"the recurrent weights are for {units} units",
-            "export the model again",
         )
     names = str(node.attributes.get("activations", "")).lower().split(",")
     if tuple(names) not in (("",), activations, activations * 2):
@@ -104,9 +99,7 @@ def settings_of(
     outputs = tuple(int(v) for v in present) if isinstance(present, tuple) else (0,)
     x = node.input(X).shape
     if len(x) != 3:
-        raise node.refusal(
-            f"{node.op_type} has an input of rank {len(x)}", "rank 3 is expected", "export the model again"
-        )
+        raise node.refusal(f"{node.op_type} has an input of rank {len(x)}", "rank 3 is expected")
     if node.has_input(SEQUENCE_LENGTHS):
         lengths, steps = node.constant(SEQUENCE_LENGTHS, "sequence lengths"), x[1 if layout else 0]
         if not (lengths == steps).all():
@@ -121,9 +114,7 @@ def settings_of(
 def _units(node: SourceNode, position: int) -> int:
     shape = node.input(R).shape
     if len(shape) != 3:
-        raise node.refusal(
-            f"{node.op_type} has recurrent weights of rank {len(shape)}", "rank 3 is expected", "export the model again"
-        )
+        raise node.refusal(f"{node.op_type} has recurrent weights of rank {len(shape)}", "rank 3 is expected")
     return shape[position]
 
 
@@ -145,13 +136,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def require_shapes(bound: BoundNode, expected: Mapping[int, Shape]) -> None:
     """Refuses operands of other shapes than expected (by position), and empty ones."""
     if 0 in bound.input(X).shape or 0 in bound.input(R).shape:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has an empty input",
-            "a dimension is 0",
-            "export the model again",
-            bound.input(X),
-        )
+        raise illegal(bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", tensor=bound.input(X))
     for position, shape in expected.items():
         tensor = bound.optional(position)
         if tensor is not None and tensor.shape != shape:
@@ -159,8 +144,7 @@ def require_shapes(bound: BoundNode, expected: Mapping[int, Shape]) -> None:
                 bound,
                 f"{bound.node.op_type} has an input {list(tensor.shape)}",
                 f"{list(shape)} is expected",
-                "export the model again",
-                tensor,
+                tensor=tensor,
             )
     if len(operator_of(bound).outputs) != len(bound.outputs):
         raise unsupported(

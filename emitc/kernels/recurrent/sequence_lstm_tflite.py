@@ -95,9 +95,7 @@ def from_tflite(node: SourceNode) -> Parsed:
         node.input(position)
     clip = node.real("cell_clip", 0.0)
     if clip < 0.0:
-        raise node.refusal(
-            f"{node.op_type} has cell_clip {clip!r}", "it is a magnitude, or 0", "export the model again"
-        )
+        raise node.refusal(f"{node.op_type} has cell_clip {clip!r}", "it is a magnitude, or 0")
     op = UnidirectionalSequenceLstm(bool(node.attribute("time_major", False)), clip)
     return Parsed(op, _OPERANDS, states=(HIDDEN, CELL))
 
@@ -157,13 +155,7 @@ def check(bound: BoundNode) -> None:
 def _require_shapes(bound: BoundNode) -> None:
     s = sizes_of(bound)
     if min(s.batches, s.steps, s.inputs, s.units) < 1:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has an empty input",
-            "a dimension is 0",
-            "export the model again",
-            bound.input(X),
-        )
+        raise illegal(bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", tensor=bound.input(X))
     expected: dict[int, Shape] = dict.fromkeys(INPUT, (s.units, s.inputs))
     expected |= dict.fromkeys(RECURRENT, (s.units, s.units))
     expected |= {**dict.fromkeys(_B, (s.units,)), **dict.fromkeys((_H, _C), (s.batches, s.units))}
@@ -172,7 +164,7 @@ def _require_shapes(bound: BoundNode) -> None:
         if tensor.shape != shape:
             raise illegal(
                 bound, f"{bound.node.op_type} has an input {list(tensor.shape)}", f"{list(shape)} is expected",
-                "export the model again", tensor,
+                tensor=tensor
             )  # fmt: skip
 
 
@@ -193,7 +185,7 @@ def _require_scales(bound: BoundNode) -> None:
     if (h.quantization.scale, h.quantization.zero_point) != (y.quantization.scale, y.quantization.zero_point):
         raise illegal(
             bound, f"{bound.node.op_type} has an output quantized otherwise than its hidden state", "they are the same values",
-            "export the model again", y,
+            tensor=y
         )  # fmt: skip
     mantissa, exponent = math.frexp(c.quantization.scale)
     if mantissa != 0.5 or not -12 - MAX_LEFT <= exponent - 1 <= MAX_LEFT - 12:

@@ -97,7 +97,7 @@ def check(bound: BoundNode) -> None:
     if min(*x.shape, *feature.shape, *time.shape) < 1 or filters % rank:
         raise illegal(
             bound, "SVDF has sizes that do not fit", f"{filters} filters of {depth} values, {rank} for each output",
-            "export the model again", feature,
+            tensor=feature
         )  # fmt: skip
     expected: dict[int, Shape] = {
         X: (x.shape[0], depth),
@@ -110,7 +110,7 @@ def check(bound: BoundNode) -> None:
         if bound.input(position).shape != shape:
             raise illegal(
                 bound, f"SVDF has an input {list(bound.input(position).shape)}", f"{list(shape)} is expected",
-                "export the model again", bound.input(position),
+                tensor=bound.input(position)
             )  # fmt: skip
     if in_float(bound):
         return

@@ -49,10 +49,7 @@ def _from_tflite(op: type[ArgExtremum]) -> Callable[[SourceNode], Parsed]:
         axes, rank = node.constant_integers(1, "axis"), len(node.input(0).shape)
         if len(axes) != 1 or not -rank <= axes[0] < rank:
             raise node.refusal(
-                f"{node.op_type} has axis {list(axes)}",
-                f"the input has {rank} dimensions",
-                "export the model again",
-                node.input(0),
+                f"{node.op_type} has axis {list(axes)}", f"the input has {rank} dimensions", tensor=node.input(0)
             )
         return Parsed(op(axes[0] % rank))
 
@@ -88,19 +85,13 @@ def check(bound: BoundNode) -> None:
             [(found, out) for found in others for out in positions],
         )
     if 0 in bound.input(0).shape:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has an empty input",
-            "a dimension is 0",
-            "export the model again",
-            bound.input(0),
-        )
+        raise illegal(bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", tensor=bound.input(0))
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The input's shape without the dimension, or with size 1 in its place."""
-    shape, axis = bound.input(0).shape, bound.op(ArgExtremum).axis
-    return (shape[:axis] + ((1,) if bound.op(ArgExtremum).keep_dims else ()) + shape[axis + 1 :],)
+    op, shape = bound.op(ArgExtremum), bound.input(0).shape
+    return (shape[: op.axis] + ((1,) if op.keep_dims else ()) + shape[op.axis + 1 :],)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -119,7 +110,8 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """One search per element of the output, along values that lie `inner` apart."""
-    op, shape, axis = bound.op(ArgExtremum), bound.input(0).shape, bound.op(ArgExtremum).axis
+    op, shape = bound.op(ArgExtremum), bound.input(0).shape
+    axis = op.axis
     params: tuple[Param, ...] = (
         Param("outer", "int32_t", math.prod(shape[:axis])),
         Param("depth", "int32_t", shape[axis], "values to choose from"),

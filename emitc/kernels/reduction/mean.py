@@ -75,10 +75,7 @@ def reduction_from_tflite(op: type[Reduction]) -> Callable[[SourceNode], Parsed]
         axes = [axis % rank if -rank <= axis < rank else -1 for axis in listed] if rank else []
         if -1 in axes:
             raise node.refusal(
-                f"{node.op_type} has axes {list(listed)}",
-                f"the input has {rank} dimensions",
-                "export the model again",
-                node.input(0),
+                f"{node.op_type} has axes {list(listed)}", f"the input has {rank} dimensions", tensor=node.input(0)
             )
         keep_dims = bool(node.integer("keep_dims", 0, 0, 1))
         return Parsed(op(tuple(sorted(set(axes))), keep_dims, numerics=plain_numerics(node)))
@@ -100,13 +97,7 @@ def reduction_from_onnx(op: type[Reduction]) -> Callable[[SourceNode], Parsed]:
 def require_elements(bound: BoundNode) -> None:
     """Refuses a tensor without elements."""
     if 0 in bound.input(0).shape:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has an empty input",
-            "a dimension is 0",
-            "export the model again",
-            bound.input(0),
-        )
+        raise illegal(bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", tensor=bound.input(0))
 
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:

@@ -55,9 +55,7 @@ def _parse(node: SourceNode) -> tuple[int, int, bool, bool]:
     node.counts((2, 2))
     size = node.constant_integers(1, "size")
     if len(size) != 2 or not all(0 < s <= _MAX_SIZE for s in size):
-        raise node.refusal(
-            f"{node.op_type} asks for the size {list(size)}", f"two numbers, 1 to {_MAX_SIZE}", "export the model again"
-        )
+        raise node.refusal(f"{node.op_type} asks for the size {list(size)}", f"two numbers, 1 to {_MAX_SIZE}")
     return (
         size[0],
         size[1],
@@ -73,11 +71,7 @@ def _nearest_from_tflite(node: SourceNode) -> Parsed:
 def _bilinear_from_tflite(node: SourceNode) -> Parsed:
     op = ResizeBilinear(*_parse(node))
     if op.align_corners and op.half_pixel_centers:
-        raise node.refusal(
-            "RESIZE_BILINEAR has align_corners and half_pixel_centers",
-            "only one of them can hold",
-            "export the model again",
-        )
+        raise node.refusal("RESIZE_BILINEAR has align_corners and half_pixel_centers", "only one of them can hold")
     return Parsed(op)
 
 

@@ -118,14 +118,12 @@ def _axes(node: SourceNode, rule: str, old: bool) -> tuple[Axis, ...]:
         raise node.refusal(
             f"{node.op_type} has {len(scales)} scales and {len(sizes)} sizes",
             f"one or the other is expected for each of {len(chosen)} dimensions",
-            "export the model again",
         )
     roi = _reals(node, 1, "roi") if rule == "tf_crop_and_resize" else ()
     if len(roi) not in (0, 2 * len(chosen)) or any(abs(r) > _MAX_ROI for r in roi):
         raise node.refusal(
             f"{node.op_type} has the region {list(roi)}",
             f"a start and an end for each of {len(chosen)} dimensions are expected, within a million",
-            "export the model again",
         )
     axes = [Axis(size, size) for size in shape]
     for i, axis in enumerate(chosen):
@@ -139,11 +137,7 @@ def _axes(node: SourceNode, rule: str, old: bool) -> tuple[Axis, ...]:
     if sizes:
         axes = _in_proportion(node, axes, chosen)
     if any(not 0 < axis.wanted <= MAX_TENSOR_BYTES for axis in axes):
-        raise node.refusal(
-            f"{node.op_type} to {[axis.wanted for axis in axes]}",
-            "positive sizes are expected",
-            "export the model again",
-        )
+        raise node.refusal(f"{node.op_type} to {[axis.wanted for axis in axes]}", "positive sizes are expected")
     unchanged = all(axis.wanted == axis.size for axis in axes)  # then ONNX Runtime copies, whatever the scales
     return tuple(Axis(axis.size, axis.size) for axis in axes) if unchanged else tuple(axes)
 
@@ -178,9 +172,7 @@ def _listed_reals(node: SourceNode, name: str) -> tuple[float, ...]:
 
 def _checked(node: SourceNode, what: str, values: tuple[float, ...]) -> tuple[float, ...]:
     if not all(math.isfinite(v) and (what == "roi" or 0 < v <= 1 << 26) for v in values):
-        raise node.refusal(
-            f"{node.op_type} has {what} {list(values)}", "finite, positive numbers", "export the model again"
-        )
+        raise node.refusal(f"{node.op_type} has {what} {list(values)}", "finite, positive numbers")
     return values
 
 

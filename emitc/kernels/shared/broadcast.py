@@ -75,7 +75,6 @@ def require_broadcast(bound: BoundNode, *, onto_first: bool = False) -> None:
             bound,
             f"{bound.node.op_type} has inputs whose shapes do not fit each other",
             f"{listing}: each dimension must be equal or 1" + (", and 1 in the second alone" if onto_first else ""),
-            "export the model again",
         )
     loops = len(walks_of(shapes, shape))
     if loops > OUTER_LOOPS + 1:

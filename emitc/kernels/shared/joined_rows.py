@@ -25,9 +25,7 @@ MAX_PARTS = 64
 def axis_of(node: SourceNode, axis: int, rank: int) -> int:
     """`axis` counted from the front, of a tensor of `rank` dimensions; negative values count from the end."""
     if not -rank <= axis < rank:
-        raise node.refusal(
-            f"{node.op_type} has axis {axis}", f"the tensor has {rank} dimensions", "export the model again"
-        )
+        raise node.refusal(f"{node.op_type} has axis {axis}", f"the tensor has {rank} dimensions")
     return axis % rank
 
 

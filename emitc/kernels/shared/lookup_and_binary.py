@@ -75,8 +75,7 @@ def check_binary(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} has inputs whose shapes do not fit each other",
             f"{list(a.shape)} and {list(b.shape)}: each dimension must be equal or 1",
-            "export the model again",
-            a,
+            tensor=a,
         )
     loops = loops_of(a.shape, b.shape)
     if len(loops) > OUTER_LOOPS + 1:

@@ -88,8 +88,7 @@ def require_same_type(bound: BoundNode) -> None:
                 bound,
                 f"{bound.node.op_type} changes the element type",
                 f"{first.dtype.value} and {tensor.dtype.value}, but the operator copies values",
-                "export the model again",
-                tensor,
+                tensor=tensor,
             )
         if first.quantization and tensor.quantization:
             require_same_quantization(bound, first, tensor)

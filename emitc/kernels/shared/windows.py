@@ -163,9 +163,7 @@ def automatic_padding(node: SourceNode) -> str:
     value = node.attributes.get("auto_pad", "NOTSET")
     if value not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise node.refusal(
-            f"{node.op_type} has auto_pad {str(value)[:32]!r}",
-            "NOTSET, VALID, SAME_UPPER or SAME_LOWER is expected",
-            "export the model again",
+            f"{node.op_type} has auto_pad {str(value)[:32]!r}", "NOTSET, VALID, SAME_UPPER or SAME_LOWER is expected"
         )
     return str(value)
 
@@ -238,8 +236,7 @@ def require_output(bound: BoundNode, window: Window, kernel_h: int, kernel_w: in
             bound,
             f"a {kernel_h}x{kernel_w} window does not fit its input",
             f"the input is {height}x{width} with padding {window.padding}",
-            "export the model again",
-            bound.input(0),
+            tensor=bound.input(0),
         )
 
 

@@ -45,7 +45,7 @@ def check(bound: BoundNode) -> None:
     """Refuses other types, and constant values."""
     require_dtypes(bound, [(DType.INT16,) * (4 if _length(bound) else 2)])
     if bound.input(0).is_constant or not bound.input(0).shape or 0 in bound.input(0).shape:
-        raise illegal(bound, f"{bound.node.op_type} has no rows", "they are computed", "export the model again")
+        raise illegal(bound, f"{bound.node.op_type} has no rows", "they are computed")
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -46,9 +46,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     channels = node.integer("num_channels", low=1)
     if node.input(0).shape != (channels,):
         raise node.refusal(
-            f"{node.op_type} has num_channels = {channels}",
-            f"its input has {list(node.input(0).shape)}",
-            "export the model again",
+            f"{node.op_type} has num_channels = {channels}", f"its input has {list(node.input(0).shape)}"
         )
     factors = tuple(node.integer(name, low=0) for name in _FACTORS)
     op = SignalFilterBankSpectralSubtraction(
@@ -64,9 +62,7 @@ def check(bound: BoundNode) -> None:
     """Refuses other types, and constant channels."""
     require_dtypes(bound, [(DType.UINT32,) * 5])
     if bound.input(0).is_constant:
-        raise illegal(
-            bound, f"{bound.node.op_type} has constant channels", "they are computed", "export the model again"
-        )
+        raise illegal(bound, f"{bound.node.op_type} has constant channels", "they are computed")
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

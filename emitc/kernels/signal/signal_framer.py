@@ -42,8 +42,7 @@ def from_tflite(node: SourceNode) -> Parsed:
         raise node.refusal(
             f"SignalFramer has frame_step = {op.step}",
             f"frames of {op.size} from {list(x.shape)}: the input is a multiple of it, and prefilled frames are no shorter",
-            "export the model again",
-            x,
+            tensor=x,
         )
     node.counts((2, 2), (2, 2))
     return Parsed(op, (0, 1), states=(1,))
@@ -59,7 +58,7 @@ def check(bound: BoundNode) -> None:
     """Refuses other types, and constant values."""
     require_dtypes(bound, [(DType.INT16,) * 3 + (DType.BOOL, DType.INT16)])
     if bound.input(0).is_constant or 0 in bound.input(0).shape:
-        raise illegal(bound, f"{bound.node.op_type} has no values", "they are computed", "export the model again")
+        raise illegal(bound, f"{bound.node.op_type} has no values", "they are computed")
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -41,9 +41,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     step = option(node, "frame_step")
     x = node.input(0)
     if len(x.shape) < 2 or x.shape[-1] < step:
-        raise node.refusal(
-            f"SignalOverlapAdd has frame_step = {step}", f"its frames are {list(x.shape)}", "export the model again", x
-        )
+        raise node.refusal(f"SignalOverlapAdd has frame_step = {step}", f"its frames are {list(x.shape)}", tensor=x)
     node.counts((2, 2))
     return Parsed(SignalOverlapAdd(step, found), (0, 1), states=(1,))
 
@@ -56,7 +54,7 @@ def check(bound: BoundNode) -> None:
     """Refuses other types, and constant frames."""
     require_dtypes(bound, [(bound.op(SignalOverlapAdd).dtype,) * 4])
     if bound.input(0).is_constant or 0 in bound.input(0).shape:
-        raise illegal(bound, f"{bound.node.op_type} has no frames", "they are computed", "export the model again")
+        raise illegal(bound, f"{bound.node.op_type} has no frames", "they are computed")
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

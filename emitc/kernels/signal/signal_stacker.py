@@ -40,8 +40,7 @@ def from_tflite(node: SourceNode) -> Parsed:
         raise node.refusal(
             f"SignalStacker has stacker_step = {step} and num_channels = {channels}",
             f"there are {left + 1 + right} frames of {list(node.input(0).shape)}",
-            "export the model again",
-            node.input(0),
+            tensor=node.input(0),
         )
     node.counts((2, 2), (2, 2))
     return Parsed(SignalStacker(channels, left, left + 1 + right, step), (0, 1), states=(1,))
@@ -51,7 +50,7 @@ def check(bound: BoundNode) -> None:
     """Refuses other types, and a constant frame."""
     require_dtypes(bound, [(DType.INT16,) * 3 + (DType.BOOL, DType.INT16)])
     if bound.input(0).is_constant:
-        raise illegal(bound, f"{bound.node.op_type} has a constant frame", "it is computed", "export the model again")
+        raise illegal(bound, f"{bound.node.op_type} has a constant frame", "it is computed")
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

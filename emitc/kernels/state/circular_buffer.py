@@ -59,8 +59,7 @@ def check(bound: BoundNode) -> None:
             bound,
             f"{bound.node.op_type} has an input that is no slot",
             f"{list(x.shape)} into {list(y.shape)}",
-            "export the model again",
-            x,
+            tensor=x,
         )
     if x.quantization and bound.output.quantization:
         require_same_quantization(bound, x, bound.output)

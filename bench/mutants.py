@@ -48,7 +48,7 @@ _TRIED = 400
 
 _NPU: dict[str, Any] = {
     "target": "cortex-m55",
-    "keep_on_cpu": ("ADD",),
+    "cpu_only": ("ADD",),
     "backends": {"npu": "ethos-u55-128", "npu-always": "yes"},
 }
 

@@ -29,7 +29,7 @@ class Options:
 
     name: C name, "" for one made from the file name. shapes: open dimensions by tensor name. disabled: passes and
     memory techniques to skip.
-    ram_budget: largest arena in bytes, None for any, "min" for the smallest. keep_on_cpu: operators, by type or index, that
+    ram_budget: largest arena in bytes, None for any, "min" for the smallest. cpu_only: operators, by type or index, that
     no accelerator gets. expect_partition: file with a partition map that must come out. backends: options of the backends, by
     name. regions: memories that each get an arena, none for a single arena; places: pairs of a tensor, by its name or that of
     its buffer, or "weights", and the region that it is to lie in. variants: pairs of a node's index and the variant of
@@ -47,7 +47,7 @@ class Options:
     fallback: str = "cpu"
     shapes: dict[str, Shape] = field(default_factory=dict)
     disabled: frozenset[str] = frozenset()
-    keep_on_cpu: tuple[str, ...] = ()
+    cpu_only: tuple[str, ...] = ()
     expect_partition: Path | None = None
     backends: dict[str, str] = field(default_factory=dict)
     regions: tuple[Region, ...] = ()
@@ -74,7 +74,7 @@ class Options:
         return plain | {
             "shapes": {k: list(v) for k, v in self.shapes.items()},
             "disabled": sorted(self.disabled),
-            "keep_on_cpu": list(self.keep_on_cpu),
+            "cpu_only": list(self.cpu_only),
             "expect_partition": self.expect_partition.name if self.expect_partition else None,
             "backends": self._stated(),
         }
@@ -98,7 +98,7 @@ class Options:
         parts += ["--input-rows"] if self.input_rows else []
         parts += [f"--shape {name}={','.join(map(str, shape))}" for name, shape in sorted(self.shapes.items())]
         parts += [f"--without {name}" for name in sorted(self.disabled)]
-        parts += [f"--keep-on cpu {what}" for what in self.keep_on_cpu]
+        parts += [f"--cpu-only {what}" for what in self.cpu_only]
         parts += [f"--{name} {value}".removesuffix(" yes") for name, value in self._stated().items()]
         if self.regions:
             parts.append("--regions " + ",".join(f"{r.name}={r.size_bytes}:{r.cost:g}" for r in self.regions))

@@ -148,7 +148,7 @@ def open_backends(settings: Settings) -> dict[str, Backend]:
 
 
 def _kept(graph: Graph, keep: Sequence[str]) -> frozenset[int]:
-    """Indices of the nodes that `--keep-on cpu` names. Raises EmitcError for one that names nothing."""
+    """Indices of the nodes that `--cpu-only` names. Raises EmitcError for one that names nothing."""
     found: set[int] = set()
     for what in keep:
         named = {n.index for n in graph.nodes if str(n.index) == what or n.op_type.lower() == what.lower()}
@@ -156,7 +156,7 @@ def _kept(graph: Graph, keep: Sequence[str]) -> frozenset[int]:
             types = sorted({node.op_type for node in graph.nodes})
             raise EmitcError(
                 f"no operator is {what}",
-                Where(option=f"--keep-on {what}"),
+                Where(option=f"--cpu-only {what}"),
                 f"the model has {len(graph.nodes)} operators of the types {', '.join(types)}",
                 "give a type of operator, or the index that `emitc partition` prints",
             )

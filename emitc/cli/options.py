@@ -198,7 +198,7 @@ _HEADINGS = {
     **dict.fromkeys(("--ram-budget", "--regions", "--place", "--input-rows"), "Memory"),
     **dict.fromkeys(("--output", "--package", "--svg", "--html", "--force", "--workdir", "--json"), "Output"),
     **dict.fromkeys(("--name", "--io", "--shape", "--plugin"), "Model"),
-    **dict.fromkeys(("--npu", "--fallback", "--keep-on", "--expect-partition", "--allow-npu-rounding"), "NPU"),
+    **dict.fromkeys(("--npu", "--fallback", "--cpu-only", "--expect-partition", "--allow-npu-rounding"), "NPU"),
 }
 """Headings of the help, by option; what is not here is the command's own."""
 
@@ -302,12 +302,10 @@ def model_options(function: Function) -> Function:
             "--shape", "shapes", type=ShapeType(), multiple=True, help="Size of an open dimension: NAME=1,49,10,1."
         ),
         click.option(
-            "--keep-on",
-            nargs=2,
-            type=(click.Choice(["cpu"]), str),
+            "--cpu-only",
             multiple=True,
-            metavar="cpu OP",
-            help="Operators, by type or index, that no accelerator gets; may be repeated.",
+            metavar="OP",
+            help="An operator, by its type or index, that no accelerator gets; may be repeated.",
         ),
         click.option(
             "--expect-partition",
@@ -320,7 +318,8 @@ def model_options(function: Function) -> Function:
             "--without",
             "disabled",
             multiple=True,
-            help="Switch a pass, overlap, moves or streaming off; may be repeated.",
+            help="Switch off a pass, or one of the memory techniques order, views, overlap, moves and streaming;"
+            " may be repeated.",
         ),
     )
     for option in reversed(options):
@@ -344,7 +343,7 @@ def options_of(values: dict[str, Any], package: str, default_target: str = "gene
         fallback=values["fallback"],
         shapes=dict(values["shapes"]),
         disabled=frozenset(values["disabled"]),
-        keep_on_cpu=tuple(what for _, what in values["keep_on"]),
+        cpu_only=tuple(values["cpu_only"]),
         expect_partition=values["expect_partition"],
         backends={name: value for name, value in backends.items() if value},
         regions=_regions(values["regions"]),

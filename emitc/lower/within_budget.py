@@ -51,7 +51,7 @@ def partition_graph(
         small=options.optimize == "size",
         made={} if made is None else made,
     )
-    policy = Policy(options.kernels, options.fallback, options.keep_on_cpu)
+    policy = Policy(options.kernels, options.fallback, options.cpu_only)
     found = partition(graph, open_backends(settings), policy, rewrite)
     if options.expect_partition is not None:
         text = read_file(options.expect_partition).decode("utf-8", "replace")

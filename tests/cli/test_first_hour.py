@@ -25,6 +25,7 @@ from emitc.errors import EmitcError
 from emitc.explore import pareto
 from emitc.report import inspection
 from emitc.report import text as report
+from emitc.schedule.search import TECHNIQUES
 from emitc.verify import proof
 from emitc.verify.engines import run as golden
 from emitc.verify.reference import run_reference
@@ -381,3 +382,9 @@ def test_a_shape_that_depends_on_values_is_not_blamed_on_the_input(emitc: Emitc,
     assert error["hint"] == "replace the operator: the arrays of the C have fixed sizes"
     assert "depends on their values" in error["why"]
     assert json.loads(emitc("inspect", "nonzero.onnx", "--json").out)["outputs"][0]["shape"] == [2, -1]
+
+
+def test_the_help_names_every_memory_technique(emitc: Emitc) -> None:
+    text = " ".join(emitc("compile", "--help").out.split())
+    *first, last = TECHNIQUES
+    assert f"memory techniques {', '.join(first)} and {last};" in text

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("vela")
 
 def compiled(model: str, npu: str = "ethos-u55-128", *, keep: tuple[str, ...] = (), **more: str) -> Compiled:
     backends = {"npu": npu, "npu-always": "yes", **{name.replace("_", "-"): value for name, value in more.items()}}
-    return compile_model(MODELS / model, backends=backends, keep_on_cpu=keep)
+    return compile_model(MODELS / model, backends=backends, cpu_only=keep)
 
 
 def regions(made: Compiled) -> list[list[int]]:
@@ -80,7 +80,7 @@ def test_larger_nets_need_no_more_memory_than_velas_scratch(model: str) -> None:
 
 
 def test_a_region_that_does_not_pay_stays_on_the_core() -> None:
-    found = compile_model(MODELS / "digits_int8.tflite", backends={"npu": "ethos-u55-32"}, keep_on_cpu=("CONV_2D",))
+    found = compile_model(MODELS / "digits_int8.tflite", backends={"npu": "ethos-u55-32"}, cpu_only=("CONV_2D",))
     for row in found.partition.assignments:
         if row.backend == "portable" and row.op_type != "CONV_2D":
             assert any("it does not pay" in reason for _, reason in row.refused)
@@ -116,9 +116,7 @@ def test_a_mixed_graph_runs_on_an_emulated_m55_with_the_npus_results_played_back
             pytest.skip(f"{tool} is not installed")
     pytest.importorskip("platformio", reason="PlatformIO, which builds for the boards, is not installed")
     backends = {"npu": "ethos-u55-128", "npu-always": "yes", "allow-npu-rounding": "yes"}
-    made = compile_model(
-        MODELS / model, backends=backends, keep_on_cpu=(keep,), package="platformio", target="cortex-m55"
-    )
+    made = compile_model(MODELS / model, backends=backends, cpu_only=(keep,), package="platformio", target="cortex-m55")
     assert len(regions(made)) >= 2
     result = verify.on_emulator(
         made, "qemu_m55", reference="auto", samples=2, seed=3, layers=False, workdir=tmp_path / "run"
@@ -177,7 +175,7 @@ def test_the_sources_are_clean_for_a_cortex_m55(package: str, flags: list[str], 
     if shutil.which("arm-none-eabi-gcc") is None:
         pytest.skip("arm-none-eabi-gcc is not installed")
     backends = {"npu": "ethos-u55-128", "npu-always": "yes"}
-    made = compile_model(MODELS / "digits_int8.tflite", backends=backends, keep_on_cpu=("ADD",), package=package)
+    made = compile_model(MODELS / "digits_int8.tflite", backends=backends, cpu_only=("ADD",), package=package)
     made.write(tmp_path / "package")
     folders = [tmp_path / "package", tmp_path / "package" / "include"]
     sources = [str(p) for p in (tmp_path / "package").rglob("*.c")]

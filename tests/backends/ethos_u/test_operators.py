@@ -407,7 +407,7 @@ def verified(
     """The model compiled for the NPU, with every tensor between its layers proven."""
     (folder / "model.tflite").write_bytes(write_tflite(spec))
     options = {"npu": "ethos-u55-128", "npu-always": "yes"}
-    made = compile_model(folder / "model.tflite", backends=options, keep_on_cpu=keep, disabled=disabled)
+    made = compile_model(folder / "model.tflite", backends=options, cpu_only=keep, disabled=disabled)
     proof = parity.verify(made, samples=4, layers=True)
     assert proof.match, proof
     assert proof.reference == "tflm"

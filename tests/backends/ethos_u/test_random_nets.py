@@ -114,7 +114,7 @@ def test_random_nets(seed: int, tmp_path: Path) -> None:
     nodes = {str(node.index) for node in plain.graph.nodes}
     npu = str(rng.choice(["ethos-u55-32", "ethos-u55-128", "ethos-u65-256"]))
     made = compile_model(
-        tmp_path / "net.tflite", backends={"npu": npu, "npu-always": "yes"}, keep_on_cpu=tuple(set(kept) & nodes)
+        tmp_path / "net.tflite", backends={"npu": npu, "npu-always": "yes"}, cpu_only=tuple(set(kept) & nodes)
     )
     for row in made.partition.assignments:
         assert (row.backend == NAME) != (str(row.index) in kept), row

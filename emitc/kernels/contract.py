@@ -46,25 +46,29 @@ class Variant:
     fitted: bool = False
 
 
+def _first_input(bound: BoundNode) -> tuple[Shape, ...]:
+    return (bound.input(0).shape,)
+
+
 @dataclass(frozen=True, slots=True)
 class KernelDef:
     """One operator.
 
-    op: its class. tflite: the builtin names that `from_tflite` parses; onnx: the kinds that `from_onnx` parses,
-    operator names of ONNX after the frontend has put quantization on tensors and images into NHWC. summary: one line
-    for the operator table. dtypes: types that the kernel computes in, for the operator table; tflite_dtypes: those in
-    TFLite models, where they are fewer. view: the output is the input's bytes under another shape, so the layer
-    vanishes. work: steps that the reference takes, about; it bounds what is computed while compiling. transposed: the
-    op for inputs in another order of dimensions, so that a Transpose can move past the operator. It takes the node and
-    a permutation such that every data input x is `transpose(u, permutation)`, whose dimension i is dimension
-    permutation[i] of u, and returns the op that makes v of the u with y = transpose(v, permutation) for every output y;
-    None where there is no such op. all_data: that is true of constant inputs too, at any position; otherwise constants
-    behind the first input (indices, statistics) are what `transposed` leaves as they are. elementwise: every output element
-    depends on the element of each input at the same (broadcast) place alone. moves: every output element is an element of
-    the first input, whatever its type. packed_input: position of the constant that may have packed elements, -1 where none
-    may. subgraphs: attributes that say which subgraphs the operator runs; its parser finds them in `SourceNode.graphs`.
-    variants: for cores that have more than every core. note: what the report should say of a node that does not do as it
-    reads, or "". shares_constants: constants that several such nodes read are printed once.
+    op: its class. output_shapes: those of the outputs, by default the first input's alone. tflite: the builtin names that
+    `from_tflite` parses; onnx: the kinds that `from_onnx` parses, operator names of ONNX after the frontend has put
+    quantization on tensors and images into NHWC. summary: one line for the operator table. dtypes: types that the kernel
+    computes in, for the operator table; tflite_dtypes: those in TFLite models, where they are fewer. view: the output is
+    the input's bytes under another shape, so the layer vanishes. work: steps that the reference takes, about; it bounds
+    what is computed while compiling. transposed: the op for inputs in another order of dimensions, so that a Transpose can
+    move past the operator. It takes the node and a permutation such that every data input x is `transpose(u, permutation)`,
+    whose dimension i is dimension permutation[i] of u, and returns the op that makes v of the u with y = transpose(v,
+    permutation) for every output y; None where there is no such op. all_data: that is true of constant inputs too, at any
+    position; otherwise constants behind the first input (indices, statistics) are what `transposed` leaves as they are.
+    elementwise: every output element depends on the element of each input at the same (broadcast) place alone. moves: every
+    output element is an element of the first input, whatever its type. packed_input: position of the constant that may have
+    packed elements, -1 where none may. subgraphs: attributes that say which subgraphs the operator runs; its parser finds
+    them in `SourceNode.graphs`. variants: for cores that have more than every core. note: what the report should say of a
+    node that does not do as it reads, or "". shares_constants: constants that several such nodes read are printed once.
     """
 
     op: type[Op]
@@ -73,9 +77,9 @@ class KernelDef:
     tflite: tuple[str, ...]
     from_tflite: Callable[[SourceNode], Parsed] | None
     check: Callable[[BoundNode], None]
-    output_shapes: Callable[[BoundNode], tuple[Shape, ...]]
     reference: Callable[[BoundNode, Sequence[Array | None]], tuple[Array, ...]]
     lower: Callable[[BoundNode], Layer]
+    output_shapes: Callable[[BoundNode], tuple[Shape, ...]] = _first_input
     view: bool = False
     work: Callable[[BoundNode], int] = lambda bound: sum(tensor.elements for tensor in bound.outputs)
     onnx: tuple[str, ...] = ()

@@ -58,8 +58,8 @@ def lower(bound):
     return Layer("clipped_square", "portable", (0,), params=params, overlaps=(in_step(bound),))
 
 KERNEL = KernelDef(
-    ClippedSquare, "the square, up to a limit", (DType.FLOAT32,), ("CUSTOM:ClippedSquare",), parse, check, output_shapes,
-    reference, lower, onnx=("org.example.ClippedSquare",), from_onnx=parse, elementwise=ELEMENTWISE,
+    ClippedSquare, "the square, up to a limit", (DType.FLOAT32,), ("CUSTOM:ClippedSquare",), parse, check, reference, lower,
+    output_shapes=output_shapes, onnx=("org.example.ClippedSquare",), from_onnx=parse, elementwise=ELEMENTWISE,
 )
 
 TEMPLATES = {"clipped_square": """{% import "partials/layer.c.j2" as c %}

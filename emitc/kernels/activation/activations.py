@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.errors import EmitcError
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization
 from emitc.kernels.activation import activations_int16, activations_uint8
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, require_quantization
 from emitc.kernels.shared import int16x8, pointwise
@@ -401,11 +401,6 @@ def _sigmoidal_int16(bound: BoundNode) -> activations_int16.Interpolation:
     return found
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape."""
-    return (bound.input(0).shape,)
-
-
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The arithmetic on each value itself, not on a table of it."""
     assert inputs[0] is not None
@@ -474,7 +469,7 @@ def _note(bound: BoundNode) -> str:
 
 def _kernel(op: type[Op], name: str, summary: str, onnx: str = "") -> KernelDef:
     return KernelDef(
-        op, summary, (DType.INT8, DType.FLOAT32), (name,), _from_tflite(op), check, output_shapes, reference, lower,
+        op, summary, (DType.INT8, DType.FLOAT32), (name,), _from_tflite(op), check, reference, lower,
         tflite_dtypes=(*_integers(op), DType.UINT8, DType.FLOAT32), onnx=(onnx,) if onnx else (),
         from_onnx=_from_onnx(op) if onnx else None, elementwise=True, variants=_VARIANTS.get(op, ()), note=_note,
     )  # fmt: skip

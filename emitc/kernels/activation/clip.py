@@ -21,7 +21,6 @@ from emitc.kernels.shared.pointwise import (
     UNSIGNED,
     check_real,
     formula_of,
-    output_shapes,
     pointwise_layer,
     real_layer,
     real_reference,
@@ -110,6 +109,6 @@ def lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         Clip, "values limited to a range; of quantized bytes by table", (DType.FLOAT32, DType.INT8, *SIGNED[1:], *UNSIGNED), (),
-        None, check, output_shapes, reference, lower, onnx=("Clip",), from_onnx=from_onnx, elementwise=True,
+        None, check, reference, lower, onnx=("Clip",), from_onnx=from_onnx, elementwise=True,
     ),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant, require_dtypes, require_quantization, unsupported
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.broadcast import broadcast_layer, require_broadcast, two_operands, walk_params
@@ -92,11 +92,6 @@ def check(bound: BoundNode) -> None:
             "leave the operator in float32",
             slope,
         )
-
-
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The first input's shape."""
-    return (bound.input(0).shape,)
 
 
 def _real_slope(bound: BoundNode) -> Float32:
@@ -219,7 +214,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
 KERNELS = (
     KernelDef(
         PRelu, "rectifier with slopes below zero, broadcasting", (DType.FLOAT32, DType.INT8), ("PRELU",), from_tflite, check,
-        output_shapes, reference, lower, onnx=("PRelu",), from_onnx=from_onnx, elementwise=True,
+        reference, lower, onnx=("PRelu",), from_onnx=from_onnx, elementwise=True,
         tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
         variants=(Variant("mve", "mve", lower_mve, (DType.INT8, DType.FLOAT32)),),
     ),

@@ -29,7 +29,6 @@ from emitc.kernels.shared.pointwise import (
     check_real,
     copied,
     float_unit_layer,
-    output_shapes,
     plain_numerics,
     pointwise_layer,
     real_layer,
@@ -303,30 +302,30 @@ KERNELS = (
     KernelDef(
         Function, "functions of one value: roots, exponentials, activations, rounding", (DType.FLOAT32, *SIGNED, *UNSIGNED),
         tuple(name for name, (function, _) in _TFLITE.items() if function not in int8_functions.NAMES), from_tflite, check,
-        output_shapes, reference, lower, tflite_dtypes=(DType.FLOAT32,),
+        reference, lower, tflite_dtypes=(DType.FLOAT32,),
         onnx=(*_PLAIN, *_DEFAULTS, "Gelu"), from_onnx=from_onnx, elementwise=True,
         variants=(Variant("mve", "mve", lower_mve, ()), Variant("fpu", "fpu", lower_fpu, ())),
     ),
     KernelDef(
         TFLiteFunction, "functions of one value; of bytes by table", (DType.INT8, DType.FLOAT32),
-        ("ELU", "EXP", "GELU", "LOG"), from_tflite, check, output_shapes, reference, lower, elementwise=True,
+        ("ELU", "EXP", "GELU", "LOG"), from_tflite, check, reference, lower, elementwise=True,
     ),
     KernelDef(
         WideTFLiteFunction, "functions of one value; of bytes by table", (DType.INT8, DType.INT16, DType.FLOAT32),
-        ("ABS", "RSQRT"), from_tflite, check, output_shapes, reference, lower, elementwise=True,
+        ("ABS", "RSQRT"), from_tflite, check, reference, lower, elementwise=True,
     ),
     KernelDef(
         Negation, "logical not, or every bit turned over", (DType.BOOL, *SIGNED, *UNSIGNED), ("LOGICAL_NOT",),
-        _negation_from_tflite, check_negation, output_shapes, negation_reference, lower_negation, tflite_dtypes=(DType.BOOL,),
+        _negation_from_tflite, check_negation, negation_reference, lower_negation, tflite_dtypes=(DType.BOOL,),
         onnx=("Not", "BitwiseNot"), from_onnx=_negation_from_onnx,
         elementwise=True,
     ),
     KernelDef(
-        IsNaN, "whether a value is not a number", (DType.FLOAT32, DType.FLOAT64), (), None, check_test, output_shapes,
+        IsNaN, "whether a value is not a number", (DType.FLOAT32, DType.FLOAT64), (), None, check_test,
         is_nan_reference, lower_is_nan, onnx=("IsNaN",), from_onnx=_is_nan_from_onnx, elementwise=True,
     ),
     KernelDef(
-        IsInf, "whether a value is infinite", (DType.FLOAT32, DType.FLOAT64), (), None, check_test, output_shapes,
-        is_inf_reference, lower_is_inf, onnx=("IsInf",), from_onnx=_is_inf_from_onnx, elementwise=True,
+        IsInf, "whether a value is infinite", (DType.FLOAT32, DType.FLOAT64), (), None, check_test, is_inf_reference,
+        lower_is_inf, onnx=("IsInf",), from_onnx=_is_inf_from_onnx, elementwise=True,
     ),
 )  # fmt: skip

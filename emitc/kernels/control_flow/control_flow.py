@@ -253,11 +253,12 @@ def work(bound: BoundNode) -> int:
 
 KERNELS = (
     KernelDef(
-        If, "one of two subgraphs", tuple(DType), ("IF",), _parser(If), check, output_shapes, _if_reference, _if_lower,
+        If, "one of two subgraphs", tuple(DType), ("IF",), _parser(If), check, _if_reference, _if_lower,
+        output_shapes=output_shapes,
         work=work, onnx=("If",), from_onnx=_parser(If), subgraphs=("then_subgraph_index", "else_subgraph_index"),
     ),
     KernelDef(
-        While, "a subgraph again and again", tuple(DType), ("WHILE",), _parser(While), check, output_shapes,
-        _while_reference, _while_lower, work=work, subgraphs=("cond_subgraph_index", "body_subgraph_index"),
+        While, "a subgraph again and again", tuple(DType), ("WHILE",), _parser(While), check, _while_reference,
+        _while_lower, output_shapes=output_shapes, work=work, subgraphs=("cond_subgraph_index", "body_subgraph_index"),
     ),
 )  # fmt: skip

@@ -173,7 +173,7 @@ def _lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        Loop, "a graph again and again", tuple(DType), (), None, check, output_shapes, _reference, _lower,
+        Loop, "a graph again and again", tuple(DType), (), None, check, _reference, _lower, output_shapes=output_shapes,
         work=work, onnx=("Loop", "Scan"), from_onnx=_from_onnx, subgraphs=("body_subgraph_index",),
     ),
 )  # fmt: skip

@@ -112,9 +112,9 @@ KERNELS = (
         ("ComputedConv2D",),
         runtime_weights.never,
         check,
-        output_shapes,
         reference,
         lower,
+        output_shapes=output_shapes,
         work=work,
     ),
 )

@@ -115,7 +115,8 @@ def lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        ConvInteger, "2-D convolution of bytes, to int32", BYTE_TYPES, (), None, check, output_shapes, reference, lower,
+        ConvInteger, "2-D convolution of bytes, to int32", BYTE_TYPES, (), None, check, reference, lower,
+        output_shapes=output_shapes,
         work=work, onnx=("ConvInteger",), from_onnx=from_onnx,
     ),
 )  # fmt: skip

@@ -502,7 +502,7 @@ def work(bound: BoundNode) -> int:
 KERNELS = (
     KernelDef(
         ConvTranspose, "transposed 2-D convolution, grouped or dilated", (DType.FLOAT32, DType.INT8), ("TRANSPOSE_CONV",),
-        from_tflite, check, output_shapes, reference, lower, work=work,
+        from_tflite, check, reference, lower, output_shapes=output_shapes, work=work,
         tflite_dtypes=(DType.INT8, DType.INT16, DType.FLOAT32), onnx=("ConvTranspose",), from_onnx=from_onnx,
     ),
 )  # fmt: skip

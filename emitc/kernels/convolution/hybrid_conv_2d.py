@@ -164,9 +164,9 @@ KERNELS = (
         ("HybridConv2D",),
         from_tflite,
         check,
-        output_shapes,
         reference,
         lower,
+        output_shapes=output_shapes,
         work=work,
         variants=(
             Variant("mve", "mve", lower_mve, (DType.FLOAT32,)),

@@ -196,9 +196,9 @@ KERNELS = (
         ("HybridOffsetConv2D",),
         from_tflite,
         check,
-        output_shapes,
         reference,
         lower,
+        output_shapes=output_shapes,
         work=work,
     ),
 )

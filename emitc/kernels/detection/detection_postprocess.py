@@ -293,9 +293,9 @@ KERNELS = (
         ("CUSTOM:TFLite_Detection_PostProcess",),
         from_tflite,
         check,
-        output_shapes,
         reference,
         lower,
+        output_shapes=output_shapes,
         work=work,
         variants=(
             Variant("mve", "mve", lower_mve, (DType.UINT8,)),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_same_quantization
 from emitc.kernels.shared.pointwise import in_place, operand, plain_numerics
 from emitc.kernels.shared.scaled_sum import check_sum, rescaled, sum_params
@@ -56,11 +56,6 @@ def check(bound: BoundNode) -> None:
             require_same_quantization(bound, first, tensor)
     if first.dtype is DType.INT8:
         check_sum(bound)
-
-
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The first operand's shape."""
-    return (bound.input(0).shape,)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -114,7 +109,7 @@ def work(bound: BoundNode) -> int:
 
 KERNELS = (
     KernelDef(
-        AddN, "sum of tensors of one shape", _TYPES, ("ADD_N",), from_tflite, check, output_shapes, reference, lower,
+        AddN, "sum of tensors of one shape", _TYPES, ("ADD_N",), from_tflite, check, reference, lower,
         work=work, elementwise=True,
     ),
 )  # fmt: skip

@@ -422,7 +422,8 @@ def _paired_sum(bound: BoundNode, layer: Layer) -> Layer | str:
 def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
     plain = onnx_arithmetic.TFLITE_TYPES[_OPERATORS[op]]
     return KernelDef(
-        op, summary, onnx_arithmetic.PLAIN_TYPES, (name.upper(),), _from_tflite(op), check, binary_shape, reference, lower,
+        op, summary, onnx_arithmetic.PLAIN_TYPES, (name.upper(),), _from_tflite(op), check, reference, lower,
+        output_shapes=binary_shape,
         onnx=(name,), from_onnx=_from_onnx(op), elementwise=True,
         tflite_dtypes=(DType.INT8, *(() if op is Div else (DType.UINT8, DType.INT16)), *plain),
         variants=_VARIANTS.get(op, ()), note=_note,

@@ -194,12 +194,12 @@ def lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         Compare, "comparison of two tensors, broadcasting", tuple(DType), tuple(_TFLITE_RELATIONS), _compare_from_tflite,
-        check, output_shapes, reference, lower, tflite_dtypes=(DType.INT8, *_TFLITE_TYPES, DType.BOOL),
+        check, reference, lower, output_shapes=output_shapes, tflite_dtypes=(DType.INT8, *_TFLITE_TYPES, DType.BOOL),
         onnx=tuple(name for name in _RELATIONS if name != "NotEqual"), from_onnx=_compare_from_onnx, elementwise=True,
     ),
     KernelDef(
         Logic, "and, or, exclusive or, broadcasting", (DType.BOOL, *SIGNED, *UNSIGNED), tuple(_TFLITE_OPERATIONS),
-        _logic_from_tflite, check, output_shapes, reference, lower, tflite_dtypes=(DType.BOOL,),
+        _logic_from_tflite, check, reference, lower, output_shapes=output_shapes, tflite_dtypes=(DType.BOOL,),
         onnx=(*_OPERATIONS, *(f"Bitwise{name}" for name in _OPERATIONS)), from_onnx=_logic_from_onnx, elementwise=True,
     ),
 )  # fmt: skip

@@ -127,7 +127,8 @@ def lower(bound: BoundNode) -> Layer:
 def _kernel(op: type[Op], name: str, summary: str, onnx: str) -> KernelDef:
     dtypes = (DType.INT8, *SIGNED[1:], *UNSIGNED, *FLOATS)
     return KernelDef(
-        op, summary, dtypes, (name,), _from_tflite(op), check, broadcast.output_shapes, reference, lower, onnx=(onnx,),
+        op, summary, dtypes, (name,), _from_tflite(op), check, reference, lower, output_shapes=broadcast.output_shapes,
+        onnx=(onnx,),
         from_onnx=_from_onnx(op), elementwise=True, tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, *_TFLITE_PLAIN),
     )  # fmt: skip
 

@@ -82,7 +82,16 @@ def lower(bound: BoundNode) -> Layer:
 
 def _kernel(op: type[Op], name: str, summary: str) -> KernelDef:
     return KernelDef(
-        op, summary, _TYPES, (name,), _from_tflite(op), check, output_shapes, reference, lower, elementwise=True
+        op,
+        summary,
+        _TYPES,
+        (name,),
+        _from_tflite(op),
+        check,
+        reference,
+        lower,
+        output_shapes=output_shapes,
+        elementwise=True,
     )
 
 

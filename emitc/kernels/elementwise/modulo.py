@@ -71,7 +71,7 @@ def lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        Modulo, "remainder of a division, broadcasting", _TYPES, (), None, check, output_shapes, reference, lower,
+        Modulo, "remainder of a division, broadcasting", _TYPES, (), None, check, reference, lower, output_shapes=output_shapes,
         onnx=("Mod",), from_onnx=from_onnx, elementwise=True,
     ),
 )  # fmt: skip

@@ -129,7 +129,7 @@ def lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        Power, "power, broadcasting", _BASES, ("POW",), from_tflite, check, output_shapes, reference, lower,
+        Power, "power, broadcasting", _BASES, ("POW",), from_tflite, check, reference, lower, output_shapes=output_shapes,
         tflite_dtypes=_TFLITE_TYPES, onnx=("Pow",), from_onnx=from_onnx, elementwise=True,
     ),
 )  # fmt: skip

@@ -132,6 +132,6 @@ def lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         SquaredDifference, "square of a difference, broadcasting", (DType.INT8, DType.INT16, DType.INT32, DType.FLOAT32),
-        ("SQUARED_DIFFERENCE",), from_tflite, check, output_shapes, reference, lower, elementwise=True,
+        ("SQUARED_DIFFERENCE",), from_tflite, check, reference, lower, output_shapes=output_shapes, elementwise=True,
     ),
 )  # fmt: skip

@@ -64,7 +64,8 @@ def lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        VariadicSum, "sum or mean of tensors, broadcasting", (DType.FLOAT32,), (), None, check, output_shapes, reference, lower,
+        VariadicSum, "sum or mean of tensors, broadcasting", (DType.FLOAT32,), (), None, check, reference, lower,
+        output_shapes=output_shapes,
         onnx=("Sum", "Mean"), from_onnx=from_onnx, elementwise=True,
     ),
 )  # fmt: skip

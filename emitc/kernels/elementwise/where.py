@@ -68,6 +68,6 @@ def lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         Where, "choice between two tensors by a third, broadcasting", tuple(DType), ("SELECT", "SELECT_V2"), from_tflite, check,
-        output_shapes, reference, lower, onnx=("Where",), from_onnx=from_onnx, elementwise=True,
+        reference, lower, output_shapes=output_shapes, onnx=("Where",), from_onnx=from_onnx, elementwise=True,
     ),
 )  # fmt: skip

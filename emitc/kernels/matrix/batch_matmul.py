@@ -217,7 +217,8 @@ def work(bound: BoundNode) -> int:
 
 KERNELS = (
     KernelDef(
-        BatchMatMul, "matrix product, batched", _TYPES, ("BATCH_MATMUL",), from_tflite, check, output_shapes, reference, lower,
+        BatchMatMul, "matrix product, batched", _TYPES, ("BATCH_MATMUL",), from_tflite, check, reference, lower,
+        output_shapes=output_shapes,
         work=work, variants=block4_float_recurrent.variants(_by_rows),
     ),
 )  # fmt: skip

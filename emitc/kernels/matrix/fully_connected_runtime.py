@@ -191,9 +191,9 @@ KERNELS = (
         ("ComputedFullyConnected",),
         runtime_weights.never,
         check,
-        output_shapes,
         reference,
         lower,
+        output_shapes=output_shapes,
         work=work,
     ),
 )

@@ -224,7 +224,8 @@ def _constant_matrix(bound: BoundNode, sizes: _Sizes, per_row: int) -> Layer:
 
 KERNELS = (
     KernelDef(
-        MatMulInteger, "product of matrices of bytes, to int32", BYTE_TYPES, (), None, check, output_shapes, reference, lower,
+        MatMulInteger, "product of matrices of bytes, to int32", BYTE_TYPES, (), None, check, reference, lower,
+        output_shapes=output_shapes,
         work=work, onnx=("MatMulInteger",), from_onnx=from_onnx,
         variants=(Variant("mve", "mve", lower_mve, BYTE_TYPES), Variant("dsp", "dsp", lower_dsp, BYTE_TYPES)),
     ),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, unsupported
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.strided_copy import StridedLoop, require_same_values, strides, walk
@@ -71,11 +71,6 @@ def check(bound: BoundNode) -> None:
         )
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The first input's shape."""
-    return (bound.input(0).shape,)
-
-
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """A slice assignment on a copy."""
     x, update, start = (operand(bound, inputs, position) for position in (0, _UPDATE, _START))
@@ -122,6 +117,6 @@ def lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         DynamicUpdateSlice, "a part of a tensor overwritten, at a computed place", tuple(DType), ("DYNAMIC_UPDATE_SLICE",),
-        from_tflite, check, output_shapes, reference, lower,
+        from_tflite, check, reference, lower,
     ),
 )  # fmt: skip

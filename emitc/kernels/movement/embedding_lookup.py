@@ -119,6 +119,6 @@ def lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         EmbeddingLookup, "rows of a table chosen by indices", _TYPES, ("EMBEDDING_LOOKUP",), from_tflite, check,
-        output_shapes, reference, lower,
+        reference, lower, output_shapes=output_shapes,
     ),
 )  # fmt: skip

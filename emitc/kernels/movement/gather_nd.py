@@ -108,6 +108,6 @@ def lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         GatherNd, "elements or slices of a tensor chosen by tuples of indices", tuple(DType), ("GATHER_ND",), from_tflite, check,
-        output_shapes, reference, lower, moves=True,
+        reference, lower, output_shapes=output_shapes, moves=True,
     ),
 )  # fmt: skip

@@ -107,9 +107,9 @@ KERNELS = (
         ("PACK",),
         _pack_from_tflite,
         check,
-        _pack_shapes,
         _pack_reference,
         _pack_lower,
+        output_shapes=_pack_shapes,
         variants=variants(_pack_lower),
     ),
     KernelDef(
@@ -119,9 +119,9 @@ KERNELS = (
         ("UNPACK",),
         _unpack_from_tflite,
         check,
-        _unpack_shapes,
         _unpack_reference,
         _unpack_lower,
+        output_shapes=_unpack_shapes,
         variants=variants(_unpack_lower),
     ),
 )

@@ -127,7 +127,7 @@ def lower(bound: BoundNode) -> Layer:
 def _kernel(
     op: type[Op], name: str, parse: Callable[[SourceNode], Parsed], dtypes: tuple[DType, ...], summary: str
 ) -> KernelDef:
-    return KernelDef(op, summary, dtypes, (name,), parse, check, output_shapes, reference, lower)
+    return KernelDef(op, summary, dtypes, (name,), parse, check, reference, lower, output_shapes=output_shapes)
 
 
 KERNELS = (

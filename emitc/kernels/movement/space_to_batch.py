@@ -181,9 +181,9 @@ def _kernel(op: type[Blocks], name: str, summary: str) -> KernelDef:
         (name,),
         _from_tflite(op),
         check,
-        output_shapes,
         reference,
         lower,
+        output_shapes=output_shapes,
         moves=op is BatchToSpace,
     )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, unsupported
 from emitc.layer import Layer, Param, Table, in_step
 from emitc.source import SourceNode
@@ -85,11 +85,6 @@ def check(bound: BoundNode) -> None:
         )
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape."""
-    return (bound.input(0).shape,)
-
-
 def _folded(bound: BoundNode) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Factor and offset of each channel."""
     scale, bias, mean, variance = (bound.input(i).array().astype(np.float32) for i in range(1, 5))
@@ -145,7 +140,6 @@ KERNELS = (
         (),
         None,
         check,
-        output_shapes,
         reference,
         lower,
         onnx=("BatchNormalization",),

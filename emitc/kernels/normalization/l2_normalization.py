@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_quantization, unsupported
 from emitc.kernels.shared.pointwise import operand, plain_numerics
 from emitc.layer import KernelSpec, Layer, Param, in_step
@@ -68,11 +68,6 @@ def check(bound: BoundNode) -> None:
         )
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape."""
-    return (bound.input(0).shape,)
-
-
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Row by row."""
     x = operand(bound, inputs, 0)
@@ -122,7 +117,7 @@ def work(bound: BoundNode) -> int:
 
 KERNELS = (
     KernelDef(
-        L2Normalization, "rows scaled to length 1", _TYPES, ("L2_NORMALIZATION",), from_tflite, check, output_shapes, reference,
+        L2Normalization, "rows scaled to length 1", _TYPES, ("L2_NORMALIZATION",), from_tflite, check, reference,
         lower, work=work,
     ),
 )  # fmt: skip

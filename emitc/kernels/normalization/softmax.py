@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import (
     KernelDef,
     Parsed,
@@ -262,11 +262,6 @@ def _check_rows(bound: BoundNode) -> None:
         )
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape."""
-    return (bound.input(0).shape,)
-
-
 def _factor(bound: BoundNode) -> float:
     """What a difference of quantized values is multiplied with to become Q5.26."""
     x = bound.input(0)
@@ -401,7 +396,6 @@ KERNELS = (
         ("SOFTMAX",),
         from_tflite,
         check,
-        output_shapes,
         reference,
         lower,
         work=work,
@@ -421,7 +415,6 @@ KERNELS = (
         ("LOG_SOFTMAX",),
         _log_from_tflite,
         check,
-        output_shapes,
         reference,
         lower,
         work=work,

@@ -237,9 +237,9 @@ KERNELS = (
         ("CUSTOM:ethos-u",),
         _from_tflite,
         check,
-        output_shapes,
         reference,
         lower,
+        output_shapes=output_shapes,
         # A stream on constants is never run while compiling: a few words of it can ask for hours.
         work=lambda bound: 1 << 62,
         shares_constants=True,

@@ -64,9 +64,9 @@ KERNELS = (
         (),
         None,
         check,
-        output_shapes,
         reference,
         lower,
+        output_shapes=output_shapes,
         work=work,
     ),
 )

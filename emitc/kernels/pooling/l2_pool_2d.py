@@ -84,6 +84,6 @@ def work(bound: BoundNode) -> int:
 KERNELS = (
     KernelDef(
         L2Pool2D, "root of the mean square of a window, fused activation", (DType.FLOAT32,), ("L2_POOL_2D",), from_tflite,
-        check, output_shapes, reference, lower, work=work,
+        check, reference, lower, output_shapes=output_shapes, work=work,
     ),
 )  # fmt: skip

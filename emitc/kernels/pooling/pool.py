@@ -435,12 +435,14 @@ def work(bound: BoundNode) -> int:
 _DSP = Variant("dsp", "dsp", lower_dsp)
 KERNELS = (
     KernelDef(
-        AveragePool2D, "2-D average pooling", _EACH, ("AVERAGE_POOL_2D",), average_from_tflite, check, output_shapes,
-        reference, lower, work=work, tflite_dtypes=(*_EACH, DType.UINT8), onnx=("AveragePool", "GlobalAveragePool"),
+        AveragePool2D, "2-D average pooling", _EACH, ("AVERAGE_POOL_2D",), average_from_tflite, check, reference, lower,
+        output_shapes=output_shapes, work=work, tflite_dtypes=(*_EACH, DType.UINT8),
+        onnx=("AveragePool", "GlobalAveragePool"),
         from_onnx=average_from_onnx, variants=(Variant("mve", "mve", lower_mve), _DSP),
     ),
     KernelDef(
-        MaxPool2D, "2-D maximum pooling", _EACH, ("MAX_POOL_2D",), max_from_tflite, check, output_shapes, reference, lower,
+        MaxPool2D, "2-D maximum pooling", _EACH, ("MAX_POOL_2D",), max_from_tflite, check, reference, lower,
+        output_shapes=output_shapes,
         work=work, tflite_dtypes=(*_EACH, DType.UINT8), onnx=("MaxPool", "GlobalMaxPool"), from_onnx=max_from_onnx,
         moves=True,
         variants=(

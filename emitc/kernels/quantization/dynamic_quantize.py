@@ -83,8 +83,8 @@ def lower_fpu(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        DynamicQuantize, "float32 to uint8 by the range of the values", (DType.FLOAT32,), (), None, check, output_shapes,
-        reference, lower, onnx=("DynamicQuantizeLinear",), from_onnx=from_onnx,
+        DynamicQuantize, "float32 to uint8 by the range of the values", (DType.FLOAT32,), (), None, check, reference,
+        lower, output_shapes=output_shapes, onnx=("DynamicQuantizeLinear",), from_onnx=from_onnx,
         variants=(Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),),
     ),
 )  # fmt: skip

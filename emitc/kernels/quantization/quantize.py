@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape, Tensor
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Tensor
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, require_quantization
 from emitc.kernels.mac.requantization import SMALLEST_NORMAL
 from emitc.kernels.shared.int16x8 import throughout
@@ -135,11 +135,6 @@ def check_dequantize(bound: BoundNode) -> None:
         return
     require_quantization(bound, bound.input(0))
     require_dtypes(bound, _DEQUANTIZED, [(DType.INT32, DType.FLOAT32)])
-
-
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape."""
-    return (bound.input(0).shape,)
 
 
 def _from_real(bound: BoundNode, x: NDArray[np.float32]) -> Array:
@@ -297,7 +292,6 @@ KERNELS = (
         ("QUANTIZE",),
         _quantize_from_tflite,
         check_quantize,
-        output_shapes,
         quantize_reference,
         lower_quantize,
         variants=(
@@ -314,7 +308,6 @@ KERNELS = (
         ("DEQUANTIZE",),
         _dequantize_from_tflite,
         check_dequantize,
-        output_shapes,
         dequantize_reference,
         lower_dequantize,
         variants=(Variant("mve", "mve", lower_dequantize_mve, (DType.INT8, DType.INT16)),),

@@ -366,12 +366,12 @@ _HELD = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DTyp
 KERNELS = (
     KernelDef(
         QuantizeCodes, "float32 to codes of any element type, scales computed or per block", _HELD, (), None,
-        check_quantize, output_shapes, quantize_reference, lower_quantize,
+        check_quantize, quantize_reference, lower_quantize, output_shapes=output_shapes,
         onnx=("QuantizeCodes",), from_onnx=_quantize_from_onnx,
     ),
     KernelDef(
         DequantizeCodes, "codes of any element type to float32, scales computed or per block", _HELD, (), None,
-        check_dequantize, output_shapes, dequantize_reference, lower_dequantize,
+        check_dequantize, dequantize_reference, lower_dequantize, output_shapes=output_shapes,
         onnx=("DequantizeCodes",), from_onnx=_dequantize_from_onnx,
     ),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes
 from emitc.layer import Layer, Param, in_step
 from emitc.source import SourceNode
@@ -54,11 +54,6 @@ def check(bound: BoundNode) -> None:
         )
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape."""
-    return (bound.input(0).shape,)
-
-
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """128 more or less."""
     assert inputs[0] is not None
@@ -80,7 +75,6 @@ KERNELS = (
         ("ShiftSign",),
         from_tflite,
         check,
-        output_shapes,
         reference,
         lower,
         onnx=("ShiftSign",),

@@ -232,7 +232,7 @@ def work(bound: BoundNode) -> int:
 KERNELS = (
     KernelDef(
         DynamicQuantizeLstm, "LSTM on integer weights, inputs and state quantized by their range", (DType.FLOAT32,), (), None,
-        check, recurrence.output_shapes, reference, lower, work=work,
+        check, reference, lower, output_shapes=recurrence.output_shapes, work=work,
         onnx=("DynamicQuantizeLSTM",), from_onnx=from_onnx,
         variants=(
             Variant("mve", "mve", lower_mve, (DType.FLOAT32,)),

@@ -145,7 +145,7 @@ def work(bound: BoundNode) -> int:
 KERNELS = (
     KernelDef(
         Gru, "gated recurrent units over all steps of a sequence", (DType.FLOAT32,), (), None, check,
-        recurrence.output_shapes, reference, lower, work=work, onnx=("GRU",), from_onnx=from_onnx,
+        reference, lower, output_shapes=recurrence.output_shapes, work=work, onnx=("GRU",), from_onnx=from_onnx,
         variants=block4_float_recurrent.variants(_four_rows),
     ),
 )  # fmt: skip

@@ -126,7 +126,7 @@ def work(bound: BoundNode) -> int:
 KERNELS = (
     KernelDef(
         Lstm, "long short-term memory over all steps of a sequence", (DType.FLOAT32,), (), None, check,
-        recurrence.output_shapes, reference, lower, work=work, onnx=("LSTM",), from_onnx=from_onnx,
+        reference, lower, output_shapes=recurrence.output_shapes, work=work, onnx=("LSTM",), from_onnx=from_onnx,
         variants=block4_float_recurrent.variants(_side_by_side),
     ),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes
 from emitc.kernels.shared.pointwise import operand, plain_numerics
 from emitc.kernels.shared.scaled_sum import check_sum, rescaled, sum_params
@@ -52,11 +52,6 @@ def check(bound: BoundNode) -> None:
     require_dtypes(bound, [(t, t) for t in _TYPES])
     if bound.output.dtype is DType.INT8:
         check_sum(bound)
-
-
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape."""
-    return (bound.input(0).shape,)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -111,6 +106,6 @@ def lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        CumSum, "running sums along a dimension", _TYPES, ("CUMSUM",), from_tflite, check, output_shapes, reference, lower,
+        CumSum, "running sums along a dimension", _TYPES, ("CUMSUM",), from_tflite, check, reference, lower,
     ),
 )  # fmt: skip

@@ -50,6 +50,6 @@ def lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         ReduceAll, "whether all values are true, over any dimensions", (DType.BOOL,), ("REDUCE_ALL",),
-        reduction_from_tflite(ReduceAll), check, output_shapes, reference, lower, work=work, transposed=transposed,
+        reduction_from_tflite(ReduceAll), check, reference, lower, output_shapes=output_shapes, work=work, transposed=transposed,
     ),
 )  # fmt: skip

@@ -229,9 +229,9 @@ KERNELS = (
         ("RESIZE_NEAREST_NEIGHBOR",),
         _nearest_from_tflite,
         _check_image,
-        output_shapes,
         _nearest_reference,
         _nearest_lower,
+        output_shapes=output_shapes,
     ),
     KernelDef(
         ResizeBilinear,
@@ -240,9 +240,9 @@ KERNELS = (
         ("RESIZE_BILINEAR",),
         _bilinear_from_tflite,
         _check_bilinear,
-        output_shapes,
         _bilinear_reference,
         _bilinear_lower,
+        output_shapes=output_shapes,
         tflite_dtypes=(DType.INT8, DType.UINT8, DType.FLOAT32),
     ),
 )

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Quantization, Shape, Tensor
+from emitc.ir import Array, BoundNode, DType, Numerics, Quantization, Tensor
 from emitc.kernels.contract import require_quantization, unsupported
 from emitc.kernels.shared.lookup_and_binary import by_vectors, byte_table, real_table
 from emitc.layer import ByRows, Formula, KernelSpec, Layer, Overlap, Param, in_step
@@ -55,11 +55,6 @@ def require_types(bound: BoundNode, supported: Collection[tuple[DType, ...]], co
             "put a Cast around the operator, or replace it",
             bound.output,
         )
-
-
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The first input's shape."""
-    return (bound.input(0).shape,)
 
 
 def in_place(bound: BoundNode, operands: Collection[int] = (0,)) -> tuple[Overlap, ...]:

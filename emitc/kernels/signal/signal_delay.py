@@ -81,6 +81,6 @@ def lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         SignalDelay, "rows later by a number of values, which are kept as state", (DType.INT16,), ("CUSTOM:SignalDelay",),
-        from_tflite, check, output_shapes, reference, lower,
+        from_tflite, check, reference, lower, output_shapes=output_shapes,
     ),
 )  # fmt: skip

@@ -72,9 +72,9 @@ KERNELS = (
         ("CUSTOM:SignalFftAutoScale",),
         from_tflite,
         check,
-        output_shapes,
         reference,
         lower,
+        output_shapes=output_shapes,
         variants=(
             Variant("mve", "mve", lower_mve, (DType.INT16,)),
             Variant("dsp", "dsp", lower_dsp, (DType.INT16,)),

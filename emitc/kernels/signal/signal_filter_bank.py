@@ -180,9 +180,9 @@ KERNELS = (
         ("CUSTOM:SignalFilterBank",),
         from_tflite,
         check,
-        output_shapes,
         reference,
         lower,
+        output_shapes=output_shapes,
         variants=(
             Variant("mve", "mve", lower_mve, (DType.UINT32,)),
             Variant("dsp", "dsp", lower_dsp, (DType.UINT32,)),

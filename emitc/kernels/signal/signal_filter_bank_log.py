@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant, require_dtypes
 from emitc.kernels.signal.simd import in_naturals
 from emitc.layer import Layer, Param, Table
@@ -44,11 +44,6 @@ def from_tflite(node: SourceNode) -> Parsed:
 def check(bound: BoundNode) -> None:
     """Refuses other types."""
     require_dtypes(bound, [(DType.UINT32, DType.INT16)])
-
-
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape."""
-    return (bound.input(0).shape,)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -93,7 +88,6 @@ KERNELS = (
         ("CUSTOM:SignalFilterBankLog",),
         from_tflite,
         check,
-        output_shapes,
         reference,
         lower,
         variants=(Variant("mve", "mve", lower_mve, (DType.UINT32,)),),

@@ -112,9 +112,9 @@ KERNELS = (
         ("CUSTOM:SignalFilterBankSpectralSubtraction",),
         from_tflite,
         check,
-        output_shapes,
         reference,
         lower,
+        output_shapes=output_shapes,
         variants=(Variant("mve", "mve", lower_mve, (DType.UINT32,)),),
     ),
 )

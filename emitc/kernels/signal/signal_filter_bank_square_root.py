@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes
 from emitc.kernels.signal.simd import in_naturals
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table
@@ -44,11 +44,6 @@ def check(bound: BoundNode) -> None:
             "export again",
             bits,
         )
-
-
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape."""
-    return (bound.input(0).shape,)
 
 
 def _root(value: int) -> int:
@@ -102,7 +97,6 @@ KERNELS = (
         ("CUSTOM:SignalFilterBankSquareRoot",),
         from_tflite,
         check,
-        output_shapes,
         reference,
         lower,
         variants=(Variant("mve", "mve", lower_mve, (DType.UINT64,)), Variant("fpu", "fpu", lower_fpu, (DType.UINT64,))),

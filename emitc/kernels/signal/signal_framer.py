@@ -96,6 +96,6 @@ def lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         SignalFramer, "overlapping frames of values, which are kept as state", (DType.INT16,), ("CUSTOM:SignalFramer",),
-        from_tflite, check, output_shapes, reference, lower,
+        from_tflite, check, reference, lower, output_shapes=output_shapes,
     ),
 )  # fmt: skip

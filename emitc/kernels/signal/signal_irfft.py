@@ -83,6 +83,6 @@ def lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         SignalIrfft, "real values from their Fourier transform", TYPES, ("CUSTOM:SignalIrfft",), parser(SignalIrfft), check,
-        output_shapes, reference, lower,
+        reference, lower, output_shapes=output_shapes,
     ),
 )  # fmt: skip

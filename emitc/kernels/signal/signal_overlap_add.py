@@ -109,6 +109,6 @@ KERNELS = (
     KernelDef(
         SignalOverlapAdd, "overlapping frames added up, the rest is kept as state", (DType.INT16, DType.FLOAT32),
         ("CUSTOM:SignalOverlapAdd",),
-        from_tflite, check, output_shapes, reference, lower,
+        from_tflite, check, reference, lower, output_shapes=output_shapes,
     ),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, unsupported
 from emitc.kernels.signal.simd import in_naturals
 from emitc.layer import Layer, Param, Table
@@ -52,11 +52,6 @@ def check(bound: BoundNode) -> None:
             "export again",
             x,
         )
-
-
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape."""
-    return (bound.input(0).shape,)
 
 
 def _wrapped(value: int) -> int:
@@ -113,7 +108,6 @@ KERNELS = (
         ("CUSTOM:SignalPCAN",),
         from_tflite,
         check,
-        output_shapes,
         reference,
         lower,
         variants=(Variant("mve", "mve", lower_mve, (DType.UINT32,)),),

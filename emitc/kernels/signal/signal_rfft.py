@@ -114,7 +114,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
 KERNELS = (
     KernelDef(
         SignalRfft, "Fourier transform of real values", TYPES, ("CUSTOM:SignalRfft",), parser(SignalRfft), check,
-        output_shapes, reference, lower, variants=(
+        reference, lower, output_shapes=output_shapes, variants=(
             Variant("mve", "mve", lower_mve, (DType.INT16,)),
             Variant("dsp", "dsp", lower_dsp, (DType.INT16,)),
         ),

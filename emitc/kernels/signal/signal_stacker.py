@@ -89,6 +89,6 @@ def lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         SignalStacker, "the last frames side by side, which are kept as state", (DType.INT16,), ("CUSTOM:SignalStacker",),
-        from_tflite, check, output_shapes, reference, lower,
+        from_tflite, check, reference, lower, output_shapes=output_shapes,
     ),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, unsupported
 from emitc.kernels.signal.simd import in_vectors, in_words
 from emitc.layer import Layer, Param, Table, in_step
@@ -43,11 +43,6 @@ def check(bound: BoundNode) -> None:
         raise illegal(
             bound, "SignalWindow has a window that does not fit", f"frames {list(x.shape)}", "export again", window
         )
-
-
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape."""
-    return (bound.input(0).shape,)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -93,7 +88,6 @@ KERNELS = (
         ("CUSTOM:SignalWindow",),
         from_tflite,
         check,
-        output_shapes,
         reference,
         lower,
         variants=(

@@ -89,6 +89,6 @@ def lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         CircularBuffer, "the last inputs, which are kept as state", (DType.INT8,), ("CUSTOM:CIRCULAR_BUFFER",), from_tflite,
-        check, output_shapes, reference, lower,
+        check, reference, lower, output_shapes=output_shapes,
     ),
 )  # fmt: skip

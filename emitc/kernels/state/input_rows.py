@@ -63,8 +63,8 @@ KERNELS = (
         (),
         None,
         _check,
-        output_shapes,
         reference,
         lower,
+        output_shapes=output_shapes,
     ),
 )

@@ -88,11 +88,6 @@ def _value(bound: BoundNode) -> Tensor:
     return bound.output if bound.input(0).is_state else bound.input(0)
 
 
-def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The shape of what is read or written."""
-    return (bound.input(0).shape,)
-
-
 def _append_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The variable's own."""
     return (bound.output.shape,)
@@ -145,7 +140,6 @@ KERNELS = (
         ("READ_VARIABLE",),
         _read_from_tflite,
         _check,
-        _output_shapes,
         _reference,
         _lower,
     ),
@@ -156,7 +150,6 @@ KERNELS = (
         ("ASSIGN_VARIABLE",),
         _assign_from_tflite,
         _check,
-        _output_shapes,
         _reference,
         _lower,
     ),
@@ -167,9 +160,9 @@ KERNELS = (
         (),
         None,
         _check_append,
-        _append_shapes,
         _append_reference,
         _lower_append,
+        output_shapes=_append_shapes,
         variants=(Variant("mve", "mve", _lower_append_mve, _ANY),),
     ),
 )

@@ -17,9 +17,9 @@ Offsets are in bytes from the start of the input and of the output.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -333,6 +333,10 @@ class KernelSpec:
     bias_last: bool = False
     rectified: bool = False
     flat: bool = False
+
+    def extended(self, ending: str, **fields: Any) -> KernelSpec:
+        """The spec with other fields, which `ending` names at the end of the suffix."""
+        return replace(self, suffix=self.suffix + ending, **fields)
 
 
 PLAIN = KernelSpec()

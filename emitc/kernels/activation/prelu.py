@@ -199,8 +199,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     if steps["a_step"] != 1 or steps["b_step"] > 1:
         return "slopes that lie apart"
     # One slope for a row is loaded once.
-    shared = steps["b_step"] == 0
-    spec = replace(layer.spec, suffix=f"{layer.spec.suffix}{'_shared' if shared else ''}", shared=shared)
+    spec = layer.spec.extended("_shared", shared=True) if steps["b_step"] == 0 else layer.spec
     return replace(
         layer,
         template="activation/prelu_mve",

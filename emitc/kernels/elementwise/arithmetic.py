@@ -408,7 +408,7 @@ def _paired_sum(bound: BoundNode, layer: Layer) -> Layer | str:
         Param("right", "int32_t", -last.shift),
         *(values[name] for name in ("clamp_low", "clamp_high", "count")),
     )
-    spec = replace(layer.spec, suffix=f"{layer.spec.suffix}{'_clamped' if clamped else ''}", clamped=clamped)
+    spec = layer.spec.extended("_clamped", clamped=True) if clamped else layer.spec
     return replace(
         layer,
         template="elementwise/rescaled_sum_dsp",

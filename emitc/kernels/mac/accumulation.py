@@ -170,9 +170,9 @@ def float_layer(
         limits, spec = onnx_activation(activation)
         params = (*params, *limits)
         if bias_last:
-            spec = replace(spec, suffix=f"{spec.suffix}_late", bias_last=True)
+            spec = spec.extended("_late", bias_last=True)
     if spread and not w.is_constant:
-        spec = replace(spec, suffix=f"{spec.suffix}_spread", spread=True)
+        spec = spec.extended("_spread", spread=True)
     return Layer(
         "convolution/conv_2d_float",
         "portable", tuple(operands), tuple(constants), params, overlaps=overlaps, macs=macs, spec=spec,

@@ -73,7 +73,7 @@ def sums_fit(filters: Int64, bias: Int64, zero: int) -> bool:
 
 def with_zero(kind: KernelSpec) -> KernelSpec:
     """The kernel of weights with a zero point, which it takes off by the sum of the values."""
-    return replace(kind, suffix=f"{kind.suffix}_zero", weight_zero=True)
+    return kind.extended("_zero", weight_zero=True)
 
 
 def summed_weights(filters: Array, zero: int) -> tuple[NDArray[np.int8], int, int]:
@@ -303,7 +303,7 @@ def convolution(
         more = (Param("sum_words", "int32_t", behind, "the last ones, for the weights' zero point"),)
     elif pixels < PIXELS:
         if not part:
-            kind = replace(kind, suffix=f"{kind.suffix}_{FEW[pixels]}", window=FEW[pixels])
+            kind = kind.extended(f"_{FEW[pixels]}", window=FEW[pixels])
         values, words = foursome_weights(runs)
     else:
         values, words = paired_weights(runs)
@@ -352,13 +352,13 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     assert x.quantization
     whole = channels // 4 * 4
     if whole < channels:
-        kind = replace(kind, suffix=f"{kind.suffix}_uneven", uneven=True)
+        kind = kind.extended("_uneven", uneven=True)
     wide = weights_zero(bound) != 0
     if wide:
         kind = replace(with_zero(kind), w="int16_t")
     three = (kernel_h, kernel_w) == (3, 3)
     if three:
-        kind = replace(kind, suffix=f"{kind.suffix}_3x3", window="3x3")
+        kind = kind.extended("_3x3", window="3x3")
     params = window_params(bound, window, kernel_h, kernel_w)
     tail = (
         Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),

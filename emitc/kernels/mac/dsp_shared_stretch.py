@@ -13,7 +13,7 @@ Source of the arithmetic: as in `pair_products`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +94,7 @@ def convolution(
     x = bound.input(0)
     assert x.quantization
     values, words = paired_weights(flat.reshape(out, kernel_h, span.run), in_order(span.run))
-    kind = replace(kind, suffix=f"{kind.suffix}_{span.name}", window=span.name)
+    kind = kind.extended(f"_{span.name}", window=span.name)
     params = window_params(bound, window, kernel_h, kernel_w)
     tail = (
         Param("words", "int32_t", words, "of the weights of two channels"),

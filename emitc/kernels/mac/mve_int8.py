@@ -153,7 +153,7 @@ def _pairs(
         return parts
     tables, tail, kind = parts
     if len(filters) % 8 or kind.short == "any":
-        kind = replace(kind, suffix=f"{kind.suffix}_uneven", uneven=True)
+        kind = kind.extended("_uneven", uneven=True)
     x = bound.input(0)
     assert x.quantization
     out, depth = filters.shape

@@ -9,7 +9,6 @@ Errors  more products than their type holds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -83,7 +82,7 @@ def adding_last(bound: BoundNode, kind: KernelSpec) -> KernelSpec:
         return kind
     kind = int16x8.WIDE if kind.reduced else kind
     short = "_s16" if bias.dtype is DType.INT16 else ""
-    return replace(kind, suffix=f"{kind.suffix}_late_bias{short}", late_bias=bias.dtype.c_type)
+    return kind.extended(f"_late_bias{short}", late_bias=bias.dtype.c_type)
 
 
 def bias_table(bound: BoundNode, kind: KernelSpec) -> tuple[Table, ...]:

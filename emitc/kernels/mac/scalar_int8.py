@@ -118,7 +118,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     assert x.quantization
     three = (kernel_h, kernel_w) == (3, 3)
     if three:
-        kind = replace(kind, suffix=f"{kind.suffix}_3x3", window="3x3")
+        kind = kind.extended("_3x3", window="3x3")
     params = window_params(bound, window, kernel_h, kernel_w)
     tail = (
         Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),
@@ -178,7 +178,7 @@ def _prepared(
     if scale.real and _in_parts(scale, filters, bias):
         kind = replace(kind, suffix=kind.suffix.replace("_f32", "_exact"), exact=True)
     if narrow and kind.short and largest < SMALL_SUM and min(scale.shift) >= -SMALL_SHIFT:
-        kind = replace(kind, suffix=f"{kind.suffix}_small", small=True)
+        kind = kind.extended("_small", small=True)
     return filters, bias, scale, clamp, kind
 
 

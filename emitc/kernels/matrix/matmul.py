@@ -262,7 +262,8 @@ def _by_columns(bound: BoundNode, variant: str, depth: int, headers: tuple[str, 
     depth: the largest that it has code for. sums: numbers that it keeps for each column, besides one.
     """
     layer, found = lower(bound), _product(bound)
-    if layer.template != "matrix/matmul" or layer.spec.suffix != "_int8_int8_int8":
+    of_bytes = {layer.spec.x, layer.spec.w, layer.spec.y} == {"int8_t"}
+    if layer.template != "matrix/matmul" or not of_bytes or _is_wide(bound):
         return f"a loop of its own: {layer.kernel_name}{layer.spec.suffix}"
     if found.rows == 1:
         return "a single row, which meets each column once"

@@ -145,7 +145,7 @@ def reference(bound: BoundNode, rows: Rows, values: Array) -> Array:
 def vectors(bound: BoundNode, rows: Rows) -> Layer | str:
     """The layer of rows of int8 for vectors, four shares at a time; or why there is none."""
     portable = layer(bound, rows)
-    if portable.spec.suffix.removesuffix(_EXACT) != "_int8_int8":
+    if {portable.spec.x, portable.spec.y} != {"int8_t"}:
         return f"a loop of its own: {portable.kernel_name}{portable.spec.suffix}"
     if rows.inner != 1:
         return "rows whose values lie apart"
@@ -162,7 +162,7 @@ def vectors(bound: BoundNode, rows: Rows) -> Layer | str:
         ),
     )
     headers = ("emitc_mve.h", "emitc_mve_float32.h")
-    spec = replace(PLAIN, suffix=_EXACT, exact=True) if portable.spec.exact else PLAIN
+    spec = PLAIN.extended(_EXACT, exact=True) if portable.spec.exact else PLAIN
     return replace(
         portable,
         template="normalization/softmax_table_mve",
@@ -178,8 +178,8 @@ def layer(bound: BoundNode, rows: Rows) -> Layer:
     x, y = bound.input(0), bound.output
     assert y.quantization
     exact = bound.node.op.numerics is Numerics.QOPERATOR
-    suffix = f"_{x.dtype.value}_{y.dtype.value}{_EXACT if exact else ''}"
-    spec = KernelSpec(suffix, fixed_point=False, x=x.dtype.c_type, y=y.dtype.c_type, exact=exact)
+    spec = KernelSpec(f"_{x.dtype.value}_{y.dtype.value}", fixed_point=False, x=x.dtype.c_type, y=y.dtype.c_type)
+    spec = spec.extended(_EXACT, exact=True) if exact else spec
     params = (
         *rows.params,
         Param("numerator", "float", float(_numerator(bound)), "steps of the output that a share of 1 is"),

@@ -258,7 +258,7 @@ def _sum_layer(bound: BoundNode, results: Int64 | None, widest: int) -> Layer:
             Param("bias", "int32_t", found.bias, "the zero points and the rounding"),
             Param("shift", "int32_t", found.shift),
         )
-        return binary_layer(bound, "elementwise/weighted_sum", (*weights, *limits))
+        return binary_layer(bound, "elementwise/quantized_sum/weighted_sum", (*weights, *limits))
     first, second, last = (multiplier_of(factor) for factor in _sum_factors(bound))
     params = (
         Param("a_offset", "int32_t", -zero_a, "minus the zero point"),
@@ -273,7 +273,7 @@ def _sum_layer(bound: BoundNode, results: Int64 | None, widest: int) -> Layer:
         Param("shift", "int32_t", last.shift),
         Param("output_offset", "int32_t", zero_y),
     )
-    return binary_layer(bound, "elementwise/rescaled_sum", (*params, *limits))
+    return binary_layer(bound, "elementwise/quantized_sum/rescaled_sum", (*params, *limits))
 
 
 def _product_layer(bound: BoundNode) -> Layer:
@@ -288,7 +288,7 @@ def _product_layer(bound: BoundNode) -> Layer:
         Param("clamp_low", "int32_t", clamp.low),
         Param("clamp_high", "int32_t", clamp.high),
     )
-    return binary_layer(bound, "elementwise/product", params)
+    return binary_layer(bound, "elementwise/quantized_product/product", params)
 
 
 def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
@@ -321,9 +321,10 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     if layer.kernel_name in onnx_elementwise_simd.PRODUCTS:
         return _onnx_product(bound, layer, "mve")
     bytes_alone = (
-        layer.template in ("elementwise/weighted_sum", "elementwise/product") and bound.output.dtype is DType.INT8
+        layer.template in ("elementwise/quantized_sum/weighted_sum", "elementwise/quantized_product/product")
+        and bound.output.dtype is DType.INT8
     )
-    if not bytes_alone and layer.template != "elementwise/rescaled_sum":
+    if not bytes_alone and layer.template != "elementwise/quantized_sum/rescaled_sum":
         return by_vectors(layer)
     return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=(MVE_HEADER,))
 
@@ -356,18 +357,18 @@ def lower_fpu(bound: BoundNode) -> Layer | str:
 def lower_dsp(bound: BoundNode) -> Layer | str:
     """Elements of equal shapes: bytes four at a time, sums by weights, products by the short requantization; sums of int16."""
     layer = lower(bound, _WIDEST)
-    if layer.template == "elementwise/rescaled_sum" and bound.output.dtype is DType.INT16:
+    if layer.template == "elementwise/quantized_sum/rescaled_sum" and bound.output.dtype is DType.INT16:
         return _paired_sum(bound, layer)
     if layer.kernel_name in onnx_elementwise_simd.PRODUCTS:
         return _onnx_product(bound, layer, "dsp")
     if (
-        layer.template not in ("elementwise/weighted_sum", "elementwise/product")
+        layer.template not in ("elementwise/quantized_sum/weighted_sum", "elementwise/quantized_product/product")
         or bound.output.dtype is not DType.INT8
     ):
         return f"a loop of its own: {layer.kernel_name}{layer.spec.suffix}"
     values = {param.name: int(param.value) for param in layer.params}
     shift = values["shift"]
-    if layer.template == "elementwise/product":
+    if layer.template == "elementwise/quantized_product/product":
         if not -LARGEST_SHIFT <= shift <= -1:
             return "a product that is shifted to the left, or out of 32 bits"
     elif shift < _SHORT:
@@ -411,7 +412,7 @@ def _paired_sum(bound: BoundNode, layer: Layer) -> Layer | str:
     spec = layer.spec.extended("_clamped", clamped=True) if clamped else layer.spec
     return replace(
         layer,
-        template="elementwise/rescaled_sum_dsp",
+        template="elementwise/quantized_sum/rescaled_sum_dsp",
         variant="dsp",
         params=params,
         spec=spec,

@@ -312,8 +312,10 @@ def _form_layer(bound: BoundNode, form: Form, clamp: Clamp) -> Layer:
             shift,
         )
         if isinstance(form, WeightedSum):
-            return binary_layer(bound, "elementwise/weighted_sum", (*weights, *limits))
-        return broadcast_layer(bound, "elementwise/even_sum", (*weights, *_even_params(form), *limits), spec=_BYTES)
+            return binary_layer(bound, "elementwise/quantized_sum/weighted_sum", (*weights, *limits))
+        return broadcast_layer(
+            bound, "elementwise/quantized_sum/even_sum", (*weights, *_even_params(form), *limits), spec=_BYTES
+        )
     offsets = (
         Param("a_offset", "int32_t", -qa.zero_point, "minus the zero point"),
         Param("b_offset", "int32_t", -qb.zero_point),
@@ -322,10 +324,15 @@ def _form_layer(bound: BoundNode, form: Form, clamp: Clamp) -> Layer:
     if isinstance(form, EvenProduct):
         bias = Param("bias", "int32_t", form.bias)
         return broadcast_layer(
-            bound, "elementwise/even_product", (*offsets, bias, shift, *_even_params(form), *limits), spec=_BYTES
+            bound,
+            "elementwise/quantized_product/even_product",
+            (*offsets, bias, shift, *_even_params(form), *limits),
+            spec=_BYTES,
         )
     template, c_type = (
-        ("elementwise/wide_product", "int64_t") if form.wide else ("elementwise/scaled_product", "int32_t")
+        ("elementwise/quantized_product/wide_product", "int64_t")
+        if form.wide
+        else ("elementwise/quantized_product/scaled_product", "int32_t")
     )
     bias = Param("bias", c_type, form.bias, "the output's zero point and the rounding")
     return broadcast_layer(bound, template, (*offsets, bias, shift, *limits), spec=_BYTES)
@@ -378,14 +385,16 @@ def _float_layer(bound: BoundNode, operator: str, clamp: Clamp) -> Layer:
             Param("constant", "float", float(constant), "the zero points"),
         )
         operands = (1, 0) if exchanged else (0, 1)
-        return broadcast_layer(bound, "elementwise/fused_sum", (*terms, *limits), operands=operands, spec=spec)
+        return broadcast_layer(
+            bound, "elementwise/quantized_sum/fused_sum", (*terms, *limits), operands=operands, spec=spec
+        )
     factors = (
         Param("a_offset", "int32_t", -qa.zero_point, "minus the zero point"),
         Param("b_offset", "int32_t", -qb.zero_point),
         Param("factor", "float", float(_product_factor(bound))),
         Param("zero_point", "float", float(qy.zero_point + bias)),
     )
-    return broadcast_layer(bound, "elementwise/rounded_product", (*factors, *limits), spec=spec)
+    return broadcast_layer(bound, "elementwise/quantized_product/rounded_product", (*factors, *limits), spec=spec)
 
 
 def quantized_layer(bound: BoundNode, operator: str, clamp: Clamp, widest: int = 1 << 31) -> Layer:

@@ -66,7 +66,7 @@ def product(bound: BoundNode, layer: Layer, results: Int64, clamp: Clamp, varian
     clamped = variant == "dsp" and clamp != Clamp(*DType.INT8.range)
     return replace(
         layer,
-        template=f"elementwise/high_product_{variant}",
+        template=f"elementwise/quantized_product/high_product_{variant}",
         variant=variant,
         params=params,
         spec=replace(layer.spec, suffix="_clamped" if clamped else "", clamped=clamped),

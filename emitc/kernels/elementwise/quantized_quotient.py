@@ -89,4 +89,4 @@ def layer(bound: BoundNode, clamp: Clamp) -> Layer:
         Param("clamp_low", "int32_t", clamp.low),
         Param("clamp_high", "int32_t", clamp.high),
     )
-    return binary_layer(bound, "elementwise/fixed_quotient", params)
+    return binary_layer(bound, "elementwise/quantized_product/fixed_quotient", params)

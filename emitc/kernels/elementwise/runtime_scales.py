@@ -123,7 +123,9 @@ def lower(bound: BoundNode) -> Layer:
     )
     walk = walk_params([bound.input(i).shape for i in order[:2]], bound.output.shape)
     template = (
-        "elementwise/sum_by_scales" if isinstance(bound.node.op, AddByScales) else "elementwise/product_by_scales"
+        "elementwise/quantized_sum/sum_by_scales"
+        if isinstance(bound.node.op, AddByScales)
+        else "elementwise/quantized_product/product_by_scales"
     )
     return Layer(
         template, "portable", order, params=(*limits, *walk), overlaps=in_place(bound, (A, B)),

@@ -10,7 +10,7 @@ RELU6             a clamp of the quantized value between the steps of 0 and 6 in
 HARD_SWISH        16-bit arithmetic: x * (relu6(x + 3) / 6) with 7 more bits than x, both factors rounded.
 Source  TFLite Micro's int8 kernels, ratios of scales in double (measured); RELU_N1_TO_1, which it does not have, as
 LiteRT's reference kernel. RELU6 between two scales is TFLite Micro's alone: LiteRT goes over to the other one.
-ONNX    Sigmoid, Tanh, Relu, LeakyRelu and HardSwish in float32, and on int8 with scales, as kernels/pointwise.py says. Relu
+ONNX    Sigmoid, Tanh, Relu, LeakyRelu and HardSwish in float32, and on int8 with scales, as shared/pointwise.py says. Relu
         of integers without a DequantizeLinear compares the numbers themselves, whatever scale their tensor has. Relu of int16
         between a DequantizeLinear and a QuantizeLinear of one scale is max(q, zero_point): n = q - zero_point is less than
         2**16, so that the float32 product n * scale and the quotient by the scale, each off by 2**-24 of itself at most,

@@ -1,7 +1,7 @@
 """Clip: y = min(max(x, low), high).
 
 Shapes  x any, y the same.   Types  float32, integers; int8 with scales where a DequantizeLinear and a QuantizeLinear stand
-around it, as kernels/pointwise.py says. Where low is over high the result is high. A NaN stays one, and so does -0 at a bound
+around it, as shared/pointwise.py says. Where low is over high the result is high. A NaN stays one, and so does -0 at a bound
 of 0. A float bound that is left out is the end of float32's range, so that infinities become finite.
 Source  ONNX's specification; attributes before version 11, inputs since. The bounds must be known at compile time.
 """

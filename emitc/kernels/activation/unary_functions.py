@@ -2,7 +2,7 @@
 
 Shapes  x any, y the same.
 Types   float32, and int8 with scales where a DequantizeLinear and a QuantizeLinear stand around the operator, as
-        kernels/pointwise.py says. Abs, Neg and Sign also of integers: Abs and Neg of the smallest value are that value.
+        shared/pointwise.py says. Abs, Neg and Sign also of integers: Abs and Neg of the smallest value are that value.
         Not: bool. BitwiseNot: integers. IsNaN, IsInf: float32 to bool.
 TFLite  ABS, CEIL, COS, ELU, EXP, FLOOR, GELU, LOG, NEG, ROUND, RSQRT, SIN, SQRT and SQUARE of float32, ABS, ELU, EXP, GELU, LOG
         and RSQRT also of int8, ABS and RSQRT of int16 (kernels/byte_functions.py), ABS also of int16 without scale;

@@ -1,6 +1,6 @@
 """ONNX's operators of several tensors, element by element, with numpy's broadcasting and any element types.
 
-Neighbouring dimensions along which every operand behaves alike are one loop, as in kernels/elementwise.py; five are printed.
+Neighbouring dimensions along which every operand behaves alike are one loop, as in shared/lookup_and_binary.py; five are printed.
 A constant operand is an array of the layer's, like any other operand.
 """
 

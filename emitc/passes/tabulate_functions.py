@@ -1,8 +1,8 @@
 """A costly function of dequantized bytes reads the bytes: its kernel is a table of the 256 results in float32.
 
-Legal for exp, tanh and the like between a DequantizeLinear of int8 with one scale and readers of float32: the table has what the
-reference computes. A table has 1 KB, so that a tensor has to have 128 elements for one. The DequantizeLinear is dropped where
-nothing else reads it.
+Only operators of ONNX have such tables. The pass is legal for exp, tanh and similar functions between a DequantizeLinear of int8
+with one scale and readers of float32: the table has what the reference computes. A table has 1 KB, so that a tensor has to have
+128 elements for one. The DequantizeLinear is dropped where nothing else reads it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from emitc.ir import BoundNode, DType, Graph, Node
 from emitc.kernels.activation.activations import Logistic, Tanh
-from emitc.kernels.activation.unary_functions import Function, TFLiteFunction
+from emitc.kernels.activation.unary_functions import Function
 from emitc.kernels.quantization.quantize import Dequantize
 from emitc.numerics.float_functions import COSTLY
 
@@ -20,12 +20,11 @@ LEAST = 128
 
 
 def _costly(bound: BoundNode) -> bool:
-    """Whether the operator calls the math library for each of many elements."""
+    """Whether the operator is one of ONNX that calls the math library for each of many elements."""
     op = bound.node.op
-    if bound.output.dtype is not DType.FLOAT32 or bound.output.elements < LEAST or not op.numerics.float_scale:
+    if bound.output.dtype is not DType.FLOAT32 or bound.output.elements < LEAST or op.numerics.of_tflite:
         return False
-    named = isinstance(op, Function) and not isinstance(op, TFLiteFunction) and op.name in COSTLY
-    return named or isinstance(op, Logistic | Tanh)
+    return isinstance(op, Logistic | Tanh) or (isinstance(op, Function) and op.name in COSTLY)
 
 
 def _bytes_behind(graph: Graph, bound: BoundNode) -> str:

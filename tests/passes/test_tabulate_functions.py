@@ -12,6 +12,7 @@ from emitc.compiler import compile_model
 from emitc.passes.drop_dead import drop_dead
 from emitc.passes.tabulate_functions import LEAST, tabulate_functions
 from emitc.verify.proof import verify
+from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
 from tests.support.models.onnx_net import OnnxNet
 from tests.support.passes.onnx_graphs import check_same, classes, onnx_graph
 
@@ -89,3 +90,19 @@ def test_the_c_and_the_engine(tmp_path: Path) -> None:
         compiled = compile_model(path)
         assert "lookup_real" in {step.kernel_name for step in compiled.program.steps}
         assert verify(compiled, samples=4, layers=True, sanitize=True).match
+
+
+@pytest.mark.parametrize("opcode", ["LOGISTIC", "TANH", "SIN", "COS", "LOG", "EXP", "ELU", "GELU", "HARD_SWISH"])
+def test_functions_of_tflite_read_floats(opcode: str, tmp_path: Path) -> None:
+    """Their kernels have no table of float32."""
+    tensors = (
+        TensorSpec("x", "int8", MANY, None, (0.03,), (5,)),
+        TensorSpec("real", "float32", MANY),
+        TensorSpec("y", "float32", MANY),
+    )
+    operators = (OperatorSpec("DEQUANTIZE", (0,), (1,)), OperatorSpec(opcode, (1,), (2,)))
+    path = tmp_path / "m.tflite"
+    path.write_bytes(write_tflite(ModelSpec(tensors, operators, (0,), (2,))))
+    compiled = compile_model(path)
+    assert [node.op_type for node in compiled.graph.nodes] == ["DEQUANTIZE", opcode]
+    assert verify(compiled, reference="numpy", samples=2).match

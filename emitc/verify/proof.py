@@ -25,7 +25,14 @@ from emitc.ir import Array, Graph
 from emitc.kernels.npu.npu_command import NpuCommand
 from emitc.kernels.npu.npu_region import Offloaded
 from emitc.verify.build import HostModel, Interface, MemoryFault, build_shared
-from emitc.verify.engines.run import ENGINES, NO_ENGINE, TRY_NUMPY, EngineRefused, missing_engines, run_isolated
+from emitc.verify.engines.run import (
+    ENGINES,
+    NO_ENGINE,
+    TRY_NUMPY,
+    EngineRefused,
+    missing_engines,
+    run_isolated,
+)
 from emitc.verify.engines.tensor_names import by_tensor
 from emitc.verify.layers import PATTERNS, Divergence, LayerProof, filled_bytes, finite, observed_bytes
 from emitc.verify.operator_checks import Group, OperatorCheck, has_operator_checks, quantizes_inexact, rounded_otherwise
@@ -34,7 +41,14 @@ from emitc.verify.samples import Sample, random_samples, read_vectors
 from emitc.verify.sanitize import run_sanitized
 from emitc.verify.subgraph_checks import InnerCheck, judged
 from emitc.verify.tally import Tally, difference
-from emitc.verify.tflm_limits import in_pieces, leaves_rows_unset, not_of_tflm, run_otherwise, unset_detections
+from emitc.verify.tflm_limits import (
+    in_pieces,
+    leaves_rows_unset,
+    not_of_tflm,
+    require_sizes,
+    run_otherwise,
+    unset_detections,
+)
 from emitc.verify.tolerances import rules, tolerances_of
 
 REFERENCES = ("auto", *(engine for engines in ENGINES.values() for engine in engines), "mixed", "numpy")
@@ -249,6 +263,7 @@ def golden_run(
             if reference == "mixed"
             else run_isolated(compiled.model_bytes, cases, engine=engine, **asked)  # type: ignore[arg-type]
         )
+        require_sizes(compiled, run, reference)
     except EngineRefused as error:
         if stale is not None:
             error = EngineRefused(

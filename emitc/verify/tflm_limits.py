@@ -12,7 +12,7 @@ from emitc.errors import Where
 from emitc.ir import Array
 from emitc.kernels.detection.detection_postprocess import DetectionPostprocess
 from emitc.kernels.movement.space_to_batch import pads_with
-from emitc.verify.engines.run import CRASHED, EngineRefused, IsolatedRun, run_isolated
+from emitc.verify.engines.run import CRASHED, TRY_NUMPY, EngineRefused, IsolatedRun, run_isolated
 from emitc.verify.samples import Sample
 
 
@@ -107,3 +107,16 @@ def in_pieces(compiled: Compiled, cases: Sequence[Sample], asked: Mapping[str, A
         return run_isolated(compiled.model_bytes, cases, engine="compared", **asked)
     except EngineRefused:
         return run_isolated(compiled.model_bytes, cases, engine="mixed", **asked)
+
+
+def require_sizes(compiled: Compiled, run: IsolatedRun, reference: str) -> None:
+    """Raises EngineRefused for outputs with other numbers of elements than the file states, which LiteRT may infer."""
+    graph = compiled.graph
+    for name, value in ((n, v) for outputs in run.outputs for n, v in zip(graph.outputs, outputs, strict=True)):
+        if value.size != graph.tensor(name).elements:
+            raise EngineRefused(
+                f"{run.engine} gives an output of another size",
+                Where(option=f"--reference {reference}"),
+                f"{graph.tensor(name).describe()} has {value.size} elements there",
+                TRY_NUMPY,
+            )

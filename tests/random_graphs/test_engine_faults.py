@@ -9,9 +9,11 @@ import pytest
 
 from bench.random_graphs.onnx import engine_faults
 from bench.random_graphs.onnx.engine_faults import limited_reduction, rounded_sums
+from bench.random_graphs.tflite.engine_faults import undefined_power
 from emitc.compiler import compile_model
 from emitc.verify.exact_sums import steps_of_sums
 from emitc.verify.proof import verify
+from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
 from tests.support.models.onnx_net import OnnxNet
 
 pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
@@ -78,3 +80,20 @@ def test_float_sums_with_small_steps_of_int16(tmp_path: Path, monkeypatch: pytes
 
         monkeypatch.setattr(engine_faults, "steps_of_sums", changed)
         assert rounded_sums(made, [inputs], proof) == ""
+
+
+def test_powers_outside_of_int32(tmp_path: Path) -> None:
+    tensors = (
+        TensorSpec("x", "int32", (4,)),
+        TensorSpec("three", "int32", (4,), np.full(4, 3, "<i4").tobytes()),
+        TensorSpec("y", "int32", (4,)),
+    )
+    path = tmp_path / "m.tflite"
+    path.write_bytes(write_tflite(ModelSpec(tensors, (OperatorSpec("POW", (0, 1), (2,)),), (0,), (2,))))
+    made = compile_model(path)
+    given = [(np.array([2, 1290, 1291, -100_000], np.int32),)]
+    low = -(2**31)
+    assert "2 powers" in undefined_power(made, given, [[np.array([8, 1290**3, low, low], np.int32)]])
+    # Neither what wraps is explained by it, nor powers within the type.
+    assert undefined_power(made, given, [[np.array([8, 1290**3, low, 0], np.int32)]]) == ""
+    assert undefined_power(made, [(np.full(4, 2, np.int32),)], [[np.full(4, 8, np.int32)]]) == ""

@@ -116,7 +116,7 @@ def _gap(entry: Step, x: Slot, y: Slot) -> int:
 
 
 def _of(slots: dict[str, Slot], operand: Operand) -> Slot | None:
-    return slots.get(operand.pointer.rpartition(" + ")[2].rstrip(")"))
+    return slots.get(operand.address.slot)
 
 
 def _moves(program: Program) -> Iterator[ProgramMutant]:
@@ -128,22 +128,22 @@ def _moves(program: Program) -> Iterator[ProgramMutant]:
             continue
         for off in (-1, -16, -(move.size_bytes // 2)):
             made = replace(move, size_bytes=move.size_bytes + off)
-            yield ProgramMutant("size", f"{move.destination} {off} bytes", _entry(program, move, made))
+            yield ProgramMutant("size", f"{move.destination.text} {off} bytes", _entry(program, move, made))
         turned = replace(move, source=move.destination, destination=move.source)
-        yield ProgramMutant("turned", move.destination, _entry(program, move, turned))
-        yield ProgramMutant("dropped", move.destination, _entry(program, move))
+        yield ProgramMutant("turned", move.destination.text, _entry(program, move, turned))
+        yield ProgramMutant("dropped", move.destination.text, _entry(program, move))
         if place + 1 < len(schedule):
             late = list(schedule)
             late[place : place + 2] = late[place + 1], late[place]
-            yield ProgramMutant("late", move.destination, replace(program, schedule=tuple(late)))
-        target = slots[move.destination.rpartition(" + ")[2]]
+            yield ProgramMutant("late", move.destination.text, replace(program, schedule=tuple(late)))
+        target = slots[move.destination.slot]
         for off in (1, 16):
             shifted = replace(target, offset_bytes=max(target.offset_bytes - off, 0) if target.offset_bytes else off)
             other = _slot(program, target, shifted)
             readers = [e for e in schedule if isinstance(e, Step) and any(_of(slots, o) is target for o in e.inputs)]
             name = f"{target.name}_ELSEWHERE"
             elsewhere = replace(shifted, name=name)
-            pointed = replace(move, destination=move.destination.replace(target.name, name))
+            pointed = replace(move, destination=replace(move.destination, slot=name))
             del other
             if readers:
                 added = replace(program, slots=(*program.slots, elsewhere))
@@ -232,13 +232,12 @@ def _regions(program: Program) -> Iterator[ProgramMutant]:
         for side in ("inputs", "outputs"):
             for operand in getattr(entry, side):
                 for one, other in ((a, b) for a in names for b in names if a != b):
-                    pointer = operand.pointer.replace(f"({arena_variable(one)} ", f"({arena_variable(other)} ")
-                    if pointer == operand.pointer:
+                    if operand.address.variable != arena_variable(one):
                         continue
-                    wrong = replace(operand, pointer=pointer)
+                    wrong = replace(operand, address=replace(operand.address, variable=arena_variable(other)))
                     operands = tuple(wrong if each is operand else each for each in getattr(entry, side))
                     made = replace(entry, inputs=operands) if side == "inputs" else replace(entry, outputs=operands)
-                    yield ProgramMutant(side, f"op {entry.index}: {pointer}", _entry(program, entry, made))
+                    yield ProgramMutant(side, f"op {entry.index}: {wrong.pointer}", _entry(program, entry, made))
 
 
 _MAKERS: dict[str, Callable[[Program], Iterator[ProgramMutant]]] = {

@@ -133,6 +133,7 @@ def _draw(compiled: Compiled, svg: OutputFile | None, html: OutputFile | None) -
 
 def arena_picture(compiled: Compiled) -> Picture:
     """The picture of a compiled model's arenas, a panel each, with the buffers under their names in the C source."""
+    from emitc.program import SlotKind
     from emitc.report.picture import Bar, Panel, Picture
 
     program = compiled.program
@@ -148,19 +149,15 @@ def arena_picture(compiled: Compiled) -> Picture:
                 slot.first,
                 slot.end,
                 slot.what,
-                "scratch" if slot.what.startswith(("scratch", "copy of")) else ends.get(placement.name, "tensor"),
+                "scratch" if slot.kind in (SlotKind.SCRATCH, SlotKind.STAGED) else ends.get(placement.name, "tensor"),
             )
             for slot, placement in zip(program.slots, program.plan.placements, strict=True)
             if slot.region == region
         )
         if bars or not region:
-            limit, note = (regions[region].limit_bytes, regions[region].proof) if region else (0, "")
+            limit, claim = (regions[region].limit_bytes, regions[region].claim) if region else (0, "")
             title = region or "arena"
-            panels.append(
-                Panel(
-                    title, plan.arena_bytes, bars, plan.lower_bound_bytes, plan.peak_step, limit, note.partition(" ")[2]
-                )
-            )
+            panels.append(Panel(title, plan.arena_bytes, bars, plan.lower_bound_bytes, plan.peak_step, limit, claim))
     steps = tuple(_stage_label(stage) for stage in program.schedule)
     said = f"arenas in {len(program.regions)} regions, {program.plan.arena_bytes} bytes" if regions else program.proof
     return Picture(program.origin.model_file, said, steps, tuple(panels))

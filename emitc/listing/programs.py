@@ -7,7 +7,20 @@ from typing import Any
 from emitc.emit.manifest import memory_plan
 from emitc.layer import Table
 from emitc.listing.graphs import digest, plain
-from emitc.program import Constant, Move, Operand, Port, Program, RowCall, RowSegment, RowTensor, RowUse, Step
+from emitc.program import (
+    Constant,
+    Move,
+    Operand,
+    Port,
+    Program,
+    RowCall,
+    RowSegment,
+    RowTensor,
+    RowUse,
+    Slot,
+    Staged,
+    Step,
+)
 
 
 def _operand(operand: Operand) -> dict[str, Any]:
@@ -38,7 +51,7 @@ def _step(step: Step) -> dict[str, Any]:
         "inputs": [_operand(operand) for operand in step.inputs],
         "outputs": [_operand(operand) for operand in step.outputs],
         "scratch": [_operand(operand) for operand in step.scratch],
-        "staged": [plain(staged) for staged in step.staged],
+        "staged": [_staged(staged) for staged in step.staged],
         "params": {param.name: plain(param.value) for param in step.params},
         "tables": dict(sorted(step.tables.items())),
         "constants": [_constant(constant) for constant in step.constants],
@@ -74,7 +87,7 @@ def _call(call: RowCall) -> dict[str, Any]:
 
 def _stage(entry: Step | Move | RowSegment) -> dict[str, Any]:
     if isinstance(entry, Move):
-        return {"move": entry.what, "to": entry.destination, "from": entry.source, "bytes": entry.size_bytes}
+        return {"move": entry.what, "to": entry.destination.text, "from": entry.source.text, "bytes": entry.size_bytes}
     if isinstance(entry, RowSegment):
         source = {} if entry.source is None else {"source": _rows(entry.source)}
         return {"by_rows": entry.name, **source, "layers": [_call(call) for call in entry.calls]}
@@ -97,8 +110,24 @@ def plan_json(program: Program) -> dict[str, Any]:
 
 
 def _port(port: Port) -> dict[str, Any]:
+    """The port's own values, with the C expression in the place of the address that it is made of."""
     found: dict[str, Any] = plain(port)
-    return found
+    del found["const"]
+    return {("pointer" if key == "address" else key): value for key, value in found.items()} | {"pointer": port.pointer}
+
+
+def _staged(staged: Staged) -> dict[str, Any]:
+    return {
+        "name": staged.name, "c_type": staged.c_type, "constant": staged.constant, "place": staged.address.text,
+        "pointer": staged.pointer, "size_bytes": staged.size_bytes, "region": staged.region,
+    }  # fmt: skip
+
+
+def _slot(slot: Slot) -> dict[str, Any]:
+    return {
+        "name": slot.name, "offset_bytes": slot.offset_bytes, "size_bytes": slot.size_bytes, "first": slot.first,
+        "end": slot.end, "what": slot.what, "region": slot.region,
+    }  # fmt: skip
 
 
 def program_json(program: Program) -> dict[str, Any]:
@@ -109,7 +138,7 @@ def program_json(program: Program) -> dict[str, Any]:
         "outputs": [_port(port) for port in program.outputs],
         "steps": [_step(step) for step in program.steps],
         "constants": [_constant(constant) for constant in program.output_constants],
-        "slots": [plain(slot) for slot in (*program.slots, *program.pins)],
+        "slots": [_slot(slot) for slot in (*program.slots, *program.pins)],
         "states": [
             {
                 "name": s.name,

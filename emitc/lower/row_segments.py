@@ -8,7 +8,7 @@ from dataclasses import replace
 from emitc.ir import Graph
 from emitc.layer import Layer, Param
 from emitc.program import Move, RowCall, RowSegment, RowTensor, RowUse, Step
-from emitc.schedule.slots import Slots, cast, described
+from emitc.schedule.slots import Slots, described
 from emitc.schedule.stages import OUTSIDE, RowLayer, RowRead, Stage, buffer_name, lines_name, placed
 
 
@@ -23,56 +23,97 @@ def row_params(layer: Layer, rows: RowLayer) -> tuple[Param, ...]:
     return tuple(replace(p, value=changed[p.name]) if p.name in changed else p for p in layer.params)
 
 
-def _segment(graph: Graph, stage: Stage, moved: Mapping[str, int], steps: Sequence[Step], slots: Slots) -> RowSegment:
+def _source(graph: Graph, stage: Stage, moved: Mapping[str, int], slots: Slots) -> RowTensor | None:
+    """The tensor that is whole before the segment, None where the first layer asks the application for its rows."""
     segment = stage.segment
     assert segment is not None
-    outer = None
-    if segment.source:
-        source, rows = graph.tensor(segment.source), segment.source_rows
-        place = slots.place(buffer_name(segment.source, moved.get(segment.source, 0)))
-        outer = RowTensor("x", place, source.size_bytes // rows, rows, rows, rows, described(source))
+    if not segment.source:
+        return None
+    source, rows = graph.tensor(segment.source), segment.source_rows
+    return RowTensor(
+        name="x",
+        start=slots.address(buffer_name(segment.source, moved.get(segment.source, 0))),
+        row_bytes=source.size_bytes // rows,
+        rows=rows,
+        room=rows,
+        made=rows,
+        what=described(source),
+    )
+
+
+def _made(graph: Graph, stage: Stage, slots: Slots) -> tuple[RowTensor, ...]:
+    """The output of each layer of the segment."""
+    segment = stage.segment
+    assert segment is not None
     tensors: list[RowTensor] = []
     for node, layer, room in zip(stage.nodes, segment.layers, segment.rooms, strict=True):
         output = node.bound.output
         last = node is stage.nodes[-1]
-        start = slots.place(graph.root(output.name).name if last else lines_name(node)) if room else "NULL"
+        start = slots.address(graph.root(output.name).name if last else lines_name(node)) if room else None
         tensors.append(
-            RowTensor(f"op{node.bound.node.index}", start, layer.row_bytes, layer.rows, room, 0, described(output))
+            RowTensor(
+                name=f"op{node.bound.node.index}",
+                start=start,
+                row_bytes=layer.row_bytes,
+                rows=layer.rows,
+                room=room,
+                made=0,
+                what=described(output),
+            )
         )
+    return tuple(tensors)
+
+
+def _uses(stage: Stage, position: int, source: RowTensor | None, made: Sequence[RowTensor]) -> tuple[RowUse, ...]:
+    """How the layer at a position reads the rows of each of its operands."""
+    segment = stage.segment
+    assert segment is not None
 
     def seen(read: RowRead) -> RowTensor:
-        found = outer if read.source == OUTSIDE else tensors[read.source]
+        found = source if read.source == OUTSIDE else made[read.source]
         assert found is not None, "a segment that reads from outside has a source"
         return found
 
-    def uses(position: int) -> tuple[RowUse, ...]:
-        node, layer = stage.nodes[position], segment.layers[position]
-        return tuple(
-            RowUse(
-                seen(read),
-                read.stride,
-                read.pad,
-                read.extent,
-                read.source != OUTSIDE,
-                cast(tensor.dtype.c_type, const=True),
-                read.source != OUTSIDE and segment.places[read.source] != read.source,
-            )
-            for read, tensor in zip(layer.reads, node.inputs, strict=True)
+    return tuple(
+        RowUse(
+            tensor=seen(read),
+            stride=read.stride,
+            pad=read.pad,
+            extent=read.extent,
+            waits=read.source != OUTSIDE,
+            c_type=tensor.dtype.c_type,
+            in_place=read.source != OUTSIDE and segment.places[read.source] != read.source,
         )
+        for read, tensor in zip(segment.layers[position].reads, stage.nodes[position].inputs, strict=True)
+    )
 
-    every = [uses(position) for position in range(len(tensors))]
+
+def _segment(graph: Graph, stage: Stage, moved: Mapping[str, int], steps: Sequence[Step], slots: Slots) -> RowSegment:
+    segment = stage.segment
+    assert segment is not None
+    source, made = _source(graph, stage, moved, slots), _made(graph, stage, slots)
+    every = [_uses(stage, position, source, made) for position in range(len(made))]
     calls = []
     for position, step in enumerate(steps):
-        target = tensors[segment.places[position]]
-        readers = tuple((tensors[i], use) for i, found in enumerate(every) for use in found if use.tensor is target)
-        to_output = cast(stage.nodes[position].bound.output.dtype.c_type, const=False)
-        asked = position in segment.asked
-        calls.append(RowCall(step, every[position], tensors[position], target, to_output, readers, asked))
-    working = [operand.pointer.rpartition("(")[2] for step in steps for operand in step.scratch]
-    copies = [staged.place for step in steps for staged in step.staged]
-    pointers = [t.pointer for t in (outer, *tensors) if t is not None] + working + copies
-    arenas = dict.fromkeys(pointer.split(" + ")[0] for pointer in pointers if pointer != "NULL")
-    return RowSegment(f"rows_op{steps[0].index}_to_op{steps[-1].index}", outer, tuple(calls), tuple(arenas))
+        target = made[segment.places[position]]
+        readers = tuple((made[i], use) for i, found in enumerate(every) for use in found if use.tensor is target)
+        calls.append(
+            RowCall(
+                step=step,
+                uses=every[position],
+                makes=made[position],
+                place=target,
+                c_type=stage.nodes[position].bound.output.dtype.c_type,
+                readers=readers,
+                asked=position in segment.asked,
+            )
+        )
+    rows_at = [tensor.start for tensor in (source, *made) if tensor is not None]
+    working = [operand.address for step in steps for operand in step.scratch]
+    copies = [staged.address for step in steps for staged in step.staged]
+    arenas = dict.fromkeys(each.variable for each in (*rows_at, *working, *copies) if each is not None)
+    name = f"rows_op{steps[0].index}_to_op{steps[-1].index}"
+    return RowSegment(name=name, source=source, calls=tuple(calls), arenas=tuple(arenas))
 
 
 def schedule_of(
@@ -84,9 +125,10 @@ def schedule_of(
     for stage, moved in placed(stages):
         if stage.moved:
             count = moved.get(stage.moved, 0)
-            source, target = (slots.place(buffer_name(stage.moved, n)) for n in (count, count + 1))
+            source, target = (slots.address(buffer_name(stage.moved, n)) for n in (count, count + 1))
             tensor = graph.tensor(stage.moved)
-            found.append(Move(target, source, tensor.size_bytes, described(tensor)))
+            move = Move(destination=target, source=source, size_bytes=tensor.size_bytes, what=described(tensor))
+            found.append(move)
             continue
         here = steps[position : position + len(stage.nodes)]
         position += len(here)

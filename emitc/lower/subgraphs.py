@@ -14,7 +14,7 @@ from emitc.backends.partition import Partition, Policy, partition
 from emitc.ir import Graph, Node
 from emitc.kernels.control_flow.control_flow import ControlFlow
 from emitc.layer import Scratch
-from emitc.lower import lower
+from emitc.lower import ArenaOptions, lower
 from emitc.program import Origin, Program
 
 Parts = Mapping[int, tuple[Program, ...]]
@@ -36,11 +36,11 @@ def lower_subgraphs(divided: Partition, origin: Origin, without: frozenset[str])
     return (replace(divided, layers=layers), parts) if parts else (divided, {})
 
 
-def held_by(graph: Graph, node: Node) -> dict[str, str]:
-    """The C pointers to the variables that a node hands to a graph, numbered as the node's outputs."""
+def held_by(graph: Graph, node: Node) -> dict[str, int]:
+    """The variables that a node hands to a graph, each as the number of the node's output that it is."""
     own = [name for name in graph.inputs if graph.tensor(name).is_state]
     first = len(node.outputs) - len(own)
-    return {name: f"held_{number}" for number, name in enumerate(own, first)}
+    return {name: number for number, name in enumerate(own, first)}
 
 
 def _part(divided: Partition, graph: Graph, node: Node, name: str, origin: Origin, without: frozenset[str]) -> Program:
@@ -50,9 +50,8 @@ def _part(divided: Partition, graph: Graph, node: Node, name: str, origin: Origi
         inner,
         f"op{node.index}_{name}",
         origin,
-        None,
-        without | {"moves", "streaming"},
-        parts=parts,
+        ArenaOptions(without=without | {"moves", "streaming"}),
+        parts,
         held=held_by(graph, node),
         prefix=f"OP{node.index}_{name.upper()}_",
     )

@@ -14,7 +14,7 @@ from emitc.backends.partition import Partition, Policy, open_backends, partition
 from emitc.errors import EmitcError, Where
 from emitc.frontends.read import read_file
 from emitc.ir import Graph, GraphStep
-from emitc.lower import lower
+from emitc.lower import ArenaOptions, lower
 from emitc.lower.subgraphs import lower_subgraphs
 from emitc.options import Options
 from emitc.passes import CUT, LATE_PASSES, run_passes
@@ -89,7 +89,7 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
         for asked, roughly, known, program in programs:
             if (asked, roughly) == (budget, rough) and not parts and known.lowers_as(found):
                 return found, program
-        program = lower(found, name, origin, budget, without, regions, parts, rough=rough)
+        program = lower(found, name, origin, ArenaOptions(budget, without, regions, rough=rough), parts)
         programs.append((budget, rough, found, program))
         return found, program
 

@@ -349,9 +349,9 @@ def _pins(graph: Graph, choice: MemorySchedule, wanted: Regions) -> dict[str, st
         for text in dict.fromkeys((tensor.label, tensor.name)):
             if text and own:
                 called.setdefault(text, []).extend(own)
-    for buffer, slot in slots.names.items():
+    for buffer, slot in slots.named.items():
         if buffer in names:
-            called[slot] = [buffer]
+            called[slot.name] = [buffer]
     found: dict[str, str] = {}
     for what, name in wanted.places:
         option = f"--place {what}={name}"

@@ -1,12 +1,14 @@
-"""Names of places in the arena, and the C expressions that lead to them."""
+"""Names of buffers in the arena and in the state block, and their addresses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from emitc.errors import first_name
 from emitc.ir import Graph, Tensor
+from emitc.program import Address, Block, SlotKind, arena_variable, held_variable
 from emitc.schedule.stages import (
     LoweredNode,
     Stage,
@@ -29,93 +31,97 @@ def described(tensor: Tensor) -> str:
     return f'{text_of(tensor)} "{first_name(tensor.label)}"' if tensor.label else text_of(tensor)
 
 
-def cast(c_type: str, *, const: bool) -> str:
-    """The C text before a pointer to bytes that makes it one to elements: through void where they are wider than a byte."""
-    qualifier = "const " if const else ""
-    through = "" if c_type in ("int8_t", "uint8_t") else f"({qualifier}void *)"
-    return f"({qualifier}{c_type} *){through}"
+@dataclass(frozen=True, slots=True)
+class SlotName:
+    """What a buffer is called in C, and what lies there: `what` for people; `kind`, `op` and `moved_from` as in `Slot`."""
 
-
-def pointer(c_type: str, place: str, *, const: bool) -> str:
-    """The C expression of a buffer at a place, which is itself C text: a block of bytes and an offset in it."""
-    return f"{cast(c_type, const=const)}({place})"
+    name: str
+    what: str
+    kind: SlotKind
+    op: int = -1
+    moved_from: str = ""
 
 
 class Slots:
     """Slot names of arena and state block: by state variable, by input, by the layer that writes the buffer, by scratch, by
     line buffer. vanished: layers that are not run, whose tensors have places all the same. prefix: of the names of inputs.
-    held: C pointers to the state variables that the graph is handed, which have no slot.
+    held: state variables that the graph is handed and that have no slot, each with the number of its pointer.
 
-    names, what: by buffer; what says what lies there. arenas: the C variable of the arena, by slot name, where it is another
-    than `arena`.
+    named: by buffer of the arena. states: by state variable. arenas: the C variable of the arena, by slot name, where it is
+    another than `arena`.
     """
 
     def __init__(
         self, graph: Graph, stages: Sequence[Stage], vanished: Sequence[LoweredNode] = (), prefix: str = "",
-        held: Mapping[str, str] = MappingProxyType({}),
+        held: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.held = held
-        self.names: dict[str, str] = {}
-        self.what: dict[str, str] = {}
+        self.named: dict[str, SlotName] = {}
+        self.states: dict[str, SlotName] = {}
         self.arenas: dict[str, str] = {}
         for i, tensor in enumerate(graph.states if not held else ()):
-            self._add(tensor.name, f"STATE_{i}", described(tensor))
+            self.states[tensor.name] = SlotName(f"STATE_{i}", described(tensor), SlotKind.TENSOR)
         for i, name in enumerate(graph.inputs):
             if name in graph.pulled or name in held:
                 continue
-            self._add(name, f"AT_{prefix}INPUT_{i}", f"{described(graph.tensor(name))}, input {i}")
+            what = f"{described(graph.tensor(name))}, input {i}"
+            self._add(name, SlotName(f"AT_{prefix}INPUT_{i}", what, SlotKind.INPUT))
         for stage, moved in placed(stages):
             if stage.segment is not None:
                 self._add_shared(stage)
             for node in stage.nodes:
                 self._add_node(graph, node, inside=stage.segment is not None and node is not stage.nodes[-1])
             if stage.moved:
-                count = moved.get(stage.moved, 0) + 1
-                name, what = self.names[stage.moved], self.what[stage.moved]
-                self._add(
-                    buffer_name(stage.moved, count),
-                    f"{name}_MOVED{'' if count == 1 else f'_{count}'}",
-                    f"{what}, moved",
-                )
+                self._add_moved(stage.moved, moved.get(stage.moved, 0) + 1)
         for node in vanished:
             self._add_node(graph, node, inside=False)
 
-    def place(self, buffer: str) -> str:
-        """The C text of the address of a buffer: `arena + AT_OP3`."""
+    def address(self, buffer: str) -> Address:
+        """Where a buffer lies."""
         if buffer in self.held:
-            return self.held[buffer]
-        slot = self.names[buffer]
-        return f"{'state' if slot.startswith('STATE_') else self.arenas.get(slot, 'arena')} + {slot}"
+            return Address(Block.HELD, held_variable(self.held[buffer]))
+        if buffer in self.states:
+            return Address(Block.STATE, "state", self.states[buffer].name)
+        slot = self.named[buffer].name
+        return Address(Block.ARENA, self.arenas.get(slot, arena_variable("")), slot)
 
     def _add_node(self, graph: Graph, node: LoweredNode, *, inside: bool) -> None:
         index, outputs = node.bound.node.index, node.bound.outputs
         for i, tensor in enumerate(outputs):
             root = graph.root(tensor.name).name
             if inside:
-                self._add(lines_name(node), f"AT_OP{index}_ROWS", f"rows of {described(tensor)}, from op {index}")
-                self._add(root, f"AT_OP{index}_ROWS", "")
+                name, what = f"AT_OP{index}_ROWS", f"rows of {described(tensor)}, from op {index}"
+                self._add(lines_name(node), SlotName(name, what, SlotKind.ROWS, index))
+                self._add(root, SlotName(name, "", SlotKind.ROWS, index))
                 continue
             suffix = "" if len(outputs) == 1 else f"_{i}"
-            self._add(root, f"AT_OP{index}{suffix}", f"{described(tensor)}, from op {index}")
+            what = f"{described(tensor)}, from op {index}"
+            self._add(root, SlotName(f"AT_OP{index}{suffix}", what, SlotKind.TENSOR, index))
         for scratch in node.layer.scratch:
-            self._add(
-                scratch_name(node, scratch.role), f"AT_OP{index}_{scratch.role.upper()}", f"scratch of op {index}"
-            )
-
+            name = f"AT_OP{index}_{scratch.role.upper()}"
+            slot = SlotName(name, f"scratch of op {index}", SlotKind.SCRATCH, index)
+            self._add(scratch_name(node, scratch.role), slot)
         for role in node.staged:
-            self._add(staged_name(node, role), f"AT_OP{index}_{role.upper()}", f"copy of the {role} of op {index}")
+            what = f"copy of the {role} of op {index}"
+            self._add(staged_name(node, role), SlotName(f"AT_OP{index}_{role.upper()}", what, SlotKind.STAGED, index))
 
     def _add_shared(self, stage: Stage) -> None:
         """The scratch of a segment, which is that of each of its layers."""
         first, last = (stage.nodes[i].bound.node.index for i in (0, -1))
         for number, (name, _) in enumerate(scratch_of(stage)):
             slot = f"AT_OP{first}_ROWS_SCRATCH{f'_{number}' if number else ''}"
-            self._add(name, slot, f"scratch of ops {first} to {last}")
+            self._add(name, SlotName(slot, f"scratch of ops {first} to {last}", SlotKind.SCRATCH, first))
             for node in stage.nodes:
                 for scratch in node.layer.scratch[number : number + 1]:
-                    self._add(scratch_name(node, scratch.role), slot, "")
+                    self._add(scratch_name(node, scratch.role), SlotName(slot, "", SlotKind.SCRATCH, first))
 
-    def _add(self, buffer: str, slot: str, what: str) -> None:
-        if buffer not in self.names:
-            self.names[buffer] = slot
-            self.what[buffer] = what
+    def _add_moved(self, tensor: str, count: int) -> None:
+        """The place of a tensor that has been moved `count` times."""
+        first = self.named[tensor]
+        name = f"{first.name}_MOVED{'' if count == 1 else f'_{count}'}"
+        moved = replace(first, name=name, what=f"{first.what}, moved", kind=SlotKind.TENSOR, moved_from=first.name)
+        self._add(buffer_name(tensor, count), moved)
+
+    def _add(self, buffer: str, slot: SlotName) -> None:
+        if buffer not in self.states:
+            self.named.setdefault(buffer, slot)

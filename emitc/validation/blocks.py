@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.program import Program, arena_variable
+from emitc.program import Address, Block, Program, arena_variable
 
 Bytes = NDArray[np.uint8]
-_PLACE = re.compile(r"(?P<block>[A-Za-z_]\w*)(?: \+ (?P<slot>\w+))?\)?$", re.ASCII)
 NOBODY = 0
 
 
@@ -38,7 +36,7 @@ class Blocks:
 
     def __init__(self, program: Program) -> None:
         rng = np.random.default_rng(1)
-        sizes = {arena_variable(name) if name else "arena": plan.arena_bytes for name, plan in program.arenas}
+        sizes = {arena_variable(name): plan.arena_bytes for name, plan in program.arenas}
         sizes["state"] = program.state_bytes
         self.bytes: dict[str, Bytes] = {n: rng.integers(0, 256, size, dtype=np.uint8) for n, size in sizes.items()}
         self.writers: dict[str, NDArray[np.int32]] = {n: np.zeros(size, np.int32) for n, size in sizes.items()}
@@ -47,14 +45,13 @@ class Blocks:
         self._slots |= {state.name: state.offset_bytes for state in program.states}
         self.regions = {slot.name: slot.region for slot in (*program.slots, *program.pins)}
 
-    def place(self, pointer: str) -> Place | None:
-        """What a C expression points to; None for a constant."""
-        found = _PLACE.search(pointer)
-        assert found, pointer
-        block, slot = found["block"], found["slot"]
-        if slot is None:
-            return Place(block, 0, block) if block.startswith("held_") else None
-        return Place(block, self._slots[slot], slot) if block in self.bytes else None
+    def place(self, address: Address) -> Place | None:
+        """The bytes at an address; None for a constant."""
+        if address.block is Block.CONSTANT:
+            return None
+        if address.block is Block.HELD:
+            return Place(address.variable, 0, address.variable)
+        return Place(address.variable, self._slots[address.slot], address.slot)
 
     def hold(self, block: str, value: bytes) -> None:
         """A variable that lies elsewhere."""

@@ -8,7 +8,6 @@ overwritten too early. The technique (`--without`) that is responsible for the p
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -19,7 +18,7 @@ from emitc.ir import Array, BoundNode, DType, Graph, Tensor
 from emitc.kernels.control_flow.control_flow import ControlFlow
 from emitc.kernels.shared.subgraph_reference import watched
 from emitc.layer import Layer
-from emitc.program import Move, Operand, Program, RowSegment, Step, arena_variable
+from emitc.program import Address, Move, Operand, Port, Program, RowSegment, Step, arena_variable, held_variable
 from emitc.validation.blocks import Blocks, Outside, Place
 from emitc.validation.rows import Rows
 from emitc.validation.tolerance import differing
@@ -30,7 +29,6 @@ from emitc.validation.walks import overwritten
 ORDER, VIEWS, OVERLAP, MOVES, STREAMING = "order", "views", "overlap", "moves", "streaming"
 PLAN, REGIONS = "plan", "regions"
 """Offsets of buffers that no technique lets share memory, and the memory that they lie in."""
-_MOVED = re.compile(r"_MOVED(_\d+)?$", re.ASCII)
 _SHARED = "the layer's output has bytes of it, though overlap is switched off"
 PART_RUNS = 3
 """Runs of a program inside of an operator."""
@@ -65,8 +63,7 @@ class ProgramRun:
         self.waiting = {step.index for step in program.steps}
         self.inside = {slot.name for slot in program.pins}
         self.hosts = _hosts(program)
-        self.moved = {slot.name for slot in program.slots if _MOVED.search(slot.name)}
-        self.moved |= {_MOVED.sub("", name) for name in self.moved}
+        self.moved = {name for slot in program.slots if slot.moved_from for name in (slot.name, slot.moved_from)}
         self.by_rows: set[str] = set()
 
     # ---- faults ----
@@ -91,7 +88,7 @@ class ProgramRun:
         """The bytes that a tensor has now."""
         return self.run.value(name).tobytes()
 
-    def require(self, bound: BoundNode | None, operand: Operand, place: Place, given: str = PLAN) -> None:
+    def require(self, bound: BoundNode | None, operand: Operand | Port, place: Place, given: str = PLAN) -> None:
         """That an operand is there, with all of its bytes."""
         tensor = self.graph.tensor(operand.tensor)
         count, writer = self.blocks.foreign(place, self.expected(tensor.name))
@@ -118,13 +115,13 @@ class ProgramRun:
     def start(self) -> None:
         """Inputs and state variables before the run."""
         for port in self.program.inputs:
-            if port.pointer and (place := self.blocks.place(port.pointer)) is not None:
+            if port.address is not None and (place := self.blocks.place(port.address)) is not None:
                 self.blocks.write(place, self.expected(port.tensor), place.slot)
         for slot in self.program.states:
             self.blocks.write(Place("state", slot.offset_bytes, slot.name), self.expected(slot.tensor), slot.name)
         names = [name for name in self.graph.inputs if self.graph.tensor(name).is_state]
-        for pointer, name in zip(self.program.held, names, strict=False):
-            self.blocks.hold(pointer, self.expected(name))
+        for number, name in zip(self.program.held, names, strict=False):
+            self.blocks.hold(held_variable(number), self.expected(name))
 
     def execute(self) -> None:
         """The whole run. Raises Faulty."""
@@ -143,11 +140,9 @@ class ProgramRun:
                 kind = MOVES if isinstance(entry, Move) else STREAMING if isinstance(entry, RowSegment) else PLAN
                 self.fault(kind, bound, what, -1, f"it reaches outside of its memory: {outside}")
         for port in self.program.outputs:
-            place = self.blocks.place(port.pointer) if port.pointer else None
+            place = None if port.address is None else self.blocks.place(port.address)
             if place is not None:
-                tensor = self.graph.tensor(port.tensor)
-                operand = Operand(port.c_type, port.text, port.pointer, port.size_bytes, tensor.name, port.source)
-                self.require(None, operand, place)
+                self.require(None, port, place)
 
     def move(self, move: Move) -> None:
         """Copies a tensor to another place."""
@@ -159,19 +154,19 @@ class ProgramRun:
         """One whole layer."""
         bound = self.nodes[step.index]
         layer = self.layers[step.index]
-        inputs = [(o, place) for o in step.inputs if (place := self.blocks.place(o.pointer)) is not None]
-        outputs = [(o, place) for o in step.outputs if (place := self.blocks.place(o.pointer)) is not None]
+        inputs = [(o, place) for o in step.inputs if (place := self.blocks.place(o.address)) is not None]
+        outputs = [(o, place) for o in step.outputs if (place := self.blocks.place(o.address)) is not None]
         for operand, place in (*inputs, *outputs):
             if place.slot in self.blocks.regions and place.block != arena_variable(self.blocks.regions[place.slot]):
                 why = f"it is looked for in {place.block}, where {place.slot} does not lie"
                 self.fault(REGIONS, bound, self.graph.tensor(operand.tensor), -1, why)
         for operand, place in inputs:
             self.require(bound, operand, place)
-        working = [(o.pointer, o.size_bytes) for o in step.scratch] + [(s.place, s.size_bytes) for s in step.staged]
+        working = [(o.address, o.size_bytes) for o in step.scratch] + [(s.address, s.size_bytes) for s in step.staged]
         if not layer.pins:
             self.apart(bound, layer, step, inputs, outputs)
-            for pointer, size in working:
-                self.working(bound, pointer, size, [*inputs, *outputs])
+            for address, size in working:
+                self.working(bound, address, size, [*inputs, *outputs])
         results = self.results(bound)
         for (_, place), result in zip(outputs, results, strict=True):
             self.blocks.write(place, result.tobytes(), place.slot)
@@ -191,9 +186,9 @@ class ProgramRun:
             self.run.keep(tensor, value)
         return found
 
-    def working(self, bound: BoundNode, pointer: str, size: int, others: list[tuple[Operand, Place]]) -> None:
+    def working(self, bound: BoundNode, address: Address, size: int, others: list[tuple[Operand, Place]]) -> None:
         """Working memory: nothing that the layer reads or writes lies there."""
-        place = self.blocks.place(pointer)
+        place = self.blocks.place(address)
         assert place is not None
         for operand, other in others:
             if place.overlaps(size, other, operand.size_bytes):

@@ -27,22 +27,26 @@ class Rows:
         for call in segment.calls:
             bound = run.nodes[call.step.index]
             self.values[call.makes.name] = run.run.value(bound.output.name).tobytes()
-        last = run.blocks.place(segment.last.makes.pointer)
-        assert last is not None
+        last = self.start_of(segment.last.makes)
         run.by_rows |= {last.slot}
         if segment.source is not None:
             source = segment.source
             self.made[source.name], self.first[source.name] = source.rows, 0
             readers = [c for c in segment.calls for use in c.uses if use.tensor.name == source.name]
             bound = run.nodes[readers[0].step.index]
-            place = run.blocks.place(source.pointer)
-            assert place is not None
-            names = [o.tensor for o in readers[0].step.inputs if run.blocks.place(o.pointer) == place]
+            place = self.start_of(source)
+            names = [o.tensor for o in readers[0].step.inputs if run.blocks.place(o.address) == place]
             self.values[source.name] = run.expected(names[0] if names else bound.input(0).name)
 
     def fault(self, index: int, tensor: RowTensor, count: int, why: str) -> None:
         """Raises Faulty for a row."""
         self.run.fault("streaming", self.run.nodes[index], tensor.what, count, why)
+
+    def start_of(self, tensor: RowTensor) -> Place:
+        """Where the first row of a tensor lies that has memory for rows."""
+        place = None if tensor.start is None else self.run.blocks.place(tensor.start)
+        assert place is not None, tensor.name
+        return place
 
     def row(self, tensor: RowTensor, row: int) -> bytes:
         """The bytes of a row."""
@@ -69,7 +73,7 @@ class Rows:
         last = self.segment.last.makes
         rows = sum(call.makes.rows for call in self.segment.calls)
         for copied in self.segment.staged:
-            place = self.run.blocks.place(copied.place)
+            place = self.run.blocks.place(copied.address)
             assert place is not None
             self.run.blocks.write(place, bytes([0x5A]) * copied.size_bytes, place.slot)
         for call in self.segment.calls:
@@ -96,18 +100,17 @@ class Rows:
         if row >= makes.rows:
             self.fault(index, makes, -1, f"the layer makes row {row} of {makes.rows}")
         self.roll(number)
-        target = self.run.blocks.place(place.pointer)
-        assert target is not None
+        target = self.start_of(place)
         skipped = (self.made[place.name] - self.first[place.name]) * place.row_bytes
         self.reads(number, row, target, skipped)
         for operand in call.step.scratch:
-            spot = self.run.blocks.place(operand.pointer)
+            spot = self.run.blocks.place(operand.address)
             assert spot is not None
             self.run.blocks.write(spot, bytes([0xA5]) * operand.size_bytes, spot.slot)
         self.run.blocks.write(target, self.row(makes, row), target.slot, skipped)
         self.reads(number, row, target, skipped, done=True)
         for copied in call.step.staged:
-            spot = self.run.blocks.place(copied.place)
+            spot = self.run.blocks.place(copied.address)
             assert spot is not None
             count, writer = self.run.blocks.foreign(spot, bytes([0x5A]) * copied.size_bytes)
             if count:
@@ -122,8 +125,7 @@ class Rows:
                 if not done:
                     self.compare(call.step.index, use.tensor, row, target, skipped)
                 continue
-            start = self.run.blocks.place(use.tensor.pointer)
-            assert start is not None
+            start = self.start_of(use.tensor)
             for other in self.reach(use, row):
                 kept = range(self.first[use.tensor.name], self.made[use.tensor.name])
                 if other not in kept:
@@ -148,8 +150,7 @@ class Rows:
             return
         needed = [self.reach(use, self.made[makes.name]).start for makes, use in call.readers]
         first = min(min(needed, default=0), self.made[place.name])
-        start = self.run.blocks.place(place.pointer)
-        assert start is not None
+        start = self.start_of(place)
         held = [
             self.run.blocks.read(start, place.row_bytes, (row - self.first[place.name]) * place.row_bytes)
             for row in range(first, self.made[place.name])

@@ -17,7 +17,7 @@ from emitc.compiled import Compiled
 from emitc.ir import Array, Graph, Tensor
 from emitc.kernels import kernel_of
 from emitc.kernels.npu.npu_command import NpuCommand, memory_of
-from emitc.program import Program, RowSegment
+from emitc.program import Program, RowSegment, SlotKind
 from emitc.verify.build import HostModel
 from emitc.verify.samples import Sample
 from emitc.verify.tolerances import compared, tolerances_of
@@ -73,7 +73,10 @@ def filled_bytes(compiled: Compiled) -> tuple[int, ...]:
     """
     program = compiled.program
     asked = {
-        operand.pointer for step in program.steps if step.call is not None or step.parts for operand in step.scratch
+        operand.address.slot
+        for step in program.steps
+        if step.call is not None or step.parts
+        for operand in step.scratch
     }
 
     def end(ends: Iterable[int]) -> int:
@@ -83,8 +86,7 @@ def filled_bytes(compiled: Compiled) -> tuple[int, ...]:
     found = []
     for region, plan in program.arenas:
         ends = {slot.name: slot.offset_bytes + slot.size_bytes for slot in program.slots if slot.region == region}
-        sure = {name: last for name, last in ends.items() if not any(f" + {name})" in pointer for pointer in asked)}
-        all_bytes, sure_bytes = end(ends.values()), end(sure.values())
+        all_bytes, sure_bytes = end(ends.values()), end(last for name, last in ends.items() if name not in asked)
         found.append(sure_bytes if sure_bytes < all_bytes == plan.arena_bytes else plan.arena_bytes)
     return tuple(found)
 
@@ -160,10 +162,9 @@ class LayerProof:
             if 0 <= start < len(allowed):  # otherwise it has written a state variable
                 allowed[start:end] = True
         self._given = []
-        prefix = f"AT_OP{index}"
         for slot in self.slots:
-            written = slot.first in self.stages[index] and not slot.name.startswith("AT_INPUT_")
-            if written or slot.name == prefix or slot.name.startswith(f"{prefix}_"):
+            written = slot.first in self.stages[index] and slot.kind is not SlotKind.INPUT
+            if written or slot.op == index:
                 start = self.starts[slot.name]
                 allowed[start : start + slot.size_bytes] = True
         stray = (self.model.arena != self._before) & ~allowed

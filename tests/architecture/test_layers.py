@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.target": ("emitc.errors",),
     "emitc.source": ("emitc.errors", "emitc.ir"),
     "emitc.layer": ("emitc.ir",),
-    "emitc.program": ("emitc.layer", "emitc.planner"),
+    "emitc.program": ("emitc.layer", "emitc.planner", "emitc.program"),
     # the ground floor: arithmetic, the NPU and the planner know no compiler
     "emitc.numerics": ("emitc.ir", "emitc.numerics"),
     "emitc.ethosu": ("emitc.errors", "emitc.ethosu"),

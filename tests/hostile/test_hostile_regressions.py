@@ -39,7 +39,7 @@ def test_a_small_file_cannot_ask_for_any_amount_of_tables(monkeypatch: pytest.Mo
     spec = model((int8(1, 1, 1, 1),), [resize])
     (tmp_path / "m.tflite").write_bytes(write_tflite(spec))
     compile_model(tmp_path / "m.tflite")
-    monkeypatch.setattr("emitc.lower.MAX_ADDED_BYTES", 4000)
+    monkeypatch.setattr("emitc.lower.layers.MAX_ADDED_BYTES", 4000)
     with pytest.raises(EmitcError, match="tables of the model's operators are too large") as refused:
         compile_model(tmp_path / "m.tflite")
     assert refused.value.exit_code == 2

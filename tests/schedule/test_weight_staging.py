@@ -127,7 +127,7 @@ def test_layers_that_run_row_by_row_have_theirs_from_the_first_row_to_the_last(t
     assert len(stages) == 1
     text = made.files["net.c"].decode("ascii")
     call = text.index(f"    {segment.name}(")
-    assert all(text.index(f"memcpy({staged.place}, {staged.constant}, ") < call for staged in segment.staged)
+    assert all(text.index(f"memcpy({staged.address.text}, {staged.constant}, ") < call for staged in segment.staged)
 
 
 def test_a_copy_under_the_rows_is_seen(net: Path) -> None:

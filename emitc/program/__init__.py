@@ -7,6 +7,35 @@ from dataclasses import dataclass
 
 from emitc.layer import PLAIN, Formula, KernelSpec, LibraryCall, Param, Table, kernel_name
 from emitc.planner import Plan
+from emitc.program.memory import Address, ArenaRegion, Block, Slot, SlotKind, arena_variable, held_variable, pointer
+from emitc.program.rows import Move, RowCall, RowSegment, RowTensor, RowUse
+
+__all__ = [
+    "Address",
+    "ArenaRegion",
+    "Block",
+    "Constant",
+    "Guard",
+    "Move",
+    "Operand",
+    "Origin",
+    "PassReport",
+    "Port",
+    "Program",
+    "Requirement",
+    "RowCall",
+    "RowSegment",
+    "RowTensor",
+    "RowUse",
+    "Slot",
+    "SlotKind",
+    "Staged",
+    "StateSlot",
+    "Step",
+    "Traced",
+    "arena_variable",
+    "held_variable",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,29 +60,39 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What a layer function is called with. text: `int8[1,49,10,1]`. pointer: the C expression in run()."""
+    """What a layer function is called with. text: `int8[1,49,10,1]`. const: the function only reads it."""
 
     c_type: str
     text: str
-    pointer: str
+    address: Address
+    const: bool
     size_bytes: int
     tensor: str
     source: int
+
+    @property
+    def pointer(self) -> str:
+        """The C expression in run()."""
+        return pointer(self.c_type, self.address, const=self.const)
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
     """A table that is copied before its layer runs. name: of the layer function's parameter. constant: C name of the table.
-    place: C expression of the copy, of type `unsigned char *`; pointer: the same for the call. region: where the copy lies.
+    address: of the copy, in the arena of `region`.
     """
 
     name: str
     c_type: str
     constant: str
-    place: str
-    pointer: str
+    address: Address
     size_bytes: int
     region: str
+
+    @property
+    def pointer(self) -> str:
+        """The C expression of the copy in run()."""
+        return pointer(self.c_type, self.address, const=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +133,12 @@ class Step:
     formula: Formula | None = None
 
     @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where everything lies that the layer function is called with."""
+        operands = (*self.inputs, *self.outputs, *self.scratch)
+        return (*(staged.address for staged in self.staged), *(operand.address for operand in operands))
+
+    @property
     def kernel(self) -> str:
         """The kernel's C name without its prefix, which is also that of its parameter struct."""
         return self.kernel_name + self.spec.suffix
@@ -102,105 +147,6 @@ class Step:
     def kernel_name(self) -> str:
         """The name of the kernel for users."""
         return kernel_name(self.template, self.call, self.formula)
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A tensor moved within the arena. destination, source: C expressions of type `unsigned char *`."""
-
-    destination: str
-    source: str
-    size_bytes: int
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class RowTensor:
-    """A tensor as its rows, in a segment. name: of the C variable. pointer: where its first row lies at the start. rows: of
-    the whole tensor; room: those that there is memory for; made: those that are there before the segment.
-    """
-
-    name: str
-    pointer: str
-    row_bytes: int
-    rows: int
-    room: int
-    made: int
-    what: str
-
-    @property
-    def whole(self) -> bool:
-        """Whether there is memory for all of its rows, so that none gives way to another one."""
-        return self.room == self.rows
-
-
-@dataclass(frozen=True, slots=True)
-class RowUse:
-    """A layer's use of a tensor's rows: row r reads rows [r * stride - pad, r * stride - pad + extent). waits: they are not
-    there from the start. cast: C text that makes a pointer to elements of a pointer to a row. in_place: the
-    row lies where the layer's own row is made.
-    """
-
-    tensor: RowTensor
-    stride: int
-    pad: int
-    extent: int
-    waits: bool
-    cast: str
-    in_place: bool
-
-    @property
-    def one_to_one(self) -> bool:
-        """Whether row r reads row r alone."""
-        return (self.stride, self.pad, self.extent) == (1, 0, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class RowCall:
-    """A layer of a segment. place: the tensor whose next row is where this layer's row goes, mostly its own. readers: what is
-    made from the tensor at that place, each with how it is read. asked: it makes a row only when one of them reads it next.
-    """
-
-    step: Step
-    uses: tuple[RowUse, ...]
-    makes: RowTensor
-    place: RowTensor
-    cast: str
-    readers: tuple[tuple[RowTensor, RowUse], ...]
-    asked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RowSegment:
-    """Layers that run row by row. name: of the C function. source: the tensor that is whole before, None where the first layer
-    asks the application for its rows; calls: in the order of the segment; the last one makes the segment's output. arenas: the C
-    variables of the arenas that hold them.
-    """
-
-    name: str
-    source: RowTensor | None
-    calls: tuple[RowCall, ...]
-    arenas: tuple[str, ...] = ("arena",)
-
-    @property
-    def last(self) -> RowCall:
-        """The layer that makes the segment's output."""
-        return self.calls[-1]
-
-    @property
-    def staged(self) -> tuple[Staged, ...]:
-        """What is copied before the first row."""
-        return tuple(staged for call in self.calls for staged in call.step.staged)
-
-    @property
-    def pulls(self) -> bool:
-        """Whether a layer asks the application for its rows, so that the function returns a status."""
-        return any(call.step.pulls for call in self.calls)
-
-    @property
-    def rolls(self) -> bool:
-        """Whether rows of some tensor give way to others."""
-        return not all(call.place.whole for call in self.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +163,9 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output of the model. alias: C name made from the model's name for it, "" where there is none. pointer: the C
-    expression of its first element, "" where it has no place. rows: of an input that is pulled row by row, 0 for every other
-    one.
+    """An input or output of the model. alias: C name made from the model's name for it, "" where there is none. address: of its
+    first element, None where the model has no memory for it. const: the application only reads it. rows: of an input that is
+    pulled row by row, 0 for every other one.
     """
 
     index: int
@@ -233,10 +179,16 @@ class Port:
     elements: int
     scale: float | None
     zero_point: int | None
-    pointer: str
+    address: Address | None
+    const: bool
     tensor: str
     source: int
     rows: int = 0
+
+    @property
+    def pointer(self) -> str:
+        """The C expression of its first element, "" where the model has no memory for it."""
+        return pointer(self.c_type, self.address, const=self.const) if self.address is not None else ""
 
     @property
     def row_bytes(self) -> int:
@@ -246,60 +198,12 @@ class Port:
     @property
     def arena(self) -> str:
         """The C variable of the arena that holds it, "" for what lies elsewhere."""
-        block = self.pointer.rpartition("(")[2].split(" + ")[0]
-        return block if block.startswith("arena") else ""
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A named offset in the arena, or in that of a region."""
-
-    name: str
-    offset_bytes: int
-    size_bytes: int
-    first: int
-    end: int
-    what: str
-    region: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ArenaRegion:
-    """The arena of one region of memory, where there are several.
-
-    name: as the user gave it; upper, lower: in macros and members. variable: the C variable that points to the arena; used:
-    run() needs it. start_bytes: where the arena starts when all of them are counted one behind the other, as in
-    `Program.plan`. limit_bytes: what the region has for it. traffic_bytes: read and written there in one run, an estimate.
-    """
-
-    name: str
-    plan: Plan
-    proof: str
-    peak_op: str
-    start_bytes: int
-    limit_bytes: int
-    traffic_bytes: int
-    used: bool
+        return self.address.variable if self.address is not None and self.address.block is Block.ARENA else ""
 
     @property
-    def upper(self) -> str:
-        """The name in macros."""
-        return self.name.upper()
-
-    @property
-    def lower(self) -> str:
-        """The name of the member that points to it."""
-        return self.name.lower()
-
-    @property
-    def variable(self) -> str:
-        """The C variable that points to the arena."""
-        return arena_variable(self.name)
-
-
-def arena_variable(region: str) -> str:
-    """The C variable of a region's arena; of the only one where `region` is ""."""
-    return f"arena_{region.lower()}" if region else "arena"
+    def in_state(self) -> bool:
+        """Whether it lies in the state block."""
+        return self.address is not None and self.address.block is Block.STATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,8 +275,8 @@ class Program:
     steps: every layer in order. schedule: what run() does, one entry for each stage of the memory plan. regions: the arenas
     where there are several; slots then have offsets in the arena of their region, and plan has all of them one behind the
     other. weights: the region that constants are to lie in, "" where the linker decides. templates: name and text of
-    those of kernels that plugins bring along. held: of a graph inside an operator, the C pointers to variables that its function
-    gets; each is called `held_` and the number of the operator's output that it is.
+    those of kernels that plugins bring along. held: of a graph inside an operator, the variables that its function gets
+    pointers to, each as the number of the operator's output that it is.
     """
 
     name: str
@@ -395,7 +299,7 @@ class Program:
     regions: tuple[ArenaRegion, ...] = ()
     weights: str = ""
     templates: tuple[tuple[str, str], ...] = ()
-    held: tuple[str, ...] = ()
+    held: tuple[int, ...] = ()
 
     @property
     def proofs(self) -> tuple[str, ...]:
@@ -422,16 +326,15 @@ class Program:
     def runs_on_state(self) -> bool:
         """Whether some layer touches the state block."""
         operands = [operand for step in self.steps for operand in (*step.inputs, *step.outputs)]
-        return any("(state + " in operand.pointer for operand in operands)
+        return any(operand.address.block is Block.STATE for operand in operands)
 
     @property
     def runs_on_arena(self) -> bool:
         """Whether a run touches the arena: all do but those of layers that only fill the state block from constants."""
-        pointers = [operand.pointer for step in self.steps for operand in (*step.inputs, *step.outputs)]
-        pointers += [scratch.pointer for step in self.steps for scratch in step.scratch]
-        pointers += [staged.pointer for step in self.steps for staged in step.staged]
         plain = len(self.schedule) == len(self.steps) and all(isinstance(stage, Step) for stage in self.schedule)
-        return bool(self.steps) and (not plain or any("arena" in pointer for pointer in pointers))
+        return bool(self.steps) and (
+            not plain or any(place.block is Block.ARENA for step in self.steps for place in step.addresses)
+        )
 
     @property
     def kernels(self) -> tuple[Step, ...]:

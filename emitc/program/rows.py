@@ -1,0 +1,126 @@
+"""What run() does besides calls of whole layers: tensors that are moved, and layers that run row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emitc.program.memory import Address, cast
+
+if TYPE_CHECKING:
+    from emitc.program import Staged, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A tensor moved within the arena."""
+
+    destination: Address
+    source: Address
+    size_bytes: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowTensor:
+    """A tensor as its rows, in a segment. name: of the C variable. start: where its first row lies at the start, None where
+    there is memory for no row. rows: of the whole tensor; room: those that there is memory for; made: those that are there
+    before the segment.
+    """
+
+    name: str
+    start: Address | None
+    row_bytes: int
+    rows: int
+    room: int
+    made: int
+    what: str
+
+    @property
+    def pointer(self) -> str:
+        """The C expression of where its first row lies at the start."""
+        return self.start.text if self.start is not None else "NULL"
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is memory for all of its rows, so that none gives way to another one."""
+        return self.room == self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class RowUse:
+    """A layer's use of a tensor's rows: row r reads rows [r * stride - pad, r * stride - pad + extent). waits: they are not
+    there from the start. c_type: of the elements. in_place: the row lies where the layer's own row is made.
+    """
+
+    tensor: RowTensor
+    stride: int
+    pad: int
+    extent: int
+    waits: bool
+    c_type: str
+    in_place: bool
+
+    @property
+    def cast(self) -> str:
+        """C text that makes a pointer to elements of a pointer to a row."""
+        return cast(self.c_type, const=True)
+
+    @property
+    def one_to_one(self) -> bool:
+        """Whether row r reads row r alone."""
+        return (self.stride, self.pad, self.extent) == (1, 0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RowCall:
+    """A layer of a segment. place: the tensor whose next row is where this layer's row goes, mostly its own. readers: what is
+    made from the tensor at that place, each with how it is read. asked: it makes a row only when one of them reads it next.
+    c_type: of the elements that it makes.
+    """
+
+    step: Step
+    uses: tuple[RowUse, ...]
+    makes: RowTensor
+    place: RowTensor
+    c_type: str
+    readers: tuple[tuple[RowTensor, RowUse], ...]
+    asked: bool = False
+
+    @property
+    def cast(self) -> str:
+        """C text that makes a pointer to the elements that the layer makes of a pointer to a row."""
+        return cast(self.c_type, const=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RowSegment:
+    """Layers that run row by row. name: of the C function. source: the tensor that is whole before, None where the first layer
+    asks the application for its rows; calls: in the order of the segment; the last one makes the segment's output. arenas: the C
+    variables of the arenas that hold them.
+    """
+
+    name: str
+    source: RowTensor | None
+    calls: tuple[RowCall, ...]
+    arenas: tuple[str, ...]
+
+    @property
+    def last(self) -> RowCall:
+        """The layer that makes the segment's output."""
+        return self.calls[-1]
+
+    @property
+    def staged(self) -> tuple[Staged, ...]:
+        """What is copied before the first row."""
+        return tuple(staged for call in self.calls for staged in call.step.staged)
+
+    @property
+    def pulls(self) -> bool:
+        """Whether a layer asks the application for its rows, so that the function returns a status."""
+        return any(call.step.pulls for call in self.calls)
+
+    @property
+    def rolls(self) -> bool:
+        """Whether rows of some tensor give way to others."""
+        return not all(call.place.whole for call in self.calls)

@@ -84,7 +84,7 @@ def test_every_operator_and_every_template_is_compiled_here(packages: Packages) 
     shared = {
         name
         for text in texts.values()
-        for name in re.findall(r'(?:import|from|extends) "kernels/\w+/(\w+)\.c\.j2"', text)
+        for name in re.findall(r'(?:import|from|extends) "kernels/[\w/]+/(\w+)\.c\.j2"', text)
     }
     printed = {name for name, text in texts.items() if "macro layer" in text} - shared
     assert sorted((printed | formulas()) - packages.templates) == []

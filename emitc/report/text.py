@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emitc.errors import first_name, shown
+from emitc.layer import Reason
 
 if TYPE_CHECKING:
     from emitc.backends.partition import Assignment
@@ -146,14 +147,14 @@ def _kernel_lines(compiled: Compiled) -> list[str]:
     slow: dict[str, list[Assignment]] = {}
     for a, variant in zip(own, chosen, strict=True):
         missing = [
-            f"no kernel for {name}: {_readable(reason)}{_hint(reason)}"
+            f"no {name} kernel: {shown(reason)}{_hint(reason)}"
             for name, reason in a.refused
             if variant == _OWN and name not in partition.backends and not reason.startswith("costs ")
         ]
         if missing:
             slow.setdefault(missing[0], []).append(a)
     named = [
-        f"  slow        {_ops(each)} ({100 * share:.0f} % of the estimate): {what}"
+        f"  slow        {_ops(each)} ({100 * share:.0f} % of the estimated cycles): {what}"
         for what, each in slow.items()
         if (share := sum(a.cost for a in each) / whole) >= _SLOW_SHARE
     ]
@@ -173,12 +174,6 @@ def _ops(assignments: Sequence[Assignment]) -> str:
     return f"{first} and {len(assignments) - _SHOWN} more" if len(assignments) > _SHOWN else first
 
 
-def _readable(reason: str) -> str:
-    """A variant's reason for a person."""
-    own = reason.removeprefix("a loop of its own: ")
-    return shown(reason) if own == reason else f"the loop {shown(own)} has a portable version only"
-
-
 def _per_mac(own: Sequence[Assignment]) -> list[str]:
     """Each of emitc's own layers that multiplies and accumulates, by kernel, with what it costs."""
     found: dict[str, list[str]] = {}
@@ -192,21 +187,8 @@ def _per_mac(own: Sequence[Assignment]) -> list[str]:
     return lines
 
 
-_HINTS = {
-    "weights with zero points": "symmetric weights",
-    "weights of four bits": "weights of eight bits",
-    "floats": "a quantized model",
-    "dilation along the row": "a dilation of 1 there",
-    "several filters per channel": "one filter per channel, and a 1x1 convolution behind it",
-    "pixels that come in no fours": "a multiple of 4 output pixels",
-    "two weights of -128 in a row": "weights of -127 to 127",
-    "one output channel": "two output channels or more",
-}
-"""By the reason why a layer has no kernel for the core: what would give it one."""
-
-
 def _hint(reason: str) -> str:
-    return f" ({_HINTS[reason]} would have one)" if reason in _HINTS else ""
+    return f" ({reason.hint} would have one)" if isinstance(reason, Reason) and reason.hint else ""
 
 
 def plan_text(compiled: Compiled) -> str:

@@ -197,7 +197,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
         return vector_layer(layer)
     steps = {param.name: param.value for param in layer.params}
     if steps["a_step"] != 1 or steps["b_step"] > 1:
-        return "slopes that lie apart"
+        return "its slopes are not contiguous"
     # One slope for a row is loaded once.
     spec = layer.spec.extended("_shared", shared=True) if steps["b_step"] == 0 else layer.spec
     return replace(

@@ -194,7 +194,7 @@ def lower_dsp(
             part=part,
         )
     if pixels < dsp_int8.PIXELS:
-        return "several input channels"
+        return "it has several input channels"
     return dsp_int8.depthwise(bound, op.window, op.activation, folded=op.zero_point_folded, lean=lean)
 
 
@@ -224,7 +224,7 @@ def lower_dsp_span(bound: BoundNode, *, pixels: int = 4) -> Layer | str:
     if reason := dsp_int8.refusal(bound):
         return reason
     if x.shape[3] > 1:
-        return "several input channels"
+        return "it has several input channels"
     filters = np.ascontiguousarray(accumulation.weights_of(bound).transpose(3, 1, 2, 0))
     return dsp_shared_stretch.convolution(
         bound, op.window, op.activation, filters, folded=op.zero_point_folded, pixels=pixels

@@ -36,7 +36,7 @@ from emitc.kernels.mac.hybrid_common import (
 from emitc.kernels.mac.requantization import BIAS, WEIGHTS
 from emitc.kernels.shared.float_activation import bound_params, bounded
 from emitc.kernels.shared.windows import Window, require_output
-from emitc.layer import Layer, Param, Scratch
+from emitc.layer import Layer, Param, Reason, Scratch
 from emitc.source import SourceNode
 
 _LARGEST = 127
@@ -138,7 +138,7 @@ def lower_dsp(bound: BoundNode, variant: str = "dsp") -> Layer | str:
     """All taps of a row of the window at a time: pairs of values to an instruction."""
     layer = lower(bound)
     if window_or_pixel(bound.op(HybridConv2D)).dilation_w != 1:
-        return "dilated along rows"
+        return Reason("it is dilated along the row", "a dilation of 1 there")
     headers = ("emitc_mve.h",) if variant == "mve" else ()
     return replace(
         layer, template=f"{layer.template}_{variant}", variant=variant, headers=(*headers, _HEADERS[variant])

@@ -261,9 +261,9 @@ def lower(bound: BoundNode) -> Layer:
 def _by_rows_of_bytes(bound: BoundNode, variant: str, *headers: str) -> Layer | str:
     """The layer by a kernel that looks for the best class of a box several bytes at a time."""
     if bound.input(0).dtype is not DType.UINT8:
-        return "its scores are no bytes"
+        return "its scores are not int8 or uint8"
     if bound.op(DetectionPostprocess).per_class:
-        return "looks at every score by itself"
+        return "its regular mode compares every score"
     return replace(
         lower(bound), template=f"detection/detection_postprocess_{variant}", variant=variant, headers=headers
     )

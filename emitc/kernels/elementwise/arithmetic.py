@@ -365,7 +365,7 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
         layer.template not in ("elementwise/quantized_sum/weighted_sum", "elementwise/quantized_product/product")
         or bound.output.dtype is not DType.INT8
     ):
-        return f"a loop of its own: {layer.kernel_name}{layer.spec.suffix}"
+        return f"{layer.kernel_name}{layer.spec.suffix} has a portable version only"
     values = {param.name: int(param.value) for param in layer.params}
     shift = values["shift"]
     if layer.template == "elementwise/quantized_product/product":

@@ -33,7 +33,7 @@ _SHORT = float(1 << 14)
 def _refusal(bound: BoundNode, layer: Layer, kernels: Collection[str]) -> str:
     a, b, y = bound.input(0), bound.input(1), bound.output
     if layer.kernel_name not in kernels:
-        return f"a loop of its own: {layer.kernel_name}{layer.spec.suffix}"
+        return f"{layer.kernel_name}{layer.spec.suffix} has a portable version only"
     return "" if a.elements == b.elements == y.elements else "an operand is repeated"
 
 
@@ -81,7 +81,7 @@ def real(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     known = _params(layer)
     scales = [float(known[name]) for name in ("a_scale", "b_scale", "y_scale")]
     if not 1 / _FARTHEST <= min(scales) <= max(scales) <= _FARTHEST:
-        return "scales far from 1"
+        return "its scale is far from 1"
     offsets = tuple(Param(name, "int32_t", known[name]) for name in ("a_offset", "b_offset"))
     params = (
         *offsets,

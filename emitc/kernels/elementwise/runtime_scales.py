@@ -137,7 +137,7 @@ def _sum_fpu(bound: BoundNode) -> Layer | str:
     """The sum by a float unit's fused multiply-adds; as on every core with factors far apart, or that are not numbers."""
     layer = lower(bound)
     if not isinstance(bound.node.op, AddByScales):
-        return "products take as many instructions"
+        return "a product would take as many instructions"
     low, high = bound.output.dtype.range
     limits = (Param("lowest", "int32_t", low), Param("highest", "int32_t", high))
     walk = tuple(param for param in layer.params if param.name not in ("lowest", "highest", "output_offset"))

@@ -12,7 +12,7 @@ import numpy as np
 
 from emitc.ir import BoundNode
 from emitc.kernels.shared.windows import window_overlap
-from emitc.layer import Layer, by_channel, whole_window
+from emitc.layer import Layer, Reason, by_channel, whole_window
 from emitc.numerics.requantize import Float32
 
 TOGETHER = 4
@@ -32,7 +32,7 @@ def convolution(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     if filters is None:
         return COMPUTED
     if _value(layer, "dilation_w") != 1:
-        return "dilated along rows"
+        return Reason("it is dilated along the row", "a dilation of 1 there")
     fours = channels // TOGETHER * TOGETHER
     sets = filters[:fours].reshape(-1, TOGETHER, filters.shape[1]).transpose(0, 2, 1)
     weights = np.concatenate([sets.reshape(-1), filters[fours:].reshape(-1)])

@@ -18,7 +18,7 @@ from emitc.ir import BoundNode, DType
 from emitc.kernels.mac import accumulation, dsp_int8, int16_dsp_mve
 from emitc.kernels.mac.requantization import WEIGHTS, output_params, requantization
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import Layer, Param, Scratch, Table
+from emitc.layer import Layer, Param, Reason, Scratch, Table
 from emitc.numerics.requantize import activation_clamp, reduced_multiplier
 
 _LANES = 4
@@ -49,10 +49,10 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
         return f"{x.dtype.value} to {y.dtype.value} by float32 factors: there is code for fixed point"
     weights = accumulation.weights_of(bound)
     if w.dtype.packed or weights.dtype != np.int8:
-        return "weights of four bits"
+        return Reason("its weights have four bits", "weights of eight bits")
     kind = accumulation.spec(bound, weights, 3)
     if kind.acc != "int32_t":
-        return "sums of 64 bits"
+        return "its sums need 64 bits"
     _, kernel_h, kernel_w, out = weights.shape
     multiplier = out // x.shape[3]
     scale, bias = requantization(bound), accumulation.bias_of(bound, out)
@@ -98,7 +98,7 @@ def paired_depthwise(bound: BoundNode, window: Window, activation: str, *, folde
     weights = accumulation.weights_of(bound)
     _, kernel_h, kernel_w, out = weights.shape
     if out < _LANES:
-        return "less than four output channels"
+        return "it has fewer than four output channels"
     filters = weights.reshape(-1, out).T
     if shorts:
         taken = int16_dsp_mve.numbers(bound, activation, filters, folded=folded)

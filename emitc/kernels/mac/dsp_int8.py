@@ -21,7 +21,7 @@ from emitc.kernels.mac import accumulation
 from emitc.kernels.mac.requantization import Requantization, output_params, requantization, requantization_tables
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table, by_channel, whole_window
+from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Reason, Scratch, Table, by_channel, whole_window
 from emitc.numerics.requantize import Clamp, Int64, activation_clamp
 
 HEADER = "emitc_dsp.h"
@@ -48,13 +48,13 @@ def refusal(bound: BoundNode, *, zero: bool = False) -> str:
     """Why the node's operands have no kernel of pairs; "" where they have. zero: all weights may have one zero point."""
     x, y = bound.input(0), bound.output
     if accumulation.in_float(bound):
-        return "floats"
+        return Reason("its values are float32", "a quantized model")
     if x.dtype is not DType.INT8 or y.dtype is not DType.INT8:
         return f"{x.dtype.value} to {y.dtype.value}: there is code for int8"
     if int16x8.applies(bound) or bound.input(1).dtype.packed:
-        return "weights of four bits"
+        return Reason("its weights have four bits", "weights of eight bits")
     if accumulation.weights_of(bound).dtype != np.int8 and not (zero and weights_zero(bound)):
-        return "weights with zero points"
+        return Reason("its weights have zero points", "symmetric weights")
     return ""
 
 
@@ -235,9 +235,9 @@ def operands(
         return reason
     out = len(filters)
     if window.dilation_w != 1:
-        return "dilation along the row"
+        return Reason("it is dilated along the row", "a dilation of 1 there")
     if out == 1:
-        return "one output channel"
+        return Reason("it has one output channel", "two output channels or more")
     return prepared(bound, activation, filters.astype(np.int64).reshape(out, -1), folded=folded)
 
 
@@ -247,7 +247,7 @@ def prepared(
     """The same of filters [O, K] of a kernel that has no such demands."""
     bias = accumulation.bias_inside(bound, filters, folded=folded)
     if bias is None:
-        return "the zero point's share may leave 32 bits"
+        return "folding the zero point into the bias could overflow int32"
     y = bound.output
     assert y.quantization
     clamp = activation_clamp(activation, y)
@@ -289,15 +289,15 @@ def convolution(
         # The whole window is one run of the input.
         return matrix(bound, 1, flat, bias, scale, clamp, kind, lean=lean, by_rows=False)
     if part and kernel_h == 1:
-        return "windows of one row"
+        return "its window has one row"
     if lean and weights_zero(bound):
-        return "weights with zero points"
+        return Reason("its weights have zero points", "symmetric weights")
     if lean:
         return lean_convolution(bound, window, runs, bias, scale, clamp, kind)
     more: tuple[Param, ...] = ()
     if zero := weights_zero(bound):
         if not sums_fit(flat, bias, zero):
-            return "sums of weights with zero points may leave 32 bits"
+            return "sums with the zero points of the weights could overflow int32"
         kind = with_zero(kind)
         values, words, behind = summed_weights(runs + zero, zero)
         more = (Param("sum_words", "int32_t", behind, "the last ones, for the weights' zero point"),)
@@ -344,7 +344,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     weights = accumulation.weights_of(bound)
     _, kernel_h, kernel_w, channels = weights.shape
     if channels != x.shape[3]:
-        return "several filters per channel"
+        return Reason("it has several filters per channel", "one filter per channel, followed by a 1x1 convolution")
     found = prepared(bound, activation, weights.astype(np.int64).reshape(-1, channels).T, folded=folded)
     if isinstance(found, str):
         return found
@@ -448,7 +448,7 @@ def matrix(
     zero = weights_zero(bound)
     if zero:
         if not sums_fit(filters, bias, zero):
-            return "sums of weights with zero points may leave 32 bits"
+            return "sums with the zero points of the weights could overflow int32"
         kind, filters = with_zero(kind), filters + zero
     size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out_c", "int32_t", out))
     params, _ = accumulation.pixels(rows, depth, out)

@@ -88,7 +88,7 @@ def convolution(
     if bound.output.shape[2] < pixels:
         return f"less than {pixels} pixels in a row"
     if window.stride_w >= kernel_w:
-        return "windows that do not overlap along the row"
+        return "its windows do not overlap along the row"
     if span.words > MOST_WORDS:
         return f"more than {2 * MOST_WORDS} values in a row of the window"
     x = bound.input(0)

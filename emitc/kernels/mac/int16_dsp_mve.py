@@ -16,7 +16,7 @@ from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.mac import accumulation, dsp_int8
 from emitc.kernels.mac.requantization import output_params, requantization, requantization_tables
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import ByRows, KernelSpec, Layer, Param, Scratch, Table, whole_window
+from emitc.layer import ByRows, KernelSpec, Layer, Param, Reason, Scratch, Table, whole_window
 from emitc.numerics.requantize import activation_clamp
 
 DSP_HEADER = "emitc_dsp_int16.h"
@@ -47,9 +47,13 @@ def _kind(bound: BoundNode, filters: Array, *, folded: bool) -> KernelSpec | str
     """What the kernels are printed for, or why there is none. filters: [O, ...]."""
     x = bound.input(0)
     if bound.input(1).dtype.packed or filters.dtype != np.int8:
-        return "weights of four bits" if bound.input(1).dtype.packed else "weights with zero points"
+        return (
+            Reason("its weights have four bits", "weights of eight bits")
+            if bound.input(1).dtype.packed
+            else "weights with zero points"
+        )
     if not folded and x.quantization and any(x.quantization.zero_points):
-        return "int16 values with a zero point"
+        return "its int16 values have a zero point"
     kind = accumulation.spec(bound, filters)
     return kind if kind.acc == "int32_t" else "sums of 64 bits"
 
@@ -92,7 +96,7 @@ def paired_convolution(
         return kind
     out, kernel_h, kernel_w, _ = filters.shape
     if window.dilation_w != 1:
-        return "dilation along the row"
+        return Reason("it is dilated along the row", "a dilation of 1 there")
     rows = bound.output.elements // out
     plain = (kernel_h, kernel_w, window.stride_h, window.stride_w) == (1, 1, 1, 1) and not window.padding.any
     if plain and rows < _FEW_ROWS:
@@ -119,7 +123,7 @@ def vector_convolution(
     if isinstance(kind, str):
         return kind
     if window.dilation_w != 1:
-        return "dilation along the row"
+        return Reason("it is dilated along the row", "a dilation of 1 there")
     _, kernel_h, kernel_w, _ = filters.shape
     return _vectors(bound, window_params(bound, window, kernel_h, kernel_w), activation, filters, kind, BY_ROWS)
 
@@ -169,7 +173,7 @@ def _tiles(
 ) -> Layer | str:
     out, kernel_h, kernel_w, depth = filters.shape
     if out == 1:
-        return "one output channel"
+        return Reason("it has one output channel", "two output channels or more")
     runs = filters.reshape(out, kernel_h, kernel_w * depth)
     values, words = dsp_int8.paired_weights(runs, adjacent(kernel_w * depth))
     of_pair = Param("words", "int32_t", words, "of the weights of two channels")

@@ -49,10 +49,10 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     _, kernel_h, kernel_w, channels = weights.shape
     filters = weights.reshape(-1, channels)
     if not pairs_fit(filters):
-        return "weights of -128"
+        return "a weight is -128"
     bias = accumulation.bias_inside(bound, filters.T.astype(np.int64), folded=folded)
     if bias is None:
-        return "the zero point's share may leave 32 bits"
+        return "folding the zero point into the bias could overflow int32"
     scale, clamp = requantization(bound), activation_clamp(activation, y)
     kind = scaling(scale, clamp, y.quantization.zero_point, filters.T.astype(np.int64), bias)
     if kind.short == "any":

@@ -20,7 +20,7 @@ from emitc.ir import Array, BoundNode
 from emitc.kernels.mac import accumulation, dsp_int8
 from emitc.kernels.mac.requantization import Requantization, output_params, requantization, requantization_tables
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table
+from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Reason, Scratch, Table
 from emitc.numerics.requantize import Clamp, Int64, activation_clamp
 
 HEADER = "emitc_mve.h"
@@ -114,7 +114,7 @@ def convolution(bound: BoundNode, window: Window, activation: str, filters: Arra
     folded: the bias holds the zero point's share already.
     """
     if window.dilation_w != 1:
-        return "dilation along the row"
+        return Reason("it is dilated along the row", "a dilation of 1 there")
     out, kernel_h, kernel_w, depth = filters.shape
     params = window_params(bound, window, kernel_h, kernel_w)
     direct = kernel_h == 1 and not window.padding.any
@@ -148,7 +148,7 @@ def _pairs(
     by_rows: ByRows | None,
 ) -> Layer | str:
     if len(filters) < CHANNELS and filters.shape[1] < LONG_ROW:
-        return "fewer than four output channels"
+        return "it has fewer than four output channels"
     if isinstance(parts := _parts(bound, activation, filters, folded=folded, eights=True), str):
         return parts
     tables, tail, kind = parts
@@ -198,7 +198,7 @@ def _parts(
         return reason
     bias = accumulation.bias_inside(bound, filters.astype(np.int64), folded=folded)
     if bias is None:
-        return "the zero point's share may leave 32 bits"
+        return "folding the zero point into the bias could overflow int32"
     y = bound.output
     assert y.quantization
     scale, clamp = requantization(bound), activation_clamp(activation, y)

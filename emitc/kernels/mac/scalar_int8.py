@@ -34,6 +34,7 @@ from emitc.layer import (
     KernelSpec,
     Layer,
     Param,
+    Reason,
     Scratch,
     Table,
     WindowOrder,
@@ -62,20 +63,20 @@ def convolution(
         return reason
     out, kernel_h, kernel_w, depth = filters.shape
     if window.dilation_w != 1:
-        return "dilation along the row"
+        return Reason("it is dilated along the row", "a dilation of 1 there")
     prepared = _prepared(bound, activation, filters.astype(np.int64).reshape(out, -1), folded=folded, narrow=narrow)
     if isinstance(prepared, str):
         return prepared
     flat, bias, scale, clamp, kind = prepared
     if not _fits(flat):
-        return "two weights of -128 in a row"
+        return Reason("two adjacent weights are -128", "weights of -127 to 127")
     x, y = bound.input(0), bound.output
     assert x.quantization
     rows = y.elements // out
     if (kernel_h, kernel_w, window.stride_h, window.stride_w) == (1, 1, 1, 1) and not window.padding.any:
         return _matrix(bound, rows, flat, bias, scale, clamp, kind, narrow=narrow)
     if not _in_fours(rows // y.shape[0]):
-        return "pixels that come in no fours"
+        return Reason("the number of output pixels is not a multiple of 4", "a multiple of 4 output pixels")
     params = window_params(bound, window, kernel_h, kernel_w)
     # Where nothing is outside the input, no row of a window is put together.
     edge = -(-2 * kernel_w * depth // 4) * 4 if window.padding.any else 0
@@ -106,9 +107,9 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     weights = accumulation.weights_of(bound)
     _, kernel_h, kernel_w, channels = weights.shape
     if channels != x.shape[3]:
-        return "several filters per channel"
+        return Reason("it has several filters per channel", "one filter per channel, followed by a 1x1 convolution")
     if not _in_fours(y.shape[1] * y.shape[2]):
-        return "pixels that come in no fours"
+        return Reason("the number of output pixels is not a multiple of 4", "a multiple of 4 output pixels")
     prepared = _prepared(
         bound, activation, weights.astype(np.int64).reshape(-1, channels).T, folded=folded, narrow=narrow
     )
@@ -169,7 +170,7 @@ def _prepared(
     assert y.quantization
     bias = accumulation.bias_inside(bound, filters, folded=folded)
     if bias is None:
-        return "the zero point's share may leave 32 bits"
+        return "folding the zero point into the bias could overflow int32"
     clamp = activation_clamp(activation, y)
     filters, bias, scale = settled(bound, filters, bias, clamp)
     # The short functions take four times the sum.
@@ -206,7 +207,7 @@ def _matrix(
     if not _in_fours(rows):
         return _rows(bound, rows, filters, bias, scale, clamp, kind, narrow=narrow)
     if not _fits(filters):
-        return "two weights of -128 in a row"
+        return Reason("two adjacent weights are -128", "weights of -127 to 127")
     out, depth = filters.shape
     pairs = -(-depth // 2)
     params, _ = accumulation.pixels(rows, depth, out)

@@ -203,7 +203,7 @@ def _by_rows(bound: BoundNode) -> Layer | str:
     """The product of two float32 operands that lie row by row, for four columns at a time; or why there is none."""
     op, layer = bound.op(BatchMatMul), lower(bound)
     if op.a_transposed or op.b_transposed:
-        return "a transposed operand"
+        return "an operand is transposed"
     names = ("a_row", "a_step", "b_column", "b_step")
     params = tuple(param for param in layer.params if param.name not in names)
     return float_fours(replace(layer, template="matrix/matmul_float", params=params, spec=PLAIN))

@@ -23,7 +23,7 @@ from emitc.kernels.mac import accumulation, block4_float_conv, dsp_int8, int16_d
 from emitc.kernels.mac.requantization import WEIGHTS, Accumulating, int32_sums, requantization
 from emitc.kernels.matrix import fully_connected_float, fully_connected_runtime, fully_connected_uint8
 from emitc.kernels.shared.windows import ACTIVATIONS
-from emitc.layer import Layer
+from emitc.layer import Layer, Reason
 from emitc.numerics.requantize import activation_clamp
 from emitc.source import SourceNode
 
@@ -140,7 +140,7 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     """Pairs of channels, four rows at a time; four channels at a time for few rows."""
     op, rows = bound.op(FullyConnected), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
     if fully_connected_float.applies(bound):
-        return "floats"
+        return Reason("its values are float32", "a quantized model")
     if op.rounds_once:
         return fully_connected_uint8.PORTABLE_ONLY
     if int16_dsp_mve.applies(bound):
@@ -173,7 +173,7 @@ def lower_scalar(bound: BoundNode, *, narrow: bool = False) -> Layer | str:
     """Pairs of channels, four rows at a time; four channels at a time for few rows."""
     op, rows = bound.op(FullyConnected), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
     if fully_connected_float.applies(bound):
-        return "floats"
+        return Reason("its values are float32", "a quantized model")
     if op.rounds_once:
         return fully_connected_uint8.PORTABLE_ONLY
     return scalar_int8.product(bound, op.activation, rows, folded=op.zero_point_folded, narrow=narrow)

@@ -264,9 +264,9 @@ def _by_columns(bound: BoundNode, variant: str, depth: int, headers: tuple[str, 
     layer, found = lower(bound), _product(bound)
     of_bytes = {layer.spec.x, layer.spec.w, layer.spec.y} == {"int8_t"}
     if layer.template != "matrix/matmul" or not of_bytes or _is_wide(bound):
-        return f"a loop of its own: {layer.kernel_name}{layer.spec.suffix}"
+        return f"{layer.kernel_name}{layer.spec.suffix} has a portable version only"
     if found.rows == 1:
-        return "a single row, which meets each column once"
+        return "it has a single row, which is multiplied by each column once"
     if found.depth > depth:
         return f"sums of more than {depth} products"
     columns = -(-found.columns // CHANNELS) * CHANNELS
@@ -291,7 +291,7 @@ def _in_fours(table: Table) -> Table:
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Two rows and four columns at a time, sixteen values of each."""
     if _product(bound).columns >= _FARTHEST:
-        return "columns whose values lie far apart"
+        return "the values of a column are far from each other in memory"
     return _by_columns(bound, "mve", _LARGEST_DEPTH, MVE_HEADERS, sums=2)
 
 
@@ -306,7 +306,7 @@ def float_fours(layer: Layer) -> Layer | str:
     """
     sizes = {param.name: param.value for param in layer.params}
     if sizes["rows"] == 1:
-        return "a single row: there is code for two at a time"
+        return "it has a single row, and the kernel computes two at a time"
     return layer if sizes["columns"] >= TOGETHER else "there is code for four columns"
 
 

@@ -151,7 +151,7 @@ def lower_dsp(bound: BoundNode, variant: str = "dsp") -> Layer | str:
     """Four columns of a constant matrix at a time, each row as int8: pairs of values to an instruction."""
     layer, sizes = lower(bound), _sizes(bound)
     if layer.template != "matrix/matmul_integer_constant":
-        return "a computed matrix"
+        return "its matrix is computed at run time"
     if sizes.columns < _TOGETHER:
         return f"there is code for {_TOGETHER} columns"
     layout, order = _LAYOUTS[variant]

@@ -244,7 +244,7 @@ def lower_fpu(bound: BoundNode) -> Layer | str:
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Sums by the float unit, from vectors."""
     if _rows(bound).segments % 4:
-        return "rows are no whole fours"
+        return "the row length is not a multiple of 4"
     return _by_fours(bound, "mve", ("emitc_mve.h", "emitc_mve_float32.h", "emitc_mve_norm.h"))
 
 

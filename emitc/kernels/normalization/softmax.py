@@ -352,14 +352,14 @@ def lower_mve(bound: BoundNode) -> Layer | str:
         return layer if isinstance(layer, str) else replace(layer, overlaps=_in_place(bound, rows))
     if bound.input(0).dtype is DType.FLOAT32:
         if _rows(bound).inner != 1:
-            return "rows whose values lie apart"
+            return "the values of a row are not contiguous"
         return _lower_real(bound, "mve", *_REALS)
     portable = lower(bound)
     headers = ("emitc_bits.h", "emitc_mve.h", "emitc_mve_softmax.h")
     if portable.template == "normalization/softmax_s16":
         return replace(portable, template="normalization/softmax_s16_mve", variant="mve", headers=headers)
     if portable.template != "normalization/softmax" or portable.spec is not PLAIN:
-        return f"a loop of its own: {portable.kernel_name}{portable.spec.suffix}"
+        return f"{portable.kernel_name}{portable.spec.suffix} has a portable version only"
     (table,) = portable.tables
     # A larger distance reads the 0 behind the table, which takes no comparison.
     table = replace(table, values=(*table.values, 0), comment=f"{table.comment}; 0 for all larger ones")
@@ -373,7 +373,7 @@ def _lower_real(bound: BoundNode, variant: str, *headers: str) -> Layer | str:
     """ONNX's of float32 with the exponential of an instruction set."""
     portable = lower(bound)
     if portable.template != "normalization/softmax_exp":
-        return f"a loop of its own: {portable.kernel_name}{portable.spec.suffix}"
+        return f"{portable.kernel_name}{portable.spec.suffix} has a portable version only"
     headers = (*portable.headers, *headers)
     return replace(portable, template=f"normalization/softmax_exp_{variant}", variant=variant, headers=headers)
 

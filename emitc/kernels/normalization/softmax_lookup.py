@@ -146,13 +146,13 @@ def vectors(bound: BoundNode, rows: Rows) -> Layer | str:
     """The layer of rows of int8 for vectors, four shares at a time; or why there is none."""
     portable = layer(bound, rows)
     if {portable.spec.x, portable.spec.y} != {"int8_t"}:
-        return f"a loop of its own: {portable.kernel_name}{portable.spec.suffix}"
+        return f"{portable.kernel_name}{portable.spec.suffix} has a portable version only"
     if rows.inner != 1:
-        return "rows whose values lie apart"
+        return "the values of a row are not contiguous"
     known = {param.name: param.value for param in portable.params}
     # Vectors make no number of what is infinite, where one by one it is limited.
     if float(known["numerator"]) * max(map(float, portable.tables[0].values)) > _LARGEST_PART:
-        return "shares that may leave float32"
+        return "the result may overflow float32"
     params = (
         Param("rows", "int32_t", rows.outer),
         Param("depth", "int32_t", rows.depth, "values of a row"),

@@ -24,7 +24,7 @@ _LARGEST_COUNT = 4096
 def layer(bound: BoundNode, portable: Layer) -> Layer | str:
     """The layer of `average_pool_2d_even` or `average_pool_2d_sum` for vectors; or why there is none."""
     if bound.input(0).dtype is not DType.INT8:
-        return f"a loop of its own: {portable.kernel_name}{portable.spec.suffix}"
+        return f"{portable.kernel_name}{portable.spec.suffix} has a portable version only"
     known = {param.name: param.value for param in portable.params}
     if portable.template == "pooling/average_pool_2d_sum":
         factors = Table(
@@ -34,7 +34,7 @@ def layer(bound: BoundNode, portable: Layer) -> Layer | str:
         return _by_fours(portable, params, (factors,), (MVE_HEADER,))
     scales = float(known["x_scale"]), float(known["y_scale"])
     if not 1 / _FARTHEST <= min(scales) <= max(scales) <= _FARTHEST:
-        return "scales far from 1"
+        return "its scale is far from 1"
     if int(known["kernel_h"]) * int(known["kernel_w"]) > _LARGEST_COUNT:
         return f"a window of more than {_LARGEST_COUNT} values"
     left_out = ("output_offset", "clamp_low", "clamp_high", "multiplier", "right", "doubt")

@@ -384,9 +384,9 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     if layer.template in ("pooling/average_pool_2d_even", "pooling/average_pool_2d_sum"):
         return average_pool_mve.layer(bound, layer)
     if layer.spec != PLAIN or layer.template not in ("pooling/average_pool_2d", "pooling/max_pool_2d"):
-        return f"a loop of its own: {layer.kernel_name}{layer.spec.suffix}"
+        return f"{layer.kernel_name}{layer.spec.suffix} has a portable version only"
     if isinstance(op, AveragePool2D) and bound.output.shape[3] < 4:
-        return "fewer than four channels"
+        return "it has fewer than four channels"
     if op.kernel_h * op.kernel_w > _LARGEST_COUNT:
         return f"a window of more than {_LARGEST_COUNT} values"
     return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=(MVE_HEADER,))
@@ -401,9 +401,9 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     """Four channels in a word."""
     op, layer, x, y = bound.op(Pool2D), lower(bound), bound.input(0), bound.output
     if layer.template not in ("pooling/average_pool_2d", "pooling/max_pool_2d") or x.dtype is not DType.INT8:
-        return f"a loop of its own: {layer.kernel_name}{layer.spec.suffix}"
+        return f"{layer.kernel_name}{layer.spec.suffix} has a portable version only"
     if y.shape[3] < _LANES:
-        return "fewer than four channels"
+        return "it has fewer than four channels"
     average = isinstance(op, AveragePool2D)
     if average and op.kernel_h * op.kernel_w > _LARGEST_SUM:
         return f"a window of more than {_LARGEST_SUM} values"

@@ -69,10 +69,10 @@ def layer(bound: BoundNode, params: tuple[Param, ...], activation: str, *, avera
 def by_fours(bound: BoundNode, portable: Layer, variant: str) -> Layer | str:
     """The `portable` layer of largest values, in TFLite or ONNX, for four channels at a time; or why there is none."""
     if portable.template != "pooling/max_pool_2d_taps" or bound.input(0).dtype is not DType.FLOAT32:
-        return f"a loop of its own: {portable.kernel_name}{portable.spec.suffix}"
+        return f"{portable.kernel_name}{portable.spec.suffix} has a portable version only"
     channels = bound.output.shape[3]
     if channels % _TOGETHER:
-        return "there is code for whole fours of channels"
+        return "the number of channels is not a multiple of 4"
     if any(param.value != 1 for param in portable.params if param.name in ("dilation_h", "dilation_w")):
         return "dilated"
     # Four channels at a time are as one channel of four numbers.

@@ -250,7 +250,7 @@ def lower_quantize_fpu(bound: BoundNode) -> Layer | str:
     """The float unit's own roundings."""
     layer = lower_quantize(bound)
     if layer.template not in ("quantization/quantize", "quantization/quantize_even"):
-        return f"a loop of its own: {layer.kernel_name}"
+        return f"{layer.kernel_name} has a portable version only"
     return replace(layer, template=f"{layer.template}_fpu", variant="fpu", headers=("emitc_fpu.h",))
 
 
@@ -265,7 +265,7 @@ def lower_dequantize_mve(bound: BoundNode) -> Layer | str:
     if layer.template != "quantization/dequantize" or dtype not in (DType.INT8, DType.INT16):
         return f"{dtype.value} to float: there is code for int8 and int16 of one scale"
     if _quantization(bound.input(0)).scale < SMALLEST_NORMAL:
-        return "a scale that vectors take for 0"
+        return "its scale is subnormal, which MVE flushes to zero"
     spec = throughout(dtype)
     return replace(layer, template="quantization/dequantize_mve", variant="mve", headers=("emitc_mve.h",), spec=spec)
 

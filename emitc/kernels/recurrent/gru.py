@@ -130,7 +130,7 @@ def _four_rows(bound: BoundNode) -> Layer | str:
     """The same layer with the weights of four rows side by side, which are units of one gate; or why there is none."""
     s, layer = recurrence.sizes_of(bound), lower(bound)
     if s.units % TOGETHER:
-        return "there is code for whole fours of units"
+        return "the number of units is not a multiple of 4"
     fours = _GATES * s.units // TOGETHER
     sizes = {role: (s.directions, fours, TOGETHER, depth) for role, depth in (("w", s.inputs), ("r", s.units))}
     headers = (*layer.headers, "emitc_fpu_tanh.h")

@@ -310,10 +310,10 @@ def _lower_mve(bound: BoundNode) -> Layer | str:
     """Four outputs that lie side by side at a time."""
     layer = lower(bound)
     if layer.template != "reduction/reduce_sum":
-        return f"a loop of its own: {layer.kernel_name}"
+        return f"{layer.kernel_name} has a portable version only"
     values = {param.name: param.value for param in layer.params}
     if values["kept2_stride"] != 1:
-        return "outputs whose values do not lie side by side"
+        return "the values of its output are not contiguous"
     return replace(layer, template="reduction/reduce_sum_mve", variant="mve", headers=("emitc_mve.h",))
 
 

@@ -151,7 +151,7 @@ def split_layer(bound: BoundNode, axis: int) -> Layer:
 def _by_vectors(layer: Layer) -> Layer | str:
     """The same layer for vectors, sixteen bytes at a time; or why there is none."""
     if layer.template not in ("movement/join", "movement/split", "movement/join_narrow", "movement/split_narrow"):
-        return f"a loop of its own: {layer.kernel_name}"
+        return f"{layer.kernel_name} has a portable version only"
     (widths,) = (table.values for table in layer.tables if table.role == "row_bytes")
     whole = sum(int(width) for width in widths)
     params = layer.params

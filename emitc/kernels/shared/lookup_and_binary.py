@@ -187,7 +187,7 @@ def _lookup(bound: BoundNode, template: str, source: int, table: Table) -> Layer
 def by_vectors(layer: Layer) -> Layer | str:
     """A layer of `byte_table` for cores with MVE, which look sixteen bytes up at a time; or why there is none."""
     if layer.template != "activation/lookup":
-        return f"a loop of its own: {layer.kernel_name}"
+        return f"{layer.kernel_name} has a portable version only"
     return replace(layer, template="activation/lookup_mve", variant="mve", headers=("emitc_mve.h",))
 
 

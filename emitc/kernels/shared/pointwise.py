@@ -198,7 +198,7 @@ _FUSED = {
 def float_unit_layer(layer: Layer) -> Layer | str:
     """The layer for cores with a float unit: coefficients loaded together; or why there is none."""
     if layer.formula is None or layer.formula.name not in _FUSED:
-        return f"no twin for float units: {layer.kernel_name}"
+        return f"{layer.kernel_name} has a portable version only"
     c, header = _FUSED[layer.formula.name]
     formula = replace(layer.formula, name=f"{layer.formula.name}_fpu", c=c)
     return replace(layer, variant="fpu", headers=(*layer.headers, header), formula=formula)

@@ -136,9 +136,9 @@ def _in_groups(bound: BoundNode, size: int) -> Layer | str:
     found, frequencies = _trimmed(bound), bound.input(0).elements
     widths = [max(width, 0) for width in found["widths"]]
     if not found["weights"] or min(found["weights"] + found["unweights"]) < 0:
-        return "has negative weights, or none"
+        return "it has no weights, or negative ones"
     if sum(widths) > len(found["weights"]):
-        return "has bands that share weights"
+        return "its bands share weights"
     counts = [max(-(-width // size), 1) for width in widths]
     if size * max(counts) > frequencies:
         return "has fewer frequencies than a band in whole groups"

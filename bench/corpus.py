@@ -34,7 +34,8 @@ from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError, Refusals
 from emitc.report.text import table
 from emitc.verify.engines.run import EngineRefused
-from emitc.verify.proof import Proof, verify
+from emitc.verify.proof import Proof
+from emitc.verify.verification import verify
 
 HERE = Path(__file__).resolve().parent
 CORPUS = HERE.parents[1] / "shared" / "models"

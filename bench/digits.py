@@ -25,7 +25,7 @@ from emitc.errors import EmitcError
 from emitc.report.text import table
 from emitc.verify.build import HostModel, build_shared
 from emitc.verify.engines.run import OnnxRuntimeEngine
-from emitc.verify.proof import interface_of
+from emitc.verify.golden_run import interface_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = ROOT.parent / "shared" / "models"

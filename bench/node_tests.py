@@ -47,7 +47,7 @@ from emitc.kernels import onnx_registry
 from emitc.report.text import table
 from emitc.source import DEFINED
 from emitc.verify.build import WARNINGS, HostModel, run_compiler, sources
-from emitc.verify.proof import interface_of
+from emitc.verify.golden_run import interface_of
 from emitc.verify.reference import run_reference
 
 HERE = Path(__file__).resolve().parent

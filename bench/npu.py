@@ -29,7 +29,7 @@ from emitc.backends.partition import Partition
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError, Refusals
 from emitc.report.text import table
-from emitc.verify import proof as parity
+from emitc.verify import verification
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = ROOT.parent / "shared" / "models" / "tflite"
@@ -111,7 +111,7 @@ def measure(model: Path, npu: str, memory: str, optimise: str, samples: int) -> 
         "arena_bytes": made.program.plan.arena_bytes,
         "cycles": sum(region.cycles for _, region in divided.regions),
     }
-    proof = parity.verify(made, samples=samples, layers=True)
+    proof = verification.verify(made, samples=samples, layers=True)
     return Figures(
         **known
         | {

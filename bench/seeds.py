@@ -36,7 +36,8 @@ from emitc.report.text import table
 from emitc.target import BuildSupport
 from emitc.verify.build import build_shared
 from emitc.verify.engines.run import EngineRefused, IsolatedRun, engine_for
-from emitc.verify.proof import Proof, verify
+from emitc.verify.proof import Proof
+from emitc.verify.verification import verify
 
 RESULTS = Path(__file__).resolve().parent / "results_seeds.json"
 SAMPLES = 20
@@ -79,8 +80,8 @@ def _quick() -> Iterator[None]:
     """Proofs of one model, with its libraries built once and the engine in this process."""
     with (
         tempfile.TemporaryDirectory(prefix="emitc-") as folder,
-        mock.patch("emitc.verify.proof.build_shared", _Libraries(Path(folder))),
-        mock.patch("emitc.verify.proof.run_isolated", _run_here),
+        mock.patch("emitc.verify.verification.build_shared", _Libraries(Path(folder))),
+        mock.patch("emitc.verify.golden_run.run_isolated", _run_here),
         mock.patch("emitc.verify.subgraph_checks.run_isolated", _run_here),
     ):
         yield

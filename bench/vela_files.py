@@ -32,7 +32,7 @@ from emitc.compiler import compile_model
 from emitc.frontends.tflite.npu import OPERATOR
 from emitc.frontends.tflite.reader import read_tflite
 from emitc.report.text import table
-from emitc.verify import proof as parity
+from emitc.verify import golden_run, verification
 from emitc.verify.engines.contract import Array
 from emitc.verify.engines.run import run_isolated
 from emitc.verify.npu_check import VelaNetwork
@@ -153,10 +153,10 @@ def measure(seed: int, way: Way, samples: int = 3, *, sanitize: bool = False) ->
         golden = run_isolated(model.read_bytes(), cases, engine="tflm")
         vectors = {f"in{i}_{k}": v for k, case in enumerate(cases) for i, v in enumerate(case)}
         np.savez(folder / "vectors.npz", **vectors)  # type: ignore[arg-type]
-        proof = parity.verify(made, samples=0, vectors=folder / "vectors.npz", layers=True, sanitize=sanitize)
+        proof = verification.verify(made, samples=0, vectors=folder / "vectors.npz", layers=True, sanitize=sanitize)
         network = VelaNetwork(read_vela(path.read_bytes()))
         memory = [network.run(case) for case in cases]
-        values = parity.layer_values(made, cases)
+        values = golden_run.layer_values(made, cases)
         outputs = [[run[made.graph.root(n).name] for n in made.graph.outputs] for run in values]
         fast = [s.size_bytes for step in made.program.steps for s in step.scratch if s.tensor == "npu_fast"]
         return Figures(
@@ -185,7 +185,7 @@ def measure_own(seed: int, way: Way, samples: int = 3) -> Figures:
         goal = "size" if way.optimise == "Size" else "speed"
         backends = {"npu": way.npu, "npu-always": "yes", "npu-memory": way.memory, "npu-optimise": goal}
         made = compile_model(model, backends=backends)
-        proof = parity.verify(made, samples=samples, seed=seed, layers=True)
+        proof = verification.verify(made, samples=samples, seed=seed, layers=True)
         divided = made.partition
         core = tuple(row.op_type for row in divided.assignments if row.backend != NAME)
         return Figures(

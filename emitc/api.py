@@ -31,10 +31,13 @@ class Model(Compiled):
         return self.program.plan
 
     def verify(self, **options: Any) -> Proof:
-        """The proof on this machine; options as for `emitc.verify.proof.verify` (samples, seed, vectors, layers, sanitize)."""
-        from emitc.verify import proof
+        """The proof on this machine.
 
-        return proof.verify(self, **options)
+        options: as for `emitc.verify.verification.verify` (samples, seed, vectors, layers, sanitize).
+        """
+        from emitc.verify import verification
+
+        return verification.verify(self, **options)
 
     def check(self) -> Validation:
         """Whether the graph after every pass, and the program, give what the graph gave as it was built."""

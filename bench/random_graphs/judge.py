@@ -34,9 +34,10 @@ from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.ir import Array
 from emitc.verify.engines.run import EngineRefused, run_isolated
-from emitc.verify.proof import golden_run, verify
+from emitc.verify.golden_run import golden_run
 from emitc.verify.reference import run_reference
 from emitc.verify.tolerances import compared, tolerances_of
+from emitc.verify.verification import verify
 
 CASES = 4
 SECONDS = 60

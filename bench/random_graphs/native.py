@@ -19,7 +19,7 @@ from emitc.compiled import Compiled
 from emitc.ir import Array
 from emitc.target import BuildSupport
 from emitc.verify.build import WARNINGS, Interface
-from emitc.verify.proof import interface_of
+from emitc.verify.golden_run import interface_of
 from emitc.verify.sanitize import alive_spans
 
 HARNESS = Path(__file__).resolve().with_name("harness.c")

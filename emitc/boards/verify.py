@@ -17,8 +17,8 @@ from emitc.compiled import Compiled
 from emitc.errors import EmitcError, writing
 from emitc.target import load_board
 from emitc.verify.engines.run import missing_engines
+from emitc.verify.golden_run import golden_run, is_foreign, play_back
 from emitc.verify.operator_checks import has_operator_checks, rounded_otherwise
-from emitc.verify.proof import golden_run, is_foreign, play_back
 from emitc.verify.samples import random_samples
 from emitc.verify.tolerances import tolerances_of
 

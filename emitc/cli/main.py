@@ -149,7 +149,7 @@ def verify(
         from emitc.compiler import for_host
         from emitc.report import text as report
         from emitc.validation import validate
-        from emitc.verify import proof as parity
+        from emitc.verify import verification
 
         compiled = for_host(values["model"], compiled_model(values))
         if samples == 0 and vectors is None:
@@ -160,7 +160,7 @@ def verify(
                 "give --vectors or samples",
             )
         with _progress("proving") as progress:
-            proof = parity.verify(
+            proof = verification.verify(
                 compiled, reference=reference, samples=samples, seed=seed, vectors=vectors, layers=layers,
                 sanitize=sanitize, progress=progress,
             )  # fmt: skip

@@ -32,8 +32,6 @@ LONG = {
     "emitc/kernels/mac/dsp_int8.py:depthwise": 67,
     "emitc/report/text.py:verify_text": 88,
     "emitc/schedule/check.py:_replay_rows": 76,
-    "emitc/verify/proof.py:golden_run": 69,
-    "emitc/verify/proof.py:_verified": 146,
 }
 """Functions by module and name, with their lines."""
 WIDE = {
@@ -55,8 +53,7 @@ WIDE = {
     "emitc/planner/region_assignment.py:assign": 8,
     "emitc/schedule/row_costs.py:layer_overhead": 8,
     "emitc/verify/engines/run.py:run_isolated": 8,
-    "emitc/verify/proof.py:verify": 8,
-    "emitc/verify/proof.py:_verified": 9,
+    "emitc/verify/verification.py:verify": 8,
     "bench/random_graphs/onnx/net.py:add": 9,
 }
 """Functions with their parameters, without self."""
@@ -64,7 +61,6 @@ MODULES = {
     "emitc/frontends/build.py": 501,
     "emitc/frontends/onnx/reader.py": 501,
     "emitc/kernels/convolution/conv_transpose.py": 508,
-    "emitc/verify/proof.py": 526,
 }
 """Modules with their lines."""
 

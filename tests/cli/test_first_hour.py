@@ -26,7 +26,7 @@ from emitc.explore import pareto
 from emitc.report import inspection
 from emitc.report import text as report
 from emitc.schedule.search import TECHNIQUES
-from emitc.verify import proof
+from emitc.verify import golden_run
 from emitc.verify.engines import run as golden
 from emitc.verify.reference import run_reference
 from emitc.verify.samples import random_samples
@@ -141,7 +141,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     real = golden.importlib.util.find_spec
     hidden = set(golden.MODULES.values())
     monkeypatch.setattr(golden.importlib.util, "find_spec", lambda name: None if name in hidden else real(name))
-    monkeypatch.setattr(proof, "run_isolated", lambda *a, **k: pytest.fail("an engine was asked"))
+    monkeypatch.setattr(golden_run, "run_isolated", lambda *a, **k: pytest.fail("an engine was asked"))
 
 
 @pytest.mark.usefixtures("no_engine")

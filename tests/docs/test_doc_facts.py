@@ -35,9 +35,10 @@ from emitc.program import StateSlot
 from emitc.report import inspection
 from emitc.target import load_board
 from emitc.validation import Validation, Wrong
+from emitc.verify.layers import Divergence
 from emitc.verify.npu_check import NpuCheck
 from emitc.verify.operator_checks import Group
-from emitc.verify.proof import Divergence, Proof
+from emitc.verify.proof import Proof
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "examples" / "models"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emitc.compiler import compile_model
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
 NAMES = ("spotter", "branches")

@@ -18,7 +18,7 @@ import pytest
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.ir import Array, DType
-from emitc.verify.proof import golden_run
+from emitc.verify.golden_run import golden_run
 from emitc.writers.tflite import TensorSpec, write_tflite
 from tests.support.models.onnx_net import OnnxNet
 from tests.support.models.tiny import Net

@@ -11,7 +11,7 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.ir import Array
 from emitc.verify.build import HostModel, run_compiler, sources
-from emitc.verify.proof import interface_of
+from emitc.verify.golden_run import interface_of
 from emitc.verify.samples import random_samples
 
 

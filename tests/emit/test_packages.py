@@ -22,7 +22,7 @@ from emitc.errors import EmitcError
 from emitc.ir import Array
 from emitc.target import boards_dir
 from emitc.verify.build import HostModel, build_shared
-from emitc.verify.proof import interface_of
+from emitc.verify.golden_run import interface_of
 from emitc.verify.samples import random_samples
 
 SOURCES = {"spotter.c", "spotter.h", "emitc_runtime.c", "emitc_runtime.h", "emitc_bits.h"}

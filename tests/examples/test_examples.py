@@ -17,7 +17,7 @@ import pytest
 
 import emitc
 from emitc.boards.build import environment
-from emitc.verify.proof import golden_run
+from emitc.verify.golden_run import golden_run
 from emitc.verify.samples import Sample
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from emitc.errors import EmitcError, Refusals
 from emitc.ir import DType
 from emitc.report.catalogue import inspect_text
 from emitc.report.inspection import inspect_model
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite
 from tests.support.models.tiny import Net
 

@@ -10,7 +10,7 @@ import pytest
 
 from emitc.compiler import compile_model
 from emitc.verify.build import WARNINGS, compiler_command
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from tests.support.hostile import onnx_models
 from tests.support.hostile.campaign import Case, failures, onnx_jobs, quantizer_jobs, run, table, tflite_jobs
 from tests.support.hostile.child import damagers

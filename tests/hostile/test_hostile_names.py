@@ -19,7 +19,7 @@ from emitc.errors import first_name
 from emitc.frontends.tflite.reader import read_tflite
 from emitc.options import Options
 from emitc.verify.build import WARNINGS, compiler_command
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite
 from tests.support.hostile.models import arithmetic, int8, model, network
 

@@ -18,8 +18,8 @@ from onnx import TensorProto, helper
 
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.verify.proof import verify
 from emitc.verify.samples import random_samples
+from emitc.verify.verification import verify
 from tests.support.models.onnx_net import OnnxNet
 
 HERE = Path(__file__).resolve().parent

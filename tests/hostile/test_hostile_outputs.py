@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from emitc.compiler import compile_model
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
 from tests.support.hostile.models import int8, model
 from tests.support.models.onnx_net import OnnxNet

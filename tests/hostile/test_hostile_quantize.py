@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from emitc.calibrate.calibrate import quantize_model
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.verify import proof
+from emitc.verify import verification
 from tests.support.hostile.onnx_models import ROOT, real
 from tests.support.models.onnx_net import OnnxNet
 
@@ -211,4 +211,4 @@ def test_an_old_model_with_a_bias_of_one_row_is_quantized_so_that_it_compiles(tm
     quantize_model(tmp_path / "m.onnx", tmp_path / "c.npz", tmp_path / "q.onnx")
     made = compile_model(tmp_path / "q.onnx")
     assert any(step.op_type in ("Gemm", "MatMul") for step in made.program.steps)
-    assert proof.verify(made, samples=4).match
+    assert verification.verify(made, samples=4).match

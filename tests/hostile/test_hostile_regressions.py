@@ -9,7 +9,7 @@ import pytest
 from emitc.compiler import compile_model
 from emitc.emit.literals import elements
 from emitc.errors import EmitcError
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
 from tests.support.hostile.models import int8, int32, model
 

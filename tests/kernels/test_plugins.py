@@ -20,7 +20,7 @@ from emitc.options import Options
 from emitc.plugins import Plugins, load_plugins
 from emitc.report.inspection import inspect_model
 from emitc.target import load_target
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
 
 ROOT = Path(__file__).resolve().parents[2]

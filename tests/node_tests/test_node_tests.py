@@ -19,7 +19,7 @@ from bench.node_tests import Case, Verdict
 from emitc.compiler import compile_model
 from emitc.verify.build import HostModel, build_shared
 from emitc.verify.engines.run import OnnxRuntimeEngine
-from emitc.verify.proof import interface_of
+from emitc.verify.golden_run import interface_of
 
 VERSION, _ROWS = node_tests.read_verdicts(node_tests.JSON_FILE)
 COMMITTED = {verdict.case: verdict for verdict in _ROWS}

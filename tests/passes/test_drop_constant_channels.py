@@ -12,8 +12,8 @@ from emitc.compiler import compile_model
 from emitc.ir import Graph
 from emitc.passes.drop_constant_channels import drop_constant_channels
 from emitc.passes.verify_graph import verify_graph
-from emitc.verify.proof import verify
 from emitc.verify.reference import run_reference
+from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
 from tests.support.passes.pass_graphs import Net, PassCase, check_numbers, graph_of
 

@@ -13,7 +13,7 @@ from emitc.ir import DType, Numerics
 from emitc.kernels.mac.requantization import BIAS, WEIGHTS
 from emitc.passes import qdq_bias
 from emitc.passes.qdq_bias import VISIBLE, Sum, fitted
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from tests.support.models.onnx_net import OnnxNet
 
 SIDE = 24

@@ -11,7 +11,7 @@ import pytest
 from emitc.compiler import compile_model
 from emitc.passes.drop_dead import drop_dead
 from emitc.passes.tabulate_functions import LEAST, tabulate_functions
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
 from tests.support.models.onnx_net import OnnxNet
 from tests.support.passes.onnx_graphs import check_same, classes, onnx_graph

@@ -26,7 +26,7 @@ from emitc.ir import Array, BoundNode, Op
 from emitc.kernels import definition_of, registry
 from emitc.kernels.contract import KernelDef
 from emitc.kernels.normalization.softmax import Softmax
-from emitc.verify import proof
+from emitc.verify import verification
 from emitc.verify.engines.run import engines_in
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,7 +130,7 @@ def test_wrong_numbers_of_a_reference_are_found(tmp_path: Path, monkeypatch: pyt
         return {name: np.bitwise_xor(v, 1) if v.dtype == np.int8 else v for name, v in values.items()}
 
     monkeypatch.setattr(judge, "run_reference", off)
-    monkeypatch.setattr(proof, "run_reference", off)  # the proof, which decides where the two differ
+    monkeypatch.setattr(verification, "run_reference", off)  # the proof, which decides where the two differ
     tally = run(campaign(tmp_path, 6, 3), progress=False)
     assert isinstance(tally, Tally)
     assert tally.verdicts["tflite reference"] > 0

@@ -12,7 +12,7 @@ from bench.random_graphs.onnx.engine_faults import limited_reduction, rounded_su
 from bench.random_graphs.tflite.engine_faults import undefined_power
 from emitc.compiler import compile_model
 from emitc.verify.exact_sums import steps_of_sums
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
 from tests.support.models.onnx_net import OnnxNet
 

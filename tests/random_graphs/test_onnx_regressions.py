@@ -15,8 +15,9 @@ from emitc.errors import CannotCompile, EmitcError
 from emitc.kernels import kernel_of
 from emitc.verify.engines.run import EngineRefused
 from emitc.verify.exact_sums import steps_of_sums
-from emitc.verify.proof import Proof, verify
+from emitc.verify.proof import Proof
 from emitc.verify.reference import run_reference
+from emitc.verify.verification import verify
 from tests.support.models.onnx_net import MICROSOFT, OnnxNet
 
 

@@ -23,7 +23,8 @@ from emitc.planner.region_assignment import Region
 from emitc.schedule.check import check_schedule
 from emitc.schedule.search import SMALLEST, best_schedule
 from emitc.verify.build import HostModel, build_shared
-from emitc.verify.proof import interface_of, verify
+from emitc.verify.golden_run import interface_of
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, write_tflite
 from tests.support.models.image_nets import ImageNet, random_net
 from tests.support.models.tiny import Net, branches, camera, spotter, wires

@@ -12,7 +12,7 @@ from emitc.lower import ALIGNMENT, lower_nodes
 from emitc.options import Options
 from emitc.schedule.search import MOVED_SHARE, MemorySchedule, _ScheduleSearch
 from emitc.schedule.stages import one_by_one
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
 from tests.support.models.image_nets import chain
 

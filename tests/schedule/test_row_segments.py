@@ -26,7 +26,7 @@ from emitc.schedule.scratch_budget import estimated
 from emitc.schedule.search import SMALLEST, STREAMED_GAIN, STREAMED_SHARE, MemorySchedule, best_schedule
 from emitc.schedule.stages import Segment, Stage, lines_name, scratch_of
 from emitc.target import Target
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
 from tests.support.models.image_nets import ImageNet, random_net
 

@@ -22,7 +22,7 @@ from emitc.schedule.scratch_budget import (
     ROWS_GAIN,
     estimated,
 )
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
 from tests.support.models.image_nets import ImageNet
 

@@ -9,7 +9,7 @@ import pytest
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.options import Options
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, write_tflite
 from tests.support.models.image_nets import ImageNet
 from tests.support.models.onnx_net import OnnxNet

@@ -22,7 +22,7 @@ from emitc.schedule.check import check_schedule
 from emitc.schedule.search import SMALLEST, best_schedule
 from emitc.schedule.stages import lines_name, staged_name
 from emitc.schedule.weight_staging import candidates, with_copies
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
 from tests.support.models.image_nets import ImageNet
 

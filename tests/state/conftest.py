@@ -11,7 +11,7 @@ import pytest
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.verify.build import HostModel, build_shared
-from emitc.verify.proof import interface_of
+from emitc.verify.golden_run import interface_of
 from emitc.writers.tflite import write_tflite
 from tests.support.models.streaming import MODELS
 

@@ -8,7 +8,7 @@ import pytest
 
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 
 pytest.importorskip("tflite_micro", reason="the golden engine of TFLite models is not installed")
 

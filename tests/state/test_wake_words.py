@@ -20,7 +20,8 @@ from emitc.ir import Array
 from emitc.kernels.state.state_variables import Append
 from emitc.verify.build import HostModel, build_shared
 from emitc.verify.engines.run import run_isolated
-from emitc.verify.proof import interface_of, verify
+from emitc.verify.golden_run import interface_of
+from emitc.verify.verification import verify
 
 pytest.importorskip("tflite_micro", reason="the golden engine of TFLite models is not installed")
 

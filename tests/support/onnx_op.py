@@ -28,7 +28,7 @@ from emitc.ir import Array, Graph
 from emitc.kernels import registry_of
 from emitc.verify.build import HostModel, build_shared
 from emitc.verify.engines.run import OnnxRuntimeEngine
-from emitc.verify.proof import interface_of
+from emitc.verify.golden_run import interface_of
 from emitc.verify.reference import run_reference
 from emitc.verify.sanitize import run_sanitized
 from emitc.verify.tally import difference

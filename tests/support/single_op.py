@@ -28,7 +28,7 @@ from emitc.program import Step
 from emitc.target import Target
 from emitc.verify.build import HostModel, build_shared
 from emitc.verify.engines.run import EngineName, engine_for
-from emitc.verify.proof import interface_of
+from emitc.verify.golden_run import interface_of
 from emitc.verify.reference import run_reference
 from emitc.verify.sanitize import run_sanitized
 from emitc.verify.tally import difference

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from emitc.compiler import compile_model
-from emitc.verify.proof import verify
 from emitc.verify.tolerances import ANY_ZERO, EXACT, TOLERANT, Difference, compared, rules
+from emitc.verify.verification import verify
 from tests.support.models.onnx_net import OnnxNet
 
 

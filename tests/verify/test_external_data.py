@@ -16,7 +16,7 @@ from onnx import TensorProto
 from emitc.calibrate.calibrate import quantize_model
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from tests.support.models.onnx_net import OnnxNet
 
 pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")

@@ -14,7 +14,8 @@ from emitc.ir import Array, BoundNode
 from emitc.kernels import kernel_of
 from emitc.verify import operator_checks
 from emitc.verify.float_noise import gamma, noise
-from emitc.verify.proof import golden_run, verify
+from emitc.verify.golden_run import golden_run
+from emitc.verify.verification import verify
 from tests.support.models.onnx_net import OnnxNet
 
 pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")

@@ -10,7 +10,7 @@ import pytest
 
 from emitc.compiler import compile_model
 from emitc.kernels.reduction import reduce
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
 
 

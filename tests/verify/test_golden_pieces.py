@@ -17,7 +17,7 @@ from bench.random_graphs.tflite.draft import OFFERS, Draft, Unfit
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.verify.engines.run import CRASHED, EngineRefused, engines_in, run_isolated
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")

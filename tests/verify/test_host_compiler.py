@@ -10,7 +10,8 @@ import pytest
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
 from emitc.verify.build import HostModel, compiler_command, run_compiler
-from emitc.verify.proof import interface_of, verify
+from emitc.verify.golden_run import interface_of
+from emitc.verify.verification import verify
 
 
 def script(path: Path, text: str) -> Path:

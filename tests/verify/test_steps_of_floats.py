@@ -10,10 +10,11 @@ from onnx import TensorProto
 
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
+from emitc.verify.golden_run import golden_run
 from emitc.verify.operator_checks import OperatorCheck, has_operator_checks, quantizes_inexact
-from emitc.verify.proof import golden_run, verify
 from emitc.verify.samples import random_samples
 from emitc.verify.tolerances import rules
+from emitc.verify.verification import verify
 from tests.support.models.onnx_net import OnnxNet
 
 pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")

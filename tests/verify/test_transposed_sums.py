@@ -13,10 +13,11 @@ from emitc.compiler import compile_model
 from emitc.ir import BoundNode
 from emitc.kernels.convolution.conv_transpose import ConvTranspose, reference
 from emitc.verify.conv_transpose_bounds import steps_and_noise
+from emitc.verify.golden_run import golden_run
 from emitc.verify.operator_checks import OperatorCheck
-from emitc.verify.proof import golden_run, verify
 from emitc.verify.samples import random_samples
 from emitc.verify.tolerances import rules
+from emitc.verify.verification import verify
 from tests.support.models.onnx_net import OnnxNet
 
 pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")

@@ -17,7 +17,8 @@ import pytest
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
-from emitc.verify.proof import Proof, verify
+from emitc.verify.proof import Proof
+from emitc.verify.verification import verify
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 

@@ -17,7 +17,8 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.verify.engines.run import EngineRefused
-from emitc.verify.proof import Proof, verify
+from emitc.verify.proof import Proof
+from emitc.verify.verification import verify
 from tests.support.onnx_op import OnnxCase, computed, model_of
 
 pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")

@@ -15,7 +15,8 @@ import pytest
 
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
-from emitc.verify.proof import Proof, verify
+from emitc.verify.proof import Proof
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
 
 HERE = Path(__file__).resolve().parent

@@ -14,7 +14,7 @@ from emitc.backends.cmsis_nn.lowering import RULES, SIXTEEN_BITS
 from emitc.boards import verify
 from emitc.compiler import compile_model
 from emitc.ir import DType
-from emitc.verify import proof
+from emitc.verify import verification
 from tests.support.cmsis.library import SKIPPED, trees
 
 CORPUS = Path(__file__).resolve().parents[4] / "shared" / "models" / "tflite"
@@ -45,7 +45,7 @@ def test_layer(tree: int, place: str, layer: str, tmp_path: Path) -> None:
         excused = reasons.get(NAME, "").startswith(("CMSIS-NN ", "this copy of CMSIS-NN"))
         assert (row.backend == NAME) == (can and not reasons) or excused, (row.op_type, reasons)
     if place == "host":
-        assert proof.verify(made, samples=5, layers=True).match
+        assert verification.verify(made, samples=5, layers=True).match
     else:
         result = verify.on_emulator(made, place, reference="auto", samples=3, seed=0, layers=False, workdir=tmp_path)
         assert result.match

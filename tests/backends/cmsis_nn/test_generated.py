@@ -13,7 +13,7 @@ from emitc.boards import verify
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model, for_host, partition_model
 from emitc.errors import EmitcError
-from emitc.verify import proof as parity
+from emitc.verify import verification
 from tests.support.cmsis.library import SKIPPED, trees
 
 MODELS = Path(__file__).resolve().parents[3] / "examples" / "models"
@@ -34,7 +34,7 @@ def compiled(model: str, version: str, **options: str) -> Compiled:
 @pytest.mark.parametrize("model", ["digits_int8.tflite", "kws_ref_int8.tflite", "person_detect_int8.tflite"])
 def test_the_host_proof_holds_and_what_can_be_called_is_called(model: str, version: str) -> None:
     made = compiled(model, version)
-    proof = parity.verify(made, samples=4, layers=True, sanitize=True)
+    proof = verification.verify(made, samples=4, layers=True, sanitize=True)
     assert proof.match, proof
     assert proof.elements > 0
     assert proof.layers_checked > 0
@@ -102,7 +102,7 @@ def test_a_model_for_another_instruction_set_is_proven_with_the_hosts_buffers(ve
     hosted = for_host(model, made)
     assert hosted is not made
     assert hosted.program.origin.target == "host"
-    assert parity.verify(hosted, samples=2).match
+    assert verification.verify(hosted, samples=2).match
     portable = compile_model(model, target="cortex-m55")
     assert for_host(model, portable) is portable
 

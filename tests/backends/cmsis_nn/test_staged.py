@@ -12,7 +12,7 @@ from emitc.backends.cmsis_nn.definition import NAME
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.planner.region_assignment import Region
-from emitc.verify import proof as parity
+from emitc.verify import verification
 from tests.support.cmsis.library import SKIPPED, trees
 
 MODELS = Path(__file__).resolve().parents[3] / "examples" / "models"
@@ -37,7 +37,7 @@ def test_the_functions_read_the_copies(version: str) -> None:
     staged = [step for step in made.program.steps if step.staged]
     assert {step.backend for step in staged} == {NAME}
     assert {step.op_type for step in staged} >= {"CONV_2D", "DEPTHWISE_CONV_2D"}
-    proof = parity.verify(made, samples=4, layers=True, sanitize=True)
+    proof = verification.verify(made, samples=4, layers=True, sanitize=True)
     assert proof.match and proof.differing == 0 and proof.memory_errors == ()
     assert all(use.planned == use.observed for use in proof.arenas)
 
@@ -48,4 +48,4 @@ def test_a_copy_that_is_too_short_is_found() -> None:
     wrong, count = re.subn(r"(memcpy\(arena_dtcm \+ \w+, \w+_weights, )\d+u\);", r"\g<1>1u);", text)
     assert count == len(made.program.staged)
     broken = replace(made, files=made.files | {"digits_int8.c": wrong.encode("ascii")})
-    assert not parity.verify(broken, samples=2, layers=True).match
+    assert not verification.verify(broken, samples=2, layers=True).match

@@ -8,7 +8,7 @@ import pytest
 
 from emitc.backends.cmsis_nn.definition import NAME
 from emitc.compiler import compile_model
-from emitc.verify import proof as parity
+from emitc.verify import verification
 from emitc.writers.tflite import write_tflite
 from tests.support.cmsis.library import SKIPPED, trees
 from tests.support.models.streaming import MODELS
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not TREES, reason=SKIPPED)
 def proven(path: Path, version: str) -> dict[str, str]:
     """The proof holds; the backend of each operator type."""
     made = compile_model(path, kernels=NAME, backends={NAME: str(TREES[version].root)})
-    proof = parity.verify(made, samples=25, layers=True, sanitize=True)
+    proof = verification.verify(made, samples=25, layers=True, sanitize=True)
     assert proof.match, proof
     for row in made.partition.assignments:
         assert row.backend == NAME or dict(row.refused)[NAME]

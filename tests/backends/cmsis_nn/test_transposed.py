@@ -11,7 +11,7 @@ from emitc.backends.cmsis_nn.backend import CmsisNn
 from emitc.backends.cmsis_nn.definition import NAME
 from emitc.compiler import compile_model
 from emitc.target import load_target
-from emitc.verify import proof
+from emitc.verify import verification
 from emitc.writers.tflite import write_tflite
 from tests.kernels.convolution.test_transpose_conv import CASES, SWEEP
 from tests.support.cmsis.library import SKIPPED, trees
@@ -41,7 +41,7 @@ def test_what_the_library_takes_is_right(tree: int, model: Path) -> None:
     if not called:
         reasons = {reason for row in made.partition.assignments for _, reason in row.refused}
         assert reasons == {f"CMSIS-NN {TREES[tree].version} has no {FUNCTION}"}
-    assert proof.verify(made, samples=4, sanitize=True).match
+    assert verification.verify(made, samples=4, sanitize=True).match
 
 
 @pytest.mark.skipif(not TREES, reason=SKIPPED)
@@ -56,4 +56,4 @@ def test_what_the_npu_takes_is_right(model: Path) -> None:
     made = compile_model(model, backends={"npu": "ethos-u55-128", "npu-always": "yes"})
     taken = [row for row in made.partition.assignments if row.backend == "ethos-u"]
     assert len(taken) >= 5
-    assert proof.verify(made, samples=4).match
+    assert verification.verify(made, samples=4).match

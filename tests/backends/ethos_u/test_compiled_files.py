@@ -17,7 +17,7 @@ from emitc.errors import EmitcError
 from emitc.frontends.tflite.npu import OPERATOR, with_npu_operands
 from emitc.frontends.tflite.reader import read_tflite
 from emitc.report.inspection import inspect_model
-from emitc.verify import proof as parity
+from emitc.verify import golden_run, verification
 from emitc.verify.engines.run import run_isolated
 from emitc.verify.samples import random_samples
 from emitc.writers.tflite import ModelSpec, OperatorSpec, write_tflite
@@ -44,12 +44,12 @@ def agrees(made: Compiled, model: Path, samples: int = 6) -> None:
     """Asserts that the C has the outputs of the interpreter for the model before vela, and proves itself."""
     cases = random_samples(made.graph, samples, 5)
     golden = run_isolated(model.read_bytes(), cases, engine="tflm")
-    values = parity.layer_values(made, cases)
+    values = golden_run.layer_values(made, cases)
     for found, expected in zip(values, golden.outputs, strict=True):
         for name, value in zip(made.graph.outputs, expected, strict=True):
             root = made.graph.root(name).name
             assert np.array_equal(found[root].reshape(value.shape), value)
-    proof = parity.verify(made, samples=3, layers=True, sanitize=True)
+    proof = verification.verify(made, samples=3, layers=True, sanitize=True)
     assert proof.match, proof
     assert (proof.reference, proof.rule) == ("numpy", "npu-commands")
 
@@ -138,7 +138,7 @@ def test_every_command_takes_such_a_file(tmp_path: Path) -> None:
 def test_no_engine_and_no_other_npu(tmp_path: Path) -> None:
     path = vela_file(tmp_path, MODEL)
     with pytest.raises(EmitcError, match="no engine runs a model that is compiled for an NPU"):
-        parity.verify(compile_model(path), reference="tflm", samples=1)
+        verification.verify(compile_model(path), reference="tflm", samples=1)
     with pytest.raises(EmitcError, match="the model is compiled for an NPU already"):
         compile_model(path, backends={"npu": "ethos-u55-128"})
 

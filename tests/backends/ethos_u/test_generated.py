@@ -16,7 +16,7 @@ from emitc.boards import verify
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.verify import proof as parity
+from emitc.verify import verification
 from emitc.verify.build import WARNINGS, run_compiler
 
 MODELS = Path(__file__).resolve().parents[3] / "examples" / "models"
@@ -47,7 +47,7 @@ CASES = [
 def test_every_configuration_gives_the_interpreters_bits(npu: str, memory: str, optimise: str) -> None:
     made = compiled("digits_int8.tflite", npu, npu_memory=memory, npu_optimise=optimise)
     assert regions(made) == [[row.index for row in made.partition.assignments]]
-    proof = parity.verify(made, samples=10, layers=True)
+    proof = verification.verify(made, samples=10, layers=True)
     assert proof.match, proof
     assert proof.elements == 100
 
@@ -64,7 +64,7 @@ def test_a_mixed_graph_runs_on_both(npu: str, keep: str) -> None:
     assert all((NAME, "kept on the core") in row.refused for row in kept)
     assert sum(map(len, regions(made))) == len(rows) - len(kept)
     assert len(regions(made)) >= (1 if keep == "SOFTMAX" else 2)
-    proof = parity.verify(made, samples=10, layers=True)
+    proof = verification.verify(made, samples=10, layers=True)
     assert proof.match, proof
     assert proof.layers_checked == 10 * sum(len(step.outputs) for step in made.program.steps)
 
@@ -76,7 +76,7 @@ def test_larger_nets_need_no_more_memory_than_velas_scratch(model: str) -> None:
     (scratch,) = step.scratch
     assert made.program.plan.arena_bytes == -(-scratch.size_bytes // 32) * 32
     assert {slot.what.split(",")[-1].strip() for slot in made.program.pins} == {"input 0", "from op 0"}
-    assert parity.verify(made, samples=3).match
+    assert verification.verify(made, samples=3).match
 
 
 def test_a_region_that_does_not_pay_stays_on_the_core() -> None:
@@ -96,14 +96,14 @@ def test_onnx_needs_leave_for_another_rounding() -> None:
 def test_onnx_with_leave_equals_the_arithmetic_of_tflite_and_the_deviation_is_told(model: str) -> None:
     made = compiled(model, allow_npu_rounding="yes")
     assert len(regions(made)) == 1
-    proof = parity.verify(made, samples=20, sanitize=True)
+    proof = verification.verify(made, samples=20, sanitize=True)
     assert proof.match, proof
     assert proof.rule == "npu"
     assert proof.reference == "onnxruntime"
     assert proof.numpy_differing == 0
     assert 0 < proof.differing <= proof.elements // 4
     plain = compile_model(MODELS / model)
-    assert parity.verify(plain, samples=10).differing == 0
+    assert verification.verify(plain, samples=10).differing == 0
 
 
 @pytest.mark.board
@@ -166,7 +166,7 @@ def test_a_driver_that_fails_ends_the_run_with_backend_failed(monkeypatch: pytes
     failing = type(hook)(hook.declaration, hook.register, hook.signature, lambda *_: -1)
     monkeypatch.setattr(Compiled, "host_hooks", lambda self: (failing,))
     with pytest.raises(RuntimeError, match="digits_int8_run returned status 6"):
-        parity.verify(made, samples=1)
+        verification.verify(made, samples=1)
 
 
 @pytest.mark.parametrize("flags", [[], ["-DEMITC_NPU_ASYNC"]])

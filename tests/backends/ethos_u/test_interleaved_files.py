@@ -22,7 +22,7 @@ from emitc.frontends.tflite.reader import read_tflite
 from emitc.ir import DType, Graph, Node, Op, Tensor
 from emitc.kernels.npu.npu_command import NpuCommand
 from emitc.planner import PlanError
-from emitc.verify import proof as parity
+from emitc.verify import golden_run, verification
 from emitc.verify.engines.run import run_isolated
 from emitc.verify.samples import random_samples
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
@@ -138,10 +138,10 @@ def proven(path: Path) -> None:
     made = compile_model(path)
     cases = random_samples(made.graph, 3, 2)
     golden = run_isolated((path.parent / "net.tflite").read_bytes(), cases, engine="tflm")
-    for found, expected in zip(parity.layer_values(made, cases), golden.outputs, strict=True):
+    for found, expected in zip(golden_run.layer_values(made, cases), golden.outputs, strict=True):
         for name, value in zip(made.graph.outputs, expected, strict=True):
             assert np.array_equal(found[made.graph.root(name).name], value)
-    proof = parity.verify(made, samples=2, layers=True)
+    proof = verification.verify(made, samples=2, layers=True)
     assert proof.match and proof.arena_planned == proof.arena_observed, proof
 
 
@@ -255,7 +255,7 @@ def test_places_that_contradict_each_other(mixed: Path) -> None:
     for place in (0, 16, -1):
         mixed.write_bytes(changed(data, {t.index: place for t in core}))
         made = compile_model(mixed)
-        proof = parity.verify(made, samples=2, layers=True)
+        proof = verification.verify(made, samples=2, layers=True)
         assert proof.match, proof
 
 
@@ -314,7 +314,7 @@ def test_streams_that_the_decoder_does_not_know(seed: int, tmp_path: Path, monke
     assert kept > needed
     cases = random_samples(made.graph, 2, seed)
     golden = run_isolated((tmp_path / "net.tflite").read_bytes(), cases, engine="tflm")
-    for found, expected in zip(parity.layer_values(made, cases), golden.outputs, strict=True):
+    for found, expected in zip(golden_run.layer_values(made, cases), golden.outputs, strict=True):
         for name, value in zip(made.graph.outputs, expected, strict=True):
             assert np.array_equal(found[made.graph.root(name).name].reshape(value.shape), value)
 

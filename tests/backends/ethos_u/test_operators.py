@@ -18,7 +18,7 @@ import pytest
 from emitc.backends.ethos_u.driver import NAME
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
-from emitc.verify import proof as parity
+from emitc.verify import verification
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
 from tests.kernels.variants.test_random_layers import ACTIVATIONS, Draws
 from tests.support.layer_cases import conv_2d, depthwise, fully_connected, pool, single, softmax
@@ -408,7 +408,7 @@ def verified(
     (folder / "model.tflite").write_bytes(write_tflite(spec))
     options = {"npu": "ethos-u55-128", "npu-always": "yes"}
     made = compile_model(folder / "model.tflite", backends=options, cpu_only=keep, disabled=disabled)
-    proof = parity.verify(made, samples=4, layers=True)
+    proof = verification.verify(made, samples=4, layers=True)
     assert proof.match, proof
     assert proof.reference == "tflm"
     return made
@@ -437,7 +437,7 @@ def test_two_regions_of_the_same_commands_are_played_back(tmp_path: Path) -> Non
     make = unary("TANH", (1 / 128, 0))
     made = verified(model_of([make(name, Draws(5)) for name in ("first", "second")]), tmp_path)
     assert sorted(len(step.constants) for step in made.program.steps)[0] == 0
-    assert parity.verify(made, samples=2, sanitize=True).match
+    assert verification.verify(made, samples=2, sanitize=True).match
 
 
 def test_operators_on_constants_alone_stay_on_the_core(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from emitc.backends.ethos_u.driver import NAME
 from emitc.compiler import compile_model
-from emitc.verify import proof as parity
+from emitc.verify import verification
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
 from tests.support.layer_cases import Scales, Slide, conv_2d
 from tests.support.single_op import quantized
@@ -118,5 +118,5 @@ def test_random_nets(seed: int, tmp_path: Path) -> None:
     )
     for row in made.partition.assignments:
         assert (row.backend == NAME) != (str(row.index) in kept), row
-    proof = parity.verify(made, samples=2, layers=True, sanitize=seed % 4 == 0)
+    proof = verification.verify(made, samples=2, layers=True, sanitize=seed % 4 == 0)
     assert proof.match, proof

@@ -13,7 +13,7 @@ from emitc.backends.ethos_u.subgraphs import convex_regions, in_order
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.ir import DType, Graph, Node, Op, Tensor
-from emitc.verify import proof as parity
+from emitc.verify import golden_run, verification
 from emitc.verify.engines.run import run_isolated
 from emitc.verify.samples import random_samples
 from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite
@@ -58,7 +58,7 @@ def on_npu(made: Compiled) -> list[list[str]]:
 def test_streaming_models_run_on_both(name: str, tmp_path: Path) -> None:
     made = compile_model(written(MODELS[name](), tmp_path), backends=OPTIONS)
     assert made.partition.regions
-    proof = parity.verify(made, samples=25, layers=True, sanitize=True)
+    proof = verification.verify(made, samples=25, layers=True, sanitize=True)
     assert proof.match, proof
     assert (proof.reference, proof.rule) == ("tflm", "exact")
 
@@ -97,7 +97,7 @@ def late_read() -> ModelSpec:
 def test_a_region_keeps_its_place_among_reads_and_assignments(tmp_path: Path) -> None:
     made = compile_model(written(late_read(), tmp_path), backends=OPTIONS)
     assert made.partition.regions
-    proof = parity.verify(made, samples=12, layers=True, sanitize=True)
+    proof = verification.verify(made, samples=12, layers=True, sanitize=True)
     assert proof.match, proof
 
 
@@ -140,9 +140,9 @@ def test_a_file_that_vela_has_compiled_keeps_its_variables(tmp_path: Path) -> No
     assert made.program.state_bytes > 0
     cases = random_samples(made.graph, 20, 5)
     golden = run_isolated(model.read_bytes(), cases, engine="tflm")
-    for values, expected in zip(parity.layer_values(made, cases), golden.outputs, strict=True):
+    for values, expected in zip(golden_run.layer_values(made, cases), golden.outputs, strict=True):
         assert np.array_equal(values[made.graph.outputs[0]].reshape(expected[0].shape), expected[0])
-    proof = parity.verify(made, samples=10, layers=True, sanitize=True)
+    proof = verification.verify(made, samples=10, layers=True, sanitize=True)
     assert proof.match, proof
 
 
@@ -152,7 +152,7 @@ def test_the_npu_takes_all_of_a_wake_word_but_its_state(name: str) -> None:
     if not path.is_file():
         pytest.skip("the model corpus ../shared/models is not beside the checkout")
     made = compile_model(path, backends={"npu": "ethos-u55-128"})
-    proof = parity.verify(made, samples=25, layers=True, sanitize=True)
+    proof = verification.verify(made, samples=25, layers=True, sanitize=True)
     assert proof.match, proof
     left = {row.op_type for row in made.partition.assignments if row.region < 0}
     assert left == {"ASSIGN_VARIABLE", "QUANTIZE"}

@@ -10,7 +10,7 @@ import pytest
 from emitc.backends.ethos_u import vela
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
-from emitc.verify import proof
+from emitc.verify import verification
 
 MODEL = Path(__file__).resolve().parents[3] / "examples" / "models" / "digits_int8.tflite"
 NPU = {"npu": "ethos-u55-128", "npu-always": "yes"}
@@ -31,7 +31,7 @@ def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
 def reasons() -> set[str]:
     made = compile_model(MODEL, backends=NPU)
     assert {row.backend for row in made.partition.assignments} == {"portable"}
-    assert proof.verify(made, reference="numpy", samples=1).match
+    assert verification.verify(made, reference="numpy", samples=1).match
     return {reason for row in made.partition.assignments for _, reason in row.refused}
 
 
@@ -110,4 +110,4 @@ def test_what_vela_leaves_on_the_core_is_taken_out_and_the_rest_is_asked_again(m
     assert len(left) == 1
     assert ("ethos-u", "vela leaves it on the core") in left[0].refused
     assert len(asked) == 3
-    assert proof.verify(made, samples=3, layers=True).match
+    assert verification.verify(made, samples=3, layers=True).match

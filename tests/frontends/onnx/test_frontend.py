@@ -21,7 +21,7 @@ from emitc.kernels import registry_of
 from emitc.report.inspection import inspect_model
 from emitc.source import SourceModel
 from emitc.verify.build import WARNINGS, compiler_command
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from tests.support.models.onnx_net import MICROSOFT, OnnxNet
 
 

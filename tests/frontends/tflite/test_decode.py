@@ -17,9 +17,9 @@ from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.report.inspection import inspect_model
 from emitc.verify.engines.run import run_isolated
-from emitc.verify.proof import verify
 from emitc.verify.reference import run_reference
 from emitc.verify.samples import random_samples
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, TensorSpec, write_tflite
 
 Values = NDArray[np.generic]

@@ -12,7 +12,7 @@ from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.frontends.read import read_source
 from emitc.report.inspection import inspect_model
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, TensorSpec, write_tflite
 
 X = TensorSpec("x", "int8", (1, 4), None, (0.5,), (5,))

@@ -16,7 +16,8 @@ from emitc.compiler import compile_model
 from emitc.ir import Array
 from emitc.options import Options
 from emitc.verify.build import HostModel, build_shared
-from emitc.verify.proof import interface_of, verify
+from emitc.verify.golden_run import interface_of
+from emitc.verify.verification import verify
 from tests.support.models.onnx_net import OnnxNet
 from tests.support.single_op import preferring
 

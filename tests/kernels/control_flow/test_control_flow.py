@@ -12,9 +12,9 @@ import pytest
 from emitc.errors import EmitcError, Refusals
 from emitc.kernels.control_flow.control_flow import If, rounds_within
 from emitc.report.inspection import inspect_model
-from emitc.verify.proof import verify
 from emitc.verify.reference import run_reference
 from emitc.verify.tolerances import EXACT, NEAR, TOLERANT, Tolerance, rules
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, write_tflite
 from tests.support.models.control_flow import (
     MODELS,

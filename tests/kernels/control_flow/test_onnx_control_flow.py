@@ -15,10 +15,10 @@ from emitc.errors import EmitcError, Refusals
 from emitc.kernels.control_flow.loop_scan import Loop
 from emitc.report.catalogue import inspect_text
 from emitc.report.inspection import inspect_model
-from emitc.verify.proof import verify
 from emitc.verify.reference import run_reference
 from emitc.verify.samples import random_samples
 from emitc.verify.tolerances import EXACT, TOLERANT, rules
+from emitc.verify.verification import verify
 from tests.support.models.onnx_control import (
     BOOL,
     FLOAT,

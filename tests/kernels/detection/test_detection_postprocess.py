@@ -21,7 +21,7 @@ from emitc.errors import EmitcError, Where
 from emitc.frontends.tflite.flexbuffer import numbers
 from emitc.kernels.detection import detection_postprocess
 from emitc.verify.engines.run import EngineRefused
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
 from tests.support.single_op import Array, Case, Proven, TensorSpec, model_of, plain, prove, quantized, refusal
 

@@ -31,7 +31,7 @@ from emitc.numerics.exhaustive_fit import (
 )
 from emitc.numerics.requantize import BYTES, Clamp, Int64
 from emitc.verify.build import HostModel, run_compiler, sources
-from emitc.verify.proof import interface_of
+from emitc.verify.golden_run import interface_of
 from tests.support.onnx_node_cases import check_node_tests, node_tests
 from tests.support.onnx_op import MICROSOFT, Computed, Draw, OnnxCase, Proven, computed, graph_of, prove_onnx, refusal
 

@@ -16,7 +16,7 @@ from emitc.errors import EmitcError
 from emitc.ir import Array
 from emitc.kernels.elementwise.runtime_scales import AddByScales
 from emitc.verify.build import HostModel, build_shared, run_compiler, sources
-from emitc.verify.proof import interface_of
+from emitc.verify.golden_run import interface_of
 from tests.kernels.elementwise.test_onnx_arithmetic import every_pair
 from tests.support.onnx_op import MICROSOFT, Computed, Draw, OnnxCase, computed, graph_of, model_of, prove_onnx
 

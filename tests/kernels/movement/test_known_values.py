@@ -10,8 +10,8 @@ import pytest
 
 from emitc.compiler import compile_model
 from emitc.ir import Array
-from emitc.verify.proof import verify
 from emitc.verify.tolerances import TOLERANT
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
 from tests.support.elementwise_cases import message
 from tests.support.float_cases import check

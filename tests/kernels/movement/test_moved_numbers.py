@@ -11,7 +11,7 @@ import pytest
 
 from emitc.compiler import compile_model
 from emitc.ir import Array
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import OptionValue, write_tflite
 from tests.support.layer_cases import Slide, message, pool, single, with_output
 from tests.support.models.tiny import Net

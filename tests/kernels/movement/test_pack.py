@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from emitc.compiler import compile_model
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, write_tflite
 from tests.support.moves import TFLM_TYPES, counted, layer_of, message, move, tensor
 from tests.support.single_op import Case, OperatorSpec, Proven, TensorSpec, integers, prove

@@ -13,7 +13,7 @@ from emitc.compiler import compile_model
 from emitc.ir import Array
 from emitc.kernels import kernel_of
 from emitc.layer import Layer
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from tests.support.onnx_node_cases import check_node_tests, node_tests
 from tests.support.onnx_op import Computed, OnnxCase, Proven, computed, graph_of, prove_onnx, refusal
 

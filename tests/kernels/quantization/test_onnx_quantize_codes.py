@@ -25,7 +25,7 @@ from emitc.errors import CannotCompile, EmitcError, Refusals
 from emitc.ir import Array, DType
 from emitc.kernels.quantization.quantize_formats import INTEGERS, SMALL_FLOATS
 from emitc.verify.build import HostModel, build_shared
-from emitc.verify.proof import interface_of
+from emitc.verify.golden_run import interface_of
 from emitc.verify.reference import run_reference
 from emitc.verify.sanitize import run_sanitized
 from emitc.verify.tally import difference

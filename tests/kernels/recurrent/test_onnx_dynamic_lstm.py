@@ -17,7 +17,7 @@ from onnx import helper
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.ir import Array
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from tests.support.onnx_op import MICROSOFT, Computed, OnnxCase, computed, model_of, prove_onnx
 
 MODELS = Path(__file__).resolve().parents[4] / "shared" / "models" / "onnx"

@@ -10,7 +10,7 @@ import pytest
 
 from emitc.compiler import compile_model
 from emitc.ir import Array
-from emitc.verify.proof import verify
+from emitc.verify.verification import verify
 from tests.support.onnx_frozen import frozen
 from tests.support.onnx_node_cases import check_node_tests, node_tests
 from tests.support.onnx_op import Computed, Draw, OnnxCase, computed, prove_onnx, refusal

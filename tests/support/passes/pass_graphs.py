@@ -20,8 +20,8 @@ from emitc.kernels import tflite_registry
 from emitc.passes import PASSES
 from emitc.passes.verify_graph import verify_graph
 from emitc.program import PassReport
-from emitc.verify.proof import verify
 from emitc.verify.reference import run_reference
+from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
 
 SCALE = 0.05

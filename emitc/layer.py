@@ -10,8 +10,7 @@ input starts `distance_bytes` above the output, every byte is read for the last 
     distance = max over all readings of (end of what is stored before it - first byte that it or a later one reads)
 
 Readings before the first store ask for nothing. The distance may be negative (the input may even start below the output):
-minus the input's size, where all is read before anything is stored. It never has to be more than the output's size.
-Offsets are in bytes from the start of the input and of the output.
+minus the input's size, where all is read before anything is stored. It is at most the output's size. Offsets are in bytes.
 """
 
 from __future__ import annotations
@@ -188,7 +187,9 @@ class Reason(str):
 class Table:
     """A constant array to print: role is its name in the template, values are its elements in order.
 
-    c_type: int8_t, int32_t, float, ... comment: one line that says what the numbers are. alignment: bytes, 0 for the type's.
+    comment: one line that says what the numbers are. alignment: bytes, 0 for the type's. pixels_per_load: output pixels that
+    share what the kernel loads of the array; 0 where the layer function does not take the array from its caller, so that no
+    copy in faster memory can replace it. An array with the role `weights` must state it.
     """
 
     role: str
@@ -196,6 +197,7 @@ class Table:
     values: tuple[int, ...] | tuple[float, ...]
     comment: str
     alignment: int = 0
+    pixels_per_load: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -251,8 +253,7 @@ class Place:
 class Memory:
     """An output that is the content of a memory which several layers share.
 
-    output: its position. reads: bytes [first, end) that an earlier one of these layers must have written. writes: bytes that the
-    layer writes.
+    output: its position. reads: bytes [first, end) that one of these layers must have written before. writes: those written.
     """
 
     output: int
@@ -298,11 +299,13 @@ class ByRows:
 
     window: rows of a window; the kernel's parameters start with the window's, and `in_h`, `out_h` and `pad_top` are set for
     the rows in sight. Otherwise row r reads row r of each operand, and `counted` is the parameter that counts what a row has a
-    share of.
+    share of. tile: pixels of a row made at a time, even where fewer are left. fitted: printed for the layer's numbers.
     """
 
     window: bool = False
     counted: str = ""
+    tile: int = 1
+    fitted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,9 +458,8 @@ class Layer:
     template's kernel is printed for. fallible: the layer function returns a status. call: of a library, where the template
     prints one. pins: operands and outputs inside the scratch. places: tensors inside of others. memory: an output that is a
     memory which several layers share. by_rows: how it makes a single row, where it can. inside: where memory can be laid out so
-    that it vanishes. headers: of the runtime, that its kernel needs besides the common one. larger: than the portable kernel's,
-    by its code, so that it is not for code that is to be small. pulls: it has no operands, and asks the application for its
-    rows.
+    that it vanishes. headers: of the runtime, that its kernel needs besides the common one. larger: its code is larger than the
+    portable kernel's. pulls: it has no operands, and asks the application for its rows.
     """
 
     template: str

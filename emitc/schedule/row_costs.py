@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from emitc.layer import Param
+from emitc.backends.contract import PORTABLE
+from emitc.layer import Layer, Param
 from emitc.schedule.stages import LoweredNode, Segment, is_window
 
 PER_ROW = 150
 """Cycles of one row's call beside its work."""
 PER_BYTE = 0.5
 """Cycles for each byte that is moved."""
-WINDOW_SHARE = {"portable": 0.07}
-"""What a layer costs more whose window's parameters are set row by row, as a share, by the variant of its kernel: otherwise the
+PORTABLE_WINDOW_SHARE = 0.07
+"""What a layer with a portable kernel costs more whose window's parameters are set row by row, as a share: otherwise the
 compiler knows how often loops run. Measured with person_detect.
 """
 OTHER_WINDOW_SHARE = 0.01
@@ -29,34 +30,33 @@ fits what reads the windows otherwise. Measured with the first layer of person_d
 """
 
 
-FITTED = frozenset({"dsp-span", "dsp-span-three"})
-"""Variants whose inner loops have the layer's numbers in them, also row by row."""
 FITTED_SHARE = 0.03
-"""Of such a kernel that serves one layer, where a row costs at least FITTED_ROW, beside which its set-up is little. Measured with
-ic_resnet and micro_kws, and person_detect, whose first layer's rows cost less."""
+"""The share of a kernel that is printed for the layer's numbers (`ByRows.fitted`) and serves one layer, where a row costs at
+least FITTED_ROW, so that its set-up is little. Measured with ic_resnet, micro_kws and person_detect."""
 FITTED_ROW = 10_000
 
 
 def layer_overhead(
-    variant: str, cost: float, rows: int, room: int, row_bytes: int, *, window: bool, alone_runs: int, left: float
+    layer: Layer, cost: float, rows: int, room: int, row_bytes: int, *, window: bool, alone: bool
 ) -> float:
     """Of one layer in a segment. cost: of the layer run whole. room: rows that its line buffer holds; window: whether its
-    parameters are set row by row; alone_runs: rows of all its windows where no other layer has its kernel, else 0.
-    left: the share of pixels that it makes in vain, as `left_over` says.
+    parameters are set row by row; alone: whether no other layer has its kernel.
     """
+    alone_runs = window_runs(layer.params, rows) if alone else 0
     kept = max(0, room - 1)
     slid = max(0, rows - room) * kept * row_bytes
-    share = WINDOW_SHARE.get(variant, OTHER_WINDOW_SHARE) if window else 0.0
-    own = ALONE_PER_RUN * alone_runs if window and variant not in WINDOW_SHARE else 0
-    if alone_runs and window and variant in FITTED and cost >= FITTED_ROW * rows:
+    portable = layer.variant == PORTABLE
+    share = (PORTABLE_WINDOW_SHARE if portable else OTHER_WINDOW_SHARE) if window else 0.0
+    own = ALONE_PER_RUN * alone_runs if window and not portable else 0
+    if alone_runs and window and layer.by_rows and layer.by_rows.fitted and cost >= FITTED_ROW * rows:
         share, own = FITTED_SHARE, 0
-    return (share + left) * cost + own + PER_ROW * rows + PER_BYTE * slid
+    return (share + left_over(layer)) * cost + own + PER_ROW * rows + PER_BYTE * slid
 
 
-def left_over(template: str, params: Sequence[Param]) -> float:
-    """Pixels that a kernel of four pixels makes in vain at the end of each row, as a share of all."""
-    width = next((int(param.value) for param in params if param.name == "out_w"), 0)
-    return -width % 4 / width if template == "convolution/conv_2d_dsp" and width else 0.0
+def left_over(layer: Layer) -> float:
+    """Pixels that the kernel makes in vain at the end of each row, as a share of all."""
+    width = next((int(param.value) for param in layer.params if param.name == "out_w"), 0)
+    return -width % layer.by_rows.tile / width if layer.by_rows and width else 0.0
 
 
 def window_runs(params: Sequence[Param], rows: int) -> int:
@@ -79,14 +79,13 @@ def segment_overhead(
     """
     return sum(
         layer_overhead(
-            node.layer.variant,
+            node.layer,
             costs.get(node.bound.node.index, 0.0),
             rows.rows,
             room,
             rows.row_bytes,
             window=is_window(node.layer, rows),
-            alone_runs=window_runs(node.layer.params, rows.rows) if node.bound.node.index in alone else 0,
-            left=left_over(node.layer.template, node.layer.params),
+            alone=node.bound.node.index in alone,
         )
         for node, rows, room in zip(nodes, segment.layers, segment.rooms, strict=True)
     )

@@ -14,7 +14,7 @@ from emitc.backends.contract import PORTABLE
 from emitc.backends.partition import Partition
 from emitc.errors import CannotCompile, Where
 from emitc.program import Program, RowSegment, Step
-from emitc.schedule.row_costs import PER_BYTE, alone, layer_overhead, left_over, window_runs
+from emitc.schedule.row_costs import PER_BYTE, alone, layer_overhead
 
 Lowered = tuple[Partition, Program]
 ByRows = Callable[[Mapping[int, int], int, bool], Lowered]
@@ -50,14 +50,13 @@ def estimated(partition: Partition, program: Program) -> float:
     single = alone({step.index: step.kernel for step in program.steps})
     rows = sum(
         layer_overhead(
-            call.step.variant,
+            partition.layers[call.step.index],
             costs.get(call.step.index, 0.0),
             call.makes.rows,
             call.makes.room,
             call.makes.row_bytes,
             window=call.step.window,
-            alone_runs=window_runs(call.step.params, call.makes.rows) if call.step.index in single else 0,
-            left=left_over(call.step.template, call.step.params),
+            alone=call.step.index in single,
         )
         for segment in program.segments
         for call in segment.calls

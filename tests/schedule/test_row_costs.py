@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from emitc.backends.contract import PORTABLE
 from emitc.compiler import compile_model
-from emitc.layer import Param
+from emitc.layer import ByRows, Layer, Param
 from emitc.schedule.row_costs import (
     ALONE_PER_RUN,
     FITTED_ROW,
@@ -15,7 +16,7 @@ from emitc.schedule.row_costs import (
     OTHER_WINDOW_SHARE,
     PER_BYTE,
     PER_ROW,
-    WINDOW_SHARE,
+    PORTABLE_WINDOW_SHARE,
     alone,
     layer_overhead,
     left_over,
@@ -30,44 +31,59 @@ def _params(width: int, kernel: int = 3) -> tuple[Param, ...]:
     return Param("out_w", "int32_t", width, ""), Param("kernel_h", "int32_t", kernel, "")
 
 
+FOURS, SINGLE, FITTED = ByRows(window=True, tile=4), ByRows(window=True), ByRows(window=True, fitted=True)
+
+
+def _layer(by_rows: ByRows | None, params: tuple[Param, ...] = (), variant: str = "dsp") -> Layer:
+    return Layer("convolution/conv_2d", variant, (0,), params=params, by_rows=by_rows)
+
+
 @pytest.mark.parametrize(("width", "share"), [(4, 0), (5, 3 / 5), (6, 2 / 6), (7, 1 / 7), (1, 3), (8, 0)])
 def test_pixels_left_over_from_fours_are_made_in_vain(width: int, share: float) -> None:
-    assert left_over("convolution/conv_2d_dsp", _params(width)) == pytest.approx(share)
+    assert left_over(_layer(FOURS, _params(width))) == pytest.approx(share)
 
 
-@pytest.mark.parametrize("template", ["conv_2d_part_dsp", "conv_2d_lean_dsp", "conv_2d", "add_dsp"])
-def test_other_kernels_make_none_in_vain(template: str) -> None:
-    assert left_over(template, _params(5)) == 0.0
-    assert left_over("convolution/conv_2d_dsp", ()) == 0.0
+@pytest.mark.parametrize("by_rows", [SINGLE, FITTED, None])
+def test_other_kernels_make_none_in_vain(by_rows: ByRows | None) -> None:
+    assert left_over(_layer(by_rows, _params(5))) == 0.0
+    assert left_over(_layer(FOURS)) == 0.0
 
 
-def _overhead(variant: str = "dsp", *, window: bool = True, alone_runs: int = 0, left: float = 0.0) -> float:
-    return layer_overhead(variant, 80_000.0, 8, 3, 100, window=window, alone_runs=alone_runs, left=left)
+def _overhead(layer: Layer, cost: float = 80_000.0, *, window: bool = True, alone: bool = False) -> float:
+    return layer_overhead(layer, cost, 8, 3, 100, window=window, alone=alone)
+
+
+RUNS = 8 * 5 * 3
+"""Rows of the windows of a layer of 8 rows of 5 pixels, with a window of 3 rows."""
 
 
 def test_the_parts_add_up_once() -> None:
     """Rows, moved lines, the window's share, runs of a kernel that is alone, and pixels in vain."""
     bare = 8 * PER_ROW + PER_BYTE * (8 - 3) * (3 - 1) * 100
-    assert _overhead(window=False) == bare
-    assert _overhead() == bare + OTHER_WINDOW_SHARE * 80_000
-    assert _overhead(left=0.25) == bare + (OTHER_WINDOW_SHARE + 0.25) * 80_000
-    assert _overhead(alone_runs=50) == bare + OTHER_WINDOW_SHARE * 80_000 + 50 * ALONE_PER_RUN
-    assert _overhead("portable", alone_runs=50) == bare + WINDOW_SHARE["portable"] * 80_000
-    assert _overhead(window=False, alone_runs=50) == bare
+    layer, portable = _layer(SINGLE, _params(5)), _layer(SINGLE, _params(5), PORTABLE)
+    assert _overhead(layer, window=False) == bare
+    assert _overhead(layer) == bare + OTHER_WINDOW_SHARE * 80_000
+    assert _overhead(_layer(FOURS, _params(12))) == _overhead(layer)
+    assert _overhead(_layer(FOURS, _params(6))) == pytest.approx(bare + (OTHER_WINDOW_SHARE + 2 / 6) * 80_000)
+    assert _overhead(layer, alone=True) == bare + OTHER_WINDOW_SHARE * 80_000 + RUNS * ALONE_PER_RUN
+    assert _overhead(portable, alone=True) == bare + PORTABLE_WINDOW_SHARE * 80_000
+    assert _overhead(layer, window=False, alone=True) == bare
 
 
 def test_a_fitted_kernel_of_long_rows_has_a_share_instead_of_runs() -> None:
-    bare = _overhead(window=False)
+    layer = _layer(FITTED, _params(5))
+    bare = _overhead(layer, window=False)
     assert FITTED_ROW * 8 <= 80_000
-    assert _overhead("dsp-span", alone_runs=50) == bare + FITTED_SHARE * 80_000
-    assert _overhead("dsp-span") == bare + OTHER_WINDOW_SHARE * 80_000
-    short = layer_overhead("dsp-span", 8.0 * FITTED_ROW - 8, 8, 3, 100, window=True, alone_runs=50, left=0.0)
-    assert short == pytest.approx(bare + OTHER_WINDOW_SHARE * (8 * FITTED_ROW - 8) + 50 * ALONE_PER_RUN)
+    assert _overhead(layer, alone=True) == bare + FITTED_SHARE * 80_000
+    assert _overhead(layer) == bare + OTHER_WINDOW_SHARE * 80_000
+    short = _overhead(layer, 8.0 * FITTED_ROW - 8, alone=True)
+    assert short == pytest.approx(bare + OTHER_WINDOW_SHARE * (8 * FITTED_ROW - 8) + RUNS * ALONE_PER_RUN)
 
 
 def test_a_whole_line_buffer_moves_nothing() -> None:
-    assert layer_overhead("dsp", 0.0, 8, 8, 100, window=False, alone_runs=0, left=0.0) == 8 * PER_ROW
-    assert layer_overhead("dsp", 0.0, 8, 0, 100, window=False, alone_runs=0, left=0.0) == 8 * PER_ROW
+    layer = _layer(SINGLE)
+    assert layer_overhead(layer, 0.0, 8, 8, 100, window=False, alone=False) == 8 * PER_ROW
+    assert layer_overhead(layer, 0.0, 8, 0, 100, window=False, alone=False) == 8 * PER_ROW
 
 
 def test_kernels_of_one_layer_and_the_rows_of_their_windows() -> None:
@@ -91,17 +107,17 @@ def test_segment_and_program_are_estimated_alike(tmp_path: Path) -> None:
     single = alone({step.index: step.kernel for step in made.program.steps})
     parts = []
     for call, vain in zip(segment.calls, (3 / 13, 1 / 7), strict=True):
-        runs = window_runs(call.step.params, call.makes.rows) if call.step.index in single else 0
+        layer = made.partition.layers[call.step.index]
+        assert left_over(layer) == pytest.approx(vain)
         parts.append(
             layer_overhead(
-                "dsp",
+                layer,
                 costs[call.step.index],
                 call.makes.rows,
                 call.makes.room,
                 call.makes.row_bytes,
                 window=call.step.window,
-                alone_runs=runs,
-                left=vain,
+                alone=call.step.index in single,
             )
         )
     assert estimated(made.partition, made.program) == pytest.approx(sum(costs.values()) + sum(parts))

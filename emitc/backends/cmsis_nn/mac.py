@@ -43,6 +43,9 @@ from emitc.kernels.shared.windows import Padding, Window
 from emitc.layer import Expression, Layer, LibraryCall, Scratch, Structure, Table
 from emitc.numerics.requantize import Int64, activation_clamp
 
+_PIXELS = 2
+"""That share what is loaded of the weights: two in convolutions, more with MVE; one figure gives a copy rather less often."""
+
 
 def _tables(
     bound: BoundNode, weights: Int64, bias: Int64, multiplier: list[int], shift: list[int], bias_type: str = "int32_t"
@@ -53,7 +56,7 @@ def _tables(
         assert w.data is not None
         shape, weights = f"{shape}, two of four bits in a byte", np.frombuffer(w.data, np.int8).astype(np.int64)
     return (
-        Table("weights", "int8_t", tuple(weights.reshape(-1).tolist()), f"weights {shape}"),
+        Table("weights", "int8_t", tuple(weights.reshape(-1).tolist()), f"weights {shape}", pixels_per_load=_PIXELS),
         Table("bias", bias_type, tuple(bias.reshape(-1).tolist()), "bias per output channel"),
         Table("multiplier", "int32_t", tuple(multiplier), "Q31 per output channel"),
         Table("shift", "int32_t", tuple(shift), "positive left"),

@@ -427,7 +427,7 @@ def lower(bound: BoundNode) -> Layer:
         operands, tables = [0], []
         if w.is_constant:
             filters = tuple(_rearranged(bound, _in_first(bound, w.array())).reshape(-1).tolist())
-            tables.append(Table("weights", "float", filters, "filters, [KH, KW, O, I / groups]"))
+            tables.append(Table("weights", "float", filters, "filters, [KH, KW, O, I / groups]", pixels_per_load=0))
         else:
             operands.append(_WEIGHTS)
         if constant_bias:
@@ -461,7 +461,7 @@ def lower(bound: BoundNode) -> Layer:
         spec = runtime_weights.adding_last(bound, spec)
         values = tuple(_rearranged(bound, centred).reshape(-1).tolist())
         what = "filters less their zero points, [KH, KW, O, I / groups]"
-        constants.append(Table("weights", spec.w, values, what))
+        constants.append(Table("weights", spec.w, values, what, pixels_per_load=1))
     else:
         spec = runtime_weights.spec(bound, w.elements // _channels(bound), "_q31")
     factors, steps = _factor_tables(bound, spec)

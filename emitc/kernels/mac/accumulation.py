@@ -151,7 +151,8 @@ def float_layer(
     operands, constants = [0], []
     if w.is_constant:
         values = tuple((w.array() if filters is None else filters).reshape(-1).tolist())
-        constants.append(Table("weights", "float", values, f"weights {'x'.join(map(str, w.shape))}"))
+        shape = "x".join(map(str, w.shape))
+        constants.append(Table("weights", "float", values, f"weights {shape}", pixels_per_load=1))
     else:
         operands.append(WEIGHTS)
     if bias is None or bias.is_constant:

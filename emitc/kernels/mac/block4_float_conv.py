@@ -79,7 +79,7 @@ def _laid_out(
 ) -> Layer:
     """The layer by another template, which has no groups and its weights in another order."""
     tables = tuple(
-        replace(table, values=tuple(weights.tolist()), comment=f"{table.comment}, {order}")
+        replace(table, values=tuple(weights.tolist()), comment=f"{table.comment}, {order}", pixels_per_load=0)
         if table.role == "weights"
         else table
         for table in layer.tables

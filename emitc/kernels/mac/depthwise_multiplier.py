@@ -66,7 +66,13 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     groups = [(o, o) for o in range(_LANES, out, _LANES)]
     spread = outputs // multiplier - outputs // _LANES * _LANES // multiplier
     tables = (
-        Table("weights", "int8_t", tuple(weights.reshape(-1).tolist()), f"weights {'x'.join(map(str, w.shape))}"),
+        Table(
+            "weights",
+            "int8_t",
+            tuple(weights.reshape(-1).tolist()),
+            f"weights {'x'.join(map(str, w.shape))}",
+            pixels_per_load=1,
+        ),
         Table("bias", "int32_t", _filled(bias), "bias per output channel", alignment=4),
         Table("multiplier", "int32_t", _filled(factors), "multiplier per output channel"),
         Table("shift", "int8_t", _filled(shifts), "shift after it"),
@@ -128,7 +134,7 @@ def paired_depthwise(bound: BoundNode, window: Window, activation: str, *, folde
     groups = [(i * _LANES, first) for i, first in enumerate(firsts) if i]
     return Layer(
         "convolution/depthwise_spread_dsp", "dsp", (0,),
-        (Table("weights", "int8_t", tuple(arranged.tolist()), what, alignment=4), *numbers), (*params, *behind, *tail),
+        (Table("weights", "int8_t", tuple(arranged.tolist()), what, 4, pixels_per_load=0), *numbers), (*params, *behind, *tail),
         scratch=(
             Scratch("padding_pixel", x.shape[3] * x.dtype.bytes),
             Scratch("taps", dsp_int8.POINTER_BYTES * kernel_h * kernel_w),

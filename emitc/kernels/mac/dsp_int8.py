@@ -33,6 +33,13 @@ PIXELS = 4
 """Output pixels that share the weights that are read."""
 FEW = {1: "one", 2: "two"}
 """Names of kernels that make less of them at a time, and need less working memory."""
+_FORMS = {
+    (PIXELS, False): ("convolution/conv_2d_dsp", "dsp", ByRows(window=True, tile=PIXELS), PIXELS),
+    (2, False): ("convolution/conv_2d_few_dsp", "dsp-two", BY_ROWS, 1),
+    (1, False): ("convolution/conv_2d_few_dsp", "dsp-one", BY_ROWS, 1),
+    (2, True): ("convolution/conv_2d_part_dsp", "dsp-part", BY_ROWS, 2),
+}
+"""By the pixels that share the weights that are read, and whether row by row: template, variant, rows, pixels per load."""
 SHORT_SUM = 1 << 30
 """Sums below this may be doubled, which the multiplication that keeps the upper half needs."""
 LARGEST_SHIFT = 22
@@ -318,15 +325,12 @@ def convolution(
         Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),
         *output_numbers(bound, scale, clamp),
     )
-    template, name = (
-        ("convolution/conv_2d_few_dsp", f"dsp-{FEW[pixels]}") if pixels < PIXELS else ("convolution/conv_2d_dsp", "dsp")
-    )
-    if part:
-        template, name = "convolution/conv_2d_part_dsp", "dsp-part"
+    template, name, by_rows, loads = _FORMS[pixels, part]
+    tables = (*weight_tables(values, filters.shape, bias, pixels_per_load=loads), *scaling_tables(scale, kind))
     return Layer(
-        template, name, (0,), (*weight_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), params + tail,
+        template, name, (0,), tables, params + tail,
         scratch=(Scratch("windows", needed),), macs=flat.size * rows, spec=kind,
-        overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=HEADERS,
+        overlaps=window_overlap(bound, params, None), by_rows=by_rows, headers=HEADERS,
     )  # fmt: skip
 
 
@@ -370,7 +374,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     arranged = np.concatenate([fours, filters[whole:].reshape(-1)])
     what = f"weights {'x'.join(map(str, weights.shape))}, four channels after the other"
     tables = (
-        Table("weights", kind.w, tuple(arranged.tolist()), what, alignment=4),
+        Table("weights", kind.w, tuple(arranged.tolist()), what, 4, pixels_per_load=2),
         Table("bias", "int32_t", tuple(bias.tolist()), "bias per output channel, with the zero point's share"),
         *scaling_tables(scale, kind),
     )
@@ -378,16 +382,11 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     if lean and needed["taps"]:
         return "other windows than 3x3 need working memory"
     if lean:
-        padding_pixel = (x.quantization.zero_point,) * channels
-        tables = (
-            *tables,
-            Table(
-                "padding_pixel",
-                "int8_t",
-                padding_pixel,
-                "the pixel outside of the image: every channel is the zero point",
-            ),
+        zeros, what = (
+            (x.quantization.zero_point,) * channels,
+            "the pixel outside of the image: every channel is the zero point",
         )
+        tables = (*tables, Table("padding_pixel", "int8_t", zeros, what))
     ahead = by_channel(whole, whole // 4, 4, 1, 1) if whole else by_channel(channels, channels, 1, 1, 1)
     groups = whole // 4 + channels - whole
     return Layer(
@@ -414,15 +413,11 @@ def lean_convolution(
         Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),
         *output_numbers(bound, scale, clamp),
     )
+    what = "the pixels outside of the image: every value is the zero point"
     tables = (
-        *weight_tables(values, bound.input(1).shape, bias),
+        *weight_tables(values, bound.input(1).shape, bias, pixels_per_load=1),
         *scaling_tables(scale, kind),
-        Table(
-            "padding_pixel",
-            "int8_t",
-            (x.quantization.zero_point,) * run,
-            "the pixels outside of the image: every value is the zero point",
-        ),
+        Table("padding_pixel", "int8_t", (x.quantization.zero_point,) * run, what),
     )
     return Layer(
         "convolution/conv_2d_lean_dsp",
@@ -454,7 +449,8 @@ def matrix(
     params, _ = accumulation.pixels(rows, depth, out)
     one_row = ByRows(counted="rows") if by_rows else None
     if rows < PIXELS or out == 1 or lean:
-        tables = (*weight_tables(quartered_weights(filters), filters.shape, bias), *scaling_tables(scale, kind))
+        values = quartered_weights(filters)
+        tables = (*weight_tables(values, filters.shape, bias, pixels_per_load=1), *scaling_tables(scale, kind))
         name = "dsp-lean" if lean else "dsp"
         taken = (Param("weights_zero", "int32_t", zero, "the weights' zero point"),) if zero else ()
         return Layer(
@@ -470,9 +466,9 @@ def matrix(
         values, words = paired_weights(runs)
     of_pair = Param("words", "int32_t", words, "of the weights of two channels")
     tail = (of_pair, *more, *output_numbers(bound, scale, clamp))
+    tables = (*weight_tables(values, filters.shape, bias, pixels_per_load=PIXELS), *scaling_tables(scale, kind))
     return Layer(
-        "matrix/matrix_dsp",
-        "dsp", (0,), (*weight_tables(values, filters.shape, bias), *scaling_tables(scale, kind)), size + tail,
+        "matrix/matrix_dsp", "dsp", (0,), tables, size + tail,
         scratch=(Scratch("windows", 16 * words),), macs=rows * filters.size, spec=kind,
         overlaps=window_overlap(bound, params, None), by_rows=one_row, headers=HEADERS,
     )  # fmt: skip
@@ -490,9 +486,12 @@ def product(bound: BoundNode, activation: str, rows: int, *, folded: bool) -> La
     return matrix(bound, rows, filters, bias, scale, clamp, kind)
 
 
-def weight_tables(weights: NDArray[np.int8], shape: Sequence[int], bias: Int64) -> tuple[Table, ...]:
+def weight_tables(
+    weights: NDArray[np.int8], shape: Sequence[int], bias: Int64, *, pixels_per_load: int
+) -> tuple[Table, ...]:
+    """Weights arranged for pairs, and the bias. pixels_per_load: as `Table` says."""
     what = f"weights {'x'.join(map(str, shape))}, arranged for pairs of channels"
     return (
-        Table("weights", "int8_t", tuple(weights.tolist()), what, alignment=4),
+        Table("weights", "int8_t", tuple(weights.tolist()), what, 4, pixels_per_load),
         Table("bias", "int32_t", tuple(bias.tolist()), "bias per output channel, with the zero point's share"),
     )

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode
 from emitc.kernels.mac.dsp_int8 import HEADERS, operands, output_numbers, paired_weights, scaling_tables, weight_tables
-from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import Layer, Param, Scratch
+from emitc.kernels.shared.windows import Window, window_overlap, window_params
+from emitc.layer import ByRows, Layer, Param, Scratch
 
 MOST_WORDS = 12
 """Of a window's row: its products are printed one after the other, 15 instructions for four pixels."""
@@ -103,7 +103,7 @@ def convolution(
     )
     return Layer(
         "convolution/conv_2d_span_dsp",
-        NAMES[pixels], (0,), (*weight_tables(values, filters.shape, bias), *scaling_tables(scale, kind)),
+        NAMES[pixels], (0,), (*weight_tables(values, filters.shape, bias, pixels_per_load=4), *scaling_tables(scale, kind)),
         params + tail, scratch=(Scratch("windows", span.size_bytes(kernel_h)),), macs=flat.size * (bound.output.elements // out),
-        spec=kind, overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=HEADERS,
+        spec=kind, overlaps=window_overlap(bound, params, None), by_rows=ByRows(window=True, fitted=True), headers=HEADERS,
     )  # fmt: skip

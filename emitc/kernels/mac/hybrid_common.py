@@ -121,7 +121,13 @@ def tables_of(bound: BoundNode, filters: Array) -> tuple[Table, Table]:
     bias = bound.optional(BIAS)
     biases = (0.0,) * len(filters) if bias is None else tuple(bias.array().tolist())
     return (
-        Table("weights", "int8_t", tuple(filters.reshape(-1).tolist()), f"weights {'x'.join(map(str, filters.shape))}"),
+        Table(
+            "weights",
+            "int8_t",
+            tuple(filters.reshape(-1).tolist()),
+            f"weights {'x'.join(map(str, filters.shape))}",
+            pixels_per_load=0,
+        ),
         Table("bias", "float", biases, "bias per output channel"),
     )
 

@@ -58,9 +58,12 @@ def _kind(bound: BoundNode, filters: Array, *, folded: bool) -> KernelSpec | str
     return kind if kind.acc == "int32_t" else "sums of 64 bits"
 
 
-def _tables(bound: BoundNode, values: NDArray[np.int8], out: int, kind: KernelSpec, arranged: str) -> tuple[Table, ...]:
+def _tables(
+    bound: BoundNode, values: NDArray[np.int8], out: int, kind: KernelSpec, arranged: str, *, pixels_per_load: int
+) -> tuple[Table, ...]:
     what = f"weights {'x'.join(map(str, bound.input(1).shape))}, {arranged}"
-    return (Table("weights", "int8_t", tuple(values.tolist()), what, alignment=4), *_bias_and_scale(bound, out, kind))
+    weights = Table("weights", "int8_t", tuple(values.tolist()), what, 4, pixels_per_load)
+    return (weights, *_bias_and_scale(bound, out, kind))
 
 
 def _bias_and_scale(bound: BoundNode, out: int, kind: KernelSpec) -> tuple[Table, ...]:
@@ -153,8 +156,8 @@ def _vectors(
     kind: KernelSpec,
     by_rows: ByRows | None,
 ) -> Layer:
-    tables = _tables(bound, filters.reshape(-1).astype(np.int8), len(filters), kind, "filter by filter")
-    out = len(filters)
+    out, values = len(filters), filters.reshape(-1).astype(np.int8)
+    tables = _tables(bound, values, out, kind, "filter by filter", pixels_per_load=1)
     return Layer(
         "convolution/conv_2d_shorts_mve", "mve", (0,), tables, (*params, *_tail(bound, activation)),
         macs=bound.output.elements * filters.size // out, spec=kind,
@@ -177,8 +180,10 @@ def _tiles(
     runs = filters.reshape(out, kernel_h, kernel_w * depth)
     values, words = dsp_int8.paired_weights(runs, adjacent(kernel_w * depth))
     of_pair = Param("words", "int32_t", words, "of the weights of two channels")
+    arranged = "arranged for pairs of channels"
+    tables = _tables(bound, values, out, kind, arranged, pixels_per_load=dsp_int8.PIXELS)
     return Layer(
-        "convolution/conv_2d_shorts_dsp", "dsp", (0,), _tables(bound, values, out, kind, "arranged for pairs of channels"),
+        "convolution/conv_2d_shorts_dsp", "dsp", (0,), tables,
         (*params, of_pair, *_tail(bound, activation)), scratch=(Scratch("windows", 4 * dsp_int8.PIXELS * words),),
         macs=bound.output.elements * filters.size // out, spec=kind, overlaps=window_overlap(bound, params, None),
         by_rows=by_rows, headers=(*dsp_int8.HEADERS, DSP_HEADER),
@@ -194,8 +199,9 @@ def _row(bound: BoundNode, activation: str, filters: Array, kind: KernelSpec, ro
     values = np.concatenate([fours, filters[whole:].reshape(-1).astype(np.int8)])
     params, _ = accumulation.pixels(rows, depth, out)
     size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out_c", "int32_t", out))
+    tables = _tables(bound, values, out, kind, "four channels at a time", pixels_per_load=1)
     return Layer(
-        "matrix/row_shorts_dsp", "dsp", (0,), _tables(bound, values, out, kind, "four channels at a time"),
+        "matrix/row_shorts_dsp", "dsp", (0,), tables,
         (*size, *_tail(bound, activation)), macs=rows * filters.size, spec=kind,
         overlaps=window_overlap(bound, params, whole_window(out, accumulation.TOGETHER, _BYTES)),
         by_rows=ByRows(counted="rows"), headers=(dsp_int8.HEADER, DSP_HEADER),

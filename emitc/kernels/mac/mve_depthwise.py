@@ -69,6 +69,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
             tuple(arranged.tolist()),
             f"weights {kernel_h}x{kernel_w}x{channels}, 16 channels at a time",
             4,
+            pixels_per_load=1,
         ),
         Table("bias", "int32_t", tuple(bias[order].tolist()), "bias per output channel, with the zero point's share"),
     )

@@ -149,7 +149,7 @@ def _pairs(
 ) -> Layer | str:
     if len(filters) < CHANNELS and filters.shape[1] < LONG_ROW:
         return "it has fewer than four output channels"
-    if isinstance(parts := _parts(bound, activation, filters, folded=folded, eights=True), str):
+    if isinstance(parts := _parts(bound, activation, filters, folded=folded, eights=True, pixels_per_load=2), str):
         return parts
     tables, tail, kind = parts
     if len(filters) % 8 or kind.short == "any":
@@ -171,14 +171,16 @@ def _pairs(
 
 
 def _row(bound: BoundNode, params: tuple[Param, ...], activation: str, filters: Array, *, folded: bool) -> Layer | str:
-    if isinstance(parts := _parts(bound, activation, filters, folded=folded, eights=False), str):
+    out, depth = filters.shape
+    long_rows = out < CHANNELS and depth >= LONG_ROW
+    loads = 2 if long_rows else 1
+    if isinstance(parts := _parts(bound, activation, filters, folded=folded, eights=False, pixels_per_load=loads), str):
         return parts
     tables, tail, kind = parts
     if kind.short == "up":  # few outputs: code for a rounding of its own would cost more than it saves
         kind = replace(kind, short="away", suffix=kind.suffix.replace("_up", "_away"))
-    out, depth = filters.shape
     size = (Param("in", "int32_t", depth), Param("out_c", "int32_t", out))
-    if out < CHANNELS and depth >= LONG_ROW:
+    if long_rows:
         plain = PLAIN if kind.fixed_point else replace(PLAIN, suffix="_f32", fixed_point=False)
         return Layer(
             "matrix/dots_mve", "mve", (0,), tables, (*size, *tail), macs=filters.size, spec=plain,
@@ -191,7 +193,7 @@ def _row(bound: BoundNode, params: tuple[Param, ...], activation: str, filters: 
 
 
 def _parts(
-    bound: BoundNode, activation: str, filters: Array, *, folded: bool, eights: bool
+    bound: BoundNode, activation: str, filters: Array, *, folded: bool, eights: bool, pixels_per_load: int
 ) -> tuple[tuple[Table, ...], tuple[Param, ...], KernelSpec] | str:
     """Tables, parameters of the output and spec of a layer with filters [O, K]."""
     if reason := dsp_int8.refusal(bound):
@@ -204,13 +206,14 @@ def _parts(
     scale, clamp = requantization(bound), activation_clamp(activation, y)
     kind = scaling(scale, clamp, y.quantization.zero_point, filters.astype(np.int64), bias)
     order = channel_order(len(filters), kind, eights=eights)
-    tables = (*_tables(quad_weights(filters[order]), filters.shape, bias[order]), *scaling_tables(scale, kind, order))
+    weights = quad_weights(filters[order])
+    tables = (*_tables(weights, filters.shape, bias[order], pixels_per_load), *scaling_tables(scale, kind, order))
     return tables, output_params(bound, scale, clamp), kind
 
 
-def _tables(weights: NDArray[np.int8], shape: Sequence[int], bias: Int64) -> tuple[Table, ...]:
+def _tables(weights: NDArray[np.int8], shape: Sequence[int], bias: Int64, pixels_per_load: int) -> tuple[Table, ...]:
     what = f"weights {'x'.join(map(str, shape))}, arranged for registers of 16"
     return (
-        Table("weights", "int8_t", tuple(weights.tolist()), what, alignment=4),
+        Table("weights", "int8_t", tuple(weights.tolist()), what, 4, pixels_per_load),
         Table("bias", "int32_t", tuple(bias.tolist()), "bias per output channel, with the zero point's share"),
     )

@@ -127,7 +127,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     )
     what = f"weights {'x'.join(map(str, weights.shape))}, channel by channel"
     tables = (
-        Table("weights", "int8_t", tuple(filters.reshape(-1).tolist()), what),
+        Table("weights", "int8_t", tuple(filters.reshape(-1).tolist()), what, pixels_per_load=1),
         Table("bias", "int32_t", tuple(bias.tolist()), "bias per output channel, with the zero point's share"),
         *scaling_tables(scale, kind),
     )
@@ -273,6 +273,6 @@ def _fits(filters: Int64) -> bool:
 def _tables(filters: Int64, shape: tuple[int, ...], bias: Int64) -> tuple[Table, ...]:
     what = f"weights {'x'.join(map(str, shape))}" + (", a zero behind each filter" if filters.shape[1] % 2 else "")
     return (
-        Table("weights", "int8_t", tuple(_even(filters).reshape(-1).tolist()), what),
+        Table("weights", "int8_t", tuple(_even(filters).reshape(-1).tolist()), what, pixels_per_load=PIXELS),
         Table("bias", "int32_t", tuple(bias.tolist()), "bias per output channel, with the zero point's share"),
     )

@@ -56,4 +56,4 @@ def weight_table(weights: Array, *, interleaved: bool = False, packed: bool = Fa
             values = packed_rows(weights)
     else:
         values = blocks_of_four(filters) if interleaved else weights.reshape(-1)
-    return Table("weights", f"{values.dtype.name}_t", tuple(values.tolist()), what)
+    return Table("weights", f"{values.dtype.name}_t", tuple(values.tolist()), what, pixels_per_load=1)

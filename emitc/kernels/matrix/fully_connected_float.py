@@ -61,7 +61,7 @@ def layer(bound: BoundNode, activation: str) -> Layer:
     out, depth = w.shape
     rows = bound.input(0).elements // depth
     tables = (
-        Table("weights", "float", tuple(w.array().reshape(-1).tolist()), f"weights {out}x{depth}"),
+        Table("weights", "float", tuple(w.array().reshape(-1).tolist()), f"weights {out}x{depth}", pixels_per_load=0),
         Table("bias", "float", tuple(_bias(bound).tolist()), "bias per output"),
     )
     params = (

@@ -49,7 +49,7 @@ def layer(bound: BoundNode, clamp: Clamp, rows: int, *, folded: bool) -> Layer:
     assert w.quantization and y.quantization
     factor = exact_multiplier_of(requantization(bound).exact)
     tables = (
-        Table("weights", "int8_t", tuple(w.array().reshape(-1).tolist()), "weights"),
+        Table("weights", "int8_t", tuple(w.array().reshape(-1).tolist()), "weights", pixels_per_load=0),
         Table("bias", "int32_t", tuple(bias_of(bound, out).tolist()), "bias per output channel"),
     )
     params = (

@@ -199,6 +199,7 @@ def _constant_matrix(bound: BoundNode, sizes: _Sizes, per_row: int) -> Layer:
             "int8_t",
             tuple(blocks_of_four(weights).tolist()),
             f"matrix by columns {sizes.columns}x{sizes.depth}, four by four interleaved",
+            pixels_per_load=0,
         ),
         Table("centred", "int32_t", tuple(centred.tolist()), "sum of each column without its zero point"),
         Table("b_zero", "int8_t", tuple(zeros.tolist()), "zero point of the matrix"),

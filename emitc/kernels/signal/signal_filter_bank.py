@@ -115,7 +115,7 @@ def lower(bound: BoundNode) -> Layer:
     places = zip(found["frequency_starts"], found["weight_starts"], found["widths"], strict=True)
     return _layer(
         bound,
-        Table("weights", spec.w, tuple(found["weights"]), "weights of the bands"),
+        Table("weights", spec.w, tuple(found["weights"]), "weights of the bands", pixels_per_load=0),
         Table("unweights", spec.w, tuple(found["unweights"]), "unweights of the bands"),
         Table("places", "int16_t", _chained(places), "starts of the bands' frequencies and weights, and widths"),
         spec=spec,

@@ -134,8 +134,8 @@ def _parts(program: Program) -> tuple[str, str]:
             raise EmitcError(
                 f"several kernels have the C name emitc_{name}", where, why, "rename the plugin's template"
             )
-    kernels = "\n".join(_kernel(program, step) for step in program.kernels)
-    return kernels, "\n".join(_layer(program, step) for step in program.every_step)
+    kernels = "\n\n".join(_kernel(program, step) for step in program.kernels)
+    return kernels, "\n\n".join(_layer(program, step) for step in program.every_step)
 
 
 def _has_infinity(layers: str, program: Program) -> bool:

@@ -14,6 +14,7 @@ import jinja2
 from emitc import c_names
 from emitc.emit import literals
 from emitc.emit.extensions import extensions
+from emitc.emit.layer_call import layer_call
 from emitc.emit.quantizers import halves_to_even, limits
 from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where, first_name
@@ -90,8 +91,9 @@ def template_problem(name: str, text: str) -> str:
         return f"{error.message} (line {error.lineno})"
     except jinja2.TemplateError as error:
         return f"{type(error).__name__}: {error.message}"
-    missing = [macro for macro in ("kernel", "layer") if not hasattr(module, macro)]
-    return f"it has no macro {missing[0]}" if missing else ""
+    if not hasattr(module, "kernel"):
+        return "it has no macro kernel"
+    return "" if hasattr(module, "layer") or hasattr(module, "arguments") else "it has no macro layer and no arguments"
 
 
 def _kernel_module(program: Program, template: str) -> jinja2.environment.TemplateModule:
@@ -107,8 +109,13 @@ def _kernel(program: Program, step: Step) -> str:
 
 
 def _layer(program: Program, step: Step) -> str:
+    """The function of a step: by the template's macro, or the one that calls the kernel with the arguments that it states."""
     with _of_a_plugin(program, step.template):
-        return str(_kernel_module(program, step.template).layer(step))  # type: ignore[attr-defined]
+        module = _kernel_module(program, step.template)
+        if hasattr(module, "layer"):
+            return str(module.layer(step))
+        partial = environment().get_template("partials/layer.c.j2").module
+        return str(partial.layer(step, layer_call(step, module.arguments)))  # type: ignore[attr-defined]
 
 
 @contextmanager

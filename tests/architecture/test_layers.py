@@ -283,8 +283,10 @@ DECIDING = frozenset({"dtype", "c_type", "op_type", "op", "target", "template", 
 
 
 def _names_a_kernel(node: jinja2.nodes.Assign) -> bool:
-    """Whether an assignment is `"emitc_..." ~ f.suffix`."""
+    """Whether an assignment is `"emitc_..." ~ f.suffix`, or states the arguments or the layer function of the kernel."""
     value = node.node
+    if isinstance(node.target, jinja2.nodes.Name) and node.target.name in ("arguments", "layer"):
+        return isinstance(value, jinja2.nodes.Const | jinja2.nodes.Getattr)
     if not isinstance(value, jinja2.nodes.Concat) or len(value.nodes) != 2:
         return False
     prefix, suffix = value.nodes
@@ -296,7 +298,8 @@ def _names_a_kernel(node: jinja2.nodes.Assign) -> bool:
 def decisions(source: str) -> list[str]:
     """Conditions of a template that look at an operator, a type or a target; assignments, which belong into lowering.
 
-    A name made of the kernel's and the spec's suffix may be kept in a variable.
+    A name made of the kernel's and the spec's suffix may be kept in a variable. The arguments of a kernel are a text, or those
+    of another template; so is the macro of the layer's function.
     """
     tree = jinja2.Environment().parse(source)
     found = [f"line {node.lineno}: set" for node in tree.find_all(jinja2.nodes.Assign) if not _names_a_kernel(node)]
@@ -317,6 +320,8 @@ def test_a_deciding_template_is_seen() -> None:
     assert decisions('{% if k.inputs[0].dtype == "int8" %}x{% endif %}') == ["line 1: if dtype"]
     assert decisions('{{ "a" if p.origin.target else "b" }}') == ["line 1: if target"]
     assert decisions("{% set x = 1 %}") == ["line 1: set"]
+    assert decisions('{% set arguments = "x, y" %}{% set layer = other.layer %}') == []
+    assert decisions('{% set arguments = "x" ~ f.suffix %}') == ["line 1: set"]
 
 
 def test_emit_does_not_decide() -> None:

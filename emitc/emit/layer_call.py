@@ -1,0 +1,45 @@
+"""The C function of a layer whose kernel is called once: what it takes, and what the kernel is called with."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from emitc.program import Step
+
+_ARGUMENT = re.compile(r"(?P<restrict>restrict )?(?P<cast>(?:\([^()]*\))*)(?P<name>\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCall:
+    """parameters: of the layer's function. arguments: of the kernel, after its parameter struct. start: white space before
+    the first argument of the kernel.
+    """
+
+    parameters: str
+    arguments: str
+    start: str
+
+
+def layer_call(step: Step, arguments: str) -> LayerCall:
+    """The call that a template describes by the kernel's arguments, such as `x, weights, restrict y, (int16_t *)work`.
+
+    An argument with the name of one of the layer's tables is that table. The others are pointers that the layer's function
+    takes: inputs, outputs and working memory, in this order. A word `restrict` qualifies such a pointer. A cast applies
+    inside the call, where KERNEL is the kernel's C name. Where the text has line breaks, so has the call, and its arguments
+    start on a line of their own.
+    """
+    types = [f"const {x.c_type}" for x in step.inputs] + [y.c_type for y in (*step.outputs, *step.scratch)]
+    pointers = [match for match in _ARGUMENT.finditer(arguments) if match["name"] not in step.tables]
+    assert len(pointers) == len(types), f"{step.template} takes {len(types)} operands, not {arguments}"
+    parameters = ", ".join(
+        f"{c_type} *{pointer['restrict'] or ''}{pointer['name']}"
+        for c_type, pointer in zip(types, pointers, strict=True)
+    )
+
+    def passed(match: re.Match[str]) -> str:
+        return match["cast"].replace("KERNEL", step.kernel) + step.tables.get(match["name"], match["name"])
+
+    indent = "\n        "
+    call = _ARGUMENT.sub(passed, arguments.lstrip("\n")).replace("\n", indent)
+    return LayerCall(parameters, call, indent if "\n" in arguments else "")

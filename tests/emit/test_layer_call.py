@@ -1,0 +1,68 @@
+"""The functions of layers that call their kernel once, and that every template says how its kernel is called."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from emitc.emit.layer_call import LayerCall, layer_call
+from emitc.emit.render import environment, template_paths
+from emitc.layer import KernelSpec
+from emitc.program import Address, Block, Operand, Step
+
+
+def operand(c_type: str, name: str) -> Operand:
+    return Operand(c_type, "", Address(Block.ARENA, name), const=False, size_bytes=4, tensor=name, source=-1)
+
+
+STEP = Step(
+    0,
+    "op0_scale",
+    "SCALE",
+    "",
+    "family/scale",
+    "portable",
+    inputs=(operand("int8_t", "in"),),
+    outputs=(operand("int16_t", "out"), operand("int32_t", "state")),
+    scratch=(operand("int8_t", "sums"),),
+    tables={"factors": "op0_scale_factors"},
+    constants=(),
+    params=(),
+    macs=0,
+    spec=KernelSpec(suffix="_s16"),
+)
+
+
+def test_operands_are_parameters_and_tables_are_not() -> None:
+    call = layer_call(STEP, "x, factors, restrict y, kept, work")
+    assert call == LayerCall(
+        "const int8_t *x, int16_t *restrict y, int32_t *kept, int8_t *work", "x, op0_scale_factors, y, kept, work", ""
+    )
+
+
+def test_an_operand_that_is_a_constant_is_its_table() -> None:
+    constant = replace(STEP, inputs=(), tables={"x": "op0_scale_x"})
+    assert layer_call(constant, "x, y, kept, work") == LayerCall(
+        "int16_t *y, int32_t *kept, int8_t *work", "op0_scale_x, y, kept, work", ""
+    )
+
+
+def test_casts_and_line_breaks_stay() -> None:
+    call = layer_call(STEP, "\nx, y,\nkept, (struct emitc_KERNEL_sum *)(void *)work")
+    assert call.parameters == "const int8_t *x, int16_t *y, int32_t *kept, int8_t *work"
+    assert call.arguments == "x, y,\n        kept, (struct emitc_scale_s16_sum *)(void *)work"
+    assert call.start == "\n        "
+
+
+def test_arguments_that_do_not_fit_the_layer_are_a_bug() -> None:
+    with pytest.raises(AssertionError, match=r"family/scale takes 4 operands, not x, y"):
+        layer_call(STEP, "x, y")
+
+
+@pytest.mark.parametrize("template", sorted(path for path in template_paths() if "/_" not in path))
+def test_every_template_says_once_how_its_kernel_is_called(template: str) -> None:
+    names = vars(environment().get_template(f"kernels/{template}.c.j2").module)
+    macro, arguments = names.get("layer"), names.get("arguments")
+    assert (macro is None) != (arguments is None)
+    assert callable(macro) if arguments is None else isinstance(arguments, str)

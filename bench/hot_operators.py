@@ -27,7 +27,7 @@ from bench.corpus import CORPUS, format_of, models
 from emitc.boards.verify import on_emulator
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
-from emitc.errors import CannotCompile, EmitcError
+from emitc.errors import CannotCompile, EmitcError, RefusalKind
 from emitc.options import Options
 from emitc.report.text import table
 from emitc.target import load_board
@@ -178,7 +178,7 @@ def _counts(compiled: Compiled, board: str) -> dict[int, int]:
 def _alternatives(compiled: Compiled) -> dict[int, list[str]]:
     """Kernels that a layer could have besides the one it has, by its index: those whose cost was compared."""
     return {
-        a.index: [name for name, reason in a.refused if reason.startswith("costs ")]
+        a.index: [name for name, reason in a.refused if reason.kind is RefusalKind.COST]
         for a in compiled.partition.assignments
         if a.backend == PORTABLE
     }

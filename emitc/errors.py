@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 
 _SHOWN = 200
 _REPORTED = 100
@@ -145,3 +146,33 @@ def with_model(error: EmitcError, model: str) -> EmitcError:
         return Refusals(tuple(with_model(each, model) for each in error.errors))
     where = Where(error.where.model or model, error.where.op, error.where.tensor, error.where.option)
     return type(error)(error.what, where, error.why, error.hint)
+
+
+class RefusalKind(Enum):
+    """Which sort of reason keeps a kernel or a backend from running a node."""
+
+    UNSUPPORTED = "unsupported"
+    """It cannot compute this node."""
+    SCRATCH = "scratch"
+    """It needs more scratch than the node may have."""
+    CODE_SIZE = "code size"
+    """`--optimize size` does without it."""
+    COST = "cost"
+    """It is estimated to need more cycles than the kernel that runs the node."""
+
+
+class Reason(str):
+    """Why a kernel or a backend does not run a node, as text.
+
+    hint: what would make it run the node, "" where nothing would. kind: which sort of reason the text states.
+    """
+
+    __slots__ = ("hint", "kind")
+    hint: str
+    kind: RefusalKind
+
+    def __new__(cls, text: str, hint: str = "", kind: RefusalKind = RefusalKind.UNSUPPORTED) -> Reason:
+        """The text, with its hint and kind."""
+        found = super().__new__(cls, text)
+        found.hint, found.kind = hint, kind
+        return found

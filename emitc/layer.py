@@ -170,19 +170,6 @@ def by_channel(channels: int, groups: int, depth: int, in_bytes: int, out_bytes:
     return max((last * out_bytes - group * depth * in_bytes for group, last in lasts if last > 0), default=None)
 
 
-class Reason(str):
-    """Why an operator has no kernel for an instruction set, as text. hint: what would give it one, "" where nothing would."""
-
-    __slots__ = ("hint",)
-    hint: str
-
-    def __new__(cls, text: str, hint: str = "") -> Reason:
-        """The text, with its hint."""
-        found = super().__new__(cls, text)
-        found.hint = hint
-        return found
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
     """A constant array to print: role is its name in the template, values are its elements in order.

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
+from emitc.errors import Reason, RefusalKind
 from emitc.ir import BoundNode, DType, Graph, Op
 from emitc.layer import Layer
 from emitc.program import Program, Requirement
@@ -26,9 +27,8 @@ class Settings:
     """What a backend is opened with. kernels: the value of `--kernels`. values: its own options by name, "" if not given.
 
     operators: those of the model: some come compiled for one backend, which must be there then. variants: asked for, of
-    emitc's own kernels, by the index of the node. working: bytes of working memory that a node's kernel may need, by its index;
-    any where it has none. small: code is to be small rather than fast, so that no kernel is printed for one layer. made: layers
-    that earlier settings of the same model have led to; it grows.
+    emitc's own kernels, by the index of the node. small: code is to be small rather than fast, so that no kernel is printed for
+    one layer.
     """
 
     target: Target
@@ -36,9 +36,7 @@ class Settings:
     values: Mapping[str, str]
     operators: frozenset[type[Op]] = frozenset()
     variants: Mapping[int, str] = field(default_factory=dict)
-    working: Mapping[int, int] = field(default_factory=dict)
     small: bool = False
-    made: Made = field(default_factory=dict)
 
     def value(self, name: str) -> str:
         """An option's value."""
@@ -78,8 +76,55 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """A kernel that can run one node.
+
+    variant: its name among the backend's kernels for the operator. cost: estimated core cycles of one run. make: its layer.
+    scratch_bytes: what a limit of scratch counts; 0 for the leanest kernel, which no limit excludes. slower_than: the variant
+    that is faster by measurement, whatever the estimates say; "" for none.
+    """
+
+    variant: str
+    cost: float
+    make: Callable[[], Layer]
+    scratch_bytes: int = 0
+    slower_than: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The kernels of one backend that can run a node, none where it does not take the node; and the others, by name, with why."""
+
+    candidates: tuple[Candidate, ...]
+    refused: tuple[tuple[str, Reason], ...] = ()
+
+    def within(self, limit: int | None) -> Offer:
+        """The offer with at most `limit` bytes of scratch for the node, None for no limit."""
+        if limit is None:
+            return self
+        large = [candidate for candidate in self.candidates if candidate.scratch_bytes > limit]
+        left = tuple(candidate for candidate in self.candidates if candidate not in large)
+        return Offer(left, (*self.refused, *((each.variant, _too_large(each.scratch_bytes)) for each in large)))
+
+    def cheapest(self) -> Candidate:
+        """The candidate to take. Raises ValueError where there is none."""
+        names = {candidate.variant for candidate in self.candidates}
+        able = [candidate for candidate in self.candidates if candidate.slower_than not in names]
+        return min(able, key=lambda candidate: candidate.cost)
+
+
+def _too_large(scratch_bytes: int) -> Reason:
+    return Reason(f"needs {scratch_bytes} bytes of scratch", "", RefusalKind.SCRATCH)
+
+
+def costs_more(cycles: float) -> Reason:
+    """The reason against a kernel that another one beats by the estimate."""
+    return Reason(f"costs {cycles:.0f} cycles", "", RefusalKind.COST)
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a backend does not take a node."""
+    """Why an accelerator does not take a node."""
 
     index: int
     reason: str
@@ -96,7 +141,11 @@ class Offload:
 
 
 class Backend(ABC):
-    """A backend, opened for one compilation. A kernel library overrides the first three methods, an accelerator `offload`."""
+    """A backend, opened for one compilation.
+
+    A kernel library overrides `supports`, `cost` and `lower`, or `offer` where it has several kernels for a node; an accelerator
+    overrides `offload` and `lower`.
+    """
 
     name: str = ""
     alignment: int = 16
@@ -110,9 +159,11 @@ class Backend(ABC):
         """Core cycles of one run of a node that is taken: an estimate, for ranking only."""
         return math.inf
 
-    def others(self, bound: BoundNode) -> tuple[tuple[str, str], ...]:
-        """Variants of its own that a taken node does not get, and why."""
-        return ()
+    def offer(self, bound: BoundNode) -> Offer:
+        """The kernels that can run a node: here one, which is called as the backend itself."""
+        if reason := self.supports(bound):
+            return Offer((), ((self.name, Reason(reason)),))
+        return Offer((Candidate(self.name, self.cost(bound), lambda: self.lower(bound)),))
 
     @abstractmethod
     def lower(self, bound: BoundNode) -> Layer:

@@ -10,18 +10,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from emitc.backends import registry
-from emitc.backends.contract import PORTABLE, Backend, Refusal, Region, Settings
-from emitc.errors import CannotCompile, EmitcError, Where
-from emitc.ir import BoundNode, Graph, GraphStep
+from emitc.backends.choice import AUTO, Assignment, Choice, choose
+from emitc.backends.contract import PORTABLE, Backend, Offer, Refusal, Region, Settings
+from emitc.errors import CannotCompile, EmitcError, Reason, Where
+from emitc.ir import BoundNode, Graph, GraphStep, Node
 from emitc.layer import Layer
 from emitc.program import PassReport
 
 SCHEMA_VERSION = 1
-AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,30 +34,11 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
-    """Where one node of the source model runs.
-
-    kernel: template that prints it. reason: why there. cost: estimated cycles, 0 inside a region. refused: backend and
-    reason, of every other candidate. region: index of the node that stands for its region, -1 outside of any.
-    """
-
-    index: int
-    op_type: str
-    label: str
-    backend: str
-    kernel: str
-    reason: str
-    macs: int
-    cost: float
-    refused: tuple[tuple[str, str], ...]
-    region: int = -1
-
-
-@dataclass(frozen=True, slots=True)
 class Partition:
     """The graph with the regions of accelerators in it, and who runs each of its nodes.
 
     passes, steps: what the passes did that followed the cutting of regions, and the graph when they were cut and after each pass.
+    choices: the kernels that each node could have, by its index; none for a region.
     """
 
     graph: Graph
@@ -68,6 +49,21 @@ class Partition:
     notes: tuple[str, ...] = ()
     passes: tuple[PassReport, ...] = ()
     steps: tuple[GraphStep, ...] = ()
+    choices: Mapping[int, Choice] = field(default_factory=dict)
+
+    def within(self, limits: Mapping[int, int]) -> Partition:
+        """The partition whose kernels need no more scratch than the limits say, in bytes by a node's index.
+
+        Nodes without a limit get the kernel that costs least. The cut into regions does not depend on scratch.
+        """
+        nodes = {node.index: node for node in self.graph.nodes}
+        layers, choices, rows = dict(self.layers), dict(self.choices), {a.index: a for a in self.assignments}
+        for index, before in self.choices.items():
+            choices[index] = chosen = before.within(limits.get(index))
+            if chosen.candidate is not before.candidate:
+                layers[index] = chosen.candidate.make()
+            rows[index] = chosen.assignment(nodes[index], layers[index])
+        return replace(self, assignments=tuple(rows[a.index] for a in self.assignments), layers=layers, choices=choices)
 
     def backend_of(self) -> dict[int, str]:
         """Name of the backend that lowers a node of the graph, by the node's index."""
@@ -164,6 +160,26 @@ def _kept(graph: Graph, keep: Sequence[str]) -> frozenset[int]:
     return frozenset(found)
 
 
+def _offload(
+    graph: Graph, backends: Mapping[str, Backend], policy: Policy, refused: Mapping[int, list[tuple[str, Reason]]]
+) -> tuple[Graph, list[tuple[str, Region]], list[str]]:
+    """The graph with the regions of accelerators, these by the backend's name, and notes. refused: grows, by a node's index."""
+    nodes = {node.index: node for node in graph.nodes}
+    keep = _kept(graph, policy.keep)
+    regions: list[tuple[str, Region]] = []
+    notes: list[str] = []
+    for name, backend in backends.items():
+        offload = backend.offload(graph, keep)
+        graph = offload.graph
+        regions += [(name, region) for region in offload.regions]
+        notes += offload.notes
+        for refusal in offload.refusals:
+            refused[refusal.index].append((name, Reason(refusal.reason)))
+        if policy.fallback == "fail" and offload.refusals:
+            raise _fallback(name, nodes, offload.refusals)
+    return graph, regions, notes
+
+
 def partition(
     graph: Graph,
     backends: Mapping[str, Backend],
@@ -176,41 +192,36 @@ def partition(
     remove is in no row of the map.
     """
     original = {bound.node.index: bound for bound in graph.bound()}
-    keep = _kept(graph, policy.keep)
-    refused: dict[int, list[tuple[str, str]]] = {index: [] for index in original}
-    regions: list[tuple[str, Region]] = []
-    notes: list[str] = []
-    accelerators = 0
-    for name, backend in backends.items():
-        offload = backend.offload(graph, keep)
-        if offload.graph is graph and not offload.refusals:
-            continue
-        accelerators += 1
-        graph = offload.graph
-        regions += [(name, region) for region in offload.regions]
-        notes += offload.notes
-        for refusal in offload.refusals:
-            refused[refusal.index].append((name, refusal.reason))
-        if policy.fallback == "fail" and offload.refusals:
-            raise _fallback(name, original, offload.refusals)
+    refused: dict[int, list[tuple[str, Reason]]] = {index: [] for index in original}
+    graph, regions, notes = _offload(graph, backends, policy, refused)
     graph, passes, steps = rewrite(graph)
     inside = {index: (name, region) for name, region in regions for index in region.nodes}
     stand_ins = {region.index: name for name, region in regions}
     layers: dict[int, Layer] = {}
+    choices: dict[int, Choice] = {}
     assigned: dict[int, Assignment] = {}
     for bound in graph.bound():
         index = bound.node.index
         if index in stand_ins:
             layers[index] = backends[stand_ins[index]].lower(bound)
             continue
-        assigned[index], layers[index] = _assign(bound, backends, policy.kernels, tuple(refused[index]))
+        offers = _offers(bound, backends, policy.kernels)
+        choices[index] = choice = choose(offers, policy.kernels, tuple(refused[index]))
+        layers[index] = choice.candidate.make()
+        assigned[index] = choice.assignment(bound.node, layers[index])
     for index, (name, region) in inside.items():
         bound = original[index]
-        macs = backends[PORTABLE].lower(bound).macs
-        kernel = layers[region.index].kernel_name
-        node = bound.node
         assigned[index] = Assignment(
-            index, node.op_type, node.label, name, kernel, "taken", macs, 0.0, tuple(refused[index]), region.index
+            index=index,
+            op_type=bound.node.op_type,
+            label=bound.node.label,
+            backend=name,
+            kernel=layers[region.index].kernel_name,
+            reason="taken",
+            macs=backends[PORTABLE].lower(bound).macs,
+            cost=0.0,
+            refused=tuple(refused[index]),
+            region=region.index,
         )
     return Partition(
         graph,
@@ -221,49 +232,24 @@ def partition(
         tuple(notes),
         passes,
         steps,
+        choices,
     )
 
 
-def _fallback(name: str, original: Mapping[int, BoundNode], refusals: Sequence[Refusal]) -> CannotCompile:
+def _fallback(name: str, nodes: Mapping[int, Node], refusals: Sequence[Refusal]) -> CannotCompile:
     first = refusals[0]
     return CannotCompile(
         f"{name} does not take {len(refusals)} of the operators",
-        Where(op=original[first.index].node.describe(), option="--fallback fail"),
+        Where(op=nodes[first.index].describe(), option="--fallback fail"),
         first.reason,
         "`emitc partition` lists them all; --fallback cpu lets the core run them",
     )
 
 
-def _assign(
-    bound: BoundNode, backends: Mapping[str, Backend], kernels: str, refused: tuple[tuple[str, str], ...]
-) -> tuple[Assignment, Layer]:
-    """The kernel library for one node."""
+def _offers(bound: BoundNode, backends: Mapping[str, Backend], kernels: str) -> dict[str, Offer]:
+    """The kernels for one node, by the library that has them."""
     libraries = [name for name, definition in registry().items() if definition.kernels and name in backends]
-    costs: dict[str, float] = {}
-    for name in libraries:
-        if kernels in (name, AUTO) or name == PORTABLE:
-            reason = backends[name].supports(bound)
-            if reason:
-                refused = (*refused, (name, reason))
-            else:
-                costs[name] = backends[name].cost(bound)
-    if kernels == AUTO:
-        chosen = min(costs, key=lambda name: (costs[name], name != PORTABLE))
-        others = [f"{name} {costs[name]:.0f}" for name in costs if name != chosen]
-        reason = (
-            f"cheapest: {costs[chosen]:.0f} cycles, {', '.join(others)}" if others else "the only one that takes it"
-        )
-        refused = (*refused, *((name, f"costs {costs[name]:.0f} cycles") for name in costs if name != chosen))
-    else:
-        chosen = kernels if kernels in costs else PORTABLE
-        reason = "asked for" if chosen == kernels else f"{kernels} does not take it"
-    layer = backends[chosen].lower(bound)
-    refused = (*refused, *backends[chosen].others(bound))
-    node = bound.node
-    assignment = Assignment(
-        node.index, node.op_type, node.label, chosen, layer.kernel_name, reason, layer.macs, costs[chosen], refused
-    )
-    return assignment, layer
+    return {name: backends[name].offer(bound) for name in libraries if kernels in (name, AUTO) or name == PORTABLE}
 
 
 # ---- a map that was kept ----

@@ -7,9 +7,9 @@ of `schedule.scratch_budget` asks for the graph partitioned and lowered under se
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from dataclasses import replace
 
-from emitc.backends.contract import Made, Settings
+from emitc.backends.contract import Settings
 from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected
 from emitc.errors import EmitcError, Where
 from emitc.frontends.read import read_file
@@ -24,16 +24,8 @@ from emitc.schedule.scratch_budget import fit_scratch
 from emitc.target import load_target
 
 
-def partition_graph(
-    graph: Graph,
-    options: Options,
-    working: Mapping[int, int] = MappingProxyType({}),
-    made: Made | None = None,
-) -> Partition:
-    """The graph's nodes to backends, as the options ask. Raises EmitcError and CannotCompile as `partition` does.
-
-    working: bytes of working memory that a node's kernel may need, by its index. made: as in `Settings`.
-    """
+def partition_graph(graph: Graph, options: Options) -> Partition:
+    """The graph's nodes to backends, as the options ask. Raises EmitcError and CannotCompile as `partition` does."""
     _require_nodes(graph, options)
 
     def rewrite(cut: Graph) -> tuple[Graph, tuple[PassReport, ...], tuple[GraphStep, ...]]:
@@ -47,16 +39,10 @@ def partition_graph(
         options.backends,
         frozenset(type(node.op) for node in graph.nodes),
         dict(options.variants),
-        working,
         small=options.optimize == "size",
-        made={} if made is None else made,
     )
     policy = Policy(options.kernels, options.fallback, options.cpu_only)
-    found = partition(graph, open_backends(settings), policy, rewrite)
-    if options.expect_partition is not None:
-        text = read_file(options.expect_partition).decode("utf-8", "replace")
-        require_expected(found.to_json(), text, options.expect_partition.name)
-    return found
+    return partition(graph, open_backends(settings), policy, rewrite)
 
 
 def _require_nodes(graph: Graph, options: Options) -> None:
@@ -78,13 +64,13 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
     # Rows take code: where that is to be small, only a budget makes them, or an input that comes in rows anyway.
     few = options.optimize == "size" and not options.input_rows
     without = options.disabled | ({"streaming"} if few else set())
-    made: Made = {}
+    whole = partition_graph(graph, options)
     programs: list[tuple[int | None, bool, Partition, Program]] = []
 
     def lowered(
         working: Mapping[int, int], budget: int | None = options.arena_budget, rough: bool = False
     ) -> tuple[Partition, Program]:
-        found, parts = lower_subgraphs(partition_graph(graph, options, working, made), origin, without)
+        found, parts = lower_subgraphs(whole.within(working), origin, without)
         # Limits of working memory that lead to the same kernels are the rule.
         for asked, roughly, known, program in programs:
             if (asked, roughly) == (budget, rough) and not parts and known.lowers_as(found):
@@ -94,4 +80,9 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
         return found, program
 
     by_rows = None if regions or "streaming" in without else lowered
-    return fit_scratch(lowered, [node.index for node in graph.nodes], options.ram_budget, options.optimize, by_rows)
+    nodes = [node.index for node in graph.nodes]
+    found, program = fit_scratch(lowered, nodes, options.ram_budget, options.optimize, by_rows)
+    if options.expect_partition is not None:
+        text = read_file(options.expect_partition).decode("utf-8", "replace")
+        require_expected(found.to_json(), text, options.expect_partition.name)
+    return replace(found, choices={}), program  # The candidates keep the tables of every variant alive.

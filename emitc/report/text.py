@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emitc.errors import first_name, shown
-from emitc.layer import Reason
+from emitc.errors import Reason, RefusalKind, first_name, shown
 
 if TYPE_CHECKING:
-    from emitc.backends.partition import Assignment
+    from emitc.backends.choice import Assignment
     from emitc.boards.result import RunResult
     from emitc.compiled import Compiled
     from emitc.program import Program
@@ -149,7 +148,7 @@ def _kernel_lines(compiled: Compiled) -> list[str]:
         missing = [
             f"no {name} kernel: {shown(reason)}{_hint(reason)}"
             for name, reason in a.refused
-            if variant == _OWN and name not in partition.backends and not reason.startswith("costs ")
+            if variant == _OWN and name not in partition.backends and reason.kind is not RefusalKind.COST
         ]
         if missing:
             slow.setdefault(missing[0], []).append(a)

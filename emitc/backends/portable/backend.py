@@ -6,12 +6,12 @@ A node's kernel is the cheapest of those that the target can run, by `cost`; `--
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from emitc.backends.contract import PORTABLE, Backend, Made
+from emitc.backends.contract import PORTABLE, Backend, Candidate, Made, Offer, costs_more
 from emitc.backends.portable.cost import cost_of
-from emitc.errors import EmitcError, Where
-from emitc.ir import BoundNode, Node
+from emitc.errors import EmitcError, Reason, RefusalKind, Where
+from emitc.ir import BoundNode
 from emitc.kernels import kernel_of
 from emitc.kernels.contract import KernelDef, Variant
 from emitc.kernels.shared.lookup_and_binary import by_vectors
@@ -23,16 +23,6 @@ _KEPT_BYTES = 1 << 17
 """Constants of the largest layer that is kept for other targets and limits: Python's numbers take eight times as much."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """One node's kernel. others: variants that were not taken, and why."""
-
-    node: Node
-    layer: Layer
-    cost: float
-    others: tuple[tuple[str, str], ...]
-
-
 class Portable(Backend):
     """The kernels under emitc/kernels, with their costs on one target."""
 
@@ -42,26 +32,24 @@ class Portable(Backend):
         self,
         target: Target,
         wanted: Mapping[int, str] | None = None,
-        working: Mapping[int, int] | None = None,
         *,
         small: bool = False,
         made: Made | None = None,
     ) -> None:
-        """made: shared by several targets and limits of working memory for the same nodes, on which no layer depends."""
+        """wanted: variants by a node's index. small: as in `Settings`. made: shared by several targets for the same nodes."""
         self._target = target
         self._wanted = wanted or {}
-        self._working = working or {}
         self._small = small
         self._made: Made = {} if made is None else made
-        self._chosen: dict[int, _Choice] = {}
+        self._recent: Made = {}
 
     def supports(self, bound: BoundNode) -> str:
         """Everything: `check` has refused the rest."""
         return ""
 
     def cost(self, bound: BoundNode) -> float:
-        """Of the kernel that the node gets, by the table of `cost`."""
-        return self._choice(bound).cost
+        """Of the kernel that the node gets without a limit of scratch, by the table of `cost`."""
+        return self.offer(bound).cheapest().cost
 
     def least_cost(self, bound: BoundNode) -> float:
         """`cost`, without lowering the node for kernels that cost more, which takes most of the time. No variant is asked for."""
@@ -69,72 +57,72 @@ class Portable(Backend):
         offered = {each.name: each for each in kernel.variants if each.feature in self._target.features}
         costs = {name: cost_of(bound, self._target, name) for name in (PORTABLE, *offered)}
         if _VECTORS in offered:
-            vectors = isinstance(self._offer(bound, offered[_VECTORS]), Layer)
+            vectors = isinstance(self._variant(bound, offered[_VECTORS]), Candidate)
         elif vectors := self._tables(bound, kernel) is not None:
             costs[_VECTORS] = cost_of(bound, self._target, _VECTORS)
         taken = (
             name
             for name in sorted(costs, key=lambda name: costs[name])
             if name not in offered
-            or (not (vectors and offered[name].fitted) and isinstance(self._offer(bound, offered[name]), Layer))
+            or (not (vectors and offered[name].fitted) and isinstance(self._variant(bound, offered[name]), Candidate))
         )
         return costs[next(taken)]
 
     def lower(self, bound: BoundNode) -> Layer:
         """The operator's own lowering, or that of the variant that costs least."""
-        return self._choice(bound).layer
+        return self.offer(bound).cheapest().make()
 
-    def others(self, bound: BoundNode) -> tuple[tuple[str, str], ...]:
-        """Variants that the target could run and the node does not get."""
-        return self._choice(bound).others
-
-    def _choice(self, bound: BoundNode) -> _Choice:
-        known = self._chosen.get(bound.node.index)
-        if known is None or known.node is not bound.node:
-            known = self._chosen[bound.node.index] = self._choose(bound)
-        return known
-
-    def _choose(self, bound: BoundNode) -> _Choice:
+    def offer(self, bound: BoundNode) -> Offer:
+        """The kernel that every core runs and the variants for this target; only the one that `--kernel` names, if it does."""
         kernel = kernel_of(bound)
         wanted = self._wanted.get(bound.node.index)
-        costs = {PORTABLE: cost_of(bound, self._target, PORTABLE)}
-        layers: dict[str, Layer] = {}
-        others: list[tuple[str, str]] = []
+        candidates = [self._candidate(bound, PORTABLE, lambda: self._plain(bound, kernel))]
+        refused: list[tuple[str, Reason]] = []
         for variant in kernel.variants:
             if variant.feature not in self._target.features and variant.name != wanted:
                 continue
-            layer = self._offer(bound, variant)
-            if isinstance(layer, str):
-                others.append((variant.name, layer))
-                continue
-            layers[variant.name] = layer
-            costs[variant.name] = cost_of(bound, self._target, variant.name)
+            made = self._variant(bound, variant)
+            if isinstance(made, Candidate):
+                candidates.append(made)
+            else:
+                refused.append((variant.name, made))
         if tables := self._tables(bound, kernel):
-            layers[_VECTORS] = tables
-            costs[_VECTORS] = cost_of(bound, self._target, _VECTORS)
-        if wanted is not None and wanted not in costs:
-            raise self._absent(bound, wanted, others)
-        # Beside a kernel of vectors one of pairs that is printed for its layer is not faster: 1.5 times as dear in person_detect.
-        fitted = {variant.name for variant in kernel.variants if variant.fitted}
-        able = [name for name in costs if _VECTORS not in costs or name not in fitted]
-        name = wanted or min(able, key=lambda name: costs[name])
-        others += [(other, f"costs {costs[other]:.0f} cycles") for other in costs if other != name]
-        layer = layers[name] if name in layers else self._plain(bound, kernel)
-        return _Choice(bound.node, layer, costs[name], tuple(others))
+            candidates.append(self._candidate(bound, _VECTORS, lambda: tables))
+        if wanted is None:
+            return Offer(tuple(candidates), tuple(refused))
+        asked = [replace(each, scratch_bytes=0, slower_than="") for each in candidates if each.variant == wanted]
+        if not asked:
+            raise self._absent(bound, wanted, refused)
+        rest = [(each.variant, costs_more(each.cost)) for each in candidates if each.variant != wanted]
+        return Offer(tuple(asked), (*refused, *rest))
 
-    def _offer(self, bound: BoundNode, variant: Variant) -> Layer | str:
-        """What a variant makes of a node; or why it does not get the node, which one that was asked for gets where it can."""
+    def _candidate(self, bound: BoundNode, name: str, make: Callable[[], Layer]) -> Candidate:
+        """A kernel that no limit of scratch excludes."""
+        return Candidate(name, cost_of(bound, self._target, name), make)
+
+    def _variant(self, bound: BoundNode, variant: Variant) -> Candidate | Reason:
+        """A variant's kernel for a node; or why the node does not get it, unless `--kernel` asks for it."""
         wanted = variant.name == self._wanted.get(bound.node.index)
         if variant.fitted and self._small and not wanted:
-            return "is printed for one layer, which --optimize size does without"
+            text = "is printed for one layer, which --optimize size does without"
+            return Reason(text, "", RefusalKind.CODE_SIZE)
         layer = self._layer(bound, variant.name, variant.lower)
-        if isinstance(layer, str) or wanted:
-            return layer
-        if layer.larger and self._small:
-            return "takes more code than the portable kernel"
-        needed = sum(scratch.size_bytes for scratch in layer.scratch)
-        fits = needed <= self._working.get(bound.node.index, needed)
-        return layer if fits else f"needs {needed} bytes of working memory"
+        if isinstance(layer, str):
+            return layer if isinstance(layer, Reason) else Reason(layer)
+        if layer.larger and self._small and not wanted:
+            return Reason("takes more code than the portable kernel", "", RefusalKind.CODE_SIZE)
+
+        def make() -> Layer:
+            again = self._layer(bound, variant.name, variant.lower)
+            assert isinstance(again, Layer)
+            return again
+
+        # On a core with vectors, a kernel of pairs that is printed for its layer is slower: 1.5 times in person_detect.
+        return replace(
+            self._candidate(bound, variant.name, make),
+            scratch_bytes=sum(scratch.size_bytes for scratch in layer.scratch),
+            slower_than=_VECTORS if variant.fitted else "",
+        )
 
     def _tables(self, bound: BoundNode, kernel: KernelDef) -> Layer | None:
         """An elementwise kernel with vectors, made of the portable one where the operator has no variant for them."""
@@ -151,13 +139,17 @@ class Portable(Backend):
         return layer
 
     def _layer(self, bound: BoundNode, name: str, lower: Callable[[BoundNode], Layer | str]) -> Layer | str:
-        """What a variant makes of a node; looked up where it was made before."""
-        known = self._made.get((bound.node.index, name))
+        """What a variant makes of a node; looked up where it was made before. Large layers are kept for one node only."""
+        key = bound.node.index, name
+        known = self._made.get(key) or self._recent.get(key)
         if known is not None and known[0] == bound:
             return known[1]
         layer = lower(bound)
         if isinstance(layer, str) or sum(table.size_bytes for table in layer.tables) <= _KEPT_BYTES:
-            self._made[bound.node.index, name] = bound, layer
+            self._made[key] = bound, layer
+            return layer
+        self._recent = {at: each for at, each in self._recent.items() if at[0] == bound.node.index}
+        self._recent[key] = bound, layer
         return layer
 
     def _absent(self, bound: BoundNode, wanted: str, others: Sequence[tuple[str, str]]) -> EmitcError:

@@ -7,7 +7,7 @@ from emitc.backends.portable.backend import Portable
 
 
 def _open(settings: Settings) -> Backend:
-    return Portable(settings.target, settings.variants, settings.working, small=settings.small, made=settings.made)
+    return Portable(settings.target, settings.variants, small=settings.small)
 
 
 BACKEND = BackendDef(PORTABLE, "emitc's own kernels, for every core", _open, kernels=True)

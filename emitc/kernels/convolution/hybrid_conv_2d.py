@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from emitc.errors import Reason
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_one_scale, require_rank, unsupported
 from emitc.kernels.mac.hybrid_common import (
@@ -36,7 +37,7 @@ from emitc.kernels.mac.hybrid_common import (
 from emitc.kernels.mac.requantization import BIAS, WEIGHTS
 from emitc.kernels.shared.float_activation import bound_params, bounded
 from emitc.kernels.shared.windows import Window, require_output
-from emitc.layer import Layer, Param, Reason, Scratch
+from emitc.layer import Layer, Param, Scratch
 from emitc.source import SourceNode
 
 _LARGEST = 127

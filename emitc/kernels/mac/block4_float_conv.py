@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from emitc.errors import Reason
 from emitc.ir import BoundNode
 from emitc.kernels.shared.windows import window_overlap
-from emitc.layer import Layer, Reason, by_channel, whole_window
+from emitc.layer import Layer, by_channel, whole_window
 from emitc.numerics.requantize import Float32
 
 TOGETHER = 4

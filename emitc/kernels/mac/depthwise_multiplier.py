@@ -14,11 +14,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from emitc.errors import Reason
 from emitc.ir import BoundNode, DType
 from emitc.kernels.mac import accumulation, dsp_int8, int16_dsp_mve
 from emitc.kernels.mac.requantization import WEIGHTS, output_params, requantization
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import Layer, Param, Reason, Scratch, Table
+from emitc.layer import Layer, Param, Scratch, Table
 from emitc.numerics.requantize import activation_clamp, reduced_multiplier
 
 _LANES = 4

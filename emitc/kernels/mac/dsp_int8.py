@@ -16,12 +16,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from emitc.errors import Reason
 from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.mac import accumulation
 from emitc.kernels.mac.requantization import Requantization, output_params, requantization, requantization_tables
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Reason, Scratch, Table, by_channel, whole_window
+from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table, by_channel, whole_window
 from emitc.numerics.requantize import Clamp, Int64, activation_clamp
 
 HEADER = "emitc_dsp.h"

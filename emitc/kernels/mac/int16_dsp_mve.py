@@ -12,11 +12,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from emitc.errors import Reason
 from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.mac import accumulation, dsp_int8
 from emitc.kernels.mac.requantization import output_params, requantization, requantization_tables
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import ByRows, KernelSpec, Layer, Param, Reason, Scratch, Table, whole_window
+from emitc.layer import ByRows, KernelSpec, Layer, Param, Scratch, Table, whole_window
 from emitc.numerics.requantize import activation_clamp
 
 DSP_HEADER = "emitc_dsp_int16.h"

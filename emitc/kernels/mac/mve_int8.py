@@ -16,11 +16,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from emitc.errors import Reason
 from emitc.ir import Array, BoundNode
 from emitc.kernels.mac import accumulation, dsp_int8
 from emitc.kernels.mac.requantization import Requantization, output_params, requantization, requantization_tables
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Reason, Scratch, Table
+from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table
 from emitc.numerics.requantize import Clamp, Int64, activation_clamp
 
 HEADER = "emitc_mve.h"

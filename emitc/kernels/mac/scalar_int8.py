@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from emitc.errors import Reason
 from emitc.ir import Array, BoundNode
 from emitc.kernels.mac import accumulation
 from emitc.kernels.mac.dsp_int8 import (
@@ -34,7 +35,6 @@ from emitc.layer import (
     KernelSpec,
     Layer,
     Param,
-    Reason,
     Scratch,
     Table,
     WindowOrder,

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from emitc.errors import Reason
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_rank, unsupported
 from emitc.kernels.mac import accumulation, block4_float_conv, dsp_int8, int16_dsp_mve, mve_int8, scalar_int8
 from emitc.kernels.mac.requantization import WEIGHTS, Accumulating, int32_sums, requantization
 from emitc.kernels.matrix import fully_connected_float, fully_connected_runtime, fully_connected_uint8
 from emitc.kernels.shared.windows import ACTIVATIONS
-from emitc.layer import Layer, Reason
+from emitc.layer import Layer
 from emitc.numerics.requantize import activation_clamp
 from emitc.source import SourceNode
 

@@ -187,6 +187,18 @@ class Tensor:
         return (self.elements + 1) // 2 if self.dtype.packed else self.elements * self.dtype.bytes
 
     @property
+    def scale(self) -> float:
+        """The scale of a tensor that is quantized per tensor, which `check` has shown it to be."""
+        assert self.quantization is not None, f"{self.name} is not quantized"
+        return self.quantization.scale
+
+    @property
+    def zero_point(self) -> int:
+        """The zero point of a tensor that is quantized per tensor, which `check` has shown it to be."""
+        assert self.quantization is not None, f"{self.name} is not quantized"
+        return self.quantization.zero_point
+
+    @property
     def is_constant(self) -> bool:
         """Whether the value is known at compile time."""
         return self.data is not None

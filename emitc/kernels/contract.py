@@ -114,6 +114,12 @@ def illegal(
     return EmitcError(what, _where(bound, tensor), why, hint)
 
 
+def out_of_proportion(bound: BoundNode, why: str) -> EmitcError:
+    """Scales of which the arithmetic cannot hold the ratio (exit code 2)."""
+    what = f"{bound.node.op_type} has scales that are out of proportion"
+    return illegal(bound, what, why, "quantize the model again", bound.output)
+
+
 def _where(bound: BoundNode, tensor: Tensor | None) -> Where:
     return Where(op=bound.node.describe(), tensor=tensor.describe() if tensor else "")
 

@@ -190,9 +190,8 @@ def activation_clamp(activation: str, output: Tensor) -> Clamp:
 
     Source: CalculateActivationRangeQuantized of TFLite (bounds quantized, then limited to the type's range).
     """
-    assert output.quantization is not None
     low, high = output.dtype.range
-    scale, zero_point = output.quantization.scale, output.quantization.zero_point
+    scale, zero_point = output.scale, output.zero_point
     bounds = {"NONE": (None, None), "RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}[activation]
     lower, upper = bounds
     if lower is not None:

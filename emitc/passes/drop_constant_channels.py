@@ -121,8 +121,7 @@ def _range_of(graph: Graph, bound: BoundNode, ranges: Mapping[str, Range]) -> Ra
         return None
     assert isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected)
     x, y, w = bound.input(0), bound.output, bound.input(WEIGHTS).array().astype(np.int64)
-    assert x.quantization and y.quantization
-    zero_point = x.quantization.zero_point
+    zero_point = x.zero_point
     known = _input_range(graph, x, ranges)
     low, high = known.low - zero_point, known.high - zero_point
     if not isinstance(op, FullyConnected) and op.window.padding.any:
@@ -136,7 +135,7 @@ def _range_of(graph: Graph, bound: BoundNode, ranges: Mapping[str, Range]) -> Ra
     factors = np.array(float_factors(bound) if op.numerics.float_scale else real_factors(bound))
     if np.abs(sums).max() > INT32_MAX or (np.abs(sums) * factors).max() >= _LARGEST:
         return None
-    ends = requantization(bound).apply(sums, y.quantization.zero_point, activation_clamp(op.activation, y), y.dtype)
+    ends = requantization(bound).apply(sums, y.zero_point, activation_clamp(op.activation, y), y.dtype)
     return Range(ends[0].astype(np.int64), ends[1].astype(np.int64))
 
 
@@ -199,11 +198,10 @@ def _kept(graph: Graph, group: list[str], ranges: Mapping[str, Range]) -> Int64 
 def _absorbable(bound: BoundNode, known: Range | None) -> NDArray[np.bool_]:
     """Which channels of its input an operator that mixes channels can do without."""
     x, op = bound.input(0), bound.node.op
-    assert x.quantization
     if known is None:
         return np.zeros(x.shape[-1], bool)
     padded = isinstance(op, Conv2D) and op.window.padding.any
-    constant = known.constant & (known.low == x.quantization.zero_point) if padded else known.constant
+    constant = known.constant & (known.low == x.zero_point) if padded else known.constant
     left = bias_of(bound, bound.input(WEIGHTS).shape[0]) + _share(bound, known, constant)
     return constant if np.abs(left).max() <= INT32_MAX else np.zeros(x.shape[-1], bool)
 
@@ -211,8 +209,7 @@ def _absorbable(bound: BoundNode, known: Range | None) -> NDArray[np.bool_]:
 def _share(bound: BoundNode, known: Range, channels: NDArray[np.bool_]) -> Int64:
     """What these channels, each constant, add to every sum."""
     x, w = bound.input(0), bound.input(WEIGHTS).array().astype(np.int64)
-    assert x.quantization
-    values = np.where(channels, known.low - x.quantization.zero_point, 0)
+    values = np.where(channels, known.low - x.zero_point, 0)
     return np.asarray((w * values).sum(axis=tuple(range(1, w.ndim))), np.int64)
 
 

@@ -22,8 +22,8 @@ from emitc.kernels.shared.windows import Padding
 def _padded(reader: BoundNode, pad: BoundNode, extra: Padding) -> Op | None:
     """The reader's op with `extra` around its input, None where that is not the same computation."""
     x, op = pad.input(0), reader.node.op
-    assert isinstance(pad.node.op, Pad) and x.quantization
-    value, zero_point = padding_value(pad), x.quantization.zero_point
+    assert isinstance(pad.node.op, Pad)
+    value, zero_point = padding_value(pad), x.zero_point
     if isinstance(op, Conv2D | DepthwiseConv2D) and not op.zero_point_folded and value == zero_point:
         window = replace(op.window, padding=op.window.padding.plus(extra))
         return replace(op, window=window) if window.meets(*reader.input(WEIGHTS).shape[1:3]) else None

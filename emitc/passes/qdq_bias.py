@@ -51,16 +51,16 @@ class Sum:
     @staticmethod
     def of(op: Op, x: Tensor, w: Tensor, y: Tensor) -> Sum:
         """That of a layer. All three tensors have scales, w is a constant."""
-        assert x.quantization and w.quantization and y.quantization
+        assert w.quantization
         q = w.quantization
         spread = tuple(-1 if i == q.axis else 1 for i in range(len(w.shape)))
         zeros = np.array(q.zero_points, np.int64).reshape(() if q.per_tensor else spread)
         centred = np.moveaxis(w.array().astype(np.int64) - zeros, -1 if isinstance(op, DepthwiseConv2D) else 0, 0)
-        scale = x.quantization.scale * np.array(q.scales, np.float64)
+        scale = x.scale * np.array(q.scales, np.float64)
         low, high = x.dtype.range
-        reach = max(high - x.quantization.zero_point, x.quantization.zero_point - low)
+        reach = max(high - x.zero_point, x.zero_point - low)
         weights = centred.reshape(len(centred), -1)
-        return Sum(weights, scale, scale / y.quantization.scale, reach, y.dtype is DType.INT16)
+        return Sum(weights, scale, scale / y.scale, reach, y.dtype is DType.INT16)
 
     def finer(self, bias: _Real) -> Iterator[int]:
         """0, and the powers of two by which weights, sums and a bias (in units of the sum) stay within their types."""

@@ -60,8 +60,7 @@ def _activation(low: float, high: float, output: Tensor) -> str | None:
 
     Quantization keeps order, so that quantized bounds cut off the same values; one beyond the type's range cuts off nothing.
     """
-    q = output.quantization
-    assert q
+    q = output
     least, most = output.dtype.range
     with np.errstate(all="ignore"):
         ends = [float(np.rint(np.float32(v) / np.float32(q.scale))) + q.zero_point for v in (low, high)]
@@ -386,8 +385,8 @@ class _Sweep:
         if value is None:
             raise _StaysFloat("its bias is computed")
         x, w = self.work.tensors[names[0]], self.work.tensors[names[WEIGHTS]]
-        assert x.quantization and w.quantization
-        scale = x.quantization.scale * np.array(w.quantization.scales, np.float64)
+        assert w.quantization
+        scale = x.scale * np.array(w.quantization.scales, np.float64)
         behind = self.quantized(other)
         exact = (
             behind is not None

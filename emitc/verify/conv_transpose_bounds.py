@@ -24,9 +24,9 @@ def steps_and_noise(
     The second array has for each output channel the steps that sums of float32 may be off in any order: the number of their
     terms, times half a last place of the largest sum of magnitudes.
     """
-    x, w, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
+    x, w, y = bound.input(0), bound.input(1).quantization, bound.output
     bias = bound.optional(2)
-    assert x and w and y
+    assert w
     exact = replace(bound.output, dtype=DType.INT32, quantization=Quantization((y.scale / _FINER,), (0,)))
     (fine,) = kernel_of(bound).reference(BoundNode(bound.node, bound.inputs, (exact,)), operands)
     weights = np.abs(bound.input(1).array().astype(np.int64) - np.array(w.zero_points, np.int64))

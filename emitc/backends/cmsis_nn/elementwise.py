@@ -89,8 +89,7 @@ def arithmetic_refusal(library: Library, bound: BoundNode) -> str:
 def arithmetic(library: Library, bound: BoundNode) -> Layer:
     op, y = bound.node.op, bound.output
     assert isinstance(op, Arithmetic)
-    a, b = bound.input(0).quantization, bound.input(1).quantization
-    assert a and b and y.quantization
+    a, b = bound.input(0), bound.input(1)
     clamp = activation_clamp(op.activation, y)
     bits = "s16" if y.dtype is DType.INT16 else "s8"
     values = {
@@ -99,19 +98,19 @@ def arithmetic(library: Library, bound: BoundNode) -> Layer:
         "input_1_offset": number(-a.zero_point),
         "input_2_offset": number(-b.zero_point),
         "output": Expression("y"),
-        "out_offset": number(y.quantization.zero_point),
+        "out_offset": number(y.zero_point),
         "out_activation_min": number(clamp.low),
         "out_activation_max": number(clamp.high),
         "block_size": number(y.elements),
     }
     if isinstance(op, Mul):
         function = f"arm_elementwise_mul_{bits}"
-        factors = {"out": a.scale * b.scale / y.quantization.scale}
+        factors = {"out": a.scale * b.scale / y.scale}
     else:
         function = f"arm_elementwise_add_{bits}"
         left_shift = _LEFT_SHIFTS[y.dtype]
         reach = 2 * max(a.scale, b.scale)
-        last = reach / ((1 << left_shift) * y.quantization.scale)
+        last = reach / ((1 << left_shift) * y.scale)
         factors = {"input_1": a.scale / reach, "input_2": b.scale / reach, "out": last}
         values["left_shift"] = number(left_shift)
     for name, factor in factors.items():

@@ -37,8 +37,7 @@ _LEAST_CELL_EXPONENT = -14
 
 def svdf_refusal(library: Library, bound: BoundNode) -> str:
     """Its 8-bit memory has no zero point."""
-    memory = bound.input(MEMORY).quantization
-    assert memory
+    memory = bound.input(MEMORY)
     return "its 8-bit memory has no zero point" if memory.zero_point else ""
 
 
@@ -47,7 +46,7 @@ def svdf(library: Library, bound: BoundNode) -> Layer:
     op, x, feature, time, memory, y = (
         bound.node.op, bound.input(X), bound.input(FEATURE), bound.input(TIME), bound.input(MEMORY), bound.output,
     )  # fmt: skip
-    assert isinstance(op, Svdf) and x.quantization and y.quantization
+    assert isinstance(op, Svdf)
     (batches, depth), (filters, steps), units = x.shape, time.shape, y.shape[1]
     wide = memory.dtype is DType.INT16
     function = "arm_svdf_state_s16_s8" if wide else "arm_svdf_s8"
@@ -63,11 +62,11 @@ def svdf(library: Library, bound: BoundNode) -> Layer:
     sums_bytes = sized if library.tree.takes(function, "ctx") else 0
     if sums_bytes:
         sums = feature.array().astype(np.int64).sum(axis=1)
-        tables = (*tables, kernel_sums(library, sums, np.zeros(filters, np.int64), -x.quantization.zero_point))
+        tables = (*tables, kernel_sums(library, sums, np.zeros(filters, np.int64), -x.zero_point))
     members = {
         "rank": number(op.rank),
-        "input_offset": number(x.quantization.zero_point),
-        "output_offset": number(y.quantization.zero_point),
+        "input_offset": number(x.zero_point),
+        "output_offset": number(y.zero_point),
         "input_activation": limits(Clamp(*memory.dtype.range)),
         "output_activation": limits(Clamp(*y.dtype.range)),
     }
@@ -143,8 +142,7 @@ def lstm(library: Library, bound: BoundNode) -> Layer:
     """arm_lstm_unidirectional_s8 with both states; cell_clip 0 is none."""
     sizes, major = sequence.sizes_of(bound), sequence.is_time_major(bound)
     gates, (keep, add, out) = sequence.multipliers(bound)
-    x, h = bound.input(0).quantization, bound.output.quantization
-    assert x and h
+    x, h = bound.input(0), bound.output
     of_x, of_h = sequence.starts(bound)
     tables: list[Table] = []
     members: dict[str, Expression] = {

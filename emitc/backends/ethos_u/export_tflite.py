@@ -141,8 +141,8 @@ def _filters(model: _Model, bound: BoundNode, weights: Array, axis: int) -> int:
 
 
 def _biases(model: _Model, bound: BoundNode, bias: Array) -> int:
-    x, w = bound.input(0).quantization, bound.input(WEIGHTS).quantization
-    assert x and w
+    x, w = bound.input(0), bound.input(WEIGHTS).quantization
+    assert w
     scales = tuple(float(np.float32(np.float32(x.scale) * np.float32(scale))) for scale in w.scales)
     return model.constant(bias.astype(np.int32), scales)
 
@@ -367,8 +367,7 @@ def refusal(bound: BoundNode) -> str:
         ):
             return "a pool with padding or dilation that TFLite cannot express"
     if isinstance(op, Pad):
-        quantization = bound.output.quantization
-        assert quantization
+        quantization = bound.output
         if op.value != quantization.zero_point:
             return "the padding is not zero"
     if isinstance(op, Conv2D) and bound.input(WEIGHTS).shape[3] != bound.input(0).shape[3]:

@@ -29,7 +29,15 @@ import numpy as np
 from emitc.errors import EmitcError
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization
 from emitc.kernels.activation import activations_int16, activations_uint8
-from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, require_quantization
+from emitc.kernels.contract import (
+    KernelDef,
+    Parsed,
+    Variant,
+    illegal,
+    out_of_proportion,
+    require_dtypes,
+    require_quantization,
+)
 from emitc.kernels.shared import int16x8, pointwise
 from emitc.kernels.shared.lookup_and_binary import byte_table, require_activation, require_factor
 from emitc.kernels.shared.pointwise import plain_numerics
@@ -202,12 +210,8 @@ def _alpha_factor(bound: BoundNode, alpha: float) -> float:
 
 def _out_of_proportion(bound: BoundNode) -> EmitcError:
     x, y = _quantizations(bound)
-    return illegal(
-        bound,
-        f"{bound.node.op_type} has scales that are out of proportion",
-        f"input {x.scale!r}, output {y.scale!r}: the fixed-point arithmetic cannot hold the ratio",
-        "quantize the model again",
-        bound.output,
+    return out_of_proportion(
+        bound, f"input {x.scale!r}, output {y.scale!r}: the fixed-point arithmetic cannot hold the ratio"
     )
 
 

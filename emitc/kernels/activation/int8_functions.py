@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from emitc.ir import BoundNode, DType, Quantization
-from emitc.kernels.contract import illegal, require_quantization
+from emitc.kernels.contract import out_of_proportion, require_quantization
 from emitc.kernels.shared.int16x8 import require_symmetric
 from emitc.kernels.shared.lookup_and_binary import byte_table, require_factor
 from emitc.kernels.shared.pointwise import pointwise_layer
@@ -67,12 +67,8 @@ def require_scales(bound: BoundNode, name: str) -> None:
     if name == "Rsqrt":
         factor = _factor(bound, name)
         if not 2.0**-10 <= factor < 2.0**29:
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} has scales that are out of proportion",
-                f"values are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold",
-                "quantize the model again",
-                bound.output,
+            raise out_of_proportion(
+                bound, f"values are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold"
             )
 
 

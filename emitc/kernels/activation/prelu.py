@@ -115,15 +115,13 @@ def _by_scales(bound: BoundNode, q: Array | Int64, slope: Float32) -> Int64:
 
 def _factors(bound: BoundNode) -> tuple[float, float]:
     """TFLite: what x is multiplied with from zero on, and x times slope below it."""
-    x, slope, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
-    assert x and slope and y
+    x, slope, y = bound.input(0), bound.input(1), bound.output
     return x.scale / y.scale, x.scale * slope.scale / y.scale
 
 
 def _fixed(bound: BoundNode, q: Int64, slopes: Int64) -> Int64:
     """TFLite: quantized values from quantized values and slopes that broadcast."""
-    x, slope, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
-    assert x and slope and y
+    x, slope, y = bound.input(0), bound.input(1), bound.output
     above, below = (multiplier_of(factor) for factor in _factors(bound))
     centred = q - x.zero_point
     sloped = requantize(centred * (slopes - slope.zero_point), below.q31, below.shift)
@@ -148,16 +146,15 @@ def _lower_fixed(bound: BoundNode) -> Layer:
     x, slope, y = bound.input(0), bound.input(1), bound.output
     if slope.is_constant and slope.elements == 1 and x.dtype is DType.INT8:
         return byte_table(bound, 0, _fixed(bound, BYTES, slope.array().reshape(()).astype(np.int64)))
-    assert x.quantization and slope.quantization and y.quantization
     above, below = (multiplier_of(factor) for factor in _factors(bound))
     params = (
-        Param("x_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
-        Param("slope_offset", "int32_t", -slope.quantization.zero_point),
+        Param("x_offset", "int32_t", -x.zero_point, "minus the zero point"),
+        Param("slope_offset", "int32_t", -slope.zero_point),
         Param("multiplier", "int32_t", above.q31, "Q31, from zero on"),
         Param("shift", "int32_t", above.shift, "positive left"),
         Param("slope_multiplier", "int32_t", below.q31, "Q31, of products below zero"),
         Param("slope_shift", "int32_t", below.shift),
-        Param("y_offset", "int32_t", y.quantization.zero_point),
+        Param("y_offset", "int32_t", y.zero_point),
         Param("clamp_low", "int32_t", y.dtype.range[0]),
         Param("clamp_high", "int32_t", y.dtype.range[1]),
     )
@@ -177,12 +174,11 @@ def lower(bound: BoundNode) -> Layer:
     slopes = _real_slope(bound)
     if slopes.size == 1:
         return byte_table(bound, 0, _by_scales(bound, BYTES, slopes.reshape(())))
-    assert x.quantization and y.quantization
     params = (
-        Param("x_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
-        Param("x_scale", "float", x.quantization.scale),
-        Param("y_scale", "float", y.quantization.scale),
-        Param("y_offset", "float", float(y.quantization.zero_point)),
+        Param("x_offset", "int32_t", -x.zero_point, "minus the zero point"),
+        Param("x_scale", "float", x.scale),
+        Param("y_scale", "float", y.scale),
+        Param("y_offset", "float", float(y.zero_point)),
         *walk_params([x.shape, slope.shape], y.shape),
     )
     table = Table("slope", "float", tuple(slopes.reshape(-1).tolist()), "slopes below zero")

@@ -70,8 +70,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """That of CONV_2D, depthwise with a group for each input channel."""
     op, x = bound.op(ComputedConv2D), bound.input(0)
-    assert x.quantization
-    image = operand(bound, inputs, 0).astype(np.int64) - x.quantization.zero_point
+    image = operand(bound, inputs, 0).astype(np.int64) - x.zero_point
     weights = operand(bound, inputs, WEIGHTS).astype(np.int64)
     filters = weights.transpose(3, 1, 2, 0) if op.depthwise else weights
     products = accumulation.convolved(op.window, image, filters, np.zeros(bound.output.shape, np.int64))

@@ -29,6 +29,7 @@ from emitc.kernels.contract import (
     KernelDef,
     Parsed,
     illegal,
+    out_of_proportion,
     require_dtypes,
     require_quantization,
     require_rank,
@@ -235,7 +236,6 @@ def _check_quantization(bound: BoundNode) -> None:
     wide = int16x8.applies(bound)
     if wide:
         int16x8.require_symmetric(bound)
-    assert x.quantization
     computed = op.numerics is Numerics.TFLITE
     for tensor, what in ((w, "weights"), (bias, "bias")):
         if tensor is not None and not tensor.is_constant and not computed:
@@ -262,16 +262,10 @@ def _check_quantization(bound: BoundNode) -> None:
         )
     factors = _factors(bound)
     if not 2.0**-126 <= float(factors.min()) <= float(factors.max()) < (int16x8.FACTOR_LIMIT if wide else 2.0**30):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has scales that are out of proportion",
-            f"sums are multiplied by {float(factors.max())!r}",
-            "quantize the model again",
-            y,
-        )
+        raise out_of_proportion(bound, f"sums are multiplied by {float(factors.max())!r}")
     if bias is not None and op.numerics is not Numerics.TFLITE:
         scales = np.array(bias.quantization.scales if bias.quantization else [], np.float64)
-        expected = x.quantization.scale * np.array(q.scales, np.float64)
+        expected = x.scale * np.array(q.scales, np.float64)
         zero = bias.quantization is None or any(bias.quantization.zero_points)
         fits = scales.size in (1, expected.size) or (expected.size == 1 and scales.size == _channels(bound))
         if zero or not fits or not np.allclose(scales, expected, rtol=_SCALE_TOLERANCE, atol=0.0):
@@ -286,7 +280,7 @@ def _check_quantization(bound: BoundNode) -> None:
         runtime_weights.check_sums(bound, w.elements // _channels(bound))
         return
     centred = _centred(bound, w.array())
-    reach = max(x.quantization.zero_point - x.dtype.range[0], x.dtype.range[1] - x.quantization.zero_point)
+    reach = max(x.zero_point - x.dtype.range[0], x.dtype.range[1] - x.zero_point)
     offsets = [abs(int(value)) for value in _bias_of(bound).tolist()]
     largest = reach * int(np.abs(centred).sum(axis=(0, 1, 2)).max()) + max(offsets)
     if largest > (int16x8.SUM_MAX if wide else INT32_MAX):
@@ -301,8 +295,8 @@ def _check_quantization(bound: BoundNode) -> None:
 
 def _factors(bound: BoundNode) -> NDArray[np.float32]:
     """x_scale * w_scale / y_scale in float32: one, or one per output channel of a group."""
-    x, w, y = bound.input(0).quantization, bound.input(_WEIGHTS).quantization, bound.output.quantization
-    assert x and w and y
+    x, w, y = bound.input(0), bound.input(_WEIGHTS).quantization, bound.output
+    assert w
     with np.errstate(all="ignore"):
         product = np.float32(x.scale) * np.array(w.scales, np.float32)
         return np.asarray(product / np.float32(y.scale), np.float32)
@@ -375,16 +369,15 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         return (
             bounded(real.astype(np.float32), op.activation, y.dtype) if _bounded(bound) else real.astype(np.float32),
         )
-    assert x.quantization and y.quantization
-    acc = _spread(bound, inputs[0].astype(np.int64) - x.quantization.zero_point, _centred(bound, weights))
+    acc = _spread(bound, inputs[0].astype(np.int64) - x.zero_point, _centred(bound, weights))
     sums = runtime_weights.with_bias(bound, inputs, acc.astype(np.int64))
     if op.numerics is Numerics.TFLITE:
         clamp = activation_clamp(op.activation, y)
-        return (requantization(bound).apply(sums, y.quantization.zero_point, clamp, y.dtype),)
+        return (requantization(bound).apply(sums, y.zero_point, clamp, y.dtype),)
     factors = _factors(bound)
     per_channel = np.tile(factors, op.groups) if factors.size > 1 else factors[0]
     scaled = requantize_float(sums, per_channel)
-    return (activation_clamp(op.activation, y).apply(scaled + y.quantization.zero_point, y.dtype),)
+    return (activation_clamp(op.activation, y).apply(scaled + y.zero_point, y.dtype),)
 
 
 def _bounded(bound: BoundNode) -> bool:
@@ -447,7 +440,6 @@ def lower(bound: BoundNode) -> Layer:
             macs=macs,
             spec=kind,
         )
-    assert x.quantization and y.quantization
     clamp = activation_clamp(bound.op(ConvTranspose).activation, y)
     fixed = bound.op(ConvTranspose).numerics is Numerics.TFLITE
     constants: list[Table] = []
@@ -469,9 +461,9 @@ def lower(bound: BoundNode) -> Layer:
     operands = [0, *(() if w.is_constant else (_WEIGHTS,)), *((_BIAS,) if spec.late_bias else ())]
     params = (
         *_steps(bound, rearranged=w.is_constant),
-        Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
+        Param("input_offset", "int32_t", -x.zero_point, "minus the zero point"),
         Param("factor_step", "int32_t", steps, "0: one factor for all channels"),
-        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("output_offset", "int32_t", y.zero_point),
         Param("clamp_low", "int32_t", clamp.low),
         Param("clamp_high", "int32_t", clamp.high),
     )

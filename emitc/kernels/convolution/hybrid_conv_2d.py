@@ -104,7 +104,7 @@ def _quantized(images: Float32) -> tuple[NDArray[np.int64], Float32]:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Integer sums tap by tap, then float32."""
     op, w, bias = bound.op(HybridConv2D), bound.input(WEIGHTS), bound.optional(BIAS)
-    assert inputs[0] is not None and w.quantization
+    assert inputs[0] is not None
     filters = as_filters(w.array()).astype(np.int64)
     x = inputs[0].astype(np.float32)
     values, steps = _quantized(x if op.window is not None else x.reshape(-1, 1, 1, w.shape[1]))
@@ -112,7 +112,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     acc = np.zeros((len(values), rows, columns, len(filters)), np.int64)
     for ky, kx, tap in window_or_pixel(op).taps(values, 0, *filters.shape[1:3]):
         acc += tap @ filters[:, ky, kx].T
-    factor = (steps * np.float32(w.quantization.scale)).reshape(-1, 1, 1, 1)
+    factor = (steps * np.float32(w.scale)).reshape(-1, 1, 1, 1)
     added = np.float32(0) if bias is None else bias.array()
     with np.errstate(all="ignore"):
         real = acc.astype(np.float32) * factor + added
@@ -122,9 +122,8 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def lower(bound: BoundNode) -> Layer:
     """Image by image: largest magnitude, quantized values in scratch, then the sums."""
     op, w = bound.op(HybridConv2D), bound.input(WEIGHTS)
-    assert w.quantization
     params, image = window_and_image(bound, op, w.shape[0])
-    scale = Param("weight_scale", "float", w.quantization.scale)
+    scale = Param("weight_scale", "float", w.scale)
     return Layer(
         "convolution/hybrid/hybrid_conv_2d", "portable", (0,), tables_of(bound, as_filters(w.array())),
         (*params, scale, *bound_params(op.activation, DType.FLOAT32)),

@@ -132,9 +132,8 @@ def _real(tensor: Tensor, values: Array) -> Float32:
     """float32(q - zero point) * scale; floats as they are."""
     if tensor.dtype is DType.FLOAT32:
         return values.astype(np.float32)
-    assert tensor.quantization
-    centred = values.astype(np.float32) - np.float32(tensor.quantization.zero_point)
-    return np.asarray(centred * np.float32(tensor.quantization.scale), np.float32)
+    centred = values.astype(np.float32) - np.float32(tensor.zero_point)
+    return np.asarray(centred * np.float32(tensor.scale), np.float32)
 
 
 def _decoded(bound: BoundNode, encodings: Float32) -> Float32:

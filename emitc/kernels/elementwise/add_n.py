@@ -67,8 +67,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
             for value in values:
                 total = total + value.astype(np.float32)
         return (total,)
-    zero = bound.input(0).quantization
-    assert zero
+    zero = bound.input(0)
     acc: Int64 = np.stack([value.astype(np.int64) for value in values]).sum(axis=0)
     return (rescaled(bound, acc - (len(values) + 1) * zero.zero_point),)
 
@@ -95,8 +94,7 @@ def lower(bound: BoundNode) -> Layer:
             spec=spec,
             by_rows=by_rows,
         )
-    quantization = bound.input(0).quantization
-    assert quantization
+    quantization = bound.input(0)
     start = -(count + 1) * quantization.zero_point
     params = (*params, Param("start", "int32_t", start, "minus the zero points"), *sum_params(bound))
     return Layer("elementwise/add_n", "portable", operands, params=params, overlaps=overlaps, by_rows=by_rows)

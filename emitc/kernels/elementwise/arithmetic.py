@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes
+from emitc.kernels.contract import KernelDef, Parsed, Variant, out_of_proportion, require_dtypes
 from emitc.kernels.elementwise import onnx_arithmetic, onnx_elementwise_simd, quantized_quotient
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, LARGEST_SHIFT
 from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
@@ -132,14 +132,12 @@ def _require_trailing(node: SourceNode, a: Shape, b: Shape) -> None:
 
 
 def _scales(bound: BoundNode) -> tuple[float, float, float]:
-    a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
-    assert a and b and y
+    a, b, y = bound.input(0), bound.input(1), bound.output
     return a.scale, b.scale, y.scale
 
 
 def _zero_points(bound: BoundNode) -> tuple[int, int, int]:
-    a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
-    assert a and b and y
+    a, b, y = bound.input(0), bound.input(1), bound.output
     return a.zero_point, b.zero_point, y.zero_point
 
 
@@ -172,12 +170,8 @@ def check(bound: BoundNode) -> None:
     largest = 1 << 15 if bound.output.dtype is DType.INT8 else 1
     fits = a * b / y < largest if isinstance(op, Mul) else all(0.0 < f < 1.0 for f in _sum_factors(bound))
     if not fits:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has scales that are out of proportion",
-            f"inputs {a!r} and {b!r}, output {y!r}: the ratio does not fit the fixed-point arithmetic",
-            "quantize the model again",
-            bound.output,
+        raise out_of_proportion(
+            bound, f"inputs {a!r} and {b!r}, output {y!r}: the ratio does not fit the fixed-point arithmetic"
         )
 
 

@@ -150,8 +150,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def _scaling(bound: BoundNode, position: int) -> tuple[int, Multiplier]:
     """The zero point of an operand, and the factor that is its scale."""
-    quantization = bound.input(position).quantization
-    assert quantization
+    quantization = bound.input(position)
     return quantization.zero_point, multiplier_of(quantization.scale)
 
 

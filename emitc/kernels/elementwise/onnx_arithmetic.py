@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape
-from emitc.kernels.contract import illegal, require_quantization, unsupported
+from emitc.kernels.contract import out_of_proportion, require_quantization, unsupported
 from emitc.kernels.shared.broadcast import broadcast_layer, flat_layer, require_broadcast, same_types
 from emitc.kernels.shared.float_activation import bound_params
 from emitc.kernels.shared.lookup_and_binary import TABLE_ENTRIES, binary_layer, binary_table, single_source
@@ -125,12 +125,8 @@ def check(bound: BoundNode, operator: str, activation: str) -> None:
     ratios = (qa.scale + qb.scale) / qy.scale * 2 * span, qa.scale * qb.scale / qy.scale * span * span
     limit = float(np.finfo(np.float32).max)
     if max(sums, products, *ratios) >= limit:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has scales that are out of proportion",
-            f"inputs {qa.scale!r} and {qb.scale!r}, output {qy.scale!r}: float32 cannot hold the results",
-            "quantize the model again",
-            y,
+        raise out_of_proportion(
+            bound, f"inputs {qa.scale!r} and {qb.scale!r}, output {qy.scale!r}: float32 cannot hold the results"
         )
     if bound.node.op.numerics is Numerics.QDQ:
         return

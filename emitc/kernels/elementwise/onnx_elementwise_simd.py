@@ -45,8 +45,7 @@ def product(bound: BoundNode, layer: Layer, results: Int64, clamp: Clamp, varian
     """`layer` of integers for a variant, dsp or mve; or why there is none. results: [256, 256] of all pairs of int8."""
     if reason := _refusal(bound, layer, PRODUCTS):
         return reason
-    qa, qb, qy = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
-    assert qa and qb and qy
+    qa, qb, qy = bound.input(0), bound.input(1), bound.output
     factor, zeros = qa.scale * qb.scale / qy.scale, (qa.zero_point, qb.zero_point, qy.zero_point)
     found = high_product(results, factor, zeros)
     if found is None:

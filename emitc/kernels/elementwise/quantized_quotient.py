@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from emitc.ir import BoundNode
-from emitc.kernels.contract import illegal
+from emitc.kernels.contract import out_of_proportion
 from emitc.kernels.shared.lookup_and_binary import TABLE_ENTRIES, binary_layer, binary_table, single_source
 from emitc.layer import Layer, Param
 from emitc.numerics.gemmlowp import high_mul, one_over_one_plus_x
@@ -25,14 +25,12 @@ _WORD = 31
 
 
 def _zero_points(bound: BoundNode) -> tuple[int, int, int]:
-    a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
-    assert a and b and y
+    a, b, y = bound.input(0), bound.input(1), bound.output
     return a.zero_point, b.zero_point, y.zero_point
 
 
 def _factor(bound: BoundNode) -> float:
-    a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
-    assert a and b and y
+    a, b, y = bound.input(0), bound.input(1), bound.output
     divisor = b.scale * y.scale
     return a.scale / divisor if divisor else _FACTOR_LIMIT
 
@@ -40,12 +38,9 @@ def _factor(bound: BoundNode) -> float:
 def require_scales(bound: BoundNode) -> None:
     """Refuses scales beyond the fixed-point arithmetic."""
     if _factor(bound) >= _FACTOR_LIMIT:
-        raise illegal(
+        raise out_of_proportion(
             bound,
-            f"{bound.node.op_type} has scales that are out of proportion",
             f"quotients are multiplied by {_factor(bound)!r}, {_FACTOR_LIMIT:g} is too much for the fixed-point arithmetic",
-            "quantize the model again",
-            bound.output,
         )
 
 

@@ -61,16 +61,14 @@ def check(bound: BoundNode) -> None:
 
 def _factors(bound: BoundNode) -> tuple[float, float, float]:
     """What a, b and the square of their difference are multiplied with."""
-    a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
-    assert a and b and y
+    a, b, y = bound.input(0), bound.input(1), bound.output
     reach = 2 * max(a.scale, b.scale)
     return a.scale / reach, b.scale / reach, reach * reach / ((1 << 2 * _LEFT_SHIFTS[bound.output.dtype]) * y.scale)
 
 
 def _scaling(bound: BoundNode) -> tuple[tuple[int, int, int], tuple[Multiplier, ...]]:
     """Zero points and multipliers of a, b and y."""
-    a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
-    assert a and b and y
+    a, b, y = bound.input(0), bound.input(1), bound.output
     return (a.zero_point, b.zero_point, y.zero_point), tuple(multiplier_of(factor) for factor in _factors(bound))
 
 

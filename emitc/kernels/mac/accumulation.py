@@ -359,8 +359,7 @@ def model_bias(bound: BoundNode, sums: Int64, *, folded: bool) -> Int64:
 
     sums: of the weights of each output channel. folded: whether a pass has put the zero point into the bias.
     """
-    quantization = bound.input(0).quantization
-    assert quantization
+    quantization = bound.input(0)
     bias = bias_of(bound, len(sums))
     return bias + quantization.zero_point * sums if folded else bias
 
@@ -372,8 +371,7 @@ def check_accumulator(bound: BoundNode, filters: Int64, *, folded: bool) -> None
     what TFLite Micro requantizes of 64 bits.
     """
     x = bound.input(0)
-    assert x.quantization
-    zero_point = 0 if folded else x.quantization.zero_point
+    zero_point = 0 if folded else x.zero_point
     low, high = x.dtype.range
     reach = max(high - zero_point, zero_point - low)
     worst = np.abs(filters).sum(axis=1) * reach + np.abs(bias_of(bound, len(filters)))
@@ -393,12 +391,11 @@ def bias_inside(bound: BoundNode, filters: Int64, *, folded: bool) -> Int64 | No
     of 64 bits there.
     """
     x = bound.input(0)
-    assert x.quantization
     bias = bias_of(bound, len(filters))
     if int16x8.applies(bound):
         return bias
     if not folded:
-        bias = bias - x.quantization.zero_point * filters.sum(axis=1)
+        bias = bias - x.zero_point * filters.sum(axis=1)
     reach = max(abs(limit) for limit in x.dtype.range)
     return bias if int((np.abs(filters).sum(axis=1) * reach + np.abs(bias)).max()) <= INT32_MAX else None
 
@@ -428,8 +425,7 @@ def inside_tables(bound: BoundNode, bias: Int64) -> tuple[Table, ...]:
 def input_offset(bound: BoundNode, *, folded: bool) -> Param:
     """What is added to every input value."""
     x = bound.input(0)
-    assert x.quantization
-    return Param("input_offset", "int32_t", 0 if folded else -x.quantization.zero_point, "minus the zero point")
+    return Param("input_offset", "int32_t", 0 if folded else -x.zero_point, "minus the zero point")
 
 
 def pixels(rows: int, depth: int, out: int) -> tuple[tuple[Param, ...], Param]:
@@ -444,7 +440,6 @@ def matrix_product(bound: BoundNode, scale: Requantization, clamp: Clamp, rows: 
     Without the zero point in the bias it is a 1x1 convolution of `rows` images of one pixel.
     """
     x, w = bound.input(0), bound.input(WEIGHTS)
-    assert x.quantization
     out = w.shape[0]
     depth = w.elements // out
     weights, bias = weights_of(bound), bias_of(bound, out)
@@ -454,14 +449,14 @@ def matrix_product(bound: BoundNode, scale: Requantization, clamp: Clamp, rows: 
     raw = raw_weights(bound)
     params, groups = pixels(rows, depth, out)
     overlaps = window_overlap(bound, params, whole_window(out, TOGETHER, bound.output.dtype.bytes))
-    if (folded or x.quantization.zero_point == 0) and raw is not None:
+    if (folded or x.zero_point == 0) and raw is not None:
         constants = (*tables(raw[0], bias, scale, kind, interleaved=True), zero_table(raw[1]))
         size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out", "int32_t", out))
         return Layer(
             "matrix/fully_connected", "portable", (0,), constants, size + tail, macs=macs, spec=with_weight_zero(kind),
             overlaps=overlaps, by_rows=ByRows(counted="rows"),
         )  # fmt: skip
-    if (folded or x.quantization.zero_point == 0) and suits_fast(bound, weights):
+    if (folded or x.zero_point == 0) and suits_fast(bound, weights):
         constants = tables(weights, bias, scale, kind, interleaved=True)
         size = (Param("rows", "int32_t", rows), Param("in", "int32_t", depth), Param("out", "int32_t", out))
         return Layer(

@@ -128,9 +128,8 @@ def paired_depthwise(bound: BoundNode, window: Window, activation: str, *, folde
     order = np.array([first + lane for first in firsts for lane in range(_LANES)])
     arranged = filters[order].reshape(len(firsts), _LANES, -1).transpose(0, 2, 1).reshape(-1)
     what = f"weights {'x'.join(map(str, w.shape))}, four channels after the other"
-    assert x.quantization
     params = window_params(bound, window, kernel_h, kernel_w)
-    zero = Param("zero_point", "int32_t", x.quantization.zero_point, "of the input")
+    zero = Param("zero_point", "int32_t", x.zero_point, "of the input")
     behind = (zero, Param("depth_multiplier", "int32_t", multiplier)) if multiplier > 1 else (zero,)
     groups = [(i * _LANES, first) for i, first in enumerate(firsts) if i]
     return Layer(

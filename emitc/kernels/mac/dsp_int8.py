@@ -102,8 +102,7 @@ def settled(bound: BoundNode, filters: Int64, bias: Int64, clamp: Clamp) -> tupl
     Such channels (most of what a rectifier cuts off for good) often have scales and biases of a size of their own, for which the
     short functions would have to be given up.
     """
-    scale, quantization = requantization(bound), bound.output.quantization
-    assert quantization
+    scale, quantization = requantization(bound), bound.output
     if not scale.per_channel or not scale.q31:
         return filters, bias, scale
     low, high = -128 * filters, 127 * filters
@@ -257,10 +256,9 @@ def prepared(
     if bias is None:
         return "folding the zero point into the bias could overflow int32"
     y = bound.output
-    assert y.quantization
     clamp = activation_clamp(activation, y)
     filters, bias, scale = settled(bound, filters, bias, clamp)
-    return filters, bias, scale, clamp, scaling(scale, clamp, y.quantization.zero_point, largest_sum(filters, bias))
+    return filters, bias, scale, clamp, scaling(scale, clamp, y.zero_point, largest_sum(filters, bias))
 
 
 def convolution(
@@ -286,7 +284,6 @@ def convolution(
     flat, bias, scale, clamp, kind = found
     out, kernel_h, kernel_w, depth = filters.shape
     x, y = bound.input(0), bound.output
-    assert x.quantization
     runs, rows = flat.reshape(out, kernel_h, kernel_w * depth), y.elements // out
     plain = (kernel_h, kernel_w, window.stride_h, window.stride_w) == (1, 1, 1, 1) and not window.padding.any
     if pixels < PIXELS and (plain or rows < PIXELS or out < PIXELS):
@@ -323,7 +320,7 @@ def convolution(
     tail = (
         Param("words", "int32_t", words, "of the weights of two channels" + (" and one row" if part else "")),
         *more,
-        Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),
+        Param("zero_point", "int32_t", x.zero_point, "of the input"),
         *output_numbers(bound, scale, clamp),
     )
     template, name, by_rows, loads = _FORMS[pixels, part]
@@ -354,7 +351,6 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     if isinstance(found, str):
         return found
     filters, bias, scale, clamp, kind = found
-    assert x.quantization
     whole = channels // 4 * 4
     if whole < channels:
         kind = kind.extended("_uneven", uneven=True)
@@ -366,7 +362,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
         kind = kind.extended("_3x3", window="3x3")
     params = window_params(bound, window, kernel_h, kernel_w)
     tail = (
-        Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),
+        Param("zero_point", "int32_t", x.zero_point, "of the input"),
         *output_numbers(bound, scale, clamp),
     )
     fours = filters[:whole].reshape(whole // 4, 4, filters.shape[1]).transpose(0, 2, 1).reshape(-1)
@@ -384,7 +380,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
         return "other windows than 3x3 need working memory"
     if lean:
         zeros, what = (
-            (x.quantization.zero_point,) * channels,
+            (x.zero_point,) * channels,
             "the pixel outside of the image: every channel is the zero point",
         )
         tables = (*tables, Table("padding_pixel", "int8_t", zeros, what))
@@ -404,21 +400,20 @@ def lean_convolution(
 ) -> Layer:
     """The layer that needs no working memory: pixel by pixel, four channels at a time. runs [O, KH, KW * I]."""
     x = bound.input(0)
-    assert x.quantization
     out, kernel_h, run = runs.shape
     whole = out // 4 * 4
     blocks = [quartered_weights(runs[o : o + 4, ky]) for o in range(0, whole, 4) for ky in range(kernel_h)]
     values = np.concatenate([*blocks, runs[whole:].reshape(-1).astype(np.int8)])
     params = window_params(bound, window, kernel_h, run // x.shape[3])
     tail = (
-        Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),
+        Param("zero_point", "int32_t", x.zero_point, "of the input"),
         *output_numbers(bound, scale, clamp),
     )
     what = "the pixels outside of the image: every value is the zero point"
     tables = (
         *weight_tables(values, bound.input(1).shape, bias, pixels_per_load=1),
         *scaling_tables(scale, kind),
-        Table("padding_pixel", "int8_t", (x.quantization.zero_point,) * run, what),
+        Table("padding_pixel", "int8_t", (x.zero_point,) * run, what),
     )
     return Layer(
         "convolution/conv_2d_lean_dsp",

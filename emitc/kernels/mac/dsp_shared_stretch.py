@@ -92,13 +92,12 @@ def convolution(
     if span.words > MOST_WORDS:
         return f"more than {2 * MOST_WORDS} values in a row of the window"
     x = bound.input(0)
-    assert x.quantization
     values, words = paired_weights(flat.reshape(out, kernel_h, span.run), in_order(span.run))
     kind = kind.extended(f"_{span.name}", window=span.name)
     params = window_params(bound, window, kernel_h, kernel_w)
     tail = (
         Param("words", "int32_t", words, "of the weights of two channels"),
-        Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),
+        Param("zero_point", "int32_t", x.zero_point, "of the input"),
         *output_numbers(bound, scale, clamp),
     )
     return Layer(

@@ -43,8 +43,7 @@ def pairs_fit(filters: Array) -> bool:
 
 def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool) -> Layer | str:
     """The layer of a depthwise convolution with one filter for each channel; or why there is none."""
-    x, y = bound.input(0), bound.output
-    assert x.quantization and y.quantization
+    y = bound.output
     weights = accumulation.weights_of(bound)
     _, kernel_h, kernel_w, channels = weights.shape
     filters = weights.reshape(-1, channels)
@@ -54,7 +53,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     if bias is None:
         return "folding the zero point into the bias could overflow int32"
     scale, clamp = requantization(bound), activation_clamp(activation, y)
-    kind = scaling(scale, clamp, y.quantization.zero_point, filters.T.astype(np.int64), bias)
+    kind = scaling(scale, clamp, y.zero_point, filters.T.astype(np.int64), bias)
     if kind.short == "any":
         return "a factor of one or more, or an accumulator near 32 bits"
     together = LANES // channels if window.stride_w == 1 and LANES % channels == 0 else 1
@@ -98,11 +97,10 @@ def _inside(params: Sequence[Param]) -> bool:
 
 def _own_params(bound: BoundNode, params: Sequence[Param], together: int) -> tuple[Param, ...]:
     x = bound.input(0)
-    assert x.quantization
     return (
         *inner_columns(params),
         Param("together", "int32_t", together, "pixels in a register"),
-        Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),
+        Param("zero_point", "int32_t", x.zero_point, "of the input"),
     )
 
 

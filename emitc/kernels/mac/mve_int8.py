@@ -156,11 +156,10 @@ def _pairs(
     if len(filters) % 8 or kind.short == "any":
         kind = kind.extended("_uneven", uneven=True)
     x = bound.input(0)
-    assert x.quantization
     out, depth = filters.shape
     own = (
         *inner_columns(params),
-        Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),
+        Param("zero_point", "int32_t", x.zero_point, "of the input"),
     )
     windows = 0 if direct else -(-2 * depth // LANES) * LANES
     scratch = (Scratch("windows", windows + 8 * 4 * -(-out // CHANNELS)),)
@@ -203,9 +202,8 @@ def _parts(
     if bias is None:
         return "folding the zero point into the bias could overflow int32"
     y = bound.output
-    assert y.quantization
     scale, clamp = requantization(bound), activation_clamp(activation, y)
-    kind = scaling(scale, clamp, y.quantization.zero_point, filters.astype(np.int64), bias)
+    kind = scaling(scale, clamp, y.zero_point, filters.astype(np.int64), bias)
     order = channel_order(len(filters), kind, eights=eights)
     weights = quad_weights(filters[order])
     tables = (*_tables(weights, filters.shape, bias[order], pixels_per_load), *scaling_tables(scale, kind, order))

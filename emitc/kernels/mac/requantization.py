@@ -96,22 +96,22 @@ def real_factors(bound: BoundNode) -> list[float]:
     LiteRT's uint8 convolutions round the product of the scales to float32 (accumulators between the two multipliers show it).
     """
     x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
-    assert x.quantization and w.quantization and y.quantization
+    assert w.quantization
     if bound.node.op.numerics is Numerics.UNSIGNED and not rounds_once(bound):
         with np.errstate(over="ignore", under="ignore"):
-            products = np.float32(x.quantization.scale) * np.array(w.quantization.scales, np.float32)
-        return [float(product) / y.quantization.scale for product in products]
-    of_x, of_y = x.quantization.scale, y.quantization.scale
+            products = np.float32(x.scale) * np.array(w.quantization.scales, np.float32)
+        return [float(product) / y.scale for product in products]
+    of_x, of_y = x.scale, y.scale
     return [of_x * scale / of_y for scale in w.quantization.scales]
 
 
 def float_factors(bound: BoundNode) -> tuple[float, ...]:
     """x_scale * w_scale / y_scale in float32, one for each weight scale, as the doubles that equal them."""
     x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
-    assert x.quantization and w.quantization and y.quantization
+    assert w.quantization
     with np.errstate(all="ignore"):
-        product = np.float32(x.quantization.scale) * np.array(w.quantization.scales, np.float32)
-        return tuple(float(v) for v in product / np.float32(y.quantization.scale))
+        product = np.float32(x.scale) * np.array(w.quantization.scales, np.float32)
+        return tuple(float(v) for v in product / np.float32(y.scale))
 
 
 def requantization(bound: BoundNode) -> Requantization:
@@ -162,9 +162,8 @@ def requantization_tables(scale: Requantization, kind: KernelSpec) -> tuple[Tabl
 def output_params(bound: BoundNode, scale: Requantization, clamp: Clamp) -> tuple[Param, ...]:
     """Output offset, clamp and table step as members of the parameter struct."""
     y = bound.output
-    assert y.quantization
     return (
-        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("output_offset", "int32_t", y.zero_point),
         Param("clamp_low", "int32_t", clamp.low),
         Param("clamp_high", "int32_t", clamp.high),
         Param("channel_step", "int32_t", int(scale.per_channel), "0: one multiplier and shift for all channels"),

@@ -71,7 +71,6 @@ def convolution(
     if not _fits(flat):
         return Reason("two adjacent weights are -128", "weights of -127 to 127")
     x, y = bound.input(0), bound.output
-    assert x.quantization
     rows = y.elements // out
     if (kernel_h, kernel_w, window.stride_h, window.stride_w) == (1, 1, 1, 1) and not window.padding.any:
         return _matrix(bound, rows, flat, bias, scale, clamp, kind, narrow=narrow)
@@ -84,7 +83,7 @@ def convolution(
     tail = (
         Param("pairs", "int32_t", pairs, "of a filter's weights"),
         Param("edge", "int32_t", edge, "bytes for rows of windows that are put together"),
-        Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),
+        Param("zero_point", "int32_t", x.zero_point, "of the input"),
         *output_numbers(bound, scale, clamp),
     )
     return Layer(
@@ -116,13 +115,12 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     if isinstance(prepared, str):
         return prepared
     filters, bias, scale, clamp, kind = prepared
-    assert x.quantization
     three = (kernel_h, kernel_w) == (3, 3)
     if three:
         kind = kind.extended("_3x3", window="3x3")
     params = window_params(bound, window, kernel_h, kernel_w)
     tail = (
-        Param("zero_point", "int32_t", x.quantization.zero_point, "of the input"),
+        Param("zero_point", "int32_t", x.zero_point, "of the input"),
         *output_numbers(bound, scale, clamp),
     )
     what = f"weights {'x'.join(map(str, weights.shape))}, channel by channel"
@@ -167,7 +165,6 @@ def _prepared(
 ) -> tuple[Int64, Int64, Requantization, Clamp, KernelSpec] | str:
     """Filters [O, K], bias with the zero point's share, requantization, limits and spec; or why there is no such layer."""
     y = bound.output
-    assert y.quantization
     bias = accumulation.bias_inside(bound, filters, folded=folded)
     if bias is None:
         return "folding the zero point into the bias could overflow int32"
@@ -175,7 +172,7 @@ def _prepared(
     filters, bias, scale = settled(bound, filters, bias, clamp)
     # The short functions take four times the sum.
     largest = largest_sum(filters, bias)
-    kind = scaling(scale, clamp, y.quantization.zero_point, 2 * largest)
+    kind = scaling(scale, clamp, y.zero_point, 2 * largest)
     if scale.real and _in_parts(scale, filters, bias):
         kind = replace(kind, suffix=kind.suffix.replace("_f32", "_exact"), exact=True)
     if narrow and kind.short and largest < SMALL_SUM and min(scale.shift) >= -SMALL_SHIFT:

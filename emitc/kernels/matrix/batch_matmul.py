@@ -17,7 +17,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_quantization, unsupported
+from emitc.kernels.contract import (
+    KernelDef,
+    Parsed,
+    illegal,
+    out_of_proportion,
+    require_dtypes,
+    require_quantization,
+    unsupported,
+)
 from emitc.kernels.mac import block4_float_recurrent
 from emitc.kernels.mac.requantization import FACTOR_LIMIT
 from emitc.kernels.matrix.matmul import Product, float_fours, operand_tables, product_of
@@ -72,8 +80,7 @@ def _product(bound: BoundNode) -> Product:
 
 
 def _factor(bound: BoundNode) -> float:
-    a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
-    assert a and b and y
+    a, b, y = bound.input(0), bound.input(1), bound.output
     return a.scale * b.scale / y.scale
 
 
@@ -110,13 +117,7 @@ def check(bound: BoundNode) -> None:
     int16x8.require_symmetric(bound)
     limit, most = (FACTOR_LIMIT, INT32_MAX) if y.dtype is DType.INT8 else (int16x8.FACTOR_LIMIT, int16x8.SUM_MAX)
     if not _factor(bound) < limit:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has scales that are out of proportion",
-            f"sums are multiplied by {_factor(bound)!r}, below {limit:g} is expected",
-            "quantize the model again",
-            y,
-        )
+        raise out_of_proportion(bound, f"sums are multiplied by {_factor(bound)!r}, below {limit:g} is expected")
     largest = 255 if y.dtype is DType.INT8 else 1 << 15
     if found.depth * largest**2 > most:
         raise unsupported(
@@ -146,12 +147,11 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     if y.dtype is DType.FLOAT32:
         with np.errstate(all="ignore"):
             return (np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.float32)),)
-    first, second = bound.input(0).quantization, bound.input(1).quantization
-    assert first and second and y.quantization
+    first, second = bound.input(0), bound.input(1)
     acc = np.matmul(a.astype(np.int64) - first.zero_point, b.astype(np.int64) - second.zero_point)
     last = _multiplier(bound)
     rule = requantize if y.dtype is DType.INT8 else requantize_reduced
-    moved = (rule(acc, last.q31, last.shift) + y.quantization.zero_point).astype(np.int32)
+    moved = (rule(acc, last.q31, last.shift) + y.zero_point).astype(np.int32)
     return (np.clip(moved, *y.dtype.range).astype(y.dtype.value),)
 
 
@@ -180,8 +180,7 @@ def lower(bound: BoundNode) -> Layer:
     if y.dtype is DType.FLOAT32:
         spec = KernelSpec(x="float", w="float", y="float", acc="float")
         return Layer("matrix/batch_matmul_float", "portable", operands, tables, params, macs=macs, spec=spec)
-    first, second, last = bound.input(0).quantization, bound.input(1).quantization, _multiplier(bound)
-    assert first and second and y.quantization
+    first, second, last = bound.input(0), bound.input(1), _multiplier(bound)
     if y.dtype is DType.INT16:
         params += (
             Param("multiplier", "int32_t", reduced_multiplier(last.q31), "Q15"),
@@ -194,7 +193,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("b_offset", "int32_t", -second.zero_point),
         Param("multiplier", "int32_t", last.q31, "Q31"),
         Param("shift", "int32_t", last.shift, "positive left"),
-        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("output_offset", "int32_t", y.zero_point),
     )
     return Layer("matrix/batch_matmul", "portable", operands, tables, params, macs=macs)
 

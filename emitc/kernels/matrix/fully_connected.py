@@ -112,11 +112,11 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         with np.errstate(all="ignore"):  # infinite weights give no number, as in the C
             product = values.reshape(-1, w.shape[1]) @ weights.T + bias
         return (accumulation.result(bound, product.reshape(y.shape), op.activation),)
-    assert inputs[0] is not None and x.quantization and y.quantization
-    zero_point = 0 if op.zero_point_folded else x.quantization.zero_point
+    assert inputs[0] is not None
+    zero_point = 0 if op.zero_point_folded else x.zero_point
     rows = inputs[0].astype(np.int64).reshape(-1, w.shape[1]) - zero_point
     acc = rows @ accumulation.weights_of(bound).astype(np.int64).T + accumulation.bias_of(bound, w.shape[0])
-    quantized = requantization(bound).apply(acc, y.quantization.zero_point, activation_clamp(op.activation, y), y.dtype)
+    quantized = requantization(bound).apply(acc, y.zero_point, activation_clamp(op.activation, y), y.dtype)
     return (quantized.reshape(y.shape),)
 
 

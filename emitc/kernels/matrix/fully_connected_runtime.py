@@ -87,13 +87,12 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         with np.errstate(all="ignore"):  # infinite values give no number, as in the C
             product = np.matmul(rows.astype(np.float64), w.T.astype(np.float64)) + bias.astype(np.float64)
             return (bounded(product.astype(np.float32).reshape(y.shape), op.activation, DType.FLOAT32),)
-    quantized = bound.input(WEIGHTS).quantization
-    assert x.quantization and y.quantization and quantized
+    quantized = bound.input(WEIGHTS)
     columns = w.T.astype(np.int64) - quantized.zero_point
-    products = np.matmul(rows.astype(np.int64) - x.quantization.zero_point, columns)
+    products = np.matmul(rows.astype(np.int64) - x.zero_point, columns)
     acc = runtime_weights.with_bias(bound, inputs, products)
     clamp = activation_clamp(op.activation, y)
-    return (requantization(bound).apply(acc, y.quantization.zero_point, clamp, y.dtype).reshape(y.shape),)
+    return (requantization(bound).apply(acc, y.zero_point, clamp, y.dtype).reshape(y.shape),)
 
 
 def _scaling(bound: BoundNode, kind: KernelSpec) -> tuple[Param, ...]:
@@ -156,7 +155,7 @@ def lower(bound: BoundNode) -> Layer:
             macs=work(bound),
             spec=spec,
         )
-    assert x.quantization and y.quantization and w.quantization
+    assert w.quantization
     zero = w.quantization.zero_point
     kind = KernelSpec("_wz" if zero else "", weight_zero=bool(zero))
     if x.dtype is DType.INT16:
@@ -166,10 +165,10 @@ def lower(bound: BoundNode) -> Layer:
     tables += runtime_weights.bias_table(bound, kind)
     clamp = activation_clamp(bound.op(ComputedFullyConnected).activation, y)
     params += (
-        Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
+        Param("input_offset", "int32_t", -x.zero_point, "minus the zero point"),
         *((Param("weights_offset", "int32_t", -zero, "minus theirs"),) if zero else ()),
         *_scaling(bound, kind),
-        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("output_offset", "int32_t", y.zero_point),
         Param("clamp_low", "int32_t", clamp.low),
         Param("clamp_high", "int32_t", clamp.high),
     )

@@ -28,9 +28,8 @@ def check(bound: BoundNode) -> None:
     """Refuses factors for which integers cannot give the engine's results."""
     factor = requantization(bound).exact
     filters, y = weights_of(bound).astype(np.int64), bound.output
-    assert y.quantization
     reach = int(np.abs(filters).sum(axis=1).max()) * _BYTE + int(np.abs(bias_of(bound, len(filters))).max())
-    zero = y.quantization.zero_point
+    zero = y.zero_point
     if not 0.0 < factor < _FACTOR_LIMIT or min(reach, INT32_MAX) * factor > INT32_MAX - _BYTE:
         why = f"sums up to {reach} are multiplied by {factor!r}, which leaves int32"
     elif double_shows(factor, y.dtype.range[0] - zero, y.dtype.range[1] - zero):
@@ -46,7 +45,6 @@ def layer(bound: BoundNode, clamp: Clamp, rows: int, *, folded: bool) -> Layer:
     """Row by row, channel by channel."""
     out, depth = bound.input(WEIGHTS).shape
     w, y = bound.input(WEIGHTS), bound.output
-    assert w.quantization and y.quantization
     factor = exact_multiplier_of(requantization(bound).exact)
     tables = (
         Table("weights", "int8_t", tuple(w.array().reshape(-1).tolist()), "weights", pixels_per_load=0),
@@ -57,11 +55,11 @@ def layer(bound: BoundNode, clamp: Clamp, rows: int, *, folded: bool) -> Layer:
         Param("in", "int32_t", depth),
         Param("out", "int32_t", out),
         input_offset(bound, folded=folded),
-        Param("weight_offset", "int32_t", -w.quantization.zero_point, "minus the zero point"),
+        Param("weight_offset", "int32_t", -w.zero_point, "minus the zero point"),
         Param("factor_high", "uint32_t", factor.high, "of 53 bits"),
         Param("factor_low", "uint32_t", factor.low),
         Param("right", "int32_t", factor.right, "shift after it and 32 bits more"),
-        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("output_offset", "int32_t", y.zero_point),
         Param("clamp_low", "int32_t", clamp.low),
         Param("clamp_high", "int32_t", clamp.high),
     )

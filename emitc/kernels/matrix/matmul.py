@@ -23,6 +23,7 @@ from emitc.kernels.contract import (
     Parsed,
     Variant,
     illegal,
+    out_of_proportion,
     require_dtypes,
     require_quantization,
     unsupported,
@@ -140,13 +141,7 @@ def _check_quantization(bound: BoundNode) -> None:
             )
     factors = _factors(bound)
     if not 2.0**-100 <= min(factors) <= max(factors) < 2.0**30:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has scales that are out of proportion",
-            f"products are multiplied by {max(factors)!r}",
-            "quantize the model again",
-            y,
-        )
+        raise out_of_proportion(bound, f"products are multiplied by {max(factors)!r}")
     if _largest(bound) >= 1 << 62:
         raise unsupported(
             bound,
@@ -159,8 +154,7 @@ def _check_quantization(bound: BoundNode) -> None:
 
 def _reach(tensor: Tensor) -> int:
     """Largest magnitude of a value less its zero point."""
-    assert tensor.quantization
-    zero_point = tensor.quantization.zero_point
+    zero_point = tensor.zero_point
     return max(zero_point - tensor.dtype.range[0], tensor.dtype.range[1] - zero_point)
 
 
@@ -176,8 +170,8 @@ def _is_wide(bound: BoundNode) -> bool:
 
 def _factors(bound: BoundNode) -> tuple[float, ...]:
     """a_scale * b_scale / y_scale in float32, one for each scale of b."""
-    a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
-    assert a and b and y
+    a, b, y = bound.input(0), bound.input(1).quantization, bound.output
+    assert b
     with np.errstate(all="ignore"):
         product = np.float32(a.scale) * np.array(b.scales, np.float32)
         return tuple(float(v) for v in product / np.float32(y.scale))
@@ -200,11 +194,10 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     if y.dtype is DType.FLOAT32:
         with np.errstate(all="ignore"):
             return (np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.float32)),)
-    first, second = bound.input(0).quantization, bound.input(1).quantization
-    assert first and second and y.quantization
+    first, second = bound.input(0), bound.input(1)
     acc: Int64 = np.asarray(np.matmul(a.astype(np.int64) - first.zero_point, b.astype(np.int64) - second.zero_point))
     factors = np.array(_factors(bound), np.float32)
-    scaled = requantize_float(acc, factors if factors.size > 1 else factors[0]) + y.quantization.zero_point
+    scaled = requantize_float(acc, factors if factors.size > 1 else factors[0]) + y.zero_point
     return (np.asarray(np.clip(scaled, *y.dtype.range).astype(y.dtype.value).reshape(y.shape)),)
 
 
@@ -240,16 +233,15 @@ def lower(bound: BoundNode) -> Layer:
     types = "_".join(tensor.dtype.value for tensor in (a, b, y))
     if y.dtype is DType.FLOAT32:
         return Layer("matrix/matmul_float", "portable", operands, tables, tuple(params), macs=macs)
-    assert a.quantization and b.quantization and y.quantization
     wide = "_wide" if _is_wide(bound) else ""
     spec = KernelSpec(f"{wide}_{types}", fixed_point=False, x=a.dtype.c_type, w=b.dtype.c_type, y=y.dtype.c_type)
     factors = _factors(bound)
     tables = (*tables, Table("factor", "float", factors, "a_scale * b_scale / y_scale, per column or for all"))
     params += [
-        Param("a_offset", "int32_t", -a.quantization.zero_point, "minus the zero point"),
-        Param("b_offset", "int32_t", -b.quantization.zero_point),
+        Param("a_offset", "int32_t", -a.zero_point, "minus the zero point"),
+        Param("b_offset", "int32_t", -b.zero_point),
         Param("factor_step", "int32_t", int(len(factors) > 1), "0: one factor for all"),
-        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("output_offset", "int32_t", y.zero_point),
         Param("clamp_low", "int32_t", y.dtype.range[0]),
         Param("clamp_high", "int32_t", y.dtype.range[1]),
     ]

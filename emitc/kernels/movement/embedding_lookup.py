@@ -84,8 +84,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     rows = table[np.clip(np.where(given < 0, given + len(table), given), 0, len(table) - 1)]
     if not _hybrid(bound):
         return (rows,)
-    quantization = bound.input(_TABLE).quantization
-    assert quantization
+    quantization = bound.input(_TABLE)
     return (rows.astype(np.float32) * np.float32(quantization.scale),)
 
 
@@ -106,12 +105,11 @@ def lower(bound: BoundNode) -> Layer:
             ((_TABLE, 0), ()) if not table.is_constant else ((0,), (values_table("x", table.array(), "rows"),))
         )
         return Layer("movement/gather", "portable", operands, tables, params)
-    assert table.quantization
     params = (
         Param("size", "int32_t", table.shape[0], "rows to choose from"),
         Param("count", "int32_t", indices.elements, "indices"),
         Param("width", "int32_t", width, "of a row"),
-        Param("scale", "float", table.quantization.scale),
+        Param("scale", "float", table.scale),
     )
     return Layer("movement/embedding_lookup", "portable", (0, _TABLE), params=params, spec=KernelSpec(y="float"))
 

@@ -50,12 +50,11 @@ def check(bound: BoundNode) -> None:
     if x.dtype is DType.FLOAT32:
         return
     require_quantization(bound, x, y)
-    assert y.quantization
-    if (y.quantization.scale, y.quantization.zero_point) != (2.0**-_OUTPUT_BITS, 0):
+    if (y.scale, y.zero_point) != (2.0**-_OUTPUT_BITS, 0):
         raise illegal(
             bound,
             f"{bound.node.op_type} has another output scale than 1/128, or another zero point than 0",
-            f"({y.quantization.scale!r}, {y.quantization.zero_point}) found, TFLite fixes them for int8",
+            f"({y.scale!r}, {y.zero_point}) found, TFLite fixes them for int8",
             tensor=y,
         )
     if x.shape[-1] > _MAX_DEPTH:
@@ -77,8 +76,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
             norm = np.sqrt(np.add.accumulate(real * real, axis=-1, dtype=np.float32)[..., -1:])
             norm = np.where(norm < np.float32(_LEAST_ROOT), np.float32(_LEAST_ROOT), norm)
             return (np.asarray(real / norm, np.float32),)
-    quantization = bound.input(0).quantization
-    assert quantization
+    quantization = bound.input(0)
     rows = (x.astype(np.int64) - quantization.zero_point).reshape(-1, x.shape[-1])
     factors = [inverse_root(int(total)) for total in (rows * rows).sum(axis=1)]
     q31 = np.array([[factor.q31] for factor in factors], np.int64)
@@ -105,8 +103,7 @@ def lower(bound: BoundNode) -> Layer:
             overlaps=(in_step(bound),),
             spec=spec,
         )
-    assert x.quantization
-    params = (*params, Param("x_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"))
+    params = (*params, Param("x_offset", "int32_t", -x.zero_point, "minus the zero point"))
     return Layer("normalization/l2_normalization", "portable", (0,), params=params, overlaps=(in_step(bound),))
 
 

@@ -40,12 +40,11 @@ _OUTPUT_SHIFT = 22
 def require_output(bound: BoundNode) -> None:
     """Refuses another output scale or zero point than TFLite fixes."""
     y = bound.output
-    assert y.quantization
-    if (y.quantization.scale, y.quantization.zero_point) != (2.0**-4, 127):
+    if (y.scale, y.zero_point) != (2.0**-4, 127):
         raise illegal(
             bound,
             f"{bound.node.op_type} has another output scale than 1/16, or another zero point than 127",
-            f"({y.quantization.scale!r}, {y.quantization.zero_point}) found, TFLite fixes them for int8",
+            f"({y.scale!r}, {y.zero_point}) found, TFLite fixes them for int8",
             tensor=y,
         )
 

@@ -217,7 +217,7 @@ def check(bound: BoundNode) -> None:
     wider = [] if logarithm else [(DType.INT8, DType.INT16), (DType.INT16, DType.INT16)]
     require_dtypes(bound, [(DType.INT8, DType.INT8), *wider])
     require_quantization(bound, x, y)
-    assert x.quantization and y.quantization and isinstance(bound.node.op, Softmax)
+    assert isinstance(bound.node.op, Softmax)
     if x.dtype is DType.INT16:
         int16x8.require_symmetric(bound)
         softmax_int16.check(bound, bound.node.op.beta)
@@ -227,8 +227,8 @@ def check(bound: BoundNode) -> None:
         _check_rows(bound)
         return
     wide = y.dtype is DType.INT16
-    fits = softmax_int16.near(y.quantization.scale, 2.0**-16) if wide else y.quantization.scale == 2.0**-8
-    if not fits or y.quantization.zero_point != y.dtype.range[0]:
+    fits = softmax_int16.near(y.scale, 2.0**-16) if wide else y.scale == 2.0**-8
+    if not fits or y.zero_point != y.dtype.range[0]:
         raise illegal(
             bound,
             f"SOFTMAX has another output scale than 1/{65536 if wide else 256}, or another zero point",
@@ -240,7 +240,7 @@ def check(bound: BoundNode) -> None:
 
 def _check_rows(bound: BoundNode) -> None:
     x = bound.input(0)
-    assert x.quantization and isinstance(bound.node.op, Softmax)
+    assert isinstance(bound.node.op, Softmax)
     name = bound.node.op_type
     if not x.shape or bound.node.op.beta <= 0:
         raise illegal(bound, f"{name} has no row or no positive beta", f"beta {bound.node.op.beta}", tensor=x)
@@ -248,7 +248,7 @@ def _check_rows(bound: BoundNode) -> None:
         raise illegal(
             bound,
             f"{name} has an input scale that is out of proportion",
-            f"scale {x.quantization.scale!r} times beta {bound.node.op.beta!r} leaves nothing of 26 fractional bits",
+            f"scale {x.scale!r} times beta {bound.node.op.beta!r} leaves nothing of 26 fractional bits",
             "quantize the model again",
             x,
         )
@@ -265,8 +265,8 @@ def _check_rows(bound: BoundNode) -> None:
 def _factor(bound: BoundNode) -> float:
     """What a difference of quantized values is multiplied with to become Q5.26."""
     x = bound.input(0)
-    assert x.quantization and isinstance(bound.node.op, Softmax)
-    return bound.node.op.beta * x.quantization.scale * (1 << (31 - _DIFFERENCE_BITS))
+    assert isinstance(bound.node.op, Softmax)
+    return bound.node.op.beta * x.scale * (1 << (31 - _DIFFERENCE_BITS))
 
 
 def _multiplier(bound: BoundNode) -> Multiplier:

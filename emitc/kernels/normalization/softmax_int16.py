@@ -75,8 +75,7 @@ def looked_up(table: tuple[int, ...], q: Int64) -> Int64:
 
 def factor_of(bound: BoundNode, beta: float) -> float:
     """What a difference is multiplied with to become one of [-65535, 0] for [-10, 0]."""
-    x = bound.input(0).quantization
-    assert x
+    x = bound.input(0)
     return x.scale * beta / (-_LOWEST / 65535.0)
 
 
@@ -87,8 +86,7 @@ def near(scale: float, expected: float) -> bool:
 
 def check(bound: BoundNode, beta: float) -> None:
     """Refuses other output scales than 2**-15, rows that are too long, and scales beyond fixed point."""
-    y = bound.output.quantization
-    assert y
+    y = bound.output
     if not near(y.scale, 2.0**-15):
         raise illegal(
             bound,

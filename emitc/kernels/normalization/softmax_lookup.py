@@ -60,8 +60,7 @@ class Rows:
 
 
 def _scales(bound: BoundNode) -> tuple[np.float32, np.float32]:
-    x, y = bound.input(0).quantization, bound.output.quantization
-    assert x and y
+    x, y = bound.input(0), bound.output
     return np.float32(x.scale), np.float32(y.scale)
 
 
@@ -120,7 +119,6 @@ def _integer_tables(bound: BoundNode) -> tuple[NDArray[np.int64], NDArray[np.int
 def reference(bound: BoundNode, rows: Rows, values: Array) -> Array:
     """Distances to the maximum, exponentials from tables, then float32 in ONNX Runtime's order."""
     y = bound.output
-    assert y.quantization
     x = rows.view(values.astype(np.int64))
     distance = x.max(axis=1, keepdims=True) - x
     if bound.input(0).dtype is DType.INT8:
@@ -138,7 +136,7 @@ def reference(bound: BoundNode, rows: Rows, values: Array) -> Array:
         exponential = exponential.astype(np.float64)
     with np.errstate(over="ignore"):
         ratio = exponential * _numerator(bound) / total[:, None]
-    steps = np.clip(np.rint(ratio).astype(np.float64) + y.quantization.zero_point, low, high)
+    steps = np.clip(np.rint(ratio).astype(np.float64) + y.zero_point, low, high)
     return np.asarray(steps.astype(y.dtype.value).reshape(y.shape))
 
 
@@ -176,18 +174,17 @@ def vectors(bound: BoundNode, rows: Rows) -> Layer | str:
 def layer(bound: BoundNode, rows: Rows) -> Layer:
     """Tables, and two passes over each row."""
     x, y = bound.input(0), bound.output
-    assert y.quantization
     exact = bound.node.op.numerics is Numerics.QOPERATOR
     spec = KernelSpec(f"_{x.dtype.value}_{y.dtype.value}", fixed_point=False, x=x.dtype.c_type, y=y.dtype.c_type)
     spec = spec.extended(_EXACT, exact=True) if exact else spec
     params = (
         *rows.params,
         Param("numerator", "float", float(_numerator(bound)), "steps of the output that a share of 1 is"),
-        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("output_offset", "int32_t", y.zero_point),
         Param("clamp_high", "int32_t", y.dtype.range[1]),
     )
     if not exact:
-        highest = float(y.dtype.range[1] - y.quantization.zero_point)
+        highest = float(y.dtype.range[1] - y.zero_point)
         params += (Param("highest", "float", highest, "from here on clamp_high"),)
     if x.dtype is DType.INT8:
         table = tuple(float(v) for v in _float_table(bound, rows))

@@ -27,6 +27,7 @@ from emitc.kernels.contract import (
     KernelDef,
     Variant,
     illegal,
+    out_of_proportion,
     require_dtypes,
     require_quantization,
     require_rank,
@@ -99,9 +100,8 @@ def _check_quantization(bound: BoundNode) -> None:
     require_quantization(bound, x, y)
     if int16x8.applies(bound):
         int16x8.require_symmetric(bound)
-    assert x.quantization and y.quantization
     if isinstance(op, AveragePool2D) and op.numerics.float_scale:
-        reach = max(x.quantization.zero_point - x.dtype.range[0], x.dtype.range[1] - x.quantization.zero_point)
+        reach = max(x.zero_point - x.dtype.range[0], x.dtype.range[1] - x.zero_point)
         if op.kernel_h * op.kernel_w * reach >= 1 << 31:
             raise unsupported(
                 bound,
@@ -110,18 +110,9 @@ def _check_quantization(bound: BoundNode) -> None:
                 "reduce in several steps",
                 x,
             )
-        if not 2.0**-30 <= x.quantization.scale / y.quantization.scale <= 2.0**30:
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} has scales that are out of proportion",
-                f"{x.quantization.scale!r} in, {y.quantization.scale!r} out",
-                "quantize the model again",
-                y,
-            )
-    elif (
-        abs(x.quantization.scale - y.quantization.scale) > (0 if op.numerics.float_scale else 1e-6)
-        or x.quantization.zero_point != y.quantization.zero_point
-    ):
+        if not 2.0**-30 <= x.scale / y.scale <= 2.0**30:
+            raise out_of_proportion(bound, f"{x.scale!r} in, {y.scale!r} out")
+    elif abs(x.scale - y.scale) > (0 if op.numerics.float_scale else 1e-6) or x.zero_point != y.zero_point:
         raise illegal(
             bound, f"{bound.node.op_type} changes scale or zero point", "input and output must share them", tensor=y
         )
@@ -186,18 +177,17 @@ def _onnx_average(bound: BoundNode, values: Array) -> Array:
     assert isinstance(op, AveragePool2D)
     if x.dtype is DType.FLOAT32:
         return _float_average(bound, values.astype(np.float32))
-    assert x.quantization and y.quantization
-    centred = values.astype(np.int64) - x.quantization.zero_point
+    centred = values.astype(np.int64) - x.zero_point
     clamp = activation_clamp(op.activation, y)
     if _in_integers(op):
         acc = _sum(op.window.taps(centred, 0, op.kernel_h, op.kernel_w))
-        return clamp.apply(requantize_float(acc, np.float32(_factor(bound))) + y.quantization.zero_point, y.dtype)
-    mean = _float_average(bound, centred.astype(np.float32) * np.float32(x.quantization.scale))
-    ratio = mean / np.float32(y.quantization.scale)
+        return clamp.apply(requantize_float(acc, np.float32(_factor(bound))) + y.zero_point, y.dtype)
+    mean = _float_average(bound, centred.astype(np.float32) * np.float32(x.scale))
+    ratio = mean / np.float32(y.scale)
     if op.numerics is Numerics.QDQ:
-        return clamp.apply(np.rint(ratio).astype(np.int64) + y.quantization.zero_point, y.dtype)
+        return clamp.apply(np.rint(ratio).astype(np.int64) + y.zero_point, y.dtype)
     bias = _unsigned_bias(op)
-    shifted = np.rint(ratio + np.float32(y.quantization.zero_point + bias)).astype(np.int64)
+    shifted = np.rint(ratio + np.float32(y.zero_point + bias)).astype(np.int64)
     return clamp.apply(shifted - bias, y.dtype)
 
 
@@ -218,8 +208,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         return (largest,)
     image = inputs[0].astype(np.int64)
     if isinstance(op, AveragePool2D):
-        assert x.quantization
-        centre = x.quantization.zero_point if op.count_padding else 0
+        centre = x.zero_point if op.count_padding else 0
         count = np.full(y.shape, op.kernel_h * op.kernel_w, np.int64)
         if not op.count_padding:
             count = _sum(op.window.taps(np.ones_like(image), 0, op.kernel_h, op.kernel_w))
@@ -249,8 +238,7 @@ def _unsigned_bias(op: AveragePool2D) -> int:
 
 def _factor(bound: BoundNode) -> float:
     """x_scale / (y_scale * count) in float32, of a whole window."""
-    op, x, y = bound.op(Pool2D), bound.input(0).quantization, bound.output.quantization
-    assert x and y
+    op, x, y = bound.op(Pool2D), bound.input(0), bound.output
     return float(np.float32(x.scale) / (np.float32(y.scale) * np.float32(op.kernel_h * op.kernel_w)))
 
 

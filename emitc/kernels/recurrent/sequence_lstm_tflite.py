@@ -175,22 +175,21 @@ def _require_scales(bound: BoundNode) -> None:
     require_one_scale(bound, *(bound.input(position) for position in (*INPUT, *RECURRENT)))
     if in_shorts(bound):
         int16x8.require_symmetric(bound)
-    assert h.quantization and c.quantization and y.quantization
     for tensor in (*(bound.input(position) for position in (*INPUT, *RECURRENT)), c):
         if _zero_point(tensor):
             raise illegal(
                 bound, f"{bound.node.op_type} has weights or a cell state with a zero point", "they are symmetric in TFLite",
                 "quantize the model again", tensor,
             )  # fmt: skip
-    if (h.quantization.scale, h.quantization.zero_point) != (y.quantization.scale, y.quantization.zero_point):
+    if (h.scale, h.zero_point) != (y.scale, y.zero_point):
         raise illegal(
             bound, f"{bound.node.op_type} has an output quantized otherwise than its hidden state", "they are the same values",
             tensor=y
         )  # fmt: skip
-    mantissa, exponent = math.frexp(c.quantization.scale)
+    mantissa, exponent = math.frexp(c.scale)
     if mantissa != 0.5 or not -12 - MAX_LEFT <= exponent - 1 <= MAX_LEFT - 12:
         raise illegal(
-            bound, f"{bound.node.op_type} has the scale {c.quantization.scale!r} for its cell state",
+            bound, f"{bound.node.op_type} has the scale {c.scale!r} for its cell state",
             f"a power of two from 2**{-12 - MAX_LEFT} to 2**{MAX_LEFT - 12} is expected", "quantize the model again", c,
         )  # fmt: skip
     gates, products = _real_factors(bound)
@@ -218,13 +217,11 @@ def _require_sums(bound: BoundNode) -> None:
 
 
 def _scale(tensor: Tensor) -> float:
-    assert tensor.quantization
-    return tensor.quantization.scale
+    return tensor.scale
 
 
 def _zero_point(tensor: Tensor) -> int:
-    assert tensor.quantization
-    return tensor.quantization.zero_point
+    return tensor.zero_point
 
 
 def recurrent_parts(bound: BoundNode) -> list[float]:

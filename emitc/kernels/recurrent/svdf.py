@@ -139,8 +139,7 @@ def _require_symmetric(bound: BoundNode) -> None:
     wide = bound.input(MEMORY).dtype is DType.INT16
     for position in (FEATURE, TIME, *((MEMORY,) if wide else ())):
         tensor = bound.input(position)
-        assert tensor.quantization
-        if tensor.quantization.zero_point:
+        if tensor.zero_point:
             raise illegal(
                 bound, "SVDF has weights or a 16-bit memory with a zero point", "they are symmetric in TFLite's scheme",
                 "quantize the model again", tensor,
@@ -186,8 +185,7 @@ def multipliers(bound: BoundNode) -> tuple[Multiplier, Multiplier]:
 
 
 def _zero_point(tensor: Tensor) -> int:
-    assert tensor.quantization
-    return tensor.quantization.zero_point
+    return tensor.zero_point
 
 
 def _bias(bound: BoundNode) -> Int64:

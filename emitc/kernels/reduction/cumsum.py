@@ -64,8 +64,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     if y.dtype is DType.FLOAT32:
         total = np.zeros(slices.shape[1:], np.float32)
     else:
-        quantization = bound.input(0).quantization
-        assert quantization
+        quantization = bound.input(0)
         slices = slices.astype(np.int64) - quantization.zero_point
         total = np.full(slices.shape[1:], -quantization.zero_point, np.int64)
     sums = np.empty(slices.shape, total.dtype)
@@ -94,8 +93,7 @@ def lower(bound: BoundNode) -> Layer:
     if dtype is DType.FLOAT32:
         spec = KernelSpec(x="float", y="float")
         return Layer("reduction/cumsum_float", "portable", (0,), params=params, overlaps=overlaps, spec=spec)
-    quantization = bound.input(0).quantization
-    assert quantization
+    quantization = bound.input(0)
     params = (
         *params,
         Param("x_offset", "int32_t", -quantization.zero_point, "minus the zero point"),

@@ -27,6 +27,7 @@ from emitc.kernels.contract import (
     Parsed,
     Variant,
     illegal,
+    out_of_proportion,
     require_dtypes,
     require_quantization,
     unsupported,
@@ -118,8 +119,7 @@ def _count(bound: BoundNode) -> int:
 
 
 def _factor(bound: BoundNode) -> float:
-    x, y = bound.input(0).quantization, bound.output.quantization
-    assert x and y
+    x, y = bound.input(0), bound.output
     return x.scale / y.scale
 
 
@@ -155,12 +155,8 @@ def check(bound: BoundNode) -> None:
             x,
         )
     if not factor < 1 << 30 or reach << max(_multiplier(bound).shift, 0) >= 1 << _INT32_BITS:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has scales that are out of proportion",
-            f"sums are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold",
-            "quantize the model again",
-            y,
+        raise out_of_proportion(
+            bound, f"sums are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold"
         )
     groups = groups_of(x.shape, bound.op(Reduction).axes)
     if max(sum(g.reduced for g in groups), sum(not g.reduced for g in groups)) > _GROUPS:
@@ -183,8 +179,7 @@ def _check_onnx(bound: BoundNode) -> None:
     if x.dtype in _PLAIN:
         return
     require_quantization(bound, x, y)
-    assert x.quantization
-    reach = max(x.quantization.zero_point - x.dtype.range[0], x.dtype.range[1] - x.quantization.zero_point)
+    reach = max(x.zero_point - x.dtype.range[0], x.dtype.range[1] - x.zero_point)
     if reach * _count(bound) >= 1 << _INT32_BITS:
         raise unsupported(
             bound,
@@ -194,19 +189,12 @@ def _check_onnx(bound: BoundNode) -> None:
             x,
         )
     if not 2.0**-126 <= _float_factor(bound) < 2.0**30:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has scales that are out of proportion",
-            f"sums are multiplied by {_float_factor(bound)!r}",
-            "quantize the model again",
-            y,
-        )
+        raise out_of_proportion(bound, f"sums are multiplied by {_float_factor(bound)!r}")
 
 
 def _float_factor(bound: BoundNode) -> float:
     """x_scale / y_scale, for a mean over the number of elements, in float32."""
-    x, y = bound.input(0).quantization, bound.output.quantization
-    assert x and y
+    x, y = bound.input(0), bound.output
     count = _count(bound) if isinstance(bound.node.op, Mean) else 1
     with np.errstate(all="ignore"):
         return float(np.float32(x.scale) / (np.float32(y.scale) * np.float32(count)))
@@ -223,9 +211,8 @@ def _onnx_reference(bound: BoundNode, values: Array) -> Array:
         if isinstance(bound.node.op, Mean):  # towards zero, as C divides
             whole = np.sign(whole) * (np.abs(whole) // _count(bound))
         return np.asarray(whole.astype(x.dtype.value).reshape(y.shape))
-    assert x.quantization and y.quantization
-    acc = np.asarray((values.astype(np.int64) - x.quantization.zero_point).sum(axis=axes))
-    scaled = requantize_float(acc, np.float32(_float_factor(bound))) + y.quantization.zero_point
+    acc = np.asarray((values.astype(np.int64) - x.zero_point).sum(axis=axes))
+    scaled = requantize_float(acc, np.float32(_float_factor(bound))) + y.zero_point
     return np.asarray(np.clip(scaled, *y.dtype.range).astype(y.dtype.value).reshape(y.shape))
 
 
@@ -250,13 +237,10 @@ def _lower_onnx(bound: BoundNode) -> Layer:
         mean = isinstance(bound.node.op, Mean)
         divisor = Param("divisor", "int32_t", _count(bound) if mean else 1, "elements of one mean")
         return typed_layer(bound, _MEAN if mean else _TOTAL, axes, (divisor,) if mean else ())
-    assert x.quantization and y.quantization
     extra = (
-        Param(
-            "sum_offset", "int32_t", -x.quantization.zero_point * _count(bound), "minus the zero point of every element"
-        ),
+        Param("sum_offset", "int32_t", -x.zero_point * _count(bound), "minus the zero point of every element"),
         Param("factor", "float", _float_factor(bound), "x_scale / y_scale, for a mean over the number of elements"),
-        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("output_offset", "int32_t", y.zero_point),
         Param("clamp_low", "int32_t", y.dtype.range[0]),
         Param("clamp_high", "int32_t", y.dtype.range[1]),
     )
@@ -273,11 +257,10 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's sum over the axes, requantized."""
-    x, y = bound.input(0).quantization, bound.output.quantization
+    x, y = bound.input(0), bound.output
     assert inputs[0] is not None
     if bound.node.op.numerics.float_scale:
         return (_onnx_reference(bound, inputs[0]),)
-    assert x and y
     acc = (inputs[0].astype(np.int64) - x.zero_point).sum(axis=bound.op(Reduction).axes)
     multiplier = _multiplier(bound)
     scaled = requantize(np.asarray(acc), multiplier.q31, multiplier.shift) + y.zero_point
@@ -289,8 +272,7 @@ def lower(bound: BoundNode) -> Layer:
     """Nested loops over kept and reduced groups; the input's zero point is taken off the sum once."""
     if bound.node.op.numerics.float_scale:
         return _lower_onnx(bound)
-    x, y = bound.input(0).quantization, bound.output.quantization
-    assert x and y
+    x, y = bound.input(0), bound.output
     params = list(loop_params(groups_of(bound.input(0).shape, bound.op(Reduction).axes), _GROUPS))
     multiplier = _multiplier(bound)
     params += [

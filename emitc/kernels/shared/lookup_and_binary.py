@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Shape, Tensor
-from emitc.kernels.contract import illegal, require_dtypes, require_quantization, unsupported
+from emitc.kernels.contract import illegal, out_of_proportion, require_dtypes, require_quantization, unsupported
 from emitc.kernels.shared.int16x8 import require_symmetric, throughout
 from emitc.layer import ByRows, Layer, Param, Table, in_step
 from emitc.numerics.requantize import Float32, Int64, multiplier_of
@@ -103,14 +103,13 @@ def values_of(bound: BoundNode, inputs: Sequence[Array | None], position: int) -
 
 def require_activation(bound: BoundNode, activation: str, tensor: Tensor) -> None:
     """Refuses an activation whose bounds leave int32 when quantized to `tensor`: the output, or the input of RELU6."""
-    assert tensor.quantization
     side = "output" if tensor == bound.output else "input"
     reach = {"RELU6": 6.0, "RELU_N1_TO_1": 1.0}.get(activation, 0.0)
-    if reach / tensor.quantization.scale > _INT32 - 512:
+    if reach / tensor.scale > _INT32 - 512:
         raise illegal(
             bound,
             f"{bound.node.op_type} has an {side} scale that is out of proportion",
-            f"{activation} ends at {reach:g}, which is {reach / tensor.quantization.scale:.3g} quantization steps",
+            f"{activation} ends at {reach:g}, which is {reach / tensor.scale:.3g} quantization steps",
             "quantize the model again",
             tensor,
         )
@@ -119,12 +118,8 @@ def require_activation(bound: BoundNode, activation: str, tensor: Tensor) -> Non
 def require_factor(bound: BoundNode, factor: float, reach: int) -> None:
     """Refuses a requantization by `factor` that can take a value of at most `reach` out of int32 by its left shift."""
     if not (factor < 1 << 30 and reach << max(multiplier_of(factor).shift, 0) < _INT32):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has scales that are out of proportion",
-            f"values are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold",
-            "quantize the model again",
-            bound.output,
+        raise out_of_proportion(
+            bound, f"values are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold"
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from emitc.ir import Array, BoundNode
-from emitc.kernels.contract import illegal, require_quantization
+from emitc.kernels.contract import out_of_proportion, require_quantization
 from emitc.layer import Param
 from emitc.numerics.requantize import Int64, Multiplier, multiplier_of, requantize
 
@@ -17,8 +17,7 @@ GAINED_BITS = 19
 
 
 def _factor(bound: BoundNode) -> float:
-    x, y = bound.input(0).quantization, bound.output.quantization
-    assert x and y
+    x, y = bound.input(0), bound.output
     return 2 * x.scale / ((1 << (GAINED_BITS + 1)) * y.scale)
 
 
@@ -31,31 +30,24 @@ def check_sum(bound: BoundNode) -> None:
     x, y = bound.input(0), bound.output
     require_quantization(bound, x, y)
     if not _factor(bound) < 1.0 - 2.0**-32:
-        assert x.quantization and y.quantization
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has scales that are out of proportion",
-            f"input {x.quantization.scale!r}, output {y.quantization.scale!r}: the ratio does not fit the fixed-point arithmetic",
-            "quantize the model again",
-            y,
+        raise out_of_proportion(
+            bound, f"input {x.scale!r}, output {y.scale!r}: the ratio does not fit the fixed-point arithmetic"
         )
 
 
 def rescaled(bound: BoundNode, acc: Int64) -> Array:
     """Sums of steps as the output."""
     y, last = bound.output, _multiplier(bound)
-    assert y.quantization
     wide = (acc << GAINED_BITS).astype(np.int32).astype(np.int64)
-    result = requantize(wide, last.q31, last.shift) + y.quantization.zero_point
+    result = requantize(wide, last.q31, last.shift) + y.zero_point
     return np.clip(result, *y.dtype.range).astype(y.dtype.value)
 
 
 def sum_params(bound: BoundNode) -> tuple[Param, ...]:
     """The requantization as members of a parameter struct; the templates shift by 19 bits first."""
     last = _multiplier(bound)
-    assert bound.output.quantization
     return (
         Param("multiplier", "int32_t", last.q31, "Q31, of sums with 19 more bits"),
         Param("shift", "int32_t", last.shift, "positive left"),
-        Param("output_offset", "int32_t", bound.output.quantization.zero_point),
+        Param("output_offset", "int32_t", bound.output.zero_point),
     )

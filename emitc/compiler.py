@@ -15,14 +15,13 @@ from emitc.errors import EmitcError, with_model
 from emitc.frontends.build import build_graph
 from emitc.frontends.read import read_file, read_source
 from emitc.ir import Graph, GraphStep
-from emitc.lower.within_budget import lower_within_budget, partition_graph
+from emitc.lower.within_budget import lower_within_budget, partition_graph, require_budget
 from emitc.options import Options, check_options
 from emitc.passes import BUILT, INTERFACE, ROWS, run_passes
 from emitc.passes.drop_float_io import with_interface
 from emitc.passes.input_rows import with_input_rows
 from emitc.plugins import Plugins, load_plugins
 from emitc.program import Origin, PassReport, Program
-from emitc.schedule.scratch_budget import require_budget
 from emitc.source import SourceModel
 from emitc.target import load_target
 

@@ -11,7 +11,6 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model, with_budget
 from emitc.errors import CannotCompile
 from emitc.options import Options
-from emitc.schedule.scratch_budget import estimated
 
 SMALLER, DEARER = 0.75, 1.1
 """Of the default's: the arena that is worth a line of the report, and the cycles that it may cost."""
@@ -49,7 +48,7 @@ def _point(compiled: Compiled) -> Point:
     program = compiled.program
     return Point(
         program.plan.arena_bytes,
-        round(estimated(compiled.partition, program)),
+        round(program.estimated_cycles),
         sum(len(segment.calls) for segment in program.segments),
         len(program.segments),
         sum(move.size_bytes for move in program.moves),
@@ -99,7 +98,7 @@ def smaller_arena(compiled: Compiled) -> SmallerArena | None:
         smaller = with_budget(compiled, int(SMALLER * program.plan.arena_bytes))
     except CannotCompile:
         return None
-    cost = estimated(*smaller) / estimated(compiled.partition, program)
+    cost = smaller[1].estimated_cycles / program.estimated_cycles
     return SmallerArena(smaller[1].plan.arena_bytes, cost) if cost <= DEARER else None
 
 

@@ -1,4 +1,4 @@
-"""Graph to Program: the last decisions, all sizes and all constants. After this no graph object is in sight."""
+"""Schedule to Program: the last decisions, all sizes and all constants. After this no graph object is in sight."""
 
 from __future__ import annotations
 
@@ -6,54 +6,47 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from emitc.backends.partition import Partition
-from emitc.lower.arenas import ArenaOptions, arenas_of, peak_label
+from emitc.lower.arenas import buffers, inside, peak_label, region_arenas
 from emitc.lower.interface import ports, state_slots
-from emitc.lower.layers import Steps, lower_nodes
+from emitc.lower.layers import Steps
 from emitc.lower.row_segments import schedule_of
 from emitc.planner.proof_text import proof_line
 from emitc.program import Origin, Program, arena_variable
+from emitc.schedule.arenas import Arenas
 from emitc.schedule.check import check_schedule
+from emitc.schedule.memory_regions import Regions
 from emitc.schedule.slots import Slots
-
-__all__ = ["ALIGNMENT", "ArenaOptions", "lower", "lower_nodes"]
-
-ALIGNMENT = 16
-"""Of the arena and every buffer in it; a backend may need more."""
 
 
 def lower(
-    partition: Partition,
+    arenas: Arenas,
     name: str,
     origin: Origin,
-    options: ArenaOptions,
+    where: Regions | None,
     parts: Mapping[int, tuple[Program, ...]] = MappingProxyType({}),
     *,
     prefix: str = "",
     held: Mapping[str, int] = MappingProxyType({}),
 ) -> Program:
-    """The program of a partitioned graph: layers, constants, schedule, arena plan and interface under the model's C name.
+    """The program of a schedule with its memory: layers, constants, arena plan and interface under the model's C name.
 
-    parts: the programs inside of operators, by index. prefix: of names that would be those of the model's own interface, for
-    such a program. held: its variables, by name, each as the number of the operator's output that it is.
+    where: the regions of memory that the user has named, None for none. parts: the programs inside of operators, by index.
+    prefix: of names that would be those of the model's own interface, for such a program. held: its variables, by name, each
+    as the number of the operator's output that it is.
     """
+    partition, stages, plan = arenas.partition, arenas.arrangement.stages, arenas.plan
     graph = partition.graph
-    nodes = lower_nodes(partition)
-    used = {node.backend for node in nodes}
-    alignment = max([ALIGNMENT, *(partition.backends[name].alignment for name in used)])
-    arenas = arenas_of(partition, nodes, alignment, options)
-    stages, plan = arenas.arrangement.stages, arenas.plan
     slots = Slots(graph, stages, arenas.arrangement.vanished, prefix, held)
     slots.arenas = {slots.named[buffer].name: arena_variable(region) for buffer, region in arenas.region_of.items()}
     check_schedule(graph, stages, arenas.offsets(), arenas.arrangement.hosts, plan.arena_bytes)
-    weights, copied_to = (options.regions.weights, options.regions.staged) if options.regions else ("", "")
+    weights, copied_to = (where.weights, where.staged) if where else ("", "")
     section = f"{name.upper()}_SECTION_WEIGHTS" if weights else ""
     steps = Steps(graph, slots, section, copied_to, parts).of_stages(stages)
     schedule = schedule_of(graph, stages, steps, slots)
-    regions = arenas.regions(schedule)
+    regions = region_arenas(arenas, schedule)
     inputs, _ = ports(graph, graph.inputs, slots, output=False)
     outputs, output_constants = ports(graph, graph.outputs, slots, output=True, prefix=prefix.lower())
-    states = () if held else state_slots(graph, slots, alignment)
+    states = () if held else state_slots(graph, slots, arenas.alignment)
     peak = peak_label(stages, plan)
     program = Program(
         name=name,
@@ -61,7 +54,7 @@ def lower(
         origin=origin,
         inputs=inputs,
         outputs=outputs,
-        slots=arenas.buffers(slots),
+        slots=buffers(arenas, slots),
         steps=steps,
         output_constants=output_constants,
         plan=plan,
@@ -69,12 +62,15 @@ def lower(
         peak_op=peak,
         states=states,
         schedule=schedule,
-        state_bytes=max((-(-(s.offset_bytes + s.size_bytes) // alignment) * alignment for s in states), default=0),
+        state_bytes=max(
+            (-(-(s.offset_bytes + s.size_bytes) // arenas.alignment) * arenas.alignment for s in states), default=0
+        ),
         notes=(*graph.notes, *partition.notes),
-        pins=arenas.inside(slots),
+        pins=inside(arenas, slots),
         regions=regions,
         weights=weights,
         held=tuple(held.values()),
+        estimated_cycles=arenas.cycles(),
     )
     needed = [partition.backends[backend].requirement(program) for backend, _, _ in program.backends]
     return replace(program, requirements=tuple(requirement for requirement in needed if requirement is not None))

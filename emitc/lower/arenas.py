@@ -2,110 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-from emitc.backends.partition import Partition
-from emitc.lower.layers import constant_bytes
 from emitc.planner import LiveRange, Plan
 from emitc.planner.proof_text import proof_line
 from emitc.program import Address, ArenaRegion, Block, Move, RowSegment, Slot, Step, arena_variable
-from emitc.schedule.memory_regions import Regions, RegionSchedule, assign_regions
-from emitc.schedule.search import MemorySchedule, best_schedule
+from emitc.schedule.arenas import Arenas
 from emitc.schedule.slots import Slots
-from emitc.schedule.stages import LoweredNode, Stage
+from emitc.schedule.stages import Stage
 
 
-@dataclass(frozen=True, slots=True)
-class ArenaOptions:
-    """What the user asks of the arena. budget: its bytes; without: techniques to leave out; rough: all as `best_schedule` takes
-    them. regions: those that the buffers are divided among, None for a single arena.
-    """
-
-    budget: int | None = None
-    without: frozenset[str] = frozenset()
-    regions: Regions | None = None
-    rough: bool = False
+def buffers(arenas: Arenas, slots: Slots) -> tuple[Slot, ...]:
+    """Every buffer of the plan, in its order."""
+    return tuple(_slot(arenas, slots, p.name, p.offset_bytes, p.size_bytes, p.live) for p in arenas.plan.placements)
 
 
-@dataclass(frozen=True, slots=True)
-class Arenas:
-    """A schedule with its memory plan, which counts several arenas one behind the other. divided: among which regions.
+def inside(arenas: Arenas, slots: Slots) -> tuple[Slot, ...]:
+    """The tensors that lie in buffers of others."""
+    offsets = arenas.offsets()
+    return tuple(
+        _slot(arenas, slots, p.buffer.name, offsets[p.buffer.name], p.buffer.size_bytes, p.buffer.live)
+        for p in arenas.arrangement.inside
+    )
 
-    region_of: the region of each buffer where there are several; starts: the offset of each region's arena in the plan.
-    """
 
-    arrangement: MemorySchedule
-    plan: Plan
-    divided: RegionSchedule | None = None
-    region_of: Mapping[str, str] = field(default_factory=dict)
-    starts: Mapping[str, int] = field(default_factory=dict)
+def _slot(arenas: Arenas, slots: Slots, buffer: str, offset: int, size: int, live: LiveRange) -> Slot:
+    named, region = slots.named[buffer], arenas.region_of.get(buffer, "")
+    return Slot(
+        name=named.name,
+        offset_bytes=offset - arenas.starts.get(region, 0),
+        size_bytes=size,
+        first=live.first,
+        end=live.end,
+        what=named.what,
+        region=region,
+        kind=named.kind,
+        op=named.op,
+        moved_from=named.moved_from,
+    )
 
-    def buffers(self, slots: Slots) -> tuple[Slot, ...]:
-        """Every buffer of the plan, in its order."""
-        return tuple(self._slot(slots, p.name, p.offset_bytes, p.size_bytes, p.live) for p in self.plan.placements)
 
-    def inside(self, slots: Slots) -> tuple[Slot, ...]:
-        """The tensors that lie in buffers of others."""
-        offsets = self.offsets()
-        return tuple(
-            self._slot(slots, p.buffer.name, offsets[p.buffer.name], p.buffer.size_bytes, p.buffer.live)
-            for p in self.arrangement.inside
-        )
-
-    def _slot(self, slots: Slots, buffer: str, offset: int, size: int, live: LiveRange) -> Slot:
-        named, region = slots.named[buffer], self.region_of.get(buffer, "")
-        return Slot(
-            name=named.name,
-            offset_bytes=offset - self.starts.get(region, 0),
-            size_bytes=size,
-            first=live.first,
-            end=live.end,
-            what=named.what,
-            region=region,
-            kind=named.kind,
-            op=named.op,
-            moved_from=named.moved_from,
-        )
-
-    def offsets(self) -> dict[str, int]:
-        """The offset of every buffer in the plan, those inside others included."""
-        found = {p.name: p.offset_bytes for p in self.plan.placements}
-        return found | {p.buffer.name: found[p.inside] + p.offset_bytes for p in self.arrangement.inside}
-
-    def regions(self, schedule: Sequence[Step | Move | RowSegment]) -> tuple[ArenaRegion, ...]:
-        """The arena of every region, in the user's order; none where there is a single arena."""
-        if self.divided is None:
-            return ()
-        used = _variables(schedule)
-        found = []
-        for part in self.divided.assignment.regions:
-            region, plan = part.region, part.plan
-            label = peak_label(self.arrangement.stages, plan)
-            found.append(
-                ArenaRegion(
-                    name=region.name,
-                    plan=plan,
-                    claim=proof_line(plan, label),
-                    peak_op=label,
-                    start_bytes=self.starts[region.name],
-                    limit_bytes=region.size_bytes,
-                    traffic_bytes=sum(self.divided.traffic[p.name] for p in plan.placements),
-                    used=arena_variable(region.name) in used,
-                )
+def region_arenas(arenas: Arenas, schedule: Sequence[Step | Move | RowSegment]) -> tuple[ArenaRegion, ...]:
+    """The arena of every region, in the user's order; none where there is a single arena."""
+    if arenas.divided is None:
+        return ()
+    used = _variables(schedule)
+    found = []
+    for part in arenas.divided.assignment.regions:
+        region, plan = part.region, part.plan
+        label = peak_label(arenas.arrangement.stages, plan)
+        found.append(
+            ArenaRegion(
+                name=region.name,
+                plan=plan,
+                claim=proof_line(plan, label),
+                peak_op=label,
+                start_bytes=arenas.starts[region.name],
+                limit_bytes=region.size_bytes,
+                traffic_bytes=sum(arenas.divided.traffic[p.name] for p in plan.placements),
+                used=arena_variable(region.name) in used,
             )
-        return tuple(found)
-
-
-def arenas_of(partition: Partition, nodes: tuple[LoweredNode, ...], alignment: int, options: ArenaOptions) -> Arenas:
-    """The schedule of lowered nodes and its memory plan. Raises what `best_schedule` and `assign_regions` raise."""
-    graph, budget, without = partition.graph, options.budget, options.without
-    if options.regions is None:
-        costs = {assignment.index: assignment.cost for assignment in partition.assignments}
-        arrangement = best_schedule(graph, nodes, alignment, budget, without, costs, rough=options.rough)
-        return Arenas(arrangement, arrangement.plan)
-    chosen = assign_regions(graph, nodes, alignment, budget, without, options.regions, constant_bytes(nodes))
-    return Arenas(chosen.arrangement, chosen.whole(), chosen, chosen.region_of(), chosen.starts())
+        )
+    return tuple(found)
 
 
 def _variables(schedule: Sequence[Step | Move | RowSegment]) -> set[str]:

@@ -71,12 +71,6 @@ def lower_nodes(partition: Partition) -> tuple[LoweredNode, ...]:
     return tuple(nodes)
 
 
-def constant_bytes(nodes: Sequence[LoweredNode]) -> int:
-    """Bytes of the layers' tables, each distinct one once."""
-    found = {(t.alignment, t.c_type, t.values): t.size_bytes for node in nodes for t in node.layer.tables}
-    return sum(found.values())
-
-
 @dataclass(frozen=True, slots=True)
 class Steps:
     """Makes the functions of one program. section: the macro that places their constants, "" for none; region: where weights are

@@ -14,8 +14,10 @@ from emitc.backends.partition import Partition, Policy, partition
 from emitc.ir import Graph, Node
 from emitc.kernels.control_flow.control_flow import ControlFlow
 from emitc.layer import Scratch
-from emitc.lower import ArenaOptions, lower
+from emitc.lower import lower
+from emitc.lower.layers import lower_nodes
 from emitc.program import Origin, Program
+from emitc.schedule.arenas import ArenaOptions, arenas_of
 
 Parts = Mapping[int, tuple[Program, ...]]
 
@@ -46,11 +48,12 @@ def held_by(graph: Graph, node: Node) -> dict[str, int]:
 def _part(divided: Partition, graph: Graph, node: Node, name: str, origin: Origin, without: frozenset[str]) -> Program:
     inner = partition(graph, {PORTABLE: divided.backends[PORTABLE]}, Policy())
     inner, parts = lower_subgraphs(inner, origin, without)
+    options = ArenaOptions(without=without | {"moves", "streaming"})
     return lower(
-        inner,
+        arenas_of(inner, lower_nodes(inner), options),
         f"op{node.index}_{name}",
         origin,
-        ArenaOptions(without=without | {"moves", "streaming"}),
+        None,
         parts,
         held=held_by(graph, node),
         prefix=f"OP{node.index}_{name.upper()}_",

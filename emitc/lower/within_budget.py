@@ -1,7 +1,7 @@
-"""The graph partitioned and lowered, with as much working memory for its kernels as the options allow.
+"""The graph partitioned, scheduled and lowered, with as much scratch for its kernels as the options allow.
 
-The kernels of a partition depend on the working memory that they may have, and the arena depends on the kernels. So the search
-of `schedule.scratch_budget` asks for the graph partitioned and lowered under several limits.
+The kernels depend on the scratch that they may have, and the arena depends on the kernels. So the search of
+`schedule.scratch_budget` asks for the schedule under several limits. What it takes is lowered once.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from dataclasses import replace
 
 from emitc.backends.contract import Settings
 from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected
-from emitc.errors import EmitcError, Where
+from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.read import read_file
 from emitc.ir import Graph, GraphStep
-from emitc.lower import ArenaOptions, lower
+from emitc.lower import lower
+from emitc.lower.layers import lower_nodes
 from emitc.lower.subgraphs import lower_subgraphs
 from emitc.options import Options
 from emitc.passes import CUT, LATE_PASSES, run_passes
 from emitc.program import Origin, PassReport, Program
+from emitc.schedule.arenas import ArenaOptions, Arenas, arenas_of
 from emitc.schedule.memory_regions import Regions
 from emitc.schedule.scratch_budget import fit_scratch
 from emitc.target import load_target
@@ -64,25 +66,40 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
     # Rows take code: where that is to be small, only a budget makes them, or an input that comes in rows anyway.
     few = options.optimize == "size" and not options.input_rows
     without = options.disabled | ({"streaming"} if few else set())
-    whole = partition_graph(graph, options)
-    programs: list[tuple[int | None, bool, Partition, Program]] = []
+    whole, parts = lower_subgraphs(partition_graph(graph, options), origin, without)
+    known: list[tuple[int | None, bool, Arenas]] = []
 
-    def lowered(
-        working: Mapping[int, int], budget: int | None = options.arena_budget, rough: bool = False
-    ) -> tuple[Partition, Program]:
-        found, parts = lower_subgraphs(whole.within(working), origin, without)
-        # Limits of working memory that lead to the same kernels are the rule.
-        for asked, roughly, known, program in programs:
-            if (asked, roughly) == (budget, rough) and not parts and known.lowers_as(found):
-                return found, program
-        program = lower(found, name, origin, ArenaOptions(budget, without, regions, rough=rough), parts)
-        programs.append((budget, rough, found, program))
-        return found, program
+    def arranged(limits: Mapping[int, int], budget: int | None = options.arena_budget, rough: bool = False) -> Arenas:
+        found = whole.within(limits)
+        # Limits of scratch that lead to the same kernels are the rule.
+        for asked, roughly, arenas in known:
+            if (asked, roughly) == (budget, rough) and arenas.partition.lowers_as(found):
+                return replace(arenas, partition=found)
+        arenas = arenas_of(found, lower_nodes(found), ArenaOptions(budget, without, regions, rough=rough))
+        known.append((budget, rough, arenas))
+        return arenas
 
-    by_rows = None if regions or "streaming" in without else lowered
+    by_rows = None if regions or "streaming" in without else arranged
     nodes = [node.index for node in graph.nodes]
-    found, program = fit_scratch(lowered, nodes, options.ram_budget, options.optimize, by_rows)
+    arenas = fit_scratch(arranged, nodes, options.ram_budget, options.optimize, by_rows)
     if options.expect_partition is not None:
         text = read_file(options.expect_partition).decode("utf-8", "replace")
-        require_expected(found.to_json(), text, options.expect_partition.name)
-    return replace(found, choices={}), program  # The candidates keep the tables of every variant alive.
+        require_expected(arenas.partition.to_json(), text, options.expect_partition.name)
+    # The candidates keep the tables of every variant alive.
+    return replace(arenas.partition, choices={}), lower(arenas, name, origin, regions, parts)
+
+
+def require_budget(program: Program, budget: int | str | None, io: str) -> None:
+    """Refuses an arena over --ram-budget, naming what sets its size. budget, io: the values of the options."""
+    arena = program.plan.arena_bytes
+    if budget is None or isinstance(budget, str) or arena <= budget:
+        return
+    float_ends = io == "keep" and any(p.dtype == "float32" for p in (*program.inputs, *program.outputs))
+    slots = {p.name: s for p, s in zip(program.plan.placements, program.slots, strict=True)}
+    peak = "; ".join(f"{slots[n].what}: {slots[n].size_bytes} bytes" for n in program.plan.peak_buffers)
+    raise CannotCompile(
+        f"the smallest arena found has {arena} bytes, {arena - budget} over the budget",
+        Where(model=program.origin.model_file, op=program.peak_op, option=f"--ram-budget {budget}"),
+        f"alive at once at {program.peak_op}: {peak}",
+        "--io int8, since the interface is float" if float_ends else "a smaller input, or fewer channels at the peak",
+    )

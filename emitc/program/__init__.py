@@ -276,7 +276,7 @@ class Program:
     where there are several; slots then have offsets in the arena of their region, and plan has all of them one behind the
     other. weights: the region that constants are to lie in, "" where the linker decides. templates: name and text of
     those of kernels that plugins bring along. held: of a graph inside an operator, the variables that its function gets
-    pointers to, each as the number of the operator's output that it is.
+    pointers to, each as the number of the operator's output that it is. estimated_cycles: of one inference.
     """
 
     name: str
@@ -300,6 +300,7 @@ class Program:
     weights: str = ""
     templates: tuple[tuple[str, str], ...] = ()
     held: tuple[int, ...] = ()
+    estimated_cycles: float = 0.0
 
     @property
     def proofs(self) -> tuple[str, ...]:

@@ -215,6 +215,12 @@ def lines_name(node: LoweredNode) -> str:
     return f"{node.bound.node.index}:rows"
 
 
+def constant_bytes(nodes: Sequence[LoweredNode]) -> int:
+    """Bytes of the layers' tables, each distinct one once."""
+    found = {(t.alignment, t.c_type, t.values): t.size_bytes for node in nodes for t in node.layer.tables}
+    return sum(found.values())
+
+
 def in_arena(graph: Graph, name: str) -> bool:
     """Whether a tensor's bytes lie in the arena: not those of constants and state variables, nor of what aliases them,
     nor inputs that are pulled row by row.

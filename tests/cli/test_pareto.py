@@ -10,7 +10,6 @@ import pytest
 from emitc.compiler import compile_model
 from emitc.explore.pareto import Point, undominated
 from emitc.options import Options
-from emitc.schedule.scratch_budget import estimated
 from tests.support.cli_call import Emitc
 
 PERSON = Path(__file__).resolve().parents[2] / "examples" / "models" / "person_detect_int8.tflite"
@@ -40,5 +39,5 @@ def test_the_estimate_is_near_what_was_measured() -> None:
     measured = rows["person_detect_int8", "min"]["instructions"] - rows["person_detect_int8", "default"]["instructions"]
     compiled = compile_model(PERSON, Options(ram_budget="min", target="cortex-m4"))
     default = compile_model(PERSON, Options(target="cortex-m4"))
-    cost = estimated(compiled.partition, compiled.program) - estimated(default.partition, default.program)
+    cost = compiled.program.estimated_cycles - default.program.estimated_cycles
     assert 0.5 < cost / measured < 2

@@ -16,10 +16,11 @@ from emitc.boards import verify as prove
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile
-from emitc.lower import ALIGNMENT, lower_nodes
+from emitc.lower.layers import lower_nodes
 from emitc.options import Options
 from emitc.planner import PlanError
 from emitc.planner.region_assignment import Region
+from emitc.schedule.arenas import ALIGNMENT
 from emitc.schedule.check import check_schedule
 from emitc.schedule.search import SMALLEST, best_schedule
 from emitc.verify.build import HostModel, build_shared

@@ -362,7 +362,7 @@ def test_without_regions_nothing_says_so(tiny: Path) -> None:
 
 
 def test_more_multiply_accumulates_are_more_traffic(tiny: Path) -> None:
-    from emitc.lower import lower_nodes
+    from emitc.lower.layers import lower_nodes
     from emitc.lower.within_budget import partition_graph
     from emitc.schedule.search import best_schedule
 

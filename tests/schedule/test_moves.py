@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from emitc.compiler import compile_model
-from emitc.lower import ALIGNMENT, lower_nodes
+from emitc.lower.layers import lower_nodes
 from emitc.options import Options
+from emitc.schedule.arenas import ALIGNMENT
 from emitc.schedule.search import MOVED_SHARE, MemorySchedule, _ScheduleSearch
 from emitc.schedule.stages import one_by_one
 from emitc.verify.verification import verify

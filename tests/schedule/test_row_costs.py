@@ -22,7 +22,6 @@ from emitc.schedule.row_costs import (
     left_over,
     window_runs,
 )
-from emitc.schedule.scratch_budget import estimated
 from emitc.writers.tflite import write_tflite
 from tests.support.models.image_nets import ImageNet
 
@@ -120,4 +119,4 @@ def test_segment_and_program_are_estimated_alike(tmp_path: Path) -> None:
                 alone=call.step.index in single,
             )
         )
-    assert estimated(made.partition, made.program) == pytest.approx(sum(costs.values()) + sum(parts))
+    assert made.program.estimated_cycles == pytest.approx(sum(costs.values()) + sum(parts))

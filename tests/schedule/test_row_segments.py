@@ -16,13 +16,13 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile
 from emitc.ir import BoundNode
-from emitc.lower import ALIGNMENT, lower_nodes
+from emitc.lower.layers import lower_nodes
 from emitc.options import Options
 from emitc.planner import PlanError
+from emitc.schedule.arenas import ALIGNMENT
 from emitc.schedule.check import check_schedule
 from emitc.schedule.row_overlap import SOURCE, TARGET, near
 from emitc.schedule.row_streaming import segments_of, simulated
-from emitc.schedule.scratch_budget import estimated
 from emitc.schedule.search import SMALLEST, STREAMED_GAIN, STREAMED_SHARE, MemorySchedule, best_schedule
 from emitc.schedule.stages import Segment, Stage, lines_name, scratch_of
 from emitc.target import Target
@@ -293,8 +293,8 @@ def test_rows_are_taken_by_default_where_they_are_nearly_free() -> None:
     default = compile_model(model, target="cortex-m4")
     assert whole.program.segments == () and len(default.program.segments) == 1
     assert default.program.plan.arena_bytes <= (1 - STREAMED_GAIN) * whole.program.plan.arena_bytes
-    costs = [estimated(each.partition, each.program) for each in (whole, default)]
+    costs = [each.program.estimated_cycles for each in (whole, default)]
     assert costs[0] < costs[1] <= (1 + STREAMED_SHARE) * costs[0]
     least = compile_model(model, target="cortex-m4", ram_budget="min")
     assert least.program.plan.arena_bytes < default.program.plan.arena_bytes
-    assert estimated(least.partition, least.program) > (1 + STREAMED_SHARE) * costs[0]
+    assert least.program.estimated_cycles > (1 + STREAMED_SHARE) * costs[0]

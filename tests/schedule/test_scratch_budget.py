@@ -20,7 +20,6 @@ from emitc.schedule.scratch_budget import (
     DEFAULT_SHARE,
     LEAST_SHARES,
     ROWS_GAIN,
-    estimated,
 )
 from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
@@ -77,7 +76,7 @@ def test_the_default_keeps_a_fast_kernel_where_others_are_dear(tmp_path: Path) -
         lean = compile_model(file, target="cortex-m4", optimize="size")
     assert default.program.steps[0].variant == "dsp"
     assert default.program.plan.arena_bytes > (1 + DEFAULT_SHARE) * lean.program.plan.arena_bytes + DEFAULT_BYTES
-    dearer = estimated(lean.partition, lean.program) / estimated(default.partition, default.program)
+    dearer = lean.program.estimated_cycles / default.program.estimated_cycles
     assert dearer * lean.program.plan.arena_bytes > DEFAULT_DEAR * default.program.plan.arena_bytes
 
 
@@ -88,7 +87,7 @@ def test_the_smallest_arena_gives_way_where_that_is_dear() -> None:
     small, arena = exact.program.plan.arena_bytes, least.program.plan.arena_bytes
     assert small < arena <= small * (1 + LEAST_SHARES[-1])
     assert arena <= default.program.plan.arena_bytes
-    costs = [estimated(each.partition, each.program) for each in (default, least, exact)]
+    costs = [each.program.estimated_cycles for each in (default, least, exact)]
     assert costs[1] <= DEAR * costs[0] < costs[2]
 
 
@@ -120,7 +119,7 @@ def test_the_default_takes_rows_beside_leaner_kernels(narrow: Path) -> None:
         leaner = compile_model(narrow, target="cortex-m4")
     assert default.program.segments
     assert default.program.plan.arena_bytes <= ROWS_GAIN * leaner.program.plan.arena_bytes
-    assert estimated(default.partition, default.program) <= estimated(leaner.partition, leaner.program)
+    assert default.program.estimated_cycles <= leaner.program.estimated_cycles
     assert verify(default, samples=2).match
 
 
@@ -130,7 +129,7 @@ def test_rows_of_the_input_do_not_make_kernels_leaner(narrow: Path) -> None:
     pulled = compile_model(narrow, target="cortex-m4", input_rows=True)
     with patch.object(scratch_budget, "ROWS_LAYERS", 0):
         leaner = compile_model(narrow, target="cortex-m4", input_rows=True)
-    costs = [estimated(each.partition, each.program) for each in (whole, pulled, leaner)]
+    costs = [each.program.estimated_cycles for each in (whole, pulled, leaner)]
     arenas = [each.program.plan.arena_bytes for each in (whole, pulled, leaner)]
     assert costs[1] <= 1.02 * costs[0] and arenas[1] <= arenas[0]
     assert costs[2] > DEFAULT_DEAR * costs[1] and arenas[2] * costs[2] > arenas[1] * costs[1]

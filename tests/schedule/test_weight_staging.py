@@ -14,10 +14,11 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.emit.manifest import memory_plan
 from emitc.errors import EmitcError
-from emitc.lower import ALIGNMENT, lower_nodes
+from emitc.lower.layers import lower_nodes
 from emitc.planner import PlanError, plan
 from emitc.planner.region_assignment import Region
 from emitc.report import text as report
+from emitc.schedule.arenas import ALIGNMENT
 from emitc.schedule.check import check_schedule
 from emitc.schedule.search import SMALLEST, best_schedule
 from emitc.schedule.stages import lines_name, staged_name

@@ -29,7 +29,7 @@ from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.ir import BoundNode, Graph
 from emitc.layer import KernelSpec, Layer
-from emitc.lower import lower_nodes
+from emitc.lower.layers import lower_nodes
 from emitc.passes import run_passes
 from emitc.target import Target, load_target
 from emitc.writers.tflite import write_tflite

@@ -12,7 +12,7 @@ import numpy as np
 from emitc.compiled import Compiled
 from emitc.ir import Array
 from emitc.layer import Overlap
-from emitc.lower import lower_nodes
+from emitc.lower.layers import lower_nodes
 from emitc.program import Step
 from emitc.schedule.buffers import LoweredNode
 from emitc.verify.build import run_compiler, sources

@@ -1,0 +1,76 @@
+"""The memory of one schedule: in one arena, or in those of several regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from emitc.backends.partition import Partition
+from emitc.planner import Plan
+from emitc.schedule.memory_regions import Regions, RegionSchedule, assign_regions
+from emitc.schedule.row_costs import PER_BYTE, alone, segment_overhead
+from emitc.schedule.search import MemorySchedule, best_schedule
+from emitc.schedule.stages import LoweredNode, constant_bytes
+
+ALIGNMENT = 16
+"""Of the arena and every buffer in it; a backend may need more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaOptions:
+    """What the user asks of the arena. budget: its bytes; without: techniques to leave out; rough: all as `best_schedule` takes
+    them. regions: those that the buffers are divided among, None for a single arena.
+    """
+
+    budget: int | None = None
+    without: frozenset[str] = frozenset()
+    regions: Regions | None = None
+    rough: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arenas:
+    """The layers of a partition in their schedule, with its memory plan, which counts several arenas one after another.
+
+    divided: among which regions. region_of: the region of each buffer where there are several; starts: the offset of each
+    region's arena in the plan.
+    """
+
+    partition: Partition
+    alignment: int
+    arrangement: MemorySchedule
+    plan: Plan
+    divided: RegionSchedule | None = None
+    region_of: Mapping[str, str] = field(default_factory=dict)
+    starts: Mapping[str, int] = field(default_factory=dict)
+
+    def offsets(self) -> dict[str, int]:
+        """The offset of every buffer in the plan, those inside others included."""
+        found = {p.name: p.offset_bytes for p in self.plan.placements}
+        return found | {p.buffer.name: found[p.inside] + p.offset_bytes for p in self.arrangement.inside}
+
+    def nodes(self) -> Iterator[LoweredNode]:
+        """The layers in the order in which they run."""
+        return (node for stage in self.arrangement.stages for node in stage.nodes)
+
+    def cycles(self) -> float:
+        """Of one inference, estimated: of the layers by their backends, and of rows and moves."""
+        graph, stages = self.partition.graph, self.arrangement.stages
+        costs = {assignment.index: assignment.cost for assignment in self.partition.assignments}
+        single = alone(
+            {node.bound.node.index: node.layer.kernel_name + node.layer.spec.suffix for node in self.nodes()}
+        )
+        rows = sum(segment_overhead(s.nodes, s.segment, costs, single) for s in stages if s.segment is not None)
+        return sum(costs.values()) + rows + PER_BYTE * sum(graph.tensor(s.moved).size_bytes for s in stages if s.moved)
+
+
+def arenas_of(partition: Partition, nodes: tuple[LoweredNode, ...], options: ArenaOptions) -> Arenas:
+    """The schedule of lowered nodes and its memory plan. Raises what `best_schedule` and `assign_regions` raise."""
+    graph, budget, without = partition.graph, options.budget, options.without
+    alignment = max([ALIGNMENT, *(partition.backends[node.backend].alignment for node in nodes)])
+    if options.regions is None:
+        costs = {assignment.index: assignment.cost for assignment in partition.assignments}
+        arrangement = best_schedule(graph, nodes, alignment, budget, without, costs, rough=options.rough)
+        return Arenas(partition, alignment, arrangement, arrangement.plan)
+    chosen = assign_regions(graph, nodes, alignment, budget, without, options.regions, constant_bytes(nodes))
+    return Arenas(partition, alignment, chosen.arrangement, chosen.whole(), chosen, chosen.region_of(), chosen.starts())

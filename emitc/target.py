@@ -15,7 +15,8 @@ from typing import Any
 
 from emitc.errors import EmitcError, Where
 
-FEATURES = ("dsp", "fpu", "mve", "scalar", "narrow")
+DSP, FPU, MVE = "dsp", "fpu", "mve"
+FEATURES = (DSP, FPU, MVE, "scalar", "narrow")
 MULTIPLY_CLASSES = ("short", "long-slow", "long")
 REGION_KINDS = ("flash", "ram")
 BOARD_KINDS = ("qemu", "silicon")

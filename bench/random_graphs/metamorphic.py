@@ -67,11 +67,12 @@ def changes(compiled: Compiled) -> Iterator[Change]:
     known = registry()
     for node in compiled.graph.nodes:
         kernel = known.get(type(node.op))
-        for variant in kernel.variants if kernel else ():
-            target = TARGET_OF.get(variant.feature, "generic32")
+        features = {variant.name: variant.feature for variant in kernel.variants} if kernel else {}
+        for name, feature in features.items():
+            target = TARGET_OF.get(feature, "generic32")
             for small in (False, True):
-                options = replace(plain, target=target, variants=((node.index, variant.name),))
-                yield Change(f"kernel {variant.name}", replace(options, optimize="size") if small else options)
+                options = replace(plain, target=target, variants=((node.index, name),))
+                yield Change(f"kernel {name}", replace(options, optimize="size") if small else options)
     yield Change("ram-budget min", replace(plain, ram_budget="min"))
     for share in (25, 50, 75, 90):
         budget = max(1, compiled.program.plan.arena_bytes * share // 100)

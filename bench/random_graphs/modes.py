@@ -111,10 +111,10 @@ def variants_of(mode: Mode, compiled: Compiled) -> tuple[tuple[int, str], ...]:
     rng = np.random.default_rng(mode["variant"])
     kernels = registry()
     offered = [
-        (node.index, variant.name)
+        (node.index, name)
         for node in compiled.graph.nodes
         if type(node.op) in kernels
-        for variant in kernels[type(node.op)].variants
+        for name in kernels[type(node.op)].variant_names
     ]
     if not offered:
         return ()

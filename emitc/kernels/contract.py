@@ -7,13 +7,18 @@ attribute). `check` raises every refusal. `reference` is the oracle: numpy, inte
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from emitc.errors import EXPORT_AGAIN, CannotCompile, EmitcError, Where
+from emitc.errors import EXPORT_AGAIN, CannotCompile, EmitcError, Reason, Where
 from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
+from emitc.kernels.costs import UNKNOWN, Costs
 from emitc.layer import Layer
 from emitc.source import SourceNode
+from emitc.target import FEATURES
+
+_VARIANT_NAME = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +35,68 @@ class Parsed:
     states: tuple[int, ...] = ()
 
 
+Condition = Callable[[BoundNode], str]
+"""Why a kernel is not for a node, as a `Reason` with what would help; "" where it is for the node."""
+
+
+def requires(holds: Callable[[BoundNode], bool], reason: str, hint: str = "") -> Condition:
+    """The condition that `holds` is true of a node. reason: why the kernel is not for a node of which it is not; hint: what
+    would make it so.
+    """
+    refusal = Reason(reason, hint)
+    return lambda bound: "" if holds(bound) else refusal
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Another kernel of an operator, with the same bits, for cores that have a feature.
+    """Another kernel of an operator, with the same bits, for cores that have a feature: everything that is known of it.
 
-    name: what users see and ask for. feature: of a target. lower: the node's layer, or a text that says why there is none.
-    dtypes: element types that it has code for, for the operator table. fitted: its kernel is printed for one layer's
-    numbers, so that layers of other numbers do not share it.
+    name: what users see and ask for; several rows may have one name, each for other nodes. feature: of a target. make: the
+    node's layer, or a text that says why there is none. cost: its coefficients and their source. applies: what must hold of a
+    node, in this order; the first that does not is why the node does not get it. template: the layer's, where it is not the
+    one that `make` gives; headers: of the runtime, besides those that `make` gives. dtypes: element types that it has code
+    for, for the operator table. fitted: its kernel is printed for one layer's numbers, so that layers of other numbers do
+    not share it. yields_to: a variant that is faster where both are offered, whatever the costs say.
+
+    Raises ValueError for a name or a feature that does not exist.
     """
 
     name: str
     feature: str
-    lower: Callable[[BoundNode], Layer | str]
+    make: Callable[[BoundNode], Layer | str]
+    cost: Costs
     dtypes: tuple[DType, ...] = (DType.INT8,)
+    applies: tuple[Condition, ...] = ()
+    template: str = ""
+    headers: tuple[str, ...] = ()
     fitted: bool = False
+    yields_to: str = ""
+
+    def __post_init__(self) -> None:
+        if not _VARIANT_NAME.fullmatch(self.name):
+            raise ValueError(f"a variant called {self.name!r}: a name is of lower case letters, digits and dashes")
+        if self.feature not in FEATURES:
+            raise ValueError(f"the variant {self.name} needs {self.feature!r}; targets have {', '.join(FEATURES)}")
+        if not isinstance(self.cost, Costs):
+            raise ValueError(f"the variant {self.name} has no cost: give Costs with their source")
+
+    def held(self, bound: BoundNode) -> tuple[int, str]:
+        """How many conditions hold, in their order, and why the next one does not; "" where all do."""
+        for count, condition in enumerate(self.applies):
+            if reason := condition(bound):
+                return count, reason
+        return len(self.applies), ""
+
+    def lower(self, bound: BoundNode) -> Layer | str:
+        """The node's layer under the variant's name; or why there is none."""
+        _, reason = self.held(bound)
+        layer = reason or self.make(bound)
+        return layer if isinstance(layer, str) else self.named(layer)
+
+    def named(self, layer: Layer) -> Layer:
+        """The layer with the row's own fields in it."""
+        template, headers = self.template or layer.template, (*layer.headers, *self.headers)
+        return replace(layer, variant=self.name, template=template, headers=tuple(dict.fromkeys(headers)))
 
 
 def _first_input(bound: BoundNode) -> tuple[Shape, ...]:
@@ -67,8 +120,10 @@ class KernelDef:
     elementwise: every output element depends on the element of each input at the same (broadcast) place alone. moves: every
     output element is an element of the first input, whatever its type. packed_input: position of the constant that may have
     packed elements, -1 where none may. subgraphs: attributes that say which subgraphs the operator runs; its parser finds
-    them in `SourceNode.graphs`. variants: for cores that have more than every core. note: what the report should say of a
-    node that does not do as it reads, or "". shares_constants: constants that several such nodes read are printed once.
+    them in `SourceNode.graphs`. variants: for cores that have more than every core. cost: of the portable kernel;
+    cost_with_vectors: on cores with a vector unit, which the compiler uses for some loops, where that is another. cases: names
+    of what a node is for its costs, the most exact one first. note: what the report should say of a node that does not do as
+    it reads, or "". shares_constants: constants that several such nodes read are printed once.
     """
 
     op: type[Op]
@@ -92,6 +147,9 @@ class KernelDef:
     packed_input: int = -1
     subgraphs: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
+    cost: Costs = UNKNOWN
+    cost_with_vectors: Costs | None = None
+    cases: Callable[[BoundNode], tuple[str, ...]] = lambda bound: ()
     note: Callable[[BoundNode], str] = lambda bound: ""
     shares_constants: bool = False
 
@@ -100,6 +158,27 @@ class KernelDef:
         parser = self.from_onnx if node.format == "onnx" else self.from_tflite
         assert parser is not None, f"{node.op_type} is registered without a parser"
         return parser(node)
+
+    @property
+    def variant_names(self) -> tuple[str, ...]:
+        """The names of the variants, each once, in their order."""
+        return tuple(dict.fromkeys(variant.name for variant in self.variants))
+
+    def offered(self, bound: BoundNode) -> tuple[Variant, ...]:
+        """One row of each name: that whose conditions hold of the node; or, where there is none, the one of which most do."""
+        rows: dict[str, list[Variant]] = {}
+        for variant in self.variants:
+            rows.setdefault(variant.name, []).append(variant)
+        return tuple(each[0] if len(each) == 1 else _nearest(each, bound) for each in rows.values())
+
+    def cycles(self, bound: BoundNode, costs: Costs) -> float:
+        """An estimate for one run of the node by a kernel of these costs."""
+        return costs.cycles(bound, self.work(bound), self.cases(bound))
+
+
+def _nearest(rows: Sequence[Variant], bound: BoundNode) -> Variant:
+    held = [(*row.held(bound), row) for row in rows]
+    return next((row for _, reason, row in held if not reason), max(held, key=lambda each: each[0])[2])
 
 
 def unsupported(bound: BoundNode, what: str, why: str, hint: str, tensor: Tensor | None = None) -> CannotCompile:

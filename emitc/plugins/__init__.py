@@ -91,6 +91,10 @@ class Plugins:
         return {"plugins": [plugin.to_json() for plugin in self.loaded]} if self.loaded else {}
 
 
+def _at(bound: BoundNode, *rest: Any) -> Where:
+    return Where(op=bound.node.describe())
+
+
 def _names(kernel: KernelDef, source_format: str) -> tuple[str, ...]:
     return kernel.tflite if source_format == "tflite" else kernel.onnx
 
@@ -305,15 +309,7 @@ class _Loader:
             return results
 
         def lower(bound: BoundNode) -> Layer:
-            layer = kernel.lower(bound)
-            if not isinstance(layer, Layer):
-                raise TypeError(f"it gives {type(layer).__name__}, not a Layer")
-            if layer.template not in {*templates, *template_paths()}:
-                known = ", ".join(sorted(templates)) or "none"
-                raise LookupError(f"there is no template {layer.template}; the plugin has {known}")
-            if layer.template not in templates and takes_formula(layer.template) != (layer.formula is not None):
-                raise TypeError(f"the template {layer.template} {'takes no' if layer.formula else 'needs a'} formula")
-            return layer
+            return self.printable(kernel.lower(bound), templates)
 
         def parser(parse: Callable[..., Any] | None) -> Callable[..., Any] | None:
             def checked(node: Any) -> Parsed:
@@ -331,25 +327,41 @@ class _Loader:
                 raise TypeError(f"it gives {shapes!r}, not a tuple of shapes")
             return tuple(tuple(int(size) for size in shape) for shape in shapes)
 
-        def at(bound: BoundNode, *rest: Any) -> Where:
-            return Where(op=bound.node.describe())
-
-        def variant(found: Variant) -> Variant:
-            return replace(found, lower=self.guard(found.lower, f"lower of the variant {found.name}", at))
-
         transposed = kernel.transposed
         return replace(
             kernel,
             from_tflite=parser(kernel.from_tflite),
             from_onnx=parser(kernel.from_onnx),
-            check=self.guard(kernel.check, "check", at),
-            output_shapes=self.guard(output_shapes, "output_shapes", at),
-            reference=self.guard(reference, "reference", at),
-            lower=self.guard(lower, "lower", at),
-            work=self.guard(kernel.work, "work", at),
-            variants=tuple(map(variant, kernel.variants)),
-            transposed=transposed and self.guard(transposed, "transposed", at),
+            check=self.guard(kernel.check, "check", _at),
+            output_shapes=self.guard(output_shapes, "output_shapes", _at),
+            reference=self.guard(reference, "reference", _at),
+            lower=self.guard(lower, "lower", _at),
+            work=self.guard(kernel.work, "work", _at),
+            variants=tuple(self.guarded_variant(row, templates) for row in kernel.variants),
+            transposed=transposed and self.guard(transposed, "transposed", _at),
         )
+
+    def guarded_variant(self, row: Variant, templates: frozenset[str]) -> Variant:
+        """The same of a variant."""
+
+        def make(bound: BoundNode) -> Layer | str:
+            layer = row.make(bound)
+            return layer if isinstance(layer, str) else self.printable(row.named(layer), templates)
+
+        what = f"the variant {row.name}"
+        conditions = tuple(self.guard(condition, f"a condition of {what}", _at) for condition in row.applies)
+        return replace(row, make=self.guard(make, what, _at), applies=conditions)
+
+    def printable(self, layer: Layer, templates: frozenset[str]) -> Layer:
+        """The layer; refused where it is none that a template prints."""
+        if not isinstance(layer, Layer):
+            raise TypeError(f"it gives {type(layer).__name__}, not a Layer")
+        if layer.template not in {*templates, *template_paths()}:
+            known = ", ".join(sorted(templates)) or "none"
+            raise LookupError(f"there is no template {layer.template}; the plugin has {known}")
+        if layer.template not in templates and takes_formula(layer.template) != (layer.formula is not None):
+            raise TypeError(f"the template {layer.template} {'takes no' if layer.formula else 'needs a'} formula")
+        return layer
 
     def guard(self, function: Callable[..., Any], name: str, place: Callable[..., Where]) -> Callable[..., Any]:
         """The function, with every exception but an EmitcError as one."""

@@ -199,7 +199,8 @@ def _operator(source_format: str, name: str, kernel: KernelDef, dtypes: Sequence
     found = [d for d in DType if d in dtypes and not d.packed]
     found += [d for d in DType if d.packed and kernel.packed_input >= 0 and source_format == "tflite"]
     code: dict[str, Sequence[DType]] = {} if kernel.view else {PORTABLE: found}
-    code |= {variant.name: variant.dtypes for variant in kernel.variants}
+    for variant in kernel.variants:
+        code[variant.name] = (*code.get(variant.name, ()), *variant.dtypes)
     for backend in backends().values():
         for coverage in backend.covers():
             if coverage.op is kernel.op and source_format in coverage.formats:

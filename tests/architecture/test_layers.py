@@ -22,6 +22,7 @@ FAMILIES = tuple(
 """Folders of operators."""
 _KERNELS = (
     "emitc.errors", "emitc.ir", "emitc.layer", "emitc.numerics", "emitc.source", "emitc.kernels.contract",
+    "emitc.kernels.costs",
 )  # fmt: skip
 _VALUES = (
     "emitc.errors", "emitc.ir", "emitc.layer", "emitc.numerics", "emitc.program", "emitc.source",
@@ -46,6 +47,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.writers": ("emitc.writers",),
     # operators: a family imports the two folders below and no other family
     "emitc.kernels": ("emitc.errors", "emitc.ir", "emitc.layer", "emitc.source", "emitc.kernels"),
+    "emitc.kernels.costs": ("emitc.ir",),
+    "emitc.kernels.contract": (
+        "emitc.errors", "emitc.ir", "emitc.layer", "emitc.source", "emitc.target", "emitc.kernels.costs",
+    ),
     "emitc.kernels.shared.subgraph_reference": (*_KERNELS, "emitc.kernels"),
     "emitc.kernels.shared": (*_KERNELS, "emitc.kernels.shared"),
     "emitc.kernels.mac": (*_KERNELS, "emitc.kernels.shared", "emitc.kernels.mac"),

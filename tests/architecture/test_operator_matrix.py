@@ -15,6 +15,7 @@ from emitc.ir import DType
 from emitc.kernels import onnx_registry, registry, tflite_registry
 from emitc.kernels.contract import Variant
 from emitc.kernels.convolution.conv_2d import Conv2D
+from emitc.kernels.costs import UNKNOWN_PAIRS
 from emitc.kernels.elementwise.arithmetic import Add
 from emitc.plugins import Plugins
 from emitc.report import catalogue, inspection
@@ -85,7 +86,11 @@ def test_another_backend_is_another_column(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_further_variants_of_a_kernel_are_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = (Variant("fast", "dsp", str), Variant("wide", "dsp", str, (DType.INT8, DType.INT16)))
+    made = (
+        Variant("fast", "dsp", str, UNKNOWN_PAIRS),
+        Variant("wide", "dsp", str, UNKNOWN_PAIRS),
+        Variant("wide", "dsp", str, UNKNOWN_PAIRS, (DType.INT16,)),
+    )
     known = {op: replace(k, variants=made if op is Conv2D else ()) for op, k in registry().items()}
     named = {name: known[kernel.op] for name, kernel in tflite_registry().items()}
     monkeypatch.setattr(inspection, "registry", lambda: known)

@@ -299,7 +299,7 @@ def test_a_kernel_that_reads_less_than_the_reference_is_found() -> None:
     (mean,) = (op for op in hooked() if op.__name__ == "Mean")
     kernels = dict(registry())
     (variant,) = kernels[mean].variants
-    fixed = replace(variant, lower=lambda bound: kernels[mean].lower(next(bound_nodes(mean))))
+    fixed = replace(variant, make=lambda bound: kernels[mean].lower(next(bound_nodes(mean))))
     kernels[mean] = replace(kernels[mean], variants=(fixed,))
     with patch("emitc.kernels.registry", lambda: kernels):
         ledger = hooks_ledger(mean)

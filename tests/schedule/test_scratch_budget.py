@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
-from emitc.kernels.mac import dsp_int8, dsp_shared_stretch
-from emitc.layer import Layer
+from emitc.ir import BoundNode
+from emitc.kernels.contract import KernelDef, Variant
 from emitc.schedule import scratch_budget
 from emitc.schedule.scratch_budget import (
     DEAR,
@@ -64,14 +63,11 @@ def test_the_default_keeps_a_fast_kernel_where_others_are_dear(tmp_path: Path) -
     file = tmp_path / "windows.tflite"
     file.write_bytes(write_tflite(net.spec((x,), (y,))))
 
-    def four_or_lean(*arguments: Any, pixels: int = 4, part: bool = False, **options: Any) -> Layer | str:
-        return "left out" if part or pixels < 4 else convolution(*arguments, **options)
+    def four_or_lean(kernel: KernelDef, bound: BoundNode) -> tuple[Variant, ...]:
+        return tuple(row for row in offered(kernel, bound) if row.name in ("dsp", "dsp-lean"))
 
-    convolution = dsp_int8.convolution
-    with (
-        patch.object(dsp_int8, "convolution", four_or_lean),
-        patch.object(dsp_shared_stretch, "convolution", lambda *_, **__: "left out"),
-    ):
+    offered = KernelDef.offered
+    with patch.object(KernelDef, "offered", four_or_lean):
         default = compile_model(file, target="cortex-m4")
         lean = compile_model(file, target="cortex-m4", optimize="size")
     assert default.program.steps[0].variant == "dsp"

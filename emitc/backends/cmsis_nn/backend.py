@@ -17,7 +17,7 @@ from emitc.backends.contract import Backend
 from emitc.ir import BoundNode
 from emitc.layer import Layer
 from emitc.program import Guard, Program, Requirement
-from emitc.target import BuildSupport, Target
+from emitc.target import DSP, MVE, BuildSupport, Target
 
 _GUARDS = {
     InstructionSet.PORTABLE: "!defined(ARM_MATH_DSP) && !defined(ARM_MATH_MVEI)",
@@ -28,9 +28,9 @@ _GUARDS = {
 
 def instruction_set(target: Target) -> InstructionSet:
     """What CMSIS-NN is compiled for on a target: its headers choose by the compiler's feature macros."""
-    if "mve" in target.features:
+    if MVE in target.features:
         return InstructionSet.MVE
-    return InstructionSet.DSP if "dsp" in target.features else InstructionSet.PORTABLE
+    return InstructionSet.DSP if DSP in target.features else InstructionSet.PORTABLE
 
 
 class CmsisNn(Backend):

@@ -5,9 +5,12 @@ a Cortex-M3.
 from __future__ import annotations
 
 from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cost_model import OTHER, Cost, estimate
 from emitc.ir import BoundNode
+from emitc.kernels import kernel_of
+from emitc.kernels.costs import Cost, case_names
 
+OTHER = "other"
+"""What a table does not have."""
 _TABLES = {
     InstructionSet.PORTABLE: {
         "Conv2D": Cost(mac=2.7, output=90, gathered=7),
@@ -83,4 +86,8 @@ _TABLES = {
 
 def cost_of(bound: BoundNode, instructions: InstructionSet) -> float:
     """Estimated cycles of one run of the node."""
-    return estimate(bound, _TABLES[instructions])
+    table, kernel, op = _TABLES[instructions], kernel_of(bound), type(bound.node.op).__name__
+    cases = kernel.cases(bound)
+    keys = (f"{op} {name}".strip() for name in case_names(bound, cases))
+    cost = next((table[key] for key in keys if key in table), table[OTHER])
+    return cost.cycles(bound, kernel.work(bound))

@@ -9,16 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from emitc.backends.contract import PORTABLE, Backend, Candidate, Made, Offer, costs_more
-from emitc.backends.portable.cost import cost_of
+from emitc.backends.portable.cost import cost_of, rows_of
 from emitc.errors import EmitcError, Reason, RefusalKind, Where
 from emitc.ir import BoundNode
 from emitc.kernels import kernel_of
 from emitc.kernels.contract import KernelDef, Variant
-from emitc.kernels.shared.lookup_and_binary import by_vectors
 from emitc.layer import Layer
 from emitc.target import Target
 
-_VECTORS = "mve"
 _KEPT_BYTES = 1 << 17
 """Constants of the largest layer that is kept for other targets and limits: Python's numbers take eight times as much."""
 
@@ -53,18 +51,17 @@ class Portable(Backend):
 
     def least_cost(self, bound: BoundNode) -> float:
         """`cost`, without lowering the node for kernels that cost more, which takes most of the time. No variant is asked for."""
-        kernel = kernel_of(bound)
-        offered = {each.name: each for each in kernel.variants if each.feature in self._target.features}
+        offered = {row.name: row for row in self._rows(bound) if row.feature in self._target.features}
         costs = {name: cost_of(bound, self._target, name) for name in (PORTABLE, *offered)}
-        if _VECTORS in offered:
-            vectors = isinstance(self._variant(bound, offered[_VECTORS]), Candidate)
-        elif vectors := self._tables(bound, kernel) is not None:
-            costs[_VECTORS] = cost_of(bound, self._target, _VECTORS)
+        stronger = {row.yields_to for row in offered.values()}
+        able = {
+            name for name in stronger & offered.keys() if isinstance(self._variant(bound, offered[name]), Candidate)
+        }
         taken = (
             name
             for name in sorted(costs, key=lambda name: costs[name])
             if name not in offered
-            or (not (vectors and offered[name].fitted) and isinstance(self._variant(bound, offered[name]), Candidate))
+            or (offered[name].yields_to not in able and isinstance(self._variant(bound, offered[name]), Candidate))
         )
         return costs[next(taken)]
 
@@ -78,7 +75,7 @@ class Portable(Backend):
         wanted = self._wanted.get(bound.node.index)
         candidates = [self._candidate(bound, PORTABLE, lambda: self._plain(bound, kernel))]
         refused: list[tuple[str, Reason]] = []
-        for variant in kernel.variants:
+        for variant in self._rows(bound):
             if variant.feature not in self._target.features and variant.name != wanted:
                 continue
             made = self._variant(bound, variant)
@@ -86,8 +83,6 @@ class Portable(Backend):
                 candidates.append(made)
             else:
                 refused.append((variant.name, made))
-        if tables := self._tables(bound, kernel):
-            candidates.append(self._candidate(bound, _VECTORS, lambda: tables))
         if wanted is None:
             return Offer(tuple(candidates), tuple(refused))
         asked = [replace(each, scratch_bytes=0, slower_than="") for each in candidates if each.variant == wanted]
@@ -117,20 +112,16 @@ class Portable(Backend):
             assert isinstance(again, Layer)
             return again
 
-        # On a core with vectors, a kernel of pairs that is printed for its layer is slower: 1.5 times in person_detect.
         return replace(
             self._candidate(bound, variant.name, make),
             scratch_bytes=sum(scratch.size_bytes for scratch in layer.scratch),
-            slower_than=_VECTORS if variant.fitted else "",
+            slower_than=variant.yields_to,
         )
 
-    def _tables(self, bound: BoundNode, kernel: KernelDef) -> Layer | None:
-        """An elementwise kernel with vectors, made of the portable one where the operator has no variant for them."""
-        asked = _VECTORS in (self._wanted.get(bound.node.index), *self._target.features)
-        if not asked or not kernel.elementwise or _VECTORS in {variant.name for variant in kernel.variants}:
-            return None
-        tables = by_vectors(self._plain(bound, kernel))
-        return tables if isinstance(tables, Layer) else None
+    def _rows(self, bound: BoundNode) -> tuple[Variant, ...]:
+        """The variants that the node's operator offers."""
+        kernel = kernel_of(bound)
+        return rows_of(bound, kernel, lambda each: self._plain(each, kernel))
 
     def _plain(self, bound: BoundNode, kernel: KernelDef) -> Layer:
         """What the operator's own lowering makes of a node."""
@@ -153,7 +144,7 @@ class Portable(Backend):
         return layer
 
     def _absent(self, bound: BoundNode, wanted: str, others: Sequence[tuple[str, str]]) -> EmitcError:
-        known = (PORTABLE, *(variant.name for variant in kernel_of(bound).variants))
+        known = (PORTABLE, *kernel_of(bound).variant_names)
         reasons = [reason for name, reason in others if name == wanted]
         return EmitcError(
             f"there is no kernel {wanted} for this operator",

@@ -38,6 +38,7 @@ from emitc.kernels.contract import (
     require_dtypes,
     require_quantization,
 )
+from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.shared import int16x8, pointwise
 from emitc.kernels.shared.lookup_and_binary import byte_table, require_activation, require_factor
 from emitc.kernels.shared.pointwise import plain_numerics
@@ -449,12 +450,12 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     return pointwise.vector_layer(lower(bound))
 
 
-_FPU = Variant("fpu", "fpu", lambda bound: pointwise.float_unit_layer(lower(bound)), ())
-_VECTORS = Variant("mve", "mve", lower_mve)
+_FPU = Variant("fpu", "fpu", lambda bound: pointwise.float_unit_layer(lower(bound)), UNKNOWN_PAIRS, ())
+_VECTORS = Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS)
 _VARIANTS: dict[type[Op], tuple[Variant, ...]] = {
     Logistic: (_VECTORS, _FPU),
     Tanh: (_VECTORS, _FPU),
-    Relu: (Variant("mve", "mve", lower_mve, (DType.INT8, DType.FLOAT32)),),
+    Relu: (Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.INT8, DType.FLOAT32)),),
     LeakyRelu: (_VECTORS,),
 }
 """With the types that they have in both formats: but for Relu's, those of float32 are for ONNX models alone."""

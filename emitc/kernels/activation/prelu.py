@@ -17,6 +17,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant, require_dtypes, require_quantization, unsupported
+from emitc.kernels.costs import UNKNOWN_VECTORS
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.broadcast import broadcast_layer, require_broadcast, two_operands, walk_params
 from emitc.kernels.shared.lookup_and_binary import byte_table, require_factor
@@ -211,6 +212,6 @@ KERNELS = (
         PRelu, "rectifier with slopes below zero, broadcasting", (DType.FLOAT32, DType.INT8), ("PRELU",), from_tflite, check,
         reference, lower, onnx=("PRelu",), from_onnx=from_onnx, elementwise=True,
         tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
-        variants=(Variant("mve", "mve", lower_mve, (DType.INT8, DType.FLOAT32)),),
+        variants=(Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.INT8, DType.FLOAT32)),),
     ),
 )  # fmt: skip

@@ -22,6 +22,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.activation import int8_functions
 from emitc.kernels.contract import KernelDef, Parsed, Variant
+from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.shared.pointwise import (
     SIGNED,
     TRUTH,
@@ -304,7 +305,7 @@ KERNELS = (
         tuple(name for name, (function, _) in _TFLITE.items() if function not in int8_functions.NAMES), from_tflite, check,
         reference, lower, tflite_dtypes=(DType.FLOAT32,),
         onnx=(*_PLAIN, *_DEFAULTS, "Gelu"), from_onnx=from_onnx, elementwise=True,
-        variants=(Variant("mve", "mve", lower_mve, ()), Variant("fpu", "fpu", lower_fpu, ())),
+        variants=(Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, ()), Variant("fpu", "fpu", lower_fpu, UNKNOWN_PAIRS, ())),
     ),
     KernelDef(
         TFLiteFunction, "functions of one value; of bytes by table", (DType.INT8, DType.FLOAT32),

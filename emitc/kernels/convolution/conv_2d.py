@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape, Tensor
-from emitc.kernels.contract import KernelDef, Parsed, Variant, require_rank
+from emitc.kernels.contract import KernelDef, Parsed, Variant, require_rank, requires
 from emitc.kernels.convolution.conv_2d_runtime import ComputedConv2D
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import (
     accumulation,
     block4_float_conv,
@@ -46,9 +49,6 @@ from emitc.numerics.requantize import activation_clamp
 from emitc.source import SourceNode
 
 _Lower = Callable[[BoundNode], Layer | str]
-_SHORTS = (DType.INT8, DType.INT16)
-_NUMBERS = (*_SHORTS, DType.FLOAT32)
-"""Types that some variants have code for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,109 +164,23 @@ def lower(bound: BoundNode) -> Layer:
     )  # fmt: skip
 
 
-def lower_dsp(
-    bound: BoundNode, *, lean: bool = False, pixels: int = dsp_int8.PIXELS, part: bool = False
-) -> Layer | str:
-    """Pairs of channels for four pixels at a time."""
-    op, w = bound.op(Conv2D), bound.input(WEIGHTS)
-    if bound.input(0).shape[3] != w.shape[3]:
-        return "groups"
-    if int16_dsp_mve.applies(bound) and pixels == dsp_int8.PIXELS and not lean:
-        weights = accumulation.weights_of(bound)
-        return int16_dsp_mve.paired_convolution(bound, op.window, op.activation, weights, folded=op.zero_point_folded)
-    if reason := dsp_int8.refusal(bound, zero=pixels == dsp_int8.PIXELS):
-        return reason
-    return dsp_int8.convolution(
-        bound,
-        op.window,
-        op.activation,
-        accumulation.weights_of(bound),
-        folded=op.zero_point_folded,
-        lean=lean,
-        pixels=pixels,
-        part=part,
-    )
+def _integers(make: Callable[..., Layer | str], **form: Any) -> Callable[[BoundNode], Layer | str]:
+    """The maker of a row: what a function of emitc/kernels/mac makes of the convolution. form: its further arguments."""
+
+    def made(bound: BoundNode) -> Layer | str:
+        op, weights = bound.op(Conv2D), accumulation.weights_of(bound)
+        return make(bound, op.window, op.activation, weights, folded=op.zero_point_folded, **form)
+
+    return _by_columns(made)
 
 
-def lower_dsp_two(bound: BoundNode) -> Layer | str:
-    """The same for two pixels at a time, with half the working memory."""
-    return lower_dsp(bound, pixels=2)
+def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
+    """The same of float32, four channels at a time."""
+    return _by_columns(lambda bound: block4_float_conv.convolution(bound, lower(bound), instructions))
 
 
-def lower_dsp_part(bound: BoundNode) -> Layer | str:
-    """The same for two pixels, row by row of their windows."""
-    return lower_dsp(bound, pixels=2, part=True)
-
-
-def lower_dsp_one(bound: BoundNode) -> Layer | str:
-    """The same for one pixel, with a quarter of it."""
-    return lower_dsp(bound, pixels=1)
-
-
-def lower_dsp_lean(bound: BoundNode) -> Layer | str:
-    """The same without working memory."""
-    return lower_dsp(bound, lean=True)
-
-
-def lower_dsp_span(bound: BoundNode, *, pixels: int = 4) -> Layer | str:
-    """Four pixels of a row at a time, which read one stretch of the input."""
-    op, w = bound.op(Conv2D), bound.input(WEIGHTS)
-    if bound.input(0).shape[3] != w.shape[3]:
-        return "groups"
-    if reason := dsp_int8.refusal(bound):
-        return reason
-    weights = accumulation.weights_of(bound)
-    return dsp_shared_stretch.convolution(
-        bound, op.window, op.activation, weights, folded=op.zero_point_folded, pixels=pixels
-    )
-
-
-def lower_dsp_span_three(bound: BoundNode) -> Layer | str:
-    """The same for three pixels."""
-    return lower_dsp_span(bound, pixels=3)
-
-
-def lower_fpu(bound: BoundNode, variant: str = "fpu") -> Layer | str:
-    """Four channels at a time in float32."""
-    if not accumulation.in_float(bound):
-        return "integers"
-    if bound.input(0).shape[3] != bound.input(WEIGHTS).shape[3]:
-        return "groups"
-    return block4_float_conv.convolution(bound, lower(bound), variant)
-
-
-def lower_mve(bound: BoundNode) -> Layer | str:
-    """Registers of 16 bytes, two pixels and four channels at a time."""
-    op, w = bound.op(Conv2D), bound.input(WEIGHTS)
-    if bound.input(0).shape[3] != w.shape[3]:
-        return "groups"
-    if accumulation.in_float(bound):
-        return lower_fpu(bound, "mve")
-    if int16_dsp_mve.applies(bound):
-        weights = accumulation.weights_of(bound)
-        return int16_dsp_mve.vector_convolution(bound, op.window, op.activation, weights, folded=op.zero_point_folded)
-    if reason := dsp_int8.refusal(bound):
-        return reason
-    return mve_int8.convolution(
-        bound, op.window, op.activation, accumulation.weights_of(bound), folded=op.zero_point_folded
-    )
-
-
-def lower_scalar(bound: BoundNode, *, narrow: bool = False) -> Layer | str:
-    """Pairs of channels for four pixels at a time."""
-    op, w = bound.op(Conv2D), bound.input(WEIGHTS)
-    if bound.input(0).shape[3] != w.shape[3]:
-        return "groups"
-    if reason := dsp_int8.refusal(bound):
-        return reason
-    return scalar_int8.convolution(
-        bound, op.window, op.activation, accumulation.weights_of(bound), folded=op.zero_point_folded, narrow=narrow
-    )
-
-
-def lower_narrow(bound: BoundNode) -> Layer | str:
-    """The same, requantized without long products."""
-    return scalar_int8.for_narrow(lower_scalar(bound, narrow=True))
+def _against_four(bound: BoundNode, pixels: int) -> float:
+    return dsp_shared_stretch.against_four(bound, bound.op(Conv2D).window, pixels)
 
 
 def work(bound: BoundNode) -> int:
@@ -314,6 +228,91 @@ def _lower_any(bound: BoundNode) -> Layer:
     return layer
 
 
+_ONE_GROUP = requires(
+    lambda bound: bound.input(0).shape[3] == bound.input(WEIGHTS).shape[3], "its channels are in groups", "one group"
+)
+_INT8 = (_ONE_GROUP, dsp_int8.refusal)
+_INT8_ZERO = (_ONE_GROUP, partial(dsp_int8.refusal, zero=True))
+"""With weights that have one zero point, too."""
+_INT16 = (_ONE_GROUP, requires(int16_dsp_mve.applies, "its values are not int16"))
+_FLOAT = (_ONE_GROUP, requires(accumulation.in_float, "its values are integers"))
+_M4, _M55 = "qemu_m4 at bed52a8, 2026-11-22", "qemu_m55 at bed52a8, 2026-11-22"
+_PAIRS = Cost(mac=0.9, output=10, gathered=1.5, once=200)
+_WORDS = Cost(mac=1.6, output=16, gathered=2.5, once=300)
+_VARIANTS = (
+    Variant(
+        "mve", "mve", _integers(mve_int8.convolution),
+        Costs(_M55, Cost(mac=0.1, output=9, gathered=0.65, once=200), {"1x1": Cost(mac=0.107, output=4.6, once=440)}),
+        applies=_INT8,
+    ),
+    Variant(
+        "mve", "mve", _integers(int16_dsp_mve.vector_convolution),
+        Costs("qemu_m55 at 0a67a04, 2026-11-22", Cost(mac=0.35, output=16, gathered=0.5, once=200)),
+        (DType.INT16,), _INT16,
+    ),
+    Variant(
+        "mve", "mve", _floats("mve"), Costs("qemu_m55 at e76b974, 2026-11-23", Cost(mac=1.15, output=15, once=100)),
+        (DType.FLOAT32,), _FLOAT,
+    ),
+    Variant(
+        "fpu", "fpu", _floats("fpu"), Costs("qemu_m4 at e76b974, 2026-11-23", Cost(mac=2.5, output=25, once=100)),
+        (DType.FLOAT32,), _FLOAT,
+    ),
+    Variant("dsp", "dsp", _integers(dsp_int8.convolution), Costs(_M4, _PAIRS), applies=_INT8_ZERO),
+    Variant(
+        "dsp", "dsp", _integers(int16_dsp_mve.paired_convolution),
+        Costs("qemu_m4 at 0a67a04, 2026-11-22", Cost(mac=0.9, output=16, gathered=1.5, once=200)),
+        (DType.INT16,), _INT16,
+    ),
+    Variant(
+        "dsp-span", "dsp", _integers(dsp_shared_stretch.convolution, pixels=4),
+        Costs("qemu_m4 at bed52a8 1b9d3c4, 2026-11-22", _PAIRS, factor=partial(_against_four, pixels=4)),
+        applies=_INT8, fitted=True, yields_to="mve",
+    ),
+    Variant(
+        "dsp-span-three", "dsp", _integers(dsp_shared_stretch.convolution, pixels=3),
+        Costs("qemu_m4 at bed52a8 1b9d3c4, 2026-11-22", _PAIRS, factor=partial(_against_four, pixels=3)),
+        applies=_INT8, fitted=True, yields_to="mve",
+    ),
+    Variant(
+        "dsp-two", "dsp", _integers(dsp_int8.convolution, pixels=2),
+        Costs("qemu_m4 at 97efdbb, 2026-11-22", Cost(mac=0.975, output=11, gathered=1.5, once=200)),
+        applies=_INT8,
+    ),
+    Variant(
+        "dsp-part", "dsp", _integers(dsp_int8.convolution, pixels=2, part=True),
+        Costs("qemu_m4 at 97efdbb, 2026-11-22", Cost(mac=1.0, output=11, gathered=1.5, once=200, sums=6)),
+        applies=_INT8,
+    ),
+    Variant(
+        "dsp-one", "dsp", _integers(dsp_int8.convolution, pixels=1),
+        Costs("qemu_m4 at 97efdbb, 2026-11-22", Cost(mac=1.3, output=14, gathered=1.5, once=200)),
+        applies=_INT8,
+    ),
+    Variant(
+        "dsp-lean", "dsp", _integers(dsp_int8.convolution, lean=True),
+        Costs(
+            "qemu_m4 at bed52a8 97efdbb, 2026-11-22", Cost(mac=1.445, output=14, once=200, sums=12),
+            {"1x1": Cost(mac=1.45, output=12, once=200)},
+        ),
+        applies=_INT8_ZERO,
+    ),
+    Variant(
+        "scalar", "scalar", _integers(scalar_int8.convolution), Costs("qemu_m3 at bed52a8, 2026-11-22", _WORDS),
+        applies=_INT8,
+    ),
+    Variant(
+        "narrow", "narrow", _integers(scalar_int8.convolution, narrow=True),
+        Costs("qemu_m0 at bed52a8, 2026-11-22", replace(_WORDS, output=0.9 * _WORDS.output)), applies=_INT8,
+    ),
+)  # fmt: skip
+
+
+def _cases(bound: BoundNode) -> tuple[str, ...]:
+    """Windows of one pixel are matrix products."""
+    return ("1x1",) if bound.input(WEIGHTS).shape[1:3] == (1, 1) else ()
+
+
 KERNELS = (
     KernelDef(
         Conv2D,
@@ -330,18 +329,27 @@ KERNELS = (
         onnx=("Conv",),
         from_onnx=from_onnx,
         packed_input=WEIGHTS,
-        variants=(
-            Variant("mve", "mve", _by_columns(lower_mve), _NUMBERS),
-            Variant("fpu", "fpu", _by_columns(lower_fpu), (DType.FLOAT32,)),
-            Variant("dsp", "dsp", _by_columns(lower_dsp), _SHORTS),
-            Variant("dsp-span", "dsp", _by_columns(lower_dsp_span), fitted=True),
-            Variant("dsp-span-three", "dsp", _by_columns(lower_dsp_span_three), fitted=True),
-            Variant("dsp-two", "dsp", _by_columns(lower_dsp_two)),
-            Variant("dsp-part", "dsp", _by_columns(lower_dsp_part)),
-            Variant("dsp-one", "dsp", _by_columns(lower_dsp_one)),
-            Variant("dsp-lean", "dsp", _by_columns(lower_dsp_lean)),
-            Variant("scalar", "scalar", _by_columns(lower_scalar)),
-            Variant("narrow", "narrow", _by_columns(lower_narrow)),
+        variants=_VARIANTS,
+        cost=Costs(
+            "qemu_m4 at dd4c478 bb9d374 c0f54a6, 2026-11-23",
+            Cost(mac=2.344, output=70.2),
+            {
+                "1x1": Cost(mac=2.462, output=35.2, once=1440),
+                "int16": Cost(mac=2.15, output=68.2),
+                "1x1 int16": Cost(mac=2.4, output=37),
+                "float32": Cost(mac=5.2, output=14),
+            },
         ),
+        cost_with_vectors=Costs(
+            "qemu_m55 at dd4c478 bb9d374 c0f54a6, 2026-11-23",
+            Cost(mac=2.31, output=62.4),
+            {
+                "1x1": Cost(mac=2.395, output=38.6, once=970),
+                "int16": Cost(mac=2.15, output=68.2),
+                "1x1 int16": Cost(mac=2.4, output=37),
+                "float32": Cost(mac=5.2, output=14),
+            },
+        ),
+        cases=_cases,
     ),
 )

@@ -9,14 +9,17 @@ Source  TFLite 8-bit quantization specification, DEPTHWISE_CONV_2D.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels.contract import KernelDef, Parsed, Variant, require_rank
+from emitc.kernels.contract import KernelDef, Parsed, Variant, require_rank, requires
 from emitc.kernels.convolution.conv_2d_runtime import ComputedConv2D
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import (
     accumulation,
     block4_float_conv,
@@ -168,115 +171,41 @@ def lower(bound: BoundNode) -> Layer:
     )  # fmt: skip
 
 
-def lower_dsp(
-    bound: BoundNode, *, lean: bool = False, pixels: int = dsp_int8.PIXELS, part: bool = False
-) -> Layer | str:
-    """One input channel is a convolution in pairs; several filters and int16 four outputs at a time; else two in a word."""
-    op, x = bound.op(DepthwiseConv2D), bound.input(0)
-    shorts, usual = int16_dsp_mve.applies(bound), pixels == dsp_int8.PIXELS and not lean
-    if shorts and x.shape[3] == 1 and usual:
-        filters = np.ascontiguousarray(accumulation.weights_of(bound).transpose(3, 1, 2, 0))
-        return int16_dsp_mve.paired_convolution(bound, op.window, op.activation, filters, folded=op.zero_point_folded)
-    if x.shape[3] > 1 and usual and (shorts or bound.output.shape[3] != x.shape[3]):
-        return depthwise_multiplier.paired_depthwise(bound, op.window, op.activation, folded=op.zero_point_folded)
-    if reason := dsp_int8.refusal(bound, zero=True):
-        return reason
-    if x.shape[3] == 1:
-        filters = np.ascontiguousarray(accumulation.weights_of(bound).transpose(3, 1, 2, 0))
-        return dsp_int8.convolution(
-            bound,
-            op.window,
-            op.activation,
-            filters,
-            folded=op.zero_point_folded,
-            lean=lean,
-            pixels=pixels,
-            part=part,
+def _windows(make: Callable[..., Layer | str], **form: Any) -> Callable[[BoundNode], Layer | str]:
+    """The maker of a row for one input channel, which is a convolution: what a function of emitc/kernels/mac makes of it."""
+
+    def made(bound: BoundNode) -> Layer | str:
+        op, filters = (
+            bound.op(DepthwiseConv2D),
+            np.ascontiguousarray(accumulation.weights_of(bound).transpose(3, 1, 2, 0)),
         )
-    if pixels < dsp_int8.PIXELS:
-        return "it has several input channels"
-    return dsp_int8.depthwise(bound, op.window, op.activation, folded=op.zero_point_folded, lean=lean)
+        return make(bound, op.window, op.activation, filters, folded=op.zero_point_folded, **form)
+
+    return made
 
 
-def lower_dsp_two(bound: BoundNode) -> Layer | str:
-    """The same for two pixels at a time, with half the working memory."""
-    return lower_dsp(bound, pixels=2)
+def _channels(make: Callable[..., Layer | str], **form: Any) -> Callable[[BoundNode], Layer | str]:
+    """The same for several input channels."""
+
+    def made(bound: BoundNode) -> Layer | str:
+        op = bound.op(DepthwiseConv2D)
+        return make(bound, op.window, op.activation, folded=op.zero_point_folded, **form)
+
+    return made
 
 
-def lower_dsp_part(bound: BoundNode) -> Layer | str:
-    """The same for two pixels, row by row of their windows."""
-    return lower_dsp(bound, pixels=2, part=True)
+def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
+    """The same of float32, four channels at a time; one input channel is a convolution."""
+
+    def made(bound: BoundNode) -> Layer | str:
+        fours = block4_float_conv.convolution if bound.input(0).shape[3] == 1 else block4_float_conv.depthwise
+        return fours(bound, lower(bound), instructions)
+
+    return made
 
 
-def lower_dsp_one(bound: BoundNode) -> Layer | str:
-    """The same for one pixel, with a quarter of it."""
-    return lower_dsp(bound, pixels=1)
-
-
-def lower_dsp_lean(bound: BoundNode) -> Layer | str:
-    """The same without working memory."""
-    return lower_dsp(bound, lean=True)
-
-
-def lower_dsp_span(bound: BoundNode, *, pixels: int = 4) -> Layer | str:
-    """One input channel: four pixels of a row at a time, which read one stretch of the input."""
-    op, x = bound.op(DepthwiseConv2D), bound.input(0)
-    if reason := dsp_int8.refusal(bound):
-        return reason
-    if x.shape[3] > 1:
-        return "it has several input channels"
-    filters = np.ascontiguousarray(accumulation.weights_of(bound).transpose(3, 1, 2, 0))
-    return dsp_shared_stretch.convolution(
-        bound, op.window, op.activation, filters, folded=op.zero_point_folded, pixels=pixels
-    )
-
-
-def lower_dsp_span_three(bound: BoundNode) -> Layer | str:
-    """The same for three pixels."""
-    return lower_dsp_span(bound, pixels=3)
-
-
-def lower_fpu(bound: BoundNode, variant: str = "fpu") -> Layer | str:
-    """Four channels at a time in float32; one input channel is a convolution."""
-    if not accumulation.in_float(bound):
-        return "integers"
-    fours = block4_float_conv.convolution if bound.input(0).shape[3] == 1 else block4_float_conv.depthwise
-    return fours(bound, lower(bound), variant)
-
-
-def lower_mve(bound: BoundNode) -> Layer | str:
-    """Registers of 16 channels; one input channel is a convolution; several filters and int16 four outputs at a time."""
-    op, x = bound.op(DepthwiseConv2D), bound.input(0)
-    if accumulation.in_float(bound):
-        return lower_fpu(bound, "mve")
-    shorts = int16_dsp_mve.applies(bound)
-    if not shorts and (reason := dsp_int8.refusal(bound)):
-        return reason
-    if x.shape[3] == 1:
-        filters = np.ascontiguousarray(accumulation.weights_of(bound).transpose(3, 1, 2, 0))
-        convolution = int16_dsp_mve.vector_convolution if shorts else mve_int8.convolution
-        return convolution(bound, op.window, op.activation, filters, folded=op.zero_point_folded)
-    if shorts or bound.output.shape[3] != x.shape[3]:
-        return depthwise_multiplier.depthwise(bound, op.window, op.activation, folded=op.zero_point_folded)
-    return mve_depthwise.depthwise(bound, op.window, op.activation, folded=op.zero_point_folded)
-
-
-def lower_scalar(bound: BoundNode, *, narrow: bool = False) -> Layer | str:
-    """One input channel is a convolution in pairs; otherwise two channels in a word."""
-    op, x = bound.op(DepthwiseConv2D), bound.input(0)
-    if reason := dsp_int8.refusal(bound):
-        return reason
-    if x.shape[3] == 1:
-        filters = np.ascontiguousarray(accumulation.weights_of(bound).transpose(3, 1, 2, 0))
-        return scalar_int8.convolution(
-            bound, op.window, op.activation, filters, folded=op.zero_point_folded, narrow=narrow
-        )
-    return scalar_int8.depthwise(bound, op.window, op.activation, folded=op.zero_point_folded, narrow=narrow)
-
-
-def lower_narrow(bound: BoundNode) -> Layer | str:
-    """The same, requantized without long products."""
-    return scalar_int8.for_narrow(lower_scalar(bound, narrow=True))
+def _against_four(bound: BoundNode, pixels: int) -> float:
+    return dsp_shared_stretch.against_four(bound, bound.op(DepthwiseConv2D).window, pixels)
 
 
 def work(bound: BoundNode) -> int:
@@ -285,6 +214,149 @@ def work(bound: BoundNode) -> int:
     return bound.output.elements * kernel_h * kernel_w
 
 
+def _one_channel(bound: BoundNode) -> bool:
+    return bound.input(0).shape[3] == 1
+
+
+def _cases(bound: BoundNode) -> tuple[str, ...]:
+    if bound.input(WEIGHTS).shape[3] == bound.input(0).shape[3]:
+        return ()
+    return (_SEVERAL,) if _one_channel(bound) else (_EACH, _SEVERAL)
+
+
+def _integers(bound: BoundNode) -> str:
+    return "" if int16_dsp_mve.applies(bound) else dsp_int8.refusal(bound)
+
+
+_SEVERAL, _EACH = "several filters", "several filters each"
+_ONE_CHANNEL = requires(_one_channel, "it has several input channels")
+_CHANNELS = requires(lambda bound: not _one_channel(bound), "it has one input channel")
+_MANY_FILTERS = requires(
+    lambda bound: int16_dsp_mve.applies(bound) or bound.output.shape[3] != bound.input(0).shape[3],
+    "it has one filter per channel",
+)
+_ONE_FILTER = requires(
+    lambda bound: bound.output.shape[3] == bound.input(0).shape[3],
+    "it has several filters per channel", "one filter per channel, followed by a 1x1 convolution",
+)  # fmt: skip
+_INT8_ZERO = partial(dsp_int8.refusal, zero=True)
+"""With weights that have one zero point, too."""
+_INT16 = requires(int16_dsp_mve.applies, "its values are not int16")
+_FLOAT = (requires(accumulation.in_float, "its values are integers"),)
+_SHORTS = (DType.INT8, DType.INT16)
+_PAIRS = Cost(mac=0.9, output=10, gathered=4.1, once=200)
+_WORDS = Costs(
+    "qemu_m3 at bed52a8, 2026-11-22",
+    Cost(mac=4, output=16),
+    {_SEVERAL: Cost(mac=1.6, output=16, gathered=2.5, once=300)},
+)
+_NARROW = Costs(
+    "qemu_m0 at bed52a8, 2026-11-22", Cost(mac=4, output=0.9 * 16),
+    {_SEVERAL: Cost(mac=1.6, output=0.9 * 16, gathered=2.5, once=300)},
+)  # fmt: skip
+_BYTE_VECTORS = Costs(
+    "qemu_m55 at bed52a8, 2026-11-22",
+    Cost(mac=1.0, gathered=2.5, once=100),
+    {_SEVERAL: Cost(mac=0.21, output=17.5, once=200)},
+)
+_MORE_VECTORS = Costs(
+    "qemu_m55 at 319c32e, 2026-11-22", Cost(mac=4, output=11),
+    {
+        "int16": Cost(mac=3.5, output=28),
+        f"{_SEVERAL} int16": Cost(mac=0.35, output=20, gathered=0.5, once=200),
+        f"{_EACH} int16": Cost(mac=3.5, output=10),
+    },
+)  # fmt: skip
+_MORE_PAIRS = Costs(
+    "qemu_m4 at 319c32e, 2026-11-22", Cost(mac=3.1, output=21),
+    {"int16": Cost(mac=3.3, output=35), f"{_EACH} int16": Cost(mac=3.1, output=29)},
+)  # fmt: skip
+_ROW_BY_ROW = "qemu_m4 at 1183ada 97efdbb, 2026-11-22"
+_VARIANTS = (
+    Variant("mve", "mve", _windows(mve_int8.convolution), _BYTE_VECTORS, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
+    Variant("mve", "mve", _channels(mve_depthwise.depthwise), _BYTE_VECTORS, applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER)),
+    Variant(
+        "mve", "mve", _windows(int16_dsp_mve.vector_convolution), _MORE_VECTORS, (DType.INT16,), (_INT16, _ONE_CHANNEL)
+    ),
+    Variant(
+        "mve", "mve", _channels(depthwise_multiplier.depthwise), _MORE_VECTORS, _SHORTS, (_integers, _CHANNELS, _MANY_FILTERS)
+    ),
+    Variant(
+        "mve", "mve", _floats("mve"),
+        Costs(
+            "qemu_m55 at c0f54a6, 2026-11-23", Cost(mac=1.75, output=22, once=60),
+            {_SEVERAL: Cost(mac=1.1, output=25, once=60)},
+        ),
+        (DType.FLOAT32,), _FLOAT,
+    ),
+    Variant(
+        "fpu", "fpu", _floats("fpu"),
+        Costs(
+            "qemu_m4 at c0f54a6, 2026-11-23", Cost(mac=3.75, output=25, once=60),
+            {_SEVERAL: Cost(mac=2.63, output=27, once=60)},
+        ),
+        (DType.FLOAT32,), _FLOAT,
+    ),
+    Variant(
+        "dsp", "dsp", _windows(dsp_int8.convolution), Costs("qemu_m4 at 1183ada, 2026-11-22", _PAIRS),
+        applies=(_INT8_ZERO, _ONE_CHANNEL),
+    ),
+    Variant(
+        "dsp", "dsp", _channels(dsp_int8.depthwise), Costs("qemu_m4 at bed52a8, 2026-11-22", Cost(mac=2.2, output=12)),
+        applies=(_INT8_ZERO, _CHANNELS, _ONE_FILTER),
+    ),
+    Variant(
+        "dsp", "dsp", _windows(int16_dsp_mve.paired_convolution),
+        Costs("qemu_m4 at 319c32e, 2026-11-22", Cost(mac=0.9, output=16, gathered=4.1, once=200)),
+        (DType.INT16,), (_INT16, _ONE_CHANNEL),
+    ),
+    Variant(
+        "dsp", "dsp", _channels(depthwise_multiplier.paired_depthwise), _MORE_PAIRS, _SHORTS,
+        (_integers, _CHANNELS, _MANY_FILTERS),
+    ),
+    *(
+        Variant(
+            name, "dsp", _windows(dsp_shared_stretch.convolution, pixels=pixels),
+            Costs("qemu_m4 at 1183ada 1b9d3c4, 2026-11-22", _PAIRS, factor=partial(_against_four, pixels=pixels)),
+            applies=(dsp_int8.refusal, _ONE_CHANNEL), fitted=True, yields_to="mve",
+        )
+        for name, pixels in (("dsp-span", 4), ("dsp-span-three", 3))
+    ),
+    Variant(
+        "dsp-two", "dsp", _windows(dsp_int8.convolution, pixels=2),
+        Costs(_ROW_BY_ROW, Cost(mac=0.975, output=14, gathered=3.6, once=200)), applies=(dsp_int8.refusal, _ONE_CHANNEL),
+    ),
+    Variant(
+        "dsp-part", "dsp", _windows(dsp_int8.convolution, pixels=2, part=True),
+        Costs(_ROW_BY_ROW, Cost(mac=1.0, output=14, gathered=3.6, once=200, sums=6)), applies=(dsp_int8.refusal, _ONE_CHANNEL),
+    ),
+    Variant(
+        "dsp-one", "dsp", _windows(dsp_int8.convolution, pixels=1),
+        Costs(_ROW_BY_ROW, Cost(mac=1.3, output=14, gathered=4.3, once=200)), applies=(dsp_int8.refusal, _ONE_CHANNEL),
+    ),
+    Variant(
+        "dsp-lean", "dsp", _windows(dsp_int8.convolution, lean=True),
+        Costs(_ROW_BY_ROW, Cost(mac=2.2, output=14, gathered=4.4, once=200)), applies=(_INT8_ZERO, _ONE_CHANNEL),
+    ),
+    Variant(
+        "dsp-lean", "dsp", _channels(dsp_int8.depthwise, lean=True),
+        Costs("qemu_m4 at bed52a8, 2026-11-22", Cost(mac=2.2, output=12.1)), applies=(_INT8_ZERO, _CHANNELS, _ONE_FILTER),
+    ),
+    Variant("scalar", "scalar", _windows(scalar_int8.convolution), _WORDS, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
+    Variant("scalar", "scalar", _channels(scalar_int8.depthwise), _WORDS, applies=(dsp_int8.refusal, _CHANNELS)),
+    Variant(
+        "narrow", "narrow", _windows(scalar_int8.convolution, narrow=True), _NARROW, applies=(dsp_int8.refusal, _ONE_CHANNEL)
+    ),
+    Variant(
+        "narrow", "narrow", _channels(scalar_int8.depthwise, narrow=True), _NARROW, applies=(dsp_int8.refusal, _CHANNELS)
+    ),
+)  # fmt: skip
+_INT16_AND_FLOAT = {
+    "int16": Cost(mac=8.4),
+    f"{_SEVERAL} int16": Cost(mac=3.4, output=42),
+    f"{_EACH} int16": Cost(mac=13.3),
+    "float32": Cost(mac=10.0, output=14),
+}
 KERNELS = (
     KernelDef(
         DepthwiseConv2D,
@@ -301,18 +373,17 @@ KERNELS = (
         onnx=("DepthwiseConv",),
         from_onnx=from_onnx,
         packed_input=WEIGHTS,
-        variants=(
-            Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16, DType.FLOAT32)),
-            Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
-            Variant("dsp", "dsp", lower_dsp, (DType.INT8, DType.INT16)),
-            Variant("dsp-span", "dsp", lower_dsp_span, fitted=True),
-            Variant("dsp-span-three", "dsp", lower_dsp_span_three, fitted=True),
-            Variant("dsp-two", "dsp", lower_dsp_two),
-            Variant("dsp-part", "dsp", lower_dsp_part),
-            Variant("dsp-one", "dsp", lower_dsp_one),
-            Variant("dsp-lean", "dsp", lower_dsp_lean),
-            Variant("scalar", "scalar", lower_scalar),
-            Variant("narrow", "narrow", lower_narrow),
+        variants=_VARIANTS,
+        cost=Costs(
+            "qemu_m4 at dd4c478 bb9d374 319c32e c0f54a6, 2026-11-23",
+            Cost(mac=9.68, gathered=19.8),
+            {_SEVERAL: Cost(mac=3.38, output=40.7), _EACH: Cost(mac=14.5), **_INT16_AND_FLOAT},
         ),
+        cost_with_vectors=Costs(
+            "qemu_m55 at dd4c478 bb9d374 319c32e c0f54a6, 2026-11-23",
+            Cost(mac=9.59, gathered=19.7),
+            {_SEVERAL: Cost(mac=3.12, output=43.9), _EACH: Cost(mac=14.5), **_INT16_AND_FLOAT},
+        ),
+        cases=_cases,
     ),
 )

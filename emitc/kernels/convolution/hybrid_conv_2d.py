@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from emitc.errors import Reason
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_one_scale, require_rank, unsupported
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac.hybrid_common import (
     Float32,
     as_filters,
@@ -169,8 +170,20 @@ KERNELS = (
         output_shapes=output_shapes,
         work=work,
         variants=(
-            Variant("mve", "mve", lower_mve, (DType.FLOAT32,)),
-            Variant("dsp", "dsp", lower_dsp, (DType.FLOAT32,)),
+            Variant(
+                "mve",
+                "mve",
+                lower_mve,
+                Costs("qemu_m55 at d5ec394, 2026-11-23", Cost(mac=0.5, output=60)),
+                (DType.FLOAT32,),
+            ),
+            Variant(
+                "dsp",
+                "dsp",
+                lower_dsp,
+                Costs("qemu_m4 at d5ec394, 2026-11-23", Cost(mac=3.0, output=80)),
+                (DType.FLOAT32,),
+            ),
         ),
     ),
 )

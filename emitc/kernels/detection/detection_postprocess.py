@@ -34,6 +34,7 @@ from emitc.kernels.contract import (
     require_rank,
     unsupported,
 )
+from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, HEADER
 from emitc.layer import KernelSpec, Layer, Param, Scratch, Table
 from emitc.source import SourceNode
@@ -297,8 +298,8 @@ KERNELS = (
         output_shapes=output_shapes,
         work=work,
         variants=(
-            Variant("mve", "mve", lower_mve, (DType.UINT8,)),
-            Variant("dsp", "dsp", lower_dsp, (DType.UINT8,)),
+            Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.UINT8,)),
+            Variant("dsp", "dsp", lower_dsp, UNKNOWN_PAIRS, (DType.UINT8,)),
         ),
     ),
 )

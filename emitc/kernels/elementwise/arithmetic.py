@@ -25,6 +25,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, out_of_proportion, require_dtypes
+from emitc.kernels.costs import UNKNOWN, Cost, Costs
 from emitc.kernels.elementwise import onnx_arithmetic, onnx_elementwise_simd, quantized_quotient
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, LARGEST_SHIFT
 from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
@@ -416,23 +417,68 @@ def _paired_sum(bound: BoundNode, layer: Layer) -> Layer | str:
 
 def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
     plain = onnx_arithmetic.TFLITE_TYPES[_OPERATORS[op]]
+    cost, cost_with_vectors = _COSTS.get(op, (UNKNOWN, UNKNOWN))
     return KernelDef(
         op, summary, onnx_arithmetic.PLAIN_TYPES, (name.upper(),), _from_tflite(op), check, reference, lower,
         output_shapes=binary_shape,
         onnx=(name,), from_onnx=_from_onnx(op), elementwise=True,
         tflite_dtypes=(DType.INT8, *(() if op is Div else (DType.UINT8, DType.INT16)), *plain),
-        variants=_VARIANTS.get(op, ()), note=_note,
+        variants=_VARIANTS.get(op, ()), cost=cost, cost_with_vectors=cost_with_vectors, note=_note,
     )  # fmt: skip
 
 
 _SHORTS = (DType.INT8, DType.INT16)
-_MVE, _FPU = Variant("mve", "mve", lower_mve, _SHORTS), Variant("fpu", "fpu", lower_fpu, (DType.INT16, DType.FLOAT32))
-_SUMS = (_MVE, Variant("dsp", "dsp", lower_dsp, _SHORTS), _FPU)
-_VARIANTS: dict[type[Op], tuple[Variant, ...]] = {
-    Add: _SUMS,
-    Sub: _SUMS,
-    Mul: (_MVE, Variant("dsp", "dsp", lower_dsp), _FPU),
+_FPU = Variant(
+    "fpu", "fpu", lower_fpu,
+    Costs(
+        "qemu_m4 at 119a932 418d4a8, 2026-11-23", Cost(mac=20.0, once=30),
+        {"int16": Cost(mac=18.0, once=20), "float32": Cost(output=3.2, once=40)},
+    ),
+    (DType.INT16, DType.FLOAT32),
+)  # fmt: skip
+_INT16_VECTORS = Cost(mac=9.0, once=30)
+_SUMS = (
+    Variant(
+        "mve", "mve", lower_mve,
+        Costs("qemu_m55 at bed52a8 bd72c6a, 2026-11-22", Cost(mac=2.75, once=17), {"int16": _INT16_VECTORS}), _SHORTS,
+    ),
+    Variant(
+        "dsp", "dsp", lower_dsp,
+        Costs("qemu_m4 at c7c79d1 738cf76, 2026-11-22", Cost(mac=7.1, once=30), {"int16": Cost(mac=19, once=30)}), _SHORTS,
+    ),
+    _FPU,
+)  # fmt: skip
+_PRODUCTS = (
+    Variant(
+        "mve", "mve", lower_mve,
+        Costs("qemu_m55 at 4508deb 119a932, 2026-11-22", Cost(mac=5.0, once=30), {"int16": _INT16_VECTORS}), _SHORTS,
+    ),
+    Variant("dsp", "dsp", lower_dsp, Costs("qemu_m4 at c7c79d1, 2026-11-22", Cost(mac=10.1, once=30))),
+    _FPU,
+)  # fmt: skip
+_VARIANTS: dict[type[Op], tuple[Variant, ...]] = {Add: _SUMS, Sub: _SUMS, Mul: _PRODUCTS}
+
+
+def _costs(board: str, general: Cost, int16: float, floats: Cost) -> Costs:
+    return Costs(
+        f"{board} at dd4c478 bb9d374 119a932 418d4a8, 2026-11-23", general,
+        {"int16": Cost(output=int16), "float32": floats},
+    )  # fmt: skip
+
+
+_GENERAL, _FLOATS, _FLOATS_WITH_VECTORS = Cost(mac=8.0), Cost(output=6.5, once=25), Cost(output=2.5, once=20)
+_COSTS: dict[type[Op], tuple[Costs, Costs]] = {
+    Add: (
+        _costs("qemu_m4", Cost(output=14.0, once=16), 32, _FLOATS),
+        _costs("qemu_m55", Cost(output=13.0, once=15), 32, _FLOATS_WITH_VECTORS),
+    ),
+    Sub: (_costs("qemu_m4", _GENERAL, 32, _FLOATS), _costs("qemu_m55", _GENERAL, 32, _FLOATS_WITH_VECTORS)),
+    Mul: (
+        _costs("qemu_m4", Cost(output=20.0, once=20), 22, _FLOATS),
+        _costs("qemu_m55", Cost(output=20.0, once=20), 22, _FLOATS_WITH_VECTORS),
+    ),
 }
+"""Of the portable kernels: on every core, and on those with vectors."""
 KERNELS = (
     _kernel(Add, "Add", "elementwise sum, broadcasting, fused activation"),
     _kernel(Sub, "Sub", "elementwise difference, broadcasting, fused activation"),

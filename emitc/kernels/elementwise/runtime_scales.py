@@ -19,6 +19,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, unsupported
+from emitc.kernels.costs import UNKNOWN, UNKNOWN_PAIRS, UNKNOWN_VECTORS, Cost, Costs
 from emitc.kernels.elementwise.onnx_arithmetic import fused, operands_change_places
 from emitc.kernels.shared.broadcast import require_broadcast, walk_params
 from emitc.kernels.shared.pointwise import in_place, operand, require_types, typed
@@ -164,7 +165,7 @@ def _by_vectors(bound: BoundNode) -> Layer | str:
     )  # fmt: skip
 
 
-def _kernel(op: type[ByScales], summary: str) -> KernelDef:
+def _kernel(op: type[ByScales], summary: str, cost_with_vectors: Costs = UNKNOWN) -> KernelDef:
     return KernelDef(
         op,
         summary,
@@ -177,11 +178,15 @@ def _kernel(op: type[ByScales], summary: str) -> KernelDef:
         output_shapes=output_shapes,
         onnx=(op.__name__,),
         from_onnx=_from_onnx(op),
-        variants=(Variant("fpu", "fpu", _sum_fpu, _BYTES), Variant("mve", "mve", _by_vectors, _BYTES)),
+        cost_with_vectors=cost_with_vectors,
+        variants=(
+            Variant("fpu", "fpu", _sum_fpu, UNKNOWN_PAIRS, _BYTES),
+            Variant("mve", "mve", _by_vectors, UNKNOWN_VECTORS, _BYTES),
+        ),
     )
 
 
 KERNELS = (
-    _kernel(AddByScales, "QLinearAdd with computed scales"),
+    _kernel(AddByScales, "QLinearAdd with computed scales", Costs("qemu_m55 at 34b2364, 2026-11-22", Cost(mac=3.9))),
     _kernel(MulByScales, "QLinearMul with computed scales"),
 )

@@ -24,7 +24,7 @@ HEADERS: Mapping[str, tuple[str, ...]] = {
 COMPUTED = "computed weights"
 
 
-def convolution(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
+def convolution(bound: BoundNode, layer: Layer, instructions: str) -> Layer | str:
     """The portable float `layer` of a convolution without groups, for four filters at a time; or why there is none.
 
     Of every four filters the weights of one value lie side by side; those that are left over follow one by one.
@@ -38,21 +38,23 @@ def convolution(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     sets = filters[:fours].reshape(-1, TOGETHER, filters.shape[1]).transpose(0, 2, 1)
     weights = np.concatenate([sets.reshape(-1), filters[fours:].reshape(-1)])
     ahead = whole_window(channels, TOGETHER, 4)
-    return _laid_out(bound, layer, f"convolution/conv_2d_float_{variant}", weights, "four by four", variant, ahead)
+    return _laid_out(
+        bound, layer, f"convolution/conv_2d_float_{instructions}", weights, "four by four", instructions, ahead
+    )
 
 
-def product(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
+def product(bound: BoundNode, layer: Layer, instructions: str) -> Layer | str:
     """The same of a matrix product, whose portable `layer` has its rows as images of one pixel."""
-    fours = convolution(bound, layer, variant)
+    fours = convolution(bound, layer, instructions)
     if isinstance(fours, str):
         return fours
     values = {param.name: param for param in fours.params}
     names = {"batches": "rows", "in_c": "depth", "out_c": "out_c", "low": "low", "high": "high"}
     params = tuple(replace(values[old], name=new) for old, new in names.items() if old in values)
-    return replace(fours, template=f"matrix/fully_connected_float_{variant}", params=params)
+    return replace(fours, template=f"matrix/fully_connected_float_{instructions}", params=params)
 
 
-def depthwise(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
+def depthwise(bound: BoundNode, layer: Layer, instructions: str) -> Layer | str:
     """The same where each channel has its own filter, whose weights lie tap by tap."""
     channels, filters = _value(layer, "out_c"), _filters(layer)
     if filters is None:
@@ -61,8 +63,8 @@ def depthwise(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
         return "there is code for one filter for each of whole fours of channels"
     # Four channels at a time are as one channel of four numbers.
     ahead = by_channel(channels // TOGETHER, channels // TOGETHER, 1, 4 * TOGETHER, 4 * TOGETHER)
-    template = f"convolution/depthwise_conv_2d_float_{variant}"
-    return _laid_out(bound, layer, template, filters.T.reshape(-1), "tap by tap", variant, ahead)
+    template = f"convolution/depthwise_conv_2d_float_{instructions}"
+    return _laid_out(bound, layer, template, filters.T.reshape(-1), "tap by tap", instructions, ahead)
 
 
 def _value(layer: Layer, name: str) -> int:
@@ -76,7 +78,7 @@ def _filters(layer: Layer) -> Float32 | None:
 
 
 def _laid_out(
-    bound: BoundNode, layer: Layer, template: str, weights: Float32, order: str, variant: str, ahead: int | None
+    bound: BoundNode, layer: Layer, template: str, weights: Float32, order: str, instructions: str, ahead: int | None
 ) -> Layer:
     """The layer by another template, which has no groups and its weights in another order."""
     tables = tuple(
@@ -87,7 +89,5 @@ def _laid_out(
     )
     params = tuple(param for param in layer.params if param.name != "groups")
     overlaps = window_overlap(bound, params, ahead)
-    headers = HEADERS[variant]
-    return replace(
-        layer, template=template, variant=variant, tables=tables, params=params, overlaps=overlaps, headers=headers
-    )
+    headers = HEADERS[instructions]
+    return replace(layer, template=template, tables=tables, params=params, overlaps=overlaps, headers=headers)

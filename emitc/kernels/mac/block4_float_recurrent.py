@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from emitc.ir import BoundNode, DType
-from emitc.kernels.contract import Variant
+from emitc.kernels.contract import Variant, requires
+from emitc.kernels.costs import Costs
 from emitc.kernels.mac.block4_float_conv import COMPUTED, HEADERS
 from emitc.layer import Layer
 
@@ -34,26 +35,20 @@ def laid_out(layer: Layer, sizes: Mapping[str, tuple[int, ...]], order: tuple[in
     return replace(layer, tables=tuple(tables.values()))
 
 
-def variants(lower: Lower, integers: tuple[Variant, ...] = ()) -> tuple[Variant, ...]:
+def variants(lower: Lower, unit: Costs, vectors: Costs) -> tuple[Variant, ...]:
     """Those of an operator in float32, whose portable layers `lower` gives as the variants have them, or why there is none.
 
-    integers: its variants for integers, which a node of integers gets in their place.
+    unit, vectors: what they cost by the float unit and by vectors.
     """
 
-    def variant(name: str) -> Variant:
-        other = next((known for known in integers if known.name == name), None)
-
-        def lowered(bound: BoundNode) -> Layer | str:
-            if bound.input(0).dtype is not DType.FLOAT32:
-                return other.lower(bound) if other else "integers"
+    def variant(name: str, cost: Costs) -> Variant:
+        def make(bound: BoundNode) -> Layer | str:
             layer = lower(bound)
-            if isinstance(layer, str):
-                return layer
-            return replace(
-                layer, template=f"{layer.template}_{name}", variant=name, headers=(*layer.headers, *HEADERS[name])
-            )
+            return layer if isinstance(layer, str) else replace(layer, template=f"{layer.template}_{name}")
 
-        return Variant(name, name, lowered, (*(other.dtypes if other else ()), DType.FLOAT32))
+        return Variant(name, name, make, cost, (DType.FLOAT32,), (_OF_FLOATS,), headers=HEADERS[name])
 
-    floats = tuple(variant(name) for name in HEADERS)
-    return (*floats, *(known for known in integers if known.name not in HEADERS))
+    return variant("fpu", unit), variant("mve", vectors)
+
+
+_OF_FLOATS = requires(lambda bound: bound.input(0).dtype is DType.FLOAT32, "its values are integers")

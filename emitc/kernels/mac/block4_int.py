@@ -14,6 +14,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.contract import Variant
+from emitc.kernels.costs import Costs
 from emitc.kernels.mac import dsp_int8, mve_int8
 from emitc.layer import Layer, Table
 
@@ -58,15 +59,24 @@ def _vectors(layer: Layer, filters: Mapping[str, Array]) -> Layer:
     )
 
 
-def variants(lower: Callable[[BoundNode], Layer], filters: Filters) -> tuple[Variant, ...]:
-    """The variants of a kernel of int8 activations whose portable layer `lower` gives."""
+def variants(
+    lower: Callable[[BoundNode], Layer], filters: Filters, vectors: Costs, pairs: Costs
+) -> tuple[Variant, ...]:
+    """The variants of a kernel of int8 activations whose portable layer `lower` gives. vectors, pairs: what they cost."""
 
-    def variant(name: str, made: Callable[[Layer, Mapping[str, Array]], Layer]) -> Variant:
-        def lowered(bound: BoundNode) -> Layer | str:
-            dtype = bound.input(0).dtype
-            found = filters(bound) if dtype is DType.INT8 else f"{dtype.value}: there is code for int8"
+    def maker(made: Callable[[Layer, Mapping[str, Array]], Layer]) -> Callable[[BoundNode], Layer | str]:
+        def make(bound: BoundNode) -> Layer | str:
+            found = filters(bound)
             return found if isinstance(found, str) else made(lower(bound), found)
 
-        return Variant(name, name, lowered)
+        return make
 
-    return variant("mve", _vectors), variant("dsp", _paired)
+    return (
+        Variant("mve", "mve", maker(_vectors), vectors, applies=(_of_bytes,)),
+        Variant("dsp", "dsp", maker(_paired), pairs, applies=(_of_bytes,)),
+    )
+
+
+def _of_bytes(bound: BoundNode) -> str:
+    dtype = bound.input(0).dtype
+    return "" if dtype is DType.INT8 else f"{dtype.value}: there is code for int8"

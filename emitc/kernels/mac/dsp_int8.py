@@ -35,12 +35,12 @@ PIXELS = 4
 FEW = {1: "one", 2: "two"}
 """Names of kernels that make less of them at a time, and need less working memory."""
 _FORMS = {
-    (PIXELS, False): ("convolution/conv_2d_dsp", "dsp", ByRows(window=True, tile=PIXELS), PIXELS),
-    (2, False): ("convolution/conv_2d_few_dsp", "dsp-two", BY_ROWS, 1),
-    (1, False): ("convolution/conv_2d_few_dsp", "dsp-one", BY_ROWS, 1),
-    (2, True): ("convolution/conv_2d_part_dsp", "dsp-part", BY_ROWS, 2),
+    (PIXELS, False): ("convolution/conv_2d_dsp", ByRows(window=True, tile=PIXELS), PIXELS),
+    (2, False): ("convolution/conv_2d_few_dsp", BY_ROWS, 1),
+    (1, False): ("convolution/conv_2d_few_dsp", BY_ROWS, 1),
+    (2, True): ("convolution/conv_2d_part_dsp", BY_ROWS, 2),
 }
-"""By the pixels that share the weights that are read, and whether row by row: template, variant, rows, pixels per load."""
+"""By the pixels that share the weights that are read, and whether row by row: template, rows, pixels per load."""
 SHORT_SUM = 1 << 30
 """Sums below this may be doubled, which the multiplication that keeps the upper half needs."""
 LARGEST_SHIFT = 22
@@ -323,10 +323,10 @@ def convolution(
         Param("zero_point", "int32_t", x.zero_point, "of the input"),
         *output_numbers(bound, scale, clamp),
     )
-    template, name, by_rows, loads = _FORMS[pixels, part]
+    template, by_rows, loads = _FORMS[pixels, part]
     tables = (*weight_tables(values, filters.shape, bias, pixels_per_load=loads), *scaling_tables(scale, kind))
     return Layer(
-        template, name, (0,), tables, params + tail,
+        template, "dsp", (0,), tables, params + tail,
         scratch=(Scratch("windows", needed),), macs=flat.size * rows, spec=kind,
         overlaps=window_overlap(bound, params, None), by_rows=by_rows, headers=HEADERS,
     )  # fmt: skip
@@ -387,7 +387,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     ahead = by_channel(whole, whole // 4, 4, 1, 1) if whole else by_channel(channels, channels, 1, 1, 1)
     groups = whole // 4 + channels - whole
     return Layer(
-        "convolution/depthwise_conv_2d_dsp", "dsp-lean" if lean else "dsp", (0,), tables, params + tail,
+        "convolution/depthwise_conv_2d_dsp", "dsp", (0,), tables, params + tail,
         scratch=tuple(Scratch(role, size) for role, size in needed.items() if size),
         macs=y.elements * kernel_h * kernel_w, spec=kind,
         overlaps=window_overlap(bound, params, channels if three and groups > 1 else ahead), by_rows=BY_ROWS,
@@ -417,7 +417,7 @@ def lean_convolution(
     )
     return Layer(
         "convolution/conv_2d_lean_dsp",
-        "dsp-lean", (0,), tables, params + tail, macs=bound.output.elements * kernel_h * run, spec=kind,
+        "dsp", (0,), tables, params + tail, macs=bound.output.elements * kernel_h * run, spec=kind,
         overlaps=window_overlap(bound, params, whole_window(out, 4, 1)), by_rows=BY_ROWS, headers=HEADERS,
     )  # fmt: skip
 
@@ -447,11 +447,11 @@ def matrix(
     if rows < PIXELS or out == 1 or lean:
         values = quartered_weights(filters)
         tables = (*weight_tables(values, filters.shape, bias, pixels_per_load=1), *scaling_tables(scale, kind))
-        name = "dsp-lean" if lean else "dsp"
         taken = (Param("weights_zero", "int32_t", zero, "the weights' zero point"),) if zero else ()
         return Layer(
-            "matrix/row_dsp", name, (0,), tables, (*size, *taken, *output_numbers(bound, scale, clamp)), macs=rows * filters.size,
-            spec=kind, overlaps=window_overlap(bound, params, whole_window(out, 4, 1)), by_rows=one_row, headers=HEADERS,
+            "matrix/row_dsp", "dsp", (0,), tables, (*size, *taken, *output_numbers(bound, scale, clamp)),
+            macs=rows * filters.size, spec=kind,
+            overlaps=window_overlap(bound, params, whole_window(out, 4, 1)), by_rows=one_row, headers=HEADERS,
         )  # fmt: skip
     runs = filters.reshape(out, 1, depth)
     more: tuple[Param, ...] = ()

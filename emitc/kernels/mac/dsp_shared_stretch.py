@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode
 from emitc.kernels.mac.dsp_int8 import HEADERS, operands, output_numbers, paired_weights, scaling_tables, weight_tables
+from emitc.kernels.mac.requantization import WEIGHTS
 from emitc.kernels.shared.windows import Window, window_overlap, window_params
 from emitc.layer import ByRows, Layer, Param, Scratch
 
 MOST_WORDS = 12
 """Of a window's row: its products are printed one after the other, 15 instructions for four pixels."""
-NAMES = {4: "dsp-span", 3: "dsp-span-three"}
-"""Variants by the pixels that they make at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,25 @@ def convolution(
     )
     return Layer(
         "convolution/conv_2d_span_dsp",
-        NAMES[pixels], (0,), (*weight_tables(values, filters.shape, bias, pixels_per_load=4), *scaling_tables(scale, kind)),
+        "dsp", (0,), (*weight_tables(values, filters.shape, bias, pixels_per_load=4), *scaling_tables(scale, kind)),
         params + tail, scratch=(Scratch("windows", span.size_bytes(kernel_h)),), macs=flat.size * (bound.output.elements // out),
         spec=kind, overlaps=window_overlap(bound, params, None), by_rows=ByRows(window=True, fitted=True), headers=HEADERS,
     )  # fmt: skip
+
+
+def against_four(bound: BoundNode, window: Window, pixels: int) -> float:
+    """Instructions of such a convolution against those of `dsp_int8.convolution`, which widens every window by itself.
+
+    Counted in the loops of both: of a word of two channels' weights, of a row of a window, and of a pair of channels.
+    """
+    kernel_h, kernel_w = bound.input(WEIGHTS).shape[1:3]
+    depth = bound.input(0).shape[3]
+    _, out_h, out_w, out_c = bound.output.shape
+    span, pairs = Span(pixels, kernel_w * depth, window.stride_w * depth), (out_c + 1) // 2
+    word = (15 if pixels == 4 else 12) - (0 if span.step % 2 else 2 if pixels == 4 or span.step == 2 else 1)
+    inside = kernel_h * (word * span.words + 4) + 14 * pixels + 24
+    ours = -(-out_w // pixels) * out_h * (pairs * inside + kernel_h * (1.75 * span.values + 12) + 60)
+    theirs = -(-out_w * out_h // 4) * (
+        pairs * (13 * span.words * kernel_h + 110) + 4 * kernel_h * (2.5 * span.run + 18)
+    )
+    return ours / theirs

@@ -44,7 +44,6 @@ from emitc.layer import (
 from emitc.numerics.requantize import Clamp, Int64, activation_clamp
 
 HEADER = "emitc_scalar.h"
-VARIANT, NARROW = "scalar", "narrow"
 LARGEST_LEFT = 30
 SMALL_SUM, SMALL_SHIFT = 1 << 20, 13
 """Sums below this, with shifts up to this, are requantized by three products of 32 bits."""
@@ -88,7 +87,7 @@ def convolution(
     )
     return Layer(
         "convolution/conv_2d_halves",
-        VARIANT, (0,), (*_tables(flat, filters.shape, bias), *scaling_tables(scale, kind)), params + tail,
+        "scalar", (0,), (*_tables(flat, filters.shape, bias), *scaling_tables(scale, kind)), params + tail,
         scratch=(Scratch("windows", edge + 4 * PIXELS * pairs),), macs=flat.size * rows, spec=kind,
         overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=(HEADER,),
     )  # fmt: skip
@@ -134,7 +133,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
         for each in window_overlap(bound, params, by_channel(channels, channels, 1, 1, 1))
     )
     return Layer(
-        "convolution/depthwise_conv_2d_scalar", VARIANT, (0,), tables, params + tail,
+        "convolution/depthwise_conv_2d_scalar", "scalar", (0,), tables, params + tail,
         scratch=(Scratch("taps", channels + (0 if three else PIXELS * POINTER_BYTES * kernel_h * kernel_w)),),
         macs=filters.size * (y.elements // channels), spec=kind, overlaps=overlaps, by_rows=BY_ROWS, headers=(HEADER,),
     )  # fmt: skip
@@ -153,11 +152,6 @@ def product(bound: BoundNode, activation: str, rows: int, *, folded: bool, narro
     filters = accumulation.weights_of(bound).astype(np.int64)
     prepared = _prepared(bound, activation, filters.reshape(len(filters), -1), folded=folded, narrow=narrow)
     return prepared if isinstance(prepared, str) else _matrix(bound, rows, *prepared, narrow=narrow)
-
-
-def for_narrow(layer: Layer | str) -> Layer | str:
-    """The layer under the name of the variant for cores whose products have 32 bits only."""
-    return layer if isinstance(layer, str) else replace(layer, variant=NARROW)
 
 
 def _prepared(
@@ -213,7 +207,7 @@ def _matrix(
         Param("pairs", "int32_t", pairs, "of a filter's weights"), *output_numbers(bound, scale, clamp),
     )  # fmt: skip
     return Layer(
-        "matrix/matrix_halves", VARIANT, (0,), (*_tables(filters, filters.shape, bias), *scaling_tables(scale, kind)), numbers,
+        "matrix/matrix_halves", "scalar", (0,), (*_tables(filters, filters.shape, bias), *scaling_tables(scale, kind)), numbers,
         scratch=(Scratch("windows", 4 * PIXELS * pairs),), macs=rows * filters.size, spec=kind,
         overlaps=window_overlap(bound, params, None), by_rows=ByRows(counted="rows"), headers=(HEADER,),
     )  # fmt: skip
@@ -244,7 +238,7 @@ def _rows(
     )
     return Layer(
         "matrix/row_narrow" if narrow else "matrix/row_scalar",
-        VARIANT, (0,), tables, numbers, macs=rows * filters.size, spec=kind,
+        "scalar", (0,), tables, numbers, macs=rows * filters.size, spec=kind,
         overlaps=window_overlap(bound, params, whole_window(out, 4, 1)), by_rows=ByRows(counted="rows"), headers=(HEADER,),
     )  # fmt: skip
 

@@ -26,9 +26,17 @@ from emitc.kernels.contract import (
     require_quantization,
     unsupported,
 )
+from emitc.kernels.costs import UNKNOWN, Cost
 from emitc.kernels.mac import block4_float_recurrent
 from emitc.kernels.mac.requantization import FACTOR_LIMIT
-from emitc.kernels.matrix.matmul import Product, float_fours, operand_tables, product_of
+from emitc.kernels.matrix.matmul import (
+    FLOAT_UNIT_COST,
+    FLOAT_VECTORS_COST,
+    Product,
+    float_fours,
+    operand_tables,
+    product_of,
+)
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.lookup_and_binary import Loop
 from emitc.kernels.shared.pointwise import operand, plain_numerics
@@ -218,6 +226,8 @@ KERNELS = (
     KernelDef(
         BatchMatMul, "matrix product, batched", _TYPES, ("BATCH_MATMUL",), from_tflite, check, reference, lower,
         output_shapes=output_shapes,
-        work=work, variants=block4_float_recurrent.variants(_by_rows),
+        work=work, variants=block4_float_recurrent.variants(_by_rows, FLOAT_UNIT_COST, FLOAT_VECTORS_COST),
+        cost=replace(UNKNOWN, cases={"float32": Cost(mac=4.6, output=4)}),
+        cost_with_vectors=replace(UNKNOWN, cases={"float32": Cost(mac=2.05, output=3)}),
     ),
 )  # fmt: skip

@@ -12,14 +12,16 @@ Source  TFLite 8-bit quantization specification, FULLY_CONNECTED.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from emitc.errors import Reason
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
-from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_rank, unsupported
+from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_rank, requires, unsupported
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import accumulation, block4_float_conv, dsp_int8, int16_dsp_mve, mve_int8, scalar_int8
 from emitc.kernels.mac.requantization import WEIGHTS, Accumulating, int32_sums, requantization
 from emitc.kernels.matrix import fully_connected_float, fully_connected_runtime, fully_connected_uint8
@@ -137,57 +139,79 @@ def lower(bound: BoundNode) -> Layer:
     return accumulation.matrix_product(bound, requantization(bound), clamp, rows, folded=op.zero_point_folded)
 
 
-def lower_dsp(bound: BoundNode) -> Layer | str:
-    """Pairs of channels, four rows at a time; four channels at a time for few rows."""
-    op, rows = bound.op(FullyConnected), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
-    if fully_connected_float.applies(bound):
-        return Reason("its values are float32", "a quantized model")
-    if op.rounds_once:
-        return fully_connected_uint8.PORTABLE_ONLY
-    if int16_dsp_mve.applies(bound):
-        return int16_dsp_mve.paired_product(bound, op.activation, rows, folded=op.zero_point_folded)
-    return dsp_int8.product(bound, op.activation, rows, folded=op.zero_point_folded)
+def _integers(make: Callable[..., Layer | str], **form: Any) -> Callable[[BoundNode], Layer | str]:
+    """The maker of a row: what a function of emitc/kernels/mac makes of the product. form: its further arguments."""
+
+    def made(bound: BoundNode) -> Layer | str:
+        op, rows = bound.op(FullyConnected), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+        return make(bound, op.activation, rows, folded=op.zero_point_folded, **form)
+
+    return made
 
 
-def lower_fpu(bound: BoundNode, variant: str = "fpu") -> Layer | str:
-    """Four channels at a time in float32."""
-    if fully_connected_float.applies(bound):
-        return block4_float_conv.product(bound, fully_connected_float.pixels(lower(bound)), variant)
-    return block4_float_conv.product(bound, lower(bound), variant) if accumulation.in_float(bound) else "integers"
+def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
+    """The same of float32, four channels at a time."""
 
+    def made(bound: BoundNode) -> Layer | str:
+        layer = lower(bound)
+        pixels = fully_connected_float.pixels(layer) if fully_connected_float.applies(bound) else layer
+        return block4_float_conv.product(bound, pixels, instructions)
 
-def lower_mve(bound: BoundNode) -> Layer | str:
-    """Registers of 16 bytes: two rows and four channels at a time, or one row."""
-    op, rows = bound.op(FullyConnected), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
-    if fully_connected_float.applies(bound) or accumulation.in_float(bound):
-        return lower_fpu(bound, "mve")
-    if op.rounds_once:
-        return fully_connected_uint8.PORTABLE_ONLY
-    if int16_dsp_mve.applies(bound):
-        return int16_dsp_mve.vector_product(bound, op.activation, rows, folded=op.zero_point_folded)
-    if reason := dsp_int8.refusal(bound):
-        return reason
-    return mve_int8.product(bound, op.activation, rows, folded=op.zero_point_folded)
-
-
-def lower_scalar(bound: BoundNode, *, narrow: bool = False) -> Layer | str:
-    """Pairs of channels, four rows at a time; four channels at a time for few rows."""
-    op, rows = bound.op(FullyConnected), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
-    if fully_connected_float.applies(bound):
-        return Reason("its values are float32", "a quantized model")
-    if op.rounds_once:
-        return fully_connected_uint8.PORTABLE_ONLY
-    return scalar_int8.product(bound, op.activation, rows, folded=op.zero_point_folded, narrow=narrow)
-
-
-def lower_narrow(bound: BoundNode) -> Layer | str:
-    """The same, requantized without long products."""
-    return scalar_int8.for_narrow(lower_scalar(bound, narrow=True))
+    return made
 
 
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates."""
     return bound.input(0).elements * bound.input(WEIGHTS).shape[0]
+
+
+_QUANTIZED = (
+    requires(lambda bound: not fully_connected_float.applies(bound), "its values are float32", "a quantized model"),
+    requires(lambda bound: not bound.op(FullyConnected).rounds_once, fully_connected_uint8.PORTABLE_ONLY),
+)
+_INT8 = (*_QUANTIZED, dsp_int8.refusal)
+_INT8_ZERO = (*_QUANTIZED, partial(dsp_int8.refusal, zero=True))
+"""With weights that have one zero point, too."""
+_INT16 = (*_QUANTIZED, requires(int16_dsp_mve.applies, "its values are not int16"))
+_FLOAT = (
+    requires(
+        lambda bound: fully_connected_float.applies(bound) or accumulation.in_float(bound), "its values are integers"
+    ),
+)
+_WORDS = Cost(mac=2.2, output=16, once=100)
+_VARIANTS = (
+    Variant(
+        "mve", "mve", _integers(mve_int8.product),
+        Costs("qemu_m55 at bed52a8, 2026-11-22", Cost(mac=0.167, output=7.9, once=130)), applies=_INT8,
+    ),
+    Variant(
+        "mve", "mve", _integers(int16_dsp_mve.vector_product),
+        Costs("qemu_m55 at 0a67a04, 2026-11-22", Cost(mac=0.35, output=16, once=60)), (DType.INT16,), _INT16,
+    ),
+    Variant(
+        "mve", "mve", _floats("mve"), Costs("qemu_m55 at e76b974, 2026-11-23", Cost(mac=1.21, output=7.5, once=70)),
+        (DType.FLOAT32,), _FLOAT,
+    ),
+    Variant(
+        "fpu", "fpu", _floats("fpu"), Costs("qemu_m4 at e76b974, 2026-11-23", Cost(mac=2.5, output=17, once=100)),
+        (DType.FLOAT32,), _FLOAT,
+    ),
+    Variant(
+        "dsp", "dsp", _integers(dsp_int8.product),
+        Costs("qemu_m4 at bed52a8, 2026-11-22", Cost(mac=1.35, output=14, once=60)), applies=_INT8_ZERO,
+    ),
+    Variant(
+        "dsp", "dsp", _integers(int16_dsp_mve.paired_product),
+        Costs("qemu_m4 at 0a67a04, 2026-11-22", Cost(mac=1.4, output=16, once=60)), (DType.INT16,), _INT16,
+    ),
+    Variant(
+        "scalar", "scalar", _integers(scalar_int8.product), Costs("qemu_m3 at bed52a8, 2026-11-22", _WORDS), applies=_INT8
+    ),
+    Variant(
+        "narrow", "narrow", _integers(scalar_int8.product, narrow=True),
+        Costs("qemu_m0 at bed52a8, 2026-11-22", replace(_WORDS, output=0.9 * _WORDS.output)), applies=_INT8,
+    ),
+)  # fmt: skip
 
 
 KERNELS = (
@@ -206,12 +230,16 @@ KERNELS = (
         onnx=("FullyConnected",),
         from_onnx=from_onnx,
         packed_input=WEIGHTS,
-        variants=(
-            Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16, DType.FLOAT32)),
-            Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
-            Variant("dsp", "dsp", lower_dsp, (DType.INT8, DType.INT16)),
-            Variant("scalar", "scalar", lower_scalar),
-            Variant("narrow", "narrow", lower_narrow),
+        variants=_VARIANTS,
+        cost=Costs(
+            "qemu_m4 at dd4c478 bb9d374 c0f54a6, 2026-11-23",
+            Cost(mac=2.569, output=28.8, once=190),
+            {"int16": Cost(mac=3.0, output=30, once=190), "float32": Cost(mac=5.2, output=14)},
+        ),
+        cost_with_vectors=Costs(
+            "qemu_m55 at dd4c478 bb9d374 c0f54a6, 2026-11-23",
+            Cost(mac=2.53, output=30.8, once=180),
+            {"int16": Cost(mac=3.0, output=30, once=190), "float32": Cost(mac=5.2, output=14)},
         ),
     ),
 )

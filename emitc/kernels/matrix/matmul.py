@@ -28,6 +28,7 @@ from emitc.kernels.contract import (
     require_quantization,
     unsupported,
 )
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import block4_float_recurrent
 from emitc.kernels.mac.block4_float_conv import TOGETHER
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER
@@ -308,6 +309,9 @@ def work(bound: BoundNode) -> int:
     return math.prod(found.batch) * found.rows * found.depth * found.columns
 
 
+FLOAT_UNIT_COST = Costs("qemu_m4 at c48a009, 2026-11-23", Cost(mac=2.9, output=4))
+FLOAT_VECTORS_COST = Costs("qemu_m55 at c48a009, 2026-11-23", Cost(mac=1.3, output=1))
+"""Of two computed matrices of float32."""
 KERNELS = (
     KernelDef(
         MatMul,
@@ -322,9 +326,22 @@ KERNELS = (
         work=work,
         onnx=("MatMul",),
         from_onnx=from_onnx,
-        variants=block4_float_recurrent.variants(
-            lambda bound: float_fours(lower(bound)),
-            (Variant("mve", "mve", lower_mve), Variant("dsp", "dsp", lower_dsp)),
+        variants=(
+            *block4_float_recurrent.variants(
+                lambda bound: float_fours(lower(bound)), FLOAT_UNIT_COST, FLOAT_VECTORS_COST
+            ),
+            Variant(
+                "mve", "mve", lower_mve, Costs("qemu_m55 at 6cf2ebc, 2026-11-22", Cost(mac=0.2, output=7, once=150))
+            ),
+            Variant(
+                "dsp", "dsp", lower_dsp, Costs("qemu_m4 at 6cf2ebc, 2026-11-22", Cost(mac=1.6, output=13, once=150))
+            ),
+        ),
+        cost=Costs(
+            "qemu_m4 at 6cf2ebc c48a009, 2026-11-23", Cost(mac=6.3, output=11), {"float32": Cost(mac=4.6, output=4)}
+        ),
+        cost_with_vectors=Costs(
+            "qemu_m55 at 6cf2ebc c48a009, 2026-11-23", Cost(mac=6.3, output=11), {"float32": Cost(mac=2.05, output=3)}
         ),
     ),
 )

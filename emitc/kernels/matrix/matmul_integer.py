@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, unsupported
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import dsp_int8, mve_int8
 from emitc.kernels.mac.integer_matmul_common import (
     A_ZERO,
@@ -228,6 +229,14 @@ KERNELS = (
         MatMulInteger, "product of matrices of bytes, to int32", BYTE_TYPES, (), None, check, reference, lower,
         output_shapes=output_shapes,
         work=work, onnx=("MatMulInteger",), from_onnx=from_onnx,
-        variants=(Variant("mve", "mve", lower_mve, BYTE_TYPES), Variant("dsp", "dsp", lower_dsp, BYTE_TYPES)),
+        variants=(
+            Variant(
+                "mve", "mve", lower_mve, Costs("qemu_m55 at fe62567, 2026-11-23", Cost(mac=0.35, output=10, once=60)), BYTE_TYPES
+            ),
+            Variant(
+                "dsp", "dsp", lower_dsp, Costs("qemu_m4 at fe62567, 2026-11-23", Cost(mac=1.5, output=18, once=30)), BYTE_TYPES
+            ),
+        ),
+        cost=Costs("qemu_m4 at fe62567, 2026-11-23", Cost(mac=2.5, output=25)),
     ),
 )  # fmt: skip

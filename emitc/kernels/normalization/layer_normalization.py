@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, unsupported
+from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.shared.joined_rows import axis_of
 from emitc.layer import KernelSpec, Layer, Param, Table, in_step
 from emitc.source import SourceNode
@@ -249,8 +250,8 @@ def lower_mve(bound: BoundNode) -> Layer | str:
 
 
 _VARIANTS = (
-    Variant("mve", "mve", lower_mve, (DType.FLOAT32,)),
-    Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
+    Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.FLOAT32,)),
+    Variant("fpu", "fpu", lower_fpu, UNKNOWN_PAIRS, (DType.FLOAT32,)),
 )
 
 

@@ -29,6 +29,7 @@ from emitc.kernels.contract import (
     require_quantization,
     unsupported,
 )
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.normalization import log_softmax_int8, softmax_int16, softmax_lookup
 from emitc.kernels.normalization.softmax_lookup import Rows
 from emitc.kernels.shared import int16x8
@@ -404,8 +405,30 @@ KERNELS = (
         from_onnx=_from_onnx(Softmax),
         transposed=transposed,
         variants=(
-            Variant("mve", "mve", lower_mve, (DType.INT8, DType.INT16, DType.FLOAT32)),
-            Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
+            Variant(
+                "mve",
+                "mve",
+                lower_mve,
+                Costs("qemu_m55 at 6606f35, 2026-11-22", Cost(output=9, once=90), {"int16": Cost(output=12, once=110)}),
+                (DType.INT8, DType.INT16, DType.FLOAT32),
+            ),
+            Variant(
+                "fpu",
+                "fpu",
+                lower_fpu,
+                Costs("qemu_m4 at 82f2529, 2026-11-23", Cost(output=20, once=150)),
+                (DType.FLOAT32,),
+            ),
+        ),
+        cost=Costs(
+            "qemu_m4 at 5d63adc 6606f35, 2026-11-22",
+            Cost(output=21.5, once=150),
+            {"int16": Cost(output=33, once=110)},
+        ),
+        cost_with_vectors=Costs(
+            "qemu_m55 at 5d63adc 6606f35, 2026-11-22",
+            Cost(output=21, once=155),
+            {"int16": Cost(output=33, once=110)},
         ),
     ),
     KernelDef(

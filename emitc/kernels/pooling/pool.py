@@ -33,6 +33,7 @@ from emitc.kernels.contract import (
     require_rank,
     unsupported,
 )
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER
 from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
 from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
@@ -420,13 +421,21 @@ def work(bound: BoundNode) -> int:
     return bound.output.elements * bound.op(Pool2D).kernel_h * bound.op(Pool2D).kernel_w
 
 
-_DSP = Variant("dsp", "dsp", lower_dsp)
+_INT16 = Cost(mac=6.0)
 KERNELS = (
     KernelDef(
         AveragePool2D, "2-D average pooling", _EACH, ("AVERAGE_POOL_2D",), average_from_tflite, check, reference, lower,
         output_shapes=output_shapes, work=work, tflite_dtypes=(*_EACH, DType.UINT8),
         onnx=("AveragePool", "GlobalAveragePool"),
-        from_onnx=average_from_onnx, variants=(Variant("mve", "mve", lower_mve), _DSP),
+        from_onnx=average_from_onnx,
+        variants=(
+            Variant("mve", "mve", lower_mve, Costs("qemu_m55 at 154e98f, 2026-11-22", Cost(mac=0.9, output=9.0))),
+            Variant("dsp", "dsp", lower_dsp, Costs("qemu_m4 at db5d84b, 2026-11-22", Cost(mac=1.5, output=6))),
+        ),
+        cost=Costs("qemu_m4 at dd4c478 bb9d374, 2026-11-21", Cost(mac=5.57), {"int16": _INT16}),
+        cost_with_vectors=Costs(
+            "qemu_m55 at dd4c478 bb9d374, 2026-11-21", Cost(mac=5.2, output=0.2), {"int16": _INT16}
+        ),
     ),
     KernelDef(
         MaxPool2D, "2-D maximum pooling", _EACH, ("MAX_POOL_2D",), max_from_tflite, check, reference, lower,
@@ -434,8 +443,25 @@ KERNELS = (
         work=work, tflite_dtypes=(*_EACH, DType.UINT8), onnx=("MaxPool", "GlobalMaxPool"), from_onnx=max_from_onnx,
         moves=True,
         variants=(
-            Variant("mve", "mve", lower_mve, (DType.INT8, DType.FLOAT32)), _DSP,
-            Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),
+            Variant(
+                "mve", "mve", lower_mve,
+                Costs(
+                    "qemu_m55 at bed52a8 8295c6a, 2026-11-23", Cost(mac=0.6, output=1.0), {"float32": Cost(mac=2.3, output=16)}
+                ),
+                (DType.INT8, DType.FLOAT32),
+            ),
+            Variant("dsp", "dsp", lower_dsp, Costs("qemu_m4 at db5d84b, 2026-11-22", Cost(mac=1.5, output=1))),
+            Variant(
+                "fpu", "fpu", lower_fpu, Costs("qemu_m4 at 8295c6a, 2026-11-23", Cost(mac=5.4, output=20)), (DType.FLOAT32,)
+            ),
+        ),
+        cost=Costs(
+            "qemu_m4 at dd4c478 bb9d374 8295c6a, 2026-11-23", Cost(mac=5.57),
+            {"int16": _INT16, "float32": Cost(mac=10.0, output=35)},
+        ),
+        cost_with_vectors=Costs(
+            "qemu_m55 at dd4c478 bb9d374 8295c6a, 2026-11-23", Cost(mac=5.57),
+            {"int16": _INT16, "float32": Cost(mac=8.1, output=36)},
         ),
     ),
 )  # fmt: skip

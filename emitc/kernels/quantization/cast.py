@@ -18,6 +18,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant
+from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.shared.pointwise import FLOATS, TRUTH, copied, pointwise_layer
 from emitc.layer import PLAIN, Formula, Layer, Param
 from emitc.source import SourceNode
@@ -111,6 +112,9 @@ KERNELS = (
     KernelDef(
         Cast, "elements as another type", tuple(DType), ("CAST",), from_tflite, check, reference, lower,
         onnx=("Cast", "CastLike"), from_onnx=from_onnx, elementwise=True,
-        variants=(Variant("mve", "mve", lower_mve, _TO_REALS), Variant("fpu", "fpu", lower_fpu, (DType.INT32,))),
+        variants=(
+            Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, _TO_REALS),
+            Variant("fpu", "fpu", lower_fpu, UNKNOWN_PAIRS, (DType.INT32,)),
+        ),
     ),
 )  # fmt: skip

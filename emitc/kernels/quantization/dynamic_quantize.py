@@ -16,6 +16,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, unsupported
+from emitc.kernels.costs import UNKNOWN_PAIRS
 from emitc.layer import Layer, Param, in_step
 from emitc.numerics.requantize import Float32
 from emitc.source import SourceNode
@@ -85,6 +86,6 @@ KERNELS = (
     KernelDef(
         DynamicQuantize, "float32 to uint8 by the range of the values", (DType.FLOAT32,), (), None, check, reference,
         lower, output_shapes=output_shapes, onnx=("DynamicQuantizeLinear",), from_onnx=from_onnx,
-        variants=(Variant("fpu", "fpu", lower_fpu, (DType.FLOAT32,)),),
+        variants=(Variant("fpu", "fpu", lower_fpu, UNKNOWN_PAIRS, (DType.FLOAT32,)),),
     ),
 )  # fmt: skip

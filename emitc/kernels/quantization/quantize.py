@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Tensor
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, require_quantization
+from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.mac.requantization import SMALLEST_NORMAL
 from emitc.kernels.shared.int16x8 import throughout
 from emitc.kernels.shared.lookup_and_binary import TABLE_ENTRIES, by_vectors, byte_table, require_factor
@@ -295,8 +296,8 @@ KERNELS = (
         quantize_reference,
         lower_quantize,
         variants=(
-            Variant("mve", "mve", lower_quantize_mve),
-            Variant("fpu", "fpu", lower_quantize_fpu, (DType.FLOAT32,)),
+            Variant("mve", "mve", lower_quantize_mve, UNKNOWN_VECTORS),
+            Variant("fpu", "fpu", lower_quantize_fpu, UNKNOWN_PAIRS, (DType.FLOAT32,)),
         ),
         onnx=("Quantize",),
         from_onnx=_quantize_from_onnx,
@@ -310,7 +311,7 @@ KERNELS = (
         check_dequantize,
         dequantize_reference,
         lower_dequantize,
-        variants=(Variant("mve", "mve", lower_dequantize_mve, (DType.INT8, DType.INT16)),),
+        variants=(Variant("mve", "mve", lower_dequantize_mve, UNKNOWN_VECTORS, (DType.INT8, DType.INT16)),),
         onnx=("Dequantize",),
         from_onnx=_dequantize_from_onnx,
     ),

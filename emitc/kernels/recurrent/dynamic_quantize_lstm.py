@@ -20,6 +20,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, unsupported
+from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, HEADER, quartered_weights
 from emitc.kernels.mac.mve_int8 import HEADERS as VECTOR_HEADERS
 from emitc.kernels.mac.weight_packing import blocks_of_four
@@ -235,8 +236,8 @@ KERNELS = (
         check, reference, lower, output_shapes=recurrence.output_shapes, work=work,
         onnx=("DynamicQuantizeLSTM",), from_onnx=from_onnx,
         variants=(
-            Variant("mve", "mve", lower_mve, (DType.FLOAT32,)),
-            Variant("dsp", "dsp", lower_dsp, (DType.FLOAT32,)),
+            Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.FLOAT32,)),
+            Variant("dsp", "dsp", lower_dsp, UNKNOWN_PAIRS, (DType.FLOAT32,)),
         ),
     ),
 )  # fmt: skip

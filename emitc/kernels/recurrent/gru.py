@@ -18,6 +18,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import block4_float_recurrent
 from emitc.kernels.mac.block4_float_conv import TOGETHER
 from emitc.kernels.recurrent import recurrence
@@ -146,6 +147,12 @@ KERNELS = (
     KernelDef(
         Gru, "gated recurrent units over all steps of a sequence", (DType.FLOAT32,), (), None, check,
         reference, lower, output_shapes=recurrence.output_shapes, work=work, onnx=("GRU",), from_onnx=from_onnx,
-        variants=block4_float_recurrent.variants(_four_rows),
+        variants=block4_float_recurrent.variants(
+            _four_rows,
+            Costs("qemu_m4 at 451e667, 2026-11-23", Cost(mac=2.63, output=110)),
+            Costs("qemu_m55 at 451e667, 2026-11-23", Cost(mac=1.1, output=119)),
+        ),
+        cost=Costs("qemu_m4 at 451e667, 2026-11-23", Cost(mac=6.35, output=110)),
+        cost_with_vectors=Costs("qemu_m55 at 451e667, 2026-11-23", Cost(mac=4.15, output=119)),
     ),
 )  # fmt: skip

@@ -18,6 +18,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import block4_float_recurrent
 from emitc.kernels.recurrent import recurrence
 from emitc.kernels.recurrent.recurrence import INITIAL_C, INITIAL_H, PEEPHOLES, B, R, Real, Recurrent, W, X, sigmoid
@@ -127,6 +128,12 @@ KERNELS = (
     KernelDef(
         Lstm, "long short-term memory over all steps of a sequence", (DType.FLOAT32,), (), None, check,
         reference, lower, output_shapes=recurrence.output_shapes, work=work, onnx=("LSTM",), from_onnx=from_onnx,
-        variants=block4_float_recurrent.variants(_side_by_side),
+        variants=block4_float_recurrent.variants(
+            _side_by_side,
+            Costs("qemu_m4 at a7eb90f, 2026-11-23", Cost(mac=2.63, output=175)),
+            Costs("qemu_m55 at a7eb90f, 2026-11-23", Cost(mac=1.1, output=145)),
+        ),
+        cost=Costs("qemu_m4 at a7eb90f, 2026-11-23", Cost(mac=3.9, output=160)),
+        cost_with_vectors=Costs("qemu_m55 at a7eb90f, 2026-11-23", Cost(mac=4.0, output=135)),
     ),
 )  # fmt: skip

@@ -32,6 +32,7 @@ from emitc.kernels.contract import (
     require_rank,
     unsupported,
 )
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import block4_float_recurrent, block4_int
 from emitc.kernels.mac.requantization import FACTOR_LIMIT
 from emitc.kernels.shared import int16x8
@@ -454,6 +455,10 @@ def work(bound: BoundNode) -> int:
     return s.batches * s.steps * GATES * s.units * (s.inputs + s.units)
 
 
+def _cost(board: str, floats: Cost) -> Costs:
+    return Costs(f"{board} at 4d93568 a7eb90f, 2026-11-23", Cost(mac=2.4, output=600), {"float32": floats})
+
+
 KERNELS = (
     KernelDef(
         UnidirectionalSequenceLstm,
@@ -466,6 +471,20 @@ KERNELS = (
         lower,
         output_shapes=output_shapes,
         work=work,
-        variants=block4_float_recurrent.variants(_lower_float, block4_int.variants(lower, _filters)),
+        variants=(
+            *block4_float_recurrent.variants(
+                _lower_float,
+                Costs("qemu_m4 at a7eb90f, 2026-11-23", Cost(mac=2.63, output=605)),
+                Costs("qemu_m55 at a7eb90f, 2026-11-23", Cost(mac=1.1, output=400)),
+            ),
+            *block4_int.variants(
+                lower,
+                _filters,
+                Costs("qemu_m55 at 4d93568, 2026-11-22", Cost(mac=0.4, output=600)),
+                Costs("qemu_m4 at 4d93568, 2026-11-22", Cost(mac=1.3, output=600)),
+            ),
+        ),
+        cost=_cost("qemu_m4", Cost(mac=3.3, output=590)),
+        cost_with_vectors=_cost("qemu_m55", Cost(mac=3.5, output=390)),
     ),
 )

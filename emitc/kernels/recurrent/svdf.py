@@ -33,6 +33,7 @@ from emitc.kernels.contract import (
     require_rank,
     unsupported,
 )
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import block4_int
 from emitc.kernels.mac.requantization import FACTOR_LIMIT
 from emitc.kernels.mac.weight_packing import blocks_of_four
@@ -326,6 +327,12 @@ KERNELS = (
         output_shapes=output_shapes,
         work=work,
         note=_note,
-        variants=block4_int.variants(lower, _filters),
+        variants=block4_int.variants(
+            lower,
+            _filters,
+            Costs("qemu_m55 at 4d93568, 2026-11-22", Cost(mac=0.7, output=40)),
+            Costs("qemu_m4 at 4d93568, 2026-11-22", Cost(mac=2.0, output=40)),
+        ),
+        cost=Costs("qemu_m4 at 4d93568, 2026-11-22", Cost(mac=5.0, output=60)),
     ),
 )

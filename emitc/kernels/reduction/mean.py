@@ -32,6 +32,7 @@ from emitc.kernels.contract import (
     require_quantization,
     unsupported,
 )
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.pointwise import plain_numerics
 from emitc.kernels.shared.reduction_loops import groups_of, loop_params, onnx_axes, typed_layer, wrapping
@@ -315,7 +316,16 @@ def _kernel(op: type[Reduction], name: str, onnx: str, summary: str) -> KernelDe
         onnx=(onnx,),
         from_onnx=reduction_from_onnx(op),
         transposed=transposed,
-        variants=(Variant("mve", "mve", _lower_mve, _QUANTIZED),),
+        variants=(
+            Variant(
+                "mve",
+                "mve",
+                _lower_mve,
+                Costs("qemu_m55 at 3f1c2be, 2026-11-22", Cost(mac=1.3, output=8, once=40)),
+                _QUANTIZED,
+            ),
+        ),
+        cost=Costs("qemu_m4 at 3f1c2be, 2026-11-22", Cost(mac=4.4, output=18)),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Tensor
 from emitc.kernels.contract import Variant, unsupported
+from emitc.kernels.costs import UNKNOWN_VECTORS
 from emitc.kernels.shared.strided_copy import StridedLoop, move_layer, operand, require_same_type, values_table
 from emitc.layer import Inside, Layer, Param, Table
 from emitc.source import SourceNode
@@ -171,4 +172,4 @@ def _by_vectors(layer: Layer) -> Layer | str:
 
 def variants(lower: Callable[[BoundNode], Layer]) -> tuple[Variant, ...]:
     """The variants of an operator whose layers are those of this module."""
-    return (Variant("mve", "mve", lambda bound: _by_vectors(lower(bound)), tuple(DType)),)
+    return (Variant("mve", "mve", lambda bound: _by_vectors(lower(bound)), UNKNOWN_VECTORS, tuple(DType)),)

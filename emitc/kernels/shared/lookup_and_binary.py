@@ -7,13 +7,21 @@ model needs at most two; five are printed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Shape, Tensor
-from emitc.kernels.contract import illegal, out_of_proportion, require_dtypes, require_quantization, unsupported
+from emitc.kernels.contract import (
+    Variant,
+    illegal,
+    out_of_proportion,
+    require_dtypes,
+    require_quantization,
+    unsupported,
+)
+from emitc.kernels.costs import UNKNOWN_VECTORS
 from emitc.kernels.shared.int16x8 import require_symmetric, throughout
 from emitc.layer import ByRows, Layer, Param, Table, in_step
 from emitc.numerics.requantize import Float32, Int64, multiplier_of
@@ -183,7 +191,14 @@ def by_vectors(layer: Layer) -> Layer | str:
     """A layer of `byte_table` for cores with MVE, which look sixteen bytes up at a time; or why there is none."""
     if layer.template != "activation/lookup":
         return f"{layer.kernel_name} has a portable version only"
-    return replace(layer, template="activation/lookup_mve", variant="mve", headers=("emitc_mve.h",))
+    return replace(layer, template="activation/lookup_mve", headers=("emitc_mve.h",))
+
+
+def lookup_row(lower: Callable[[BoundNode], Layer]) -> Variant:
+    """The variant that `by_vectors` makes of the portable layer, which `lower` gives: of every operator on elements that has none
+    of this name.
+    """
+    return Variant("mve", "mve", lambda bound: by_vectors(lower(bound)), UNKNOWN_VECTORS, ())
 
 
 def binary_layer(bound: BoundNode, template: str, params: tuple[Param, ...]) -> Layer:

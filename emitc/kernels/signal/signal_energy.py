@@ -13,6 +13,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes
+from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.signal.simd import in_vectors, in_words
 from emitc.layer import Layer, Param
 from emitc.source import SourceNode
@@ -91,8 +92,8 @@ KERNELS = (
         lower,
         output_shapes=output_shapes,
         variants=(
-            Variant("mve", "mve", lower_mve, (DType.INT16,)),
-            Variant("dsp", "dsp", lower_dsp, (DType.INT16,)),
+            Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.INT16,)),
+            Variant("dsp", "dsp", lower_dsp, UNKNOWN_PAIRS, (DType.INT16,)),
         ),
     ),
 )

@@ -16,6 +16,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, unsupported
+from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.signal.simd import in_naturals, in_words
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table
 from emitc.source import SourceNode
@@ -184,8 +185,8 @@ KERNELS = (
         lower,
         output_shapes=output_shapes,
         variants=(
-            Variant("mve", "mve", lower_mve, (DType.UINT32,)),
-            Variant("dsp", "dsp", lower_dsp, (DType.UINT32,)),
+            Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.UINT32,)),
+            Variant("dsp", "dsp", lower_dsp, UNKNOWN_PAIRS, (DType.UINT32,)),
         ),
     ),
 )

@@ -17,6 +17,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes
+from emitc.kernels.costs import UNKNOWN_VECTORS
 from emitc.kernels.signal.simd import in_naturals
 from emitc.layer import Layer, Param
 from emitc.source import SourceNode
@@ -115,6 +116,6 @@ KERNELS = (
         reference,
         lower,
         output_shapes=output_shapes,
-        variants=(Variant("mve", "mve", lower_mve, (DType.UINT32,)),),
+        variants=(Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.UINT32,)),),
     ),
 )

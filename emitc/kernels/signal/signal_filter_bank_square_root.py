@@ -16,6 +16,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes
+from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.signal.simd import in_naturals
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table
 from emitc.source import SourceNode
@@ -99,6 +100,9 @@ KERNELS = (
         check,
         reference,
         lower,
-        variants=(Variant("mve", "mve", lower_mve, (DType.UINT64,)), Variant("fpu", "fpu", lower_fpu, (DType.UINT64,))),
+        variants=(
+            Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.UINT64,)),
+            Variant("fpu", "fpu", lower_fpu, UNKNOWN_PAIRS, (DType.UINT64,)),
+        ),
     ),
 )

@@ -16,6 +16,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, unsupported
+from emitc.kernels.costs import UNKNOWN_VECTORS
 from emitc.kernels.signal.simd import in_naturals
 from emitc.layer import Layer, Param, Table
 from emitc.source import SourceNode
@@ -110,6 +111,6 @@ KERNELS = (
         check,
         reference,
         lower,
-        variants=(Variant("mve", "mve", lower_mve, (DType.UINT32,)),),
+        variants=(Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.UINT32,)),),
     ),
 )

@@ -16,6 +16,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Shape
 from emitc.kernels.contract import KernelDef, Variant, illegal
+from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.signal.real_fft import TYPES, RealFourier, layer, op_of, parser, require_types
 from emitc.kernels.signal.simd import in_vectors, in_words
 from emitc.layer import Layer, Param, Table
@@ -115,8 +116,8 @@ KERNELS = (
     KernelDef(
         SignalRfft, "Fourier transform of real values", TYPES, ("CUSTOM:SignalRfft",), parser(SignalRfft), check,
         reference, lower, output_shapes=output_shapes, variants=(
-            Variant("mve", "mve", lower_mve, (DType.INT16,)),
-            Variant("dsp", "dsp", lower_dsp, (DType.INT16,)),
+            Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.INT16,)),
+            Variant("dsp", "dsp", lower_dsp, UNKNOWN_PAIRS, (DType.INT16,)),
         ),
     ),
 )  # fmt: skip

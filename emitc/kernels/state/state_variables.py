@@ -18,6 +18,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.shared.strided_copy import operand
 from emitc.layer import PLAIN, KernelSpec, Layer, Param
 from emitc.source import SourceNode
@@ -163,6 +164,15 @@ KERNELS = (
         _append_reference,
         _lower_append,
         output_shapes=_append_shapes,
-        variants=(Variant("mve", "mve", _lower_append_mve, _ANY),),
+        variants=(
+            Variant(
+                "mve",
+                "mve",
+                _lower_append_mve,
+                Costs("qemu_m55 at 6df7847, 2026-11-22", Cost(mac=0.19, once=25)),
+                _ANY,
+            ),
+        ),
+        cost=Costs("qemu_m4 at d977087, 2026-11-22", Cost(mac=0.4, once=40)),
     ),
 )

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.boards import NETS as NETS
-from emitc.report.text import table
+from emitc.report.tables import table
 
 HERE = Path(__file__).resolve().parent
 TARGETS = ("generic32", "cortex-m4f")

@@ -29,7 +29,7 @@ from emitc.boards.boot import boot, emulator
 from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model
 from emitc.options import Options
-from emitc.report.text import table
+from emitc.report.tables import table
 from emitc.target import load_board, load_target
 
 HERE = Path(__file__).resolve().parent

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.report.text import table
+from emitc.report.tables import table
 from emitc.verify.build import HostModel, build_shared
 from emitc.verify.engines.run import OnnxRuntimeEngine
 from emitc.verify.golden_run import interface_of

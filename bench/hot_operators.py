@@ -29,7 +29,7 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError, RefusalKind
 from emitc.options import Options
-from emitc.report.text import table
+from emitc.report.tables import table
 from emitc.target import load_board
 
 HERE = Path(__file__).resolve().parent

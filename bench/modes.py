@@ -36,7 +36,7 @@ from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
 from emitc.options import Options
 from emitc.planner.region_assignment import Region
-from emitc.report.text import table
+from emitc.report.tables import table
 from emitc.target import load_board
 from emitc.verify.engines.run import EngineRefused
 

@@ -44,7 +44,7 @@ from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
 from emitc.ir import Array
 from emitc.kernels import onnx_registry
-from emitc.report.text import table
+from emitc.report.tables import table
 from emitc.source import DEFINED
 from emitc.verify.build import WARNINGS, HostModel, run_compiler, sources
 from emitc.verify.golden_run import interface_of

@@ -28,7 +28,7 @@ from emitc.backends.ethos_u.definition import NAME
 from emitc.backends.partition import Partition
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError, Refusals
-from emitc.report.text import table
+from emitc.report.tables import table
 from emitc.verify import verification
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -22,7 +22,7 @@ from pathlib import Path
 from emitc.planner import Buffer, Distance, LiveRange, Plan, Step, buffers_of, plan
 from emitc.planner.cp_sat import Answer, certify
 from emitc.planner.problem import problem_of
-from emitc.report.text import table
+from emitc.report.tables import table
 
 RESULTS = Path(__file__).with_name("results_packing.json")
 COUNTS = (150, 300, 450)

@@ -32,7 +32,7 @@ from bench.modes import code_digest
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.report.text import table
+from emitc.report.tables import table
 from emitc.target import BuildSupport
 from emitc.verify.build import build_shared
 from emitc.verify.engines.run import EngineRefused, IsolatedRun, engine_for

@@ -31,7 +31,7 @@ from emitc.backends.ethos_u.definition import NAME
 from emitc.compiler import compile_model
 from emitc.frontends.tflite.npu import OPERATOR
 from emitc.frontends.tflite.reader import read_tflite
-from emitc.report.text import table
+from emitc.report.tables import table
 from emitc.verify import golden_run, verification
 from emitc.verify.engines.contract import Array
 from emitc.verify.engines.run import run_isolated

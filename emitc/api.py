@@ -14,7 +14,7 @@ from emitc import compiler
 from emitc.compiled import Compiled
 from emitc.options import Options
 from emitc.planner import Plan
-from emitc.report import text as report
+from emitc.report.plan import plan_text
 
 if TYPE_CHECKING:
     from emitc.validation import Validation
@@ -47,7 +47,7 @@ class Model(Compiled):
 
     def report(self) -> str:
         """The arena, its proof and every buffer, as text."""
-        return report.plan_text(self)
+        return plan_text(self)
 
 
 def compile_model(path: str | Path, options: Options | None = None, **changes: Any) -> Model:

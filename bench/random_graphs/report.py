@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from bench.random_graphs.records import Tally
-from emitc.report.text import table
+from emitc.report.tables import table
 
 
 def text(tally: Tally) -> str:

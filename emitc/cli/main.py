@@ -109,7 +109,7 @@ def compile_command(
 
             compiled = measured(compiled)
         compiled.write(output)
-        from emitc.report import text as report
+        from emitc.report.compile import compile_text
 
         stated = {"passes_checked": 0, "first_wrong_pass": None} if found is None else found.to_json()
         from emitc.explore.pareto import smaller_arena
@@ -118,7 +118,7 @@ def compile_command(
         summary = compiled.summary() | stated | {"smaller_arena": smaller and smaller.to_json()}
         faster = [] if values["target"] or board else summary["faster_targets"]
         text = (smaller.line() if smaller else "") + check_line(found, check)
-        print_result(summary, as_json, lambda: report.compile_text(compiled, output, faster) + text)
+        print_result(summary, as_json, lambda: compile_text(compiled, output, faster) + text)
 
 
 @cli.command(cls=CompilingCommand, short_help="Prove that the C of MODEL equals the interpreter.")
@@ -147,7 +147,7 @@ def verify(
     """Prove on this machine that the C of MODEL equals the framework's interpreter bit for bit."""
     with reported(as_json):
         from emitc.compiler import for_host
-        from emitc.report import text as report
+        from emitc.report.verify import verify_text
         from emitc.validation import validate
         from emitc.verify import verification
 
@@ -167,7 +167,7 @@ def verify(
         found = validate(compiled)
         match = proof.match and found.right
         content = proof.to_json() | found.to_json() | {"match": match}
-        print_result(content, as_json, lambda: report.verify_text(compiled, proof, found))
+        print_result(content, as_json, lambda: verify_text(compiled, proof, found))
     raise SystemExit(0 if match else 1)
 
 
@@ -195,10 +195,10 @@ def partition_command(as_json: bool, **values: Any) -> None:
     """Show which backend runs which operator of MODEL, and why, without compiling."""
     with reported(as_json):
         from emitc.compiler import partition_model
-        from emitc.report import text as report
+        from emitc.report.partition import partition_text
 
         found = partition_model(values["model"], options_of(values, "plain")).to_json()
-        print_result(found, as_json, lambda: report.partition_text(found))
+        print_result(found, as_json, lambda: partition_text(found))
 
 
 @cli.command(cls=CompilingCommand, short_help="Run MODEL on an emulated board and measure it.")
@@ -233,7 +233,7 @@ def run(
     """Build MODEL with PlatformIO, boot it on an emulated board, prove it there and count instructions."""
     with reported(as_json):
         from emitc.boards import verify as prove
-        from emitc.report import text as report
+        from emitc.report.run import run_text
         from emitc.target import load_board
 
         targets = {board: load_board(board).target for board in boards}
@@ -249,7 +249,7 @@ def run(
         print_result(
             several if len(runs) > 1 else runs[0][1].as_json(),
             as_json,
-            lambda: "\n\n".join(report.run_text(compiled, result) for compiled, result in runs),
+            lambda: "\n\n".join(run_text(compiled, result) for compiled, result in runs),
         )
     raise SystemExit(0 if match else 1)
 
@@ -282,7 +282,7 @@ def flash(
     """Build MODEL for a real board with PlatformIO, upload it, and prove it there over the serial port."""
     with reported(as_json):
         from emitc.boards import verify as prove
-        from emitc.report import text as report
+        from emitc.report.run import run_text
         from emitc.target import load_board
 
         compiled = compiled_model(values, "platformio", load_board(board).target)
@@ -299,7 +299,7 @@ def flash(
                 lambda: f"project for {board} written to {project}: pio run -d {shlex.quote(str(project))} -t upload",
             )
             return
-        print_result(result.as_json(), as_json, lambda: report.run_text(compiled, result))
+        print_result(result.as_json(), as_json, lambda: run_text(compiled, result))
     raise SystemExit(0 if result.match else 1)
 
 
@@ -329,11 +329,11 @@ def quantize(model: Path, calibration: Path, output: Path | None, force: bool, a
     """Quantize the float ONNX model MODEL to int8 with ONNX Runtime's quantizer."""
     with reported(as_json):
         from emitc.calibrate.calibrate import quantize_model
-        from emitc.report import text as report
+        from emitc.report.quantize import quantize_text
 
         target = output or model.with_name(f"{model.stem}_int8.onnx")
         made = quantize_model(model, calibration, target, force=force)
-        print_result(made.as_json(), as_json, lambda: report.quantize_text(made.as_json()))
+        print_result(made.as_json(), as_json, lambda: quantize_text(made.as_json()))
 
 
 @cli.command("npu-check", short_help="Run FILE, which vela has compiled, on this machine.")
@@ -347,12 +347,12 @@ def quantize(model: Path, calibration: Path, output: Path | None, force: bool, a
 def npu_check(file: Path, original: Path | None, samples: int, seed: int, as_json: bool) -> None:
     """Run FILE, which vela has compiled for Ethos-U55 or U65, on the host model of the NPU."""
     with reported(as_json):
-        from emitc.report import text as report
+        from emitc.report.npu_check import npu_check_text
         from emitc.verify.npu_check import check_vela_file
 
         with _progress("running") as progress:
             check = check_vela_file(file, original, samples, seed, progress)
-        print_result(check.as_json(), as_json, lambda: report.npu_check_text(file.name, check.as_json()))
+        print_result(check.as_json(), as_json, lambda: npu_check_text(file.name, check.as_json()))
     raise SystemExit(1 if check.match is False else 0)
 
 

@@ -81,18 +81,18 @@ def plan(
         compiled = compiled_model({**values, "model": models[0]})
         _draw(compiled, *pictures)
         from emitc.emit.manifest import memory_plan
-        from emitc.report import text
+        from emitc.report.plan import plan_text
 
-        print_result(memory_plan(compiled.program), as_json, lambda: text.plan_text(compiled))
+        print_result(memory_plan(compiled.program), as_json, lambda: plan_text(compiled))
 
 
 def _pareto(values: dict[str, Any], as_json: bool) -> None:
     """Prints arena against cycles."""
     from emitc.explore.pareto import front
-    from emitc.report import text
+    from emitc.report.plan import pareto_text
 
     points = [point.to_json() for point in front(values["model"], options_of(values, "plain"))]
-    print_result({"pareto": points}, as_json, lambda: text.pareto_text(points))
+    print_result({"pareto": points}, as_json, lambda: pareto_text(points))
 
 
 def _refuse(wrong: object, option: str, why: str, hint: str) -> None:
@@ -187,7 +187,7 @@ def _together(
     """Plans the models in one arena; --name is the header's, the models keep theirs."""
     from emitc.emit.output_file import OutputFile
     from emitc.explore.shared_arena import HEADER_MARK, together, together_header
-    from emitc.report import text
+    from emitc.report.plan import shared_arena_text
 
     programs = [compiled_model({**values, "model": model, "name": ""}).program for model in models]
     memory = together(programs, concurrent=concurrent, name=values["name"])
@@ -197,4 +197,4 @@ def _together(
         file = OutputFile(output / memory.header_name, "-o", HEADER_MARK, inputs, force)
         file.write(together_header(memory).encode("ascii"))
         content |= {"file": memory.header_name}
-    print_result(content, as_json, lambda: text.together_text(content))
+    print_result(content, as_json, lambda: shared_arena_text(content))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from emitc.errors import first_name, shown
-from emitc.report.text import LISTED, table
+from emitc.report.tables import LISTED, table
 
 _ALL_TYPES = 11
 """Element types that tensors in memory can have."""

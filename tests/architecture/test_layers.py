@@ -125,7 +125,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "elftools": ("emitc.boards.elf",),
     "click": ("emitc.cli",),
     "ortools": ("emitc.planner.cp_sat",),
-    "rich": ("emitc.cli.main", "emitc.report.text"),
+    "rich": ("emitc.cli.main", "emitc.report.tables"),
 }  # fmt: skip
 """Packages that are not Python's own, and the modules (or packages) that may import them; any other package is refused."""
 

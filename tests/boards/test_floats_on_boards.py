@@ -13,7 +13,7 @@ from emitc.boards.protocol import CaseLines, Transcript
 from emitc.boards.result import Verdict, judged
 from emitc.boards.run_model import Case, RunModel, RunTensor
 from emitc.compiler import compile_model
-from emitc.report.text import run_text
+from emitc.report.run import run_text
 from emitc.target import load_board
 from emitc.verify.tolerances import EXACT, NEAR, TOLERANT, Tolerance, compared
 from emitc.writers.tflite import TensorSpec, write_tflite

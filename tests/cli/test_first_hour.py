@@ -24,7 +24,8 @@ from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.explore import pareto
 from emitc.report import inspection
-from emitc.report import text as report
+from emitc.report.partition import partition_text
+from emitc.report.run import run_text
 from emitc.schedule.search import TECHNIQUES
 from emitc.verify import golden_run
 from emitc.verify.engines import run as golden
@@ -128,7 +129,7 @@ def test_a_loop_without_a_version_for_the_core_is_said_in_words(emitc: Emitc, tm
     net.op("SOFTMAX", (x,), (y,), beta=1.0)
     (tmp_path / "wide.tflite").write_bytes(write_tflite(net.spec((x,), (y,))))
     text = emitc("compile", tmp_path / "wide.tflite", "-o", "out", "--target", "cortex-m4f").out
-    slow = "op 0 SOFTMAX (100 % of the estimated cycles): no fpu kernel: softmax has a portable version only"
+    slow = "op 0 SOFTMAX (100 % of the estimated cycles) has no fpu kernel, because softmax has a portable version only"
     assert f"  slow        {slow}\n" in text
 
 
@@ -247,16 +248,16 @@ def test_where_one_board_is_taken_two_are_refused(command: tuple[str, ...], emit
 
 
 def test_joined_names_are_cut_in_the_table_of_layers() -> None:
-    text = report.run_text(compile_model(DIGITS), _result("qemu_m4", True))
+    text = run_text(compile_model(DIGITS), _result("qemu_m4", True))
     assert "functional_1/Relu;..." in text and "FusedBatchNorm" not in text
     assert re.search(r"^expected outputs of +tflm$", text, re.M)
 
 
 def test_the_reason_column_is_there_where_it_says_something() -> None:
     found = compile_model(DIGITS).partition.to_json()
-    assert "why" not in report.partition_text(found).splitlines()[2]
+    assert "why" not in partition_text(found).splitlines()[2]
     found["nodes"][0]["reason"] = "cmsis-nn does not take it"
-    lines = report.partition_text(found).splitlines()
+    lines = partition_text(found).splitlines()
     assert lines[2].endswith("why") and "cmsis-nn does not take it" in lines[4]
 
 

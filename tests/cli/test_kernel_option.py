@@ -85,7 +85,8 @@ def test_the_report_counts_kernels_and_names_what_is_slow_and_why(emitc: Emitc, 
     assert done.code == 0, done.err
     assert "  kernels     1 portable" in done.out
     assert (
-        "  slow        op 0 CONV_2D (100 % of the estimated cycles): no dsp kernel: it is dilated along the row (a dilation of 1"
+        "  slow        op 0 CONV_2D (100 % of the estimated cycles) has no dsp kernel, because it is dilated along the row"
+        " (a dilation of 1"
         " there would have one)" in done.out
     )
     assert re.search(r"^    conv_2d\w*: op 0 \d+\.\d\d$", done.out, re.M)

@@ -68,7 +68,7 @@ def test_several_models_in_one_arena(emitc: Emitc, tiny: Path) -> None:
     for name, how in (("both", "CONCURRENT: "), ("spotter_branches", "TAKING TURNS: ")):
         assert f" * {how}" in Path(f"out/{name}_together.h").read_text(encoding="ascii")
     shown = emitc("plan", "--together", *models)
-    assert shown.out.startswith(f"2 models in one arena of {max(sizes)} bytes, in turns, never two at a time")
+    assert shown.out.startswith(f"2 models share one arena of {max(sizes)} bytes, of which one runs at a time")
     assert json.loads(emitc("plan", "--together", *models, "--json").out).keys() == turns.json.keys() - {"file"}
 
 

@@ -136,14 +136,14 @@ def test_the_example_is_proven_by_its_reference(smoothed: Path) -> None:
 
 def test_the_report_says_that_no_engine_knows_the_operator(smoothed: Path) -> None:
     pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
-    from emitc.report import text as report
+    from emitc.report.verify import verify_text
 
     compiled = compile_model(smoothed, plugins=(LEAKY,))
     proof = verify(compiled, samples=2)
     operators, why = proof.to_json()["no_engine"].values()
     assert operators == ("CUSTOM:LeakyIntegrator",)
     assert "LeakyIntegrator" in why
-    assert "no engine runs this model for CUSTOM:LeakyIntegrator of a plugin" in report.verify_text(compiled, proof)
+    assert "no engine runs this model for CUSTOM:LeakyIntegrator of a plugin" in verify_text(compiled, proof)
     with pytest.raises(EmitcError, match="cannot load the model"):
         verify(compiled, samples=2, reference="tflm")
 

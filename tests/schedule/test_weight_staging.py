@@ -17,7 +17,7 @@ from emitc.errors import EmitcError
 from emitc.lower.layers import lower_nodes
 from emitc.planner import PlanError, plan
 from emitc.planner.region_assignment import Region
-from emitc.report import text as report
+from emitc.report.compile import compile_text
 from emitc.schedule.arenas import ALIGNMENT
 from emitc.schedule.check import check_schedule
 from emitc.schedule.search import SMALLEST, best_schedule
@@ -74,7 +74,7 @@ def test_what_is_copied_is_said(net: Path) -> None:
     program = made.program
     said = {"region": "DTCM", "layers": len(program.staged), "bytes": sum(s.size_bytes for s in program.staged)}
     assert memory_plan(program)["copied_weights"] == said
-    assert f"copied      weights of {said['layers']} layers to DTCM" in report.compile_text(made, Path("out"))
+    assert f"staged      weights of {said['layers']} layers in DTCM" in compile_text(made, Path("out"))
     text = made.files["net.c"].decode("ascii")
     assert f"Weights of {said['layers']} layers are copied to DTCM" in text
     assert "memcpy(arena_dtcm + AT_OP0_WEIGHTS, op0_conv_2d_weights, 288u);" in text

@@ -12,7 +12,7 @@ from emitc.boards.verify import cases
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.report.text import verify_text
+from emitc.report.verify import verify_text
 from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite
 from tests.support.models.tiny import Net

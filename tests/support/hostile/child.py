@@ -30,8 +30,9 @@ import onnx
 
 import emitc.compiler
 import emitc.emit.manifest
+import emitc.report.compile
 import emitc.report.inspection
-import emitc.report.text
+import emitc.report.verify
 from emitc.cli.main import main as emitc_command
 from tests.support.hostile import onnx_models
 from tests.support.hostile.models import SpecDamager, corpus, made

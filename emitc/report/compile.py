@@ -1,0 +1,153 @@
+"""What `emitc compile` prints: where the package went, which kernels its layers have, and what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emitc.errors import Reason, RefusalKind, shown
+from emitc.report.tables import number
+
+if TYPE_CHECKING:
+    from emitc.backends.choice import Assignment
+    from emitc.compiled import Compiled
+    from emitc.program import Program
+
+
+def _backend_lines(compiled: Compiled) -> list[str]:
+    """Who runs how much, where it is not the portable kernels alone."""
+    found = compiled.partition.to_json()
+    if set(compiled.partition.backends) == {"portable"}:
+        return []
+    parts = [f"{b['backend']} {number(b['nodes'])} operators, {number(b['macs'])} MAC" for b in found["backends"]]
+    return [f"  backends    {'; '.join(parts)} (partition.json)"]
+
+
+def schedule_lines(program: Program) -> list[str]:
+    """What makes the arena smaller besides planning: input rows, row streaming, staged weights, relocated tensors."""
+    lines = []
+    if (port := program.pulled) is not None:
+        lines.append(
+            f"  input       {number(port.rows)} rows of {number(port.row_bytes)} bytes, which the model asks for one by one"
+        )
+    if program.segments:
+        parts = [f"ops {s.calls[0].step.index} to {s.last.step.index}" for s in program.segments]
+        lines.append(f"  streamed    {', '.join(parts)}, row by row")
+    if program.staged:
+        total = number(program.staged_bytes)
+        lines.append(
+            f"  staged      weights of {len(program.staged)} layers in {program.staged[0].region}, {total} bytes copied per run"
+        )
+    if program.moves:
+        total = number(sum(move.size_bytes for move in program.moves))
+        lines.append(
+            f"  relocated   {len(program.moves)} tensors, {total} bytes copied per run, so that the arena is smaller"
+        )
+    return lines
+
+
+_TEN = 10
+"""From this factor on, decimal places say nothing."""
+_USUAL = ("cortex-m4f", "cortex-m55", "cortex-m3", "cortex-m0plus", "rv32imac")
+"""Targets that `emitc compile` names, each for all cores with its kernels."""
+
+
+def _target_lines(target: str, faster: Sequence[dict[str, Any]]) -> list[str]:
+    """How much faster the kernels of the usual cores are estimated to be."""
+    factors = {each["target"]: each["estimated_factor"] for each in faster}
+    named = [
+        f"{name} {factors[name]:.{0 if factors[name] >= _TEN else 1}f} times" for name in _USUAL if name in factors
+    ]
+    if not named:
+        return []
+    return [
+        f"  target      {target}: portable C for any core. Kernels for one core are estimated to be faster there:",
+        f"              {', '.join(named)} (--target NAME)",
+    ]
+
+
+def compile_text(compiled: Compiled, output: Path, faster: Sequence[dict[str, Any]] = ()) -> str:
+    """What was compiled, where it went, and its sizes. faster: other targets and their estimated factors, as in the summary."""
+    program = compiled.program
+    lines = [
+        f"{shown(program.origin.model_file)} -> {shown(str(output))}/ ({compiled.options.package}, {len(compiled.files)} files)"
+        f" in {compiled.seconds:.2f} s",
+        *_target_lines(program.origin.target, faster),
+        f"  layers      {len(program.steps)}, {number(program.macs)} multiply-accumulates",
+        *_backend_lines(compiled),
+        *_kernel_lines(compiled),
+        f"  constants   {number(program.constant_bytes)} bytes of flash",
+        *(f"  memory      {proof}" for proof in program.proofs),
+        *schedule_lines(program),
+    ]
+    if compiled.stack:
+        lines.append(f"  stack       {number(compiled.stack.size_bytes)} bytes, by {compiled.stack.compiler}")
+    if program.states:
+        lines.append(f"  state       {number(program.state_bytes)} bytes, {len(program.states)} variables")
+    lines += [f"  note        {shown(note)}" for note in program.notes]
+    return "\n".join(lines)
+
+
+_OWN = "portable"
+"""emitc's own kernels, as a backend and as those that every core runs."""
+_SLOW_SHARE = 0.01
+"""Of the estimated instructions of emitc's own kernels: what layers take that are named as slow."""
+_SHOWN = 6
+"""Reasons why layers have no fast kernel, and such layers, that are named one by one."""
+
+
+def _kernel_lines(compiled: Compiled) -> list[str]:
+    """How many of emitc's own layers have a kernel for this core, what each costs, and why others have none."""
+    partition = compiled.partition
+    own = [a for a in partition.assignments if a.backend == _OWN and a.index in partition.layers]
+    chosen = [partition.layers[a.index].variant for a in own]
+    counts = {name: chosen.count(name) for name in dict.fromkeys(chosen)}
+    if set(counts) <= {_OWN} and not any(a.refused for a in own):
+        return []
+    whole = sum(a.cost for a in own) or 1.0
+    slow: dict[str, list[Assignment]] = {}
+    for a, variant in zip(own, chosen, strict=True):
+        missing = [
+            f"no {name} kernel, because {shown(reason)}{_hint(reason)}"
+            for name, reason in a.refused
+            if variant == _OWN and name not in partition.backends and reason.kind is not RefusalKind.COST
+        ]
+        if missing:
+            slow.setdefault(missing[0], []).append(a)
+    named = [
+        f"  slow        {_ops(each)} ({100 * share:.0f} % of the estimated cycles) {'has' if len(each) == 1 else 'have'} {what}"
+        for what, each in slow.items()
+        if (share := sum(a.cost for a in each) / whole) >= _SLOW_SHARE
+    ]
+    rest = [f"  slow        and {len(named) - _SHOWN} more reasons: `emitc partition`"] if len(named) > _SHOWN else []
+    kinds = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return [
+        f"  kernels     {kinds}; estimated instructions per multiply-accumulate:",
+        *_per_mac(own),
+        *named[:_SHOWN],
+        *rest,
+    ]
+
+
+def _ops(assignments: Sequence[Assignment]) -> str:
+    """The first operators by index and type, and how many more."""
+    first = ", ".join(f"op {a.index} {shown(a.op_type)}" for a in assignments[:_SHOWN])
+    return f"{first} and {len(assignments) - _SHOWN} more" if len(assignments) > _SHOWN else first
+
+
+def _per_mac(own: Sequence[Assignment]) -> list[str]:
+    """Each of emitc's own layers that multiplies and accumulates, by kernel, with what it costs."""
+    found: dict[str, list[str]] = {}
+    for a in own:
+        if a.macs:
+            found.setdefault(a.kernel, []).append(f"op {a.index} {a.cost / a.macs:.2f}")
+    lines = []
+    for kernel, costs in found.items():
+        more = f" and {len(costs) - 2 * _SHOWN} more" if len(costs) > 2 * _SHOWN else ""
+        lines.append(f"    {kernel}: {', '.join(costs[: 2 * _SHOWN])}{more}")
+    return lines
+
+
+def _hint(reason: str) -> str:
+    return f" ({reason.hint} would have one)" if isinstance(reason, Reason) and reason.hint else ""

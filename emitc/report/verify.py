@@ -1,0 +1,149 @@
+"""What `emitc verify` prints: the verdict, and every number that it rests on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emitc.errors import shown
+from emitc.report.compile import schedule_lines
+from emitc.report.tables import LISTED, number
+
+if TYPE_CHECKING:
+    from emitc.compiled import Compiled
+    from emitc.validation import Validation
+    from emitc.verify.proof import Proof
+
+
+def verify_text(compiled: Compiled, proof: Proof, validation: Validation | None = None) -> str:
+    """The proof's verdict and numbers. validation: of the passes, where they were checked too."""
+    program = compiled.program
+    right = proof.match and (validation is None or validation.right)
+    lines = [
+        f"{shown(program.origin.model_file)}: {'MATCH' if right else 'MISMATCH'}",
+        *_output_lines(proof),
+        *([f"  passes      {validation.text()}"] if validation is not None else []),
+        *_given_lines(proof),
+        *_reference_lines(proof),
+        *_layer_lines(proof),
+        *_operator_lines(proof),
+        *_memory_lines(compiled, proof),
+    ]
+    return "\n".join(lines)
+
+
+def _output_lines(proof: Proof) -> list[str]:
+    """How many elements of the outputs differ from the engine and from the numpy reference."""
+    largest = "" if proof.given_differing else f", largest difference {proof.max_abs_diff:g}"
+    return [
+        f"  outputs     {number(proof.differing - proof.given_differing)} of {number(proof.elements - proof.given_elements)}"
+        f" elements differ from {proof.reference} ({proof.samples} inputs{largest})",
+        f"  numpy       {number(proof.numpy_differing)} elements differ from the numpy reference ({proof.numpy_samples} inputs)",
+    ]
+
+
+def _given_lines(proof: Proof) -> list[str]:
+    """How many elements differ from the outputs that the user has given, and how many floats a tolerance has let pass."""
+    lines = []
+    if proof.given_elements:
+        cases = ", ".join(map(str, proof.given_cases[:LISTED])) + (", ..." if len(proof.given_cases) > LISTED else "")
+        where = f" (case {cases}, largest difference {proof.max_abs_diff:g})" if cases else ""
+        lines.append(
+            f"  given       {number(proof.given_differing)} of {number(proof.given_elements)} elements differ from the outputs"
+            f" of --vectors{where}"
+        )
+    if proof.tolerated:
+        lines.append(
+            f"  tolerance   {number(proof.tolerated)} float elements of the outputs have other bits, within"
+            f" {proof.tolerance:g} + {proof.tolerance:g} of the tensor's largest magnitude"
+        )
+    return lines
+
+
+def _reference_lines(proof: Proof) -> list[str]:
+    """Which reference has decided, where it is not simply the engine of the model's format."""
+    lines = []
+    if proof.rule == "npu":
+        lines.append(
+            "  rounding    the NPU's own, allowed by --allow-npu-rounding; proven by the numpy reference of that"
+        )
+    if proof.rule == "npu-commands":
+        lines.append(
+            "  reference   no engine runs a file that vela has compiled: the host model of the NPU is the reference too;"
+            " compare with the model before vela by `emitc npu-check --original`"
+        )
+    if proof.no_engine:
+        *operators, why = proof.no_engine
+        lines.append(
+            f"  reference   no engine runs this model for {shown(', '.join(operators))} of a plugin ({shown(why)}): the"
+            " numpy references of all operators decide, and that of the plugin is as right as its author has made it"
+            if operators
+            else f"  reference   {shown(why)}, so emitc's own numpy references decide"
+        )
+    if proof.reference == "mixed":
+        lines.append(
+            "  reference   each operator by itself: TFLite Micro decides, or LiteRT where TFLite Micro lacks it"
+        )
+    return lines + [f"  disputed    LiteRT differs from TFLite Micro in {shown(each)}" for each in proof.disputes]
+
+
+def _layer_lines(proof: Proof) -> list[str]:
+    """How many outputs of layers were compared, and the first layer that differs."""
+    lines = []
+    if proof.layers_checked:
+        lines.append(f"  layers      {number(proof.layers_checked)} layer outputs compared")
+    if proof.first_divergence:
+        d = proof.first_divergence
+        lines.append(
+            f"  first       op {d.index} {d.op}: {d.differing} elements of {shown(d.tensor)},"
+            f" largest difference {d.max_abs_diff:g}"
+        )
+    return lines
+
+
+def _operator_lines(proof: Proof) -> list[str]:
+    """What the operators give on the engine's own inputs, where they decide one by one."""
+    lines = [
+        f"  group       {shown(g.op_type)}: {number(g.differing)} of {number(g.elements)} elements of {g.operators} operators"
+        f" differ on the engine's own inputs (largest difference {g.largest:g}){'' if g.holds else ', against the rule'}"
+        for g in proof.groups
+        if not g.holds or (g.differing and not (g.kind == "float" and proof.reference == "litert"))
+    ]
+    if proof.rounding:
+        lines.append(f"  rounding    {proof.rounding}: operators decide one by one, on LiteRT's own inputs")
+    if proof.groups:
+        elements, count = sum(g.elements for g in proof.groups), sum(g.operators for g in proof.groups)
+        verdict = "within their rules" if all(g.holds for g in proof.groups) else "not within their rules"
+        lines.append(f"  groups      {count} operators by themselves, {number(elements)} elements: {verdict}")
+    lines += [
+        f"  rate        {shown(g.op_type)}: with 99 % confidence, fewer than {_share(g.at_most * 1e5)} of 100 000 elements differ"
+        for g in proof.groups
+        if g.at_most is not None and g.largest <= 1
+    ]
+    if proof.unjudged:
+        lines.append(f"  unjudged    {proof.unjudged} operators have no values of the engine: the outputs decide too")
+    return lines
+
+
+def _memory_lines(compiled: Compiled, proof: Proof) -> list[str]:
+    """Sanitizers, the arena as planned and as used, and every error of memory."""
+    program, lines = compiled.program, []
+    if proof.sanitized:
+        lines.append(f"  sanitizers  address, undefined behaviour: {'see below' if proof.memory_errors else 'silent'}")
+    return [
+        *lines,
+        f"  arena       {number(proof.arena_planned)} bytes planned, {number(proof.arena_observed)} observed",
+        *(
+            f"    {use.region:<9} {number(use.planned)} bytes planned, {number(use.observed)} observed"
+            for use in proof.arenas
+        ),
+        *(f"  memory      {each}" for each in program.proofs),
+        *schedule_lines(program),
+        f"  model       {len(program.steps)} layers, {number(program.macs)} multiply-accumulates,"
+        f" {number(program.constant_bytes)} bytes of constants",
+        *(f"  error       {shown(error)}" for error in proof.memory_errors),
+    ]
+
+
+def _share(value: float) -> str:
+    """Two digits, and no exponent."""
+    return f"{value:.2g}" if value < 10 else number(round(value))

@@ -250,79 +250,78 @@ def compile_options(function: Function) -> Function:
     return click.argument("model", type=click.Path(path_type=Path))(model_options(function))
 
 
+_MODEL_OPTIONS = (
+    click.option("--name", default="", help="C name of the model; default: from the file name."),
+    click.option("--target", default=None, help="Target core (`emitc targets`); default: generic32, or the board's."),
+    click.option(
+        "--kernels",
+        default="portable",
+        help="portable | cmsis-nn | auto: the cheaper of the two, layer by layer.",
+        show_default=True,
+    ),
+    click.option(
+        "--kernel",
+        "variants",
+        type=VariantType(),
+        multiple=True,
+        help="The kernel of one operator, such as op3=dsp; `emitc partition` lists what there is. May be repeated.",
+    ),
+    click.option("--optimize", default="speed", help="speed | size", show_default=True),
+    click.option("--io", default="keep", help="keep | int8: drop the float ends of the model.", show_default=True),
+    click.option(
+        "--ram-budget", type=BudgetType(), help="Largest arena in bytes, or min: layers run row by row for it."
+    ),
+    click.option(
+        "--input-rows",
+        is_flag=True,
+        help="The model asks the application for the rows of its input while it runs; it is never whole in memory.",
+    ),
+    click.option(
+        "--regions",
+        type=RegionsType(),
+        default=None,
+        help="Memories that get an arena each, such as DTCM=64K,SRAM=256K:4 (COST is of a byte read or written), or those of"
+        " a board.",
+    ),
+    click.option(
+        "--place",
+        "places",
+        type=PlaceType(),
+        multiple=True,
+        help="The region of a tensor (by its name, or as `emitc plan` calls its buffer) or of all `weights`;"
+        " weights=stage:REGION copies weights there that a layer loads often, before it runs.",
+    ),
+    click.option("--fallback", default="cpu", help="fail | cpu: what an accelerator cannot run.", show_default=True),
+    click.option(
+        "--shape", "shapes", type=ShapeType(), multiple=True, help="Size of an open dimension: NAME=1,49,10,1."
+    ),
+    click.option(
+        "--cpu-only",
+        multiple=True,
+        metavar="OP",
+        help="An operator, by its type or index, that no accelerator gets; may be repeated.",
+    ),
+    click.option(
+        "--expect-partition",
+        type=click.Path(path_type=Path),
+        default=None,
+        help="Fail unless every operator runs where this map of `emitc partition --json` says.",
+    ),
+    plugin_option,
+    click.option(
+        "--without",
+        "disabled",
+        multiple=True,
+        help="Switch off a pass, or one of the memory techniques order, views, overlap, moves and streaming;"
+        " may be repeated.",
+    ),
+)
+"""The options of `emitc compile`, in the order of its help."""
+
+
 def model_options(function: Function) -> Function:
     """The options of `emitc compile` without its argument."""
-    options = (
-        click.option("--name", default="", help="C name of the model; default: from the file name."),
-        click.option(
-            "--target", default=None, help="Target core (`emitc targets`); default: generic32, or the board's."
-        ),
-        click.option(
-            "--kernels",
-            default="portable",
-            help="portable | cmsis-nn | auto: the cheaper of the two, layer by layer.",
-            show_default=True,
-        ),
-        click.option(
-            "--kernel",
-            "variants",
-            type=VariantType(),
-            multiple=True,
-            help="The kernel of one operator, such as op3=dsp; `emitc partition` lists what there is. May be repeated.",
-        ),
-        click.option("--optimize", default="speed", help="speed | size", show_default=True),
-        click.option("--io", default="keep", help="keep | int8: drop the float ends of the model.", show_default=True),
-        click.option(
-            "--ram-budget", type=BudgetType(), help="Largest arena in bytes, or min: layers run row by row for it."
-        ),
-        click.option(
-            "--input-rows",
-            is_flag=True,
-            help="The model asks the application for the rows of its input while it runs; it is never whole in memory.",
-        ),
-        click.option(
-            "--regions",
-            type=RegionsType(),
-            default=None,
-            help="Memories that get an arena each, such as DTCM=64K,SRAM=256K:4 (COST is of a byte read or written), or those of"
-            " a board.",
-        ),
-        click.option(
-            "--place",
-            "places",
-            type=PlaceType(),
-            multiple=True,
-            help="The region of a tensor (by its name, or as `emitc plan` calls its buffer) or of all `weights`;"
-            " weights=stage:REGION copies weights there that a layer loads often, before it runs.",
-        ),
-        click.option(
-            "--fallback", default="cpu", help="fail | cpu: what an accelerator cannot run.", show_default=True
-        ),
-        click.option(
-            "--shape", "shapes", type=ShapeType(), multiple=True, help="Size of an open dimension: NAME=1,49,10,1."
-        ),
-        click.option(
-            "--cpu-only",
-            multiple=True,
-            metavar="OP",
-            help="An operator, by its type or index, that no accelerator gets; may be repeated.",
-        ),
-        click.option(
-            "--expect-partition",
-            type=click.Path(path_type=Path),
-            default=None,
-            help="Fail unless every operator runs where this map of `emitc partition --json` says.",
-        ),
-        plugin_option,
-        click.option(
-            "--without",
-            "disabled",
-            multiple=True,
-            help="Switch off a pass, or one of the memory techniques order, views, overlap, moves and streaming;"
-            " may be repeated.",
-        ),
-    )
-    for option in reversed(options):
+    for option in reversed(_MODEL_OPTIONS):
         function = option(function)
     return function
 

@@ -1,8 +1,8 @@
 """An independent check of a schedule and its plan: who owns which byte of the arena, stage by stage and row by row.
 
 Shares no code with the planner and none with the search for segments. Every byte has the name of the tensor (for line buffers,
-the row) that was written there last. What a stage reads must still be its own; a layer that works closer to its input than
-apart must keep the distance that its walk gives, and nobody may need the input afterwards.
+the row) that was written there last. What a stage reads must still be its own. Where an output overlaps an input, the layer must
+keep the distance of its access order, and nobody may need the input afterwards.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Owners:
         self.shared[offset : offset + size] = False
 
     def read(self, owner: object, offset: int, size: int, by: str) -> None:
-        """Errors  PlanError where a byte belongs to somebody else."""
+        """Raises PlanError where a byte belongs to somebody else."""
         wrong = np.flatnonzero(self.bytes[offset : offset + size] != self.numbers.get(owner, -1))
         if wrong.size:
             number = int(self.bytes[offset + wrong[0]])
@@ -56,82 +56,121 @@ class _Owners:
             raise PlanError(f"{by} reads {owner!r} at byte {offset + int(wrong[0])}, which is of {names.get(number)!r}")
 
 
-def _replay_rows(
-    graph: Graph, stage: Stage, segment: Segment, source: str, owners: _Owners, offsets: Mapping[str, int]
-) -> None:
-    """Runs a segment on row numbers, as the C does it: a full line buffer drops its rows from the front."""
-    by = f"ops {stage.nodes[0].bound.node.index} to {stage.nodes[-1].bound.node.index}"
-    layers, places, rooms = segment.layers, segment.places, segment.rooms
-    inner = zip(stage.nodes[:-1], rooms[:-1], strict=True)
-    starts = [*(offsets[lines_name(node)] if room else -1 for node, room in inner), offsets[segment.target]]
-    working = [(name, offsets[name]) for name, _ in scratch_of(stage)]
-    copies = [
-        [(staged_name(node, t.role), t.size_bytes) for t in node.layer.tables if t.role in node.staged]
-        for node in stage.nodes
-    ]
-    for name, size in chain.from_iterable(copies):
-        owners.write(name, offsets[name], size, by)
-    row_bytes = graph.tensor(segment.source).size_bytes // segment.source_rows if segment.source else 0
-    for row in range(segment.source_rows):  # the source row by row from here on
-        offset = offsets[source] + row * row_bytes
-        owners.read(source, offset, row_bytes, by)
-        owners.write((source, row), offset, row_bytes, by)
-    made, first = [0] * len(layers), [0] * len(layers)
+class _RowReplay:
+    """A segment that runs on row numbers, as the C does it: a line buffer that is full drops its rows from the front."""
 
-    def asked_for(i: int) -> bool:
-        """Whether the next row of some layer reads the next row of layer i."""
-        return any(r.source == i and made[i] < r.end(made[j]) for j, reader in enumerate(layers) for r in reader.reads)
+    def __init__(
+        self, graph: Graph, stage: Stage, segment: Segment, source: str, owners: _Owners, offsets: Mapping[str, int]
+    ) -> None:
+        """source: the buffer of the segment's input."""
+        self.graph, self.stage, self.segment = graph, stage, segment
+        self.source, self.owners, self.offsets = source, owners, offsets
+        self.by = f"ops {stage.nodes[0].bound.node.index} to {stage.nodes[-1].bound.node.index}"
+        inner = zip(stage.nodes[:-1], segment.rooms[:-1], strict=True)
+        self.starts = [*(offsets[lines_name(n)] if room else -1 for n, room in inner), offsets[segment.target]]
+        self.made = [0] * len(segment.layers)
+        """Rows that each layer has made."""
+        self.first = [0] * len(segment.layers)
+        """The first row in each line buffer."""
+        rows = segment.source_rows
+        self.row_bytes = graph.tensor(segment.source).size_bytes // rows if segment.source else 0
+        self.copies = [
+            [(staged_name(node, t.role), t.size_bytes) for t in node.layer.tables if t.role in node.staged]
+            for node in stage.nodes
+        ]
 
-    while made[-1] < layers[-1].rows:
-        i = max(
+    def run(self) -> None:
+        """Every row of every layer. Raises PlanError where a byte is not what a layer needs there."""
+        layers = self.segment.layers
+        for name, size in chain.from_iterable(self.copies):
+            self.owners.write(name, self.offsets[name], size, self.by)
+        self._split_source()
+        while self.made[-1] < layers[-1].rows:
+            self._make_row(self._next())
+        for row in range(layers[-1].rows):
+            offset = self.starts[-1] + row * layers[-1].row_bytes
+            self.owners.read((len(layers) - 1, row), offset, layers[-1].row_bytes, self.by)
+        self._join_source()
+        target = self.segment.target
+        self.owners.write(target, self.starts[-1], self.graph.tensor(target).size_bytes, self.by)
+
+    def _split_source(self) -> None:
+        """Names the rows of the input one by one."""
+        for row in range(self.segment.source_rows):
+            offset = self.offsets[self.source] + row * self.row_bytes
+            self.owners.read(self.source, offset, self.row_bytes, self.by)
+            self.owners.write((self.source, row), offset, self.row_bytes, self.by)
+
+    def _join_source(self) -> None:
+        """Gives what is left of the input its own name again, since later stages may read it."""
+        owners = self.owners
+        for row in range(self.segment.source_rows):
+            offset = self.offsets[self.source] + row * self.row_bytes
+            number = owners.numbers[self.source, row]
+            whole = slice(offset, offset + self.row_bytes)
+            owners.bytes[whole] = np.where(
+                owners.bytes[whole] == number, owners.numbers[self.source], owners.bytes[whole]
+            )
+
+    def _next(self) -> int:
+        """The last layer that has the rows that it needs for its next one."""
+        made, layers = self.made, self.segment.layers
+
+        def asked_for(i: int) -> bool:
+            """Whether the next row of some layer reads the next row of layer i."""
+            return any(
+                r.source == i and made[i] < r.end(made[j]) for j, reader in enumerate(layers) for r in reader.reads
+            )
+
+        return max(
             i
             for i, layer in enumerate(layers)
             if made[i] < layer.rows
             and all(r.source < 0 or made[r.source] >= r.end(made[i]) for r in layer.reads)
-            and (i not in segment.asked or asked_for(i))
+            and (i not in self.segment.asked or asked_for(i))
         )
-        place, size = places[i], layers[i].row_bytes
-        if made[place] - first[place] == rooms[place]:
-            needed = min(r.first(made[j]) for j, layer in enumerate(layers) for r in layer.reads if r.source == place)
-            needed = min(needed, made[place])
-            kept = list(range(needed, made[place]))
-            for to, row in enumerate(kept):  # the move up the line buffer
-                owners.read((place, row), starts[place] + (row - first[place]) * size, size, by)
-                owners.write((place, row), starts[place] + to * size, size, by)
-            first[place] = needed
-        target = starts[place] + (made[place] - first[place]) * size
-        used: list[tuple[object, int, int]] = [
-            (name, at, s.size_bytes) for (name, at), s in zip(working, stage.nodes[i].layer.scratch, strict=False)
-        ]
-        for owner, at, length in used:
-            owners.write(owner, at, length, by)
-        for name, length in copies[i]:
-            owners.read(name, offsets[name], length, by)
-        rows: list[tuple[object, int, int]] = []
-        for read in layers[i].reads:
-            for row in range(read.first(made[i]), read.end(made[i])):
-                if read.source < 0:
-                    rows.append(((source, row), offsets[source] + row * row_bytes, row_bytes))
-                elif rooms[read.source]:
-                    at = starts[read.source] + (row - first[read.source]) * layers[read.source].row_bytes
-                    rows.append(((read.source, row), at, layers[read.source].row_bytes))
-                else:  # made where this layer's own row goes
-                    owners.read(("in place", read.source, row), target, size, by)
-        for owner, at, length in rows:
-            owners.read(owner, at, length, by)
-        owners.write((place, made[place]) if place == i else ("in place", i, made[i]), target, size, by)
-        for owner, at, length in (*used, *rows):  # needed until the row is complete
-            owners.read(owner, at, length, by)
-        made[i] += 1
-    for row in range(layers[-1].rows):
-        offset = starts[-1] + row * layers[-1].row_bytes
-        owners.read((len(layers) - 1, row), offset, layers[-1].row_bytes, by)
-    for row in range(segment.source_rows):  # what is left of the source is the source again, for whoever reads it later
-        offset = offsets[source] + row * row_bytes
-        number = owners.numbers[source, row]
-        whole = slice(offset, offset + row_bytes)
-        owners.bytes[whole] = np.where(owners.bytes[whole] == number, owners.numbers[source], owners.bytes[whole])
-    owners.write(segment.target, starts[-1], graph.tensor(segment.target).size_bytes, by)
+
+    def _make_row(self, i: int) -> None:
+        """The next row of layer i."""
+        layer, place = self.segment.layers[i], self.segment.places[i]
+        if self.made[place] - self.first[place] == self.segment.rooms[place]:
+            self._slide(place, layer.row_bytes)
+        target = self.starts[place] + (self.made[place] - self.first[place]) * layer.row_bytes
+        scratch = zip(scratch_of(self.stage), self.stage.nodes[i].layer.scratch, strict=False)
+        held: list[tuple[object, int, int]] = [(name, self.offsets[name], s.size_bytes) for (name, _), s in scratch]
+        for owner, at, length in held:
+            self.owners.write(owner, at, length, self.by)
+        for name, length in self.copies[i]:
+            self.owners.read(name, self.offsets[name], length, self.by)
+        for read in layer.reads:
+            for row in range(read.first(self.made[i]), read.end(self.made[i])):
+                if read.source >= 0 and not self.segment.rooms[read.source]:
+                    # The row lies where this layer's own row goes, which may be written over.
+                    self.owners.read(("in place", read.source, row), target, layer.row_bytes, self.by)
+                    continue
+                held.append(self._row(read.source, row))
+                self.owners.read(*held[-1], self.by)
+        owner = (place, self.made[place]) if place == i else ("in place", i, self.made[i])
+        self.owners.write(owner, target, layer.row_bytes, self.by)
+        for owner, at, length in held:  # needed until the row is complete
+            self.owners.read(owner, at, length, self.by)
+        self.made[i] += 1
+
+    def _row(self, source: int, row: int) -> tuple[object, int, int]:
+        """A row that a layer reads: its owner, its offset and its bytes."""
+        if source < 0:
+            return (self.source, row), self.offsets[self.source] + row * self.row_bytes, self.row_bytes
+        size = self.segment.layers[source].row_bytes
+        return (source, row), self.starts[source] + (row - self.first[source]) * size, size
+
+    def _slide(self, place: int, size: int) -> None:
+        """Drops the rows of a full line buffer that no layer needs any more."""
+        readers = [(j, r) for j, layer in enumerate(self.segment.layers) for r in layer.reads if r.source == place]
+        needed = min(min(r.first(self.made[j]) for j, r in readers), self.made[place])
+        for to, row in enumerate(range(needed, self.made[place])):
+            self.owners.read((place, row), self.starts[place] + (row - self.first[place]) * size, size, self.by)
+            self.owners.write((place, row), self.starts[place] + to * size, size, self.by)
+        self.first[place] = needed
 
 
 def _replay_node(
@@ -218,7 +257,7 @@ def check_schedule(
             current[stage.moved] = target
         elif stage.segment is not None:
             name = stage.segment.source
-            _replay_rows(graph, stage, stage.segment, buffer_name(name, moved.get(name, 0)), owners, offsets)
+            _RowReplay(graph, stage, stage.segment, buffer_name(name, moved.get(name, 0)), owners, offsets).run()
         else:
             _replay_node(graph, stage.nodes[0], moved, owners, offsets, hosts)
     for name in graph.outputs:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.ir import Array, BoundNode, DType, Numerics
+from emitc.ir import Array, BoundNode, DType, Numerics, Tensor
 from emitc.kernels.contract import illegal, require_dtypes, require_quantization, unsupported
 from emitc.kernels.mac.requantization import (
     BIAS,
@@ -190,6 +190,40 @@ def check_operands(
     may the weights be. one_zero: int8 weights with one scale may have a zero point in TFLite.
     """
     x, w, bias, y = bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS), bound.output
+    _check_types(bound, bias, short_bias=short_bias)
+    require_quantization(bound, x, y)
+    if int16x8.applies(bound):
+        int16x8.require_symmetric(bound)
+    _check_weights(bound, weight_axis, one_zero=one_zero)
+    channels = w.shape[weight_axis]
+    if bias is not None and bias.shape != (channels,):
+        raise illegal(
+            bound, f"{bound.node.op_type} has a bias of the wrong length", f"{channels} output channels", tensor=bias
+        )
+    float_scale = bound.node.op.numerics.float_scale
+    factors = float_factors(bound) if float_scale else real_factors(bound)
+    lowest = SMALLEST_NORMAL if float_scale else 0.0
+    limit = int16x8.FACTOR_LIMIT if reduced(bound) else FACTOR_LIMIT
+    if not lowest <= min(factors) <= max(factors) < limit:
+        raise illegal(
+            bound,
+            "an output scale is out of proportion",
+            f"input scale * weight scale / output scale = {max(factors, key=abs)!r}",
+            "quantize again",
+            y,
+        )
+    if not computed and (not w.is_constant or (bias is not None and not bias.is_constant)):
+        what, constant = (
+            ("a computed bias", "a constant bias") if w.is_constant else ("computed weights", "constant weights")
+        )
+        raise unsupported(
+            bound, f"{bound.node.op_type} with {what} is not supported", "weights and bias must be constants",
+            f"export the model with {constant}", w,
+        )  # fmt: skip
+
+
+def _check_types(bound: BoundNode, bias: Tensor | None, *, short_bias: bool) -> None:
+    """Refuses types of input, weights, bias and output that do not go together. short_bias: as in `check_operands`."""
     known = (
         (DType.INT16, DType.INT8, DType.INT32, DType.INT16),
         (DType.FLOAT32, DType.INT8, DType.FLOAT32, DType.FLOAT32),
@@ -212,9 +246,11 @@ def check_operands(
     if not numerics.float_scale:
         combinations += int16x8.combinations(bias is not None, short_bias=short_bias)
     require_dtypes(bound, combinations, known)
-    require_quantization(bound, x, y)
-    if int16x8.applies(bound):
-        int16x8.require_symmetric(bound)
+
+
+def _check_weights(bound: BoundNode, weight_axis: int, *, one_zero: bool) -> None:
+    """Refuses scales and zero points of the weights. Arguments are as in `check_operands`."""
+    x, w = bound.input(0), bound.input(WEIGHTS)
     if w.quantization is None:
         raise illegal(
             bound,
@@ -223,7 +259,6 @@ def check_operands(
             "quantize the model fully",
             w,
         )
-    channels = w.shape[weight_axis]
     scales = w.quantization
     if not scales.per_tensor and scales.axis != weight_axis % len(w.shape):
         raise illegal(
@@ -231,33 +266,10 @@ def check_operands(
             f"one scale, or one per output channel (dimension {weight_axis % len(w.shape)}) is expected", "quantize again", w,
         )  # fmt: skip
     zero_fits = one_zero and scales.per_tensor and x.dtype is w.dtype is DType.INT8
-    if any(scales.zero_points) and numerics is Numerics.TFLITE and not zero_fits:
+    if any(scales.zero_points) and bound.node.op.numerics is Numerics.TFLITE and not zero_fits:
         raise illegal(
             bound, f"{bound.node.op_type} has weights with a zero point", "weights are symmetric in TFLite's int8 scheme",
             "quantize the weights symmetrically", w,
-        )  # fmt: skip
-    if bias is not None and bias.shape != (channels,):
-        raise illegal(
-            bound, f"{bound.node.op_type} has a bias of the wrong length", f"{channels} output channels", tensor=bias
-        )
-    factors = float_factors(bound) if numerics.float_scale else real_factors(bound)
-    lowest = SMALLEST_NORMAL if numerics.float_scale else 0.0
-    limit = int16x8.FACTOR_LIMIT if reduced(bound) else FACTOR_LIMIT
-    if not lowest <= min(factors) <= max(factors) < limit:
-        raise illegal(
-            bound,
-            "an output scale is out of proportion",
-            f"input scale * weight scale / output scale = {max(factors, key=abs)!r}",
-            "quantize again",
-            y,
-        )
-    if not computed and (not w.is_constant or (bias is not None and not bias.is_constant)):
-        what, constant = (
-            ("a computed bias", "a constant bias") if w.is_constant else ("computed weights", "constant weights")
-        )
-        raise unsupported(
-            bound, f"{bound.node.op_type} with {what} is not supported", "weights and bias must be constants",
-            f"export the model with {constant}", w,
         )  # fmt: skip
 
 

@@ -18,11 +18,14 @@ from emitc.emit.layer_call import layer_call
 from emitc.emit.quantizers import halves_to_even, limits
 from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where, first_name
+from emitc.layer import Param
 from emitc.program import Program, Step
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 BACKENDS = Path(__file__).resolve().parent.parent / "backends"
 RUNTIME_VERSION = 1
+_MEMBERS = "members"
+"""The argument of a kernel's macro that takes the members of the parameter struct."""
 _MATH = re.compile(
     r"\b(?:(?:acos|acosh|asin|asinh|atan|atanh|ceil|copysign|cos|cosh|erf|exp|fabs|floor|fmod|log1p|log|pow|rint|round|sin|sinh"
     r"|sqrt|tan|tanh)f|pow)\(|\b(?:exp|floor)\(\(double\)|\bINFINITY\b"
@@ -54,6 +57,8 @@ def environment(more: tuple[tuple[str, str], ...] = ()) -> jinja2.Environment:
         optimized=False,
     )
     env.filters["comment"] = c_names.comment_text
+    env.filters["members"] = members
+    env.filters["reads"] = lambda step, name: any(param.name == name for param in members(env, step))
     env.filters["limits"] = limits
     env.filters["first_name"] = first_name
     env.filters["quoted"] = c_names.string_text
@@ -80,7 +85,8 @@ def template_paths() -> frozenset[str]:
 
 def takes_formula(template: str) -> bool:
     """Whether one of emitc's templates prints the kernel of the layer's formula."""
-    return len(environment().get_template(f"kernels/{template}.c.j2").module.kernel.arguments) == 2  # type: ignore[attr-defined]
+    arguments = environment().get_template(f"kernels/{template}.c.j2").module.kernel.arguments  # type: ignore[attr-defined]
+    return len(set(arguments) - {_MEMBERS}) == 2
 
 
 def template_problem(name: str, text: str) -> str:
@@ -96,25 +102,44 @@ def template_problem(name: str, text: str) -> str:
     return "" if hasattr(module, "layer") or hasattr(module, "arguments") else "it has no macro layer and no arguments"
 
 
-def _kernel_module(program: Program, template: str) -> jinja2.environment.TemplateModule:
+def _kernel_module(env: jinja2.Environment, template: str) -> jinja2.environment.TemplateModule:
     folder = "" if template.partition("/")[0] in _backend_folders() else "kernels/"
-    return environment(program.templates).get_template(f"{folder}{template}.c.j2").module
+    return env.get_template(f"{folder}{template}.c.j2").module
+
+
+@jinja2.pass_environment
+def members(env: jinja2.Environment, step: Step) -> tuple[Param, ...]:
+    """The members of the step's parameter struct: its parameters, without those that the template's macro `unread` names.
+
+    A layer has all facts about its window or its output, for the scheduler too. A flavour of the kernel may need fewer.
+    """
+    unread = getattr(_kernel_module(env, step.template), "unread", None)
+    names = set() if unread is None else set(str(unread(step.spec)).split())
+    return tuple(param for param in step.params if param.name not in names)
 
 
 def _kernel(program: Program, step: Step) -> str:
-    """The kernel of a step; its macro takes the spec where the template serves several, then the formula."""
+    """The kernel of a step.
+
+    Its macro takes the spec where the template serves several, then the formula; and `members` where it prints no struct of
+    its own.
+    """
+    env = environment(program.templates)
     with _of_a_plugin(program, step.template):
-        macro = _kernel_module(program, step.template).kernel  # type: ignore[attr-defined]
-        return str(macro(*(step.spec, step.formula)[: len(macro.arguments)]))
+        macro = _kernel_module(env, step.template).kernel  # type: ignore[attr-defined]
+        values = (step.spec, step.formula)[: len(set(macro.arguments) - {_MEMBERS})]
+        struct = {_MEMBERS: members(env, step)} if _MEMBERS in macro.arguments else {}
+        return str(macro(*values, **struct))
 
 
 def _layer(program: Program, step: Step) -> str:
     """The function of a step: by the template's macro, or the one that calls the kernel with the arguments that it states."""
     with _of_a_plugin(program, step.template):
-        module = _kernel_module(program, step.template)
+        env = environment(program.templates)
+        module = _kernel_module(env, step.template)
         if hasattr(module, "layer"):
             return str(module.layer(step))
-        partial = environment().get_template("partials/layer.c.j2").module
+        partial = env.get_template("partials/layer.c.j2").module
         return str(partial.layer(step, layer_call(step, module.arguments)))  # type: ignore[attr-defined]
 
 
@@ -133,6 +158,18 @@ def _of_a_plugin(program: Program, template: str) -> Iterator[None]:
         ) from error
 
 
+def _require_one_struct(program: Program) -> None:
+    """Layers of one kernel have constants of one struct, so that their parameters have the same names and types."""
+    env = environment(program.templates)
+    seen: dict[str, list[tuple[str, str]]] = {}
+    for step in program.every_step:
+        with _of_a_plugin(program, step.template):
+            macro = _kernel_module(env, step.template).kernel  # type: ignore[attr-defined]
+            if _MEMBERS in macro.arguments:
+                own = [(param.name, param.c_type) for param in members(env, step)]
+                assert seen.setdefault(step.kernel, own) == own, f"{step.name} has other parameters than {step.kernel}"
+
+
 def _parts(program: Program) -> tuple[str, str]:
     """The kernels in use, each once, and the layers in order. Only a plugin's kernel can have the C name of another one."""
     for name, count in Counter(step.kernel for step in program.kernels).items():
@@ -141,6 +178,7 @@ def _parts(program: Program) -> tuple[str, str]:
             raise EmitcError(
                 f"several kernels have the C name emitc_{name}", where, why, "rename the plugin's template"
             )
+    _require_one_struct(program)
     kernels = "\n\n".join(_kernel(program, step) for step in program.kernels)
     return kernels, "\n\n".join(_layer(program, step) for step in program.every_step)
 
@@ -155,7 +193,7 @@ def _has_infinity(layers: str, program: Program) -> bool:
 def render_sources(program: Program, stack: StackBound | None = None) -> dict[str, str]:
     """The public header and the source of a program, by file name. stack: what the header says of it, where it is known."""
     kernels, layers = _parts(program)
-    env = environment()
+    env = environment(program.templates)
     header = env.get_template("model/model.h.j2").render(p=program, halves_to_even=halves_to_even(program), stack=stack)
     source = env.get_template("model/model.c.j2").render(
         p=program,

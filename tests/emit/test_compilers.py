@@ -1,5 +1,5 @@
-"""Generated C of every operator: under every compiler, optimization level and strict warning, what it links to, and its layers
-with input and output in one array."""
+"""Generated C of every operator: under every compiler, optimization level and strict warning, what it links to, what it reads,
+and its layers with input and output in one array."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from emitc.target import load_target
 from tests.emit.test_walks import LEAN, SCALAR, SPAN, WIDER
 from tests.support.emit.package_set import Packages
 from tests.support.emit.shared_array import subjects
+from tests.support.emit.struct_members import parameter_members
 
 ROOT = Path(__file__).resolve().parents[2]
 STRICT = [
@@ -280,3 +281,42 @@ def test_every_template_keeps_its_distance(every_family: list[Compiled], tmp_pat
     }
     assert {"conv_2d_float", "average_pool_2d_even", "average_pool_2d_sum", "average_pool_2d_float"} <= set(sharp)
     assert {"max_pool_2d_taps", "softmax", "lookup", "sum", "dequantize", "dynamic_quantize"} <= set(sharp)
+
+
+def test_every_parameter_is_read(packages: Packages) -> None:
+    """A reviewer may take a clamp in a parameter struct for one that the kernel applies."""
+    structs: set[str] = set()
+    for name, folder in packages.folders.items():
+        for struct, (declared, read) in parameter_members((folder / f"{name}.c").read_text(encoding="ascii")).items():
+            structs.add(struct)
+            assert declared == declared & read, f"{name}: {struct}"
+    assert len(structs) > 500
+
+
+def test_a_parameter_that_nothing_reads_is_found() -> None:
+    source = """struct emitc_k {
+    int32_t used;
+    int32_t set;
+    int32_t idle;
+};
+
+static void emitc_k(const struct emitc_k *p)
+{
+    use(p->used);
+}
+
+static const struct emitc_k op0_params = {
+    .used = 1,
+    .set = 2,
+    .idle = 3, /* p->idle */
+};
+
+static void rows(void)
+{
+    struct emitc_k p = op0_params;
+    p.set = 4;
+    emitc_k(&p);
+}
+"""
+    declared, read = parameter_members(source)["emitc_k"]
+    assert (declared, read) == ({"used", "set", "idle"}, {"used"})

@@ -110,13 +110,10 @@ struct emitc_max_pool_2d {
     int32_t in_c;
     int32_t out_h;
     int32_t out_w;
-    int32_t out_c;
     int32_t kernel_h;
     int32_t kernel_w;
     int32_t stride_h;
     int32_t stride_w;
-    int32_t dilation_h;
-    int32_t dilation_w;
     int32_t pad_top;
     int32_t pad_left;
     int32_t clamp_low;
@@ -208,13 +205,10 @@ static const struct emitc_max_pool_2d op2_max_pool_2d_params = {
     .in_c = 6,
     .out_h = 2,
     .out_w = 2,
-    .out_c = 6,
     .kernel_h = 2,
     .kernel_w = 2,
     .stride_h = 2,
     .stride_w = 2,
-    .dilation_h = 1,
-    .dilation_w = 1,
     .pad_top = 0,
     .pad_left = 0,
     .clamp_low = -128,

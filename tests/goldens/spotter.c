@@ -52,7 +52,6 @@ struct emitc_conv_2d {
     int32_t stride_h;
     int32_t stride_w;
     int32_t dilation_h;
-    int32_t dilation_w;
     int32_t pad_top;
     int32_t pad_left;
     int32_t input_offset;
@@ -292,13 +291,10 @@ struct emitc_average_pool_2d {
     int32_t in_c;
     int32_t out_h;
     int32_t out_w;
-    int32_t out_c;
     int32_t kernel_h;
     int32_t kernel_w;
     int32_t stride_h;
     int32_t stride_w;
-    int32_t dilation_h;
-    int32_t dilation_w;
     int32_t pad_top;
     int32_t pad_left;
     int32_t clamp_low;
@@ -491,7 +487,6 @@ static const struct emitc_conv_2d op0_conv_2d_params = {
     .stride_h = 1,
     .stride_w = 1,
     .dilation_h = 1,
-    .dilation_w = 1,
     .pad_top = 1,
     .pad_left = 1,
     .input_offset = 3, /* minus the zero point */
@@ -570,13 +565,10 @@ static const struct emitc_average_pool_2d op2_average_pool_2d_params = {
     .in_c = 4,
     .out_h = 2,
     .out_w = 1,
-    .out_c = 4,
     .kernel_h = 2,
     .kernel_w = 3,
     .stride_h = 2,
     .stride_w = 2,
-    .dilation_h = 1,
-    .dilation_w = 1,
     .pad_top = 0,
     .pad_left = 0,
     .clamp_low = -128,

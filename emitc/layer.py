@@ -352,13 +352,12 @@ class Formula:
 
     name: of the kernel in C. c: the result as a C expression of the elements, whose names the template states, and of the
     parameters `p`. comment: the result in words. In both texts {x}, {w} and {y} stand for the spec's types, and {kernel} for
-    the name of the C function. members: name and C type of the parameters that `c` reads.
+    the name of the C function.
     """
 
     name: str
     c: str
     comment: str
-    members: tuple[tuple[str, str], ...] = ()
 
     def result(self, spec: KernelSpec) -> str:
         """The C expression for these types."""

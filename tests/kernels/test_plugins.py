@@ -388,9 +388,7 @@ def test_a_plugin_that_fails_in_use(old: str, new: str, what: str, why: str, tmp
 
 
 def test_a_formula_needs_no_template(tmp_path: Path) -> None:
-    formula = (
-        'Formula("clipped_square", "v * v < p->limit ? v * v : p->limit", "x * x up to limit", (("limit", "float"),))'
-    )
+    formula = 'Formula("clipped_square", "v * v < p->limit ? v * v : p->limit", "x * x up to limit")'
     made = f'Layer("activation/unary", "portable", (0,), formula={formula}, spec=KernelSpec(x="float", y="float")'
     changed = CLIPPED.replace('Layer("clipped_square", "portable", (0,)', made).replace(
         "KernelSpec,", "KernelSpec, Formula,"

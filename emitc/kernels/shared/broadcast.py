@@ -127,7 +127,7 @@ def broadcast_layer(
     params = (*parameters, *walk_params([t.shape for t in tensors], y.shape))
     alike = all(t.shape == y.shape and not t.is_constant for t in tensors)
     by_rows = ByRows(counted="count") if alike else None
-    template, formula = printed(kernel, template, parameters)
+    template, formula = printed(kernel, template)
     return Layer(
         template,
         "portable",
@@ -175,7 +175,7 @@ def fold_layer(bound: BoundNode, kernel: Formula | str, parameters: tuple[Param,
     rounds = [[tensors[0].shape, tensors[1].shape], *([y.shape, tensor.shape] for tensor in tensors[2:])]
     walk = tuple(int(param.value) for shapes in rounds for param in walk_params(shapes, y.shape))
     assert len(walk) == FOLD_ENTRIES * len(rounds)
-    template, formula = printed(kernel, "elementwise/fold", parameters)
+    template, formula = printed(kernel, "elementwise/fold")
     return Layer(
         template,
         "portable",

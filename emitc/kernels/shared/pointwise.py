@@ -78,16 +78,14 @@ def formula_of(function: RealFunction) -> Formula | str:
     return Formula(function.name, function.c, function.comment) if function.c else f"activation/{function.name}"
 
 
-def printed(kernel: Formula | str, template: str, parameters: tuple[Param, ...]) -> tuple[str, Formula | None]:
-    """What prints a kernel: `template` with the formula, which gets its members; or the kernel's own template."""
-    if isinstance(kernel, str):
-        return kernel, None
-    return template, replace(kernel, members=tuple((param.name, param.c_type) for param in parameters))
+def printed(kernel: Formula | str, template: str) -> tuple[str, Formula | None]:
+    """What prints a kernel: `template` with the formula, or the kernel's own template."""
+    return (kernel, None) if isinstance(kernel, str) else (template, kernel)
 
 
 def pointwise_layer(bound: BoundNode, kernel: Formula | str, parameters: tuple[Param, ...] = ()) -> Layer:
     """A formula of `v`, the element, or a template, printed for the types of x and y. parameters: members of the struct."""
-    template, formula = printed(kernel, "activation/unary", parameters)
+    template, formula = printed(kernel, "activation/unary")
     count = Param("count", "int32_t", bound.output.elements)
     spec = typed(bound.input(0).dtype, bound.output.dtype)
     return Layer(

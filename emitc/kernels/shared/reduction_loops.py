@@ -106,5 +106,5 @@ def typed_layer(
     spec = KernelSpec(f"_{types}", fixed_point=False, x=x.dtype.c_type, y=y.dtype.c_type)
     params = (*loop_params(groups_of(x.shape, axes), _LOOPS), *extra)
     own = kernel if isinstance(kernel, str) else kernel[x.dtype is not DType.FLOAT32]
-    template, formula = printed(own, "reduction/reduce", extra)
+    template, formula = printed(own, "reduction/reduce")
     return Layer(template, "portable", (0,), params=params, spec=spec, formula=formula)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from emitc.program import Step
 
+_SCALING = ("multiplier", "exponent", "right", "shift")
+"""Roles of the tables that requantize sums, in the order in which kernels take them."""
 _ARGUMENT = re.compile(r"(?P<restrict>restrict )?(?P<cast>(?:\([^()]*\))*)(?P<name>\w+)")
 
 
@@ -27,8 +29,9 @@ def layer_call(step: Step, arguments: str) -> LayerCall:
     An argument with the name of one of the layer's tables is that table. The others are pointers that the layer's function
     takes: inputs, outputs and working memory, in this order. A word `restrict` qualifies such a pointer. A cast applies
     inside the call, where KERNEL is the kernel's C name. Where the text has line breaks, so has the call, and its arguments
-    start on a line of their own.
+    start on a line of their own. The word `scaling` stands for the layer's tables that requantize sums.
     """
+    arguments = re.sub(r"\bscaling\b", ", ".join(role for role in _SCALING if role in step.tables), arguments)
     types = [f"const {x.c_type}" for x in step.inputs] + [y.c_type for y in (*step.outputs, *step.scratch)]
     pointers = [match for match in _ARGUMENT.finditer(arguments) if match["name"] not in step.tables]
     assert len(pointers) == len(types), f"{step.template} takes {len(types)} operands, not {arguments}"

@@ -55,6 +55,11 @@ def test_casts_and_line_breaks_stay() -> None:
     assert call.start == "\n        "
 
 
+def test_scaling_stands_for_the_tables_of_the_requantization() -> None:
+    scaled = replace(STEP, tables={"shift": "op0_shift", "multiplier": "op0_multiplier"})
+    assert layer_call(scaled, "x, scaling, y, kept, work").arguments == "x, op0_multiplier, op0_shift, y, kept, work"
+
+
 def test_arguments_that_do_not_fit_the_layer_are_a_bug() -> None:
     with pytest.raises(AssertionError, match=r"family/scale takes 4 operands, not x, y"):
         layer_call(STEP, "x, y")

@@ -53,7 +53,7 @@ MODES: dict[str, dict[str, Any]] = {
     "min-plain": {"ram_budget": "min", "disabled": frozenset({"order", "moves"})},
     "generic": {"target": "generic32"},
     "regions": {"regions": _TWO},
-    "staged": {"regions": _TWO, "places": (("weights", "stage:FAST"),)},
+    "staged": {"regions": _TWO, "stage_weights": "FAST"},
 }
 """Options by the name of the mode."""
 BAD = ("differs", "failed")

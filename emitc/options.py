@@ -19,7 +19,7 @@ from emitc.schedule.memory_regions import check_regions
 from emitc.schedule.search import SMALLEST, TECHNIQUES
 from emitc.target import load_target
 
-_RARE = ("regions", "places", "plugins", "variants", "input_rows")
+_RARE = ("regions", "places", "stage_weights", "plugins", "variants", "input_rows")
 """Options that the manifest names only where they are given."""
 
 
@@ -32,7 +32,8 @@ class Options:
     ram_budget: largest arena in bytes, None for any, "min" for the smallest. cpu_only: operators, by type or index, that
     no accelerator gets. expect_partition: file with a partition map that must come out. backends: options of the backends, by
     name. regions: memories that each get an arena, none for a single arena; places: pairs of a tensor, by its name or that of
-    its buffer, or "weights", and the region that it is to lie in. variants: pairs of a node's index and the variant of
+    its buffer, or "weights", and the region that it is to lie in. stage_weights: the region that weights are copied to before
+    their layer runs, "" for none. variants: pairs of a node's index and the variant of
     emitc's own kernels that it is to get. plugins: Python files with operators of the user's own. input_rows: the model asks for
     the rows of its input while it runs.
     """
@@ -52,6 +53,7 @@ class Options:
     backends: dict[str, str] = field(default_factory=dict)
     regions: tuple[Region, ...] = ()
     places: tuple[tuple[str, str], ...] = ()
+    stage_weights: str = ""
     variants: tuple[tuple[int, str], ...] = ()
     plugins: tuple[Path, ...] = ()
     input_rows: bool = False
@@ -71,6 +73,8 @@ class Options:
         if self.regions:
             plain["regions"] = [{"name": r.name, "bytes": r.size_bytes, "cost": r.cost} for r in self.regions]
             plain["places"] = [list(place) for place in self.places]
+        if self.stage_weights:
+            plain["stage_weights"] = self.stage_weights
         return plain | {
             "shapes": {k: list(v) for k, v in self.shapes.items()},
             "disabled": sorted(self.disabled),
@@ -103,6 +107,7 @@ class Options:
         if self.regions:
             parts.append("--regions " + ",".join(f"{r.name}={r.size_bytes}:{r.cost:g}" for r in self.regions))
         parts += [f"--place {what}={region}" for what, region in self.places]
+        parts += [f"--stage-weights {self.stage_weights}"] if self.stage_weights else []
         parts += [f"--kernel op{index}={variant}" for index, variant in self.variants]
         parts += [f"--plugin {Path(path).name}" for path in self.plugins]
         return "".join(f" {part}" for part in parts)
@@ -128,7 +133,7 @@ def check_options(options: Options) -> None:
         _choice(options.ram_budget, ("min",), "--ram-budget")
     for name in sorted(options.disabled):
         _choice(name, (*(n for n, _ in (*PASSES, *LATE_PASSES)), *TECHNIQUES), "--without")
-    check_regions(options.regions, options.places)
+    check_regions(options.regions, options.places, options.stage_weights)
     if options.name and not is_model_name(options.name):
         raise EmitcError(
             f"{options.name} is no name for a model",

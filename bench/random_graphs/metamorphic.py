@@ -81,7 +81,7 @@ def changes(compiled: Compiled) -> Iterator[Change]:
     half = max(64, compiled.program.plan.arena_bytes // 2)
     regions = (Region("FAST", half, 1.0), Region("SLOW", 16 << 20, 4.0))
     yield Change("regions", replace(plain, regions=regions))
-    yield Change("regions for weights", replace(plain, regions=regions, places=(("weights", "stage:FAST"),)))
+    yield Change("regions for weights", replace(plain, regions=regions, stage_weights="FAST"))
     for target in ("cortex-m0", "cortex-m3", "cortex-m4", "cortex-m4f", "cortex-m33", "cortex-m55", "rv32imac"):
         yield Change(f"target {target}", replace(plain, target=target))
 

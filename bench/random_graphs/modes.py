@@ -52,7 +52,7 @@ def draw_mode(rng: np.random.Generator, description: Description, cmsis_nn: str 
         fast = int(rng.choice((256, 1024, 6 << 10)))
         mode["regions"] = [["FAST", fast, 1.0], ["SLOW", 3 << 20, 4.0]]
         if chance(0.3):
-            mode["places"] = [["weights", "stage:FAST"]]
+            mode["stage_weights"] = "FAST"
         mode.pop("ram_budget", None)
     # No engine runs another interface, and sums of floats that are quantized again are within a step of the references only.
     quantized = any(value.scales for value in description.values) or any("Quantize" in n.op for n in description.nodes)
@@ -102,7 +102,6 @@ def options_of(mode: Mode, name: str) -> Options:
         plain["disabled"] = frozenset(plain["disabled"])
     if "regions" in plain:
         plain["regions"] = tuple(Region(*each) for each in plain["regions"])
-        plain["places"] = tuple((what, region) for what, region in plain.get("places", ()))
     return Options(name=name, **plain)
 
 
@@ -129,7 +128,7 @@ def simpler(mode: Mode) -> list[dict[str, Any]]:
         found.append({**mode, "target": "generic32"})
     if len(mode.get("disabled", ())) > 1:
         found += [{**mode, "disabled": [each]} for each in mode["disabled"]]
-    return [each for each in found if "places" not in each or "regions" in each]
+    return [each for each in found if "stage_weights" not in each or "regions" in each]
 
 
 def with_variants(options: Options, compiled: Compiled, mode: Mode) -> Options:

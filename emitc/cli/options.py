@@ -195,7 +195,7 @@ def plugin_option(function: Function) -> Function:
 
 _HEADINGS = {
     **dict.fromkeys(("--target", "--kernels", "--kernel", "--optimize", "--cmsis-nn", "--without"), "Kernels"),
-    **dict.fromkeys(("--ram-budget", "--regions", "--place", "--input-rows"), "Memory"),
+    **dict.fromkeys(("--ram-budget", "--regions", "--place", "--stage-weights", "--input-rows"), "Memory"),
     **dict.fromkeys(("--output", "--package", "--svg", "--html", "--force", "--workdir", "--json"), "Output"),
     **dict.fromkeys(("--name", "--io", "--shape", "--plugin"), "Model"),
     **dict.fromkeys(("--npu", "--fallback", "--cpu-only", "--expect-partition", "--allow-npu-rounding"), "NPU"),
@@ -288,8 +288,13 @@ _MODEL_OPTIONS = (
         "places",
         type=PlaceType(),
         multiple=True,
-        help="The region of a tensor (by its name, or as `emitc plan` calls its buffer) or of all `weights`;"
-        " weights=stage:REGION copies weights there that a layer loads often, before it runs.",
+        help="The region of a tensor (by its name, or as `emitc plan` calls its buffer), or of all `weights`.",
+    ),
+    click.option(
+        "--stage-weights",
+        metavar="REGION",
+        default="",
+        help="A fast region. Weights that a layer loads often are copied there before the layer runs.",
     ),
     click.option("--fallback", default="cpu", help="fail | cpu: what an accelerator cannot run.", show_default=True),
     click.option(
@@ -347,6 +352,7 @@ def options_of(values: dict[str, Any], package: str, default_target: str = "gene
         backends={name: value for name, value in backends.items() if value},
         regions=_regions(values["regions"]),
         places=tuple(values["places"]),
+        stage_weights=values["stage_weights"],
         variants=tuple(values["variants"]),
         plugins=tuple(values["plugins"]),
         input_rows=values["input_rows"],

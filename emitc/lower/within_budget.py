@@ -62,7 +62,7 @@ def _require_nodes(graph: Graph, options: Options) -> None:
 
 def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Options) -> tuple[Partition, Program]:
     """The graph partitioned and lowered. Raises what `partition_graph` and `lower` raise."""
-    regions = Regions(options.regions, options.places) if options.regions else None
+    regions = Regions(options.regions, options.places, options.stage_weights) if options.regions else None
     # Rows take code: where that is to be small, only a budget makes them, or an input that comes in rows anyway.
     few = options.optimize == "size" and not options.input_rows
     without = options.disabled | ({"streaming"} if few else set())

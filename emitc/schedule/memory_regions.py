@@ -36,21 +36,19 @@ from emitc.schedule.weight_staging import ROLE, Candidate, candidates, loads_byt
 
 WEIGHTS = "weights"
 """In the place of a tensor's name: all constants."""
-STAGE = "stage:"
-"""Before a region's name: weights that are loaded often are copied there, layer by layer."""
 _TAKEN = ("weights", "align", "bytes")
 """Words that stand in the same places of macros and options."""
 _FILTERS_AT_ONCE = 4
 """Filters that the portable kernels compute with one pass over a window; a depthwise one has one filter to a channel."""
 
 
-def check_regions(regions: Sequence[Region], places: Sequence[tuple[str, str]]) -> None:
+def check_regions(regions: Sequence[Region], places: Sequence[tuple[str, str]], stage_weights: str) -> None:
     """Raises EmitcError for names that cannot be names in C, for two that are alike there, and for places without regions."""
-    if places and not regions:
-        what, place = places[0]
+    if (places or stage_weights) and not regions:
+        option = "--place {}={}".format(*places[0]) if places else f"--stage-weights {stage_weights}"
         raise EmitcError(
             "there are no regions",
-            Where(option=f"--place {what}={place}"),
+            Where(option=option),
             "it says which of several regions holds a tensor",
             "name them with --regions NAME=BYTES,...",
         )
@@ -72,25 +70,27 @@ def check_regions(regions: Sequence[Region], places: Sequence[tuple[str, str]]) 
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """What the user asks for: regions, and where some tensors are to lie, as pairs of a tensor's name and a region's."""
+    """What the user asks for. places: where some tensors are to lie, as pairs of a tensor's name and a region's.
+
+    stage_weights: the region that weights are copied to, in any case of letters; "" for none.
+    """
 
     regions: tuple[Region, ...]
     places: tuple[tuple[str, str], ...] = ()
+    stage_weights: str = ""
 
     @property
     def weights(self) -> str:
         """The region that constants are to lie in, "" for none."""
-        return self._named([place for what, place in self.places if what == WEIGHTS and not place.startswith(STAGE)])
+        return self._named(next((place for what, place in self.places if what == WEIGHTS), ""))
 
     @property
     def staged(self) -> str:
         """The region that weights are copied to, "" for none."""
-        places = [place for what, place in self.places if what == WEIGHTS and place.startswith(STAGE)]
-        return self._named([place.removeprefix(STAGE) for place in places])
+        return self._named(self.stage_weights)
 
-    def _named(self, wanted: Sequence[str]) -> str:
+    def _named(self, name: str) -> str:
         """The region's own name, as the user gave it."""
-        name = wanted[0] if wanted else ""
         return next((region.name for region in self.regions if region.name.lower() == name.lower()), name)
 
     @property
@@ -261,7 +261,7 @@ def _with_copies(
     if not region.size_bytes:
         raise EmitcError(
             f"there is no room for copies in {region.name}",
-            Where(option=f"--place {WEIGHTS}={STAGE}{region.name}"),
+            Where(option=f"--stage-weights {region.name}"),
             "the region has no bytes for an arena",
             "name one that weights are to be copied to, not the one that they lie in",
         )
@@ -336,6 +336,17 @@ def _too_small(wanted: Regions, choice: MemorySchedule, budget: int | None, cons
     )
 
 
+def _require_region(name: str, wanted: Regions, option: str) -> None:
+    """Raises EmitcError where no region has the name."""
+    if name.lower() not in {region.name.lower() for region in wanted.regions}:
+        raise EmitcError(
+            f"there is no region {shown(name)}",
+            Where(option=option),
+            f"the regions are {', '.join(region.name for region in wanted.regions)}",
+            "name one of them",
+        )
+
+
 def _pins(graph: Graph, choice: MemorySchedule, wanted: Regions) -> dict[str, str]:
     """The region of each buffer that the user has settled. A moved tensor is settled in all its places."""
     known = {region.name.lower(): region for region in wanted.regions}
@@ -353,16 +364,11 @@ def _pins(graph: Graph, choice: MemorySchedule, wanted: Regions) -> dict[str, st
         if buffer in names:
             called[slot.name] = [buffer]
     found: dict[str, str] = {}
+    if wanted.stage_weights:
+        _require_region(wanted.stage_weights, wanted, f"--stage-weights {wanted.stage_weights}")
     for what, name in wanted.places:
         option = f"--place {what}={name}"
-        name = name.removeprefix(STAGE) if what == WEIGHTS else name
-        if name.lower() not in known:
-            raise EmitcError(
-                f"there is no region {shown(name)}",
-                Where(option=option),
-                f"the regions are {', '.join(region.name for region in wanted.regions)}",
-                "name one of them",
-            )
+        _require_region(name, wanted, option)
         if what == WEIGHTS:
             continue
         if what not in called:

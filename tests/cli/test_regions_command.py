@@ -96,7 +96,7 @@ def test_a_board_stands_for_its_regions(emitc: Emitc, tiny: Path) -> None:
         ((*REGIONS, "--place", "AT_OP1=PSRAM"), 2, "there is no region PSRAM"),
         ((*REGIONS, "--place", "AT_OPS=DTCM"), 2, "there is no tensor AT_OPS in the arena"),
         ((*REGIONS, "--place", "AT_OP1"), 2, "'AT_OP1' is not TENSOR=REGION"),
-        ((*REGIONS, "--place", "weights=stage:PSRAM"), 2, "there is no region PSRAM"),
+        ((*REGIONS, "--stage-weights", "PSRAM"), 2, "there is no region PSRAM"),
         ((*REGIONS, "--place", "weights=DTCM"), 1, "the constants do not fit DTCM"),
         (("--place", "AT_OP1=DTCM"), 2, "there are no regions"),
     ],

@@ -52,7 +52,7 @@ found["files"] = sorted(plain.files)
 found["report"] = compile_text(plain, Path("out"))
 found["match"] = [verify(plain, samples=3, layers=True, sanitize=True, reference="numpy").match]
 regions = (Region("FAST", 64, 1.0), Region("SLOW", 1 << 16, 3.0), Region("FLASH", 0, 9.0))
-copied = compile_model(model, target="cortex-m4f", regions=regions, places=(("weights", "FLASH"), ("weights", "stage:FAST")))
+copied = compile_model(model, target="cortex-m4f", regions=regions, places=(("weights", "FLASH"),), stage_weights="FAST")
 found["copied"] = [step.index for step in copied.program.steps if step.staged]
 found["match"].append(verify(copied, samples=2, layers=True, reference="numpy").match)
 rows = compile_model(model, target="cortex-m4f", input_rows=True, ram_budget="min")

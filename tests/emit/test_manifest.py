@@ -32,8 +32,9 @@ def packages(tiny: Path) -> Iterator[Compiled]:
     yield compile_model(MODELS / "digits_qdq.onnx")
     yield compile_model(MODELS / "kws_ref_int8.tflite", target="cortex-m7", optimize="size")
     regions = (Region("DTCM", 24 << 10, 1.0), Region("SRAM", 64 << 10, 3.0), Region("QSPI", 0, 9.0))
-    places = (("weights", "QSPI"), ("weights", "stage:DTCM"))
-    yield compile_model(MODELS / "kws_ref_int8.tflite", regions=regions, places=places)
+    yield compile_model(
+        MODELS / "kws_ref_int8.tflite", regions=regions, places=(("weights", "QSPI"),), stage_weights="DTCM"
+    )
 
 
 def described(value: Any, schema: dict[str, Any], path: str = "") -> Iterator[str]:

@@ -30,7 +30,7 @@ from tests.support.models.image_nets import ImageNet
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
 REGIONS = (Region("DTCM", 8 << 10, 1.0), Region("SRAM", 64 << 10, 3.0), Region("QSPI", 0, 9.0))
-IN_FLASH, COPIED = ("weights", "QSPI"), ("weights", "stage:DTCM")
+IN_FLASH = ("weights", "QSPI")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def _staged(compiled: Compiled) -> list[int]:
 @pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("target", ["generic32", "cortex-m0", "cortex-m4", "cortex-m55"])
 def test_the_bits_stay_and_the_plan_holds(target: str, net: Path) -> None:
-    made = compile_model(net, target=target, regions=REGIONS, places=(IN_FLASH, COPIED))
+    made = compile_model(net, target=target, regions=REGIONS, places=(IN_FLASH,), stage_weights="DTCM")
     assert {0, 1, 2, 3} <= set(_staged(made))
     proof = verify(made, samples=4, layers=True, sanitize=True)
     assert proof.match and proof.differing == 0 and proof.memory_errors == ()
@@ -70,7 +70,7 @@ def test_the_bits_stay_and_the_plan_holds(target: str, net: Path) -> None:
 
 
 def test_what_is_copied_is_said(net: Path) -> None:
-    made = compile_model(net, regions=REGIONS, places=(IN_FLASH, COPIED))
+    made = compile_model(net, regions=REGIONS, places=(IN_FLASH,), stage_weights="DTCM")
     program = made.program
     said = {"region": "DTCM", "layers": len(program.staged), "bytes": sum(s.size_bytes for s in program.staged)}
     assert memory_plan(program)["copied_weights"] == said
@@ -83,7 +83,7 @@ def test_what_is_copied_is_said(net: Path) -> None:
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_copy_that_is_too_short_is_found(index: int, net: Path) -> None:
-    made = compile_model(net, regions=REGIONS, places=(IN_FLASH, COPIED))
+    made = compile_model(net, regions=REGIONS, places=(IN_FLASH,), stage_weights="DTCM")
     text = made.files["net.c"].decode("ascii")
     (size,) = re.findall(rf"memcpy\(arena_dtcm \+ AT_OP{index}_WEIGHTS, \w+, (\d+)u\);", text)
     wrong = text.replace(f"_weights, {size}u);", f"_weights, {int(size) // 2}u);", 1)
@@ -95,12 +95,12 @@ def test_a_copy_that_is_too_short_is_found(index: int, net: Path) -> None:
 def test_only_what_pays_is_copied(net: Path) -> None:
     """Not where flash costs no more than the copy's region, not what is loaded once or twice, and not what has no room."""
     cheap = (*REGIONS[:2], Region("QSPI", 0, 1.0))
-    assert _staged(compile_model(net, regions=cheap, places=(IN_FLASH, COPIED))) == []
+    assert _staged(compile_model(net, regions=cheap, places=(IN_FLASH,), stage_weights="DTCM")) == []
     dear = (*REGIONS[:2], Region("QSPI", 0, 1.2))
-    some = _staged(compile_model(net, target="cortex-m4", regions=dear, places=(IN_FLASH, COPIED)))
+    some = _staged(compile_model(net, target="cortex-m4", regions=dear, places=(IN_FLASH,), stage_weights="DTCM"))
     assert 4 not in some
     small = (Region("DTCM", 512, 1.0), *REGIONS[1:])
-    made = compile_model(net, regions=small, places=(IN_FLASH, COPIED))
+    made = compile_model(net, regions=small, places=(IN_FLASH,), stage_weights="DTCM")
     assert made.program.regions[0].plan.arena_bytes <= 512
     assert all(staged.size_bytes <= 512 for staged in made.program.staged)
     assert _staged(made)
@@ -108,7 +108,7 @@ def test_only_what_pays_is_copied(net: Path) -> None:
 
 
 def test_without_a_place_of_their_own_constants_cost_twice_the_dearest_region(net: Path) -> None:
-    made = compile_model(net, regions=REGIONS[:2], places=(COPIED,))
+    made = compile_model(net, regions=REGIONS[:2], stage_weights="DTCM")
     assert _staged(made) and made.program.weights == ""
     assert verify(made, samples=2).match
 
@@ -116,7 +116,9 @@ def test_without_a_place_of_their_own_constants_cost_twice_the_dearest_region(ne
 @pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("target", ["generic32", "cortex-m4", "cortex-m55"])
 def test_layers_that_run_row_by_row_have_theirs_from_the_first_row_to_the_last(target: str, net: Path) -> None:
-    made = compile_model(net, target=target, regions=REGIONS, places=(IN_FLASH, COPIED), ram_budget="min")
+    made = compile_model(
+        net, target=target, regions=REGIONS, places=(IN_FLASH,), stage_weights="DTCM", ram_budget="min"
+    )
     (segment,) = made.program.segments
     rows = {call.step.index for call in segment.calls}
     assert len(rows & set(_staged(made))) >= 2 and segment.staged
@@ -152,12 +154,12 @@ def test_a_copy_under_the_rows_is_seen(net: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "what"),
-    [("stage:QSPI", "there is no room for copies in QSPI"), ("stage:FLASH", "there is no region FLASH")],
+    ("region", "what"),
+    [("QSPI", "there is no room for copies in QSPI"), ("FLASH", "there is no region FLASH")],
 )
-def test_a_region_that_cannot_hold_copies_is_refused(place: str, what: str, net: Path) -> None:
+def test_a_region_that_cannot_hold_copies_is_refused(region: str, what: str, net: Path) -> None:
     with pytest.raises(EmitcError) as error:
-        compile_model(net, regions=REGIONS, places=(("weights", place),))
+        compile_model(net, regions=REGIONS, stage_weights=region)
     assert error.value.what == what
 
 
@@ -166,6 +168,8 @@ def test_a_board_proves_it(net: Path, tmp_path: Path) -> None:
     for tool in ("qemu-system-arm", "arm-none-eabi-gcc"):
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed")
-    made = compile_model(net, target="cortex-m4", package="platformio", regions=REGIONS, places=(IN_FLASH, COPIED))
+    made = compile_model(
+        net, target="cortex-m4", package="platformio", regions=REGIONS, places=(IN_FLASH,), stage_weights="DTCM"
+    )
     result = prove.on_emulator(made, "qemu_m4", reference="auto", samples=2, seed=1, layers=True, workdir=tmp_path)
     assert _staged(made) and result.match

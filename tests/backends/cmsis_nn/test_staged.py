@@ -27,7 +27,8 @@ def _compiled(version: str) -> Compiled:
         kernels=NAME,
         backends={NAME: str(TREES[version].root)},
         regions=REGIONS,
-        places=(("weights", "QSPI"), ("weights", "stage:DTCM")),
+        places=(("weights", "QSPI"),),
+        stage_weights="DTCM",
     )
 
 

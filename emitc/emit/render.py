@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import jinja2
+from jinja2.runtime import Macro
 
 from emitc import c_names
 from emitc.emit import literals
@@ -85,8 +86,8 @@ def template_paths() -> frozenset[str]:
 
 def takes_formula(template: str) -> bool:
     """Whether one of emitc's templates prints the kernel of the layer's formula."""
-    arguments = environment().get_template(f"kernels/{template}.c.j2").module.kernel.arguments  # type: ignore[attr-defined]
-    return len(set(arguments) - {_MEMBERS}) == 2
+    macro = _kernel_macro(environment().get_template(f"kernels/{template}.c.j2").module)
+    return len(set(macro.arguments) - {_MEMBERS}) == 2
 
 
 def template_problem(name: str, text: str) -> str:
@@ -97,7 +98,7 @@ def template_problem(name: str, text: str) -> str:
         return f"{error.message} (line {error.lineno})"
     except jinja2.TemplateError as error:
         return f"{type(error).__name__}: {error.message}"
-    if not hasattr(module, "kernel"):
+    if not hasattr(module, "kernel") and not hasattr(module, "functions"):
         return "it has no macro kernel"
     return "" if hasattr(module, "layer") or hasattr(module, "arguments") else "it has no macro layer and no arguments"
 
@@ -121,15 +122,25 @@ def members(env: jinja2.Environment, step: Step) -> tuple[Param, ...]:
 def _kernel(program: Program, step: Step) -> str:
     """The kernel of a step.
 
-    Its macro takes the spec where the template serves several, then the formula; and `members` where it prints no struct of
-    its own.
+    Its macro takes the spec where the template serves several, then the formula. The macro `functions` prints what follows
+    the struct of the parameters. The macro `kernel` prints the struct itself, from `members` where it takes them.
     """
     env = environment(program.templates)
     with _of_a_plugin(program, step.template):
-        macro = _kernel_module(env, step.template).kernel  # type: ignore[attr-defined]
+        module = _kernel_module(env, step.template)
+        macro, own = _kernel_macro(module), members(env, step)
         values = (step.spec, step.formula)[: len(set(macro.arguments) - {_MEMBERS})]
-        struct = {_MEMBERS: members(env, step)} if _MEMBERS in macro.arguments else {}
-        return str(macro(*values, **struct))
+        text = str(macro(*values, **({_MEMBERS: own} if _MEMBERS in macro.arguments else {})))
+        if not hasattr(module, "functions"):
+            return text
+        partial = env.get_template("partials/layer.c.j2").module
+        return f"{partial.struct(f'emitc_{step.kernel}', own)}\n\n{text}"  # type: ignore[attr-defined]
+
+
+def _kernel_macro(module: jinja2.environment.TemplateModule) -> Macro:
+    """The macro of a template that prints the kernel."""
+    macro: Macro = module.functions if hasattr(module, "functions") else module.kernel  # type: ignore[attr-defined]
+    return macro
 
 
 def _layer(program: Program, step: Step) -> str:
@@ -164,8 +175,8 @@ def _require_one_struct(program: Program) -> None:
     seen: dict[str, list[tuple[str, str]]] = {}
     for step in program.every_step:
         with _of_a_plugin(program, step.template):
-            macro = _kernel_module(env, step.template).kernel  # type: ignore[attr-defined]
-            if _MEMBERS in macro.arguments:
+            module = _kernel_module(env, step.template)
+            if hasattr(module, "functions") or _MEMBERS in _kernel_macro(module).arguments:
                 own = [(param.name, param.c_type) for param in members(env, step)]
                 assert seen.setdefault(step.kernel, own) == own, f"{step.name} has other parameters than {step.kernel}"
 

@@ -66,8 +66,9 @@ def test_arguments_that_do_not_fit_the_layer_are_a_bug() -> None:
 
 
 @pytest.mark.parametrize("template", sorted(path for path in template_paths() if "/_" not in path))
-def test_every_template_says_once_how_its_kernel_is_called(template: str) -> None:
+def test_every_template_says_once_what_its_kernel_is_and_how_it_is_called(template: str) -> None:
     names = vars(environment().get_template(f"kernels/{template}.c.j2").module)
+    assert ("kernel" in names) != ("functions" in names)
     macro, arguments = names.get("layer"), names.get("arguments")
     assert (macro is None) != (arguments is None)
     assert callable(macro) if arguments is None else isinstance(arguments, str)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from emitc.emit.render import environment
-from emitc.layer import PLAIN, Param
+from emitc.layer import PLAIN
 from emitc.numerics import gemmlowp
 from emitc.numerics.gemmlowp import exp_on_negative_values, high_mul, one_over_one_plus_x, saturating_shift_left
 from emitc.numerics.requantize import INT32_MAX, INT32_MIN
@@ -110,9 +110,11 @@ def test_reciprocal_is_close_to_the_real_one() -> None:
 
 
 def test_c_reciprocal_equals_python(tmp_path: Path) -> None:
-    members = [Param(name, "int32_t", 0) for name in ("rows", "depth", "steps", "bits", "clamp_low", "clamp_high")]
+    members = "".join(
+        f"    int32_t {name};\n" for name in ("rows", "depth", "steps", "bits", "clamp_low", "clamp_high")
+    )
     template = environment().get_template("kernels/normalization/softmax.c.j2")
-    kernel = template.module.kernel(PLAIN, members)  # type: ignore[attr-defined]
+    kernel = f"struct emitc_softmax {{\n{members}}};\n{template.module.functions(PLAIN)}"  # type: ignore[attr-defined]
     source, library = tmp_path / "reciprocal.c", tmp_path / "reciprocal.so"
     source.write_text(
         '#include "emitc_bits.h"\n'

@@ -11,7 +11,7 @@ from typing import Any
 
 import jinja2
 
-from emitc.boards.run_model import Case, RunModel, check_cases
+from emitc.boards.run_model import Case, Firmware, RunModel, check_cases
 from emitc.errors import EmitcError, Where
 from emitc.target import Board, BuildSupport, boards_dir
 
@@ -58,27 +58,16 @@ class _Table:
     arrays: tuple[_Array, ...]
 
 
-def write_qemu_project(
-    package: Path,
-    model: RunModel,
-    board: Board,
-    cases: Sequence[Case],
-    out: Path,
-    *,
-    optimization: str,
-    with_timer: bool,
-    support: BuildSupport | None = None,
-) -> None:
+def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, optimization: str, with_timer: bool) -> None:
     """Writes the project for an emulated board to `out`, which is replaced.
 
-    package: folder of `emitc compile --package platformio`. optimization: the compiler's option, such as "-O2".
-    with_timer: count with the board's timer, because no plugin does. support: what the package's backends need; their sources
-    are compiled as a library of their own, and nothing is fetched for them.
+    optimization: the compiler's option, such as "-O2". with_timer: count with the board's timer, because no plugin does. The
+    sources of backends are compiled as a library of their own, and nothing is fetched for them.
     """
-    check_cases(model, cases)
+    check_cases(firmware.model, firmware.cases)
     _require_own(out, "--workdir")
     shutil.rmtree(out, ignore_errors=True)
-    flags = [optimization, *(["-DEMITC_COUNT_WITH_TIMER"] if with_timer else []), *_support_flags(support)]
+    flags = [optimization, *(["-DEMITC_COUNT_WITH_TIMER"] if with_timer else []), *_support_flags(firmware.support)]
     environments = [
         {
             "name": name,
@@ -92,10 +81,10 @@ def write_qemu_project(
         for name, more in ((PLAIN, []), (TRACED, ["-DEMITC_TRACE"]))
     ]
     shared = [f"default_envs = {PLAIN}", "platforms_dir = .pio/platforms"]
-    _write_ini(out, model, board, shared, environments)  # first: an interrupted project is known by it
+    _write_ini(out, firmware.model, board, shared, environments)  # first: an interrupted project is known by it
     shutil.copytree(boards_dir() / "platform", out / _PLATFORM_DIR, ignore=shutil.ignore_patterns("__pycache__"))
-    _write_sources(package, model, board, cases, out)
-    _write_support(support, out, optimization)
+    _write_sources(firmware.package, firmware.model, board, firmware.cases, out)
+    _write_support(firmware.support, out, optimization)
     _write(out / "src" / "main.c", _render("main_qemu.c.j2"))
 
 

@@ -12,9 +12,9 @@ from emitc.boards.build import build, check_tools
 from emitc.boards.elf import image_sizes
 from emitc.boards.project import PLAIN, TRACED, write_qemu_project
 from emitc.boards.result import LayerCount, RunResult, judged, layer_counts
-from emitc.boards.run_model import Case, RunModel, check_cases
+from emitc.boards.run_model import Firmware, RunModel, check_cases
 from emitc.errors import CannotCompile, EmitcError, Where, writing
-from emitc.target import Board, BuildSupport, load_target
+from emitc.target import Board, load_target
 
 TIMER_TOLERANCE = 64
 """Instructions by which the timer may differ on the known loop: its own reading, and the step of a tick."""
@@ -35,26 +35,21 @@ class _Boot:
 
 
 def run_on_board(
-    package: Path,
-    model: RunModel,
+    firmware: Firmware,
     board: Board,
-    vectors: Sequence[Case],
     *,
     layers: bool,
     workdir: Path,
     timeout: float = 120.0,
     optimization: str = "-O2",
-    support: BuildSupport | None = None,
 ) -> RunResult:
-    """Builds `package` for an emulated board with PlatformIO, boots it, and proves and measures every vector.
+    """Builds a package for an emulated board with PlatformIO, boots it, and proves and measures every case.
 
-    package: folder of `emitc compile --package platformio`. vectors: (inputs, expected outputs) as raw bytes. layers: a
-    second build with the trace hook counts each layer. workdir: this function's own folder; its `project` is replaced,
-    its caches are reused. timeout: seconds for one boot. optimization: for the proof's own code, and for a package
-    whose library.json names no level. support: what the package's backends need. A difference is not an error: `match`
-    is false then.
+    layers: a second build with the trace hook counts each layer. workdir: this function's own folder; its `project` is
+    replaced, its caches are reused. timeout: seconds for one boot. optimization: for the proof's own code, and for a package
+    whose library.json names no level. A difference is not an error: `match` is false then.
 
-    Raises EmitcError where vectors and model disagree or the board is not emulated, CannotCompile where a tool is
+    Raises EmitcError where cases and model disagree or the board is not emulated, CannotCompile where a tool is
     missing, the image does not fit, the build fails, or the firmware hangs, faults or refuses a call.
     """
     if board.kind != "qemu":
@@ -64,7 +59,7 @@ def run_on_board(
             "only an emulated board can be booted here",
             f"emitc flash --board {board.name}, or an emulated board (`emitc boards`)",
         )
-    check_cases(model, vectors)
+    check_cases(firmware.model, firmware.cases)
     machine = emulator(board)
     check_tools(board, load_target(board.target), machine.program)
     workdir = workdir.resolve()
@@ -73,29 +68,26 @@ def run_on_board(
     library = counter.plugin(machine.program, workdir / "cache")
     project = workdir / "project"
     with writing(f"the project cannot be written to {project}", "--workdir"):
-        write_qemu_project(
-            package,
-            model,
-            board,
-            vectors,
-            project,
-            optimization=optimization,
-            with_timer=library is None,
-            support=support,
-        )
+        write_qemu_project(firmware, board, project, optimization=optimization, with_timer=library is None)
     names = (PLAIN, TRACED) if layers else (PLAIN,)
     images = build(project, names, board, core_dir=workdir / "pio-core", log=workdir / "build.log")
-    boots = [_booted(model, board, image, library, workdir, timeout) for image in images]
-    verdicts = [judged(model, board, each.transcript, vectors) for each in boots]
+    boots = [_booted(firmware.model, board, image, library, workdir, timeout) for image in images]
+    return _result(firmware, board, images[0], boots)
+
+
+def _result(firmware: Firmware, board: Board, image: Path, boots: Sequence[_Boot]) -> RunResult:
+    """The verdict and the measurements. image: of the first boot; a second boot has counted the layers."""
+    model = firmware.model
+    verdicts = [judged(model, board, each.transcript, firmware.cases) for each in boots]
     verdict = max(verdicts, key=lambda each: (each.differing, each.differing_bytes))
     plain = boots[0]
     counts = plain.counts()
-    sizes = image_sizes(images[0])
+    sizes = image_sizes(image)
     stacks = [case.stack_bytes for case in plain.transcript.cases]
     return RunResult(
         board=board.name,
         match=verdict.differing == 0,
-        cases=len(vectors),
+        cases=len(firmware.cases),
         differing_bytes=verdict.differing_bytes,
         differing=verdict.differing,
         tolerated=verdict.tolerated,
@@ -103,7 +95,7 @@ def run_on_board(
         bound=verdict.bound,
         unit="instructions",
         count=max(counts),
-        counter="timer" if library is None else "plugin",
+        counter="timer" if plain.windows is None else "plugin",
         stack_bytes=max((each for each in stacks if each is not None), default=None),
         flash_bytes=sizes.flash_bytes,
         code_bytes=sizes.code_bytes,
@@ -113,7 +105,7 @@ def run_on_board(
         ram_bytes=sizes.ram_bytes,
         arena_bytes=model.arena_bytes,
         state_bytes=model.state_bytes,
-        layers=_layers(model, board, boots[1], counts.index(max(counts))) if layers else None,
+        layers=_layers(model, board, boots[1], counts.index(max(counts))) if len(boots) > 1 else None,
     )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from emitc.errors import EmitcError, Where
+from emitc.target import BuildSupport
 from emitc.verify.tolerances import EXACT, Tolerance
 
 Case = tuple[Sequence[bytes], Sequence[bytes]]
@@ -52,6 +54,19 @@ class RunModel:
     def macro(self) -> str:
         """The prefix of the header's macros."""
         return self.name.upper()
+
+
+@dataclass(frozen=True, slots=True)
+class Firmware:
+    """What is built for a board. package: folder of `emitc compile --package platformio`; model: what it holds.
+
+    cases: the runs to prove, as raw bytes. support: what the package's backends need.
+    """
+
+    package: Path
+    model: RunModel
+    cases: Sequence[Case]
+    support: BuildSupport | None = None
 
 
 def check_cases(model: RunModel, cases: Sequence[Case]) -> None:

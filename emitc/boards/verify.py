@@ -12,7 +12,7 @@ from emitc.boards.flash import flash
 from emitc.boards.project import write_flash_project
 from emitc.boards.result import RunResult
 from emitc.boards.run import run_on_board
-from emitc.boards.run_model import Case, RunLayer, RunModel, RunTensor
+from emitc.boards.run_model import Case, Firmware, RunLayer, RunModel, RunTensor
 from emitc.compiled import Compiled
 from emitc.errors import EmitcError, writing
 from emitc.target import load_board
@@ -113,15 +113,8 @@ def on_emulator(
     if compiled.host_hooks():
         play_back(compiled, package, random_samples(compiled.graph, samples, seed))
     target = load_board(board)
-    result = run_on_board(
-        package,
-        run_model(compiled),
-        target,
-        vectors,
-        layers=layers,
-        workdir=workdir / "board",
-        support=compiled.support(target.target),
-    )
+    firmware = Firmware(package, run_model(compiled), vectors, compiled.support(target.target))
+    result = run_on_board(firmware, target, layers=layers, workdir=workdir / "board")
     return replace(result, reference=engine)
 
 

@@ -82,11 +82,8 @@ def _round_up(value: int, alignment: int) -> int:
     return -(-value // alignment) * alignment
 
 
-def together(programs: Sequence[Program], *, concurrent: bool, name: str = "") -> SharedArena:
-    """The common memory of `programs`; `name` is the header's, by default made of those of the models.
-
-    Raises EmitcError for fewer than two models, two of one name, and a name that is none.
-    """
+def _require_shareable(programs: Sequence[Program], name: str) -> None:
+    """Raises what `together` raises."""
     names = [program.name for program in programs]
     if len(programs) < 2:
         raise EmitcError(
@@ -111,7 +108,6 @@ def together(programs: Sequence[Program], *, concurrent: bool, name: str = "") -
             "models share one arena in one region",
             "leave --regions out",
         )
-    name = name or "_".join(names)
     if not is_model_name(f"{name}_together"):
         raise EmitcError(
             f"{name} is no name for the header",
@@ -119,6 +115,15 @@ def together(programs: Sequence[Program], *, concurrent: bool, name: str = "") -
             "with _together it must be a C identifier of at most 63 characters",
             "use letters, digits and single underscores, and --name for a shorter one",
         )
+
+
+def together(programs: Sequence[Program], *, concurrent: bool, name: str = "") -> SharedArena:
+    """The common memory of `programs`; `name` is the header's, by default made of those of the models.
+
+    Raises EmitcError for fewer than two models, two of one name, and a name that is none.
+    """
+    name = name or "_".join(program.name for program in programs)
+    _require_shareable(programs, name)
     alignment = max(program.plan.alignment for program in programs)
     shares: list[ArenaSlice] = []
     arena_end = state_end = 0

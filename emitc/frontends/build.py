@@ -5,66 +5,25 @@ All refusals of a model are collected and raised together, so that one run shows
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from emitc.errors import CannotCompile, EmitcError, Refusals, Where
 from emitc.frontends import state_initialisers
 from emitc.frontends.limits import MAX_FOLD_WORK, MAX_OPERATORS, ConstantBudget, require_few_alive
+from emitc.frontends.node_report import NodeReport, unsupported_operator
 from emitc.frontends.onnx.quantization import QUANTIZED_OPERATORS
 from emitc.frontends.subgraphs import at_node, inside, place_in, subgraph_model
 from emitc.ir import BoundNode, DType, Graph, Node, Numerics, Shape, Tensor
 from emitc.kernels.contract import KernelDef
-from emitc.source import DEFINED, SourceModel, SourceNode, SourceTensor, check_shape, unique_names
+from emitc.source import SourceModel, SourceNode, SourceTensor, check_shape, unique_names
 
 _SIZES = (DType.INT32, DType.INT64)
 _MAX_SIZES, _MAX_SIZES_WORK = 64, 1 << 12
 """Elements that are computed while the graph is built, and steps that this may take."""
-_FLEX = "CUSTOM:Flex"
 _DTYPES = {dtype.value: dtype for dtype in DType if not dtype.packed}
-
-
-@dataclass(frozen=True, slots=True)
-class NodeReport:
-    """Whether an operator of the source has code: reason is "" when it has."""
-
-    index: int
-    op_type: str
-    name: str
-    errors: tuple[EmitcError, ...]
-
-    @property
-    def supported(self) -> bool:
-        """Whether the operator compiles."""
-        return not self.errors
-
-
-def _unsupported_operator(node: SourceNode, kernels: Mapping[str, KernelDef]) -> CannotCompile:
-    if node.op_type.startswith(_FLEX):
-        return node.unsupported(
-            f"{node.op_type} is not supported",
-            f"it is TensorFlow's own {node.op_type.removeprefix(_FLEX)}, which SELECT_TF_OPS has let through",
-            "convert with supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS] only, and replace what that refuses",
-        )
-    if node.op_type.startswith("CUSTOM:"):
-        hint = "bring its definition along with --plugin (docs/custom-operators.md), or replace it"
-        return node.unsupported(f"{node.op_type} is not supported", "emitc has no kernel for this operator", hint)
-    if node.format == "onnx" and node.op_type in DEFINED:
-        return node.unsupported(
-            f"{node.op_type} is not supported here",
-            "its definition by other operators depends on types that are not known inside of If, Loop and Scan, nor behind"
-            " operators of other domains",
-            "export the model with these other operators in its place",
-        )
-    close = difflib.get_close_matches(node.op_type, kernels, 1, 0.8)
-    return node.unsupported(
-        f"{node.op_type} is not supported",
-        "emitc has no kernel for this operator",
-        f"replace it, for example by {close[0]}" if close else "replace the operator; `emitc ops` lists what there is",
-    )
 
 
 def _initial(source: SourceTensor, shape: Shape) -> bytes:
@@ -246,7 +205,7 @@ class _Builder:
             raise source.blocker
         kernel = self.kernels.get(source.kind or source.op_type)
         if kernel is None:
-            raise _unsupported_operator(source, self.kernels)
+            raise unsupported_operator(source, self.kernels)
         inputs = tuple(
             None if t is None else self.operand(source, t, weights=i == kernel.packed_input)
             for i, t in enumerate(source.inputs)
@@ -279,22 +238,8 @@ class _Builder:
         if source.unfused_activation and getattr(parsed.op, "activation", "") == "NONE":
             notes.append(f"fused {source.unfused_activation} is left out, as the engines of TFLite do")
         self.notes += [f"{source.where().op}: {note}" for note in notes if note]
-        shapes = kernel.output_shapes(bound)
-        if len(shapes) != len(outputs + states):
-            raise source.refusal(
-                f"{source.op_type} has {len(outputs)} outputs",
-                f"{len(shapes) - len(states)} are expected",
-                "the file is damaged: export again",
-            )
-        for state, shape in zip(states, shapes[len(outputs) :], strict=True):
-            if state.shape != shape:
-                raise source.refusal(
-                    f"{source.op_type} keeps state of the wrong shape",
-                    f"the variable has {list(state.shape)}, the operator writes {list(shape)}",
-                    "the file is damaged: export the model again",
-                    self.source.tensors[state.source],
-                )
-        for tensor, shape in zip(source.outputs, shapes[: len(outputs)], strict=True):
+        shapes = self.checked_shapes(source, kernel.output_shapes(bound), states)
+        for tensor, shape in zip(source.outputs, shapes, strict=True):
             self.settle(source, tensor, shape)
         written = (*(self.tensors[t.index] for t in source.outputs), *states)
         self.bound_work(
@@ -305,6 +250,27 @@ class _Builder:
         )
         if not self.computed_now(source, kernel, BoundNode(node, operands, written)):
             self.nodes.append(node)
+
+    def checked_shapes(
+        self, source: SourceNode, shapes: tuple[Shape, ...], states: tuple[Tensor, ...]
+    ) -> tuple[Shape, ...]:
+        """The shapes of an operator's outputs. shapes: those of its states follow. Raises EmitcError where they do not fit."""
+        count = len(source.outputs)
+        if len(shapes) != count + len(states):
+            raise source.refusal(
+                f"{source.op_type} has {count} outputs",
+                f"{len(shapes) - len(states)} are expected",
+                "the file is damaged: export again",
+            )
+        for state, shape in zip(states, shapes[count:], strict=True):
+            if state.shape != shape:
+                raise source.refusal(
+                    f"{source.op_type} keeps state of the wrong shape",
+                    f"the variable has {list(state.shape)}, the operator writes {list(shape)}",
+                    "the file is damaged: export the model again",
+                    self.source.tensors[state.source],
+                )
+        return shapes[:count]
 
     def computed_now(self, node: SourceNode, kernel: KernelDef, bound: BoundNode) -> bool:
         """Computes a few integers of TFLite from constants, which shapes and axes of later operators may follow from."""
@@ -420,7 +386,7 @@ class _Builder:
             self.reports.append(NodeReport(source.index, source.op_type, source.name, errors))
         for source in self.source.unread:
             if source.kind not in self.kernels and source.kind not in QUANTIZED_OPERATORS:
-                missing = _unsupported_operator(source, self.kernels)
+                missing = unsupported_operator(source, self.kernels)
                 self.reports.append(NodeReport(source.index, source.op_type, source.name, (missing,)))
 
     def _assume(self, tensor: SourceTensor) -> None:

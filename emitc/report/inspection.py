@@ -10,7 +10,8 @@ from typing import Any
 from emitc.backends import registry as backends
 from emitc.backends.contract import PORTABLE
 from emitc.errors import EmitcError, unknown_choice
-from emitc.frontends.build import NodeReport, survey
+from emitc.frontends.build import survey
+from emitc.frontends.node_report import NodeReport
 from emitc.frontends.onnx.quantization import INTERNAL_KINDS, QUANTIZED_OPERATORS
 from emitc.frontends.read import read_file, read_source
 from emitc.frontends.tflite.compressed_constants import DECODED

@@ -17,6 +17,7 @@ from emitc.boards import build, download
 from emitc.boards import flash as flash_module
 from emitc.boards.flash import flash
 from emitc.boards.project import write_flash_project, write_qemu_project
+from emitc.boards.run_model import Firmware
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.target import boards, load_board
 from tests.support.board_standin import CASES, MODEL, write_package
@@ -97,11 +98,11 @@ def test_the_folder_of_an_emulated_board_may_hold_nothing_else(tmp_path: Path) -
     project.mkdir(parents=True)
     (project / "thesis.txt").write_text("years of work")
     with pytest.raises(EmitcError, match="is not empty") as refused:
-        write_qemu_project(package, MODEL, board, CASES, project, optimization="-O2", with_timer=False)
+        write_qemu_project(Firmware(package, MODEL, CASES), board, project, optimization="-O2", with_timer=False)
     assert refused.value.where.option == "--workdir" and (project / "thesis.txt").exists()
     (project / "thesis.txt").unlink()
     for _ in range(2):  # its own project it does replace
-        write_qemu_project(package, MODEL, board, CASES, project, optimization="-O2", with_timer=False)
+        write_qemu_project(Firmware(package, MODEL, CASES), board, project, optimization="-O2", with_timer=False)
     assert (project / "src" / "main.c").is_file()
 
 

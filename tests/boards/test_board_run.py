@@ -12,7 +12,7 @@ import pytest
 from emitc.boards import build, counter, verify
 from emitc.boards.result import RunResult, layer_counts
 from emitc.boards.run import TIMER_TOLERANCE, run_on_board
-from emitc.boards.run_model import Case
+from emitc.boards.run_model import Case, Firmware
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.target import boards, load_board
@@ -57,10 +57,8 @@ def _run(
 ) -> RunResult:
     package = write_package(folder / "package", run, arena)
     return run_on_board(
-        package,
-        MODEL,
+        Firmware(package, MODEL, cases),
         load_board(board),
-        cases,
         layers=layers,
         workdir=folder / "work dir",
         timeout=timeout,
@@ -246,7 +244,7 @@ def test_vectors_that_are_not_the_models_are_refused(tmp_path: Path) -> None:
         _run(tmp_path, "qemu_m4", cases=[CASES[0], ([bytes(4)], [])])
     package = write_package(tmp_path / "package")
     with pytest.raises(EmitcError, match="no test case"):
-        run_on_board(package, MODEL, load_board("qemu_m4"), [], layers=False, workdir=tmp_path)
+        run_on_board(Firmware(package, MODEL, []), load_board("qemu_m4"), layers=False, workdir=tmp_path)
 
 
 def test_a_real_board_is_not_booted(tmp_path: Path) -> None:

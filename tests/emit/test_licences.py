@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emitc.boards.project import write_flash_project, write_qemu_project
-from emitc.boards.run_model import RunModel, RunTensor
+from emitc.boards.run_model import Firmware, RunModel, RunTensor
 from emitc.compiler import compile_model
 from emitc.emit.licence import LICENSE, TAG
 from emitc.emit.package import PACKAGES, runtime_dir
@@ -56,9 +56,8 @@ def test_what_is_written_around_a_package_to_prove_it_states_it(board: str, tiny
     cases = [([b"abcd"], [b"efgh"])]
     described = load_board(board)
     if described.kind == "qemu":
-        write_qemu_project(
-            tmp_path / "package", model, described, cases, tmp_path / "out", optimization="-O2", with_timer=False
-        )
+        firmware = Firmware(tmp_path / "package", model, cases)
+        write_qemu_project(firmware, described, tmp_path / "out", optimization="-O2", with_timer=False)
     else:
         write_flash_project(tmp_path / "package", model, described, cases, tmp_path / "out")
     # The emulator's platform is a part of emitc and no part of a product; what of it is compiled is looked at.

@@ -13,9 +13,10 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.errors import CannotCompile, EmitcError
+from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.onnx.numbers import require_differences, require_range
 from emitc.frontends.onnx.real_products import is_real_product, real_product
+from emitc.frontends.onnx.signed import SignRewriter
 from emitc.frontends.onnx.storage_types import CODE_KINDS, codes
 from emitc.frontends.source_rewriter import ABSENT, RewriterNode, SourceRewriter
 from emitc.ir import Array, Quantization
@@ -138,32 +139,37 @@ def _quantization(draft: SourceRewriter, node: RewriterNode, part: _Part, target
             f"they do not fit axis {axis} of {list(tensor.shape)}",
             "export the model again",
         )
-    if len(zeros) != len(scales) or not scales:
-        raise EmitcError(
-            f"{node.op_type} has {len(zeros)} zero points for {len(scales)} scales", source.where(tensor),
-            "there is one for each", "export the model again",
-        )  # fmt: skip
-    if not all(np.isfinite(s) and s > 0 for s in scales):
-        raise EmitcError(
-            f"{node.op_type} has a scale that is not positive",
-            source.where(tensor),
-            f"{min(scales)!r}",
-            "quantize the model again",
-        )
-    low, high = np.iinfo(tensor.dtype).min, np.iinfo(tensor.dtype).max
-    if not all(low <= z <= high for z in zeros):
-        raise EmitcError(
-            f"{node.op_type} has a zero point outside its type",
-            source.where(tensor),
-            f"{tensor.dtype}",
-            "quantize again",
-        )
+    _require_sound(node.op_type, scales, zeros, tensor.dtype, source.where(tensor))
     require_range(node.op_type, scales, tensor.dtype, source.where(tensor))
     found = Quantization(scales, zeros, axis % rank if rank else 0)
     if tensor.dtype == "int32":
         values = None if tensor.data is None else tensor.array().astype(np.int64)
         require_differences(node.op_type, values, _spread(found, rank)[1], source.where(tensor))
     return found
+
+
+def _require_sound(op_type: str, scales: tuple[float, ...], zeros: tuple[int, ...], dtype: str, where: Where) -> None:
+    """Raises EmitcError for scales that are not positive, and for zero points that are too few or outside of their type."""
+    if len(zeros) != len(scales) or not scales:
+        raise EmitcError(
+            f"{op_type} has {len(zeros)} zero points for {len(scales)} scales", where,
+            "there is one for each", "export the model again",
+        )  # fmt: skip
+    if not all(np.isfinite(s) and s > 0 for s in scales):
+        raise EmitcError(
+            f"{op_type} has a scale that is not positive",
+            where,
+            f"{min(scales)!r}",
+            "quantize the model again",
+        )
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    if not all(low <= z <= high for z in zeros):
+        raise EmitcError(
+            f"{op_type} has a zero point outside its type",
+            where,
+            f"{dtype}",
+            "quantize again",
+        )
 
 
 def _reinterpreted(
@@ -355,66 +361,8 @@ def _remember_unsigned(draft: SourceRewriter) -> None:
 
 
 def _signed(draft: SourceRewriter) -> None:
-    """Quantized uint8 tensors become int8, 128 lower; at the interface and at operators that see numbers they are kept."""
-    unsigned = {t.index: t for t in draft.tensors if t.dtype == "uint8" and t.quantization is not None}
-    for tensor in unsigned.values():
-        q = tensor.quantization
-        assert q is not None
-        data = None if tensor.data is None else (tensor.array().view(np.int8) ^ np.int8(-128)).tobytes()
-        zero_points = tuple(z - 128 for z in q.zero_points)
-        draft.set(tensor.index, dtype="int8", quantization=Quantization(q.scales, zero_points, q.axis), data=data)
-    nodes: list[RewriterNode] = []
-    outside: dict[int, int] = {}
-
-    def kept(node: RewriterNode, index: int) -> int:
-        """The tensor as the model has it, for an operator that sees numbers."""
-        if index not in outside:
-            tensor = unsigned[index]
-            data = None if tensor.data is None else tensor.array()
-            outside[index] = draft.tensor(tensor.name, "uint8", tensor.shape, tensor.quantization, data)
-            if data is None:
-                nodes.append(draft.node("ShiftSign", node.name, [index], [outside[index]]))
-        return outside[index]
-
-    def sees_numbers(node: RewriterNode) -> bool:
-        """Whether an operator computes with the numbers: by its kind, or because some of its bytes stand for nothing else."""
-        tensors = {index for index in (*node.inputs, *node.outputs) if index != ABSENT}
-        plain = any(draft.tensors[index].dtype == "uint8" for index in tensors - unsigned.keys())
-        return node.kind in _UNSIGNED_ONLY or (plain and bool(tensors & unsigned.keys()))
-
-    for position, index in enumerate(draft.inputs):
-        if index in unsigned:
-            # The interface keeps the name.
-            name = draft.tensors[index].name
-            draft.set(index, name=f"{name}_s8")
-            outside[index] = draft.tensor(name, "uint8", unsigned[index].shape, unsigned[index].quantization)
-            draft.set(outside[index], name=name)
-            draft.inputs[position] = outside[index]
-            nodes.append(draft.node("ShiftSign", name, [outside[index]], [index]))
-    given = set(outside)
-    for node in draft.nodes:
-        late: list[RewriterNode] = []
-        if node.blocker is None and sees_numbers(node):
-            node.inputs = [kept(node, index) if index in unsigned else index for index in node.inputs]
-            for position, index in enumerate(node.outputs):
-                if index in unsigned and index not in given:
-                    raw = draft.tensor(
-                        unsigned[index].name, "uint8", unsigned[index].shape, unsigned[index].quantization
-                    )
-                    node.outputs[position] = raw
-                    late.append(draft.node("ShiftSign", node.name, [raw], [index]))
-        nodes += [node, *late]
-    for position, index in enumerate(draft.outputs):
-        if index in unsigned:
-            if index not in outside:
-                name = draft.tensors[index].name
-                draft.set(index, name=f"{name}_s8")
-                target = draft.tensor(name, "uint8", unsigned[index].shape, unsigned[index].quantization)
-                draft.set(target, name=name)
-                outside[index] = target
-                nodes.append(draft.node("ShiftSign", name, [index], [target]))
-            draft.outputs[position] = outside[index]
-    draft.replace_nodes(nodes)
+    """Quantized uint8 tensors become int8."""
+    SignRewriter(draft, _UNSIGNED_ONLY).rewrite()
 
 
 def _spread(q: Quantization, rank: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -26,6 +26,7 @@ from emitc.frontends.onnx.branches import without_known_branches
 from emitc.frontends.onnx.contradictions import require_group, require_stated, require_types
 from emitc.frontends.onnx.contrib import CONTRIB
 from emitc.frontends.onnx.custom import custom_types, no_kernel
+from emitc.frontends.onnx.evaluate import evaluated
 from emitc.frontends.onnx.external_data import brought_in
 from emitc.frontends.onnx.file import AGAIN, check, complete, dtype_name, misfit, parsed, refused_as, require_inferable
 from emitc.frontends.onnx.functions import inlined
@@ -446,25 +447,15 @@ class Reader:
                         "fold the constants before the export",
                     )  # fmt: skip
             with refused_as(f"{node.op_type} of constants cannot be computed", where), np.errstate(all="ignore"):
-                values = self.computed(node, inputs)
+                values = evaluated(
+                    node, [v.constant for v in inputs if v is not None and v.constant is not None], self.opset
+                )
         for name, value in zip(node.output, values, strict=True):
             if name:
                 with refused_as(f"{node.op_type} of constants cannot be computed", where):
                     proto = onnx.numpy_helper.from_array(np.asarray(value), name)
                 self.add_constant(proto, name)
         return True
-
-    def computed(self, node: onnx.NodeProto, inputs: Sequence[Value | None]) -> list[Array]:
-        """The outputs of a node of constants, by the onnx package's own evaluator."""
-        graph = onnx.helper.make_graph(
-            [node], "constants", [],
-            [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in node.output],
-            [value.constant for value in inputs if value is not None and value.constant is not None],
-        )  # fmt: skip
-        for name, initializer in zip((i for i in node.input if i), graph.initializer, strict=True):
-            initializer.name = name
-        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", self.opset)])
-        return [np.asarray(value) for value in onnx.reference.ReferenceEvaluator(model).run(None, {})]
 
 
 def read_onnx(

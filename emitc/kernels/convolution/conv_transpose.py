@@ -225,13 +225,8 @@ def check(bound: BoundNode) -> None:
 
 
 def _check_quantization(bound: BoundNode) -> None:
-    op, x, w, y, bias = (
-        bound.op(ConvTranspose),
-        bound.input(0),
-        bound.input(_WEIGHTS),
-        bound.output,
-        bound.optional(_BIAS),
-    )
+    op = bound.op(ConvTranspose)
+    x, w, y, bias = bound.input(0), bound.input(_WEIGHTS), bound.output, bound.optional(_BIAS)
     require_quantization(bound, x, y)
     wide = int16x8.applies(bound)
     if wide:
@@ -276,6 +271,12 @@ def _check_quantization(bound: BoundNode) -> None:
                 "quantize the bias again",
                 bias,
             )
+    _check_sums(bound)
+
+
+def _check_sums(bound: BoundNode) -> None:
+    """Refuses weights whose sums can leave the accumulator, which has 32 bits, or 48 where outputs have 16 bits."""
+    x, w, wide = bound.input(0), bound.input(_WEIGHTS), int16x8.applies(bound)
     if not w.is_constant:
         runtime_weights.check_sums(bound, w.elements // _channels(bound))
         return
@@ -411,35 +412,34 @@ def _steps(bound: BoundNode, *, rearranged: bool) -> tuple[Param, ...]:
     )
 
 
+def _lower_float(bound: BoundNode, macs: int) -> Layer:
+    """The layer for float32 values. macs: multiply-accumulates of one run."""
+    w, y, bias = bound.input(_WEIGHTS), bound.output, bound.optional(_BIAS)
+    operands, tables = [0], []
+    if w.is_constant:
+        filters = tuple(_rearranged(bound, _in_first(bound, w.array())).reshape(-1).tolist())
+        tables.append(Table("weights", "float", filters, "filters, [KH, KW, O, I / groups]", pixels_per_load=0))
+    else:
+        operands.append(_WEIGHTS)
+    if bias is None or bias.is_constant:
+        tables.append(Table("bias", "float", tuple(_bias_of(bound).tolist()), "bias per output channel"))
+    else:
+        operands.append(_BIAS)
+    limited = _bounded(bound)
+    limits = bound_params(bound.op(ConvTranspose).activation, y.dtype) if limited else ()
+    params = (*_steps(bound, rearranged=w.is_constant), *limits)
+    kind = KernelSpec("_bounded" if limited else "")
+    return Layer(
+        "convolution/conv_transpose_float", "portable", tuple(operands), tuple(tables), params, macs=macs, spec=kind
+    )
+
+
 def lower(bound: BoundNode) -> Layer:
     """Every output pixel gathers the taps that reach it."""
-    x, w, y, bias = bound.input(0), bound.input(_WEIGHTS), bound.output, bound.optional(_BIAS)
+    x, w, y = bound.input(0), bound.input(_WEIGHTS), bound.output
     macs = x.elements * w.elements // _filter_shape(bound)[0]
-    constant_bias = bias is None or bias.is_constant
     if x.dtype is DType.FLOAT32:
-        operands, tables = [0], []
-        if w.is_constant:
-            filters = tuple(_rearranged(bound, _in_first(bound, w.array())).reshape(-1).tolist())
-            tables.append(Table("weights", "float", filters, "filters, [KH, KW, O, I / groups]", pixels_per_load=0))
-        else:
-            operands.append(_WEIGHTS)
-        if constant_bias:
-            tables.append(Table("bias", "float", tuple(_bias_of(bound).tolist()), "bias per output channel"))
-        else:
-            operands.append(_BIAS)
-        limited = _bounded(bound)
-        limits = bound_params(bound.op(ConvTranspose).activation, y.dtype) if limited else ()
-        params = (*_steps(bound, rearranged=w.is_constant), *limits)
-        kind = KernelSpec("_bounded" if limited else "")
-        return Layer(
-            "convolution/conv_transpose_float",
-            "portable",
-            tuple(operands),
-            tuple(tables),
-            params,
-            macs=macs,
-            spec=kind,
-        )
+        return _lower_float(bound, macs)
     clamp = activation_clamp(bound.op(ConvTranspose).activation, y)
     fixed = bound.op(ConvTranspose).numerics is Numerics.TFLITE
     constants: list[Table] = []

@@ -1,0 +1,54 @@
+"""What stands against compiling an operator of the source model."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from emitc.errors import CannotCompile, EmitcError
+from emitc.kernels.contract import KernelDef
+from emitc.source import DEFINED, SourceNode
+
+_FLEX = "CUSTOM:Flex"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """Every reason against compiling an operator of the source, none where it has code."""
+
+    index: int
+    op_type: str
+    name: str
+    errors: tuple[EmitcError, ...]
+
+    @property
+    def supported(self) -> bool:
+        """Whether the operator compiles."""
+        return not self.errors
+
+
+def unsupported_operator(node: SourceNode, kernels: Mapping[str, KernelDef]) -> CannotCompile:
+    """The refusal of an operator for which there is no kernel, with a hint for where it comes from."""
+    if node.op_type.startswith(_FLEX):
+        return node.unsupported(
+            f"{node.op_type} is not supported",
+            f"it is TensorFlow's own {node.op_type.removeprefix(_FLEX)}, which SELECT_TF_OPS has let through",
+            "convert with supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS] only, and replace what that refuses",
+        )
+    if node.op_type.startswith("CUSTOM:"):
+        hint = "bring its definition along with --plugin (docs/custom-operators.md), or replace it"
+        return node.unsupported(f"{node.op_type} is not supported", "emitc has no kernel for this operator", hint)
+    if node.format == "onnx" and node.op_type in DEFINED:
+        return node.unsupported(
+            f"{node.op_type} is not supported here",
+            "its definition by other operators depends on types that are not known inside of If, Loop and Scan, nor behind"
+            " operators of other domains",
+            "export the model with these other operators in its place",
+        )
+    close = difflib.get_close_matches(node.op_type, kernels, 1, 0.8)
+    return node.unsupported(
+        f"{node.op_type} is not supported",
+        "emitc has no kernel for this operator",
+        f"replace it, for example by {close[0]}" if close else "replace the operator; `emitc ops` lists what there is",
+    )

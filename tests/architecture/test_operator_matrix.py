@@ -69,7 +69,7 @@ def test_the_text_is_the_matrix() -> None:
 def test_variants_of_one_feature_share_a_column() -> None:
     content = inspection.operator_list()
     columns = {column["name"]: column["variants"] for column in content["columns"]}
-    assert {"dsp", "dsp-two"} <= set(columns["dsp"])
+    assert {"dsp", "dsp-2px"} <= set(columns["dsp"])
     assert sorted(name for of_it in columns.values() for name in of_it) == sorted(content["variants"])
     line = next(line for line in catalogue.ops_text(content).splitlines() if line.startswith("CONV_2D "))
     printed = re.split(r"  +", line)  # those that are too long go on in the next line

@@ -26,7 +26,7 @@ def variants(compiled: Compiled) -> dict[int, str]:
 def test_a_core_gets_its_kernels_and_another_core_does_not(tiny: Path) -> None:
     model = tiny / "spotter.tflite"
     with_pairs = variants(compile_model(model, target="cortex-m4"))
-    assert (with_pairs[0], with_pairs[1], with_pairs[4]) == ("dsp-span-three", "dsp", "dsp")
+    assert (with_pairs[0], with_pairs[1], with_pairs[4]) == ("dsp-stretch3", "dsp", "dsp")
     assert set(variants(compile_model(model, target="generic32")).values()) == {"portable"}
 
 
@@ -53,7 +53,7 @@ def test_a_kernel_runs_on_a_core_without_its_instructions(tiny: Path) -> None:
     [
         ("op77=dsp", "the model has no operator 77 to choose a kernel for", "its operators are 0, 1, 2, 4, 5"),
         ("op5=dsp", "there is no kernel dsp for this operator", "it has portable"),
-        ("op4=vector", "there is no kernel vector for this operator", "it has portable, mve, fpu, dsp, scalar, narrow"),
+        ("op4=vector", "there is no kernel vector for this operator", "it has portable, mve, fpu, dsp, swar, mul32"),
     ],
 )
 def test_refuses_what_does_not_exist(
@@ -104,4 +104,4 @@ def test_memory_is_saved_before_working_memory_is_spent() -> None:
     assert size.program.plan.arena_bytes <= portable + 64
     assert least.program.plan.arena_bytes <= 13 / 12 * portable
     assert within.program.plan.arena_bytes < fast
-    assert all("dsp-lean" in variants(each).values() for each in (size, within))
+    assert all("dsp-noscratch" in variants(each).values() for each in (size, within))

@@ -168,7 +168,7 @@ def test_kernels_without_working_memory_are_right_at_their_distance(tmp_path: Pa
     file.write_bytes(write_tflite(model_of(WINDOWS)))
     with patch.object(portable_backend, "cost_of", _leaner):
         found = list(subjects(compile_model(file, target="cortex-m4"), tmp_path))
-    found = [subject for subject in found if subject.node.layer.variant == "dsp-lean"]
+    found = [subject for subject in found if subject.node.layer.variant == "dsp-noscratch"]
     templates = LEAN
     assert {subject.node.layer.kernel_name for subject in found} == templates
     assert [subject.id for subject in found if not subject.right()] == []
@@ -176,7 +176,7 @@ def test_kernels_without_working_memory_are_right_at_their_distance(tmp_path: Pa
     assert all((template, True) in closer for template in templates)
 
 
-@pytest.mark.parametrize("name", ["dsp-two", "dsp-part", "dsp-one"])
+@pytest.mark.parametrize("name", ["dsp-2px", "dsp-2px-rowwise", "dsp-1px"])
 def test_convolutions_of_fewer_pixels_are_right_at_their_distance(tmp_path: Path, name: str) -> None:
     def cost(bound: BoundNode, target: Target, variant: str) -> float:
         return 0.0 if variant == name else 1.0
@@ -187,12 +187,12 @@ def test_convolutions_of_fewer_pixels_are_right_at_their_distance(tmp_path: Path
         found = list(subjects(compile_model(file, target="cortex-m4", disabled=frozenset({"streaming"})), tmp_path))
     found = [subject for subject in found if subject.node.layer.variant == name]
     assert found and {subject.node.layer.kernel_name for subject in found} == {
-        "conv_2d_part_dsp" if name == "dsp-part" else "conv_2d_few_dsp"
+        "conv_2d_part_dsp" if name == "dsp-2px-rowwise" else "conv_2d_few_dsp"
     }
     assert [subject.id for subject in found if not subject.right()] == []
 
 
-@pytest.mark.parametrize("name", ["dsp-span", "dsp-span-three"])
+@pytest.mark.parametrize("name", ["dsp-stretch4", "dsp-stretch3"])
 def test_pixels_that_read_one_stretch_are_right_at_their_distance(tmp_path: Path, name: str) -> None:
     """And wrong one byte closer, in some window."""
 

@@ -207,11 +207,11 @@ def test_rows_with_working_memory_give_the_engines_bits(seed: int, tmp_path: Pat
 @pytest.mark.parametrize("seed", [14, 16])
 def test_pixels_that_read_one_stretch_do_so_row_by_row(seed: int, tmp_path: Path) -> None:
     def cost(bound: BoundNode, target: Target, variant: str) -> float:
-        return 0.0 if variant.startswith("dsp-span") else cost_of(bound, target, variant)
+        return 0.0 if variant.startswith("dsp-stretch") else cost_of(bound, target, variant)
 
     with patch.object(backend, "cost_of", cost):
         rows = compile_model(_model(tmp_path, seed), target="cortex-m4", ram_budget="min")
-    assert any(c.step.variant.startswith("dsp-span") for s in rows.program.segments for c in s.calls)
+    assert any(c.step.variant.startswith("dsp-stretch") for s in rows.program.segments for c in s.calls)
     proof = verify(rows, samples=2, layers=True, sanitize=True)
     assert proof.match and proof.differing == 0 and proof.memory_errors == ()
 

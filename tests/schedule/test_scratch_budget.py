@@ -64,7 +64,7 @@ def test_the_default_keeps_a_fast_kernel_where_others_are_dear(tmp_path: Path) -
     file.write_bytes(write_tflite(net.spec((x,), (y,))))
 
     def four_or_lean(kernel: KernelDef, bound: BoundNode) -> tuple[Variant, ...]:
-        return tuple(row for row in offered(kernel, bound) if row.name in ("dsp", "dsp-lean"))
+        return tuple(row for row in offered(kernel, bound) if row.name in ("dsp", "dsp-noscratch"))
 
     offered = KernelDef.offered
     with patch.object(KernelDef, "offered", four_or_lean):
@@ -131,7 +131,7 @@ def test_rows_of_the_input_do_not_make_kernels_leaner(narrow: Path) -> None:
     assert costs[2] > DEFAULT_DEAR * costs[1] and arenas[2] * costs[2] > arenas[1] * costs[1]
 
 
-LAST_LEAN = ((0, "dsp-two"), (1, "dsp-lean"), (2, "dsp-lean"), (4, "dsp-lean"))
+LAST_LEAN = ((0, "dsp-2px"), (1, "dsp-noscratch"), (2, "dsp-noscratch"), (4, "dsp-noscratch"))
 
 
 def test_working_memory_lies_over_rows_that_are_begun_later(narrow: Path) -> None:

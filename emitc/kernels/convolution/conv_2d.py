@@ -265,32 +265,32 @@ _VARIANTS = (
         (DType.INT16,), _INT16,
     ),
     Variant(
-        "dsp-span", "dsp", _integers(dsp_shared_stretch.convolution, pixels=4),
+        "dsp-stretch4", "dsp", _integers(dsp_shared_stretch.convolution, pixels=4),
         Costs("qemu_m4 at bed52a8 1b9d3c4, 2026-11-22", _PAIRS, factor=partial(_against_four, pixels=4)),
         applies=_INT8, fitted=True, yields_to="mve",
     ),
     Variant(
-        "dsp-span-three", "dsp", _integers(dsp_shared_stretch.convolution, pixels=3),
+        "dsp-stretch3", "dsp", _integers(dsp_shared_stretch.convolution, pixels=3),
         Costs("qemu_m4 at bed52a8 1b9d3c4, 2026-11-22", _PAIRS, factor=partial(_against_four, pixels=3)),
         applies=_INT8, fitted=True, yields_to="mve",
     ),
     Variant(
-        "dsp-two", "dsp", _integers(dsp_int8.convolution, pixels=2),
+        "dsp-2px", "dsp", _integers(dsp_int8.convolution, pixels=2),
         Costs("qemu_m4 at 97efdbb, 2026-11-22", Cost(mac=0.975, output=11, gathered=1.5, once=200)),
         applies=_INT8,
     ),
     Variant(
-        "dsp-part", "dsp", _integers(dsp_int8.convolution, pixels=2, part=True),
+        "dsp-2px-rowwise", "dsp", _integers(dsp_int8.convolution, pixels=2, part=True),
         Costs("qemu_m4 at 97efdbb, 2026-11-22", Cost(mac=1.0, output=11, gathered=1.5, once=200, sums=6)),
         applies=_INT8,
     ),
     Variant(
-        "dsp-one", "dsp", _integers(dsp_int8.convolution, pixels=1),
+        "dsp-1px", "dsp", _integers(dsp_int8.convolution, pixels=1),
         Costs("qemu_m4 at 97efdbb, 2026-11-22", Cost(mac=1.3, output=14, gathered=1.5, once=200)),
         applies=_INT8,
     ),
     Variant(
-        "dsp-lean", "dsp", _integers(dsp_int8.convolution, lean=True),
+        "dsp-noscratch", "dsp", _integers(dsp_int8.convolution, lean=True),
         Costs(
             "qemu_m4 at bed52a8 97efdbb, 2026-11-22", Cost(mac=1.445, output=14, once=200, sums=12),
             {"1x1": Cost(mac=1.45, output=12, once=200)},
@@ -298,11 +298,11 @@ _VARIANTS = (
         applies=_INT8_ZERO,
     ),
     Variant(
-        "scalar", "scalar", _integers(scalar_int8.convolution), Costs("qemu_m3 at bed52a8, 2026-11-22", _WORDS),
+        "swar", "swar", _integers(scalar_int8.convolution), Costs("qemu_m3 at bed52a8, 2026-11-22", _WORDS),
         applies=_INT8,
     ),
     Variant(
-        "narrow", "narrow", _integers(scalar_int8.convolution, narrow=True),
+        "mul32", "mul32", _integers(scalar_int8.convolution, mul32=True),
         Costs("qemu_m0 at bed52a8, 2026-11-22", replace(_WORDS, output=0.9 * _WORDS.output)), applies=_INT8,
     ),
 )  # fmt: skip

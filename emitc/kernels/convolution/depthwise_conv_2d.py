@@ -250,7 +250,7 @@ _WORDS = Costs(
     Cost(mac=4, output=16),
     {_SEVERAL: Cost(mac=1.6, output=16, gathered=2.5, once=300)},
 )
-_NARROW = Costs(
+_MUL32 = Costs(
     "qemu_m0 at bed52a8, 2026-11-22", Cost(mac=4, output=0.9 * 16),
     {_SEVERAL: Cost(mac=1.6, output=0.9 * 16, gathered=2.5, once=300)},
 )  # fmt: skip
@@ -320,35 +320,35 @@ _VARIANTS = (
             Costs("qemu_m4 at 1183ada 1b9d3c4, 2026-11-22", _PAIRS, factor=partial(_against_four, pixels=pixels)),
             applies=(dsp_int8.refusal, _ONE_CHANNEL), fitted=True, yields_to="mve",
         )
-        for name, pixels in (("dsp-span", 4), ("dsp-span-three", 3))
+        for name, pixels in (("dsp-stretch4", 4), ("dsp-stretch3", 3))
     ),
     Variant(
-        "dsp-two", "dsp", _windows(dsp_int8.convolution, pixels=2),
+        "dsp-2px", "dsp", _windows(dsp_int8.convolution, pixels=2),
         Costs(_ROW_BY_ROW, Cost(mac=0.975, output=14, gathered=3.6, once=200)), applies=(dsp_int8.refusal, _ONE_CHANNEL),
     ),
     Variant(
-        "dsp-part", "dsp", _windows(dsp_int8.convolution, pixels=2, part=True),
+        "dsp-2px-rowwise", "dsp", _windows(dsp_int8.convolution, pixels=2, part=True),
         Costs(_ROW_BY_ROW, Cost(mac=1.0, output=14, gathered=3.6, once=200, sums=6)), applies=(dsp_int8.refusal, _ONE_CHANNEL),
     ),
     Variant(
-        "dsp-one", "dsp", _windows(dsp_int8.convolution, pixels=1),
+        "dsp-1px", "dsp", _windows(dsp_int8.convolution, pixels=1),
         Costs(_ROW_BY_ROW, Cost(mac=1.3, output=14, gathered=4.3, once=200)), applies=(dsp_int8.refusal, _ONE_CHANNEL),
     ),
     Variant(
-        "dsp-lean", "dsp", _windows(dsp_int8.convolution, lean=True),
+        "dsp-noscratch", "dsp", _windows(dsp_int8.convolution, lean=True),
         Costs(_ROW_BY_ROW, Cost(mac=2.2, output=14, gathered=4.4, once=200)), applies=(_INT8_ZERO, _ONE_CHANNEL),
     ),
     Variant(
-        "dsp-lean", "dsp", _channels(dsp_int8.depthwise, lean=True),
+        "dsp-noscratch", "dsp", _channels(dsp_int8.depthwise, lean=True),
         Costs("qemu_m4 at bed52a8, 2026-11-22", Cost(mac=2.2, output=12.1)), applies=(_INT8_ZERO, _CHANNELS, _ONE_FILTER),
     ),
-    Variant("scalar", "scalar", _windows(scalar_int8.convolution), _WORDS, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
-    Variant("scalar", "scalar", _channels(scalar_int8.depthwise), _WORDS, applies=(dsp_int8.refusal, _CHANNELS)),
+    Variant("swar", "swar", _windows(scalar_int8.convolution), _WORDS, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
+    Variant("swar", "swar", _channels(scalar_int8.depthwise), _WORDS, applies=(dsp_int8.refusal, _CHANNELS)),
     Variant(
-        "narrow", "narrow", _windows(scalar_int8.convolution, narrow=True), _NARROW, applies=(dsp_int8.refusal, _ONE_CHANNEL)
+        "mul32", "mul32", _windows(scalar_int8.convolution, mul32=True), _MUL32, applies=(dsp_int8.refusal, _ONE_CHANNEL)
     ),
     Variant(
-        "narrow", "narrow", _channels(scalar_int8.depthwise, narrow=True), _NARROW, applies=(dsp_int8.refusal, _CHANNELS)
+        "mul32", "mul32", _channels(scalar_int8.depthwise, mul32=True), _MUL32, applies=(dsp_int8.refusal, _CHANNELS)
     ),
 )  # fmt: skip
 _INT16_AND_FLOAT = {

@@ -52,18 +52,18 @@ PIXELS = 4
 
 
 def convolution(
-    bound: BoundNode, window: Window, activation: str, filters: Array, *, folded: bool, narrow: bool = False
+    bound: BoundNode, window: Window, activation: str, filters: Array, *, folded: bool, mul32: bool = False
 ) -> Layer | str:
     """The layer of a convolution without groups, filters [O, KH, KW, I]; or why there is none.
 
-    folded: the bias holds the zero point's share already. narrow: for cores whose products have 32 bits only.
+    folded: the bias holds the zero point's share already. mul32: for cores whose products have 32 bits only.
     """
     if reason := refusal(bound):
         return reason
     out, kernel_h, kernel_w, depth = filters.shape
     if window.dilation_w != 1:
         return Reason("it is dilated along the row", "a dilation of 1 there")
-    prepared = _prepared(bound, activation, filters.astype(np.int64).reshape(out, -1), folded=folded, narrow=narrow)
+    prepared = _prepared(bound, activation, filters.astype(np.int64).reshape(out, -1), folded=folded, mul32=mul32)
     if isinstance(prepared, str):
         return prepared
     flat, bias, scale, clamp, kind = prepared
@@ -72,7 +72,7 @@ def convolution(
     x, y = bound.input(0), bound.output
     rows = y.elements // out
     if (kernel_h, kernel_w, window.stride_h, window.stride_w) == (1, 1, 1, 1) and not window.padding.any:
-        return _matrix(bound, rows, flat, bias, scale, clamp, kind, narrow=narrow)
+        return _matrix(bound, rows, flat, bias, scale, clamp, kind, mul32=mul32)
     if not _in_fours(rows // y.shape[0]):
         return Reason("the number of output pixels is not a multiple of 4", "a multiple of 4 output pixels")
     params = window_params(bound, window, kernel_h, kernel_w)
@@ -87,13 +87,13 @@ def convolution(
     )
     return Layer(
         "convolution/conv_2d_halves",
-        "scalar", (0,), (*_tables(flat, filters.shape, bias), *scaling_tables(scale, kind)), params + tail,
+        "swar", (0,), (*_tables(flat, filters.shape, bias), *scaling_tables(scale, kind)), params + tail,
         scratch=(Scratch("windows", edge + 4 * PIXELS * pairs),), macs=flat.size * rows, spec=kind,
         overlaps=window_overlap(bound, params, None), by_rows=BY_ROWS, headers=(HEADER,),
     )  # fmt: skip
 
 
-def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool, narrow: bool = False) -> Layer | str:
+def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool, mul32: bool = False) -> Layer | str:
     """The layer of a depthwise convolution with one filter per channel; or why there is none.
 
     Four pixels are made at a time, channel by channel, so that the last one's first channels are stored before the first one's
@@ -109,7 +109,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     if not _in_fours(y.shape[1] * y.shape[2]):
         return Reason("the number of output pixels is not a multiple of 4", "a multiple of 4 output pixels")
     prepared = _prepared(
-        bound, activation, weights.astype(np.int64).reshape(-1, channels).T, folded=folded, narrow=narrow
+        bound, activation, weights.astype(np.int64).reshape(-1, channels).T, folded=folded, mul32=mul32
     )
     if isinstance(prepared, str):
         return prepared
@@ -133,7 +133,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
         for each in window_overlap(bound, params, by_channel(channels, channels, 1, 1, 1))
     )
     return Layer(
-        "convolution/depthwise_conv_2d_scalar", "scalar", (0,), tables, params + tail,
+        "convolution/depthwise_conv_2d_scalar", "swar", (0,), tables, params + tail,
         scratch=(Scratch("taps", channels + (0 if three else PIXELS * POINTER_BYTES * kernel_h * kernel_w)),),
         macs=filters.size * (y.elements // channels), spec=kind, overlaps=overlaps, by_rows=BY_ROWS, headers=(HEADER,),
     )  # fmt: skip
@@ -145,17 +145,17 @@ def _tiled(walk: AccessOrder) -> AccessOrder:
     return replace(walk, tile=PIXELS)
 
 
-def product(bound: BoundNode, activation: str, rows: int, *, folded: bool, narrow: bool = False) -> Layer | str:
+def product(bound: BoundNode, activation: str, rows: int, *, folded: bool, mul32: bool = False) -> Layer | str:
     """The layer of a fully connected layer of `rows` rows; or why there is none."""
     if reason := refusal(bound):
         return reason
     filters = accumulation.weights_of(bound).astype(np.int64)
-    prepared = _prepared(bound, activation, filters.reshape(len(filters), -1), folded=folded, narrow=narrow)
-    return prepared if isinstance(prepared, str) else _matrix(bound, rows, *prepared, narrow=narrow)
+    prepared = _prepared(bound, activation, filters.reshape(len(filters), -1), folded=folded, mul32=mul32)
+    return prepared if isinstance(prepared, str) else _matrix(bound, rows, *prepared, mul32=mul32)
 
 
 def _prepared(
-    bound: BoundNode, activation: str, filters: Int64, *, folded: bool, narrow: bool
+    bound: BoundNode, activation: str, filters: Int64, *, folded: bool, mul32: bool
 ) -> tuple[Int64, Int64, Requantization, Clamp, KernelSpec] | str:
     """Filters [O, K], bias with the zero point's share, requantization, limits and spec; or why there is no such layer."""
     y = bound.output
@@ -169,7 +169,7 @@ def _prepared(
     kind = scaling(scale, clamp, y.zero_point, 2 * largest)
     if scale.real and _in_parts(scale, filters, bias):
         kind = replace(kind, suffix=kind.suffix.replace("_f32", "_exact"), exact=True)
-    if narrow and kind.short and largest < SMALL_SUM and min(scale.shift) >= -SMALL_SHIFT:
+    if mul32 and kind.short and largest < SMALL_SUM and min(scale.shift) >= -SMALL_SHIFT:
         kind = kind.extended("_small", small=True)
     return filters, bias, scale, clamp, kind
 
@@ -192,11 +192,11 @@ def _matrix(
     clamp: Clamp,
     kind: KernelSpec,
     *,
-    narrow: bool,
+    mul32: bool,
 ) -> Layer | str:
     """The layer of a product of `rows` rows with filters [O, K]; the bias holds the zero point's share."""
     if not _in_fours(rows):
-        return _rows(bound, rows, filters, bias, scale, clamp, kind, narrow=narrow)
+        return _rows(bound, rows, filters, bias, scale, clamp, kind, mul32=mul32)
     if not _fits(filters):
         return Reason("two adjacent weights are -128", "weights of -127 to 127")
     out, depth = filters.shape
@@ -207,7 +207,7 @@ def _matrix(
         Param("pairs", "int32_t", pairs, "of a filter's weights"), *output_numbers(bound, scale, clamp),
     )  # fmt: skip
     return Layer(
-        "matrix/matrix_halves", "scalar", (0,), (*_tables(filters, filters.shape, bias), *scaling_tables(scale, kind)), numbers,
+        "matrix/matrix_halves", "swar", (0,), (*_tables(filters, filters.shape, bias), *scaling_tables(scale, kind)), numbers,
         scratch=(Scratch("windows", 4 * PIXELS * pairs),), macs=rows * filters.size, spec=kind,
         overlaps=window_overlap(bound, params, None), by_rows=ByRows(counted="rows"), headers=(HEADER,),
     )  # fmt: skip
@@ -222,7 +222,7 @@ def _rows(
     clamp: Clamp,
     kind: KernelSpec,
     *,
-    narrow: bool,
+    mul32: bool,
 ) -> Layer:
     """The same for rows that come in no fours, as they are."""
     out, depth = filters.shape
@@ -232,13 +232,13 @@ def _rows(
         *output_numbers(bound, scale, clamp),
     )  # fmt: skip
     tables = (
-        weight_table(filters.astype(np.int8), interleaved=not narrow),
+        weight_table(filters.astype(np.int8), interleaved=not mul32),
         Table("bias", "int32_t", tuple(bias.tolist()), "bias per output channel, with the zero point's share"),
         *scaling_tables(scale, kind),
     )
     return Layer(
-        "matrix/row_narrow" if narrow else "matrix/row_scalar",
-        "scalar", (0,), tables, numbers, macs=rows * filters.size, spec=kind,
+        "matrix/row_narrow" if mul32 else "matrix/row_scalar",
+        "swar", (0,), tables, numbers, macs=rows * filters.size, spec=kind,
         overlaps=window_overlap(bound, params, whole_window(out, 4, 1)), by_rows=ByRows(counted="rows"), headers=(HEADER,),
     )  # fmt: skip
 

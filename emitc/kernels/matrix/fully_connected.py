@@ -205,10 +205,10 @@ _VARIANTS = (
         Costs("qemu_m4 at 0a67a04, 2026-11-22", Cost(mac=1.4, output=16, once=60)), (DType.INT16,), _INT16,
     ),
     Variant(
-        "scalar", "scalar", _integers(scalar_int8.product), Costs("qemu_m3 at bed52a8, 2026-11-22", _WORDS), applies=_INT8
+        "swar", "swar", _integers(scalar_int8.product), Costs("qemu_m3 at bed52a8, 2026-11-22", _WORDS), applies=_INT8
     ),
     Variant(
-        "narrow", "narrow", _integers(scalar_int8.product, narrow=True),
+        "mul32", "mul32", _integers(scalar_int8.product, mul32=True),
         Costs("qemu_m0 at bed52a8, 2026-11-22", replace(_WORDS, output=0.9 * _WORDS.output)), applies=_INT8,
     ),
 )  # fmt: skip

@@ -74,14 +74,14 @@ def test_reference_litert_and_c_agree() -> None:
 
 def test_without_working_memory() -> None:
     def cost(bound: BoundNode, target: Target, variant: str) -> float:
-        return 0.0 if variant == "dsp-lean" else 1.0
+        return 0.0 if variant == "dsp-noscratch" else 1.0
 
     with patch.object(backend, "cost_of", cost):
         proven = prove(MORE, engine="litert", samples=2, target="cortex-m4", sanitize=False)
     for outcome in proven.outcomes.values():
         outcome.check()
     steps = [step for outcome in proven.outcomes.values() if (step := outcome.step) is not None]
-    lean = {step.kernel_name for step in steps if step.variant == "dsp-lean"}
+    lean = {step.kernel_name for step in steps if step.variant == "dsp-noscratch"}
     assert lean == {"row_dsp", "depthwise_conv_2d_dsp"}
 
 

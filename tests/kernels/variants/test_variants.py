@@ -27,7 +27,7 @@ from tests.support.single_op import Case, model_of, prove
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
-TARGETS = {"dsp": "cortex-m4", "mve": "cortex-m55", "scalar": "cortex-m3", "narrow": "cortex-m0"}
+TARGETS = {"dsp": "cortex-m4", "mve": "cortex-m55", "swar": "cortex-m3", "mul32": "cortex-m0"}
 RELU6 = Slide(padding="SAME", activation="RELU6")
 MORE: list[Case] = [
     conv_2d("pointwise_of_five_rows", (1, 5, 1, 12), 6, (1, 1)),
@@ -50,7 +50,7 @@ MORE: list[Case] = [
 
 
 @pytest.mark.parametrize(
-    "variant", ["dsp", *(pytest.param(v, marks=pytest.mark.sweep(keep=2)) for v in ("mve", "narrow", "scalar"))]
+    "variant", ["dsp", *(pytest.param(v, marks=pytest.mark.sweep(keep=2)) for v in ("mve", "mul32", "swar"))]
 )
 @pytest.mark.parametrize(
     "module", [test_conv_2d, test_depthwise_conv_2d, test_fully_connected], ids=lambda m: m.__name__
@@ -71,7 +71,7 @@ def test_shapes_with_remainders(variant: str) -> None:
         outcome.check()
     assert proven.memory_errors == ()
     steps = [outcome.step for outcome in proven.outcomes.values()]
-    ones = {variant, "dsp-span", "dsp-span-three"} if variant == "dsp" else {variant}
+    ones = {variant, "dsp-stretch4", "dsp-stretch3"} if variant == "dsp" else {variant}
     assert sum(step is not None and step.variant in ones for step in steps) >= len(MORE) - 2
     assert sum(step is not None and step.variant == variant for step in steps) >= len(MORE) // 2
 
@@ -94,7 +94,7 @@ def test_depthwise_channels_that_come_in_no_fours() -> None:
 
 
 def _lean(bound: BoundNode, target: Target, variant: str) -> float:
-    return 0.0 if variant == "dsp-lean" else 1.0
+    return 0.0 if variant == "dsp-noscratch" else 1.0
 
 
 @pytest.mark.sweep(keep=1)
@@ -107,13 +107,13 @@ def test_kernels_without_working_memory(cases: list[Case]) -> None:
     for outcome in proven.outcomes.values():
         outcome.check()
     assert proven.memory_errors == ()
-    lean = [step for o in proven.outcomes.values() if (step := o.step) is not None and step.variant == "dsp-lean"]
+    lean = [step for o in proven.outcomes.values() if (step := o.step) is not None and step.variant == "dsp-noscratch"]
     assert len(lean) >= 5
     assert not any(step.scratch for step in lean)
 
 
 @pytest.mark.sweep(keep=1)
-@pytest.mark.parametrize("name", ["dsp-two", "dsp-part", "dsp-one"])
+@pytest.mark.parametrize("name", ["dsp-2px", "dsp-2px-rowwise", "dsp-1px"])
 def test_convolutions_of_fewer_pixels(name: str) -> None:
     """Tables and remainders: of channels, of pixels, of values; windows that reach outside. Working memory is less."""
 
@@ -166,7 +166,7 @@ def _stretches() -> list[Case]:
 
 
 @pytest.mark.sweep(keep=1)
-@pytest.mark.parametrize("name", ["dsp-span", "dsp-span-three"])
+@pytest.mark.parametrize("name", ["dsp-stretch4", "dsp-stretch3"])
 def test_convolutions_of_pixels_that_read_one_stretch(name: str) -> None:
     def cost(bound: BoundNode, target: Target, variant: str) -> float:
         return 0.0 if variant == name else 1.0
@@ -186,7 +186,7 @@ def test_size_has_no_kernels_for_one_layer(tmp_path: Path) -> None:
     model.write_bytes(write_tflite(model_of([conv_2d("first", (1, 12, 12, 1), 8, (3, 3), Slide((2, 2), "SAME"))])))
     for optimize, fitted in (("speed", True), ("size", False)):
         compiled = compile_model(model, target="cortex-m4", optimize=optimize)
-        assert [step.variant.startswith("dsp-span") for step in compiled.program.every_step] == [fitted]
+        assert [step.variant.startswith("dsp-stretch") for step in compiled.program.every_step] == [fitted]
 
 
 def _of_onnx() -> list[OnnxCase]:
@@ -196,7 +196,7 @@ def _of_onnx() -> list[OnnxCase]:
     ]
 
 
-FACTORS = {"dsp": "_f32", "scalar": "_exact", "narrow": "_exact"}
+FACTORS = {"dsp": "_f32", "swar": "_exact", "mul32": "_exact"}
 
 
 @pytest.mark.parametrize("variant", sorted(FACTORS))

@@ -28,6 +28,7 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.ir import BoundNode, Graph
+from emitc.kernels import registry
 from emitc.layer import KernelSpec, Layer
 from emitc.lower.layers import lower_nodes
 from emitc.passes import run_passes
@@ -217,11 +218,8 @@ def onnx_families(folder: Path) -> Iterator[Compiled]:
                     yield compile_model(file)
 
 
-VARIANT_TARGETS = {
-    "dsp": "cortex-m4", "dsp-span": "cortex-m4", "dsp-span-three": "cortex-m4", "dsp-two": "cortex-m4", "dsp-part": "cortex-m4",
-    "dsp-one": "cortex-m4", "dsp-lean": "cortex-m4",
-    "mve": "cortex-m55", "scalar": "cortex-m3", "narrow": "cortex-m0", "fpu": "cortex-m4f",
-}  # fmt: skip
+_CORES = {"dsp": "cortex-m4", "mve": "cortex-m55", "swar": "cortex-m3", "mul32": "cortex-m0", "fpu": "cortex-m4f"}
+VARIANT_TARGETS = {row.name: _CORES[row.feature] for kernel in registry().values() for row in kernel.variants}
 """A core for each variant of the kernels."""
 
 
@@ -304,7 +302,7 @@ def onnx_variant_families(folder: Path) -> Iterator[Compiled]:
 
 def _form(layer: Layer) -> KernelSpec:
     """The kernel's spec; of kernels that are printed for a window, of all windows of one form the same."""
-    if layer.kernel_name != "conv_2d_span_dsp":
+    if layer.by_rows is None or not layer.by_rows.fitted:
         return layer.spec
     step = int(layer.spec.window.split("x")[2])
     return replace(layer.spec, suffix="", window="next" if step == 2 else "odd" if step % 2 else "even")

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emitc.errors import CannotCompile, EmitcError, Where
-from emitc.frontends.tflite.npu import tensor_offsets
+from emitc.errors import EmitcError, Where
+from emitc.frontends.tflite.npu import require_scratch, tensor_offsets
 from emitc.frontends.tflite.npu_memory import places_of
 from emitc.frontends.tflite.reader import read_tflite
 from emitc.source import SourceModel, SourceNode, SourceTensor
@@ -23,7 +23,6 @@ OPERATOR = "CUSTOM:ethos-u"
 _ALLOCATION = b"OfflineMemoryAllocation"
 _PAYLOAD, _CONSTANTS, _SCRATCH, _FAST, _FIRST_INPUT = range(5)
 _MAX_METADATA = 256
-_MAX_SCRATCH_BYTES = 1 << 26
 _AGAIN = "compile the model again with vela"
 
 
@@ -123,18 +122,7 @@ def _operator(node: SourceNode, offsets: tuple[int, ...]) -> NpuOperator:
     if payload.data is None:
         raise node.refusal("an NPU operator has no payload", "its first input is no constant", _AGAIN, payload)
     scratch, fast = node.input(_SCRATCH), node.input(_FAST)
-    for tensor in (scratch, fast):
-        if tensor.dtype not in ("uint8", "int8") or not 0 <= tensor.elements <= _MAX_SCRATCH_BYTES or tensor.data:
-            raise node.refusal(
-                "an NPU operator has no scratch memory", "bytes without a value are expected", _AGAIN, tensor
-            )
-    if offsets[scratch.index] > 0:
-        raise CannotCompile(
-            "the scratch memory does not start the arena",
-            node.where(scratch),
-            f"it lies at byte {offsets[scratch.index]}; vela places it at 0",
-            _AGAIN,
-        )
+    require_scratch(node, scratch, fast, offsets)
     return NpuOperator(
         node,
         payload.data,

@@ -154,13 +154,8 @@ def _allocation(data: bytes, tensors: int) -> tuple[int, ...]:
     return words[_HEADER_WORDS : _HEADER_WORDS + tensors]
 
 
-def _stream(node: SourceNode, offsets: tuple[int, ...], allowance: Allowance) -> _Stream:
-    from emitc.ethosu.effects import scratch_effects
-
-    node.counts((_FIRST_INPUT, 64), (1, 64))
-    payload, constants, scratch, fast = (node.input(i) for i in range(_FIRST_INPUT))
-    if not payload.data or len(payload.data) % 4:
-        raise node.refusal("an NPU operator has no payload", "its first input is no constant of words", _AGAIN, payload)
+def require_scratch(node: SourceNode, scratch: SourceTensor, fast: SourceTensor, offsets: tuple[int, ...]) -> None:
+    """Refuses an operator whose scratch memories have values or a wrong size, or do not start the arena."""
     for tensor in (scratch, fast):
         if tensor.dtype not in ("uint8", "int8") or tensor.data or not 0 <= tensor.elements <= _MAX_SCRATCH_BYTES:
             raise node.refusal(
@@ -173,6 +168,16 @@ def _stream(node: SourceNode, offsets: tuple[int, ...], allowance: Allowance) ->
             f"it lies at byte {offsets[scratch.index]}; vela places it at 0",
             _AGAIN,
         )
+
+
+def _stream(node: SourceNode, offsets: tuple[int, ...], allowance: Allowance) -> _Stream:
+    from emitc.ethosu.effects import scratch_effects
+
+    node.counts((_FIRST_INPUT, 64), (1, 64))
+    payload, constants, scratch, fast = (node.input(i) for i in range(_FIRST_INPUT))
+    if not payload.data or len(payload.data) % 4:
+        raise node.refusal("an NPU operator has no payload", "its first input is no constant of words", _AGAIN, payload)
+    require_scratch(node, scratch, fast, offsets)
     inputs = tuple({(t := node.input(i)).index: t for i in range(_FIRST_INPUT, len(node.inputs))}.values())
     fast_bytes = 0 if fast.index == scratch.index else fast.elements
     effects = None

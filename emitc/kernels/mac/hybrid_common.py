@@ -72,9 +72,7 @@ def require_operands(bound: BoundNode, op: Hybrid, out: int) -> None:
     if op.window is None:
         depth = w.shape[1]
         if x.elements % depth or (op.keep_dims and x.shape[-1:] != (depth,)):
-            raise illegal(
-                bound, f"{kind} has an input that does not fit its weights", f"rows of {depth}", "export again", x
-            )
+            raise illegal(bound, f"{kind} has an input that does not fit its weights", f"rows of {depth}", tensor=x)
 
 
 def require_int32_sums(bound: BoundNode, filters: Array, largest: int) -> None:

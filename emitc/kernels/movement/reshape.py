@@ -138,11 +138,7 @@ def check(bound: BoundNode) -> None:
         require_same_values(bound, x, y)
     if x.dtype is not y.dtype:
         raise illegal(
-            bound,
-            f"{bound.node.op_type} changes the element type",
-            f"{x.dtype.value} to {y.dtype.value}",
-            "export again",
-            y,
+            bound, f"{bound.node.op_type} changes the element type", f"{x.dtype.value} to {y.dtype.value}", tensor=y
         )
     if bound.node.op.numerics is Numerics.TFLITE and x.quantization and y.quantization:
         require_same_quantization(bound, x, y)

@@ -110,9 +110,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("bias_step", "int32_t", each, "biases of a direction"),
         Param("recurrent_bias", "int32_t", recurrent_bias, "where those of z and r by h begin, 0: among the others"),
         Param("hidden_bias", "int32_t", hidden_bias, "where that of the new state by h begins, 0: among the others"),
-        *recurrence.presence_params(
-            bound, {role: there for role, there in present.items() if role not in "wr"}, _OUTPUTS
-        ),
+        *recurrence.presence_params(bound, present, _OUTPUTS),
     )
     states = Scratch("states", 3 * 4 * units)
     return Layer(

@@ -93,9 +93,7 @@ def lower(bound: BoundNode) -> Layer:
     params = (
         *recurrence.size_params(bound),
         Param("biases", "int32_t", biases, "for each unit of a gate: one, two or none"),
-        *recurrence.presence_params(
-            bound, {role: there for role, there in present.items() if role not in "wr"}, OUTPUTS
-        ),
+        *recurrence.presence_params(bound, present, OUTPUTS),
     )
     states = Scratch("states", 3 * 4 * recurrence.sizes_of(bound).units)
     return Layer(

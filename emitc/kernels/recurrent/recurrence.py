@@ -281,7 +281,8 @@ def size_params(bound: BoundNode) -> tuple[Param, ...]:
 
 
 def presence_params(bound: BoundNode, present: Mapping[str, bool], outputs: Sequence[str]) -> tuple[Param, ...]:
-    """1 for each operand and output that is there."""
+    """1 for each operand and output that is there; the weights always are."""
     written = operator_of(bound).outputs
-    flags = {**present, **{role: position in written for position, role in enumerate(outputs)}}
+    optional = {role: there for role, there in present.items() if role not in "wr"}
+    flags = {**optional, **{role: position in written for position, role in enumerate(outputs)}}
     return tuple(Param(f"has_{role}", "int32_t", int(flag)) for role, flag in flags.items())

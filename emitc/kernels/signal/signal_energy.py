@@ -39,11 +39,7 @@ def check(bound: BoundNode) -> None:
     x, op = bound.input(0), bound.op(SignalEnergy)
     if len(x.shape) != 1 or x.shape[0] % 2 or not op.start <= op.end <= x.shape[0] // 2:
         raise illegal(
-            bound,
-            "SignalEnergy has a range that does not fit",
-            f"[{op.start}, {op.end}) of {list(x.shape)}",
-            "export again",
-            x,
+            bound, "SignalEnergy has a range that does not fit", f"[{op.start}, {op.end}) of {list(x.shape)}", tensor=x
         )
 
 

@@ -42,8 +42,7 @@ def check(bound: BoundNode) -> None:
             bound,
             "SignalFilterBankSquareRoot has inputs that do not fit",
             "computed values and one number of bits are expected",
-            "export again",
-            bits,
+            tensor=bits,
         )
 
 

@@ -34,9 +34,7 @@ def check(bound: BoundNode) -> None:
     require_types(bound)
     x, length = bound.input(0), op_of(bound).length
     if not x.shape or x.shape[-1] != length + 2 or 0 in x.shape:
-        raise illegal(
-            bound, "SignalIrfft has spectra that do not fit", f"{list(x.shape)} for {length}", "export again", x
-        )
+        raise illegal(bound, "SignalIrfft has spectra that do not fit", f"{list(x.shape)} for {length}", tensor=x)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -50,8 +50,7 @@ def check(bound: BoundNode) -> None:
             bound,
             "SignalPCAN has inputs that do not fit",
             f"{list(x.shape)}, {list(noise.shape)}, {list(table.shape)}",
-            "export again",
-            x,
+            tensor=x,
         )
 
 

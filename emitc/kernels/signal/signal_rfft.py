@@ -36,9 +36,7 @@ def check(bound: BoundNode) -> None:
     require_types(bound)
     x, length = bound.input(0), op_of(bound).length
     if not x.shape or not 1 <= x.shape[-1] <= length:
-        raise illegal(
-            bound, "SignalRfft has frames that do not fit", f"{list(x.shape)} for {length}", "export again", x
-        )
+        raise illegal(bound, "SignalRfft has frames that do not fit", f"{list(x.shape)} for {length}", tensor=x)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -41,9 +41,7 @@ def check(bound: BoundNode) -> None:
             bound, "SignalWindow with a computed window is not supported", "it must be constant", "export again", window
         )
     if not x.shape or len(window.shape) != 1 or not window.elements or x.elements % window.elements:
-        raise illegal(
-            bound, "SignalWindow has a window that does not fit", f"frames {list(x.shape)}", "export again", window
-        )
+        raise illegal(bound, "SignalWindow has a window that does not fit", f"frames {list(x.shape)}", tensor=window)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:

@@ -139,7 +139,7 @@ def test_refuses_a_stated_output_of_another_shape() -> None:
 def test_refuses_a_change_of_type() -> None:
     _refused(
         with_output(BASE, dtype="uint8", zero_points=(7,)), 2, "RESHAPE changes the element type",
-        '"layer/out0" uint8[4,6]', "int8 to uint8", "export again",
+        '"layer/out0" uint8[4,6]', "int8 to uint8", "export the model again",
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
     python -m bench.cycles --models ../shared/models/tflite --json bench/results_cycles.json
 
 The counting plugin says how often each instruction ran, the disassembly what it is. This is a model, not a measurement: it knows
-no order of instructions, so that what overlaps or stalls is an average: a load counts as 1.5 cycles, half of them behind another
+no order of instructions, so that what overlaps or stalls is an average: a load counts as 1.5 cycles, half of them after another
 one, and a branch as 2.5, most of them taken. The stored mixes of TensorFlow Lite Micro do not tell how many registers an
 instruction moves, so that the factor is fitted with one each. What flash costs is one factor per board, fitted to published times
 of other code, and `fit` says how far that is off.
@@ -108,12 +108,12 @@ CORES = {
     "Cortex-M3": Core(
         _ARMV7M | {"multiply": 2.0},
         "Arm Cortex-M3 Technical Reference Manual (DDI 0337), table 3.1 and Load/store timings: a load 2 cycles, 1"
-        " behind another one; MLA 2, SMULL 3 to 5; a branch 1, and 1 to 3 more where it is taken",
+        " after another one; MLA 2, SMULL 3 to 5; a branch 1, and 1 to 3 more where it is taken",
     ),
     "Cortex-M4": Core(
         _ARMV7M,
         "Arm Cortex-M4 Technical Reference Manual (100166), table 3-1 and Load/store timings: a load 2 cycles, 1"
-        " behind another one, LDM 1 + registers; a store with an immediate offset 1; all multiplications 1; a branch 1, and 1"
+        " after another one, LDM 1 + registers; a store with an immediate offset 1; all multiplications 1; a branch 1, and 1"
         " to 3 more where it is taken; a division 2 to 12",
     ),
     "Cortex-M7": Core(

@@ -269,7 +269,9 @@ _MODEL_OPTIONS = (
     click.option("--optimize", default="speed", help="speed | size", show_default=True),
     click.option("--io", default="keep", help="keep | int8: drop the float ends of the model.", show_default=True),
     click.option(
-        "--ram-budget", type=BudgetType(), help="Largest arena in bytes, or min: layers run row by row for it."
+        "--ram-budget",
+        type=BudgetType(),
+        help="Largest arena in bytes, or min for the smallest one; layers may then run row by row.",
     ),
     click.option(
         "--input-rows",
@@ -280,8 +282,8 @@ _MODEL_OPTIONS = (
         "--regions",
         type=RegionsType(),
         default=None,
-        help="Memories that get an arena each, such as DTCM=64K,SRAM=256K:4 (COST is of a byte read or written), or those of"
-        " a board.",
+        help="Memories that get an arena each, such as DTCM=64K,SRAM=256K:4, or those of a board. COST is that of reading or"
+        " writing one byte.",
     ),
     click.option(
         "--place",
@@ -317,8 +319,8 @@ _MODEL_OPTIONS = (
         "--without",
         "disabled",
         multiple=True,
-        help="Switch off a pass, or one of the memory techniques order, views, overlap, moves and streaming;"
-        " may be repeated.",
+        help="Switch off a pass, or one of the memory techniques order, views, overlap, moves and streaming."
+        " May be repeated.",
     ),
 )
 """The options of `emitc compile`, in the order of its help."""

@@ -42,7 +42,8 @@ def arena() -> tuple[Columns, Rows]:
                 cells.append(f"{100 * (row['instructions'] / same['instructions'] - 1):+.1f} %")
         rows.append((*cells, str(least["layers_by_rows"] or "-"), _number(default["moved_bytes"] or None)))
     columns = (
-        "model", "TFLM: head", "apart", "default", "instructions", "with the same kernels", "`--ram-budget min`", "instructions",
+        "model", "TFLM: head", "not shared", "default", "instructions", "with the same kernels", "`--ram-budget min`",
+        "instructions",
         "layers by rows", "bytes moved by default",
     )  # fmt: skip
     return columns, rows

@@ -114,7 +114,7 @@ KERNELS = (
     ),
     KernelDef(
         Unpack,
-        "a tensor taken apart along an axis",
+        "splits a tensor along an axis",
         tuple(DType),
         ("UNPACK",),
         _unpack_from_tflite,

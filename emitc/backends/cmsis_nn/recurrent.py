@@ -41,12 +41,28 @@ def svdf_refusal(library: Library, bound: BoundNode) -> str:
     return "its 8-bit memory has no zero point" if memory.zero_point else ""
 
 
+def _svdf_params(library: Library, bound: BoundNode) -> list[Structure]:
+    """The structures of the SVDF's parameters and multipliers."""
+    op, x, memory, y = bound.op(Svdf), bound.input(X), bound.input(MEMORY), bound.output
+    members = {
+        "rank": number(op.rank),
+        "input_offset": number(x.zero_point),
+        "output_offset": number(y.zero_point),
+        "input_activation": limits(Clamp(*memory.dtype.range)),
+        "output_activation": limits(Clamp(*y.dtype.range)),
+    }
+    structures = [structure(library, "params", "cmsis_nn_svdf_params", members)]
+    for role, factor in zip(("input_quantization", "output_quantization"), svdf_multipliers(bound), strict=True):
+        values = {"multiplier": number(factor.q31), "shift": number(factor.shift)}
+        structures.append(structure(library, role, "cmsis_nn_per_tensor_quant_params", values))
+    return structures
+
+
 def svdf(library: Library, bound: BoundNode) -> Layer:
     """arm_svdf_s8, arm_svdf_state_s16_s8: input_offset is the zero point itself, and not its negative as elsewhere."""
-    op, x, feature, time, memory, y = (
-        bound.node.op, bound.input(X), bound.input(FEATURE), bound.input(TIME), bound.input(MEMORY), bound.output,
+    x, feature, time, memory, y = (
+        bound.input(X), bound.input(FEATURE), bound.input(TIME), bound.input(MEMORY), bound.output,
     )  # fmt: skip
-    assert isinstance(op, Svdf)
     (batches, depth), (filters, steps), units = x.shape, time.shape, y.shape[1]
     wide = memory.dtype is DType.INT16
     function = "arm_svdf_state_s16_s8" if wide else "arm_svdf_s8"
@@ -63,17 +79,7 @@ def svdf(library: Library, bound: BoundNode) -> Layer:
     if sums_bytes:
         sums = feature.array().astype(np.int64).sum(axis=1)
         tables = (*tables, kernel_sums(library, sums, np.zeros(filters, np.int64), -x.zero_point))
-    members = {
-        "rank": number(op.rank),
-        "input_offset": number(x.zero_point),
-        "output_offset": number(y.zero_point),
-        "input_activation": limits(Clamp(*memory.dtype.range)),
-        "output_activation": limits(Clamp(*y.dtype.range)),
-    }
-    structures = [structure(library, "params", "cmsis_nn_svdf_params", members)]
-    for role, factor in zip(("input_quantization", "output_quantization"), svdf_multipliers(bound), strict=True):
-        values = {"multiplier": number(factor.q31), "shift": number(factor.shift)}
-        structures.append(structure(library, role, "cmsis_nn_per_tensor_quant_params", values))
+    structures = _svdf_params(library, bound)
     shapes = {
         "input_dims": call.input,
         "state_dims": Dims(batches, filters, steps, 1),
@@ -138,30 +144,12 @@ _GATES = ("input_gate", "forget_gate", "cell_gate", "output_gate")
 """The library's names, in the order i, f, g, o."""
 
 
-def lstm(library: Library, bound: BoundNode) -> Layer:
-    """arm_lstm_unidirectional_s8 with both states; cell_clip 0 is none."""
-    sizes, major = sequence.sizes_of(bound), sequence.is_time_major(bound)
-    gates, (keep, add, out) = sequence.multipliers(bound)
-    x, h = bound.input(0), bound.output
+def _gates(bound: BoundNode) -> tuple[list[Table], dict[str, Expression]]:
+    """Weights and biases of the four gates, and the members of the parameters that name them."""
+    gates, _ = sequence.multipliers(bound)
     of_x, of_h = sequence.starts(bound)
     tables: list[Table] = []
-    members: dict[str, Expression] = {
-        "time_major": number(int(major)),
-        "batch_size": number(sizes.batches),
-        "time_steps": number(sizes.steps),
-        "input_size": number(sizes.inputs),
-        "hidden_size": number(sizes.units),
-        "input_offset": number(-x.zero_point),
-        "forget_to_cell_multiplier": number(keep.q31),
-        "forget_to_cell_shift": number(keep.shift),
-        "input_to_cell_multiplier": number(add.q31),
-        "input_to_cell_shift": number(add.shift),
-        "cell_clip": number(sequence.cell_limit(bound) or 0),
-        "cell_scale_power": number(sequence.cell_exponent(bound)),
-        "output_multiplier": number(out.q31),
-        "output_shift": number(out.shift),
-        "output_offset": number(h.zero_point),
-    }
+    members: dict[str, Expression] = {}
     for k, gate in enumerate(_GATES):
         parts = (("input", of_x, gates[k], sequence.INPUT), ("hidden", of_h, gates[4 + k], sequence.RECURRENT))
         for part, start, factor, positions in parts:
@@ -179,6 +167,33 @@ def lstm(library: Library, bound: BoundNode) -> Layer:
                 f"{gate}.{part}_effective_bias": Expression(table=bias),
             }
         members[f"{gate}.activation_type"] = Expression("ARM_TANH" if gate == "cell_gate" else "ARM_SIGMOID")
+    return tables, members
+
+
+def lstm(library: Library, bound: BoundNode) -> Layer:
+    """arm_lstm_unidirectional_s8 with both states; cell_clip 0 is none."""
+    sizes, major = sequence.sizes_of(bound), sequence.is_time_major(bound)
+    _, (keep, add, out) = sequence.multipliers(bound)
+    x, h = bound.input(0), bound.output
+    members: dict[str, Expression] = {
+        "time_major": number(int(major)),
+        "batch_size": number(sizes.batches),
+        "time_steps": number(sizes.steps),
+        "input_size": number(sizes.inputs),
+        "hidden_size": number(sizes.units),
+        "input_offset": number(-x.zero_point),
+        "forget_to_cell_multiplier": number(keep.q31),
+        "forget_to_cell_shift": number(keep.shift),
+        "input_to_cell_multiplier": number(add.q31),
+        "input_to_cell_shift": number(add.shift),
+        "cell_clip": number(sequence.cell_limit(bound) or 0),
+        "cell_scale_power": number(sequence.cell_exponent(bound)),
+        "output_multiplier": number(out.q31),
+        "output_shift": number(out.shift),
+        "output_offset": number(h.zero_point),
+    }
+    tables, of_gates = _gates(bound)
+    members |= of_gates
     each = _INT16 * sizes.units * (sizes.batches if major else 1)
     scratch = (Scratch("temp1", each), Scratch("temp2", each))
     pointers = {"temp1": "temp1", "temp2": "temp2", "cell_state": "y2", "hidden_state": "y1"}

@@ -48,6 +48,7 @@ plain = compile_model(model, target="cortex-m4f")
 found["variants"] = [step.variant for step in plain.program.steps[:3]]
 found["costs"] = [a.cost for a in plain.partition.assignments[:3]]
 found["portable_costs"] = [a.cost for a in compile_model(model).partition.assignments[:3]]
+found["headers"] = [list(step.headers) for step in plain.program.steps[:3]]
 found["files"] = sorted(plain.files)
 found["report"] = compile_text(plain, Path("out"))
 found["match"] = [verify(plain, samples=3, layers=True, sanitize=True, reference="numpy").match]
@@ -117,6 +118,7 @@ def test_nothing_else_has_to_know_operator_or_variant(tree: Path) -> None:
     assert found["variants"] == ["dsp"] * 3
     assert found["costs"] == [4.0 * 24 * 24 * 8] * 3
     assert found["portable_costs"] == [8.0 * 24 * 24 * 8] * 3
+    assert found["headers"] == [["emitc_dsp.h"]] * 3
     assert "emitc_dsp.h" in found["files"]
     assert "4 dsp" in found["report"]
     assert found["copied"] == [0, 1, 2]

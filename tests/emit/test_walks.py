@@ -160,7 +160,7 @@ WIDER = {
 
 
 def _leaner(bound: BoundNode, target: Target, variant: str) -> float:
-    return 0.0 if variant.endswith("-lean") else 1.0
+    return 0.0 if variant == "dsp-noscratch" else 1.0
 
 
 def test_kernels_without_working_memory_are_right_at_their_distance(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from emitc.schedule.memory_regions import check_regions
 from emitc.schedule.search import SMALLEST, TECHNIQUES
 from emitc.target import load_target
 
-_RARE = ("regions", "places", "stage_weights", "plugins", "variants", "input_rows")
+_RARE = ("regions", "places", "stage_weights", "split_weights", "plugins", "variants", "input_rows")
 """Options that the manifest names only where they are given."""
 
 
@@ -35,7 +35,7 @@ class Options:
     its buffer, or "weights", and the region that it is to lie in. stage_weights: the region that weights are copied to before
     their layer runs, "" for none. variants: pairs of a node's index and the variant of
     emitc's own kernels that it is to get. plugins: Python files with operators of the user's own. input_rows: the model asks for
-    the rows of its input while it runs.
+    the rows of its input while it runs. split_weights: constants have a file of their own.
     """
 
     name: str = ""
@@ -57,6 +57,7 @@ class Options:
     variants: tuple[tuple[int, str], ...] = ()
     plugins: tuple[Path, ...] = ()
     input_rows: bool = False
+    split_weights: bool = False
 
     @property
     def arena_budget(self) -> int | None:
@@ -68,6 +69,8 @@ class Options:
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _RARE}
         if self.input_rows:
             plain["input_rows"] = True
+        if self.split_weights:
+            plain["split_weights"] = True
         if self.variants:
             plain["variants"] = [list(pair) for pair in self.variants]
         if self.regions:
@@ -100,6 +103,7 @@ class Options:
             if value != getattr(default, name):
                 parts.append(f"--{name.replace('_', '-')} {value}")
         parts += ["--input-rows"] if self.input_rows else []
+        parts += ["--split-weights"] if self.split_weights else []
         parts += [f"--shape {name}={','.join(map(str, shape))}" for name, shape in sorted(self.shapes.items())]
         parts += [f"--without {name}" for name in sorted(self.disabled)]
         parts += [f"--cpu-only {what}" for what in self.cpu_only]

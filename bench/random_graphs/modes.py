@@ -74,6 +74,8 @@ def draw_mode(rng: np.random.Generator, description: Description, cmsis_nn: str 
         mode["board"] = str(rng.choice(BOARDS))
         mode["target"] = load_board(mode["board"]).target
         mode.pop("io", None)
+    if chance(0.05):
+        mode["split_weights"] = True
     return mode
 
 

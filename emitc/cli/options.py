@@ -196,7 +196,9 @@ def plugin_option(function: Function) -> Function:
 _HEADINGS = {
     **dict.fromkeys(("--target", "--kernels", "--kernel", "--optimize", "--cmsis-nn", "--without"), "Kernels"),
     **dict.fromkeys(("--ram-budget", "--regions", "--place", "--stage-weights", "--input-rows"), "Memory"),
-    **dict.fromkeys(("--output", "--package", "--svg", "--html", "--force", "--workdir", "--json"), "Output"),
+    **dict.fromkeys(
+        ("--output", "--package", "--split-weights", "--svg", "--html", "--force", "--workdir", "--json"), "Output"
+    ),
     **dict.fromkeys(("--name", "--io", "--shape", "--plugin"), "Model"),
     **dict.fromkeys(("--npu", "--fallback", "--cpu-only", "--expect-partition", "--allow-npu-rounding"), "NPU"),
 }
@@ -298,6 +300,11 @@ _MODEL_OPTIONS = (
         default="",
         help="A fast region. Weights that a layer loads often are copied there before the layer runs.",
     ),
+    click.option(
+        "--split-weights",
+        is_flag=True,
+        help="Write the constants of the layers to a file of their own, NAME_weights.c.",
+    ),
     click.option("--fallback", default="cpu", help="fail | cpu: what an accelerator cannot run.", show_default=True),
     click.option(
         "--shape", "shapes", type=ShapeType(), multiple=True, help="Size of an open dimension: NAME=1,49,10,1."
@@ -358,6 +365,7 @@ def options_of(values: dict[str, Any], package: str, default_target: str = "gene
         variants=tuple(values["variants"]),
         plugins=tuple(values["plugins"]),
         input_rows=values["input_rows"],
+        split_weights=values["split_weights"],
     )
 
 

@@ -194,9 +194,8 @@ def _parts(program: Program) -> tuple[str, str]:
     return kernels, "\n\n".join(_layer(program, step) for step in program.every_step)
 
 
-def _has_infinity(layers: str, program: Program) -> bool:
+def _names_of_math(text: str) -> bool:
     """Whether a constant is infinite or not a number, which only <math.h> has names for."""
-    text = "".join((layers, *(literals.rows(constant.table) for constant in program.output_constants)))
     # The text may have megabytes, in which a plain search takes a tenth of the time.
     return any(name in text and re.search(rf"\b{name}\b", text) for name in ("INFINITY", "NAN"))
 
@@ -204,15 +203,22 @@ def _has_infinity(layers: str, program: Program) -> bool:
 def render_sources(program: Program, stack: StackBound | None = None) -> dict[str, str]:
     """The public header and the source of a program, by file name. stack: what the header says of it, where it is known."""
     kernels, layers = _parts(program)
+    outputs = "".join(literals.rows(constant.table) for constant in program.output_constants)
     env = environment(program.templates)
     header = env.get_template("model/model.h.j2").render(p=program, halves_to_even=halves_to_even(program), stack=stack)
     source = env.get_template("model/model.c.j2").render(
         p=program,
         kernels=kernels,
         layers=layers,
-        uses_math=_MATH.search(kernels) is not None or _has_infinity(layers, program),
+        uses_math=_MATH.search(kernels) is not None or _names_of_math(layers + outputs),
         extensions=extensions(program),
         runtime_version=RUNTIME_VERSION,
         ready=program.origin.sha256[:7].upper(),
     )
-    return {f"{program.name}.h": _tidy(header), f"{program.name}.c": _tidy(source)}
+    sources = {f"{program.name}.h": _tidy(header), f"{program.name}.c": _tidy(source)}
+    if constants := program.split_constants:
+        names = _names_of_math("".join(literals.rows(constant.table) for constant in constants))
+        for end in ("h", "c"):
+            text = env.get_template(f"model/weights.{end}.j2").render(p=program, uses_math=names)
+            sources[f"{program.name}_weights.{end}"] = _tidy(text)
+    return sources

@@ -8,13 +8,12 @@ from types import MappingProxyType
 
 from emitc.lower.arenas import buffers, inside, peak_label, region_arenas
 from emitc.lower.interface import ports, state_slots
-from emitc.lower.layers import Steps
+from emitc.lower.layers import ConstantPlaces, Steps
 from emitc.lower.row_segments import schedule_of
 from emitc.planner.proof_text import proof_line
 from emitc.program import Origin, Program, arena_variable
 from emitc.schedule.arenas import Arenas
 from emitc.schedule.check import check_schedule
-from emitc.schedule.memory_regions import Regions
 from emitc.schedule.slots import Slots
 
 
@@ -22,7 +21,7 @@ def lower(
     arenas: Arenas,
     name: str,
     origin: Origin,
-    where: Regions | None,
+    places: ConstantPlaces,
     parts: Mapping[int, tuple[Program, ...]] = MappingProxyType({}),
     *,
     prefix: str = "",
@@ -30,7 +29,7 @@ def lower(
 ) -> Program:
     """The program of a schedule with its memory: layers, constants, arena plan and interface under the model's C name.
 
-    where: the regions of memory that the user has named, None for none. parts: the programs inside of operators, by index.
+    places: where the constants lie. parts: the programs inside of operators, by index.
     prefix: of names that would be those of the model's own interface, for such a program. held: its variables, by name, each
     as the number of the operator's output that it is.
     """
@@ -39,9 +38,8 @@ def lower(
     slots = Slots(graph, stages, arenas.arrangement.vanished, prefix, held)
     slots.arenas = {slots.named[buffer].name: arena_variable(region) for buffer, region in arenas.region_of.items()}
     check_schedule(graph, stages, arenas.offsets(), arenas.arrangement.hosts, plan.arena_bytes)
-    weights, copied_to = (where.weights, where.staged) if where else ("", "")
-    section = f"{name.upper()}_SECTION_WEIGHTS" if weights else ""
-    steps = Steps(graph, slots, section, copied_to, parts).of_stages(stages)
+    section = f"{name.upper()}_SECTION_WEIGHTS" if places.weights else ""
+    steps = Steps(graph, slots, section, places, parts).of_stages(stages)
     schedule = schedule_of(graph, stages, steps, slots)
     regions = region_arenas(arenas, schedule)
     inputs, _ = ports(graph, graph.inputs, slots, output=False)
@@ -68,7 +66,7 @@ def lower(
         notes=(*graph.notes, *partition.notes),
         pins=inside(arenas, slots),
         regions=regions,
-        weights=weights,
+        weights=places.weights,
         held=tuple(held.values()),
         estimated_cycles=arenas.cycles(),
     )

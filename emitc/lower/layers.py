@@ -72,15 +72,27 @@ def lower_nodes(partition: Partition) -> tuple[LoweredNode, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class ConstantPlaces:
+    """Where the constants of a model lie. weights: the region that is to hold them; staged: the one that weights are copied to.
+
+    prefix: of the names of constants that have a file of their own, such as `kws_`. Each is "" where the user asks for none.
+    """
+
+    weights: str = ""
+    staged: str = ""
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Steps:
-    """Makes the functions of one program. section: the macro that places their constants, "" for none; region: where weights are
-    copied; parts: the programs inside of operators, by the operator's index.
+    """Makes the functions of one program. section: the macro that places their constants, "" for none; parts: the programs inside
+    of operators, by the operator's index.
     """
 
     graph: Graph
     slots: Slots
     section: str = ""
-    region: str = ""
+    places: ConstantPlaces = field(default_factory=ConstantPlaces)
     parts: Mapping[int, tuple[Program, ...]] = field(default_factory=dict)
     pool: ConstantPool = field(default_factory=ConstantPool)
 
@@ -134,9 +146,9 @@ class Steps:
 
     def _array(self, table: Table, wanted: str, constants: list[Constant]) -> str:
         """The C name of a constant array, which is added to `constants` where it is new."""
-        name, new = self.pool.name(table, wanted)
+        name, new = self.pool.name(table, f"{self.places.prefix}{wanted}")
         if new:
-            constants.append(Constant(name, table, self.section))
+            constants.append(Constant(name, table, self.section, external=bool(self.places.prefix)))
         return name
 
     def _copy(self, node: LoweredNode, table: Table, constant: str) -> Staged:
@@ -147,7 +159,7 @@ class Steps:
             constant=constant,
             address=self.slots.address(staged_name(node, table.role)),
             size_bytes=table.size_bytes,
-            region=self.region,
+            region=self.places.staged,
         )
 
     def _input(

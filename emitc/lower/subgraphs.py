@@ -15,22 +15,27 @@ from emitc.ir import Graph, Node
 from emitc.kernels.control_flow.control_flow import ControlFlow
 from emitc.layer import Scratch
 from emitc.lower import lower
-from emitc.lower.layers import lower_nodes
+from emitc.lower.layers import ConstantPlaces, lower_nodes
 from emitc.program import Origin, Program
 from emitc.schedule.arenas import ArenaOptions, arenas_of
 
 Parts = Mapping[int, tuple[Program, ...]]
 
 
-def lower_subgraphs(divided: Partition, origin: Origin, without: frozenset[str]) -> tuple[Partition, Parts]:
-    """The partition with the scratch of every operator that runs graphs, and these as programs by the operator's index."""
+def lower_subgraphs(
+    divided: Partition, origin: Origin, without: frozenset[str], prefix: str = ""
+) -> tuple[Partition, Parts]:
+    """The partition with the scratch of every operator that runs graphs, and these as programs by the operator's index.
+
+    prefix: as in `ConstantPlaces`.
+    """
     parts: dict[int, tuple[Program, ...]] = {}
     layers = dict(divided.layers)
     for node in divided.graph.nodes:
         if not isinstance(node.op, ControlFlow):
             continue
         parts[node.index] = tuple(
-            _part(divided, graph, node, name, origin, without)
+            _part(divided, (node, graph, name), origin, without, prefix)
             for graph, name in zip(node.op.graphs, node.op.parts, strict=True)
         )
         room = max(part.plan.arena_bytes for part in parts[node.index])
@@ -45,15 +50,19 @@ def held_by(graph: Graph, node: Node) -> dict[str, int]:
     return {name: number for number, name in enumerate(own, first)}
 
 
-def _part(divided: Partition, graph: Graph, node: Node, name: str, origin: Origin, without: frozenset[str]) -> Program:
+def _part(
+    divided: Partition, part: tuple[Node, Graph, str], origin: Origin, without: frozenset[str], prefix: str
+) -> Program:
+    """The program of one graph. part: the operator that runs it, the graph, and what it is to the operator."""
+    node, graph, name = part
     inner = partition(graph, {PORTABLE: divided.backends[PORTABLE]}, Policy())
-    inner, parts = lower_subgraphs(inner, origin, without)
+    inner, parts = lower_subgraphs(inner, origin, without, prefix)
     options = ArenaOptions(without=without | {"moves", "streaming"})
     return lower(
         arenas_of(inner, lower_nodes(inner), options),
         f"op{node.index}_{name}",
         origin,
-        None,
+        ConstantPlaces(prefix=prefix),
         parts,
         held=held_by(graph, node),
         prefix=f"OP{node.index}_{name.upper()}_",

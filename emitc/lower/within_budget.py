@@ -15,7 +15,7 @@ from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.read import read_file
 from emitc.ir import Graph, GraphStep
 from emitc.lower import lower
-from emitc.lower.layers import lower_nodes
+from emitc.lower.layers import ConstantPlaces, lower_nodes
 from emitc.lower.subgraphs import lower_subgraphs
 from emitc.options import Options
 from emitc.passes import CUT, LATE_PASSES, run_passes
@@ -66,7 +66,8 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
     # Rows take code: where that is to be small, only a budget makes them, or an input that comes in rows anyway.
     few = options.optimize == "size" and not options.input_rows
     without = options.disabled | ({"streaming"} if few else set())
-    whole, parts = lower_subgraphs(partition_graph(graph, options), origin, without)
+    prefix = f"{name}_" if options.split_weights else ""
+    whole, parts = lower_subgraphs(partition_graph(graph, options), origin, without, prefix)
     known: list[tuple[int | None, bool, Arenas]] = []
 
     def arranged(limits: Mapping[int, int], budget: int | None = options.arena_budget, rough: bool = False) -> Arenas:
@@ -85,8 +86,9 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
     if options.expect_partition is not None:
         text = read_file(options.expect_partition).decode("utf-8", "replace")
         require_expected(arenas.partition.to_json(), text, options.expect_partition.name)
+    places = ConstantPlaces(regions.weights if regions else "", regions.staged if regions else "", prefix)
     # The candidates keep the tables of every variant alive.
-    return replace(arenas.partition, choices={}), lower(arenas, name, origin, regions, parts)
+    return replace(arenas.partition, choices={}), lower(arenas, name, origin, places, parts)
 
 
 def require_budget(program: Program, budget: int | str | None, io: str) -> None:

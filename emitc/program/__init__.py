@@ -51,11 +51,15 @@ class PassReport:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant array under its C name. text: the elements' comment. section: the macro that places it, "" for none."""
+    """A constant array under its C name. section: the macro that places it, "" for none.
+
+    external: it is defined in the file of the weights, with external linkage.
+    """
 
     name: str
     table: Table
     section: str = ""
+    external: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +305,11 @@ class Program:
     templates: tuple[tuple[str, str], ...] = ()
     held: tuple[int, ...] = ()
     estimated_cycles: float = 0.0
+
+    @property
+    def split_constants(self) -> tuple[Constant, ...]:
+        """The constants that have a file of their own, in order of first use."""
+        return tuple(each for step in self.every_step for each in step.constants if each.external)
 
     @property
     def proofs(self) -> tuple[str, ...]:

@@ -8,8 +8,8 @@
 
 #include "emitc_tanh.h"
 
-/* Coefficients, the highest power first: of x^2 up to EMITC_ERF_SPLIT and of x from there on, both for what is added to x as a share of it; of
- * exp(x) near 0. Then 1 / ln 2, and -ln 2 in two parts. */
+/* Coefficients, the highest power first: of x^2 up to EMITC_ERF_SPLIT and of x from there on, both for what is added to
+ * x as a share of it; of exp(x) near 0. Then 1 / ln 2, and -ln 2 in two parts. */
 #define EMITC_ERF_SPLIT 0.921875f
 #define EMITC_ERF_LAST 3.925f
 enum { EMITC_ERF_FAR = 6, EMITC_ERF_EXP = 13, EMITC_ERF_LN2 = 20 };

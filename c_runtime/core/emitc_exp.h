@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc: the exponential of numbers that are not above 0 by a polynomial, with the bits that ONNX Runtime's Softmax sums up.
+/* emitc: the exponential of numbers that are not above 0 by a polynomial, with the bits that ONNX Runtime's Softmax
+ * sums up.
  *
  * Part of a package whose kernels use it; see emitc_tanh.h.
  */
@@ -10,7 +11,8 @@
 
 /* Below this the exponential, which is under 2^-124 there, is 0. */
 #define EMITC_EXP_LOWEST -86.5f
-/* Coefficients of exp(x) near 0, the highest power first; 1 / ln 2; 1.5 * 2^23, of a sum with which the last bit is worth 1; -ln 2 in two parts. */
+/* Coefficients of exp(x) near 0, the highest power first; 1 / ln 2; 1.5 * 2^23, of a sum with which the last bit is
+ * worth 1; -ln 2 in two parts. */
 enum { EMITC_EXP_LOG2 = 7, EMITC_EXP_WHOLE = 8, EMITC_EXP_HIGH = 9, EMITC_EXP_LOW = 10 };
 static const float emitc_exp_terms[11] = {
     1.37805939e-3f, 8.37312452e-3f, 4.16695364e-2f, 1.66664720e-1f, 4.99999851e-1f, 1.0f, 1.0f,

@@ -11,8 +11,9 @@
 /* The largest number whose square is not above the value, which is 2^62 or more. */
 EMITC_ALWAYS_INLINE uint32_t emitc_root_below(uint64_t value)
 {
-    /* Of the upper half: a straight line, at most 1/16 off, and two steps of Newton's, each of which doubles the bits that are right.
-     * From there on the root is at most 1 too large; then the square is above the half, and the difference wraps. */
+    /* Of the upper half: a straight line, at most 1/16 off, and two steps of Newton's, each of which doubles the bits
+     * that are right. From there on the root is at most 1 too large; then the square is above the half, and the
+     * difference wraps. */
     const uint32_t high = (uint32_t)(value >> 32);
     uint32_t upper = 24320 + (high >> 17) + (high >> 19);
     upper = (upper + high / upper) >> 1;

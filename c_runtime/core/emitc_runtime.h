@@ -4,14 +4,14 @@
  * Everything that generated code needs besides <stdint.h>, <stddef.h> and <string.h>. No heap, no globals, no I/O.
  *
  * Options, all off by default:
- *   EMITC_TRACE   calls emitc_layer_hook(), which the application then defines, after every layer: for profiling and for
- *                 comparing layer by layer. Without it the calls are not compiled at all.
+ *   EMITC_TRACE   calls emitc_layer_hook(), which the application then defines, after every layer: for profiling and
+ *                 for comparing layer by layer. Without it the calls are not compiled at all.
  *   EMITC_TRACE_ROWS   with EMITC_TRACE: the hook is called for every row of layers that run row by row.
- *   EMITC_NO_TARGET_CHECK, EMITC_NO_TARGET_WARNING   no check of a kernel library's version, no warning about another core.
- *   EMITC_DSP_FEW_REGISTERS, EMITC_MVE_FEW_REGISTERS   C in the place of assembly that needs all registers (-fPIC keeps one).
- *   EMITC_FLOAT_HARDWARE   1 or 0: float32 requantization by the core's float unit, or by integer code. The result is the
- *                 same bit for bit; without the option the compiler's own macros tell what is faster. Give all files the
- *                 same value.
+ *   EMITC_NO_TARGET_CHECK, EMITC_NO_TARGET_WARNING   no check of a kernel library's version, no warning about another
+ *   core. EMITC_DSP_FEW_REGISTERS, EMITC_MVE_FEW_REGISTERS   C in the place of assembly that needs all registers (-fPIC
+ *   keeps one). EMITC_FLOAT_HARDWARE   1 or 0: float32 requantization by the core's float unit, or by integer code. The
+ *                 result is the same bit for bit; without the option the compiler's own macros tell what is faster.
+ *                 Give all files the same value.
  */
 #ifndef EMITC_RUNTIME_H
 #define EMITC_RUNTIME_H
@@ -38,8 +38,9 @@ typedef enum emitc_status {
     EMITC_VERSION_MISMATCH = 7  /* emitc_runtime.c is of another version than the generated code */
 } emitc_status;
 
-/* How static functions are compiled. EMITC_NOINLINE: once for all callers. EMITC_INLINE_FOR_SPEED: inline, but not with -Os.
- * EMITC_AT_WORD: a pointer that is a multiple of four, so that the compiler may load and store several words at once. */
+/* How static functions are compiled. EMITC_NOINLINE: once for all callers. EMITC_INLINE_FOR_SPEED: inline, but not with
+ * -Os. EMITC_AT_WORD: a pointer that is a multiple of four, so that the compiler may load and store several words at
+ * once. */
 #if defined(__GNUC__)
 #define EMITC_MUST_CHECK __attribute__((warn_unused_result))
 #define EMITC_ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -60,8 +61,8 @@ typedef enum emitc_status {
 /* The status as a constant English text; never null. */
 const char *emitc_status_string(emitc_status status);
 
-/* Gives a model that was compiled with --input-rows one row of its input: writes row_bytes bytes to `to`. context: what the
- * application gave with the reader. Returns EMITC_OK, or what the run is to end with and return. */
+/* Gives a model that was compiled with --input-rows one row of its input: writes row_bytes bytes to `to`. context: what
+ * the application gave with the reader. Returns EMITC_OK, or what the run is to end with and return. */
 typedef emitc_status (*emitc_row_reader)(void *context, uint32_t row, void *to, size_t row_bytes);
 
 /* EMITC_RUNTIME_VERSION of the emitc_runtime.c that was linked. */
@@ -69,7 +70,8 @@ uint32_t emitc_runtime_version(void);
 
 #if defined(EMITC_TRACE)
 /* Defined by the application. Called after each layer, once for each of its outputs in order.
- * model: the model's C name. index: of the operator in the source model. data: output_bytes bytes, valid during the call. */
+ * model: the model's C name. index: of the operator in the source model. data: output_bytes bytes, valid during the
+ * call. */
 void emitc_layer_hook(const char *model, uint32_t index, const void *output, size_t output_bytes);
 #endif
 
@@ -88,13 +90,14 @@ static inline int32_t emitc_round_shift(int32_t x, int32_t right)
     if (right == 0) {
         return x;
     }
-    /* The bits above the cut, and one more where the first bit below it is set; one less for negative x makes of "ties up"
-     * "ties away". INT32_MIN has no tie. */
+    /* The bits above the cut, and one more where the first bit below it is set; one less for negative x makes of "ties
+     * up" "ties away". INT32_MIN has no tie. */
     const int32_t moved = x - (x < 0 && x > INT32_MIN);
     return (moved >> right) + ((moved >> (right - 1)) & 1);
 }
 
-/* acc * q31 * 2^(shift - 31) with the two roundings of TFLite Micro; q31 >= 0, shift in -31..30, positive to the left. */
+/* acc * q31 * 2^(shift - 31) with the two roundings of TFLite Micro; q31 >= 0, shift in -31..30, positive to the
+ * left. */
 static inline int32_t emitc_requantize(int32_t acc, int32_t q31, int32_t shift)
 {
     if (shift >= 0) {
@@ -109,8 +112,8 @@ static inline int32_t emitc_clamp(int32_t x, int32_t low, int32_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* An accumulator as the int8 output: requantized, moved by the output's zero point (wrapping, as TFLite Micro does where a
- * factor over 1/2 takes it to the end of 32 bits), clamped. */
+/* An accumulator as the int8 output: requantized, moved by the output's zero point (wrapping, as TFLite Micro does
+ * where a factor over 1/2 takes it to the end of 32 bits), clamped. */
 static inline int8_t emitc_output_s8(int32_t acc, int32_t q31, int32_t shift, int32_t offset, int32_t low, int32_t high)
 {
     return (int8_t)emitc_clamp((int32_t)((uint32_t)emitc_requantize(acc, q31, shift) + (uint32_t)offset), low, high);
@@ -142,8 +145,8 @@ static inline int16_t emitc_output_s16(int32_t acc, int32_t m, int32_t right, in
     return (int16_t)emitc_clamp(((emitc_high_mul_q15(acc, m) >> (right - 1)) + 1) >> 1, low, high);
 }
 
-/* acc * m / 2^right, which wraps to 32 bits as TFLite Micro's does, limited to low..high; m without a sign, right in 8..46. A product
- * wraps at 64 bits, which those of sums under 2^47 never reach. */
+/* acc * m / 2^right, which wraps to 32 bits as TFLite Micro's does, limited to low..high; m without a sign, right in
+ * 8..46. A product wraps at 64 bits, which those of sums under 2^47 never reach. */
 static inline int16_t emitc_output_s16_wide(int64_t acc, int32_t m, int32_t right, int32_t low, int32_t high)
 {
     const int64_t scaled = (int64_t)((uint64_t)acc * (uint32_t)m + ((uint64_t)1 << (right - 1))) >> right;
@@ -154,12 +157,14 @@ static inline int16_t emitc_output_s16_wide(int64_t acc, int32_t m, int32_t righ
  *
  * ONNX Runtime's rule: the accumulator becomes a float32, is multiplied by a float32, and the product is rounded to an
  * integer; each of the three rounds to nearest, ties to even. The bits must not depend on the core:
- *   - A compiler may turn product and sum into one fused multiply-add, which leaves out the product's rounding, even where
- *     they are apart in the source. So no float sum follows the product here: its bits go to integer code, or the product
- *     goes into one conversion instruction that the compiler cannot look into. Nothing is left that could be fused.
- *   - The product is never subnormal (it is 0, or at least as large as the scale, a normal number), so a core that flushes
- *     subnormal numbers to zero gives the same.
- *   - The float unit is in its default mode, to nearest; with one that keeps more than 24 bits (x87) integer code is used.
+ *   - A compiler may turn product and sum into one fused multiply-add, which leaves out the product's rounding, even
+ *     where they are apart in the source. So no float sum follows the product here: its bits go to integer code, or the
+ *     product goes into one conversion instruction that the compiler cannot look into. Nothing is left that could be
+ *     fused.
+ *   - The product is never subnormal (it is 0, or at least as large as the scale, a normal number), so a core that
+ *     flushes subnormal numbers to zero gives the same.
+ *   - The float unit is in its default mode, to nearest; with one that keeps more than 24 bits (x87) integer code is
+ *     used.
  */
 #if !defined(EMITC_FLOAT_HARDWARE)
 #if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
@@ -234,8 +239,8 @@ static inline int32_t emitc_rint_f32(int32_t acc, float scale)
 {
     uint32_t bits;
     memcpy(&bits, &scale, sizeof bits);
-    /* acc * scale in fixed point with 14 bits of fraction: the scale's mantissa is scale * 2^(157 - exponent) in 31 bits,
-     * so acc moves by exponent - 111. What does not fit has a magnitude of 65536 or more, or is under 2^-16. */
+    /* acc * scale in fixed point with 14 bits of fraction: the scale's mantissa is scale * 2^(157 - exponent) in 31
+     * bits, so acc moves by exponent - 111. What does not fit has a magnitude of 65536 or more, or is under 2^-16. */
     const uint32_t exponent = bits >> 23;
     int32_t moved;
     if (exponent - 111 <= 30) {
@@ -249,9 +254,9 @@ static inline int32_t emitc_rint_f32(int32_t acc, float scale)
         return emitc_rint_f32_exact(acc, bits);
     }
     const int32_t fixed = emitc_high_word(moved, (int32_t)(((bits << 8) >> 1) | 0x40000000u)) + (1 << 13);
-    /* Up to 5 too low. Float32 rounds acc by 64 of moved's units at most, since that is under 2^31; each is worth less than
-     * 1/2 here. It rounds the product, under 2^30, by 32 at most. So beyond 69 of a half both roundings and the tie do not
-     * matter, and to nearest is enough. */
+    /* Up to 5 too low. Float32 rounds acc by 64 of moved's units at most, since that is under 2^31; each is worth less
+     * than 1/2 here. It rounds the product, under 2^30, by 32 at most. So beyond 69 of a half both roundings and the
+     * tie do not matter, and to nearest is enough. */
     if (((uint32_t)(fixed + 72) & 0x3fffu) < 144u) {
         return emitc_rint_f32_exact(acc, bits);
     }
@@ -357,7 +362,8 @@ EMITC_ALWAYS_INLINE emitc_sum4 emitc_dot4_x16_wide(emitc_sum4 sum, const int16_t
 }
 
 /* emitc_dot4 with an offset added to every x[i]. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4_offset(emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w, int32_t n)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4_offset(emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w,
+    int32_t n)
 {
     for (; n > 0; n--) {
         acc = emitc_mac4(acc, *x + offset, w);
@@ -404,7 +410,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4_int4(emitc_acc4 acc, const int8_t *x, 
 }
 
 /* The same with an offset added to every x[i]. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4_offset_int4(emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w, int32_t n)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4_offset_int4(emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w,
+    int32_t n)
 {
     for (; n > 0; n--) {
         acc = emitc_mac4_int4(acc, *x + offset, w);

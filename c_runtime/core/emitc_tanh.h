@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc: hyperbolic tangent and logistic function as quotients of polynomials, with the bits that ONNX Runtime gives.
  *
- * Part of a package whose kernels use it. Each step of a polynomial is a product and a sum that are rounded once: one instruction of
- * cores with a float unit, integers elsewhere.
+ * Part of a package whose kernels use it. Each step of a polynomial is a product and a sum that are rounded once: one
+ * instruction of cores with a float unit, integers elsewhere.
  */
 #ifndef EMITC_TANH_H
 #define EMITC_TANH_H
@@ -16,7 +16,8 @@
 #endif
 
 #if !EMITC_FUSED
-/* A number of float32 other than infinity: its sign is that of the mantissa, of 24 bits; it is mantissa * 2^(exponent - 150). */
+/* A number of float32 other than infinity: its sign is that of the mantissa, of 24 bits; it is mantissa * 2^(exponent -
+ * 150). */
 typedef struct emitc_unpacked {
     int32_t mantissa;
     int32_t exponent;
@@ -46,8 +47,8 @@ static inline int64_t emitc_shifted(int64_t x, int32_t places)
     return kept | (((uint64_t)x & (((uint64_t)1 << places) - 1u)) != 0);
 }
 
-/* a * b + c, rounded once. c and the result have to be 0, or 2^-126 at least, and a product of a number below that less than c. Large: called,
- * and not repeated for every step of a polynomial. */
+/* a * b + c, rounded once. c and the result have to be 0, or 2^-126 at least, and a product of a number below that less
+ * than c. Large: called, and not repeated for every step of a polynomial. */
 EMITC_NOINLINE float emitc_fused(float a, float b, float c)
 {
     const emitc_unpacked of_a = emitc_unpack(a);
@@ -71,8 +72,8 @@ EMITC_NOINLINE float emitc_fused(float a, float b, float c)
     if (sum == 0) {
         return a * b + c; /* with the sign of that zero */
     }
-    /* Down to 32 bits, the last one set where there is a remainder, of which the conversion leaves 24: that of 64 is a call by way of double on
-     * small cores. A power of two only moves the exponent. */
+    /* Down to 32 bits, the last one set where there is a remainder, of which the conversion leaves 24: that of 64 is a
+     * call by way of double on small cores. A power of two only moves the exponent. */
     const uint64_t size = sum < 0 ? 0u - (uint64_t)sum : (uint64_t)sum;
     const uint32_t high = (uint32_t)(size >> 32);
     uint32_t word = (uint32_t)size;
@@ -121,8 +122,8 @@ static inline float emitc_within(float x, float limit)
     return x < -limit ? -limit : x > limit ? limit : x;
 }
 
-/* Coefficients: of the odd powers above, then of the even ones below from the place named, each the highest first; behind the
- * logistic function's, what is added. */
+/* Coefficients: of the odd powers above, then of the even ones below from the place named, each the highest first;
+ * behind the logistic function's, what is added. */
 enum { EMITC_TANH_BELOW = 7, EMITC_LOGISTIC_BELOW = 5 };
 static const float emitc_tanh_terms[11] = {
     -2.76076847742355e-16f, 2.00018790482477e-13f, -8.60467152213735e-11f, 5.12229709037114e-08f, 1.48572235717979e-05f,

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the DSP extension (Cortex-M4, M7, M33, ...): two products of 16 bits in one instruction.
  *
- * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results, so that a
- * package can be proved and stepped through on a host.
+ * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results,
+ * so that a package can be proved and stepped through on a host.
  *
- * Values are widened to pairs of int16 in one word, the first in its low half. Of four bytes v0 v1 v2 v3, one instruction
- * gives the pair (v0, v2) and another one (v1, v3); weights are arranged for that order when the model is compiled.
+ * Values are widened to pairs of int16 in one word, the first in its low half. Of four bytes v0 v1 v2 v3, one
+ * instruction gives the pair (v0, v2) and another one (v1, v3); weights are arranged for that order when the model is
+ * compiled.
  */
 #ifndef EMITC_DSP_H
 #define EMITC_DSP_H
@@ -121,13 +122,15 @@ EMITC_ALWAYS_INLINE int8_t emitc_saturated(int32_t x)
 }
 
 /* A sum as the int8 output, where the output's lower limit is its zero point: the two roundings of TFLite Micro's
- * requantization agree with halves up from there on. right in 1..22, start = (2 * zero point + 1) * 2^(right - 1), acc under 2^30. */
+ * requantization agree with halves up from there on. right in 1..22, start = (2 * zero point + 1) * 2^(right - 1), acc
+ * under 2^30. */
 EMITC_ALWAYS_INLINE int8_t emitc_output_up(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     return emitc_saturated(emitc_scaled(acc, q31, start) >> right);
 }
 
-/* The same for outputs of either sign: the second rounding is away from zero, so that a negative value is 1 less before it. */
+/* The same for outputs of either sign: the second rounding is away from zero, so that a negative value is 1 less before
+ * it. */
 EMITC_ALWAYS_INLINE int8_t emitc_output_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     const int32_t scaled = emitc_scaled(acc, q31, 0);
@@ -146,8 +149,8 @@ EMITC_ALWAYS_INLINE int8_t emitc_output_float(int32_t acc, float factor, int32_t
 #endif
 }
 
-/* Four channels of one pixel from their sums: emitc_output_up or emitc_output_away of each. offset: 2 * zero point + 1. each: 1 where every
- * channel has a multiplier and a shift of its own, 0 where all have the first. */
+/* Four channels of one pixel from their sums: emitc_output_up or emitc_output_away of each. offset: 2 * zero point + 1.
+ * each: 1 where every channel has a multiplier and a shift of its own, 0 where all have the first. */
 #if defined(__OPTIMIZE_SIZE__)
 #define EMITC_FOUR_OUTPUTS(output) \
     const int32_t sums[4] = {acc->a0, acc->a1, acc->a2, acc->a3}; \
@@ -173,8 +176,10 @@ EMITC_INLINE_FOR_SPEED void emitc_four_away(
     EMITC_FOUR_OUTPUTS(emitc_output_away)
 }
 
-/* acc + four channels, from `channel` on, of the pixel at *at, times the four weights at *w, which moves behind them. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_tap_mac4(emitc_acc4 acc, const int8_t *const *at, int32_t channel, const int8_t **w)
+/* acc + four channels, from `channel` on, of the pixel at *at, times the four weights at *w, which moves behind
+ * them. */
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_tap_mac4(emitc_acc4 acc, const int8_t *const *at, int32_t channel,
+    const int8_t **w)
 {
 #if EMITC_DSP
     uint32_t value;
@@ -193,7 +198,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_tap_mac4(emitc_acc4 acc, const int8_t *cons
         "smlatt %[a2], %[value_even], %[tap_even], %[a2]\n\t"
         "smlabb %[a1], %[value], %[tap], %[a1]\n\t"
         "smlatt %[a3], %[value], %[tap], %[a3]"
-        : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [w] "+r"(*w), [value] "=&r"(value),
+        : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [w] "+r"(*w),
+            [value] "=&r"(value),
           [tap] "=&r"(tap), [value_even] "=&r"(value_even), [tap_even] "=&r"(tap_even)
         : [at] "m"(*at), [channel] "r"(channel)
         : "memory");
@@ -254,7 +260,8 @@ EMITC_ALWAYS_INLINE uint32_t emitc_twice(int32_t value)
     return ((uint32_t)value & 0xffffu) | ((uint32_t)value << 16);
 }
 
-/* Widens a run of which only values [first, end), some but not all, are inside the input; the others are `zero`, and 0 behind the last one. */
+/* Widens a run of which only values [first, end), some but not all, are inside the input; the others are `zero`, and 0
+ * behind the last one. */
 EMITC_INLINE_FOR_SPEED uint32_t *emitc_widened_edge(
     uint32_t *to, int32_t apart, const int8_t *x, int32_t first, int32_t end, int32_t n, int32_t zero)
 {
@@ -286,8 +293,8 @@ EMITC_ALWAYS_INLINE uint32_t *emitc_widened(uint32_t *to, const int8_t *values, 
     return emitc_widened_apart(to, 4, values, n);
 }
 
-/* The windows of a convolution. in_h: rows of the input; row: values of each. rows, down: of a window, and from one of its rows to the next;
- * run: values of each. zero: stands where the input has nothing. */
+/* The windows of a convolution. in_h: rows of the input; row: values of each. rows, down: of a window, and from one of
+ * its rows to the next; run: values of each. zero: stands where the input has nothing. */
 struct emitc_windows {
     int32_t in_h;
     int32_t row;
@@ -297,7 +304,8 @@ struct emitc_windows {
     int32_t zero;
 };
 
-/* Widens the window that begins in row `top` with the row's value `from` into every `apart`th word from `to` on; returns where the next one goes. */
+/* Widens the window that begins in row `top` with the row's value `from` into every `apart`th word from `to` on;
+ * returns where the next one goes. */
 EMITC_NOINLINE uint32_t *emitc_widened_window(
     const struct emitc_windows *s, const int8_t *x, int32_t top, int32_t from, uint32_t *to, int32_t apart)
 {
@@ -328,8 +336,8 @@ EMITC_NOINLINE uint32_t *emitc_widened_window(
     return to;
 }
 
-/* Behind a pixel's values, in every fourth word from `first` up to `to`: minus their sum, in `words` words. The kernel multiplies it by the
- * zero point of all weights. */
+/* Behind a pixel's values, in every fourth word from `first` up to `to`: minus their sum, in `words` words. The kernel
+ * multiplies it by the zero point of all weights. */
 EMITC_ALWAYS_INLINE void emitc_negative_sum(const uint32_t *first, uint32_t *to, int32_t words)
 {
     int32_t sum = 0;
@@ -346,7 +354,8 @@ EMITC_ALWAYS_INLINE void emitc_negative_sum(const uint32_t *first, uint32_t *to,
 }
 
 /* emitc_tap_mac4 with weights of 16 bits: the first and third of the four in one word, the others in the next. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_tap_mac4_wide(emitc_acc4 acc, const int8_t *const *at, int32_t channel, const int16_t **w)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_tap_mac4_wide(emitc_acc4 acc, const int8_t *const *at, int32_t channel,
+    const int16_t **w)
 {
 #if EMITC_DSP
     uint32_t value;
@@ -363,7 +372,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_tap_mac4_wide(emitc_acc4 acc, const int8_t 
         "smlatt %[a2], %[even], %[first], %[a2]\n\t"
         "smlabb %[a1], %[value], %[second], %[a1]\n\t"
         "smlatt %[a3], %[value], %[second], %[a3]"
-        : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [w] "+r"(*w), [value] "=&r"(value),
+        : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [w] "+r"(*w),
+            [value] "=&r"(value),
           [even] "=&r"(even), [first] "=&r"(first), [second] "=&r"(second)
         : [at] "m"(*at), [channel] "r"(channel)
         : "memory");
@@ -433,8 +443,8 @@ EMITC_ALWAYS_INLINE void emitc_in_order(uint32_t *first, uint32_t *second, const
 #define EMITC_DOT_ONCE 0
 #endif
 
-/* Adds to the sums of four channels of one pixel. w: for four values, two words with the even ones of two channels each, then the odd ones; what is
- * left of n follows value by value, four channels each. */
+/* Adds to the sums of four channels of one pixel. w: for four values, two words with the even ones of two channels
+ * each, then the odd ones; what is left of n follows value by value, four channels each. */
 EMITC_INLINE_FOR_SPEED void emitc_pair_dot4(emitc_acc4 *sums, const int8_t *x, const int8_t *w, int32_t n)
 {
     emitc_acc4 acc = *sums;
@@ -513,7 +523,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_pair_sums4(emitc_acc4 acc, const int8_t *x,
     EMITC_DOT_WORDS(q)
 #endif
 
-/* To the sums of one pixel and four channels adds what emitc_two_more does. x: one word for each double word of weights. */
+/* To the sums of one pixel and four channels adds what emitc_two_more does. x: one word for each double word of
+ * weights. */
 EMITC_ALWAYS_INLINE emitc_acc4 emitc_one_more(emitc_acc4 acc, const uint32_t *x, const int8_t **weights, int32_t words)
 {
     const int8_t *w = *weights;
@@ -554,7 +565,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_one_more(emitc_acc4 acc, const uint32_t *x,
 }
 
 /* The same from the bias on. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_one_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights, int32_t words)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_one_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights,
+    int32_t words)
 {
     const emitc_acc4 acc = {bias[0], bias[1], bias[2], bias[3]};
     return emitc_one_more(acc, x, weights, words);

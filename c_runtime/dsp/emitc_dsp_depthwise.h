@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with the DSP extension: sums over the taps of a window whose values are gathered from several channels.
+/* emitc for cores with the DSP extension: sums over the taps of a window whose values are gathered from several
+ * channels.
  *
  * Part of a package whose kernels use it; see emitc_dsp.h. The weights of four outputs are together, tap by tap.
  */
@@ -30,7 +31,8 @@ EMITC_ALWAYS_INLINE int32_t emitc_low_high_mac(int32_t acc, uint32_t a, uint32_t
 
 /* acc + for each of the `taps` pixels listed at `at`, its values of the four channels times four weights from w on. */
 #define EMITC_SPREAD_FUNCTION(name, type) \
-    EMITC_ALWAYS_INLINE emitc_acc4 name(emitc_acc4 acc, const type *const *at, emitc_channels from, const int8_t *w, int32_t taps) \
+    EMITC_ALWAYS_INLINE emitc_acc4 name(emitc_acc4 acc, const type *const *at, emitc_channels from, const int8_t *w, \
+        int32_t taps) \
     { \
         for (; taps > 0; taps--) { \
             const type *const values = *at++; \
@@ -49,7 +51,8 @@ EMITC_SPREAD_FUNCTION(emitc_spread_mac4, int8_t)
 EMITC_SPREAD_FUNCTION(emitc_spread_shorts_mac4, int16_t)
 
 /* The same of four channels side by side, from `channel` on. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_beside_shorts_mac4(emitc_acc4 acc, const int16_t *const *at, int32_t channel, const int8_t *w, int32_t taps)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_beside_shorts_mac4(emitc_acc4 acc, const int16_t *const *at, int32_t channel,
+    const int8_t *w, int32_t taps)
 {
     for (; taps > 0; taps--) {
         const int16_t *const values = *at++ + channel;

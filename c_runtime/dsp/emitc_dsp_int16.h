@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the DSP extension: sums of products of int16 values with int8 weights, and of such values.
  *
- * Part of a package whose kernels use it; see emitc_dsp.h. The values lie as pairs in memory already, each with the one behind it;
- * weights of two channels share a word, the first channel's two in its even bytes, the second one's in its odd bytes.
+ * Part of a package whose kernels use it; see emitc_dsp.h. The values lie as pairs in memory already, each with the one
+ * behind it; weights of two channels share a word, the first channel's two in its even bytes, the second one's in its
+ * odd bytes.
  */
 #ifndef EMITC_DSP_INT16_H
 #define EMITC_DSP_INT16_H
@@ -17,7 +18,8 @@ EMITC_ALWAYS_INLINE uint32_t emitc_two(const int16_t *values)
     return word;
 }
 
-/* Copies a run of n values of one pixel into every fourth word from `to` on, 0 behind an odd last one; returns where the next run goes. */
+/* Copies a run of n values of one pixel into every fourth word from `to` on, 0 behind an odd last one; returns where
+ * the next run goes. */
 EMITC_ALWAYS_INLINE uint32_t *emitc_shorts_apart(uint32_t *to, const int16_t *values, int32_t n)
 {
     for (int32_t four = n >> 2; four > 0; four--) {
@@ -50,7 +52,8 @@ EMITC_NOINLINE uint32_t *emitc_shorts_edge(uint32_t *to, const int16_t *x, int32
     return to;
 }
 
-/* acc + the products of n values with the weights of four channels: for two values, a word of the first two channels and one of the others. */
+/* acc + the products of n values with the weights of four channels: for two values, a word of the first two channels
+ * and one of the others. */
 EMITC_INLINE_FOR_SPEED emitc_acc4 emitc_shorts_dot4(emitc_acc4 acc, const int16_t *x, const int8_t *w, int32_t n)
 {
 #if EMITC_DSP && defined(__OPTIMIZE__)
@@ -100,8 +103,8 @@ EMITC_ALWAYS_INLINE int32_t emitc_shorts_dot(int32_t acc, const int16_t *x, cons
     return acc;
 }
 
-/* acc * q31 / 2^(31 + right) with the two roundings of TFLite Micro, the second away from zero; start = 2^(right - 1), right in 1..30, acc
- * from -2^30 to less than 2^30. */
+/* acc * q31 / 2^(31 + right) with the two roundings of TFLite Micro, the second away from zero; start = 2^(right - 1),
+ * right in 1..30, acc from -2^30 to less than 2^30. */
 EMITC_ALWAYS_INLINE int32_t emitc_scaled_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     const int32_t scaled = emitc_scaled(acc, q31, 0);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the DSP extension: sums, means and largest values of four bytes at a time.
  *
- * Part of a package whose kernels use it. Four bytes v0 v1 v2 v3 lie in one word; as pairs of int16 they are (v0, v2) and (v1, v3).
+ * Part of a package whose kernels use it. Four bytes v0 v1 v2 v3 lie in one word; as pairs of int16 they are (v0, v2)
+ * and (v1, v3).
  */
 #ifndef EMITC_DSP_POOL_H
 #define EMITC_DSP_POOL_H
@@ -86,7 +87,8 @@ EMITC_ALWAYS_INLINE uint32_t emitc_pair_half_sum(uint32_t a, uint32_t b)
     __asm__("shadd16 %0, %1, %2" : "=r"(half) : "r"(a), "r"(b));
     return half;
 #else
-    return emitc_pair_of((uint32_t)((emitc_low(a) + emitc_low(b)) >> 1), (uint32_t)((emitc_high(a) + emitc_high(b)) >> 1));
+    return emitc_pair_of((uint32_t)((emitc_low(a) + emitc_low(b)) >> 1), (uint32_t)((emitc_high(a) + emitc_high(b))
+        >> 1));
 #endif
 }
 
@@ -170,9 +172,11 @@ EMITC_ALWAYS_INLINE uint32_t emitc_four_columns(const int8_t *values, int32_t co
     return emitc_four(row);
 }
 
-/* Four columns side by side, whose values lie `step` apart, as emitc_pair_sums4 reads them, and the sum of each. n: at most 255, so that sums
- * have 16 bits. count: of the columns that there are; for others the last one of these is taken. */
-EMITC_ALWAYS_INLINE void emitc_pair_columns4(int32_t *sums, int8_t *to, const int8_t *from, int32_t n, int32_t step, int32_t count)
+/* Four columns side by side, whose values lie `step` apart, as emitc_pair_sums4 reads them, and the sum of each. n: at
+ * most 255, so that sums have 16 bits. count: of the columns that there are; for others the last one of these is
+ * taken. */
+EMITC_ALWAYS_INLINE void emitc_pair_columns4(int32_t *sums, int8_t *to, const int8_t *from, int32_t n, int32_t step,
+    int32_t count)
 {
     uint32_t even = 0;
     uint32_t odd = 0;
@@ -184,7 +188,8 @@ EMITC_ALWAYS_INLINE void emitc_pair_columns4(int32_t *sums, int8_t *to, const in
         even = emitc_even_sum(emitc_even_sum(emitc_even_sum(emitc_even_sum(even, row0), row1), row2), row3);
         odd = emitc_odd_sum(emitc_odd_sum(emitc_odd_sum(emitc_odd_sum(odd, row0), row1), row2), row3);
         const uint32_t words[4] = {
-            emitc_pair_of(row0, row2), emitc_pair_above(row0, row2), emitc_pair_of(row1, row3), emitc_pair_above(row1, row3)};
+            emitc_pair_of(row0, row2), emitc_pair_above(row0, row2), emitc_pair_of(row1, row3), emitc_pair_above(row1,
+                row3)};
         memcpy(to, words, sizeof words);
         from += 4 * step;
         to += 16;
@@ -350,10 +355,10 @@ EMITC_ALWAYS_INLINE int32_t emitc_high_sum(int32_t acc, int32_t a, int32_t b)
 #endif
 }
 
-/* A sum of bytes over their number, at most 256, with start = 514 * number and reciprocal = 2^30 / number, rounded up: half up, or
- * away from zero.
- * floor((4 sum + 514 number) / (4 number)) is 128 more than the mean half up, as all quarters are integers; one less above tells ties
- * from what is above them. */
+/* A sum of bytes over their number, at most 256, with start = 514 * number and reciprocal = 2^30 / number, rounded up:
+ * half up, or away from zero.
+ * floor((4 sum + 514 number) / (4 number)) is 128 more than the mean half up, as all quarters are integers; one less
+ * above tells ties from what is above them. */
 EMITC_ALWAYS_INLINE int32_t emitc_mean_up(int32_t sum, int32_t start, int32_t reciprocal)
 {
     return emitc_high_sum(-128, start + 4 * sum, reciprocal);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with the DSP extension: signals of int16, two values or one complex number in a word, whose real part is
- * its low half.
+/* emitc for cores with the DSP extension: signals of int16, two values or one complex number in a word, whose real part
+ * is its low half.
  *
  * Part of a package whose kernels use it; see emitc_dsp.h. Sums wrap at 16 bits.
  */
@@ -67,7 +67,8 @@ EMITC_ALWAYS_INLINE uint32_t emitc_pair_saturated(int32_t low, int32_t high)
     __asm__("ssat %0, #16, %0" : "+r"(high));
     return emitc_pair_of((uint32_t)low, (uint32_t)high);
 #else
-    return emitc_pair_of((uint32_t)emitc_clamp(low, INT16_MIN, INT16_MAX), (uint32_t)emitc_clamp(high, INT16_MIN, INT16_MAX));
+    return emitc_pair_of((uint32_t)emitc_clamp(low, INT16_MIN, INT16_MAX), (uint32_t)emitc_clamp(high, INT16_MIN,
+        INT16_MAX));
 #endif
 }
 
@@ -79,7 +80,8 @@ EMITC_ALWAYS_INLINE uint32_t emitc_pair_half_difference(uint32_t a, uint32_t b)
     __asm__("shsub16 %0, %1, %2" : "=r"(half) : "r"(a), "r"(b));
     return half;
 #else
-    return emitc_pair_of((uint32_t)((emitc_low(a) - emitc_low(b)) >> 1), (uint32_t)((emitc_high(a) - emitc_high(b)) >> 1));
+    return emitc_pair_of((uint32_t)((emitc_low(a) - emitc_low(b)) >> 1), (uint32_t)((emitc_high(a) - emitc_high(b))
+        >> 1));
 #endif
 }
 
@@ -87,7 +89,8 @@ EMITC_ALWAYS_INLINE uint32_t emitc_pair_half_difference(uint32_t a, uint32_t b)
 EMITC_ALWAYS_INLINE uint32_t emitc_pair_scaled(uint32_t pair, uint32_t factors)
 {
     const int32_t half = 1 << 15;
-    return emitc_pair_above((uint32_t)emitc_low_mac(half, pair, factors), (uint32_t)emitc_high_mac(half, pair, factors));
+    return emitc_pair_above((uint32_t)emitc_low_mac(half, pair, factors), (uint32_t)emitc_high_mac(half, pair,
+        factors));
 }
 
 /* The same of the conjugate. */
@@ -95,7 +98,8 @@ EMITC_ALWAYS_INLINE uint32_t emitc_conjugate_scaled(uint32_t v, uint32_t factors
 {
     const int32_t half = 1 << 15;
     const uint32_t opposite = emitc_pair_difference(0, v);
-    return emitc_pair_above((uint32_t)emitc_low_mac(half, v, factors), (uint32_t)emitc_high_mac(half, opposite, factors));
+    return emitc_pair_above((uint32_t)emitc_low_mac(half, v, factors), (uint32_t)emitc_high_mac(half, opposite,
+        factors));
 }
 
 /* v times a Q15 turn, rounded half up. */
@@ -157,9 +161,11 @@ typedef struct {
     uint64_t second;
 } emitc_band_sums;
 
-/* Adds products of `pairs`, one or more, of numbers: for each pair there are factors of the first sum, then of the second. Returns where
- * the factors end. By instructions where sums of 64 bits keep their registers: compilers build them of parts that take too many. */
-EMITC_ALWAYS_INLINE const uint16_t *emitc_band_sums_of(emitc_band_sums *sums, const uint32_t *x, const uint16_t *factors, int32_t pairs)
+/* Adds products of `pairs`, one or more, of numbers: for each pair there are factors of the first sum, then of the
+ * second. Returns where the factors end. By instructions where sums of 64 bits keep their registers: compilers build
+ * them of parts that take too many. */
+EMITC_ALWAYS_INLINE const uint16_t *emitc_band_sums_of(emitc_band_sums *sums, const uint32_t *x,
+    const uint16_t *factors, int32_t pairs)
 {
     uint64_t first = sums->first;
     uint64_t second = sums->second;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with the DSP extension: sums of several pixels and channels at once, with inner loops in assembly where gcc compiles.
+/* emitc for cores with the DSP extension: sums of several pixels and channels at once, with inner loops in assembly
+ * where gcc compiles.
  *
  * Options, off by default:
- *   EMITC_DSP_FEW_REGISTERS   the inner loops in C, as clang always gets them, and cores with MVE: for a gcc that keeps a register for itself, by
- *                             -fno-omit-frame-pointer or the like. It says "impossible constraints" without the option.
+ *   EMITC_DSP_FEW_REGISTERS   the inner loops in C, as clang always gets them, and cores with MVE: for a gcc that keeps
+ *                             a register for itself, by -fno-omit-frame-pointer or the like. It says "impossible
+ *                             constraints" without the option.
  */
 #ifndef EMITC_DSP_TILE_H
 #define EMITC_DSP_TILE_H
@@ -22,7 +24,8 @@ typedef struct emitc_tile {
     int32_t b3;
 } emitc_tile;
 
-#if EMITC_DSP && defined(__OPTIMIZE__) && !defined(__clang__) && !defined(__ARM_FEATURE_MVE) && !defined(EMITC_DSP_FEW_REGISTERS)
+#if EMITC_DSP && defined(__OPTIMIZE__) && !defined(__clang__) && !defined(__ARM_FEATURE_MVE) \
+    && !defined(EMITC_DSP_FEW_REGISTERS)
 /* One word of weights, two values of two channels, meets the same two values of four pixels: 16 products. */
 #define EMITC_TILE_WORD \
     "ldr %[odd], [%[w]], #4\n\t" \
@@ -38,8 +41,8 @@ typedef struct emitc_tile {
     "smlad %[b2], %[p], %[odd], %[b2]\n\t" \
     "smlad %[a3], %[q], %[even], %[a3]\n\t" \
     "smlad %[b3], %[q], %[odd], %[b3]\n\t"
-/* Four words a turn until w is at `most`, then one until it is at `end`. Both are in memory: the fourteen registers that there are hold
- * the rest. */
+/* Four words a turn until w is at `most`, then one until it is at `end`. Both are in memory: the fourteen registers
+ * that there are hold the rest. */
 #define EMITC_TILE_TEXT \
     "mov %[a1], %[a0]\n\t" \
     "mov %[a2], %[a0]\n\t" \
@@ -96,7 +99,8 @@ typedef struct emitc_tile {
     "add %[x], %[x], %[p]\n\t" \
     output(c##3) "strb %[" #c "3], [%[x], %[p], lsl #1]\n\t"
 #define EMITC_TILE_REGISTERS \
-    [a0] "+r"(sum_a), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "+r"(sum_b), [b1] "=&r"(b1), [b2] "=&r"(b2), \
+    [a0] "+r"(sum_a), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "+r"(sum_b), [b1] "=&r"(b1), \
+        [b2] "=&r"(b2), \
         [b3] "=&r"(b3), [x] "+r"(x), [w] "+r"(w), [even] "=&r"(even), [odd] "=&r"(odd), [p] "=&r"(p), [q] "=&r"(q)
 /* Sums and outputs: store(a) and store(b) have those of a channel. */
 #define EMITC_TILE_BOTH(store) \
@@ -131,9 +135,10 @@ typedef struct emitc_output {
     int32_t start;
 } emitc_output;
 
-/* The sums of four pixels and two channels: from bias on the products of `words` words of weights, which *weights moves behind. x:
- * four words for each of them, one of every pixel. */
-EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words)
+/* The sums of four pixels and two channels: from bias on the products of `words` words of weights, which *weights moves
+ * behind. x: four words for each of them, one of every pixel. */
+EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, const uint32_t *x,
+    const int8_t **weights, int32_t words)
 {
 #if defined(EMITC_TILE_WORD)
     EMITC_TILE_START
@@ -165,7 +170,8 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, c
 #if defined(EMITC_TILE_WORD)
 #define EMITC_TILE_FUNCTION(name, text) \
     EMITC_ALWAYS_INLINE void name( \
-        int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, int32_t step, \
+        int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, \
+        int32_t step, \
         emitc_output a, emitc_output b) \
     { \
         EMITC_TILE_START \
@@ -175,7 +181,8 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, c
 #else
 #define EMITC_TILE_FUNCTION(name, text) \
     EMITC_ALWAYS_INLINE void name( \
-        int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, int32_t step, \
+        int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, \
+        int32_t step, \
         emitc_output a, emitc_output b) \
     { \
         const emitc_tile t = emitc_tile_sums(bias_a, bias_b, x, weights, words); \
@@ -192,7 +199,8 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, c
 #define EMITC_TILE_AWAY emitc_output_away
 #endif
 
-/* The outputs of four pixels and two channels, pixels `step` apart: emitc_tile_sums, then emitc_output_up or emitc_output_away of each. */
+/* The outputs of four pixels and two channels, pixels `step` apart: emitc_tile_sums, then emitc_output_up or
+ * emitc_output_away of each. */
 EMITC_TILE_FUNCTION(emitc_tile_up, EMITC_TILE_UP)
 EMITC_TILE_FUNCTION(emitc_tile_away, EMITC_TILE_AWAY)
 
@@ -216,8 +224,9 @@ EMITC_TILE_FUNCTION(emitc_tile_away, EMITC_TILE_AWAY)
     "smlad %[b3], %[q], %[odd], %[b3]\n\t"
 #endif
 
-/* To the sums t of two pixels (a, b) and four channels adds the products of `words` double words of weights, the first with two values
- * of channels 0 and 1, the second of 2 and 3; *weights moves behind them. x: two words for each of them, one of either pixel. */
+/* To the sums t of two pixels (a, b) and four channels adds the products of `words` double words of weights, the first
+ * with two values of channels 0 and 1, the second of 2 and 3; *weights moves behind them. x: two words for each of
+ * them, one of either pixel. */
 EMITC_ALWAYS_INLINE emitc_tile emitc_two_more(emitc_tile t, const uint32_t *x, const int8_t **weights, int32_t words)
 {
     const int8_t *w = *weights;
@@ -264,7 +273,8 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_two_more(emitc_tile t, const uint32_t *x, c
 }
 
 /* emitc_two_more from the bias on. */
-EMITC_ALWAYS_INLINE emitc_tile emitc_two_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights, int32_t words)
+EMITC_ALWAYS_INLINE emitc_tile emitc_two_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights,
+    int32_t words)
 {
     const emitc_tile t = {bias[0], bias[1], bias[2], bias[3], bias[0], bias[1], bias[2], bias[3]};
     return emitc_two_more(t, x, weights, words);
@@ -307,7 +317,8 @@ EMITC_ALWAYS_INLINE void emitc_tile_float(
     EMITC_TILE_START
     __asm__ volatile(EMITC_TILE_BOTH(EMITC_TILE_FLOAT)
         : EMITC_TILE_REGISTERS
-        : [most] "m"(most), [end] "m"(end), [y] "m"(y), [step] "m"(step), [factor_a] "m"(factor_a), [factor_b] "m"(factor_b),
+        : [most] "m"(most), [end] "m"(end), [y] "m"(y), [step] "m"(step), [factor_a] "m"(factor_a),
+            [factor_b] "m"(factor_b),
           [offset] "m"(offset)
         : "cc", "memory", "s0", "s1", "s2", "s3", "s4");
     *weights = w;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with a float unit of single precision: quotients rounded to integers in few instructions.
  *
- * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results. The unit is in its
- * default mode, to nearest.
+ * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results.
+ * The unit is in its default mode, to nearest.
  */
 #ifndef EMITC_FPU_H
 #define EMITC_FPU_H
@@ -51,12 +51,14 @@ EMITC_ALWAYS_INLINE int32_t emitc_nearest_even(float x)
 #endif
 }
 
-/* ratio rounded half to even, within lowest..highest, plus the offset; the smallest value for a NaN. The limits are integers. */
+/* ratio rounded half to even, within lowest..highest, plus the offset; the smallest value for a NaN. The limits are
+ * integers. */
 EMITC_ALWAYS_INLINE int32_t emitc_quantized_even(float ratio, float lowest, float highest, int32_t offset)
 {
 #if EMITC_FPU_ARM8
     int32_t rounded; /* of a number and a NaN the maximum is the number */
-    __asm__("vmaxnm.f32 %0, %1, %2\n\tvminnm.f32 %0, %0, %3\n\tvcvtn.s32.f32 %0, %0" : "=&t"(rounded) : "t"(ratio), "t"(lowest), "t"(highest));
+    __asm__("vmaxnm.f32 %0, %1, %2\n\tvminnm.f32 %0, %0, %3\n\tvcvtn.s32.f32 %0, %0" : "=&t"(rounded) : "t"(ratio),
+        "t"(lowest), "t"(highest));
     return rounded + offset;
 #else
     const float above = ratio > lowest ? ratio : lowest;
@@ -86,7 +88,8 @@ EMITC_ALWAYS_INLINE int16_t emitc_nearest_s16(float x, int32_t offset)
 #endif
 }
 
-/* ratio rounded half away from zero, within lowest..highest, plus the offset; the offset for a NaN. The limits are integers. */
+/* ratio rounded half away from zero, within lowest..highest, plus the offset; the offset for a NaN. The limits are
+ * integers. */
 EMITC_ALWAYS_INLINE int32_t emitc_quantized_away(float ratio, float lowest, float highest, int32_t offset)
 {
 #if EMITC_FPU_ARM8
@@ -120,7 +123,8 @@ EMITC_ALWAYS_INLINE emitc_range emitc_range_fpu(const float *x, int32_t n)
         __asm__("vminnm.f32 %0, %0, %2\n\tvmaxnm.f32 %1, %1, %2" : "+t"(range.low), "+t"(range.high) : "t"(x[i]));
     }
 #else
-    /* As integers, bits with a sign count down from the least int32, the others up from 0; those of infinities and NaNs lie behind. */
+    /* As integers, bits with a sign count down from the least int32, the others up from 0; those of infinities and NaNs
+     * lie behind. */
     int32_t largest = 0;
     uint32_t least = 0x80000000u;
     for (int32_t i = 0; i < n; i++) {
@@ -144,7 +148,8 @@ EMITC_ALWAYS_INLINE emitc_range emitc_range_fpu(const float *x, int32_t n)
 }
 
 /* n numbers in steps, plus the zero point, rounded half to even, within 0..255; 0 for a NaN. finite: of the numbers. */
-EMITC_ALWAYS_INLINE void emitc_bytes_in_steps(uint8_t *y, const float *x, int32_t n, float step, int32_t zero_point, int32_t finite)
+EMITC_ALWAYS_INLINE void emitc_bytes_in_steps(uint8_t *y, const float *x, int32_t n, float step, int32_t zero_point,
+    int32_t finite)
 {
 #if EMITC_FPU_ARM && !EMITC_FPU_ARM8
     if (finite != 0 && step > 0.0f) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with a float unit: sums of products of float32 for four output channels at a time.
  *
- * Part of a package whose kernels use it. Other cores compile the same functions from plain C. Each sum is made front to back, and every
- * step is rounded: products apart from sums, which are done sooner one after the other than in one instruction.
+ * Part of a package whose kernels use it. Other cores compile the same functions from plain C. Each sum is made front
+ * to back, and every step is rounded: products apart from sums, which are done sooner one after the other than in one
+ * instruction.
  */
 #ifndef EMITC_FPU_DOT_H
 #define EMITC_FPU_DOT_H
@@ -34,7 +35,8 @@ EMITC_ALWAYS_INLINE void emitc_window_sums_fpu(
                     "vldmia %4!, {s4-s5}\n\tvldmia %5!, {s8-s15}\n\t"
                     "vmul.f32 s8, s8, s4\n\tvmul.f32 s9, s9, s4\n\tvmul.f32 s10, s10, s4\n\tvmul.f32 s11, s11, s4\n\t"
                     "vadd.f32 %0, %0, s8\n\tvadd.f32 %1, %1, s9\n\tvadd.f32 %2, %2, s10\n\tvadd.f32 %3, %3, s11\n\t"
-                    "vmul.f32 s12, s12, s5\n\tvmul.f32 s13, s13, s5\n\tvmul.f32 s14, s14, s5\n\tvmul.f32 s15, s15, s5\n\t"
+                    "vmul.f32 s12, s12, s5\n\tvmul.f32 s13, s13, s5\n\t"
+                    "vmul.f32 s14, s14, s5\n\tvmul.f32 s15, s15, s5\n\t"
                     "subs %6, %6, #1\n\t"
                     "vadd.f32 %0, %0, s12\n\tvadd.f32 %1, %1, s13\n\tvadd.f32 %2, %2, s14\n\tvadd.f32 %3, %3, s15\n\t"
                     "bne 1b"
@@ -89,9 +91,11 @@ EMITC_ALWAYS_INLINE void emitc_run_sums_fpu(const float *x, const float *w, int3
     emitc_window_sums_fpu(x, w, 1, n, 0, 0, sums);
 }
 
-/* sums[k] += x[k] * w[k] at n taps each of `rows` rows. Taps are x_step and w_step values apart, rows x_row and w_row. */
+/* sums[k] += x[k] * w[k] at n taps each of `rows` rows. Taps are x_step and w_step values apart, rows x_row and
+ * w_row. */
 EMITC_ALWAYS_INLINE void emitc_tap_sums_fpu(
-    const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, int32_t x_step, int32_t w_step,
+    const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, int32_t x_step,
+    int32_t w_step,
     float *restrict sums)
 {
     float a = sums[0];
@@ -123,7 +127,8 @@ EMITC_ALWAYS_INLINE void emitc_tap_sums_fpu(
     sums[3] = d;
 }
 
-/* The sums of a[i] * b[columns * i + k] and of second[i] * b[columns * i + k], of `depth` values each: four columns of two rows. */
+/* The sums of a[i] * b[columns * i + k] and of second[i] * b[columns * i + k], of `depth` values each: four columns of
+ * two rows. */
 EMITC_ALWAYS_INLINE void emitc_column_sums_fpu(
     const float *a, const float *second, const float *b, int32_t depth, int32_t columns, float *y, float *of_second)
 {

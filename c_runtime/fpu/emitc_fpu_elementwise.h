@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with a float unit: sums, differences and products of two rows of float32, and integers as floats, four numbers to a load.
+/* emitc for cores with a float unit: sums, differences and products of two rows of float32, and integers as floats,
+ * four numbers to a load.
  *
- * Part of a package whose kernels use it. Other cores compile the same functions from plain C. Each operand is a row, or one number for all where its
- * step is 0; y may be an operand that is a row.
+ * Part of a package whose kernels use it. Other cores compile the same functions from plain C. Each operand is a row,
+ * or one number for all where its step is 0; y may be an operand that is a row.
  */
 #ifndef EMITC_FPU_ELEMENTWISE_H
 #define EMITC_FPU_ELEMENTWISE_H
@@ -46,7 +47,8 @@
 #endif
 
 /* y = a + b, of n numbers. */
-EMITC_ALWAYS_INLINE void emitc_sums_fpu(const float *a, int32_t a_step, const float *b, int32_t b_step, float *y, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_sums_fpu(const float *a, int32_t a_step, const float *b, int32_t b_step, float *y,
+    int32_t n)
 {
     EMITC_FPU_FOURS("vadd.f32")
     for (; n > 0; n--) {
@@ -57,7 +59,8 @@ EMITC_ALWAYS_INLINE void emitc_sums_fpu(const float *a, int32_t a_step, const fl
 }
 
 /* y = a - b, of n numbers. */
-EMITC_ALWAYS_INLINE void emitc_differences_fpu(const float *a, int32_t a_step, const float *b, int32_t b_step, float *y, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_differences_fpu(const float *a, int32_t a_step, const float *b, int32_t b_step, float *y,
+    int32_t n)
 {
     EMITC_FPU_FOURS("vsub.f32")
     for (; n > 0; n--) {
@@ -68,7 +71,8 @@ EMITC_ALWAYS_INLINE void emitc_differences_fpu(const float *a, int32_t a_step, c
 }
 
 /* y = a * b, of n numbers. */
-EMITC_ALWAYS_INLINE void emitc_products_fpu(const float *a, int32_t a_step, const float *b, int32_t b_step, float *y, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_products_fpu(const float *a, int32_t a_step, const float *b, int32_t b_step, float *y,
+    int32_t n)
 {
     EMITC_FPU_FOURS("vmul.f32")
     for (; n > 0; n--) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with a float unit: the error function of one number of float32 in few instructions.
  *
- * Part of a package whose kernels use it; see emitc_erf.h, whose bits these are, and emitc_fpu_tanh.h for how coefficients are loaded.
+ * Part of a package whose kernels use it; see emitc_erf.h, whose bits these are, and emitc_fpu_tanh.h for how
+ * coefficients are loaded.
  */
 #ifndef EMITC_FPU_ERF_H
 #define EMITC_FPU_ERF_H
@@ -39,7 +40,8 @@ EMITC_ALWAYS_INLINE float emitc_fpu_erf(float x)
         v = 1.0f - v;
     } else {
         __asm__("vldmia %1, {s4-s9}\n\t"
-                "vfma.f32 s5, s4, %2\n\tvfma.f32 s6, s5, %2\n\tvfma.f32 s7, s6, %2\n\tvfma.f32 s8, s7, %2\n\tvfma.f32 s9, s8, %2\n\t"
+                "vfma.f32 s5, s4, %2\n\tvfma.f32 s6, s5, %2\n\tvfma.f32 s7, s6, %2\n\t"
+                "vfma.f32 s8, s7, %2\n\tvfma.f32 s9, s8, %2\n\t"
                 "vfma.f32 %0, s9, %0"
                 : "+t"(v)
                 : "r"(emitc_erf_terms), "t"(v * v)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with a float unit: the exponential of one number of float32 in few instructions.
  *
- * Part of a package whose kernels use it; see emitc_exp.h, whose bits these are, and emitc_fpu_tanh.h for how coefficients are loaded.
+ * Part of a package whose kernels use it; see emitc_exp.h, whose bits these are, and emitc_fpu_tanh.h for how
+ * coefficients are loaded.
  */
 #ifndef EMITC_FPU_EXP_H
 #define EMITC_FPU_EXP_H

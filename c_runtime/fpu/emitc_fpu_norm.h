@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with a float unit: sums over rows of float32 and their normalization, four numbers to a load.
  *
- * Part of a package whose kernels use it. Other cores compile the same functions from plain C. Sums are made front to back, and every
- * step is rounded, as C has it.
+ * Part of a package whose kernels use it. Other cores compile the same functions from plain C. Sums are made front to
+ * back, and every step is rounded, as C has it.
  */
 #ifndef EMITC_FPU_NORM_H
 #define EMITC_FPU_NORM_H

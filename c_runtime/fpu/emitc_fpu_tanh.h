@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with a float unit: hyperbolic tangent and logistic function of one number of float32 in few instructions.
+/* emitc for cores with a float unit: hyperbolic tangent and logistic function of one number of float32 in few
+ * instructions.
  *
- * Part of a package whose kernels use it; see emitc_tanh.h, whose bits these are. All coefficients are loaded by one instruction, next
- * to each other into registers, where each step adds its product to the next one. Numbers that need a limit are left to emitc_tanh.h.
+ * Part of a package whose kernels use it; see emitc_tanh.h, whose bits these are. All coefficients are loaded by one
+ * instruction, next to each other into registers, where each step adds its product to the next one. Numbers that need a
+ * limit are left to emitc_tanh.h.
  */
 #ifndef EMITC_FPU_TANH_H
 #define EMITC_FPU_TANH_H

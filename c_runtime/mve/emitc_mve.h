@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with the vector extension (Cortex-M55, M85, ...: MVE, "Helium"): sixteen products of bytes in one instruction.
+/* emitc for cores with the vector extension (Cortex-M55, M85, ...: MVE, "Helium"): sixteen products of bytes in one
+ * instruction.
  *
- * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results, so that a
- * package can be proved and stepped through on a host.
+ * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results,
+ * so that a package can be proved and stepped through on a host.
  *
- * A register holds 16 bytes: emitc_bytes, or 8 values of 16 bits: emitc_halves, or 4 of 32: emitc_words. Where a function takes `n`,
- * it reads or stores the first n lanes only.
+ * A register holds 16 bytes: emitc_bytes, or 8 values of 16 bits: emitc_halves, or 4 of 32: emitc_words. Where a
+ * function takes `n`, it reads or stores the first n lanes only.
  *
  * Options, off by default:
- *   EMITC_MVE_FEW_REGISTERS   the inner loops in C: for compilers that keep a register for themselves, by -fno-omit-frame-pointer
- *                             or the like. They say "impossible constraints" or name the register without it.
+ *   EMITC_MVE_FEW_REGISTERS   the inner loops in C: for compilers that keep a register for themselves, by
+ *                             -fno-omit-frame-pointer or the like. They say "impossible constraints" or name the
+ *                             register without it.
  */
 #ifndef EMITC_MVE_H
 #define EMITC_MVE_H
@@ -108,7 +110,8 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_gathered(const int8_t *values, emitc
 #if EMITC_MVE
     return vldrbq_gather_offset_s32(values, vreinterpretq_u32_s32(places));
 #else
-    const emitc_words r = {{values[places.lane[0]], values[places.lane[1]], values[places.lane[2]], values[places.lane[3]]}};
+    const emitc_words r = {{values[places.lane[0]], values[places.lane[1]], values[places.lane[2]],
+        values[places.lane[3]]}};
     return r;
 #endif
 }
@@ -119,7 +122,8 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_gathered_shorts(const int16_t *value
 #if EMITC_MVE
     return vldrhq_gather_shifted_offset_s32(values, vreinterpretq_u32_s32(places));
 #else
-    const emitc_words r = {{values[places.lane[0]], values[places.lane[1]], values[places.lane[2]], values[places.lane[3]]}};
+    const emitc_words r = {{values[places.lane[0]], values[places.lane[1]], values[places.lane[2]],
+        values[places.lane[3]]}};
     return r;
 #endif
 }
@@ -254,7 +258,8 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_down(emitc_words x, int32_t places)
 #endif
 }
 
-/* Sums of `count` values as their mean, halves away from zero. The sums are those of bytes, reciprocal is 2^31 / count + 1. */
+/* Sums of `count` values as their mean, halves away from zero. The sums are those of bytes, reciprocal is 2^31 / count
+ * + 1. */
 EMITC_ALWAYS_INLINE emitc_words emitc_words_mean(emitc_words sums, int32_t count, uint32_t reciprocal)
 {
 #if EMITC_MVE
@@ -400,7 +405,8 @@ EMITC_ALWAYS_INLINE void emitc_store(int8_t *to, emitc_bytes x)
 #endif
 }
 
-/* Moves n bytes to where nothing of them is that lies behind: towards lower addresses, or away from where they overlap. */
+/* Moves n bytes to where nothing of them is that lies behind: towards lower addresses, or away from where they
+ * overlap. */
 EMITC_ALWAYS_INLINE void emitc_moved_down(uint8_t *to, const uint8_t *from, int32_t n)
 {
 #if EMITC_MVE
@@ -458,8 +464,8 @@ EMITC_ALWAYS_INLINE emitc_bytes emitc_bytes_looked_up(const int8_t *table, const
 }
 
 #if EMITC_MVE_FLOAT
-/* GCC takes floats that vectors load and store for integers, which loads and stores of single floats may pass by. These keep the order: `at`, for
- * a load behind all that was stored there, and for a store between two calls. */
+/* GCC takes floats that vectors load and store for integers, which loads and stores of single floats may pass by. These
+ * keep the order: `at`, for a load behind all that was stored there, and for a store between two calls. */
 struct emitc_four_floats {
     float value[4];
 };

@@ -9,14 +9,16 @@
 #include "emitc_mve.h"
 
 /* Rows of n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other. */
-EMITC_ALWAYS_INLINE void emitc_rows_apart(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step, int32_t n, int32_t rows)
+EMITC_ALWAYS_INLINE void emitc_rows_apart(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step,
+    int32_t n, int32_t rows)
 {
 #if EMITC_MVE
     if (rows == 1) {
         emitc_moved_down(to, from, n);
         return;
     }
-    /* Sixteen bytes of all rows, then the next sixteen: that takes five instructions each, and no loop within another one's. */
+    /* Sixteen bytes of all rows, then the next sixteen: that takes five instructions each, and no loop within another
+     * one's. */
     for (; n >= 16; n -= 16) {
         for (int32_t row = 0; row < rows; row++) {
             vstrbq_u8(to + row * to_step, vldrbq_u8(from + row * from_step));
@@ -38,7 +40,8 @@ EMITC_ALWAYS_INLINE void emitc_rows_apart(uint8_t *to, int32_t to_step, const ui
 }
 
 /* n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other; steps in 1..17. */
-EMITC_ALWAYS_INLINE void emitc_bytes_apart(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_bytes_apart(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step,
+    int32_t n)
 {
 #if EMITC_MVE
     const uint8x16_t lanes = vidupq_n_u8(0u, 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: sums of products of float32 for four output channels at a time.
  *
- * Part of a package whose kernels use it; see emitc_mve_float32.h. Each sum is made front to back, and every step is rounded, as C has it, but
- * for products under 2^-126, which vectors take for 0.
+ * Part of a package whose kernels use it; see emitc_mve_float32.h. Each sum is made front to back, and every step is
+ * rounded, as C has it, but for products under 2^-126, which vectors take for 0.
  */
 #ifndef EMITC_MVE_DOT_FLOAT_H
 #define EMITC_MVE_DOT_FLOAT_H
@@ -42,9 +42,11 @@ EMITC_ALWAYS_INLINE void emitc_run_sums_mve(const float *x, const float *w, int3
     emitc_reals_to(sums, emitc_window_sums_mve(x, w, 1, n, 0, 0, emitc_reals_at(sums)));
 }
 
-/* Four sums + x[k] * w[k] at n taps each of `rows` rows. Taps are x_step and w_step values apart, rows x_row and w_row. */
+/* Four sums + x[k] * w[k] at n taps each of `rows` rows. Taps are x_step and w_step values apart, rows x_row and
+ * w_row. */
 EMITC_ALWAYS_INLINE emitc_reals emitc_tap_sums_mve(
-    const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, int32_t x_step, int32_t w_step,
+    const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, int32_t x_step,
+    int32_t w_step,
     emitc_reals sum)
 {
     for (int32_t row = 0; row < rows; row++) {
@@ -61,8 +63,8 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_tap_sums_mve(
     return sum;
 }
 
-/* Sums, or low where they are less, or else high where they are more; what is no number stays. Sums are never under 2^-126 but 0; low is no more
- * than high. */
+/* Sums, or low where they are less, or else high where they are more; what is no number stays. Sums are never under
+ * 2^-126 but 0; low is no more than high. */
 EMITC_ALWAYS_INLINE emitc_reals emitc_reals_limited(emitc_reals x, float low, float high)
 {
 #if EMITC_MVE_FLOAT
@@ -79,7 +81,8 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_limited(emitc_reals x, float low, fl
 #endif
 }
 
-/* The sums of a[i] * b[columns * i + k] and of second[i] * b[columns * i + k], of `depth` values each: four columns of two rows. */
+/* The sums of a[i] * b[columns * i + k] and of second[i] * b[columns * i + k], of `depth` values each: four columns of
+ * two rows. */
 EMITC_ALWAYS_INLINE void emitc_column_sums_mve(
     const float *a, const float *second, const float *b, int32_t depth, int32_t columns, float *y, float *of_second)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: sums of products, for convolutions and matrix products.
  *
- * Part of a package whose kernels use it; see emitc_mve.h. The inner loops are in assembly where compilers make much longer ones.
+ * Part of a package whose kernels use it; see emitc_mve.h. The inner loops are in assembly where compilers make much
+ * longer ones.
  */
 #ifndef EMITC_MVE_DOT_INT8_H
 #define EMITC_MVE_DOT_INT8_H
@@ -10,7 +11,8 @@
 
 /* Outputs of `n` sums, one by one. */
 EMITC_NOINLINE void emitc_outputs_one_by_one(
-    int8_t *y, const int32_t *sums, const int32_t *bias, const int32_t *multiplier, const int8_t *shift, int32_t n, int32_t offset,
+    int8_t *y, const int32_t *sums, const int32_t *bias, const int32_t *multiplier, const int8_t *shift, int32_t n,
+    int32_t offset,
     int32_t low, int32_t high)
 {
     for (int32_t i = 0; i < n; i++) {
@@ -19,7 +21,8 @@ EMITC_NOINLINE void emitc_outputs_one_by_one(
 }
 
 EMITC_NOINLINE void emitc_outputs_one_by_one_f32(
-    int8_t *y, const int32_t *sums, const int32_t *bias, const float *factor, int32_t n, int32_t offset, int32_t low, int32_t high)
+    int8_t *y, const int32_t *sums, const int32_t *bias, const float *factor, int32_t n, int32_t offset, int32_t low,
+    int32_t high)
 {
     for (int32_t i = 0; i < n; i++) {
         y[i] = (int8_t)emitc_output_f32(sums[i] + bias[i], factor[i], offset, low, high);
@@ -95,9 +98,10 @@ EMITC_ALWAYS_INLINE int32_t emitc_column(int8_t *to, const int8_t *from, int32_t
     return sum;
 }
 
-/* Four columns side by side, whose values lie `step` apart, as emitc_dots_of_pair reads them, and the sum of each. count: of the columns that
- * there are; for others the last one of these is taken. */
-EMITC_ALWAYS_INLINE void emitc_quad_columns(int32_t *sums, int8_t *to, const int8_t *from, int32_t n, int32_t step, int32_t count)
+/* Four columns side by side, whose values lie `step` apart, as emitc_dots_of_pair reads them, and the sum of each.
+ * count: of the columns that there are; for others the last one of these is taken. */
+EMITC_ALWAYS_INLINE void emitc_quad_columns(int32_t *sums, int8_t *to, const int8_t *from, int32_t n, int32_t step,
+    int32_t count)
 {
     const int32_t part = n & 15;
     for (int32_t column = 0; column < 4; column++) {
@@ -250,12 +254,13 @@ EMITC_ALWAYS_INLINE void emitc_without_zeros(
     "3:\n\t" \
     EMITC_PAIR_STORE("")
 #define EMITC_PAIR_OPERANDS \
-    [a0] "=&Te"(a0), [a1] "=&Te"(a1), [a2] "=&Te"(a2), [a3] "=&Te"(a3), [b0] "=&Te"(b0), [b1] "=&Te"(b1), [b2] "=&Te"(b2), \
+    [a0] "=&Te"(a0), [a1] "=&Te"(a1), [a2] "=&Te"(a2), [a3] "=&Te"(a3), [b0] "=&Te"(b0), [b1] "=&Te"(b1), \
+        [b2] "=&Te"(b2), \
         [b3] "=&Te"(b3), [x0] "+r"(x0), [x1] "+r"(x1), [w] "+r"(w), [acc] "+r"(acc), [end] "=&r"(end)
 #endif
 
-/* For every quad of channels, the sums of the products of the n values of two pixels: four of the first, four of the second.
- * w: for each quad, the first n % 16 weights of each channel, then 16 of each channel at a time. quads > 0. */
+/* For every quad of channels, the sums of the products of the n values of two pixels: four of the first, four of the
+ * second. w: for each quad, the first n % 16 weights of each channel, then 16 of each channel at a time. quads > 0. */
 EMITC_NOINLINE void emitc_dots_of_pair(
     int32_t *acc, const int8_t *x0, const int8_t *x1, const int8_t *w, int32_t n, int32_t quads)
 {
@@ -265,7 +270,8 @@ EMITC_NOINLINE void emitc_dots_of_pair(
     int32_t a0, a1, a2, a3, b0, b1, b2, b3;
     const int8_t *end;
     if (n == 8) {
-        /* Two channels' weights fill a register; the values stay in four: those of each pixel for the first channel and for the second. */
+        /* Two channels' weights fill a register; the values stay in four: those of each pixel for the first channel and
+         * for the second. */
         __asm__ volatile(
             "mov %[end], #8\n\t"
             "vctp.8 %[end]\n\t"
@@ -524,11 +530,11 @@ EMITC_ALWAYS_INLINE int8_t *emitc_filled(int8_t *to, int32_t value, int32_t n)
     return to + n;
 }
 
-/* Sums over taps of the products with each channel's own weights. taps: where the values of `channels` channels lie, moved on by
- * that many. w: of every 16 channels tap by tap; of what is left of the channels tap by tap, `part_step` apart. Weights are
- * such that the products of taps 0 and 1, 2 and 3, ... add up within 16 bits. sums: of every 16 channels those of channels
- * 0 4 8 12, 2 6 10 14, 1 5 9 13, 3 7 11 15; of what is left of the channels in their order, with room for 16, or as if there
- * were 16, where part_step is 16. */
+/* Sums over taps of the products with each channel's own weights. taps: where the values of `channels` channels lie,
+ * moved on by that many. w: of every 16 channels tap by tap; of what is left of the channels tap by tap, `part_step`
+ * apart. Weights are such that the products of taps 0 and 1, 2 and 3, ... add up within 16 bits. sums: of every 16
+ * channels those of channels 0 4 8 12, 2 6 10 14, 1 5 9 13, 3 7 11 15; of what is left of the channels in their order,
+ * with room for 16, or as if there were 16, where part_step is 16. */
 EMITC_NOINLINE void emitc_tap_sums(
     int32_t *sums, const int8_t **taps, int32_t count, const int8_t *w, int32_t channels, int32_t part_step)
 {

@@ -28,7 +28,8 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_erf(emitc_reals x)
     const float32x4_t whole = vsubq_n_f32(sum, EMITC_ERF_WHOLE);
     const float32x4_t rest = vfmaq_n_f32(vfmaq_n_f32(power, whole, ln2[1]), whole, ln2[2]);
     const float32x4_t y = emitc_reals_step(emitc_reals_six_terms(e, rest), rest, e[6]);
-    const int32x4_t scaled = vaddq_s32(vreinterpretq_s32_f32(y), vshlq_n_s32(vreinterpretq_s32_f32(sum), 23)); /* y * 2^whole */
+    /* y * 2^whole */
+    const int32x4_t scaled = vaddq_s32(vreinterpretq_s32_f32(y), vshlq_n_s32(vreinterpretq_s32_f32(sum), 23));
     const float32x4_t far = vsubq_f32(vdupq_n_f32(1.0f), vreinterpretq_f32_s32(scaled));
     const float32x4_t size = vpselq_f32(far, near, vcmpgtq_n_f32(v, EMITC_ERF_SPLIT));
     const uint32x4_t sign = vandq_u32(vreinterpretq_u32_f32(x), vdupq_n_u32(0x80000000u));

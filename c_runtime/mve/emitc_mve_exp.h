@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with the vector extension MVE: the exponential of four numbers of float32 at a time, and rows of them.
+/* emitc for cores with the vector extension MVE: the exponential of four numbers of float32 at a time, and rows of
+ * them.
  *
  * Part of a package whose kernels use it; see emitc_mve_tanh.h and emitc_exp.h, whose bits these are.
  */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with the vector extension MVE: four numbers of float32 at a time, with the bits that C gives them one by one.
+/* emitc for cores with the vector extension MVE: four numbers of float32 at a time, with the bits that C gives them one
+ * by one.
  *
- * Part of a package whose kernels use it; see emitc_mve.h. Cores whose vectors have no floats compile the plain C. Vectors take numbers under
- * 2^-126 for 0, so that no number here may get there, and round to nearest whatever the float unit is set to.
+ * Part of a package whose kernels use it; see emitc_mve.h. Cores whose vectors have no floats compile the plain C.
+ * Vectors take numbers under 2^-126 for 0, so that no number here may get there, and round to nearest whatever the
+ * float unit is set to.
  */
 #ifndef EMITC_MVE_FLOAT32_H
 #define EMITC_MVE_FLOAT32_H
@@ -88,7 +90,8 @@ EMITC_ALWAYS_INLINE void emitc_reals_store(float *to, emitc_reals x, int32_t n)
 EMITC_ALWAYS_INLINE emitc_reals emitc_reals_gathered(const float *values, emitc_words places, int32_t n)
 {
 #if EMITC_MVE_FLOAT
-    return vldrwq_gather_shifted_offset_z_f32(emitc_floats_stored(values), vreinterpretq_u32_s32(places), vctp32q((uint32_t)n));
+    return vldrwq_gather_shifted_offset_z_f32(emitc_floats_stored(values), vreinterpretq_u32_s32(places),
+        vctp32q((uint32_t)n));
 #else
     int32_t lane[4];
     emitc_reals r = emitc_reals_all(0.0f);
@@ -184,8 +187,8 @@ EMITC_NOINLINE float32x4_t emitc_reals_sloped_apart(float32x4_t x, float32x4_t s
 }
 #endif
 
-/* x, or slope * x where it is negative. Where such a product comes out as 0 or as no number, vectors may have taken something for 0: then the
- * float unit computes the four. */
+/* x, or slope * x where it is negative. Where such a product comes out as 0 or as no number, vectors may have taken
+ * something for 0: then the float unit computes the four. */
 EMITC_ALWAYS_INLINE emitc_reals emitc_reals_sloped(emitc_reals x, emitc_reals slope)
 {
 #if EMITC_MVE_FLOAT
@@ -206,10 +209,10 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_sloped(emitc_reals x, emitc_reals sl
 #endif
 }
 
-/* x / divisor as a division rounds it; inverse: 1 / divisor, rounded to nearest. Both corrections have the remainder exactly: the first leaves
- * less than a unit in the last place, from where the second rounds correctly (P. Markstein, Computation of elementary functions on
- * the IBM RISC System/6000 processor, 1990). divisor and inverse are within 2^-123..2^123, x
- * and the quotient 0, or within 2^-62..2^126; smaller quotients are under 2^-61 here too. */
+/* x / divisor as a division rounds it; inverse: 1 / divisor, rounded to nearest. Both corrections have the remainder
+ * exactly: the first leaves less than a unit in the last place, from where the second rounds correctly (P. Markstein,
+ * Computation of elementary functions on the IBM RISC System/6000 processor, 1990). divisor and inverse are within
+ * 2^-123..2^123, x and the quotient 0, or within 2^-62..2^126; smaller quotients are under 2^-61 here too. */
 EMITC_ALWAYS_INLINE emitc_reals emitc_reals_over(emitc_reals x, float divisor, emitc_reals inverse)
 {
 #if EMITC_MVE_FLOAT

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: four numbers of float32 at a time, compared as C compares them.
  *
- * Part of a package whose kernels use it; see emitc_mve_float32.h. By the bits, since comparisons of vectors take numbers under 2^-126 for 0.
+ * Part of a package whose kernels use it; see emitc_mve_float32.h. By the bits, since comparisons of vectors take
+ * numbers under 2^-126 for 0.
  */
 #ifndef EMITC_MVE_FLOAT_COMPARE_H
 #define EMITC_MVE_FLOAT_COMPARE_H
@@ -11,7 +12,8 @@
 #if EMITC_MVE_FLOAT
 #define EMITC_REALS_INFINITE 0x7f800000
 
-/* Integers in the order of four numbers, -0 right below 0, what is no number outside of both infinities; and back again. */
+/* Integers in the order of four numbers, -0 right below 0, what is no number outside of both infinities; and back
+ * again. */
 EMITC_ALWAYS_INLINE int32x4_t emitc_reals_order(int32x4_t bits)
 {
     const uint32x4_t negative = vreinterpretq_u32_s32(vshrq_n_s32(bits, 31));
@@ -19,7 +21,8 @@ EMITC_ALWAYS_INLINE int32x4_t emitc_reals_order(int32x4_t bits)
 }
 #endif
 
-/* four[k] becomes x[k] where that is larger, at n taps each of `rows` rows, which are x_row values apart; taps are x_step apart. */
+/* four[k] becomes x[k] where that is larger, at n taps each of `rows` rows, which are x_row values apart; taps are
+ * x_step apart. */
 EMITC_NOINLINE void emitc_window_largest_apart(
     const float *x, int32_t rows, int32_t n, int32_t x_row, int32_t x_step, float *restrict four)
 {
@@ -55,8 +58,8 @@ EMITC_ALWAYS_INLINE int32_t emitc_window_order(
 }
 #endif
 
-/* Stores the largest of four channels' values in a window, the first of equal ones, as emitc_window_largest_apart has it. Nothing is larger than
- * what is no number, and that than nothing. */
+/* Stores the largest of four channels' values in a window, the first of equal ones, as emitc_window_largest_apart has
+ * it. Nothing is larger than what is no number, and that than nothing. */
 EMITC_ALWAYS_INLINE void emitc_window_largest_mve(
     const float *x, int32_t rows, int32_t n, int32_t x_row, int32_t x_step, float *y)
 {

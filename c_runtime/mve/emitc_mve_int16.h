@@ -9,7 +9,8 @@
 #include "emitc_mve.h"
 
 /* acc + the products of n values with the weights of four channels, which are `filter` bytes apart. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_shorts_mac4(emitc_acc4 acc, const int16_t *x, const int8_t *w, int32_t filter, int32_t n)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_shorts_mac4(emitc_acc4 acc, const int16_t *x, const int8_t *w, int32_t filter,
+    int32_t n)
 {
 #if EMITC_MVE
     const int8_t *w1 = w + filter;

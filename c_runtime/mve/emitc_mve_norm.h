@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with the vector extension MVE: sums over rows of float32 and their normalization, four numbers at a time.
+/* emitc for cores with the vector extension MVE: sums over rows of float32 and their normalization, four numbers at a
+ * time.
  *
- * Part of a package whose kernels use it; see emitc_mve_float32.h. Sums are made front to back, by the float unit, to which a vector's numbers
- * are four registers, and every step is rounded, as C has it.
+ * Part of a package whose kernels use it; see emitc_mve_float32.h. Sums are made front to back, by the float unit, to
+ * which a vector's numbers are four registers, and every step is rounded, as C has it.
  */
 #ifndef EMITC_MVE_NORM_H
 #define EMITC_MVE_NORM_H
@@ -14,7 +15,8 @@ EMITC_ALWAYS_INLINE float emitc_reals_added(float sum, emitc_reals x)
 {
 #if EMITC_MVE_FLOAT
     register float32x4_t lanes __asm__("q1") = x;
-    __asm__("vadd.f32 %0, %0, s4\n\tvadd.f32 %0, %0, s5\n\tvadd.f32 %0, %0, s6\n\tvadd.f32 %0, %0, s7" : "+t"(sum) : "w"(lanes));
+    __asm__("vadd.f32 %0, %0, s4\n\tvadd.f32 %0, %0, s5\n\tvadd.f32 %0, %0, s6\n\tvadd.f32 %0, %0, s7" : "+t"(sum)
+        : "w"(lanes));
 #else
     for (int32_t i = 0; i < 4; i++) {
         sum += x.lane[i];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with the vector extension MVE: signals of int16, eight values or four complex numbers, whose real and imaginary parts
- * come in turn.
+/* emitc for cores with the vector extension MVE: signals of int16, eight values or four complex numbers, whose real and
+ * imaginary parts come in turn.
  *
- * Part of a package whose kernels use it; see emitc_mve.h. Sums wrap at 16 bits. Values in memory are aligned to 2 bytes.
+ * Part of a package whose kernels use it; see emitc_mve.h. Sums wrap at 16 bits. Values in memory are aligned to 2
+ * bytes.
  */
 #ifndef EMITC_MVE_SIGNAL_H
 #define EMITC_MVE_SIGNAL_H

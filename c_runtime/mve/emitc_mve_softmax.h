@@ -12,7 +12,8 @@
 EMITC_ALWAYS_INLINE emitc_words emitc_words_entries(const int32_t *table, emitc_words places, int32_t last)
 {
 #if EMITC_MVE
-    return vldrwq_gather_shifted_offset_s32(table, vminq_u32(vreinterpretq_u32_s32(places), vdupq_n_u32((uint32_t)last)));
+    return vldrwq_gather_shifted_offset_s32(table, vminq_u32(vreinterpretq_u32_s32(places),
+        vdupq_n_u32((uint32_t)last)));
 #else
     for (int32_t i = 0; i < 4; i++) {
         const int32_t place = places.lane[i];
@@ -87,11 +88,13 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_high_mul(emitc_words a, emitc_words 
 #endif
 }
 
-/* About 2^61 / x, at most INT32_MAX, for x from 2^30 on: three Newton steps on d = x / 2^31 from 48/17 - 32/17 d, in Q2.29. */
+/* About 2^61 / x, at most INT32_MAX, for x from 2^30 on: three Newton steps on d = x / 2^31 from 48/17 - 32/17 d, in
+ * Q2.29. */
 EMITC_ALWAYS_INLINE emitc_words emitc_words_reciprocal(emitc_words x)
 {
     const emitc_words one = emitc_words_all(1 << 29);
-    emitc_words estimate = emitc_words_sum(emitc_words_all(1515870810), emitc_words_high_mul(x, emitc_words_all(-1010580540)));
+    emitc_words estimate = emitc_words_sum(emitc_words_all(1515870810), emitc_words_high_mul(x,
+        emitc_words_all(-1010580540)));
     for (int32_t i = 0; i < 3; i++) {
         const emitc_words error = emitc_words_difference(one, emitc_words_high_mul(x, estimate));
         estimate = emitc_words_mac(estimate, emitc_words_high_mul(estimate, error), 4);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with the vector extension MVE: hyperbolic tangent and logistic function of four numbers of float32 at a time.
+/* emitc for cores with the vector extension MVE: hyperbolic tangent and logistic function of four numbers of float32 at
+ * a time.
  *
- * Part of a package whose kernels use it; see emitc_mve.h and emitc_tanh.h, whose bits these are. Vectors have no division: the quotients
- * are those of the float unit.
+ * Part of a package whose kernels use it; see emitc_mve.h and emitc_tanh.h, whose bits these are. Vectors have no
+ * division: the quotients are those of the float unit.
  */
 #ifndef EMITC_MVE_TANH_H
 #define EMITC_MVE_TANH_H
@@ -32,7 +33,8 @@ EMITC_ALWAYS_INLINE float32x4_t emitc_reals_quotient(float32x4_t above, float32x
 {
     register float32x4_t a __asm__("q0") = above;
     register float32x4_t b __asm__("q1") = below;
-    __asm__("vdiv.f32 s0, s0, s4\n\tvdiv.f32 s1, s1, s5\n\tvdiv.f32 s2, s2, s6\n\tvdiv.f32 s3, s3, s7" : "+w"(a) : "w"(b));
+    __asm__("vdiv.f32 s0, s0, s4\n\tvdiv.f32 s1, s1, s5\n\tvdiv.f32 s2, s2, s6\n\tvdiv.f32 s3, s3, s7" : "+w"(a)
+        : "w"(b));
     return a;
 }
 
@@ -48,7 +50,8 @@ EMITC_ALWAYS_INLINE float32x4_t emitc_reals_one_by_one(float (*function)(float),
     return x;
 }
 
-/* Whether any is not a number, or so small that vectors take it, or what becomes of it, for 0: under 2^-100, but not 0. */
+/* Whether any is not a number, or so small that vectors take it, or what becomes of it, for 0: under 2^-100, but not
+ * 0. */
 EMITC_ALWAYS_INLINE int32_t emitc_reals_stray(float32x4_t x)
 {
     const uint32x4_t magnitude = vshlq_n_u32(vreinterpretq_u32_f32(x), 1); /* without the sign */

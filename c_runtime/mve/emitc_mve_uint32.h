@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with the vector extension MVE: numbers without a sign: four of 32 bits, sums and products of 64 bits of them.
+/* emitc for cores with the vector extension MVE: numbers without a sign: four of 32 bits, sums and products of 64 bits
+ * of them.
  *
  * Part of a package whose kernels use it; see emitc_mve.h. Sums wrap.
  */
@@ -338,7 +339,8 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_high_rounded(emitc_naturals a,
 }
 
 /* The lanes of `yes` where x > limit, those of `no` elsewhere. */
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_chosen(emitc_naturals x, uint32_t limit, emitc_naturals yes, emitc_naturals no)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_chosen(emitc_naturals x, uint32_t limit, emitc_naturals yes,
+    emitc_naturals no)
 {
 #if EMITC_MVE
     return vpselq_u32(yes, no, vcmphiq_n_u32(x, limit));
@@ -351,7 +353,8 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_chosen(emitc_naturals x, uint3
 }
 
 /* x + more where a > b. */
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_more_where(emitc_naturals x, uint32_t more, emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_more_where(emitc_naturals x, uint32_t more, emitc_naturals a,
+    emitc_naturals b)
 {
 #if EMITC_MVE
     return vaddq_m_u32(x, x, vdupq_n_u32(more), vcmphiq_u32(a, b));
@@ -403,7 +406,8 @@ EMITC_ALWAYS_INLINE emitc_longs emitc_longs_difference(emitc_longs a, emitc_long
 /* The lower 32 bits of x / 2^places; places in 0..63. */
 EMITC_ALWAYS_INLINE emitc_naturals emitc_longs_down(emitc_longs x, int32_t places)
 {
-    return emitc_naturals_sum(emitc_naturals_moved_alike(x.low, -places), emitc_naturals_moved_alike(x.high, 32 - places));
+    return emitc_naturals_sum(emitc_naturals_moved_alike(x.low, -places), emitc_naturals_moved_alike(x.high, 32
+        - places));
 }
 
 #endif

@@ -4,10 +4,11 @@
  *
  * Part of a package whose kernels use it. Every core compiles the same functions from plain C, with the same results.
  *
- * A word holds the same value of two pixels: first + 2^16 * second. A weight times that word holds both products in the same
- * way, and so does the sum of two such products, which have 16 bits. Two running sums get them apart: one of the whole words, modulo
- * 2^32, and one of the upper halves; what the upper halves add up to is the second pixel's sum, and the rest of the words
- * the first one's. Half of 2^16 is added to each word first, so that a negative lower half borrows nothing from the upper one.
+ * A word holds the same value of two pixels: first + 2^16 * second. A weight times that word holds both products in the
+ * same way, and so does the sum of two such products, which have 16 bits. Two running sums get them apart: one of the
+ * whole words, modulo 2^32, and one of the upper halves; what the upper halves add up to is the second pixel's sum, and
+ * the rest of the words the first one's. Half of 2^16 is added to each word first, so that a negative lower half
+ * borrows nothing from the upper one.
  *
  * Options, off by default:
  *   EMITC_SCALAR_PLAIN   the inner loops in C: for compilers that keep a register for themselves, by
@@ -19,7 +20,8 @@
 
 #include "emitc_runtime.h"
 
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__) && !defined(EMITC_SCALAR_PLAIN)
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__) \
+    && !defined(EMITC_SCALAR_PLAIN)
 #if defined(__ARM_ARCH_6M__)
 #define EMITC_SCALAR_V6M 1
 #elif defined(__ARM_ARCH_7M__)
@@ -68,13 +70,15 @@ EMITC_ALWAYS_INLINE int8_t emitc_nearest_s8(int32_t x)
 }
 
 /* A sum as the int8 output, where the output's lower limit is its zero point: the two roundings of TFLite Micro's
- * requantization agree with halves up from there on. right in 1..22, start = (2 * zero point + 1) * 2^right + 1, acc under 2^29. */
+ * requantization agree with halves up from there on. right in 1..22, start = (2 * zero point + 1) * 2^right + 1, acc
+ * under 2^29. */
 EMITC_ALWAYS_INLINE int8_t emitc_result_up(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     return emitc_nearest_s8((emitc_scalar_high(4 * acc, q31) + start) >> (right + 1));
 }
 
-/* The same for outputs of either sign: the second rounding is away from zero, so that a negative value is 1 less before it. */
+/* The same for outputs of either sign: the second rounding is away from zero, so that a negative value is 1 less before
+ * it. */
 EMITC_ALWAYS_INLINE int8_t emitc_result_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     const int32_t scaled = (emitc_scalar_high(4 * acc, q31) + 1) >> 1;
@@ -119,12 +123,12 @@ int32_t emitc_rint_parts(int32_t acc, int32_t mantissa, int32_t left)
 #endif
 }
 
-/* A sum as the int8 output by a float32 factor, mantissa * 2^(left - 46), without a float: emitc_output_f32 where the limits are those of the
- * type. mantissa in 2^30..2^31, left in 0..30, acc * 2^left within int32. */
+/* A sum as the int8 output by a float32 factor, mantissa * 2^(left - 46), without a float: emitc_output_f32 where the
+ * limits are those of the type. mantissa in 2^30..2^31, left in 0..30, acc * 2^left within int32. */
 EMITC_ALWAYS_INLINE int8_t emitc_result_exact(int32_t acc, int32_t mantissa, int32_t left, int32_t offset)
 {
-    /* The product with 14 bits of fraction, rounded down, half of them and half of the range below added: emitc_rint_f32 of the runtime
-     * says why to nearest is right farther than 72 of these units from a half. */
+    /* The product with 14 bits of fraction, rounded down, half of them and half of the range below added:
+     * emitc_rint_f32 of the runtime says why to nearest is right farther than 72 of these units from a half. */
     const int32_t fixed = emitc_scalar_high((int32_t)((uint32_t)acc << left), mantissa) + (1 << 13) + 72;
     if (((uint32_t)fixed & 0x3fffu) < 144u) {
         return emitc_nearest_s8(emitc_rint_parts(acc, mantissa, left) + offset);
@@ -157,8 +161,9 @@ EMITC_ALWAYS_INLINE uint32_t *emitc_joined(uint32_t *to, const int8_t *first, co
     "add %[h23], %[h23], r1, asr #16\n\t"
 #endif
 
-/* The sums of four pixels and one channel: bias + the products of 2 * pairs weights, which *weights moves behind; pairs > 0. x: for each weight
- * the words of the first two and of the last two pixels. The products of two weights from an even place on have 16 bits together. */
+/* The sums of four pixels and one channel: bias + the products of 2 * pairs weights, which *weights moves behind; pairs
+ * > 0. x: for each weight the words of the first two and of the last two pixels. The products of two weights from an
+ * even place on have 16 bits together. */
 EMITC_ALWAYS_INLINE emitc_acc4 emitc_halves_sums(int32_t bias, const uint32_t *x, const int8_t **weights, int32_t pairs)
 {
     const int8_t *w = *weights;
@@ -202,7 +207,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_halves_sums(int32_t bias, const uint32_t *x
         "add %[h23], r1\n\t"
         "adds %[place], #1\n\t"
         "bne 1b\n\t"
-        : [s01] "+h"(t01), [s23] "+h"(t23), [h01] "+h"(u01), [h23] "+h"(u23), [x] "+l"(x), [place] "+l"(place), [a] "=&l"(a),
+        : [s01] "+h"(t01), [s23] "+h"(t23), [h01] "+h"(u01), [h23] "+h"(u23), [x] "+l"(x), [place] "+l"(place),
+            [a] "=&l"(a),
           "=&l"(p0), "=&l"(p1), "=&l"(p2), "=&l"(p3)
         : [w] "l"(end), [half] "h"(half)
         : "cc", "memory");
@@ -234,7 +240,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_halves_sums(int32_t bias, const uint32_t *x
         "ldr %[a], %[end]\n\t"
         "cmp %[x], %[a]\n\t"
         "bne 3b\n\t"
-        : [s01] "+r"(s01), [s23] "+r"(s23), [h01] "+r"(h01), [h23] "+r"(h23), [x] "+r"(x), [w] "+r"(w), [a] "=&r"(a), "=&r"(p0),
+        : [s01] "+r"(s01), [s23] "+r"(s23), [h01] "+r"(h01), [h23] "+r"(h23), [x] "+r"(x), [w] "+r"(w), [a] "=&r"(a),
+            "=&r"(p0),
           "=&r"(p1), "=&r"(p2), "=&r"(p3)
         : [most] "m"(most), [end] "m"(end), [half] "r"(half)
         : "cc", "memory");
@@ -265,7 +272,8 @@ typedef struct emitc_eight {
 } emitc_eight;
 
 /* emitc_halves_sums of two channels, whose values are read once; the second one's weights follow the first one's. */
-EMITC_ALWAYS_INLINE emitc_eight emitc_halves_two(int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t pairs)
+EMITC_ALWAYS_INLINE emitc_eight emitc_halves_two(int32_t bias_a, int32_t bias_b, const uint32_t *x,
+    const int8_t **weights, int32_t pairs)
 {
     const int8_t *w = *weights;
     const int8_t *v = w + 2 * pairs;
@@ -331,9 +339,10 @@ EMITC_ALWAYS_INLINE emitc_eight emitc_halves_two(int32_t bias_a, int32_t bias_b,
     "mla %[a3], r3, %[a], %[a3]\n\t"
 #endif
 
-/* The sums of four pixels and one channel of its own weights: bias + the products of `taps` of these, which *weights moves behind. at: for each
- * tap, the four places that the pixels read. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_taps_sums(int32_t bias, const int8_t *const *at, int32_t channel, const int8_t **weights, int32_t taps)
+/* The sums of four pixels and one channel of its own weights: bias + the products of `taps` of these, which *weights
+ * moves behind. at: for each tap, the four places that the pixels read. */
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_taps_sums(int32_t bias, const int8_t *const *at, int32_t channel,
+    const int8_t **weights, int32_t taps)
 {
     const int8_t *w = *weights;
     emitc_acc4 acc = {bias, bias, bias, bias};
@@ -349,7 +358,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_taps_sums(int32_t bias, const int8_t *const
             "1:\n\t" EMITC_SCALAR_TAP EMITC_SCALAR_TAP EMITC_SCALAR_TAP
             "cmp %[at], %[end]\n\t"
             "bne 1b\n\t"
-            : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [at] "+r"(at), [w] "+r"(w), [a] "=&r"(a),
+            : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [at] "+r"(at), [w] "+r"(w),
+                [a] "=&r"(a),
               "=&r"(p0), "=&r"(p1), "=&r"(p2), "=&r"(p3)
             : [channel] "r"(channel), [end] "r"(end)
             : "cc", "memory");
@@ -365,7 +375,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_taps_sums(int32_t bias, const int8_t *const
         "cmp %[at], %[end]\n\t"
         "bne 1b\n"
         "2:\n\t"
-        : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [at] "+r"(at), [w] "+r"(w), [a] "=&r"(a),
+        : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [at] "+r"(at), [w] "+r"(w),
+            [a] "=&r"(a),
           "=&r"(p0), "=&r"(p1), "=&r"(p2), "=&r"(p3)
         : [channel] "r"(channel), [end] "r"(end)
         : "cc", "memory");
@@ -401,7 +412,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_taps_sums(int32_t bias, const int8_t *const
         "add %[a3], r3\n\t"
         "cmp %[at], %[end]\n\t"
         "bne 1b\n\t"
-        : [a0] "+h"(a0), [a1] "+h"(a1), [a2] "+h"(a2), [a3] "+h"(a3), [at] "+l"(at), [w] "+l"(w), [a] "=&l"(a), "=&l"(p0),
+        : [a0] "+h"(a0), [a1] "+h"(a1), [a2] "+h"(a2), [a3] "+h"(a3), [at] "+l"(at), [w] "+l"(w), [a] "=&l"(a),
+            "=&l"(p0),
           "=&l"(p1), "=&l"(p2), "=&l"(p3)
         : [channel] "l"(channel), [end] "h"(end)
         : "cc", "memory");
@@ -447,8 +459,8 @@ EMITC_ALWAYS_INLINE emitc_eight emitc_taps_two(
     return sums;
 }
 
-/* The sums of four channels of one row: acc + the products of n values and of four filters, each of n weights, one behind the
- * other; *weights moves behind them. n > 0. */
+/* The sums of four channels of one row: acc + the products of n values and of four filters, each of n weights, one
+ * behind the other; *weights moves behind them. n > 0. */
 EMITC_ALWAYS_INLINE emitc_acc4 emitc_filters_sums(emitc_acc4 acc, const int8_t *x, const int8_t **weights, int32_t n)
 {
     const int8_t *w0 = *weights;
@@ -486,7 +498,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_filters_sums(emitc_acc4 acc, const int8_t *
         "add %[a3], %[weight]\n\t"
         "adds %[place], #1\n\t"
         "bne 1b\n\t"
-        : [a0] "+h"(a0), [a1] "+h"(a1), [a2] "+h"(a2), [a3] "+h"(a3), [place] "+l"(place), [value] "=&l"(value), [weight] "=&l"(weight)
+        : [a0] "+h"(a0), [a1] "+h"(a1), [a2] "+h"(a2), [a3] "+h"(a3), [place] "+l"(place), [value] "=&l"(value),
+            [weight] "=&l"(weight)
         : [x] "l"(end), [w0] "l"(w0), [w1] "l"(w1), [w2] "l"(w2), [w3] "l"(w3)
         : "cc", "memory");
     acc.a0 = a0;

@@ -18,6 +18,7 @@ from emitc.emit.extensions import extensions
 from emitc.emit.layer_call import layer_call
 from emitc.emit.quantizers import halves_to_even, limits
 from emitc.emit.stack import StackBound
+from emitc.emit.wrap import wrapped
 from emitc.errors import EmitcError, Where, first_name
 from emitc.layer import Param
 from emitc.program import Program, Step
@@ -71,10 +72,10 @@ def environment(more: tuple[tuple[str, str], ...] = ()) -> jinja2.Environment:
 
 
 def _tidy(text: str) -> str:
-    """At most one empty line in a row, no trailing blanks."""
+    """At most one empty line in a row, no trailing blanks, no line that is too long."""
     # Tables are megabytes of blanks that the first pattern would be tried at.
     trailing = " \n" in text or "\t\n" in text
-    return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text) if trailing else text)
+    return wrapped(re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text) if trailing else text))
 
 
 @cache

@@ -68,9 +68,10 @@ struct emitc_join_narrow {
     int32_t whole;
 };
 
-/* n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other; four to a turn of the loop. The pointers
- * never move past their columns. */
-static inline void emitc_join_narrow_column(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step, int32_t n)
+/* n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other; four to a turn of the
+ * loop. The pointers never move past their columns. */
+static inline void emitc_join_narrow_column(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step,
+    int32_t n)
 {
     while (n >= 4) {
         to[0] = from[0];
@@ -89,9 +90,10 @@ static inline void emitc_join_narrow_column(uint8_t *to, int32_t to_step, const 
     }
 }
 
-/* Each row of y is the rows of all parts one after the other; row_bytes: bytes of a row of each part, so few that columns of bytes
- * are moved, one after the other. */
-static inline void emitc_join_narrow(const struct emitc_join_narrow *p, const void *const *x, const int32_t *row_bytes, void *y)
+/* Each row of y is the rows of all parts one after the other; row_bytes: bytes of a row of each part, so few that
+ * columns of bytes are moved, one after the other. */
+static inline void emitc_join_narrow(const struct emitc_join_narrow *p, const void *const *x, const int32_t *row_bytes,
+    void *y)
 {
     uint8_t *to = y;
     for (int32_t part = 0; part < p->parts; part++) {
@@ -277,7 +279,8 @@ const int8_t *branches_output_1(const branches_t *self)
 }
 
 #if defined(EMITC_TRACE)
-/* With EMITC_TRACE, run() tells the application after each layer what it has written: these macros stand for the calls in run(). */
+/* With EMITC_TRACE, run() tells the application after each layer what it has written: these macros stand for the calls
+ * in run(). */
 #define op0_add(...) \
     (op0_add(__VA_ARGS__), \
      emitc_layer_hook("branches", 0u, (int8_t *)(arena + AT_OP0), 48u))
@@ -296,7 +299,8 @@ emitc_status branches_run(branches_t *self)
     }
     unsigned char *const arena = self->arena;
     op0_add((const int8_t *)(arena + AT_INPUT_0), (const int8_t *)(arena + AT_INPUT_1), (int8_t *)(arena + AT_OP0));
-    op1_concatenation((const int8_t *)(arena + AT_OP0), (const int8_t *)(arena + AT_INPUT_0), (int8_t *)(arena + AT_OP1));
+    op1_concatenation((const int8_t *)(arena + AT_OP0), (const int8_t *)(arena + AT_INPUT_0), (int8_t *)(arena
+        + AT_OP1));
     op2_max_pool_2d((const int8_t *)(arena + AT_OP1), (int8_t *)(arena + AT_OP2));
     return EMITC_OK;
 }

@@ -9,8 +9,9 @@
  *
  * Use: give branches_init() an arena of BRANCHES_ARENA_BYTES bytes, aligned to BRANCHES_ARENA_ALIGN. Then, for every
  * inference, write the inputs, call branches_run(), read the outputs. Inputs and outputs lie in the arena and may share
- * bytes: a run overwrites the inputs, and writing an input or the next run ends the outputs. Nothing else is allocated and
- * there is no mutable static: several instances may run side by side, each with its own branches_t and its own arena.
+ * bytes: a run overwrites the inputs, and writing an input or the next run ends the outputs. Nothing else is allocated
+ * and there is no mutable static: several instances may run side by side, each with its own branches_t and its own
+ * arena.
  */
 #ifndef BRANCHES_H
 #define BRANCHES_H
@@ -27,7 +28,8 @@ extern "C" {
 #define BRANCHES_ARENA_BYTES 192u
 #define BRANCHES_ARENA_ALIGN 16u
 #define BRANCHES_STATE_BYTES 0u
-/* The stack that a run takes depends on the compiler: `emitc compile --stack` states it here, `emitc run` measures it. */
+/* The stack that a run takes depends on the compiler: `emitc compile --stack` states it here, `emitc run` measures
+ * it. */
 
 /* Which model this is, for a program to print. */
 #define BRANCHES_MODEL_NAME "branches.tflite"
@@ -83,11 +85,12 @@ typedef struct branches {
     uint32_t ready;
 } branches_t;
 
-/* Makes *self ready. arena: at least BRANCHES_ARENA_BYTES bytes, aligned to BRANCHES_ARENA_ALIGN, used until the last run.
- * state, state_bytes: this model keeps none, pass NULL and 0.
+/* Makes *self ready. arena: at least BRANCHES_ARENA_BYTES bytes, aligned to BRANCHES_ARENA_ALIGN, used until the last
+ * run. state, state_bytes: this model keeps none, pass NULL and 0.
  * Returns EMITC_INVALID_ARGUMENT, EMITC_ARENA_TOO_SMALL, EMITC_MISALIGNED, EMITC_VERSION_MISMATCH or
  * EMITC_OK. */
-EMITC_MUST_CHECK emitc_status branches_init(branches_t *self, void *arena, size_t arena_bytes, void *state, size_t state_bytes);
+EMITC_MUST_CHECK emitc_status branches_init(branches_t *self, void *arena, size_t arena_bytes, void *state,
+    size_t state_bytes);
 
 /* One inference. Returns EMITC_NOT_READY before a successful init. */
 EMITC_MUST_CHECK emitc_status branches_run(branches_t *self);
@@ -104,8 +107,8 @@ const int8_t *branches_output_0(const branches_t *self);
 /* Where to read output 1: 48 elements, row-major. Valid until an input is written or the next run. */
 const int8_t *branches_output_1(const branches_t *self);
 
-/* A real value as an element of input 0: x / scale rounded to the nearest integer, halves away from zero, plus the zero point,
- * limited to int8; the zero point for a NaN. So does QUANTIZE of TFLite. */
+/* A real value as an element of input 0: x / scale rounded to the nearest integer, halves away from zero, plus the zero
+ * point, limited to int8; the zero point for a NaN. So does QUANTIZE of TFLite. */
 static inline int8_t branches_input_0_quantize(float x)
 {
     const float ratio = x / BRANCHES_INPUT_0_SCALE;
@@ -124,8 +127,8 @@ static inline int8_t branches_input_0_quantize(float x)
     return (int8_t)q;
 }
 
-/* A real value as an element of input 1: x / scale rounded to the nearest integer, halves away from zero, plus the zero point,
- * limited to int8; the zero point for a NaN. So does QUANTIZE of TFLite. */
+/* A real value as an element of input 1: x / scale rounded to the nearest integer, halves away from zero, plus the zero
+ * point, limited to int8; the zero point for a NaN. So does QUANTIZE of TFLite. */
 static inline int8_t branches_input_1_quantize(float x)
 {
     const float ratio = x / BRANCHES_INPUT_1_SCALE;

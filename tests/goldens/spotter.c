@@ -62,11 +62,13 @@ struct emitc_conv_2d {
 };
 
 /* One output pixel of a convolution without groups and without dilation along the row.
- * The window's rows [ky0, ky1) and columns from kx0 on lie inside the input, so that each row of the window is one run of `run`
- * contiguous values, from `window` on and row_step apart. Filters lie in blocks of four, interleaved value by value. Four output channels share every value that is read. `offset` is added
- * to every value; it is 0 where the window is whole, since the bias then holds the zero point's share. */
+ * The window's rows [ky0, ky1) and columns from kx0 on lie inside the input, so that each row of the window is one run
+ * of `run` contiguous values, from `window` on and row_step apart. Filters lie in blocks of four, interleaved value by
+ * value. Four output channels share every value that is read. `offset` is added to every value; it is 0 where the
+ * window is whole, since the bias then holds the zero point's share. */
 static inline void emitc_conv_2d_pixel(
-    const struct emitc_conv_2d *restrict p, const int8_t *window, int32_t row_step, int32_t ky0, int32_t ky1, int32_t kx0, int32_t run,
+    const struct emitc_conv_2d *restrict p, const int8_t *window, int32_t row_step, int32_t ky0, int32_t ky1,
+    int32_t kx0, int32_t run,
     int32_t offset, const int8_t *w, const int32_t *bias, const int32_t *multiplier, const int8_t *shift, int8_t *y)
 {
     const int32_t filter = p->kernel_h * p->kernel_w * p->in_c;
@@ -91,8 +93,10 @@ static inline void emitc_conv_2d_pixel(
         }
         y[0] = emitc_output_s8(acc.a0, multiplier[0], shift[0], p->output_offset, p->clamp_low, p->clamp_high);
         y[1] = emitc_output_s8(acc.a1, multiplier[step], shift[step], p->output_offset, p->clamp_low, p->clamp_high);
-        y[2] = emitc_output_s8(acc.a2, multiplier[2 * step], shift[2 * step], p->output_offset, p->clamp_low, p->clamp_high);
-        y[3] = emitc_output_s8(acc.a3, multiplier[3 * step], shift[3 * step], p->output_offset, p->clamp_low, p->clamp_high);
+        y[2] = emitc_output_s8(acc.a2, multiplier[2 * step], shift[2 * step], p->output_offset, p->clamp_low,
+            p->clamp_high);
+        y[3] = emitc_output_s8(acc.a3, multiplier[3 * step], shift[3 * step], p->output_offset, p->clamp_low,
+            p->clamp_high);
         w += 4 * filter;
         bias += 4;
         multiplier += 4 * step;
@@ -117,7 +121,8 @@ static inline void emitc_conv_2d_pixel(
     }
 }
 
-/* Walks the output row by row, pixel by pixel; cuts each window to the part that lies inside the input once per pixel. */
+/* Walks the output row by row, pixel by pixel; cuts each window to the part that lies inside the input once per
+ * pixel. */
 static inline void emitc_conv_2d(
     const struct emitc_conv_2d *restrict p, const int8_t *x, const int8_t *restrict w, const int32_t *restrict bias,
     const int32_t *restrict bias_inside, const int32_t *restrict multiplier, const int8_t *restrict shift, int8_t *y)
@@ -173,11 +178,13 @@ struct emitc_depthwise_conv_2d {
     int32_t channel_step;
 };
 
-/* One output pixel, four channels at a time: the window's taps [ky0, ky1) x [kx0, kx1) lie inside the input, tap (ky0, kx0) at
- * `window`. column_step and row_step lead to the next tap of the input, channels to that of the weights. `offset`
- * is added to every value; it is 0 where the window is whole, since the bias then holds the zero point's share. */
+/* One output pixel, four channels at a time: the window's taps [ky0, ky1) x [kx0, kx1) lie inside the input, tap (ky0,
+ * kx0) at `window`. column_step and row_step lead to the next tap of the input, channels to that of the weights.
+ * `offset` is added to every value; it is 0 where the window is whole, since the bias then holds the zero point's
+ * share. */
 static inline void emitc_depthwise_conv_2d_pixel(
-    const struct emitc_depthwise_conv_2d *restrict p, const int8_t *window, int32_t ky0, int32_t ky1, int32_t kx0, int32_t kx1, int32_t offset,
+    const struct emitc_depthwise_conv_2d *restrict p, const int8_t *window, int32_t ky0, int32_t ky1, int32_t kx0,
+    int32_t kx1, int32_t offset,
     const int8_t *w, const int32_t *bias, const int32_t *multiplier, const int8_t *shift, int8_t *y)
 {
     const int32_t channels = p->in_c;
@@ -218,8 +225,10 @@ static inline void emitc_depthwise_conv_2d_pixel(
         }
         y[0] = emitc_output_s8(acc0, multiplier[0], shift[0], p->output_offset, p->clamp_low, p->clamp_high);
         y[1] = emitc_output_s8(acc1, multiplier[step], shift[step], p->output_offset, p->clamp_low, p->clamp_high);
-        y[2] = emitc_output_s8(acc2, multiplier[2 * step], shift[2 * step], p->output_offset, p->clamp_low, p->clamp_high);
-        y[3] = emitc_output_s8(acc3, multiplier[3 * step], shift[3 * step], p->output_offset, p->clamp_low, p->clamp_high);
+        y[2] = emitc_output_s8(acc2, multiplier[2 * step], shift[2 * step], p->output_offset, p->clamp_low,
+            p->clamp_high);
+        y[3] = emitc_output_s8(acc3, multiplier[3 * step], shift[3 * step], p->output_offset, p->clamp_low,
+            p->clamp_high);
         window += 4;
         w += 4;
         bias += 4;
@@ -246,9 +255,11 @@ static inline void emitc_depthwise_conv_2d_pixel(
     }
 }
 
-/* Walks the output row by row, pixel by pixel; cuts each window to the part that lies inside the input once per pixel. */
+/* Walks the output row by row, pixel by pixel; cuts each window to the part that lies inside the input once per
+ * pixel. */
 static inline void emitc_depthwise_conv_2d(
-    const struct emitc_depthwise_conv_2d *restrict p, const int8_t *x, const int8_t *restrict w, const int32_t *restrict bias,
+    const struct emitc_depthwise_conv_2d *restrict p, const int8_t *x, const int8_t *restrict w,
+    const int32_t *restrict bias,
     const int32_t *restrict bias_inside, const int32_t *restrict multiplier, const int8_t *restrict shift, int8_t *y)
 {
     for (int32_t n = 0; n < p->batches; n++) {
@@ -276,7 +287,8 @@ static inline void emitc_depthwise_conv_2d(
                 const int8_t *window = first_row + (left + kx0 * p->dilation_w) * p->in_c;
                 const int whole = ky1 - ky0 == p->kernel_h && kx1 - kx0 == p->kernel_w;
                 emitc_depthwise_conv_2d_pixel(
-                    p, window, ky0, ky1, kx0, kx1, whole ? 0 : p->input_offset, w, whole ? bias_inside : bias, multiplier, shift, y);
+                    p, window, ky0, ky1, kx0, kx1, whole ? 0 : p->input_offset, w, whole ? bias_inside : bias,
+                    multiplier, shift, y);
                 y += p->out_c;
             }
         }
@@ -303,8 +315,8 @@ struct emitc_average_pool_2d {
     int32_t count_padding;
 };
 
-/* Mean of the part of each window that lies inside the input, half away from zero; with count_padding of the whole window,
- * its outside filled with padding_value. */
+/* Mean of the part of each window that lies inside the input, half away from zero; with count_padding of the whole
+ * window, its outside filled with padding_value. */
 static inline void emitc_average_pool_2d(const struct emitc_average_pool_2d *restrict p, const int8_t *x, int8_t *y)
 {
     const int32_t row_step = p->in_w * p->in_c;
@@ -356,7 +368,8 @@ struct emitc_fully_connected {
  * y[row][o] = requantize(bias[o] + sum over i of x[row][i] * w[o][i])
  * The input's zero point is in the bias. Four outputs share every input value that is read. */
 static inline void emitc_fully_connected(
-    const struct emitc_fully_connected *restrict p, const int8_t *x, const int8_t *restrict w, const int32_t *restrict bias,
+    const struct emitc_fully_connected *restrict p, const int8_t *x, const int8_t *restrict w,
+    const int32_t *restrict bias,
     const int32_t *restrict multiplier, const int8_t *restrict shift, int8_t *y)
 {
     const int32_t in = p->in;
@@ -552,7 +565,8 @@ static const struct emitc_depthwise_conv_2d op1_depthwise_conv_2d_params = {
 static void op1_depthwise_conv_2d(const int8_t *x, int8_t *y)
 {
     emitc_depthwise_conv_2d(
-        &op1_depthwise_conv_2d_params, x, op1_depthwise_conv_2d_weights, op1_depthwise_conv_2d_bias, op1_depthwise_conv_2d_bias_inside,
+        &op1_depthwise_conv_2d_params, x, op1_depthwise_conv_2d_weights, op1_depthwise_conv_2d_bias,
+        op1_depthwise_conv_2d_bias_inside,
         op1_depthwise_conv_2d_multiplier, op1_depthwise_conv_2d_shift, y);
 }
 
@@ -614,7 +628,8 @@ static const struct emitc_fully_connected op4_fully_connected_params = {
 static void op4_fully_connected(const int8_t *x, int8_t *y)
 {
     emitc_fully_connected(
-        &op4_fully_connected_params, x, op4_fully_connected_weights, op4_fully_connected_bias, op4_fully_connected_multiplier, op4_fully_connected_shift, y);
+        &op4_fully_connected_params, x, op4_fully_connected_weights, op4_fully_connected_bias,
+        op4_fully_connected_multiplier, op4_fully_connected_shift, y);
 }
 
 /* op 5 SOFTMAX "scores"
@@ -709,7 +724,8 @@ const int8_t *spotter_output_0(const spotter_t *self)
 }
 
 #if defined(EMITC_TRACE)
-/* With EMITC_TRACE, run() tells the application after each layer what it has written: these macros stand for the calls in run(). */
+/* With EMITC_TRACE, run() tells the application after each layer what it has written: these macros stand for the calls
+ * in run(). */
 #define op0_conv_2d(...) \
     (op0_conv_2d(__VA_ARGS__), \
      emitc_layer_hook("spotter", 0u, (int8_t *)(arena + AT_OP0), 192u))

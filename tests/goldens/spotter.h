@@ -9,8 +9,9 @@
  *
  * Use: give spotter_init() an arena of SPOTTER_ARENA_BYTES bytes, aligned to SPOTTER_ARENA_ALIGN. Then, for every
  * inference, write the inputs, call spotter_run(), read the outputs. Inputs and outputs lie in the arena and may share
- * bytes: a run overwrites the inputs, and writing an input or the next run ends the outputs. Nothing else is allocated and
- * there is no mutable static: several instances may run side by side, each with its own spotter_t and its own arena.
+ * bytes: a run overwrites the inputs, and writing an input or the next run ends the outputs. Nothing else is allocated
+ * and there is no mutable static: several instances may run side by side, each with its own spotter_t and its own
+ * arena.
  */
 #ifndef SPOTTER_H
 #define SPOTTER_H
@@ -27,7 +28,8 @@ extern "C" {
 #define SPOTTER_ARENA_BYTES 208u
 #define SPOTTER_ARENA_ALIGN 16u
 #define SPOTTER_STATE_BYTES 0u
-/* The stack that a run takes depends on the compiler: `emitc compile --stack` states it here, `emitc run` measures it. */
+/* The stack that a run takes depends on the compiler: `emitc compile --stack` states it here, `emitc run` measures
+ * it. */
 
 /* Which model this is, for a program to print. */
 #define SPOTTER_MODEL_NAME "spotter.tflite"
@@ -63,11 +65,12 @@ typedef struct spotter {
     uint32_t ready;
 } spotter_t;
 
-/* Makes *self ready. arena: at least SPOTTER_ARENA_BYTES bytes, aligned to SPOTTER_ARENA_ALIGN, used until the last run.
- * state, state_bytes: this model keeps none, pass NULL and 0.
+/* Makes *self ready. arena: at least SPOTTER_ARENA_BYTES bytes, aligned to SPOTTER_ARENA_ALIGN, used until the last
+ * run. state, state_bytes: this model keeps none, pass NULL and 0.
  * Returns EMITC_INVALID_ARGUMENT, EMITC_ARENA_TOO_SMALL, EMITC_MISALIGNED, EMITC_VERSION_MISMATCH or
  * EMITC_OK. */
-EMITC_MUST_CHECK emitc_status spotter_init(spotter_t *self, void *arena, size_t arena_bytes, void *state, size_t state_bytes);
+EMITC_MUST_CHECK emitc_status spotter_init(spotter_t *self, void *arena, size_t arena_bytes, void *state,
+    size_t state_bytes);
 
 /* One inference. Returns EMITC_NOT_READY before a successful init. */
 EMITC_MUST_CHECK emitc_status spotter_run(spotter_t *self);
@@ -80,8 +83,8 @@ int8_t *spotter_input_0(spotter_t *self);
 /* Where to read output 0: 3 elements, row-major. Valid until an input is written or the next run. */
 const int8_t *spotter_output_0(const spotter_t *self);
 
-/* A real value as an element of input 0: x / scale rounded to the nearest integer, halves away from zero, plus the zero point,
- * limited to int8; the zero point for a NaN. So does QUANTIZE of TFLite. */
+/* A real value as an element of input 0: x / scale rounded to the nearest integer, halves away from zero, plus the zero
+ * point, limited to int8; the zero point for a NaN. So does QUANTIZE of TFLite. */
 static inline int8_t spotter_input_0_quantize(float x)
 {
     const float ratio = x / SPOTTER_INPUT_0_SCALE;

@@ -255,12 +255,14 @@ def _late(layers: Sequence[RowLayer]) -> tuple[int, ...]:
 class _Segments:
     """The runs of a graph's nodes that can be segments."""
 
-    def __init__(self, graph: Graph, nodes: Sequence[LoweredNode]) -> None:
+    def __init__(self, graph: Graph, nodes: Sequence[LoweredNode], shared: Collection[str]) -> None:
         self._graph, self._nodes = graph, nodes
         self._own = [_node_of(graph, node) for node in nodes]
         # The position of the last node that needs a tensor, or the one behind all nodes.
         self._needed = {graph.root(t.name).name: i for i, node in enumerate(nodes) for t in node.inputs}
         self._needed |= dict.fromkeys((graph.root(name).name for name in graph.outputs), len(nodes))
+        # Other tensors have their bytes there, which has to be whole for their readers.
+        self._needed |= dict.fromkeys(shared, len(nodes))
         self._inputs = {graph.root(name).name for name in graph.inputs}
 
     def within(self, across: Collection[int] | None, longest: int) -> Iterator[Segment]:
@@ -320,10 +322,17 @@ class _Segments:
 
 
 def segments_of(
-    graph: Graph, nodes: Sequence[LoweredNode], across: Collection[int] | None = None, longest: int = MAX_LAYERS
+    graph: Graph,
+    nodes: Sequence[LoweredNode],
+    across: Collection[int] | None = None,
+    longest: int = MAX_LAYERS,
+    shared: Collection[str] = (),
 ) -> tuple[Segment, ...]:
-    """Every run of 2 to `longest` nodes that can be a segment. across: positions, one of which has to be among them."""
-    return tuple(_Segments(graph, nodes).within(across, longest))
+    """Every run of 2 to `longest` nodes that can be a segment. across: positions, one of which has to be among them.
+
+    shared: tensors (roots) that lie in others or hold others, none of which may be in lines only.
+    """
+    return tuple(_Segments(graph, nodes, shared).within(across, longest))
 
 
 @dataclass(frozen=True, slots=True)

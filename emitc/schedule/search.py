@@ -205,11 +205,12 @@ class _ScheduleSearch:
 
         kernels = {n.bound.node.index: n.layer.kernel_name + n.layer.spec.suffix for n in self.nodes}
         single = alone(kernels)
+        shared = {name for part, (host, _) in self.hosts.items() for name in (part, host)}
         if below is None:
-            segments = segments_of(self.graph, self.nodes)
+            segments = segments_of(self.graph, self.nodes, shared=shared)
         else:
             full = {choice.first for choice in found if choice.held_bytes > below}
-            segments = segments_of(self.graph, self.nodes, full, STREAMED_LENGTH)
+            segments = segments_of(self.graph, self.nodes, full, STREAMED_LENGTH, shared)
         for segment in segments:
             if {segment.source, segment.target} - {"", *by_name}:
                 continue

@@ -311,10 +311,10 @@ def test_options_stand_under_headings(emitc: Emitc) -> None:
     blocks = dict(re.findall(r"^(\w+):\n((?:  .*\n?)+)", text, re.M))
     assert list(blocks) == ["Options", "Kernels", "Memory", "Output", "Model", "NPU"]
     flags = {heading: set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", block, re.M)) for heading, block in blocks.items()}
-    assert flags["Memory"] == {"--ram-budget", "--input-rows", "--regions", "--place"}
+    assert flags["Memory"] == {"--ram-budget", "--input-rows", "--regions", "--place", "--stage-weights"}
     assert {"--target", "--kernels", "--kernel"} <= flags["Kernels"]
     assert {"--npu", "--npu-memory", "--fallback", "--ethosu-driver"} <= flags["NPU"]
-    assert {"--output", "--package", "--json"} <= flags["Output"]
+    assert {"--output", "--package", "--split-weights", "--json"} <= flags["Output"]
     command = cli_module.cli.commands["compile"]
     every = {
         p.opts[-1] for p in command.get_params(SimpleNamespace(help_option_names=["--help"])) if p.opts[0][0] == "-"
@@ -392,4 +392,4 @@ def test_a_shape_that_depends_on_values_is_not_blamed_on_the_input(emitc: Emitc,
 def test_the_help_names_every_memory_technique(emitc: Emitc) -> None:
     text = " ".join(emitc("compile", "--help").out.split())
     *first, last = TECHNIQUES
-    assert f"memory techniques {', '.join(first)} and {last};" in text
+    assert f"memory techniques {', '.join(first)} and {last}." in text

@@ -79,7 +79,7 @@ def test_what_compile_says(emitc: Emitc, tiny: Path) -> None:
     lines = called.out.splitlines()
     assert re.fullmatch(r"spotter\.tflite -> out/ \(plain, 6 files\) in \d+\.\d\d s", lines[0])
     assert lines[1] == (
-        "  target      generic32: portable C for any core; a core's own kernels take fewer instructions there, by estimate"
+        "  target      generic32: portable C for any core. Kernels for one core are estimated to be faster there:"
     )
     assert re.fullmatch(r"              (cortex-m\w+|rv32\w+) \d+(\.\d)? times(, .+)? \(--target NAME\)", lines[2])
     assert lines[3].split() == ["layers", "5,", "3", "912", "multiply-accumulates"]

@@ -70,6 +70,18 @@ def _split(seed: int) -> ModelSpec:
     return net.spec((x,), (y,))
 
 
+def _whole(seed: int) -> ModelSpec:
+    """A SPLIT into one part, whose input is also read by a later layer: no line buffer may stand for that input."""
+    net = ImageNet(seed)
+    x, shape = net.image(41, 14, 1)
+    a, _ = net.window(x, shape, 1, 5, 1, "SAME", depthwise=True)
+    part = _image(net, 41, 14, 1, a)
+    net.op("SPLIT", (net.integers("axis", (1,), ()), a), (part,), num_splits=1)
+    twice, _ = net.add(part, part, shape)
+    y, _ = net.add(x, a, shape)
+    return net.spec((x,), (twice, y))
+
+
 def _interface(seed: int) -> ModelSpec:
     """Parts that are inputs or outputs of the model keep their places."""
     net = ImageNet(seed)
@@ -100,6 +112,13 @@ def test_copies_vanish_and_the_bits_stay(make: object, gone: int, budget: str | 
     proof = verify(made, samples=6, layers=True, sanitize=True)
     assert proof.match and proof.differing == 0 and proof.memory_errors == ()
     assert proof.arena_observed == proof.arena_planned
+
+
+@pytest.mark.parametrize("target", ["generic32", "cortex-m3"])
+def test_a_tensor_that_holds_others_is_whole_for_later_layers(target: str, tmp_path: Path) -> None:
+    made = _compiled(tmp_path, _whole(3), ram_budget="min", target=target)
+    assert len(made.program.steps) == 3
+    assert verify(made, samples=3, layers=True, sanitize=True).match
 
 
 def test_parts_are_named_places_inside_their_host(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from bench.random_graphs.inputs import draw_inputs
 from bench.random_graphs.modes import Mode, options_of, with_variants
 from bench.random_graphs.native import Builds, Item
 from bench.random_graphs.onnx.engine_faults import limited_reduction, rounded_sums
-from bench.random_graphs.tflite.engine_faults import undefined_power
+from bench.random_graphs.tflite.engine_faults import undefined_power, undefined_rounding
 from emitc.boards.verify import on_emulator, require_fit
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
@@ -336,6 +336,7 @@ def _decide(trial: Trial, folder: Path, kind: str, detail: str) -> None:
             return
     if trial.engine == "litert" and first is not None:
         fault = undefined_power(compiled, trial.inputs, trial.expected)
+        fault = fault or undefined_rounding(compiled, trial.inputs, trial.expected)
         if fault:
             trial.facts["disputes"] = [f"op {first.index} {first.op}"]
             trial.close("engine fault", f"{fault}; {detail}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 from bench.random_graphs.onnx import engine_faults
 from bench.random_graphs.onnx.engine_faults import limited_reduction, rounded_sums
-from bench.random_graphs.tflite.engine_faults import undefined_power
+from bench.random_graphs.tflite.engine_faults import undefined_power, undefined_rounding
 from emitc.compiler import compile_model
+from emitc.verify.engines.run import run_isolated
 from emitc.verify.exact_sums import steps_of_sums
 from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
@@ -97,3 +99,22 @@ def test_powers_outside_of_int32(tmp_path: Path) -> None:
     # Neither what wraps is explained by it, nor powers within the type.
     assert undefined_power(made, given, [[np.array([8, 1290**3, low, 0], np.int32)]]) == ""
     assert undefined_power(made, [(np.full(4, 2, np.int32),)], [[np.full(4, 8, np.int32)]]) == ""
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="other processors convert them otherwise")
+def test_quotients_beyond_int32(tmp_path: Path) -> None:
+    tensors = [TensorSpec("x", "float32", (1, 4)), TensorSpec("y", "int8", (1, 4), None, (0.5,), (3,))]
+    spec = ModelSpec(tensors, [OperatorSpec("QUANTIZE", (0,), (1,), {})], (0,), (1,))
+    path = tmp_path / "m.tflite"
+    path.write_bytes(write_tflite(spec))
+    made = compile_model(path)
+    inputs = [(np.array([[1e30, -1e30, 2.0, 4e9]], np.float32),)]
+    engine = run_isolated(made.model_bytes, [list(inputs[0])], engine="litert")
+    assert engine.outputs[0][0].tolist() == [[-128, -128, 7, -128]], "x86 gives the smallest int32"
+    assert "3 quotients" in undefined_rounding(made, inputs, engine.outputs)
+    # Neither other values of the engine nor quotients within int32 are explained by it.
+    assert undefined_rounding(made, inputs, [[engine.outputs[0][0] + np.int8(1)]]) == ""
+    small = [(np.array([[1.0, -1.0, 2.0, 4.0]], np.float32),)]
+    assert (
+        undefined_rounding(made, small, run_isolated(made.model_bytes, [list(small[0])], engine="litert").outputs) == ""
+    )

@@ -1,7 +1,8 @@
-"""A fault of LiteRT that random graphs meet, with its proof by exact integers: POW of integers beyond their type.
+"""Faults of the engines that random graphs meet, each with its proof: numbers that are converted to a type that cannot hold them.
 
-LiteRT converts a power from double to the type, which C++ does not define for a number outside of it; x86 gives the type's
-smallest number. The C wraps, as the products of both engines do.
+C++ does not define such a conversion; x86 gives the type's smallest number. LiteRT converts the POW of integers from double to
+their type; the C wraps, as the products of both engines do. QUANTIZE of both engines converts the rounded quotient to int32
+before it is limited to the type of the output; the C limits the quotient.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from collections.abc import Sequence
 from unittest.mock import patch
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emitc.compiled import Compiled
-from emitc.ir import Array
+from emitc.ir import Array, BoundNode
 from emitc.kernels.elementwise import power
+from emitc.kernels.quantization import quantize
 from emitc.verify.reference import run_reference
+from emitc.verify.tolerances import compared, tolerances_of
 
 
 def undefined_power(
@@ -49,3 +53,39 @@ def undefined_power(
             ):
                 return ""
     return f"LiteRT converts {outside} powers of integers that are outside of their type" if outside else ""
+
+
+_LEAST, _BEYOND = -(2.0**31), 2.0**31
+"""The smallest int32, and the first number that is too large for one."""
+
+
+def undefined_rounding(
+    compiled: Compiled, inputs: Sequence[tuple[Array, ...]], expected: Sequence[Sequence[Array]]
+) -> str:
+    """What is wrong with the engine's QUANTIZE; "" where that is not shown. Arguments are as in `undefined_power`.
+
+    It is shown where some quotients are outside of int32, and the numpy references give what the engine gives, by the rules of
+    the outputs, when each of these quotients becomes the smallest int32.
+    """
+    outside = 0
+
+    def converted(bound: BoundNode, x: NDArray[np.float32]) -> Array:
+        nonlocal outside
+        found = usual(bound, x)
+        y = bound.output
+        if bound.node.op.numerics.float_scale or y.quantization is None:
+            return found
+        with np.errstate(all="ignore"):
+            ratio = x.astype(np.float32) / np.float32(y.quantization.scale)
+        beyond = np.isfinite(ratio) & ((ratio >= _BEYOND) | (ratio < _LEAST))
+        outside += int(beyond.sum())
+        return np.where(beyond, np.array(y.dtype.range[0], found.dtype), found)
+
+    usual, state, rule_of = quantize._from_real, dict[str, Array](), tolerances_of(compiled)
+    with patch.object(quantize, "_from_real", converted):
+        for case, wanted in zip(inputs, expected, strict=True):
+            values = run_reference(compiled.graph, case, state if compiled.program.states else None)
+            for name, want in zip(compiled.graph.outputs, wanted, strict=True):
+                if compared(values[name], np.asarray(want).reshape(values[name].shape), rule_of[name]).differing:
+                    return ""
+    return f"the engine converts {outside} quotients that are outside of int32" if outside else ""

@@ -103,9 +103,16 @@ def require_elements(bound: BoundNode) -> None:
 
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
-    """The same reduction of dimensions in another order, where they keep their places."""
-    op = bound.op(Reduction)
-    return replace(op, axes=tuple(sorted(permutation[axis] for axis in op.axes))) if op.keep_dims else None
+    """The same reduction of dimensions in another order, where they keep their places.
+
+    None also where float32 values would be met in another order: their sum depends on it, and so does which of 0 and -0 is the
+    extremum.
+    """
+    op, x = bound.op(Reduction), bound.input(0)
+    met = [permutation[axis] for axis in sorted(op.axes) if x.shape[axis] > 1]
+    if not op.keep_dims or (x.dtype is DType.FLOAT32 and met != sorted(met)):
+        return None
+    return replace(op, axes=tuple(sorted(permutation[axis] for axis in op.axes)))
 
 
 def work(bound: BoundNode) -> int:

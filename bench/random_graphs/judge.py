@@ -324,7 +324,7 @@ def _decide(trial: Trial, folder: Path, kind: str, detail: str) -> None:
         trial.close("engine fault", f"{'; '.join(proof.disputes)}; {detail}")
         return
     if proof.match:
-        trial.close("numpy only" if trial.engine == "numpy" else "match", "judged operator by operator")
+        trial.close("numpy only" if proof.reference == "numpy" else "match", "judged operator by operator")
         trial.facts["groups"] = True
         return
     first = proof.first_divergence

@@ -49,6 +49,7 @@ from emitc.kernels.matrix.fully_connected_runtime import ComputedFullyConnected
 from emitc.kernels.normalization.softmax import Softmax
 from emitc.kernels.pooling.pool_ops import AveragePool2D
 from emitc.kernels.recurrent.dynamic_quantize_lstm import DynamicQuantizeLstm
+from emitc.kernels.recurrent.svdf import MEMORY, Svdf
 from emitc.kernels.reduction.mean import Reduction
 from emitc.verify.conv_transpose_bounds import steps_and_noise
 from emitc.verify.engine_values import completed, known_value, shown
@@ -145,6 +146,11 @@ def has_operator_checks(graph: Graph) -> bool:
 def rounded_otherwise(graph: Graph, engine: str) -> bool:
     """Whether the engine is LiteRT and the graph has operators in integers that it rounds otherwise than TFLite Micro."""
     return engine == "litert" and any(_is_disputed(bound) for bound in graph.bound())
+
+
+def has_int8_memory(graph: Graph) -> bool:
+    """Whether the graph has an SVDF whose memory is int8, which LiteRT reads as int16: it cannot be the reference then."""
+    return any(isinstance(b.node.op, Svdf) and b.input(MEMORY).dtype is DType.INT8 for b in graph.bound())
 
 
 def quantizes_inexact(graph: Graph, rules: Mapping[str, Tolerance]) -> bool:

@@ -24,7 +24,13 @@ from emitc.verify.build import HostModel, MemoryFault, build_shared
 from emitc.verify.engines.run import EngineRefused, missing_engines
 from emitc.verify.golden_run import golden_run, has_npu_commands, interface_of, is_foreign, play_back
 from emitc.verify.layers import PATTERNS, Divergence, LayerProof, filled_bytes, observed_bytes
-from emitc.verify.operator_checks import Group, OperatorCheck, has_operator_checks, quantizes_inexact, rounded_otherwise
+from emitc.verify.operator_checks import (
+    Group,
+    OperatorCheck,
+    has_operator_checks,
+    quantizes_inexact,
+    rounded_otherwise,
+)
 from emitc.verify.proof import COMMANDS_RULE, NPU_RULE, ArenaUse, Proof
 from emitc.verify.reference import run_reference
 from emitc.verify.samples import Sample, random_samples, read_vectors

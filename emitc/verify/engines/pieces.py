@@ -24,14 +24,20 @@ _CALLS = tuple(f"{name}SubgraphIndex" for name in ("then", "else", "cond", "body
 """Options of operators that run graphs."""
 
 
+READS_INT8_MEMORY = "it reads the int8 memory of SVDF as int16"
+
+
 class _Piece:
     """One operator as a model. given, made: indices of the tensors that it reads and writes.
 
-    unfit: why TFLite Micro cannot be the reference; "" where it can.
+    unfit: why TFLite Micro cannot be the reference; "" where it can. other: the same of LiteRT.
     """
 
-    def __init__(self, label: str, given: Sequence[int], made: Sequence[int], data: bytes, unfit: str) -> None:
+    def __init__(
+        self, label: str, given: Sequence[int], made: Sequence[int], data: bytes, unfit: str, other: str
+    ) -> None:
         self.label, self.given, self.made, self._data, self._unfit = label, given, made, data, unfit
+        self._unfit_other = other
         self.reset()
 
     def reset(self) -> None:
@@ -56,9 +62,11 @@ class _Piece:
                 why = error.why
             else:
                 self._engine = engine
-                if compare:
+                if compare and not self._unfit_other:
                     self._other = _loaded(self._data)
                 return outputs, self._compared(inputs, outputs)
+        if self._unfit_other:
+            raise _refused(f"{self.label}: tflm: {why}; litert: {self._unfit_other}")
         try:
             self._engine = LiteRtEngine(self._data)
             return self._engine.run(inputs), 0
@@ -250,7 +258,14 @@ class PiecesEngine:
         given = [index for index in read if index not in within and self._is_given(index)]
         first = self._graph.tensors[made[0]]
         label = f'op {position} {code} "{(first.name or b"").decode(errors="replace")}"'
-        return _Piece(label, given, made, self._cut(kept, given, made), self._unfit(operator, code))
+        return _Piece(
+            label,
+            given,
+            made,
+            self._cut(kept, given, made),
+            self._unfit(operator, code),
+            self._unfit_other(operator, code),
+        )
 
     def _unfit(self, operator: Any, code: str) -> str:
         """Why TFLite Micro cannot be the reference of an operator that it has."""
@@ -260,6 +275,12 @@ class PiecesEngine:
             return "it pads with whatever lies in its memory"
         if code == "SVDF" and len(operator.inputs) > 3 and operator.inputs[3] < 0:
             return "it reads the bias that is left out, and its process ends"
+        return ""
+
+    def _unfit_other(self, operator: Any, code: str) -> str:
+        """Why LiteRT cannot be the reference of an operator that it has."""
+        if code == "SVDF" and self._type_of(int(operator.inputs[4]))[0] == np.int8:
+            return READS_INT8_MEMORY
         return ""
 
     def _is_given(self, index: int) -> bool:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from emitc.compiler import compile_model
 from emitc.numerics.requantize import Multiplier, multiplier_of, requantize
 from emitc.verify.tolerances import TOLERANT
+from emitc.verify.verification import verify
+from emitc.writers.tflite import write_tflite
 from tests.support.float_cases import check, with_values
 from tests.support.layer_cases import lowered, message, named_rng, single, with_input, with_output
 from tests.support.recurrent_cases import WIDE, SvdfScales, svdf, svdf_float
-from tests.support.single_op import Case, Proven, graph_of, prove
+from tests.support.single_op import Case, Proven, graph_of, model_of, prove
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
@@ -252,3 +256,14 @@ def test_refuses_computed_float_weights() -> None:
     assert message(with_input(FLOATS[0], 2, data=None)).startswith(
         "1\nerror: SVDF with computed weights is not supported\n"
     )
+
+
+def test_litert_is_no_reference_for_an_int8_memory(tmp_path: Path) -> None:
+    """TFLite Micro compares the scale of the bias by an absolute distance, and refuses large ones; LiteRT reads int16 then."""
+    scales = SvdfScales(x=73386.3, memory=555187.94, y=863553.75, memory_zero=-6)
+    case = svdf("large_scales", 7, 1, 3, 3, 2, scales, activation="RELU")
+    path = tmp_path / "m.tflite"
+    path.write_bytes(write_tflite(model_of([case])))
+    proof = verify(compile_model(path), samples=4)
+    assert (proof.match, proof.reference) == (True, "numpy")
+    assert "litert: it reads the int8 memory of SVDF as int16" in proof.no_engine[0]

@@ -85,7 +85,7 @@ class Builds:
             name = item.compiled.program.name
             own = [file for file in files if not file.startswith("emitc_")]
             runtime |= {file: data for file, data in files.items() if file.startswith("emitc_")}
-            ordered = [f"{name}.h", *sorted(file for file in own if file != f"{name}.h")]
+            ordered = sorted(own, key=lambda file: (file != f"{name}.h", not file.endswith(".h"), file))
             unit.add([files[file].decode() for file in ordered], frozenset(own))
         for file, data in runtime.items():
             (self.folder / file).write_bytes(data)

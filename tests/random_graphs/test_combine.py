@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from bench.random_graphs.combine import Unit, chunks, defined
+from bench.random_graphs.native import Builds, Item
+from emitc.compiler import compile_model
+from emitc.verify.samples import random_samples
 
 FIRST = """#ifndef A_H
 #define A_H
@@ -67,3 +72,11 @@ def test_equal_definitions_are_there_once_and_others_renamed() -> None:
     assert len({use.partition("(")[0] for use in uses[:2]}) == 1
     assert uses[2].partition("(")[0] != uses[1].partition("(")[0]
     assert len({use.partition("+ ")[2] for use in uses}) == 2
+
+
+def test_a_package_with_a_file_of_weights_is_built_and_run(tiny: Path, tmp_path: Path) -> None:
+    made = compile_model(tiny / "spotter.tflite", split_weights=True)
+    item = Item(made, random_samples(made.graph, 2, 1))
+    Builds(tmp_path).run([item])
+    assert item.fault is None
+    assert len(item.outputs) == 3, "of each case, and of the first after a reset"

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 
 WIDTH = 120
+_WHOLE = " * regenerate: "
+"""The beginning of a line that stays whole, because it has a command to copy."""
 _LONG = re.compile(rf"[^\n]{{{WIDTH + 1}}}")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'')
 _BREAK = re.compile(r"(?<=[,;]) | (?=(?:&&|\|\||[-+*/?:|&<>=]|[<>=!]=|<<|>>) )")
@@ -33,7 +35,7 @@ def wrapped(text: str) -> str:
     inside = False
     for at, line in enumerate(lines):
         goes_on = _in_comment(line, inside)
-        if len(line) <= WIDTH:
+        if len(line) <= WIDTH or line.startswith(_WHOLE):
             found.append(line)
         elif inside or _is_comment(line):
             row, rest, prefix = _of_comment(line)

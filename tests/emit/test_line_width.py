@@ -16,8 +16,8 @@ from emitc.emit.package import runtime_files
 from emitc.emit.wrap import WIDTH, wrapped
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
-MESSAGE = re.compile(r'#(?:error|warning|pragma) |#include |#define \w+ "|.*_Static_assert\(|\s*"')
-"""Lines whose text is in quotes, which stay in one piece."""
+MESSAGE = re.compile(r'#(?:error|warning|pragma) |#include |#define \w+ "|.*_Static_assert\(|\s*"| \* regenerate: ')
+"""Lines whose text is in quotes, and the command that makes the file: they stay in one piece."""
 
 
 def wide(text: str) -> list[str]:

@@ -176,7 +176,7 @@ EMITC_INLINE_FOR_SPEED void emitc_four_away(
     EMITC_FOUR_OUTPUTS(emitc_output_away)
 }
 
-/* acc + four channels, from `channel` on, of the pixel at *at, times the four weights at *w, which moves behind
+/* acc + four channels, from `channel` on, of the pixel at *at, times the four weights at *w. *w is advanced past
  * them. */
 EMITC_ALWAYS_INLINE emitc_acc4 emitc_tap_mac4(emitc_acc4 acc, const int8_t *const *at, int32_t channel,
     const int8_t **w)
@@ -215,41 +215,42 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_tap_mac4(emitc_acc4 acc, const int8_t *cons
     return acc;
 }
 
-/* Widens a run of `n` values of one pixel into every `apart`th word from `to` on; returns where its next run goes. */
-EMITC_ALWAYS_INLINE uint32_t *emitc_widened_apart(uint32_t *to, int32_t apart, const int8_t *values, int32_t n)
+/* Widens a run of `n` values of one pixel into every `step`th word from `to` on, and returns where its next run
+ * goes. */
+EMITC_ALWAYS_INLINE uint32_t *emitc_widened_strided(uint32_t *to, int32_t step, const int8_t *values, int32_t n)
 {
     for (int32_t four = n >> 2; four > 0; four--) {
         const uint32_t word = emitc_four(values);
         to[0] = emitc_even(word);
-        to[apart] = emitc_odd(word);
-        to += 2 * apart;
+        to[step] = emitc_odd(word);
+        to += 2 * step;
         values += 4;
     }
     if ((n & 3) == 1) {
         to[0] = (uint32_t)values[0] & 0xffffu;
-        to += apart;
+        to += step;
     } else if ((n & 3) == 2) {
         to[0] = ((uint32_t)values[0] & 0xffffu) | ((uint32_t)values[1] << 16);
-        to += apart;
+        to += step;
     } else if ((n & 3) == 3) {
         to[0] = ((uint32_t)values[0] & 0xffffu) | ((uint32_t)values[2] << 16);
-        to[apart] = (uint32_t)values[1] & 0xffffu;
-        to += 2 * apart;
+        to[step] = (uint32_t)values[1] & 0xffffu;
+        to += 2 * step;
     }
     return to;
 }
 
-/* Writes `pair` into `words` words, `apart` from each other; returns where the next one goes. */
-EMITC_NOINLINE uint32_t *emitc_filled_apart(uint32_t *to, int32_t apart, uint32_t pair, int32_t words)
+/* Writes `pair` into every `step`th of `words` words, and returns where the next one goes. */
+EMITC_NOINLINE uint32_t *emitc_filled_strided(uint32_t *to, int32_t step, uint32_t pair, int32_t words)
 {
     for (int32_t two = words >> 1; two > 0; two--) {
         to[0] = pair;
-        to[apart] = pair;
-        to += 2 * apart;
+        to[step] = pair;
+        to += 2 * step;
     }
     if (words & 1) {
         to[0] = pair;
-        to += apart;
+        to += step;
     }
     return to;
 }
@@ -263,7 +264,7 @@ EMITC_ALWAYS_INLINE uint32_t emitc_twice(int32_t value)
 /* Widens a run of which only values [first, end), some but not all, are inside the input; the others are `zero`, and 0
  * behind the last one. */
 EMITC_INLINE_FOR_SPEED uint32_t *emitc_widened_edge(
-    uint32_t *to, int32_t apart, const int8_t *x, int32_t first, int32_t end, int32_t n, int32_t zero)
+    uint32_t *to, int32_t step, const int8_t *x, int32_t first, int32_t end, int32_t n, int32_t zero)
 {
     for (int32_t i = 0; i < n; i += 4) {
         uint32_t word = 0;
@@ -278,10 +279,10 @@ EMITC_INLINE_FOR_SPEED uint32_t *emitc_widened_edge(
             word = (word & 0xffu) | ((word & 0xff00u) << 8);
         }
         to[0] = emitc_even(word);
-        to += apart;
+        to += step;
         if (n - i > 2) {
             to[0] = emitc_odd(word);
-            to += apart;
+            to += step;
         }
     }
     return to;
@@ -290,7 +291,7 @@ EMITC_INLINE_FOR_SPEED uint32_t *emitc_widened_edge(
 /* The same into every fourth word. */
 EMITC_ALWAYS_INLINE uint32_t *emitc_widened(uint32_t *to, const int8_t *values, int32_t n)
 {
-    return emitc_widened_apart(to, 4, values, n);
+    return emitc_widened_strided(to, 4, values, n);
 }
 
 /* The windows of a convolution. in_h: rows of the input; row: values of each. rows, down: of a window, and from one of
@@ -304,10 +305,10 @@ struct emitc_windows {
     int32_t zero;
 };
 
-/* Widens the window that begins in row `top` with the row's value `from` into every `apart`th word from `to` on;
- * returns where the next one goes. */
+/* Widens one window into every `step`th word from `to` on, and returns where the next window goes. The window begins in
+ * row `top`, at the row's value `from`. */
 EMITC_NOINLINE uint32_t *emitc_widened_window(
-    const struct emitc_windows *s, const int8_t *x, int32_t top, int32_t from, uint32_t *to, int32_t apart)
+    const struct emitc_windows *s, const int8_t *x, int32_t top, int32_t from, uint32_t *to, int32_t step)
 {
     const int32_t first = from < 0 ? -from : 0;
     const int32_t end = from + s->run > s->row ? s->row - from : s->run;
@@ -316,20 +317,20 @@ EMITC_NOINLINE uint32_t *emitc_widened_window(
     for (int32_t ky = s->rows; ky > 0; ky--) {
         const int32_t at = top * s->row + from;
         if (top < 0 || top >= s->in_h || first >= end) {
-            to = emitc_filled_apart(to, apart, zeros, (s->run + 1) >> 1);
+            to = emitc_filled_strided(to, step, zeros, (s->run + 1) >> 1);
         } else if (fours) {
             if (first > 0) {
-                to = emitc_filled_apart(to, apart, zeros, first >> 1);
+                to = emitc_filled_strided(to, step, zeros, first >> 1);
             }
-            to = emitc_widened_apart(to, apart, x + at + first, end - first);
+            to = emitc_widened_strided(to, step, x + at + first, end - first);
             if (end < s->run) {
-                to = emitc_filled_apart(to, apart, zeros, (s->run - end + 1) >> 1);
+                to = emitc_filled_strided(to, step, zeros, (s->run - end + 1) >> 1);
             }
         } else {
-            to = emitc_widened_edge(to, apart, x + at, first, end, s->run, s->zero);
+            to = emitc_widened_edge(to, step, x + at, first, end, s->run, s->zero);
         }
         if (s->run & 1) {
-            to[-apart] &= 0xffffu; /* nothing behind the last value */
+            to[-step] &= 0xffffu; /* the last value has no partner */
         }
         top += s->down;
     }

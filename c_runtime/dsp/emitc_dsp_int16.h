@@ -18,8 +18,8 @@ EMITC_ALWAYS_INLINE uint32_t emitc_two(const int16_t *values)
     return word;
 }
 
-/* Copies a run of n values of one pixel into every fourth word from `to` on, 0 behind an odd last one; returns where
- * the next run goes. */
+/* Copies a run of n values of one pixel into every fourth word from `to` on, and returns where the next run goes. An
+ * odd last value is paired with 0. */
 EMITC_ALWAYS_INLINE uint32_t *emitc_shorts_apart(uint32_t *to, const int16_t *values, int32_t n)
 {
     for (int32_t four = n >> 2; four > 0; four--) {

@@ -172,9 +172,9 @@ EMITC_ALWAYS_INLINE uint32_t emitc_four_columns(const int8_t *values, int32_t co
     return emitc_four(row);
 }
 
-/* Four columns side by side, whose values lie `step` apart, as emitc_pair_sums4 reads them, and the sum of each. n: at
- * most 255, so that sums have 16 bits. count: of the columns that there are; for others the last one of these is
- * taken. */
+/* Copies four adjacent columns, with a distance of `step` between the values of a column, as emitc_pair_sums4 reads
+ * them. Computes the sum of each. n: at most 255, so that sums have 16 bits. count: of the columns that there are; for
+ * others the last one of these is taken. */
 EMITC_ALWAYS_INLINE void emitc_pair_columns4(int32_t *sums, int8_t *to, const int8_t *from, int32_t n, int32_t step,
     int32_t count)
 {

@@ -135,8 +135,8 @@ typedef struct emitc_output {
     int32_t start;
 } emitc_output;
 
-/* The sums of four pixels and two channels: from bias on the products of `words` words of weights, which *weights moves
- * behind. x: four words for each of them, one of every pixel. */
+/* The sums of four pixels and two channels: from bias on the products of `words` words of weights, past which *weights
+ * is advanced. x: four words for each of them, one of every pixel. */
 EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, const uint32_t *x,
     const int8_t **weights, int32_t words)
 {
@@ -199,8 +199,8 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, c
 #define EMITC_TILE_AWAY emitc_output_away
 #endif
 
-/* The outputs of four pixels and two channels, pixels `step` apart: emitc_tile_sums, then emitc_output_up or
- * emitc_output_away of each. */
+/* The outputs of four pixels and two channels: emitc_tile_sums, then emitc_output_up or emitc_output_away of each.
+ * step: bytes from one pixel's output to the next. */
 EMITC_TILE_FUNCTION(emitc_tile_up, EMITC_TILE_UP)
 EMITC_TILE_FUNCTION(emitc_tile_away, EMITC_TILE_AWAY)
 
@@ -225,7 +225,7 @@ EMITC_TILE_FUNCTION(emitc_tile_away, EMITC_TILE_AWAY)
 #endif
 
 /* To the sums t of two pixels (a, b) and four channels adds the products of `words` double words of weights, the first
- * with two values of channels 0 and 1, the second of 2 and 3; *weights moves behind them. x: two words for each of
+ * with two values of channels 0 and 1, the second of 2 and 3; *weights is advanced past them. x: two words for each of
  * them, one of either pixel. */
 EMITC_ALWAYS_INLINE emitc_tile emitc_two_more(emitc_tile t, const uint32_t *x, const int8_t **weights, int32_t words)
 {

@@ -16,7 +16,8 @@
 #define EMITC_FPU_PRODUCTS 0
 #endif
 
-/* sums[k] += x[i] * w[4 * i + k], of n values each of `rows` rows, which are x_row and w_row values apart. */
+/* sums[k] += x[i] * w[4 * i + k], of n values each of `rows` rows, with x_row and w_row values from one row to the
+ * next. */
 EMITC_ALWAYS_INLINE void emitc_window_sums_fpu(
     const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, float *restrict sums)
 {
@@ -91,8 +92,8 @@ EMITC_ALWAYS_INLINE void emitc_run_sums_fpu(const float *x, const float *w, int3
     emitc_window_sums_fpu(x, w, 1, n, 0, 0, sums);
 }
 
-/* sums[k] += x[k] * w[k] at n taps each of `rows` rows. Taps are x_step and w_step values apart, rows x_row and
- * w_row. */
+/* sums[k] += x[k] * w[k] at n taps each of `rows` rows. x_step and w_step: values from one tap to the next. x_row and
+ * w_row: from one row to the next. */
 EMITC_ALWAYS_INLINE void emitc_tap_sums_fpu(
     const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, int32_t x_step,
     int32_t w_step,

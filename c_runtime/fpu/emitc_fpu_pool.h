@@ -14,8 +14,8 @@
 #define EMITC_FPU_WINDOWS 0
 #endif
 
-/* four[k] becomes x[k] where that is larger, at n taps each of `rows` rows, which are x_row values apart; taps are
- * x_step apart. */
+/* four[k] becomes x[k] where that is larger, at n taps each of `rows` rows. x_step: values from one tap to the next.
+ * x_row: from one row to the next. */
 EMITC_ALWAYS_INLINE void emitc_window_largest_fpu(
     const float *x, int32_t rows, int32_t n, int32_t x_row, int32_t x_step, float *restrict four)
 {

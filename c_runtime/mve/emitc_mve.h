@@ -405,8 +405,7 @@ EMITC_ALWAYS_INLINE void emitc_store(int8_t *to, emitc_bytes x)
 #endif
 }
 
-/* Moves n bytes to where nothing of them is that lies behind: towards lower addresses, or away from where they
- * overlap. */
+/* Moves n bytes in ascending order. The destination must lie below the source, or not overlap it. */
 EMITC_ALWAYS_INLINE void emitc_moved_down(uint8_t *to, const uint8_t *from, int32_t n)
 {
 #if EMITC_MVE

@@ -21,7 +21,8 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_times(emitc_reals x, float factor)
 #endif
 }
 
-/* Four sums + x[i] * w[4 * i + k], of n values each of `rows` rows, which are x_row and w_row values apart. */
+/* Four sums + x[i] * w[4 * i + k], of n values each of `rows` rows, with x_row and w_row values from one row to the
+ * next. */
 EMITC_ALWAYS_INLINE emitc_reals emitc_window_sums_mve(
     const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, emitc_reals sum)
 {
@@ -42,8 +43,8 @@ EMITC_ALWAYS_INLINE void emitc_run_sums_mve(const float *x, const float *w, int3
     emitc_reals_to(sums, emitc_window_sums_mve(x, w, 1, n, 0, 0, emitc_reals_at(sums)));
 }
 
-/* Four sums + x[k] * w[k] at n taps each of `rows` rows. Taps are x_step and w_step values apart, rows x_row and
- * w_row. */
+/* Four sums + x[k] * w[k] at n taps each of `rows` rows. x_step and w_step: values from one tap to the next. x_row and
+ * w_row: from one row to the next. */
 EMITC_ALWAYS_INLINE emitc_reals emitc_tap_sums_mve(
     const float *x, const float *w, int32_t rows, int32_t n, int32_t x_row, int32_t w_row, int32_t x_step,
     int32_t w_step,

@@ -98,8 +98,8 @@ EMITC_ALWAYS_INLINE int32_t emitc_column(int8_t *to, const int8_t *from, int32_t
     return sum;
 }
 
-/* Four columns side by side, whose values lie `step` apart, as emitc_dots_of_pair reads them, and the sum of each.
- * count: of the columns that there are; for others the last one of these is taken. */
+/* Copies four adjacent columns, with a distance of `step` between the values of a column, as emitc_dots_of_pair reads
+ * them. Computes the sum of each. count: of the columns that there are; for others the last one of these is taken. */
 EMITC_ALWAYS_INLINE void emitc_quad_columns(int32_t *sums, int8_t *to, const int8_t *from, int32_t n, int32_t step,
     int32_t count)
 {

@@ -21,8 +21,8 @@ EMITC_ALWAYS_INLINE int32x4_t emitc_reals_order(int32x4_t bits)
 }
 #endif
 
-/* four[k] becomes x[k] where that is larger, at n taps each of `rows` rows, which are x_row values apart; taps are
- * x_step apart. */
+/* four[k] becomes x[k] where that is larger, at n taps each of `rows` rows. x_step: values from one tap to the next.
+ * x_row: from one row to the next. */
 EMITC_NOINLINE void emitc_window_largest_apart(
     const float *x, int32_t rows, int32_t n, int32_t x_row, int32_t x_step, float *restrict four)
 {

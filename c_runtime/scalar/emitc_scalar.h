@@ -339,8 +339,8 @@ EMITC_ALWAYS_INLINE emitc_eight emitc_halves_two(int32_t bias_a, int32_t bias_b,
     "mla %[a3], r3, %[a], %[a3]\n\t"
 #endif
 
-/* The sums of four pixels and one channel of its own weights: bias + the products of `taps` of these, which *weights
- * moves behind. at: for each tap, the four places that the pixels read. */
+/* The sums of four pixels and one channel of its own weights: bias + the products of `taps` of these, past which
+ * *weights is advanced. at: for each tap, the four places that the pixels read. */
 EMITC_ALWAYS_INLINE emitc_acc4 emitc_taps_sums(int32_t bias, const int8_t *const *at, int32_t channel,
     const int8_t **weights, int32_t taps)
 {
@@ -460,7 +460,7 @@ EMITC_ALWAYS_INLINE emitc_eight emitc_taps_two(
 }
 
 /* The sums of four channels of one row: acc + the products of n values and of four filters, each of n weights, one
- * behind the other; *weights moves behind them. n > 0. */
+ * behind the other; *weights is advanced past them. n > 0. */
 EMITC_ALWAYS_INLINE emitc_acc4 emitc_filters_sums(emitc_acc4 acc, const int8_t *x, const int8_t **weights, int32_t n)
 {
     const int8_t *w0 = *weights;
@@ -519,7 +519,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_filters_sums(emitc_acc4 acc, const int8_t *
     return acc;
 }
 
-/* The same of filters that lie value by value; *weights moves behind them. */
+/* The same of filters that lie value by value; *weights is advanced past them. */
 EMITC_ALWAYS_INLINE emitc_acc4 emitc_blocks_sums(emitc_acc4 acc, const int8_t *x, const int8_t **weights, int32_t n)
 {
 #if defined(EMITC_SCALAR_V7M)

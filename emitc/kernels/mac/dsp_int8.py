@@ -332,6 +332,17 @@ def convolution(
     )  # fmt: skip
 
 
+def _in_fours(filters: Int64, whole: int, *, wide: bool) -> Int64:
+    """The weights of a depthwise kernel, [channels, taps], tap by tap for four channels; those from `whole` on as they are.
+
+    wide: of 16 bits, whose words hold the first and the third channel, then the second and the fourth.
+    """
+    fours = filters[:whole].reshape(whole // 4, 4, filters.shape[1]).transpose(0, 2, 1).reshape(-1)
+    if wide:
+        fours = fours.reshape(-1, 2, 2).transpose(0, 2, 1).reshape(-1)
+    return np.concatenate([fours, filters[whole:].reshape(-1)])
+
+
 def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool, lean: bool = False) -> Layer | str:
     """The layer of a depthwise convolution with one filter per channel; or why there is none.
 
@@ -365,10 +376,7 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
         Param("zero_point", "int32_t", x.zero_point, "of the input"),
         *output_numbers(bound, scale, clamp),
     )
-    fours = filters[:whole].reshape(whole // 4, 4, filters.shape[1]).transpose(0, 2, 1).reshape(-1)
-    if wide:  # halves of words: the first and the third, the second and the fourth
-        fours = fours.reshape(-1, 2, 2).transpose(0, 2, 1).reshape(-1)
-    arranged = np.concatenate([fours, filters[whole:].reshape(-1)])
+    arranged = _in_fours(filters, whole, wide=wide)
     what = f"weights {'x'.join(map(str, weights.shape))}, four channels after the other"
     tables = (
         Table("weights", kind.w, tuple(arranged.tolist()), what, 4, pixels_per_load=2),
@@ -379,11 +387,8 @@ def depthwise(bound: BoundNode, window: Window, activation: str, *, folded: bool
     if lean and needed["taps"]:
         return "other windows than 3x3 need working memory"
     if lean:
-        zeros, what = (
-            (x.zero_point,) * channels,
-            "the pixel outside of the image: every channel is the zero point",
-        )
-        tables = (*tables, Table("padding_pixel", "int8_t", zeros, what))
+        what = "the pixel outside of the image: every channel is the zero point"
+        tables = (*tables, Table("padding_pixel", "int8_t", (x.zero_point,) * channels, what))
     ahead = by_channel(whole, whole // 4, 4, 1, 1) if whole else by_channel(channels, channels, 1, 1, 1)
     groups = whole // 4 + channels - whole
     return Layer(

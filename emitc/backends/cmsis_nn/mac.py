@@ -6,6 +6,8 @@ point taken out again where a pass has folded it in.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from emitc.backends.cmsis_nn import int16
@@ -189,6 +191,21 @@ def fully_connected_refusal(library: Library, bound: BoundNode) -> str:
     return int16.sums_refusal(library, function, bound, 0)
 
 
+def _matrix_arguments(structures: Sequence[Structure]) -> dict[str, Expression]:
+    """What a fully connected function is called with, by the names of its parameters in all versions."""
+    by_role = {each.role: reference(each) for each in structures}
+    return {
+        "ctx": by_role["context"],
+        "fc_params": by_role["params"],
+        "quant_params": by_role["quantization"],
+        **{name: by_role[name] for name in ("input_dims", "filter_dims", "bias_dims", "output_dims")},
+        **{name: Expression("x0") for name in ("input", "input_data")},
+        **{name: Expression(table="weights") for name in ("kernel", "filter_data")},
+        **{name: Expression(table="bias") for name in ("bias", "bias_data")},
+        **{name: Expression("y") for name in ("output", "output_data")},
+    }
+
+
 def fully_connected(library: Library, bound: BoundNode) -> Layer:
     """As a matrix; with one multiplier per output as a 1x1 convolution of one row, which is the same sum."""
     op, w = bound.node.op, bound.input(WEIGHTS)
@@ -243,17 +260,7 @@ def fully_connected(library: Library, bound: BoundNode) -> Layer:
         dims(library, "output_dims", call.output),
         context_of(library, size, buffer),
     )
-    by_role = {each.role: reference(each) for each in structures}
-    values = {
-        "ctx": by_role["context"],
-        "fc_params": by_role["params"],
-        "quant_params": by_role["quantization"],
-        **{name: by_role[name] for name in ("input_dims", "filter_dims", "bias_dims", "output_dims")},
-        **{name: Expression("x0") for name in ("input", "input_data")},
-        **{name: Expression(table="weights") for name in ("kernel", "filter_data")},
-        **{name: Expression(table="bias") for name in ("bias", "bias_data")},
-        **{name: Expression("y") for name in ("output", "output_data")},
-    }
+    values = _matrix_arguments(structures)
     lib_call = LibraryCall(function, ordered(library, function, values), structures)
     return Layer("cmsis_nn/call", VARIANT, (0,), tables, macs=macs, fallible=True, call=lib_call)
 

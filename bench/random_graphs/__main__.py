@@ -15,6 +15,7 @@ from bench.random_graphs.engines import EngineProcess, preload
 from bench.random_graphs.formats import FORMATS, generate
 from bench.random_graphs.judge import prepared
 from bench.random_graphs.native import Builds
+from bench.random_graphs.records import Tally
 from bench.random_graphs.report import text
 from emitc.verify.engines.run import engines_in
 
@@ -33,6 +34,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="folder for the records; the campaign goes on with what it has")
     parser.add_argument("--regressions", type=Path, default=REGRESSIONS, help="folder for failures that were cut down")
     parser.add_argument("--json", type=Path, help="where to write the sum")
+    parser.add_argument(
+        "--after", type=Path, help="a sum of this campaign: its graphs are counted and not judged again"
+    )
     parser.add_argument("--only", metavar="FORMAT:SEED:INDEX", help="run one case and say everything about it")
     given = parser.parse_args(arguments)
     if given.only:
@@ -40,8 +44,9 @@ def main(arguments: list[str] | None = None) -> int:
     names = tuple(sorted(FORMATS, reverse=True)) if given.format == "both" else (given.format,)
     with tempfile.TemporaryDirectory(prefix="random-graphs-") as scratch:
         folder = given.out or Path(scratch)
+        earlier = Tally.from_json(json.loads(given.after.read_text(encoding="utf-8"))) if given.after else Tally()
         asked = running.Campaign(
-            given.seed, given.count, names, given.jobs, folder, given.regressions, cmsis_nn_folder()
+            given.seed, given.count, names, given.jobs, folder, given.regressions, cmsis_nn_folder(), earlier
         )
         began = time.monotonic()
         tally = running.run(asked)

@@ -16,7 +16,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,10 @@ SHRINK_ATTEMPTS = 80
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """What is asked for. count: graphs in all; formats take turns. regressions: where shrunk failures go, None for nowhere."""
+    """What is asked for. count: graphs in all; formats take turns. regressions: where shrunk failures go, None for nowhere.
+
+    earlier: what another folder's campaign counted of its first graphs, which are not judged again.
+    """
 
     seed: int
     count: int
@@ -51,13 +54,23 @@ class Campaign:
     folder: Path
     regressions: Path | None
     cmsis_nn: str = ""
+    earlier: Tally = field(default_factory=Tally)
 
     def chunks(self) -> Iterator[tuple[str, int, int]]:
-        """Format, first index and number of graphs of each chunk."""
+        """Format, first index and number of graphs of each chunk that `earlier` does not count.
+
+        Raises ValueError where `earlier` ends within a chunk.
+        """
         share = -(-self.count // len(self.formats))
+        counted = self.earlier.graphs
         for start in range(0, share, CHUNK):
             for name in self.formats:
-                yield name, start, min(CHUNK, share - start)
+                count = min(CHUNK, share - start)
+                if counted <= 0:
+                    yield name, start, count
+                elif counted < count:
+                    raise ValueError(f"the earlier campaign ends after {counted} of the {count} graphs of a chunk")
+                counted -= count
 
 
 def run(campaign: Campaign, progress: bool = True) -> Tally:
@@ -97,8 +110,9 @@ def run(campaign: Campaign, progress: bool = True) -> Tally:
 
 
 def total(campaign: Campaign) -> Tally:
-    """The sum of the chunks that are done."""
+    """The sum of the chunks that are done, and of the earlier campaign."""
     tally = Tally()
+    tally.merge(campaign.earlier)
     for line in _lines(campaign.folder / "chunks.jsonl"):
         if (line["seed"], line["format"]) in {(campaign.seed, name) for name in campaign.formats}:
             tally.merge(Tally.from_json(line["tally"]))

@@ -327,10 +327,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4_x16(emitc_acc4 acc, const int16_t *x, 
         x += 4;
         w += 16;
     }
-    for (int32_t rest = n & 3; rest > 0; rest--) {
+    for (int32_t rest = n & 3; rest > 0; rest--, x++, w += 4) {
         acc = emitc_mac4(acc, *x, w);
-        x += 1;
-        w += 4;
     }
     return acc;
 }

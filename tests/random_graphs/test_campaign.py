@@ -134,3 +134,15 @@ def test_wrong_numbers_of_a_reference_are_found(tmp_path: Path, monkeypatch: pyt
     tally = run(campaign(tmp_path, 6, 3), progress=False)
     assert isinstance(tally, Tally)
     assert tally.verdicts["tflite reference"] > 0
+
+
+def test_a_campaign_goes_on_after_the_sum_of_an_earlier_one(tmp_path: Path) -> None:
+    whole = run(campaign(tmp_path / "whole", 5, 72), progress=False)
+    earlier = run(campaign(tmp_path / "first", 5, 64), progress=False)
+    rest = replace(campaign(tmp_path / "rest", 5, 72), earlier=Tally.from_json(earlier.to_json()))
+    assert list(rest.chunks()) == [("tflite", 64, 8)]
+    added = run(rest, progress=False)
+    assert added.graphs == 72
+    assert added.verdicts == whole.verdicts
+    with pytest.raises(ValueError, match="ends after 8 of the 64 graphs"):
+        list(replace(campaign(tmp_path, 5, 128), earlier=added).chunks())

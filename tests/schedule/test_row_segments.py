@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -187,7 +188,8 @@ def test_a_budget_that_nothing_meets_names_the_smallest_arena() -> None:
 def test_the_schedule_is_written_for_people() -> None:
     compiled = compile_model(MODELS / "person_detect_int8.tflite", Options(ram_budget="min"))
     source = compiled.files["person_detect_int8.c"].decode("ascii")
-    assert "row r from rows [r - 1, r + 2) of op" in source
+    unwrapped = " ".join(re.sub(r"\n\s+\* ", " ", source).split())
+    assert "row r from rows [r - 1, r + 2) of op" in unwrapped
     assert "rows kept, " in source
     assert source.count("static void rows_op") == len(compiled.program.segments)
 

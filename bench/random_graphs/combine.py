@@ -74,6 +74,8 @@ class Unit:
         """The sources of one package, in the order in which a compiler would read them. own: headers that are among them."""
         renamed: dict[str, str] = {}
         mine: set[str] = set()  # a macro may stand for a function of the same package
+        macros: dict[str, None] = {}
+        functions: set[str] = set()
 
         def replaced(text: str) -> str:
             return _WORD.sub(lambda word: renamed.get(word[0], word[0]), text) if renamed else text
@@ -88,6 +90,7 @@ class Unit:
                 if text in self._emitted:
                     renamed |= self._emitted[text]
                     mine.update(defined(replaced(chunk)))
+                    functions.update(_FUNCTION.findall(replaced(chunk)))
                     continue
                 fresh = {}
                 for name in defined(text):
@@ -98,6 +101,10 @@ class Unit:
                 renamed |= fresh
                 self._text.append(replaced(chunk))
                 mine.update(defined(self._text[-1]))
+                macros |= dict.fromkeys(_MACRO.findall(self._text[-1]))
+                functions.update(_FUNCTION.findall(self._text[-1]))
+        # Another package may call the same function where it reports no layer: in the body of an operator.
+        self._text += [f"#undef {name}" for name in macros if name in functions]
 
     def text(self) -> str:
         """The whole unit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 from bench.random_graphs.combine import Unit, chunks, defined
@@ -80,3 +81,18 @@ def test_a_package_with_a_file_of_weights_is_built_and_run(tiny: Path, tmp_path:
     Builds(tmp_path).run([item])
     assert item.fault is None
     assert len(item.outputs) == 3, "of each case, and of the first after a reset"
+
+
+SHARED = "static int op5_clip(int x)\n{\n    return x;\n}\n"
+REPORTED = "#if defined(EMITC_TRACE)\n#define op5_clip(...) (op5_clip(__VA_ARGS__) + 100)\n#endif\n"
+
+
+def test_a_function_that_reports_in_one_package_does_not_in_another(tmp_path: Path) -> None:
+    """The second package calls it in the body of an operator, whose layers do not report."""
+    unit = Unit()
+    unit.add([SHARED + REPORTED + "int a_run(void)\n{\n    return op5_clip(1);\n}\n"], frozenset())
+    unit.add([SHARED + "int b_run(void)\n{\n    return op5_clip(2);\n}\n"], frozenset())
+    source = tmp_path / "unit.c"
+    source.write_text(unit.text() + "int main(void)\n{\n    return a_run() == 101 && b_run() == 2 ? 0 : 1;\n}\n")
+    subprocess.run(["gcc", "-DEMITC_TRACE", str(source), "-o", str(tmp_path / "unit")], check=True)
+    assert subprocess.run([str(tmp_path / "unit")], check=False).returncode == 0

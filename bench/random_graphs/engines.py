@@ -17,6 +17,8 @@ import tempfile
 import time
 from typing import IO
 
+from emitc.emit.render import environment
+from emitc.kernels import registry
 from emitc.verify.engines.run import answer
 
 REQUESTS = 400
@@ -25,7 +27,11 @@ _BUG = 1
 
 
 def preload(source_format: str) -> None:
-    """Imports the packages of a format's engines, so that forked processes have them."""
+    """Imports the packages of a format's engines, all operators and all templates, so that forked processes have them."""
+    registry()
+    templates = environment()
+    for template in templates.list_templates():
+        templates.get_template(template)
     for name in {"tflite": ("tflite_micro", "ai_edge_litert.interpreter")}.get(source_format, ("onnx", "onnxruntime")):
         importlib.import_module(name)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 from bench.random_graphs.combine import Unit, chunks, defined
 from bench.random_graphs.native import Builds, Item
 from emitc.compiler import compile_model
+from emitc.options import Options
 from emitc.verify.samples import random_samples
 
 FIRST = """#ifndef A_H
@@ -96,3 +98,20 @@ def test_a_function_that_reports_in_one_package_does_not_in_another(tmp_path: Pa
     source.write_text(unit.text() + "int main(void)\n{\n    return a_run() == 101 && b_run() == 2 ? 0 : 1;\n}\n")
     subprocess.run(["gcc", "-DEMITC_TRACE", str(source), "-o", str(tmp_path / "unit")], check=True)
     assert subprocess.run([str(tmp_path / "unit")], check=False).returncode == 0
+
+
+def test_undefined_behaviour_is_named_with_the_graph_that_has_it(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    good = compile_model(root / "examples" / "models" / "digits_int8.tflite", Options(name="good"))
+    bad = compile_model(root / "examples" / "models" / "digits_int8.tflite", Options(name="bad"))
+    run = b"emitc_status bad_run(bad_t *self)\n{\n"
+    assert run in bad.files["bad.c"]
+    overflow = b"    volatile int32_t largest = INT32_MAX;\n    largest = largest + 1;\n"
+    broken = replace(bad, files={**bad.files, "bad.c": bad.files["bad.c"].replace(run, run + overflow)})
+    items = [Item(each, random_samples(each.graph, 2, 0)) for each in (good, broken)]
+    Builds(tmp_path).run(items)
+    assert items[0].fault is None
+    assert len(items[0].outputs) == 3
+    assert items[1].fault is not None
+    assert items[1].fault[0] == "sanitizer"
+    assert "signed integer overflow" in items[1].fault[1]

@@ -92,7 +92,7 @@ def _network(rng: random.Random, count: int, wiring: str, *, overlaps: bool) -> 
         sizes[name] = rng.choice([16, 32, 48, 64, 96]) * rng.randrange(10, 1000)
         steps.append(Step(tuple(dict.fromkeys(reads)), (name,)))
         names.append(name)
-    buffers = buffers_of(steps, sizes, {}, ["x"], [names[-1]])
+    buffers = buffers_of(steps, sizes, ["x"], [names[-1]])
     if not overlaps:
         return list(buffers), []
     live = {buffer.name: buffer.live for buffer in buffers}

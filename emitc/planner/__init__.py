@@ -15,7 +15,7 @@ from emitc.planner.greedy import height
 from emitc.planner.live_ranges import ScratchRequest, Step, buffers_of
 from emitc.planner.lower_bound import LowerBound, lower_bound
 from emitc.planner.lower_bound import held_bytes as _held_bytes
-from emitc.planner.operator_order import best_order
+from emitc.planner.operator_order import OrderProblem, best_order
 from emitc.planner.problem import Problem, problem_of, shared_bytes
 from emitc.planner.search import lowest_packing
 
@@ -24,6 +24,7 @@ __all__ = [
     "Buffer",
     "Distance",
     "LiveRange",
+    "OrderProblem",
     "Placement",
     "Plan",
     "PlanError",
@@ -34,11 +35,12 @@ __all__ = [
     "check",
     "held_bytes",
     "plan",
+    "plan_at",
     "shared_bytes",
 ]
 
-_PACKINGS = 64
-"""Packings that are remembered: kernels with other numbers of cycles but the same buffers ask for the same ones."""
+_PLANS = 64
+"""Plans that are remembered: schedules with other kernels often have the same buffers."""
 
 
 def plan(
@@ -46,7 +48,6 @@ def plan(
     distances: Sequence[Distance] = (),
     *,
     alignment: int = DEFAULT_ALIGNMENT,
-    seed: int = 0,
     effort: float = 1.0,
     enough: int = 0,
 ) -> Plan:
@@ -54,52 +55,52 @@ def plan(
 
     `alignment` (bytes) is the grid of all offsets and of the arena's size; a buffer may ask for more, and the
     arena's base then needs the largest alignment asked for, `Plan.alignment`. The lower bound is the most bytes held at a
-    step, or the arena's size where a search of all packings has shown that none is lower. `seed` drives the search;
-    `effort` is the share of its usual work that it may do, 0 for the best of first fit in a few orders, which is also taken
-    where that needs at most `enough` bytes.
+    step, or the arena's size where a search of all packings has shown that none is lower. `effort` is the share of its usual
+    work that the search may do. With 0, the result is the best of first fit in a few orders. That result is also taken where it
+    needs at most `enough` bytes.
 
     Errors  ValueError for input that contradicts itself (see `problem_of`); PlanError when the independent check
     refuses the result, a bug of the planner.
     """
-    return _plan(tuple(buffers), tuple(distances), alignment, seed, effort, enough)
+    return _plan(tuple(buffers), tuple(distances), alignment, effort, enough)
 
 
-@lru_cache(maxsize=_PACKINGS)
+@lru_cache(maxsize=_PLANS)
 def _plan(
-    buffers: tuple[Buffer, ...],
-    distances: tuple[Distance, ...],
-    alignment: int,
-    seed: int,
-    effort: float,
-    enough: int,
+    buffers: tuple[Buffer, ...], distances: tuple[Distance, ...], alignment: int, effort: float, enough: int
 ) -> Plan:
-    """`plan`, by what it depends on: schedules that are compared often have the same buffers."""
     problem = problem_of(buffers, distances, alignment)
-    bound, offsets, lowest = _packed(problem, seed, effort, enough)
+    bound = lower_bound(problem)
+    offsets, lowest = lowest_packing(problem, bound.size_bytes, bound.held, effort, enough)
+    return plan_at(buffers, distances, problem, bound, offsets, lowest=lowest)
+
+
+def plan_at(
+    buffers: Sequence[Buffer],
+    distances: Sequence[Distance],
+    problem: Problem,
+    bound: LowerBound,
+    offsets: Sequence[int],
+    *,
+    lowest: bool = False,
+) -> Plan:
+    """The checked plan with these offsets. problem, bound: of the buffers. lowest: no packing ends lower, which is proven."""
     arena_bytes = height(problem, offsets)
     result = Plan(
         arena_bytes=arena_bytes,
-        alignment=max([alignment, *(buffer.alignment for buffer in buffers)]),
+        alignment=max([problem.grid, *problem.alignments]),
         placements=tuple(
             Placement(buffer.name, buffer.size_bytes, offset, buffer.live)
             for buffer, offset in zip(buffers, offsets, strict=True)
         ),
         lower_bound_bytes=arena_bytes if lowest else bound.size_bytes,
-        proven=lowest,
+        proven=lowest or arena_bytes == bound.size_bytes,
         peak_step=bound.step,
         peak_buffers=bound.names,
         held_bytes=bound.size_bytes if lowest and arena_bytes > bound.size_bytes else None,
     )
-    check(buffers, distances, result, alignment)
+    check(buffers, distances, result, problem.grid)
     return result
-
-
-@lru_cache(maxsize=_PACKINGS)
-def _packed(problem: Problem, seed: int, effort: float, enough: int) -> tuple[LowerBound, tuple[int, ...], bool]:
-    """The lower bound, the offsets in bytes by buffer index, and whether it is proven that no packing is lower."""
-    bound = lower_bound(problem)
-    offsets, lowest = lowest_packing(problem, bound.size_bytes, bound.held, seed, effort, enough)
-    return bound, tuple(offsets), lowest
 
 
 def held_bytes(buffers: Sequence[Buffer], distances: Sequence[Distance], alignment: int) -> dict[int, int]:

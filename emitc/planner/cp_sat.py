@@ -10,14 +10,11 @@ time it is given depends on the machine, so an answer may be "unknown" on a slow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
-from emitc.planner.buffers import Buffer, Distance, Placement, Plan
-from emitc.planner.check import check
 from emitc.planner.greedy import height
-from emitc.planner.problem import Problem, problem_of
+from emitc.planner.problem import Problem
 
 DEFAULT_SECONDS = 10.0
 """For one question."""
@@ -61,7 +58,11 @@ def certify(problem: Problem, height_bytes: int, seconds: float = DEFAULT_SECOND
     # Rectangles of steps and bytes, for all pairs that are plainly disjoint among those without any relaxed pair.
     plain = [i for i, size in enumerate(sizes) if i not in relaxed and size]
     model.add_no_overlap_2d(
-        [model.new_fixed_size_interval_var(problem.lives[i].first, _steps(problem, i), f"steps {i}") for i in plain],
+        [
+            model.new_fixed_size_interval_var(live.first, live.end - live.first, f"steps {i}")
+            for i in plain
+            for live in [problem.lives[i]]
+        ],
         [model.new_fixed_size_interval_var(starts[i], sizes[i], f"bytes {i}") for i in plain],
     )
     for i, neighbours in enumerate(problem.neighbours):
@@ -85,41 +86,6 @@ def certify(problem: Problem, height_bytes: int, seconds: float = DEFAULT_SECOND
     return Certificate(Answer.YES, offsets)
 
 
-def certified(
-    buffers: Sequence[Buffer],
-    distances: Sequence[Distance],
-    plan: Plan,
-    alignment: int,
-    seconds: float = DEFAULT_SECONDS,
-) -> Plan:
-    """`plan`, made lower where the solver finds a way, with the highest bound that it certifies; proven plans as they are.
-
-    `plan` is what `emitc.planner.plan` made of `buffers` and `distances` on the grid `alignment`. The gap between bound and
-    arena is halved, one question of `seconds` each, until it is closed or a question stays open.
-    Errors  ImportError when OR-Tools is not installed; PlanError when a plan made of the solver's offsets is not legal.
-    """
-    problem = problem_of(buffers, distances, alignment)
-    while not plan.proven:
-        middle = (plan.lower_bound_bytes + plan.arena_bytes - alignment) // 2 // alignment * alignment
-        middle = max(middle, plan.lower_bound_bytes)
-        found = certify(problem, middle, seconds)
-        if found.answer is Answer.UNKNOWN:
-            break
-        if found.answer is Answer.NO:
-            bound, arena, placements = middle + alignment, plan.arena_bytes, plan.placements
-        else:
-            bound, arena = plan.lower_bound_bytes, height(problem, found.offsets)
-            placements = tuple(
-                Placement(p.name, p.size_bytes, offset, p.live)
-                for p, offset in zip(plan.placements, found.offsets, strict=True)
-            )
-        plan = replace(
-            plan, arena_bytes=arena, placements=placements, lower_bound_bytes=bound, proven=arena == bound
-        )  # fmt: skip
-        check(buffers, distances, plan, alignment)
-    return plan
-
-
 def _relaxed(problem: Problem) -> frozenset[int]:
     """Buffers with a neighbour from which they need not be disjoint."""
     found = set()
@@ -130,7 +96,3 @@ def _relaxed(problem: Problem) -> frozenset[int]:
     for pair in problem.overlaps:  # such a pair may leave no trace among the neighbours
         found |= {pair.left, pair.right}
     return frozenset(found)
-
-
-def _steps(problem: Problem, i: int) -> int:
-    return problem.lives[i].end - problem.lives[i].first

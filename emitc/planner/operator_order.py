@@ -15,16 +15,16 @@ The cost of a step is that of `emitc.planner.lower_bound`: the bytes alive while
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from emitc.planner.buffers import DEFAULT_ALIGNMENT, Distance, round_up
-from emitc.planner.live_ranges import Step, buffers_of, root_of
+from emitc.planner.live_ranges import Step, buffers_of
 from emitc.planner.lower_bound import bytes_saved, lower_bound
 from emitc.planner.problem import Overlap, problem_of, saving_of
 
-_NOTHING: Mapping[int, Sequence[Distance]] = {}
 MAX_STATES = 40_000
 """Sets of steps that the search for the best order looks at, about half a second; with more it gives up."""
 _WORK = 8_000_000
@@ -37,155 +37,119 @@ _BEAM_SHARE = 4
 """Of so many sets, the search that follows keeps one."""
 
 
-def best_order(
-    steps: Sequence[Step],
-    sizes: Mapping[str, int],
-    aliases: Mapping[str, str],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    *,
-    precedes: Iterable[tuple[int, int]] = (),
-    overlaps: Mapping[int, Sequence[Distance]] = _NOTHING,
-    parts: Collection[str] = (),
-    alignment: int = DEFAULT_ALIGNMENT,
-    max_states: int = MAX_STATES,
-) -> tuple[int, ...]:
-    """The indices of `steps` in the order in which to run them: another one than given only where its peak is lower.
+@dataclass(frozen=True, slots=True)
+class OrderProblem:
+    """Steps whose order is to be found.
 
-    `steps`, `sizes`, `aliases`, `inputs`, `outputs` and `alignment` are those of `buffers_of`, and the given order must
-    be a legal one. A step stays behind every earlier one that touches the same bytes (names of one root), unless both
-    only read them. Whatever else must keep its order, such as effects on bytes outside the arena (the read of a
-    variable and its assignment), comes as pairs (earlier, later) of indices in `precedes`.
+    `steps`, `sizes`, `inputs`, `outputs` and `alignment` are those of `buffers_of`, and the given order must be a legal one.
+    A step stays after every earlier one that touches the same name, unless both only read it. Whatever else must keep its
+    order, such as effects on bytes outside the arena (the read of a variable and its assignment), comes as pairs
+    (earlier, later) of indices in `precedes`.
 
-    `parts` are names that lie in their root side by side, without a byte in common, as the inputs of a concatenation that
-    is made in place: steps that touch different parts of one root are free of one another; a name that leads to a part
-    belongs to it. A read of the whole root waits for all of them.
+    `overlaps` holds, by index of a step, distances of a name that it reads (`Distance.buffer`) to one that it writes (`other`),
+    at most one for a pair. A distance counts where the first name is not needed after the step, and the other one is not alive
+    before it.
+    """
 
-    `overlaps` holds, by index of a step, distances of a name it reads (`Distance.buffer`) to one it writes (`other`), at
-    most one for a pair. Each counts where it would be used: where the first is not needed behind that step, and the other
-    is not alive in front of it.
+    steps: Sequence[Step]
+    sizes: Mapping[str, int]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    precedes: Sequence[tuple[int, int]] = ()
+    overlaps: Mapping[int, Sequence[Distance]] = field(default_factory=dict)
+    alignment: int = DEFAULT_ALIGNMENT
+
+    def peak(self, order: Sequence[int]) -> int:
+        """The bound, in bytes, of the arena in which the steps run in `order`."""
+        steps = [self.steps[i] for i in order]
+        buffers = buffers_of(steps, self.sizes, self.inputs, self.outputs, self.alignment)
+        live = {buffer.name: buffer.live for buffer in buffers}
+        used = [
+            distance
+            for at, index in enumerate(order)
+            for distance in self.overlaps.get(index, ())
+            if distance.buffer not in self.outputs and distance.buffer != distance.other
+            if live[distance.buffer].end == at + 1 and live[distance.other].first == at
+        ]
+        return lower_bound(problem_of(buffers, used, self.alignment)).size_bytes
+
+    def waits(self) -> list[int]:
+        """By step: the steps that must be done before it, as bits. Raises ValueError as `best_order`."""
+        waits = [0] * len(self.steps)
+        for earlier, later in self.precedes:
+            if not 0 <= earlier < later < len(self.steps):
+                raise ValueError(f"step {earlier} does not stand in front of step {later}")
+            waits[later] |= 1 << earlier
+        writers: dict[str, int] = {}
+        readers: dict[str, int] = {}
+        for index, step in enumerate(self.steps):
+            for name in step.reads:
+                waits[index] |= writers.get(name, 0)
+            for name in step.writes:
+                waits[index] |= (writers.get(name, 0) | readers.get(name, 0)) & ~(1 << index)
+            for names, known in ((step.reads, readers), (step.writes, writers)):
+                for name in names:
+                    known[name] = known.get(name, 0) | 1 << index
+        return waits
+
+    def costs(self) -> _Costs:
+        """What the search has to know, with names by number."""
+
+        def grid(size: int) -> int:
+            return round_up(size, self.alignment)
+
+        def pair_of(distance: Distance) -> Overlap:
+            left, right = number[distance.buffer], number[distance.other]
+            above = size[right] if distance.above is None else grid(distance.above)
+            below = size[left] if distance.below is None else grid(distance.below)
+            return Overlap(left, right, saving_of(size[left], size[right], above, below))
+
+        used = dict.fromkeys(chain(self.inputs, *((*step.reads, *step.writes) for step in self.steps)))
+        number = {name: i for i, name in enumerate(used)}
+        size = [grid(self.sizes[name]) for name in used]
+        touched = [sorted({number[name] for name in (*step.reads, *step.writes)}) for step in self.steps]
+        users = [0] * len(size)
+        for index, names in enumerate(touched):
+            for name in names:
+                users[name] |= 1 << index
+        pairs = [[pair_of(distance) for distance in self.overlaps.get(index, ())] for index in range(len(self.steps))]
+        return _Costs(
+            size,
+            users,
+            frozenset(number[name] for name in self.inputs),
+            frozenset(number[name] for name in self.outputs),
+            touched,
+            [sum(grid(request.size_bytes) for request in step.scratch) for step in self.steps],
+            [tuple(pair for pair in found if pair.saving > 0 and pair.left != pair.right) for found in pairs],
+        )
+
+
+def best_order(problem: OrderProblem, max_states: int = MAX_STATES) -> tuple[int, ...]:
+    """The indices of the steps in the order in which to run them: another one than given only where its peak is lower.
 
     The peak is `lower_bound` of the order's own buffers and distances. No order has a lower one than the order returned,
     unless the search has seen `max_states` sets of steps and gave up: then the order is one that a narrow search found, or
     the given one. The same arguments give the same order.
 
     Errors  ValueError, always a mistake of the caller: what `buffers_of` refuses; a pair in `precedes` whose first step
-    does not stand in front of the second.
+    does not come before the second.
     """
-    given = tuple(range(len(steps)))
-    schedule = _Schedule(steps, sizes, aliases, inputs, outputs, overlaps, alignment)
-    given_peak = schedule.peak(given)
-    waits = _waits(steps, aliases, precedes, frozenset(parts))
+    given = tuple(range(len(problem.steps)))
+    given_peak, waits = problem.peak(given), problem.waits()
     if all(waits[i] >> (i - 1) & 1 for i in given[1:]):
         return given  # a chain has one order
-    search = _Search(schedule.costs(), waits, given_peak)
+    search = _Search(problem.costs(), waits, given_peak)
     found, complete = search.exact(max_states)
     if not complete:
-        found = search.beam(max(1, max_states // (_BEAM_SHARE * len(steps))))
-    return found if found is not None and schedule.peak(found) < given_peak else given
-
-
-@dataclass(frozen=True, slots=True)
-class _Schedule:
-    """The arguments of `best_order`."""
-
-    steps: Sequence[Step]
-    sizes: Mapping[str, int]
-    aliases: Mapping[str, str]
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-    overlaps: Mapping[int, Sequence[Distance]]
-    alignment: int
-
-    def peak(self, order: Sequence[int]) -> int:
-        """The bound, in bytes, of the arena in which the steps run in `order`."""
-        steps = [self.steps[i] for i in order]
-        buffers = buffers_of(steps, self.sizes, self.aliases, self.inputs, self.outputs, self.alignment)
-        live = {buffer.name: buffer.live for buffer in buffers}
-        kept = {root_of(name, self.aliases) for name in self.outputs}
-        used = []
-        for at, index in enumerate(order):
-            for distance in self.overlaps.get(index, ()):
-                read, written = (root_of(name, self.aliases) for name in (distance.buffer, distance.other))
-                if read not in kept and live[read].end == at + 1 and live[written].first == at and read != written:
-                    used.append(replace(distance, buffer=read, other=written))
-        return lower_bound(problem_of(buffers, used, self.alignment)).size_bytes
-
-    def costs(self) -> _Costs:
-        """What the search has to know, with roots by number."""
-        buffers = buffers_of(self.steps, self.sizes, self.aliases, self.inputs, self.outputs, self.alignment)
-        scratch = {request.name for step in self.steps for request in step.scratch}
-        number = {buffer.name: i for i, buffer in enumerate(b for b in buffers if b.name not in scratch)}
-        size = [round_up(b.size_bytes, self.alignment) for b in buffers if b.name not in scratch]
-        touched = [
-            sorted({number[root_of(name, self.aliases)] for name in (*step.reads, *step.writes)}) for step in self.steps
-        ]
-        users = [0] * len(size)
-        for index, roots in enumerate(touched):
-            for root in roots:
-                users[root] |= 1 << index
-        pairs: list[tuple[Overlap, ...]] = []
-        for index in range(len(self.steps)):
-            found = []
-            for distance in self.overlaps.get(index, ()):
-                left, right = (number[root_of(name, self.aliases)] for name in (distance.buffer, distance.other))
-                above = size[right] if distance.above is None else round_up(distance.above, self.alignment)
-                below = size[left] if distance.below is None else round_up(distance.below, self.alignment)
-                found.append(Overlap(left, right, saving_of(size[left], size[right], above, below)))
-            pairs.append(tuple(pair for pair in found if pair.saving > 0 and pair.left != pair.right))
-        return _Costs(
-            size,
-            users,
-            frozenset(number[root_of(name, self.aliases)] for name in self.inputs),
-            frozenset(number[root_of(name, self.aliases)] for name in self.outputs),
-            touched,
-            [sum(round_up(request.size_bytes, self.alignment) for request in step.scratch) for step in self.steps],
-            pairs,
-        )
-
-
-def _waits(
-    steps: Sequence[Step],
-    aliases: Mapping[str, str],
-    precedes: Iterable[tuple[int, int]],
-    parts: frozenset[str],
-) -> list[int]:
-    """By step: the steps that must be done before it, as bits."""
-    waits = [0] * len(steps)
-    for earlier, later in precedes:
-        if not 0 <= earlier < later < len(steps):
-            raise ValueError(f"step {earlier} does not stand in front of step {later}")
-        waits[later] |= 1 << earlier
-    writers: dict[str, list[tuple[str, int]]] = {}
-    readers: dict[str, list[tuple[str, int]]] = {}
-    for index, step in enumerate(steps):
-        for names, conflicts in ((step.reads, (writers,)), (step.writes, (writers, readers))):
-            for name in names:
-                root, part = root_of(name, aliases), _part(name, aliases, parts)
-                for known in conflicts:
-                    for other, before in known.get(root, ()):
-                        if before != index and (not part or not other or part == other):
-                            waits[index] |= 1 << before
-        for names, known in ((step.reads, readers), (step.writes, writers)):
-            for name in names:
-                known.setdefault(root_of(name, aliases), []).append((_part(name, aliases, parts), index))
-    return waits
-
-
-def _part(name: str, aliases: Mapping[str, str], parts: frozenset[str]) -> str:
-    """The part of its root in which `name` lies, "" for one that may be anywhere in it."""
-    while name not in parts:
-        if aliases.get(name, name) == name:
-            return ""
-        name = aliases[name]
-    return name
+        found = search.beam(max(1, max_states // (_BEAM_SHARE * len(given))))
+    return found if found is not None and problem.peak(found) < given_peak else given
 
 
 @dataclass(frozen=True, slots=True)
 class _Costs:
-    """Sizes on the grid and who touches what; roots and steps by number, sets of steps as bits.
+    """Sizes on the grid and who touches what; names and steps by number, sets of steps as bits.
 
-    pairs: by step, the overlaps it may use, each from a root that it reads to one that it writes.
+    pairs: by step, the overlaps it may use, each from a name that it reads to one that it writes.
     """
 
     size: list[int]
@@ -200,23 +164,23 @@ class _Costs:
     @property
     def unread(self) -> int:
         """Bytes of inputs that nobody reads: they are held during the first step only."""
-        return sum(self.size[root] for root in self.inputs - self.outputs if not self.users[root])
+        return sum(self.size[name] for name in self.inputs - self.outputs if not self.users[name])
 
     def at_start(self) -> int:
         """Bytes alive in front of the first step, without inputs that nobody reads."""
-        return sum(self.size[root] for root in self.inputs) - self.unread
+        return sum(self.size[name] for name in self.inputs) - self.unread
 
     def of(self, step: int, done: int, alive: int) -> tuple[int, int]:
         """(bytes held while `step` runs after the steps `done`, bytes alive behind it); `alive` bytes in front of it."""
         behind = done | 1 << step
         held, left = alive + self.scratch[step], alive
-        for root in self.touched[step]:
-            users = self.users[root]
-            if not users & done and root not in self.inputs:
-                held += self.size[root]
-                left += self.size[root]
-            if not users & ~behind and root not in self.outputs:
-                left -= self.size[root]
+        for name in self.touched[step]:
+            users = self.users[name]
+            if not users & done and name not in self.inputs:
+                held += self.size[name]
+                left += self.size[name]
+            if not users & ~behind and name not in self.outputs:
+                left -= self.size[name]
         if not done:
             held += self.unread
         return held - self._saving(step, done, behind), left
@@ -240,8 +204,8 @@ class _Costs:
     def unavoidable(self) -> int:
         """Bytes that some step holds in any order: what it touches itself, with all its overlaps in use."""
         own = [
-            self.scratch[step] + sum(self.size[root] for root in roots) - bytes_saved(self.size, self.pairs[step])
-            for step, roots in enumerate(self.touched)
+            self.scratch[step] + sum(self.size[name] for name in names) - bytes_saved(self.size, self.pairs[step])
+            for step, names in enumerate(self.touched)
         ]
         return max([self.at_start() + self.unread, *own])
 

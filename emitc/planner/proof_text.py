@@ -1,4 +1,4 @@
-"""A plan for people and for programs: one line of proof, a table, a map, a JSON object."""
+"""A plan for people and for programs: one line of proof, a map, a JSON object."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TypedDict
 
 from emitc.planner.buffers import Plan
 
-_NAME_WIDTH = 40
 _MARKS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _FREE, _SEVERAL = ".", "*"
 
@@ -62,21 +61,6 @@ def proof_line(plan: Plan, peak_label: str) -> str:
     )
 
 
-def arena_table(plan: Plan) -> str:
-    """The buffers by offset: mark in the map, name, bytes, offset, live range. One line each, newline at the end."""
-    marks = _marks(plan)
-    names = {placement.name: _printable(placement.name) for placement in plan.placements}
-    width = max((len(name) for name in names.values()), default=0)
-    width = max(width, len("buffer"))
-    lines = [f"   {'buffer':<{width}} {'bytes':>9} {'offset':>9}  live"]
-    for placement in sorted(plan.placements, key=lambda p: (p.offset_bytes, p.live.first, p.name)):
-        lines.append(
-            f"{marks[placement.name]}  {names[placement.name]:<{width}} {placement.size_bytes:>9} "
-            f"{placement.offset_bytes:>9}  [{placement.live.first}, {placement.live.end})"
-        )
-    return "\n".join(lines) + "\n"
-
-
 def arena_map(plan: Plan, rows: int = 16, columns: int = 64) -> str:
     """The arena as text: addresses upwards, steps to the right, newline at the end; '' for an empty arena.
 
@@ -89,7 +73,7 @@ def arena_map(plan: Plan, rows: int = 16, columns: int = 64) -> str:
     columns = min(columns, steps)
     units = -(-plan.arena_bytes // plan.alignment)
     rows = min(rows, units)
-    marks = _marks(plan)
+    marks = {placement.name: _MARKS[i % len(_MARKS)] for i, placement in enumerate(plan.placements)}
     cells = [[_FREE] * columns for _ in range(rows)]
     for placement in plan.placements:
         if placement.size_bytes == 0:
@@ -124,13 +108,3 @@ def to_json(plan: Plan) -> PlanJson:
             for placement in plan.placements
         ],
     }
-
-
-def _marks(plan: Plan) -> dict[str, str]:
-    return {placement.name: _MARKS[i % len(_MARKS)] for i, placement in enumerate(plan.placements)}
-
-
-def _printable(name: str) -> str:
-    """`name` as printable ASCII of bounded length: names come from models and may hold any character."""
-    text = "".join(character if " " <= character <= "~" else "?" for character in name)
-    return text if len(text) <= _NAME_WIDTH else text[: _NAME_WIDTH - 3] + "..."

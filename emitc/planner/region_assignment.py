@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from emitc.planner.buffers import DEFAULT_ALIGNMENT, Buffer, Distance, Placement, Plan
-from emitc.planner.check import check
-from emitc.planner.greedy import UNPLACED, first_fit, height
+from emitc.planner import plan_at
+from emitc.planner.buffers import DEFAULT_ALIGNMENT, Buffer, Distance, Plan
+from emitc.planner.greedy import UNPLACED, first_fit
 from emitc.planner.lower_bound import lower_bound
-from emitc.planner.problem import Problem, problem_of
+from emitc.planner.problem import problem_of
 
 _TRIES_PER_BUFFER = 100
+_SEED = 0
 _WORK = 1_000_000
 """Limits of the climb: orders tried, and placements (about a second of Python)."""
 
@@ -69,6 +70,22 @@ Planner = Callable[[Sequence[Buffer], Sequence[Distance], int], Plan]
 
 
 @dataclass(frozen=True, slots=True)
+class RegionProblem:
+    """Buffers that are to be divided among regions, with the distances between them on the grid `alignment`.
+
+    traffic: bytes read and written of each buffer, by its name. pins: the regions of the buffers that have to be in one, by
+    the buffer's name.
+    """
+
+    buffers: Sequence[Buffer]
+    distances: Sequence[Distance]
+    traffic: Mapping[str, int]
+    regions: Sequence[Region]
+    pins: Mapping[str, str] = field(default_factory=dict)
+    alignment: int = DEFAULT_ALIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
 class _Found:
     """An assignment. where: the region's position by buffer index; offsets: by region and buffer index."""
 
@@ -77,17 +94,25 @@ class _Found:
     offsets: list[list[int]]
 
 
-@dataclass(frozen=True, slots=True)
 class _Task:
-    """The buffers as a problem, and what is asked for. speed: positions of the regions, the cheapest byte first; traffic: by
-    buffer index; pinned: by buffer index, the position of the region that it has to be in.
+    """A problem by indices. speed: positions of the regions, the cheapest byte first; traffic: by buffer index; pinned: by buffer
+    index, the position of the region that it has to be in.
     """
 
-    problem: Problem
-    regions: tuple[Region, ...]
-    speed: tuple[int, ...]
-    traffic: tuple[int, ...]
-    pinned: Mapping[int, int]
+    def __init__(self, given: RegionProblem, planner: Planner) -> None:
+        positions = {region.name: position for position, region in enumerate(given.regions)}
+        if not given.regions or len(positions) != len(given.regions):
+            raise ValueError(f"regions {[region.name for region in given.regions]}: none, or two of one name")
+        indices = {buffer.name: index for index, buffer in enumerate(given.buffers)}
+        for name, region in given.pins.items():
+            if name not in indices or region not in positions:
+                raise ValueError(f"buffer {name!r} in region {region!r}: one of them does not exist")
+        self.given, self.planner = given, planner
+        self.problem = problem_of(given.buffers, given.distances, given.alignment)
+        self.regions = tuple(given.regions)
+        self.speed = sorted(range(len(self.regions)), key=lambda r: (self.regions[r].cost, r))
+        self.traffic = tuple(given.traffic[buffer.name] for buffer in given.buffers)
+        self.pinned = {indices[name]: positions[region] for name, region in given.pins.items()}
 
     def cost(self, where: Sequence[int]) -> float:
         """Of an assignment: the region's position by buffer index."""
@@ -128,22 +153,45 @@ class _Task:
                 return None
         return _Found(self.cost(where), where, offsets)
 
+    def plan_of(self, region: Region, offsets: Sequence[int]) -> Plan:
+        """The plan of the buffers that have an offset in a region: the planner's, or these offsets where that is too large."""
+        grid = self.given.alignment
+        members = [i for i, offset in enumerate(offsets) if offset != UNPLACED]
+        own = tuple(self.given.buffers[i] for i in members)
+        names = {buffer.name for buffer in own}
+        between = tuple(d for d in self.given.distances if d.buffer in names and d.other in names)
+        plan = self.planner(own, between, grid)
+        if plan.arena_bytes <= region.size_bytes:
+            return plan
+        problem = problem_of(own, between, grid)
+        return plan_at(own, between, problem, lower_bound(problem), [offsets[i] for i in members])
+
+    def in_one(self) -> Assignment | None:
+        """Everything in one region, where first fit finds no room but the planner does; None where it does not either."""
+        buffers, grid = self.given.buffers, self.given.alignment
+        plan = self.planner(buffers, self.given.distances, grid)
+        for r in self.speed:
+            if plan.arena_bytes <= self.regions[r].size_bytes and set(self.pinned.values()) <= {r}:
+                nothing = self.planner((), (), grid)
+                parts = tuple(RegionPlan(region, plan if i == r else nothing) for i, region in enumerate(self.regions))
+                return Assignment(parts, self.cost([r] * len(buffers)))
+        return None
+
 
 def _orders(task: _Task) -> list[list[int]]:
     """What is placed first: by traffic per byte, also per step of its life, by traffic, by size, and in the order of the run."""
-    problem, traffic = task.problem, task.traffic
-    span = [live.end - live.first for live in problem.lives]
+    problem, traffic, lives = task.problem, task.traffic, task.problem.lives
     density = [count / max(1, size) for count, size in zip(traffic, problem.sizes, strict=True)]
-    indices = range(len(problem.sizes))
-    return [
-        sorted(indices, key=lambda i: (-density[i], i)),
-        sorted(indices, key=lambda i: (-density[i] / span[i], i)),
-        sorted(indices, key=lambda i: (-traffic[i], i)),
-        sorted(indices, key=lambda i: (-problem.sizes[i], i)),
-        sorted(indices, key=lambda i: (problem.sizes[i], i)),
-        sorted(indices, key=lambda i: (problem.lives[i].first, i)),
-        sorted(indices, key=lambda i: (-problem.lives[i].first, i)),
-    ]
+    keys: tuple[Callable[[int], float], ...] = (
+        lambda i: -density[i],
+        lambda i: -density[i] / (lives[i].end - lives[i].first),
+        lambda i: -traffic[i],
+        lambda i: -problem.sizes[i],
+        lambda i: problem.sizes[i],
+        lambda i: lives[i].first,
+        lambda i: -lives[i].first,
+    )
+    return [sorted(range(len(lives)), key=key) for key in keys]
 
 
 def _climb(task: _Task, order: list[int], best: _Found, rng: random.Random) -> _Found:
@@ -161,105 +209,21 @@ def _climb(task: _Task, order: list[int], best: _Found, rng: random.Random) -> _
     return best
 
 
-def assign(
-    buffers: Sequence[Buffer],
-    distances: Sequence[Distance],
-    traffic: Mapping[str, int],
-    regions: Sequence[Region],
-    planner: Planner,
-    *,
-    pins: Mapping[str, str] | None = None,
-    alignment: int = DEFAULT_ALIGNMENT,
-    seed: int = 0,
-) -> Assignment | None:
+def assign(given: RegionProblem, planner: Planner) -> Assignment | None:
     """Every buffer in a region, and a plan of each region by `planner`; None where they do not all fit.
 
-    traffic: bytes read and written of each buffer, by its name. pins: buffers that have to be in a region, by name. The
-    result is in the order of `regions`; the same input gives the same result.
+    The result is in the order of the regions; the same input gives the same result.
     Errors  ValueError for input that contradicts itself (see `problem_of`), no region, two of one name, and for pins that
     name what is not there; PlanError when the independent check refuses a plan, a bug of the planner.
     """
-    task = _task(buffers, distances, traffic, regions, pins or {}, alignment)
+    task = _Task(given, planner)
     tried = [(found, order) for order in _orders(task) if (found := task.placed(order)) is not None]
     if not tried:
-        return _in_one(task, buffers, distances, planner)
+        return task.in_one()
     best, order = min(tried, key=lambda t: t[0].cost)
-    if buffers:
-        best = _climb(task, order, best, random.Random(seed))
-    parts = []
-    for region, offsets in zip(task.regions, best.offsets, strict=True):
-        parts.append(RegionPlan(region, _plan(task, offsets, region, buffers, distances, planner)))
+    if given.buffers:
+        best = _climb(task, order, best, random.Random(_SEED))
+    parts = (
+        RegionPlan(*part) for part in zip(task.regions, map(task.plan_of, task.regions, best.offsets), strict=True)
+    )
     return Assignment(tuple(parts), best.cost)
-
-
-def _in_one(
-    task: _Task, buffers: Sequence[Buffer], distances: Sequence[Distance], planner: Planner
-) -> Assignment | None:
-    """Everything in one region, where first fit finds no room but the planner does; None where it does not either."""
-    plan = planner(buffers, distances, task.problem.grid)
-    for r in task.speed:
-        if plan.arena_bytes <= task.regions[r].size_bytes and set(task.pinned.values()) <= {r}:
-            nothing = planner((), (), task.problem.grid)
-            parts = tuple(RegionPlan(region, plan if i == r else nothing) for i, region in enumerate(task.regions))
-            return Assignment(parts, task.cost([r] * len(buffers)))
-    return None
-
-
-def _task(
-    buffers: Sequence[Buffer],
-    distances: Sequence[Distance],
-    traffic: Mapping[str, int],
-    regions: Sequence[Region],
-    pins: Mapping[str, str],
-    alignment: int,
-) -> _Task:
-    positions = {region.name: position for position, region in enumerate(regions)}
-    if not regions or len(positions) != len(regions):
-        raise ValueError(f"regions {[region.name for region in regions]}: none, or two of one name")
-    indices = {buffer.name: index for index, buffer in enumerate(buffers)}
-    for name, region in pins.items():
-        if name not in indices or region not in positions:
-            raise ValueError(f"buffer {name!r} in region {region!r}: one of them does not exist")
-    return _Task(
-        problem_of(buffers, distances, alignment),
-        tuple(regions),
-        tuple(sorted(range(len(regions)), key=lambda r: (regions[r].cost, r))),
-        tuple(traffic[buffer.name] for buffer in buffers),
-        {indices[name]: positions[region] for name, region in pins.items()},
-    )
-
-
-def _plan(
-    task: _Task,
-    offsets: Sequence[int],
-    region: Region,
-    buffers: Sequence[Buffer],
-    distances: Sequence[Distance],
-    planner: Planner,
-) -> Plan:
-    """The plan of the buffers that have an offset in a region: the planner's, or where that one is too large, these offsets."""
-    grid = task.problem.grid
-    members = [i for i, offset in enumerate(offsets) if offset != UNPLACED]
-    own = tuple(buffers[i] for i in members)
-    names = {buffer.name for buffer in own}
-    between = tuple(d for d in distances if d.buffer in names and d.other in names)
-    plan = planner(own, between, grid)
-    if plan.arena_bytes <= region.size_bytes:
-        return plan
-    problem = problem_of(own, between, grid)
-    bound, here = lower_bound(problem), [offsets[i] for i in members]
-    arena_bytes = height(problem, here)
-    plan = Plan(
-        arena_bytes=arena_bytes,
-        alignment=max(grid, *problem.alignments),
-        placements=tuple(
-            Placement(buffer.name, buffer.size_bytes, offset, buffer.live)
-            for buffer, offset in zip(own, here, strict=True)
-        ),
-        lower_bound_bytes=bound.size_bytes,
-        proven=arena_bytes == bound.size_bytes,
-        peak_step=bound.step,
-        peak_buffers=bound.names,
-    )
-    check(own, between, plan, grid)
-    return plan

@@ -33,10 +33,11 @@ _EARLIER = 0.5
 """Shares of moves: swap any two buffers; of the rest, place one that ends above the bound earlier, or move one that
 is alive together with it."""
 _ACCEPT_WORSE = 0.01
+_SEED = 0
 
 
 def lowest_packing(
-    problem: Problem, bound: int, held: Mapping[int, int], seed: int, effort: float = 1.0, enough: int = 0
+    problem: Problem, bound: int, held: Mapping[int, int], effort: float = 1.0, enough: int = 0
 ) -> tuple[list[int], bool]:
     """(offsets in bytes by buffer index, whether it is proven that no packing is lower).
 
@@ -57,11 +58,11 @@ def lowest_packing(
     packings.sort(key=lambda packing: height(problem, packing[1]))
     if not effort or height(problem, packings[0][1]) <= enough:
         return packings[0][1], False
-    best, proven = lowest_or_best(problem, _lower(problem, packings[0][1], bound, seed), bound, effort)
+    best, proven = lowest_or_best(problem, _lower(problem, packings[0][1], bound), bound, effort)
     if proven:
         return best, True
     asked = height(problem, best)
-    rng = random.Random(seed)
+    rng = random.Random(_SEED)
     # One climb from each order, the lowest first: a climb that is stuck rarely gets free, a fresh one often does.
     work = len(problem.sizes) + sum(len(near) for near in problem.neighbours)
     tries = min(_TRIES_PER_BUFFER * len(problem.sizes), _WORK // work) // len(packings)
@@ -77,10 +78,10 @@ def lowest_packing(
     return lowest_or_best(problem, best, bound, effort) if height(problem, best) < asked else (best, False)
 
 
-def _lower(problem: Problem, best: list[int], bound: int, seed: int) -> list[int]:
+def _lower(problem: Problem, best: list[int], bound: int) -> list[int]:
     """Offsets at the bound if `packing_within` finds any, else the lowest it finds by halving the gap, else `best`."""
     work = _WORK_PER_BUFFER * len(problem.sizes)
-    found = packing_within(problem, bound, seed, work)
+    found = packing_within(problem, bound, work)
     if found is not None:
         return found
     low, high = bound, height(problem, best)
@@ -88,7 +89,7 @@ def _lower(problem: Problem, best: list[int], bound: int, seed: int) -> list[int
         middle = round_up((low + high) // 2, problem.grid)
         if not low < middle < high:
             break
-        found = packing_within(problem, middle, seed, work // _SHARE)
+        found = packing_within(problem, middle, work // _SHARE)
         if found is None:
             low = middle
         else:

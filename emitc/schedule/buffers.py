@@ -67,7 +67,7 @@ def arena_buffers(graph: Graph, stages: Sequence[Stage], alignment: int, hosts: 
             sizes[buffer_name(stage.moved, last[stage.moved])] = sizes[stage.moved]
     roots = [graph.root(name).name for name in graph.outputs if in_arena(graph, name)]
     outputs = dict.fromkeys(buffer_name(root, last.get(root, 0)) for root in roots)
-    return buffers_of(steps, sizes, {}, graph.written_inputs, tuple(outputs), alignment)
+    return buffers_of(steps, sizes, graph.written_inputs, tuple(outputs), alignment)
 
 
 def parts_in(graph: Graph, buffers: Sequence[Buffer], hosts: Hosts) -> tuple[PinnedBuffer, ...]:

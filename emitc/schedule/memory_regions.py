@@ -16,7 +16,7 @@ from emitc.errors import CannotCompile, EmitcError, Where, shown
 from emitc.ir import Graph
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.planner import Buffer, Distance, Plan, plan
-from emitc.planner.region_assignment import Assignment, Region, assign
+from emitc.planner.region_assignment import Assignment, Region, RegionProblem, assign
 from emitc.schedule.elided_copies import place_of
 from emitc.schedule.search import MemorySchedule, best_schedule
 from emitc.schedule.slots import Slots
@@ -245,7 +245,7 @@ def assign_regions(
             continue
         pins = _pins(graph, choice, wanted)
         traffic = traffic_of(graph, choice)
-        found = assign(choice.buffers, choice.pairs, traffic, regions, _plan, pins=pins, alignment=alignment)
+        found = assign(RegionProblem(choice.buffers, choice.pairs, traffic, regions, pins, alignment), _plan)
         if found is not None and (best is None or found.cost < best.assignment.cost):
             best = RegionSchedule(choice, found, traffic)
     if best is None:
@@ -287,7 +287,7 @@ def _with_copies(
         arrangement = with_copies(best.arrangement, chosen)
         traffic = traffic_of(graph, arrangement)
         pins = _pins(graph, arrangement, wanted) | {staged_name(c.node, ROLE): region.name for c in chosen}
-        made = assign(arrangement.buffers, arrangement.pairs, traffic, regions, _plan, pins=pins, alignment=alignment)
+        made = assign(RegionProblem(arrangement.buffers, arrangement.pairs, traffic, regions, pins, alignment), _plan)
         if made is None:
             continue
         cost = made.cost + home * (loads + sum(c.size_bytes - c.loads_bytes for c in chosen))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from emitc.ir import Graph
-from emitc.planner import Buffer, Distance, Plan, best_order, held_bytes, plan
+from emitc.planner import Buffer, Distance, OrderProblem, Plan, best_order, held_bytes, plan
 from emitc.schedule.buffers import (
     PinnedBuffer,
     arena_buffers,
@@ -242,16 +242,9 @@ class _ScheduleSearch:
         steps = [step_of(self.graph, stage, moved, {}) for stage, moved in placed(stages)]
         overlaps = {} if "overlap" in self.without else step_distances(self.graph, stages)
         outputs = [self.graph.root(name).name for name in self.graph.outputs if in_arena(self.graph, name)]
-        order = best_order(
-            steps,
-            {t.name: t.size_bytes for t in self.graph.tensors},
-            {},
-            self.graph.written_inputs,
-            tuple(dict.fromkeys(outputs)),
-            precedes=self.graph.state_order(),
-            overlaps=overlaps,
-            alignment=self.alignment,
-        )
+        sizes, inputs = {t.name: t.size_bytes for t in self.graph.tensors}, self.graph.written_inputs
+        names, precedes = tuple(dict.fromkeys(outputs)), self.graph.state_order()
+        order = best_order(OrderProblem(steps, sizes, inputs, names, precedes, overlaps, self.alignment))
         if order == tuple(range(len(steps))):
             return self
         other = replace(self, every=tuple(self.nodes[i] for i in order))

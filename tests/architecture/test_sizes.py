@@ -32,8 +32,6 @@ WIDE = {
     "emitc/kernels/mac/mve_depthwise.py:_three_by_three": 8,
     "emitc/kernels/mac/scalar_int8.py:_matrix": 8,
     "emitc/kernels/mac/scalar_int8.py:_rows": 8,
-    "emitc/planner/operator_order.py:best_order": 10,
-    "emitc/planner/region_assignment.py:assign": 8,
     "emitc/verify/engines/run.py:run_isolated": 8,
     "emitc/verify/verification.py:verify": 8,
     "bench/random_graphs/onnx/net.py:add": 9,

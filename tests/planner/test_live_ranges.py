@@ -11,7 +11,7 @@ from emitc.planner import Buffer, LiveRange, ScratchRequest, Step, buffers_of, p
 
 def test_a_chain_lives_from_its_write_to_its_last_read() -> None:
     steps = [Step(("x",), ("a",)), Step(("a",), ("b",)), Step(("b",), ("y",))]
-    buffers = buffers_of(steps, {"x": 100, "a": 200, "b": 50, "y": 10}, {}, ["x"], ["y"])
+    buffers = buffers_of(steps, {"x": 100, "a": 200, "b": 50, "y": 10}, ["x"], ["y"])
     assert buffers == (
         Buffer("x", 100, LiveRange(0, 1)),
         Buffer("a", 200, LiveRange(0, 2)),
@@ -39,27 +39,8 @@ def test_a_name_that_nobody_reads_is_held_while_it_is_written() -> None:
 
 def test_scratch_lives_for_its_step_and_keeps_its_alignment() -> None:
     steps = [Step(("x",), ("a",)), Step(("a",), ("y",), (ScratchRequest("s", 24, 32),))]
-    buffers = buffers_of(steps, {"x": 8, "a": 8, "y": 8}, {}, ["x"], ["y"], alignment=4)
+    buffers = buffers_of(steps, {"x": 8, "a": 8, "y": 8}, ["x"], ["y"], alignment=4)
     assert buffers[-2:] == (Buffer("y", 8, LiveRange(1, 2), 4), Buffer("s", 24, LiveRange(1, 2), 32))
-
-
-def test_aliases_share_one_buffer_over_the_hull_of_their_ranges() -> None:
-    # The reshape a -> b moves no byte, so it has no step; b is read without ever being written itself.
-    steps = [Step(("x",), ("a",)), Step(("x",), ("other",)), Step(("b", "other"), ("y",))]
-    buffers = buffers_of(steps, {"x": 16, "a": 30, "b": 32, "other": 16, "y": 16}, {"b": "a"}, ["x"], ["y"])
-    assert [buffer.name for buffer in buffers] == ["x", "a", "other", "y"]
-    assert buffers[1] == Buffer("a", 32, LiveRange(0, 3))
-
-
-def test_alias_chains_end_at_one_root() -> None:
-    steps = [Step(("x",), ("c",)), Step(("a",), ("y",))]
-    buffers = buffers_of(steps, {"x": 1, "a": 4, "c": 4, "y": 1}, {"c": "b", "b": "a"}, ["x"], ["y"])
-    assert buffers[1] == Buffer("a", 4, LiveRange(0, 2))
-
-
-def test_the_root_gives_its_size_though_no_step_names_it() -> None:
-    buffers = buffers_of([Step(("x",), ("part",))], {"x": 1, "part": 4, "whole": 12}, {"part": "whole"}, ["x"], [])
-    assert buffers[1] == Buffer("whole", 12, LiveRange(0, 1))
 
 
 def test_an_update_in_place_extends_the_range() -> None:
@@ -68,28 +49,19 @@ def test_an_update_in_place_extends_the_range() -> None:
 
 
 def test_without_steps_the_output_is_the_input() -> None:
-    buffers = buffers_of([], {"x": 20, "y": 20}, {"y": "x"}, ["x"], ["y"])
+    buffers = buffers_of([], {"x": 20}, ["x"], ["x"])
     assert buffers == (Buffer("x", 20, LiveRange(0, 1)),)
     assert plan(buffers).arena_bytes == 32
 
 
 @pytest.mark.parametrize(
-    ("steps", "sizes", "aliases", "outputs", "message"),
+    ("steps", "sizes", "outputs", "message"),
     [
-        pytest.param([Step(("a",), ("y",))], {"a": 1, "y": 1}, {}, ["y"], "step 0: 'a' is read before it is written"),
-        pytest.param([Step((), ("a",))], {"a": 1, "y": 1}, {}, ["y"], "graph output: 'y' is read before it is written"),
-        pytest.param([Step((), ("a",))], {}, {}, [], "step 0: 'a' has no size"),
-        pytest.param([Step((), ("b",))], {"a": 1}, {"b": "a"}, [], "step 0: 'b' has no size"),
-        pytest.param(
-            [Step((), ("a",))],
-            {"a": 1},
-            {"a": "b", "b": "c", "c": "a"},
-            [],
-            "aliases run in a circle: a -> b -> c -> a",
-        ),
+        pytest.param([Step(("a",), ("y",))], {"a": 1, "y": 1}, ["y"], "step 0: 'a' is read before it is written"),
+        pytest.param([Step((), ("a",))], {"a": 1, "y": 1}, ["y"], "graph output: 'y' is read before it is written"),
+        pytest.param([Step((), ("a",))], {}, [], "step 0: 'a' has no size"),
         pytest.param(
             [Step((), (), (ScratchRequest("s", 1),)), Step((), (), (ScratchRequest("s", 1),))],
-            {},
             {},
             [],
             "step 1: scratch name 's' is used twice",
@@ -97,20 +69,17 @@ def test_without_steps_the_output_is_the_input() -> None:
         pytest.param(
             [Step((), ("a",), (ScratchRequest("a", 1),))],
             {"a": 1},
-            {},
             [],
             "scratch name 'a' is also the name of a buffer that steps read or write",
         ),
     ],
 )
-def test_mistakes_are_refused(
-    steps: list[Step], sizes: dict[str, int], aliases: dict[str, str], outputs: list[str], message: str
-) -> None:
+def test_mistakes_are_refused(steps: list[Step], sizes: dict[str, int], outputs: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        buffers_of(steps, sizes, aliases, [], outputs)
+        buffers_of(steps, sizes, [], outputs)
 
 
 def _lives(steps: list[Step], inputs: list[str], outputs: list[str]) -> dict[str, LiveRange]:
     names = [*inputs, *(name for step in steps for name in (*step.reads, *step.writes))]
-    buffers = buffers_of(steps, dict.fromkeys(names, 16), {}, inputs, outputs)
+    buffers = buffers_of(steps, dict.fromkeys(names, 16), inputs, outputs)
     return {buffer.name: buffer.live for buffer in buffers}

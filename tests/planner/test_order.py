@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import emitc.planner
-from emitc.planner import Distance, ScratchRequest, Step, best_order, buffers_of
+from emitc.planner import Distance, OrderProblem, ScratchRequest, Step, best_order, buffers_of
 from emitc.planner.lower_bound import lower_bound
 from emitc.planner.problem import problem_of
 
@@ -28,34 +28,24 @@ class Net:
     sizes: dict[str, int]
     inputs: list[str]
     outputs: list[str]
-    aliases: dict[str, str] = field(default_factory=dict)
     precedes: list[tuple[int, int]] = field(default_factory=list)
     overlaps: dict[int, list[Distance]] = field(default_factory=dict)
-    parts: list[str] = field(default_factory=list)
 
     def best(self, max_states: int = 40_000) -> tuple[int, ...]:
-        return best_order(
-            self.steps, self.sizes, self.aliases, self.inputs, self.outputs,
-            precedes=self.precedes, overlaps=self.overlaps, parts=self.parts, max_states=max_states,
-        )  # fmt: skip
-
-    def root(self, name: str) -> str:
-        while name in self.aliases:
-            name = self.aliases[name]
-        return name
+        problem = OrderProblem(self.steps, self.sizes, self.inputs, self.outputs, self.precedes, self.overlaps)
+        return best_order(problem, max_states)
 
     def peak(self, order: Sequence[int]) -> int:
         """The bound of the arena in this order, with every overlap that is usable in it."""
         steps = [self.steps[i] for i in order]
-        buffers = buffers_of(steps, self.sizes, self.aliases, self.inputs, self.outputs)
+        buffers = buffers_of(steps, self.sizes, self.inputs, self.outputs)
         live = {buffer.name: buffer.live for buffer in buffers}
-        kept = {self.root(name) for name in self.outputs}
         usable = [
-            replace(distance, buffer=read, other=written)
+            distance
             for at, index in enumerate(order)
             for distance in self.overlaps.get(index, [])
-            for read, written in [(self.root(distance.buffer), self.root(distance.other))]
-            if live[read].end == at + 1 and live[written].first == at and read not in kept
+            if live[distance.buffer].end == at + 1 and live[distance.other].first == at
+            if distance.buffer not in self.outputs
         ]
         return lower_bound(problem_of(buffers, usable, 16)).size_bytes
 
@@ -79,45 +69,27 @@ class Net:
     def _conflict(self, first: int, second: int) -> bool:
         a, b = self.steps[first], self.steps[second]
         pairs = [(x, y) for x in a.writes for y in (*b.reads, *b.writes)] + [(x, y) for x in a.reads for y in b.writes]
-        return any(self.root(x) == self.root(y) and not self._apart(x, y) for x, y in pairs)
-
-    def _apart(self, x: str, y: str) -> bool:
-        return x in self.parts and y in self.parts and x != y
+        return any(x == y for x, y in pairs)
 
 
 @st.composite
 def nets(draw: st.DrawFn) -> Net:
-    """Up to seven steps; some names are views, parts of one root or updated in place, some overlaps hold."""
+    """Up to seven steps; some names are updated in place, some overlaps hold."""
     names = [f"x{i}" for i in range(draw(st.integers(1, 2)))]
     net = Net([], {}, list(names), [])
-    if draw(st.booleans()):
-        net.parts = ["part0", "part1"]
-        net.aliases = {"part0": "whole", "part1": "whole"}
-        net.sizes["whole"] = 128
     count = draw(st.integers(1, 7))
-    missing = list(net.parts)
     for index in range(count):
         reads = tuple(draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)))
         scratch = (ScratchRequest(f"s{index}", draw(st.integers(0, 60))),) if draw(st.integers(0, 3)) == 0 else ()
-        if missing and draw(st.booleans()):
-            written = missing.pop()
-        elif draw(st.integers(0, 5)) == 0:
-            written = draw(st.sampled_from(reads))
-        else:
-            written = f"t{index}"
+        written = draw(st.sampled_from(reads)) if draw(st.integers(0, 5)) == 0 else f"t{index}"
         net.steps.append(Step(reads, (written,), scratch))
-        if written in net.parts and not missing:
-            names.append("whole")
-        if written not in net.parts and written not in names:
+        if written not in names:
             names.append(written)
-        if draw(st.integers(0, 4)) == 0:
-            net.aliases[f"v{index}"] = names[-1]
-            names.append(f"v{index}")
-    for name in [*names, *net.parts]:
+    for name in names:
         net.sizes.setdefault(name, draw(st.integers(1, 200)))
     for index, step in enumerate(net.steps):
         read, written = draw(st.sampled_from(step.reads)), step.writes[0]
-        if net.root(read) != net.root(written) and draw(st.booleans()):
+        if read != written and draw(st.booleans()):
             net.overlaps[index] = [Distance(read, written, above=draw(st.integers(-20, net.sizes[written])))]
     net.outputs = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
     if count > 1 and draw(st.booleans()):
@@ -193,18 +165,6 @@ def test_branches_that_are_reduced_run_one_after_the_other() -> None:
     assert net.peak(range(9)) == 64 + 4 * 640
     assert net.best() == (0, 4, 1, 5, 2, 6, 3, 7, 8)
     assert net.peak(net.best()) == 64 + 640 + 3 * 16
-
-
-def test_parts_of_one_buffer_are_written_in_any_order() -> None:
-    # Branch 0 needs much, and x besides: at best branch 1, the last other reader of x, comes first.
-    steps = [Step(("x",), ("a",)), Step(("a",), ("wide",)), Step(("wide",), ("p0",)), Step(("x",), ("p1",))]
-    steps.append(Step(("whole",), ("y",)))
-    sizes = {"x": 640, "a": 16, "wide": 640, "p0": 16, "p1": 16, "whole": 32, "y": 16}
-    net = Net(steps, sizes, ["x"], ["y"], aliases={"p0": "whole", "p1": "whole"})
-    assert net.best() == (0, 1, 2, 3, 4)
-    net.parts = ["p0", "p1"]
-    assert net.best() == (0, 3, 1, 2, 4)
-    assert (net.peak(range(5)), net.peak(net.best())) == (2 * 640 + 32, 640 + 16 + 32)
 
 
 def test_an_overlap_decides_who_is_last() -> None:
@@ -290,12 +250,12 @@ def test_a_given_order_that_is_none_is_refused() -> None:
 def test_the_same_steps_give_the_same_order_under_any_hash_seed() -> None:
     program = (
         "import random\n"
-        "from emitc.planner import Step, best_order\n"
+        "from emitc.planner import OrderProblem, Step, best_order\n"
         "r = random.Random(5)\n"
         "s = [Step(tuple({f't{r.randrange(i + 1)}' for _ in range(3)}), (f't{i + 1}',)) for i in range(60)]\n"
         "s = [Step(tuple(sorted(x.reads)), x.writes) for x in s]\n"
         "z = {f't{i}': r.randrange(1, 900) for i in range(61)}\n"
-        "o = best_order(s, z, {}, ['t0'], ['t60', 't59'])\n"
+        "o = best_order(OrderProblem(s, z, ['t0'], ['t60', 't59']))\n"
         "assert o != tuple(range(60))\n"
         "print(o)\n"
     )

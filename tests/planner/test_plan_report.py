@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from emitc.planner import Buffer, LiveRange, Placement, Plan, plan
-from emitc.planner.proof_text import arena_map, arena_table, proof_line, to_json
+from emitc.planner.proof_text import arena_map, proof_line, to_json
 
 PLAN = Plan(
     arena_bytes=96,
@@ -49,21 +49,6 @@ def test_nothing_to_place() -> None:
     empty = plan([])
     assert proof_line(empty, "op 0") == "arena 0 B = lower bound 0 B (nothing to place)"
     assert arena_map(empty) == ""
-    assert arena_table(empty) == "   buffer     bytes    offset  live\n"
-
-
-def test_table() -> None:
-    assert arena_table(PLAN) == (
-        "   buffer         bytes    offset  live\n"
-        "a  stem/conv         60         0  [0, 2)\n"
-        "c  scratch           16         0  [2, 3)\n"
-        "b  stem??[31m        32        64  [1, 4)\n"
-    )
-
-
-def test_long_names_are_cut() -> None:
-    result = plan([Buffer("n" * 100, 16, LiveRange(0, 1))])
-    assert "a  " + "n" * 37 + "... " in arena_table(result)
 
 
 def test_map() -> None:

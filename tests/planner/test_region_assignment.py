@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emitc.planner import Buffer, Distance, LiveRange, Plan, check, plan
-from emitc.planner.region_assignment import Assignment, Region, assign
+from emitc.planner.region_assignment import Assignment, Region, RegionProblem, assign
 
 FAST, SLOW = Region("DTCM", 64, 1.0), Region("SRAM", 1024, 4.0)
 
@@ -72,7 +72,7 @@ def checked(
 
 def test_what_is_read_most_goes_where_reading_is_cheap() -> None:
     buffers = [Buffer(name, 64, LiveRange(0, 2)) for name in ("rare", "often")]
-    found = assign(buffers, (), {"rare": 64, "often": 640}, (SLOW, FAST), planned)
+    found = assign(RegionProblem(buffers, (), {"rare": 64, "often": 640}, (SLOW, FAST)), planned)
     assert found is not None
     assert (found.region_of("often"), found.region_of("rare")) == ("DTCM", "SRAM")
     assert [part.region.name for part in found.regions] == ["SRAM", "DTCM"]  # as they were given
@@ -83,7 +83,7 @@ def test_what_is_read_most_goes_where_reading_is_cheap() -> None:
 
 def test_buffers_that_are_never_alive_together_share_the_fast_region() -> None:
     buffers = [Buffer(f"b{i}", 64, LiveRange(i, i + 1)) for i in range(5)]
-    found = assign(buffers, (), dict.fromkeys((b.name for b in buffers), 64), (FAST, SLOW), planned)
+    found = assign(RegionProblem(buffers, (), dict.fromkeys((b.name for b in buffers), 64), (FAST, SLOW)), planned)
     assert found is not None
     assert [part.plan.arena_bytes for part in found.regions] == [64, 0]
 
@@ -91,8 +91,8 @@ def test_buffers_that_are_never_alive_together_share_the_fast_region() -> None:
 def test_a_pair_that_may_overlap_is_together_where_only_that_fits() -> None:
     buffers = [Buffer("x", 64, LiveRange(0, 1)), Buffer("y", 64, LiveRange(0, 2))]
     traffic = {"x": 128, "y": 64}
-    apart = assign(buffers, (), traffic, (FAST, SLOW), planned)
-    over = assign(buffers, (Distance("x", "y", above=0),), traffic, (FAST, SLOW), planned)
+    apart = assign(RegionProblem(buffers, (), traffic, (FAST, SLOW)), planned)
+    over = assign(RegionProblem(buffers, (Distance("x", "y", above=0),), traffic, (FAST, SLOW)), planned)
     assert apart is not None and over is not None
     assert (apart.region_of("x"), apart.region_of("y")) == ("DTCM", "SRAM")
     assert (over.region_of("x"), over.region_of("y")) == ("DTCM", "DTCM")
@@ -100,18 +100,20 @@ def test_a_pair_that_may_overlap_is_together_where_only_that_fits() -> None:
 
 def test_a_pinned_buffer_stays_where_it_was_put() -> None:
     buffers = [Buffer("x", 64, LiveRange(0, 1)), Buffer("y", 64, LiveRange(0, 2))]
-    found = assign(buffers, (), {"x": 999, "y": 1}, (FAST, SLOW), planned, pins={"x": "SRAM"})
+    found = assign(RegionProblem(buffers, (), {"x": 999, "y": 1}, (FAST, SLOW), {"x": "SRAM"}), planned)
     assert found is not None
     assert (found.region_of("x"), found.region_of("y")) == ("SRAM", "DTCM")
-    assert assign(buffers, (), {"x": 1, "y": 1}, (FAST, SLOW), planned, pins={"x": "DTCM", "y": "DTCM"}) is None
+    assert (
+        assign(RegionProblem(buffers, (), {"x": 1, "y": 1}, (FAST, SLOW), {"x": "DTCM", "y": "DTCM"}), planned) is None
+    )
 
 
 def test_what_fits_nowhere_is_said() -> None:
-    assert assign([Buffer("x", 2048, LiveRange(0, 1))], (), {"x": 1}, (FAST, SLOW), planned) is None
+    assert assign(RegionProblem([Buffer("x", 2048, LiveRange(0, 1))], (), {"x": 1}, (FAST, SLOW)), planned) is None
 
 
 def test_nothing_to_place_needs_nothing() -> None:
-    found = assign([], (), {}, (FAST, SLOW), planned)
+    found = assign(RegionProblem([], (), {}, (FAST, SLOW)), planned)
     assert found is not None
     assert [part.plan.arena_bytes for part in found.regions] == [0, 0]
 
@@ -122,7 +124,7 @@ def test_nothing_to_place_needs_nothing() -> None:
 )
 def test_contradictions_are_refused(regions: tuple[Region, ...], pins: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="region"):
-        assign([Buffer("x", 16, LiveRange(0, 1))], (), {"x": 1}, regions, planned, pins=pins)
+        assign(RegionProblem([Buffer("x", 16, LiveRange(0, 1))], (), {"x": 1}, regions, pins), planned)
 
 
 def test_a_region_has_a_size_and_a_cost() -> None:
@@ -144,7 +146,7 @@ def test_small_cases_cost_the_least_that_there_is(regions: tuple[Region, ...]) -
     for seed in range(60):
         buffers, distances, traffic = small_case(seed)
         found, least = (
-            assign(buffers, distances, traffic, regions, planned),
+            assign(RegionProblem(buffers, distances, traffic, regions), planned),
             cheapest(buffers, distances, traffic, regions),
         )
         assert (found is None) == (least is None), f"seed {seed}"
@@ -161,7 +163,7 @@ def test_a_planner_that_packs_worse_changes_nothing() -> None:
     buffers = [Buffer("x", 64, LiveRange(0, 1)), Buffer("y", 64, LiveRange(0, 2))]
     near = (Distance("x", "y", above=0),)
     traffic = {"x": 64, "y": 64}
-    found = assign(buffers, near, traffic, (FAST, SLOW), lambda b, d, grid: plan(b, (), alignment=grid))
+    found = assign(RegionProblem(buffers, near, traffic, (FAST, SLOW)), lambda b, d, grid: plan(b, (), alignment=grid))
     assert found is not None
     checked(found, buffers, near, traffic)
     assert [part.plan.arena_bytes for part in found.regions] == [64, 0]
@@ -186,7 +188,7 @@ def test_what_is_there_moves_where_the_next_one_would_not_fit() -> None:
     ]
     traffic = {"b0": 32, "b1": 640, "b2": 64, "b3": 480, "b4": 288, "b5": 384, "b6": 128, "b7": 256}
     regions = (Region("A", 160, 1.0), Region("B", 1024, 4.0))
-    found = assign(buffers, distances, traffic, regions, planned)
+    found = assign(RegionProblem(buffers, distances, traffic, regions), planned)
     assert found is not None
     assert found.cost == cheapest(buffers, distances, traffic, regions)
 
@@ -199,7 +201,7 @@ def test_what_fits_one_region_is_placed(seed: int) -> None:
     buffers = [Buffer(f"b{i}", rng.randrange(1, 400), LiveRange(a, a + n)) for i, (a, n) in enumerate(lives)]
     traffic = {b.name: rng.randrange(5000) for b in buffers}
     regions = (Region("A", 16 * rng.randrange(4), 1.0), Region("B", plan(buffers).arena_bytes, 2.0))
-    found = assign(buffers, (), traffic, regions, planned)
+    found = assign(RegionProblem(buffers, (), traffic, regions), planned)
     assert found is not None
     checked(found, buffers, (), traffic)
 
@@ -235,8 +237,8 @@ def test_any_assignment_is_legal_and_repeatable(
     case: tuple[list[Buffer], list[Distance], dict[str, int], tuple[Region, ...], dict[str, str]],
 ) -> None:
     buffers, distances, traffic, regions, pinned = case
-    found = assign(buffers, distances, traffic, regions, planned, pins=pinned)
-    assert found == assign(buffers, distances, traffic, regions, planned, pins=pinned)
+    found = assign(RegionProblem(buffers, distances, traffic, regions, pinned), planned)
+    assert found == assign(RegionProblem(buffers, distances, traffic, regions, pinned), planned)
     if found is not None:
         checked(found, buffers, distances, traffic)
         assert all(found.region_of(name) == region for name, region in pinned.items())

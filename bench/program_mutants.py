@@ -177,7 +177,7 @@ def _same_tensors(call: RowCall, old: RowTensor, new: RowTensor) -> RowCall:
 
     uses = tuple(replace(use, tensor=now(use.tensor)) for use in call.uses)
     readers = tuple((now(makes), replace(use, tensor=now(use.tensor))) for makes, use in call.readers)
-    return replace(call, uses=uses, readers=readers, makes=now(call.makes), place=now(call.place))
+    return replace(call, uses=uses, readers=readers, makes=now(call.makes), in_place_of=now(call.in_place_of))
 
 
 def _calls(call: RowCall) -> Iterator[tuple[str, str, RowCall]]:
@@ -190,8 +190,8 @@ def _calls(call: RowCall) -> Iterator[tuple[str, str, RowCall]]:
         if use.waits:
             uses = tuple(replace(u, waits=False) if i == number else u for i, u in enumerate(call.uses))
             yield "waits", f"does not wait for {use.tensor.name}", replace(call, uses=uses)
-    if call.makes.room > 1 and not call.makes.whole:
-        yield "room", "a row less", replace(call, makes=replace(call.makes, room=call.makes.room - 1))
+    if call.makes.capacity > 1 and not call.makes.whole:
+        yield "room", "a row less", replace(call, makes=replace(call.makes, capacity=call.makes.capacity - 1))
     yield "rows", "a row less", replace(call, makes=replace(call.makes, rows=call.makes.rows - 1))
     yield "row bytes", "a byte more", replace(call, makes=replace(call.makes, row_bytes=call.makes.row_bytes + 1))
 

@@ -25,7 +25,7 @@ from emitc.target import BuildSupport, load_target
 class Compiled:
     """A model compiled: the graph that was partitioned, the program, and every file of the package.
 
-    model_bytes: what was compiled as one file, with the constants of other files in it. brought: operators of the model that
+    model_bytes: what was compiled as one file, with the constants of other files in it. plugin_ops: operators of the model that
     plugins have brought along. history: the graph as it was built, and after each step of the way to the graph that was lowered.
     stack: what the target's compiler found, where it was asked.
     """
@@ -39,7 +39,7 @@ class Compiled:
     files: dict[str, bytes]
     seconds: float
     model_bytes: bytes
-    brought: tuple[str, ...] = ()
+    plugin_ops: tuple[str, ...] = ()
     history: tuple[GraphStep, ...] = ()
     stack: StackBound | None = None
 

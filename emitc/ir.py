@@ -291,8 +291,8 @@ class BoundNode:
 class Graph:
     """Tensors and the nodes over them, in execution order.
 
-    inputs, outputs: names of the interface's tensors. notes: what a reader of the report should know (batch made 1). pulled:
-    inputs that lie nowhere: a node asks the application for their rows.
+    inputs, outputs: names of the interface's tensors. notes: what a reader of the report should know (batch made 1).
+    streamed_inputs: inputs without memory, for whose rows a node asks the application.
     """
 
     name: str
@@ -301,7 +301,7 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    pulled: tuple[str, ...] = ()
+    streamed_inputs: tuple[str, ...] = ()
     _by_name: dict[str, Tensor] = field(init=False, repr=False, compare=False, default_factory=dict)
     _readers: dict[str, list[Node]] = field(init=False, repr=False, compare=False, default_factory=dict)
     _writers: dict[str, Node] = field(init=False, repr=False, compare=False, default_factory=dict)
@@ -331,7 +331,9 @@ class Graph:
     @property
     def written_inputs(self) -> tuple[str, ...]:
         """The inputs that the caller writes before a run."""
-        return tuple(name for name in self.inputs if name not in self.pulled and not self._by_name[name].is_state)
+        return tuple(
+            name for name in self.inputs if name not in self.streamed_inputs and not self._by_name[name].is_state
+        )
 
     @property
     def states(self) -> tuple[Tensor, ...]:

@@ -445,7 +445,7 @@ class Layer:
     prints one. pins: operands and outputs inside the scratch. places: tensors inside of others. memory: an output that is a
     memory which several layers share. by_rows: how it makes a single row, where it can. inside: where memory can be laid out so
     that it vanishes. headers: of the runtime, that its kernel needs besides the common one. larger: its code is larger than the
-    portable kernel's. pulls: it has no operands, and asks the application for its rows.
+    portable kernel's. reads_rows: it has no operands, and asks the application for its rows.
     """
 
     template: str
@@ -466,7 +466,7 @@ class Layer:
     inside: tuple[Inside, ...] = ()
     headers: tuple[str, ...] = ()
     larger: bool = False
-    pulls: bool = False
+    reads_rows: bool = False
     formula: Formula | None = None
 
     @property

@@ -38,7 +38,7 @@ def run_model(compiled: Compiled) -> RunModel:
         tuple(RunLayer(t.step.index, t.step.op_type, t.step.label, t.macs) for t in program.traced),
         program.state_bytes,
         tuple(region.name for region in program.regions if region.plan.arena_bytes),
-        program.pulled is not None,
+        program.streamed_input is not None,
     )
 
 

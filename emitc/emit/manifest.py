@@ -52,7 +52,7 @@ def _stage(stage: Step | Move | RowSegment) -> dict[str, Any]:
     if isinstance(stage, RowSegment):
         return {
             "by_rows": [call.step.index for call in stage.calls],
-            "rows_kept": [call.makes.room for call in stage.calls],
+            "rows_kept": [call.makes.capacity for call in stage.calls],
             "rows": [call.makes.rows for call in stage.calls],
         }
     return {"layer": stage.index}

@@ -93,7 +93,7 @@ def graph_json(graph: Graph) -> dict[str, Any]:
         "graph": graph.name,
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
-        **({"pulled": list(graph.pulled)} if graph.pulled else {}),
+        **({"pulled": list(graph.streamed_inputs)} if graph.streamed_inputs else {}),
         "nodes": [_node(node) for node in graph.nodes],
         "tensors": [_tensor(tensor) for tensor in sorted(graph.tensors, key=lambda tensor: tensor.name)],
         **({"notes": list(graph.notes)} if graph.notes else {}),

@@ -63,7 +63,7 @@ def _step(step: Step) -> dict[str, Any]:
 def _rows(tensor: RowTensor) -> dict[str, Any]:
     return {
         "rows": tensor.name, "what": tensor.what, "at": tensor.pointer, "row_bytes": tensor.row_bytes,
-        "count": tensor.rows, "room": tensor.room,
+        "count": tensor.rows, "room": tensor.capacity,
     }  # fmt: skip
 
 
@@ -79,8 +79,8 @@ def _call(call: RowCall) -> dict[str, Any]:
     return {
         "layer": call.step.index,
         "makes": _rows(call.makes),
-        "place": call.place.name,
-        "asked": call.asked,
+        "place": call.in_place_of.name,
+        "asked": call.on_demand,
         "reads": uses,
     }
 

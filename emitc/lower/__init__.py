@@ -25,26 +25,26 @@ def lower(
     parts: Mapping[int, tuple[Program, ...]] = MappingProxyType({}),
     *,
     prefix: str = "",
-    held: Mapping[str, int] = MappingProxyType({}),
+    state_args: Mapping[str, int] = MappingProxyType({}),
 ) -> Program:
     """The program of a schedule with its memory: layers, constants, arena plan and interface under the model's C name.
 
     places: where the constants lie. parts: the programs inside of operators, by index.
-    prefix: of names that would be those of the model's own interface, for such a program. held: its variables, by name, each
-    as the number of the operator's output that it is.
+    prefix: of names that would be those of the model's own interface, for such a program. state_args: the state
+    variables that its function gets pointers to, each as the number of the operator's output that it is.
     """
-    partition, stages, plan = arenas.partition, arenas.arrangement.stages, arenas.plan
+    partition, stages, plan = arenas.partition, arenas.schedule.stages, arenas.plan
     graph = partition.graph
-    slots = Slots(graph, stages, arenas.arrangement.vanished, prefix, held)
+    slots = Slots(graph, stages, arenas.schedule.vanished, prefix, state_args)
     slots.arenas = {slots.named[buffer].name: arena_variable(region) for buffer, region in arenas.region_of.items()}
-    check_schedule(graph, stages, arenas.offsets(), arenas.arrangement.hosts, plan.arena_bytes)
+    check_schedule(graph, stages, arenas.offsets(), arenas.schedule.hosts, plan.arena_bytes)
     section = f"{name.upper()}_SECTION_WEIGHTS" if places.weights else ""
     steps = Steps(graph, slots, section, places, parts).of_stages(stages)
     schedule = schedule_of(graph, stages, steps, slots)
     regions = region_arenas(arenas, schedule)
     inputs, _ = ports(graph, graph.inputs, slots, output=False)
     outputs, output_constants = ports(graph, graph.outputs, slots, output=True, prefix=prefix.lower())
-    states = () if held else state_slots(graph, slots, arenas.alignment)
+    states = () if state_args else state_slots(graph, slots, arenas.alignment)
     peak = peak_label(stages, plan)
     program = Program(
         name=name,
@@ -67,7 +67,7 @@ def lower(
         pins=inside(arenas, slots),
         regions=regions,
         weights=places.weights,
-        held=tuple(held.values()),
+        state_args=tuple(state_args.values()),
         estimated_cycles=arenas.cycles(),
     )
     needed = [partition.backends[backend].requirement(program) for backend, _, _ in program.backends]

@@ -22,7 +22,7 @@ def inside(arenas: Arenas, slots: Slots) -> tuple[Slot, ...]:
     offsets = arenas.offsets()
     return tuple(
         _slot(arenas, slots, p.buffer.name, offsets[p.buffer.name], p.buffer.size_bytes, p.buffer.live)
-        for p in arenas.arrangement.inside
+        for p in arenas.schedule.inside
     )
 
 
@@ -44,13 +44,13 @@ def _slot(arenas: Arenas, slots: Slots, buffer: str, offset: int, size: int, liv
 
 def region_arenas(arenas: Arenas, schedule: Sequence[Step | Move | RowSegment]) -> tuple[ArenaRegion, ...]:
     """The arena of every region, in the user's order; none where there is a single arena."""
-    if arenas.divided is None:
+    if arenas.in_regions is None:
         return ()
     used = _variables(schedule)
     found = []
-    for part in arenas.divided.assignment.regions:
+    for part in arenas.in_regions.assignment.regions:
         region, plan = part.region, part.plan
-        label = peak_label(arenas.arrangement.stages, plan)
+        label = peak_label(arenas.schedule.stages, plan)
         found.append(
             ArenaRegion(
                 name=region.name,
@@ -59,7 +59,7 @@ def region_arenas(arenas: Arenas, schedule: Sequence[Step | Move | RowSegment]) 
                 peak_op=label,
                 start_bytes=arenas.starts[region.name],
                 limit_bytes=region.size_bytes,
-                traffic_bytes=sum(arenas.divided.traffic[p.name] for p in plan.placements),
+                traffic_bytes=sum(arenas.in_regions.traffic[p.name] for p in plan.placements),
                 used=arena_variable(region.name) in used,
             )
         )

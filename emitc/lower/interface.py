@@ -24,7 +24,7 @@ def ports(
             table = Table(f"output_{i}", tensor.dtype.c_type, values, f"constant output {i}")
             address = Address(Block.CONSTANT, f"{prefix}output_{i}_value")
             constants.append(Constant(address.variable, table))
-        elif name not in slots.held and name not in graph.pulled:
+        elif name not in slots.state_args and name not in graph.streamed_inputs:
             address = slots.address(root.name)
         alias = identifier(tensor.label, "")
         quantization = tensor.quantization
@@ -45,15 +45,15 @@ def ports(
                 const=output,
                 tensor=tensor.name,
                 source=tensor.source,
-                rows=_pulled_rows(graph, name) if address is None else 0,
+                rows=_streamed_rows(graph, name) if address is None else 0,
             )
         )
     return tuple(found), tuple(constants)
 
 
-def _pulled_rows(graph: Graph, name: str) -> int:
+def _streamed_rows(graph: Graph, name: str) -> int:
     """Rows of an input that the model asks the application for, 0 for every other one."""
-    if name not in graph.pulled:
+    if name not in graph.streamed_inputs:
         return 0
     return next(graph.tensor(node.outputs[0]).shape[1] for node in graph.consumers(name))
 

@@ -140,7 +140,7 @@ class Steps:
             parts=tuple(_in_section(part, self.section) for part in self.parts.get(bound.node.index, ())),
             headers=layer.headers,
             staged=staged,
-            pulls=layer.pulls,
+            reads_rows=layer.reads_rows,
             formula=layer.formula,
         )
 

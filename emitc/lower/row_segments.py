@@ -35,7 +35,7 @@ def _source(graph: Graph, stage: Stage, moved: Mapping[str, int], slots: Slots) 
         start=slots.address(buffer_name(segment.source, moved.get(segment.source, 0))),
         row_bytes=source.size_bytes // rows,
         rows=rows,
-        room=rows,
+        capacity=rows,
         made=rows,
         what=described(source),
     )
@@ -46,17 +46,17 @@ def _made(graph: Graph, stage: Stage, slots: Slots) -> tuple[RowTensor, ...]:
     segment = stage.segment
     assert segment is not None
     tensors: list[RowTensor] = []
-    for node, layer, room in zip(stage.nodes, segment.layers, segment.rooms, strict=True):
+    for node, layer, capacity in zip(stage.nodes, segment.layers, segment.capacities, strict=True):
         output = node.bound.output
         last = node is stage.nodes[-1]
-        start = slots.address(graph.root(output.name).name if last else lines_name(node)) if room else None
+        start = slots.address(graph.root(output.name).name if last else lines_name(node)) if capacity else None
         tensors.append(
             RowTensor(
                 name=f"op{node.bound.node.index}",
                 start=start,
                 row_bytes=layer.row_bytes,
                 rows=layer.rows,
-                room=room,
+                capacity=capacity,
                 made=0,
                 what=described(output),
             )
@@ -82,7 +82,7 @@ def _uses(stage: Stage, position: int, source: RowTensor | None, made: Sequence[
             extent=read.extent,
             waits=read.source != OUTSIDE,
             c_type=tensor.dtype.c_type,
-            in_place=read.source != OUTSIDE and segment.places[read.source] != read.source,
+            in_place=read.source != OUTSIDE and segment.in_place_of[read.source] != read.source,
         )
         for read, tensor in zip(segment.layers[position].reads, stage.nodes[position].inputs, strict=True)
     )
@@ -95,17 +95,17 @@ def _segment(graph: Graph, stage: Stage, moved: Mapping[str, int], steps: Sequen
     every = [_uses(stage, position, source, made) for position in range(len(made))]
     calls = []
     for position, step in enumerate(steps):
-        target = made[segment.places[position]]
+        target = made[segment.in_place_of[position]]
         readers = tuple((made[i], use) for i, found in enumerate(every) for use in found if use.tensor is target)
         calls.append(
             RowCall(
                 step=step,
                 uses=every[position],
                 makes=made[position],
-                place=target,
+                in_place_of=target,
                 c_type=stage.nodes[position].bound.output.dtype.c_type,
                 readers=readers,
-                asked=position in segment.asked,
+                on_demand=position in segment.on_demand,
             )
         )
     rows_at = [tensor.start for tensor in (source, *made) if tensor is not None]

@@ -43,7 +43,7 @@ def lower_subgraphs(
     return (replace(divided, layers=layers), parts) if parts else (divided, {})
 
 
-def held_by(graph: Graph, node: Node) -> dict[str, int]:
+def state_args_of(graph: Graph, node: Node) -> dict[str, int]:
     """The variables that a node hands to a graph, each as the number of the node's output that it is."""
     own = [name for name in graph.inputs if graph.tensor(name).is_state]
     first = len(node.outputs) - len(own)
@@ -64,6 +64,6 @@ def _part(
         origin,
         ConstantPlaces(prefix=prefix),
         parts,
-        held=held_by(graph, node),
+        state_args=state_args_of(graph, node),
         prefix=f"OP{node.index}_{name.upper()}_",
     )

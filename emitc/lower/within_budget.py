@@ -70,19 +70,21 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
     whole, parts = lower_subgraphs(partition_graph(graph, options), origin, without, prefix)
     known: list[tuple[int | None, bool, Arenas]] = []
 
-    def arranged(limits: Mapping[int, int], budget: int | None = options.arena_budget, rough: bool = False) -> Arenas:
+    def scheduled(
+        limits: Mapping[int, int], budget: int | None = options.arena_budget, accept_first_fit: bool = False
+    ) -> Arenas:
         found = whole.within(limits)
-        # Limits of scratch that lead to the same kernels are the rule.
-        for asked, roughly, arenas in known:
-            if (asked, roughly) == (budget, rough) and arenas.partition.lowers_as(found):
+        # Most limits of scratch lead to the kernels of limits before.
+        for *asked, arenas in known:
+            if asked == [budget, accept_first_fit] and arenas.partition.lowers_as(found):
                 return replace(arenas, partition=found)
-        arenas = arenas_of(found, lower_nodes(found), ArenaOptions(budget, without, regions, rough=rough))
-        known.append((budget, rough, arenas))
-        return arenas
+        arena_options = ArenaOptions(budget, without, regions, accept_first_fit)
+        known.append((budget, accept_first_fit, arenas_of(found, lower_nodes(found), arena_options)))
+        return known[-1][2]
 
-    by_rows = None if regions or "streaming" in without else arranged
+    by_rows = None if regions or "streaming" in without else scheduled
     nodes = [node.index for node in graph.nodes]
-    arenas = fit_scratch(arranged, nodes, options.ram_budget, options.optimize, by_rows)
+    arenas = fit_scratch(scheduled, nodes, options.ram_budget, options.optimize, by_rows)
     if options.expect_partition is not None:
         text = read_file(options.expect_partition).decode("utf-8", "replace")
         require_expected(arenas.partition.to_json(), text, options.expect_partition.name)

@@ -45,7 +45,7 @@ def with_input_rows(graph: Graph) -> Graph:
         return replace(other, inputs=tuple(rows.name if name == given.name else name for name in other.inputs))
 
     tensors = (*(now(tensor) for tensor in graph.tensors), rows)
-    found = replace(graph, tensors=tensors, nodes=(node, *map(reading, graph.nodes)), pulled=(given.name,))
+    found = replace(graph, tensors=tensors, nodes=(node, *map(reading, graph.nodes)), streamed_inputs=(given.name,))
     verify_graph(found)
     return found
 

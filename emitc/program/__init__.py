@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from emitc.layer import PLAIN, Formula, KernelSpec, LibraryCall, Param, Table, kernel_name
 from emitc.planner import Plan
-from emitc.program.memory import Address, ArenaRegion, Block, Slot, SlotKind, arena_variable, held_variable, pointer
+from emitc.program.memory import Address, ArenaRegion, Block, Slot, SlotKind, arena_variable, pointer, state_argument
 from emitc.program.rows import Move, RowCall, RowSegment, RowTensor, RowUse
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
     "Step",
     "Traced",
     "arena_variable",
-    "held_variable",
+    "state_argument",
 ]
 
 
@@ -108,7 +108,7 @@ class Step:
     backend: who runs it. fallible: the function returns a status, which ends the run where it is not EMITC_OK. by_rows: the
     function makes one row; window: it takes its parameters from the caller, who sets those of the rows in sight. parts: programs
     that it runs in its scratch. headers: of the runtime, that its kernel needs. staged: its tables that are
-    parameters, which come first. pulls: it asks the application for its rows.
+    parameters, which come first. reads_rows: it asks the application for its rows.
     """
 
     index: int
@@ -133,7 +133,7 @@ class Step:
     parts: tuple[Program, ...] = ()
     headers: tuple[str, ...] = ()
     staged: tuple[Staged, ...] = ()
-    pulls: bool = False
+    reads_rows: bool = False
     formula: Formula | None = None
 
     @property
@@ -169,7 +169,7 @@ class Traced:
 class Port:
     """An input or output of the model. alias: C name made from the model's name for it, "" where there is none. address: of its
     first element, None where the model has no memory for it. const: the application only reads it. rows: of an input that is
-    pulled row by row, 0 for every other one.
+    streamed row by row, 0 for every other one.
     """
 
     index: int
@@ -279,7 +279,7 @@ class Program:
     steps: every layer in order. schedule: what run() does, one entry for each stage of the memory plan. regions: the arenas
     where there are several; slots then have offsets in the arena of their region, and plan has all of them one behind the
     other. weights: the region that constants are to lie in, "" where the linker decides. templates: name and text of
-    those of kernels that plugins bring along. held: of a graph inside an operator, the variables that its function gets
+    those of kernels that plugins bring along. state_args: of a graph inside an operator, the variables that its function gets
     pointers to, each as the number of the operator's output that it is. estimated_cycles: of one inference.
     """
 
@@ -303,7 +303,7 @@ class Program:
     regions: tuple[ArenaRegion, ...] = ()
     weights: str = ""
     templates: tuple[tuple[str, str], ...] = ()
-    held: tuple[int, ...] = ()
+    state_args: tuple[int, ...] = ()
     estimated_cycles: float = 0.0
 
     @property
@@ -370,7 +370,7 @@ class Program:
         return tuple(sorted(own | inner))
 
     @property
-    def pulled(self) -> Port | None:
+    def streamed_input(self) -> Port | None:
         """The input whose rows the model asks the application for."""
         return next((port for port in self.inputs if port.rows), None)
 

@@ -9,11 +9,11 @@ from emitc.planner import Plan
 
 
 class Block(Enum):
-    """A kind of memory. HELD: a state variable that the function of a graph inside an operator gets a pointer to."""
+    """A kind of memory. STATE_ARGUMENT: a state variable that the function of a graph inside an operator gets a pointer to."""
 
     ARENA = "arena"
     STATE = "state"
-    HELD = "held"
+    STATE_ARGUMENT = "state argument"
     CONSTANT = "constant"
 
 
@@ -33,7 +33,7 @@ class Address:
         return f"{self.variable} + {self.slot}" if self.slot else self.variable
 
 
-def held_variable(number: int) -> str:
+def state_argument(number: int) -> str:
     """The C name of the pointer to a state variable that is output `number` of the operator around the graph."""
     return f"held_{number}"
 

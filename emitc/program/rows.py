@@ -24,7 +24,7 @@ class Move:
 @dataclass(frozen=True, slots=True)
 class RowTensor:
     """A tensor as its rows, in a segment. name: of the C variable. start: where its first row lies at the start, None where
-    there is memory for no row. rows: of the whole tensor; room: those that there is memory for; made: those that are there
+    there is memory for no row. rows: of the whole tensor; capacity: those that there is memory for; made: those that are there
     before the segment.
     """
 
@@ -32,7 +32,7 @@ class RowTensor:
     start: Address | None
     row_bytes: int
     rows: int
-    room: int
+    capacity: int
     made: int
     what: str
 
@@ -44,7 +44,7 @@ class RowTensor:
     @property
     def whole(self) -> bool:
         """Whether there is memory for all of its rows, so that none gives way to another one."""
-        return self.room == self.rows
+        return self.capacity == self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +74,18 @@ class RowUse:
 
 @dataclass(frozen=True, slots=True)
 class RowCall:
-    """A layer of a segment. place: the tensor whose next row is where this layer's row goes, mostly its own. readers: what is
-    made from the tensor at that place, each with how it is read. asked: it makes a row only when one of them reads it next.
+    """A layer of a segment. in_place_of: the tensor whose next row is where this layer's row goes, mostly its own. readers: what
+    is made from that tensor, each with how it is read. on_demand: the layer makes a row only when one of them reads it next.
     c_type: of the elements that it makes.
     """
 
     step: Step
     uses: tuple[RowUse, ...]
     makes: RowTensor
-    place: RowTensor
+    in_place_of: RowTensor
     c_type: str
     readers: tuple[tuple[RowTensor, RowUse], ...]
-    asked: bool = False
+    on_demand: bool = False
 
     @property
     def cast(self) -> str:
@@ -116,11 +116,11 @@ class RowSegment:
         return tuple(staged for call in self.calls for staged in call.step.staged)
 
     @property
-    def pulls(self) -> bool:
+    def reads_rows(self) -> bool:
         """Whether a layer asks the application for its rows, so that the function returns a status."""
-        return any(call.step.pulls for call in self.calls)
+        return any(call.step.reads_rows for call in self.calls)
 
     @property
     def rolls(self) -> bool:
         """Whether rows of some tensor give way to others."""
-        return not all(call.place.whole for call in self.calls)
+        return not all(call.in_place_of.whole for call in self.calls)

@@ -27,7 +27,7 @@ def _backend_lines(compiled: Compiled) -> list[str]:
 def schedule_lines(program: Program) -> list[str]:
     """What makes the arena smaller besides planning: input rows, row streaming, staged weights, relocated tensors."""
     lines = []
-    if (port := program.pulled) is not None:
+    if (port := program.streamed_input) is not None:
         lines.append(
             f"  input       {number(port.rows)} rows of {number(port.row_bytes)} bytes, which the model asks for one by one"
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from emitc.backends.partition import Partition
 from emitc.planner import Plan
 from emitc.schedule.memory_regions import Regions, RegionSchedule, assign_regions
-from emitc.schedule.row_costs import PER_BYTE, alone, segment_overhead
+from emitc.schedule.row_costs import PER_BYTE, segment_overhead, sole_users
 from emitc.schedule.search import MemorySchedule, best_schedule
 from emitc.schedule.stages import LoweredNode, constant_bytes
 
@@ -18,46 +18,46 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class ArenaOptions:
-    """What the user asks of the arena. budget: its bytes; without: techniques to leave out; rough: all as `best_schedule` takes
-    them. regions: those that the buffers are divided among, None for a single arena.
+    """What the user asks of the arena. budget, without, accept_first_fit: as `best_schedule` takes them. regions: those that the
+    buffers are divided among, None for a single arena.
     """
 
     budget: int | None = None
     without: frozenset[str] = frozenset()
     regions: Regions | None = None
-    rough: bool = False
+    accept_first_fit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Arenas:
     """The layers of a partition in their schedule, with its memory plan, which counts several arenas one after another.
 
-    divided: among which regions. region_of: the region of each buffer where there are several; starts: the offset of each
-    region's arena in the plan.
+    in_regions: the division among regions, None for a single arena. region_of: the region of each buffer where there are
+    several; starts: the offset of each region's arena in the plan.
     """
 
     partition: Partition
     alignment: int
-    arrangement: MemorySchedule
+    schedule: MemorySchedule
     plan: Plan
-    divided: RegionSchedule | None = None
+    in_regions: RegionSchedule | None = None
     region_of: Mapping[str, str] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)
 
     def offsets(self) -> dict[str, int]:
         """The offset of every buffer in the plan, those inside others included."""
         found = {p.name: p.offset_bytes for p in self.plan.placements}
-        return found | {p.buffer.name: found[p.inside] + p.offset_bytes for p in self.arrangement.inside}
+        return found | {p.buffer.name: found[p.inside] + p.offset_bytes for p in self.schedule.inside}
 
     def nodes(self) -> Iterator[LoweredNode]:
         """The layers in the order in which they run."""
-        return (node for stage in self.arrangement.stages for node in stage.nodes)
+        return (node for stage in self.schedule.stages for node in stage.nodes)
 
     def cycles(self) -> float:
         """Of one inference, estimated: of the layers by their backends, and of rows and moves."""
-        graph, stages = self.partition.graph, self.arrangement.stages
+        graph, stages = self.partition.graph, self.schedule.stages
         costs = {assignment.index: assignment.cost for assignment in self.partition.assignments}
-        single = alone(
+        single = sole_users(
             {node.bound.node.index: node.layer.kernel_name + node.layer.spec.suffix for node in self.nodes()}
         )
         rows = sum(segment_overhead(s.nodes, s.segment, costs, single) for s in stages if s.segment is not None)
@@ -70,7 +70,8 @@ def arenas_of(partition: Partition, nodes: tuple[LoweredNode, ...], options: Are
     alignment = max([ALIGNMENT, *(partition.backends[node.backend].alignment for node in nodes)])
     if options.regions is None:
         costs = {assignment.index: assignment.cost for assignment in partition.assignments}
-        arrangement = best_schedule(graph, nodes, alignment, budget, without, costs, rough=options.rough)
-        return Arenas(partition, alignment, arrangement, arrangement.plan)
-    chosen = assign_regions(graph, nodes, alignment, budget, without, options.regions, constant_bytes(nodes))
-    return Arenas(partition, alignment, chosen.arrangement, chosen.whole(), chosen, chosen.region_of(), chosen.starts())
+        first_fit = options.accept_first_fit
+        schedule = best_schedule(graph, nodes, alignment, budget, without, costs, accept_first_fit=first_fit)
+        return Arenas(partition, alignment, schedule, schedule.plan)
+    found = assign_regions(graph, nodes, alignment, budget, without, options.regions, constant_bytes(nodes))
+    return Arenas(partition, alignment, found.schedule, found.whole(), found, found.region_of(), found.starts())

@@ -66,8 +66,8 @@ class _RowReplay:
         self.graph, self.stage, self.segment = graph, stage, segment
         self.source, self.owners, self.offsets = source, owners, offsets
         self.by = f"ops {stage.nodes[0].bound.node.index} to {stage.nodes[-1].bound.node.index}"
-        inner = zip(stage.nodes[:-1], segment.rooms[:-1], strict=True)
-        self.starts = [*(offsets[lines_name(n)] if room else -1 for n, room in inner), offsets[segment.target]]
+        inner = zip(stage.nodes[:-1], segment.capacities[:-1], strict=True)
+        self.starts = [*(offsets[lines_name(n)] if capacity else -1 for n, capacity in inner), offsets[segment.target]]
         self.made = [0] * len(segment.layers)
         """Rows that each layer has made."""
         self.first = [0] * len(segment.layers)
@@ -127,13 +127,13 @@ class _RowReplay:
             for i, layer in enumerate(layers)
             if made[i] < layer.rows
             and all(r.source < 0 or made[r.source] >= r.end(made[i]) for r in layer.reads)
-            and (i not in self.segment.asked or asked_for(i))
+            and (i not in self.segment.on_demand or asked_for(i))
         )
 
     def _make_row(self, i: int) -> None:
         """The next row of layer i."""
-        layer, place = self.segment.layers[i], self.segment.places[i]
-        if self.made[place] - self.first[place] == self.segment.rooms[place]:
+        layer, place = self.segment.layers[i], self.segment.in_place_of[i]
+        if self.made[place] - self.first[place] == self.segment.capacities[place]:
             self._slide(place, layer.row_bytes)
         target = self.starts[place] + (self.made[place] - self.first[place]) * layer.row_bytes
         scratch = zip(scratch_of(self.stage), self.stage.nodes[i].layer.scratch, strict=False)
@@ -144,7 +144,7 @@ class _RowReplay:
             self.owners.read(name, self.offsets[name], length, self.by)
         for read in layer.reads:
             for row in range(read.first(self.made[i]), read.end(self.made[i])):
-                if read.source >= 0 and not self.segment.rooms[read.source]:
+                if read.source >= 0 and not self.segment.capacities[read.source]:
                     # The row lies where this layer's own row goes, which may be written over.
                     self.owners.read(("in place", read.source, row), target, layer.row_bytes, self.by)
                     continue

@@ -2,7 +2,7 @@
 slices and splits are read where they lie.
 
 A part lies in its host at an offset, so both live as long as either of them does. Whether that makes the arena smaller is
-for the arrangement to find out.
+for the search of a schedule to find out.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from emitc.backends.contract import PORTABLE
 from emitc.ir import Graph
 from emitc.schedule.stages import LoweredNode, in_arena
 
-PORTABLE = "portable"
-
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ElidedCopy:
     """A layer that vanishes. node: its index. host: the tensor (root) that holds the others; parts: these, with offsets."""
 
     node: int
@@ -25,12 +24,12 @@ class View:
     parts: tuple[tuple[str, int], ...]
 
 
-def views_of(graph: Graph, nodes: Sequence[LoweredNode]) -> tuple[View, ...]:
+def elidable_copies(graph: Graph, nodes: Sequence[LoweredNode]) -> tuple[ElidedCopy, ...]:
     """Every layer that could vanish, in order of execution; no tensor is a part twice."""
     interface = {graph.root(name).name for name in (*graph.inputs, *graph.outputs)}
-    foreign = _foreign(graph, nodes)
+    library_owned = _library_owned(graph, nodes)
     taken: set[str] = set()
-    found: list[View] = []
+    found: list[ElidedCopy] = []
     for node in nodes:
         inside = node.layer.inside
         if not inside or node.backend != PORTABLE:
@@ -39,23 +38,20 @@ def views_of(graph: Graph, nodes: Sequence[LoweredNode]) -> tuple[View, ...]:
         inner = [node.bound.outputs[i.position] if i.output else node.bound.input(i.position) for i in inside]
         host, roots = graph.root(outer.name), [graph.root(t.name) for t in inner]
         names = [root.name for root in roots]
-        if len({host.name, *names}) <= len(names) or interface & set(names) or foreign & {host.name, *names}:
+        if len({host.name, *names}) <= len(names) or interface & set(names) or library_owned & {host.name, *names}:
             continue
         if not all(in_arena(graph, name) for name in (host.name, *names)) or taken & set(names):
             continue
-        if any(
-            root.size_bytes != t.size_bytes or i.offset_bytes % t.dtype.bytes
-            for root, t, i in zip(roots, inner, inside, strict=True)
-        ):
+        parts = tuple(zip(names, (i.offset_bytes for i in inside), strict=True))
+        whole = all(root.size_bytes == t.size_bytes for root, t in zip(roots, inner, strict=True))
+        if not whole or any(offset % t.dtype.bytes for (_, offset), t in zip(parts, inner, strict=True)):
             continue
         taken |= set(names)
-        found.append(
-            View(node.bound.node.index, host.name, tuple(zip(names, (i.offset_bytes for i in inside), strict=True)))
-        )
+        found.append(ElidedCopy(node.bound.node.index, host.name, parts))
     return tuple(found)
 
 
-def _foreign(graph: Graph, nodes: Sequence[LoweredNode]) -> set[str]:
+def _library_owned(graph: Graph, nodes: Sequence[LoweredNode]) -> set[str]:
     """Tensors (roots) that a library or an accelerator touches, or that have a place: those may ask for aligned places."""
     touched = {
         graph.root(t.name).name
@@ -66,9 +62,9 @@ def _foreign(graph: Graph, nodes: Sequence[LoweredNode]) -> set[str]:
     return touched | {place.tensor for node in nodes for place in node.layer.places}
 
 
-def hosts_of(views: Sequence[View]) -> dict[str, tuple[str, int]]:
+def hosts_of(copies: Sequence[ElidedCopy]) -> dict[str, tuple[str, int]]:
     """By part: the tensor at the end of the chain of hosts, and the offset in it."""
-    direct = {part: (view.host, offset) for view in views for part, offset in view.parts}
+    direct = {part: (copy.host, offset) for copy in copies for part, offset in copy.parts}
     found: dict[str, tuple[str, int]] = {}
     for part in direct:
         host, offset, seen = part, 0, set[str]()

@@ -104,7 +104,7 @@ class Regions:
 class RegionSchedule:
     """A schedule whose buffers are divided among regions, with the bytes that a run reads and writes of each buffer."""
 
-    arrangement: MemorySchedule
+    schedule: MemorySchedule
     assignment: Assignment
     traffic: Mapping[str, int]
 
@@ -124,7 +124,7 @@ class RegionSchedule:
         return Plan(
             arena_bytes=sum(each.arena_bytes for each in parts),
             alignment=max(each.alignment for each in parts),
-            placements=tuple(where[buffer.name] for buffer in self.arrangement.buffers),
+            placements=tuple(where[buffer.name] for buffer in self.schedule.buffers),
             lower_bound_bytes=sum(each.lower_bound_bytes for each in parts),
             proven=all(each.proven for each in parts),
             peak_step=largest.peak_step,
@@ -134,7 +134,7 @@ class RegionSchedule:
     def region_of(self) -> dict[str, str]:
         """The region of every buffer by its name, those that lie inside others included."""
         found = {p.name: part.region.name for part in self.assignment.regions for p in part.plan.placements}
-        return found | {pin.buffer.name: found[pin.inside] for pin in self.arrangement.inside}
+        return found | {pin.buffer.name: found[pin.inside] for pin in self.schedule.inside}
 
     def starts(self) -> dict[str, int]:
         """Where each region's arena starts when they lie one behind the other."""
@@ -153,13 +153,13 @@ def _reads(node: LoweredNode, position: int, size_bytes: int) -> int:
     return max(size_bytes, loads * node.inputs[0].dtype.bytes)
 
 
-def traffic_of(graph: Graph, arrangement: MemorySchedule) -> dict[str, int]:
+def traffic_of(graph: Graph, schedule: MemorySchedule) -> dict[str, int]:
     """Bytes read and written of each buffer of the plan in one run, an estimate; by name.
 
     Inputs are written by the caller, outputs read by it. What lies inside another buffer counts for that one.
     """
-    found = {buffer.name: 0 for buffer in arrangement.buffers}
-    outer = {pin.buffer.name: pin.inside for pin in arrangement.inside}
+    found = {buffer.name: 0 for buffer in schedule.buffers}
+    outer = {pin.buffer.name: pin.inside for pin in schedule.inside}
 
     def add(buffer: str, size_bytes: int) -> None:
         buffer = outer.get(buffer, buffer)
@@ -168,19 +168,19 @@ def traffic_of(graph: Graph, arrangement: MemorySchedule) -> dict[str, int]:
 
     for name in (*graph.written_inputs, *graph.outputs):
         add(graph.root(name).name, graph.tensor(name).size_bytes)
-    for stage, moved in placed(arrangement.stages):
+    for stage, moved in placed(schedule.stages):
         if stage.moved:
             size, count = graph.tensor(stage.moved).size_bytes, moved.get(stage.moved, 0)
             add(buffer_name(stage.moved, count), size)
             add(buffer_name(stage.moved, count + 1), size)
         for number, node in enumerate(stage.nodes):
-            _add_node(graph, arrangement, stage, number, node, moved, add)
+            _add_node(graph, schedule, stage, number, node, moved, add)
     return found
 
 
 def _add_node(
     graph: Graph,
-    arrangement: MemorySchedule,
+    schedule: MemorySchedule,
     stage: Stage,
     number: int,
     node: LoweredNode,
@@ -193,20 +193,20 @@ def _add_node(
     def made_by(position: int) -> str:
         """The buffer that holds the rows that a layer of the segment makes."""
         assert segment is not None
-        place = segment.places[position]
+        place = segment.in_place_of[position]
         last = place == len(stage.nodes) - 1
         return segment.target if last else lines_name(stage.nodes[place])
 
     for position, tensor in enumerate(node.inputs):
         if not in_arena(graph, tensor.name):
             continue
-        root, _ = place_of(arrangement.hosts, graph.root(tensor.name).name)
+        root, _ = place_of(schedule.hosts, graph.root(tensor.name).name)
         buffer = buffer_name(root, moved.get(root, 0))
         if segment is not None and (source := segment.layers[number].reads[position].source) != OUTSIDE:
             buffer = made_by(source)
         add(buffer, _reads(node, position, tensor.size_bytes))
     for tensor in node.bound.outputs:
-        root, _ = place_of(arrangement.hosts, graph.root(tensor.name).name)
+        root, _ = place_of(schedule.hosts, graph.root(tensor.name).name)
         add(buffer_name(root, moved.get(root, 0)) if segment is None else made_by(number), tensor.size_bytes)
     for role in node.staged:
         copied = next(table.size_bytes for table in node.layer.tables if table.role == role)
@@ -272,9 +272,7 @@ def _with_copies(
         alive = [p for p in plan_there.placements if p.live.first <= each.position < p.live.end]
         return region.size_bytes - sum(-(-p.size_bytes // alignment) * alignment for p in alive)
 
-    able = [
-        c for c in candidates(best.arrangement) if c.gain(home, region.cost) > 0 and c.size_bytes <= region.size_bytes
-    ]
+    able = [c for c in candidates(best.schedule) if c.gain(home, region.cost) > 0 and c.size_bytes <= region.size_bytes]
     able.sort(key=lambda c: (-c.gain(home, region.cost) / c.size_bytes, c.position))
     beside: list[Candidate] = []
     for c in able:
@@ -284,15 +282,15 @@ def _with_copies(
     loads = sum(c.loads_bytes for c in able)
     found, least = best, best.assignment.cost + home * loads
     for chosen in (able, *(beside[: len(beside) >> n] for n in range(len(beside).bit_length()))):
-        arrangement = with_copies(best.arrangement, chosen)
-        traffic = traffic_of(graph, arrangement)
-        pins = _pins(graph, arrangement, wanted) | {staged_name(c.node, ROLE): region.name for c in chosen}
-        made = assign(RegionProblem(arrangement.buffers, arrangement.pairs, traffic, regions, pins, alignment), _plan)
+        schedule = with_copies(best.schedule, chosen)
+        traffic = traffic_of(graph, schedule)
+        pins = _pins(graph, schedule, wanted) | {staged_name(c.node, ROLE): region.name for c in chosen}
+        made = assign(RegionProblem(schedule.buffers, schedule.pairs, traffic, regions, pins, alignment), _plan)
         if made is None:
             continue
         cost = made.cost + home * (loads + sum(c.size_bytes - c.loads_bytes for c in chosen))
         if cost < least:
-            found, least = RegionSchedule(arrangement, made, traffic), cost
+            found, least = RegionSchedule(schedule, made, traffic), cost
         if chosen is not able:
             break
     return found

@@ -24,7 +24,7 @@ compiler knows how often loops run. Measured with person_detect.
 OTHER_WINDOW_SHARE = 0.01
 """The same for kernels that are written for a core, whose inner loops are in assembler or count to constants."""
 
-ALONE_PER_RUN = 40
+SOLE_USER_PER_RUN = 40
 """The same, in cycles for every row of every window, for a kernel that serves this layer alone, to whose numbers the compiler
 fits what reads the windows otherwise. Measured with the first layer of person_detect, of one channel.
 """
@@ -37,23 +37,23 @@ FITTED_ROW = 10_000
 
 
 def layer_overhead(
-    layer: Layer, cost: float, rows: int, room: int, row_bytes: int, *, window: bool, alone: bool
+    layer: Layer, cost: float, rows: int, capacity: int, row_bytes: int, *, window: bool, sole_user: bool
 ) -> float:
-    """Of one layer in a segment. cost: of the layer run whole. room: rows that its line buffer holds; window: whether its
-    parameters are set row by row; alone: whether no other layer has its kernel.
+    """Of one layer in a segment. cost: of the layer run whole. capacity: rows that its line buffer holds; window: whether its
+    parameters are set row by row; sole_user: whether no other layer has its kernel.
     """
-    alone_runs = window_runs(layer.params, rows) if alone else 0
-    kept = max(0, room - 1)
-    slid = max(0, rows - room) * kept * row_bytes
+    sole_runs = window_runs(layer.params, rows) if sole_user else 0
+    kept = max(0, capacity - 1)
+    slid = max(0, rows - capacity) * kept * row_bytes
     portable = layer.variant == PORTABLE
     share = (PORTABLE_WINDOW_SHARE if portable else OTHER_WINDOW_SHARE) if window else 0.0
-    own = ALONE_PER_RUN * alone_runs if window and not portable else 0
-    if alone_runs and window and layer.by_rows and layer.by_rows.fitted and cost >= FITTED_ROW * rows:
+    own = SOLE_USER_PER_RUN * sole_runs if window and not portable else 0
+    if sole_runs and window and layer.by_rows and layer.by_rows.fitted and cost >= FITTED_ROW * rows:
         share, own = FITTED_SHARE, 0
-    return (share + left_over(layer)) * cost + own + PER_ROW * rows + PER_BYTE * slid
+    return (share + tail_waste(layer)) * cost + own + PER_ROW * rows + PER_BYTE * slid
 
 
-def left_over(layer: Layer) -> float:
+def tail_waste(layer: Layer) -> float:
     """Pixels that the kernel makes in vain at the end of each row, as a share of all."""
     width = next((int(param.value) for param in layer.params if param.name == "out_w"), 0)
     return -width % layer.by_rows.tile / width if layer.by_rows and width else 0.0
@@ -65,16 +65,16 @@ def window_runs(params: Sequence[Param], rows: int) -> int:
     return rows * values.get("out_w", 0) * values.get("kernel_h", 0)
 
 
-def alone(kernels: Mapping[int, str]) -> frozenset[int]:
+def sole_users(kernels: Mapping[int, str]) -> frozenset[int]:
     """The layers, by index, whose kernel no other layer has. kernels: their names, by index."""
     counts = Counter(kernels.values())
     return frozenset(index for index, kernel in kernels.items() if counts[kernel] == 1)
 
 
 def segment_overhead(
-    nodes: Sequence[LoweredNode], segment: Segment, costs: Mapping[int, float], alone: Collection[int]
+    nodes: Sequence[LoweredNode], segment: Segment, costs: Mapping[int, float], sole: Collection[int]
 ) -> float:
-    """Of a segment. nodes: its own; costs: of layers run whole, by the index of the node; alone: nodes with
+    """Of a segment. nodes: its own; costs: of layers run whole, by the index of the node; sole: nodes with
     kernels that no other node has.
     """
     return sum(
@@ -82,10 +82,10 @@ def segment_overhead(
             node.layer,
             costs.get(node.bound.node.index, 0.0),
             rows.rows,
-            room,
+            capacity,
             rows.row_bytes,
             window=is_window(node.layer, rows),
-            alone=node.bound.node.index in alone,
+            sole_user=node.bound.node.index in sole,
         )
-        for node, rows, room in zip(nodes, segment.layers, segment.rooms, strict=True)
+        for node, rows, capacity in zip(nodes, segment.layers, segment.capacities, strict=True)
     )

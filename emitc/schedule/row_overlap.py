@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.schedule.stages import OUTSIDE, Segment, Stage, lines_name, scratch_of, turns
+from emitc.schedule.stages import OUTSIDE, Segment, Stage, lines_name, readers_of, scratch_of, turns
 
 SOURCE, TARGET = "source", "target"
 """In place of buffers' names: the tensors that the segment reads and writes."""
@@ -26,12 +26,11 @@ def _run(segment: Segment, source_bytes: int) -> tuple[NDArray[np.int64], NDArra
     """For every step the layer that makes a row, and [step, buffer, 2]: the first byte in use and the one behind the last, of the
     source, the target, and the line buffers of all layers but the last. What a full line buffer drops is in use at that step.
     """
-    layers, places, rooms = segment.layers, segment.places, segment.rooms
+    layers, in_place_of, capacities = segment.layers, segment.in_place_of, segment.capacities
     count = len(layers)
     row_bytes = source_bytes // segment.source_rows if segment.source else 0
     made, first = [0] * count, [0] * count
-    readers = [[(j, r) for j, layer in enumerate(layers) for r in layer.reads if r.source == i] for i in range(count)]
-    outer = [(j, r) for j, layer in enumerate(layers) for r in layer.reads if r.source == OUTSIDE]
+    readers = readers_of(layers)
 
     def needed(place: int) -> int:
         return min(min((r.first(made[j]) for j, r in readers[place]), default=made[place]), made[place])
@@ -42,26 +41,26 @@ def _run(segment: Segment, source_bytes: int) -> tuple[NDArray[np.int64], NDArra
 
     now = [(0, source_bytes), (0, 0), *[(0, 0)] * (count - 1)]
     steps: list[list[tuple[int, int]]] = []
-    makers = turns(layers, segment.asked)
+    makers = turns(layers, segment.on_demand)
     assert makers is not None, "a segment's rows can be made"
     for i in makers:
-        place = places[i]
+        place = in_place_of[i]
         size = layers[place].row_bytes
         step = now.copy()
         if place == count - 1:
             step[1] = now[1] = (0, (made[place] + 1) * size)
-        elif made[place] - first[place] == rooms[place]:
+        elif made[place] - first[place] == capacities[place]:
             first[place] = needed(place)
-            step[2 + place] = (0, rooms[place] * size)
+            step[2 + place] = (0, capacities[place] * size)
         else:
             step[2 + place] = (now[2 + place][0], (made[place] - first[place] + 1) * size)
         steps.append(step)
         made[i] += 1
         if segment.source and any(r.source == OUTSIDE for r in layers[i].reads):
-            left = [r.first(made[j]) for j, r in outer if made[j] < layers[j].rows]
+            left = [r.first(made[j]) for j, r in readers[OUTSIDE] if made[j] < layers[j].rows]
             now[0] = (min(left, default=segment.source_rows) * row_bytes, source_bytes)
         for p in {place, *(r.source for r in layers[i].reads)} - {OUTSIDE, count - 1}:
-            if rooms[p]:
+            if capacities[p]:
                 now[2 + p] = spanned(p)
     return np.array(makers, np.int64), np.array(steps, np.int64)
 
@@ -79,30 +78,18 @@ class Near:
 
 def near(stage: Stage, source_bytes: int) -> Near:
     """Of a segment's stage. source_bytes: of the tensor that it reads, 0 where there is none."""
-    segment = stage.segment
+    segment, scratch = stage.segment, scratch_of(stage)
     assert segment is not None
-    lines = tuple((lines_name(node), size) for node, size in zip(stage.nodes, segment.line_bytes, strict=False))
-    working = tuple(tuple(s.size_bytes for s in node.layer.scratch) for node in stage.nodes)
-    return _near(segment, source_bytes, lines, working, scratch_of(stage))
-
-
-@lru_cache(maxsize=_CACHED)
-def _near(
-    segment: Segment,
-    source_bytes: int,
-    lines: tuple[tuple[str, int], ...],
-    scratch_bytes: tuple[tuple[int, ...], ...],
-    scratch: tuple[tuple[str, int], ...],
-) -> Near:
-    """`near`, by what it depends on: schedules that are compared share most segments. scratch_bytes: by layer."""
+    lines = {lines_name(node): size for node, size in zip(stage.nodes, segment.line_bytes, strict=False)}
     makers, steps = _run(segment, source_bytes)
-    working = np.array([[*sizes] + [0] * (len(scratch) - len(sizes)) for sizes in scratch_bytes], np.int64).reshape(
-        len(scratch_bytes), len(scratch)
-    )[makers]
+    working = np.zeros((len(stage.nodes), len(scratch)), np.int64)
+    for row, node in zip(working, stage.nodes, strict=True):
+        row[: len(node.layer.scratch)] = [each.size_bytes for each in node.layer.scratch]
+    working = working[makers]
     low = np.hstack([steps[..., 0], np.zeros_like(working)])
     high = np.hstack([steps[..., 1], working])
     target_bytes = segment.layers[-1].rows * segment.layers[-1].row_bytes
-    sizes = {SOURCE: source_bytes, TARGET: target_bytes} | dict(lines) | dict(scratch)
+    sizes = {SOURCE: source_bytes, TARGET: target_bytes} | lines | dict(scratch)
     used = [number for number, size in enumerate(sizes.values()) if size]
     empty = low >= high
     low, high = np.where(empty, _FAR, low)[:, used], np.where(empty, -_FAR, high)[:, used]

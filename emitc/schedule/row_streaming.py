@@ -11,14 +11,15 @@ buffer has to hold, and how far the segment's output may follow its input in one
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from emitc.ir import Graph, Shape, Tensor
 from emitc.kernels.shared.windows import WINDOW_PARAMS
 from emitc.layer import ElementwiseOrder
-from emitc.schedule.stages import OUTSIDE, LoweredNode, RowLayer, RowRead, Segment, in_arena, turns
+from emitc.schedule.stages import OUTSIDE, LoweredNode, RowLayer, RowRead, Segment, in_arena, readers_of, turns
 
 MAX_LAYERS = 24
 """Layers of one segment. Longer ones hardly save more, and are long to follow in a debugger."""
@@ -28,47 +29,36 @@ _RUNS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """rooms: rows that each line buffer must hold; the last layer's is its whole output. distance_bytes: the least
+    """capacities: rows that each line buffer must hold; the last layer's is its whole output. distance_bytes: the least
     (input offset - output offset) at which the segment's input and output may share memory.
     """
 
-    rooms: tuple[int, ...]
+    capacities: tuple[int, ...]
     distance_bytes: int
 
 
 def simulated(
-    layers: Sequence[RowLayer], places: Sequence[int], in_row_bytes: int, asked: Collection[int] = ()
+    layers: tuple[RowLayer, ...], in_place_of: Sequence[int], in_row_bytes: int, on_demand: Collection[int] = ()
 ) -> Simulated | None:
-    """Runs the schedule. places, asked: as `Segment` has them.
+    """Runs the schedule. in_place_of, on_demand: as `Segment` has them.
 
     None where no layer has the rows that it needs though the output is not complete, or where a layer that makes its row in
     the place of another one's is not followed by that one.
     """
-    return _simulated(tuple(layers), tuple(places), in_row_bytes, frozenset(asked))
-
-
-@lru_cache(maxsize=_RUNS)
-def _simulated(
-    layers: tuple[RowLayer, ...], places: tuple[int, ...], in_row_bytes: int, asked: frozenset[int]
-) -> Simulated | None:
-    found = turns(layers, asked)
+    found = turns(layers, frozenset(on_demand))
     if found is None:
         return None
     count = len(layers)
-    made, rooms = [0] * count, [0] * count
-    readers: list[list[tuple[int, RowRead]]] = [[] for _ in range(count)]
-    outer: list[tuple[int, RowRead]] = []
-    for i, layer in enumerate(layers):
-        for read in layer.reads:
-            (outer if read.source == OUTSIDE else readers[read.source]).append((i, read))
-    last = layers[-1]
+    made, capacities = [0] * count, [0] * count
+    readers, last = readers_of(layers), layers[-1]
+    outer = readers[OUTSIDE]
     total = max((read.rows for _, read in outer), default=0)
     distance = -total * in_row_bytes
     expected = -1
     for i in found:
         if expected not in (-1, i):
             return None
-        place = places[i]
+        place = in_place_of[i]
         expected = place if place != i else -1
         if place == count - 1:
             later = min((read.first(made[j]) for j, read in outer if made[j] < layers[j].rows), default=total)
@@ -78,10 +68,10 @@ def _simulated(
             # A reader that skips rows may need none of those that are made: the new one takes up room all the same.
             needed = min((read.first(made[j]) for j, read in readers[place]), default=made[place])
             needed = min(needed, made[place])
-            rooms[place] = max(rooms[place], made[place] + 1 - needed)
+            capacities[place] = max(capacities[place], made[place] + 1 - needed)
         made[i] += 1
-    rooms[-1] = last.rows
-    return Simulated(tuple(rooms), distance)
+    capacities[-1] = last.rows
+    return Simulated(tuple(capacities), distance)
 
 
 def _in_place(nodes: Sequence[LoweredNode], layers: Sequence[RowLayer]) -> tuple[tuple[int, int], ...]:
@@ -91,13 +81,8 @@ def _in_place(nodes: Sequence[LoweredNode], layers: Sequence[RowLayer]) -> tuple
         for overlap in nodes[i].layer.overlaps:
             read = layer.reads[nodes[i].layer.operands.index(overlap.input)]
             users = [r for other in layers for r in other.reads if r.source == read.source]
-            alike = (read.stride, read.pad, read.extent) == (1, 0, 1) and overlap.walk == _same_elements(nodes[i])
-            if (
-                read.source != OUTSIDE
-                and len(users) == 1
-                and alike
-                and layers[read.source].row_bytes == layer.row_bytes
-            ):
+            same = (read.stride, read.pad, read.extent) == (1, 0, 1) and overlap.walk == _same_elements(nodes[i])
+            if read.source != OUTSIDE and len(users) == 1 and same and layers[read.source].row_bytes == layer.row_bytes:
                 found.append((read.source, i))
     return tuple(found)
 
@@ -109,22 +94,22 @@ def _laid_out(
     """The places of a segment's layers, as many as possible in others', which of them wait until their rows are asked for, and
     the run with them; None where there is none. in_place: pairs as `_in_place` finds them.
     """
-    places = list(range(len(layers)))
-    best = simulated(layers, places, in_row_bytes)
+    in_place_of = list(range(len(layers)))
+    best = simulated(layers, in_place_of, in_row_bytes)
     if best is None:
         return None
     for source, reader in in_place:
-        if places[reader] != reader or source in (places[k] for k in range(source)):
+        if in_place_of[reader] != reader or source in (in_place_of[k] for k in range(source)):
             continue
-        tried = [reader if i == source else place for i, place in enumerate(places)]
+        tried = [reader if i == source else place for i, place in enumerate(in_place_of)]
         found = simulated(layers, tried, in_row_bytes)
         if found is not None:
-            places, best = tried, found
-    return tuple(places), *_on_demand(layers, places, in_row_bytes, best)
+            in_place_of, best = tried, found
+    return tuple(in_place_of), *_on_demand(layers, in_place_of, in_row_bytes, best)
 
 
 def _on_demand(
-    layers: Sequence[RowLayer], places: Sequence[int], in_row_bytes: int, found: Simulated
+    layers: tuple[RowLayer, ...], in_place_of: Sequence[int], in_row_bytes: int, found: Simulated
 ) -> tuple[frozenset[int], Simulated]:
     """The layers that wait until their rows are asked for, where that makes the line buffers smaller, and the run with them.
 
@@ -132,19 +117,21 @@ def _on_demand(
     """
 
     def line_bytes(result: Simulated) -> int:
-        return sum(room * layer.row_bytes for room, layer in zip(result.rooms[:-1], layers[:-1], strict=True))
+        return sum(
+            capacity * layer.row_bytes for capacity, layer in zip(result.capacities[:-1], layers[:-1], strict=True)
+        )
 
     chain = all(read.source in (OUTSIDE, i - 1) for i, layer in enumerate(layers) for read in layer.reads)
-    asked = [i for i in range(1, len(layers) - 1) if places[i] == i]
-    best = None if chain else simulated(layers, places, in_row_bytes, asked)
+    on_demand = [i for i in range(1, len(layers) - 1) if in_place_of[i] == i]
+    best = None if chain else simulated(layers, in_place_of, in_row_bytes, on_demand)
     if best is None or line_bytes(best) >= line_bytes(found):
         return frozenset(), found
-    for i in tuple(asked):
-        fewer = [other for other in asked if other != i]
-        tried = simulated(layers, places, in_row_bytes, fewer)
+    for i in tuple(on_demand):
+        fewer = [other for other in on_demand if other != i]
+        tried = simulated(layers, in_place_of, in_row_bytes, fewer)
         if tried is not None and line_bytes(tried) <= line_bytes(best):
-            asked, best = fewer, tried
-    return frozenset(asked), best
+            on_demand, best = fewer, tried
+    return frozenset(on_demand), best
 
 
 def _same_elements(node: LoweredNode) -> ElementwiseOrder:
@@ -169,7 +156,7 @@ class _Node:
     target: str
     shape: Shape
     row_bytes: int
-    pulls: bool
+    reads_rows: bool
 
 
 def _node_of(graph: Graph, node: LoweredNode) -> _Node | None:
@@ -195,7 +182,7 @@ def _node_of(graph: Graph, node: LoweredNode) -> _Node | None:
         graph.root(output.name).name,
         output.shape,
         output.size_bytes // output.shape[1],
-        bool(node.layer.pulls),
+        bool(node.layer.reads_rows),
     )
 
 
@@ -221,7 +208,7 @@ class _Run:
                     return False
             if self.shapes.setdefault(name, shape) != shape:
                 return False
-        if not self.source and not self.inside and not node.pulls:
+        if not self.source and not self.inside and not node.reads_rows:
             return False
         if node.target in self.inside or node.target == self.source:
             return False
@@ -306,7 +293,7 @@ class _Segments:
         found = _laid_out(layers, _in_place(nodes, layers), row_bytes)
         if found is None:
             return None
-        places, asked, result = found
+        in_place_of, on_demand, result = found
         return Segment(
             first,
             end,
@@ -314,10 +301,10 @@ class _Segments:
             rows,
             names[-1],
             layers,
-            result.rooms,
-            places,
+            result.capacities,
+            in_place_of,
             result.distance_bytes,
-            asked,
+            on_demand,
         )
 
 
@@ -349,55 +336,45 @@ class Choice:
     overhead: float = 0.0
 
 
-def fewest(choices: Sequence[Choice], count: int, limit: int) -> tuple[Segment, ...] | None:
-    """The segments of the way through `count` nodes that holds at most `limit` bytes anywhere: the fewest, of these with
-    the fewest layers; None where there is none.
+Path = tuple[tuple[float, float], tuple[Segment, ...]]
+"""The cost of a way through all nodes, in two parts of which the first one counts more, and its segments."""
+
+
+def number_of_segments(choice: Choice) -> tuple[float, float]:
+    """The cost of a choice where segments are to be few, and short among equally few."""
+    return (1, choice.end - choice.first) if choice.segment else (0, 0)
+
+
+def overhead_of_segments(choice: Choice) -> tuple[float, float]:
+    """The cost of a choice where overhead is to be small, and segments are to be few at equal overhead."""
+    return choice.overhead, 1 if choice.segment else 0
+
+
+def best_path(
+    choices: Sequence[Choice], count: int, limit: int, cost: Callable[[Choice], tuple[float, float]]
+) -> Path | None:
+    """The cheapest way through `count` nodes that holds at most `limit` bytes anywhere; None where there is none.
+
+    choices: in the order of their first nodes. Of equally cheap ways the first one counts.
     """
-    best: list[tuple[int, int, tuple[Segment, ...]] | None] = [None] * (count + 1)
-    best[0] = (0, 0, ())
-    for choice in sorted(choices, key=lambda c: (c.first, c.end, c.held_bytes)):
+    best: list[Path | None] = [((0, 0), ()), *[None] * count]
+    for choice in choices:
         before = best[choice.first]
         if before is None or choice.held_bytes > limit:
             continue
-        more = () if choice.segment is None else (choice.segment,)
-        layers = choice.end - choice.first if choice.segment else 0
-        candidate = (before[0] + len(more), before[1] + layers, before[2] + more)
+        more = cost(choice)
+        total = before[0][0] + more[0], before[0][1] + more[1]
         current = best[choice.end]
-        if current is None or candidate[:2] < current[:2]:
-            best[choice.end] = candidate
-    found = best[count]
-    return None if found is None else found[2]
+        if current is None or total < current[0]:
+            best[choice.end] = total, before[1] + ((choice.segment,) if choice.segment else ())
+    return best[count]
 
 
-def cheapest(choices: Sequence[Choice], count: int, limit: int) -> tuple[float, tuple[Segment, ...]] | None:
-    """The overhead and the segments of the way through `count` nodes that holds at most `limit` bytes anywhere and has the
-    least overhead; None where there is none.
-    """
-    best: list[tuple[float, int, tuple[Segment, ...]] | None] = [None] * (count + 1)
-    best[0] = (0.0, 0, ())
-    for choice in sorted(choices, key=lambda c: (c.first, c.end, c.held_bytes)):
-        before = best[choice.first]
-        if before is None or choice.held_bytes > limit:
-            continue
-        more = () if choice.segment is None else (choice.segment,)
-        candidate = (before[0] + choice.overhead, before[1] + len(more), before[2] + more)
-        current = best[choice.end]
-        if current is None or candidate[:2] < current[:2]:
-            best[choice.end] = candidate
-    found = best[count]
-    return None if found is None else (found[0], found[2])
+def possible_limits(choices: Sequence[Choice], count: int) -> list[int]:
+    """The numbers of bytes that choices hold, from the least one on under which there is a way through `count` nodes."""
+    limits = sorted({choice.held_bytes for choice in choices})
 
+    def possible(limit: int) -> bool:
+        return best_path(choices, count, limit, number_of_segments) is not None
 
-def least_held(choices: Sequence[Choice], count: int) -> int:
-    """The smallest limit for which `fewest` finds a way."""
-    held: list[int | None] = [None] * (count + 1)
-    held[0] = 0
-    for choice in sorted(choices, key=lambda c: (c.first, c.end)):
-        before = held[choice.first]
-        if before is not None:
-            here = max(before, choice.held_bytes)
-            current = held[choice.end]
-            held[choice.end] = here if current is None else min(current, here)
-    result = held[count]
-    assert result is not None, "single nodes lead through every graph"
-    return result
+    return limits[bisect_left(limits, True, key=possible) :]

@@ -9,12 +9,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from types import MappingProxyType
 
 from emitc.ir import Graph
 from emitc.planner import Buffer, Distance, OrderProblem, Plan, best_order, held_bytes, plan
+from emitc.planner.buffers import round_up
 from emitc.schedule.buffers import (
     PinnedBuffer,
     arena_buffers,
@@ -25,10 +27,18 @@ from emitc.schedule.buffers import (
     step_distances,
     step_of,
 )
-from emitc.schedule.elided_copies import View, hosts_of, views_of
-from emitc.schedule.row_costs import alone, segment_overhead
+from emitc.schedule.elided_copies import ElidedCopy, elidable_copies, hosts_of
+from emitc.schedule.row_costs import segment_overhead, sole_users
 from emitc.schedule.row_overlap import near, saved
-from emitc.schedule.row_streaming import Choice, cheapest, fewest, least_held, segments_of
+from emitc.schedule.row_streaming import (
+    Choice,
+    Path,
+    best_path,
+    number_of_segments,
+    overhead_of_segments,
+    possible_limits,
+    segments_of,
+)
 from emitc.schedule.stages import (
     LoweredNode,
     Segment,
@@ -49,8 +59,8 @@ STREAMED_SHARE = 0.015
 """Cycles that layers row by row may cost by default, as a share of all: an estimate, which is to stay below 2 % in truth."""
 STREAMED_GAIN = 0.1
 """Of the arena: what they have to save."""
-PULLED_SHARE = 0.12
-PULLED_GAIN = 0.02
+STREAMED_INPUT_SHARE = 0.12
+STREAMED_INPUT_GAIN = 0.02
 """The same for a model that asks for the rows of its input, which is done for a small arena."""
 STREAMED_LAYERS = 150
 """Layers of a model up to which that is tried."""
@@ -91,34 +101,28 @@ class MemorySchedule:
 
 @dataclass(frozen=True, slots=True)
 class _ScheduleSearch:
-    """Plans of schedules of one graph. every: its nodes in order of execution; views: of those that vanish; costs: cycles by a
-    node's index; enough: bytes below which no plan needs a search.
+    """Plans of schedules of one graph. every: its nodes in order of execution; elided: the copies among them that vanish; costs:
+    cycles by a node's index; target_bytes: an arena that is small enough, so that none below is searched for.
     """
 
     graph: Graph
     every: tuple[LoweredNode, ...]
     alignment: int
     without: frozenset[str] = frozenset()
-    views: tuple[View, ...] = ()
+    elided: tuple[ElidedCopy, ...] = ()
     costs: Mapping[int, float] = field(default_factory=dict)
-    enough: int = 0
+    target_bytes: int = 0
 
     @property
     def hosts(self) -> dict[str, tuple[str, int]]:
         """The tensors that lie inside others."""
-        return hosts_of(self.views)
+        return hosts_of(self.elided)
 
     @property
     def nodes(self) -> tuple[LoweredNode, ...]:
         """The nodes that do not vanish."""
-        gone = {view.node for view in self.views}
+        gone = {copy.node for copy in self.elided}
         return tuple(node for node in self.every if node.bound.node.index not in gone)
-
-    @property
-    def vanished(self) -> tuple[LoweredNode, ...]:
-        """Those that do."""
-        gone = {view.node for view in self.views}
-        return tuple(node for node in self.every if node.bound.node.index in gone)
 
     def buffers(self, stages: Sequence[Stage]) -> tuple[tuple[Buffer, ...], tuple[PinnedBuffer, ...]]:
         """What is to be planned, and what lies inside that."""
@@ -130,12 +134,14 @@ class _ScheduleSearch:
         """Which buffers may share memory."""
         return () if "overlap" in self.without else distances(self.graph, stages, buffers, self.hosts)
 
-    def planned(self, stages: tuple[Stage, ...], *, quick: bool = False, effort: float = _EFFORT) -> MemorySchedule:
-        """The schedule with its plan; quick: without a search where first fit misses the bound."""
+    def planned(self, stages: tuple[Stage, ...], *, effort: float = _EFFORT) -> MemorySchedule:
+        """The schedule with its plan. effort: 0 for no search where first fit misses the bound."""
         buffers, inside = self.buffers(stages)
         pairs = self.pairs(stages, buffers)
-        found = plan(buffers, pairs, alignment=self.alignment, effort=0.0 if quick else effort, enough=self.enough)
-        return MemorySchedule(stages, found, inside, buffers, pairs, self.vanished, self.hosts)
+        found = plan(buffers, pairs, alignment=self.alignment, effort=effort, enough=self.target_bytes)
+        gone = {copy.node for copy in self.elided}
+        vanished = tuple(node for node in self.every if node.bound.node.index in gone)
+        return MemorySchedule(stages, found, inside, buffers, pairs, vanished, self.hosts)
 
     def movable(self, stages: Sequence[Stage]) -> list[tuple[int, str]]:
         """Tensors that trail one tensor and are trailed by the next, with the stage before which they could be moved."""
@@ -150,10 +156,10 @@ class _ScheduleSearch:
         found = [pair.buffer for pair in pairs if pair.buffer in trailing and pair.buffer not in kept]
         return [(ends[name] - 1, name) for name in found if name in bytes_alone]
 
-    def moving(self, base: MemorySchedule, below: int | None = None) -> MemorySchedule:
+    def moving(self, base: MemorySchedule, upper_bytes: int | None = None) -> MemorySchedule:
         """The schedule with the fewest moves that make the arena smallest; itself where none does.
 
-        below: bytes that the arena has to stay under for the search to be of use.
+        upper_bytes: what the arena has to stay under for the search to be of use.
         """
         moves = self.movable(base.stages)
         at_bound = base.plan.proven and base.plan.held_bytes is None
@@ -161,13 +167,13 @@ class _ScheduleSearch:
         if at_bound or not affordable or "moves" in self.without:
             return base
         allowed = MOVED_SHARE * sum(node.layer.macs for node in self.nodes)
-        best = self.planned(with_moves(base.stages, moves), quick=True)
-        limit = base.plan.arena_bytes if below is None else min(base.plan.arena_bytes, below)
+        best = self.planned(with_moves(base.stages, moves), effort=0.0)
+        limit = min(base.plan.arena_bytes, base.plan.arena_bytes if upper_bytes is None else upper_bytes)
         if best.plan.arena_bytes >= limit:  # all of them together help most
             return base
 
         def without(move: tuple[int, str]) -> MemorySchedule:
-            return self.planned(with_moves(base.stages, [m for m in moves if m != move]), quick=True)
+            return self.planned(with_moves(base.stages, [m for m in moves if m != move]), effort=0.0)
 
         # The largest first, those that are not needed go; one that is needed stays so when others are gone.
         for move in sorted(moves, key=lambda m: (-self.moved_bytes([m]), m)):
@@ -184,55 +190,49 @@ class _ScheduleSearch:
         """Bytes of the tensors that are moved."""
         return sum(self.graph.tensor(name).size_bytes for _, name in moves)
 
-    def best(self, stages: tuple[Stage, ...]) -> MemorySchedule:
-        """The schedule, with moves where they help."""
-        return self.moving(self.planned(stages))
+    def choices(self, target_bytes: int | None = None) -> list[Choice]:
+        """Every node by itself and every segment, with the bytes that each needs with what else is alive, by their first nodes.
 
-    def choices(self, below: int | None = None) -> list[Choice]:
-        """Every node alone and every segment, with the bytes that each needs with what else is alive.
-
-        below: only segments that are not too long and have nodes in them that need more than so much.
+        target_bytes: only segments that are not too long and have nodes in them that need more than so much.
         """
         stages = one_by_one(self.nodes)
         buffers, _ = self.buffers(stages)
         held = held_bytes(buffers, self.pairs(stages, buffers), self.alignment)
         found = [Choice(i, i + 1, held.get(i, 0), None) for i in range(len(self.nodes))]
-        by_name = {buffer.name: buffer for buffer in buffers}
-        outputs = {self.graph.root(name).name for name in self.graph.outputs}
-
-        def grid(size: int) -> int:
-            return -(-size // self.alignment) * self.alignment
-
-        kernels = {n.bound.node.index: n.layer.kernel_name + n.layer.spec.suffix for n in self.nodes}
-        single = alone(kernels)
         shared = {name for part, (host, _) in self.hosts.items() for name in (part, host)}
-        if below is None:
+        if target_bytes is None:
             segments = segments_of(self.graph, self.nodes, shared=shared)
         else:
-            full = {choice.first for choice in found if choice.held_bytes > below}
+            full = {choice.first for choice in found if choice.held_bytes > target_bytes}
             segments = segments_of(self.graph, self.nodes, full, STREAMED_LENGTH, shared)
+        sole = sole_users({n.bound.node.index: n.layer.kernel_name + n.layer.spec.suffix for n in self.nodes})
+        names = {"", *(buffer.name for buffer in buffers)}
         for segment in segments:
-            if {segment.source, segment.target} - {"", *by_name}:
-                continue
-            source, target = by_name.get(segment.source), by_name[segment.target]
-            stage = Stage(segment.members(self.nodes), segment)
-            dies = source is not None and source.live.end <= segment.end and segment.source not in outputs
-            total = grid(target.size_bytes) + sum(map(grid, segment.line_bytes))
-            total += sum(grid(size) for _, size in scratch_of(stage)) + (grid(source.size_bytes) if source else 0)
-            if "overlap" not in self.without:
-                total -= saved(near(stage, source.size_bytes if source else 0), self.alignment, source=dies)
-            inside = {self.graph.root(t.name).name for n in stage.nodes for t in n.bound.outputs}
-            inside |= {
-                name for name, _ in scratch_of(replace(stage, segment=None))
-            }  # in its place is that of the segment
-            total += sum(
-                grid(b.size_bytes)
-                for b in buffers
-                if b.live.first < segment.end and b.live.end > segment.first and b.name not in inside | {segment.source}
-            )
-            overhead = segment_overhead(stage.nodes, segment, self.costs, single)
-            found.append(Choice(segment.first, segment.end, total, segment, overhead))
-        return found
+            if {segment.source, segment.target} <= names:
+                overhead = segment_overhead(segment.members(self.nodes), segment, self.costs, sole)
+                total = self.bytes_of(segment, buffers)
+                found.append(Choice(segment.first, segment.end, total, segment, overhead))
+        return sorted(found, key=lambda choice: (choice.first, choice.end, choice.held_bytes))
+
+    def bytes_of(self, segment: Segment, buffers: Sequence[Buffer]) -> int:
+        """The bytes that a segment needs with what else is alive. buffers: of the layers one by one."""
+
+        def grid(*sizes: int) -> int:
+            return sum(round_up(size, self.alignment) for size in sizes)
+
+        by_name = {buffer.name: buffer for buffer in buffers}
+        source, stage = by_name.get(segment.source), Stage(segment.members(self.nodes), segment)
+        source_bytes = source.size_bytes if source else 0
+        outputs = {self.graph.root(name).name for name in self.graph.outputs}
+        dies = source is not None and source.live.end <= segment.end and segment.source not in outputs
+        total = grid(by_name[segment.target].size_bytes, *segment.line_bytes, source_bytes)
+        total += grid(*(size for _, size in scratch_of(stage)))
+        if "overlap" not in self.without:
+            total -= saved(near(stage, source_bytes), self.alignment, source=dies)
+        inside = {self.graph.root(t.name).name for n in stage.nodes for t in n.bound.outputs} | {segment.source}
+        inside |= {name for name, _ in scratch_of(replace(stage, segment=None))}  # the segment's own replaces it
+        alive = (b for b in buffers if b.live.first < segment.end and b.live.end > segment.first)
+        return total + grid(*(b.size_bytes for b in alive if b.name not in inside))
 
     def ordered(self) -> _ScheduleSearch:
         """With the order of layers that makes the arena smaller; itself, in the graph's order, where none is found."""
@@ -252,72 +252,60 @@ class _ScheduleSearch:
 
     def size(self) -> int:
         """Bytes of the arena for the layers one by one, by a quick plan."""
-        return self.planned(one_by_one(self.nodes), quick=True).plan.arena_bytes
+        return self.planned(one_by_one(self.nodes), effort=0.0).plan.arena_bytes
 
-    def viewing(self) -> _ScheduleSearch:
-        """With the layers gone that the arena does not need: all of them, or one after the other where that is too many."""
-        views = () if "views" in self.without else views_of(self.graph, self.every)
-        if not views:
+    def eliding(self) -> _ScheduleSearch:
+        """Without the copies that the arena does not need: without all, or without one after the other where that is too many."""
+        copies = () if "views" in self.without else elidable_copies(self.graph, self.every)
+        if not copies:
             return self
         best, limit = self, self.size()
-        single = views if len(views) * len(self.every) <= _WORK else ()
-        for tried in (views, *((view,) for view in single)):
-            other = replace(self, views=tuple(dict.fromkeys((*best.views, *tried))))
+        single = copies if len(copies) * len(self.every) <= _WORK else ()
+        for tried in (copies, *((copy,) for copy in single)):
+            other = replace(self, elided=tuple(dict.fromkeys((*best.elided, *tried))))
             if (size := other.size()) <= limit:
                 best, limit = other, size
-            if len(best.views) == len(views):
+            if len(best.elided) == len(copies):
                 break
         return best
+
+    def distinct(self, paths: Iterable[Path | None], seen: set[tuple[Segment, ...]]) -> Iterator[MemorySchedule]:
+        """The schedules with the segments of paths: those of the first _TRIES paths that have other segments than those seen."""
+        new = (path[1] for path in paths if path is not None and path[1] not in seen)
+        for segments in islice(new, _TRIES):
+            seen.add(segments)
+            yield self.planned(with_segments(self.nodes, segments), effort=_LITTLE_EFFORT)
 
     def streamed(self, budget: int) -> MemorySchedule:
         """The smallest number of segments that meets the budget; the smallest arena found where none does."""
         choices, count = self.choices(), len(self.nodes)
-        least = least_held(choices, count)
-        limits = sorted({c.held_bytes for c in choices if c.held_bytes >= least})
+        limits, seen = possible_limits(choices, count), set[tuple[Segment, ...]]()
         # The packing may need more than the estimate, or less. Under a budget then ask for less, as long as that gives other
         # segments, and after that for more; for the smallest arena look at a few limits from the least on.
-        below = [limit for limit in reversed(limits) if limit <= budget]
+        below, above = [n for n in reversed(limits) if n <= budget], [n for n in limits if n > budget]
         best: MemorySchedule | None = None
-        seen: set[tuple[Segment, ...]] = set()
-        for tried in (below, [limit for limit in limits if limit > budget]):
-            most = len(seen) + _TRIES
-            for limit in tried:
-                if len(seen) >= most or (best is not None and best.plan.arena_bytes <= budget):
-                    break
-                segments = fewest(choices, count, limit)
-                if segments is None or segments in seen:
-                    continue
-                seen.add(segments)
-                found = self.planned(with_segments(self.nodes, segments), effort=_LITTLE_EFFORT)
+        for tried in (below, above):
+            for found in self.distinct((best_path(choices, count, n, number_of_segments) for n in tried), seen):
                 if best is None or found.plan.arena_bytes < best.plan.arena_bytes:
                     best = found
+                if best.plan.arena_bytes <= budget:
+                    return best
         assert best is not None, "the least limit leads through every graph"
-        if best.plan.arena_bytes > budget:
-            best = self.planned(best.stages)
+        best = self.planned(best.stages)
         return best if best.plan.arena_bytes <= budget else self.moving(best)
 
     def nearly_free(self, whole: MemorySchedule) -> MemorySchedule:
         """Layers row by row where that costs next to nothing and saves much against `whole`, otherwise that."""
         if "streaming" in self.without or not self.costs or len(self.nodes) > STREAMED_LAYERS:
             return whole
-        share, gain = (PULLED_SHARE, PULLED_GAIN) if self.graph.pulled else (STREAMED_SHARE, STREAMED_GAIN)
-        enough = int((1 - gain) * whole.plan.arena_bytes)
-        choices, count = self.choices(enough), len(self.nodes)
-        allowed = share * sum(self.costs.values())
-        least = least_held(choices, count)
-        limits = sorted({c.held_bytes for c in choices if least <= c.held_bytes <= enough})
-        seen: set[tuple[Segment, ...]] = set()
-        for limit in limits:
-            way = cheapest(choices, count, limit)
-            if way is None or way[0] > allowed or way[1] in seen:
-                continue
-            seen.add(way[1])
-            found = self.planned(with_segments(self.nodes, way[1]), effort=_LITTLE_EFFORT)
-            if found.plan.arena_bytes <= enough:
-                return found
-            if len(seen) >= _TRIES:
-                break
-        return whole
+        by_input = bool(self.graph.streamed_inputs)
+        share, gain = (STREAMED_INPUT_SHARE, STREAMED_INPUT_GAIN) if by_input else (STREAMED_SHARE, STREAMED_GAIN)
+        target_bytes = int((1 - gain) * whole.plan.arena_bytes)
+        choices, allowed = self.choices(target_bytes), share * sum(self.costs.values())
+        limits = (limit for limit in possible_limits(choices, len(self.nodes)) if limit <= target_bytes)
+        paths = (best_path(choices, len(self.nodes), limit, overhead_of_segments) for limit in limits)
+        rows = self.distinct((path for path in paths if path is not None and path[0][0] <= allowed), set())
+        return next((found for found in rows if found.plan.arena_bytes <= target_bytes), whole)
 
 
 def best_schedule(
@@ -328,26 +316,27 @@ def best_schedule(
     without: frozenset[str] = frozenset(),
     costs: Mapping[int, float] = MappingProxyType({}),
     *,
-    rough: bool = False,
+    accept_first_fit: bool = False,
 ) -> MemorySchedule:
     """The schedule of lowered nodes. budget: bytes of arena that row streaming is to meet, SMALLEST for as few as possible,
     None where it is to be nearly free. The result may miss the budget: then it is the smallest found. without: of TECHNIQUES.
-    costs: cycles of the nodes run whole, by index; without them there is no streaming but for a budget. rough: an arena that
-    meets the budget is not searched for a smaller one.
+    costs: cycles of the nodes run whole, by index; without them there is no streaming but for a budget. accept_first_fit: an
+    arena that meets the budget is not searched for a smaller one.
     """
-    enough = budget if rough and budget else 0
-    planner = _ScheduleSearch(graph, nodes, alignment, without, costs=costs, enough=enough).ordered().viewing()
-    whole = planner.planned(one_by_one(planner.nodes))
+    target_bytes = budget if accept_first_fit and budget else 0
+    search = _ScheduleSearch(graph, nodes, alignment, without, costs=costs, target_bytes=target_bytes)
+    search = search.ordered().eliding()
+    whole = search.planned(one_by_one(search.nodes))
     if budget is None or not nodes:
-        whole = planner.moving(whole)
-        return planner.nearly_free(whole) if nodes else whole
+        whole = search.moving(whole)
+        return search.nearly_free(whole) if nodes else whole
     if whole.plan.arena_bytes <= budget:
         return whole
     if budget != SMALLEST:
-        whole = planner.moving(whole)
+        whole = search.moving(whole)
         if whole.plan.arena_bytes <= budget:
             return whole
-    rows = planner.streamed(budget)
+    rows = search.streamed(budget)
     if budget == SMALLEST:
-        whole = planner.moving(whole, rows.plan.arena_bytes)
+        whole = search.moving(whole, rows.plan.arena_bytes)
     return rows if rows.plan.arena_bytes < whole.plan.arena_bytes else whole

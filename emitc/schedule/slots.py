@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from emitc.errors import first_name
 from emitc.ir import Graph, Tensor
-from emitc.program import Address, Block, SlotKind, arena_variable, held_variable
+from emitc.program import Address, Block, SlotKind, arena_variable, state_argument
 from emitc.schedule.stages import (
     LoweredNode,
     Stage,
@@ -45,7 +45,7 @@ class SlotName:
 class Slots:
     """Slot names of arena and state block: by state variable, by input, by the layer that writes the buffer, by scratch, by
     line buffer. vanished: layers that are not run, whose tensors have places all the same. prefix: of the names of inputs.
-    held: state variables that the graph is handed and that have no slot, each with the number of its pointer.
+    state_args: state variables that the graph is handed and that have no slot, each with the number of its pointer.
 
     named: by buffer of the arena. states: by state variable. arenas: the C variable of the arena, by slot name, where it is
     another than `arena`.
@@ -53,16 +53,16 @@ class Slots:
 
     def __init__(
         self, graph: Graph, stages: Sequence[Stage], vanished: Sequence[LoweredNode] = (), prefix: str = "",
-        held: Mapping[str, int] = MappingProxyType({}),
+        state_args: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        self.held = held
+        self.state_args = state_args
         self.named: dict[str, SlotName] = {}
         self.states: dict[str, SlotName] = {}
         self.arenas: dict[str, str] = {}
-        for i, tensor in enumerate(graph.states if not held else ()):
+        for i, tensor in enumerate(graph.states if not state_args else ()):
             self.states[tensor.name] = SlotName(f"STATE_{i}", described(tensor), SlotKind.TENSOR)
         for i, name in enumerate(graph.inputs):
-            if name in graph.pulled or name in held:
+            if name in graph.streamed_inputs or name in state_args:
                 continue
             what = f"{described(graph.tensor(name))}, input {i}"
             self._add(name, SlotName(f"AT_{prefix}INPUT_{i}", what, SlotKind.INPUT))
@@ -78,8 +78,8 @@ class Slots:
 
     def address(self, buffer: str) -> Address:
         """Where a buffer lies."""
-        if buffer in self.held:
-            return Address(Block.HELD, held_variable(self.held[buffer]))
+        if buffer in self.state_args:
+            return Address(Block.STATE_ARGUMENT, state_argument(self.state_args[buffer]))
         if buffer in self.states:
             return Address(Block.STATE, "state", self.states[buffer].name)
         slot = self.named[buffer].name

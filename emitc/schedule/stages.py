@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
@@ -66,23 +67,29 @@ class RowLayer:
     reads: tuple[RowRead, ...]
 
 
+def readers_of(layers: Sequence[RowLayer]) -> Mapping[int, list[tuple[int, RowRead]]]:
+    """By the position of a layer, or OUTSIDE: the positions of the layers that read its rows, and how."""
+    found: dict[int, list[tuple[int, RowRead]]] = defaultdict(list)
+    for position, layer in enumerate(layers):
+        for read in layer.reads:
+            found[read.source].append((position, read))
+    return found
+
+
 @lru_cache(maxsize=_CACHED)
-def turns(layers: tuple[RowLayer, ...], asked: frozenset[int]) -> tuple[int, ...] | None:
+def turns(layers: tuple[RowLayer, ...], on_demand: frozenset[int]) -> tuple[int, ...] | None:
     """The layers' positions in the order in which they make their rows: in turn the last one that has the rows that it needs.
 
-    asked: as `Segment` has them. None where no layer has the rows that it needs though the output is not complete.
+    on_demand: as `Segment` has them. None where no layer has the rows that it needs though the output is not complete.
     """
-    made = [0] * len(layers)
-    readers = [
-        [(j, r) for j, layer in enumerate(layers) for r in layer.reads if r.source == i] for i in range(len(layers))
-    ]
+    made, readers = [0] * len(layers), readers_of(layers)
     found: list[int] = []
     while made[-1] < layers[-1].rows:
         for i in range(len(layers) - 1, -1, -1):
             if (
                 made[i] < layers[i].rows
                 and all(read.source == OUTSIDE or made[read.source] >= read.end(made[i]) for read in layers[i].reads)
-                and (i not in asked or any(made[i] < read.end(made[j]) for j, read in readers[i]))
+                and (i not in on_demand or any(made[i] < read.end(made[j]) for j, read in readers[i]))
             ):
                 break
         else:
@@ -98,11 +105,12 @@ class Segment:
 
     first, end: positions of the nodes in the order of execution. source, target: the tensors (roots) that the segment reads
     ("" where it only asks the application for rows) and writes; source_rows: rows of the image that the layers see in the
-    source, whatever its own shape. rooms: rows that the line buffer behind each layer holds; the last layer's is its whole
-    output. places: for each layer, that in whose next row it makes its own, for that layer to work in place; mostly itself. Such
-    a layer has no line buffer. distance_bytes: the least (source's offset - target's offset). asked: layers, by position, that
-    make a row only when a reader's next row reads it, though they could before. order: the nodes' positions, counted from
-    `first`, in the order in which the segment has its layers; empty where that is theirs.
+    source, whatever its own shape. capacities: rows that each layer's line buffer holds; the last layer's is its whole output.
+    in_place_of: for each layer the one in whose next row it makes its own row, so that this one works in place; mostly the layer
+    itself. A layer that works in the row of another one has no line buffer. distance_bytes: the least (source's offset -
+    target's offset). on_demand: positions of the layers that make a row only when a reader's next row reads it, though they
+    could make it earlier. order: the nodes' positions, counted from `first`, in the order of the segment's layers; empty where
+    the two orders are the same.
     """
 
     first: int
@@ -111,10 +119,10 @@ class Segment:
     source_rows: int
     target: str
     layers: tuple[RowLayer, ...]
-    rooms: tuple[int, ...]
-    places: tuple[int, ...]
+    capacities: tuple[int, ...]
+    in_place_of: tuple[int, ...]
     distance_bytes: int
-    asked: frozenset[int] = frozenset()
+    on_demand: frozenset[int] = frozenset()
     order: tuple[int, ...] = ()
 
     def members(self, nodes: Sequence[LoweredNode]) -> tuple[LoweredNode, ...]:
@@ -125,7 +133,9 @@ class Segment:
     @property
     def line_bytes(self) -> tuple[int, ...]:
         """Bytes of the line buffer behind each layer but the last."""
-        return tuple(room * layer.row_bytes for room, layer in zip(self.rooms[:-1], self.layers[:-1], strict=True))
+        return tuple(
+            capacity * layer.row_bytes for capacity, layer in zip(self.capacities[:-1], self.layers[:-1], strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,4 +236,4 @@ def in_arena(graph: Graph, name: str) -> bool:
     nor inputs that are pulled row by row.
     """
     root = graph.root(name)
-    return not root.is_constant and not root.is_state and root.name not in graph.pulled
+    return not root.is_constant and not root.is_state and root.name not in graph.streamed_inputs

@@ -45,20 +45,20 @@ def weights_of(node: LoweredNode) -> Table | None:
     return next((each for each in node.layer.tables if each.role == ROLE and each.pixels_per_load), None)
 
 
-def candidates(arrangement: MemorySchedule) -> tuple[Candidate, ...]:
+def candidates(schedule: MemorySchedule) -> tuple[Candidate, ...]:
     """Every layer whose weights could be copied, in order of execution."""
     found = []
-    for position, stage in enumerate(arrangement.stages):
+    for position, stage in enumerate(schedule.stages):
         for node in stage.nodes:
             if table := weights_of(node):
                 found.append(Candidate(position, node, table.size_bytes, loads_bytes(node)))
     return tuple(found)
 
 
-def with_copies(arrangement: MemorySchedule, chosen: Sequence[Candidate]) -> MemorySchedule:
-    """The arrangement with a buffer for each of the chosen layers, alive for its stage."""
-    stages = list(arrangement.stages)
-    buffers = list(arrangement.buffers)
+def with_copies(schedule: MemorySchedule, chosen: Sequence[Candidate]) -> MemorySchedule:
+    """The schedule with a buffer for each of the chosen layers, alive for its stage."""
+    stages = list(schedule.stages)
+    buffers = list(schedule.buffers)
     for each in chosen:
         stage = stages[each.position]
         nodes = tuple(replace(node, staged=(ROLE,)) if node is each.node else node for node in stage.nodes)
@@ -66,4 +66,4 @@ def with_copies(arrangement: MemorySchedule, chosen: Sequence[Candidate]) -> Mem
         buffers.append(
             Buffer(staged_name(each.node, ROLE), each.size_bytes, LiveRange(each.position, each.position + 1))
         )
-    return replace(arrangement, stages=tuple(stages), buffers=tuple(buffers))
+    return replace(schedule, stages=tuple(stages), buffers=tuple(buffers))

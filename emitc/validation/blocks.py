@@ -49,7 +49,7 @@ class Blocks:
         """The bytes at an address; None for a constant."""
         if address.block is Block.CONSTANT:
             return None
-        if address.block is Block.HELD:
+        if address.block is Block.STATE_ARGUMENT:
             return Place(address.variable, 0, address.variable)
         return Place(address.variable, self._slots[address.slot], address.slot)
 

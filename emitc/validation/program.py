@@ -18,7 +18,7 @@ from emitc.ir import Array, BoundNode, DType, Graph, Tensor
 from emitc.kernels.control_flow.control_flow import ControlFlow
 from emitc.kernels.shared.subgraph_reference import watched
 from emitc.layer import Layer
-from emitc.program import Address, Move, Operand, Port, Program, RowSegment, Step, arena_variable, held_variable
+from emitc.program import Address, Move, Operand, Port, Program, RowSegment, Step, arena_variable, state_argument
 from emitc.validation.blocks import Blocks, Outside, Place
 from emitc.validation.rows import Rows
 from emitc.validation.tolerance import differing
@@ -120,8 +120,8 @@ class ProgramRun:
         for slot in self.program.states:
             self.blocks.write(Place("state", slot.offset_bytes, slot.name), self.expected(slot.tensor), slot.name)
         names = [name for name in self.graph.inputs if self.graph.tensor(name).is_state]
-        for number, name in zip(self.program.held, names, strict=False):
-            self.blocks.hold(held_variable(number), self.expected(name))
+        for number, name in zip(self.program.state_args, names, strict=False):
+            self.blocks.hold(state_argument(number), self.expected(name))
 
     def execute(self) -> None:
         """The whole run. Raises Faulty."""
@@ -304,8 +304,8 @@ def _scrambled(executed: Executed, ran: set[int]) -> Executed:
     run = Execution(graph, given, dict(executed.before))
     for bound in graph.bound():
         known = bound.node.index in ran and bound.node.index not in touching
-        pulled = known and any(t is not None and t.name in graph.pulled for t in bound.inputs)
-        values = tuple(map(random, bound.outputs)) if known and not pulled else run.execute(bound)
+        streamed = known and any(t is not None and t.name in graph.streamed_inputs for t in bound.inputs)
+        values = tuple(map(random, bound.outputs)) if known and not streamed else run.execute(bound)
         for tensor, value in zip(bound.outputs, values, strict=True):
             run.keep(tensor, value)
     return run.finished()

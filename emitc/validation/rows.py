@@ -65,8 +65,8 @@ class Rows:
         if not last and row >= call.makes.rows:
             return False
         waits = all(self.made[u.tensor.name] >= self.reach(u, row).stop for u in call.uses if u.waits)
-        asked = any(row < self.reach(use, self.made[makes.name]).stop for makes, use in call.readers)
-        return waits and (asked or not call.asked)
+        on_demand = any(row < self.reach(use, self.made[makes.name]).stop for makes, use in call.readers)
+        return waits and (on_demand or not call.on_demand)
 
     def execute(self) -> None:
         """Every row. Raises Faulty."""
@@ -95,7 +95,7 @@ class Rows:
     def make(self, number: int) -> None:
         """The next row of a layer, read and stored where the C does."""
         call = self.segment.calls[number]
-        index, makes, place = call.step.index, call.makes, call.place
+        index, makes, place = call.step.index, call.makes, call.in_place_of
         row = self.made[makes.name]
         if row >= makes.rows:
             self.fault(index, makes, -1, f"the layer makes row {row} of {makes.rows}")
@@ -144,9 +144,9 @@ class Rows:
     def roll(self, number: int) -> None:
         """Moves the rows of a full line buffer up, those that a reader still needs."""
         call = self.segment.calls[number]
-        place = call.place
+        place = call.in_place_of
         kept = self.made[place.name] - self.first[place.name]
-        if place.whole or kept < place.room:
+        if place.whole or kept < place.capacity:
             return
         needed = [self.reach(use, self.made[makes.name]).start for makes, use in call.readers]
         first = min(min(needed, default=0), self.made[place.name])
@@ -158,8 +158,8 @@ class Rows:
         for number, content in enumerate(held):
             self.run.blocks.write(start, content, start.slot, number * place.row_bytes)
         self.first[place.name] = first
-        if self.made[place.name] - first >= place.room:
-            self.fault(call.step.index, place, -1, f"its {place.room} rows are all still needed")
+        if self.made[place.name] - first >= place.capacity:
+            self.fault(call.step.index, place, -1, f"its {place.capacity} rows are all still needed")
 
     def independent(self, call: RowCall) -> None:
         """That a layer's rows depend on nothing but the rows that it is to read: others are replaced."""

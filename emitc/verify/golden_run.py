@@ -49,7 +49,7 @@ def interface_of(compiled: Compiled) -> Interface:
         tuple((p.dtype, p.shape) for p in program.outputs),
         program.state_bytes,
         tuple((region.name, region.plan.arena_bytes) for region in program.regions),
-        program.pulled is not None,
+        program.streamed_input is not None,
     )
 
 
@@ -125,9 +125,9 @@ def golden_run(
             )
         if reference != "auto":
             raise error
-        if compiled.brought:
+        if compiled.plugin_ops:
             return replace(
-                _numpy_run(compiled, cases, resets), refused=(*compiled.brought, " ".join(error.why.split()))
+                _numpy_run(compiled, cases, resets), refused=(*compiled.plugin_ops, " ".join(error.why.split()))
             )
         run = run_otherwise(compiled, cases, asked, error)
     tensors = tuple(by_tensor(compiled.graph, compiled.source.format, values) for values in run.tensors)

@@ -216,7 +216,7 @@ def test_a_float_operator_with_its_template_in_the_file(tmp_path: Path) -> None:
     with builder.Map():
         builder.Float("limit", 0.25)
     compiled = compile_model(square_model(tmp_path, options=bytes(builder.Finish())), plugins=(clipped(tmp_path),))
-    assert compiled.brought == ("CUSTOM:ClippedSquare",)
+    assert compiled.plugin_ops == ("CUSTOM:ClippedSquare",)
     proof = verify(compiled, sanitize=True)
     assert proof.match
     assert (proof.rule, proof.tolerated) == ("tolerance", 0)

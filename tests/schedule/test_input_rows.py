@@ -84,7 +84,7 @@ def test_the_input_is_never_whole_in_memory(tmp_path: Path) -> None:
         assert without.program.plan.arena_bytes >= without.program.inputs[0].size_bytes
         assert rows.program.plan.arena_bytes < rows.program.inputs[0].size_bytes / 2
         (segment,) = rows.program.segments
-        assert segment.source is None and segment.pulls and segment.calls[0].makes.room == 3
+        assert segment.source is None and segment.reads_rows and segment.calls[0].makes.capacity == 3
         assert not any(slot.name == "AT_INPUT_0" for slot in rows.program.slots)
         assert json.loads(rows.files["manifest.json"])["options"]["input_rows"] is True
 
@@ -170,8 +170,8 @@ def test_a_line_buffer_that_is_one_row_shorter_does_not_do(tmp_path: Path) -> No
     check_schedule(graph, found.stages, offsets, {}, found.plan.arena_bytes)
     (stage,) = found.stages
     assert stage.segment is not None and stage.segment.source == ""
-    rooms = (stage.segment.rooms[0] - 1, *stage.segment.rooms[1:])
-    short = replace(stage, segment=replace(stage.segment, rooms=rooms))
+    capacities = (stage.segment.capacities[0] - 1, *stage.segment.capacities[1:])
+    short = replace(stage, segment=replace(stage.segment, capacities=capacities))
     with pytest.raises((PlanError, ValueError)):
         check_schedule(graph, (short,), offsets, {}, found.plan.arena_bytes)
 

@@ -48,12 +48,12 @@ def test_fewer_moves_would_need_more() -> None:
     compiled = compile_model(SHIPPED / "kws_ref_int8.tflite")
     nodes = lower_nodes(compiled.partition)
     planner = _ScheduleSearch(compiled.partition.graph, nodes, ALIGNMENT)
-    best = planner.best(one_by_one(nodes))
+    best = planner.moving(planner.planned(one_by_one(nodes)))
     moves = [position for position, stage in enumerate(best.stages) if stage.moved]
     assert moves
     for position in moves:
         fewer = (*best.stages[:position], *best.stages[position + 1 :])
-        assert planner.planned(fewer, quick=True).plan.arena_bytes > best.plan.arena_bytes
+        assert planner.planned(fewer, effort=0.0).plan.arena_bytes > best.plan.arena_bytes
 
 
 def test_a_plan_for_each_move_is_enough_to_find_those_that_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:

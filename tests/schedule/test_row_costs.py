@@ -10,16 +10,16 @@ from emitc.backends.contract import PORTABLE
 from emitc.compiler import compile_model
 from emitc.layer import ByRows, Layer, Param
 from emitc.schedule.row_costs import (
-    ALONE_PER_RUN,
     FITTED_ROW,
     FITTED_SHARE,
     OTHER_WINDOW_SHARE,
     PER_BYTE,
     PER_ROW,
     PORTABLE_WINDOW_SHARE,
-    alone,
+    SOLE_USER_PER_RUN,
     layer_overhead,
-    left_over,
+    sole_users,
+    tail_waste,
     window_runs,
 )
 from emitc.writers.tflite import write_tflite
@@ -39,17 +39,17 @@ def _layer(by_rows: ByRows | None, params: tuple[Param, ...] = (), variant: str 
 
 @pytest.mark.parametrize(("width", "share"), [(4, 0), (5, 3 / 5), (6, 2 / 6), (7, 1 / 7), (1, 3), (8, 0)])
 def test_pixels_left_over_from_fours_are_made_in_vain(width: int, share: float) -> None:
-    assert left_over(_layer(FOURS, _params(width))) == pytest.approx(share)
+    assert tail_waste(_layer(FOURS, _params(width))) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("by_rows", [SINGLE, FITTED, None])
 def test_other_kernels_make_none_in_vain(by_rows: ByRows | None) -> None:
-    assert left_over(_layer(by_rows, _params(5))) == 0.0
-    assert left_over(_layer(FOURS)) == 0.0
+    assert tail_waste(_layer(by_rows, _params(5))) == 0.0
+    assert tail_waste(_layer(FOURS)) == 0.0
 
 
-def _overhead(layer: Layer, cost: float = 80_000.0, *, window: bool = True, alone: bool = False) -> float:
-    return layer_overhead(layer, cost, 8, 3, 100, window=window, alone=alone)
+def _overhead(layer: Layer, cost: float = 80_000.0, *, window: bool = True, sole_user: bool = False) -> float:
+    return layer_overhead(layer, cost, 8, 3, 100, window=window, sole_user=sole_user)
 
 
 RUNS = 8 * 5 * 3
@@ -64,29 +64,29 @@ def test_the_parts_add_up_once() -> None:
     assert _overhead(layer) == bare + OTHER_WINDOW_SHARE * 80_000
     assert _overhead(_layer(FOURS, _params(12))) == _overhead(layer)
     assert _overhead(_layer(FOURS, _params(6))) == pytest.approx(bare + (OTHER_WINDOW_SHARE + 2 / 6) * 80_000)
-    assert _overhead(layer, alone=True) == bare + OTHER_WINDOW_SHARE * 80_000 + RUNS * ALONE_PER_RUN
-    assert _overhead(portable, alone=True) == bare + PORTABLE_WINDOW_SHARE * 80_000
-    assert _overhead(layer, window=False, alone=True) == bare
+    assert _overhead(layer, sole_user=True) == bare + OTHER_WINDOW_SHARE * 80_000 + RUNS * SOLE_USER_PER_RUN
+    assert _overhead(portable, sole_user=True) == bare + PORTABLE_WINDOW_SHARE * 80_000
+    assert _overhead(layer, window=False, sole_user=True) == bare
 
 
 def test_a_fitted_kernel_of_long_rows_has_a_share_instead_of_runs() -> None:
     layer = _layer(FITTED, _params(5))
     bare = _overhead(layer, window=False)
     assert FITTED_ROW * 8 <= 80_000
-    assert _overhead(layer, alone=True) == bare + FITTED_SHARE * 80_000
+    assert _overhead(layer, sole_user=True) == bare + FITTED_SHARE * 80_000
     assert _overhead(layer) == bare + OTHER_WINDOW_SHARE * 80_000
-    short = _overhead(layer, 8.0 * FITTED_ROW - 8, alone=True)
-    assert short == pytest.approx(bare + OTHER_WINDOW_SHARE * (8 * FITTED_ROW - 8) + RUNS * ALONE_PER_RUN)
+    short = _overhead(layer, 8.0 * FITTED_ROW - 8, sole_user=True)
+    assert short == pytest.approx(bare + OTHER_WINDOW_SHARE * (8 * FITTED_ROW - 8) + RUNS * SOLE_USER_PER_RUN)
 
 
 def test_a_whole_line_buffer_moves_nothing() -> None:
     layer = _layer(SINGLE)
-    assert layer_overhead(layer, 0.0, 8, 8, 100, window=False, alone=False) == 8 * PER_ROW
-    assert layer_overhead(layer, 0.0, 8, 0, 100, window=False, alone=False) == 8 * PER_ROW
+    assert layer_overhead(layer, 0.0, 8, 8, 100, window=False, sole_user=False) == 8 * PER_ROW
+    assert layer_overhead(layer, 0.0, 8, 0, 100, window=False, sole_user=False) == 8 * PER_ROW
 
 
 def test_kernels_of_one_layer_and_the_rows_of_their_windows() -> None:
-    assert alone({0: "a", 1: "b", 2: "a"}) == {1}
+    assert sole_users({0: "a", 1: "b", 2: "a"}) == {1}
     assert window_runs(_params(5, 3), 4) == 4 * 5 * 3
     assert window_runs((), 4) == 0
 
@@ -103,20 +103,20 @@ def test_segment_and_program_are_estimated_alike(tmp_path: Path) -> None:
     made = compile_model(file, target="cortex-m4", ram_budget="min", variants=wanted)
     (segment,) = made.program.segments
     costs = {assignment.index: assignment.cost for assignment in made.partition.assignments}
-    single = alone({step.index: step.kernel for step in made.program.steps})
+    single = sole_users({step.index: step.kernel for step in made.program.steps})
     parts = []
     for call, vain in zip(segment.calls, (3 / 13, 1 / 7), strict=True):
         layer = made.partition.layers[call.step.index]
-        assert left_over(layer) == pytest.approx(vain)
+        assert tail_waste(layer) == pytest.approx(vain)
         parts.append(
             layer_overhead(
                 layer,
                 costs[call.step.index],
                 call.makes.rows,
-                call.makes.room,
+                call.makes.capacity,
                 call.makes.row_bytes,
                 window=call.step.window,
-                alone=call.step.index in single,
+                sole_user=call.step.index in single,
             )
         )
     assert made.program.estimated_cycles == pytest.approx(sum(costs.values()) + sum(parts))

@@ -45,9 +45,9 @@ def _arrangement(compiled: Compiled, budget: int | None) -> MemorySchedule:
     return best_schedule(compiled.partition.graph, lower_nodes(compiled.partition), ALIGNMENT, budget)
 
 
-def _replayed(compiled: Compiled, stages: Sequence[Stage], arrangement: MemorySchedule) -> None:
-    offsets = {p.name: p.offset_bytes for p in arrangement.plan.placements}
-    check_schedule(compiled.partition.graph, stages, offsets, {}, arrangement.plan.arena_bytes)
+def _replayed(compiled: Compiled, stages: Sequence[Stage], schedule: MemorySchedule) -> None:
+    offsets = {p.name: p.offset_bytes for p in schedule.plan.placements}
+    check_schedule(compiled.partition.graph, stages, offsets, {}, schedule.plan.arena_bytes)
 
 
 @pytest.mark.sweep(keep=6)
@@ -69,16 +69,16 @@ def test_the_random_networks_have_segments(tmp_path: Path) -> None:
     assert len(segments) >= 20
     assert sum(call.step.op_type == "ADD" for s in segments for call in s.calls) >= 3
     assert sum(call.step.window for s in segments for call in s.calls) >= 20
-    assert sum(call.makes.room == 0 for s in segments for call in s.calls) >= 2  # made in the place of another row
+    assert sum(call.makes.capacity == 0 for s in segments for call in s.calls) >= 2  # made in the place of another row
 
 
 def _shorter(segment: Segment) -> list[Segment]:
     """The segment with each line buffer one row shorter."""
     found = []
-    for i, room in enumerate(segment.rooms[:-1]):
+    for i, room in enumerate(segment.capacities[:-1]):
         if room > 1:
-            rooms = (*segment.rooms[:i], room - 1, *segment.rooms[i + 1 :])
-            found.append(replace(segment, rooms=rooms))
+            capacities = (*segment.capacities[:i], room - 1, *segment.capacities[i + 1 :])
+            found.append(replace(segment, capacities=capacities))
     return found
 
 
@@ -86,15 +86,15 @@ def test_a_line_buffer_that_is_one_row_shorter_does_not_do(tmp_path: Path) -> No
     tried = 0
     for seed in NETS:
         compiled = compile_model(_model(tmp_path, seed))
-        arrangement = _arrangement(compiled, SMALLEST)
-        _replayed(compiled, arrangement.stages, arrangement)
-        for position, stage in enumerate(arrangement.stages):
+        schedule = _arrangement(compiled, SMALLEST)
+        _replayed(compiled, schedule.stages, schedule)
+        for position, stage in enumerate(schedule.stages):
             for segment in _shorter(stage.segment) if stage.segment else ():
-                stages = list(arrangement.stages)
+                stages = list(schedule.stages)
                 stages[position] = replace(stage, segment=segment)
                 tried += 1
                 with pytest.raises((PlanError, ValueError)):  # a row that is gone, or no rows to drop
-                    _replayed(compiled, stages, arrangement)
+                    _replayed(compiled, stages, schedule)
     assert tried >= 20
 
 
@@ -221,16 +221,16 @@ def test_pixels_that_read_one_stretch_do_so_row_by_row(seed: int, tmp_path: Path
 def test_working_memory_of_a_segment_over_its_rows_is_seen(tmp_path: Path) -> None:
     model = MODELS / "person_detect_int8.tflite"
     compiled = compile_model(model, target="cortex-m4")
-    arrangement = compiled_arrangement(compiled)
-    offsets = {p.name: p.offset_bytes for p in arrangement.plan.placements}
-    arena = arrangement.plan.arena_bytes
+    schedule = compiled_arrangement(compiled)
+    offsets = {p.name: p.offset_bytes for p in schedule.plan.placements}
+    arena = schedule.plan.arena_bytes
     graph = compiled.partition.graph
-    check_schedule(graph, arrangement.stages, offsets, {}, arena)
-    (stage,) = (stage for stage in arrangement.stages if stage.segment is not None)
+    check_schedule(graph, schedule.stages, offsets, {}, arena)
+    (stage,) = (stage for stage in schedule.stages if stage.segment is not None)
     ((name, size),) = scratch_of(stage)
     for other in (stage.segment.source, stage.segment.target, lines_name(stage.nodes[0])):  # type: ignore[union-attr]
         with pytest.raises(PlanError):
-            check_schedule(graph, arrangement.stages, offsets | {name: offsets[other]}, {}, arena + size)
+            check_schedule(graph, schedule.stages, offsets | {name: offsets[other]}, {}, arena + size)
 
 
 def compiled_arrangement(compiled: Compiled) -> MemorySchedule:
@@ -258,16 +258,18 @@ def _residual(folder: Path, *, short_first: bool = False) -> Path:
 
 def test_a_branch_waits_until_its_rows_are_asked_for(tmp_path: Path) -> None:
     compiled = compile_model(_residual(tmp_path), ram_budget="min")
-    arrangement = _arrangement(compiled, SMALLEST)
-    (segment,) = (s.segment for s in arrangement.stages if s.segment is not None)
-    assert segment.asked == {3} and segment.rooms[3] == 1
-    eager = simulated(segment.layers, segment.places, 64)
-    assert eager is not None and eager.rooms[3] == 3
-    stages = [replace(s, segment=replace(s.segment, asked=frozenset())) if s.segment else s for s in arrangement.stages]
+    schedule = _arrangement(compiled, SMALLEST)
+    (segment,) = (s.segment for s in schedule.stages if s.segment is not None)
+    assert segment.on_demand == {3} and segment.capacities[3] == 1
+    eager = simulated(segment.layers, segment.in_place_of, 64)
+    assert eager is not None and eager.capacities[3] == 3
+    stages = [
+        replace(s, segment=replace(s.segment, on_demand=frozenset())) if s.segment else s for s in schedule.stages
+    ]
     with pytest.raises(PlanError):
-        _replayed(compiled, stages, arrangement)
+        _replayed(compiled, stages, schedule)
     (made,) = compiled.program.segments
-    assert [call.asked for call in made.calls] == [False, False, False, True, False]
+    assert [call.on_demand for call in made.calls] == [False, False, False, True, False]
     proof = verify(compiled, samples=3, layers=True, sanitize=True)
     assert proof.match and proof.memory_errors == ()
 
@@ -282,7 +284,7 @@ def test_a_model_with_the_short_branch_first_gets_the_same_lines(tmp_path: Path)
     (stage,) = (s for s in stages if s.segment is not None)
     assert stage.segment is not None and stage.segment.order == (0, 2, 3, 1, 4)
     assert [node.bound.node.index for node in stage.nodes] == [0, 2, 3, 1, 4]
-    assert stage.segment.asked == {3} and stage.segment.rooms[3] == 1
+    assert stage.segment.on_demand == {3} and stage.segment.capacities[3] == 1
     assert first.program.plan.arena_bytes == last.program.plan.arena_bytes
     proof = verify(first, samples=3, layers=True, sanitize=True)
     assert proof.match and proof.differing == 0 and proof.memory_errors == ()

@@ -13,9 +13,9 @@ from emitc.ir import BoundNode
 from emitc.kernels.contract import KernelDef, Variant
 from emitc.schedule import scratch_budget
 from emitc.schedule.scratch_budget import (
-    DEAR,
+    COST_RATIO_LIMIT,
     DEFAULT_BYTES,
-    DEFAULT_DEAR,
+    DEFAULT_COST_RATIO_LIMIT,
     DEFAULT_SHARE,
     LEAST_SHARES,
     ROWS_GAIN,
@@ -73,7 +73,7 @@ def test_the_default_keeps_a_fast_kernel_where_others_are_dear(tmp_path: Path) -
     assert default.program.steps[0].variant == "dsp"
     assert default.program.plan.arena_bytes > (1 + DEFAULT_SHARE) * lean.program.plan.arena_bytes + DEFAULT_BYTES
     dearer = lean.program.estimated_cycles / default.program.estimated_cycles
-    assert dearer * lean.program.plan.arena_bytes > DEFAULT_DEAR * default.program.plan.arena_bytes
+    assert dearer * lean.program.plan.arena_bytes > DEFAULT_COST_RATIO_LIMIT * default.program.plan.arena_bytes
 
 
 def test_the_smallest_arena_gives_way_where_that_is_dear() -> None:
@@ -84,7 +84,7 @@ def test_the_smallest_arena_gives_way_where_that_is_dear() -> None:
     assert small < arena <= small * (1 + LEAST_SHARES[-1])
     assert arena <= default.program.plan.arena_bytes
     costs = [each.program.estimated_cycles for each in (default, least, exact)]
-    assert costs[1] <= DEAR * costs[0] < costs[2]
+    assert costs[1] <= COST_RATIO_LIMIT * costs[0] < costs[2]
 
 
 def test_a_budget_between_is_met_and_spent() -> None:
@@ -128,7 +128,7 @@ def test_rows_of_the_input_do_not_make_kernels_leaner(narrow: Path) -> None:
     costs = [each.program.estimated_cycles for each in (whole, pulled, leaner)]
     arenas = [each.program.plan.arena_bytes for each in (whole, pulled, leaner)]
     assert costs[1] <= 1.02 * costs[0] and arenas[1] <= arenas[0]
-    assert costs[2] > DEFAULT_DEAR * costs[1] and arenas[2] * costs[2] > arenas[1] * costs[1]
+    assert costs[2] > DEFAULT_COST_RATIO_LIMIT * costs[1] and arenas[2] * costs[2] > arenas[1] * costs[1]
 
 
 LAST_LEAN = ((0, "dsp-2px"), (1, "dsp-noscratch"), (2, "dsp-noscratch"), (4, "dsp-noscratch"))

@@ -136,7 +136,7 @@ def _wanted(graph: Graph, commands: Sequence[BoundNode], memories: frozenset[str
     return {
         name: offset
         for name, offset in found.items()
-        if not roots[name].is_constant and not _is_state(graph, roots[name]) and name not in graph.pulled
+        if not roots[name].is_constant and not _is_state(graph, roots[name]) and name not in graph.streamed_inputs
         and offset % roots[name].dtype.bytes == 0
     }  # fmt: skip
 

@@ -52,7 +52,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("rows", "uint32_t", y.shape[1], "rows that are asked for"),
         Param("row_bytes", "uint32_t", y.size_bytes // y.shape[1], "bytes of each"),
     )
-    return Layer("state/input_rows", "portable", (), params=params, by_rows=ByRows(), pulls=True)
+    return Layer("state/input_rows", "portable", (), params=params, by_rows=ByRows(), reads_rows=True)
 
 
 KERNELS = (

@@ -16,6 +16,7 @@ from emitc.kernels import definition_of
 from emitc.kernels.mac.requantization import WEIGHTS
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.movement.transpose import Transpose
+from emitc.passes.rewriter import free_name, only_reader, with_nodes
 
 
 def _transpose_before(graph: Graph, node: Node) -> tuple[list[Node], Node] | None:
@@ -24,7 +25,7 @@ def _transpose_before(graph: Graph, node: Node) -> tuple[list[Node], Node] | Non
     name = node.inputs[0]
     while True:
         producer = graph.producer(name)
-        if producer is None or name in graph.outputs or len(graph.consumers(name)) != 1 or graph.aliases(name):
+        if producer is None or only_reader(graph, name) is None:
             return None
         if isinstance(producer.op, Transpose):
             return views, producer
@@ -62,20 +63,15 @@ def _one_less(graph: Graph) -> Graph | None:
         data = _reordered(weights, graph.tensor(transpose.outputs[0]).shape, transpose.op.permutation)
         if data is None:
             continue
-        name = f"{weights.name}:{node.index}"
-        while graph.has_tensor(name):
-            name += "'"
+        name = free_name(f"{weights.name}:{node.index}", {tensor.name for tensor in graph.tensors})
         turned = replace(weights, name=name, data=stored(data, weights.dtype))
         source = transpose.inputs[0]
-        changed = {node.index: replace(node, inputs=(node.inputs[0], name, *node.inputs[2:]))}
-        last = views[-1] if views else node
-        changed[last.index] = replace(
-            changed.get(last.index, last), inputs=(source, *changed.get(last.index, last).inputs[1:])
-        )
-        nodes = tuple(changed.get(n.index, n) for n in graph.nodes if n is not transpose)
-        gone = transpose.outputs[0]
-        tensors = tuple(t for t in graph.tensors if t.name != gone)
-        return _renamed(replace(graph, tensors=(*tensors, turned), nodes=nodes), [view.outputs[0] for view in views])
+        made = replace(node, inputs=(node.inputs[0] if views else source, name, *node.inputs[2:]))
+        changed: dict[int, Node | None] = {node.index: made}
+        if views:
+            changed[views[-1].index] = replace(views[-1], inputs=(source, *views[-1].inputs[1:]))
+        changed[transpose.index] = None
+        return _renamed(with_nodes(graph, changed, (turned,)), [view.outputs[0] for view in views])
     return None
 
 
@@ -84,9 +80,7 @@ def _renamed(graph: Graph, names: list[str]) -> Graph:
     taken = {tensor.name for tensor in graph.tensors}
     fresh: dict[str, str] = {}
     for name in names:
-        fresh[name] = f"{name}_unturned"
-        while fresh[name] in taken:
-            fresh[name] += "'"
+        fresh[name] = free_name(f"{name}_unturned", taken)
         taken.add(fresh[name])
     nodes = tuple(
         replace(

@@ -25,6 +25,7 @@ from emitc.kernels.mac.requantization import BIAS, WEIGHTS, float_factors, real_
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
 from emitc.numerics.requantize import INT32_MAX, activation_clamp
+from emitc.passes.rewriter import free_name
 
 Int64 = NDArray[np.int64]
 TOGETHER = 4
@@ -271,8 +272,7 @@ class _Rewriting:
 
     def _constant(self, name: str, tensor: Tensor, out: Int64 | None, before: tuple[int, ...]) -> str:
         """Adds a constant under that name or one like it; `out`: channels of its quantization's axis in `before` that stay."""
-        while name in self._taken:
-            name += "'"
+        name = free_name(name, self._taken)
         self._taken.add(name)
         quantization = tensor.quantization
         if out is not None and quantization is not None and not quantization.per_tensor:

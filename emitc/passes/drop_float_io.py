@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from emitc.ir import DType, Graph
 from emitc.kernels.quantization.quantize import Dequantize, Quantize
+from emitc.passes.rewriter import views_of
 
 INTERFACES = ("keep", "int8")
 
@@ -23,7 +24,7 @@ def with_interface(graph: Graph, io: str) -> Graph:
         given = graph.root(source).name
         if isinstance(node.op, Quantize) and given in graph.inputs and graph.tensor(given).dtype is DType.FLOAT32:
             # The input may be read through a view of it, which then goes with it.
-            views = _views(graph, given)
+            views = views_of(graph, given)
             readers = [reader for name in (given, *views) for reader in graph.consumers(name)]
             if readers == [node] and not {given, *views} & set(graph.outputs):
                 inputs = tuple(target if name == given else name for name in graph.inputs)
@@ -36,9 +37,3 @@ def with_interface(graph: Graph, io: str) -> Graph:
             nodes = tuple(n for n in graph.nodes if n is not node)
             return with_interface(replace(graph, outputs=outputs, nodes=nodes), io)
     return graph
-
-
-def _views(graph: Graph, name: str) -> tuple[str, ...]:
-    """All tensors that share a tensor's bytes, also through each other."""
-    direct = graph.aliases(name)
-    return direct + tuple(view for alias in direct for view in _views(graph, alias))

@@ -14,6 +14,7 @@ from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.elementwise.arithmetic import Add
 from emitc.kernels.mac.requantization import BIAS
 from emitc.kernels.matrix.fully_connected import FullyConnected
+from emitc.passes.rewriter import free_name, only_reader, with_nodes
 
 _Sums = Conv2D | DepthwiseConv2D | FullyConnected
 
@@ -32,18 +33,14 @@ def _producer(graph: Graph, name: str) -> Node | None:
     node = graph.producer(name)
     if node is None or not isinstance(node.op, _Sums) or node.op.numerics is not Numerics.QOPERATOR:
         return None
-    if name in graph.outputs or graph.aliases(name) or len(graph.consumers(name)) != 1:
-        return None
     free = node.op.activation == "NONE" and not node.op.bias_last and not any(node.inputs[BIAS:])
     floats = all(graph.tensor(n).dtype is DType.FLOAT32 for n in (*node.inputs[:BIAS], name))
-    return node if free and floats else None
+    return node if free and floats and only_reader(graph, name) else None
 
 
 def fold_bias(graph: Graph) -> Graph:
     """The graph with every bias folded that can be."""
-    folded: dict[int, Node] = {}  # by the identity of the operator, which has one reader
-    gone: set[int] = set()
-    inner: set[str] = set()
+    changed: dict[int, Node | None] = {}
     added: list[Tensor] = []
     for bound in graph.bound():
         add = bound.node
@@ -53,17 +50,10 @@ def fold_bias(graph: Graph) -> Graph:
             sums, bias = _producer(graph, add.inputs[1 - position]), _bias(bound, position)
             if sums is None or bias is None:
                 continue
-            name = f"{add.outputs[0]}:bias"
-            while graph.has_tensor(name):
-                name += "'"
+            name = free_name(f"{add.outputs[0]}:bias", {tensor.name for tensor in graph.tensors})
             assert isinstance(sums.op, _Sums)
             op, inputs = replace(sums.op, bias_last=True), (*sums.inputs[:BIAS], name)
-            folded[id(sums)] = replace(sums, op=op, inputs=inputs, outputs=add.outputs)
-            gone.add(id(add))
-            inner.add(sums.outputs[0])
+            changed |= {sums.index: replace(sums, op=op, inputs=inputs, outputs=add.outputs), add.index: None}
             added.append(replace(bias, name=name))
             break
-    if not folded:
-        return graph
-    nodes = tuple(folded.get(id(node), node) for node in graph.nodes if id(node) not in gone)
-    return replace(graph, nodes=nodes, tensors=(*(t for t in graph.tensors if t.name not in inner), *added))
+    return with_nodes(graph, changed, added) if changed else graph

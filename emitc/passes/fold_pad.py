@@ -17,6 +17,7 @@ from emitc.kernels.mac.requantization import WEIGHTS
 from emitc.kernels.movement.pad import Pad, padding_value
 from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
 from emitc.kernels.shared.windows import Padding
+from emitc.passes.rewriter import only_reader, with_nodes
 
 
 def _padded(reader: BoundNode, pad: BoundNode, extra: Padding) -> Op | None:
@@ -48,29 +49,16 @@ def _rows_and_columns(pad: BoundNode) -> Padding | None:
     return Padding(*paddings[1], *paddings[2])
 
 
-def _round(graph: Graph) -> Graph | None:
-    """The graph with every PAD folded that is in front of its reader; None where there is none."""
-    folded: dict[int, Node] = {}  # by the identity of the reader, whose first input is the PAD's
-    gone: set[int] = set()
+def fold_pad(graph: Graph) -> Graph:
+    """The graph with every PAD folded that can be; of PADs in a row the last one comes first."""
+    changed: dict[int, Node | None] = {}
     for bound in graph.bound():
         if not isinstance(bound.node.op, Pad) or bound.input(0).quantization is None:
             continue
         extra, name = _rows_and_columns(bound), bound.output.name
-        readers = graph.consumers(name)
-        if extra is None or name in graph.outputs or graph.aliases(name) or len(readers) != 1:
-            continue
-        reader = readers[0]
-        op = _padded(graph.bind(reader), bound, extra)
-        if op is None or reader.inputs.count(name) != 1:
-            continue
-        folded[id(reader)] = replace(reader, op=op, inputs=(bound.node.inputs[0], *reader.inputs[1:]))
-        gone.add(id(bound.node))
-    nodes = tuple(folded.get(id(node), node) for node in graph.nodes if id(node) not in gone)
-    return replace(graph, nodes=nodes) if folded else None
-
-
-def fold_pad(graph: Graph) -> Graph:
-    """The graph with every PAD folded that can be; of PADs in a row the last one comes first."""
-    while (less := _round(graph)) is not None:
-        graph = less
-    return graph
+        reader = only_reader(graph, name)
+        op = _padded(graph.bind(reader), bound, extra) if extra is not None and reader is not None else None
+        if op is not None and reader is not None and reader.inputs.count(name) == 1:
+            inputs = (bound.node.inputs[0], *reader.inputs[1:])
+            changed |= {reader.index: replace(reader, op=op, inputs=inputs), bound.node.index: None}
+    return fold_pad(with_nodes(graph, changed)) if changed else graph

@@ -18,6 +18,7 @@ from emitc.kernels.elementwise.arithmetic import Add, Mul, Sub
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
 from emitc.kernels.shared.float_activation import ACTIVATION_BOUNDS
+from emitc.passes.rewriter import only_reader, with_nodes
 
 _ACTIVATIONS: dict[type[Op], str] = {Relu: "RELU", Relu6: "RELU6", ReluN1To1: "RELU_N1_TO_1"}
 _Sums = Conv2D | DepthwiseConv2D | FullyConnected
@@ -38,9 +39,8 @@ def _activation(graph: Graph, node: Node) -> str | None:
     name = _ACTIVATIONS.get(type(node.op))
     if isinstance(node.op, Clip):
         bounds = (node.op.low, node.op.high)
-        name = next(
-            (known for known, found in ACTIVATION_BOUNDS.items() if found == bounds and None not in found), None
-        )
+        names = (known for known, limits in ACTIVATION_BOUNDS.items() if limits == bounds and None not in limits)
+        name = next(names, None)
     if name is None or node.op.numerics is not Numerics.QOPERATOR:
         return name
     # A Relu or Clip of ONNX on integers compares the numbers themselves, whatever they stand for.
@@ -53,7 +53,7 @@ def _producer(graph: Graph, node: Node) -> Node | None:
     producer = graph.producer(name)
     if producer is None or not isinstance(producer.op, _Fusable) or producer.op.activation != "NONE":
         return None
-    if name in graph.outputs or graph.aliases(name) or len(graph.consumers(name)) != 1:
+    if only_reader(graph, name) is None:
         return None
     ends = graph.tensor(name), graph.tensor(node.outputs[0])
     if not _floats(*ends):
@@ -65,19 +65,12 @@ def _producer(graph: Graph, node: Node) -> Node | None:
 
 def fuse_activation(graph: Graph) -> Graph:
     """The graph with every activation fused that can be; the operator writes the activation's output tensor."""
-    fused: dict[int, Node] = {}  # by the identity of the operator, which has one reader
-    gone: set[int] = set()
-    inner: set[str] = set()
+    changed: dict[int, Node | None] = {}
     for node in graph.nodes:
         activation = _activation(graph, node)
         producer = _producer(graph, node) if activation else None
-        if activation is None or producer is None:
-            continue
-        assert isinstance(producer.op, _Fusable)
-        fused[id(producer)] = replace(producer, op=replace(producer.op, activation=activation), outputs=node.outputs)
-        gone.add(id(node))
-        inner.add(node.inputs[0])
-    if not fused:
-        return graph
-    nodes = tuple(fused.get(id(node), node) for node in graph.nodes if id(node) not in gone)
-    return replace(graph, nodes=nodes, tensors=tuple(t for t in graph.tensors if t.name not in inner))
+        if activation is not None and producer is not None:
+            assert isinstance(producer.op, _Fusable)
+            fused = replace(producer, op=replace(producer.op, activation=activation), outputs=node.outputs)
+            changed |= {producer.index: fused, node.index: None}
+    return with_nodes(graph, changed) if changed else graph

@@ -8,6 +8,7 @@ from dataclasses import replace
 from emitc.ir import Graph, Node, Tensor
 from emitc.kernels.control_flow.control_flow import If
 from emitc.passes.fold_constants import fold_constants
+from emitc.passes.rewriter import free_name
 
 
 def inline_branches(graph: Graph) -> Graph:
@@ -52,9 +53,7 @@ def _inlined(graph: Graph, node: Node) -> Graph:
     given = set(node.outputs)
     for tensor in branch.tensors:
         if tensor.name not in names:
-            fresh = f"{node.label}/{tensor.name}"
-            while fresh in tensors:
-                fresh += "'"
+            fresh = free_name(f"{node.label}/{tensor.name}", tensors)
             names[tensor.name] = fresh
             tensors[fresh] = replace(tensor, name=fresh, source=-1)
     for fresh in [names[tensor.name] for tensor in branch.tensors]:

@@ -8,7 +8,7 @@ from emitc.errors import CannotCompile, Where
 from emitc.ir import BoundNode, DType, Graph, Node, Shape, Tensor
 from emitc.kernels import kernel_of
 from emitc.kernels.state.input_rows import InputRows
-from emitc.passes.rewriter import GraphRewriter
+from emitc.passes.rewriter import GraphRewriter, views_of
 from emitc.passes.verify_graph import verify_graph
 
 OP_TYPE = "INPUT_ROWS"
@@ -26,7 +26,7 @@ def with_input_rows(graph: Graph) -> Graph:
             "one input can be asked for row by row, in step with the layers",
         )
     given = graph.tensor(graph.inputs[0])
-    names = _views(graph, given.name)
+    names = {given.name, *views_of(graph, given.name)}
     if names & set(graph.outputs):
         raise _refused("the input is an output too", "it has to be in memory as a whole", given)
     shape = _seen_as(graph, given, names)
@@ -48,11 +48,6 @@ def with_input_rows(graph: Graph) -> Graph:
     found = replace(graph, tensors=tensors, nodes=(node, *map(reading, graph.nodes)), streamed_inputs=(given.name,))
     verify_graph(found)
     return found
-
-
-def _views(graph: Graph, name: str) -> set[str]:
-    """A tensor and all that share its bytes."""
-    return {name}.union(*(_views(graph, alias) for alias in graph.aliases(name)))
 
 
 def _works_by_rows(bound: BoundNode) -> bool:

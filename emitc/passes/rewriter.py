@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from emitc.ir import BoundNode, DType, Graph, Node, Op, Quantization, Shape, Tensor
+
+
+def free_name(wanted: str, taken: Collection[str]) -> str:
+    """`wanted`, with as many primes as it takes for a name that is not taken."""
+    while wanted in taken:
+        wanted += "'"
+    return wanted
+
+
+def only_reader(graph: Graph, name: str) -> Node | None:
+    """The only node that reads a tensor, which has no other name and is no output; None where there is no such node."""
+    readers = graph.consumers(name)
+    return readers[0] if len(readers) == 1 and not graph.aliases(name) and name not in graph.outputs else None
+
+
+def views_of(graph: Graph, name: str) -> tuple[str, ...]:
+    """All tensors that share a tensor's bytes, also through each other."""
+    direct = graph.aliases(name)
+    return direct + tuple(view for alias in direct for view in views_of(graph, alias))
+
+
+def with_nodes(graph: Graph, changed: Mapping[int, Node | None], added: Iterable[Tensor] = ()) -> Graph:
+    """The graph with other nodes in place of some, by index; None leaves a node out, with what is written by no node then."""
+    nodes = tuple(found for node in graph.nodes if (found := changed.get(node.index, node)) is not None)
+    written = {name for node in nodes for name in node.outputs}
+    gone = {name for node in graph.nodes for name in node.outputs if name not in written}
+    tensors = tuple(tensor for tensor in graph.tensors if tensor.name not in gone)
+    return replace(graph, nodes=nodes, tensors=(*tensors, *added))
 
 
 @dataclass(slots=True)

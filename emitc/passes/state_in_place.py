@@ -26,6 +26,7 @@ from emitc.kernels import kernel_of
 from emitc.kernels.movement.concatenation import Concatenation
 from emitc.kernels.movement.slice import Slice
 from emitc.kernels.state.state_variables import Append, AssignVariable, ReadVariable
+from emitc.passes.rewriter import only_reader
 
 
 def state_in_place(graph: Graph) -> Graph:
@@ -107,10 +108,9 @@ def _with_new(graph: Graph, state: Tensor, read: Node, assign: Node) -> _Rows | 
 
 
 def _only_reader(graph: Graph, name: str) -> Node | None:
-    """The only node that uses a tensor, which has no other name and is no output."""
-    readers = graph.consumers(name)
-    alone = len(readers) == 1 and not graph.aliases(name) and name not in graph.outputs
-    return readers[0] if alone and readers[0].inputs.count(name) == 1 else None
+    """The only node that uses a tensor, and uses it once."""
+    reader = only_reader(graph, name)
+    return reader if reader is not None and reader.inputs.count(name) == 1 else None
 
 
 def _joins_rows(graph: Graph, node: Node, old: str) -> bool:
@@ -118,8 +118,8 @@ def _joins_rows(graph: Graph, node: Node, old: str) -> bool:
     if not isinstance(node.op, Concatenation) or len(node.inputs) != 2 or node.inputs[0] != old or node.op.rescales:
         return False
     tensors = [graph.tensor(name) for name in (*node.inputs, *node.outputs)]
-    alike = len({(t.dtype, t.quantization) for t in tensors}) == 1
-    return alike and not tensors[1].is_state and math.prod(tensors[2].shape[: node.op.axis]) == 1
+    same = len({(t.dtype, t.quantization) for t in tensors}) == 1
+    return same and not tensors[1].is_state and math.prod(tensors[2].shape[: node.op.axis]) == 1
 
 
 def _keeps_end(graph: Graph, node: Node, size_bytes: int) -> bool:

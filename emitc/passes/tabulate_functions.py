@@ -14,6 +14,7 @@ from emitc.kernels.activation.activations import Logistic, Tanh
 from emitc.kernels.activation.unary_functions import Function
 from emitc.kernels.quantization.quantize import Dequantize
 from emitc.numerics.float_functions import COSTLY
+from emitc.passes.rewriter import with_nodes
 
 LEAST = 128
 """Elements from which on a table of 256 is made."""
@@ -39,11 +40,9 @@ def _bytes_behind(graph: Graph, bound: BoundNode) -> str:
 
 def tabulate_functions(graph: Graph) -> Graph:
     """The graph with every such function on bytes."""
-    found: dict[int, Node] = {}
+    changed: dict[int, Node | None] = {}
     for bound in graph.bound():
         name = _bytes_behind(graph, bound) if _costly(bound) else ""
         if name:
-            found[bound.node.index] = replace(bound.node, inputs=(name,))
-    if not found:
-        return graph
-    return replace(graph, nodes=tuple(found.get(node.index, node) for node in graph.nodes))
+            changed[bound.node.index] = replace(bound.node, inputs=(name,))
+    return with_nodes(graph, changed) if changed else graph

@@ -1,6 +1,6 @@
 """How long functions and modules may be, and how many parameters a function may take.
 
-The three tables list what is above the limits and still to be split, with its present size. A size in a table may only become
+The three tables list what is above the limits, with its size and the reason why it stays so. A size in a table may only become
 smaller, and what has come below the limit leaves the table.
 """
 
@@ -15,29 +15,45 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MOST_LINES, MOST_PARAMETERS, MOST_LINES_OF_A_MODULE = 60, 7, 500
 
-LONG = {
-    "emitc/kernels/mac/dsp_int8.py:convolution": 69,
+Table = Mapping[str, tuple[int, str]]
+
+LONG: Table = {
+    "emitc/kernels/mac/dsp_int8.py:convolution": (
+        69,
+        "the choice among five layouts of one kernel stands in one place, in the order in which each is refused",
+    ),
 }
 """Functions by module and name, with their lines."""
-WIDE = {
-    "emitc/backends/cmsis_nn/mac.py:_convolution": 10,
-    "emitc/boards/verify.py:on_silicon": 9,
-    "emitc/cli/main.py:flash": 8,
-    "emitc/cli/plan.py:plan": 9,
-    "emitc/ethosu/execute.py:padded_input": 8,
-    "emitc/frontends/onnx/subgraphs.py:_add_loop": 14,
-    "emitc/kernels/mac/accumulation.py:float_layer": 8,
-    "emitc/kernels/mac/dsp_int8.py:convolution": 8,
-    "emitc/kernels/mac/dsp_int8.py:matrix": 9,
-    "emitc/kernels/mac/mve_depthwise.py:_three_by_three": 8,
-    "emitc/kernels/mac/scalar_int8.py:_matrix": 8,
-    "emitc/kernels/mac/scalar_int8.py:_rows": 8,
-    "emitc/verify/engines/run.py:run_isolated": 8,
-    "emitc/verify/verification.py:verify": 8,
-    "bench/random_graphs/onnx/net.py:add": 9,
+_QUANTIZED_PRODUCT = (
+    "a quantized product is its rows, filters, bias, scale, clamp and kernel, which three kernels take alike"
+)
+_COMMAND = "click passes each option of a command as one parameter"
+_KEYWORDS = "a public function whose settings are keywords with defaults, as the command line has them"
+WIDE: Table = {
+    "emitc/backends/cmsis_nn/mac.py:_convolution": (
+        10,
+        "the arguments of CMSIS-NN's function, which differ by operator",
+    ),
+    "emitc/boards/verify.py:on_silicon": (9, _KEYWORDS),
+    "emitc/cli/main.py:flash": (8, _COMMAND),
+    "emitc/cli/plan.py:plan": (9, _COMMAND),
+    "emitc/ethosu/execute.py:padded_input": (8, "the fields of one NPU command that say how an input is read"),
+    "emitc/frontends/onnx/subgraphs.py:_add_loop": (
+        14,
+        "what Loop and Scan state about a loop, each by its own attributes",
+    ),
+    "emitc/kernels/mac/accumulation.py:float_layer": (8, "settings of one layer in float32, keywords with defaults"),
+    "emitc/kernels/mac/dsp_int8.py:convolution": (8, "the settings by which the rows of variants differ"),
+    "emitc/kernels/mac/dsp_int8.py:matrix": (9, _QUANTIZED_PRODUCT),
+    "emitc/kernels/mac/mve_depthwise.py:_three_by_three": (8, _QUANTIZED_PRODUCT),
+    "emitc/kernels/mac/scalar_int8.py:_matrix": (8, _QUANTIZED_PRODUCT),
+    "emitc/kernels/mac/scalar_int8.py:_rows": (8, _QUANTIZED_PRODUCT),
+    "emitc/verify/engines/run.py:run_isolated": (8, _KEYWORDS),
+    "emitc/verify/verification.py:verify": (8, _KEYWORDS),
+    "bench/random_graphs/onnx/net.py:add": (9, "a builder for tests whose settings are keywords with defaults"),
 }
 """Functions with their parameters, without self."""
-MODULES = {}
+MODULES: Table = {}
 """Modules with their lines."""
 
 
@@ -67,9 +83,14 @@ def measured() -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
 @pytest.mark.parametrize(
     ("position", "table"), [(0, LONG), (1, WIDE), (2, MODULES)], ids=["lines", "parameters", "modules"]
 )
-def test_nothing_grows_beyond_a_limit(position: int, table: Mapping[str, int]) -> None:
+def test_nothing_grows_beyond_a_limit(position: int, table: Table) -> None:
     found = measured()[position]
-    assert {name: size for name, size in found.items() if size > table.get(name, 0)} == {}
-    assert {name: size for name, size in table.items() if size != found.get(name)} == {}, (
+    assert {name: size for name, size in found.items() if name not in table or size > table[name][0]} == {}
+    assert {name: size for name, (size, _) in table.items() if size != found.get(name)} == {}, (
         "it has shrunk: correct the table"
     )
+
+
+@pytest.mark.parametrize("table", [LONG, WIDE, MODULES], ids=["lines", "parameters", "modules"])
+def test_whatever_is_above_a_limit_has_a_reason(table: Table) -> None:
+    assert [name for name, (_, reason) in table.items() if len(reason.split()) < 5] == []

@@ -7,20 +7,45 @@ Offsets are zero points, negative at inputs; a shift is positive to the left.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
-from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims
+from emitc.backends.cmsis_nn.buffer_sizes import BUFFER_SIZES, Call, Dims, workspace_bytes
 from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.known_bugs import Remedy, Use, faults_of
 from emitc.backends.cmsis_nn.versions import Tree
 from emitc.ir import BoundNode
 from emitc.kernels.shared.windows import Window
 from emitc.layer import Expression, Layer, LibraryCall, Scratch, Structure, Table
-from emitc.numerics.requantize import Clamp
+from emitc.numerics.requantize import Clamp, Multiplier, activation_clamp
 
 VARIANT = "cmsis-nn"
 POINTER = "(void *)(uintptr_t)"
 """The library's structures point to constants through pointers that could write; they never do."""
+NULL = Expression("NULL")
+_SIZE = "_get_buffer_size"
+_TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "params": (
+        "conv_params", "dw_conv_params", "transpose_conv_params", "fc_params", "pool_params", "svdf_params",
+    ),
+    "quantization": ("quant_params",),
+    "input_quantization": ("input_quant_params",),
+    "output_quantization": ("output_quant_params",),
+    "context": ("ctx",),
+    "input_context": ("input_ctx",),
+    "output_context": ("output_ctx",),
+    "second_context": ("output_ctx", "reverse_conv_ctx"),
+    "typed_bias": ("bias", "bias_data"),
+    "lookups": ("softmax_params",),
+})  # fmt: skip
+"""Names of the parameters that take a structure, by its role. Any other role is such a name itself."""
+_OPERANDS: Mapping[str, Expression] = MappingProxyType(
+    dict.fromkeys(("input", "input_data", "src"), Expression("x0"))
+    | dict.fromkeys(("output", "output_data", "dst"), Expression("y"))
+    | dict.fromkeys(("filter", "filter_data", "kernel"), Expression(table="weights"))
+    | dict.fromkeys(("bias", "bias_data"), Expression(table="bias"))
+)
+"""Tensors and constants, by the names that the parameters have in one function or another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +56,57 @@ class Library:
     instructions: InstructionSet
     defined: frozenset[str]
 
+    def bytes_of(self, function: str, call: Call) -> int:
+        """Bytes of working memory that a function needs, 0 where the library has no size for it."""
+        name = function + _SIZE
+        return workspace_bytes(name, self.tree.version, self.instructions, call) if name in BUFFER_SIZES else 0
+
+    def structure(
+        self, role: str, c_type: str, members: Mapping[str, Expression], *, constant: bool = True
+    ) -> Structure:
+        """The members that this version of the structure has."""
+        known = [member.name for member in self.tree.structures[c_type]]
+        return Structure(role, c_type, tuple((name, members[name]) for name in known if name in members), constant)
+
+    def dims(self, shapes: Mapping[str, Dims]) -> tuple[Structure, ...]:
+        """The dimensions of tensors, by role."""
+        return tuple(
+            self.structure(role, "cmsis_nn_dims", {name: number(getattr(shape, name)) for name in "nhwc"})
+            for role, shape in shapes.items()
+        )
+
+    def context(self, size: int, buffer: Expression, role: str = "context") -> Structure:
+        """A buffer of `size` bytes; none where that is 0."""
+        members = {"buf": buffer if size else NULL, "size": number(size)}
+        return self.structure(role, "cmsis_nn_context", members, constant=False)
+
+    def quantization(self, factor: Multiplier, role: str = "quantization") -> Structure:
+        """One multiplier for all outputs."""
+        return self.structure(role, "cmsis_nn_per_tensor_quant_params", scaled("multiplier", "shift", factor))
+
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a function is called with, by the names of its parameters, and the structures among it."""
+    """What a function is called with: the structures, and by the names of parameters what is in neither of the tables above."""
 
-    values: Mapping[str, Expression]
-    structures: tuple[Structure, ...]
+    structures: tuple[Structure, ...] = ()
+    others: Mapping[str, Expression] = field(default_factory=dict)
+
+    def named(self) -> dict[str, Expression]:
+        """Every argument by the name of the parameter."""
+        found = dict(_OPERANDS)
+        for each in self.structures:
+            found |= dict.fromkeys(_TAKEN_BY.get(each.role, (each.role,)), reference(each))
+        return {**found, **self.others}
 
 
 def number(value: int) -> Expression:
     return Expression(f"({value})" if value < 0 else str(value))
 
 
-def _braced(*values: int) -> Expression:
-    return Expression("{" + ", ".join(map(str, values)) + "}")
-
-
-def structure(
-    library: Library, role: str, c_type: str, members: Mapping[str, Expression], *, constant: bool = True
-) -> Structure:
-    """The members that this version of the structure has."""
-    known = [member.name for member in library.tree.structures[c_type]]
-    return Structure(role, c_type, tuple((name, members[name]) for name in known if name in members), constant)
-
-
-def dims(library: Library, role: str, dims: Dims) -> Structure:
-    parts = {"n": dims.n, "h": dims.h, "w": dims.w, "c": dims.c}
-    return structure(library, role, "cmsis_nn_dims", {name: number(value) for name, value in parts.items()})
+def scaled(multiplier: str, shift: str, factor: Multiplier) -> dict[str, Expression]:
+    """A fixed-point factor under the names of its two parts."""
+    return {multiplier: number(factor.q31), shift: number(factor.shift)}
 
 
 def reference(structure: Structure) -> Expression:
@@ -66,30 +114,34 @@ def reference(structure: Structure) -> Expression:
     return Expression("&", structure=structure.role) if structure.constant else Expression(f"&{structure.role}")
 
 
-def context_of(library: Library, size: int, buffer: Expression, role: str = "context") -> Structure:
-    """A buffer and its bytes."""
-    return structure(library, role, "cmsis_nn_context", {"buf": buffer, "size": number(size)}, constant=False)
-
-
-def ordered(library: Library, function: str, values: Mapping[str, Expression]) -> tuple[Expression, ...]:
-    return tuple(values[parameter.name] for parameter in library.tree.functions[function])
-
-
-def missing(library: Library, function: str, values: Mapping[str, Expression]) -> str:
-    """Why the function cannot be called with these values; "" when it can."""
-    parameters = library.tree.functions.get(function)
-    if parameters is None:
-        return f"CMSIS-NN {library.tree.version} has no {function}"
-    unknown = [parameter.name for parameter in parameters if parameter.name not in values]
-    return f"{function} of CMSIS-NN {library.tree.version} takes {', '.join(unknown)}" if unknown else ""
-
-
 def limits(clamp: Clamp) -> Expression:
-    return _braced(clamp.low, clamp.high)
+    return Expression(f"{{{clamp.low}, {clamp.high}}}")
 
 
 def tile(vertical: int, horizontal: int) -> Expression:
     return Expression(f"{{.w = {horizontal}, .h = {vertical}}}")
+
+
+def members_of(bound: BoundNode, activation: str, window: Window | None = None) -> dict[str, Expression]:
+    """The members that parameter structures have in common: zero points, limits, and how a window moves."""
+    found = {
+        "input_offset": number(-bound.input(0).zero_point),
+        "output_offset": number(bound.output.zero_point),
+        "activation": limits(activation_clamp(activation, bound.output)),
+    }
+    if window is not None:
+        found["stride"] = tile(window.stride_h, window.stride_w)
+        found["padding"] = tile(window.padding.top, window.padding.left)
+        found["dilation"] = tile(window.dilation_h, window.dilation_w)
+    return found
+
+
+def call_of(bound: BoundNode, window: Window, filters: Dims) -> Call:
+    """A windowed operator as buffer sizes and faults see it."""
+    return Call(
+        Dims(*bound.input(0).shape), filters, Dims(*bound.output.shape), window.stride_h, window.stride_w,
+        window.padding.top, window.padding.left, window.dilation_h, window.dilation_w,
+    )  # fmt: skip
 
 
 GENERAL = {
@@ -115,35 +167,34 @@ def fault(library: Library, function: str, call: Call) -> str:
     return ""
 
 
-def zero_points(bound: BoundNode) -> tuple[int, int]:
-    x, y = bound.input(0), bound.output
-    return x.zero_point, y.zero_point
-
-
-def window_members(window: Window) -> dict[str, Expression]:
-    return {
-        "stride": tile(window.stride_h, window.stride_w),
-        "padding": tile(window.padding.top, window.padding.left),
-        "dilation": tile(window.dilation_h, window.dilation_w),
-    }
+def _ordered(library: Library, function: str, values: Mapping[str, Expression]) -> tuple[Expression, ...]:
+    return tuple(values[parameter.name] for parameter in library.tree.functions[function])
 
 
 def called(
     library: Library,
     function: str,
-    bound: BoundNode,
     arguments: Arguments,
-    tables: tuple[Table, ...],
-    size: int,
-    macs: int,
+    tables: tuple[Table, ...] = (),
+    scratch: tuple[Scratch, ...] = (),
+    macs: int = 0,
+    operands: tuple[int, ...] = (0,),
 ) -> Layer:
-    """The layer of a function with a context, whose buffer is the step's scratch."""
-    context = context_of(library, size, Expression("scratch" if size else "NULL"))
-    values = {**arguments.values, "ctx": reference(context)}
-    check = f"{function}_get_buffer_size"
-    checked = None
-    if check in library.tree.functions and not missing(library, check, values):
-        checked = (check, ordered(library, check, values), size)
-    call = LibraryCall(function, ordered(library, function, values), (*arguments.structures, context), checked)
-    scratch = (Scratch("scratch", size),) if size else ()
-    return Layer("cmsis_nn/call", VARIANT, (0,), tables, scratch=scratch, macs=macs, fallible=True, call=call)
+    """The layer of a function that returns a status. operands: positions of the inputs that it gets."""
+    call = LibraryCall(function, _ordered(library, function, arguments.named()), arguments.structures)
+    used = tuple(each for each in scratch if each.size_bytes)
+    return Layer("cmsis_nn/call", VARIANT, operands, tables, scratch=used, macs=macs, fallible=True, call=call)
+
+
+def called_with_buffer(
+    library: Library, function: str, arguments: Arguments, tables: tuple[Table, ...], size: int, macs: int = 0
+) -> Layer:
+    """The layer of a function with a context, whose buffer is the step's scratch; checked where the library tells the size."""
+    context = library.context(size, Expression("scratch"))
+    arguments = replace(arguments, structures=(*arguments.structures, context))
+    layer = called(library, function, arguments, tables, (Scratch("scratch", size),), macs)
+    check, values = function + _SIZE, arguments.named()
+    taken = library.tree.functions.get(check)
+    if taken is None or layer.call is None or any(parameter.name not in values for parameter in taken):
+        return layer
+    return replace(layer, call=replace(layer.call, check=(check, _ordered(library, check, values), size)))

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from emitc.backends.cmsis_nn.buffer_sizes import BUFFER_SIZES, Call, Dims
+from dataclasses import replace
+
+from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims
 from emitc.backends.cmsis_nn.calls import (
-    VARIANT,
     Arguments,
     Library,
+    call_of,
     called,
-    dims,
-    limits,
+    called_with_buffer,
+    fault,
+    members_of,
     number,
-    ordered,
-    reference,
-    structure,
-    window_members,
+    scaled,
 )
 from emitc.ir import BoundNode, DType
 from emitc.kernels.elementwise.arithmetic import Arithmetic, Mul
 from emitc.kernels.normalization.softmax import Softmax
+from emitc.kernels.normalization.softmax_int16 import EXPONENTIAL, RECIPROCAL, factor_of
 from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
-from emitc.layer import Expression, Layer, LibraryCall
-from emitc.numerics.requantize import activation_clamp, multiplier_of
+from emitc.layer import Expression, Layer, Table
+from emitc.numerics.requantize import Multiplier, activation_clamp, multiplier_of
 
 _LEFT_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
 _DIFFERENCE_BITS = 5
+
+
+def _bits(bound: BoundNode) -> str:
+    return "s16" if bound.output.dtype is DType.INT16 else "s8"
 
 
 def pool_refusal(library: Library, bound: BoundNode) -> str:
@@ -38,86 +43,50 @@ def pool_refusal(library: Library, bound: BoundNode) -> str:
 
 
 def pool(library: Library, bound: BoundNode) -> Layer:
-    op, x, y = bound.node.op, bound.input(0), bound.output
+    op = bound.node.op
     assert isinstance(op, AveragePool2D | MaxPool2D)
-    average = isinstance(op, AveragePool2D)
-    bits = "s16" if x.dtype is DType.INT16 else "s8"
-    function = f"arm_avgpool_{bits}" if average else f"arm_max_pool_{bits}"
-    pad = op.window.padding
-    call = Call(
-        Dims(*x.shape), Dims(1, op.kernel_h, op.kernel_w, 1), Dims(*y.shape), op.window.stride_h, op.window.stride_w,
-        pad.top, pad.left,
-    )  # fmt: skip
-    window = window_members(op.window)
+    function = f"arm_{'avgpool' if isinstance(op, AveragePool2D) else 'max_pool'}_{_bits(bound)}"
+    call = call_of(bound, op.window, Dims(1, op.kernel_h, op.kernel_w, 1))
+    members = members_of(bound, op.activation, op.window)
     structures = (
-        structure(
-            library,
-            "params",
-            "cmsis_nn_pool_params",
-            {
-                "stride": window["stride"],
-                "padding": window["padding"],
-                "activation": limits(activation_clamp(op.activation, y)),
-            },
-        ),
-        dims(library, "input_dims", call.input),
-        dims(library, "filter_dims", call.filter),
-        dims(library, "output_dims", call.output),
+        library.structure("params", "cmsis_nn_pool_params", members),
+        *library.dims({"input_dims": call.input, "filter_dims": call.filter, "output_dims": call.output}),
     )
-    by_role = {each.role: reference(each) for each in structures}
-    values = {
-        "pool_params": by_role["params"],
-        **{name: by_role[name] for name in ("input_dims", "filter_dims", "output_dims")},
-        **{name: Expression("x0") for name in ("src", "input_data", "input")},
-        **{name: Expression("y") for name in ("dst", "output_data", "output")},
-        "dim_dst_width": number(call.output.w),
-        "output_x": number(call.output.w),
-        "ch_src": number(call.input.c),
-    }
-    sizes = BUFFER_SIZES["arm_avgpool_s8_get_buffer_size"]
-    size = sizes(library.tree.version, library.instructions, call) if average else 0
-    return called(library, function, bound, Arguments(values, structures), (), size, 0)
+    width = number(call.output.w)
+    sizes = {"dim_dst_width": width, "output_x": width, "ch_src": number(call.input.c)}
+    return called_with_buffer(library, function, Arguments(structures, sizes), (), library.bytes_of(function, call))
 
 
 def arithmetic_refusal(library: Library, bound: BoundNode) -> str:
-    a, b = bound.input(0), bound.input(1)
-    if a.shape != bound.output.shape or b.shape != bound.output.shape:
-        return "the function takes two tensors of one shape"
-    return ""
+    same = all(bound.input(position).shape == bound.output.shape for position in (0, 1))
+    return "" if same else "the function takes two tensors of one shape"
 
 
 def arithmetic(library: Library, bound: BoundNode) -> Layer:
-    op, y = bound.node.op, bound.output
-    assert isinstance(op, Arithmetic)
-    a, b = bound.input(0), bound.input(1)
+    op, a, b, y = bound.op(Arithmetic), bound.input(0), bound.input(1), bound.output
     clamp = activation_clamp(op.activation, y)
-    bits = "s16" if y.dtype is DType.INT16 else "s8"
     values = {
         "input_1_vect": Expression("x0"),
         "input_2_vect": Expression("x1"),
         "input_1_offset": number(-a.zero_point),
         "input_2_offset": number(-b.zero_point),
-        "output": Expression("y"),
         "out_offset": number(y.zero_point),
         "out_activation_min": number(clamp.low),
         "out_activation_max": number(clamp.high),
         "block_size": number(y.elements),
     }
     if isinstance(op, Mul):
-        function = f"arm_elementwise_mul_{bits}"
         factors = {"out": a.scale * b.scale / y.scale}
     else:
-        function = f"arm_elementwise_add_{bits}"
         left_shift = _LEFT_SHIFTS[y.dtype]
         reach = 2 * max(a.scale, b.scale)
         last = reach / ((1 << left_shift) * y.scale)
         factors = {"input_1": a.scale / reach, "input_2": b.scale / reach, "out": last}
         values["left_shift"] = number(left_shift)
     for name, factor in factors.items():
-        found = multiplier_of(factor)
-        values[f"{name}_mult"], values[f"{name}_shift"] = number(found.q31), number(found.shift)
-    call = LibraryCall(function, ordered(library, function, values))
-    return Layer("cmsis_nn/call", VARIANT, (0, 1), fallible=True, call=call)
+        values |= scaled(f"{name}_mult", f"{name}_shift", multiplier_of(factor))
+    function = f"arm_elementwise_{'mul' if isinstance(op, Mul) else 'add'}_{_bits(bound)}"
+    return called(library, function, Arguments((), values), operands=(0, 1))
 
 
 def softmax_refusal(library: Library, bound: BoundNode) -> str:
@@ -127,24 +96,43 @@ def softmax_refusal(library: Library, bound: BoundNode) -> str:
 
 def _softmax_factor(bound: BoundNode) -> float:
     """Input scale times beta, with 26 fractional bits."""
-    op, quantization = bound.node.op, bound.input(0).quantization
-    assert isinstance(op, Softmax) and quantization
-    return op.beta * quantization.scale * (1 << (31 - _DIFFERENCE_BITS))
+    return bound.op(Softmax).beta * bound.input(0).scale * (1 << (31 - _DIFFERENCE_BITS))
+
+
+def _rows(bound: BoundNode) -> Dims:
+    """The rows that a softmax works on, each as a pixel."""
+    depth = bound.output.shape[-1]
+    return Dims(1, 1, bound.output.elements // depth, depth)
+
+
+def _softmax_values(bound: BoundNode, factor: Multiplier) -> dict[str, Expression]:
+    rows = _rows(bound)
+    return {"num_rows": number(rows.w), "row_size": number(rows.c), **scaled("mult", "shift", factor)}
 
 
 def softmax(library: Library, bound: BoundNode) -> Layer:
-    found = multiplier_of(_softmax_factor(bound))
-    depth = bound.output.shape[-1]
-    radius = ((1 << _DIFFERENCE_BITS) - 1) * (1 << (31 - _DIFFERENCE_BITS)) >> found.shift
-    values = {
-        "input": Expression("x0"),
-        "num_rows": number(bound.output.elements // depth),
-        "row_size": number(depth),
-        "mult": number(found.q31),
-        "shift": number(found.shift),
-        "diff_min": number(-radius),
-        "output": Expression("y"),
-    }
+    """arm_softmax_s8 and arm_softmax_s8_s16, which return nothing."""
+    factor = multiplier_of(_softmax_factor(bound))
+    radius = ((1 << _DIFFERENCE_BITS) - 1) * (1 << (31 - _DIFFERENCE_BITS)) >> factor.shift
+    values = _softmax_values(bound, factor) | {"diff_min": number(-radius)}
     function = "arm_softmax_s8_s16" if bound.output.dtype is DType.INT16 else "arm_softmax_s8"
-    call = LibraryCall(function, ordered(library, function, values))
-    return Layer("cmsis_nn/call_void", VARIANT, (0,), call=call)
+    layer = called(library, function, Arguments((), values))
+    return replace(layer, template="cmsis_nn/call_void", fallible=False)
+
+
+def softmax_16_refusal(library: Library, bound: BoundNode) -> str:
+    """By the faults of the version."""
+    rows = _rows(bound)
+    return fault(library, "arm_softmax_s16", Call(rows, Dims(1, 1, 1, 1), rows))
+
+
+def softmax_16(library: Library, bound: BoundNode) -> Layer:
+    """arm_softmax_s16, with its two tables."""
+    tables = (
+        Table("exponential", "int16_t", EXPONENTIAL, "exp(x) for x from -10 to 0, Q15"),
+        Table("reciprocal", "int16_t", RECIPROCAL, "1 / (1 + x) for x from 0 to 1, Q15"),
+    )
+    members = {"exp_lut": Expression(table="exponential"), "one_by_one_lut": Expression(table="reciprocal")}
+    lookups = library.structure("lookups", "cmsis_nn_softmax_lut_s16", members, constant=False)
+    values = _softmax_values(bound, multiplier_of(factor_of(bound, bound.op(Softmax).beta)))
+    return called(library, "arm_softmax_s16", Arguments((lookups,), values), tables)

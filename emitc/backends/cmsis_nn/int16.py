@@ -1,4 +1,4 @@
-"""What calls of CMSIS-NN with int16 activations have of their own: the bias, the limits of sums, and softmax by tables.
+"""What calls of CMSIS-NN with int16 activations have of their own: the bias, and the limits of sums.
 
 Sums are of 64 bits, but kernels add up to 512 products in 32; the requantization drops all but 31 bits of a result before it
 rounds. Both are exact but at extremes, which are refused.
@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims
-from emitc.backends.cmsis_nn.calls import VARIANT, Library, fault, number, ordered, reference, structure
+from emitc.backends.cmsis_nn.calls import Library, number
 from emitc.ir import BoundNode, DType
 from emitc.kernels.mac.accumulation import bias_of, weights_of
 from emitc.kernels.mac.requantization import requantization
-from emitc.kernels.normalization.softmax import Softmax
-from emitc.kernels.normalization.softmax_int16 import EXPONENTIAL, RECIPROCAL, factor_of
 from emitc.kernels.shared.int16x8 import worst_sum
-from emitc.layer import Expression, Layer, LibraryCall, Structure, Table
-from emitc.numerics.requantize import INT32_MAX, multiplier_of
+from emitc.layer import Expression, Structure
+from emitc.numerics.requantize import INT32_MAX
 
 _RESULT_LIMIT = 1 << 30
 _BIAS_STRUCTURE = "cmsis_nn_bias_data"
@@ -61,40 +58,4 @@ def bias_of_call(library: Library, function: str, bound: BoundNode) -> tuple[str
     if not is_wide(bound) or not _takes_structure(library, function):
         return c_type, None
     members = {"data": Expression(table="bias"), "is_int32_bias": number(int(has_short_sums(bound)))}
-    return c_type, structure(library, "typed_bias", _BIAS_STRUCTURE, members, constant=False)
-
-
-def _rows(bound: BoundNode) -> Call:
-    """Softmax as the shapes that faults look at."""
-    depth = bound.output.shape[-1]
-    shape = Dims(1, 1, bound.output.elements // depth, depth)
-    return Call(shape, Dims(1, 1, 1, 1), shape)
-
-
-def softmax_refusal(library: Library, bound: BoundNode) -> str:
-    """By the faults of the version."""
-    return fault(library, "arm_softmax_s16", _rows(bound))
-
-
-def softmax(library: Library, bound: BoundNode) -> Layer:
-    """arm_softmax_s16, with its two tables."""
-    op = bound.op(Softmax)
-    factor = multiplier_of(factor_of(bound, op.beta))
-    depth = bound.output.shape[-1]
-    tables = (
-        Table("exponential", "int16_t", EXPONENTIAL, "exp(x) for x from -10 to 0, Q15"),
-        Table("reciprocal", "int16_t", RECIPROCAL, "1 / (1 + x) for x from 0 to 1, Q15"),
-    )
-    members = {"exp_lut": Expression(table="exponential"), "one_by_one_lut": Expression(table="reciprocal")}
-    lookups = structure(library, "lookups", "cmsis_nn_softmax_lut_s16", members, constant=False)
-    values = {
-        "input": Expression("x0"),
-        "num_rows": number(bound.output.elements // depth),
-        "row_size": number(depth),
-        "mult": number(factor.q31),
-        "shift": number(factor.shift),
-        "softmax_params": reference(lookups),
-        "output": Expression("y"),
-    }
-    call = LibraryCall("arm_softmax_s16", ordered(library, "arm_softmax_s16", values), (lookups,))
-    return Layer("cmsis_nn/call", VARIANT, (0,), tables, fallible=True, call=call)
+    return c_type, library.structure("typed_bias", _BIAS_STRUCTURE, members, constant=False)

@@ -3,29 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from emitc.backends.cmsis_nn import elementwise, mac
 from emitc.backends.cmsis_nn.calls import Library
-from emitc.backends.cmsis_nn.elementwise import (
-    arithmetic,
-    arithmetic_refusal,
-    pool,
-    pool_refusal,
-    softmax,
-    softmax_refusal,
-)
-from emitc.backends.cmsis_nn.int16 import softmax as softmax_16
-from emitc.backends.cmsis_nn.int16 import softmax_refusal as softmax_16_refusal
-from emitc.backends.cmsis_nn.mac import (
-    conv_2d,
-    conv_2d_refusal,
-    depthwise,
-    depthwise_refusal,
-    fully_connected,
-    fully_connected_refusal,
-    transposed,
-    transposed_refusal,
-)
 from emitc.backends.cmsis_nn.recurrent import lstm, lstm_refusal, svdf, svdf_refusal
 from emitc.backends.contract import Coverage
 from emitc.ir import BoundNode, DType, Numerics, Op
@@ -67,43 +48,57 @@ class Rule:
     images: bool = True
 
 
-RULES: Mapping[type[Op], Rule] = {
-    Conv2D: Rule(("arm_convolve_wrapper_s8",), conv_2d, conv_2d_refusal),
-    DepthwiseConv2D: Rule(("arm_depthwise_conv_wrapper_s8",), depthwise, depthwise_refusal),
-    ConvTranspose: Rule(("arm_transpose_conv_s8",), transposed, transposed_refusal),
+_CONVOLUTION = Rule(("arm_convolve_wrapper",), mac.conv_2d, mac.conv_2d_refusal)
+_DEPTHWISE = Rule(("arm_depthwise_conv_wrapper",), mac.depthwise, mac.depthwise_refusal)
+_SOFTMAX = Rule(("arm_softmax",), elementwise.softmax, elementwise.softmax_refusal, images=False)
+_FOR_ALL_ACTIVATIONS: Mapping[type[Op], Rule] = {
+    Conv2D: _CONVOLUTION,
+    DepthwiseConv2D: _DEPTHWISE,
     FullyConnected: Rule(
-        ("arm_fully_connected_s8", "arm_convolve_wrapper_s8"), fully_connected, fully_connected_refusal, images=False
+        ("arm_fully_connected", "arm_convolve_wrapper"), mac.fully_connected, mac.fully_connected_refusal, images=False
     ),
-    AveragePool2D: Rule(("arm_avgpool_s8",), pool, pool_refusal),
-    MaxPool2D: Rule(("arm_max_pool_s8",), pool, pool_refusal),
-    Add: Rule(("arm_elementwise_add_s8",), arithmetic, arithmetic_refusal, images=False),
-    Mul: Rule(("arm_elementwise_mul_s8",), arithmetic, arithmetic_refusal, images=False),
-    Softmax: Rule(("arm_softmax_s8",), softmax, softmax_refusal, images=False),
-    Svdf: Rule(("arm_svdf_s8",), svdf, svdf_refusal, images=False),
-    UnidirectionalSequenceLstm: Rule(("arm_lstm_unidirectional_s8",), lstm, lstm_refusal, images=False),
+    AveragePool2D: Rule(("arm_avgpool",), elementwise.pool, elementwise.pool_refusal),
+    MaxPool2D: Rule(("arm_max_pool",), elementwise.pool, elementwise.pool_refusal),
+    Add: Rule(("arm_elementwise_add",), elementwise.arithmetic, elementwise.arithmetic_refusal, images=False),
+    Mul: Rule(("arm_elementwise_mul",), elementwise.arithmetic, elementwise.arithmetic_refusal, images=False),
 }
 
 
-FOUR_BITS: Mapping[type[Op], Rule] = {
-    Conv2D: Rule(("arm_convolve_wrapper_s4",), conv_2d, conv_2d_refusal),
-    DepthwiseConv2D: Rule(("arm_depthwise_conv_wrapper_s4",), depthwise, depthwise_refusal),
-    FullyConnected: Rule(("arm_fully_connected_s4",), fully_connected, images=False),
-}
+def _typed(rules: Mapping[type[Op], Rule], types: str) -> Mapping[type[Op], Rule]:
+    """The rules for functions whose names end in these types."""
+    return {
+        op: replace(rule, functions=tuple(f"{name}_{types}" for name in rule.functions)) for op, rule in rules.items()
+    }
+
+
+RULES: Mapping[type[Op], Rule] = _typed(
+    {
+        **_FOR_ALL_ACTIVATIONS,
+        ConvTranspose: Rule(("arm_transpose_conv",), mac.transposed, mac.transposed_refusal),
+        Softmax: _SOFTMAX,
+        Svdf: Rule(("arm_svdf",), svdf, svdf_refusal, images=False),
+        UnidirectionalSequenceLstm: Rule(("arm_lstm_unidirectional",), lstm, lstm_refusal, images=False),
+    },
+    "s8",
+)
+FOUR_BITS: Mapping[type[Op], Rule] = _typed(
+    {
+        Conv2D: _CONVOLUTION,
+        DepthwiseConv2D: _DEPTHWISE,
+        FullyConnected: Rule(("arm_fully_connected",), mac.fully_connected, images=False),
+    },
+    "s4",
+)
 """With weights of four bits."""
-SIXTEEN_BITS: Mapping[type[Op], Rule] = {
-    Conv2D: Rule(("arm_convolve_wrapper_s16",), conv_2d, conv_2d_refusal),
-    DepthwiseConv2D: Rule(("arm_depthwise_conv_wrapper_s16",), depthwise, depthwise_refusal),
-    FullyConnected: Rule(
-        ("arm_fully_connected_s16", "arm_convolve_wrapper_s16"), fully_connected, fully_connected_refusal, images=False
-    ),
-    AveragePool2D: Rule(("arm_avgpool_s16",), pool, pool_refusal),
-    MaxPool2D: Rule(("arm_max_pool_s16",), pool, pool_refusal),
-    Add: Rule(("arm_elementwise_add_s16",), arithmetic, arithmetic_refusal, images=False),
-    Mul: Rule(("arm_elementwise_mul_s16",), arithmetic, arithmetic_refusal, images=False),
-    Softmax: Rule(("arm_softmax_s16",), softmax_16, softmax_16_refusal, images=False),
-}
+SIXTEEN_BITS: Mapping[type[Op], Rule] = _typed(
+    {
+        **_FOR_ALL_ACTIVATIONS,
+        Softmax: Rule(("arm_softmax",), elementwise.softmax_16, elementwise.softmax_16_refusal, images=False),
+    },
+    "s16",
+)
 """With int16 activations."""
-TO_16_BITS = Rule(("arm_softmax_s8_s16",), softmax, softmax_refusal, images=False)
+TO_16_BITS = replace(_SOFTMAX, functions=("arm_softmax_s8_s16",))
 """Softmax of bytes as int16."""
 WIDE_MEMORY = Rule(("arm_svdf_state_s16_s8",), svdf, svdf_refusal, images=False)
 """SVDF with a memory of 16 bits."""

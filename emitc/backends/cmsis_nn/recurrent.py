@@ -6,25 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from emitc.backends.cmsis_nn.buffer_sizes import BUFFER_SIZES, Call, Dims
-from emitc.backends.cmsis_nn.calls import (
-    POINTER,
-    VARIANT,
-    Library,
-    context_of,
-    dims,
-    limits,
-    number,
-    ordered,
-    reference,
-    structure,
-)
+from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims
+from emitc.backends.cmsis_nn.calls import POINTER, Arguments, Library, called, limits, number, reference, scaled
 from emitc.backends.cmsis_nn.mac import kernel_sums
 from emitc.ir import BoundNode, DType
 from emitc.kernels.recurrent import sequence_lstm_tflite as sequence
 from emitc.kernels.recurrent.svdf import BIAS, FEATURE, MEMORY, TIME, Svdf, X
 from emitc.kernels.recurrent.svdf import multipliers as svdf_multipliers
-from emitc.layer import Expression, Layer, LibraryCall, Scratch, Structure, Table
+from emitc.layer import Expression, Layer, Scratch, Structure, Table
 from emitc.numerics.requantize import Clamp
 
 _INT16 = 2
@@ -41,32 +30,13 @@ def svdf_refusal(library: Library, bound: BoundNode) -> str:
     return "its 8-bit memory has no zero point" if memory.zero_point else ""
 
 
-def _svdf_params(library: Library, bound: BoundNode) -> list[Structure]:
-    """The structures of the SVDF's parameters and multipliers."""
-    op, x, memory, y = bound.op(Svdf), bound.input(X), bound.input(MEMORY), bound.output
-    members = {
-        "rank": number(op.rank),
-        "input_offset": number(x.zero_point),
-        "output_offset": number(y.zero_point),
-        "input_activation": limits(Clamp(*memory.dtype.range)),
-        "output_activation": limits(Clamp(*y.dtype.range)),
-    }
-    structures = [structure(library, "params", "cmsis_nn_svdf_params", members)]
-    for role, factor in zip(("input_quantization", "output_quantization"), svdf_multipliers(bound), strict=True):
-        values = {"multiplier": number(factor.q31), "shift": number(factor.shift)}
-        structures.append(structure(library, role, "cmsis_nn_per_tensor_quant_params", values))
-    return structures
-
-
 def svdf(library: Library, bound: BoundNode) -> Layer:
     """arm_svdf_s8, arm_svdf_state_s16_s8: input_offset is the zero point itself, and not its negative as elsewhere."""
-    x, feature, time, memory, y = (
-        bound.input(X), bound.input(FEATURE), bound.input(TIME), bound.input(MEMORY), bound.output,
-    )  # fmt: skip
+    op, x, memory, y = bound.op(Svdf), bound.input(X), bound.input(MEMORY), bound.output
+    feature, time, bias = bound.input(FEATURE), bound.input(TIME), bound.optional(BIAS)
     (batches, depth), (filters, steps), units = x.shape, time.shape, y.shape[1]
-    wide = memory.dtype is DType.INT16
-    function = "arm_svdf_state_s16_s8" if wide else "arm_svdf_s8"
-    bias = bound.optional(BIAS)
+    function = "arm_svdf_state_s16_s8" if memory.dtype is DType.INT16 else "arm_svdf_s8"
+    with_sums = library.tree.takes(function, "ctx")
     biases = np.zeros(units, np.int64) if bias is None else bias.array().astype(np.int64)
     tables: tuple[Table, ...] = (
         Table("feature", "int8_t", tuple(feature.array().reshape(-1).tolist()), f"feature weights {filters}x{depth}"),
@@ -74,12 +44,18 @@ def svdf(library: Library, bound: BoundNode) -> Layer:
         Table("bias", "int32_t", tuple(biases.tolist()), "bias per output"),
     )
     call = Call(Dims(batches, depth, 1, 1), Dims(filters, depth, 1, 1), Dims(batches, units, 1, 1))
-    sized = BUFFER_SIZES["arm_svdf_s8_get_buffer_size"](library.tree.version, library.instructions, call)
-    sums_bytes = sized if library.tree.takes(function, "ctx") else 0
+    sums_bytes = library.bytes_of("arm_svdf_s8", call) if with_sums else 0
     if sums_bytes:
         sums = feature.array().astype(np.int64).sum(axis=1)
         tables = (*tables, kernel_sums(library, sums, np.zeros(filters, np.int64), -x.zero_point))
-    structures = _svdf_params(library, bound)
+    members = {
+        "rank": number(op.rank),
+        "input_offset": number(x.zero_point),
+        "output_offset": number(y.zero_point),
+        "input_activation": limits(Clamp(*memory.dtype.range)),
+        "output_activation": limits(Clamp(*y.dtype.range)),
+    }
+    of_inputs, of_outputs = svdf_multipliers(bound)
     shapes = {
         "input_dims": call.input,
         "state_dims": Dims(batches, filters, steps, 1),
@@ -88,35 +64,23 @@ def svdf(library: Library, bound: BoundNode) -> Layer:
         "bias_dims": Dims(units, 1, 1, 1),
         "output_dims": call.output,
     }
-    structures += [dims(library, role, shape) for role, shape in shapes.items()]
     scratch = (Scratch("scores", _INT32 * batches * filters), Scratch("sums_of_outputs", _INT32 * batches * units))
-    contexts = [
-        context_of(library, sums_bytes, Expression(POINTER, "sums") if sums_bytes else Expression("NULL")),
-        context_of(library, scratch[0].size_bytes, Expression("scores"), "input_context"),
-        context_of(library, scratch[1].size_bytes, Expression("sums_of_outputs"), "output_context"),
-    ]
-    if not library.tree.takes(function, "ctx"):
-        contexts = contexts[1:]
-    structures += contexts
-    by_role = {each.role: reference(each) for each in structures}
-    arguments = {
-        "ctx": by_role.get("context", Expression("NULL")),
-        "input_ctx": by_role["input_context"],
-        "output_ctx": by_role["output_context"],
-        "svdf_params": by_role["params"],
-        "input_quant_params": by_role["input_quantization"],
-        "output_quant_params": by_role["output_quantization"],
-        **{name: by_role[name] for name in shapes},
-        "input_data": Expression("x0"),
+    roles = ("input_context", "output_context")
+    structures = (
+        library.structure("params", "cmsis_nn_svdf_params", members),
+        library.quantization(of_inputs, "input_quantization"),
+        library.quantization(of_outputs, "output_quantization"),
+        *library.dims(shapes),
+        *((library.context(sums_bytes, Expression(POINTER, "sums")),) if with_sums else ()),
+        *(library.context(s.size_bytes, Expression(s.role), role) for s, role in zip(scratch, roles, strict=True)),
+    )
+    data = {
         "state_data": Expression("y1"),
         "weights_feature_data": Expression(table="feature"),
         "weights_time_data": Expression(table="time"),
-        "bias_data": Expression(table="bias"),
-        "output_data": Expression("y"),
     }
-    made = LibraryCall(function, ordered(library, function, arguments), tuple(structures))
     macs = batches * filters * (depth + steps)
-    return Layer("cmsis_nn/call", VARIANT, (X,), tables, scratch=scratch, macs=macs, fallible=True, call=made)
+    return called(library, function, Arguments(structures, data), tables, scratch, macs, (X,))
 
 
 def lstm_refusal(library: Library, bound: BoundNode) -> str:
@@ -160,9 +124,7 @@ def _gates(bound: BoundNode) -> tuple[list[Table], dict[str, Expression]]:
                 Table(role, "int8_t", tuple(weights.reshape(-1).tolist()), f"{part} weights {shape} of {gate}")
             )
             tables.append(Table(bias, "int32_t", tuple(start[:, k].tolist()), "bias with the zero point's share"))
-            members |= {
-                f"{gate}.{part}_multiplier": number(factor.q31),
-                f"{gate}.{part}_shift": number(factor.shift),
+            members |= scaled(f"{gate}.{part}_multiplier", f"{gate}.{part}_shift", factor) | {
                 f"{gate}.{part}_weights": Expression(table=role),
                 f"{gate}.{part}_effective_bias": Expression(table=bias),
             }
@@ -182,14 +144,11 @@ def lstm(library: Library, bound: BoundNode) -> Layer:
         "input_size": number(sizes.inputs),
         "hidden_size": number(sizes.units),
         "input_offset": number(-x.zero_point),
-        "forget_to_cell_multiplier": number(keep.q31),
-        "forget_to_cell_shift": number(keep.shift),
-        "input_to_cell_multiplier": number(add.q31),
-        "input_to_cell_shift": number(add.shift),
+        **scaled("forget_to_cell_multiplier", "forget_to_cell_shift", keep),
+        **scaled("input_to_cell_multiplier", "input_to_cell_shift", add),
         "cell_clip": number(sequence.cell_limit(bound) or 0),
         "cell_scale_power": number(sequence.cell_exponent(bound)),
-        "output_multiplier": number(out.q31),
-        "output_shift": number(out.shift),
+        **scaled("output_multiplier", "output_shift", out),
         "output_offset": number(h.zero_point),
     }
     tables, of_gates = _gates(bound)
@@ -197,30 +156,17 @@ def lstm(library: Library, bound: BoundNode) -> Layer:
     each = _INT16 * sizes.units * (sizes.batches if major else 1)
     scratch = (Scratch("temp1", each), Scratch("temp2", each))
     pointers = {"temp1": "temp1", "temp2": "temp2", "cell_state": "y2", "hidden_state": "y1"}
+    buffers = {name: Expression(pointer) for name, pointer in pointers.items()}
     structures = (
         _nested(library, "params", "cmsis_nn_lstm_params", members),
-        structure(
-            library, "buffers", "cmsis_nn_lstm_context", {k: Expression(v) for k, v in pointers.items()}, constant=False
-        ),
+        library.structure("buffers", "cmsis_nn_lstm_context", buffers, constant=False),
     )
-    arguments = {
-        "input": Expression("x0"),
-        "output": Expression("y"),
+    others = {
         "params": reference(structures[0]),
         "buffers": Expression(f"{POINTER}&buffers"),  # it is read only
     }
-    function = "arm_lstm_unidirectional_s8"
-    call = LibraryCall(function, ordered(library, function, arguments), structures)
-    return Layer(
-        "cmsis_nn/call",
-        VARIANT,
-        (0,),
-        tuple(tables),
-        scratch=scratch,
-        macs=sequence.work(bound),
-        fallible=True,
-        call=call,
-    )
+    arguments = Arguments(structures, others)
+    return called(library, "arm_lstm_unidirectional_s8", arguments, tuple(tables), scratch, sequence.work(bound))
 
 
 def _nested(library: Library, role: str, c_type: str, members: Mapping[str, Expression]) -> Structure:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 from emitc.backends.cmsis_nn.headers import InstructionSet
@@ -67,6 +68,10 @@ class Call:
 
 
 Size = Callable[[Version, InstructionSet, Call], int]
+
+
+def _none(version: Version, instructions: InstructionSet, call: Call) -> int:
+    return 0
 
 
 def _rounded_up(value: int, step: int) -> int:
@@ -149,16 +154,11 @@ def convolve_1_x_n_s8(version: Version, instructions: InstructionSet, call: Call
     return max(left, right)
 
 
-def convolve_1x1_s8_fast(version: Version, instructions: InstructionSet, call: Call) -> int:
-    """Nothing."""
-    return 0
-
-
-def convolve_wrapper_s8(version: Version, instructions: InstructionSet, call: Call) -> int:
-    """Of the kernel that the library takes the wrapper to run."""
-    if is_1x1(version, call, wrapper=False):
+def convolve_wrapper_s8(version: Version, instructions: InstructionSet, call: Call, *, wrapper: bool = False) -> int:
+    """Of the kernel that the library takes the wrapper to run. wrapper: of the kernel that it does run."""
+    if is_1x1(version, call, wrapper=wrapper):
         return 0
-    if is_1_x_n(version, call, wrapper=False):
+    if is_1_x_n(version, call, wrapper=wrapper):
         return convolve_1_x_n_s8(version, instructions, call)
     return convolve_s8(version, instructions, call)
 
@@ -282,11 +282,6 @@ def fully_connected_s8(version: Version, instructions: InstructionSet, call: Cal
     return call.filter.c * _INT32 if sums else 0
 
 
-def fully_connected_s16(version: Version, instructions: InstructionSet, call: Call) -> int:
-    """Nothing."""
-    return 0
-
-
 def avgpool(version: Version, instructions: InstructionSet, call: Call) -> int:
     """int32 sums of all channels for DSP."""
     return call.input.c * _INT32 if instructions is InstructionSet.DSP else 0
@@ -310,7 +305,12 @@ def transpose_conv_s8(version: Version, instructions: InstructionSet, call: Call
     if is_reversed(version, call):
         return convolve_s8(version, instructions, call)
     # The library takes the larger of the filter's width and the vertical stride.
-    columns = (call.input.w - 1) * call.stride_w + max(call.filter.w, call.stride_h)
+    return _reached_rows(call, max(call.filter.w, call.stride_h))
+
+
+def _reached_rows(call: Call, width: int) -> int:
+    """int32 sums of the output rows that one input row reaches. width: columns that one of its values reaches."""
+    columns = (call.input.w - 1) * call.stride_w + width
     return columns * call.output.c * max(call.filter.h, call.stride_h) * _INT32
 
 
@@ -323,14 +323,14 @@ BUFFER_SIZES: Mapping[str, Size] = MappingProxyType(
     {
         "arm_convolve_s8_get_buffer_size": convolve_s8,
         "arm_convolve_1_x_n_s8_get_buffer_size": convolve_1_x_n_s8,
-        "arm_convolve_1x1_s8_fast_get_buffer_size": convolve_1x1_s8_fast,
+        "arm_convolve_1x1_s8_fast_get_buffer_size": _none,
         "arm_convolve_wrapper_s8_get_buffer_size": convolve_wrapper_s8,
         "arm_convolve_s16_get_buffer_size": convolve_s16,
         "arm_convolve_fast_s16_get_buffer_size": convolve_fast_s16,
         "arm_convolve_wrapper_s16_get_buffer_size": convolve_wrapper_s16,
         "arm_convolve_s4_get_buffer_size": convolve_s4,
         "arm_convolve_1_x_n_s4_get_buffer_size": convolve_1_x_n_s4,
-        "arm_convolve_1x1_s4_fast_get_buffer_size": convolve_1x1_s8_fast,
+        "arm_convolve_1x1_s4_fast_get_buffer_size": _none,
         "arm_convolve_wrapper_s4_get_buffer_size": convolve_wrapper_s4,
         "arm_depthwise_conv_s8_opt_get_buffer_size": depthwise_conv_s8_opt,
         "arm_depthwise_conv_wrapper_s8_get_buffer_size": depthwise_conv_wrapper_s8,
@@ -339,7 +339,7 @@ BUFFER_SIZES: Mapping[str, Size] = MappingProxyType(
         "arm_depthwise_conv_fast_s16_get_buffer_size": depthwise_conv_fast_s16,
         "arm_depthwise_conv_wrapper_s16_get_buffer_size": depthwise_conv_wrapper_s16,
         "arm_fully_connected_s8_get_buffer_size": fully_connected_s8,
-        "arm_fully_connected_s16_get_buffer_size": fully_connected_s16,
+        "arm_fully_connected_s16_get_buffer_size": _none,
         "arm_avgpool_s8_get_buffer_size": avgpool,
         "arm_avgpool_s16_get_buffer_size": avgpool,
         "arm_svdf_s8_get_buffer_size": svdf_s8,
@@ -350,24 +350,15 @@ BUFFER_SIZES: Mapping[str, Size] = MappingProxyType(
 """Every function of the library that tells a size of a quantized operator's buffer, in bytes."""
 
 
-def _convolve_wrapper_s8_need(version: Version, instructions: InstructionSet, call: Call) -> int:
-    if is_1x1(version, call, wrapper=True):
-        return 0
-    if is_1_x_n(version, call, wrapper=True):
-        return convolve_1_x_n_s8(version, instructions, call)
-    return convolve_s8(version, instructions, call)
-
-
 def _transpose_conv_s8_need(version: Version, instructions: InstructionSet, call: Call) -> int:
     if version.functions < (18, 0, 0) or is_reversed(version, call):
         return 0
-    columns = (call.input.w - 1) * call.stride_w + max(call.filter.w, call.stride_w)
-    return columns * call.output.c * max(call.filter.h, call.stride_h) * _INT32
+    return _reached_rows(call, max(call.filter.w, call.stride_w))
 
 
 _NEEDS: Mapping[str, Size] = MappingProxyType(
     {
-        "arm_convolve_wrapper_s8_get_buffer_size": _convolve_wrapper_s8_need,
+        "arm_convolve_wrapper_s8_get_buffer_size": partial(convolve_wrapper_s8, wrapper=True),
         "arm_transpose_conv_s8_get_buffer_size": _transpose_conv_s8_need,
     }
 )

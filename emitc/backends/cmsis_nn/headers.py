@@ -6,8 +6,9 @@ no compiler, which a user of the library may have for the target only.
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -78,74 +79,33 @@ def structures(header: str) -> dict[str, tuple[Variable, ...]]:
 
 
 def _holds(condition: str, macros: Mapping[str, bool]) -> bool | None:
-    """Whether an #if condition holds; None where it depends on macros that are not given."""
-    known: dict[str, bool | None] = {}
-
-    def value(match: re.Match[str]) -> str:
-        name = match[1] or match[2]
-        key = f"v{len(known)}"
-        known[key] = macros.get(name)
-        return f" {key} "
-
-    text = re.sub(r"defined\s*\(\s*(\w+)\s*\)|defined\s+(\w+)", value, condition)
-    return _evaluate(re.findall(r"\|\||&&|!=?|\(|\)|[^\s()|&!]+|[|&]", text), known)
+    """Whether an #if condition holds; None where it depends on anything but `defined` of macros that are given."""
+    text = re.sub(r"defined\s*\(\s*(\w+)\s*\)|defined\s+(\w+)", r" defined_\1\2 ", condition)
+    tokens = re.findall(r"\|\||&&|!=?|\(|\)|[^\s()|&!]+|[|&]", text)
+    try:
+        return _truth(ast.parse(" ".join(map(_python, tokens)), mode="eval").body, macros)
+    except SyntaxError:
+        return None
 
 
-def _evaluate(tokens: list[str], known: Mapping[str, bool | None]) -> bool | None:
-    """Three-valued logic over !, &&, || and parentheses; everything that is not a known name is unknown."""
-    place = 0
+def _python(token: str) -> str:
+    """A token of a condition in Python; all comparisons and sums are one operator, all values one name: they are unknown."""
+    known = {"||": "or", "&&": "and", "!": "not", "(": "(", ")": ")"}
+    return known.get(token) or (token if token.startswith("defined_") else "unknown" if token[-1].isalnum() else "<")
 
-    def peek() -> str:
-        return tokens[place] if place < len(tokens) else ""
 
-    def take() -> str:
-        nonlocal place
-        place += 1
-        return tokens[place - 1]
-
-    def chain(operator: str, operand: Callable[[], bool | None], decides: bool) -> bool | None:
-        result = operand()
-        while peek() == operator:
-            take()
-            other = operand()
-            if decides in (result, other):
-                result = decides
-            elif None in (result, other):
-                result = None
-        return result
-
-    def either() -> bool | None:
-        return chain("||", both, True)
-
-    def both() -> bool | None:
-        return chain("&&", negated, False)
-
-    def negated() -> bool | None:
-        if peek() == "!":
-            take()
-            result = negated()
-            return None if result is None else not result
-        return comparison()
-
-    def comparison() -> bool | None:
-        result = atom()
-        while peek() not in ("", "||", "&&", ")"):
-            take()
-            result = None
-        return result
-
-    def atom() -> bool | None:
-        if not peek():
-            return None
-        token = take()
-        if token == "(":
-            result = either()
-            if peek() == ")":
-                take()
-            return result
-        return known.get(token)
-
-    return either()
+def _truth(node: ast.expr, macros: Mapping[str, bool]) -> bool | None:
+    """The value in three-valued logic."""
+    if isinstance(node, ast.Name):
+        return macros.get(node.id.removeprefix("defined_"))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        value = _truth(node.operand, macros)
+        return None if value is None else not value
+    if isinstance(node, ast.BoolOp):
+        values = [_truth(operand, macros) for operand in node.values]
+        decisive = isinstance(node.op, ast.Or)
+        return decisive if decisive in values else None if None in values else not decisive
+    return None
 
 
 def active_lines(text: str, macros: Mapping[str, bool]) -> Iterator[str]:
@@ -157,7 +117,7 @@ def active_lines(text: str, macros: Mapping[str, bool]) -> Iterator[str]:
             if all(active for active, _ in kept):
                 yield line
             continue
-        word, rest = directive[1], directive[2]
+        word, rest = directive.groups()
         if word in ("if", "ifdef", "ifndef"):
             holds = _holds(rest, macros) if word == "if" else macros.get(rest.strip())
             if word == "ifndef" and holds is not None:

@@ -6,11 +6,9 @@ Cortex-M4 and Cortex-M55 (tests). Only the calls named here differ.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 
 from emitc.backends.cmsis_nn.buffer_sizes import (
     BLOCK_CHANNELS,
@@ -24,9 +22,7 @@ from emitc.backends.cmsis_nn.buffer_sizes import (
     turned,
 )
 from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cmsis_nn.versions import Revision, Tree, Version
-
-_FIRST_BYTES = 4096
+from emitc.backends.cmsis_nn.versions import Revision, Tree, Version, revision_of
 
 
 class Remedy(Enum):
@@ -70,14 +66,6 @@ def _grouped(call: Call) -> bool:
     return call.input.c != call.filter.c
 
 
-def _no_groups(version: Version, instructions: InstructionSet, use: Use) -> bool:
-    return version.functions < (12, 6, 0) and _grouped(use.call)
-
-
-def _groups_without_bias(version: Version, instructions: InstructionSet, use: Use) -> bool:
-    return version.functions >= (12, 6, 0) and _grouped(use.call) and not use.bias
-
-
 def row_is_right(version: Version, call: Call) -> bool:
     """Whether the MVE kernel for images of one row computes this convolution.
 
@@ -107,11 +95,6 @@ def _wrong_row(version: Version, instructions: InstructionSet, use: Use) -> bool
     return mve and is_1_x_n(version, use.call, wrapper=True) and not row_is_right(version, use.call)
 
 
-def _wrong_row_of_depthwise(version: Version, instructions: InstructionSet, use: Use) -> bool:
-    converted = as_convolution(version, instructions, use.call)
-    return converted and _wrong_row(version, instructions, Use(use.function, turned(use.call)))
-
-
 def _many_channels_without_bias(version: Version, instructions: InstructionSet, use: Use) -> bool:
     call = use.call
     blocks = instructions is InstructionSet.MVE and call.input.c == call.output.c and call.input.c > BLOCK_CHANNELS
@@ -126,14 +109,6 @@ def _wide_without_bias(version: Version, instructions: InstructionSet, use: Use)
 
 _CARRYING_ROW = 9
 """So many values of an int16 softmax can add up to 2**18 - 1."""
-
-
-def _row_of_one(version: Version, instructions: InstructionSet, use: Use) -> bool:
-    return use.call.input.c == 1
-
-
-def _row_that_carries(version: Version, instructions: InstructionSet, use: Use) -> bool:
-    return use.call.input.c >= _CARRYING_ROW
 
 
 def _uneven_padding(version: Version, instructions: InstructionSet, use: Use) -> bool:
@@ -155,22 +130,18 @@ def _mve_depthwise_of_nibbles(version: Version, instructions: InstructionSet, us
     return mve and not _general_depthwise_of_nibbles(version, instructions, use)
 
 
-def _batches(version: Version, instructions: InstructionSet, use: Use) -> bool:
-    return version.functions < (12, 5, 0) and use.call.input.n > 1
-
-
 FAULTS: tuple[Fault, ...] = (
     Fault(
         ("arm_convolve_wrapper_s8", "arm_convolve_s8"),
         "it computes no grouped convolutions before 24.02",
         Remedy.NONE,
-        _no_groups,
+        lambda version, instructions, use: version.functions < (12, 6, 0) and _grouped(use.call),
     ),
     Fault(
         ("arm_convolve_wrapper_s8", "arm_convolve_s8"),
         "without a bias it reads one from a wrong address for all groups but the first",
         Remedy.ZERO_BIAS,
-        _groups_without_bias,
+        lambda version, instructions, use: version.functions >= (12, 6, 0) and _grouped(use.call) and not use.bias,
     ),
     Fault(
         ("arm_convolve_wrapper_s8",),
@@ -182,7 +153,10 @@ FAULTS: tuple[Fault, ...] = (
         ("arm_depthwise_conv_wrapper_s8",),
         "for MVE it runs this layer by a kernel that miscounts the windows at the borders of images of one row",
         Remedy.GENERAL_KERNEL,
-        _wrong_row_of_depthwise,
+        lambda version, instructions, use: (
+            as_convolution(version, instructions, use.call)
+            and _wrong_row(version, instructions, Use(use.function, turned(use.call)))
+        ),
     ),
     Fault(
         ("arm_depthwise_conv_wrapper_s8", "arm_depthwise_conv_s8_opt"),
@@ -200,13 +174,13 @@ FAULTS: tuple[Fault, ...] = (
         ("arm_softmax_s16",),
         "a row of one value comes out as -32768, since nothing limits it",
         Remedy.NONE,
-        _row_of_one,
+        lambda version, instructions, use: use.call.input.c == 1,
     ),
     Fault(
         ("arm_softmax_s16",),
         "rows of 9 values or more can have a sum whose rounding leaves 32 bits, 262143 for example",
         Remedy.NONE,
-        _row_that_carries,
+        lambda version, instructions, use: use.call.input.c >= _CARRYING_ROW,
     ),
     Fault(
         ("arm_transpose_conv_wrapper_s8", "arm_transpose_conv_s8"),
@@ -237,19 +211,15 @@ FAULTS: tuple[Fault, ...] = (
         ("arm_avgpool_s8", "arm_max_pool_s8", "arm_avgpool_s16", "arm_max_pool_s16"),
         "before 24.02 it computes the first batch only",
         Remedy.EACH_BATCH,
-        _batches,
+        lambda version, instructions, use: version.functions < (12, 5, 0) and use.call.input.n > 1,
     ),
 )
 
 
 def _file_revision(tree: Tree, name: str) -> Revision | None:
     """The revision in the head of a C file; None where file or line is missing."""
-    found: list[Path] = sorted(tree.root.rglob(name))
-    if not found:
-        return None
-    head = found[0].read_text(encoding="utf-8", errors="replace")[:_FIRST_BYTES]
-    match = re.search(r"\$Revision:\s*V\.?\s*(\d+)\.(\d+)\.(\d+)", head)
-    return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
+    path = min(tree.root.rglob(name), default=None)
+    return None if path is None else revision_of(path.read_text(encoding="utf-8", errors="replace"))
 
 
 def faults_of(tree: Tree, instructions: InstructionSet, use: Use) -> tuple[Fault, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -64,11 +64,12 @@ class Version:
 
 
 def _version(functions: str, support: str, name: str) -> Version:
-    def revision(text: str) -> Revision:
-        major, minor, patch = map(int, text.split("."))
-        return major, minor, patch
+    return Version(_revision(functions.split(".")), _revision(support.split(".")), name)
 
-    return Version(revision(functions), revision(support), name)
+
+def _revision(parts: Iterable[str]) -> Revision:
+    major, minor, patch = map(int, parts)
+    return major, minor, patch
 
 
 RELEASES: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -164,25 +165,20 @@ def _headers_below(path: Path) -> list[Path]:
 def _read_header(path: Path, asked: Path) -> str:
     try:
         if path.stat().st_size > _LARGEST_HEADER:
-            raise _refusal(
-                f"{path.name} is too large to be a header of CMSIS-NN",
-                asked,
-                f"it has {path.stat().st_size} bytes",
-                "give the path of an unmodified CMSIS-NN",
-            )
+            what = f"{path.name} is too large to be a header of CMSIS-NN"
+            hint = "give the path of an unmodified CMSIS-NN"
+            raise _refusal(what, asked, f"it has {path.stat().st_size} bytes", hint)
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise _refusal(
-            f"CMSIS-NN lacks {path.name}",
-            asked,
-            f"{path} cannot be read: {error.strerror or error}",
-            "give the path of a complete CMSIS-NN: all files of Include and Source",
-        ) from error
+        why = f"{path} cannot be read: {error.strerror or error}"
+        hint = "give the path of a complete CMSIS-NN: all files of Include and Source"
+        raise _refusal(f"CMSIS-NN lacks {path.name}", asked, why, hint) from error
 
 
-def _revision_of(text: str) -> Revision | None:
+def revision_of(text: str) -> Revision | None:
+    """The revision in the head of a file of the library; None where there is none."""
     match = _REVISION.search(text[:_FIRST_BYTES])
-    return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
+    return None if match is None else _revision(match.groups())
 
 
 def _identified(functions: Revision, support: Revision, asked: Path) -> Version:
@@ -197,13 +193,8 @@ def _identified(functions: Revision, support: Revision, asked: Path) -> Version:
         why = f"it is older than {oldest}, the oldest that is supported"
     else:
         why = "it lies between two releases, or is modified: the sizes of its buffers are not known"
-    releases = ", ".join(RELEASES)
-    raise _refusal(
-        f"this version of CMSIS-NN is not known: revisions {shown} of {_HEADERS[0]} and {_HEADERS[2]}",
-        asked,
-        why,
-        f"use one of the releases {releases}",
-    )
+    what = f"this version of CMSIS-NN is not known: revisions {shown} of {_HEADERS[0]} and {_HEADERS[2]}"
+    raise _refusal(what, asked, why, f"use one of the releases {', '.join(RELEASES)}")
 
 
 def read_tree(path: Path | str) -> Tree:
@@ -212,45 +203,24 @@ def read_tree(path: Path | str) -> Tree:
     Raises EmitcError where there is none or more than one, where a header is missing, and where the version is not known.
     """
     asked = Path(path)
-    if not asked.is_dir():
-        raise _refusal(
-            "there is no CMSIS-NN at this path",
-            asked,
-            "it is a file" if asked.exists() else "the folder does not exist",
-            "give the folder that has CMSIS-NN's Include and Source",
-        )
     start = asked.parent if (asked / _HEADER).is_file() and asked.name.lower() == "include" else asked
-    found = _headers_below(start)
+    found = _headers_below(start) if asked.is_dir() else []
     if not found:
-        raise _refusal(
-            "there is no CMSIS-NN at this path",
-            asked,
-            f"no folder down to {_DEPTH} levels below it has {_HEADER}",
-            "give the folder that has CMSIS-NN's Include and Source",
-        )
+        why = "it is a file" if asked.exists() else "the folder does not exist"
+        if asked.is_dir():
+            why = f"no folder down to {_DEPTH} levels below it has {_HEADER}"
+        hint = "give the folder that has CMSIS-NN's Include and Source"
+        raise _refusal("there is no CMSIS-NN at this path", asked, why, hint)
     if len(found) > 1:
-        raise _refusal(
-            f"there are {len(found)} copies of CMSIS-NN at this path",
-            asked,
-            ", ".join(str(folder) for folder in found[:4]),
-            "give the path of one of them",
-        )
+        what, why = f"there are {len(found)} copies of CMSIS-NN at this path", ", ".join(map(str, found[:4]))
+        raise _refusal(what, asked, why, "give the path of one of them")
     include = found[0].resolve()
     texts = [_read_header(include / name, asked) for name in _HEADERS]
-    functions, _, support = (_revision_of(text) for text in texts)
+    functions, _, support = (revision_of(text) for text in texts)
     if functions is None or support is None:
-        raise _refusal(
-            "the version of this CMSIS-NN cannot be read",
-            asked,
-            f"{_HEADERS[0 if functions is None else 2]} has no line $Revision",
-            "use an unmodified release of CMSIS-NN",
-        )
+        why = f"{_HEADERS[0 if functions is None else 2]} has no line $Revision"
+        hint = "use an unmodified release of CMSIS-NN"
+        raise _refusal("the version of this CMSIS-NN cannot be read", asked, why, hint)
     version = _identified(functions, support, asked)
     root = include.parent if include.name.lower() in ("include", "inc", "src") else include
-    return Tree(
-        root,
-        include,
-        version,
-        MappingProxyType(prototypes(texts[0])),
-        MappingProxyType(structures(texts[1])),
-    )
+    return Tree(root, include, version, prototypes(texts[0]), structures(texts[1]))

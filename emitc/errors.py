@@ -21,7 +21,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 _SHOWN = 200
@@ -31,6 +31,8 @@ _ALIKE = 5
 """Of these, refusals for one reason with one hint; the operators and tensors of the others are like theirs."""
 EXPORT_AGAIN = "export the model again"
 """The hint for a file that is wrong where nothing more is known."""
+DAMAGED = "the file is damaged: export the model again"
+"""The hint for a file that no exporter writes."""
 
 
 def shown(text: str, limit: int = _SHOWN) -> str:
@@ -81,6 +83,14 @@ class EmitcError(Exception):
         self.why = why
         self.hint = hint
 
+    def parts(self) -> tuple[EmitcError, ...]:
+        """The refusals that this one stands for: itself alone, unless it is `Refusals`."""
+        return (self,)
+
+    def at(self, where: Where | None = None, why: str = "", hint: str = "") -> EmitcError:
+        """The same error with another place, reason or hint, where one is given."""
+        return type(self)(self.what, where or self.where, why or self.why, hint or self.hint)
+
     def __str__(self) -> str:
         return (
             f"error: {shown(self.what, 2000)}\n  at:    {self.where}\n"
@@ -102,6 +112,9 @@ class Refusals(EmitcError):
         super().__init__(first.what, first.where, first.why, first.hint)
         self.errors = errors
         self.exit_code = max(error.exit_code for error in errors)
+
+    def parts(self) -> tuple[EmitcError, ...]:
+        return self.errors
 
     def __str__(self) -> str:
         counts: Counter[tuple[str, str]] = Counter()
@@ -144,8 +157,7 @@ def with_model(error: EmitcError, model: str) -> EmitcError:
     """The same error with the model's file name in its place (frontends and kernels do not know it)."""
     if isinstance(error, Refusals):
         return Refusals(tuple(with_model(each, model) for each in error.errors))
-    where = Where(error.where.model or model, error.where.op, error.where.tensor, error.where.option)
-    return type(error)(error.what, where, error.why, error.hint)
+    return error.at(replace(error.where, model=error.where.model or model))
 
 
 class RefusalKind(Enum):

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from emitc.errors import EXPORT_AGAIN, CannotCompile, EmitcError, Where
-from emitc.ir import Array, DType, Graph, Quantization, Shape
+from emitc.errors import DAMAGED, EXPORT_AGAIN, CannotCompile, EmitcError, Where
+from emitc.ir import Array, BoundNode, DType, Graph, Node, Op, Quantization, Shape, Tensor
 
 MAX_TENSOR_BYTES = 64 << 20
 """No microcontroller holds a larger tensor; a file that claims one is refused before anything is allocated."""
@@ -46,6 +46,24 @@ class SourceTensor:
     def describe(self) -> str:
         """For messages."""
         return f'tensor {self.index} "{self.name}" {self.dtype}[{",".join(map(str, self.shape))}]'
+
+    def refusal(self, what: str, why: str, hint: str = EXPORT_AGAIN) -> EmitcError:
+        """An error that says the file is wrong at this tensor."""
+        return EmitcError(what, Where(tensor=self.describe()), why, hint)
+
+    def unsupported(self, what: str, why: str, hint: str) -> CannotCompile:
+        """An error that says the file is right, but emitc has no code for this tensor."""
+        return CannotCompile(what, Where(tensor=self.describe()), why, hint)
+
+    def default(self, shape: Shape) -> bytes:
+        """What a variable holds when nothing has initialised it: the zero point in types of one byte, zeros in others.
+
+        Source: measured in TFLite Micro.
+        """
+        if self.dtype not in {dtype.value for dtype in DType if not dtype.packed}:
+            return bytes(math.prod(shape))
+        zero = self.quantization.zero_point if self.quantization and self.dtype in ("int8", "uint8") else 0
+        return np.full(shape, zero, self.dtype).tobytes()
 
     @property
     def elements(self) -> int:
@@ -87,9 +105,25 @@ class SourceNode:
         """An error that says the file is wrong at this node."""
         return EmitcError(what, self.where(tensor), why, hint)
 
-    def unsupported(self, what: str, why: str, hint: str) -> CannotCompile:
+    def damaged(self, what: str, why: str, tensor: SourceTensor | None = None) -> EmitcError:
+        """An error that says no exporter writes what the file has at this node."""
+        return self.refusal(what, why, DAMAGED, tensor)
+
+    def require_no_constant(self, variable: SourceTensor) -> None:
+        """Refuses a variable tensor of the node that has a constant value."""
+        if variable.data is not None:
+            what = f"{self.op_type} has a variable tensor with a constant value"
+            raise self.damaged(what, "a variable changes from run to run", variable)
+
+    def unsupported(self, what: str, why: str, hint: str, tensor: SourceTensor | None = None) -> CannotCompile:
         """An error that says the file is right, but emitc has no code for it."""
-        return CannotCompile(what, self.where(), why, hint)
+        return CannotCompile(what, self.where(tensor), why, hint)
+
+    def bound(self, op: Op, operands: tuple[Tensor | None, ...], outputs: tuple[Tensor, ...]) -> BoundNode:
+        """The node of the graph, with its typed operator and its tensors."""
+        names = tuple("" if tensor is None else tensor.name for tensor in operands)
+        node = Node(op, self.op_type, names, tuple(tensor.name for tensor in outputs), self.index, self.name)
+        return BoundNode(node, operands, outputs)
 
     def attribute(self, name: str, default: Attribute | None = None) -> Attribute:
         """An attribute, or the default. Raises EmitcError when it is absent and there is no default."""
@@ -156,11 +190,7 @@ class SourceNode:
         """Input `position`, which the operator requires."""
         tensor = self.inputs[position] if position < len(self.inputs) else None
         if tensor is None:
-            raise self.refusal(
-                f"{self.op_type} has no input {position}",
-                f"the file lists {len(self.inputs)} inputs",
-                "the file is damaged: export the model again",
-            )
+            raise self.damaged(f"{self.op_type} has no input {position}", f"the file lists {len(self.inputs)} inputs")
         return tensor
 
     def counts(self, inputs: tuple[int, int], outputs: tuple[int, int] = (1, 1)) -> None:
@@ -168,11 +198,7 @@ class SourceNode:
         for found, (low, high), what in ((len(self.inputs), inputs, "inputs"), (len(self.outputs), outputs, "outputs")):
             if not low <= found <= high:
                 expected = str(low) if low == high else f"{low} to {high}"
-                raise self.refusal(
-                    f"{self.op_type} has {found} {what}",
-                    f"{expected} are expected",
-                    "the file is damaged: export the model again",
-                )
+                raise self.damaged(f"{self.op_type} has {found} {what}", f"{expected} are expected")
         for position in range(inputs[0]):
             self.input(position)
 
@@ -183,25 +209,17 @@ class SourceNode:
             raise self.refusal(
                 f"{self.op_type} has {what} of type {tensor.dtype}", "int32 or int64 is expected", tensor=tensor
             )
-        if tensor.data is None:
-            raise CannotCompile(
-                f"{self.op_type} takes its {what} from a computed tensor",
-                self.where(tensor),
-                "sizes and layouts must be known at compile time",
-                f"export the model with a constant {what}",
-            )
-        return tensor.array()
+        return self.value(position, what, "sizes and layouts must be known at compile time")
 
-    def value(self, position: int, what: str) -> Array:
+    def value(self, position: int, what: str, why: str = "it must be known at compile time") -> Array:
         """The value of input `position`, which must be a constant of any type; `what` names it in the error."""
-        tensor = self.input(position)
+        return self.known(self.input(position), what, why)
+
+    def known(self, tensor: SourceTensor, what: str, why: str, hint: str = "") -> Array:
+        """The value of a tensor, which must be a constant: the error says why. hint: "" for another export."""
         if tensor.data is None:
-            raise CannotCompile(
-                f"{self.op_type} takes its {what} from a computed tensor",
-                self.where(tensor),
-                "it must be known at compile time",
-                f"export the model with a constant {what}",
-            )
+            hint = hint or f"export the model with a constant {what}"
+            raise self.unsupported(f"{self.op_type} takes its {what} from a computed tensor", why, hint, tensor)
         return tensor.array()
 
     def has_input(self, position: int) -> bool:
@@ -274,7 +292,7 @@ def check_shape(shape: Shape, dtype: str, where: Where) -> None:
             "a tensor has an impossible shape",
             where,
             f"at most {MAX_RANK} dimensions, each -1 (open) or 0 to 2147483647",
-            "the file is damaged: export the model again",
+            DAMAGED,
         )
     size = math.prod(max(dim, 1) for dim in shape) * (DType(dtype).bytes if dtype in {t.value for t in DType} else 1)
     if size > MAX_TENSOR_BYTES:

@@ -5,10 +5,8 @@ All refusals of a model are collected and raised together, so that one run shows
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from emitc.errors import CannotCompile, EmitcError, Refusals, Where
 from emitc.frontends import state_initialisers
@@ -20,21 +18,11 @@ from emitc.ir import BoundNode, DType, Graph, Node, Numerics, Shape, Tensor
 from emitc.kernels.contract import KernelDef
 from emitc.source import SourceModel, SourceNode, SourceTensor, check_shape, unique_names
 
+_AGAIN = "export again"
 _SIZES = (DType.INT32, DType.INT64)
 _MAX_SIZES, _MAX_SIZES_WORK = 64, 1 << 12
 """Elements that are computed while the graph is built, and steps that this may take."""
 _DTYPES = {dtype.value: dtype for dtype in DType if not dtype.packed}
-
-
-def _initial(source: SourceTensor, shape: Shape) -> bytes:
-    """What a variable holds before the first run: what the file says, else the zero point in types of one byte, zeros in others.
-
-    Source: measured in TFLite Micro.
-    """
-    if source.initial is not None:
-        return source.initial
-    zero = source.quantization.zero_point if source.quantization and source.dtype in ("int8", "uint8") else 0
-    return np.full(shape, zero, source.dtype).tobytes()
 
 
 class _Builder:
@@ -66,12 +54,8 @@ class _Builder:
         """
         dtype = DType(source.dtype) if weights else _DTYPES.get(source.dtype)
         if dtype is None:
-            raise CannotCompile(
-                f"element type {source.dtype} is not supported",
-                Where(tensor=source.describe()),
-                f"there is code for {', '.join(_DTYPES)}",
-                "quantize the model to int8",
-            )
+            why = f"there is code for {', '.join(_DTYPES)}"
+            raise source.unsupported(f"element type {source.dtype} is not supported", why, "quantize the model to int8")
         name = self.names[source.index]
         initial = self.initial(source, shape) if source.is_variable else None
         return Tensor(name, dtype, shape, source.quantization, source.data, source.name, source.index, initial=initial)
@@ -79,7 +63,7 @@ class _Builder:
     def initial(self, source: SourceTensor, shape: Shape) -> bytes:
         """What a variable holds before the first run. Raises Refusals where that cannot be computed."""
         if source.start is None:
-            return _initial(source, shape)
+            return source.default(shape) if source.initial is None else source.initial
         model = state_initialisers.model_of(self.source, source.start, self.nested[0])
         self.nested[0] += len(model.nodes)
         try:
@@ -94,55 +78,32 @@ class _Builder:
         for index in self.source.inputs:
             source = self.source.tensors[index]
             if source.data is not None:
-                raise EmitcError(
-                    "a graph input is a constant",
-                    Where(tensor=source.describe()),
-                    "inputs are given at run time",
-                    "export again",
-                )
+                raise source.refusal("a graph input is a constant", "inputs are given at run time", _AGAIN)
             if source.is_variable:  # of the model itself it stands against compiling, as the frontend has said
                 if self.calls:
                     self.tensors[index] = self.tensor(source, source.shape)
                 continue
             if index in self.written:
-                raise EmitcError(
-                    "a tensor is a graph input twice",
-                    Where(tensor=source.describe()),
-                    "each is given once",
-                    "export again",
-                )
+                raise source.refusal("a tensor is a graph input twice", "each is given once", _AGAIN)
             shape = source.shape
             if -1 in shape[1:]:
-                self.blockers.append(
-                    EmitcError(
-                        "a graph input has an open dimension",
-                        Where(tensor=source.describe()),
-                        "sizes must be known at compile time",
-                        f"give it: --shape {source.name}={','.join(str(d) if d > 0 else '?' for d in shape)}",
-                    )
-                )
+                what, why = "a graph input has an open dimension", "sizes must be known at compile time"
+                hint = f"give it: --shape {source.name}={','.join(str(d) if d > 0 else '?' for d in shape)}"
+                self.blockers.append(source.refusal(what, why, hint))
                 self.guessed.add(index)
                 shape = (shape[0], *(max(size, 1) for size in shape[1:]))
             if shape[:1] == (-1,):
                 shape = (1, *shape[1:])
                 self.notes.append(f'input "{source.name}": open batch dimension made 1')
             if 0 in shape:
-                raise EmitcError(
-                    "a graph input is empty", Where(tensor=source.describe()), "a dimension is 0", "export again"
-                )
+                raise source.refusal("a graph input is empty", "a dimension is 0", _AGAIN)
             self.written.add(index)
             if source.dtype in _DTYPES:
                 self.tensors[index] = self.tensor(source, shape)
             elif not any(index in (t.index for t in node.inputs if t is not None) for node in self.source.nodes):
                 # What reads an input of another type says so; of one that nothing reads it has to be said here.
-                self.blockers.append(
-                    CannotCompile(
-                        f"a graph input has the type {source.dtype}",
-                        Where(tensor=source.describe()),
-                        "there is no code for numbers of this type",
-                        "remove the input: no operator reads it",
-                    )
-                )
+                what, why = f"a graph input has the type {source.dtype}", "there is no code for numbers of this type"
+                self.blockers.append(source.unsupported(what, why, "remove the input: no operator reads it"))
 
     def operand(self, node: SourceNode, source: SourceTensor, *, weights: bool = False) -> Tensor:
         """An input of a node: written before, or a constant. weights: as for `tensor`."""
@@ -154,31 +115,18 @@ class _Builder:
             return self.variable(node, source)
         if source.index not in self.tensors:
             if source.data is None and source.index not in self.written:
-                raise node.refusal(
-                    f"{node.op_type} reads a tensor that nothing has written",
-                    "operators must come in execution order",
-                    "the file is damaged: export the model again",
-                    source,
-                )
+                what = f"{node.op_type} reads a tensor that nothing has written"
+                raise node.damaged(what, "operators must come in execution order", source)
             self.tensors[source.index] = self.tensor(source, source.shape)
         return self.tensors[source.index]
 
     def variable(self, node: SourceNode, source: SourceTensor) -> Tensor:
         """The state variable of a variable tensor. An open batch becomes 1."""
-        if source.data is not None:
-            raise node.refusal(
-                f"{node.op_type} has a variable tensor with a constant value",
-                "a variable changes from run to run",
-                "the file is damaged: export the model again",
-                source,
-            )
+        node.require_no_constant(source)
         shape = (1, *source.shape[1:]) if source.shape[:1] == (-1,) else source.shape
         if min(shape, default=1) < 1:
-            raise node.refusal(
-                f"{node.op_type} keeps state of an unknown size",
-                "every dimension of a variable tensor must be known and over 0",
-                tensor=source,
-            )
+            why = "every dimension of a variable tensor must be known and over 0"
+            raise node.refusal(f"{node.op_type} keeps state of an unknown size", why, tensor=source)
         if source.index not in self.tensors:
             self.tensors[source.index] = self.tensor(source, shape)
             self.budget.spend(self.tensors[source.index].size_bytes, node.where(source))
@@ -187,12 +135,8 @@ class _Builder:
     def output(self, node: SourceNode, source: SourceTensor) -> Tensor:
         """An output of a node with the shape that the file states (-1 where it is open)."""
         if source.is_variable:
-            raise node.refusal(
-                f"{node.op_type} writes a variable tensor",
-                "an operator's output is made anew in every run, a variable holds its value",
-                "the file is damaged: export the model again",
-                source,
-            )
+            why = "an operator's output is made anew in every run, a variable holds its value"
+            raise node.damaged(f"{node.op_type} writes a variable tensor", why, source)
         if source.index in self.written or source.data is not None:
             raise node.refusal(
                 f"{node.op_type} writes a tensor that is already there", "each tensor is written once", tensor=source
@@ -224,15 +168,7 @@ class _Builder:
         if not outputs + states:
             raise source.refusal(f"{source.op_type} has no output", "every operator writes a tensor")
         operands = tuple(inputs[i] if i < len(inputs) else None for i in parsed.operands)
-        node = Node(
-            parsed.op,
-            source.op_type,
-            tuple("" if t is None else t.name for t in operands),
-            tuple(t.name for t in outputs + states),
-            source.index,
-            source.name,
-        )
-        bound = BoundNode(node, operands, outputs + states)
+        bound = source.bound(parsed.op, operands, outputs + states)
         kernel.check(bound)
         notes = [kernel.note(bound)]
         if source.unfused_activation and getattr(parsed.op, "activation", "") == "NONE":
@@ -242,14 +178,10 @@ class _Builder:
         for tensor, shape in zip(source.outputs, shapes, strict=True):
             self.settle(source, tensor, shape)
         written = (*(self.tensors[t.index] for t in source.outputs), *states)
-        self.bound_work(
-            source,
-            kernel,
-            BoundNode(node, operands, written),
-            tuple(source.inputs[i] for i in parsed.operands if i < len(source.inputs)),
-        )
-        if not self.computed_now(source, kernel, BoundNode(node, operands, written)):
-            self.nodes.append(node)
+        bound = replace(bound, outputs=written)
+        self.bound_work(source, kernel, bound, [source.inputs[i] for i in parsed.operands if i < len(source.inputs)])
+        if not self.computed_now(source, kernel, bound):
+            self.nodes.append(bound.node)
 
     def checked_shapes(
         self, source: SourceNode, shapes: tuple[Shape, ...], states: tuple[Tensor, ...]
@@ -257,19 +189,13 @@ class _Builder:
         """The shapes of an operator's outputs. shapes: those of its states follow. Raises EmitcError where they do not fit."""
         count = len(source.outputs)
         if len(shapes) != count + len(states):
-            raise source.refusal(
-                f"{source.op_type} has {count} outputs",
-                f"{len(shapes) - len(states)} are expected",
-                "the file is damaged: export again",
-            )
+            why = f"{len(shapes) - len(states)} are expected"
+            raise source.refusal(f"{source.op_type} has {count} outputs", why, "the file is damaged: export again")
         for state, shape in zip(states, shapes[count:], strict=True):
             if state.shape != shape:
-                raise source.refusal(
-                    f"{source.op_type} keeps state of the wrong shape",
-                    f"the variable has {list(state.shape)}, the operator writes {list(shape)}",
-                    "the file is damaged: export the model again",
-                    self.source.tensors[state.source],
-                )
+                what = f"{source.op_type} keeps state of the wrong shape"
+                why = f"the variable has {list(state.shape)}, the operator writes {list(shape)}"
+                raise source.damaged(what, why, self.source.tensors[state.source])
         return shapes[:count]
 
     def computed_now(self, node: SourceNode, kernel: KernelDef, bound: BoundNode) -> bool:
@@ -298,15 +224,14 @@ class _Builder:
             try:
                 graphs.append(_built(builder, f"subgraph {index}"))
             except EmitcError as error:
-                found = error.errors if isinstance(error, Refusals) else (error,)
                 place = place_in(self.source, node, name, index)
-                errors += [inside(each, place, branch=name.startswith(("then", "else"))) for each in found]
+                errors += [inside(each, place, branch=name.startswith(("then", "else"))) for each in error.parts()]
         if errors:
             raise Refusals(tuple(errors))
         return tuple(graphs)
 
     def bound_work(
-        self, node: SourceNode, kernel: KernelDef, bound: BoundNode, operands: tuple[SourceTensor | None, ...]
+        self, node: SourceNode, kernel: KernelDef, bound: BoundNode, operands: Sequence[SourceTensor | None]
     ) -> None:
         """Refuses constants that take too much room, and a node of constants that takes too long to compute."""
         constants = [tensor for tensor in bound.inputs if tensor is not None and tensor.is_constant]
@@ -315,11 +240,9 @@ class _Builder:
             self.known |= {tensor.index for tensor in node.outputs}
             constants += bound.outputs
             if kernel.work(bound) > MAX_FOLD_WORK:
-                raise node.refusal(
-                    f"{node.op_type} of constants is too large to be computed while compiling",
-                    f"it takes {kernel.work(bound)} steps, the limit is {MAX_FOLD_WORK}",
-                    "fold the constants before the export",
-                )
+                what = f"{node.op_type} of constants is too large to be computed while compiling"
+                why = f"it takes {kernel.work(bound)} steps, the limit is {MAX_FOLD_WORK}"
+                raise node.refusal(what, why, "fold the constants before the export")
         if kernel.shares_constants:
             constants = [tensor for tensor in constants if tensor.name not in self.printed]
             self.printed |= {tensor.name for tensor in constants}
@@ -328,12 +251,9 @@ class _Builder:
     def state(self, node: SourceNode, tensor: Tensor | None) -> Tensor:
         """An input that the node updates, which must be a variable tensor."""
         if tensor is None or not tensor.is_state:
-            raise node.refusal(
-                f"{node.op_type} updates a tensor that is no variable",
-                "what an operator keeps for the next run is a variable tensor, which is not there"
-                if tensor is None
-                else f"{tensor.describe()} is computed or constant",
-            )
+            why = "what an operator keeps for the next run is a variable tensor, which is not there"
+            why = why if tensor is None else f"{tensor.describe()} is computed or constant"
+            raise node.refusal(f"{node.op_type} updates a tensor that is no variable", why)
         return tensor
 
     def settled(self, source: SourceNode) -> SourceNode:
@@ -402,25 +322,15 @@ class _Builder:
         for index in self.source.outputs:
             source = self.source.tensors[index]
             if source.is_variable and not (self.calls and index in self.source.inputs):
-                raise EmitcError(
-                    "a graph output is a variable tensor",
-                    Where(tensor=source.describe()),
-                    "an output is made in every run, a variable holds its value",
-                    "export again",
-                )
+                why = "an output is made in every run, a variable holds its value"
+                raise source.refusal("a graph output is a variable tensor", why, _AGAIN)
             if source.dtype == DType.INT4.value:
                 self.tensor(source, source.shape)
             if index in self.known and index in self.tensors:
                 self.budget.spend(self.tensors[index].size_bytes, Where(tensor=source.describe()))
-            if index in self.tensors or source.data is not None:
-                self.tensors.setdefault(index, self.tensor(source, source.shape))
-                continue
-            raise EmitcError(
-                "nothing writes a graph output",
-                Where(tensor=source.describe()),
-                "every output is computed",
-                "export again",
-            )
+            if index not in self.tensors and source.data is None:
+                raise source.refusal("nothing writes a graph output", "every output is computed", _AGAIN)
+            self.tensors.setdefault(index, self.tensor(source, source.shape))
 
 
 def survey(
@@ -456,12 +366,5 @@ def _built(builder: _Builder, name: str) -> Graph:
         raise EmitcError("the model has no output", Where(), "there is nothing to compute", "export the model again")
     builder.outputs()
     tensors = tuple(tensor for _, tensor in sorted(builder.tensors.items()))
-    names = builder.names
-    return Graph(
-        name,
-        tensors,
-        tuple(builder.nodes),
-        tuple(names[i] for i in source.inputs),
-        tuple(names[i] for i in source.outputs),
-        tuple(builder.notes),
-    )
+    inputs, outputs = (tuple(builder.names[i] for i in ends) for ends in (source.inputs, source.outputs))
+    return Graph(name, tensors, tuple(builder.nodes), inputs, outputs, tuple(builder.notes))

@@ -46,9 +46,8 @@ def recognised(data: bytes) -> tuple[str, str]:
     if _PICKLE.match(data):
         return "it is a pickled Python object, such as PyTorch saves", _TORCH
     if _EXECUTORCH.match(data, 4):
-        return "it is a program of ExecuTorch (.pte)", _TORCH.replace(
-            "export the model", "export the model that it was made of"
-        )
+        hint = _TORCH.replace("export the model", "export the model that it was made of")
+        return "it is a program of ExecuTorch (.pte)", hint
     if data.startswith(b"version https://git-lfs"):
         return "it is the pointer that Git LFS keeps in the place of a file", "fetch the file itself: git lfs pull"
     if data[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):
@@ -72,9 +71,5 @@ def require_tflite(data: bytes) -> None:
     why, hint = recognised(data)
     if _may_be_onnx(data):
         why, hint = "it looks like an ONNX model", "give it a name that ends in .onnx"
-    raise EmitcError(
-        "this is not a .tflite file",
-        Where(),
-        why or "the identifier TFL3 is missing at byte 4",
-        hint or "pass a TFLite FlatBuffers file",
-    )
+    why, hint = why or "the identifier TFL3 is missing at byte 4", hint or "pass a TFLite FlatBuffers file"
+    raise EmitcError("this is not a .tflite file", Where(), why, hint)

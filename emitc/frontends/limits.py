@@ -34,12 +34,9 @@ class ConstantBudget:
         """Raises EmitcError when the budget is used up."""
         self._left -= count
         if self._left < 0:
-            raise EmitcError(
-                "the constants of the layers take more room than the file explains",
-                where,
-                f"with this layer they are over {self.limit} bytes",
-                "the file is damaged, or operators on constants blow it up: fold them before the export",
-            )
+            what = "the constants of the layers take more room than the file explains"
+            hint = "the file is damaged, or operators on constants blow it up: fold them before the export"
+            raise EmitcError(what, where, f"with this layer they are over {self.limit} bytes", hint)
 
 
 def require_few_alive(model: SourceModel) -> None:
@@ -58,9 +55,6 @@ def require_few_alive(model: SourceModel) -> None:
             alive += 1
             dying[last[tensor.index] + 1] += 1
         if pairs > MAX_PAIRS:
-            raise EmitcError(
-                f"{alive} tensors are alive at once",
-                node.where(),
-                f"planning their memory would compare more than {MAX_PAIRS} pairs",
-                "the file is damaged, or the model is not meant for a microcontroller",
-            )
+            why = f"planning their memory would compare more than {MAX_PAIRS} pairs"
+            hint = "the file is damaged, or the model is not meant for a microcontroller"
+            raise node.refusal(f"{alive} tensors are alive at once", why, hint)

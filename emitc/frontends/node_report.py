@@ -30,25 +30,19 @@ class NodeReport:
 
 def unsupported_operator(node: SourceNode, kernels: Mapping[str, KernelDef]) -> CannotCompile:
     """The refusal of an operator for which there is no kernel, with a hint for where it comes from."""
-    if node.op_type.startswith(_FLEX):
-        return node.unsupported(
-            f"{node.op_type} is not supported",
-            f"it is TensorFlow's own {node.op_type.removeprefix(_FLEX)}, which SELECT_TF_OPS has let through",
-            "convert with supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS] only, and replace what that refuses",
-        )
-    if node.op_type.startswith("CUSTOM:"):
-        hint = "bring its definition along with --plugin (docs/custom-operators.md), or replace it"
-        return node.unsupported(f"{node.op_type} is not supported", "emitc has no kernel for this operator", hint)
-    if node.format == "onnx" and node.op_type in DEFINED:
-        return node.unsupported(
-            f"{node.op_type} is not supported here",
-            "its definition by other operators depends on types that are not known inside of If, Loop and Scan, nor behind"
-            " operators of other domains",
-            "export the model with these other operators in its place",
-        )
+    what, why = f"{node.op_type} is not supported", "emitc has no kernel for this operator"
     close = difflib.get_close_matches(node.op_type, kernels, 1, 0.8)
-    return node.unsupported(
-        f"{node.op_type} is not supported",
-        "emitc has no kernel for this operator",
-        f"replace it, for example by {close[0]}" if close else "replace the operator; `emitc ops` lists what there is",
+    hint = (
+        f"replace it, for example by {close[0]}" if close else "replace the operator; `emitc ops` lists what there is"
     )
+    if node.op_type.startswith(_FLEX):
+        why = f"it is TensorFlow's own {node.op_type.removeprefix(_FLEX)}, which SELECT_TF_OPS has let through"
+        hint = "convert with supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS] only, and replace what that refuses"
+    elif node.op_type.startswith("CUSTOM:"):
+        hint = "bring its definition along with --plugin (docs/custom-operators.md), or replace it"
+    elif node.format == "onnx" and node.op_type in DEFINED:
+        what += " here"
+        why = "its definition by other operators depends on types that are not known inside of If, Loop and Scan, nor behind"
+        why += " operators of other domains"
+        hint = "export the model with these other operators in its place"
+    return node.unsupported(what, why, hint)

@@ -31,17 +31,12 @@ def read_file(path: Path) -> bytes:
             raise EmitcError(f"{path} is not a file", Where(model=str(path)), "a model is an ordinary file", hint)
         size = status.st_size
         if size > MAX_FILE_BYTES:
-            raise EmitcError(
-                f"{path.name} has {size} bytes",
-                Where(model=path.name),
-                f"the limit is {MAX_FILE_BYTES}",
-                "pass a model for a microcontroller",
-            )
+            why, hint = f"the limit is {MAX_FILE_BYTES}", "pass a model for a microcontroller"
+            raise EmitcError(f"{path.name} has {size} bytes", Where(model=path.name), why, hint)
         return path.read_bytes()
     except OSError as error:
-        raise EmitcError(
-            f"{path} cannot be read", Where(model=path.name), error.strerror or str(error), "check the path"
-        ) from error
+        why = error.strerror or str(error)
+        raise EmitcError(f"{path} cannot be read", Where(model=path.name), why, "check the path") from error
 
 
 def is_onnx(path: Path, data: bytes) -> bool:

@@ -29,10 +29,9 @@ def computation(
 def model_of(source: SourceModel, start: SourceSubgraph, first_index: int) -> SourceModel:
     """A computation as a model. first_index: of its first operator. Raises CannotCompile beyond the limit of operators."""
     if first_index + len(start.nodes) > MAX_OPERATORS:
-        raise CannotCompile(
-            "initialisations compute too much", Where(), f"the limit is {MAX_OPERATORS} operators",
-            "export the model with constant initial states",
-        )  # fmt: skip
+        why = f"the limit is {MAX_OPERATORS} operators"
+        hint = "export the model with constant initial states"
+        raise CannotCompile("initialisations compute too much", Where(), why, hint)
     nodes = tuple(replace(node, index=first_index + place) for place, node in enumerate(start.nodes))
     return replace(
         source, tensors=start.tensors, nodes=nodes, inputs=(), outputs=start.outputs, notes=(), blockers=(), folded=(),
@@ -54,5 +53,4 @@ def computed(graph: Graph, kernels: Mapping[str, KernelDef]) -> bytes:
 def placed(error: EmitcError, variable: SourceTensor) -> Refusals:
     """The errors of a computation, each saying whose it is."""
     place = f'(in the initialisation of the variable "{variable.name}")'
-    found = error.errors if isinstance(error, Refusals) else (error,)
-    return Refusals(tuple(type(each)(each.what, each.where, f"{each.why} {place}", each.hint) for each in found))
+    return Refusals(tuple(each.at(why=f"{each.why} {place}") for each in error.parts()))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.errors import EXPORT_AGAIN, CannotCompile, EmitcError
 from emitc.ir import Tensor
 from emitc.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
 
 MAX_DEPTH = 8
 """Subgraphs in subgraphs."""
-_AGAIN = "the file is damaged: export the model again"
 OTHER_SIZES = "other sizes for the open dimensions, by --shape; where none fit, export the model again"
 
 
@@ -32,10 +31,10 @@ def subgraph_model(
         why = (
             "it would run the model itself, without end" if index == 0 else f"the file has {len(source.subgraphs) + 1}"
         )
-        raise node.refusal(f"{node.op_type} runs subgraph {index}", why, _AGAIN)
+        raise node.damaged(f"{node.op_type} runs subgraph {index}", why)
     if index in calls or len(calls) >= MAX_DEPTH:
         why = "it runs itself" if index in calls else f"more than {MAX_DEPTH} of them lie in one another"
-        raise node.refusal(f"{node.op_type} runs subgraph {index}", why, _AGAIN)
+        raise node.damaged(f"{node.op_type} runs subgraph {index}", why)
     sub = source.subgraphs[index - 1]
     tensors = list(sub.tensors)
     if source.format == "tflite":  # those of ONNX have the types of the operands, with which they were read
@@ -61,26 +60,23 @@ _GRAPHS = {"then": "then branch", "else": "else branch", "cond": "condition", "b
 
 def at_node(error: EmitcError, node: SourceNode, sizes_chosen: bool) -> EmitcError:
     """The error with the node named, where it was raised without one. Where sizes were chosen, others may be what helps."""
-    where = error.where
-    if not where.op:
-        where = Where(where.model, node.where().op, where.tensor, where.option)
-    chosen = sizes_chosen and not isinstance(error, CannotCompile) and error.hint == "export the model again"
-    return type(error)(error.what, where, error.why, OTHER_SIZES if chosen else error.hint)
+    where = replace(error.where, op=error.where.op or node.where().op)
+    chosen = sizes_chosen and not isinstance(error, CannotCompile) and error.hint == EXPORT_AGAIN
+    return error.at(where, hint=OTHER_SIZES if chosen else "")
 
 
 def unfit_branch(error: EmitcError, place: str) -> CannotCompile:
     """What is against a branch of an If, of which the data decide whether it ever runs."""
     why = f"{error.why} ({place}; both branches are compiled, whichever runs)"
-    return CannotCompile(
-        error.what, error.where, why, "export the model with a constant condition, or without this branch"
-    )
+    hint = "export the model with a constant condition, or without this branch"
+    return CannotCompile(error.what, error.where, why, hint)
 
 
 def inside(error: EmitcError, place: str, branch: bool) -> EmitcError:
     """An error in a subgraph with its place. branch: of an If; what it says of sizes there is no fault of the file."""
     if branch and not isinstance(error, CannotCompile) and "damaged" not in error.hint:
         return unfit_branch(error, place)
-    return type(error)(error.what, error.where, f"{error.why} ({place})", error.hint)
+    return error.at(why=f"{error.why} ({place})")
 
 
 def place_in(source: SourceModel, node: SourceNode, attribute: str, index: int) -> str:
@@ -93,28 +89,19 @@ def place_in(source: SourceModel, node: SourceNode, attribute: str, index: int) 
 def _fitted(node: SourceNode, index: int, sub: SourceSubgraph, operands: Sequence[Tensor]) -> list[SourceTensor]:
     """The subgraph's tensors, its inputs with the shapes of the operands."""
     if len(sub.inputs) != len(operands) or len(set(sub.inputs)) != len(sub.inputs):
-        raise node.refusal(
-            f"{node.op_type} runs subgraph {index} with {len(operands)} operands",
-            f"it takes {len(set(sub.inputs))}",
-            _AGAIN,
-        )
+        what = f"{node.op_type} runs subgraph {index} with {len(operands)} operands"
+        raise node.damaged(what, f"it takes {len(set(sub.inputs))}")
     tensors = list(sub.tensors)
     for position, operand in zip(sub.inputs, operands, strict=True):
         inner = tensors[position]
         fits = len(inner.shape) == len(operand.shape)
         fits = fits and all(a in (-1, b) for a, b in zip(inner.shape, operand.shape, strict=True))
         if inner.dtype != operand.dtype.value or not (fits or inner.shape == ()):
-            raise node.refusal(
-                f"{node.op_type} runs subgraph {index} on another type or shape",
-                f"{inner.describe()} inside, {operand.describe()} outside",
-                _AGAIN,
-            )
+            what = f"{node.op_type} runs subgraph {index} on another type or shape"
+            raise node.damaged(what, f"{inner.describe()} inside, {operand.describe()} outside")
         if inner.is_variable != (operand.initial is not None):
-            raise node.refusal(
-                f"{node.op_type} runs subgraph {index}, whose variables are not the operator's",
-                "inputs and outputs are made in every run, a variable holds its value",
-                _AGAIN,
-            )
+            what = f"{node.op_type} runs subgraph {index}, whose variables are not the operator's"
+            raise node.damaged(what, "inputs and outputs are made in every run, a variable holds its value")
         tensors[position] = replace(inner, shape=operand.shape, initial=operand.initial)
     return tensors
 

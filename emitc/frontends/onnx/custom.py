@@ -10,7 +10,7 @@ import onnx.helper
 
 from emitc.errors import CannotCompile, Where
 from emitc.frontends.onnx.file import dtype_name
-from emitc.ir import BoundNode, DType, Node, Shape, Tensor
+from emitc.ir import DType, Shape, Tensor
 from emitc.kernels.contract import KernelDef
 from emitc.source import SourceNode, SourceTensor
 
@@ -43,15 +43,12 @@ def custom_shapes(kernel: KernelDef, node: SourceNode, outputs: Sequence[tuple[s
     unshaped = (SourceTensor(-1, name, dtype, (), None, None) for name, dtype in outputs)
     parsed = kernel.parse(replace(node, outputs=tuple(unshaped)))
     operands = tuple(inputs[i] if i < len(inputs) else None for i in parsed.operands)
-    names = tuple("" if t is None else t.name for t in operands)
-    bound = BoundNode(
-        Node(parsed.op, node.op_type, names, tuple(t.name for t in made), node.index, node.name), operands, made
-    )
+    bound = node.bound(parsed.op, operands, made)
     kernel.check(bound)
     shapes = kernel.output_shapes(bound)
     if len(shapes) != len(outputs):
-        raise CannotCompile(
-            f"{node.op_type} has {len(outputs)} outputs", node.where(), f"{len(shapes)} are expected", "export again"
+        raise node.unsupported(
+            f"{node.op_type} has {len(outputs)} outputs", f"{len(shapes)} are expected", "export again"
         )
     return shapes
 

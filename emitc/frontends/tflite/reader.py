@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import tflite
 from flatbuffers import number_types
 
-from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.errors import DAMAGED, EXPORT_AGAIN, CannotCompile, EmitcError, Where
 from emitc.frontends.constant_folding import with_whole_bytes, with_widened_constants
 from emitc.frontends.file_kinds import require_tflite
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
@@ -44,8 +44,6 @@ from emitc.frontends.tflite.state import with_state
 from emitc.frontends.tflite.uint8 import with_signed_bytes
 from emitc.ir import DType, Quantization, Shape
 from emitc.source import Attribute, SourceModel, SourceNode, SourceSubgraph, SourceTensor, check_shape, given_shape
-
-_AGAIN = "the file is damaged: export the model again"
 
 
 def _enumeration(cls: type) -> dict[int, str]:
@@ -76,23 +74,20 @@ def _damaged(where: Where) -> Iterator[None]:
     try:
         yield
     except Damaged as error:
-        raise EmitcError(
-            "the .tflite file is damaged",
-            where,
-            str(error),
-            "copy or export the model again; the file may be truncated",
-        ) from error
+        hint = "copy or export the model again; the file may be truncated"
+        raise EmitcError("the .tflite file is damaged", where, str(error), hint) from error
+
+
+def _damage(what: str, where: Where, why: str, hint: str = DAMAGED) -> EmitcError:
+    return EmitcError(what, where, why, hint)
 
 
 def _count(found: int, limit: int, what: str) -> int:
     """A vector's length, refused above the limit: it is read from the file and says how long loops run."""
     if not 0 <= found <= limit:
-        raise EmitcError(
-            f"the file claims {found} {what}",
-            Where(tensor=what),
-            f"the limit for a file of this size is {limit}",
-            "the file is damaged: copy or export the model again",
-        )
+        why = f"the limit for a file of this size is {limit}"
+        hint = "the file is damaged: copy or export the model again"
+        raise EmitcError(f"the file claims {found} {what}", Where(tensor=what), why, hint)
     return found
 
 
@@ -136,7 +131,7 @@ def _attributes(table: Any, class_name: str, where: Where) -> dict[str, Attribut
         value = getattr(table, accessor)()
         if key in _ENUMERATIONS:
             if value not in _ENUMERATIONS[key]:
-                raise EmitcError(f"{key} has the value {value}", where, "the schema has no such setting", _AGAIN)
+                raise _damage(f"{key} has the value {value}", where, "the schema has no such setting")
             found[key] = _ENUMERATIONS[key][value]
         elif isinstance(value, bool | int | float):
             found[key] = value
@@ -182,6 +177,13 @@ def _quantization(params: Any, shape: Shape, dtype: str, where: Where) -> Quanti
     return Quantization(scales, zero_points, axis if count > 1 else 0)
 
 
+def _require_tensors(positions: Iterable[int], count: int, who: str, where: Where) -> None:
+    """Refuses the number of a tensor that is not there."""
+    for position in positions:
+        if not 0 <= position < count:
+            raise _damage(f"{who} names tensor {position}", where, f"the subgraph has {count} tensors", EXPORT_AGAIN)
+
+
 class _Reader:
     """One pass over the file; each method returns checked values."""
 
@@ -193,17 +195,11 @@ class _Reader:
         self.blockers: list[EmitcError] = []
         self._constants: dict[int, bytes | None] = {}
         if self.model.Version() != 3:
-            raise EmitcError(
-                f"schema version {self.model.Version()} is not supported",
-                Where(),
-                "version 3 is the only one in use",
-                "export again",
-            )
+            what = f"schema version {self.model.Version()} is not supported"
+            raise EmitcError(what, Where(), "version 3 is the only one in use", "export again")
         self.subgraphs = _count(self.model.SubgraphsLength(), self.limit, "subgraphs")
         if self.subgraphs == 0:
-            raise EmitcError(
-                "the model has no subgraph", Where(), "there is nothing to compile", "export the model again"
-            )
+            raise EmitcError("the model has no subgraph", Where(), "there is nothing to compile", EXPORT_AGAIN)
         self.signatures = _count(self.model.SignatureDefsLength(), self.limit, "signatures")
         self.buffers = _count(self.model.BuffersLength(), self.limit, "buffers")
         self.codes = tuple(
@@ -222,32 +218,18 @@ class _Reader:
         builtin = code._tab.GetSlot(_BUILTIN_CODE_SLOT, 0, number_types.Int32Flags)
         absent = code._tab.Offset(_OLD_CODE_SLOT) == 0
         if builtin != old and not (builtin == 0 or absent or old == _PLACEHOLDER <= builtin):
-            raise EmitcError(
-                f"operator code {index} contradicts itself",
-                where,
-                f"builtin_code {builtin} and deprecated_builtin_code {old} differ",
-                _AGAIN,
-            )
+            why = f"builtin_code {builtin} and deprecated_builtin_code {old} differ"
+            raise _damage(f"operator code {index} contradicts itself", where, why)
         value = max(builtin, old)
         name = _OPCODES.get(value)
         if min(builtin, old) < 0 or name is None or value == _PLACEHOLDER:
-            raise EmitcError(
-                f"operator code {index} is {value}", where, "the schema has no operator of this number", _AGAIN
-            )
+            raise _damage(f"operator code {index} is {value}", where, "the schema has no operator of this number")
         if not 1 <= code.Version() <= MAX_VERSION:
-            raise EmitcError(
-                f"operator code {index} is {name} of version {code.Version()}",
-                where,
-                "there is no such version",
-                _AGAIN,
-            )
+            what = f"operator code {index} is {name} of version {code.Version()}"
+            raise _damage(what, where, "there is no such version")
         if (name == "CUSTOM") != bool(custom):
-            raise EmitcError(
-                f"operator code {index} is {name} with the custom name {custom!r}",
-                where,
-                "custom operators have a name, built-in ones have none",
-                _AGAIN,
-            )
+            what = f"operator code {index} is {name} with the custom name {custom!r}"
+            raise _damage(what, where, "custom operators have a name, built-in ones have none")
         return f"CUSTOM:{custom}" if name == "CUSTOM" else name
 
     def subgraph(
@@ -266,14 +248,7 @@ class _Reader:
         with _damaged(Where()):
             inputs = _integers(raw.InputsLength(), raw.InputsAsNumpy, limit, "graph inputs")
             outputs = _integers(raw.OutputsLength(), raw.OutputsAsNumpy, limit, "graph outputs")
-        for position in (*inputs, *outputs):
-            if not 0 <= position < len(tensors):
-                raise EmitcError(
-                    f"the interface names tensor {position}",
-                    Where(),
-                    f"the subgraph has {len(tensors)} tensors",
-                    "export the model again",
-                )
+        _require_tensors((*inputs, *outputs), len(tensors), "the interface", Where())
         return tensors, tuple(nodes), inputs, outputs
 
     def tensor(self, subgraph: Any, index: int, shapes: dict[str, Shape]) -> SourceTensor:
@@ -287,15 +262,11 @@ class _Reader:
             signature = _integers(raw.ShapeSignatureLength(), raw.ShapeSignatureAsNumpy, 64, "dimensions")
             where = Where(tensor=f'tensor {index} "{name}" {dtype}[{",".join(map(str, shape))}]')
             if raw.Type() not in _TYPES:
-                raise EmitcError("a tensor has an unknown element type", where, "the schema has no such type", _AGAIN)
+                raise _damage("a tensor has an unknown element type", where, "the schema has no such type")
             if len(signature) == len(shape):
                 if any(s != d and s != -1 for s, d in zip(signature, shape, strict=True)):
-                    raise EmitcError(
-                        "a tensor's shape contradicts its signature",
-                        where,
-                        f"signature {list(signature)}",
-                        "export the model again",
-                    )
+                    what = "a tensor's shape contradicts its signature"
+                    raise _damage(what, where, f"signature {list(signature)}", EXPORT_AGAIN)
                 shape = signature
             if name in shapes:  # no shape at all is also that of a tensor whose shape the runtime works out
                 shape = given_shape(name, shape, shapes[name]) if shape else shapes[name]
@@ -314,13 +285,15 @@ class _Reader:
         """A sparse tensor stands against compiling; one whose description is incomplete is damaged."""
         blocks = sparsity.BlockMapLength()
         if not rank + blocks == sparsity.TraversalOrderLength() == sparsity.DimMetadataLength():
-            raise EmitcError("a sparse tensor is described wrongly", where, f"it has {rank} dimensions", _AGAIN)
+            raise _damage("a sparse tensor is described wrongly", where, f"it has {rank} dimensions")
         order = _integers(rank + blocks, sparsity.TraversalOrderAsNumpy, 64, "dimensions")
         if sorted(order) != list(range(rank + blocks)):
-            raise EmitcError("a sparse tensor is described wrongly", where, f"its order is {list(order)}", _AGAIN)
-        self.blockers.append(
-            CannotCompile("a sparse tensor is not supported", where, "only dense tensors have code", "export without sparsity")
-        )  # fmt: skip
+            raise _damage("a sparse tensor is described wrongly", where, f"its order is {list(order)}")
+        self.block("a sparse tensor is not supported", where, "only dense tensors have code", "export without sparsity")
+
+    def block(self, what: str, where: Where, why: str, hint: str) -> None:
+        """Notes what stands against compiling the model as a whole."""
+        self.blockers.append(CannotCompile(what, where, why, hint))
 
     def _details(self, params: Any, where: Where) -> None:
         """A quantization of another kind stands against compiling; one that is not there is damage."""
@@ -328,20 +301,14 @@ class _Reader:
         if kind == tflite.QuantizationDetails.NONE and table is None:
             return
         if kind not in DETAILS or table is None:
-            raise EmitcError("a tensor has a quantization of an unknown kind", where, f"kind {kind}", _AGAIN)
-        self.blockers.append(
-            CannotCompile(
-                f"a tensor has a {DETAILS[kind]} quantization", where, "only affine quantization is supported",
-                "export with TFLite's own quantizer",
-            )
-        )  # fmt: skip
+            raise _damage("a tensor has a quantization of an unknown kind", where, f"kind {kind}")
+        what, hint = f"a tensor has a {DETAILS[kind]} quantization", "export with TFLite's own quantizer"
+        self.block(what, where, "only affine quantization is supported", hint)
 
     def _data(self, buffer: int, shape: Shape, dtype: str, where: Where) -> bytes | None:
         """The constant's bytes, None for an activation; their number must be what shape and type ask for."""
         if not 0 <= buffer < max(self.buffers, 1):
-            raise EmitcError(
-                f"a tensor names buffer {buffer}", where, f"the file has {self.buffers}", "export the model again"
-            )
+            raise _damage(f"a tensor names buffer {buffer}", where, f"the file has {self.buffers}", EXPORT_AGAIN)
         if buffer == 0:
             return None
         if buffer not in self._constants:
@@ -354,12 +321,8 @@ class _Reader:
             return data
         expected = (math.prod(shape) * bits + 7) // 8
         if any(d < 0 for d in shape) or len(data) != expected:
-            raise EmitcError(
-                "a constant's size does not fit its shape",
-                where,
-                f"{len(data)} bytes found, {expected} expected",
-                "export the model again",
-            )
+            why = f"{len(data)} bytes found, {expected} expected"
+            raise _damage("a constant's size does not fit its shape", where, why, EXPORT_AGAIN)
         return data
 
     def _bytes(self, buffer: int, where: Where) -> bytes | None:
@@ -369,12 +332,8 @@ class _Reader:
         if offset <= 1:
             return raw.DataAsNumpy().tobytes() if raw.DataLength() else None
         if raw.DataLength() or offset + size > len(self.data):
-            raise EmitcError(
-                "a constant lies outside the file",
-                where,
-                f"bytes {offset} to {offset + size} of {len(self.data)}",
-                "the file is truncated",
-            )
+            why = f"bytes {offset} to {offset + size} of {len(self.data)}"
+            raise _damage("a constant lies outside the file", where, why, "the file is truncated")
         self.budget.spend(size)
         return self.data[offset : offset + size]
 
@@ -383,36 +342,23 @@ class _Reader:
         raw = self._open(subgraph.Operators(index))
         where = Where(op=f"op {index}")
         if not 0 <= raw.OpcodeIndex() < len(self.codes):
-            raise EmitcError(
-                f"operator {index} names code {raw.OpcodeIndex()}",
-                where,
-                f"the file has {len(self.codes)}",
-                "export the model again",
-            )
+            what = f"operator {index} names code {raw.OpcodeIndex()}"
+            raise _damage(what, where, f"the file has {len(self.codes)}", EXPORT_AGAIN)
         op_type = self.codes[raw.OpcodeIndex()]
         inputs = _integers(raw.InputsLength(), raw.InputsAsNumpy, MAX_TENSORS, "inputs")
         outputs = _integers(raw.OutputsLength(), raw.OutputsAsNumpy, MAX_TENSORS, "outputs")
-        for position in (*(i for i in inputs if i != -1), *outputs):
-            if not 0 <= position < len(tensors):
-                raise EmitcError(
-                    f"{op_type} names tensor {position}",
-                    where,
-                    f"the subgraph has {len(tensors)} tensors",
-                    "export the model again",
-                )
+        _require_tensors((*(i for i in inputs if i != -1), *outputs), len(tensors), op_type, where)
         name = tensors[outputs[0]].name if outputs else ""
         where = Where(op=f'op {index} {op_type} "{name}"')
         operands = tuple((tensors[i].dtype, tensors[i].data is not None) for i in inputs if i != -1)
         impossible = impossible_operands(op_type, operands, tuple(tensors[i].dtype for i in outputs))
         if impossible:
-            raise EmitcError(f"{op_type} has operands that it cannot have", where, impossible, _AGAIN)
+            raise _damage(f"{op_type} has operands that it cannot have", where, impossible)
         settings = self._settings(raw, op_type, where)
         weights = next((tensors[i].quantization for i in inputs[1:2] if i != -1), None)
         kind = kind_of(op_type, operands, len(weights.scales) if weights else 0, settings)
-        operands_of = tuple(tensors[i] if i != -1 else None for i in inputs)
-        return SourceNode(
-            index, op_type, name, operands_of, tuple(tensors[i] for i in outputs), settings, kind=kind
-        )  # fmt: skip
+        read, written = (tuple(tensors[i] if i != -1 else None for i in inputs), tuple(tensors[i] for i in outputs))
+        return SourceNode(index, op_type, name, read, written, settings, kind=kind)
 
     def _settings(self, operator: Any, op_type: str, where: Where) -> dict[str, Attribute]:
         """The operator's options, which must be those that the schema pairs with it; {} where the file has none."""
@@ -423,16 +369,12 @@ class _Reader:
         kind = _OPTIONS.get(code, f"options {code}")
         expected = expected_options(op_type.partition(":")[0], _OPTIONS.values())
         if (options is None) != (kind == "NONE"):
-            raise EmitcError(
-                f"{op_type} carries {kind}", where, "the options and their kind do not go together", _AGAIN
-            )
+            raise _damage(f"{op_type} carries {kind}", where, "the options and their kind do not go together")
         if options is None:
             self.budget.spend(length)
             return any_options(operator.CustomOptionsAsNumpy().tobytes()) if length else {}
         if code not in _OPTIONS or (expected and kind != expected):
-            raise EmitcError(
-                f"{op_type} carries {kind}", where, f"the schema pairs it with {expected or 'others'}", _AGAIN
-            )
+            raise _damage(f"{op_type} carries {kind}", where, f"the schema pairs it with {expected or 'others'}")
         if not expected:
             return {}
         return _attributes(opened(getattr(tflite, kind)(), self.data, options.Pos, self.budget), kind, where)
@@ -450,31 +392,22 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
         places = {reader.model.Subgraphs(i)._tab.Pos for i in range(reader.subgraphs)}
     tensors, nodes, inputs, outputs = reader.subgraph(0, shapes or {})
     if len(places) < reader.subgraphs:
-        raise EmitcError("two subgraphs lie at one place", Where(), "each has its own", _AGAIN)
+        raise _damage("two subgraphs lie at one place", Where(), "each has its own")
     subgraphs = tuple(SourceSubgraph(*reader.subgraph(index, {})) for index in range(1, reader.subgraphs))
     for index in inputs:
+        where = Where(tensor=tensors[index].describe())
         if tensors[index].is_variable:
-            reader.blockers.append(
-                CannotCompile(
-                    "a graph input that keeps state is not supported", Where(tensor=tensors[index].describe()),
-                    "the tensor is a variable, which holds its value between runs; vela lists such a tensor among the inputs",
-                    "give the model that vela has read",
-                )
-            )  # fmt: skip
+            what = "a graph input that keeps state is not supported"
+            why = "the tensor is a variable, which holds its value between runs; vela lists such a tensor among the inputs"
+            reader.block(what, where, why, "give the model that vela has read")
         if tensors[index].dtype not in _DTYPES:
-            reader.blockers.append(
-                CannotCompile(
-                    f"a graph input of type {tensors[index].dtype} is not supported",
-                    Where(tensor=tensors[index].describe()),
-                    f"there is code for {', '.join(sorted(_DTYPES))}", "quantize the model to int8",
-                )
-            )  # fmt: skip
+            what, why = f"a graph input of type {tensors[index].dtype} is not supported", ", ".join(sorted(_DTYPES))
+            reader.block(what, where, f"there is code for {why}", "quantize the model to int8")
     digest, blockers = hashlib.sha256(data).hexdigest(), tuple(reader.blockers)
     model = SourceModel("tflite", producer, digest, tensors, nodes, inputs, outputs, (), blockers, len(data), subgraphs)
     model = with_circular_buffers(with_whole_bytes(with_widened_constants(with_decoded_constants(model))))
-    return with_few_loops(
-        with_signed_bytes(with_moved_numbers(with_state(with_signal_state(model), reader.signatures)))
-    )
+    model = with_state(with_signal_state(model), reader.signatures)
+    return with_few_loops(with_signed_bytes(with_moved_numbers(model)))
 
 
 def known_shapes(shapes: dict[str, Shape], model: SourceModel) -> None:
@@ -483,9 +416,5 @@ def known_shapes(shapes: dict[str, Shape], model: SourceModel) -> None:
     for name in shapes:
         if name not in names:
             close = ", ".join(sorted(model.tensors[i].name for i in model.inputs))
-            raise EmitcError(
-                f"no tensor is called {name}",
-                Where(option="--shape"),
-                f"the model's inputs: {close}",
-                "name one of these",
-            )
+            what, why = f"no tensor is called {name}", f"the model's inputs: {close}"
+            raise EmitcError(what, Where(option="--shape"), why, "name one of these")

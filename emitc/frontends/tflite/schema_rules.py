@@ -14,20 +14,10 @@ from emitc.source import Attribute
 
 ELEMENT_BITS = {
     "int4": 4,
-    "int8": 8,
-    "uint8": 8,
-    "bool": 8,
-    "int16": 16,
-    "uint16": 16,
-    "float16": 16,
-    "bfloat16": 16,
-    "int32": 32,
-    "uint32": 32,
-    "float32": 32,
-    "int64": 64,
-    "uint64": 64,
-    "float64": 64,
-    "complex64": 64,
+    **dict.fromkeys(("int8", "uint8", "bool"), 8),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 16),
+    **dict.fromkeys(("int32", "uint32", "float32"), 32),
+    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 64),
     "complex128": 128,
 }
 """Bits of an element in a constant's buffer; strings, resources and variants have no fixed size."""
@@ -42,51 +32,27 @@ WITH_NUMBERS = ("CUSTOM:TFLite_Detection_PostProcess", "CUSTOM:Signal", "CUSTOM:
 """What the names of custom operators begin with whose options are numbers."""
 
 _OTHER_OPTIONS = {
-    "AVERAGE_POOL_2D": "Pool2DOptions",
-    "MAX_POOL_2D": "Pool2DOptions",
-    "L2_POOL_2D": "Pool2DOptions",
+    **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"), "Pool2DOptions"),
     "L2_NORMALIZATION": "L2NormOptions",
-    "MAXIMUM": "MaximumMinimumOptions",
-    "MINIMUM": "MaximumMinimumOptions",
-    "MEAN": "ReducerOptions",
-    "SUM": "ReducerOptions",
-    "REDUCE_MAX": "ReducerOptions",
-    "REDUCE_MIN": "ReducerOptions",
-    "REDUCE_PROD": "ReducerOptions",
-    "REDUCE_ANY": "ReducerOptions",
-    "REDUCE_ALL": "ReducerOptions",
+    **dict.fromkeys(("MAXIMUM", "MINIMUM"), "MaximumMinimumOptions"),
+    **dict.fromkeys(
+        ("MEAN", "SUM", *(f"REDUCE_{name}" for name in ("MAX", "MIN", "PROD", "ANY", "ALL"))), "ReducerOptions"
+    ),
     "UNIDIRECTIONAL_SEQUENCE_RNN": "SequenceRNNOptions",
-    "RANDOM_UNIFORM": "RandomOptions",
-    "RANDOM_STANDARD_NORMAL": "RandomOptions",
-    "MULTINOMIAL": "RandomOptions",
+    **dict.fromkeys(("RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"), "RandomOptions"),
     "CONV_3D_TRANSPOSE": "Conv3DOptions",
 }
+"""Options tables whose names do not follow from the operator's."""
 _OPTIONLESS = {
-    "LOGISTIC": (1, ""),
-    "TANH": (1, ""),
-    "RELU": (1, ""),
-    "RELU6": (1, ""),
-    "RELU_N1_TO_1": (1, ""),
-    "RELU_0_TO_1": (1, ""),
-    "ELU": (1, ""),
-    "PRELU": (2, ""),
-    "FLOOR": (1, "float32"),
-    "CEIL": (1, "float32"),
-    "ROUND": (1, "float32"),
-    "SIN": (1, "float32"),
-    "SQRT": (1, "float32"),
-    "LOG": (1, ""),
-    "RSQRT": (1, ""),
-    "COMPLEX_ABS": (1, ""),
-    "REAL": (1, ""),
-    "IMAG": (1, ""),
-    "BROADCAST_ARGS": (2, ""),
-    "EMBEDDING_LOOKUP": (2, ""),
-    "HASHTABLE_LOOKUP": (3, ""),
-    "DILATE": (3, ""),
+    **dict.fromkeys(("DELEGATE", "CUSTOM"), (0, "")),
+    **dict.fromkeys(
+        ("LOGISTIC", "TANH", "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "ELU", "LOG", "RSQRT"), (1, "")
+    ),
+    **dict.fromkeys(("COMPLEX_ABS", "REAL", "IMAG"), (1, "")),
+    **dict.fromkeys(("FLOOR", "CEIL", "ROUND", "SIN", "SQRT"), (1, "float32")),
+    **dict.fromkeys(("PRELU", "BROADCAST_ARGS", "EMBEDDING_LOOKUP"), (2, "")),
+    **dict.fromkeys(("HASHTABLE_LOOKUP", "DILATE"), (3, "")),
     "REDUCE_WINDOW": (5, ""),
-    "DELEGATE": (0, ""),
-    "CUSTOM": (0, ""),
 }
 """Operators without an option table: inputs that they need, and their only element type where there is only one."""
 
@@ -157,9 +123,8 @@ def impossible_operands(op_type: str, inputs: tuple[tuple[str, bool], ...], outp
         moved = set(types) - {"int32", "int64"}
         return "" if len(moved) == 1 else f"{op_type} does not change the element type"
     if op_type == "DEQUANTIZE":
-        return (
-            "" if types[0] in ("float16", "int4") and types[1:] == ("float32",) else f"DEQUANTIZE takes no {foreign[0]}"
-        )
+        widens = types[0] in ("float16", "int4") and types[1:] == ("float32",)
+        return "" if widens else f"DEQUANTIZE takes no {foreign[0]}"
     if op_type in _NUMERIC:
         packed = [dtype for dtype, constant in inputs if constant and dtype == "int4"]
         if op_type in _PACKED_WEIGHTS and foreign == packed:

@@ -11,33 +11,38 @@ initial value it holds the zero point in types of one byte, zeros in others (mea
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import numpy as np
-
-from emitc.errors import EmitcError, Where
+from emitc.errors import DAMAGED, EmitcError, Where
 from emitc.frontends.state_initialisers import computation
 from emitc.frontends.subgraphs import called_subgraphs
-from emitc.frontends.tflite.subgraph_state import CALLERS, InnerState, Owner, inside_of, with_inner_state
-from emitc.ir import DType
+from emitc.frontends.tflite.subgraph_state import (
+    ASSIGN,
+    CALLERS,
+    COUNTS,
+    HANDLE,
+    ONCE,
+    READ,
+    InnerState,
+    Owner,
+    initialisation,
+    inside_of,
+)
 from emitc.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
 
-_HANDLE, _READ, _ASSIGN, _ONCE = "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"
-_OPERATORS = (_HANDLE, _READ, _ASSIGN, _ONCE)
-FOLDED = {_HANDLE: "the name of a state variable: no code", _ONCE: "the first values of state variables: no code"}
+_OPERATORS = (HANDLE, READ, ASSIGN, ONCE)
+FOLDED = {HANDLE: "the name of a state variable: no code", ONCE: "the first values of state variables: no code"}
 """Operators that leave no node behind, with their lines in the operator table."""
 _CALLERS = ("IF", "WHILE", "CALL", "STABLEHLO", "CUSTOM:", "DELEGATE")
 """Operators, by the start of their names, that run subgraphs."""
-_AGAIN = "the file is damaged: export the model again"
 _UNASSIGNED = (
     "convert from a Keras model or a SavedModel: a concrete function by itself loses the values of its variables"
 )
 _ONLY = "an initialisation is computed while compiling, and may only assign to variables what follows from constants"
 _CONSTANT = "export the model with constant initial states"
-_DTYPES = frozenset(dtype.value for dtype in DType if not dtype.packed)
+_FIRST = "export the model with CALL_ONCE as its first operator"
 
 _Key = tuple[str, str] | Owner
 """Container and name of a resource, or who keeps a variable inside of IF or WHILE."""
@@ -84,9 +89,7 @@ class _Folding:
         """The variable that a VAR_HANDLE names."""
         node.counts((0, 0))
         if node.outputs[0].dtype != "resource":
-            raise node.refusal(
-                f"VAR_HANDLE writes {node.outputs[0].dtype}", "a handle is a resource", _AGAIN, node.outputs[0]
-            )
+            raise node.damaged(f"VAR_HANDLE writes {node.outputs[0].dtype}", "a handle is a resource", node.outputs[0])
         container, name = str(node.attribute("container", "")), str(node.attribute("shared_name", ""))
         index = len(self.source.tensors) + len(self.variables)
         label = f"{container}/{name}" if container else name
@@ -94,23 +97,7 @@ class _Folding:
 
     def once(self, node: SourceNode) -> None:
         """Runs an initialisation on the variables. Raises EmitcError where it needs more than constants."""
-        node.counts((0, 0), (0, 0))
-        index = node.integer("init_subgraph_index")
-        if not 0 < index <= len(self.source.subgraphs):
-            raise node.refusal(
-                f"CALL_ONCE calls subgraph {index}",
-                "it would call the model itself, without end"
-                if index == 0
-                else f"the file has {len(self.source.subgraphs) + 1}",
-                _AGAIN,
-            )
-        subgraph = self.source.subgraphs[index - 1]
-        if subgraph.inputs or subgraph.outputs:
-            raise node.refusal(
-                f"CALL_ONCE calls subgraph {index}, which has inputs or outputs",
-                "an initialisation takes and gives nothing",
-                _AGAIN,
-            )
+        index, subgraph = initialisation(self.source, node, (), "it would call the model itself, without end")
         handles: dict[int, _Variable] = {}
         made_by: dict[int, SourceNode] = {}
         computing = partial(computation, subgraph.tensors, made_by)
@@ -118,8 +105,7 @@ class _Folding:
             try:
                 self.initialise(node, inner, handles, computing)
             except EmitcError as error:
-                why = f"{error.why} (subgraph {index}, {inner.where().op})"
-                raise type(error)(error.what, node.where(), why, error.hint) from error
+                raise error.at(node.where(), f"{error.why} (subgraph {index}, {inner.where().op})") from error
             made_by.update((tensor.index, inner) for tensor in inner.outputs)
         self.called.add(index)
 
@@ -131,33 +117,26 @@ class _Folding:
         computing: Callable[[SourceTensor], SourceSubgraph],
     ) -> None:
         """One operator of an initialisation. computing: what computes a tensor of it."""
-        if node.op_type == _HANDLE:
+        if node.op_type == HANDLE:
             handles[self.output(node, handles).index] = self.variable(node)
             return
-        if node.op_type != _ASSIGN:
-            if node.op_type == _READ or node.op_type.startswith((*_CALLERS, _ONCE)):
-                raise node.unsupported(
-                    f"CALL_ONCE of a subgraph with {node.op_type} is not supported", _ONLY, _CONSTANT
-                )
+        if node.op_type != ASSIGN:
+            if node.op_type == READ or node.op_type.startswith((*_CALLERS, ONCE)):
+                what = f"CALL_ONCE of a subgraph with {node.op_type} is not supported"
+                raise node.unsupported(what, _ONLY, _CONSTANT)
             return  # what is assigned says whether it is needed
         node.counts((2, 2), (0, 0))
         variable, value = self.named(node, handles), node.input(1)
         start = computing(value) if value.data is None else None
         if start is not None and (not start.nodes or value.dtype == "uint8"):
             raise node.unsupported("a state variable starts from a computed value", _ONLY, _CONSTANT)
-        if variable.touched is not None and value.data != _default(value):
+        if variable.touched is not None and value.data != value.default(tuple(1 if d < 0 else d for d in value.shape)):
             # What comes before sees the default, and the initialisation overwrites what it has assigned.
-            raise call.unsupported(
-                f'"{variable.name}" is used before it is initialised',
-                f"{variable.touched.where().op} comes first, and would see another value in the first run than later",
-                "export the model with CALL_ONCE as its first operator",
-            )
+            why = f"{variable.touched.where().op} comes first, and would see another value in the first run than later"
+            raise call.unsupported(f'"{variable.name}" is used before it is initialised', why, _FIRST)
         if variable.touched is not None and variable.assigned:
-            raise call.unsupported(
-                f'"{variable.name}" is assigned before it is initialised',
-                "the first run would lose that value",
-                "export the model with CALL_ONCE as its first operator",
-            )
+            why = "the first run would lose that value"
+            raise call.unsupported(f'"{variable.name}" is assigned before it is initialised', why, _FIRST)
         self.fit(node, variable, value)
         variable.initial, variable.start = value.data, start
 
@@ -166,21 +145,16 @@ class _Folding:
         node.counts((0, 0))
         tensor = node.outputs[0]
         if tensor.index in handles or tensor.data is not None or tensor.is_variable:
-            raise node.refusal(
-                "VAR_HANDLE writes a tensor that is already there", "each tensor is written once", _AGAIN, tensor
-            )
+            what = "VAR_HANDLE writes a tensor that is already there"
+            raise node.damaged(what, "each tensor is written once", tensor)
         return tensor
 
     def named(self, node: SourceNode, handles: dict[int, _Variable]) -> _Variable:
         """The variable of a node's first input."""
         resource = node.input(0)
         if resource.index not in handles:
-            raise node.refusal(
-                f"{node.op_type} of a tensor that is no variable",
-                "its first input is a resource, which a VAR_HANDLE before it names",
-                _AGAIN,
-                resource,
-            )
+            why = "its first input is a resource, which a VAR_HANDLE before it names"
+            raise node.damaged(f"{node.op_type} of a tensor that is no variable", why, resource)
         return handles[resource.index]
 
     def fit(self, node: SourceNode, variable: _Variable, value: SourceTensor) -> None:
@@ -192,40 +166,35 @@ class _Folding:
             a == b or -1 in (a, b) for a, b in zip(value.shape, like.shape, strict=True)
         )
         if value.dtype != like.dtype or not same_shape:
-            raise node.refusal(
-                f'{node.op_type} gives the variable "{variable.name}" another type or shape',
-                f"{value.describe()}, but elsewhere {like.describe()}",
-                _AGAIN,
-                value,
-            )
+            what = f'{node.op_type} gives the variable "{variable.name}" another type or shape'
+            raise node.damaged(what, f"{value.describe()}, but elsewhere {like.describe()}", value)
 
     def node(self, node: SourceNode) -> None:
         """One operator of the model."""
-        if node.op_type == _ONCE:
+        if node.op_type == ONCE:
             self.once(node)
             self.folded.append(node)
-        elif node.op_type == _HANDLE:
+        elif node.op_type == HANDLE:
             self.handles[self.output(node, self.handles).index] = self.variable(node)
             self.folded.append(node)
-        elif node.op_type in (_READ, _ASSIGN):
-            node.counts(*(((1, 1), (1, 1)) if node.op_type == _READ else ((2, 2), (0, 0))))
-            variable = self.named(node, self.handles)
-            variable.touched = variable.touched or node
-            if node.op_type == _ASSIGN:
-                variable.assigned = True
-                self.fit(node, variable, node.input(1))
+        elif node.op_type in (READ, ASSIGN):
+            node.counts(*COUNTS[node.op_type])
+            self.touch(node, node, self.named(node, self.handles))
             # The tensor is put in when the variable's type is known.
             self.nodes.append(node)
         elif node.op_type in CALLERS:
             for inner, number in self.inner.touches(node):
-                variable = self.numbered(number)
-                variable.touched = variable.touched or node
-                if inner.op_type == _ASSIGN:
-                    variable.assigned = True
-                    self.fit(inner, variable, inner.input(1))
+                self.touch(node, inner, self.numbered(number))
             self.nodes.append(node)
         else:
             self.nodes.append(node)
+
+    def touch(self, node: SourceNode, inner: SourceNode, variable: _Variable) -> None:
+        """A use of a variable by an operator of the model. inner: the operator itself, or the one inside of it."""
+        variable.touched = variable.touched or node
+        if inner.op_type == ASSIGN:
+            variable.assigned = True
+            self.fit(inner, variable, inner.input(1))
 
     def finished(self) -> SourceModel:
         """The model with a tensor for each variable, in the place of the resources."""
@@ -240,18 +209,16 @@ class _Folding:
     def settled(self, node: SourceNode, tensors: dict[int, SourceTensor]) -> SourceNode:
         """A node with the variable's tensor as its first input, or with those that it touches inside behind its own."""
         if node.op_type in CALLERS and node.blocker is None:
-            return with_inner_state(self.inner, node, lambda number: self.known(node, number, tensors))
-        if node.op_type not in (_READ, _ASSIGN) or node.blocker is not None:
+            try:
+                return self.inner.rewritten(node, lambda number: self.known(node, number, tensors))
+            except EmitcError as error:
+                return replace(node, blocker=inside_of(node, error))
+        if node.op_type not in (READ, ASSIGN) or node.blocker is not None:
             return node
         variable = self.handles[node.input(0).index]
         try:
-            if variable.like is None:
-                raise node.refusal(
-                    f'nothing assigns the variable "{variable.name}"',
-                    "its type and size are those of what is assigned",
-                    _UNASSIGNED,
-                )
-            if node.op_type == _READ:
+            self.known(node, variable.index, tensors)
+            if node.op_type == READ:
                 self.fit(node, variable, node.outputs[0])
         except EmitcError as error:
             return replace(node, blocker=error)
@@ -262,28 +229,16 @@ class _Folding:
         return next(variable for variable in self.variables.values() if variable.index == number)
 
     def known(self, node: SourceNode, number: int, tensors: dict[int, SourceTensor]) -> SourceTensor:
-        """The tensor of a variable that a node touches inside."""
+        """The tensor of a variable that a node touches. Raises EmitcError where nothing says what it is like."""
         variable = self.numbered(number)
         if variable.like is None:
-            raise node.refusal(
-                f'nothing assigns the variable "{variable.name}"',
-                "its type and size are those of what is assigned",
-                _UNASSIGNED,
-            )
+            what = f'nothing assigns the variable "{variable.name}"'
+            raise node.refusal(what, "its type and size are those of what is assigned", _UNASSIGNED)
         return tensors[number]
 
 
 def _open(tensor: SourceTensor) -> bool:
     return -1 in tensor.shape
-
-
-def _default(tensor: SourceTensor) -> bytes:
-    """What a variable like the tensor holds when nothing has initialised it."""
-    zero = tensor.quantization.zero_point if tensor.quantization and tensor.dtype in ("int8", "uint8") else 0
-    shape = tuple(1 if d < 0 else d for d in tensor.shape)
-    if tensor.dtype not in _DTYPES:
-        return bytes(math.prod(shape))
-    return np.full(shape, zero, tensor.dtype).tobytes()
 
 
 def _tensor(variable: _Variable) -> SourceTensor:
@@ -292,18 +247,9 @@ def _tensor(variable: _Variable) -> SourceTensor:
     if like is None:
         return SourceTensor(variable.index, variable.name, "resource", (), None, None, True)
     return replace(
-        like,
-        index=variable.index,
-        name=variable.name,
-        data=None,
-        is_variable=True,
+        like, index=variable.index, name=variable.name, data=None, is_variable=True, start=variable.start,
         initial=variable.initial,  # the builder knows the default
-        start=variable.start,
-    )
-
-
-def _blocked(nodes: Sequence[SourceNode]) -> Iterator[int]:
-    return (i for i, node in enumerate(nodes) if node.blocker is not None)
+    )  # fmt: skip
 
 
 def with_state(source: SourceModel, signatures: int = 0) -> SourceModel:
@@ -328,7 +274,7 @@ def with_state(source: SourceModel, signatures: int = 0) -> SourceModel:
         return source
     if _only_initialises(source, left[0], signatures):
         why = "it assigns variables at most, and no operator and no signature leads there"
-        uncalled = EmitcError(f"nothing calls subgraph {left[0]}", Where(op=f"subgraph {left[0]}"), why, _AGAIN)
+        uncalled = EmitcError(f"nothing calls subgraph {left[0]}", Where(op=f"subgraph {left[0]}"), why, DAMAGED)
         return replace(source, blockers=(*source.blockers, uncalled))
     several = f"subgraphs {', '.join(map(str, left))} are" if len(left) > 1 else f"subgraph {left[0]} is"
     note = f"{several} not compiled: no operator leads there, and the first entry point is what TFLite Micro runs"
@@ -338,5 +284,5 @@ def with_state(source: SourceModel, signatures: int = 0) -> SourceModel:
 def _only_initialises(source: SourceModel, index: int, signatures: int) -> bool:
     """Whether a subgraph that nothing calls would give variables their first values."""
     nodes = (*source.nodes, *(node for subgraph in source.subgraphs for node in subgraph.nodes))
-    initialises = {node.op_type for node in source.subgraphs[index - 1].nodes} <= {_HANDLE, _ASSIGN}
+    initialises = {node.op_type for node in source.subgraphs[index - 1].nodes} <= {HANDLE, ASSIGN}
     return initialises and signatures < 2 and not any(node.op_type.startswith(_CALLERS) for node in nodes)

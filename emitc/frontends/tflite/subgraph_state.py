@@ -18,9 +18,10 @@ from emitc.frontends.subgraphs import MAX_DEPTH
 from emitc.source import Attribute, SourceModel, SourceNode, SourceSubgraph, SourceTensor
 
 CALLERS = ("IF", "WHILE")
-_HANDLE, _READ, _ASSIGN, _ONCE = "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"
-_INDEX, _CONDITION, _INIT = "_subgraph_index", "cond_subgraph_index", "init_subgraph_index"
-_AGAIN = "the file is damaged: export the model again"
+HANDLE, READ, ASSIGN, ONCE = "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"
+COUNTS = {READ: ((1, 1), (1, 1)), ASSIGN: ((2, 2), (0, 0))}
+"""How many inputs and outputs an operator on a variable has."""
+_INDEX = "_subgraph_index"
 _MAX_LOOKED = 1 << 18
 """Operators that are looked at for what they keep: the limit of operators, on each level of subgraphs, several times."""
 _TENSORS_OF_AN_OPERATOR = 8
@@ -65,13 +66,13 @@ class InnerState:
                 raise self.too_many(node)
             handles: dict[int, int] = {}
             for inner in self.source.subgraphs[index - 1].nodes:
-                if inner.op_type == _HANDLE:
+                if inner.op_type == HANDLE:
                     handles[self.handle(inner)] = self.number_of(inner)
-                elif inner.op_type in (_READ, _ASSIGN):
+                elif inner.op_type in (READ, ASSIGN):
                     yield inner, self.named(inner, handles)
-                elif inner.op_type in (*CALLERS, _ONCE):
+                elif inner.op_type in (*CALLERS, ONCE):
                     yield from self.touches(inner, (*path, index))
-                    if inner.op_type == _ONCE:
+                    if inner.op_type == ONCE:
                         yield inner, self.ran(index, inner)
                 for tensor in inner.inputs:
                     if tensor is not None and tensor.is_variable:
@@ -83,13 +84,7 @@ class InnerState:
 
     def own_of(self, node: SourceNode, index: int, tensor: SourceTensor) -> int:
         """The variable of a node's variable tensor in a subgraph."""
-        if tensor.data is not None:
-            raise node.refusal(
-                f"{node.op_type} has a variable tensor with a constant value",
-                "a variable changes from run to run",
-                _AGAIN,
-                tensor,
-            )
+        node.require_no_constant(tensor)
         return self.own((index, tensor.index), tensor)
 
     def ran(self, index: int, node: SourceNode) -> int:
@@ -104,15 +99,11 @@ class InnerState:
 
     def named(self, node: SourceNode, handles: dict[int, int]) -> int:
         """The variable of a node's first input."""
-        node.counts(*(((1, 1), (1, 1)) if node.op_type == _READ else ((2, 2), (0, 0))))
+        node.counts(*COUNTS[node.op_type])
         found = handles.get(node.input(0).index)
         if found is None:
-            raise node.refusal(
-                f"{node.op_type} of a tensor that is no variable",
-                "its first input is a resource, which a VAR_HANDLE before it, in the same subgraph, names",
-                _AGAIN,
-                node.input(0),
-            )
+            why = "its first input is a resource, which a VAR_HANDLE before it, in the same subgraph, names"
+            raise node.damaged(f"{node.op_type} of a tensor that is no variable", why, node.input(0))
         return found
 
     def rewritten(
@@ -122,7 +113,7 @@ class InnerState:
         touched = list(dict.fromkeys(number for _, number in self.touches(node, path)))
         for index in _called(node).values():
             if index in path:
-                raise node.refusal(f"{node.op_type} runs subgraph {index}", "it runs itself", _AGAIN)
+                raise node.damaged(f"{node.op_type} runs subgraph {index}", "it runs itself")
         if not touched:
             return node
         given = tuple(values(number) for number in touched)
@@ -142,11 +133,8 @@ class InnerState:
         if self.copied > MAX_OPERATORS:
             raise self.too_many(node)
         if any(sub.tensors[position].is_variable for position in (*sub.inputs, *sub.outputs)):
-            raise node.refusal(
-                f"{node.op_type} runs subgraph {index}, whose interface has a variable tensor",
-                "inputs and outputs are made in every run, a variable holds its value",
-                _AGAIN,
-            )
+            what = f"{node.op_type} runs subgraph {index}, whose interface has a variable tensor"
+            raise node.damaged(what, "inputs and outputs are made in every run, a variable holds its value")
         tensors, nodes, handles = list(sub.tensors), list[SourceNode](), dict[int, int]()
 
         def added(like: SourceTensor) -> SourceTensor:
@@ -156,19 +144,19 @@ class InnerState:
         own = {self.own((index, t.index), t): t for node in sub.nodes for t in node.inputs if t and t.is_variable}
         held = {n: own[n] if n in own else added(like) for n, like in zip(touched, given, strict=True)}
         for inner in sub.nodes:
-            if inner.op_type == _HANDLE:
+            if inner.op_type == HANDLE:
                 handles[self.handle(inner)] = self.number_of(inner)
-            elif inner.op_type in (_READ, _ASSIGN):
+            elif inner.op_type in (READ, ASSIGN):
                 nodes.append(replace(inner, inputs=(held[self.named(inner, handles)], *inner.inputs[1:])))
             elif inner.op_type in CALLERS:
                 nodes.append(self.rewritten(inner, held.__getitem__, path))
-            elif inner.op_type == _ONCE:
+            elif inner.op_type == ONCE:
                 nodes += self.once(inner, self.ran(index, inner), held, added, path)
             else:
                 nodes.append(inner)
         if done >= 0:
             true = added(replace(held[done], name="true", data=b"\1", is_variable=False, initial=None))
-            nodes.append(SourceNode(len(nodes), _ASSIGN, "", (held[done], true), (), {}))
+            nodes.append(SourceNode(len(nodes), ASSIGN, "", (held[done], true), (), {}))
         kept = tuple(tensor.index for tensor in held.values())
         ends = (*sub.inputs, *kept), (*sub.outputs, *kept)
         return self.add(SourceSubgraph(tuple(tensors), tuple(nodes), *ends, number=index))
@@ -178,22 +166,11 @@ class InnerState:
         path: tuple[int, ...],
     ) -> tuple[SourceNode, SourceNode]:  # fmt: skip
         """What stands for a CALL_ONCE. ran: whether it has run; held, added: variables of its subgraph, and new tensors."""
-        node.counts((0, 0), (0, 0))
-        index = node.integer(_INIT)
-        if not 0 < index <= len(self.source.subgraphs) or index in path:
-            why = "it runs itself" if index in path or index == 0 else f"the file has {len(self.source.subgraphs) + 1}"
-            raise node.refusal(f"CALL_ONCE calls subgraph {index}", why, _AGAIN)
-        called = self.source.subgraphs[index - 1]
-        if called.inputs or called.outputs:
-            raise node.refusal(
-                f"CALL_ONCE calls subgraph {index}, which has inputs or outputs",
-                "an initialisation takes and gives nothing",
-                _AGAIN,
-            )
+        index, _ = initialisation(self.source, node, path, "it runs itself")
         touched = [*dict.fromkeys(number for _, number in self.touches(node, path)), ran]
         given = [held[number] for number in touched]
         asked = added(replace(held[ran], is_variable=False, initial=None))
-        read = replace(node, op_type=_READ, inputs=(held[ran],), outputs=(asked,), attributes={})
+        read = replace(node, op_type=READ, inputs=(held[ran],), outputs=(asked,), attributes={})
         passed = tuple(replace(tensor, index=place) for place, tensor in enumerate(given))
         ends = tuple(range(len(passed)))
         attributes: dict[str, Attribute] = {
@@ -208,16 +185,24 @@ class InnerState:
         return len(self.source.subgraphs) + len(self.made)
 
 
+def initialisation(
+    source: SourceModel, node: SourceNode, path: tuple[int, ...], endless: str
+) -> tuple[int, SourceSubgraph]:
+    """The subgraph that a CALL_ONCE calls, and its number. path: subgraphs round it. endless: why it may not be one of them."""
+    node.counts((0, 0), (0, 0))
+    index = node.integer("init_subgraph_index")
+    if not 0 < index <= len(source.subgraphs) or index in path:
+        why = endless if index in (0, *path) else f"the file has {len(source.subgraphs) + 1}"
+        raise node.damaged(f"CALL_ONCE calls subgraph {index}", why)
+    subgraph = source.subgraphs[index - 1]
+    if subgraph.inputs or subgraph.outputs:
+        what = f"CALL_ONCE calls subgraph {index}, which has inputs or outputs"
+        raise node.damaged(what, "an initialisation takes and gives nothing")
+    return index, subgraph
+
+
 def inside_of(node: SourceNode, error: EmitcError) -> EmitcError:
     """The error, which says in which operator of the model it lies where that is another than its own."""
     if error.where.op in ("", node.where().op):
         return error
-    return type(error)(error.what, error.where, f"{error.why} (inside of {node.where().op})", error.hint)
-
-
-def with_inner_state(inner: InnerState, node: SourceNode, tensors: Callable[[int], SourceTensor]) -> SourceNode:
-    """An operator of the model that runs subgraphs, with the variables as operands; one that cannot be carries its refusal."""
-    try:
-        return inner.rewritten(node, tensors)
-    except EmitcError as error:
-        return replace(node, blocker=inside_of(node, error))
+    return error.at(why=f"{error.why} (inside of {node.where().op})")

@@ -12,9 +12,9 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-from emitc.errors import EmitcError, Where
+from emitc.errors import Where
 from emitc.frontends.limits import MAX_OPERATORS
-from emitc.frontends.onnx.file import AGAIN, refused_as
+from emitc.frontends.onnx.file import faulty, refused_as
 
 MAX_DEPTH = 8
 """Branches in branches."""
@@ -48,7 +48,7 @@ def without_known_branches(
         name = "then_branch" if len(value) == 1 and bool(value[0]) else "else_branch"
         branch = next((a.g for a in node.attribute if a.name == name and a.type == onnx.AttributeProto.GRAPH), None)
         if branch is None or len(value) != 1 or len(branch.output) != len(node.output):
-            raise EmitcError("an If does not fit its branches", where, f"its {name} has other outputs", AGAIN)
+            raise faulty("an If does not fit its branches", where, f"its {name} has other outputs")
         _require_depth(depth if len(branch.node) <= MAX_OPERATORS else MAX_DEPTH)
         for initializer in branch.initializer:
             yield onnx.helper.make_node("Constant", [], [initializer.name], value=initializer)
@@ -60,4 +60,4 @@ def without_known_branches(
 
 def _require_depth(depth: int) -> None:
     if depth >= MAX_DEPTH:
-        raise EmitcError("an If has branches within branches", Where(), f"the limit is {MAX_DEPTH}", AGAIN)
+        raise faulty("an If has branches within branches", Where(), f"the limit is {MAX_DEPTH}")

@@ -13,7 +13,7 @@ import onnx
 import onnx.defs
 
 from emitc.errors import EmitcError, Where
-from emitc.frontends.onnx.file import AGAIN, dtype_name
+from emitc.frontends.onnx.file import dims_of, dtype_name, faulty
 
 _OPSET = "export the model again, with the operator set that its operators need"
 _SPECIAL = {"float": "float32", "double": "float64"}
@@ -38,12 +38,8 @@ def require_types(op_type: str, opset: int, types: Sequence[onnx.TypeProto | Non
         number = kind.tensor_type.elem_type
         if f"tensor({onnx.TensorProto.DataType.Name(number).lower()})" not in taken:
             known = sorted(_SPECIAL.get(t[7:-1], t[7:-1]) for t in taken if t.startswith("tensor("))
-            raise EmitcError(
-                f"{op_type} of operator set {opset} has an input of type {dtype_name(number)}",
-                where,
-                f"{name} is one of {', '.join(known)}",
-                _OPSET,
-            )
+            what = f"{op_type} of operator set {opset} has an input of type {dtype_name(number)}"
+            raise EmitcError(what, where, f"{name} is one of {', '.join(known)}", _OPSET)
 
 
 def require_group(node: onnx.NodeProto, types: Sequence[onnx.TypeProto | None], where: Where) -> None:
@@ -52,22 +48,16 @@ def require_group(node: onnx.NodeProto, types: Sequence[onnx.TypeProto | None], 
     named = {attribute.name: attribute.i for attribute in node.attribute}
     if at is None or at >= len(types) or named.get("channels_last"):
         return
-    x, w = (_dims(types[position]) for position in (0, at))
+    x, w = (dims_of(types[position]) for position in (0, at))
     group = named.get("group", 1)
     if min(len(x), len(w)) < 2 or min(x[1], *w[:2]) < 0:
         return
     if group < 1 or x[1] != w[1] * group or w[0] % group:
-        raise EmitcError(
+        raise faulty(
             f"{node.op_type} has group {group}",
             where,
             f"the input has {x[1]} channels, the weights take {w[1]} of them in each group and make {w[0]}",
-            AGAIN,
         )
-
-
-def _dims(kind: onnx.TypeProto | None) -> tuple[int, ...]:
-    dims = () if kind is None else kind.tensor_type.shape.dim
-    return tuple(d.dim_value if d.HasField("dim_value") else -1 for d in dims)
 
 
 def require_stated(graph: onnx.GraphProto, known: Mapping[str, onnx.TypeProto]) -> None:
@@ -81,9 +71,8 @@ def require_stated(graph: onnx.GraphProto, known: Mapping[str, onnx.TypeProto]) 
         found = known.get(value.name)
         if not kind or found is None or not found.HasField("tensor_type") or found.tensor_type.elem_type in (0, kind):
             continue
-        raise EmitcError(
+        raise faulty(
             f"{what} has another type than the file declares",
             Where(tensor=f'"{value.name}"'),
             f"it is declared as {dtype_name(kind)} and is {dtype_name(found.tensor_type.elem_type)}",
-            AGAIN,
         )

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from emitc.errors import EmitcError, Where
-from emitc.frontends.onnx.file import AGAIN, dtype_name, refused_as
+from emitc.frontends.onnx.file import dtype_name, faulty, refused_as
 from emitc.frontends.onnx.storage_types import stored_bits
 from emitc.source import MAX_TENSOR_BYTES, check_shape
 
@@ -113,7 +113,7 @@ def _bytes_of(proto: onnx.TensorProto, external: ExternalData) -> bytes:
     where = Where(tensor=proto.name)
     shape = tuple(proto.dims)
     if any(dim < 0 for dim in shape):
-        raise EmitcError("a constant has a negative dimension", where, str(list(shape)), AGAIN)
+        raise faulty("a constant has a negative dimension", where, str(list(shape)))
     check_shape(shape, dtype_name(proto.data_type), where)
     with refused_as("a constant cannot be read", where):
         bits = stored_bits(dtype_name(proto.data_type))

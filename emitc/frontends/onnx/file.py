@@ -22,6 +22,11 @@ AGAIN = "the file is damaged or was written by a faulty exporter: export the mod
 _STANDARD = ("", "ai.onnx")
 
 
+def faulty(what: str, where: Where, why: str) -> EmitcError:
+    """The error for a file that no sound exporter writes."""
+    return EmitcError(what, where, why, AGAIN)
+
+
 class WrongUse(EmitcError):
     """An operator whose operands do not fit it, by the types and sizes that they have in this graph."""
 
@@ -54,7 +59,7 @@ def _require_text(message: Any) -> None:
         if field.type == field.TYPE_STRING:
             texts = [value] if isinstance(value, str | bytes) else value
             if any(isinstance(text, bytes) for text in texts):
-                raise EmitcError("a text of the model is not UTF-8", Where(), f"in a field {field.name}", AGAIN)
+                raise faulty("a text of the model is not UTF-8", Where(), f"in a field {field.name}")
         elif field.type == field.TYPE_MESSAGE:
             for inner in [value] if hasattr(value, "ListFields") else value:
                 _require_text(inner)
@@ -107,6 +112,12 @@ def parsed(data: bytes) -> onnx.ModelProto:
     return model
 
 
+def dims_of(kind: onnx.TypeProto | None, unknown: int = -1) -> tuple[int, ...]:
+    """The sizes of a tensor's type, none where it has none; `unknown` for what is open."""
+    dims = () if kind is None else kind.tensor_type.shape.dim
+    return tuple(d.dim_value if d.HasField("dim_value") else unknown for d in dims)
+
+
 def dtype_name(elem_type: int) -> str:
     """numpy's name of an element type, or ONNX's where numpy has none."""
     names = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
@@ -135,4 +146,4 @@ def require_inferable(node: onnx.NodeProto, where: Where) -> None:
     """Refuses what ONNX's own shape inference takes for an index into a list without looking, and ends the process by."""
     for attribute in node.attribute:
         if node.op_type == "GatherND" and attribute.name == "batch_dims" and attribute.i < 0:
-            raise EmitcError("GatherND is used wrongly", where, f"batch_dims {attribute.i} is below 0", AGAIN)
+            raise faulty("GatherND is used wrongly", where, f"batch_dims {attribute.i} is below 0")

@@ -15,9 +15,9 @@ import onnx.helper
 import onnx.inliner
 import onnx.shape_inference
 
-from emitc.errors import EmitcError, Where
+from emitc.errors import Where
 from emitc.frontends.limits import MAX_OPERATORS
-from emitc.frontends.onnx.file import AGAIN, refused_as
+from emitc.frontends.onnx.file import faulty, refused_as
 from emitc.frontends.onnx.topological_order import graphs_of
 from emitc.source import DEFINED
 
@@ -58,25 +58,19 @@ def _require_an_end(model: onnx.ModelProto, functions: Mapping[_Id, Counter[_Id]
             depths[name] = 1 + max((depths[called] for called in inner), default=0)
             waiting.pop()
         elif name in begun:
-            raise EmitcError("a function of the model calls itself", Where(op=name[1]), "it has no end", AGAIN)
+            raise faulty("a function of the model calls itself", Where(op=name[1]), "it has no end")
         else:
             begun.add(name)
             waiting += unknown
     deepest = max(depths.values(), default=0)
     if deepest > _MAX_DEPTH:
-        raise EmitcError(
-            "functions of the model call each other too deep",
-            Where(),
-            f"{deepest} calls, the limit is {_MAX_DEPTH}",
-            AGAIN,
+        raise faulty(
+            "functions of the model call each other too deep", Where(), f"{deepest} calls, the limit is {_MAX_DEPTH}"
         )
     total = sum(n * sizes.get(called, 1) for called, n in _calls(model.graph.node).items())
     if total > MAX_OPERATORS:
-        raise EmitcError(
-            "the model has too many operators",
-            Where(),
-            f"the limit is {MAX_OPERATORS}, with those of its functions",
-            AGAIN,
+        raise faulty(
+            "the model has too many operators", Where(), f"the limit is {MAX_OPERATORS}, with those of its functions"
         )
 
 

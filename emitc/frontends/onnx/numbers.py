@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.errors import EmitcError, Where
+from emitc.frontends.onnx.file import faulty
 from emitc.source import SourceTensor
 
 LARGEST_REAL = 2.0**62
@@ -20,7 +21,6 @@ LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 ADDED_LAST = frozenset(("Conv", "ConvTranspose", "Gemm"))
 """Operators whose third operand is added to each sum: what an infinite one gives does not depend on the order of sums."""
 
-_AGAIN = "the file is damaged or was written by a faulty exporter: export the model again"
 WEIGHTED = frozenset((
     "BatchNormalization", "Conv", "ConvTranspose", "DynamicQuantizeLSTM", "GRU", "Gemm", "GroupNormalization",
     "InstanceNormalization", "LSTM", "LayerNormalization", "MatMul", "RNN",
@@ -83,10 +83,11 @@ def require_differences(
         return
     if values is None:
         why = "the format has no zero points for int32, and here the difference could overflow"
-        raise EmitcError(f"{op_type} has int32 values with a zero point", where, why, _AGAIN)
+        raise faulty(f"{op_type} has int32 values with a zero point", where, why)
     moved = values - zero_points
     if moved.size and not -(2**31) <= int(moved.min()) <= int(moved.max()) < 2**31:
-        raise EmitcError(
-            f"{op_type} has an int32 zero point too far from its values", where,
-            f"their difference is {int(moved.reshape(-1)[np.abs(moved).argmax()])}, which is no int32", _AGAIN,
-        )  # fmt: skip
+        raise faulty(
+            f"{op_type} has an int32 zero point too far from its values",
+            where,
+            f"their difference is {int(moved.reshape(-1)[np.abs(moved).argmax()])}, which is no int32",
+        )

@@ -28,11 +28,21 @@ from emitc.frontends.onnx.contrib import CONTRIB
 from emitc.frontends.onnx.custom import custom_types, no_kernel
 from emitc.frontends.onnx.evaluate import evaluated
 from emitc.frontends.onnx.external_data import brought_in
-from emitc.frontends.onnx.file import AGAIN, check, complete, dtype_name, misfit, parsed, refused_as, require_inferable
+from emitc.frontends.onnx.file import (
+    check,
+    complete,
+    dims_of,
+    dtype_name,
+    faulty,
+    misfit,
+    parsed,
+    refused_as,
+    require_inferable,
+)
 from emitc.frontends.onnx.functions import inlined
 from emitc.frontends.onnx.numbers import WEIGHTED, require_weights
 from emitc.frontends.onnx.storage_types import HELD, held_bytes
-from emitc.frontends.onnx.subgraphs import CONTROL_FLOW, Inside
+from emitc.frontends.onnx.subgraphs import CONTROL_FLOW, Inside, Operator
 from emitc.frontends.onnx.topological_order import sort_nodes
 from emitc.frontends.onnx.types import INFERRED_AS, SHAPE_OF_INPUT, correct_pool, shape_value
 from emitc.ir import Array, Shape
@@ -99,9 +109,9 @@ class Reader:
     def add(self, name: str, dtype: str, shape: Shape, data: bytes | None, proto: onnx.TypeProto, constant: Any) -> int:
         """A new tensor under its name."""
         if name in self.values:
-            raise EmitcError(f'two values are called "{name}"', Where(tensor=name), "names are unique", AGAIN)
+            raise faulty(f'two values are called "{name}"', Where(tensor=name), "names are unique")
         if len(self.tensors) >= MAX_TENSORS:
-            raise EmitcError("the model has too many tensors", Where(), f"the limit is {MAX_TENSORS}", AGAIN)
+            raise faulty("the model has too many tensors", Where(), f"the limit is {MAX_TENSORS}")
         index = len(self.tensors)
         self.tensors.append(SourceTensor(index, name, dtype, shape, None, data))
         self.values[name] = Value(index, proto, constant)
@@ -113,19 +123,15 @@ class Reader:
         shape = tuple(proto.dims)
         dtype = dtype_name(proto.data_type)
         if any(dim < 0 for dim in shape):
-            raise EmitcError("a constant has a negative dimension", where, str(list(shape)), AGAIN)
+            raise faulty("a constant has a negative dimension", where, str(list(shape)))
         check_shape(shape, dtype, where)
         array = self.constant_array(proto, shape, where)
         if array.shape != shape:
-            raise EmitcError("a constant has other data than its shape", where, f"{array.shape} for {shape}", AGAIN)
+            raise faulty("a constant has other data than its shape", where, f"{array.shape} for {shape}")
         array = held_bytes(array, dtype)
         if array.dtype.name != HELD.get(dtype, dtype):  # text, or numbers that numpy does not have under this name
-            raise CannotCompile(
-                f"constants of type {dtype} are not supported",
-                where,
-                "numpy has no such numbers",
-                "remove the operator",
-            )
+            what = f"constants of type {dtype} are not supported"
+            raise CannotCompile(what, where, "numpy has no such numbers", "remove the operator")
         kind = onnx.helper.make_tensor_type_proto(proto.data_type, shape)
         return self.add(name, dtype, shape, np.ascontiguousarray(array).tobytes(), kind, proto)
 
@@ -134,33 +140,24 @@ class Reader:
         if not proto.raw_data and math.prod(shape) > 0:
             fields = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
             if not any(len(getattr(proto, name)) for name in fields):  # numpy would make zeros of what the shape claims
-                raise EmitcError("a constant has no data", where, f"its shape is {list(shape)}", AGAIN)
+                raise faulty("a constant has no data", where, f"its shape is {list(shape)}")
         with refused_as("a constant cannot be read", where):
             return np.asarray(onnx.numpy_helper.to_array(proto))
 
     def add_typed(self, name: str, proto: onnx.TypeProto, where: Where) -> int:
         """A computed tensor of an inferred type."""
         if not proto.HasField("tensor_type") or proto.tensor_type.elem_type == 0:
-            raise CannotCompile(
-                "the type of a value is not known", where, "only tensors can be compiled", "replace the operator"
-            )
+            what, why = "the type of a value is not known", "only tensors can be compiled"
+            raise CannotCompile(what, where, why, "replace the operator")
         dtype = dtype_name(proto.tensor_type.elem_type)
         if not proto.tensor_type.HasField("shape"):
-            raise CannotCompile(
-                "the shape of a value is not known",
-                where,
-                "it depends on values that inputs have",
-                "replace the operator",
-            )
-        dims = proto.tensor_type.shape.dim
-        shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in dims)
+            what, why = "the shape of a value is not known", "it depends on values that inputs have"
+            raise CannotCompile(what, where, why, "replace the operator")
+        shape = dims_of(proto)
         if -1 in shape:
-            raise CannotCompile(
-                f"a shape is open: {list(shape)}",
-                where,
-                "the sizes of the inputs are known, so it depends on their values",
-                "replace the operator: the arrays of the C have fixed sizes",
-            )
+            why = "the sizes of the inputs are known, so it depends on their values"
+            hint = "replace the operator: the arrays of the C have fixed sizes"
+            raise CannotCompile(f"a shape is open: {list(shape)}", where, why, hint)
         check_shape(shape, dtype, where)
         return self.add(name, dtype, shape, None, proto, None)
 
@@ -170,14 +167,8 @@ class Reader:
         """Everything; returns inputs and outputs."""
         graph = self.model.graph
         if len(graph.node) > MAX_OPERATORS:
-            raise EmitcError(
-                f"the model has {len(graph.node)} operators", Where(), f"the limit is {MAX_OPERATORS}", AGAIN
-            )
-        for initializer in graph.initializer:
-            try:
-                self.add_constant(initializer, initializer.name)
-            except CannotCompile as error:
-                self.blockers.append(error)
+            raise faulty(f"the model has {len(graph.node)} operators", Where(), f"the limit is {MAX_OPERATORS}")
+        self.initializers(graph)
         inputs = tuple(self.graph_inputs())
         self.operators(graph)
         outputs = []
@@ -186,21 +177,28 @@ class Reader:
                 if self.blockers:
                     outputs += self.stated_output(value)
                     continue
-                raise EmitcError("nothing writes a graph output", Where(tensor=value.name), "it is not computed", AGAIN)
+                raise faulty("nothing writes a graph output", Where(tensor=value.name), "it is not computed")
             index = self.values[value.name].index
             if 0 in self.tensors[index].shape:
-                raise EmitcError(
-                    "a graph output is empty", Where(tensor=value.name), "a dimension is 0", "remove the output"
-                )
+                where = Where(tensor=value.name)
+                raise EmitcError("a graph output is empty", where, "a dimension is 0", "remove the output")
             outputs.append(index)
         return inputs, tuple(outputs)
+
+    def initializers(self, graph: onnx.GraphProto) -> None:
+        """Every constant of a graph."""
+        for initializer in graph.initializer:
+            try:
+                self.add_constant(initializer, initializer.name)
+            except CannotCompile as error:
+                self.blockers.append(error)
 
     def stated_output(self, value: onnx.ValueInfoProto) -> list[int]:
         """The tensor of a graph output behind a blocker, as the file states it; nothing where it states no shape."""
         tensor = value.type.tensor_type
         if not value.type.HasField("tensor_type") or tensor.elem_type == 0 or not tensor.HasField("shape"):
             return []
-        shape = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else -1 for d in tensor.shape.dim)
+        shape = tuple(max(size, -1) for size in dims_of(value.type))
         return [self.add(value.name, dtype_name(tensor.elem_type), shape, None, value.type, None)]
 
     def operators(self, graph: onnx.GraphProto) -> None:
@@ -223,11 +221,10 @@ class Reader:
         """A graph input under the shape that the file or the user gives; an open first dimension becomes 1."""
         where = Where(tensor=value.name)
         if not value.type.HasField("tensor_type"):
-            raise CannotCompile(
-                "a graph input is not a tensor", where, "sequences and optionals have no code", "export it again"
-            )
+            what, why = "a graph input is not a tensor", "sequences and optionals have no code"
+            raise CannotCompile(what, where, why, "export it again")
         tensor = value.type.tensor_type
-        stated = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else -1 for d in tensor.shape.dim]
+        stated = [max(size, -1) for size in dims_of(value.type)]
         given = self.shapes.get(value.name)
         self.sizes_chosen |= -1 in stated
         if given is not None:
@@ -236,15 +233,12 @@ class Reader:
             stated[0] = 1
             self.notes.append(f'input "{value.name}": open batch dimension made 1')
         if -1 in stated:
-            raise EmitcError(
-                "a graph input has an open dimension", where, f"its shape is {stated}",
-                f"give it: --shape {value.name}={','.join(str(d) if d > 0 else '?' for d in stated)}",
-            )  # fmt: skip
+            hint = f"give it: --shape {value.name}={','.join(str(d) if d > 0 else '?' for d in stated)}"
+            raise EmitcError("a graph input has an open dimension", where, f"its shape is {stated}", hint)
         if 0 in stated:
-            raise EmitcError(
-                "a graph input is empty", where, f"its shape is {stated}",
-                f"where 0 stands for an open dimension, give it: --shape {value.name}={','.join(str(d or '?') for d in stated)}",
-            )  # fmt: skip
+            given_sizes = ",".join(str(d or "?") for d in stated)
+            hint = f"where 0 stands for an open dimension, give it: --shape {value.name}={given_sizes}"
+            raise EmitcError("a graph input is empty", where, f"its shape is {stated}", hint)
         dtype = dtype_name(tensor.elem_type)
         check_shape(tuple(stated), dtype, where)
         proto = onnx.helper.make_tensor_type_proto(tensor.elem_type, stated)
@@ -263,10 +257,10 @@ class Reader:
                 self.unread.append(SourceNode(index, op_type, name, (), (), {}, "onnx", own))
             return
         if unread:
-            raise EmitcError(f'nothing has written "{unread[0]}"', where, "operators come in execution order", AGAIN)
+            raise faulty(f'nothing has written "{unread[0]}"', where, "operators come in execution order")
         try:
             if not domain and node.op_type in CONTROL_FLOW:
-                self.inside.add(index, node, name, where)
+                self.inside.add(Operator(index, node, name, where))
                 return
             attributes = self.attributes(node, where)
             inputs = [self.values[i] if i else None for i in node.input]
@@ -312,9 +306,8 @@ class Reader:
         for attribute in node.attribute:
             kind = attribute.type
             if kind in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-                raise CannotCompile(
-                    f"{node.op_type} is not supported", where, "it runs a graph", "replace the operator"
-                )
+                what = f"{node.op_type} is not supported"
+                raise CannotCompile(what, where, "it runs a graph", "replace the operator")
             if kind in (onnx.AttributeProto.TENSOR, onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.TYPE_PROTO):
                 continue
             with refused_as("an attribute cannot be read", where):
@@ -391,7 +384,7 @@ class Reader:
         type_of = inputs[rule.type_of] if rule.type_of < len(inputs) else None
         operands = [inputs[p] for p in positions if p < len(inputs)]
         if not operands or any(value is None for value in operands) or not node.output:
-            raise EmitcError(f"{node.op_type} misses an input", where, f"it has {len(inputs)}", AGAIN)
+            raise faulty(f"{node.op_type} misses an input", where, f"it has {len(inputs)}")
         proxy = onnx.NodeProto()
         proxy.op_type = rule.standard
         proxy.output.extend(node.output[: rule.outputs])
@@ -435,17 +428,15 @@ class Reader:
             self.read_elements += sum(self.tensors[value.index].elements for value in inputs if value is not None)
             for name in node.output:
                 kind = types.get(name, onnx.TypeProto()).tensor_type
-                dims = [d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim]
+                dims = dims_of(types.get(name))
                 self.folded += max(1, math.prod(dims))
                 if kind.elem_type == onnx.TensorProto.STRING:
                     return False
                 known = kind.HasField("shape") and min(dims, default=0) >= 0
                 if not known or self.folded > MAX_FOLDED_ELEMENTS or self.read_elements > _MAX_READ_ELEMENTS:
-                    raise CannotCompile(
-                        f"{node.op_type} of constants is too large to be computed while compiling", where,
-                        f"the limit is {MAX_FOLDED_ELEMENTS} elements made, and {_MAX_READ_ELEMENTS} read, in all",
-                        "fold the constants before the export",
-                    )  # fmt: skip
+                    what = f"{node.op_type} of constants is too large to be computed while compiling"
+                    why = f"the limit is {MAX_FOLDED_ELEMENTS} elements made, and {_MAX_READ_ELEMENTS} read, in all"
+                    raise CannotCompile(what, where, why, "fold the constants before the export")
             with refused_as(f"{node.op_type} of constants cannot be computed", where), np.errstate(all="ignore"):
                 values = evaluated(
                     node, [v.constant for v in inputs if v is not None and v.constant is not None], self.opset
@@ -481,10 +472,8 @@ def read_onnx(
     known = {reader.tensors[i].name for i in inputs}
     for name in shapes or {}:
         if name not in known:
-            raise EmitcError(
-                f"no input is called {name}", Where(option="--shape"),
-                f"the model's inputs: {', '.join(sorted(known))}", "name one of these",
-            )  # fmt: skip
+            what, why = f"no input is called {name}", f"the model's inputs: {', '.join(sorted(known))}"
+            raise EmitcError(what, Where(option="--shape"), why, "name one of these")
     producer = " ".join(part for part in (model.producer_name, model.producer_version) if part)
     return SourceModel(
         "onnx", producer, digest, tuple(reader.tensors), tuple(reader.nodes), inputs, outputs, tuple(reader.notes),

@@ -8,7 +8,7 @@ change with it, and the number of rounds is known, its operators are put one beh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +19,7 @@ import onnx.numpy_helper
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.limits import MAX_OPERATORS, ConstantBudget
 from emitc.frontends.onnx.branches import MAX_DEPTH
-from emitc.frontends.onnx.file import AGAIN, WrongUse
+from emitc.frontends.onnx.file import WrongUse, dims_of, faulty
 from emitc.frontends.subgraphs import unfit_branch
 from emitc.ir import Array
 from emitc.source import Attribute, SourceNode, SourceSubgraph, SourceTensor
@@ -56,6 +56,36 @@ class _Plan:
     def known(self) -> bool:
         """Whether the rounds can be put one behind the other."""
         return self.rounds is not None and self.begins is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator of CONTROL_FLOW that is read. index: its place in the file. name: its own, else that of its first output."""
+
+    index: int
+    node: onnx.NodeProto
+    name: str
+    where: Where
+
+
+@dataclass(frozen=True, slots=True)
+class _Rounds:
+    """A loop whose body is read. inputs, results: names of values of the body.
+
+    operands: names of values outside, the first `carried` of `results` without the condition being their next values. slices:
+    names outside of what a slice is added to in each round. backward: of each scanned operand, then of each of those. settings:
+    further attributes.
+    """
+
+    read: Reader
+    inputs: Sequence[str]
+    results: Sequence[str]
+    operands: Sequence[str]
+    carried: int
+    slices: Sequence[str]
+    rounds: int
+    backward: Sequence[bool]
+    settings: Mapping[str, int] = field(default_factory=dict)
 
 
 class Inside:
@@ -100,22 +130,17 @@ class Inside:
         outer = self.reader
         found = type(outer)(outer.model, {}, outer.custom, outer)
         if found.inside.depth > MAX_DEPTH or len(graph.node) > MAX_OPERATORS:
-            raise EmitcError("a graph lies too deep inside of operators", Where(), f"the limit is {MAX_DEPTH}", AGAIN)
+            raise faulty("a graph lies too deep inside of operators", Where(), f"the limit is {MAX_DEPTH}")
         found.folded, found.read_elements = outer.folded, outer.read_elements
         found.sizes_chosen = outer.sizes_chosen
         if len(graph.sparse_initializer):
-            found.blockers.append(
-                CannotCompile("a graph inside has sparse constants", Where(), "there is no code", "export it without")
-            )
+            what = "a graph inside has sparse constants"
+            found.blockers.append(CannotCompile(what, Where(), "there is no code", "export it without"))
         for name, kind in inputs.items():
             found.add_typed(name, kind, Where(tensor=name))
         for name, value in constants.items():
             found.add_constant(onnx.numpy_helper.from_array(value, name), name)
-        for initializer in graph.initializer:
-            try:
-                found.add_constant(initializer, initializer.name)
-            except CannotCompile as error:
-                found.blockers.append(error)
+        found.initializers(graph)
         found.operators(graph)
         outer.folded, outer.read_elements = found.folded, found.read_elements
         return found
@@ -125,33 +150,29 @@ class Inside:
         self.copies[1] += 1 + nodes
         self.budget.spend(size_bytes, Where())
         if self.copies[1] > MAX_READ:
-            raise EmitcError(
-                "graphs inside of operators are too large", Where(), f"the limit is {MAX_READ} operators read", AGAIN
-            )
+            raise faulty("graphs inside of operators are too large", Where(), f"the limit is {MAX_READ} operators read")
 
     # ---- the operators ----
 
-    def add(self, index: int, node: onnx.NodeProto, name: str, where: Where) -> None:
+    def add(self, read: Operator) -> None:
         """Reads one of CONTROL_FLOW. Raises CannotCompile for one that has no static shapes."""
-        {"If": self._if, "Loop": self._loop, "Scan": self._scan}[node.op_type](index, node, name, where)
+        {"If": self._if, "Loop": self._loop, "Scan": self._scan}[read.node.op_type](read)
 
-    def _if(self, index: int, node: onnx.NodeProto, name: str, where: Where) -> None:
-        branches = [_graph(node, attribute) for attribute in ("then_branch", "else_branch")]
-        if len(node.input) != 1 or any(b is None or len(b.output) != len(node.output) for b in branches):
-            raise EmitcError("an If does not fit its branches", where, "one has other outputs", AGAIN)
+    def _if(self, op: Operator) -> None:
+        node, where = op.node, op.where
+        graphs = [graph for name in ("then_branch", "else_branch") if (graph := _graph(node, name)) is not None]
+        if len(node.input) != 1 or len(graphs) != 2 or any(len(graph.output) != len(node.output) for graph in graphs):
+            raise faulty("an If does not fit its branches", where, "one has other outputs")
         present = [position for position, output in enumerate(node.output) if output]
-        graphs = [branch for branch in branches if branch is not None]
         read = [self._branch(branch, part, where) for branch, part in zip(graphs, ("then", "else"), strict=True)]
         results = [[branch.output[position].name for position in present] for branch in graphs]
-        if self._missing(index, node, name, where, list(zip(read, results, strict=True))):
+        if self._missing(op, list(zip(read, results, strict=True))):
             return
         names = list(dict.fromkeys(captured for branch in read for captured in branch.inside.captured))
         numbers = [self._registered(b, [], names, made) for b, made in zip(read, results, strict=True)]
         outputs = [(node.output[p], read[0].values[made].type) for p, made in zip(present, results[0], strict=True)]
-        attributes: dict[str, Attribute] = dict(
-            zip(("then_subgraph_index", "else_subgraph_index"), numbers, strict=True)
-        )
-        self._add(index, node, name, where, [node.input[0], *names], outputs, attributes)
+        attributes = dict(zip(("then_subgraph_index", "else_subgraph_index"), numbers, strict=True))
+        self._add(op, [node.input[0], *names], outputs, attributes)
 
     def _branch(self, branch: onnx.GraphProto, part: str, where: Where) -> Reader:
         """A branch of an If, read. Raises CannotCompile where it does not fit the sizes, since it need not be one that runs."""
@@ -160,89 +181,89 @@ class Inside:
         except WrongUse as error:
             raise unfit_branch(error, f"in the {part} branch of {where.op}") from error
 
-    def _loop(self, index: int, node: onnx.NodeProto, name: str, where: Where) -> None:
-        plan = self.plans.pop(_key(node), None) or self._plan(node, where)
+    def _loop(self, op: Operator) -> None:
+        node = op.node
+        plan = self.plans.pop(_key(node), None) or self._plan(node, op.where)
         values = list(node.input[2:])
         results = [output.name for output in plan.body.output]
-        if self._missing(index, node, name, where, [(plan.read, results)]):
+        if self._missing(op, [(plan.read, results)]):
             return
         if plan.against:
             raise plan.against[0]
-        until, carried = plan.until, results[1 : 1 + len(values)]
         number = plan.body.input[0].name
         present = [k for k, output in enumerate(node.output[len(values) :]) if output]
         slices = [results[1 + len(values) + k] for k in present]
-        given = results[0:1] * until + carried + slices
+        given = results[0:1] * plan.until + results[1 : 1 + len(values)] + slices
         numbered = number in given or any(
             t is not None and t.name == number for inner in plan.read.nodes for t in inner.inputs
         )
-        leading = [number] * numbered + [value.name for value in plan.body.input[2:]]
-        outer = [node.input[0]] * (plan.rounds is None) + [node.input[1]] * (plan.begins is None) + values
-        backward = [False] * len(slices)
-        rounds = NO_LIMIT if plan.rounds is None else plan.rounds
-        ends = [node.output[len(values) + k] for k in present]
+        counted, conditional = plan.rounds is None, plan.begins is None
         self._add_loop(
-            index, node, name, where, plan.read, (leading, given), (outer, len(values), ends), rounds, backward,
-            counted=plan.rounds is None, conditional=plan.begins is None, numbered=numbered, until=until,
-        )  # fmt: skip
+            op,
+            _Rounds(
+                plan.read,
+                [number] * numbered + [value.name for value in plan.body.input[2:]],
+                given,
+                [node.input[0]] * counted + [node.input[1]] * conditional + values,
+                len(values),
+                [node.output[len(values) + k] for k in present],
+                NO_LIMIT if plan.rounds is None else plan.rounds,
+                [False] * len(slices),
+                {"counted": counted, "conditional": conditional, "numbered": numbered, "until": plan.until},
+            ),
+        )
 
-    def _scan(self, index: int, node: onnx.NodeProto, name: str, where: Where) -> None:
+    def _scan(self, op: Operator) -> None:
+        node, where = op.node, op.where
         body = _graph(node, "body")
         found = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.type != _GRAPH}
         count = int(found.get("num_scan_inputs", 0))
         values, scanned = list(node.input[: len(node.input) - count]), list(node.input[len(node.input) - count :])
         if self.reader.opset < 9:
-            raise CannotCompile(
-                "Scan of opset 8 is not supported", where, "it has a batch of sequences", "use opset 11"
-            )
-        if (
-            body is None
-            or not 0 < count <= len(node.input)
-            or not all(node.input)
-            or (len(body.input) != len(node.input) or len(body.output) != len(node.output))
-        ):
-            raise EmitcError("a Scan does not fit its body", where, "it takes or gives other values", AGAIN)
+            what, why = "Scan of opset 8 is not supported", "it has a batch of sequences"
+            raise CannotCompile(what, where, why, "use opset 11")
+        fits = body is not None and (len(body.input), len(body.output)) == (len(node.input), len(node.output))
+        if body is None or not fits or not 0 < count <= len(node.input) or not all(node.input):
+            raise faulty("a Scan does not fit its body", where, "it takes or gives other values")
         if any(found.get("scan_input_axes", ())) or any(found.get("scan_output_axes", ())):
-            raise CannotCompile(
-                "Scan along another dimension than the first is not supported", where,
-                "slices are read and written where they lie", "transpose the tensors round it",
-            )  # fmt: skip
-        tensors = [self.reader.tensors[self.reader.values[i].index] for i in scanned]
+            what = "Scan along another dimension than the first is not supported"
+            why = "slices are read and written where they lie"
+            raise CannotCompile(what, where, why, "transpose the tensors round it")
+        tensors = [self._tensor(name) for name in scanned]
         lengths = {tensor.shape[0] if tensor.shape else 0 for tensor in tensors}
         if len(lengths) != 1 or 0 in lengths:
-            raise EmitcError("a Scan has inputs of several lengths", where, str(sorted(lengths)), AGAIN)
+            raise faulty("a Scan has inputs of several lengths", where, str(sorted(lengths)))
         kinds = [self.reader.values[i].type for i in values]
         kinds += [_typed(self.reader.values[i].type, t.shape[1:]) for i, t in zip(scanned, tensors, strict=True)]
         leading = [value.name for value in body.input]
         read = self.body(body, dict(zip(leading, kinds, strict=True)), {})
         results = [output.name for output in body.output]
-        if self._missing(index, node, name, where, [(read, results)]):
+        if self._missing(op, [(read, results)]):
             return
         present = [k for k in range(len(values), len(results)) if node.output[k]]
         given = results[: len(values)] + [results[k] for k in present]
         turned = [bool(back) for back in found.get("scan_input_directions", ())] or [False] * count
         back = [bool(back) for back in found.get("scan_output_directions", ())]
         turned += [bool(back and back[k - len(values)]) for k in present]
-        self._add_loop(
-            index, node, name, where, read, (leading, given),
-            ([*values, *scanned], len(values), [node.output[k] for k in present]), lengths.pop(), turned, scanned=count,
-        )  # fmt: skip
+        ends = [node.output[k] for k in present]
+        operands = [*values, *scanned]
+        settings = {"scanned": count}
+        rounds = _Rounds(read, leading, given, operands, len(values), ends, lengths.pop(), turned, settings)
+        self._add_loop(op, rounds)
 
     # ---- what they have in common ----
 
-    def _missing(
-        self, index: int, node: onnx.NodeProto, name: str, where: Where, read: Sequence[tuple[Reader, Sequence[str]]]
-    ) -> bool:
+    def _missing(self, op: Operator, read: Sequence[tuple[Reader, Sequence[str]]]) -> bool:
         """Whether something inside cannot be compiled; it stands against the model then."""
         errors = [error for reader, _ in read for error in reader.blockers]
-        place = f"(inside of {where.op})"
-        self.reader.blockers += [type(e)(e.what, e.where, f"{e.why} {place}", e.hint) for e in errors]
+        self.reader.blockers += [error.at(why=f"{error.why} (inside of {op.where.op})") for error in errors]
         self.reader.unread += [inner for reader, _ in read for inner in reader.unread]
         unknown = [made for reader, results in read for made in results if not reader.inside.knows(made)]
         if unknown and not self.blocked:
-            raise EmitcError("nothing writes an output of a graph inside", where, f'"{unknown[0]}" is missing', AGAIN)
+            raise faulty("nothing writes an output of a graph inside", op.where, f'"{unknown[0]}" is missing')
         if unknown and not errors:
-            self.reader.unread.append(SourceNode(index, node.op_type, name, (), (), {}, "onnx", node.op_type))
+            kind = op.node.op_type
+            self.reader.unread.append(SourceNode(op.index, kind, op.name, (), (), {}, "onnx", kind))
         return bool(errors or unknown)
 
     def _registered(self, read: Reader, leading: Sequence[str], names: Sequence[str], results: Sequence[str]) -> int:
@@ -252,11 +273,9 @@ class Inside:
             if name in read.inside.captured:
                 inputs.append(read.values[name].index)
                 continue
-            outside = self._tensor(name)  # another branch reads it
-            inputs.append(len(read.tensors))
-            read.tensors.append(
-                SourceTensor(inputs[-1], f"{name}#{len(read.tensors)}", outside.dtype, outside.shape, None, None)
-            )
+            outside, index = self._tensor(name), len(read.tensors)  # another branch reads it
+            inputs.append(index)
+            read.tensors.append(SourceTensor(index, f"{name}#{index}", outside.dtype, outside.shape, None, None))
         outputs = tuple(read.values[name].index for name in results)
         self.subgraphs.append(SourceSubgraph(tuple(read.tensors), tuple(read.nodes), tuple(inputs), outputs))
         return len(self.subgraphs)
@@ -265,36 +284,37 @@ class Inside:
         return self.reader.tensors[self.reader.values[name].index]
 
     def _add(
-        self, index: int, node: onnx.NodeProto, name: str, where: Where, inputs: Sequence[str],
-        outputs: Sequence[tuple[str, onnx.TypeProto]], attributes: Mapping[str, Attribute],
-    ) -> None:  # fmt: skip
+        self,
+        op: Operator,
+        inputs: Sequence[str],
+        outputs: Sequence[tuple[str, onnx.TypeProto]],
+        attributes: Mapping[str, Attribute],
+    ) -> None:
         """Records the operator."""
-        operands = tuple(self._tensor(i) for i in inputs)
-        made = tuple(self.reader.tensors[self.reader.add_typed(o, kind, where)] for o, kind in outputs)
+        operands = tuple(self._tensor(name) for name in inputs)
+        made = tuple(self.reader.tensors[self.reader.add_typed(o, kind, op.where)] for o, kind in outputs)
         given = {**attributes, "opset": self.reader.opset, "outputs_present": tuple(range(len(made)))}
-        self.reader.nodes.append(SourceNode(index, node.op_type, name, operands, made, given, "onnx", node.op_type))
+        kind = op.node.op_type
+        self.reader.nodes.append(SourceNode(op.index, kind, op.name, operands, made, given, "onnx", kind))
 
-    def _add_loop(
-        self, index: int, node: onnx.NodeProto, name: str, where: Where, read: Reader,
-        body: tuple[Sequence[str], Sequence[str]], outside: tuple[Sequence[str], int, Sequence[str]], rounds: int,
-        backward: Sequence[bool], *, counted: bool = False, conditional: bool = False, numbered: bool = False,
-        until: bool = False, scanned: int = 0,
-    ) -> None:  # fmt: skip
-        """Records a loop. body: names of its inputs and outputs; outside: operands, how many go round, outputs by slices."""
-        operands, carried, ends = outside
-        names = read.inside.captured
-        subgraph = self._registered(read, body[0], names, body[1])
-        results = [read.values[made].type for made in body[1][until:]]
-        values = [o or f"{name}#value{k}" for k, o in enumerate(node.output[:carried])]
+    def _add_loop(self, op: Operator, loop: _Rounds) -> None:
+        """Records a loop."""
+        settings = dict.fromkeys(("counted", "conditional", "numbered", "until", "scanned"), 0) | dict(loop.settings)
+        names, carried = loop.read.inside.captured, loop.carried
+        subgraph = self._registered(loop.read, loop.inputs, names, loop.results)
+        results = [loop.read.values[made].type for made in loop.results[settings["until"] :]]
+        values = [o or f"{op.name}#value{k}" for k, o in enumerate(op.node.output[:carried])]
         outputs = list(zip(values, results[:carried], strict=True))
-        for end, kind in zip(ends, results[carried:], strict=True):
-            outputs.append((end, _typed(kind, (rounds, *_shape(kind)))))
+        for end, kind in zip(loop.slices, results[carried:], strict=True):
+            outputs.append((end, _typed(kind, (loop.rounds, *dims_of(kind, 1)))))
         attributes: dict[str, Attribute] = {
-            "body_subgraph_index": subgraph, "counted": int(counted), "conditional": int(conditional),
-            "numbered": int(numbered), "until": int(until), "rounds": rounds, "carried": carried, "scanned": scanned,
-            "backward": "".join("1" if back else "0" for back in backward),
+            "body_subgraph_index": subgraph,
+            "counted": int(settings["counted"]), "conditional": int(settings["conditional"]),
+            "numbered": int(settings["numbered"]), "until": int(settings["until"]), "rounds": loop.rounds,
+            "carried": carried, "scanned": settings["scanned"],
+            "backward": "".join("1" if back else "0" for back in loop.backward),
         }  # fmt: skip
-        self._add(index, node, name, where, [*operands, *names], outputs, attributes)
+        self._add(op, [*loop.operands, *names], outputs, attributes)
 
     # ---- rounds ----
 
@@ -307,13 +327,13 @@ class Inside:
             or len(body.output) != 1 + len(node.output)
             or (len(node.output) < len(values) or not all(values))
         ):
-            raise EmitcError("a Loop does not fit its body", where, "it takes or gives other values", AGAIN)
+            raise faulty("a Loop does not fit its body", where, "it takes or gives other values")
         limit, first = (self._scalar(name, where) if name else default for name, default in zip(
             (*node.input[:2], "", "")[:2], (NO_LIMIT, True), strict=True
         ))  # fmt: skip
         kinds = {value.name: self.reader.values[i].type for value, i in zip(body.input[2:], values, strict=True)}
-        number = onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, _shape(body.input[0].type))
-        going = np.full(_shape(body.input[1].type), True)  # it is true in every round, or there were none
+        number = onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, dims_of(body.input[0].type, 1))
+        going = np.full(dims_of(body.input[1].type, 1), True)  # it is true in every round, or there were none
         count = len(self.subgraphs)
         read = self.body(body, {body.input[0].name: number, **kinds}, {body.input[1].name: going})
         goes_on = read.constant_of(body.output[0].name)
@@ -338,10 +358,8 @@ class Inside:
         for value, result in zip(values, plan.body.output[1:], strict=False):
             before, after = self._tensor(value), read.tensors[read.values[result.name].index]
             if (before.dtype, before.shape) != (after.dtype, after.shape):
-                yield CannotCompile(
-                    "Loop has a body that changes shapes", where,
-                    f"{before.describe()} becomes {after.describe()}: sizes must be known at compile time", _FIXED,
-                )  # fmt: skip
+                why = f"{before.describe()} becomes {after.describe()}: sizes must be known at compile time"
+                yield CannotCompile("Loop has a body that changes shapes", where, why, _FIXED)
         endless = plan.rounds == NO_LIMIT and not plan.until and plan.begins
         if endless:
             yield CannotCompile("a Loop has no end", where, "it has neither limit nor condition", "give it one")
@@ -349,17 +367,15 @@ class Inside:
             yield CannotCompile("a Loop has no rounds", where, "its limit is 0, or its condition false", "leave it out")
         settled = plan.known and not plan.until and plan.rounds != NO_LIMIT
         if any(node.output[len(values) :]) and not settled and not endless:
-            yield CannotCompile(
-                "Loop has outputs of unknown length", where,
-                "the data decide how many rounds there are, each of which adds a slice",
-                "export the model with a constant number of rounds, and without a condition",
-            )  # fmt: skip
+            why = "the data decide how many rounds there are, each of which adds a slice"
+            hint = "export the model with a constant number of rounds, and without a condition"
+            yield CannotCompile("Loop has outputs of unknown length", where, why, hint)
 
     def _scalar(self, name: str, where: Where) -> int | bool | None:
         """The value of a limit or a condition, None where it is computed."""
         tensor = self._tensor(name)
         if tensor.elements != 1 or tensor.dtype not in ("int64", "bool"):
-            raise EmitcError(f"a Loop takes {tensor.describe()} for a limit or condition", where, "one value", AGAIN)
+            raise faulty(f"a Loop takes {tensor.describe()} for a limit or condition", where, "one value")
         if tensor.data is None:
             return None
         found: int | bool = tensor.array().reshape(-1)[0].item()
@@ -387,22 +403,19 @@ class Inside:
         for value in body.initializer:
             yield _constant(base[value.name], onnx.numpy_helper.to_array(value))
         base[body.input[1].name] = self._fresh(body.input[1].name)
-        yield _constant(base[body.input[1].name], np.full(_shape(body.input[1].type), True))
+        yield _constant(base[body.input[1].name], np.full(dims_of(body.input[1].type, 1), True))
         number, going, before = 0, True, len(blockers)
         size_bytes = sum(inner.ByteSize() for inner in body.node)
         while going and number < (plan.rounds or 0):
             if number >= MAX_ROUNDS or number * len(body.node) > MAX_OPERATORS:
-                reasons = [*plan.read.blockers, *plan.against]
-                blockers.append(
-                    CannotCompile(
-                        "a Loop has too many rounds to compile each by itself", where,
-                        f"they would have to be, since: {reasons[0].what}, {reasons[0].why}", _FIXED,
-                    )
-                )  # fmt: skip
+                reason = [*plan.read.blockers, *plan.against][0]
+                what = "a Loop has too many rounds to compile each by itself"
+                why = f"they would have to be, since: {reason.what}, {reason.why}"
+                blockers.append(CannotCompile(what, where, why, _FIXED))
                 return
             names = base | dict(zip((value.name for value in body.input[2:]), current, strict=True))
             names[body.input[0].name] = self._fresh(body.input[0].name)
-            yield _constant(names[body.input[0].name], np.full(_shape(body.input[0].type), number, np.int64))
+            yield _constant(names[body.input[0].name], np.full(dims_of(body.input[0].type, 1), number, np.int64))
             self._spend(len(body.node), size_bytes)
             suffix = self._fresh("")
             for inner in body.node:
@@ -436,10 +449,8 @@ class Inside:
             yield _constant(axes, np.array([0], np.int64))
         wide = [self._fresh(part) for part in parts]
         for part, name in zip(parts, wide, strict=True):
-            if late:
-                yield onnx.helper.make_node("Unsqueeze", [part, axes], [name])
-            else:
-                yield onnx.helper.make_node("Unsqueeze", [part], [name], axes=[0])
+            inputs = [part, axes] if late else [part]
+            yield onnx.helper.make_node("Unsqueeze", inputs, [name], axes=None if late else [0])
         yield onnx.helper.make_node("Concat", wide, [output], axis=0)
 
     def _fresh(self, name: str) -> str:
@@ -453,11 +464,6 @@ def _key(node: onnx.NodeProto) -> tuple[str, ...]:
 
 def _graph(node: onnx.NodeProto, name: str) -> onnx.GraphProto | None:
     return next((a.g for a in node.attribute if a.name == name and a.type == _GRAPH), None)
-
-
-def _shape(kind: onnx.TypeProto) -> tuple[int, ...]:
-    """The shape of a type, with 1 for what is open; of a type without one, that of a scalar."""
-    return tuple(d.dim_value if d.HasField("dim_value") else 1 for d in kind.tensor_type.shape.dim)
 
 
 def _typed(kind: onnx.TypeProto, shape: Sequence[int]) -> onnx.TypeProto:

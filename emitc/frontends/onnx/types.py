@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 
-from emitc.errors import EmitcError, Where
-from emitc.frontends.onnx.file import AGAIN
+from emitc.errors import Where
+from emitc.frontends.onnx.file import faulty
 from emitc.ir import Array
 
 SHAPE_OF_INPUT = frozenset(("GroupNormalization",))
@@ -57,7 +57,7 @@ def correct_pool(node: onnx.NodeProto, kind: str, image: onnx.TypeProto, types: 
 def shape_value(node: onnx.NodeProto, kind: onnx.TypeProto | None, where: Where) -> Array:
     """What Shape or Size gives for a tensor of a type whose shape is known; None where the node has none."""
     if kind is None:
-        raise EmitcError(f"{node.op_type} has no input", where, "it has one", AGAIN)
+        raise faulty(f"{node.op_type} has no input", where, "it has one")
     shape = [dim.dim_value for dim in kind.tensor_type.shape.dim]
     if node.op_type == "Size":
         return np.array(math.prod(shape), np.int64)

@@ -9,20 +9,16 @@ from emitc.errors import EmitcError, Where
 
 NAME = "cmsis-nn"
 OPTION = "--cmsis-nn"
-_VALUE = "cmsis-nn"
 
 
 def _open(settings: Settings) -> Backend | None:
-    path = settings.value(_VALUE)
+    path = settings.value(NAME)
     if settings.kernels not in (NAME, "auto") or (settings.kernels == "auto" and not path):
         return None
     if not path:
-        raise EmitcError(
-            "the path of CMSIS-NN is not given",
-            Where(option=f"--kernels {NAME}"),
-            "buffer sizes and interfaces differ between its versions, and are read from its headers",
-            f"{OPTION} PATH, the folder that has its Include and Source",
-        )
+        why = "buffer sizes and interfaces differ between its versions, and are read from its headers"
+        hint = f"{OPTION} PATH, the folder that has its Include and Source"
+        raise EmitcError("the path of CMSIS-NN is not given", Where(option=f"--kernels {NAME}"), why, hint)
     from emitc.backends.cmsis_nn.backend import CmsisNn
 
     backend = CmsisNn(Path(path), settings.target)
@@ -36,10 +32,4 @@ def _covers() -> tuple[Coverage, ...]:
     return covers()
 
 
-BACKEND = BackendDef(
-    NAME,
-    "calls of Arm's kernel library for Cortex-M",
-    _open,
-    kernels=True,
-    covers=_covers,
-)
+BACKEND = BackendDef(NAME, "calls of Arm's kernel library for Cortex-M", _open, kernels=True, covers=_covers)

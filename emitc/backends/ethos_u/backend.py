@@ -10,7 +10,7 @@ from emitc.backends.ethos_u import vela
 from emitc.backends.ethos_u.configurations import Accelerator
 from emitc.backends.ethos_u.driver import Driven, Edge
 from emitc.backends.ethos_u.export_tflite import export, refusal
-from emitc.backends.ethos_u.subgraphs import Cut, convex_regions, cut, in_order
+from emitc.backends.ethos_u.subgraphs import Cut, convex_regions, cut, in_order, shared_with
 from emitc.errors import EmitcError, Where
 from emitc.ethosu.effects import scratch_effects
 from emitc.ir import BoundNode, Graph, Node, Numerics
@@ -28,6 +28,8 @@ _COPY_CYCLES = 0.75
 """Of the core, per byte that is gathered into or spread out of an edge buffer."""
 
 
+_CACHE_OPERATIONS = 2 * 5
+"""Ranges that the driver cleans before a call and invalidates after it: its base addresses."""
 _LIMITS = {"Dedicated_Sram": 384 << 10}
 """Bytes of fast memory that vela may plan with, where it is not the arena."""
 
@@ -52,6 +54,11 @@ class _Edge:
         """Whether nothing has to be copied."""
         return self.offsets == (0,)
 
+    @property
+    def copies(self) -> tuple[tuple[int, int, int], ...]:
+        """Position, offset and bytes of each tensor that is copied."""
+        return () if self.direct else tuple(zip(range(len(self.sizes)), self.offsets, self.sizes, strict=True))
+
 
 class EthosU(Driven):
     """Regions for one accelerator."""
@@ -60,21 +67,13 @@ class EthosU(Driven):
         super().__init__(settings.value("ethosu-driver"))
         memory = settings.value("npu-memory") or accelerator.memories[0]
         if memory not in accelerator.memories:
-            raise EmitcError(
-                f"{settings.value('npu')} has no memory mode {memory}",
-                Where(option=f"--npu-memory {memory}"),
-                f"it has {', '.join(accelerator.memories)}",
-                "choose one of these",
-            )
+            what, why = f"{settings.value('npu')} has no memory mode {memory}", ", ".join(accelerator.memories)
+            raise EmitcError(what, Where(option=f"--npu-memory {memory}"), f"it has {why}", "choose one of these")
         optimize = "Size" if settings.value("npu-optimise") == "size" else "Performance"
         self.accelerator = settings.value("npu")
+        limit = _LIMITS.get(memory, 4 << 20)
         self.configuration = vela.Configuration(
-            accelerator.architecture,
-            accelerator.macs,
-            accelerator.system,
-            memory,
-            optimize,
-            _LIMITS.get(memory, 4 << 20),
+            accelerator.architecture, accelerator.macs, accelerator.system, memory, optimize, limit
         )
         self._core = core
         self._rounding = bool(settings.value("allow-npu-rounding"))
@@ -85,11 +84,8 @@ class EthosU(Driven):
 
     def offload(self, graph: Graph, keep: frozenset[int]) -> Offload:
         """Cuts, asks vela, takes back what it leaves over, and asks again."""
-        reasons: dict[int, str] = {}
-        for bound in graph.bound():
-            why = "kept on the core" if bound.node.index in keep else self._refusal(bound)
-            if why:
-                reasons[bound.node.index] = why
+        found = {b.node.index: "kept on the core" if b.node.index in keep else self._refusal(b) for b in graph.bound()}
+        reasons = {index: why for index, why in found.items() if why}
         settled: dict[tuple[int, ...], tuple[Cut, vela.Compiled]] = {}
         for _ in range(_ROUNDS):
             eligible = frozenset(node.index for node in graph.nodes) - frozenset(reasons)
@@ -120,9 +116,8 @@ class EthosU(Driven):
         why = refusal(bound)
         if not why and bound.node.op.numerics is not Numerics.TFLITE:
             engine = bound.node.op.numerics.engine
-            why = (
-                f"the NPU rounds as TensorFlow Lite does, this model is rounded as {engine} does (--allow-npu-rounding)"
-            )
+            why = f"the NPU rounds as TensorFlow Lite does, this model is rounded as {engine} does"
+            why += " (--allow-npu-rounding)"
         return why
 
     def _asked(
@@ -131,8 +126,7 @@ class EthosU(Driven):
         """vela's answer for one region; None where nodes were taken out of it, with the reason."""
         region = cut(graph, indices)
         if not region.inputs:
-            for index in indices:
-                reasons[index] = "it is computed from constants alone"
+            reasons |= dict.fromkeys(indices, "it is computed from constants alone")
             return None
         nodes = tuple(_rounded_as_tflite(node) for node in region.graph.nodes)
         region = replace(region, graph=replace(region.graph, nodes=nodes))
@@ -145,14 +139,12 @@ class EthosU(Driven):
         answer = vela.compile_region(exported.data, self.configuration, separate=not whole)
         if isinstance(answer, vela.Declined):
             blamed = {exported.owners[name] for name in answer.names if name in exported.owners} & set(indices)
-            for index in blamed or indices:
-                reasons[index] = answer.reason
+            reasons |= dict.fromkeys(blamed or indices, answer.reason)
             return None
         by_name = dict(zip((*exported.inputs, *exported.outputs), (*region.inputs, *region.outputs), strict=True))
         missing = [name for name in by_name if answer.offsets.get(name, -1) < 0]
         if missing:
-            for index in indices:
-                reasons[index] = "vela does not say where the region's edges lie"
+            reasons |= dict.fromkeys(indices, "vela does not say where the region's edges lie")
             return None
         answer = replace(answer, offsets={by_name[name]: answer.offsets[name] for name in by_name})
         if answer.separate:
@@ -160,8 +152,8 @@ class EthosU(Driven):
         core = sum(self._core(bound) for bound in region.graph.bound())
         price = answer.cycles + _CALL_CYCLES + _copied(region, answer) * _COPY_CYCLES
         if price >= core and not self._always:
-            for index in indices:
-                reasons[index] = f"it does not pay: about {price:.0f} cycles with the NPU, {core:.0f} without"
+            why = f"it does not pay: about {price:.0f} cycles with the NPU, {core:.0f} without"
+            reasons |= dict.fromkeys(indices, why)
             return None
         return region, answer
 
@@ -185,9 +177,7 @@ class EthosU(Driven):
             made = Node(op, "NPU", region.inputs, region.outputs, indices[0], label)
             place = nodes.index(inside[0])
             nodes = [made if i == place else node for i, node in enumerate(nodes) if i == place or node not in inside]
-            regions.append(
-                Region(indices[0], indices, macs, region.edge_bytes, answer.cycles, 1, _cache_operations(answer))
-            )
+            regions.append(Region(indices[0], indices, macs, region.edge_bytes, answer.cycles, 1, _CACHE_OPERATIONS))
         refusals = tuple(Refusal(index, why) for index, why in sorted(reasons.items()))
         notes = (f"vela {vela.version()} for {self.accelerator}, {self.configuration.memory}",) if settled else ()
         if not settled:
@@ -196,11 +186,7 @@ class EthosU(Driven):
         ordered = in_order(graph, nodes)
         used = {name for node in ordered for name in (*node.inputs, *node.outputs) if name}
         used |= set(graph.inputs) | set(graph.outputs)
-        for name in sorted(used):
-            tensor = graph.tensor(name)
-            while tensor.alias_of:
-                tensor = graph.tensor(tensor.alias_of)
-                used.add(tensor.name)
+        used |= shared_with(graph, used)
         tensors = tuple(t for t in graph.tensors if t.name in used or t.name not in inner)
         return Offload(replace(graph, tensors=tensors, nodes=ordered), tuple(regions), refusals, notes)
 
@@ -228,27 +214,30 @@ class EthosU(Driven):
         base(own, answer.scratch_bytes)
         fast = buffer("npu_fast", answer.fast_bytes) if answer.fast_bytes else own
         base(fast, answer.fast_bytes or answer.scratch_bytes)
-        if not answer.separate:
-            call = LibraryCall(
-                "emitc_npu_invoke", tuple(part for pair in bases for part in pair), unused=_parameters(region)
+        pins: tuple[Pin, ...] = ()
+        if answer.separate:
+            base(Expression("x0") if inputs.direct else buffer("npu_inputs", inputs.bytes), inputs.bytes)
+            base(Expression("y0") if outputs.direct else buffer("npu_outputs", outputs.bytes), outputs.bytes)
+        else:
+            pins = tuple(
+                Pin(output, position, "npu_scratch", offset)
+                for output, edge in ((False, inputs), (True, outputs))
+                for position, offset in enumerate(edge.offsets)
             )
-            pins = (
-                *(Pin(False, i, "npu_scratch", offset) for i, offset in enumerate(inputs.offsets)),
-                *(Pin(True, i, "npu_scratch", offset) for i, offset in enumerate(outputs.offsets)),
-            )
-            return Layer(
-                "ethos_u/invoke", self.accelerator, tuple(range(len(region.inputs))), tuple(tables), scratch=tuple(scratch),
-                macs=macs, fallible=True, call=call, pins=pins,
-            )  # fmt: skip
-        base(Expression("x0") if inputs.direct else buffer("npu_inputs", inputs.bytes), inputs.bytes)
-        base(Expression("y0") if outputs.direct else buffer("npu_outputs", outputs.bytes), outputs.bytes)
-        arguments = tuple(part for pair in bases for part in pair)
-        gathered = tuple(("npu_inputs", offset, f"x{i}", size) for i, (offset, size) in _copies(inputs))
-        spread = tuple((f"y{i}", offset, "npu_outputs", size) for i, (offset, size) in _copies(outputs))
-        call = LibraryCall("emitc_npu_invoke", arguments, copies=gathered, results=spread)
+        call = LibraryCall(
+            "emitc_npu_invoke",
+            tuple(part for pair in bases for part in pair),
+            copies=tuple(("npu_inputs", offset, f"x{i}", size) for i, offset, size in inputs.copies)
+            if not pins
+            else (),
+            results=tuple((f"y{i}", offset, "npu_outputs", size) for i, offset, size in outputs.copies)
+            if not pins
+            else (),
+            unused=_parameters(region) if pins else (),
+        )
         return Layer(
             "ethos_u/invoke", self.accelerator, tuple(range(len(region.inputs))), tuple(tables), scratch=tuple(scratch),
-            macs=macs, fallible=True, call=call,
+            macs=macs, fallible=True, call=call, pins=pins,
         )  # fmt: skip
 
     def lower(self, bound: BoundNode) -> Layer:
@@ -278,19 +267,9 @@ def _parameters(region: Cut) -> tuple[str, ...]:
     return (*(f"x{i}" for i in range(len(region.inputs))), *(f"y{i}" for i in range(len(region.outputs))))
 
 
-def _copies(edge: _Edge) -> list[tuple[int, tuple[int, int]]]:
-    return [] if edge.direct else list(enumerate(zip(edge.offsets, edge.sizes, strict=True)))
-
-
 def _copied(region: Cut, answer: vela.Compiled) -> int:
     """Bytes that the core moves for a region."""
     if not answer.separate:
         return 0
-    edges = (_edge(region, region.inputs, answer), _edge(region, region.outputs, answer))
-    return sum(sum(edge.sizes) for edge in edges if not edge.direct)
-
-
-def _cache_operations(answer: vela.Compiled) -> int:
-    """Ranges that the driver cleans before a call and invalidates after it: its base addresses."""
-    del answer
-    return 2 * 5
+    edges = (_edge(region, names, answer) for names in (region.inputs, region.outputs))
+    return sum(size for edge in edges for _, _, size in edge.copies)

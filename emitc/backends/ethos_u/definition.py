@@ -13,12 +13,9 @@ def _open(settings: Settings) -> Backend | None:
     chosen = settings.value("npu")
     if NpuCommand in settings.operators:
         if chosen:
-            raise EmitcError(
-                "the model is compiled for an NPU already",
-                Where(option=f"--npu {chosen}"),
-                "vela has written the file",
-                "leave the option out, or give the file that vela has read",
-            )
+            what, why = "the model is compiled for an NPU already", "vela has written the file"
+            hint = "leave the option out, or give the file that vela has read"
+            raise EmitcError(what, Where(option=f"--npu {chosen}"), why, hint)
         from emitc.backends.ethos_u.precompiled import Commands
 
         return Commands(settings.value("ethosu-driver"))
@@ -39,10 +36,5 @@ def _covers() -> tuple[Coverage, ...]:
     return covers()
 
 
-BACKEND = BackendDef(
-    NAME,
-    "regions on Arm's Ethos-U55 and Ethos-U65, compiled by vela",
-    _open,
-    kernels=False,
-    covers=_covers,
-)
+_SUMMARY = "regions on Arm's Ethos-U55 and Ethos-U65, compiled by vela"
+BACKEND = BackendDef(NAME, _SUMMARY, _open, kernels=False, covers=_covers)

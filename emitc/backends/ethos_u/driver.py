@@ -53,23 +53,12 @@ class Driven(Backend):
 
     def requirement(self, program: Program) -> Requirement:
         """The driver, behind one function that an application may replace."""
-        return Requirement(
-            NAME,
-            "Arm Ethos-U core driver",
-            "1.0 or later",
-            "Apache-2.0",
-            ("emitc_npu.h",),
-            cmake="ethosu_core_driver",
-            zephyr=("ARM_ETHOS_U",),
-        )
+        what, cmake = ("Arm Ethos-U core driver", "1.0 or later", "Apache-2.0"), "ethosu_core_driver"
+        return Requirement(NAME, *what, ("emitc_npu.h",), cmake=cmake, zephyr=("ARM_ETHOS_U",))
 
     def files(self, program: Program) -> Mapping[str, str]:
         """The function that calls the driver, and its header."""
         return {name: (_C / name).read_text(encoding="ascii") for name in ("emitc_npu.h", "emitc_npu.c")}
-
-    def runs_on(self, target: Target) -> bool:
-        """Everywhere: on this machine the host model takes the driver's calls."""
-        return True
 
     def recorded(self, program: Program, runs: Sequence[Mapping[str, bytes]]) -> Mapping[str, str]:
         """The driver's function, playing back the host model."""
@@ -87,11 +76,9 @@ class Driven(Backend):
 
     def support(self, program: Program, target: Target) -> BuildSupport:
         """On this machine the stand-in for the driver; for others its header where --ethosu-driver names it."""
-        if not target.compiler_prefix:
-            return BuildSupport((_C / "host" / "ethosu_host.c",), (_C / "stub",))
-        if self._driver:
-            return BuildSupport((), (_header_folder(Path(self._driver)),))
-        return BuildSupport((), (_C / "stub",))
+        if target.compiler_prefix:
+            return BuildSupport((), (_header_folder(Path(self._driver)) if self._driver else _C / "stub",))
+        return BuildSupport((_C / "host" / "ethosu_host.c",), (_C / "stub",))
 
     def host_hooks(self) -> tuple[HostHook, ...]:
         """`ethosu_invoke_v3` of the stand-in, routed into the host model."""
@@ -110,9 +97,9 @@ def _header_folder(path: Path) -> Path:
     for folder in (path, path / "include"):
         if (folder / "ethosu_driver.h").is_file():
             return folder
-    raise EmitcError(
+    what, why = (
         "there is no driver for the Ethos-U at this path",
-        Where(option=f"--ethosu-driver {path}"),
         "neither it nor its folder include has ethosu_driver.h",
-        "give the folder of Arm's Ethos-U core driver",
     )
+    hint = "give the folder of Arm's Ethos-U core driver"
+    raise EmitcError(what, Where(option=f"--ethosu-driver {path}"), why, hint)

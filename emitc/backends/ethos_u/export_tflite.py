@@ -7,8 +7,9 @@ Zero points that a pass has folded into biases are taken out again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import numpy as np
 
@@ -50,27 +51,32 @@ class _Model:
 
     def add(self, tensor: Tensor, shape: Shape | None = None, data: Array | None = None) -> int:
         """A tensor with the quantization of one of the graph's; its index."""
-        quantization, index = tensor.quantization, len(self.tensors)
-        self.tensors.append(
-            TensorSpec(
-                f"t{index}",
-                tensor.dtype.value if data is None else str(data.dtype),
-                tensor.shape if shape is None else shape,
-                None if data is None else np.ascontiguousarray(data).tobytes(),
-                () if quantization is None else quantization.scales,
-                () if quantization is None else quantization.zero_points,
-                0 if quantization is None else quantization.axis,
-            )
-        )
-        self.owners[f"t{index}"] = self.node
-        return index
+        q = tensor.quantization
+        stated = () if q is None else (q.scales, q.zero_points, q.axis)
+        dtype = tensor.dtype.value if data is None else str(data.dtype)
+        self.owners[f"t{len(self.tensors)}"] = self.node
+        return self._added(dtype, tensor.shape if shape is None else shape, data, *stated)
 
     def constant(self, values: Array, scales: tuple[float, ...] = (), axis: int = 0) -> int:
         """A constant tensor."""
+        return self._added(str(values.dtype), values.shape, values, scales, (0,) * len(scales), axis)
+
+    def integers(self, values: Sequence[int] | Sequence[Sequence[int]] | int) -> int:
+        """A constant of int32: a shape, axes or sizes."""
+        return self.constant(np.array(values, np.int32))
+
+    def _added(
+        self,
+        dtype: str,
+        shape: Shape,
+        data: Array | None,
+        scales: tuple[float, ...] = (),
+        zero_points: tuple[int, ...] = (),
+        axis: int = 0,
+    ) -> int:
         index = len(self.tensors)
-        zeros = (0,) * len(scales)
-        data = np.ascontiguousarray(values)
-        self.tensors.append(TensorSpec(f"t{index}", str(data.dtype), data.shape, data.tobytes(), scales, zeros, axis))
+        raw = None if data is None else np.ascontiguousarray(data).tobytes()
+        self.tensors.append(TensorSpec(f"t{index}", dtype, shape, raw, scales, zero_points, axis))
         return index
 
     def emit(
@@ -84,8 +90,7 @@ class _Model:
         if self.tensors[index].shape == shape:
             return index
         made = self.add(like, shape)
-        target = self.constant(np.array(shape, np.int32))
-        self.emit("RESHAPE", (index, target), (made,), {"new_shape": shape})
+        self.emit("RESHAPE", (index, self.integers(shape)), (made,), {"new_shape": shape})
         return made
 
     def value(self, name: str) -> int:
@@ -104,33 +109,31 @@ class _Model:
         return self.places[tensor.name]
 
 
-def _padding(window: Window, height: int, width: int, kernel_h: int, kernel_w: int) -> str:
-    """SAME or VALID where one of them means this padding, else ""."""
+def _padding(window: Window, image: Shape, kernel: tuple[int, int]) -> str:
+    """SAME or VALID where one of them means this padding, else "". image: shape of the input. kernel: height and width."""
     if not window.padding.any:
         return "VALID"
-    found = []
-    for size, kernel, stride, dilation in (
-        (height, kernel_h, window.stride_h, window.dilation_h),
-        (width, kernel_w, window.stride_w, window.dilation_w),
-    ):
-        total = max(0, (-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size)
-        found.append((total // 2, total - total // 2))
+    found: list[int] = []
+    strides, dilations = (window.stride_h, window.stride_w), (window.dilation_h, window.dilation_w)
+    for size, taps, stride, dilation in zip(image[1:3], kernel, strides, dilations, strict=True):
+        total = max(0, (-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1 - size)
+        found += (total // 2, total - total // 2)
     pad = window.padding
-    return "SAME" if found == [(pad.top, pad.bottom), (pad.left, pad.right)] else ""
+    return "SAME" if found == [pad.top, pad.bottom, pad.left, pad.right] else ""
 
 
-def _windowed(model: _Model, bound: BoundNode, window: Window, kernel_h: int, kernel_w: int) -> tuple[int, str]:
+def _windowed(model: _Model, bound: BoundNode, window: Window) -> tuple[int, str]:
     """The input, inside a PAD where neither SAME nor VALID says what is meant, and the padding."""
-    x = bound.input(0)
+    x, (_, kernel_h, kernel_w, _) = bound.input(0), bound.input(WEIGHTS).shape
     source = model.value(x.name)
-    padding = _padding(window, x.shape[1], x.shape[2], kernel_h, kernel_w)
+    padding = _padding(window, x.shape, (kernel_h, kernel_w))
     if padding:
         return source, padding
     pad = window.padding
     n, height, width, channels = x.shape
     padded = model.add(x, (n, height + pad.top + pad.bottom, width + pad.left + pad.right, channels))
-    amounts = np.array([[0, 0], [pad.top, pad.bottom], [pad.left, pad.right], [0, 0]], np.int32)
-    model.emit("PAD", (source, model.constant(amounts)), (padded,), {})
+    amounts = model.integers([[0, 0], [pad.top, pad.bottom], [pad.left, pad.right], [0, 0]])
+    model.emit("PAD", (source, amounts), (padded,), {})
     return padded, "VALID"
 
 
@@ -147,57 +150,45 @@ def _biases(model: _Model, bound: BoundNode, bias: Array) -> int:
     return model.constant(bias.astype(np.int32), scales)
 
 
-def _steps(window: Window, padding: str, *, dilated: bool) -> dict[str, OptionValue]:
+def _steps(window: Window, padding: str, activation: str, *, dilated: bool = True) -> dict[str, OptionValue]:
     options: dict[str, OptionValue] = {
         "padding": padding, "stride_h": window.stride_h, "stride_w": window.stride_w,
+        "fused_activation_function": activation,
     }  # fmt: skip
     if dilated:
         options |= {"dilation_h_factor": window.dilation_h, "dilation_w_factor": window.dilation_w}
     return options
 
 
-def _conv_2d(model: _Model, bound: BoundNode) -> None:
-    op, w = bound.node.op, bound.input(WEIGHTS)
-    assert isinstance(op, Conv2D)
-    weights = weights_of(bound)
-    x, padding = _windowed(model, bound, op.window, w.shape[1], w.shape[2])
-    bias = model_bias(bound, weights.astype(np.int64).sum(axis=(1, 2, 3)), folded=op.zero_point_folded)
-    inputs = (x, _filters(model, bound, weights, 0), _biases(model, bound, bias))
-    options = _steps(op.window, padding, dilated=True) | {"fused_activation_function": op.activation}
-    model.emit("CONV_2D", inputs, (model.result(bound.output),), options)
-
-
-def _depthwise(model: _Model, bound: BoundNode) -> None:
-    op, w = bound.node.op, bound.input(WEIGHTS)
-    assert isinstance(op, DepthwiseConv2D)
-    weights = weights_of(bound)
-    x, padding = _windowed(model, bound, op.window, w.shape[1], w.shape[2])
-    bias = model_bias(bound, weights.astype(np.int64).sum(axis=(0, 1, 2)), folded=op.zero_point_folded)
-    inputs = (x, _filters(model, bound, weights, 3), _biases(model, bound, bias))
-    options = _steps(op.window, padding, dilated=True) | {
-        "fused_activation_function": op.activation, "depth_multiplier": w.shape[3] // bound.input(0).shape[3],
-    }  # fmt: skip
-    model.emit("DEPTHWISE_CONV_2D", inputs, (model.result(bound.output),), options)
+def _convolution(model: _Model, bound: BoundNode) -> None:
+    """CONV_2D, or DEPTHWISE_CONV_2D, whose output channels are the last dimension of the weights."""
+    op = bound.node.op
+    assert isinstance(op, Conv2D | DepthwiseConv2D)
+    depthwise, weights = isinstance(op, DepthwiseConv2D), weights_of(bound)
+    axis = 3 if depthwise else 0
+    x, padding = _windowed(model, bound, op.window)
+    sums = weights.astype(np.int64).sum(axis=tuple({0, 1, 2, 3} - {axis}))
+    bias = model_bias(bound, sums, folded=op.zero_point_folded)
+    inputs = (x, _filters(model, bound, weights, axis), _biases(model, bound, bias))
+    options = _steps(op.window, padding, op.activation)
+    if depthwise:
+        options["depth_multiplier"] = weights.shape[3] // bound.input(0).shape[3]
+    model.emit("DEPTHWISE_CONV_2D" if depthwise else "CONV_2D", inputs, (model.result(bound.output),), options)
 
 
 def _transpose_conv(model: _Model, bound: BoundNode) -> None:
-    op, y, bias = bound.node.op, bound.output, bound.optional(BIAS)
-    assert isinstance(op, ConvTranspose)
+    op, y, bias = bound.op(ConvTranspose), bound.output, bound.optional(BIAS)
     weights = weights_of(bound)
     values = np.zeros(weights.shape[0], np.int64) if bias is None else bias.array()
-    shape = model.constant(np.array(y.shape, np.int32))
+    shape = model.integers(y.shape)
     x = model.value(bound.input(0).name)
     inputs = (shape, _filters(model, bound, weights, 0), x, _biases(model, bound, values))
-    options: dict[str, OptionValue] = {
-        "padding": tflite_padding(bound), "stride_h": op.window.stride_h, "stride_w": op.window.stride_w,
-        "fused_activation_function": op.activation,
-    }  # fmt: skip
+    options = _steps(op.window, tflite_padding(bound), op.activation, dilated=False)
     model.emit("TRANSPOSE_CONV", inputs, (model.result(y),), options)
 
 
 def _fully_connected(model: _Model, bound: BoundNode) -> None:
-    op, x, y = bound.node.op, bound.input(0), bound.output
-    assert isinstance(op, FullyConnected)
+    op, x, y = bound.op(FullyConnected), bound.input(0), bound.output
     weights = weights_of(bound)
     out, depth = weights.shape
     rows = x.elements // depth
@@ -205,118 +196,85 @@ def _fully_connected(model: _Model, bound: BoundNode) -> None:
     bias = model_bias(bound, weights.astype(np.int64).sum(axis=1), folded=op.zero_point_folded)
     inputs = (source, _filters(model, bound, weights.reshape(out, 1, 1, depth), 0), _biases(model, bound, bias))
     made = model.add(y, (1, 1, rows, out))
-    options = _steps(Window(1, 1, Padding()), "VALID", dilated=True) | {"fused_activation_function": op.activation}
-    model.emit("CONV_2D", inputs, (made,), options)
+    model.emit("CONV_2D", inputs, (made,), _steps(Window(1, 1, Padding()), "VALID", op.activation))
     model.places[y.name] = model.reshaped(made, y, y.shape)
 
 
 def _pool(model: _Model, bound: BoundNode) -> None:
     op = bound.node.op
     assert isinstance(op, AveragePool2D | MaxPool2D)
-    padding = _padding(op.window, bound.input(0).shape[1], bound.input(0).shape[2], op.kernel_h, op.kernel_w)
-    options = _steps(op.window, padding, dilated=False) | {
-        "filter_height": op.kernel_h, "filter_width": op.kernel_w, "fused_activation_function": op.activation,
-    }  # fmt: skip
+    padding = _padding(op.window, bound.input(0).shape, (op.kernel_h, op.kernel_w))
+    options = _steps(op.window, padding, op.activation, dilated=False)
+    options |= {"filter_height": op.kernel_h, "filter_width": op.kernel_w}
     opcode = "AVERAGE_POOL_2D" if isinstance(op, AveragePool2D) else "MAX_POOL_2D"
     model.emit(opcode, (model.value(bound.input(0).name),), (model.result(bound.output),), options)
 
 
-def _arithmetic(model: _Model, bound: BoundNode) -> None:
-    op = bound.op(Arithmetic)
-    inputs = (model.value(bound.input(0).name), model.value(bound.input(1).name))
-    opcode = {Add: "ADD", Sub: "SUB", Mul: "MUL"}[type(op)]
-    model.emit(opcode, inputs, (model.result(bound.output),), {"fused_activation_function": op.activation})
+Options = Callable[[Op], Mapping[str, OptionValue]]
 
 
-def _plain(opcode: str, **options: OptionValue) -> Callable[[_Model, BoundNode], None]:
-    """An operator whose inputs are all tensors, with these options."""
+def _plain(
+    opcode: str, options: Options = lambda op: {}, integers: Callable[[Op], Sequence[int]] | None = None
+) -> Callable[[_Model, BoundNode], None]:
+    """An operator whose inputs are all tensors, with these options. integers: of a further input, a constant."""
 
-    def export(model: _Model, bound: BoundNode) -> None:
-        inputs = tuple(model.value(t.name) for t in bound.inputs if t is not None)
-        model.emit(opcode, inputs, tuple(model.result(t) for t in bound.outputs), options)
-
-    return export
-
-
-def _softmax(model: _Model, bound: BoundNode) -> None:
-    op = bound.op(Softmax)
-    model.emit("SOFTMAX", (model.value(bound.input(0).name),), (model.result(bound.output),), {"beta": op.beta})
-
-
-def _leaky_relu(model: _Model, bound: BoundNode) -> None:
-    op = bound.op(LeakyRelu)
-    model.emit("LEAKY_RELU", (model.value(bound.input(0).name),), (model.result(bound.output),), {"alpha": op.alpha})
-
-
-def _mean(model: _Model, bound: BoundNode) -> None:
-    op = bound.op(Mean)
-    axes = model.constant(np.array(op.axes, np.int32))
-    inputs = (model.value(bound.input(0).name), axes)
-    model.emit("MEAN", inputs, (model.result(bound.output),), {"keep_dims": op.keep_dims})
-
-
-def _concatenation(model: _Model, bound: BoundNode) -> None:
-    op = bound.op(Concatenation)
-    inputs = tuple(model.value(t.name) for t in bound.inputs if t is not None)
-    options: dict[str, OptionValue] = {"axis": op.axis, "fused_activation_function": "NONE"}
-    model.emit("CONCATENATION", inputs, (model.result(bound.output),), options)
-
-
-def _pad(model: _Model, bound: BoundNode) -> None:
-    op = bound.op(Pad)
-    amounts = model.constant(np.array(op.paddings, np.int32))
-    model.emit("PAD", (model.value(bound.input(0).name), amounts), (model.result(bound.output),), {})
-
-
-def _resize(opcode: str) -> Callable[[_Model, BoundNode], None]:
     def export(model: _Model, bound: BoundNode) -> None:
         op = bound.node.op
-        assert isinstance(op, ResizeBilinear | ResizeNearestNeighbor)
-        size = model.constant(np.array([op.height, op.width], np.int32))
-        options: dict[str, OptionValue] = {
-            "align_corners": op.align_corners, "half_pixel_centers": op.half_pixel_centers,
-        }  # fmt: skip
-        model.emit(opcode, (model.value(bound.input(0).name), size), (model.result(bound.output),), options)
+        inputs = tuple(model.value(t.name) for t in bound.inputs if t is not None)
+        if integers is not None:
+            inputs = (inputs[0], model.integers(integers(op)))
+        model.emit(opcode, inputs, tuple(model.result(t) for t in bound.outputs), options(op))
 
     return export
+
+
+def _named(*names: str, **fixed: OptionValue) -> Options:
+    """The options that are attributes of the operator under these names, and those with fixed values."""
+    return lambda op: {**{name: getattr(op, name) for name in names}, **fixed}
+
+
+def _activation(op: Op) -> Mapping[str, OptionValue]:
+    assert isinstance(op, Arithmetic)
+    return {"fused_activation_function": op.activation}
+
+
+_RESIZED = _named("align_corners", "half_pixel_centers")
 
 
 def _slice(model: _Model, bound: BoundNode) -> None:
     """A box of the tensor; every n-th element as a STRIDED_SLICE whose end is what the count makes it."""
-    op, y = bound.node.op, bound.output
-    assert isinstance(op, Slice)
+    op, y = bound.op(Slice), bound.output
     x = model.value(bound.input(0).name)
-    begin = model.constant(np.array(op.starts, np.int32))
+    begin = model.integers(op.starts)
     made = model.add(y, op.counts)
     if all(step == 1 or count == 1 for step, count in zip(op.steps, op.counts, strict=True)):
-        model.emit("SLICE", (x, begin, model.constant(np.array(op.counts, np.int32))), (made,), {})
+        model.emit("SLICE", (x, begin, model.integers(op.counts)), (made,), {})
     else:
         ends = [
             start + (count - 1) * step + 1 for start, step, count in zip(op.starts, op.steps, op.counts, strict=True)
         ]
-        inputs = (x, begin, model.constant(np.array(ends, np.int32)), model.constant(np.array(op.steps, np.int32)))
+        inputs = (x, begin, model.integers(ends), model.integers(op.steps))
         model.emit("STRIDED_SLICE", inputs, (made,), {})
     model.places[y.name] = model.reshaped(made, y, y.shape)
 
 
 def _split(model: _Model, bound: BoundNode) -> None:
     op = bound.op(Split)
-    x = model.value(bound.input(0).name)
-    sizes, axis = model.constant(np.array(op.sizes, np.int32)), model.constant(np.array(op.axis, np.int32))
+    inputs = (model.value(bound.input(0).name), model.integers(op.sizes), model.integers(op.axis))
     outputs = tuple(model.result(tensor) for tensor in bound.outputs)
-    model.emit("SPLIT_V", (x, sizes, axis), outputs, {"num_splits": len(op.sizes)})
+    model.emit("SPLIT_V", inputs, outputs, {"num_splits": len(op.sizes)})
 
 
 EXPORTERS: Mapping[type[Op], Callable[[_Model, BoundNode], None]] = {
-    Conv2D: _conv_2d,
-    DepthwiseConv2D: _depthwise,
+    Conv2D: _convolution,
+    DepthwiseConv2D: _convolution,
     ConvTranspose: _transpose_conv,
     FullyConnected: _fully_connected,
     AveragePool2D: _pool,
     MaxPool2D: _pool,
-    Add: _arithmetic,
-    Sub: _arithmetic,
-    Mul: _arithmetic,
+    Add: _plain("ADD", _activation),
+    Sub: _plain("SUB", _activation),
+    Mul: _plain("MUL", _activation),
     Minimum: _plain("MINIMUM"),
     Maximum: _plain("MAXIMUM"),
     Logistic: _plain("LOGISTIC"),
@@ -325,14 +283,14 @@ EXPORTERS: Mapping[type[Op], Callable[[_Model, BoundNode], None]] = {
     Relu: _plain("RELU"),
     Relu6: _plain("RELU6"),
     ReluN1To1: _plain("RELU_N1_TO_1"),
-    LeakyRelu: _leaky_relu,
+    LeakyRelu: _plain("LEAKY_RELU", _named("alpha")),
     Quantize: _plain("QUANTIZE"),
-    Softmax: _softmax,
-    Mean: _mean,
-    Concatenation: _concatenation,
-    Pad: _pad,
-    ResizeNearestNeighbor: _resize("RESIZE_NEAREST_NEIGHBOR"),
-    ResizeBilinear: _resize("RESIZE_BILINEAR"),
+    Softmax: _plain("SOFTMAX", _named("beta")),
+    Mean: _plain("MEAN", _named("keep_dims"), attrgetter("axes")),
+    Concatenation: _plain("CONCATENATION", _named("axis", fused_activation_function="NONE")),
+    Pad: _plain("PAD", integers=attrgetter("paddings")),
+    ResizeNearestNeighbor: _plain("RESIZE_NEAREST_NEIGHBOR", _RESIZED, attrgetter("height", "width")),
+    ResizeBilinear: _plain("RESIZE_BILINEAR", _RESIZED, attrgetter("height", "width")),
     Slice: _slice,
     StridedSlice: _slice,
     Split: _split,
@@ -360,16 +318,10 @@ def refusal(bound: BoundNode) -> str:
     if isinstance(op, AveragePool2D | MaxPool2D):
         dilated = (op.window.dilation_h, op.window.dilation_w) != (1, 1)
         counted = isinstance(op, AveragePool2D) and op.count_padding and op.window.padding.any
-        if (
-            dilated
-            or counted
-            or not _padding(op.window, bound.input(0).shape[1], bound.input(0).shape[2], op.kernel_h, op.kernel_w)
-        ):
+        if dilated or counted or not _padding(op.window, bound.input(0).shape, (op.kernel_h, op.kernel_w)):
             return "a pool with padding or dilation that TFLite cannot express"
-    if isinstance(op, Pad):
-        quantization = bound.output
-        if op.value != quantization.zero_point:
-            return "the padding is not zero"
+    if isinstance(op, Pad) and op.value != bound.output.zero_point:
+        return "the padding is not zero"
     if isinstance(op, Conv2D) and bound.input(WEIGHTS).shape[3] != bound.input(0).shape[3]:
         return "a convolution in groups"
     if isinstance(op, ConvTranspose) and not bound.input(WEIGHTS).is_constant:
@@ -412,10 +364,5 @@ def export(region: Graph) -> Exported:
         EXPORTERS[type(bound.node.op)](model, bound)
     outputs = [model.value(name) for name in region.outputs]
     spec = ModelSpec(tuple(model.tensors), tuple(model.operators), tuple(inputs), tuple(outputs))
-    names = [tensor.name for tensor in model.tensors]
-    return Exported(
-        write_tflite(spec),
-        tuple(str(names[i]) for i in inputs),
-        tuple(str(names[i]) for i in outputs),
-        dict(model.owners),
-    )
+    given, made = (tuple(f"t{index}" for index in side) for side in (inputs, outputs))
+    return Exported(write_tflite(spec), given, made, dict(model.owners))

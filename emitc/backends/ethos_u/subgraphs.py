@@ -7,7 +7,7 @@ and keep their order: a path leads from one to the next, although no tensor does
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from emitc.ir import Graph, Node
@@ -125,21 +125,25 @@ def cut(graph: Graph, indices: Sequence[int]) -> Cut:
     written = {graph.root(name).name for node in nodes for name in node.outputs}
     read = [graph.root(name) for node in nodes for name in node.inputs if name]
     inputs = tuple(dict.fromkeys(t.name for t in read if not t.is_constant and t.name not in written))
-    outside = {
-        graph.root(name).name for node in graph.nodes if node.index not in chosen for name in node.inputs if name
-    }
-    outside |= {graph.root(name).name for name in graph.outputs}
-    outputs = tuple(
-        graph.root(name).name for node in nodes for name in node.outputs if graph.root(name).name in outside
-    )
+    others = [name for node in graph.nodes if node.index not in chosen for name in node.inputs if name]
+    outside = {graph.root(name).name for name in (*others, *graph.outputs)}
+    made = [graph.root(name).name for node in nodes for name in node.outputs]
+    outputs = tuple(name for name in made if name in outside)
     names = {name for node in nodes for name in (*node.inputs, *node.outputs) if name}
-    for name in sorted(names):
+    names |= shared_with(graph, names)
+    tensors = tuple(tensor for tensor in graph.tensors if tensor.name in names)
+    return Cut(Graph(graph.name, tensors, nodes, inputs, outputs), inputs, outputs)
+
+
+def shared_with(graph: Graph, names: Iterable[str]) -> set[str]:
+    """The tensors whose bytes the named ones share."""
+    found: set[str] = set()
+    for name in names:
         tensor = graph.tensor(name)
         while tensor.alias_of:
             tensor = graph.tensor(tensor.alias_of)
-            names.add(tensor.name)
-    tensors = tuple(tensor for tensor in graph.tensors if tensor.name in names)
-    return Cut(Graph(graph.name, tensors, nodes, inputs, outputs), inputs, outputs)
+            found.add(tensor.name)
+    return found
 
 
 def in_order(graph: Graph, nodes: Sequence[Node]) -> tuple[Node, ...]:

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -79,21 +79,14 @@ def version() -> str:
     try:
         found = importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError as error:
-        raise EmitcError(
-            "compiling for the NPU needs vela",
-            Where(option="--npu"),
-            f"the package {PACKAGE} is not installed",
-            install_hint("npu"),
-        ) from error
+        why = f"the package {PACKAGE} is not installed"
+        hint = install_hint("npu")
+        raise EmitcError("compiling for the NPU needs vela", Where(option="--npu"), why, hint) from error
     numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
     if not SUPPORTED[0] <= numbers < SUPPORTED[1]:
         low, high = (".".join(map(str, bound)) for bound in SUPPORTED)
-        raise EmitcError(
-            f"vela {found} is not supported",
-            Where(option="--npu"),
-            f"its interface is known from {low} on, below {high}",
-            f'pip install "{PACKAGE}>={low},<{high}"',
-        )
+        why, hint = f"its interface is known from {low} on, below {high}", f'pip install "{PACKAGE}>={low},<{high}"'
+        raise EmitcError(f"vela {found} is not supported", Where(option="--npu"), why, hint)
     return found
 
 
@@ -103,14 +96,7 @@ def compile_region(data: bytes, configuration: Configuration, *, separate: bool)
     with tempfile.TemporaryDirectory(prefix="emitc-vela-") as folder:
         model, options, result = (Path(folder) / name for name in ("region.tflite", "options.json", "result.npz"))
         model.write_bytes(data)
-        wanted = {
-            "macs": configuration.macs,
-            "system": configuration.system,
-            "memory": configuration.memory,
-            "optimize": configuration.optimize,
-            "limit": configuration.limit_bytes,
-            "separate": "true" if separate else "false",
-        }
+        wanted = {**asdict(configuration), "separate": "true" if separate else "false"}
         options.write_text(json.dumps(wanted), encoding="utf-8")
         child = str(Path(__file__).with_name("vela_child.py"))
         command = [sys.executable, child, str(model), configuration.architecture, str(options), str(result)]

@@ -29,10 +29,8 @@ def main() -> None:
     wanted: dict[str, Any] = json.loads(Path(options).read_text(encoding="utf-8"))
     system = f"[architecture]\nmacs={wanted['macs']}\ncores=1\n[vela]\nsystem_config_name={wanted['system']}\n"
     system += f"memory_mode_name={wanted['memory']}\n{configuration()}"
-    compiler = "[compiler]\noutput_format=TFLite\ncop_format=COP1\n[scheduler]\n"
-    compiler += (
-        f"optimize={wanted['optimize']}\nseparate_io_regions={wanted['separate']}\narena_size_limit={wanted['limit']}\n"
-    )
+    compiler = f"[compiler]\noutput_format=TFLite\ncop_format=COP1\n[scheduler]\noptimize={wanted['optimize']}\n"
+    compiler += f"separate_io_regions={wanted['separate']}\narena_size_limit={wanted['limit_bytes']}\n"
     data = Path(model).read_bytes()
     made = regor.compile(architecture, data, "TFLITE", system, options=compiler, verbose=False)
     perf = made.perf_report

@@ -8,43 +8,38 @@ from dataclasses import replace
 import numpy as np
 
 from emitc.errors import EmitcError
+from emitc.frontends.subgraphs import rewritten
+from emitc.frontends.tflite.additions import Additions, with_tensors
 from emitc.ir import DType, unpacked
-from emitc.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
+from emitc.source import SourceModel, SourceNode, SourceTensor
 
 Evaluate = Callable[[SourceNode], tuple[bytes, ...] | None]
 """The values of a node's outputs, None for a node that stays. Raises EmitcError, which the node then carries as its blocker."""
 
 
-def _graph(graph: SourceSubgraph, evaluate: Evaluate) -> tuple[SourceSubgraph, tuple[SourceNode, ...]]:
-    """The graph with constants in the place of what is computed, and the operators that it no longer has."""
+def with_constants(model: SourceModel, evaluate: Evaluate) -> SourceModel:
+    """The model with constants in the place of what `evaluate` gives for its nodes, in all subgraphs."""
+    return rewritten(model, lambda graph: _folded(graph, evaluate))
+
+
+def _folded(model: SourceModel, evaluate: Evaluate) -> SourceModel:
+    """A graph with constants in the place of what is computed; the operators that it no longer has are among `folded`."""
     made: dict[int, SourceTensor] = {}
     nodes: list[SourceNode] = []
     done: list[SourceNode] = []
-    for node in graph.nodes:
+    for node in model.nodes:
         try:
             values = evaluate(node) if node.blocker is None else None
         except EmitcError as error:
-            nodes.append(replace(node, blocker=error))
-            continue
+            node, values = replace(node, blocker=error), None
         if values is None:
             nodes.append(node)
             continue
         made |= {t.index: replace(t, data=data) for t, data in zip(node.outputs, values, strict=True)}
         done.append(node)
-
-    def settled(node: SourceNode) -> SourceNode:
-        inputs = tuple(made.get(tensor.index, tensor) if tensor else None for tensor in node.inputs)
-        return replace(node, inputs=inputs)
-
-    tensors = tuple(made.get(tensor.index, tensor) for tensor in graph.tensors)
-    return replace(graph, tensors=tensors, nodes=tuple(settled(node) for node in nodes)), tuple(done)
-
-
-def with_constants(model: SourceModel, evaluate: Evaluate) -> SourceModel:
-    """The model with constants in the place of what `evaluate` gives for its nodes, in all subgraphs."""
-    main, done = _graph(SourceSubgraph(model.tensors, model.nodes, model.inputs, model.outputs), evaluate)
-    others = tuple(_graph(graph, evaluate)[0] for graph in model.subgraphs)
-    return replace(model, tensors=main.tensors, nodes=main.nodes, subgraphs=others, folded=(*model.folded, *done))
+    tensors = tuple(made.get(tensor.index, tensor) for tensor in model.tensors)
+    settled = tuple(with_tensors(node, made) for node in nodes)
+    return replace(model, tensors=tensors, nodes=settled, folded=(*model.folded, *done))
 
 
 def _widened(node: SourceNode) -> tuple[bytes, ...] | None:
@@ -78,20 +73,18 @@ def _packed_beside_a_computed_bias(node: SourceNode) -> SourceTensor | None:
     return weights if bias is not None and bias.data is None and not bias.is_variable else None
 
 
-def _with_whole_bytes(graph: SourceSubgraph) -> SourceSubgraph:
+def _with_whole_bytes(model: SourceModel) -> SourceModel:
+    work = Additions(model)
     whole: dict[int, SourceTensor] = {}
-    nodes: list[SourceNode] = []
-    for node in graph.nodes:
+    for node in model.nodes:
         weights = _packed_beside_a_computed_bias(node)
-        if weights is not None:
-            assert weights.data is not None
+        if weights is not None and weights.data is not None:
             if weights.index not in whole:
-                values = unpacked(weights.data, weights.elements)
-                index = len(graph.tensors) + len(whole)
-                whole[weights.index] = replace(weights, index=index, dtype=DType.INT8.value, data=values.tobytes())
+                data = unpacked(weights.data, weights.elements).tobytes()
+                whole[weights.index] = work.tensor(weights, dtype=DType.INT8.value, data=data)
             node = replace(node, inputs=(*node.inputs[:_WEIGHTS], whole[weights.index], *node.inputs[_BIAS:]))
-        nodes.append(node)
-    return replace(graph, tensors=(*graph.tensors, *whole.values()), nodes=tuple(nodes))
+        work.nodes.append(node)
+    return work.finished()
 
 
 def with_whole_bytes(model: SourceModel) -> SourceModel:
@@ -99,6 +92,4 @@ def with_whole_bytes(model: SourceModel) -> SourceModel:
 
     TFLite Micro, too, takes such weights apart before it sums. Other readers of the same constant keep it packed.
     """
-    main = _with_whole_bytes(SourceSubgraph(model.tensors, model.nodes, model.inputs, model.outputs))
-    others = tuple(_with_whole_bytes(graph) for graph in model.subgraphs)
-    return replace(model, tensors=main.tensors, nodes=main.nodes, subgraphs=others)
+    return rewritten(model, _with_whole_bytes)

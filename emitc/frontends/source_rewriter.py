@@ -5,7 +5,7 @@ The ONNX frontend moves what operators carry as inputs (scales, zero points) ont
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -150,6 +150,26 @@ class SourceRewriter:
                     found.setdefault(index, []).append(node)
         return found
 
-    def replace_nodes(self, nodes: Iterable[RewriterNode]) -> None:
-        """Takes a new list of nodes, in execution order."""
-        self.nodes = list(nodes)
+    def replace_each(
+        self, replacement: Callable[[RewriterNode], Iterable[RewriterNode]], added: list[RewriterNode] | None = None
+    ) -> None:
+        """Puts other nodes in the place of each one that is not blocked; an EmitcError leaves the node as it is, blocked.
+
+        added: where the replacement puts nodes that come before those that it returns.
+        """
+        nodes: list[RewriterNode] = []
+        before = [] if added is None else added
+        for node in self.nodes:
+            before.clear()
+            made: Iterable[RewriterNode] = [node]
+            try:
+                made = [node] if node.blocker is not None else replacement(node)
+            except EmitcError as error:
+                node.blocker = error
+                before.clear()
+            nodes += (*before, *made)
+        self.nodes = nodes
+
+    def known(self, node: RewriterNode, index: int, what: str, why: str, hint: str = "") -> Array:
+        """The value of a constant; see `SourceNode.known`."""
+        return self.source_node(node).known(self.tensors[index], what, why, hint)

@@ -11,9 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from emitc.errors import CannotCompile, EmitcError
 from emitc.frontends.source_rewriter import ABSENT, RewriterNode, SourceRewriter
-from emitc.ir import Quantization, Shape
+from emitc.ir import Shape
 from emitc.source import SourceModel
 
 SPATIAL = frozenset((
@@ -27,10 +26,6 @@ _PRODUCTS = frozenset(["Gemm", "MatMul"])
 
 def _permuted(shape: Shape, permutation: tuple[int, ...]) -> Shape:
     return tuple(shape[i] for i in permutation)
-
-
-def _permuted_quantization(q: Quantization | None, permutation: tuple[int, ...]) -> Quantization | None:
-    return q if q is None or q.per_tensor else replace(q, axis=permutation.index(q.axis))
 
 
 def constant_behind(draft: SourceRewriter, producers: dict[int, RewriterNode], index: int) -> bool:
@@ -47,26 +42,23 @@ class _Layout:
     def __init__(self, draft: SourceRewriter) -> None:
         self.draft = draft
         self.producers = draft.producers()
-        self.nodes: list[RewriterNode] = []
+        self.nodes: list[RewriterNode] = []  # those in the place of the node that is being rewritten
         self.rearranged: dict[tuple[int, Shape, tuple[int, ...]], int] = {}
 
-    def move(self, kind: str, index: int, shape: Shape, permutation: tuple[int, ...] | None, name: str) -> int:
-        """Adds a Transpose or Reshape of a tensor; returns its output."""
+    def move(self, index: int, name: str, shape: Shape, permutation: tuple[int, ...] | None = None) -> int:
+        """Adds a Transpose of a tensor, or a Reshape where there is no permutation; returns its output."""
         tensor = self.draft.tensors[index]
-        output = self.draft.tensor(f"{tensor.name}_{kind.lower()}", tensor.dtype, shape, tensor.quantization)
-        self.nodes.append(self.moved(kind, index, output, permutation, name))
+        kind = "reshape" if permutation is None else "transpose"
+        output = self.draft.tensor(f"{tensor.name}_{kind}", tensor.dtype, shape, tensor.quantization)
+        self.moved(index, output, name, permutation)
         return output
 
-    def moved(
-        self, kind: str, source: int, target: int, permutation: tuple[int, ...] | None, name: str
-    ) -> RewriterNode:
-        """The node of a Transpose or Reshape from one tensor to another."""
-        shape = self.draft.tensors[target].shape
-        return (
-            self.draft.node(kind, name, [source], [target], shape=shape)
-            if permutation is None
-            else self.draft.node(kind, name, [source], [target], perm=permutation)
-        )
+    def moved(self, source: int, target: int, name: str, permutation: tuple[int, ...] | None = None) -> None:
+        """Adds the Transpose or Reshape from one tensor to another."""
+        kind, attributes = ("Reshape", {"shape": self.draft.tensors[target].shape})
+        if permutation is not None:
+            kind, attributes = "Transpose", {"perm": permutation}
+        self.nodes.append(self.draft.node(kind, name, [source], [target], **attributes))
 
     def weights(self, index: int, shape: Shape, permutation: tuple[int, ...], name: str) -> int:
         """Weights under `shape` (of the same rank or one more), permuted; constants at once."""
@@ -82,22 +74,17 @@ class _Layout:
             q = replace(q, axis=q.axis + 1)
         if tensor.data is not None:
             data = np.transpose(tensor.array().reshape(shape), permutation)
-            return self.draft.tensor(
-                f"{tensor.name}_weights", tensor.dtype, data.shape, _permuted_quantization(q, permutation), data
-            )
+            q = q if q is None or q.per_tensor else replace(q, axis=permutation.index(q.axis))
+            return self.draft.tensor(f"{tensor.name}_weights", tensor.dtype, data.shape, q, data)
         producer = self.producers.get(index)
-        if (
-            producer is not None
-            and producer.kind == "Dequantize"
-            and constant_behind(self.draft, self.producers, index)
-        ):
+        if producer and producer.kind == "Dequantize" and constant_behind(self.draft, self.producers, index):
             inner = self.weights(producer.inputs[0], shape, permutation, name)
             output = self.draft.tensor(f"{tensor.name}_weights", tensor.dtype, _permuted(shape, permutation))
             self.nodes.append(self.draft.node("Dequantize", producer.name, [inner], [output]))
             return output
         if shape != tensor.shape:
-            index = self.move("Reshape", index, shape, None, name)
-        return self.move("Transpose", index, _permuted(shape, permutation), permutation, name)
+            index = self.move(index, name, shape)
+        return self.move(index, name, _permuted(shape, permutation), permutation)
 
     def spatial(self, node: RewriterNode) -> None:
         """A windowed operator between Transposes."""
@@ -105,16 +92,12 @@ class _Layout:
         x = draft.tensors[node.inputs[0]]
         rank = len(x.shape)
         if rank not in (3, 4):
-            raise CannotCompile(
-                f"{node.op_type} with {rank - 2} spatial dimensions is not supported",
-                draft.source_node(node).where(x),
-                "there is code for one and two",
-                "export the model with 1-D or 2-D operators",
-            )
+            what = f"{node.op_type} with {rank - 2} spatial dimensions is not supported"
+            why, hint = "there is code for one and two", "export the model with 1-D or 2-D operators"
+            raise draft.source_node(node).unsupported(what, why, hint, x)
         if rank == 3:
             n, c, length = x.shape
-            first = self.move("Transpose", x.index, (n, length, c), (0, 2, 1), node.name)
-            inside = self.move("Reshape", first, (n, 1, length, c), None, node.name)
+            inside = self.move(self.move(x.index, node.name, (n, length, c), (0, 2, 1)), node.name, (n, 1, length, c))
             for name, fill in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("output_padding", 0)):
                 values = node.attributes.get(name)
                 if isinstance(values, tuple):
@@ -123,11 +106,10 @@ class _Layout:
             if isinstance(pads, tuple) and len(pads) == 2:
                 node.attributes["pads"] = (0, int(pads[0]), 0, int(pads[1]))
         else:
-            inside = self.move("Transpose", x.index, _permuted(x.shape, _TO_NHWC), _TO_NHWC, node.name)
-        channels = x.shape[1]
+            inside = self.move(x.index, node.name, _permuted(x.shape, _TO_NHWC), _TO_NHWC)
         node.inputs[0] = inside
         if node.kind in _FILTERS and node.input(1) != ABSENT:
-            self.filters(node, channels, rank)
+            self.filters(node, x.shape[1], rank)
         self.nodes.append(node)
         for position, index in enumerate(node.outputs):
             y = draft.tensors[index]
@@ -135,20 +117,19 @@ class _Layout:
                 n, c, length = y.shape
                 out = draft.tensor(f"{y.name}_nhwc", y.dtype, (n, 1, length, c), y.quantization)
                 flat = draft.tensor(f"{y.name}_nlc", y.dtype, (n, length, c), y.quantization)
-                self.nodes.append(self.moved("Reshape", out, flat, None, node.name))
-                self.nodes.append(self.moved("Transpose", flat, index, (0, 2, 1), node.name))
+                self.moved(out, flat, node.name)
+                self.moved(flat, index, node.name, (0, 2, 1))
             else:
                 out = draft.tensor(f"{y.name}_nhwc", y.dtype, _permuted(y.shape, _TO_NHWC), y.quantization)
-                self.nodes.append(self.moved("Transpose", out, index, _TO_NCHW, node.name))
+                self.moved(out, index, node.name, _TO_NCHW)
             node.outputs[position] = out
 
     def filters(self, node: RewriterNode, channels: int, rank: int) -> None:
         """Filters to OHWI; [1, H, W, O] where each input channel has its own (kind DepthwiseConv)."""
         w = self.draft.tensors[node.inputs[1]]
         if len(w.shape) != rank:
-            raise self.draft.source_node(node).refusal(
-                f"{node.op_type} has weights of rank {len(w.shape)}", f"{rank} is expected", tensor=w
-            )
+            what = f"{node.op_type} has weights of rank {len(w.shape)}"
+            raise self.draft.source_node(node).refusal(what, f"{rank} is expected", tensor=w)
         shape = w.shape if rank == 4 else (w.shape[0], w.shape[1], 1, w.shape[2])
         group = node.attributes.get("group", 1)
         depthwise = node.kind == "Conv" and group == channels and channels > 1 and w.shape[1] == 1
@@ -172,9 +153,8 @@ class _Layout:
             self.nodes.append(node)
             return
         if gemm and node.attributes.get("transA"):
-            node.inputs[0] = self.move("Transpose", a.index, (a.shape[1], a.shape[0]), (1, 0), node.name)
-        turned = gemm and bool(node.attributes.get("transB"))
-        if not turned:
+            node.inputs[0] = self.move(a.index, node.name, (a.shape[1], a.shape[0]), (1, 0))
+        if not (gemm and node.attributes.get("transB")):
             node.inputs[1] = self.weights(b.index, b.shape, (1, 0), node.name)
         node.kind = "FullyConnected"
         self.nodes.append(node)
@@ -188,17 +168,15 @@ class _Layout:
         producer = self.producers.get(c.index)
         inner = producer.inputs[0] if producer is not None and producer.kind == "Dequantize" else c.index
         value = draft.tensors[inner]
-        row = value.elements == out and value.shape[-1:] == (
-            out,
-        )  # a column [out, 1] is added along the other dimension
+        # A column [out, 1] is added along the other dimension.
+        row = value.elements == out and value.shape[-1:] == (out,)
         if value.data is None or not (row or value.elements == 1):
             return False
         q = value.quantization
         if q is not None and not q.per_tensor:
             q = replace(q, axis=0)
-        vector = draft.tensor(
-            f"{value.name}_bias", value.dtype, (out,), q, np.broadcast_to(value.array().reshape(-1), (out,))
-        )
+        data = np.broadcast_to(value.array().reshape(-1), (out,))
+        vector = draft.tensor(f"{value.name}_bias", value.dtype, (out,), q, data)
         if inner != c.index and producer is not None:
             output = draft.tensor(f"{c.name}_bias", c.dtype, (out,))
             self.nodes.append(draft.node("Dequantize", producer.name, [vector], [output]))
@@ -206,25 +184,20 @@ class _Layout:
         node.inputs[2] = vector
         return True
 
-    def run(self) -> None:
-        """Rewrites every node."""
-        for node in self.draft.nodes:
-            count = len(self.nodes)
-            try:
-                if node.blocker is None and node.kind in SPATIAL and node.inputs and node.inputs[0] != ABSENT:
-                    self.spatial(node)
-                elif node.blocker is None and node.kind in _PRODUCTS and ABSENT not in (node.input(0), node.input(1)):
-                    self.matrix(node)
-                else:
-                    self.nodes.append(node)
-            except EmitcError as error:
-                node.blocker = error
-                self.nodes[count:] = [node]
-        self.draft.replace_nodes(self.nodes)
+    def replaced(self, node: RewriterNode) -> tuple[RewriterNode, ...]:
+        """Rewrites a node: what comes in its place is added to the nodes."""
+        if node.kind in SPATIAL and node.input(0) != ABSENT:
+            self.spatial(node)
+        elif node.kind in _PRODUCTS and ABSENT not in (node.input(0), node.input(1)):
+            self.matrix(node)
+        else:
+            return (node,)
+        return ()
 
 
 def channels_last(model: SourceModel) -> SourceModel:
     """The model with images in NHWC round every windowed operator, filters in OHWI, and matrices in [O, I]."""
     draft = SourceRewriter.of(model)
-    _Layout(draft).run()
+    layout = _Layout(draft)
+    draft.replace_each(layout.replaced, layout.nodes)
     return draft.freeze()

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.errors import EXPORT_AGAIN, EmitcError, Where
 from emitc.frontends.onnx.numbers import require_differences, require_range
 from emitc.frontends.onnx.real_products import is_real_product, real_product
 from emitc.frontends.onnx.signed import SignRewriter
@@ -37,6 +37,7 @@ _UNSIGNED_ONLY = frozenset(
     )
 )  # fmt: skip
 """Kinds that see the number itself, not what it stands for."""
+_COMPILED = "the arithmetic is settled at compile time"
 _QUANTIZED = ("int8", "uint8", "int16", "uint16", "int32")
 
 
@@ -85,18 +86,6 @@ INTERNAL_KINDS = frozenset((
 """Kinds that no file has: what the frontend makes of other operators."""
 
 
-def _constant(draft: SourceRewriter, node: RewriterNode, index: int, what: str) -> Array:
-    source = draft.tensors[index]
-    if source.data is None:
-        raise CannotCompile(
-            f"{node.op_type} takes its {what} from a computed tensor",
-            draft.source_node(node).where(source),
-            "the arithmetic is settled at compile time",
-            f"export the model with a constant {what}",
-        )
-    return source.array()
-
-
 def _quantization(draft: SourceRewriter, node: RewriterNode, part: _Part, target: int) -> Quantization | None:
     """The quantization that an operator states for a tensor; None where it leaves the scale out."""
     scale_at, zero_at = node.input(part.scale), node.input(part.zero_point)
@@ -105,21 +94,17 @@ def _quantization(draft: SourceRewriter, node: RewriterNode, part: _Part, target
     source = draft.source_node(node)
     tensor = draft.tensors[target]
     if tensor.dtype not in _QUANTIZED:
-        raise CannotCompile(
-            f"{node.op_type} with values of type {tensor.dtype} is not supported",
-            source.where(tensor),
-            f"there is code for {', '.join(_QUANTIZED)}",
-            "quantize the model to int8",
-        )
-    scale = _constant(draft, node, scale_at, "scale")
-    zero = None if zero_at == ABSENT else _constant(draft, node, zero_at, "zero point")
-    if draft.tensors[scale_at].dtype not in ("float32", "float16"):
-        raise CannotCompile(
-            f"{node.op_type} with a scale of type {draft.tensors[scale_at].dtype} is not supported",
-            source.where(draft.tensors[scale_at]),
+        what, why = f"{node.op_type} with values of type {tensor.dtype} is not supported", ", ".join(_QUANTIZED)
+        raise source.unsupported(what, f"there is code for {why}", "quantize the model to int8", tensor)
+    scale = draft.known(node, scale_at, "scale", _COMPILED)
+    zero = None if zero_at == ABSENT else draft.known(node, zero_at, "zero point", _COMPILED)
+    real = draft.tensors[scale_at]
+    if real.dtype not in ("float32", "float16"):
+        what, why = (
+            f"{node.op_type} with a scale of type {real.dtype} is not supported",
             "scales are float32 or float16",
-            "export the model in float32 before quantizing it",
         )
+        raise source.unsupported(what, why, "export the model in float32 before quantizing it", real)
     scales = tuple(float(v) for v in scale.reshape(-1).tolist())
     zeros = (0,) * len(scales) if zero is None else tuple(int(v) for v in zero.reshape(-1).tolist())
     if len(zeros) == 1:
@@ -133,12 +118,8 @@ def _quantization(draft: SourceRewriter, node: RewriterNode, part: _Part, target
     if len(scales) == 1:
         axis = 0
     elif not -rank <= axis < rank or tensor.shape[axis] != len(scales):
-        raise EmitcError(
-            f"{node.op_type} has {len(scales)} scales",
-            source.where(tensor),
-            f"they do not fit axis {axis} of {list(tensor.shape)}",
-            "export the model again",
-        )
+        why = f"they do not fit axis {axis} of {list(tensor.shape)}"
+        raise source.refusal(f"{node.op_type} has {len(scales)} scales", why, tensor=tensor)
     _require_sound(node.op_type, scales, zeros, tensor.dtype, source.where(tensor))
     require_range(node.op_type, scales, tensor.dtype, source.where(tensor))
     found = Quantization(scales, zeros, axis % rank if rank else 0)
@@ -151,25 +132,14 @@ def _quantization(draft: SourceRewriter, node: RewriterNode, part: _Part, target
 def _require_sound(op_type: str, scales: tuple[float, ...], zeros: tuple[int, ...], dtype: str, where: Where) -> None:
     """Raises EmitcError for scales that are not positive, and for zero points that are too few or outside of their type."""
     if len(zeros) != len(scales) or not scales:
-        raise EmitcError(
-            f"{op_type} has {len(zeros)} zero points for {len(scales)} scales", where,
-            "there is one for each", "export the model again",
-        )  # fmt: skip
+        what = f"{op_type} has {len(zeros)} zero points for {len(scales)} scales"
+        raise EmitcError(what, where, "there is one for each", EXPORT_AGAIN)
     if not all(np.isfinite(s) and s > 0 for s in scales):
-        raise EmitcError(
-            f"{op_type} has a scale that is not positive",
-            where,
-            f"{min(scales)!r}",
-            "quantize the model again",
-        )
+        what = f"{op_type} has a scale that is not positive"
+        raise EmitcError(what, where, f"{min(scales)!r}", "quantize the model again")
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     if not all(low <= z <= high for z in zeros):
-        raise EmitcError(
-            f"{op_type} has a zero point outside its type",
-            where,
-            f"{dtype}",
-            "quantize again",
-        )
+        raise EmitcError(f"{op_type} has a zero point outside its type", where, dtype, "quantize again")
 
 
 def _reinterpreted(
@@ -194,18 +164,12 @@ def _rule(node: RewriterNode) -> tuple[str, tuple[_Part, ...], tuple[int, ...]] 
 
 def _unwrap(draft: SourceRewriter) -> None:
     """Each operator with scale inputs becomes the operator on quantized tensors."""
-    nodes: list[RewriterNode] = []
-    for node in draft.nodes:
+
+    def replacement(node: RewriterNode) -> list[RewriterNode]:
         rule = _rule(node)
-        if rule is None or node.blocker is not None:
-            nodes.append(node)
-            continue
-        try:
-            nodes += _unwrapped(draft, node, *rule)
-        except EmitcError as error:
-            node.blocker = error
-            nodes.append(node)
-    draft.replace_nodes(nodes)
+        return [node] if rule is None else _unwrapped(draft, node, *rule)
+
+    draft.replace_each(replacement)
 
 
 def _by_scales(draft: SourceRewriter, node: RewriterNode) -> bool:
@@ -232,9 +196,8 @@ def _require_plain(draft: SourceRewriter, node: RewriterNode) -> None:
         return
     source, hint = draft.source_node(node), "export the model with QLinearMatMul, or in QDQ format"
     if node.input(3) != ABSENT and draft.tensors[node.input(3)].data is None:
-        raise source.unsupported(
-            "QGemm with a computed matrix B is not supported", "there is code for constant weights", hint
-        )
+        what = "QGemm with a computed matrix B is not supported"
+        raise source.unsupported(what, "there is code for constant weights", hint)
     factor = source.real("alpha", 1.0)
     if not 0 < factor < np.inf:
         what = f"QGemm with the factor alpha {factor:g} is not supported"
@@ -253,11 +216,9 @@ def _with_factor(draft: SourceRewriter, node: RewriterNode, quantization: Quanti
     with np.errstate(all="ignore"):
         scales = tuple(float(np.float32(factor) * np.float32(scale)) for scale in quantization.scales)
     if not all(0 < scale < np.inf for scale in scales):
-        raise draft.source_node(node).unsupported(
-            f"QGemm with the factor alpha {factor:g} is not supported",
-            f"with it the scale of the matrix A is {scales[0]:g}",
-            "quantize the model again",
-        )
+        what, why = f"QGemm with the factor alpha {factor:g} is not supported", f"{scales[0]:g}"
+        source = draft.source_node(node)
+        raise source.unsupported(what, f"with it the scale of the matrix A is {why}", "quantize the model again")
     return replace(quantization, scales=scales)
 
 
@@ -276,9 +237,8 @@ def _unwrapped(
         quantization = None if at == ABSENT else _quantization(draft, node, part, at)
         if at == ABSENT or (quantization is None and node.kind == "QLinearConcat"):
             missing = "output" if part.value == _OUT else "input"
-            raise draft.source_node(node).refusal(
-                f"{node.op_type} misses an {missing}", "a value or scale that it cannot do without is left out"
-            )
+            why = "a value or scale that it cannot do without is left out"
+            raise draft.source_node(node).refusal(f"{node.op_type} misses an {missing}", why)
         if quantization is not None:
             found.append((part, at, quantization))
     early: list[RewriterNode] = []
@@ -319,35 +279,33 @@ def _join(draft: SourceRewriter, node: RewriterNode) -> None:
                 draft.set(tensor.index, quantization=quantization)
 
 
+def _moves(node: RewriterNode) -> bool:
+    return node.kind in MOVES and node.input(0) != ABSENT
+
+
 def _hand_on(draft: SourceRewriter) -> None:
     """Values that are only moved keep what they mean, forwards and then backwards."""
-    for nodes in (draft.nodes, draft.nodes[::-1]):
-        for node in nodes:
-            if node.kind == "Concat":
-                _join(draft, node)
-            if node.kind not in MOVES or not node.inputs or node.inputs[0] == ABSENT:
+    for node in (*draft.nodes, *draft.nodes[::-1]):
+        if node.kind == "Concat":
+            _join(draft, node)
+        for output in node.outputs if _moves(node) else ():
+            a, b = draft.tensors[node.inputs[0]], draft.tensors[output]
+            if a.dtype != b.dtype or a.dtype not in _QUANTIZED:
                 continue
-            for output in node.outputs:
-                a, b = draft.tensors[node.inputs[0]], draft.tensors[output]
-                if a.dtype != b.dtype or a.dtype not in _QUANTIZED:
-                    continue
-                if b.quantization is None and a.quantization is not None and a.quantization.per_tensor:
-                    draft.set(output, quantization=a.quantization)
-                elif a.quantization is None and b.quantization is not None and b.quantization.per_tensor:
-                    draft.set(node.inputs[0], quantization=b.quantization)
+            if b.quantization is None and a.quantization is not None and a.quantization.per_tensor:
+                draft.set(output, quantization=a.quantization)
+            elif a.quantization is None and b.quantization is not None and b.quantization.per_tensor:
+                draft.set(node.inputs[0], quantization=b.quantization)
     nodes_after: list[RewriterNode] = []
     for node in draft.nodes:
         nodes_after.append(node)
-        if node.kind not in MOVES or not node.inputs or node.inputs[0] == ABSENT:
-            continue
-        source = draft.tensors[node.inputs[0]]
-        for position, output in enumerate(node.outputs):
-            target = draft.tensors[output]
+        for position, output in enumerate(node.outputs if _moves(node) else ()):
+            source, target = draft.tensors[node.inputs[0]], draft.tensors[output]
             if None not in (source.quantization, target.quantization) and source.quantization != target.quantization:
                 raw = draft.tensor(f"{target.name}_moved", target.dtype, target.shape, source.quantization)
                 node.outputs[position] = raw
                 nodes_after.append(draft.node("Reinterpret", node.name, [raw], [output]))
-    draft.replace_nodes(nodes_after)
+    draft.nodes = nodes_after
 
 
 def _remember_unsigned(draft: SourceRewriter) -> None:
@@ -358,11 +316,6 @@ def _remember_unsigned(draft: SourceRewriter) -> None:
             and draft.tensors[node.outputs[0]].dtype == "uint8"
         ):
             node.attributes["unsigned"] = 1
-
-
-def _signed(draft: SourceRewriter) -> None:
-    """Quantized uint8 tensors become int8."""
-    SignRewriter(draft, _UNSIGNED_ONLY).rewrite()
 
 
 def _spread(q: Quantization, rank: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -401,17 +354,13 @@ def _fold_constants(draft: SourceRewriter) -> None:
         data = np.clip(whole + zero, info.min, info.max).astype(target.dtype)
         draft.budget.spend(data.nbytes, draft.source_node(node).where())
         draft.set(target.index, data=data.tobytes())
-    draft.replace_nodes(nodes)
+    draft.nodes = nodes
 
 
 _STEPS: tuple[Callable[[SourceRewriter], None], ...] = (
-    codes,
-    _unwrap,
-    _fold_constants,
-    _hand_on,
-    _remember_unsigned,
-    _signed,
-)
+    codes, _unwrap, _fold_constants, _hand_on, _remember_unsigned,
+    lambda draft: SignRewriter(draft, _UNSIGNED_ONLY).rewrite(),
+)  # fmt: skip
 
 
 def quantization_on_tensors(model: SourceModel) -> SourceModel:

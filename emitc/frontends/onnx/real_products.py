@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from emitc.errors import CannotCompile
 from emitc.frontends.source_rewriter import ABSENT, RewriterNode, SourceRewriter
-from emitc.ir import Array
 from emitc.source import SourceTensor
 
 _A, _A_SCALE, _A_ZERO, _B, _B_SCALE, _B_ZERO, _C, _Y_SCALE = range(8)
@@ -25,7 +23,8 @@ def is_real_product(node: RewriterNode) -> bool:
 
 def real_product(draft: SourceRewriter, node: RewriterNode) -> list[RewriterNode]:
     """The operators in its place. Raises CannotCompile for a computed scale."""
-    a_scale, b_scale = (_constant(draft, node, node.input(position)) for position in (_A_SCALE, _B_SCALE))
+    why, hint = "the factor of a float32 output is computed while compiling", "export the model with constant scales"
+    a_scale, b_scale = (draft.known(node, node.input(at), "scale", why, hint) for at in (_A_SCALE, _B_SCALE))
     alpha = draft.source_node(node).real("alpha", 1.0)
     with np.errstate(all="ignore"):
         factor = np.asarray(np.float32(alpha) * a_scale.astype(np.float32).reshape(()) * b_scale.astype(np.float32))
@@ -52,18 +51,6 @@ def real_product(draft: SourceRewriter, node: RewriterNode) -> list[RewriterNode
     reals = step("Cast", [sums], "float32", to=_FLOAT)
     step("Mul", [reals, draft.tensor(f"{y.name}_factor", "float32", factor.shape, data=factor)], "float32")
     return nodes
-
-
-def _constant(draft: SourceRewriter, node: RewriterNode, index: int) -> Array:
-    tensor = draft.tensors[index]
-    if tensor.data is None:
-        raise CannotCompile(
-            f"{node.op_type} takes its scale from a computed tensor",
-            draft.source_node(node).where(tensor),
-            "the factor of a float32 output is computed while compiling",
-            "export the model with constant scales",
-        )
-    return tensor.array()
 
 
 def _turned(draft: SourceRewriter, node: RewriterNode, index: int, nodes: list[RewriterNode]) -> int:

@@ -34,7 +34,7 @@ class SignRewriter:
         for node in self.draft.nodes:
             self.nodes += self._around(node, given)
         self._outputs()
-        self.draft.replace_nodes(self.nodes)
+        self.draft.nodes = self.nodes
 
     def _raw(self, index: int, name: str = "", data: Array | None = None) -> int:
         """A new uint8 tensor in the place of an int8 one. name: "" for the same."""

@@ -8,13 +8,12 @@ its own. An integer constant of less than a byte that is dequantized with consta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
 
-from emitc.errors import CannotCompile, EmitcError
 from emitc.frontends.source_rewriter import ABSENT, RewriterNode, SourceRewriter
 from emitc.ir import Array
 from emitc.source import SourceTensor
@@ -79,21 +78,15 @@ class _Codes:
                 self.half("DequantizeCodes", node, index, self.widened[index])
         return self.widened[index]
 
-    def node(self, node: RewriterNode) -> None:
+    def replaced(self, node: RewriterNode) -> Iterable[RewriterNode]:
         """The operator, where it is one of the two, as the kernels of codes have it; others as they are."""
-        draft = self.draft
-        quantizes = node.kind == "QuantizeLinear"
+        draft, quantizes = self.draft, node.kind == "QuantizeLinear"
         x, scale, zero, y = (*(node.input(i) for i in range(3)), node.outputs[0] if node.outputs else ABSENT)
-        if node.kind not in _KINDS or node.blocker is not None or ABSENT in (x, scale, y):
-            self.nodes.append(node)
-            return
+        if node.kind not in _KINDS or ABSENT in (x, scale, y):
+            return (node,)
         code, real = (draft.tensors[i] for i in ((y, x) if quantizes else (x, y)))
-        if not quantizes and self.as_int8(node, code, real):
-            self.nodes.append(node)
-            return
-        if not self.beyond(node, code, real):
-            self.nodes.append(node)
-            return
+        if (not quantizes and self.as_int8(node, code, real)) or not self.beyond(node, code, real):
+            return (node,)
         self.refuse(node, code, real)
         node.inputs = [self.real(x, node), self.real(scale, node), *([] if zero == ABSENT else [zero])]
         node.attributes["element"] = code.dtype
@@ -102,6 +95,7 @@ class _Codes:
         if not quantizes and real.dtype == _HALF:
             node.outputs = [draft.tensor(f"{real.name}_f32", "float32", real.shape)]
             self.half("QuantizeCodes", node, node.outputs[0], y)
+        return ()
 
     def as_int8(self, node: RewriterNode, code: SourceTensor, real: SourceTensor) -> bool:
         """Makes an int8 constant of a smaller one, with its zero point, where that is all there is to it."""
@@ -139,24 +133,17 @@ class _Codes:
         scale = self.draft.tensors[node.inputs[1]]
         for tensor, what in ((scale, "a scale"), (real, "real values")):
             if tensor.dtype not in ("float32", _HALF):
-                raise CannotCompile(
-                    f"{node.op_type} with {what} of type {tensor.dtype} is not supported",
-                    source.where(tensor),
-                    "there is code for float32 and float16",
-                    "export the model in float32 before quantizing it",
-                )
+                what, why = f"{node.op_type} with {what} of type {tensor.dtype} is not supported", "float32 and float16"
+                hint = "export the model in float32 before quantizing it"
+                raise source.unsupported(what, f"there is code for {why}", hint, tensor)
         if node.attributes.get("precision", 0) not in (0, _FLOAT):
-            raise source.unsupported(
-                f"{node.op_type} with a precision other than float32 is not supported",
-                "the division is done in float32, as ONNX Runtime does it",
-                "export the model without it",
-            )
+            what = f"{node.op_type} with a precision other than float32 is not supported"
+            why = "the division is done in float32, as ONNX Runtime does it"
+            raise source.unsupported(what, why, "export the model without it")
         if code.dtype.startswith("float8") and not node.attributes.get("saturate", 1):
-            raise source.unsupported(
-                f"{node.op_type} without saturation is not supported",
-                "values beyond the type's range become its largest",
-                "export the model with saturate = 1",
-            )
+            what = f"{node.op_type} without saturation is not supported"
+            why = "values beyond the type's range become its largest"
+            raise source.unsupported(what, why, "export the model with saturate = 1")
 
 
 def _settle_types(draft: SourceRewriter) -> None:
@@ -171,12 +158,10 @@ def _settle_types(draft: SourceRewriter) -> None:
         readers = others.get(tensor.index, [])
         if tensor.dtype in HELD:
             for node in readers:
-                node.blocker = node.blocker or CannotCompile(
-                    f"{node.op_type} with values of type {tensor.dtype} is not supported",
-                    draft.source_node(node).where(tensor),
-                    "only QuantizeLinear, DequantizeLinear and operators that move values have code for this type",
-                    "put a DequantizeLinear in front of the operator, or quantize the model to int8",
-                )
+                what = f"{node.op_type} with values of type {tensor.dtype} is not supported"
+                why = "only QuantizeLinear, DequantizeLinear and operators that move values have code for this type"
+                hint = "put a DequantizeLinear in front of the operator, or quantize the model to int8"
+                node.blocker = node.blocker or draft.source_node(node).unsupported(what, why, hint, tensor)
             held, width = HELD[tensor.dtype], "byte"
         elif tensor.dtype == _HALF and halves and tensor.data is None and not readers:
             held, width = "uint16", "uint16"
@@ -191,12 +176,5 @@ def _settle_types(draft: SourceRewriter) -> None:
 def codes(draft: SourceRewriter) -> None:
     """The step: both operators where they go beyond int8 with constant scales, then the types of all tensors."""
     rewriting = _Codes(draft)
-    for node in draft.nodes:
-        count = len(rewriting.nodes)
-        try:
-            rewriting.node(node)
-        except EmitcError as error:
-            node.blocker = error
-            rewriting.nodes[count:] = [node]
-    draft.replace_nodes(rewriting.nodes)
+    draft.replace_each(rewriting.replaced, rewriting.nodes)
     _settle_types(draft)

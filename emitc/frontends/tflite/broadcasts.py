@@ -15,6 +15,7 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
+from emitc.frontends.tflite.additions import Additions
 from emitc.ir import Shape
 from emitc.source import SourceModel, SourceNode, SourceTensor
 
@@ -67,13 +68,7 @@ def _output(node: SourceNode) -> Shape | None:
 
 def with_few_loops(model: SourceModel) -> SourceModel:
     """The model with a BROADCAST_TO wherever a node's operands alternate too often."""
-    tensors, nodes, notes = list(model.tensors), [], list(model.notes)
-    next_node = 1 + max((node.index for node in model.nodes), default=-1)
-
-    def made(tensor: SourceTensor) -> SourceTensor:
-        tensors.append(tensor)
-        return tensor
-
+    work = Additions(model)
     for node in model.nodes:
         output = _output(node)
         given = [tensor for tensor in node.inputs if tensor is not None]
@@ -83,13 +78,10 @@ def with_few_loops(model: SourceModel) -> SourceModel:
             if math.prod(shape) == tensor.elements:
                 continue
             size = np.array(shape, "<i4").tobytes()
-            sizes = made(SourceTensor(len(tensors), f"{tensor.name}_shape", "int32", (len(shape),), None, size))
-            whole = made(replace(tensor, index=len(tensors), name=f"{tensor.name}_repeated", shape=shape, data=None))
-            nodes.append(SourceNode(next_node, "BROADCAST_TO", whole.name, (tensor, sizes), (whole,), {}))
-            next_node += 1
+            sizes = work.tensor(SourceTensor(0, f"{tensor.name}_shape", "int32", (len(shape),), None, size))
+            whole = work.tensor(tensor, name=f"{tensor.name}_repeated", shape=shape, data=None)
+            work.node("BROADCAST_TO", (tensor, sizes), whole)
             inputs[place] = whole
-            notes.append(f"{node.where().op}: input {place} is repeated to {list(shape)} before")
-        nodes.append(replace(node, inputs=tuple(inputs)))
-    if len(tensors) == len(model.tensors):
-        return model
-    return replace(model, tensors=tuple(tensors), nodes=tuple(nodes), notes=tuple(notes))
+            work.notes.append(f"{node.where().op}: input {place} is repeated to {list(shape)} before")
+        work.nodes.append(replace(node, inputs=tuple(inputs)))
+    return work.finished()

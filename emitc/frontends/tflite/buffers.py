@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from emitc.frontends.subgraphs import rewritten
-from emitc.source import SourceModel, SourceNode, SourceTensor
+from emitc.frontends.tflite.additions import Additions, with_tensors
+from emitc.source import SourceModel, SourceTensor
 
 _OPERATOR = "CUSTOM:CIRCULAR_BUFFER"
 
@@ -20,25 +21,15 @@ def with_circular_buffers(model: SourceModel) -> SourceModel:
 
 def _with_buffers(model: SourceModel) -> SourceModel:
     """A graph of the model in that form."""
-    tensors = list(model.tensors)
+    work = Additions(model)
     made: dict[int, SourceTensor] = {}
-    nodes: list[SourceNode] = []
     read: set[int] = set()
     for node in model.nodes:
         y = node.outputs[0] if len(node.outputs) == 1 else None
         if node.op_type == _OPERATOR and len(node.inputs) == 1 and y and y.is_variable and y.index not in read:
-            kept = replace(y, index=len(tensors), name=f"{y.name}_kept")
-            made[y.index] = replace(y, is_variable=False, initial=None)
-            tensors.append(kept)
-            node = replace(node, inputs=(*node.inputs, kept))
+            made[y.index] = work.tensors[y.index] = replace(y, is_variable=False, initial=None)
+            node = replace(node, inputs=(*node.inputs, work.tensor(y, name=f"{y.name}_kept")))
         read |= {tensor.index for tensor in node.inputs if tensor}
-        nodes.append(node)
-    if not made:
-        return model
-
-    def settled(node: SourceNode) -> SourceNode:
-        inputs = tuple(made.get(tensor.index, tensor) if tensor else None for tensor in node.inputs)
-        return replace(node, inputs=inputs, outputs=tuple(made.get(tensor.index, tensor) for tensor in node.outputs))
-
-    whole = tuple(made.get(tensor.index, tensor) for tensor in tensors)
-    return replace(model, tensors=whole, nodes=tuple(settled(node) for node in nodes))
+        work.nodes.append(node)
+    work.nodes = [with_tensors(node, made, outputs=True) for node in work.nodes]
+    return work.finished()

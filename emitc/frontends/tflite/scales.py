@@ -9,8 +9,9 @@ Source  TFLite Micro's kernels, measured; CONCATENATION, ADD_N, PADV2 and REDUCE
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
+from emitc.frontends.tflite.additions import Additions
 from emitc.ir import Quantization
 from emitc.source import SourceModel, SourceNode, SourceTensor
 
@@ -47,29 +48,18 @@ def _differ(a: Quantization | None, b: Quantization | None) -> bool:
     return a is not None and b is not None and (a.scale, a.zero_point) != (b.scale, b.zero_point)
 
 
-@dataclass(slots=True)
-class _Rewriting:
-    """tensors: those of the file, then new ones. next_node: the number of the next new operator."""
-
-    tensors: list[SourceTensor]
-    next_node: int
-    nodes: list[SourceNode] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+class _Rewriting(Additions):
+    """The rewriting of one model."""
 
     def beside(self, tensor: SourceTensor, quantization: Quantization) -> SourceTensor:
         """A new tensor of the same numbers."""
-        made = replace(tensor, index=len(self.tensors), name=f"{tensor.name}_numbers", quantization=quantization)
-        self.tensors.append(made)
-        return made
+        return self.tensor(tensor, name=f"{tensor.name}_numbers", quantization=quantization)
 
     def reinterpret(self, source: SourceTensor, target: SourceTensor) -> None:
         """Adds the operator between the two."""
-        self.nodes.append(
-            SourceNode(self.next_node, "REINTERPRET", target.name, (source,), (target,), {}, kind="Reinterpret")
-        )
-        self.next_node += 1
+        self.node("REINTERPRET", (source,), target, "Reinterpret")
 
-    def node(self, node: SourceNode) -> None:
+    def rewrite(self, node: SourceNode) -> None:
         """Adds a node with the Reinterprets that it needs."""
         if node.op_type in _PARTS:
             self.parts(node)
@@ -142,9 +132,7 @@ def _almost_equal(node: SourceNode) -> bool:
 
 def with_moved_numbers(model: SourceModel) -> SourceModel:
     """The model with a Reinterpret wherever a move changes the scale."""
-    work = _Rewriting(list(model.tensors), 1 + max((node.index for node in model.nodes), default=-1))
+    work = _Rewriting(model)
     for node in model.nodes:
-        work.node(node)
-    if len(work.tensors) == len(model.tensors):
-        return model
-    return replace(model, tensors=tuple(work.tensors), nodes=tuple(work.nodes), notes=(*model.notes, *work.notes))
+        work.rewrite(node)
+    return work.finished()

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from emitc.frontends.subgraphs import rewritten
+from emitc.frontends.tflite.additions import Additions
 from emitc.ir import Array, DType
 from emitc.source import SourceModel, SourceNode, SourceTensor
 
@@ -99,7 +100,7 @@ def with_signal_state(model: SourceModel) -> SourceModel:
 
 def _with_state(model: SourceModel) -> SourceModel:
     """A graph of the model in that form."""
-    tensors = list(model.tensors)
+    work = Additions(model)
 
     def kept(node: SourceNode) -> SourceNode:
         x = node.inputs[0] if len(node.inputs) == 1 else None
@@ -110,18 +111,9 @@ def _with_state(model: SourceModel) -> SourceModel:
             value = first(node, x)
         except _Beyond:
             return node
-        variable = SourceTensor(
-            len(tensors),
-            f"{node.name}_{name}",
-            str(value.dtype),
-            value.shape,
-            None,
-            None,
-            is_variable=True,
-            initial=value.tobytes(),
-        )
-        tensors.append(variable)
+        label, dtype = f"{node.name}_{name}", str(value.dtype)
+        variable = work.tensor(SourceTensor(0, label, dtype, value.shape, None, None, True, value.tobytes()))
         return replace(node, inputs=(x, variable))
 
-    nodes = tuple(kept(node) for node in model.nodes)
-    return model if len(tensors) == len(model.tensors) else replace(model, tensors=tuple(tensors), nodes=nodes)
+    work.nodes = [kept(node) for node in model.nodes]
+    return work.finished()

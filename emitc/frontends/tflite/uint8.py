@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from emitc.frontends.tflite.additions import Additions, with_tensors
 from emitc.ir import Quantization
 from emitc.source import SourceModel, SourceNode, SourceTensor
 
@@ -115,30 +116,23 @@ def _attributed(node: SourceNode, original: SourceNode) -> SourceNode:
 
 
 @dataclass(slots=True)
-class _Rewriting:
-    """tensors: those of the file, then new ones. signed: int8 tensors, unsigned: uint8 ones beside them, by the file's index."""
+class _Rewriting(Additions):
+    """signed: int8 tensors, unsigned: uint8 ones beside them, by the file's index. interface: inputs and outputs of the model."""
 
-    model: SourceModel
-    tensors: list[SourceTensor]
-    signed: dict[int, SourceTensor]
-    interface: frozenset[int]
-    next_node: int
+    signed: dict[int, SourceTensor] = field(default_factory=dict)
+    interface: frozenset[int] = frozenset()
     unsigned: dict[int, SourceTensor] = field(default_factory=dict)
-    nodes: list[SourceNode] = field(default_factory=list)
 
     def beside(self, index: int) -> SourceTensor:
         """A new uint8 tensor of a file's tensor; the interface keeps the name."""
         original = self.model.tensors[index]
         name = original.name if index in self.interface else f"{original.name}_u8"
-        made = replace(original, index=len(self.tensors), name=name)
-        self.tensors.append(made)
-        self.unsigned[index] = made
-        return made
+        self.unsigned[index] = self.tensor(original, name=name)
+        return self.unsigned[index]
 
     def rebias(self, source: SourceTensor, target: SourceTensor) -> None:
         """Adds the operator between the two of one tensor."""
-        self.nodes.append(SourceNode(self.next_node, "REBIAS", target.name, (source,), (target,), {}, kind="ShiftSign"))
-        self.next_node += 1
+        self.node("REBIAS", (source,), target, "ShiftSign")
 
     def as_unsigned(self, index: int) -> SourceTensor:
         """The uint8 tensor of a file's tensor, for what needs it."""
@@ -159,9 +153,7 @@ class _Rewriting:
 
     def turned(self, node: SourceNode) -> None:
         """Adds a node that is one of int8 now."""
-        inputs = tuple(None if t is None else self.signed.get(t.index, t) for t in node.inputs)
-        outputs = tuple(self.signed.get(t.index, t) for t in node.outputs)
-        self.nodes.append(_attributed(replace(node, inputs=inputs, outputs=outputs), node))
+        self.nodes.append(_attributed(with_tensors(node, self.signed, outputs=True), node))
 
 
 def with_signed_bytes(model: SourceModel) -> SourceModel:
@@ -169,18 +161,15 @@ def with_signed_bytes(model: SourceModel) -> SourceModel:
     legacy, chosen = _spread(model.nodes)
     if not legacy:
         return model
-    interface = frozenset((*model.inputs, *model.outputs))
-    tensors = list(model.tensors)
+    work = _Rewriting(model, interface=frozenset((*model.inputs, *model.outputs)))
     for index in legacy:
-        name = tensors[index].name
-        tensors[index] = replace(_signed(tensors[index]), name=f"{name}_s8" if index in interface else name)
-    signed = {index: tensors[index] for index in legacy}
-    work = _Rewriting(model, tensors, signed, interface, 1 + max(node.index for node in model.nodes))
+        name = model.tensors[index].name + ("_s8" if index in work.interface else "")
+        work.signed[index] = work.tensors[index] = replace(_signed(model.tensors[index]), name=name)
     for index in dict.fromkeys(model.inputs):
-        if index in legacy and tensors[index].data is None:
-            work.rebias(work.beside(index), signed[index])
+        if index in legacy and model.tensors[index].data is None:
+            work.rebias(work.beside(index), work.signed[index])
     for node in model.nodes:
         (work.turned if id(node) in chosen else work.kept)(node)
     inputs = tuple(work.unsigned[i].index if i in work.unsigned else i for i in model.inputs)
     outputs = tuple(work.as_unsigned(i).index for i in model.outputs)
-    return replace(model, tensors=tuple(tensors), nodes=tuple(work.nodes), inputs=inputs, outputs=outputs)
+    return replace(model, tensors=tuple(work.tensors), nodes=tuple(work.nodes), inputs=inputs, outputs=outputs)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -64,6 +64,14 @@ class SourceTensor:
             return bytes(math.prod(shape))
         zero = self.quantization.zero_point if self.quantization and self.dtype in ("int8", "uint8") else 0
         return np.full(shape, zero, self.dtype).tobytes()
+
+    def as_int8(self) -> SourceTensor:
+        """A quantized uint8 tensor as the int8 one of the same values, whose numbers are 128 lower."""
+        q = self.quantization
+        assert q is not None
+        data = None if self.data is None else (self.array().view(np.int8) ^ np.int8(-128)).tobytes()
+        zero_points = tuple(zero - 128 for zero in q.zero_points)
+        return replace(self, dtype="int8", quantization=replace(q, zero_points=zero_points), data=data)
 
     @property
     def elements(self) -> int:

@@ -150,12 +150,9 @@ def _kept(graph: Graph, keep: Sequence[str]) -> frozenset[int]:
         named = {n.index for n in graph.nodes if str(n.index) == what or n.op_type.lower() == what.lower()}
         if not named:
             types = sorted({node.op_type for node in graph.nodes})
-            raise EmitcError(
-                f"no operator is {what}",
-                Where(option=f"--cpu-only {what}"),
-                f"the model has {len(graph.nodes)} operators of the types {', '.join(types)}",
-                "give a type of operator, or the index that `emitc partition` prints",
-            )
+            why = f"the model has {len(graph.nodes)} operators of the types {', '.join(types)}"
+            hint = "give a type of operator, or the index that `emitc partition` prints"
+            raise EmitcError(f"no operator is {what}", Where(option=f"--cpu-only {what}"), why, hint)
         found |= named
     return frozenset(found)
 
@@ -223,27 +220,15 @@ def partition(
             refused=tuple(refused[index]),
             region=region.index,
         )
-    return Partition(
-        graph,
-        tuple(assigned[index] for index in original if index in assigned),
-        tuple(regions),
-        backends,
-        layers,
-        tuple(notes),
-        passes,
-        steps,
-        choices,
-    )
+    rows = tuple(assigned[index] for index in original if index in assigned)
+    return Partition(graph, rows, tuple(regions), backends, layers, tuple(notes), passes, steps, choices)
 
 
 def _fallback(name: str, nodes: Mapping[int, Node], refusals: Sequence[Refusal]) -> CannotCompile:
-    first = refusals[0]
-    return CannotCompile(
-        f"{name} does not take {len(refusals)} of the operators",
-        Where(op=nodes[first.index].describe(), option="--fallback fail"),
-        first.reason,
-        "`emitc partition` lists them all; --fallback cpu lets the core run them",
-    )
+    what, first = f"{name} does not take {len(refusals)} of the operators", refusals[0]
+    where = Where(op=nodes[first.index].describe(), option="--fallback fail")
+    hint = "`emitc partition` lists them all; --fallback cpu lets the core run them"
+    return CannotCompile(what, where, first.reason, hint)
 
 
 def _offers(bound: BoundNode, backends: Mapping[str, Backend], kernels: str) -> dict[str, Offer]:
@@ -266,12 +251,8 @@ def require_expected(found: Mapping[str, Any], text: str, file: str) -> None:
     try:
         expected = _rows(json.loads(text))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise EmitcError(
-            f"{file} is no partition map",
-            where,
-            re.sub(r"\s+", " ", str(error))[:200],
-            "`emitc partition MODEL --json` prints one",
-        ) from error
+        why, hint = re.sub(r"\s+", " ", str(error))[:200], "`emitc partition MODEL --json` prints one"
+        raise EmitcError(f"{file} is no partition map", where, why, hint) from error
     actual = _rows(found)
     changes = []
     for index in sorted(expected.keys() | actual.keys()):
@@ -284,9 +265,7 @@ def require_expected(found: Mapping[str, Any], text: str, file: str) -> None:
         else:
             changes.append(f"op {index} {new[0]}: {old[1]} ({old[2]}) expected, {new[1]} ({new[2]}) now")
     if changes:
-        raise CannotCompile(
-            f"{len(changes)} operators run elsewhere than expected",
-            where,
-            "; ".join(changes[:20]) + ("; ..." if len(changes) > 20 else ""),
-            "check the options, or write the map anew with `emitc partition MODEL --json`",
-        )
+        what = f"{len(changes)} operators run elsewhere than expected"
+        why = "; ".join(changes[:20]) + ("; ..." if len(changes) > 20 else "")
+        hint = "check the options, or write the map anew with `emitc partition MODEL --json`"
+        raise CannotCompile(what, where, why, hint)

@@ -65,10 +65,8 @@ class CmsisNn(Backend):
         library = self.library
         what = library.instructions.value
         found = self._sources(program, library.instructions, host=not self._target.compiler_prefix)
-        message = (
-            f"the buffers are those of CMSIS-NN for {what} code: compile for {program.origin.target}, or run emitc with "
-            "another --target"
-        )
+        message = f"the buffers are those of CMSIS-NN for {what} code: compile for {program.origin.target}, "
+        message += "or run emitc with another --target"
         return Requirement(
             NAME,
             "CMSIS-NN",

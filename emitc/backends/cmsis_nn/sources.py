@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from emitc.backends.cmsis_nn.definition import OPTION
 from emitc.backends.cmsis_nn.headers import InstructionSet, definitions
-from emitc.backends.cmsis_nn.versions import Tree
-from emitc.errors import EmitcError, Where
+from emitc.backends.cmsis_nn.versions import Tree, refused
+from emitc.errors import EmitcError
 
 _SKIPPED = frozenset(["Tests", "Test", "Documentation", "Examples", "Bindings", ".git", ".pio"])
 _CORE_HEADER = "cmsis_compiler.h"
@@ -71,11 +70,8 @@ def source_index(tree: Tree, instructions: InstructionSet) -> Mapping[str, Defin
 
 def core_include(tree: Tree) -> Path | None:
     """The folder of CMSIS-Core's headers beside the tree; None where there is none."""
-    for above in (tree.root, *list(tree.root.parents)[:3]):
-        for place in _CORE_PLACES:
-            if (above / place / _CORE_HEADER).is_file():
-                return above / place
-    return None
+    folders = (above / place for above in (tree.root, *list(tree.root.parents)[:3]) for place in _CORE_PLACES)
+    return next((folder for folder in folders if (folder / _CORE_HEADER).is_file()), None)
 
 
 def needs_core(tree: Tree) -> bool:
@@ -85,12 +81,9 @@ def needs_core(tree: Tree) -> bool:
 
 
 def _missing(tree: Tree, name: str, user: str, instructions: InstructionSet) -> EmitcError:
-    return EmitcError(
-        f"CMSIS-NN {tree.version} at this path does not define {name}",
-        Where(option=f"{OPTION} {tree.root}"),
-        f"{user}; no C file below the path has it for the instruction set {instructions.value}",
-        "give the path of a complete CMSIS-NN, or of a version that has the function",
-    )
+    what = f"CMSIS-NN {tree.version} at this path does not define {name}"
+    why = f"{user}; no C file below the path has it for the instruction set {instructions.value}"
+    return refused(what, tree.root, why, "give the path of a complete CMSIS-NN, or of a version that has the function")
 
 
 def sources_of(
@@ -135,12 +128,9 @@ def sources_of(
         if host:
             defines += _WITHOUT_CORE
         elif core is None:
-            raise EmitcError(
-                f"CMSIS-NN {tree.version} needs CMSIS-Core, which does not lie beside it",
-                Where(option=f"{OPTION} {tree.root}"),
-                f"its headers include {_CORE_HEADER}",
-                "use CMSIS-NN 4.1.0 or later, or put CMSIS-Core beside it as Core/Include",
-            )
+            what = f"CMSIS-NN {tree.version} needs CMSIS-Core, which does not lie beside it"
+            hint = "use CMSIS-NN 4.1.0 or later, or put CMSIS-Core beside it as Core/Include"
+            raise refused(what, tree.root, f"its headers include {_CORE_HEADER}", hint)
         else:
             includes.append(core)
     # Early files take the integer types from a header of Arm compilers.

@@ -140,7 +140,8 @@ class Tree:
         return any(each.name == member for each in self.structures.get(structure, ()))
 
 
-def _refusal(what: str, path: Path, why: str, hint: str) -> EmitcError:
+def refused(what: str, path: Path, why: str, hint: str) -> EmitcError:
+    """An error that says what is wrong with the CMSIS-NN at a path."""
     return EmitcError(what, Where(option=f"{OPTION} {path}"), why, hint)
 
 
@@ -167,12 +168,12 @@ def _read_header(path: Path, asked: Path) -> str:
         if path.stat().st_size > _LARGEST_HEADER:
             what = f"{path.name} is too large to be a header of CMSIS-NN"
             hint = "give the path of an unmodified CMSIS-NN"
-            raise _refusal(what, asked, f"it has {path.stat().st_size} bytes", hint)
+            raise refused(what, asked, f"it has {path.stat().st_size} bytes", hint)
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         why = f"{path} cannot be read: {error.strerror or error}"
         hint = "give the path of a complete CMSIS-NN: all files of Include and Source"
-        raise _refusal(f"CMSIS-NN lacks {path.name}", asked, why, hint) from error
+        raise refused(f"CMSIS-NN lacks {path.name}", asked, why, hint) from error
 
 
 def revision_of(text: str) -> Revision | None:
@@ -194,7 +195,7 @@ def _identified(functions: Revision, support: Revision, asked: Path) -> Version:
     else:
         why = "it lies between two releases, or is modified: the sizes of its buffers are not known"
     what = f"this version of CMSIS-NN is not known: revisions {shown} of {_HEADERS[0]} and {_HEADERS[2]}"
-    raise _refusal(what, asked, why, f"use one of the releases {', '.join(RELEASES)}")
+    raise refused(what, asked, why, f"use one of the releases {', '.join(RELEASES)}")
 
 
 def read_tree(path: Path | str) -> Tree:
@@ -210,17 +211,17 @@ def read_tree(path: Path | str) -> Tree:
         if asked.is_dir():
             why = f"no folder down to {_DEPTH} levels below it has {_HEADER}"
         hint = "give the folder that has CMSIS-NN's Include and Source"
-        raise _refusal("there is no CMSIS-NN at this path", asked, why, hint)
+        raise refused("there is no CMSIS-NN at this path", asked, why, hint)
     if len(found) > 1:
         what, why = f"there are {len(found)} copies of CMSIS-NN at this path", ", ".join(map(str, found[:4]))
-        raise _refusal(what, asked, why, "give the path of one of them")
+        raise refused(what, asked, why, "give the path of one of them")
     include = found[0].resolve()
     texts = [_read_header(include / name, asked) for name in _HEADERS]
     functions, _, support = (revision_of(text) for text in texts)
     if functions is None or support is None:
         why = f"{_HEADERS[0 if functions is None else 2]} has no line $Revision"
         hint = "use an unmodified release of CMSIS-NN"
-        raise _refusal("the version of this CMSIS-NN cannot be read", asked, why, hint)
+        raise refused("the version of this CMSIS-NN cannot be read", asked, why, hint)
     version = _identified(functions, support, asked)
     root = include.parent if include.name.lower() in ("include", "inc", "src") else include
     return Tree(root, include, version, prototypes(texts[0]), structures(texts[1]))

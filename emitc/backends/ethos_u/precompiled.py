@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from emitc.backends.contract import Offload, Region
@@ -39,22 +39,22 @@ class Commands(Driven):
         """Each NPU operator as a region of its own. What it computes is not known, so neither are its products and cycles."""
         graph = replace(graph)
         commands = [bound for bound in graph.bound() if isinstance(bound.node.op, NpuCommand)]
-        if _op(commands[0]).shared:
+        if commands[0].op(NpuCommand).shared:
             self._sharing(graph, commands)
         else:
             self._calls = {bound.node.index: _alone(graph, bound) for bound in commands}
         kept = _kept(commands)
         before, regions = "", []
         for bound in commands:
-            index, op = bound.node.index, _op(bound)
-            inputs = [graph.root(tensor.name) for tensor in real_inputs(bound)]
-            outputs = real_outputs(bound)
+            index, op = bound.node.index, bound.op(NpuCommand)
+            given, outputs = _sides(bound)
+            inputs = _rooted(graph, given)
             self.edges[index] = (
-                _placed(inputs, op.input_offsets) + _carried(before, pairs(op.carried)),
-                _placed(outputs, op.output_offsets) + _carried(memory_of(bound), kept[index]),
+                _placed(inputs) + _carried(before, pairs(op.carried)),
+                _placed(outputs) + _carried(memory_of(bound), kept[index]),
             )
             before = memory_of(bound)
-            edge_bytes = sum(tensor.size_bytes for tensor in (*inputs, *outputs))
+            edge_bytes = sum(tensor.size_bytes for tensor, _ in (*inputs, *outputs))
             regions.append(Region(index, (index,), 0, edge_bytes, 0, 1, 2 * _REGIONS))
         note = "vela has compiled the file: what its NPU operators compute is not known"
         return Offload(graph, tuple(regions), (), (note,))
@@ -70,13 +70,10 @@ class Commands(Driven):
         places = (*(Place(name, memories[0], 0) for name in memories[1:]),)
         places += tuple(Place(name, memories[0], offset) for name, offset in inside.items())
         for number, bound in enumerate(commands):
-            op = _op(bound)
-            sides = (real_inputs(bound), op.input_offsets), (real_outputs(bound), op.output_offsets)
-            edges = [
-                (t.name, graph.root(t.name).name, offset) for side in sides for t, offset in zip(*side, strict=True)
-            ]
-            lying = frozenset(name for name, root, offset in edges if inside.get(root) == offset)
-            self._calls[bound.node.index] = _Call(op.scratch_bytes, lying, () if number else places)
+            edges = [edge for side in _sides(bound) for edge in side]
+            lying = frozenset(t.name for t, offset in edges if inside.get(graph.root(t.name).name) == offset)
+            size = bound.op(NpuCommand).scratch_bytes
+            self._calls[bound.node.index] = _Call(size, lying, () if number else places)
 
     def lower(self, bound: BoundNode) -> Layer:
         """The driver's call."""
@@ -84,22 +81,24 @@ class Commands(Driven):
         return layer(bound, call.scratch_bytes, call.inside, call.places)
 
 
-def _op(bound: BoundNode) -> NpuCommand:
-    assert isinstance(bound.node.op, NpuCommand)
-    return bound.node.op
+Lying = list[tuple[Tensor, int]]
+"""Tensors, and where they lie in the scratch memory."""
 
 
-def _ends(bound: BoundNode) -> Iterator[int]:
-    """The last bytes of the scratch memory that the stream uses, and that its tensors take."""
-    op = _op(bound)
-    yield op.touched_bytes
-    for tensors, offsets in ((real_inputs(bound), op.input_offsets), (real_outputs(bound), op.output_offsets)):
-        yield from (offset + tensor.size_bytes for tensor, offset in zip(tensors, offsets, strict=True))
+def _sides(bound: BoundNode) -> tuple[Lying, Lying]:
+    """Inputs and outputs of an NPU operator with their places."""
+    op = bound.op(NpuCommand)
+    inputs = list(zip(real_inputs(bound), op.input_offsets, strict=True))
+    return inputs, list(zip(real_outputs(bound), op.output_offsets, strict=True))
 
 
-def _placed(tensors: Sequence[Tensor], offsets: Sequence[int]) -> Placed:
-    sides = zip(tensors, offsets, strict=True)
-    return tuple(Edge(tensor.name, SCRATCH_REGION, offset) for tensor, offset in sides if not tensor.is_constant)
+def _rooted(graph: Graph, side: Lying) -> Lying:
+    """The same for the tensors that own the bytes."""
+    return [(graph.root(tensor.name), offset) for tensor, offset in side]
+
+
+def _placed(side: Lying) -> Placed:
+    return tuple(Edge(tensor.name, SCRATCH_REGION, offset) for tensor, offset in side if not tensor.is_constant)
 
 
 def _carried(memory: str, parts: Sequence[tuple[int, int]]) -> Placed:
@@ -112,7 +111,7 @@ def _kept(commands: Sequence[BoundNode]) -> dict[int, tuple[tuple[int, int], ...
     found: dict[int, tuple[tuple[int, int], ...]] = {}
     needed: list[tuple[int, int]] = []
     for bound in reversed(commands):
-        op = _op(bound)
+        op = bound.op(NpuCommand)
         here = [(max(a, c), min(b, d)) for a, b in needed for c, d in pairs(op.writes)]
         found[bound.node.index] = tuple(sorted((a, b) for a, b in here if a < b))
         needed += pairs(op.carried)
@@ -123,11 +122,11 @@ def _wanted(graph: Graph, commands: Sequence[BoundNode], memories: frozenset[str
     """By tensor (root): its first byte in the shared memory, as an NPU operator needs it, else as the file states it."""
     found: dict[str, int] = {}
     for bound in commands:
-        op = _op(bound)
-        for tensors, offsets in ((real_inputs(bound), op.input_offsets), (real_outputs(bound), op.output_offsets)):
-            for tensor, offset in zip(tensors, offsets, strict=True):
-                found.setdefault(graph.root(tensor.name).name, offset)
-    offset_of, limit = dict(pairs(_op(commands[0]).places)), _op(commands[0]).scratch_bytes
+        for side in _sides(bound):
+            for tensor, offset in _rooted(graph, side):
+                found.setdefault(tensor.name, offset)
+    first = commands[0].op(NpuCommand)
+    offset_of, limit = dict(pairs(first.places)), first.scratch_bytes
     for tensor in graph.tensors:
         offset = offset_of.get(tensor.source, -1)
         if offset >= 0 and not tensor.alias_of and tensor.name not in memories and offset + tensor.size_bytes <= limit:
@@ -142,11 +141,10 @@ def _wanted(graph: Graph, commands: Sequence[BoundNode], memories: frozenset[str
 
 
 def _command(graph: Graph, bound: BoundNode) -> Command:
-    op = _op(bound)
-    inputs = [graph.root(tensor.name) for tensor in real_inputs(bound)]
+    op, (inputs, outputs) = bound.op(NpuCommand), _sides(bound)
     return Command(
-        tuple((t.name, offset, offset + t.size_bytes) for t, offset in zip(inputs, op.input_offsets, strict=True)),
-        tuple((t.name, offset) for t, offset in zip(real_outputs(bound), op.output_offsets, strict=True)),
+        tuple((t.name, offset, offset + t.size_bytes) for t, offset in _rooted(graph, inputs)),
+        tuple((t.name, offset) for t, offset in outputs),
         pairs(op.carried),
         pairs(op.writes),
     )
@@ -154,8 +152,9 @@ def _command(graph: Graph, bound: BoundNode) -> Command:
 
 def _alone(graph: Graph, bound: BoundNode) -> _Call:
     """A file's only NPU operator."""
-    op = _op(bound)
-    size = op.scratch_bytes if len(graph.nodes) == 1 else min(max(_ends(bound)), op.scratch_bytes)
+    op = bound.op(NpuCommand)
+    ends = [offset + tensor.size_bytes for side in _sides(bound) for tensor, offset in side]
+    size = op.scratch_bytes if len(graph.nodes) == 1 else min(max(op.touched_bytes, *ends), op.scratch_bytes)
     inputs, outputs = _pinned(graph, bound)
     inside = {tensor.name for tensor in real_inputs(bound)} if inputs else set()
     return _Call(size, frozenset(inside | ({tensor.name for tensor in bound.outputs} if outputs else set())))

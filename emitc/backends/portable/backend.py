@@ -27,12 +27,7 @@ class Portable(Backend):
     name = PORTABLE
 
     def __init__(
-        self,
-        target: Target,
-        wanted: Mapping[int, str] | None = None,
-        *,
-        small: bool = False,
-        made: Made | None = None,
+        self, target: Target, wanted: Mapping[int, str] | None = None, *, small: bool = False, made: Made | None = None
     ) -> None:
         """wanted: variants by a node's index. small: as in `Settings`. made: shared by several targets for the same nodes."""
         self._target = target
@@ -144,11 +139,8 @@ class Portable(Backend):
         return layer
 
     def _absent(self, bound: BoundNode, wanted: str, others: Sequence[tuple[str, str]]) -> EmitcError:
-        known = (PORTABLE, *kernel_of(bound).variant_names)
-        reasons = [reason for name, reason in others if name == wanted]
-        return EmitcError(
-            f"there is no kernel {wanted} for this operator",
-            Where(op=bound.node.describe(), option=f"--kernel op{bound.node.index}={wanted}"),
-            reasons[0] if reasons else f"it has {', '.join(known)}",
-            "`emitc partition` shows what each operator gets, and why",
-        )
+        known = f"it has {', '.join((PORTABLE, *kernel_of(bound).variant_names))}"
+        why = next((reason for name, reason in others if name == wanted), known)
+        where = Where(op=bound.node.describe(), option=f"--kernel op{bound.node.index}={wanted}")
+        hint = "`emitc partition` shows what each operator gets, and why"
+        return EmitcError(f"there is no kernel {wanted} for this operator", where, why, hint)

@@ -17,17 +17,11 @@ LEAST_FACTOR = 1.1
 
 
 _COUNTED = {
-    "cortex-m0": 1.33,
-    "cortex-m0plus": 1.33,
+    **dict.fromkeys(("cortex-m0", "cortex-m0plus"), 1.33),
     "cortex-m3": 1.04,
-    "cortex-m33": 0.88,
-    "cortex-m4": 0.88,
-    "cortex-m4f": 0.88,
-    "cortex-m55": 0.95,
-    "cortex-m7": 0.88,
-    "cortex-m85": 0.95,
-    "rv32imac": 0.85,
-    "rv32imafc": 0.85,
+    **dict.fromkeys(("cortex-m33", "cortex-m4", "cortex-m4f", "cortex-m7"), 0.88),
+    **dict.fromkeys(("cortex-m55", "cortex-m85"), 0.95),
+    **dict.fromkeys(("rv32imac", "rv32imafc"), 0.85),
 }
 """By target: the factor that QEMU counted over the factor that the costs give, the mean of four int8 nets with convolutions.
 
@@ -49,11 +43,7 @@ class FasterTarget:
 
     def to_json(self) -> dict[str, Any]:
         """For `emitc compile --json`."""
-        return {
-            "target": self.name,
-            "title": self.title,
-            "estimated_factor": round(self.factor, 1),
-        }
+        return {"target": self.name, "title": self.title, "estimated_factor": round(self.factor, 1)}
 
 
 def faster_targets(nodes: Iterable[BoundNode], *, small: bool) -> tuple[FasterTarget, ...]:

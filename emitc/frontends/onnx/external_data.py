@@ -36,29 +36,18 @@ class ExternalData:
         Raises EmitcError for a place outside the folder, also through a link, and where the file has not as many bytes.
         """
         location = entries.get("location", "")
-        path = self._path(location)
-        if path is None and self._is_missing(location):
-            raise EmitcError(
-                "a file with constants of the model is missing",
-                where,
-                f'there is no "{location}" beside the model',
-                "copy the model together with its data files, or save it as one file",
-            )
+        path, missing = self._path(location)
+        if missing:
+            why = f'there is no "{location}" beside the model'
+            hint = "copy the model together with its data files, or save it as one file"
+            raise EmitcError("a file with constants of the model is missing", where, why, hint)
         if path is None:
-            raise EmitcError(
-                "a constant lies outside the model's folder",
-                where,
-                f'in "{location}"',
-                "save the model as one file, or keep its data files in its folder",
-            )
+            hint = "save the model as one file, or keep its data files in its folder"
+            raise EmitcError("a constant lies outside the model's folder", where, f'in "{location}"', hint)
         self._left -= length
         if self._left < 0:
-            raise EmitcError(
-                "the constants outside the file are too large",
-                where,
-                f"the limit is {MAX_EXTERNAL_BYTES} bytes together",
-                "pass a model for a microcontroller",
-            )
+            what, why = "the constants outside the file are too large", f"{MAX_EXTERNAL_BYTES} bytes together"
+            raise EmitcError(what, where, f"the limit is {why}", "pass a model for a microcontroller")
         try:
             offset, stated = int(entries.get("offset", "0")), int(entries.get("length", str(length)))
             if stated == length and 0 <= offset <= path.stat().st_size - length:
@@ -67,34 +56,21 @@ class ExternalData:
                     return file.read(length)
         except (OSError, ValueError):
             pass
-        raise EmitcError(
-            "a constant does not fit the file it lies in",
-            where,
-            f'{length} bytes are expected in "{location}", from {entries.get("offset", "0")} on',
-            "copy the model together with its data files, or export it again",
-        )
+        why = f'{length} bytes are expected in "{location}", from {entries.get("offset", "0")} on'
+        hint = "copy the model together with its data files, or export it again"
+        raise EmitcError("a constant does not fit the file it lies in", where, why, hint)
 
-    def _is_missing(self, location: str) -> bool:
-        """Whether the place is in the folder and nothing is there."""
+    def _path(self, location: str) -> tuple[Path | None, bool]:
+        """The file of that name, None where it is not an ordinary file in the folder; and whether nothing is there."""
         if self.folder is None or not location:
-            return False
+            return None, False
         try:
             base = self.folder.resolve()
             path = (base / location).resolve()
-            return base in path.parents and not path.exists()
-        except (OSError, ValueError, RuntimeError):
-            return False
-
-    def _path(self, location: str) -> Path | None:
-        """The file of that name; None where it is not an ordinary file in the folder."""
-        if self.folder is None or not location:
-            return None
-        try:
-            base = self.folder.resolve()
-            path = (base / location).resolve()
-            return path if base in path.parents and path.is_file() else None
+            inside = base in path.parents
+            return path if inside and path.is_file() else None, inside and not path.exists()
         except (OSError, ValueError, RuntimeError):  # no name for a file, or links without end
-            return None
+            return None, False
 
 
 def _constants(message: Any) -> Iterator[onnx.TensorProto]:

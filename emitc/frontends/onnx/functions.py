@@ -64,14 +64,12 @@ def _require_an_end(model: onnx.ModelProto, functions: Mapping[_Id, Counter[_Id]
             waiting += unknown
     deepest = max(depths.values(), default=0)
     if deepest > _MAX_DEPTH:
-        raise faulty(
-            "functions of the model call each other too deep", Where(), f"{deepest} calls, the limit is {_MAX_DEPTH}"
-        )
+        why = f"{deepest} calls, the limit is {_MAX_DEPTH}"
+        raise faulty("functions of the model call each other too deep", Where(), why)
     total = sum(n * sizes.get(called, 1) for called, n in _calls(model.graph.node).items())
     if total > MAX_OPERATORS:
-        raise faulty(
-            "the model has too many operators", Where(), f"the limit is {MAX_OPERATORS}, with those of its functions"
-        )
+        why = f"the limit is {MAX_OPERATORS}, with those of its functions"
+        raise faulty("the model has too many operators", Where(), why)
 
 
 def _typed(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -18,6 +18,7 @@ LARGEST_REAL = 2.0**62
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 """Magnitude of what quantized values stand for."""
 
+_TRAIN_AGAIN = "train, quantize or export the model again"
 ADDED_LAST = frozenset(("Conv", "ConvTranspose", "Gemm"))
 """Operators whose third operand is added to each sum: what an infinite one gives does not depend on the order of sums."""
 
@@ -34,42 +35,33 @@ def require_weights(op_type: str, constants: Iterable[tuple[int, SourceTensor]],
     constants: pairs of the operand's position and its tensor.
     """
     for position, tensor in constants:
-        name, value = tensor.name, tensor.array()
+        place, value = Where(op=where.op, tensor=f'"{tensor.name}"'), tensor.array()
         if tensor.dtype not in ("float32", "float64") or value.size == 0:
             continue
         largest = float(np.abs(value.astype(np.float64)).max())
         if not math.isfinite(largest):
             if position == 2 and op_type in ADDED_LAST:
                 continue
-            raise EmitcError(
-                f"{op_type} has a constant that is infinite or no number",
-                Where(op=where.op, tensor=f'"{name}"'),
-                "what comes of it depends on the order of sums and on the processor",
-                "train or export the model again: some value of it has left its range",
-            )
+            what = f"{op_type} has a constant that is infinite or no number"
+            why = "what comes of it depends on the order of sums and on the processor"
+            hint = "train or export the model again: some value of it has left its range"
+            raise EmitcError(what, place, why, hint)
         if largest > LARGEST_REAL:
-            raise too_large(
-                f"{op_type} has a constant of magnitude {largest:.3g}", Where(op=where.op, tensor=f'"{name}"')
-            )
+            raise too_large(f"{op_type} has a constant of magnitude {largest:.3g}", place)
 
 
 def too_large(what: str, where: Where) -> EmitcError:
     """The error for numbers whose products leave float32."""
-    return EmitcError(
-        what, where, f"products of numbers beyond {LARGEST_REAL:.3g} leave float32, at a point that depends on the order of sums",
-        "train, quantize or export the model again",
-    )  # fmt: skip
+    why = f"products of numbers beyond {LARGEST_REAL:.3g} leave float32, at a point that depends on the order of sums"
+    return EmitcError(what, where, why, _TRAIN_AGAIN)
 
 
 def require_range(op_type: str, scales: Sequence[float], dtype: str, where: Where) -> None:
     """Refuses scales with which 8- and 16-bit numbers stand for values that float32 does not have."""
     info = np.iinfo(dtype)
     if info.bits <= 16 and max(scales) * (int(info.max) - int(info.min)) > LARGEST_FLOAT32:
-        raise EmitcError(
-            f"{op_type} has a scale of {max(scales):.3g}", where,
-            f"its values leave float32, whose largest number is {LARGEST_FLOAT32:.3g}",
-            "train, quantize or export the model again",
-        )  # fmt: skip
+        why = f"its values leave float32, whose largest number is {LARGEST_FLOAT32:.3g}"
+        raise EmitcError(f"{op_type} has a scale of {max(scales):.3g}", where, why, _TRAIN_AGAIN)
 
 
 def require_differences(
@@ -86,8 +78,5 @@ def require_differences(
         raise faulty(f"{op_type} has int32 values with a zero point", where, why)
     moved = values - zero_points
     if moved.size and not -(2**31) <= int(moved.min()) <= int(moved.max()) < 2**31:
-        raise faulty(
-            f"{op_type} has an int32 zero point too far from its values",
-            where,
-            f"their difference is {int(moved.reshape(-1)[np.abs(moved).argmax()])}, which is no int32",
-        )
+        why = f"their difference is {int(moved.reshape(-1)[np.abs(moved).argmax()])}, which is no int32"
+        raise faulty(f"{op_type} has an int32 zero point too far from its values", where, why)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import numpy as np
-
 from emitc.frontends.source_rewriter import ABSENT, RewriterNode, SourceRewriter
-from emitc.ir import Array, Quantization
+from emitc.ir import Array
 
 
 class SignRewriter:
@@ -24,11 +22,7 @@ class SignRewriter:
     def rewrite(self) -> None:
         """Rewrites every tensor and node of the model."""
         for tensor in self.unsigned.values():
-            q = tensor.quantization
-            assert q is not None
-            data = None if tensor.data is None else (tensor.array().view(np.int8) ^ np.int8(-128)).tobytes()
-            zeros = tuple(z - 128 for z in q.zero_points)
-            self.draft.set(tensor.index, dtype="int8", quantization=Quantization(q.scales, zeros, q.axis), data=data)
+            self.draft.tensors[tensor.index] = tensor.as_int8()
         self._inputs()
         given = set(self.outside)
         for node in self.draft.nodes:

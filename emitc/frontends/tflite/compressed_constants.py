@@ -31,11 +31,8 @@ OPERATOR = "CUSTOM:TFLM_DECODE"
 DECODED = {OPERATOR: "compressed constants, unpacked while compiling: no code"}
 _TABLE, _HUFFMAN, _PRUNED = 0, 1, 2
 _HEAD = 16
-_TYPES = {
-    _TABLE: ("bool", "float32", "int8", "int16", "int32", "int64"),
-    _HUFFMAN: ("int8", "int16"),
-    _PRUNED: ("bool", "float32", "int8", "int16", "int32", "int64"),
-}
+_ANY_TYPE = ("bool", "float32", "int8", "int16", "int32", "int64")
+_TYPES = {_TABLE: _ANY_TYPE, _HUFFMAN: ("int8", "int16"), _PRUNED: _ANY_TYPE}
 _AGAIN = "the file is damaged: compress the model again"
 
 Encoded = NDArray[np.uint8]
@@ -154,22 +151,17 @@ def _decoded(node: SourceNode, position: int) -> bytes:
         raise node.refusal("TFLM_DECODE reads something else than constants of bytes", tensor.name, _AGAIN, tensor)
     encoded, description = (np.frombuffer(each.data, np.uint8) for each in pair if each and each.data is not None)
     if len(description) < _HEAD:
-        raise node.refusal(
-            "TFLM_DECODE has a description that is too short", f"{len(description)} bytes", _AGAIN, tensor
-        )
+        what = "TFLM_DECODE has a description that is too short"
+        raise node.refusal(what, f"{len(description)} bytes", _AGAIN, tensor)
     kind, version = int(description[0]), int(description[1])
     if kind not in _DECODERS or version != 1 or description[4] != 1:
-        raise node.unsupported(
-            f"compressed constants of kind {kind}, version {version} are not supported",
-            "there is code for tables (0), Huffman (1) and pruned (2), each of version 1",
-            "compress the model otherwise, or leave it uncompressed",
-        )
+        what = f"compressed constants of kind {kind}, version {version} are not supported"
+        why = "there is code for tables (0), Huffman (1) and pruned (2), each of version 1"
+        raise node.unsupported(what, why, "compress the model otherwise, or leave it uncompressed")
     if tensor.dtype not in _TYPES[kind] or -1 in tensor.shape:
-        raise node.unsupported(
-            f"compressed constants of type {tensor.dtype}{list(tensor.shape)} are not supported",
-            f"this kind has {', '.join(_TYPES[kind])}, and known sizes",
-            "leave this tensor uncompressed",
-        )
+        what = f"compressed constants of type {tensor.dtype}{list(tensor.shape)} are not supported"
+        why = f"this kind has {', '.join(_TYPES[kind])}, and known sizes"
+        raise node.unsupported(what, why, "leave this tensor uncompressed")
     try:
         values = _DECODERS[kind](encoded, description, tensor)
     except _Damage as damage:
@@ -183,9 +175,8 @@ def _unpacked(node: SourceNode) -> tuple[bytes, ...] | None:
     if node.op_type != OPERATOR:
         return None
     if not node.outputs or len(node.inputs) != 2 * len(node.outputs):
-        raise node.refusal(
-            f"TFLM_DECODE has {len(node.inputs)} inputs and {len(node.outputs)} outputs", "two for each", _AGAIN
-        )
+        what = f"TFLM_DECODE has {len(node.inputs)} inputs and {len(node.outputs)} outputs"
+        raise node.refusal(what, "two for each", _AGAIN)
     return tuple(_decoded(node, position) for position in range(len(node.outputs)))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from flatbuffers import flexbuffers
 
-from emitc.errors import EmitcError, Where
+from emitc.errors import DAMAGED, EmitcError, Where
 from emitc.source import Attribute
 
 _MAX_ENTRIES = 64
@@ -23,15 +23,10 @@ def numbers(data: bytes, where: Where) -> dict[str, Attribute]:
     if not data:
         return {}
     try:
-        found = _entries(data)
+        return _entries(data)
     except Exception as error:
-        raise EmitcError(
-            "the options of a custom operator are damaged",
-            where,
-            f"its {len(data)} bytes are no FlexBuffers map of at most {_MAX_ENTRIES} entries",
-            "the file is damaged: export the model again",
-        ) from error
-    return found
+        why = f"its {len(data)} bytes are no FlexBuffers map of at most {_MAX_ENTRIES} entries"
+        raise EmitcError("the options of a custom operator are damaged", where, why, DAMAGED) from error
 
 
 def any_options(data: bytes) -> dict[str, Attribute]:

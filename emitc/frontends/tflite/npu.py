@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import tflite
 
-from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.errors import EmitcError, Where
 from emitc.frontends.tflite.flatbuffer import Budget, Damaged, opened, root_position
 from emitc.source import SourceModel, SourceNode, SourceTensor
 
@@ -83,9 +83,8 @@ def _use(node: SourceNode, stream: _Stream) -> StreamUse:
     from emitc.frontends.tflite.npu_memory import StreamUse
 
     effects = stream.effects
-    if effects is None:
-        return StreamUse(stream.inputs, node.outputs, None, None)
-    return StreamUse(stream.inputs, node.outputs, effects.reads, effects.writes)
+    touched = (None, None) if effects is None else (effects.reads, effects.writes)
+    return StreamUse(stream.inputs, node.outputs, *touched)
 
 
 def _rewritten(model: SourceModel, streams: Mapping[int, _Stream], found: SharedMemory, size: int) -> SourceModel:
@@ -132,42 +131,29 @@ def tensor_offsets(data: bytes, tensors: int) -> tuple[int, ...]:
                 return _allocation(buffer.DataAsNumpy().tobytes() if buffer.DataLength() else b"", tensors)
     except Damaged as error:
         raise EmitcError("the .tflite file is damaged", Where(), str(error), _AGAIN) from error
-    raise EmitcError(
-        "the file does not say where its tensors lie", Where(), f"the metadata {_METADATA.decode()} is missing", _AGAIN
-    )
+    why = f"the metadata {_METADATA.decode()} is missing"
+    raise EmitcError("the file does not say where its tensors lie", Where(), why, _AGAIN)
 
 
 def _allocation(data: bytes, tensors: int) -> tuple[int, ...]:
     """Version, subgraph, count, then an int32 for each tensor of the file, the first subgraph's first."""
     words = struct.unpack(f"<{len(data) // 4}i", data[: len(data) // 4 * 4])
-    if (
-        len(words) < _HEADER_WORDS + tensors
-        or words[2] != len(words) - _HEADER_WORDS
-        or min(words[_HEADER_WORDS:], default=0) < -1
-    ):
-        raise EmitcError(
-            "the places of the tensors are damaged",
-            Where(),
-            f"{_METADATA.decode()} has {len(words)} numbers for {tensors} tensors",
-            _AGAIN,
-        )
-    return words[_HEADER_WORDS : _HEADER_WORDS + tensors]
+    places = words[_HEADER_WORDS:]
+    if len(words) < _HEADER_WORDS + tensors or words[2] != len(places) or min(places, default=0) < -1:
+        why = f"{_METADATA.decode()} has {len(words)} numbers for {tensors} tensors"
+        raise EmitcError("the places of the tensors are damaged", Where(), why, _AGAIN)
+    return places[:tensors]
 
 
 def require_scratch(node: SourceNode, scratch: SourceTensor, fast: SourceTensor, offsets: tuple[int, ...]) -> None:
     """Refuses an operator whose scratch memories have values or a wrong size, or do not start the arena."""
     for tensor in (scratch, fast):
         if tensor.dtype not in ("uint8", "int8") or tensor.data or not 0 <= tensor.elements <= _MAX_SCRATCH_BYTES:
-            raise node.refusal(
-                "an NPU operator has no scratch memory", "bytes without a value are expected", _AGAIN, tensor
-            )
+            what, why = "an NPU operator has no scratch memory", "bytes without a value are expected"
+            raise node.refusal(what, why, _AGAIN, tensor)
     if offsets[scratch.index] > 0:
-        raise CannotCompile(
-            "the scratch memory does not start the arena",
-            node.where(scratch),
-            f"it lies at byte {offsets[scratch.index]}; vela places it at 0",
-            _AGAIN,
-        )
+        why = f"it lies at byte {offsets[scratch.index]}; vela places it at 0"
+        raise node.unsupported("the scratch memory does not start the arena", why, _AGAIN, scratch)
 
 
 def _stream(node: SourceNode, offsets: tuple[int, ...], allowance: Allowance) -> _Stream:
@@ -185,13 +171,10 @@ def _stream(node: SourceNode, offsets: tuple[int, ...], allowance: Allowance) ->
         try:
             effects = scratch_effects(payload.data, scratch.elements, fast_bytes, allowance)
         except EmitcError as error:
-            raise type(error)(error.what, node.where(), f"{error.where.op}: {error.why}", error.hint) from error
+            raise error.at(node.where(), f"{error.where.op}: {error.why}") from error
     if effects is not None and effects.carries_fast:
-        raise node.refusal(
-            "an NPU operator reads what is not there",
-            "bytes of the fast scratch memory that it has not written",
-            _AGAIN,
-        )
+        why = "bytes of the fast scratch memory that it has not written"
+        raise node.refusal("an NPU operator reads what is not there", why, _AGAIN)
     if effects is not None and not effects.uses_fast:
         fast_bytes = 0
     memory = scratch.index, fast.index
@@ -204,16 +187,12 @@ def _require_inside(node: SourceNode, tensor: SourceTensor, offsets: tuple[int, 
     from emitc.frontends.tflite.npu_memory import tensor_bytes
 
     if tensor.is_variable:
-        raise node.unsupported(
-            "an NPU operator keeps state",
-            f"{tensor.describe()} holds its value between runs",
-            "state is not supported",
-        )
+        why = f"{tensor.describe()} holds its value between runs"
+        raise node.unsupported("an NPU operator keeps state", why, "state is not supported")
     first, end = offsets[tensor.index], offsets[tensor.index] + tensor_bytes(tensor)
     if tensor.data is not None or not 0 <= first < end <= scratch_bytes:
-        raise node.refusal(
+        what, why = (
             "a tensor of an NPU operator lies outside the scratch memory",
             f"bytes {first} to {end} of {scratch_bytes}",
-            _AGAIN,
-            tensor,
         )
+        raise node.refusal(what, why, _AGAIN, tensor)

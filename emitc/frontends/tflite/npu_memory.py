@@ -118,12 +118,10 @@ class _Reader:
             for index in dict.fromkeys(t.index for t in use.outputs):
                 stated.setdefault(index, []).append(at)
         if len(stated) * len(self.uses) > _MOST_PAIRS:
-            raise EmitcError(
-                f"the file has {len(self.uses)} NPU operators with {len(stated)} outputs",
-                self.nodes[min(self.uses)].where(),
-                f"each output would be compared with each operator, more than {_MOST_PAIRS} times",
-                "the file is damaged, or the model is not meant for a microcontroller",
-            )
+            what = f"the file has {len(self.uses)} NPU operators with {len(stated)} outputs"
+            why = f"each output would be compared with each operator, more than {_MOST_PAIRS} times"
+            hint = "the file is damaged, or the model is not meant for a microcontroller"
+            raise self.nodes[min(self.uses)].refusal(what, why, hint)
         for index, found in stated.items():
             self._complete(self.tensors[index], found)
         owners = np.zeros(self.size, np.int32)

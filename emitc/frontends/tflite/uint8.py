@@ -13,10 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from emitc.frontends.tflite.additions import Additions, with_tensors
-from emitc.ir import Quantization
 from emitc.source import SourceModel, SourceNode, SourceTensor
 
 _OWN_RULE = frozenset({
@@ -36,7 +33,6 @@ _MOVES = frozenset({
     "STRIDED_SLICE", "PAD", "MIRROR_PAD", "RESIZE_NEAREST_NEIGHBOR", "SPACE_TO_DEPTH", "DEPTH_TO_SPACE", "GATHER", "REVERSE_V2",
 })  # fmt: skip
 _CONVERTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
-_LIFT = 128
 
 
 def _legacy(tensor: SourceTensor | None) -> bool:
@@ -75,15 +71,6 @@ def _passes_on(node: SourceNode) -> bool:
         return "float32" in {t.dtype for t in (*node.inputs, *node.outputs) if t is not None}
     # One that changes the scale is rescaled by its own rule.
     return node.op_type in _MOVES and len({tensor.quantization for tensor in found}) == 1
-
-
-def _signed(tensor: SourceTensor) -> SourceTensor:
-    """The tensor as int8."""
-    q = tensor.quantization
-    assert q is not None
-    data = None if tensor.data is None else (tensor.array().view(np.int8) ^ np.int8(-_LIFT)).tobytes()
-    zero_points = tuple(z - _LIFT for z in q.zero_points)
-    return replace(tensor, dtype="int8", quantization=Quantization(q.scales, zero_points, q.axis), data=data)
 
 
 def _spread(nodes: Iterable[SourceNode]) -> tuple[set[int], set[int]]:
@@ -164,7 +151,7 @@ def with_signed_bytes(model: SourceModel) -> SourceModel:
     work = _Rewriting(model, interface=frozenset((*model.inputs, *model.outputs)))
     for index in legacy:
         name = model.tensors[index].name + ("_s8" if index in work.interface else "")
-        work.signed[index] = work.tensors[index] = replace(_signed(model.tensors[index]), name=name)
+        work.signed[index] = work.tensors[index] = replace(model.tensors[index].as_int8(), name=name)
     for index in dict.fromkeys(model.inputs):
         if index in legacy and model.tensors[index].data is None:
             work.rebias(work.beside(index), work.signed[index])

@@ -104,17 +104,15 @@ class Offer:
             return self
         large = [candidate for candidate in self.candidates if candidate.scratch_bytes > limit]
         left = tuple(candidate for candidate in self.candidates if candidate not in large)
-        return Offer(left, (*self.refused, *((each.variant, _too_large(each.scratch_bytes)) for each in large)))
+        needs = ((each.variant, f"needs {each.scratch_bytes} bytes of scratch") for each in large)
+        refused = ((name, Reason(text, "", RefusalKind.SCRATCH)) for name, text in needs)
+        return Offer(left, (*self.refused, *refused))
 
     def cheapest(self) -> Candidate:
         """The candidate to take. Raises ValueError where there is none."""
         names = {candidate.variant for candidate in self.candidates}
         able = [candidate for candidate in self.candidates if candidate.slower_than not in names]
         return min(able, key=lambda candidate: candidate.cost)
-
-
-def _too_large(scratch_bytes: int) -> Reason:
-    return Reason(f"needs {scratch_bytes} bytes of scratch", "", RefusalKind.SCRATCH)
 
 
 def costs_more(cycles: float) -> Reason:

@@ -59,17 +59,13 @@ def recognised(data: bytes) -> tuple[str, str]:
     return "", ""
 
 
-def _may_be_onnx(data: bytes) -> bool:
-    """Whether a file begins as ONNX models do: with a version of the format that there is."""
-    return len(data) > 2 and data[0] == 0x08 and 3 <= data[1] <= 32 and data[2] in _ONNX_FIELDS
-
-
 def require_tflite(data: bytes) -> None:
     """Raises EmitcError for bytes that are not of a TFLite file."""
     if len(data) >= 16 and data[4:8] == IDENTIFIER:
         return
     why, hint = recognised(data)
-    if _may_be_onnx(data):
+    # ONNX models begin with a version of the format.
+    if len(data) > 2 and data[0] == 0x08 and 3 <= data[1] <= 32 and data[2] in _ONNX_FIELDS:
         why, hint = "it looks like an ONNX model", "give it a name that ends in .onnx"
     why, hint = why or "the identifier TFL3 is missing at byte 4", hint or "pass a TFLite FlatBuffers file"
     raise EmitcError("this is not a .tflite file", Where(), why, hint)

@@ -95,39 +95,12 @@ def _wrong_row(version: Version, instructions: InstructionSet, use: Use) -> bool
     return mve and is_1_x_n(version, use.call, wrapper=True) and not row_is_right(version, use.call)
 
 
-def _many_channels_without_bias(version: Version, instructions: InstructionSet, use: Use) -> bool:
-    call = use.call
-    blocks = instructions is InstructionSet.MVE and call.input.c == call.output.c and call.input.c > BLOCK_CHANNELS
-    return blocks and not use.bias and call.input.n == 1 and not call.dilated
-
-
-def _wide_without_bias(version: Version, instructions: InstructionSet, use: Use) -> bool:
-    call = use.call
-    fast = call.taps * call.input.c < FAST_S16_TAPS and not call.dilated
-    return version.functions < (15, 0, 0) and instructions is InstructionSet.DSP and fast and not use.bias
-
-
 _CARRYING_ROW = 9
 """So many values of an int16 softmax can add up to 2**18 - 1."""
 
 
-def _uneven_padding(version: Version, instructions: InstructionSet, use: Use) -> bool:
-    new = version.functions >= (18, 0, 0) and not is_reversed(version, use.call)
-    return new and use.call.pad_h % use.call.stride_h != 0
-
-
-def _row_of_nibbles(version: Version, instructions: InstructionSet, use: Use) -> bool:
-    mve = instructions is InstructionSet.MVE and version.functions >= (15, 2, 0)
-    return mve and not is_1x1(version, use.call, wrapper=True) and is_1_x_n(version, use.call, wrapper=True)
-
-
 def _general_depthwise_of_nibbles(version: Version, instructions: InstructionSet, use: Use) -> bool:
     return use.call.input.c != use.call.output.c or use.call.input.n > 1 or use.call.dilated
-
-
-def _mve_depthwise_of_nibbles(version: Version, instructions: InstructionSet, use: Use) -> bool:
-    mve = instructions is InstructionSet.MVE and version.support >= (21, 1, 0)
-    return mve and not _general_depthwise_of_nibbles(version, instructions, use)
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -162,13 +135,25 @@ FAULTS: tuple[Fault, ...] = (
         ("arm_depthwise_conv_wrapper_s8", "arm_depthwise_conv_s8_opt"),
         "without a bias its MVE kernel reads one from a wrong address for all channels but the first 124",
         Remedy.ZERO_BIAS,
-        _many_channels_without_bias,
+        lambda version, instructions, use: (
+            instructions is InstructionSet.MVE
+            and not use.bias
+            and use.call.input.c == use.call.output.c > BLOCK_CHANNELS
+            and use.call.input.n == 1
+            and not use.call.dilated
+        ),
     ),
     Fault(
         ("arm_convolve_wrapper_s16", "arm_convolve_fast_s16"),
         "without a bias its DSP kernel rounds otherwise than TFLite",
         Remedy.ZERO_BIAS,
-        _wide_without_bias,
+        lambda version, instructions, use: (
+            version.functions < (15, 0, 0)
+            and instructions is InstructionSet.DSP
+            and use.call.taps * use.call.input.c < FAST_S16_TAPS
+            and not use.call.dilated
+            and not use.bias
+        ),
     ),
     Fault(
         ("arm_softmax_s16",),
@@ -186,14 +171,23 @@ FAULTS: tuple[Fault, ...] = (
         ("arm_transpose_conv_wrapper_s8", "arm_transpose_conv_s8"),
         "it mixes output rows where the padding is no multiple of the stride",
         Remedy.NONE,
-        _uneven_padding,
+        lambda version, instructions, use: (
+            version.functions >= (18, 0, 0)
+            and not is_reversed(version, use.call)
+            and use.call.pad_h % use.call.stride_h != 0
+        ),
         Repair("arm_transpose_conv_s8.c", (2, 0, 1)),
     ),
     Fault(
         ("arm_convolve_wrapper_s4",),
         "its MVE kernel of 4-bit weights for images of one row is wrong or refuses at borders",
         Remedy.GENERAL_KERNEL,
-        _row_of_nibbles,
+        lambda version, instructions, use: (
+            instructions is InstructionSet.MVE
+            and version.functions >= (15, 2, 0)
+            and not is_1x1(version, use.call, wrapper=True)
+            and is_1_x_n(version, use.call, wrapper=True)
+        ),
     ),
     Fault(
         ("arm_depthwise_conv_wrapper_s4",),
@@ -205,7 +199,11 @@ FAULTS: tuple[Fault, ...] = (
         ("arm_depthwise_conv_wrapper_s4",),
         "its MVE kernel of 4-bit weights is wrong since 6.0.0",
         Remedy.NONE,
-        _mve_depthwise_of_nibbles,
+        lambda version, instructions, use: (
+            instructions is InstructionSet.MVE
+            and version.support >= (21, 1, 0)
+            and not _general_depthwise_of_nibbles(version, instructions, use)
+        ),
     ),
     Fault(
         ("arm_avgpool_s8", "arm_max_pool_s8", "arm_avgpool_s16", "arm_max_pool_s16"),

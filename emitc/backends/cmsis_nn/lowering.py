@@ -34,13 +34,12 @@ def _plain(bound: BoundNode) -> str:
     return f"emitc calls CMSIS-NN for int8 and int16; {x.value} to {y.value} is asked for"
 
 
-def _one_image(bound: BoundNode) -> str:
-    return "" if bound.input(0).shape[0] == 1 else "the function takes one image at a time"
-
-
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one operator becomes a call. functions: what it may call. refusal: "" where the node can be taken."""
+    """How one operator becomes a call. functions: what it may call. refusal: "" where the node can be taken.
+
+    images: whether the function takes one image at a time.
+    """
 
     functions: tuple[str, ...]
     lower: Callable[[Library, BoundNode], Layer]
@@ -133,7 +132,8 @@ def refusal(library: Library, bound: BoundNode) -> str:
     undefined = [name for name in rule.functions if name not in library.defined]
     if undefined:
         return f"this copy of CMSIS-NN {library.tree.version} lacks the source of {undefined[0]}"
-    return _plain(bound) or (_one_image(bound) if rule.images else "") or rule.refusal(library, bound)
+    several = "the function takes one image at a time" if rule.images and bound.input(0).shape[0] != 1 else ""
+    return _plain(bound) or several or rule.refusal(library, bound)
 
 
 def layer_of(library: Library, bound: BoundNode) -> Layer:

@@ -34,10 +34,6 @@ _LIMITS = {"Dedicated_Sram": 384 << 10}
 """Bytes of fast memory that vela may plan with, where it is not the arena."""
 
 
-def _up(value: int) -> int:
-    return -(-value // ALIGNMENT) * ALIGNMENT
-
-
 @dataclass(frozen=True, slots=True)
 class _Edge:
     """Tensors on one side of a region. bytes: of the driver's region. offsets: of each tensor in it.
@@ -206,7 +202,7 @@ class EthosU(Driven):
             bases.append((expression, Expression(f"{size}u")))
 
         def buffer(role: str, size: int) -> Expression:
-            scratch.append(Scratch(role, _up(size)))
+            scratch.append(Scratch(role, -(-size // ALIGNMENT) * ALIGNMENT))
             return Expression(role)
 
         base(Expression(table="constants") if answer.constants else Expression("NULL"), len(answer.constants))
@@ -233,7 +229,7 @@ class EthosU(Driven):
             results=tuple((f"y{i}", offset, "npu_outputs", size) for i, offset, size in outputs.copies)
             if not pins
             else (),
-            unused=_parameters(region) if pins else (),
+            unused=tuple(f"{'y' if pin.output else 'x'}{pin.position}" for pin in pins),
         )
         return Layer(
             "ethos_u/invoke", self.accelerator, tuple(range(len(region.inputs))), tuple(tables), scratch=tuple(scratch),
@@ -260,11 +256,6 @@ def _edge(region: Cut, names: tuple[str, ...], answer: vela.Compiled) -> _Edge:
     offsets = tuple(answer.offsets[name] for name in names)
     sizes = tuple(region.graph.tensor(name).size_bytes for name in names)
     return _Edge(max(offset + size for offset, size in zip(offsets, sizes, strict=True)), offsets, sizes)
-
-
-def _parameters(region: Cut) -> tuple[str, ...]:
-    """Names of the layer function's parameters for inputs and outputs."""
-    return (*(f"x{i}" for i in range(len(region.inputs))), *(f"y{i}" for i in range(len(region.outputs))))
 
 
 def _copied(region: Cut, answer: vela.Compiled) -> int:

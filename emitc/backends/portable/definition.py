@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from emitc.backends.contract import PORTABLE, Backend, BackendDef, Settings
+from emitc.backends.contract import PORTABLE, BackendDef
 from emitc.backends.portable.backend import Portable
 
-
-def _open(settings: Settings) -> Backend:
-    return Portable(settings.target, settings.variants, small=settings.small)
-
-
-BACKEND = BackendDef(PORTABLE, "emitc's own kernels, for every core", _open, kernels=True)
+BACKEND = BackendDef(
+    PORTABLE,
+    "emitc's own kernels, for every core",
+    lambda settings: Portable(settings.target, settings.variants, small=settings.small),
+    kernels=True,
+)

@@ -25,17 +25,19 @@ def _integers(node: onnx.NodeProto, name: str, default: Sequence[int]) -> list[i
     return found[0] if found and len(found[0]) == len(default) else list(default)
 
 
-def _one(node: onnx.NodeProto, name: str) -> int:
-    return next((attribute.i for attribute in node.attribute if attribute.name == name), 0)
-
-
 def correct_pool(node: onnx.NodeProto, kind: str, image: onnx.TypeProto, types: Mapping[str, onnx.TypeProto]) -> None:
     """Leaves out the windows of a rounded up pool that would start behind the image and the padding in front of it.
 
     kind: the standard operator. image: type of the input. types: inferred ones by name, of which the first output's is changed.
     """
-    mode = next((attribute.s for attribute in node.attribute if attribute.name == "auto_pad"), b"NOTSET")
-    if kind not in _POOLS or not _one(node, "ceil_mode") or mode not in (b"NOTSET", b"VALID", b""):
+    named = {attribute.name: attribute for attribute in node.attribute}
+    mode = named["auto_pad"].s if "auto_pad" in named else b"NOTSET"
+    if (
+        kind not in _POOLS
+        or "ceil_mode" not in named
+        or not named["ceil_mode"].i
+        or mode not in (b"NOTSET", b"VALID", b"")
+    ):
         return
     sizes = [dim.dim_value for dim in image.tensor_type.shape.dim][2:]
     rank = len(sizes)

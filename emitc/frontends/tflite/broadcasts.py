@@ -27,10 +27,6 @@ _OPERATORS = frozenset({
 })  # fmt: skip
 
 
-def _wide(shape: Shape, rank: int) -> Shape:
-    return (1,) * (rank - len(shape)) + shape
-
-
 def _loops(shapes: Sequence[Shape], output: Shape) -> list[list[int]]:
     """The dimensions of each loop over the output. shapes: of its rank."""
     dims = (i for i, size in enumerate(output) if size != 1)
@@ -39,7 +35,7 @@ def _loops(shapes: Sequence[Shape], output: Shape) -> list[list[int]]:
 
 def few_loops(shapes: Sequence[Shape], output: Shape) -> list[Shape]:
     """The shapes that operands have to be repeated to, for MAX_LOOPS loops; all of the output's rank, MAX_RANK at most."""
-    found = [_wide(shape, len(output)) for shape in shapes]
+    found = [(1,) * (len(output) - len(shape)) + shape for shape in shapes]
     loops = _loops(found, output)
     if len(loops) <= MAX_LOOPS:
         return found

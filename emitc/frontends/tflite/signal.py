@@ -40,11 +40,6 @@ def _zeros(dtype: str, *shape: int) -> Array:
     return np.zeros(shape, dtype)
 
 
-def _estimate(node: SourceNode, x: SourceTensor) -> Array:
-    """The noise of each channel."""
-    return _zeros(x.dtype, *x.shape)
-
-
 def _stacked(node: SourceNode, x: SourceTensor) -> Array:
     """How many frames there are, -1 before the first one, then the frames."""
     channels, step = _option(node, "num_channels", 1), _option(node, "stacker_step", 1)
@@ -84,7 +79,7 @@ def _overlapping(node: SourceNode, x: SourceTensor) -> Array:
 
 
 _KEPT: dict[str, tuple[str, Callable[[SourceNode, SourceTensor], Array]]] = {
-    "CUSTOM:SignalFilterBankSpectralSubtraction": ("noise", _estimate),
+    "CUSTOM:SignalFilterBankSpectralSubtraction": ("noise", lambda node, x: _zeros(x.dtype, *x.shape)),
     "CUSTOM:SignalStacker": ("frames", _stacked),
     "CUSTOM:SignalFramer": ("values", _framed),
     "CUSTOM:SignalDelay": ("values", _delayed),

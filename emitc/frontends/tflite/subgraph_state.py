@@ -36,11 +36,6 @@ def _called(node: SourceNode) -> dict[str, int]:
     return {name: value for name, value in node.attributes.items() if name.endswith(_INDEX) and isinstance(value, int)}
 
 
-def _flag(place: Owner) -> SourceTensor:
-    """Whether a CALL_ONCE has run, as a variable."""
-    return SourceTensor(-1, f"subgraph {place[0]}, CALL_ONCE {-1 - place[1]}", "bool", (1,), None, None, True, b"\0")
-
-
 @dataclass(slots=True)
 class InnerState:
     """What the operators inside of others keep.
@@ -89,8 +84,8 @@ class InnerState:
 
     def ran(self, index: int, node: SourceNode) -> int:
         """The variable that says whether a CALL_ONCE of a subgraph has run."""
-        place = (index, -1 - node.index)
-        return self.own(place, _flag(place))
+        name = f"subgraph {index}, CALL_ONCE {node.index}"
+        return self.own((index, -1 - node.index), SourceTensor(-1, name, "bool", (1,), None, None, True, b"\0"))
 
     def handle(self, node: SourceNode) -> int:
         """The resource that a VAR_HANDLE writes."""

@@ -96,12 +96,6 @@ def _spread(nodes: Iterable[SourceNode]) -> tuple[set[int], set[int]]:
     return tensors, chosen
 
 
-def _attributed(node: SourceNode, original: SourceNode) -> SourceNode:
-    """The node with `unsigned` where its int8 kernel would not do the same. original: with uint8."""
-    own = node.op_type in _OWN_RULE or _joins_scales(original)
-    return replace(node, attributes={**node.attributes, "unsigned": 1}) if own else node
-
-
 @dataclass(slots=True)
 class _Rewriting(Additions):
     """signed: int8 tensors, unsigned: uint8 ones beside them, by the file's index. interface: inputs and outputs of the model."""
@@ -139,8 +133,10 @@ class _Rewriting(Additions):
             self.rebias(self.unsigned[index], self.signed[index])
 
     def turned(self, node: SourceNode) -> None:
-        """Adds a node that is one of int8 now."""
-        self.nodes.append(_attributed(with_tensors(node, self.signed, outputs=True), node))
+        """Adds a node that is one of int8 now; it is `unsigned` where its int8 kernel would not do the same."""
+        unsigned = {"unsigned": 1} if node.op_type in _OWN_RULE or _joins_scales(node) else {}
+        made = with_tensors(node, self.signed, outputs=True)
+        self.nodes.append(replace(made, attributes={**node.attributes, **unsigned}))
 
 
 def with_signed_bytes(model: SourceModel) -> SourceModel:

@@ -23,7 +23,7 @@ def with_constants(model: SourceModel, evaluate: Evaluate) -> SourceModel:
 
 
 def _folded(model: SourceModel, evaluate: Evaluate) -> SourceModel:
-    """A graph with constants in the place of what is computed; the operators that it no longer has are among `folded`."""
+    """A graph with constants in the place of what is computed. `folded` gets the operators that it no longer has."""
     made: dict[int, SourceTensor] = {}
     nodes: list[SourceNode] = []
     done: list[SourceNode] = []

@@ -27,7 +27,7 @@ def _sizes(draft: SourceRewriter, node: RewriterNode) -> list[int]:
 
 def without_empty_parts(model: SourceModel) -> SourceModel:
     """The model without the parts of size 0 that nothing but a Concat of others reads."""
-    draft = SourceRewriter.of(model)
+    draft = SourceRewriter(model)
     readers = draft.readers()
     for node in draft.nodes:
         sizes = _sizes(draft, node) if node.kind == "Split" and node.blocker is None else []

@@ -42,7 +42,7 @@ def unsupported_operator(node: SourceNode, kernels: Mapping[str, KernelDef]) -> 
         hint = "bring its definition along with --plugin (docs/custom-operators.md), or replace it"
     elif node.format == "onnx" and node.op_type in DEFINED:
         what += " here"
-        why = "its definition by other operators depends on types that are not known inside of If, Loop and Scan, nor behind"
-        why += " operators of other domains"
+        why = "its definition by other operators depends on types that are not known inside of If, Loop and Scan, "
+        why += "nor behind operators of other domains"
         hint = "export the model with these other operators in its place"
     return node.unsupported(what, why, hint)

@@ -6,7 +6,7 @@ The ONNX frontend moves what operators carry as inputs (scales, zero points) ont
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,28 +40,14 @@ class RewriterNode:
         return self.inputs[position] if position < len(self.inputs) else ABSENT
 
 
-@dataclass(slots=True)
 class SourceRewriter:
-    """Tensors and nodes, in execution order, that may be changed in place.
+    """Tensors and nodes of a model, in execution order, that may be changed in place."""
 
-    budget: bytes of constants that may be added.
-    """
-
-    model: SourceModel
-    tensors: list[SourceTensor]
-    nodes: list[RewriterNode]
-    inputs: list[int]
-    outputs: list[int]
-    notes: list[str]
-    next_index: int
-    budget: ConstantBudget
-    _names: set[str] = field(default_factory=set)
-    _numbers: dict[str, int] = field(default_factory=dict)
-
-    @staticmethod
-    def of(model: SourceModel) -> SourceRewriter:
-        """A draft that says what the model says."""
-        nodes = [
+    def __init__(self, model: SourceModel) -> None:
+        self.model = model
+        self.tensors, self.notes = list(model.tensors), list(model.notes)
+        self.inputs, self.outputs = list(model.inputs), list(model.outputs)
+        self.nodes = [
             RewriterNode(
                 node.op_type, node.kind or node.op_type, node.name,
                 [ABSENT if t is None else t.index for t in node.inputs], [t.index for t in node.outputs],
@@ -69,19 +55,10 @@ class SourceRewriter:
             )
             for node in model.nodes
         ]  # fmt: skip
-        last = max((node.index for node in nodes), default=-1)
-        names = {t.name for t in model.tensors}
-        return SourceRewriter(
-            model,
-            list(model.tensors),
-            nodes,
-            list(model.inputs),
-            list(model.outputs),
-            list(model.notes),
-            last + 1,
-            ConstantBudget(model.file_bytes),
-            names,
-        )
+        self.next_index = 1 + max((node.index for node in self.nodes), default=-1)
+        self.budget = ConstantBudget(model.file_bytes)  # bytes of constants that may be added
+        self._names = {tensor.name for tensor in model.tensors}
+        self._numbers: dict[str, int] = {}
 
     def freeze(self) -> SourceModel:
         """The model that the draft has become, without tensors that nothing refers to losing their index."""
@@ -153,7 +130,7 @@ class SourceRewriter:
     def replace_each(
         self, replacement: Callable[[RewriterNode], Iterable[RewriterNode]], added: list[RewriterNode] | None = None
     ) -> None:
-        """Puts other nodes in the place of each one that is not blocked; an EmitcError leaves the node as it is, blocked.
+        """Puts other nodes in the place of each one that is not blocked. An EmitcError blocks the node, which stays.
 
         added: where the replacement puts nodes that come before those that it returns.
         """

@@ -14,7 +14,7 @@ from emitc.errors import CannotCompile, EmitcError, Refusals, Where, with_model
 from emitc.ethosu.effects import mask, scratch_effects, spans
 from emitc.ethosu.simulator import HostModel, decoded
 from emitc.frontends.build import build_graph
-from emitc.frontends.tflite.npu_memory import tensor_bytes
+from emitc.frontends.tflite.npu import tensor_bytes
 from emitc.frontends.tflite.reader import read_tflite
 from emitc.ir import DType, Graph, Tensor
 from emitc.kernels import tflite_registry

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from emitc.backends.portable import backend
-from emitc.backends.portable.cost import cost_of
+from emitc.backends.portable.backend import cost_of
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile

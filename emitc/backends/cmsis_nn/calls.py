@@ -24,6 +24,12 @@ POINTER = "(void *)(uintptr_t)"
 """The library's structures point to constants through pointers that could write; they never do."""
 NULL = Expression("NULL")
 _SIZE = "_get_buffer_size"
+GENERAL = {
+    "arm_convolve_wrapper_s8": "arm_convolve_s8",
+    "arm_depthwise_conv_wrapper_s8": "arm_depthwise_conv_s8",
+    "arm_convolve_wrapper_s4": "arm_convolve_s4",
+}
+"""What to call where a wrapper's special kernel is wrong."""
 _TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "params": (
         "conv_params", "dw_conv_params", "transpose_conv_params", "fc_params", "pool_params", "svdf_params",
@@ -84,10 +90,56 @@ class Library:
         """One multiplier for all outputs."""
         return self.structure(role, "cmsis_nn_per_tensor_quant_params", scaled("multiplier", "shift", factor))
 
+    def remedies(self, function: str, call: Call) -> set[Remedy]:
+        """What the known faults of a call ask for."""
+        return {fault.remedy for fault in faults_of(self.tree, self.instructions, Use(function, call))}
+
+    def fault(self, function: str, call: Call) -> str:
+        """Why a call cannot be made: the version computes it wrongly. "" where this or another function can make it."""
+        for fault in faults_of(self.tree, self.instructions, Use(function, call)):
+            if fault.remedy is Remedy.GENERAL_KERNEL and GENERAL[function] in self.defined:
+                continue
+            if fault.remedy is not Remedy.ZERO_BIAS:  # there always is a bias
+                return f"CMSIS-NN {self.tree.version}: {fault.reason}"
+        return ""
+
+    def _ordered(self, function: str, values: Mapping[str, Expression]) -> tuple[Expression, ...]:
+        return tuple(values[parameter.name] for parameter in self.tree.functions[function])
+
+    def called(
+        self,
+        function: str,
+        arguments: Arguments,
+        tables: tuple[Table, ...] = (),
+        scratch: tuple[Scratch, ...] = (),
+        macs: int = 0,
+        operands: tuple[int, ...] = (0,),
+    ) -> Layer:
+        """The layer of a function that returns a status. operands: positions of the inputs that it gets."""
+        call = LibraryCall(function, self._ordered(function, arguments.named()), arguments.structures)
+        used = tuple(each for each in scratch if each.size_bytes)
+        return Layer("cmsis_nn/call", VARIANT, operands, tables, scratch=used, macs=macs, fallible=True, call=call)
+
+    def called_with_buffer(
+        self, function: str, arguments: Arguments, tables: tuple[Table, ...], size: int, macs: int = 0
+    ) -> Layer:
+        """The layer of a function with a context, whose buffer is the step's scratch.
+
+        A debug build checks the buffer's size where the library tells it.
+        """
+        context = self.context(size, Expression("scratch"))
+        arguments = replace(arguments, structures=(*arguments.structures, context))
+        layer = self.called(function, arguments, tables, (Scratch("scratch", size),), macs)
+        check, values = function + _SIZE, arguments.named()
+        taken = self.tree.functions.get(check)
+        if taken is None or layer.call is None or any(parameter.name not in values for parameter in taken):
+            return layer
+        return replace(layer, call=replace(layer.call, check=(check, self._ordered(check, values), size)))
+
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a function is called with: the structures, and by the names of parameters what is in neither of the tables above."""
+    """What a function is called with: structures, and other arguments by the names of their parameters."""
 
     structures: tuple[Structure, ...] = ()
     others: Mapping[str, Expression] = field(default_factory=dict)
@@ -142,59 +194,3 @@ def call_of(bound: BoundNode, window: Window, filters: Dims) -> Call:
         Dims(*bound.input(0).shape), filters, Dims(*bound.output.shape), window.stride_h, window.stride_w,
         window.padding.top, window.padding.left, window.dilation_h, window.dilation_w,
     )  # fmt: skip
-
-
-GENERAL = {
-    "arm_convolve_wrapper_s8": "arm_convolve_s8",
-    "arm_depthwise_conv_wrapper_s8": "arm_depthwise_conv_s8",
-    "arm_convolve_wrapper_s4": "arm_convolve_s4",
-}
-"""What to call where a wrapper's special kernel is wrong."""
-
-
-def remedies(library: Library, function: str, call: Call) -> set[Remedy]:
-    """What the known faults of a call ask for."""
-    return {fault.remedy for fault in faults_of(library.tree, library.instructions, Use(function, call))}
-
-
-def fault(library: Library, function: str, call: Call) -> str:
-    """Why a call cannot be made, since the version computes it wrongly; "" where it can, be it by another function."""
-    for fault in faults_of(library.tree, library.instructions, Use(function, call)):
-        if fault.remedy is Remedy.GENERAL_KERNEL and GENERAL[function] in library.defined:
-            continue
-        if fault.remedy is not Remedy.ZERO_BIAS:  # there always is a bias
-            return f"CMSIS-NN {library.tree.version}: {fault.reason}"
-    return ""
-
-
-def _ordered(library: Library, function: str, values: Mapping[str, Expression]) -> tuple[Expression, ...]:
-    return tuple(values[parameter.name] for parameter in library.tree.functions[function])
-
-
-def called(
-    library: Library,
-    function: str,
-    arguments: Arguments,
-    tables: tuple[Table, ...] = (),
-    scratch: tuple[Scratch, ...] = (),
-    macs: int = 0,
-    operands: tuple[int, ...] = (0,),
-) -> Layer:
-    """The layer of a function that returns a status. operands: positions of the inputs that it gets."""
-    call = LibraryCall(function, _ordered(library, function, arguments.named()), arguments.structures)
-    used = tuple(each for each in scratch if each.size_bytes)
-    return Layer("cmsis_nn/call", VARIANT, operands, tables, scratch=used, macs=macs, fallible=True, call=call)
-
-
-def called_with_buffer(
-    library: Library, function: str, arguments: Arguments, tables: tuple[Table, ...], size: int, macs: int = 0
-) -> Layer:
-    """The layer of a function with a context, whose buffer is the step's scratch; checked where the library tells the size."""
-    context = library.context(size, Expression("scratch"))
-    arguments = replace(arguments, structures=(*arguments.structures, context))
-    layer = called(library, function, arguments, tables, (Scratch("scratch", size),), macs)
-    check, values = function + _SIZE, arguments.named()
-    taken = library.tree.functions.get(check)
-    if taken is None or layer.call is None or any(parameter.name not in values for parameter in taken):
-        return layer
-    return replace(layer, call=replace(layer.call, check=(check, _ordered(library, check, values), size)))

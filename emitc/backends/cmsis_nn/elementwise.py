@@ -5,17 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims
-from emitc.backends.cmsis_nn.calls import (
-    Arguments,
-    Library,
-    call_of,
-    called,
-    called_with_buffer,
-    fault,
-    members_of,
-    number,
-    scaled,
-)
+from emitc.backends.cmsis_nn.calls import Arguments, Library, call_of, members_of, number, scaled
 from emitc.ir import BoundNode, DType
 from emitc.kernels.elementwise.arithmetic import Arithmetic, Mul
 from emitc.kernels.normalization.softmax import Softmax
@@ -54,7 +44,7 @@ def pool(library: Library, bound: BoundNode) -> Layer:
     )
     width = number(call.output.w)
     sizes = {"dim_dst_width": width, "output_x": width, "ch_src": number(call.input.c)}
-    return called_with_buffer(library, function, Arguments(structures, sizes), (), library.bytes_of(function, call))
+    return library.called_with_buffer(function, Arguments(structures, sizes), (), library.bytes_of(function, call))
 
 
 def arithmetic_refusal(library: Library, bound: BoundNode) -> str:
@@ -86,7 +76,7 @@ def arithmetic(library: Library, bound: BoundNode) -> Layer:
     for name, factor in factors.items():
         values |= scaled(f"{name}_mult", f"{name}_shift", multiplier_of(factor))
     function = f"arm_elementwise_{'mul' if isinstance(op, Mul) else 'add'}_{_bits(bound)}"
-    return called(library, function, Arguments((), values), operands=(0, 1))
+    return library.called(function, Arguments((), values), operands=(0, 1))
 
 
 def softmax_refusal(library: Library, bound: BoundNode) -> str:
@@ -116,14 +106,14 @@ def softmax(library: Library, bound: BoundNode) -> Layer:
     radius = ((1 << _DIFFERENCE_BITS) - 1) * (1 << (31 - _DIFFERENCE_BITS)) >> factor.shift
     values = _softmax_values(bound, factor) | {"diff_min": number(-radius)}
     function = "arm_softmax_s8_s16" if bound.output.dtype is DType.INT16 else "arm_softmax_s8"
-    layer = called(library, function, Arguments((), values))
+    layer = library.called(function, Arguments((), values))
     return replace(layer, template="cmsis_nn/call_void", fallible=False)
 
 
 def softmax_16_refusal(library: Library, bound: BoundNode) -> str:
     """By the faults of the version."""
     rows = _rows(bound)
-    return fault(library, "arm_softmax_s16", Call(rows, Dims(1, 1, 1, 1), rows))
+    return library.fault("arm_softmax_s16", Call(rows, Dims(1, 1, 1, 1), rows))
 
 
 def softmax_16(library: Library, bound: BoundNode) -> Layer:
@@ -135,4 +125,4 @@ def softmax_16(library: Library, bound: BoundNode) -> Layer:
     members = {"exp_lut": Expression(table="exponential"), "one_by_one_lut": Expression(table="reciprocal")}
     lookups = library.structure("lookups", "cmsis_nn_softmax_lut_s16", members, constant=False)
     values = _softmax_values(bound, multiplier_of(factor_of(bound, bound.op(Softmax).beta)))
-    return called(library, "arm_softmax_s16", Arguments((lookups,), values), tables)
+    return library.called("arm_softmax_s16", Arguments((lookups,), values), tables)

@@ -89,7 +89,7 @@ def _holds(condition: str, macros: Mapping[str, bool]) -> bool | None:
 
 
 def _python(token: str) -> str:
-    """A token of a condition in Python; all comparisons and sums are one operator, all values one name: they are unknown."""
+    """A token of a condition in Python. What is not known becomes one operator, which compares, or one name."""
     known = {"||": "or", "&&": "and", "!": "not", "(": "(", ")": ")"}
     return known.get(token) or (token if token.startswith("defined_") else "unknown" if token[-1].isalnum() else "<")
 

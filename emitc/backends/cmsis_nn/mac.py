@@ -10,21 +10,7 @@ import numpy as np
 
 from emitc.backends.cmsis_nn import int16
 from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims, transpose_conv_second_bytes
-from emitc.backends.cmsis_nn.calls import (
-    GENERAL,
-    NULL,
-    POINTER,
-    Arguments,
-    Library,
-    call_of,
-    called,
-    called_with_buffer,
-    fault,
-    members_of,
-    number,
-    remedies,
-    tile,
-)
+from emitc.backends.cmsis_nn.calls import GENERAL, NULL, POINTER, Arguments, Library, call_of, members_of, number, tile
 from emitc.backends.cmsis_nn.known_bugs import Remedy
 from emitc.backends.cmsis_nn.versions import KernelSums
 from emitc.ir import BoundNode
@@ -91,11 +77,11 @@ def _convolution(library: Library, function: str, bound: BoundNode, call: Call, 
         _quantization(library),
         *((typed_bias,) if typed_bias else ()),
     )
-    if remedies(library, function, call) & {Remedy.GENERAL_KERNEL}:
+    if library.remedies(function, call) & {Remedy.GENERAL_KERNEL}:
         function = GENERAL[function]
     macs = call.output.n * call.output.h * call.output.w * weights.size
     arguments = Arguments(structures, {"upscale_dims": NULL})
-    return called_with_buffer(library, function, arguments, tables, library.bytes_of(function, call), macs)
+    return library.called_with_buffer(function, arguments, tables, library.bytes_of(function, call), macs)
 
 
 def _conv_2d_call(bound: BoundNode) -> tuple[Call, Window]:
@@ -118,7 +104,7 @@ def conv_2d_refusal(library: Library, bound: BoundNode) -> str:
         return f"its functions for {'4-bit weights' if suffix == 's4' else 'int16 activations'} have no groups"
     function = f"arm_convolve_wrapper_{suffix}"
     refused = int16.sums_refusal(library, function, bound, 0) if int16.is_wide(bound) else ""
-    return refused or fault(library, function, call)
+    return refused or library.fault(function, call)
 
 
 def conv_2d(library: Library, bound: BoundNode) -> Layer:
@@ -128,7 +114,7 @@ def conv_2d(library: Library, bound: BoundNode) -> Layer:
 def depthwise_refusal(library: Library, bound: BoundNode) -> str:
     function = f"arm_depthwise_conv_wrapper_{_suffix(bound)}"
     refused = int16.sums_refusal(library, function, bound, 3) if int16.is_wide(bound) else ""
-    return refused or fault(library, function, _conv_2d_call(bound)[0])
+    return refused or library.fault(function, _conv_2d_call(bound)[0])
 
 
 def depthwise(library: Library, bound: BoundNode) -> Layer:
@@ -171,7 +157,7 @@ def fully_connected(library: Library, bound: BoundNode) -> Layer:
         *_shapes(library, call, out),
         library.context(size, Expression(POINTER, "sums")),
     )
-    return called(library, function, Arguments(structures), tables, macs=rows * depth * out)
+    return library.called(function, Arguments(structures), tables, macs=rows * depth * out)
 
 
 def kernel_sums(library: Library, sums: Int64, bias: Int64, offset: int) -> Table:
@@ -216,7 +202,7 @@ def transposed_refusal(library: Library, bound: BoundNode) -> str:
         return "a padding or groups that TFLite does not have"
     if library.tree.version.functions >= _ROWS_BY_STRIDE and not _whole_strides(bound):
         return f"CMSIS-NN {library.tree.version}: it writes outside outputs that are no whole number of strides"
-    return fault(library, _transposed_function(library), _transposed_call(bound))
+    return library.fault(_transposed_function(library), _transposed_call(bound))
 
 
 def transposed(library: Library, bound: BoundNode) -> Layer:
@@ -242,4 +228,4 @@ def transposed(library: Library, bound: BoundNode) -> Layer:
     )
     tables = _tables(bound, w.array().astype(np.int64), biases)
     macs = bound.input(0).elements * w.elements // w.shape[3]
-    return called(library, function, Arguments(structures), tables, scratch, macs)
+    return library.called(function, Arguments(structures), tables, scratch, macs)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims
-from emitc.backends.cmsis_nn.calls import POINTER, Arguments, Library, called, limits, number, reference, scaled
+from emitc.backends.cmsis_nn.calls import POINTER, Arguments, Library, limits, number, reference, scaled
 from emitc.backends.cmsis_nn.mac import kernel_sums
 from emitc.ir import BoundNode, DType
 from emitc.kernels.recurrent import sequence_lstm_tflite as sequence
@@ -80,7 +80,7 @@ def svdf(library: Library, bound: BoundNode) -> Layer:
         "weights_time_data": Expression(table="time"),
     }
     macs = batches * filters * (depth + steps)
-    return called(library, function, Arguments(structures, data), tables, scratch, macs, (X,))
+    return library.called(function, Arguments(structures, data), tables, scratch, macs, (X,))
 
 
 def lstm_refusal(library: Library, bound: BoundNode) -> str:
@@ -166,7 +166,7 @@ def lstm(library: Library, bound: BoundNode) -> Layer:
         "buffers": Expression(f"{POINTER}&buffers"),  # it is read only
     }
     arguments = Arguments(structures, others)
-    return called(library, "arm_lstm_unidirectional_s8", arguments, tuple(tables), scratch, sequence.work(bound))
+    return library.called("arm_lstm_unidirectional_s8", arguments, tuple(tables), scratch, sequence.work(bound))
 
 
 def _nested(library: Library, role: str, c_type: str, members: Mapping[str, Expression]) -> Structure:

@@ -110,7 +110,7 @@ class _Model:
 
 
 def _padding(window: Window, image: Shape, kernel: tuple[int, int]) -> str:
-    """SAME or VALID where one of them means this padding, else "". image: shape of the input. kernel: height and width."""
+    """SAME or VALID where one of them means this padding, else "". image: the input's shape. kernel: height and width."""
     if not window.padding.any:
         return "VALID"
     found: list[int] = []

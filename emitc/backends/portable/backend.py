@@ -9,16 +9,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from emitc.backends.contract import PORTABLE, Backend, Candidate, Made, Offer, costs_more
-from emitc.backends.portable.cost import cost_of, rows_of
 from emitc.errors import EmitcError, Reason, RefusalKind, Where
 from emitc.ir import BoundNode
 from emitc.kernels import kernel_of
 from emitc.kernels.contract import KernelDef, Variant
+from emitc.kernels.shared.lookup_and_binary import lookup_row
 from emitc.layer import Layer
-from emitc.target import Target
+from emitc.target import MVE, Target
 
 _KEPT_BYTES = 1 << 17
 """Constants of the largest layer that is kept for other targets and limits: Python's numbers take eight times as much."""
+
+
+def rows_of(bound: BoundNode, kernel: KernelDef, portable: Callable[[BoundNode], Layer]) -> tuple[Variant, ...]:
+    """The row of each variant that the operator offers the node. portable: gives the node's portable layer."""
+    rows = kernel.offered(bound)
+    lookup = lookup_row(portable)
+    return (*rows, lookup) if kernel.elementwise and lookup.name not in kernel.variant_names else rows
+
+
+def cost_of(bound: BoundNode, target: Target, variant: str) -> float:
+    """Estimated cycles of one run of the node by a kernel of that name on the target."""
+    kernel = kernel_of(bound)
+    if variant == PORTABLE:
+        costs = kernel.cost_with_vectors if MVE in target.features else None
+        return kernel.cycles(bound, costs or kernel.cost)
+    (row,) = (row for row in rows_of(bound, kernel, kernel.lower) if row.name == variant)
+    return kernel.cycles(bound, row.cost)
 
 
 class Portable(Backend):
@@ -41,7 +58,7 @@ class Portable(Backend):
         return ""
 
     def cost(self, bound: BoundNode) -> float:
-        """Of the kernel that the node gets without a limit of scratch, by the table of `cost`."""
+        """Of the kernel that the node gets without a limit of scratch, by the costs in the row of each kernel."""
         return self.offer(bound).cheapest().cost
 
     def least_cost(self, bound: BoundNode) -> float:

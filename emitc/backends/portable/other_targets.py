@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emitc.backends.contract import PORTABLE, Made
-from emitc.backends.portable.backend import Portable
-from emitc.backends.portable.cost import cost_of
+from emitc.backends.portable.backend import Portable, cost_of
 from emitc.ir import BoundNode
 from emitc.target import load_target, targets
 

@@ -197,7 +197,7 @@ class _Layout:
 
 def channels_last(model: SourceModel) -> SourceModel:
     """The model with images in NHWC round every windowed operator, filters in OHWI, and matrices in [O, I]."""
-    draft = SourceRewriter.of(model)
+    draft = SourceRewriter(model)
     layout = _Layout(draft)
     draft.replace_each(layout.replaced, layout.nodes)
     return draft.freeze()

@@ -365,7 +365,7 @@ _STEPS: tuple[Callable[[SourceRewriter], None], ...] = (
 
 def quantization_on_tensors(model: SourceModel) -> SourceModel:
     """The model with constant scales on their tensors. An operator whose scales are wrong, or without code, is blocked."""
-    draft = SourceRewriter.of(model)
+    draft = SourceRewriter(model)
     for step in _STEPS:
         step(draft)
     return draft.freeze()

@@ -60,7 +60,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator of CONTROL_FLOW that is read. index: its place in the file. name: its own, else that of its first output."""
+    """An operator of CONTROL_FLOW that is read. index: its place in the file. name: its own, or its first output's."""
 
     index: int
     node: onnx.NodeProto
@@ -72,9 +72,9 @@ class Operator:
 class _Rounds:
     """A loop whose body is read. inputs, results: names of values of the body.
 
-    operands: names of values outside, the first `carried` of `results` without the condition being their next values. slices:
-    names outside of what a slice is added to in each round. backward: of each scanned operand, then of each of those. settings:
-    further attributes.
+    operands: names of values outside. carried: how many of them the body computes anew in each round. slices: names outside of
+    tensors to which each round adds a slice. backward: whether the last round comes first, for each scanned operand and for
+    each of the slices. settings: further attributes.
     """
 
     read: Reader

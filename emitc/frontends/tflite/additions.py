@@ -10,7 +10,7 @@ from emitc.source import SourceModel, SourceNode, SourceTensor
 
 @dataclass(slots=True)
 class Additions:
-    """tensors: those of the file, then new ones. nodes: those that are rewritten. next_node: number of the next new operator."""
+    """tensors: those of the file, then new ones. nodes: those that are rewritten. next_node: number of the next new one."""
 
     model: SourceModel
     tensors: list[SourceTensor] = field(init=False)
@@ -41,7 +41,7 @@ class Additions:
 
 
 def with_tensors(node: SourceNode, given: Mapping[int, SourceTensor], *, outputs: bool = False) -> SourceNode:
-    """The node that reads other tensors, and where `outputs` says so writes them. given: by index of the tensor that it has."""
+    """The node with other tensors as inputs, and as outputs where that is asked for. given: by index of its own tensors."""
     inputs = tuple(given.get(tensor.index, tensor) if tensor else None for tensor in node.inputs)
     made = tuple(given.get(tensor.index, tensor) for tensor in node.outputs) if outputs else node.outputs
     return replace(node, inputs=inputs, outputs=made)

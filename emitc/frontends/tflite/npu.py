@@ -8,11 +8,13 @@ subgraph, count, then an int32 for each tensor, -1 for those that are not in it.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import tflite
 
 from emitc.errors import EmitcError, Where
@@ -21,7 +23,7 @@ from emitc.source import SourceModel, SourceNode, SourceTensor
 
 if TYPE_CHECKING:
     from emitc.ethosu.effects import Allowance, Effects
-    from emitc.frontends.tflite.npu_memory import SharedMemory, StreamUse
+    from emitc.frontends.tflite.npu_memory import SharedMemory
 
 OPERATOR = "CUSTOM:ethos-u"
 _METADATA = b"OfflineMemoryAllocation"
@@ -47,7 +49,7 @@ def with_npu_operands(model: SourceModel, data: bytes) -> SourceModel:
         return model
     # Imported here and below: it reads command streams, which most models do not have.
     from emitc.ethosu.effects import Allowance
-    from emitc.frontends.tflite.npu_memory import places_of, shared_memory, tensor_bytes
+    from emitc.frontends.tflite.npu_memory import StreamUse, places_of, shared_memory
 
     offsets, allowance = tensor_offsets(data, len(model.tensors)), Allowance()
     streams = {at: _stream(node, offsets, allowance) for at, node in enumerate(model.nodes) if node.op_type == OPERATOR}
@@ -56,7 +58,8 @@ def with_npu_operands(model: SourceModel, data: bytes) -> SourceModel:
     for at, stream in streams.items():
         for tensor in (*stream.inputs, *model.nodes[at].outputs):
             _require_inside(model.nodes[at], tensor, offsets, stream.scratch_bytes)
-    found = shared_memory(model, {at: _use(model.nodes[at], s) for at, s in streams.items()}, places, size)
+    uses = {at: StreamUse(s.inputs, model.nodes[at].outputs, *s.runs) for at, s in streams.items()}
+    found = shared_memory(model, uses, places, size)
     ends = [place + tensor_bytes(found.tensors[index]) for index, place in found.places.items()]
     return _rewritten(model, streams, found, max([*ends, *(stream.touched_bytes for stream in streams.values())]))
 
@@ -74,17 +77,14 @@ class _Stream:
     effects: Effects | None
 
     @property
+    def runs(self) -> tuple[tuple[int, ...], tuple[int, ...]] | tuple[None, None]:
+        """What the stream reads before it writes it, and what it writes; None where that is not known."""
+        return (None, None) if self.effects is None else (self.effects.reads, self.effects.writes)
+
+    @property
     def touched_bytes(self) -> int:
         """Bytes of the scratch up to the last one that the stream uses; all of them where that is not known."""
         return self.scratch_bytes if self.effects is None else self.effects.end
-
-
-def _use(node: SourceNode, stream: _Stream) -> StreamUse:
-    from emitc.frontends.tflite.npu_memory import StreamUse
-
-    effects = stream.effects
-    touched = (None, None) if effects is None else (effects.reads, effects.writes)
-    return StreamUse(stream.inputs, node.outputs, *touched)
 
 
 def _rewritten(model: SourceModel, streams: Mapping[int, _Stream], found: SharedMemory, size: int) -> SourceModel:
@@ -115,6 +115,14 @@ def _rewritten(model: SourceModel, streams: Mapping[int, _Stream], found: Shared
         )
         before = memory if shared else None
     return replace(model, tensors=tuple(tensors), nodes=tuple(nodes))
+
+
+def tensor_bytes(tensor: SourceTensor) -> int:
+    """Bytes of a computed tensor, 0 where its type has no fixed size. An open dimension is 1, as vela has it."""
+    try:
+        return math.prod(abs(d) for d in tensor.shape) * np.dtype(tensor.dtype).itemsize
+    except TypeError:
+        return 0
 
 
 def tensor_offsets(data: bytes, tensors: int) -> tuple[int, ...]:
@@ -184,8 +192,6 @@ def _stream(node: SourceNode, offsets: tuple[int, ...], allowance: Allowance) ->
 
 def _require_inside(node: SourceNode, tensor: SourceTensor, offsets: tuple[int, ...], scratch_bytes: int) -> None:
     """Refuses a tensor of an NPU operator that does not lie in the scratch memory, and state."""
-    from emitc.frontends.tflite.npu_memory import tensor_bytes
-
     if tensor.is_variable:
         why = f"{tensor.describe()} holds its value between runs"
         raise node.unsupported("an NPU operator keeps state", why, "state is not supported")

@@ -8,7 +8,6 @@ next one takes it as its first input; a tensor becomes an output of the operator
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from emitc.errors import EmitcError
 from emitc.ethosu.effects import mask, spans
+from emitc.frontends.tflite.npu import tensor_bytes
 from emitc.source import SourceModel, SourceNode, SourceTensor
 
 _AGAIN = "compile the model again with vela"
@@ -66,14 +66,6 @@ class SharedMemory:
     nodes: tuple[SourceNode, ...]
     uses: Mapping[int, SharedUse]
     places: Mapping[int, int]
-
-
-def tensor_bytes(tensor: SourceTensor) -> int:
-    """Bytes of a computed tensor, 0 where its type has no fixed size. An open dimension is 1, as vela has it."""
-    try:
-        return math.prod(abs(d) for d in tensor.shape) * np.dtype(tensor.dtype).itemsize
-    except TypeError:
-        return 0
 
 
 def places_of(model: SourceModel, offsets: Sequence[int], scratch: frozenset[int], size: int) -> dict[int, int]:

@@ -398,7 +398,8 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
         where = Where(tensor=tensors[index].describe())
         if tensors[index].is_variable:
             what = "a graph input that keeps state is not supported"
-            why = "the tensor is a variable, which holds its value between runs; vela lists such a tensor among the inputs"
+            why = "the tensor is a variable, which holds its value between runs; "
+            why += "vela lists such a tensor among the inputs"
             reader.block(what, where, why, "give the model that vela has read")
         if tensors[index].dtype not in _DTYPES:
             what, why = f"a graph input of type {tensors[index].dtype} is not supported", ", ".join(sorted(_DTYPES))

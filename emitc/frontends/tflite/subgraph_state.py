@@ -183,7 +183,7 @@ class InnerState:
 def initialisation(
     source: SourceModel, node: SourceNode, path: tuple[int, ...], endless: str
 ) -> tuple[int, SourceSubgraph]:
-    """The subgraph that a CALL_ONCE calls, and its number. path: subgraphs round it. endless: why it may not be one of them."""
+    """The subgraph that a CALL_ONCE calls, and its number. path: subgraphs round it. endless: why it is none of them."""
     node.counts((0, 0), (0, 0))
     index = node.integer("init_subgraph_index")
     if not 0 < index <= len(source.subgraphs) or index in path:

@@ -98,7 +98,7 @@ def _spread(nodes: Iterable[SourceNode]) -> tuple[set[int], set[int]]:
 
 @dataclass(slots=True)
 class _Rewriting(Additions):
-    """signed: int8 tensors, unsigned: uint8 ones beside them, by the file's index. interface: inputs and outputs of the model."""
+    """signed: int8 tensors, unsigned: uint8 ones of the same values, by the file's index. interface: the model's ends."""
 
     signed: dict[int, SourceTensor] = field(default_factory=dict)
     interface: frozenset[int] = frozenset()

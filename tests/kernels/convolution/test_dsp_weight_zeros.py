@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from emitc.backends.portable import backend
-from emitc.backends.portable.cost import cost_of
+from emitc.backends.portable.backend import cost_of
 from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model
 from emitc.ir import BoundNode

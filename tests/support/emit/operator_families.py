@@ -22,8 +22,7 @@ from onnx.shape_inference import InferenceError
 from emitc.backends.contract import PORTABLE
 from emitc.backends.partition import Partition, Policy, partition
 from emitc.backends.portable import backend
-from emitc.backends.portable.backend import Portable
-from emitc.backends.portable.cost import cost_of
+from emitc.backends.portable.backend import Portable, cost_of
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError

@@ -29,11 +29,8 @@ def _at(*positions: int) -> Callable[[int], tuple[int, ...]]:
 _POOL = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides", "dilations")
 
 CONTRIB: dict[str, Contrib] = {
-    "QLinearAdd": Contrib("Add", _at(0, 3), 0),
-    "QLinearMul": Contrib("Mul", _at(0, 3), 0),
-    "QLinearSigmoid": Contrib("Identity", _at(0), 0),
-    "QLinearLeakyRelu": Contrib("Identity", _at(0), 0),
-    "QLinearSoftmax": Contrib("Identity", _at(0), 0),
+    **{f"QLinear{kind}": Contrib(kind, _at(0, 3), 0) for kind in ("Add", "Mul")},
+    **{f"QLinear{kind}": Contrib("Identity", _at(0), 0) for kind in ("Sigmoid", "LeakyRelu", "Softmax")},
     "QLinearAveragePool": Contrib("AveragePool", _at(0), 0, _POOL),
     "QLinearGlobalAveragePool": Contrib("GlobalAveragePool", _at(0), 0),
     "QLinearConcat": Contrib("Concat", lambda count: tuple(range(2, count, 3)), 2, ("axis",)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import onnx
@@ -25,35 +25,27 @@ def no_kernel(op_type: str, where: Where, domain: str = "") -> CannotCompile:
     return CannotCompile(f"{op_type} is not supported", where, "emitc has no kernel for this operator", hint)
 
 
-def custom_shapes(kernel: KernelDef, node: SourceNode, outputs: Sequence[tuple[str, str]]) -> tuple[Shape, ...]:
-    """Shapes of the outputs of a node, which are given as name and element type.
+def custom_types(kernel: KernelDef, node: SourceNode, outputs: Mapping[str, int]) -> dict[str, onnx.TypeProto]:
+    """Types of the outputs of a node, by name; outputs: their element types, as ONNX counts them.
 
     Raises CannotCompile for element types that the graph does not have, and what the operator's own functions raise.
     """
 
     def tensor(name: str, dtype: str, shape: Shape, source: SourceTensor | None = None) -> Tensor:
         if dtype not in _DTYPES:
-            raise node.unsupported(
-                f"element type {dtype} is not supported", f"there is code for {', '.join(sorted(_DTYPES))}", "cast it"
-            )
+            why = f"there is code for {', '.join(sorted(_DTYPES))}"
+            raise node.unsupported(f"element type {dtype} is not supported", why, "cast it")
         return Tensor(name, DType(dtype), shape, None, source.data if source else None, name)
 
     inputs = tuple(None if t is None else tensor(t.name, t.dtype, t.shape, t) for t in node.inputs)
-    made = tuple(tensor(name, dtype, ()) for name, dtype in outputs)
-    unshaped = (SourceTensor(-1, name, dtype, (), None, None) for name, dtype in outputs)
-    parsed = kernel.parse(replace(node, outputs=tuple(unshaped)))
-    operands = tuple(inputs[i] if i < len(inputs) else None for i in parsed.operands)
-    bound = node.bound(parsed.op, operands, made)
+    named = {name: dtype_name(kind) for name, kind in outputs.items()}
+    made = tuple(tensor(name, dtype, ()) for name, dtype in named.items())
+    unshaped = tuple(SourceTensor(-1, name, dtype, (), None, None) for name, dtype in named.items())
+    parsed = kernel.parse(replace(node, outputs=unshaped))
+    bound = node.bound(parsed.op, tuple(inputs[i] if i < len(inputs) else None for i in parsed.operands), made)
     kernel.check(bound)
     shapes = kernel.output_shapes(bound)
     if len(shapes) != len(outputs):
-        raise node.unsupported(
-            f"{node.op_type} has {len(outputs)} outputs", f"{len(shapes)} are expected", "export again"
-        )
-    return shapes
-
-
-def custom_types(kernel: KernelDef, node: SourceNode, outputs: Mapping[str, int]) -> dict[str, onnx.TypeProto]:
-    """Types of the outputs of a node, by name; outputs: their element types, as ONNX counts them."""
-    shapes = custom_shapes(kernel, node, [(name, dtype_name(kind)) for name, kind in outputs.items()])
+        what = f"{node.op_type} has {len(outputs)} outputs"
+        raise node.unsupported(what, f"{len(shapes)} are expected", "export again")
     return dict(zip(outputs, map(onnx.helper.make_tensor_type_proto, outputs.values(), shapes), strict=True))

@@ -57,18 +57,14 @@ class _Part:
 _OUT = -1
 _BINARY = (_Part(0, 1, 2), _Part(3, 4, 5), _Part(_OUT, 6, 7))
 _UNARY = (_Part(0, 1, 2), _Part(_OUT, 3, 4))
+_OF_ONE_VALUE = ("Sigmoid", "LeakyRelu", "Softmax", "AveragePool", "GlobalAveragePool")
 
 _PARTS: dict[str, tuple[str, tuple[_Part, ...], tuple[int, ...]]] = {
     "QLinearConv": ("Conv", (_Part(0, 1, 2), _Part(3, 4, 5, 0), _Part(_OUT, 6, 7)), (0, 3, 8)),
     "QLinearMatMul": ("MatMul", (_Part(0, 1, 2), _Part(3, 4, 5, -1), _Part(_OUT, 6, 7)), (0, 3)),
     "QGemm": ("Gemm", (_Part(0, 1, 2), _Part(3, 4, 5, -1), _Part(_OUT, 7, 8)), (0, 3, 6)),
-    "QLinearAdd": ("Add", _BINARY, (0, 3)),
-    "QLinearMul": ("Mul", _BINARY, (0, 3)),
-    "QLinearSigmoid": ("Sigmoid", _UNARY, (0,)),
-    "QLinearLeakyRelu": ("LeakyRelu", _UNARY, (0,)),
-    "QLinearSoftmax": ("Softmax", _UNARY, (0,)),
-    "QLinearAveragePool": ("AveragePool", _UNARY, (0,)),
-    "QLinearGlobalAveragePool": ("GlobalAveragePool", _UNARY, (0,)),
+    **{f"QLinear{kind}": (kind, _BINARY, (0, 3)) for kind in ("Add", "Mul")},
+    **{f"QLinear{kind}": (kind, _UNARY, (0,)) for kind in _OF_ONE_VALUE},
     "QuantizeLinear": ("Quantize", (_Part(_OUT, 1, 2),), (0,)),
     "DequantizeLinear": ("Dequantize", (_Part(0, 1, 2),), (0,)),
 }

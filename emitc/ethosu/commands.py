@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from typing import TypeAlias
 
+import numpy as np
+
 
 @unique
 class Rounding(Enum):
@@ -83,9 +85,9 @@ class Accelerator:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`size` bytes from `offset` of a region."""
+    """`size` bytes from `offset` of a region. A region of None is the internal memory."""
 
-    region: int
+    region: int | None
     offset: int
     size: int
 
@@ -117,6 +119,16 @@ class FeatureMap:
     def elements(self) -> int:
         """Number of values."""
         return self.height * self.width * self.depth
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of a value."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def size(self) -> int:
+        """Bytes of all values."""
+        return self.elements * self.element_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,63 +194,97 @@ class Output:
     table_signed: bool
 
 
+Part: TypeAlias = FeatureMap | Span
+"""What an operation reads or writes."""
+
+
 @dataclass(frozen=True, slots=True)
-class Convolution:
-    """CONV or DEPTHWISE. block_depth: output channels of a block, which the order of the weights follows."""
+class Operation:
+    """What every operation on feature maps has. place: the command in the stream, `command 3 CONV (word 120)`."""
 
     place: str
-    depthwise: bool
     ifm: FeatureMap
     output: Output
+
+    @property
+    def reads(self) -> tuple[Part, ...]:
+        """What it reads of the regions."""
+        return (self.ifm,)
+
+    @property
+    def writes(self) -> tuple[Part, ...]:
+        """What it writes."""
+        return (self.output.feature_map,)
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed(Operation):
+    """An operation whose outputs each depend on a window of the padded and upscaled input."""
+
     kernel: Kernel
     padding: Padding
     upscale: Upscale
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution(Windowed):
+    """CONV or DEPTHWISE. block_depth: output channels of a block, which the order of the weights follows."""
+
+    depthwise: bool
     weights: Span
     scales: Span
     block_depth: int
     part_kernel_first: bool
     accumulator_bits: int
 
+    @property
+    def reads(self) -> tuple[Part, ...]:
+        """See Operation."""
+        return self.ifm, self.weights, self.scales
+
 
 @dataclass(frozen=True, slots=True)
-class Pooling:
+class Pooling(Windowed):
     """POOL."""
 
-    place: str
     kind: PoolKind
-    ifm: FeatureMap
-    output: Output
-    kernel: Kernel
-    padding: Padding
-    upscale: Upscale
 
 
 @dataclass(frozen=True, slots=True)
-class Elementwise:
+class Elementwise(Operation):
     """ELEMENTWISE. ifm2: a tensor (broadcast where a size is 1), a scalar, or None. swapped: ifm2 is the first operand."""
 
-    place: str
     kind: ElementwiseKind
-    ifm: FeatureMap
     ifm2: FeatureMap | int | None
     ifm2_zero_point: int
     swapped: bool
     scaling: OperandScaling
     scale_a: Scale | None
     scale_b: Scale | None
-    output: Output
+
+    @property
+    def reads(self) -> tuple[Part, ...]:
+        """See Operation."""
+        return (self.ifm, self.ifm2) if isinstance(self.ifm2, FeatureMap) else (self.ifm,)
 
 
 @dataclass(frozen=True, slots=True)
 class Dma:
-    """DMA_START of one dimension. A region of None is the internal memory."""
+    """DMA_START of one dimension."""
 
     place: str
-    source_region: int | None
-    source: int
-    destination_region: int | None
-    destination: int
-    size: int
+    source: Span
+    destination: Span
+
+    @property
+    def reads(self) -> tuple[Part, ...]:
+        """See Operation."""
+        return (self.source,)
+
+    @property
+    def writes(self) -> tuple[Part, ...]:
+        """See Operation."""
+        return (self.destination,)
 
 
 @dataclass(frozen=True, slots=True)

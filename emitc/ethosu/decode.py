@@ -7,9 +7,9 @@ read before it is set, a value without a meaning and a stream without an end are
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from emitc.ethosu import registers as regs
 from emitc.ethosu.commands import (
@@ -28,12 +28,11 @@ from emitc.ethosu.commands import (
     Pooling,
     PoolKind,
     Rounding,
-    Scale,
     Span,
     Upscale,
     Wait,
 )
-from emitc.ethosu.npu_faults import fault, unsupported
+from emitc.ethosu.npu_faults import NpuFault, NpuUnsupported, fault, unsupported
 from emitc.ethosu.registers import Registers, Word
 
 _MAGIC = b"COP1"
@@ -46,12 +45,12 @@ _NARROW_MACS = 32
 
 _IFM_DTYPES = {0: "uint8", 1: "int8", 4: "uint16", 5: "int16", 8: "uint32", 9: "int32"}
 _OFM_DTYPES = {0: "uint8", 1: "int8", 2: "uint16", 3: "int16", 4: "uint32", 5: "int32"}
-_ELEMENT_BYTES = {"uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4}
 _MAX_COMMANDS = 1 << 20
 _REGIONS = 8
 _FIRST_TABLE, _TABLES = 16, 8
 _TANH, _SIGMOID = 3, 4
-_BROADCAST_HEIGHT, _BROADCAST_WIDTH, _BROADCAST_DEPTH, _SWAPPED, _SCALAR = 1, 2, 4, 0x40, 0x80
+_SWAPPED, _SCALAR = 0x40, 0x80
+"""Bits of IFM2_BROADCAST; bits 0 to 2 say that height, width or depth is 1."""
 _CLIP_BY_TYPE, _CLIP_UINT8, _CLIP_INT8, _CLIP_INT16 = 0, 2, 3, 5
 _CLIPS = {_CLIP_UINT8: (0, 255), _CLIP_INT8: (-128, 127), _CLIP_INT16: (-32768, 32767)}
 _RANGES = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
@@ -91,11 +90,10 @@ def _containers(payload: bytes) -> tuple[Accelerator, tuple[int, ...]]:
         elif action == _STREAM:
             count = high << 16 | low
             if stream is not None or position + count > len(words):
+                why = f"one of {count} words is announced, {len(words) - position} are left"
                 raise fault(
                     "the payload has a wrong command stream",
-                    f"one of {count} words is announced, {len(words) - position} are left"
-                    if stream is None
-                    else "there are two",
+                    why if stream is None else "there are two",
                     f"word {position}",
                 )
             stream = words[position : position + count]
@@ -137,11 +135,8 @@ class _Decoder:
             if word.opcode in table:
                 self._registers.set(table[word.opcode], word)
             elif word.payload is not None or word.opcode not in regs.OPERATIONS:
-                raise unsupported(
-                    f"the command stream has an unknown instruction {word.name}",
-                    "Ethos-U55 and Ethos-U65 do not have it",
-                    self._place,
-                )
+                what = f"the command stream has an unknown instruction {word.name}"
+                raise self._unsupported(what, "Ethos-U55 and Ethos-U65 do not have it")
             elif word.opcode == regs.STOP:
                 return tuple(found)
             else:
@@ -149,7 +144,7 @@ class _Decoder:
                 if command is not None:
                     found.append(command)
             if len(found) > _MAX_COMMANDS:
-                raise fault("the command stream is too long", f"more than {_MAX_COMMANDS} commands", self._place)
+                raise self._fault("the command stream is too long", f"more than {_MAX_COMMANDS} commands")
         raise fault("the command stream does not end", f"none of its {len(stream)} words is a STOP")
 
     def _command(self, word: Word) -> Command | None:
@@ -165,27 +160,33 @@ class _Decoder:
             return Wait(self._place, word.opcode == regs.DMA_WAIT, word.parameter & 0xF)
         return None  # IRQ and PMU_MASK compute nothing
 
+    def _fault(self, what: str, why: str) -> NpuFault:
+        return fault(what, why, self._place)
+
+    def _unsupported(self, what: str, why: str) -> NpuUnsupported:
+        return unsupported(what, why, self._place)
+
     def _member(self, kind: type[_Member], number: int, what: str) -> _Member:
         """The enumeration's member of this number. Raises NpuUnsupported for a number without meaning."""
         try:
             return kind(number)
         except ValueError:
-            raise unsupported(f"unknown {what}", f"its number is {number}", self._place) from None
+            raise self._unsupported(f"unknown {what}", f"its number is {number}") from None
 
     def _region(self, name: str) -> int:
         region = self._registers.value(name)
         if region >= _REGIONS:
-            raise fault("a region does not exist", f"{name} is {region}; there are 0 to {_REGIONS - 1}", self._place)
+            raise self._fault("a region does not exist", f"{name} is {region}; there are 0 to {_REGIONS - 1}")
         return region
 
-    def _feature_map(self, prefix: str, shape: tuple[int, int, int], dtype: str, bricks: bool) -> FeatureMap:
-        """The tensor that the registers with this prefix describe, of shape [H, W, C]."""
+    def _feature_map(self, prefix: str, shape: tuple[int, int, int], dtype: str) -> FeatureMap:
+        """The tensor that the registers with this prefix describe, of shape [H, W, C]. Bit 6 of the precision is the layout."""
         registers = self._registers
         height, width, depth = shape
-        width0 = registers.value(f"{prefix}_WIDTH0_M1") + 1
-        height0 = registers.value(f"{prefix}_HEIGHT0_M1") + 1
+        bricks = bool(registers.value(f"{prefix}_PRECISION") >> 6 & 1)
+        width0, height0 = registers.size(f"{prefix}_WIDTH0"), registers.size(f"{prefix}_HEIGHT0")
         # What lies in tiles that the tensor does not reach need not be set.
-        height1 = registers.value(f"{prefix}_HEIGHT1_M1") + 1 if width0 < width else height0
+        height1 = registers.size(f"{prefix}_HEIGHT1") if width0 < width else height0
         used = (True, width0 < width, height0 < height, width0 < width and height1 < height)
         bases = [registers.address(f"{prefix}_BASE{tile}") if used[tile] else 0 for tile in range(4)]
         return FeatureMap(
@@ -205,47 +206,39 @@ class _Decoder:
             zero_point=registers.signed16(f"{prefix}_ZERO_POINT"),
         )
 
-    def _input(self, prefix: str, shape: tuple[int, int, int]) -> FeatureMap:
-        """IFM or IFM2. Precision: bit 0 signed, bits 2-3 width, bit 6 layout."""
+    def _dtype(self, prefix: str, dtypes: Mapping[int, str], bits: int) -> str:
+        """The element type that the low bits of a precision register state: bit 0 signed, the others the width."""
         precision = self._registers.value(f"{prefix}_PRECISION")
-        if precision & 0xF not in _IFM_DTYPES:
-            raise unsupported("unknown element type", f"{prefix}_PRECISION is 0x{precision:x}", self._place)
-        return self._feature_map(prefix, shape, _IFM_DTYPES[precision & 0xF], bool(precision >> 6 & 1))
+        if precision & bits not in dtypes:
+            raise self._unsupported("unknown element type", f"{prefix}_PRECISION is 0x{precision:x}")
+        return dtypes[precision & bits]
+
+    def _input(self, prefix: str, shape: tuple[int, int, int]) -> FeatureMap:
+        """IFM or IFM2."""
+        return self._feature_map(prefix, shape, self._dtype(prefix, _IFM_DTYPES, 0xF))
 
     def _output_shape(self) -> tuple[int, int, int]:
-        registers = self._registers
-        return (
-            registers.value("OFM_HEIGHT_M1") + 1,
-            registers.value("OFM_WIDTH_M1") + 1,
-            registers.value("OFM_DEPTH_M1") + 1,
-        )
+        size = self._registers.size
+        return size("OFM_HEIGHT"), size("OFM_WIDTH"), size("OFM_DEPTH")
 
     def _output(self) -> Output:
-        """OFM with rounding, clamp and table. Precision: bit 0 signed, 1-2 width, 6 layout, 8 global scale, 14-15 rounding."""
+        """OFM with rounding, clamp and table. Bit 8 of the precision says that it has one scale, 14 and 15 the rounding."""
         registers = self._registers
-        precision = registers.value("OFM_PRECISION")
-        if precision & 7 not in _OFM_DTYPES:
-            raise unsupported("unknown element type", f"OFM_PRECISION is 0x{precision:x}", self._place)
-        dtype = _OFM_DTYPES[precision & 7]
+        dtype, precision = self._dtype("OFM", _OFM_DTYPES, 7), registers.value("OFM_PRECISION")
         activation = registers.value("ACTIVATION")
         kind, clip = activation & 0xFFF, activation >> 12
         if kind in (_TANH, _SIGMOID):
-            raise unsupported(
+            raise self._unsupported(
                 "the NPU's own tanh and sigmoid have no host model",
                 "vela's package has no table of them; it uses them for LSTM layers, and for LOGISTIC and TANH of int16",
-                self._place,
             )
         table = kind - _FIRST_TABLE if _FIRST_TABLE <= kind < _FIRST_TABLE + _TABLES else None
         if (kind != 0 and table is None) or clip not in (_CLIP_BY_TYPE, *_CLIPS):
-            raise unsupported("unknown activation", f"ACTIVATION is 0x{activation:x}", self._place)
+            raise self._unsupported("unknown activation", f"ACTIVATION is 0x{activation:x}")
         minimum, maximum = self._clamp(dtype, clip)
-        scale = None
-        if precision >> 8 & 1:
-            multiplier, shift = registers.scale("OFM_SCALE")
-            scale = Scale(multiplier, shift)
         return Output(
-            feature_map=self._feature_map("OFM", self._output_shape(), dtype, bool(precision >> 6 & 1)),
-            scale=scale,
+            feature_map=self._feature_map("OFM", self._output_shape(), dtype),
+            scale=registers.scale("OFM_SCALE") if precision >> 8 & 1 else None,
             rounding=self._member(Rounding, precision >> 14, "rounding"),
             minimum=minimum,
             maximum=maximum,
@@ -258,12 +251,8 @@ class _Decoder:
         if clip == _CLIP_BY_TYPE and dtype not in _RANGES:
             return None, None
         least, most = _RANGES[dtype] if clip == _CLIP_BY_TYPE else _CLIPS[clip]
-        registers = self._registers
-        if least < 0:
-            low, high = registers.signed16("ACTIVATION_MIN"), registers.signed16("ACTIVATION_MAX")
-        else:
-            low, high = registers.value("ACTIVATION_MIN"), registers.value("ACTIVATION_MAX")
-        return max(low, least), min(high, most)
+        read = self._registers.signed16 if least < 0 else self._registers.value
+        return max(read("ACTIVATION_MIN"), least), min(read("ACTIVATION_MAX"), most)
 
     def _kernel(self) -> Kernel:
         """Stride: bits 0 and 6-8 for x, 1 and 9-11 for y, less one; bits 3 and 4 dilation. The extent includes dilation."""
@@ -279,94 +268,66 @@ class _Decoder:
             dilation_x=dilation_x,
         )
 
-    def _window(self, kernel: Kernel) -> tuple[Padding, Upscale, FeatureMap]:
-        """Padding, upscaling and the input, whose size follows from the output's."""
-        registers = self._registers
-        padding = Padding(
-            registers.value("IFM_PAD_TOP"),
-            registers.value("IFM_PAD_LEFT"),
-            registers.value("IFM_PAD_BOTTOM"),
-            registers.value("IFM_PAD_RIGHT"),
-        )
+    def _window(self) -> dict[str, Any]:
+        """Kernel, padding, upscaling and the input, whose size follows from the output's: the fields of Windowed."""
+        registers, kernel = self._registers, self._kernel()
+        padding = Padding(*(registers.value(f"IFM_PAD_{side}") for side in ("TOP", "LEFT", "BOTTOM", "RIGHT")))
         upscale = self._member(Upscale, registers.value("IFM_UPSCALE"), "upscaling")
         height, width, _ = self._output_shape()
         rows = (height - 1) * kernel.stride_y + kernel.extent_y - padding.top - padding.bottom
         columns = (width - 1) * kernel.stride_x + kernel.extent_x - padding.left - padding.right
-        if (
-            rows < 1
-            or columns < 1
-            or max(padding.top, padding.bottom) >= kernel.extent_y
-            or max(padding.left, padding.right) >= kernel.extent_x
-        ):
-            raise fault(
-                "the padding is larger than the kernel",
-                f"{padding} with a kernel of {kernel.extent_y}x{kernel.extent_x}",
-                self._place,
-            )
+        beyond_rows = max(padding.top, padding.bottom) >= kernel.extent_y
+        if min(rows, columns) < 1 or beyond_rows or max(padding.left, padding.right) >= kernel.extent_x:
+            why = f"{padding} with a kernel of {kernel.extent_y}x{kernel.extent_x}"
+            raise self._fault("the padding is larger than the kernel", why)
         if upscale is not Upscale.NONE:
             rows, columns = -(-rows // 2), -(-columns // 2)
-        return padding, upscale, self._input("IFM", (rows, columns, registers.value("IFM_DEPTH_M1") + 1))
+        ifm = self._input("IFM", (rows, columns, registers.size("IFM_DEPTH")))
+        return {"kernel": kernel, "padding": padding, "upscale": upscale, "ifm": ifm}
 
     def _convolution(self, depthwise: bool) -> Convolution:
         registers = self._registers
         if registers.has("PARALLEL_MODE") and registers.value("PARALLEL_MODE"):
-            raise unsupported(
-                "two weight streams in parallel have no host model", "PARALLEL_MODE is set, as on 512 MACs", self._place
-            )
-        kernel = self._kernel()
-        padding, upscale, ifm = self._window(kernel)
-        output = self._output()
+            why = "PARALLEL_MODE is set, as on 512 MACs"
+            raise self._unsupported("two weight streams in parallel have no host model", why)
+        window, output = self._window(), self._output()
+        ifm: FeatureMap = window["ifm"]
         bits = _ACCUMULATOR_BITS.get(registers.value("ACC_FORMAT"))
         if bits is None or ifm.dtype not in ("uint8", "int8", "int16"):
-            raise unsupported(
-                "a convolution of these types has no host model",
-                f"input {ifm.dtype}, ACC_FORMAT {registers.value('ACC_FORMAT')}",
-                self._place,
-            )
+            why = f"input {ifm.dtype}, ACC_FORMAT {registers.value('ACC_FORMAT')}"
+            raise self._unsupported("a convolution of these types has no host model", why)
         if depthwise and output.feature_map.depth != ifm.depth:
-            raise fault(
-                "a depthwise convolution changes the number of channels",
-                f"{ifm.depth} in, {output.feature_map.depth} out",
-                self._place,
-            )
+            channels = f"{ifm.depth} in, {output.feature_map.depth} out"
+            raise self._fault("a depthwise convolution changes the number of channels", channels)
         return Convolution(
             place=self._place,
-            depthwise=depthwise,
-            ifm=ifm,
             output=output,
-            kernel=kernel,
-            padding=padding,
-            upscale=upscale,
+            **window,
+            depthwise=depthwise,
             weights=self._span("WEIGHT"),
             scales=self._span("SCALE"),
-            block_depth=registers.value("OFM_BLK_DEPTH_M1") + 1,
+            block_depth=registers.size("OFM_BLK_DEPTH"),
             part_kernel_first=bool(registers.value("KERNEL_STRIDE") >> 2 & 1),
             accumulator_bits=bits,
         )
 
     def _span(self, prefix: str) -> Span:
-        registers = self._registers
-        return Span(
-            self._region(f"{prefix}_REGION"), registers.address(f"{prefix}_BASE"), registers.value(f"{prefix}_LENGTH")
-        )
+        first, size = self._registers.address(f"{prefix}_BASE"), self._registers.value(f"{prefix}_LENGTH")
+        return Span(self._region(f"{prefix}_REGION"), first, size)
 
     def _pooling(self, kind: PoolKind) -> Pooling:
         output = self._output()
         if kind is PoolKind.REDUCE_SUM:
             height, width, depth = self._output_shape()
             if depth != 1:
-                raise fault("a sum over channels has several channels", f"output depth {depth}", self._place)
-            ifm = self._input("IFM", (height, width, self._registers.value("IFM_DEPTH_M1") + 1))
-            return Pooling(self._place, kind, ifm, output, Kernel(1, 1, 1, 1, 1, 1), Padding(0, 0, 0, 0), Upscale.NONE)
-        kernel = self._kernel()
-        padding, upscale, ifm = self._window(kernel)
-        if ifm.depth < output.feature_map.depth:
-            raise fault(
-                "a pooling makes channels out of nothing",
-                f"{ifm.depth} in, {output.feature_map.depth} out",
-                self._place,
-            )
-        return Pooling(self._place, kind, ifm, output, kernel, padding, upscale)
+                raise self._fault("a sum over channels has several channels", f"output depth {depth}")
+            ifm = self._input("IFM", (height, width, self._registers.size("IFM_DEPTH")))
+            return Pooling(self._place, ifm, output, Kernel(1, 1, 1, 1, 1, 1), Padding(0, 0, 0, 0), Upscale.NONE, kind)
+        window = self._window()
+        if window["ifm"].depth < output.feature_map.depth:
+            channels = f"{window['ifm'].depth} in, {output.feature_map.depth} out"
+            raise self._fault("a pooling makes channels out of nothing", channels)
+        return Pooling(place=self._place, output=output, **window, kind=kind)
 
     def _elementwise(self, kind: ElementwiseKind) -> Elementwise:
         registers = self._registers
@@ -382,33 +343,26 @@ class _Decoder:
                 is_signed = registers.value("IFM2_PRECISION") & 1
                 ifm2 = registers.signed16("IFM2_SCALAR") if is_signed else registers.value("IFM2_SCALAR")
             else:
-                ifm2 = self._input(
-                    "IFM2",
-                    (
-                        1 if broadcast & _BROADCAST_HEIGHT else shape[0],
-                        1 if broadcast & _BROADCAST_WIDTH else shape[1],
-                        1 if broadcast & _BROADCAST_DEPTH else shape[2],
-                    ),
-                )
+                height, width, depth = (1 if broadcast >> axis & 1 else size for axis, size in enumerate(shape))
+                ifm2 = self._input("IFM2", (height, width, depth))
         scaling, scale_a, scale_b = OperandScaling.BOTH, None, None
-        if kind in (ElementwiseKind.ADD, ElementwiseKind.SUB) and _ELEMENT_BYTES[ifm.dtype] < 4:
+        if kind in (ElementwiseKind.ADD, ElementwiseKind.SUB) and ifm.element_bytes < 4:
             mode = registers.value("IFM_PRECISION") >> 8 & 3
             scaling = self._member(OperandScaling, mode, "operand scaling")
-            scale_a = Scale(*registers.scale("OPA_SCALE"))
-            if scaling is OperandScaling.BOTH:
-                scale_b = Scale(*registers.scale("OPB_SCALE"))
-        return Elementwise(self._place, kind, ifm, ifm2, zero_point, swapped, scaling, scale_a, scale_b, self._output())
+            scale_a = registers.scale("OPA_SCALE")
+            scale_b = registers.scale("OPB_SCALE") if scaling is OperandScaling.BOTH else None
+        return Elementwise(self._place, ifm, self._output(), kind, ifm2, zero_point, swapped, scaling, scale_a, scale_b)
 
     def _dma(self) -> Dma:
+        return Dma(self._place, self._end_of_copy("SRC"), self._end_of_copy("DST"))
+
+    def _end_of_copy(self, side: str) -> Span:
+        """Bits 0 to 7 of the region's register are its number, bit 8 says internal memory, 9 and 10 strides."""
         registers = self._registers
-        ends: list[tuple[int | None, int]] = []
-        for side in ("SRC", "DST"):
-            bits = registers.value(f"DMA0_{side}_REGION")
-            if bits >> 9 & 3:
-                raise unsupported("a strided copy has no host model", f"DMA0_{side}_REGION is 0x{bits:x}", self._place)
-            internal = bool(bits >> 8 & 1)
-            if not internal and bits & 0xFF >= _REGIONS:
-                raise fault("a region does not exist", f"DMA0_{side}_REGION is 0x{bits:x}", self._place)
-            ends.append((None if internal else bits & 0xFF, registers.address(f"DMA0_{side}")))
-        size = registers.address("DMA0_LEN")
-        return Dma(self._place, ends[0][0], ends[0][1], ends[1][0], ends[1][1], size)
+        bits = registers.value(f"DMA0_{side}_REGION")
+        if bits >> 9 & 3:
+            raise self._unsupported("a strided copy has no host model", f"DMA0_{side}_REGION is 0x{bits:x}")
+        internal = bool(bits >> 8 & 1)
+        if not internal and bits & 0xFF >= _REGIONS:
+            raise self._fault("a region does not exist", f"DMA0_{side}_REGION is 0x{bits:x}")
+        return Span(None if internal else bits & 0xFF, registers.address(f"DMA0_{side}"), registers.address("DMA0_LEN"))

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
-from emitc.ethosu.commands import Accelerator, Command, Convolution, Dma, Elementwise, FeatureMap, Wait
+from emitc.ethosu.commands import Accelerator, Command, Dma, Operation, Part, Span, Wait
 from emitc.ethosu.memory import AccessFault, table_place
 
-_INTERNAL = -1
 _MOST_OPERATIONS = 2
 
 
@@ -18,15 +15,23 @@ _MOST_OPERATIONS = 2
 class _Touched:
     """Bytes [first, end) of a region."""
 
-    region: int
+    region: int | None
     first: int
     end: int
     written: bool
 
+    def collides(self, other: _Touched) -> bool:
+        """Whether both touch a byte that one of them writes."""
+        common = self.region == other.region and self.first < other.end and other.first < self.end
+        return common and (self.written or other.written)
 
-def _extent(fm: FeatureMap, written: bool) -> Iterator[_Touched]:
-    """The bytes between the first and the last of each tile."""
-    element = np.dtype(fm.dtype).itemsize
+
+def _extents(part: Part) -> Iterator[tuple[int, int]]:
+    """Of a tensor's tiles the first byte and the one behind the last; of other bytes the same."""
+    if isinstance(part, Span):
+        yield part.offset, part.offset + part.size
+        return
+    fm, element = part, part.element_bytes
     left, right = min(fm.width0, fm.width), fm.width - fm.width0
     sizes = (
         (min(fm.height0, fm.height), left),
@@ -41,37 +46,15 @@ def _extent(fm: FeatureMap, written: bool) -> Iterator[_Touched]:
             else:
                 steps = [(width - 1, fm.stride_x), (fm.depth - 1, element)]
             reach = [n * s for n, s in (*steps, (height - 1, fm.stride_y))]
-            first, last = base + sum(min(r, 0) for r in reach), base + sum(max(r, 0) for r in reach)
-            yield _Touched(fm.region, first, last + element, written)
+            yield base + sum(min(r, 0) for r in reach), base + sum(max(r, 0) for r in reach) + element
 
 
-def _touched(command: Command, internal_bytes: int) -> tuple[_Touched, ...]:
-    if isinstance(command, Wait):
-        return ()
-    if isinstance(command, Dma):
-        source = _INTERNAL if command.source_region is None else command.source_region
-        target = _INTERNAL if command.destination_region is None else command.destination_region
-        return (
-            _Touched(source, command.source, command.source + command.size, False),
-            _Touched(target, command.destination, command.destination + command.size, True),
-        )
-    found = [*_extent(command.ifm, False), *_extent(command.output.feature_map, True)]
-    if isinstance(command, Elementwise) and isinstance(command.ifm2, FeatureMap):
-        found += _extent(command.ifm2, False)
-    if isinstance(command, Convolution):
-        found += [
-            _Touched(span.region, span.offset, span.offset + span.size, False)
-            for span in (command.weights, command.scales)
-        ]
-    if command.output.table is not None:
-        element = np.dtype(command.output.feature_map.dtype).itemsize
-        offset, size = table_place(command.output.table, element, internal_bytes)
-        found.append(_Touched(_INTERNAL, offset, offset + size, False))
-    return tuple(found)
-
-
-def _collide(a: _Touched, b: _Touched) -> bool:
-    return a.region == b.region and a.first < b.end and b.first < a.end and (a.written or b.written)
+def _touched(command: Operation | Dma, internal_bytes: int) -> tuple[_Touched, ...]:
+    parts = [(part, False) for part in command.reads] + [(part, True) for part in command.writes]
+    if isinstance(command, Operation) and command.output.table is not None:
+        place = table_place(command.output.table, command.output.feature_map.element_bytes, internal_bytes)
+        parts.append((Span(None, *place), False))
+    return tuple(_Touched(part.region, *extent, written) for part, written in parts for extent in _extents(part))
 
 
 class Pending:
@@ -101,8 +84,8 @@ class Pending:
         for other, bytes_of_other in others:
             for a in touched:
                 for b in bytes_of_other:
-                    if _collide(a, b):
-                        place = "the internal memory" if a.region == _INTERNAL else f"region {a.region}"
+                    if a.collides(b):
+                        place = "the internal memory" if a.region is None else f"region {a.region}"
                         raise AccessFault(
                             f"it touches bytes {max(a.first, b.first)} to {min(a.end, b.end) - 1} of {place} at the same time"
                             f" as {other.place}, which nothing waits for"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.errors import CannotCompile, Where
-from emitc.ethosu.commands import Command, Convolution, Dma, Elementwise, FeatureMap, Wait
+from emitc.ethosu.commands import Wait
 from emitc.ethosu.memory import AccessFault, Marks
 from emitc.ethosu.npu_faults import NpuUnsupported, fault
 from emitc.ethosu.simulator import decoded
@@ -81,60 +81,27 @@ def scratch_effects(
         return None
     scratch = Marks(scratch_bytes)
     fast = Marks(fast_bytes) if fast_bytes else scratch
-    regions = {_SCRATCH: scratch, _FAST: fast}
+    regions: dict[int | None, Marks] = {_SCRATCH: scratch, _FAST: fast}
     for command in stream.commands:
-        allowance.spend(_bytes(command))
+        if isinstance(command, Wait):
+            continue
+        allowance.spend(sum(part.size for part in (*command.reads, *command.writes)))
         try:
-            _mark(command, regions)
+            # Reads come before writes: an operation may write over what it reads.
+            for part in command.reads:
+                if part.region in regions:
+                    regions[part.region].read(part)
+            for part in command.writes:
+                if part.region in regions:
+                    regions[part.region].write(part)
         except AccessFault as error:
             raise fault("the NPU would make a wrong access", str(error), command.place) from error
     own = fast is not scratch
     reads, writes = spans(scratch.reads), spans(scratch.writes)
     if len(reads) + len(writes) > 2 * _MOST_RUNS:
         raise fault("a command stream touches too many pieces of memory", f"the limit is {_MOST_RUNS}")
-    return Effects(
-        reads,
-        writes,
-        own and bool(fast.reads.any() or fast.writes.any()),
-        own and bool(fast.reads.any()),
-    )
-
-
-def _bytes(command: Command) -> int:
-    """Bytes that a command touches, about."""
-    if isinstance(command, Wait):
-        return 1
-    if isinstance(command, Dma):
-        return command.size
-    maps = [command.ifm, command.output.feature_map]
-    if isinstance(command, Elementwise) and isinstance(command.ifm2, FeatureMap):
-        maps.append(command.ifm2)
-    return sum(fm.elements * np.dtype(fm.dtype).itemsize for fm in maps)
-
-
-def _mark(command: Command, regions: dict[int, Marks]) -> None:
-    """Reads come before writes: an operation may write over what it reads."""
-    if isinstance(command, Wait):
-        return
-    if isinstance(command, Dma):
-        if command.source_region in regions:
-            regions[command.source_region].read_bytes(command.source, command.size)
-        if command.destination_region in regions:
-            regions[command.destination_region].write_bytes(command.destination, command.size)
-        return
-    inputs = [command.ifm]
-    if isinstance(command, Elementwise) and isinstance(command.ifm2, FeatureMap):
-        inputs.append(command.ifm2)
-    for fm in inputs:
-        if fm.region in regions:
-            regions[fm.region].read(fm)
-    if isinstance(command, Convolution):
-        for span in (command.weights, command.scales):
-            if span.region in regions:
-                regions[span.region].read_bytes(span.offset, span.size)
-    output = command.output.feature_map
-    if output.region in regions:
-        regions[output.region].write(output)
+    carries_fast = own and bool(fast.reads.any())
+    return Effects(reads, writes, carries_fast or (own and bool(fast.writes.any())), carries_fast)
 
 
 def spans(mask: Mask) -> tuple[int, ...]:

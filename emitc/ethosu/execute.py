@@ -19,11 +19,11 @@ from emitc.ethosu.commands import (
     Kernel,
     OperandScaling,
     Output,
-    Padding,
     Pooling,
     PoolKind,
     Rounding,
     Upscale,
+    Windowed,
 )
 from emitc.ethosu.memory import Memory
 from emitc.ethosu.rounding import Overflow, product, scaled, shifted
@@ -37,18 +37,18 @@ _OPERAND_SHIFT = {1: 19, 2: 14}
 _RECIPROCAL_SHIFT = 31
 
 
-def padded_input(memory: Memory, ifm: FeatureMap, upscale: Upscale, padding: Padding, kernel: Kernel, oh: int, ow: int,
-                 fill: int) -> tuple[Array, Array]:  # fmt: skip
+def padded_input(memory: Memory, command: Windowed, *, fill: int) -> tuple[Array, Array]:
     """(values [H, W, C] with padding around, mask [H, W] of what is no padding), upscaled, less the zero point.
 
-    H and W are what `oh` x `ow` windows cover. fill: the value of the padding.
+    H and W are what the windows of all outputs cover. fill: the value of the padding.
     """
+    ifm, padding, kernel, ofm = command.ifm, command.padding, command.kernel, command.output.feature_map
     values = memory.read(ifm).astype(np.int64) - ifm.zero_point
-    height = (oh - 1) * kernel.stride_y + kernel.extent_y - padding.top - padding.bottom
-    width = (ow - 1) * kernel.stride_x + kernel.extent_x - padding.left - padding.right
-    if upscale is Upscale.NEAREST:
+    height = (ofm.height - 1) * kernel.stride_y + kernel.extent_y - padding.top - padding.bottom
+    width = (ofm.width - 1) * kernel.stride_x + kernel.extent_x - padding.left - padding.right
+    if command.upscale is Upscale.NEAREST:
         values = values.repeat(2, 0).repeat(2, 1)
-    elif upscale is Upscale.ZEROS:
+    elif command.upscale is Upscale.ZEROS:
         wide = np.zeros((2 * ifm.height, 2 * ifm.width, ifm.depth), np.int64)
         wide[::2, ::2] = values
         values = wide
@@ -100,7 +100,7 @@ def convolve_depthwise(values: Array, weights: Array, kernel: Kernel, oh: int, o
 def run_convolution(command: Convolution, memory: Memory, accelerator: Accelerator) -> None:
     """(sum of products + bias), scaled per channel, then `finish`."""
     ifm, kernel, ofm = command.ifm, command.kernel, command.output.feature_map
-    values, _ = padded_input(memory, ifm, command.upscale, command.padding, kernel, ofm.height, ofm.width, fill=0)
+    values, _ = padded_input(memory, command, fill=0)
     layout = WeightLayout(
         outputs=ofm.depth,
         height=kernel.height,
@@ -124,9 +124,7 @@ def run_convolution(command: Convolution, memory: Memory, accelerator: Accelerat
         raise Overflow(f"a sum does not fit the accumulator of {command.accumulator_bits} bits")
     if command.output.scale is None:
         sums = scaled(sums, scales.multiplier, scales.shift, command.output.rounding)
-    else:
-        sums = _scaled_output(sums, command.output)
-    finish(sums, command.output, memory)
+    finish(_scaled_output(sums, command.output), command.output, memory)
 
 
 def _scaled_output(values: Array, output: Output) -> Array:
@@ -144,10 +142,7 @@ def run_pooling(command: Pooling, memory: Memory) -> None:
         finish(_scaled_output(values.sum(2, keepdims=True), output), output, memory)
         return
     kernel, maximum = command.kernel, command.kind is PoolKind.MAX
-    values, inside = padded_input(
-        memory, command.ifm, command.upscale, command.padding, kernel, ofm.height, ofm.width,
-        fill=_LOWEST if maximum else 0,
-    )  # fmt: skip
+    values, inside = padded_input(memory, command, fill=_LOWEST if maximum else 0)
     values = values[..., : ofm.depth]
     taps = [(y, x) for y in range(kernel.height) for x in range(kernel.width)]
     if maximum:
@@ -177,7 +172,7 @@ def run_elementwise(command: Elementwise, memory: Memory) -> None:
     """One operation on two tensors, a tensor and a scalar, or one tensor; then `finish`."""
     kind, output = command.kind, command.output
     first = memory.read(command.ifm).astype(np.int64) - command.ifm.zero_point
-    wide = np.dtype(command.ifm.dtype).itemsize == 4
+    wide = command.ifm.element_bytes == 4
     if kind.unary:
         finish(_unary(kind, first, output), output, memory)
         return
@@ -233,7 +228,7 @@ def scaled_operands(command: Elementwise, a: Array, b: Array) -> tuple[Array, Ar
     if command.scaling is OperandScaling.BOTH:
         assert command.scale_b is not None
         return product(a, command.scale_a.multiplier), product(b, command.scale_b.multiplier)
-    left = _OPERAND_SHIFT[np.dtype(command.ifm.dtype).itemsize]
+    left = _OPERAND_SHIFT[command.ifm.element_bytes]
     rescaled = a if command.scaling is OperandScaling.FIRST else b
     multiplied = product(rescaled, command.scale_a.multiplier)
     rescaled = shifted(multiplied, command.scale_a.shift, Rounding.TFL, high_bit=30 - left)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.ethosu.arrays import Array
-from emitc.ethosu.commands import Dma, FeatureMap, Span
+from emitc.ethosu.commands import Dma, FeatureMap, Part, Span
 
 CONSTANTS = 0
 """The region of weights, scales and tables, which no stream may write."""
@@ -22,7 +22,6 @@ _MAX_ELEMENTS = 1 << 24
 
 Ranges = Mapping[int, Sequence[tuple[int, int]]]
 """Bytes [first, end) by region."""
-
 
 _TABLE_AREA_BYTES = 2048
 _TABLE_BYTES = 256
@@ -52,8 +51,17 @@ class _Piece:
     shape: tuple[int, int, int, int, int]
     strides: tuple[int, int, int, int, int]
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The first byte and the one behind the last."""
+        reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        return self.base + sum(min(r, 0) for r in reach), self.base + sum(max(r, 0) for r in reach) + 1
+
 
 def _pieces(fm: FeatureMap, element: int) -> Iterator[_Piece]:
+    """The parts of a feature map. Raises AccessFault for one that is too large."""
+    if fm.elements > _MAX_ELEMENTS:
+        raise AccessFault(f"a tensor of {fm.elements} elements; the limit is {_MAX_ELEMENTS}")
     left, right = (0, min(fm.width0, fm.width)), (fm.width0, fm.width)
     parts = (
         (0, (0, min(fm.height0, fm.height)), left),
@@ -101,26 +109,18 @@ class Memory:
             raise AccessFault(f"region {number} is used, and {len(self._regions)} are given")
         return self._regions[number], self._known[number], f"region {number}"
 
-    def _window(self, memory: Array, name: str, piece: _Piece) -> None:
-        """Refuses a piece that leaves the region."""
-        reach = [(n - 1) * s for n, s in zip(piece.shape, piece.strides, strict=True)]
-        first, last = piece.base + sum(min(r, 0) for r in reach), piece.base + sum(max(r, 0) for r in reach)
-        if first < 0 or last >= len(memory):
-            raise AccessFault(f"bytes {first} to {last} of {name} are used, which has {len(memory)}")
-
     def _checked(self, fm: FeatureMap) -> tuple[Array, Array, str, list[_Piece]]:
-        element = np.dtype(fm.dtype).itemsize
-        if fm.elements > _MAX_ELEMENTS:
-            raise AccessFault(f"a tensor of {fm.elements} elements; the limit is {_MAX_ELEMENTS}")
+        """(bytes, which of them are known, name of the region, pieces). Refuses a tensor that leaves the region."""
+        pieces = list(_pieces(fm, fm.element_bytes))
         memory, known, name = self._region(fm.region)
-        alignment = _BRICK if fm.bricks else element
-        strides = (fm.stride_y, fm.stride_c) if fm.bricks else (fm.stride_y, fm.stride_x)
-        pieces = list(_pieces(fm, element))
-        for number in (*strides, *(base for base in fm.bases)):
+        alignment = _BRICK if fm.bricks else fm.element_bytes
+        for number in (fm.stride_y, fm.stride_c if fm.bricks else fm.stride_x, *fm.bases):
             if number % alignment:
                 raise AccessFault(f"an address or stride {number} is no multiple of {alignment}")
         for piece in pieces:
-            self._window(memory, name, piece)
+            first, end = piece.extent
+            if first < 0 or end > len(memory):
+                raise AccessFault(f"bytes {first} to {end - 1} of {name} are used, which has {len(memory)}")
         return memory, known, name, pieces
 
     def read(self, fm: FeatureMap) -> Array:
@@ -156,41 +156,38 @@ class Memory:
         """The bytes of weights or scales, which lie at multiples of 16."""
         if span.offset % _WORD_BYTES:
             raise AccessFault(f"{what} at byte {span.offset}, no multiple of {_WORD_BYTES}")
-        return self._slice(span.region, span.offset, span.size, what).tobytes()
+        return self._slice(span, what).tobytes()
 
     def table(self, number: int, element: int) -> bytes:
         """The bytes of a lookup table."""
-        offset, size = table_place(number, element, len(self._internal))
-        return self._slice(None, offset, size, "a table").tobytes()
+        return self._slice(Span(None, *table_place(number, element, len(self._internal))), "a table").tobytes()
 
-    def _slice(self, region: int | None, offset: int, size: int, what: str) -> Array:
-        memory, known, name = self._region(region)
-        if offset + size > len(memory):
-            raise AccessFault(f"{what} takes bytes {offset} to {offset + size - 1} of {name}, which has {len(memory)}")
-        unknown = np.flatnonzero(~known[offset : offset + size])
+    def _slice(self, span: Span, what: str) -> Array:
+        memory, known, name = self._region(span.region)
+        first, end = span.offset, span.offset + span.size
+        if end > len(memory):
+            raise AccessFault(f"{what} takes bytes {first} to {end - 1} of {name}, which has {len(memory)}")
+        unknown = np.flatnonzero(~known[first:end])
         if len(unknown):
-            raise AccessFault(f"{what} reads byte {offset + int(unknown[0])} of {name}, which nothing has written")
-        part: Array = memory[offset : offset + size]
+            raise AccessFault(f"{what} reads byte {first + int(unknown[0])} of {name}, which nothing has written")
+        part: Array = memory[first:end]
         return part
 
     def copy(self, dma: Dma) -> None:
         """One copy. The internal memory takes multiples of 16 bytes at multiples of 16."""
-        internal = [
-            offset
-            for region, offset in ((dma.source_region, dma.source), (dma.destination_region, dma.destination))
-            if region is None
-        ]
-        for number in (*internal, *([dma.size] if internal else [])):
+        target = dma.destination
+        internal = [span for span in (dma.source, target) if span.region is None]
+        for number in (*(span.offset for span in internal), *(span.size for span in internal[:1])):
             if number % _WORD_BYTES:
                 raise AccessFault(f"an address or size {number} of the internal memory is no multiple of {_WORD_BYTES}")
-        data = self._slice(dma.source_region, dma.source, dma.size, "a copy").copy()
-        self._writable(dma.destination_region)
-        memory, known, name = self._region(dma.destination_region)
-        end = dma.destination + dma.size
+        data = self._slice(dma.source, "a copy").copy()
+        self._writable(target.region)
+        memory, known, name = self._region(target.region)
+        end = target.offset + target.size
         if end > len(memory):
-            raise AccessFault(f"a copy writes bytes {dma.destination} to {end - 1} of {name}, which has {len(memory)}")
-        memory[dma.destination : end] = data
-        known[dma.destination : end] = True
+            raise AccessFault(f"a copy writes bytes {target.offset} to {end - 1} of {name}, which has {len(memory)}")
+        memory[target.offset : end] = data
+        known[target.offset : end] = True
 
     def _writable(self, region: int | None) -> None:
         if region == CONSTANTS:
@@ -242,36 +239,21 @@ class Marks:
         self.reads = np.zeros(size, bool)
         self.writes = np.zeros(size, bool)
 
-    def read(self, fm: FeatureMap) -> None:
-        """Marks a feature map that is read."""
-        for piece in self._pieces(fm):
-            _view(self.reads, piece)[...] |= ~_view(self.writes, piece)
+    def read(self, part: Part) -> None:
+        """Marks what is read."""
+        for reads, writes in zip(self._views(self.reads, part), self._views(self.writes, part), strict=True):
+            reads[...] |= ~writes
 
-    def write(self, fm: FeatureMap) -> None:
-        """Marks a feature map that is written."""
-        for piece in self._pieces(fm):
-            _view(self.writes, piece)[...] = True
+    def write(self, part: Part) -> None:
+        """Marks what is written."""
+        for writes in self._views(self.writes, part):
+            writes[...] = True
 
-    def read_bytes(self, offset: int, size: int) -> None:
-        """Marks the bytes of weights or of a copy that are read."""
-        self._inside(offset, offset + size)
-        self.reads[offset : offset + size] |= ~self.writes[offset : offset + size]
-
-    def write_bytes(self, offset: int, size: int) -> None:
-        """Marks the bytes of a copy that are written."""
-        self._inside(offset, offset + size)
-        self.writes[offset : offset + size] = True
-
-    def _inside(self, first: int, end: int) -> None:
-        if first < 0 or end > len(self.reads):
-            raise AccessFault(f"bytes {first} to {end - 1} of a memory of {len(self.reads)} are used")
-
-    def _pieces(self, fm: FeatureMap) -> list[_Piece]:
-        if fm.elements > _MAX_ELEMENTS:
-            raise AccessFault(f"a tensor of {fm.elements} elements; the limit is {_MAX_ELEMENTS}")
-        found = list(_pieces(fm, np.dtype(fm.dtype).itemsize))
-        for piece in found:
-            reach = [(n - 1) * s for n, s in zip(piece.shape, piece.strides, strict=True)]
-            first, last = (piece.base + sum(limit(r, 0) for r in reach) for limit in (min, max))
-            self._inside(first, last + 1)
-        return found
+    def _views(self, marks: Array, part: Part) -> list[Array]:
+        """The marks of a tensor's pieces, or of other bytes."""
+        pieces = [] if isinstance(part, Span) else list(_pieces(part, part.element_bytes))
+        extents = [(part.offset, part.offset + part.size)] if isinstance(part, Span) else [p.extent for p in pieces]
+        for first, end in extents:
+            if first < 0 or end > len(marks):
+                raise AccessFault(f"bytes {first} to {end - 1} of a memory of {len(marks)} are used")
+        return [marks[slice(*extents[0])]] if isinstance(part, Span) else [_view(marks, piece) for piece in pieces]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from emitc.ethosu.commands import Scale
 from emitc.ethosu.npu_faults import fault
 
 STOP, IRQ, CONV, DEPTHWISE, POOL, ELEMENTWISE = 0x00, 0x01, 0x02, 0x03, 0x05, 0x06
@@ -118,6 +119,10 @@ class Registers:
         """The register's low 32 (or 16) bits, unsigned."""
         return self._pair(name)[0]
 
+    def size(self, name: str) -> int:
+        """A number of elements, of which the register `name`_M1 holds one less."""
+        return self.value(f"{name}_M1") + 1
+
     def signed16(self, name: str) -> int:
         """A 16-bit register as a signed number."""
         return signed(self.value(name), 16)
@@ -132,7 +137,7 @@ class Registers:
         low, high = self._pair(name)
         return signed(low | high << 32, 40)
 
-    def scale(self, name: str) -> tuple[int, int]:
-        """(multiplier of 32 bits unsigned, right shift of 6 bits)."""
+    def scale(self, name: str) -> Scale:
+        """A multiplier of 32 bits unsigned and a right shift of 6 bits."""
         low, high = self._pair(name)
-        return low, high & 63
+        return Scale(low, high & 63)

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from emitc.ethosu.arrays import Array
-from emitc.ethosu.commands import Command, CommandStream, Convolution, Dma, Elementwise, FeatureMap, Pooling, Wait
+from emitc.ethosu.commands import Command, CommandStream, Convolution, Dma, Elementwise, Pooling, Wait
 from emitc.ethosu.decode import decode
 from emitc.ethosu.dependencies import Pending
 from emitc.ethosu.execute import run_convolution, run_elementwise, run_pooling
@@ -26,6 +26,11 @@ Region = Array | memoryview | bytearray | bytes
 
 _MAX_REGIONS = 8
 _WORK_LIMIT = 1 << 34
+_FAULTS = {
+    AccessFault: "the NPU would make a wrong access",
+    StreamFault: "the weights cannot be decoded",
+    Overflow: "a result is not defined",
+}
 
 decoded = lru_cache(maxsize=64)(decode)
 """`decode`, once for each payload."""
@@ -34,18 +39,14 @@ decoded = lru_cache(maxsize=64)(decode)
 def _work(command: Command) -> int:
     """Elements and products that a command touches, so that a hostile stream of few words cannot run for hours."""
     if isinstance(command, Dma):
-        return command.size
+        return command.source.size
     if isinstance(command, Wait):
         return 1
-    ofm: FeatureMap = command.output.feature_map
+    outputs = command.output.feature_map.elements
     if isinstance(command, Elementwise):
-        return ofm.elements * 8
-    taps = command.kernel.height * command.kernel.width
-    if isinstance(command, Convolution) and not command.depthwise:
-        taps *= command.ifm.depth
-    else:
-        taps *= 8
-    return ofm.elements * taps + command.ifm.elements * 8
+        return outputs * 8
+    products = command.ifm.depth if isinstance(command, Convolution) and not command.depthwise else 8
+    return outputs * command.kernel.height * command.kernel.width * products + command.ifm.elements * 8
 
 
 class HostModel:
@@ -84,18 +85,12 @@ class HostModel:
                 if self._check_order:
                     pending.check(command)
                 _run(command, stream, memory)
-            except AccessFault as error:
-                raise fault("the NPU would make a wrong access", str(error), command.place) from error
-            except StreamFault as error:
-                raise fault("the weights cannot be decoded", str(error), command.place) from error
-            except Overflow as error:
-                raise fault("a result is not defined", str(error), command.place) from error
+            except (AccessFault, StreamFault, Overflow) as error:
+                raise fault(_FAULTS[type(error)], str(error), command.place) from error
             except (ValueError, BufferError) as error:
                 if "read-only" not in str(error):
                     raise
-                raise fault(
-                    "the NPU would make a wrong access", f"a region is read-only: {error}", command.place
-                ) from error
+                raise fault(_FAULTS[AccessFault], f"a region is read-only: {error}", command.place) from error
         return stream
 
 

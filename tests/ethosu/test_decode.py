@@ -123,13 +123,7 @@ def test_copies_and_waits() -> None:
     stream = Stream().copy((0, 48), (0x100, 64), 256).run(regs.KERNEL_WAIT, 1).run(regs.IRQ)
     copy, dma_wait, kernel_wait = decode(stream.payload()).commands
     assert isinstance(copy, Dma) and isinstance(dma_wait, Wait) and isinstance(kernel_wait, Wait)
-    assert (copy.source_region, copy.source, copy.destination_region, copy.destination, copy.size) == (
-        0,
-        48,
-        None,
-        64,
-        256,
-    )
+    assert (copy.source, copy.destination) == (Span(0, 48, 256), Span(None, 64, 256))
     assert (dma_wait.dma, dma_wait.outstanding, kernel_wait.dma, kernel_wait.outstanding) == (True, 0, False, 1)
 
 

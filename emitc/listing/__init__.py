@@ -13,19 +13,11 @@ from emitc.listing.text import lines_of
 from emitc.passes import BUILT, CUT, INTERFACE, LATE_PASSES, PASSES, ROWS
 
 SOURCE, SCHEDULE, PLAN, PROGRAM = "source", "schedule", "plan", "program"
-LEVELS = (
-    SOURCE,
-    BUILT,
-    INTERFACE,
-    *(n for n, _ in PASSES),
-    ROWS,
-    CUT,
-    *(n for n, _ in LATE_PASSES),
-    SCHEDULE,
-    PLAN,
-    PROGRAM,
-)
+_BEFORE, _AFTER = ([name for name, _ in passes] for passes in (PASSES, LATE_PASSES))
+LEVELS = (SOURCE, BUILT, INTERFACE, *_BEFORE, ROWS, CUT, *_AFTER, SCHEDULE, PLAN, PROGRAM)
 """In the order of the compilation. `--io` and `--input-rows` are steps only where these options are given."""
+
+_OF_PROGRAMS = {SCHEDULE: schedule_json, PLAN: plan_json, PROGRAM: program_json}
 
 __all__ = ["LEVELS", "dump_json", "dump_text"]
 
@@ -35,12 +27,8 @@ def dump_json(compiled: Compiled, level: str) -> dict[str, Any]:
     found: dict[str, Any] = {"emitc_dump": 1, "level": level, "model": compiled.program.origin.model_file}
     if level == SOURCE:
         return found | source_json(compiled.source)
-    if level == SCHEDULE:
-        return found | schedule_json(compiled.program)
-    if level == PLAN:
-        return found | plan_json(compiled.program)
-    if level == PROGRAM:
-        return found | program_json(compiled.program)
+    if level in _OF_PROGRAMS:
+        return found | _OF_PROGRAMS[level](compiled.program)
     main = [step.graph for step in compiled.history if step.name == level and not step.inside]
     if not main:
         raise EmitcError(

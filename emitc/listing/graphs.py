@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from operator import attrgetter
 from typing import Any
 
 from emitc.ir import Graph, Node, Quantization, Tensor
@@ -34,10 +35,9 @@ def plain(value: object) -> Any:
     if isinstance(value, Graph):
         return graph_json(value)
     if isinstance(value, tuple | list):
-        long = len(value) > 64 and all(isinstance(v, int | float) for v in value)
-        return (
-            {"values": len(value), "sha256": digest(repr(tuple(value)).encode())} if long else [plain(v) for v in value]
-        )
+        if len(value) > 64 and all(isinstance(v, int | float) for v in value):
+            return {"values": len(value), "sha256": digest(repr(tuple(value)).encode())}
+        return [plain(v) for v in value]
     if isinstance(value, frozenset | set):
         return sorted((plain(v) for v in value), key=repr)
     if isinstance(value, Mapping):
@@ -47,11 +47,21 @@ def plain(value: object) -> Any:
     return type(value).__name__
 
 
+def members(value: object, names: str) -> dict[str, Any]:
+    """Attributes of a value for JSON, in the order of `names`: `name`, or `key=attribute` for one under another key."""
+    pairs = [name.partition("=") for name in names.split()]
+    return {key: plain(attrgetter(attribute or key)(value)) for key, _, attribute in pairs}
+
+
+def _stated(value: object, names: str) -> dict[str, Any]:
+    """Those of the attributes that are not empty."""
+    return {key: found for key, found in members(value, names).items() if found}
+
+
 def _quantization(q: Quantization | None) -> dict[str, Any]:
     if q is None:
         return {}
-    found: dict[str, Any] = {"scales": plain(q.scales), "zero_points": plain(q.zero_points)}
-    return {"quantization": found if q.per_tensor else found | {"axis": q.axis}}
+    return {"quantization": members(q, "scales zero_points" if q.per_tensor else "scales zero_points axis")}
 
 
 def _content(data: bytes | None) -> dict[str, Any]:
@@ -59,63 +69,39 @@ def _content(data: bytes | None) -> dict[str, Any]:
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": tensor.name, "dtype": tensor.dtype.value, "shape": list(tensor.shape)}
-    found |= _quantization(tensor.quantization) | _content(tensor.data)
+    found = members(tensor, "name dtype shape") | _quantization(tensor.quantization) | _content(tensor.data)
     if tensor.initial is not None:
         found["state"] = plain(tensor.initial)
-    if tensor.alias_of:
-        found["alias_of"] = tensor.alias_of
-    if tensor.order:
-        found["order"] = list(tensor.order)
-    if tensor.channels:
-        found["channels"] = list(tensor.channels)
-    if tensor.label and tensor.label != tensor.name:
-        found["label"] = tensor.label
-    return found
+    found |= _stated(tensor, "alias_of order channels")
+    return found | ({"label": tensor.label} if tensor.label not in ("", tensor.name) else {})
 
 
 def _node(node: Node) -> dict[str, Any]:
     attributes = {f.name: plain(getattr(node.op, f.name)) for f in fields(node.op)}
-    return {
-        "index": node.index,
-        "op": node.op_type,
-        "class": type(node.op).__name__,
-        "label": node.label,
-        "inputs": list(node.inputs),
-        "outputs": list(node.outputs),
-        "attributes": attributes,
-    }
+    found = members(node, "index op=op_type") | {"class": type(node.op).__name__}
+    return found | members(node, "label inputs outputs") | {"attributes": attributes}
 
 
 def graph_json(graph: Graph) -> dict[str, Any]:
     """A graph: its interface, its operators in order, its tensors by name."""
     return {
-        "graph": graph.name,
-        "inputs": list(graph.inputs),
-        "outputs": list(graph.outputs),
-        **({"pulled": list(graph.streamed_inputs)} if graph.streamed_inputs else {}),
+        **members(graph, "graph=name inputs outputs"),
+        **_stated(graph, "pulled=streamed_inputs"),
         "nodes": [_node(node) for node in graph.nodes],
         "tensors": [_tensor(tensor) for tensor in sorted(graph.tensors, key=lambda tensor: tensor.name)],
-        **({"notes": list(graph.notes)} if graph.notes else {}),
+        **_stated(graph, "notes"),
     }
 
 
 def _source_tensor(tensor: SourceTensor) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "index": tensor.index,
-        "name": tensor.name,
-        "dtype": tensor.dtype,
-        "shape": list(tensor.shape),
-    }
-    found |= _quantization(tensor.quantization) | _content(tensor.data)
-    return found | ({"variable": True} if tensor.is_variable else {})
+    found = members(tensor, "index name dtype shape") | _quantization(tensor.quantization) | _content(tensor.data)
+    return found | _stated(tensor, "variable=is_variable")
 
 
 def _source_node(node: SourceNode) -> dict[str, Any]:
     return {
-        "index": node.index,
-        "op": node.op_type,
-        **({"kind": node.kind} if node.kind and node.kind != node.op_type else {}),
+        **members(node, "index op=op_type"),
+        **({"kind": node.kind} if node.kind not in ("", node.op_type) else {}),
         "label": node.name,
         "inputs": [None if t is None else t.index for t in node.inputs],
         "outputs": [t.index for t in node.outputs],
@@ -125,8 +111,7 @@ def _source_node(node: SourceNode) -> dict[str, Any]:
 
 def _source_graph(part: SourceModel | SourceSubgraph) -> dict[str, Any]:
     return {
-        "inputs": list(part.inputs),
-        "outputs": list(part.outputs),
+        **members(part, "inputs outputs"),
         "nodes": [_source_node(node) for node in part.nodes],
         "tensors": [_source_tensor(tensor) for tensor in part.tensors],
     }
@@ -134,5 +119,5 @@ def _source_graph(part: SourceModel | SourceSubgraph) -> dict[str, Any]:
 
 def source_json(source: SourceModel) -> dict[str, Any]:
     """What the file says, after the frontend has put quantization on tensors and images into one order."""
-    found = {"format": source.format, "producer": source.producer, "sha256": source.sha256, **_source_graph(source)}
+    found = members(source, "format producer sha256") | _source_graph(source)
     return found | ({"subgraphs": [_source_graph(part) for part in source.subgraphs]} if source.subgraphs else {})

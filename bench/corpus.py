@@ -33,7 +33,7 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError, Refusals
 from emitc.report.tables import table
-from emitc.verify.engines.run import EngineRefused
+from emitc.verify.engines.contract import EngineRefused
 from emitc.verify.proof import Proof
 from emitc.verify.verification import verify
 

@@ -24,7 +24,7 @@ from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.report.tables import table
 from emitc.verify.build import HostModel, build_shared
-from emitc.verify.engines.run import OnnxRuntimeEngine
+from emitc.verify.engines.onnx import OnnxRuntimeEngine
 from emitc.verify.golden_run import interface_of
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -38,7 +38,7 @@ from emitc.options import Options
 from emitc.planner.region_assignment import Region
 from emitc.report.tables import table
 from emitc.target import load_board
-from emitc.verify.engines.run import EngineRefused
+from emitc.verify.engines.contract import EngineRefused
 
 RESULTS = Path(__file__).resolve().parent / "results_modes.json"
 TECHNIQUES = ("order", "views", "overlap", "moves")

@@ -35,7 +35,8 @@ from emitc.errors import EmitcError
 from emitc.report.tables import table
 from emitc.target import BuildSupport
 from emitc.verify.build import build_shared
-from emitc.verify.engines.run import EngineRefused, IsolatedRun, engine_for
+from emitc.verify.engines.contract import EngineRefused
+from emitc.verify.engines.run import IsolatedRun, engine_for
 from emitc.verify.proof import Proof
 from emitc.verify.verification import verify
 
@@ -62,13 +63,13 @@ class _Libraries:
 
 def _run_here(
     model_bytes: bytes, cases: Sequence[Sequence[Any]], *, engine: Any = "auto", source_format: str = "tflite",
-    preserve: bool = False, reset_between: bool = False, resets: Sequence[int] = (),
+    preserve: bool = False, resets: Sequence[int] = (),
 ) -> IsolatedRun:  # fmt: skip
     """As `run_isolated`, in this process."""
     runner = engine_for(model_bytes, engine, preserve=preserve, source_format=source_format)
     outputs, tensors = [], []
     for number, case in enumerate(cases):
-        if number and (reset_between or number in resets):
+        if number in resets:
             runner.reset()
         outputs.append(tuple(runner.run(case)))
         tensors.append(runner.tensors())

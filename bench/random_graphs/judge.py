@@ -33,7 +33,8 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.ir import Array
-from emitc.verify.engines.run import EngineRefused, run_isolated
+from emitc.verify.engines.contract import EngineRefused
+from emitc.verify.engines.run import run_isolated
 from emitc.verify.golden_run import golden_run
 from emitc.verify.reference import run_reference
 from emitc.verify.tolerances import compared, tolerances_of

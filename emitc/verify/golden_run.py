@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,8 @@ from emitc.ir import Array, Graph
 from emitc.kernels.npu.npu_command import NpuCommand
 from emitc.kernels.npu.npu_region import Offloaded
 from emitc.verify.build import HostModel, Interface, build_shared
-from emitc.verify.engines.run import (
-    ENGINES,
-    NO_ENGINE,
-    TRY_NUMPY,
-    EngineRefused,
-    run_isolated,
-)
+from emitc.verify.engines.contract import EngineRefused
+from emitc.verify.engines.run import ENGINES, NO_ENGINE, TRY_NUMPY, IsolatedRun, run_isolated
 from emitc.verify.engines.tensor_names import by_tensor
 from emitc.verify.layers import LayerProof
 from emitc.verify.operator_checks import has_int8_memory
@@ -68,8 +63,10 @@ class GoldenRun:
     disputes: tuple[str, ...] = ()
 
 
-def _numpy_run(compiled: Compiled, cases: Sequence[Sample], resets: Sequence[int]) -> GoldenRun:
-    """The numpy reference in the place of an engine."""
+def _numpy_run(
+    compiled: Compiled, cases: Sequence[Sample], resets: Sequence[int], refused: tuple[str, ...] = ()
+) -> GoldenRun:
+    """The numpy reference in the place of an engine. refused: as GoldenRun has it."""
     graph = compiled.partition.graph
     outputs, tensors = [], []
     state: dict[str, Array] = {}
@@ -79,7 +76,7 @@ def _numpy_run(compiled: Compiled, cases: Sequence[Sample], resets: Sequence[int
         values = run_reference(graph, inputs, state)
         outputs.append(tuple(values[name] for name in graph.outputs))
         tensors.append(values)
-    return GoldenRun("numpy", tuple(outputs), tuple(tensors))
+    return GoldenRun("numpy", tuple(outputs), tuple(tensors), refused)
 
 
 def golden_run(
@@ -101,70 +98,68 @@ def golden_run(
     stale = not_of_tflm(compiled) if reference in ("auto", "tflm") else None
     if stale is not None and reference == "tflm":
         raise stale
-    engine = "litert" if stale is not None else reference
-    without_litert = reference == "auto" and has_int8_memory(compiled.graph)
-    asked: dict[str, Any] = {
+    keywords: dict[str, Any] = {
         "source_format": compiled.source.format,
         "preserve": preserve or leaves_rows_unset(compiled),
-        "reset_between": not compiled.program.states,
-        "resets": resets,
+        "resets": resets if compiled.program.states else range(1, len(cases)),
     }
-    if without_litert:
-        return _without_litert(compiled, cases, asked, stale)
+    if reference == "auto" and has_int8_memory(compiled.graph):
+        return _without_litert(compiled, cases, keywords, stale)
     try:
-        run = (
-            in_pieces(compiled, cases, asked)
-            if reference == "mixed"
-            else run_isolated(compiled.model_bytes, cases, engine=engine, **asked)  # type: ignore[arg-type]
-        )
-        require_sizes(compiled, run, reference)
+        found = _engine_run(compiled, cases, reference if stale is None else "litert", reference, keywords)
     except EngineRefused as error:
         if stale is not None:
-            error = EngineRefused(
-                NO_ENGINE, Where(option="--reference auto"), f"tflm: {stale.why}; litert: {error.why}", TRY_NUMPY
-            )
+            why = f"tflm: {stale.why}; litert: {error.why}"
+            error = EngineRefused(NO_ENGINE, Where(option="--reference auto"), why, TRY_NUMPY)
         if reference != "auto":
             raise error
         if compiled.plugin_ops:
-            return replace(
-                _numpy_run(compiled, cases, resets), refused=(*compiled.plugin_ops, " ".join(error.why.split()))
-            )
-        run = run_otherwise(compiled, cases, asked, error)
-    tensors = tuple(by_tensor(compiled.graph, compiled.source.format, values) for values in run.tensors)
-    if unset := unset_detections(compiled, tensors):
+            return _numpy_run(compiled, cases, resets, (*compiled.plugin_ops, " ".join(error.why.split())))
+        found = _with_tensors(compiled, run_otherwise(compiled, cases, keywords, error))
+    if unset := unset_detections(compiled, found.tensors):
         if reference != "auto":
             raise EngineRefused(
-                f"{run.engine} cannot be the reference of this model",
+                f"{found.engine} cannot be the reference of this model",
                 Where(option=f"--reference {reference}"),
                 unset,
                 "verify with --reference numpy, where those rows are zeros, or with inputs that have more detections",
             )
-        return replace(_numpy_run(compiled, cases, resets), refused=(unset,))
+        return _numpy_run(compiled, cases, resets, (unset,))
+    return found
+
+
+def _engine_run(
+    compiled: Compiled, cases: Sequence[Sample], engine: str, reference: str, keywords: dict[str, Any]
+) -> GoldenRun:
+    """The cases on one engine. reference: what the user has named. Raises EngineRefused for outputs of other sizes too."""
+    if engine == "mixed":
+        run = in_pieces(compiled, cases, keywords)
+    else:
+        run = run_isolated(compiled.model_bytes, cases, engine=engine, **keywords)  # type: ignore[arg-type]
+    require_sizes(compiled, run, reference)
+    return _with_tensors(compiled, run)
+
+
+def _with_tensors(compiled: Compiled, run: IsolatedRun) -> GoldenRun:
+    """What an engine gave, with the names of emitc's tensors."""
+    tensors = tuple(by_tensor(compiled.graph, compiled.source.format, values) for values in run.tensors)
     return GoldenRun(run.engine, run.outputs, tensors, disputes=run.disputes)
 
 
 def _without_litert(
-    compiled: Compiled, cases: Sequence[Sample], asked: dict[str, Any], stale: EngineRefused | None
+    compiled: Compiled, cases: Sequence[Sample], keywords: dict[str, Any], stale: EngineRefused | None
 ) -> GoldenRun:
     """TFLite Micro, as a whole or operator by operator, else the numpy references: LiteRT would read foreign memory.
 
     stale: why TFLite Micro cannot run the whole model.
     """
     why = "" if stale is None else stale.why
-    for whole in (True, False) if stale is None else (False,):
+    for engine in ("tflm", "mixed") if stale is None else ("mixed",):
         try:
-            run = (
-                run_isolated(compiled.model_bytes, cases, engine="tflm", **asked)
-                if whole
-                else in_pieces(compiled, cases, asked)
-            )
-            require_sizes(compiled, run, "auto")
+            return _engine_run(compiled, cases, engine, "auto", keywords)
         except EngineRefused as error:
             why = error.why
-            continue
-        tensors = tuple(by_tensor(compiled.graph, compiled.source.format, values) for values in run.tensors)
-        return GoldenRun(run.engine, run.outputs, tensors, disputes=run.disputes)
-    return replace(_numpy_run(compiled, cases, asked["resets"]), refused=(" ".join(why.split()),))
+    return _numpy_run(compiled, cases, keywords["resets"], (" ".join(why.split()),))
 
 
 def _require_engine_fits(compiled: Compiled, reference: str) -> None:

@@ -7,8 +7,8 @@ written is compared with the engine's values of the same tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from emitc.kernels import kernel_of
 from emitc.kernels.npu.npu_command import NpuCommand, memory_of
 from emitc.program import Program, RowSegment, SlotKind
 from emitc.verify.build import HostModel
+from emitc.verify.engine_values import known_value
 from emitc.verify.samples import Sample
 from emitc.verify.tolerances import compared, tolerances_of
 
@@ -43,13 +44,7 @@ class Divergence:
 
     def to_json(self) -> dict[str, Any]:
         """For `emitc verify --json`."""
-        return {
-            "op": self.op,
-            "index": self.index,
-            "tensor": self.tensor,
-            "differing": self.differing,
-            "max_abs_diff": finite(self.max_abs_diff),
-        }
+        return asdict(self) | {"max_abs_diff": finite(self.max_abs_diff)}
 
 
 def observed_bytes(build: Callable[[], HostModel], samples: Sequence[Sample], alignment: int) -> tuple[int, ...]:
@@ -62,7 +57,11 @@ def observed_bytes(build: Callable[[], HostModel], samples: Sequence[Sample], al
             model.write_inputs(inputs)
             model.invoke()
             touched.append(model.touched_bytes())
-    return tuple(-(-max(each) // alignment) * alignment for each in zip(*touched, strict=True))
+    return tuple(_rounded_up(max(each), alignment) for each in zip(*touched, strict=True))
+
+
+def _rounded_up(size_bytes: int, alignment: int) -> int:
+    return -(-size_bytes // alignment) * alignment
 
 
 def filled_bytes(compiled: Compiled) -> tuple[int, ...]:
@@ -71,22 +70,19 @@ def filled_bytes(compiled: Compiled) -> tuple[int, ...]:
     That is all of them, unless the arena ends with the working memory of a library function, which asks for it by a formula
     and may leave some of it alone.
     """
-    program = compiled.program
-    asked = {
+    program, alignment = compiled.program, compiled.program.plan.alignment
+    in_libraries = {
         operand.address.slot
         for step in program.steps
         if step.call is not None or step.parts
         for operand in step.scratch
     }
 
-    def end(ends: Iterable[int]) -> int:
-        last = max(ends, default=0)
-        return -(-last // program.plan.alignment) * program.plan.alignment
-
     found = []
     for region, plan in program.arenas:
         ends = {slot.name: slot.offset_bytes + slot.size_bytes for slot in program.slots if slot.region == region}
-        all_bytes, sure_bytes = end(ends.values()), end(last for name, last in ends.items() if name not in asked)
+        sure = (end for name, end in ends.items() if name not in in_libraries)
+        all_bytes, sure_bytes = (_rounded_up(max(each, default=0), alignment) for each in (ends.values(), sure))
         found.append(sure_bytes if sure_bytes < all_bytes == plan.arena_bytes else plan.arena_bytes)
     return tuple(found)
 
@@ -107,17 +103,9 @@ def _completed(graph: Graph, tensor: Tensor, data: bytes, found: Mapping[str, Ar
         node = graph.producer(tensor.name)
         assert node is not None, f"{tensor.name} is short and made by nobody"
         bound = graph.bind(node)
-        inputs = [None if t is None else t.array() if t.is_constant else _seen(graph, t, found) for t in bound.inputs]
+        inputs = [None if t is None else known_value(graph, found, t.name) for t in bound.inputs]
         data += kernel_of(bound).reference(bound, inputs)[0].tobytes()[len(data) :]
     return np.frombuffer(data, tensor.dtype.value).reshape(tensor.shape)
-
-
-def _seen(graph: Graph, tensor: Tensor, found: Mapping[str, Array]) -> Array:
-    """A tensor's value, or that of the one whose bytes it shares."""
-    shape = tensor.shape
-    while tensor.name not in found:
-        tensor = graph.tensor(tensor.alias_of)
-    return found[tensor.name].reshape(shape)
 
 
 class LayerProof:
@@ -129,21 +117,19 @@ class LayerProof:
         self.slots = compiled.program.slots
         self.starts = {slot.name: compiled.program.start_of(slot) for slot in self.slots}
         self.stages = _stages_of(compiled.program)
-        self.written: dict[int, list[bytes]] = {}
         self.rules = tolerances_of(compiled)
         self.memories = {
             memory_of(bound) for bound in compiled.partition.graph.bound() if isinstance(bound.node.op, NpuCommand)
         }
         self.errors: list[str] = []
-        self._given: list[tuple[int, int]] = []
-        self._before = model.arena.copy()
         self._states = compiled.program.states
-        self._state = model.state.tobytes()
+        self.start()
         model.set_hook(self._hook)
 
     def start(self) -> None:
         """Before a run whose inputs are written."""
-        self.written, self._given = {}, []
+        self.written: dict[int, list[bytes]] = {}
+        self._given: list[tuple[int, int]] = []
         self._before = self.model.arena.copy()
         self._state = self.model.state.tobytes()
 
@@ -202,9 +188,8 @@ class LayerProof:
                 if value is None or output.tensor in self.memories:
                     continue
                 # A layer that runs row by row makes no row that nobody reads.
-                value = (
-                    value if len(data) == value.nbytes else value[:, : len(data) // (value.nbytes // value.shape[1])]
-                )
+                if len(data) != value.nbytes:
+                    value = value[:, : len(data) // (value.nbytes // value.shape[1])]
                 found = np.frombuffer(data, value.dtype).reshape(value.shape)
                 result = compared(found, value, self.rules[output.tensor])
                 checked += 1

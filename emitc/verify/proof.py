@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from typing import Any
 
 from emitc.verify.layers import Divergence, finite
@@ -10,6 +10,8 @@ from emitc.verify.operator_checks import Group
 
 NPU_RULE = "npu"
 COMMANDS_RULE = "npu-commands"
+_OPTIONAL = ("arena_filled", "arenas", "no_engine", "disputes")
+"""What the JSON leaves out where there is none of it, and the bytes that only `match` needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +63,19 @@ class Proof:
     arena_planned: int
     arena_observed: int
     sanitized: bool
-    memory_errors: tuple[str, ...] = field(default=())
+    memory_errors: tuple[str, ...] = ()
     rule: str = "exact"
     tolerance: float = 0.0
     tolerated: int = 0
-    groups: tuple[Group, ...] = field(default=())
+    groups: tuple[Group, ...] = ()
     arena_filled: int = 0
-    arenas: tuple[ArenaUse, ...] = field(default=())
-    no_engine: tuple[str, ...] = field(default=())
+    arenas: tuple[ArenaUse, ...] = ()
+    no_engine: tuple[str, ...] = ()
     unjudged: int = 0
     given_elements: int = 0
     given_differing: int = 0
-    given_cases: tuple[int, ...] = field(default=())
-    disputes: tuple[str, ...] = field(default=())
+    given_cases: tuple[int, ...] = ()
+    disputes: tuple[str, ...] = ()
 
     @property
     def match(self) -> bool:
@@ -100,30 +102,19 @@ class Proof:
 
     def to_json(self) -> dict[str, Any]:
         """For `emitc verify --json`."""
+        found = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OPTIONAL}
+        operators = (
+            {"no_engine": {"operators": self.no_engine[:-1], "why": self.no_engine[-1]}} if self.no_engine else {}
+        )
         return {
-            "reference": self.reference,
-            "samples": self.samples,
-            "elements": self.elements,
-            "differing": self.differing,
+            **found,
             "max_abs_diff": finite(self.max_abs_diff),
-            "rule": self.rule,
-            "tolerance": self.tolerance,
-            "tolerated": self.tolerated,
-            "given_elements": self.given_elements,
-            "given_differing": self.given_differing,
             "given_cases": list(self.given_cases),
-            "numpy_samples": self.numpy_samples,
-            "numpy_differing": self.numpy_differing,
-            "layers_checked": self.layers_checked,
             "first_divergence": self.first_divergence.to_json() if self.first_divergence else None,
-            "arena_planned": self.arena_planned,
-            "arena_observed": self.arena_observed,
-            "sanitized": self.sanitized,
             "groups": [group.to_json() for group in self.groups],
-            "unjudged": self.unjudged,
             "memory_errors": list(self.memory_errors),
             "match": self.match,
             **({"disputes": list(self.disputes)} if self.disputes else {}),
             **({"arenas": [use.to_json() for use in self.arenas]} if self.arenas else {}),
-            **({"no_engine": {"operators": self.no_engine[:-1], "why": self.no_engine[-1]}} if self.no_engine else {}),
+            **operators,
         }

@@ -125,13 +125,7 @@ def merged(groups: Sequence[Group]) -> tuple[Group, ...]:
     """One group for each type of operator and rule."""
     found: dict[tuple[str, str], Group] = {}
     for group in groups:
-        total = found.setdefault((group.op_type, group.kind), Group(group.op_type, group.kind))
-        total.operators += group.operators
-        total.elements += group.elements
-        total.differing += group.differing
-        total.broken += group.broken
-        total.ties += group.ties
-        total.largest = max(total.largest, group.largest)
+        found.setdefault((group.op_type, group.kind), Group(group.op_type, group.kind)).add(group)
     return tuple(found[key] for key in sorted(found))
 
 

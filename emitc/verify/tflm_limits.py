@@ -12,8 +12,14 @@ from emitc.errors import Where
 from emitc.ir import Array
 from emitc.kernels.detection.detection_postprocess import DetectionPostprocess
 from emitc.kernels.movement.space_to_batch import pads_with
-from emitc.verify.engines.run import CRASHED, TRY_NUMPY, EngineRefused, IsolatedRun, run_isolated
+from emitc.verify.engines.contract import EngineRefused
+from emitc.verify.engines.run import CRASHED, TRY_NUMPY, IsolatedRun, run_isolated
 from emitc.verify.samples import Sample
+
+_NOT_TFLM = "TFLite Micro cannot be the reference of this model"
+_OTHERS = "verify with --reference litert or numpy"
+_FOUND = 3
+"""The output of a detection that counts what was found."""
 
 
 def stale_shape(compiled: Compiled) -> EngineRefused | None:
@@ -28,12 +34,9 @@ def stale_shape(compiled: Compiled) -> EngineRefused | None:
     for tensor in compiled.graph.tensors:
         stated = written.get(tensor.source, tensor.elements)
         if stated != tensor.elements and tensor.name not in own and not tensor.channels:
-            return EngineRefused(
-                "TFLite Micro cannot be the reference of this model",
-                Where(option="--reference tflm", tensor=f'tensor {tensor.source} "{tensor.label or tensor.name}"'),
-                f"it takes shapes from the file, which states {stated} elements in the place of {tensor.elements}",
-                "verify with --reference litert or numpy, or export the model with a fixed batch",
-            )
+            where = Where(option="--reference tflm", tensor=f'tensor {tensor.source} "{tensor.label or tensor.name}"')
+            why = f"it takes shapes from the file, which states {stated} elements in the place of {tensor.elements}"
+            return EngineRefused(_NOT_TFLM, where, why, f"{_OTHERS}, or export the model with a fixed batch")
     return None
 
 
@@ -47,12 +50,9 @@ def _unset_padding(compiled: Compiled) -> EngineRefused | None:
     built = next((step.graph for step in compiled.history if not step.inside), compiled.graph)
     for bound in built.bound():
         if compiled.source.format == "tflite" and pads_with(bound):
-            return EngineRefused(
-                "TFLite Micro cannot be the reference of this model",
-                Where(option="--reference tflm", op=bound.node.describe()),
-                f"it pads with whatever lies in its memory, in the place of the zero point {pads_with(bound)}",
-                "verify with --reference litert or numpy",
-            )
+            where = Where(option="--reference tflm", op=bound.node.describe())
+            why = f"it pads with whatever lies in its memory, in the place of the zero point {pads_with(bound)}"
+            return EngineRefused(_NOT_TFLM, where, why, _OTHERS)
     return None
 
 
@@ -78,35 +78,31 @@ def unset_detections(compiled: Compiled, tensors: Sequence[Mapping[str, Array]])
     return ""
 
 
-_FOUND = 3
-"""The output that counts the detections."""
-
-
 def run_otherwise(
-    compiled: Compiled, cases: Sequence[Sample], asked: Mapping[str, Any], error: EngineRefused
+    compiled: Compiled, cases: Sequence[Sample], keywords: Mapping[str, Any], error: EngineRefused
 ) -> IsolatedRun:
     """A TFLite model whose run has ended with `error`: on LiteRT where TFLite Micro has ended the process, or in pieces."""
     if compiled.source.format != "tflite":
         raise error
     if error.what == CRASHED:
         with contextlib.suppress(EngineRefused):
-            return run_isolated(compiled.model_bytes, cases, engine="litert", **asked)
+            return run_isolated(compiled.model_bytes, cases, engine="litert", **keywords)
     try:
-        return in_pieces(compiled, cases, asked)
+        return in_pieces(compiled, cases, keywords)
     except EngineRefused as refusal:
         why = f"{error.why}; operator by operator: {refusal.why}"
         raise EngineRefused(error.what, error.where, why, error.hint) from error
 
 
-def in_pieces(compiled: Compiled, cases: Sequence[Sample], asked: Mapping[str, Any]) -> IsolatedRun:
+def in_pieces(compiled: Compiled, cases: Sequence[Sample], keywords: Mapping[str, Any]) -> IsolatedRun:
     """Operator by operator; without asking LiteRT about those of TFLite Micro too, where that ends the process."""
     stale = stale_shape(compiled)
     if stale is not None:
         raise stale
     try:
-        return run_isolated(compiled.model_bytes, cases, engine="compared", **asked)
+        return run_isolated(compiled.model_bytes, cases, engine="compared", **keywords)
     except EngineRefused:
-        return run_isolated(compiled.model_bytes, cases, engine="mixed", **asked)
+        return run_isolated(compiled.model_bytes, cases, engine="mixed", **keywords)
 
 
 def require_sizes(compiled: Compiled, run: IsolatedRun, reference: str) -> None:

@@ -17,11 +17,13 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from emitc.compiled import Compiled
 from emitc.ir import Array, Graph
 from emitc.verify.build import HostModel, MemoryFault, build_shared
-from emitc.verify.engines.run import EngineRefused, missing_engines
+from emitc.verify.engines.contract import EngineRefused
+from emitc.verify.engines.run import missing_engines
 from emitc.verify.golden_run import golden_run, has_npu_commands, interface_of, is_foreign, play_back
 from emitc.verify.layers import PATTERNS, Divergence, LayerProof, filled_bytes, observed_bytes
 from emitc.verify.operator_checks import (
@@ -43,35 +45,40 @@ _NUMPY_SAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is asked of a proof: the arguments of `verify`. floats: operators on floats decide one by one."""
+class ProofOptions:
+    """How a model is proven: the keyword arguments of `verify`.
 
-    reference: str
-    samples: int
-    seed: int
-    vectors: Path | None
-    layers: bool
-    sanitize: bool
-    progress: Callable[[int, int], None] | None
+    reference: one of `golden_run.REFERENCES`. samples: random inputs, drawn with `seed`. vectors: a file of further inputs and
+    outputs. layers: compare every layer. sanitize: run under sanitizers too. progress: called with samples done and in all.
+    floats: operators on floats decide one by one.
+    """
+
+    reference: str = "auto"
+    samples: int = 20
+    seed: int = 0
+    vectors: Path | None = None
+    layers: bool = False
+    sanitize: bool = False
+    progress: Callable[[int, int], None] | None = None
     floats: bool = False
 
 
 class Verification:
     """The steps of one proof in order; `proof` runs them all."""
 
-    def __init__(self, compiled: Compiled, asked: Asked) -> None:
-        self.compiled, self.asked, self.graph = compiled, asked, compiled.graph
-        no_engine = asked.reference == "auto" and not has_npu_commands(self.graph)
+    def __init__(self, compiled: Compiled, options: ProofOptions) -> None:
+        self.compiled, self.options, self.graph = compiled, options, compiled.graph
+        no_engine = options.reference == "auto" and not has_npu_commands(self.graph)
         self.missing = missing_engines(compiled.source.format) if no_engine else ""
-        self.reference = "numpy" if self.missing else asked.reference
-        given = read_vectors(asked.vectors, self.graph) if asked.vectors else []
-        drawn = random_samples(self.graph, asked.samples, asked.seed)
+        self.reference = "numpy" if self.missing else options.reference
+        given = read_vectors(options.vectors, self.graph) if options.vectors else []
+        drawn = random_samples(self.graph, options.samples, options.seed)
         self.cases: list[tuple[Sample, Sample]] = [*given, *((sample, ()) for sample in drawn)]
         self.inputs = [inputs for inputs, _ in self.cases]
         self.stateful = bool(compiled.program.states)
         self.resets = (len(given),) if self.stateful and 0 < len(given) < len(self.cases) else ()
         self.foreign = is_foreign(compiled.partition.graph)
-        self.inner = InnerCheck(compiled, self.reference, floats=asked.floats)
+        self.inner = InnerCheck(compiled, self.reference, floats=options.floats)
         self.rule_of = tolerances_of(compiled)
         self.rules = [self.rule_of[name] for name in self.graph.outputs]
         self.results: list[list[Array]] = []
@@ -85,25 +92,25 @@ class Verification:
 
     def proof(self) -> Proof:
         """Everything in order. Raises what `verify` raises."""
-        self._ask_the_engine()
+        self._run_the_engine()
         run = self.compiled.partition.graph
         self.operators = OperatorCheck(run, rules(run, self.compiled.source.format), own=True)
         with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
             self._run_the_c(Path(folder))
         return self._judged()
 
-    def _ask_the_engine(self) -> None:
+    def _run_the_engine(self) -> None:
         """The engine's answers, with every tensor where operators decide one by one."""
-        asked, graph = self.asked, self.graph
+        options, graph = self.options, self.graph
         self.inner.add(self.inputs)
-        self.grouped = (has_operator_checks(graph) or self.inner.judged or asked.floats) and not self.foreign
+        self.grouped = (has_operator_checks(graph) or self.inner.judged or options.floats) and not self.foreign
         self.golden = golden_run(
-            self.compiled, self.reference, self.inputs, preserve=asked.layers or self.grouped, resets=self.resets
+            self.compiled, self.reference, self.inputs, preserve=options.layers or self.grouped, resets=self.resets
         )
         one_by_one = rounded_otherwise(graph, self.golden.engine) or quantizes_inexact(graph, self.rule_of)
         if self.reference in ("auto", "mixed") and not self.stateful and one_by_one:
             self.grouped = True
-            if not asked.layers:
+            if not options.layers:
                 self.golden = golden_run(self.compiled, self.golden.engine, self.inputs, preserve=True)
         self.by_layers = self.grouped or self.foreign
         self.numpy_samples = len(self.cases) if self.by_layers else _NUMPY_SAMPLES
@@ -132,8 +139,8 @@ class Verification:
             self.results.append(outputs)
             self._compare(done, outputs, expected)
             self._compare_layers(done, inputs, outputs, layers)
-            if self.asked.progress:
-                self.asked.progress(done + 1, len(self.cases))
+            if self.options.progress:
+                self.options.progress(done + 1, len(self.cases))
         if self.stateful and self.results:
             model.reset()
             if _differ(model.run(self.inputs[0]), self.results[0]):
@@ -143,7 +150,7 @@ class Verification:
         self.observed = tuple(
             observed_bytes(lambda: HostModel(library, interface, hooks), self.inputs[:2], interface.alignment)
         )
-        if self.asked.sanitize:
+        if self.options.sanitize:
             ran = self.inputs[: len(self.results)]
             if hooks:
                 play_back(self.compiled, package, ran, self.resets)
@@ -160,12 +167,12 @@ class Verification:
     def _compare_layers(self, done: int, inputs: Sample, outputs: Sequence[Array], layers: LayerProof) -> None:
         """One case by the build with the layer hook, and its layers or outputs with the numpy references."""
         run = self.compiled.partition.graph
-        if self.asked.layers or self.by_layers or self.stateful or done == 0:
+        if self.options.layers or self.by_layers or self.stateful or done == 0:
             layers.model.write_inputs(inputs)
             layers.start()
             if _differ(layers.model.invoke(), outputs):
                 self.errors.append("built with the layer hook, the model computes other outputs")
-        if self.asked.layers and self.first is None and not self.foreign:
+        if self.options.layers and self.first is None and not self.foreign:
             count, self.first = layers.first_divergence(self.golden.tensors[done])
             self.checked += count
         if self.by_layers:
@@ -186,7 +193,7 @@ class Verification:
         def more(drawn: Sequence[Sample]) -> tuple[Mapping[str, Array], ...]:
             return golden_run(self.compiled, self.reference, drawn, preserve=True).tensors
 
-        return judged(self.compiled, tensors, self.inner, self.asked.seed, more, floats=self.asked.floats)
+        return judged(self.compiled, tensors, self.inner, self.options.seed, more, floats=self.options.floats)
 
     def _rule(self, groups: Sequence[Group]) -> str:
         """The name of the rule that decides."""
@@ -195,7 +202,7 @@ class Verification:
         if self.foreign:
             return NPU_RULE
         # Where only a step could make operators decide and none did, the outputs themselves are as they should be.
-        inexact = has_operator_checks(self.graph) or self.inner.judged or self.asked.floats
+        inexact = has_operator_checks(self.graph) or self.inner.judged or self.options.floats
         agree = self.compiled.source.format == "onnx" and not inexact and not self.tally.differing
         if groups and not agree:
             return "groups"
@@ -221,7 +228,7 @@ class Verification:
             first_divergence=self.first,
             arena_planned=program.plan.arena_bytes,
             arena_observed=sum(self.observed),
-            sanitized=self.asked.sanitize,
+            sanitized=self.options.sanitize,
             memory_errors=tuple(dict.fromkeys(self.errors)),
             rule=rule,
             tolerance=max(each.absolute for each in self.rules) if self.rules else 0.0,
@@ -253,18 +260,8 @@ def _handed_over(graph: Graph, written: Mapping[str, Array], outputs: Sequence[A
     return wrong
 
 
-def verify(
-    compiled: Compiled,
-    *,
-    reference: str = "auto",
-    samples: int = 20,
-    seed: int = 0,
-    vectors: Path | None = None,
-    layers: bool = False,
-    sanitize: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-) -> Proof:
-    """Proves a compiled model on this machine. progress: called with samples done and in all.
+def verify(compiled: Compiled, **options: Any) -> Proof:
+    """Proves a compiled model on this machine. options: those of `ProofOptions`.
 
     Where floats of an ONNX model are outside of the tolerance, errors may have added up or sums cancelled: operators decide. They
     do for TFLite too where the numpy references stand for an engine, since these round floats in another order than the C.
@@ -272,15 +269,15 @@ def verify(
 
     Raises EmitcError for vectors that do not fit, CannotCompile when compiler or engine fail.
     """
-    asked = Asked(reference, samples, seed, vectors, layers, sanitize, progress)
-    proof = Verification(compiled, asked).proof()
+    chosen = ProofOptions(**options)
+    proof = Verification(compiled, chosen).proof()
     graph = compiled.graph
     steps = proof.rule == "exact" and quantizes_inexact(graph, rules(graph, compiled.source.format))
     doubtful = (proof.rule in ("tolerance", "groups") or steps) and not proof.match and not proof.memory_errors
     one_by_one = compiled.source.format == "onnx" or proof.reference == "numpy"
     if doubtful and one_by_one and not compiled.program.states:
-        proof = Verification(compiled, replace(asked, floats=True)).proof()
-    if not proof.match and reference == "auto" and proof.reference == "litert":
+        proof = Verification(compiled, replace(chosen, floats=True)).proof()
+    if not proof.match and chosen.reference == "auto" and proof.reference == "litert":
         with contextlib.suppress(EngineRefused):
-            proof = Verification(compiled, replace(asked, reference="mixed")).proof()
+            proof = Verification(compiled, replace(chosen, reference="mixed")).proof()
     return proof

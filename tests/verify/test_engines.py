@@ -100,7 +100,7 @@ def assert_equal(actual: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -
 @pytest.mark.parametrize(("name", "engine", "stateful"), CORPUS_CASES)
 def test_corpus_vectors(name: str, engine: str, stateful: bool) -> None:
     model, inputs, outputs = corpus_model(name)
-    run = run_isolated(model, inputs, reset_between=not stateful)
+    run = run_isolated(model, inputs, resets=() if stateful else range(1, len(inputs)))
     assert run.engine == engine
     for actual, expected in zip(run.outputs, outputs, strict=True):
         assert_equal(actual, expected)
@@ -150,10 +150,10 @@ def test_state_lasts_until_reset(kind: type[TflmEngine] | type[LiteRtEngine]) ->
     assert [*seen, float(engine.run([two])[0][0])] == [0.0, 2.0, 4.0, 0.0]
 
 
-def test_isolated_state_lasts_unless_reset_between() -> None:
+def test_isolated_state_lasts_unless_it_is_reset() -> None:
     cases = [[np.array([2], np.float32)]] * 3
     kept = run_isolated(counter_model(), cases, engine="tflm")
-    fresh = run_isolated(counter_model(), cases, engine="tflm", reset_between=True)
+    fresh = run_isolated(counter_model(), cases, engine="tflm", resets=range(1, len(cases)))
     assert [float(outputs[0][0]) for outputs in kept.outputs] == [0.0, 2.0, 4.0]
     assert [float(outputs[0][0]) for outputs in fresh.outputs] == [0.0, 0.0, 0.0]
 

@@ -7,6 +7,7 @@ its state from run to run, and gets the values that the operators before it gave
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +23,6 @@ _TOLERANCE = 1e-5
 _ALIGNMENT = 16
 _CALLS = tuple(f"{name}SubgraphIndex" for name in ("then", "else", "cond", "body", "init"))
 """Options of operators that run graphs."""
-
 
 READS_INT8_MEMORY = "it reads the int8 memory of SVDF as int16"
 
@@ -63,7 +63,8 @@ class _Piece:
             else:
                 self._engine = engine
                 if compare and not self._unfit_other:
-                    self._other = _loaded(self._data)
+                    with contextlib.suppress(EngineRefused):
+                        self._other = LiteRtEngine(self._data)
                 return outputs, self._compared(inputs, outputs)
         if self._unfit_other:
             raise _refused(f"{self.label}: tflm: {why}; litert: {self._unfit_other}")
@@ -71,9 +72,8 @@ class _Piece:
             self._engine = LiteRtEngine(self._data)
             return self._engine.run(inputs), 0
         except EngineRefused as error:
-            raise EngineRefused(
-                error.what, error.where, f"{self.label}: tflm: {why}; litert: {error.why}", error.hint
-            ) from error
+            both = f"{self.label}: tflm: {why}; litert: {error.why}"
+            raise EngineRefused(error.what, error.where, both, error.hint) from error
 
     def _compared(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> int:
         if self._other is None:
@@ -84,13 +84,6 @@ class _Piece:
             self._other = None
             return 0
         return sum(_differing(a, b) for a, b in zip(outputs, others, strict=True))
-
-
-def _loaded(data: bytes) -> LiteRtEngine | None:
-    try:
-        return LiteRtEngine(data)
-    except EngineRefused:
-        return None
 
 
 def _differing(found: Array, expected: Array) -> int:
@@ -126,12 +119,13 @@ class _Buffer:
 class PiecesEngine:
     """See the module; it is an Engine. compare: run LiteRT too where TFLite Micro has the operator, for `disputes`.
 
+    preserve: as other engines have it; the values between the operators are kept in any case.
     Raises EngineRefused for a model that cannot be cut, or has an operator that neither engine runs by itself.
     """
 
     name = "mixed"
 
-    def __init__(self, model_bytes: bytes, *, compare: bool = False) -> None:
+    def __init__(self, model_bytes: bytes, *, preserve: bool = False, compare: bool = False) -> None:
         self._runtime = imported("tflite_micro", "tflite-micro").runtime
         self._compare = compare
         self._counts: dict[str, tuple[int, int]] = {}
@@ -146,9 +140,7 @@ class PiecesEngine:
     def disputes(self) -> tuple[str, ...]:
         """Operators of which LiteRT gives others values than TFLite Micro on the same inputs, and in how many elements."""
         found = ((label, *counts) for label, counts in self._counts.items())
-        return tuple(
-            f"{label}: {differing} of {elements} elements" for label, differing, elements in found if differing
-        )
+        return tuple(f"{label}: {differing} of {total} elements" for label, differing, total in found if differing)
 
     def input_types(self) -> list[InputType]:
         """See Engine."""
@@ -179,10 +171,9 @@ class PiecesEngine:
                 before = self._counts.get(piece.label, (0, 0))
                 self._counts[piece.label] = before[0] + count, before[1] + sum(each.size for each in outputs)
                 for index, output in zip(piece.made, outputs, strict=True):
-                    if output.shape != self._type_of(index)[1]:
-                        raise _refused(
-                            f"{piece.label} gives {list(output.shape)}, the file says {self._type_of(index)[1]}"
-                        )
+                    stated = self._type_of(index)[1]
+                    if output.shape != stated:
+                        raise _refused(f"{piece.label} gives {list(output.shape)}, the file says {stated}")
                     self._values[index] = output
         return [self._value(int(index)) for index in self._graph.outputs]
 
@@ -198,13 +189,6 @@ class PiecesEngine:
                 raise _refused(f"nothing has computed tensor {index}")
             self._values[index] = np.frombuffer(bytes(data), dtype).reshape(shape)
         return self._values[index]
-
-    def _set_once(self) -> set[tuple[bytes, bytes]]:
-        """Variables that get their first value from the file."""
-        if "CALL_ONCE" not in self._codes:
-            return set()
-        inside = (each for graph in self._model.subgraphs[1:] for each in graph.operators or ())
-        return {_named(each) for each in inside if self._code_of(each) == "VAR_HANDLE"}
 
     def _first_value(self, index: int) -> Array:
         """Of a variable: its zero point in types of one byte, and zeros in others."""
@@ -241,10 +225,12 @@ class PiecesEngine:
         operator, code = self._graph.operators[position], self._codes[position]
         if code in ("VAR_HANDLE", "ASSIGN_VARIABLE", "CALL_ONCE"):
             return None
-        if code == "READ_VARIABLE" and self._handle(operator) not in self._set_once():
+        inside = [each for graph in self._model.subgraphs[1:] for each in graph.operators or ()]
+        variables = {_named(each) for each in inside if self._code_of(each) == "VAR_HANDLE"}
+        set_once = variables if "CALL_ONCE" in self._codes else set()
+        if code == "READ_VARIABLE" and self._handle(operator) not in set_once:
             return None  # TFLite Micro sets no first value where nothing assigns the variable
-        inside = [self._code_of(each) for graph in self._model.subgraphs[1:] for each in graph.operators or ()]
-        if code in ("IF", "WHILE") and "VAR_HANDLE" in inside and "CALL_ONCE" not in self._codes:
+        if code in ("IF", "WHILE") and variables - set_once:
             raise _refused(f"{code} sets variables")
         kept = [operator]
         if code == "READ_VARIABLE":  # of a variable that nothing has assigned: its first value
@@ -255,17 +241,12 @@ class PiecesEngine:
         made = [int(index) for index in operator.outputs]
         within = {int(index) for each in kept for index in each.outputs}
         read = dict.fromkeys(int(index) for each in kept for index in each.inputs if index >= 0)
-        given = [index for index in read if index not in within and self._is_given(index)]
+        tensors = self._graph.tensors
+        given = [i for i in read if i not in within and self._data_of(tensors[i]) is None and not tensors[i].isVariable]
         first = self._graph.tensors[made[0]]
         label = f'op {position} {code} "{(first.name or b"").decode(errors="replace")}"'
-        return _Piece(
-            label,
-            given,
-            made,
-            self._cut(kept, given, made),
-            self._unfit(operator, code),
-            self._unfit_other(operator, code),
-        )
+        data = self._cut(kept, given, made)
+        return _Piece(label, given, made, data, self._unfit(operator, code), self._unfit_other(operator, code))
 
     def _unfit(self, operator: Any, code: str) -> str:
         """Why TFLite Micro cannot be the reference of an operator that it has."""
@@ -283,10 +264,6 @@ class PiecesEngine:
             return READS_INT8_MEMORY
         return ""
 
-    def _is_given(self, index: int) -> bool:
-        tensor = self._graph.tensors[index]
-        return self._data_of(tensor) is None and not tensor.isVariable
-
     def _cut(self, operators: Sequence[Any], given: Sequence[int], made: Sequence[int]) -> bytes:
         """A model of these operators."""
         model, graph = copy.copy(self._model), copy.copy(self._graph)
@@ -297,8 +274,11 @@ class PiecesEngine:
         graph.tensors = [self._graph.tensors[index] for index in used]
         graph.inputs, graph.outputs = [place[i] for i in given], [place[i] for i in made]
         called = self._called_by(operators)
-        graph.operators = [_calling(self._renumbered(each, place), called) for each in operators]
-        model.subgraphs = [graph, *self._graphs_of(called)]
+        graph.operators = [_calling(each, called, place) for each in operators]
+        # Other graphs are left out: TFLite Micro prepares every graph, and ends its process at an empty one.
+        model.subgraphs = [graph, *(copy.copy(self._model.subgraphs[index]) for index in called)]
+        for inner in model.subgraphs[1:]:
+            inner.operators = [_calling(each, called) for each in inner.operators or ()]
         model.metadata = model.metadataBuffer = model.signatureDefs = None
         needed = {tensor.buffer for each in model.subgraphs for tensor in each.tensors or ()}
         schema, buffers = self._runtime.schema_fb, enumerate(self._model.buffers)
@@ -318,31 +298,19 @@ class PiecesEngine:
             left += [each for index in more for each in self._model.subgraphs[index].operators or ()]
         return {index: place + 1 for place, index in enumerate(sorted(found))}
 
-    def _graphs_of(self, called: Mapping[int, int]) -> list[Any]:
-        """Those graphs. Others are left out: TFLite Micro prepares every graph, and ends its process at an empty one."""
-        graphs = [copy.copy(self._model.subgraphs[index]) for index in called]
-        for graph in graphs:
-            graph.operators = [_calling(copy.copy(each), called) for each in graph.operators or ()]
-        return graphs
 
-    @staticmethod
-    def _renumbered(operator: Any, place: Mapping[int, int]) -> Any:
-        found = copy.copy(operator)
-        for name in ("inputs", "outputs", "intermediates"):
-            indices = getattr(operator, name)
-            if indices is not None:
-                setattr(found, name, [place[int(i)] if i >= 0 else -1 for i in indices])
-        return found
-
-
-def _calling(operator: Any, places: Mapping[int, int]) -> Any:
-    """The operator, which is changed, with its graphs at other places."""
-    names = [name for name in _CALLS if hasattr(operator.builtinOptions, name)]
-    if names:
-        operator.builtinOptions = copy.copy(operator.builtinOptions)
-        for name in names:
-            setattr(operator.builtinOptions, name, places[getattr(operator.builtinOptions, name)])
-    return operator
+def _calling(operator: Any, graphs: Mapping[int, int], tensors: Mapping[int, int] | None = None) -> Any:
+    """A copy of an operator, with the new indices of the graphs that it runs and, where they change, of its tensors."""
+    found, options = copy.copy(operator), copy.copy(operator.builtinOptions)
+    for name in _CALLS:
+        if hasattr(options, name):
+            setattr(options, name, graphs[getattr(options, name)])
+    found.builtinOptions = options
+    for name in ("inputs", "outputs", "intermediates"):
+        indices = getattr(operator, name)
+        if indices is not None and tensors is not None:
+            setattr(found, name, [tensors[int(i)] if i >= 0 else -1 for i in indices])
+    return found
 
 
 def _named(handle: Any) -> tuple[bytes, bytes]:

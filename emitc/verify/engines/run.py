@@ -20,44 +20,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from emitc.errors import EmitcError, Where, install_hint
-from emitc.verify.engines.contract import (
-    ANOTHER_REFERENCE,
-    Array,
-    Engine,
-    EngineRefused,
-    InputType,
-    TensorKey,
-    last_words,
-)
+from emitc.verify.engines.contract import ANOTHER_REFERENCE, Array, Engine, EngineRefused, TensorKey, last_words
 from emitc.verify.engines.onnx import OnnxRuntimeEngine
 from emitc.verify.engines.pieces import PiecesEngine
 from emitc.verify.engines.tflite import LiteRtEngine, TflmEngine
-
-__all__ = [
-    "ENGINES",
-    "Array",
-    "ChildProcess",
-    "Engine",
-    "EngineName",
-    "EngineRefused",
-    "InputType",
-    "IsolatedRun",
-    "LiteRtEngine",
-    "OnnxRuntimeEngine",
-    "TensorKey",
-    "TflmEngine",
-    "answer",
-    "engine_for",
-    "engines_in",
-    "run_isolated",
-    "serve",
-]  # fmt: skip
 
 NO_ENGINE = "no golden engine runs this model"
 CRASHED = "the golden engine crashes on this model"
@@ -84,20 +57,17 @@ def missing_engines(source_format: str) -> str:
     engines = ENGINES[source_format]
     if any(importlib.util.find_spec(MODULES[engine]) is not None for engine in engines):
         return ""
-    missing = (
-        f"{' and '.join(MODULES[engine] for engine in engines)} {'are' if len(engines) > 1 else 'is'} not installed"
-    )
-    return f"{missing} ({install_hint('verify')})"
+    missing = " and ".join(MODULES[engine] for engine in engines)
+    return f"{missing} {'are' if len(engines) > 1 else 'is'} not installed ({install_hint('verify')})"
 
 
-def _loaders(preserve: bool) -> dict[str, Callable[[bytes], Engine]]:
-    return {
-        "tflm": lambda data: TflmEngine(data, preserve=preserve),
-        "litert": lambda data: LiteRtEngine(data, preserve=preserve),
-        "mixed": lambda data: PiecesEngine(data),
-        "compared": lambda data: PiecesEngine(data, compare=True),
-        "onnxruntime": lambda data: OnnxRuntimeEngine(data, preserve=preserve),
-    }
+_LOADERS: Mapping[str, Callable[..., Engine]] = {
+    "tflm": TflmEngine,
+    "litert": LiteRtEngine,
+    "mixed": PiecesEngine,
+    "compared": partial(PiecesEngine, compare=True),
+    "onnxruntime": OnnxRuntimeEngine,
+}
 
 
 def engine_for(
@@ -110,7 +80,6 @@ def engine_for(
     Raises EngineRefused when no engine takes the model (with each engine's reason), EmitcError for an engine that does not
     read the format and for a missing package.
     """
-    loaders = _loaders(preserve)
     candidates = ENGINES[source_format]
     if name != "auto":
         if name not in (*candidates, *MIXED[source_format]):
@@ -120,13 +89,13 @@ def engine_for(
                 f"engines for {source_format}: {', '.join(candidates)}",
                 f"verify with --reference auto, {', '.join(candidates)} or numpy",
             )
-        return loaders[name](model_bytes)
+        return _LOADERS[name](model_bytes, preserve=preserve)
     if len(candidates) == 1:
-        return loaders[candidates[0]](model_bytes)
+        return _LOADERS[candidates[0]](model_bytes, preserve=preserve)
     reasons: list[str] = []
     for candidate in candidates:
         try:
-            engine = loaders[candidate](model_bytes)
+            engine = _LOADERS[candidate](model_bytes, preserve=preserve)
             engine.run([np.zeros(shape, dtype) for dtype, shape in engine.input_types()])
             engine.reset()
         except EngineRefused as error:
@@ -156,23 +125,21 @@ def run_isolated(
     engine: EngineName = "auto",
     source_format: str = "tflite",
     preserve: bool = False,
-    reset_between: bool = False,
     resets: Sequence[int] = (),
     timeout_seconds: float = 300.0,
 ) -> IsolatedRun:
     """The cases run in order on one engine in a child process, which may crash without harm to this one.
 
-    cases: the inputs of each run. source_format: tflite or onnx. reset_between: every case starts from the state of a
-    freshly loaded model; otherwise state carries over, except into the cases at the positions `resets`. timeout_seconds: for
-    all of it, the start of the child included.
+    cases: the inputs of each run. source_format: tflite or onnx. resets: the positions of the cases that start from the state
+    of a freshly loaded model; into others state carries over. timeout_seconds: for all of it, the start of the child included.
     Raises EngineRefused when the engine refuses the model, crashes or exceeds the time; EmitcError for a missing
     package or inputs that do not fit; RuntimeError with the child's traceback for a bug in this module.
     """
     request = {
         "engine": engine,
-        "format": source_format,
+        "source_format": source_format,
         "preserve": preserve,
-        "resets": list(range(1, len(cases))) if reset_between else list(resets),
+        "resets": list(resets),
         "cases": len(cases),
     }
     hint = ANOTHER_REFERENCE if source_format == "tflite" else "compare with --reference numpy"
@@ -254,12 +221,8 @@ def answer(message: bytes) -> bytes:
     outputs: list[Array] = []
     tensors: Mapping[TensorKey, Array] = {}
     try:
-        engine = engine_for(
-            arrays["model"].tobytes(),
-            request["engine"],
-            preserve=request["preserve"],
-            source_format=request["format"],
-        )
+        model, options = arrays["model"].tobytes(), {name: request[name] for name in ("preserve", "source_format")}
+        engine = engine_for(model, request["engine"], **options)
         for k in range(request["cases"]):
             if k in request["resets"]:
                 engine.reset()
@@ -269,14 +232,8 @@ def answer(message: bytes) -> bytes:
             results |= {f"out{j}_{k}": array for j, array in enumerate(outputs)}
             results |= {f"tensor{i}_{k}": array for i, array in enumerate(tensors.values())}
     except EmitcError as error:
-        where = {
-            "model": error.where.model,
-            "op": error.where.op,
-            "tensor": error.where.tensor,
-            "option": error.where.option,
-        }
         refused = isinstance(error, EngineRefused)
-        return _packed({"error": [error.what, where, error.why, error.hint], "refused": refused}, {})
+        return _packed({"error": [error.what, asdict(error.where), error.why, error.hint], "refused": refused}, {})
     disputes = engine.disputes if isinstance(engine, PiecesEngine) else ()
     header = {"engine": engine.name, "outputs": len(outputs), "tensors": list(tensors), "disputes": disputes}
     return _packed(header, results)

@@ -37,8 +37,7 @@ class TflmEngine:
             model = self._runtime.convert_bytearray_to_object(bytearray(model_bytes))
             subgraph = model.subgraphs[0]
             _require_room(model)
-            self._input_count = len(subgraph.inputs)
-            self._output_count = len(subgraph.outputs)
+            self._input_count, self._output_count = len(subgraph.inputs), len(subgraph.outputs)
             # An index that the interpreter does not know is fatal, so the file says which exist.
             self._readable = [i for i, tensor in enumerate(subgraph.tensors) if tensor.type not in _TYPES_WITHOUT_VALUE]
         self.reset()
@@ -82,12 +81,9 @@ def _require_room(model: Any) -> None:
     custom = {i for i, code in enumerate(model.operatorCodes) if code.customCode == b"TFLite_Detection_PostProcess"}
     subgraph = model.subgraphs[0]
     for operator in subgraph.operators:
-        if operator.opcodeIndex in custom and any(not len(_shape(subgraph.tensors[i])) for i in operator.outputs[:3]):
+        shapes = [subgraph.tensors[i].shape for i in operator.outputs[:3]] if operator.opcodeIndex in custom else []
+        if any(shape is None or not len(shape) for shape in shapes):
             raise ValueError("the file does not say how large the outputs of TFLite_Detection_PostProcess are")
-
-
-def _shape(tensor: Any) -> Sequence[int]:
-    return () if tensor.shape is None else tensor.shape
 
 
 class LiteRtEngine:

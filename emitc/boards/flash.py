@@ -8,7 +8,7 @@ import shlex
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from emitc.boards import protocol
@@ -16,7 +16,7 @@ from emitc.boards.build import BUILD_SECONDS, build_failure, environment, pio_co
 from emitc.boards.download import core_folder, not_downloaded, require_platform, unreached
 from emitc.boards.elf import image_sizes
 from emitc.boards.project import BAUD
-from emitc.boards.result import RunResult, judged, layer_counts
+from emitc.boards.result import RunResult, judged, layer_counts, result_of
 from emitc.boards.run_model import Case, RunModel
 from emitc.errors import CannotCompile, Where, shown, writing
 from emitc.target import Board
@@ -66,14 +66,15 @@ def flash(
     return _result(model, board, transcript, vectors, image)
 
 
-def _said(
-    command: Sequence[str], env: dict[str, str], seconds: float, say: Callable[[str], None]
-) -> tuple[int | None, str]:
-    """Exit code and output of a command, whose lines are passed on as they come; None where it was ended after `seconds`."""
+@contextlib.contextmanager
+def _running(
+    command: Sequence[str], env: dict[str, str], seconds: float, stdin: int
+) -> Iterator[tuple[subprocess.Popen[str], threading.Event]]:
+    """A process that is ended after `seconds`, which sets the event, and where the context is left."""
     process = subprocess.Popen(
         command,
         env=env,
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -86,20 +87,28 @@ def _said(
         late.set()
         _end_group(process)
 
+    # Without an end of the process, reading what a silent one prints would block for ever.
     clock = threading.Timer(seconds, end)
     clock.start()
-    lines: list[str] = []
     try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line)
-            if line.strip():
-                say(shown(line.rstrip()))
-        process.wait()
+        yield process, late
     finally:
         clock.cancel()
         _end_group(process)  # an interruption reaches this process alone
         process.communicate()
+
+
+def _said(
+    command: Sequence[str], env: dict[str, str], seconds: float, say: Callable[[str], None]
+) -> tuple[int | None, str]:
+    """Exit code and output of a command, whose lines are passed on as they come; None where it was ended after `seconds`."""
+    lines: list[str] = []
+    with _running(command, env, seconds, subprocess.DEVNULL) as (process, late):
+        for line in process.stdout or ():
+            lines.append(line)
+            if line.strip():
+                say(shown(line.rstrip()))
+        process.wait()
     return None if late.is_set() else process.returncode, "".join(lines)
 
 
@@ -133,29 +142,11 @@ def _read_proof(project: Path, port: str | None, timeout: float, where: Where) -
     if port is not None:
         command += ["-p", port]
     lines: list[str] = []
-    process = subprocess.Popen(
-        command,
-        env=environment(None),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="ascii",
-        errors="replace",
-    )
-    # A silent board would block the reading for ever: the clock ends the monitor, and so the reading.
-    clock = threading.Timer(timeout, process.kill)
-    clock.start()
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
+    with _running(command, environment(None), timeout, subprocess.PIPE) as (process, _):
+        for line in process.stdout or ():
             lines.append(line)
             if line.startswith("emitc done") and protocol.is_complete("".join(lines)):
                 return "".join(lines)
-    finally:
-        clock.cancel()
-        process.kill()
-        process.communicate()
     raise CannotCompile(
         f"no complete proof arrived within {timeout:g} s",
         where,
@@ -169,30 +160,15 @@ def _result(
 ) -> RunResult:
     verdict = judged(model, board, transcript, vectors)
     counts = [case.ticks or 0 for case in transcript.cases]
-    dearest = transcript.cases[counts.index(max(counts))]
-    stacks = [case.stack_bytes for case in transcript.cases if case.stack_bytes is not None]
-    sizes = image_sizes(image)
-    layers = [(line.index, line.ticks or 0) for line in dearest.layers]
-    return RunResult(
-        board=board.name,
-        match=verdict.differing == 0,
-        cases=len(vectors),
-        differing_bytes=verdict.differing_bytes,
-        differing=verdict.differing,
-        tolerated=verdict.tolerated,
-        max_abs_diff=verdict.max_abs_diff,
-        bound=verdict.bound,
+    layers = [(line.index, line.ticks or 0) for line in transcript.cases[counts.index(max(counts))].layers]
+    return result_of(
+        model,
+        board,
+        verdict,
+        transcript.cases,
+        image_sizes(image),
         unit=transcript.unit,
         count=max(counts),
         counter="timer",
-        stack_bytes=max(stacks, default=None),
-        flash_bytes=sizes.flash_bytes,
-        code_bytes=None,
-        constant_bytes=None,
-        model_flash_bytes=None,
-        cases_bytes=None,
-        ram_bytes=sizes.ram_bytes,
-        arena_bytes=model.arena_bytes,
-        state_bytes=model.state_bytes,
         layers=layer_counts(model, board, layers) if layers else None,
     )

@@ -45,19 +45,6 @@ FRAMEWORKS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Array:
-    name: str
-    length: int
-    rows: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    name: str
-    arrays: tuple[_Array, ...]
-
-
 def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, optimization: str, with_timer: bool) -> None:
     """Writes the project for an emulated board to `out`, which is replaced.
 
@@ -88,9 +75,7 @@ def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, optimizat
     _write(out / "src" / "main.c", _render("main_qemu.c.j2"))
 
 
-def write_flash_project(
-    package: Path, model: RunModel, board: Board, cases: Sequence[Case], out: Path, *, layers: bool = False
-) -> None:
+def write_flash_project(package: Path, model: RunModel, board: Board, cases: Sequence[Case], out: Path) -> None:
     """Writes the project for a real board to `out`: the same proof, printed over its serial port.
 
     The board's official PlatformIO platform is fetched by `pio` at its first build. Raises EmitcError where `board` is
@@ -105,6 +90,9 @@ def write_flash_project(
         )
     framework = FRAMEWORKS[pio.framework]
     _make_room(out)
+    flags = ["-O2", "-DEMITC_COUNT_WITH_TIMER"]
+    if board.free_stack_bytes:
+        flags.append(f"-DEMITC_FREE_STACK_BYTES={board.free_stack_bytes}")
     lines = [
         f"platform = {pio.platform}",
         f"board = {pio.board}",
@@ -113,19 +101,14 @@ def write_flash_project(
         *pio.options,
         f"monitor_speed = {BAUD}",
         "build_unflags = -Os",
-        f"build_flags = {' '.join(_silicon_flags(board, layers=layers))}",
+        f"build_flags = {' '.join(flags)}",
         f"build_src_flags = {_PROOF_FLAGS}",
     ]
     _write_ini(out, model, board, [f"default_envs = {board.name}"], [{"name": board.name, "lines": lines}])
     _write_sources(package, model, board, cases, out)
     root = boards_dir()
-    for folder, name in (
-        ("platform/runtime", "emitc_board.h"),
-        ("platform/runtime", "print.c"),
-        ("silicon", "cycles.c"),
-        ("silicon", "stack.c"),
-    ):
-        shutil.copyfile(root / folder / name, out / "src" / name)
+    for path in ("platform/runtime/emitc_board.h", "platform/runtime/print.c", "silicon/cycles.c", "silicon/stack.c"):
+        shutil.copyfile(root / path, out / "src" / Path(path).name)
     values = {"baud": BAUD, "period_ms": PERIOD_MS, "cycles_per_ms": board.clock_hz // 1000}
     main = f"main_{pio.framework}{Path(framework.main).suffix}.j2"
     _write(out / "src" / framework.main, _render(main, **values))
@@ -163,14 +146,6 @@ def _write_support(support: BuildSupport | None, out: Path, optimization: str) -
     _write(ini, text.replace("build_src_flags", "lib_deps = support\nbuild_src_flags"))
 
 
-def _silicon_flags(board: Board, *, layers: bool) -> Iterator[str]:
-    yield from ("-O2", "-DEMITC_COUNT_WITH_TIMER")
-    if layers:
-        yield "-DEMITC_TRACE"
-    if board.free_stack_bytes:
-        yield f"-DEMITC_FREE_STACK_BYTES={board.free_stack_bytes}"
-
-
 def _require_own(out: Path, option: str) -> None:
     """Raises EmitcError for a folder with something in it that emitc did not write; `option` named it."""
     ini = out / "platformio.ini"
@@ -204,38 +179,19 @@ def _write_ini(out: Path, model: RunModel, board: Board, shared: list[str], envi
 def _write_sources(package: Path, model: RunModel, board: Board, cases: Sequence[Case], out: Path) -> None:
     # A fixed folder name: the model's may be one that PlatformIO or the file system reads otherwise.
     shutil.copytree(package, out / "lib" / "model", ignore=shutil.ignore_patterns(".pio", "__pycache__"))
-    proof = _render(
-        "proof.c.j2",
-        board=board.name,
-        model={
-            "name": model.name,
-            "macro": model.macro,
-            "regions": [{"lower": name.lower(), "upper": name.upper()} for name in model.regions],
-            "inputs": [{"bytes": tensor.size_bytes} for tensor in model.inputs],
-            "outputs": [{"bytes": tensor.size_bytes} for tensor in model.outputs],
-            "pulled": model.pulled,
-        },
-    )
-    _write(out / "src" / "proof.c", proof)
-    _write(out / "src" / "emitc_vectors.h", _render("vectors.h.j2", cases=len(cases), tables=list(_tables(cases))))
+    _write(out / "src" / "proof.c", _render("proof.c.j2", board=board.name, model=model))
+    vectors = _render("vectors.h.j2", cases=len(cases), tables=list(_tables(cases)), per_row=_BYTES_PER_ROW)
+    _write(out / "src" / "emitc_vectors.h", vectors)
     for name in ("emitc_measure.h", "emitc_measure.c"):
         shutil.copyfile(boards_dir() / "proof" / name, out / "src" / name)
 
 
-def _tables(cases: Sequence[Case]) -> Iterator[_Table]:
+def _tables(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
+    """The bytes of each input and output, case by case."""
     for side, what in ((0, "in"), (1, "out")):
         for i in range(len(cases[0][side])):
-            arrays = tuple(
-                _array(f"emitc_case_{number}_{what}_{i}", case[side][i]) for number, case in enumerate(cases)
-            )
-            yield _Table(f"emitc_{what}_{i}", arrays)
-
-
-def _array(name: str, data: bytes) -> _Array:
-    rows = tuple(
-        "".join(f"{byte}," for byte in data[at : at + _BYTES_PER_ROW]) for at in range(0, len(data), _BYTES_PER_ROW)
-    )
-    return _Array(name, len(data), rows)
+            arrays = {f"emitc_case_{number}_{what}_{i}": case[side][i] for number, case in enumerate(cases)}
+            yield {"name": f"emitc_{what}_{i}", "arrays": arrays}
 
 
 def _render(template: str, **values: object) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from emitc.boards.elf import ImageSizes
 from emitc.boards.protocol import CaseLines, Transcript
 from emitc.boards.run_model import Case, RunModel
 from emitc.errors import CannotCompile, Where
@@ -40,42 +41,36 @@ class Verdict:
     bound: Tolerance = EXACT
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult(Verdict):
     """A proof on a board and its numbers.
 
-    match: no element of the outputs breaks its rule: exact, but for what operators on floats compute. differing, tolerated,
-    max_abs_diff, bound: as `Verdict` has them. unit: "instructions" (emulated), "cycles" or
-    "microseconds" (silicon) of `count`, the dearest of the cases, from the first instruction of <model>_run to its
-    return. counter: "plugin" (exact) or "timer". stack_bytes: the deepest of the cases, below <model>_run's caller,
-    None where it is not measured. flash_bytes: the whole image, of which cases_bytes are test cases; model_flash_bytes,
-    and in it code_bytes and constant_bytes: the model, the emitc runtime and their library routines, None where the
-    image does not tell. ram_bytes: static data, arena and state included, without stack; where a timer counts, every
-    case runs twice, and a second copy of the state is part of it. layers: of the dearest case; the few instructions that pass
-    the hook its arguments are part of each. reference: the engine that the expected outputs are from.
+    match: no element of the outputs breaks its rule: exact, but for what operators on floats compute.
+    unit: "instructions" (emulated), "cycles" or "microseconds" (silicon) of `count`, the largest of the cases, from the first
+    instruction of <model>_run to its return. counter: "plugin" (exact) or "timer". stack_bytes: the deepest of the cases, below
+    <model>_run's caller, None where it is not measured. flash_bytes: the whole image, of which cases_bytes are test cases;
+    model_flash_bytes, and in it code_bytes and constant_bytes: the model, the emitc runtime and their library routines, None
+    where the image does not tell. ram_bytes: static data, arena and state included, without stack; where a timer counts, every
+    case runs twice, and a second copy of the state is part of it. layers: of the case with the largest count; the few
+    instructions that pass the hook its arguments are part of each. reference: the engine that the expected outputs are from.
     """
 
     board: str
     match: bool
     cases: int
-    differing_bytes: int
     unit: str
     count: int
     counter: str
     stack_bytes: int | None
     flash_bytes: int
-    code_bytes: int | None
-    constant_bytes: int | None
-    model_flash_bytes: int | None
-    cases_bytes: int | None
+    code_bytes: int | None = None
+    constant_bytes: int | None = None
+    model_flash_bytes: int | None = None
+    cases_bytes: int | None = None
     ram_bytes: int
     arena_bytes: int
     layers: tuple[LayerCount, ...] | None = None
     state_bytes: int = 0
-    differing: int = 0
-    tolerated: int = 0
-    max_abs_diff: float = 0.0
-    bound: Tolerance = EXACT
     reference: str = ""
 
     @property
@@ -91,24 +86,7 @@ class RunResult:
     def as_json(self) -> dict[str, Any]:
         """The object that `emitc run --json` prints."""
         json: dict[str, Any] = {"board": self.board, "match": self.match, self.unit: self.count}
-        for name in (
-            "stack_bytes",
-            "flash_bytes",
-            "code_bytes",
-            "constant_bytes",
-            "ram_bytes",
-            "arena_bytes",
-            "state_bytes",
-            "model_flash_bytes",
-            "cases_bytes",
-            "cases",
-            "differing_bytes",
-            "differing",
-            "tolerated",
-            "counter",
-            "reference",
-        ):
-            json[name] = getattr(self, name)
+        json |= {name: getattr(self, name) for name in _STATED}
         json["rule"] = "exact" if self.bound.exact else "tolerance"
         json["tolerance"] = self.bound.absolute
         json["max_abs_diff"] = self.max_abs_diff if math.isfinite(self.max_abs_diff) else None
@@ -118,6 +96,31 @@ class RunResult:
                 for each in self.layers
             ]
         return json
+
+
+_STATED = (
+    *("stack_bytes", "flash_bytes", "code_bytes", "constant_bytes", "ram_bytes", "arena_bytes", "state_bytes"),
+    *("model_flash_bytes", "cases_bytes", "cases", "differing_bytes", "differing", "tolerated", "counter", "reference"),
+)
+"""Fields of RunResult that its JSON has under their own names."""
+
+
+def result_of(
+    model: RunModel, board: Board, verdict: Verdict, cases: Sequence[CaseLines], sizes: ImageSizes, **measured: Any
+) -> RunResult:
+    """The result of a run from its parts. cases: as the board reported them. measured: further fields of RunResult."""
+    return RunResult(
+        **{each.name: getattr(verdict, each.name) for each in fields(Verdict)},
+        board=board.name,
+        match=verdict.differing == 0,
+        cases=len(cases),
+        stack_bytes=max((each.stack_bytes for each in cases if each.stack_bytes is not None), default=None),
+        flash_bytes=sizes.flash_bytes,
+        ram_bytes=sizes.ram_bytes,
+        arena_bytes=model.arena_bytes,
+        state_bytes=model.state_bytes,
+        **measured,
+    )
 
 
 def layer_counts(model: RunModel, board: Board, seen: Sequence[tuple[int, int]]) -> tuple[LayerCount, ...]:

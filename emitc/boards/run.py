@@ -11,7 +11,7 @@ from emitc.boards.boot import boot, emulator
 from emitc.boards.build import build, check_tools
 from emitc.boards.elf import image_sizes
 from emitc.boards.project import PLAIN, TRACED, write_qemu_project
-from emitc.boards.result import LayerCount, RunResult, judged, layer_counts
+from emitc.boards.result import LayerCount, RunResult, judged, layer_counts, result_of
 from emitc.boards.run_model import Firmware, RunModel, check_cases
 from emitc.errors import CannotCompile, EmitcError, Where, writing
 from emitc.target import Board, load_target
@@ -80,31 +80,21 @@ def _result(firmware: Firmware, board: Board, image: Path, boots: Sequence[_Boot
     model = firmware.model
     verdicts = [judged(model, board, each.transcript, firmware.cases) for each in boots]
     verdict = max(verdicts, key=lambda each: (each.differing, each.differing_bytes))
-    plain = boots[0]
+    plain, sizes = boots[0], image_sizes(image)
     counts = plain.counts()
-    sizes = image_sizes(image)
-    stacks = [case.stack_bytes for case in plain.transcript.cases]
-    return RunResult(
-        board=board.name,
-        match=verdict.differing == 0,
-        cases=len(firmware.cases),
-        differing_bytes=verdict.differing_bytes,
-        differing=verdict.differing,
-        tolerated=verdict.tolerated,
-        max_abs_diff=verdict.max_abs_diff,
-        bound=verdict.bound,
+    return result_of(
+        model,
+        board,
+        verdict,
+        plain.transcript.cases,
+        sizes,
         unit="instructions",
         count=max(counts),
         counter="timer" if plain.windows is None else "plugin",
-        stack_bytes=max((each for each in stacks if each is not None), default=None),
-        flash_bytes=sizes.flash_bytes,
         code_bytes=sizes.code_bytes,
         constant_bytes=sizes.constant_bytes,
         model_flash_bytes=sizes.model_flash_bytes,
         cases_bytes=sizes.cases_bytes,
-        ram_bytes=sizes.ram_bytes,
-        arena_bytes=model.arena_bytes,
-        state_bytes=model.state_bytes,
         layers=_layers(model, board, boots[1], counts.index(max(counts))) if len(boots) > 1 else None,
     )
 

@@ -55,6 +55,11 @@ class RunModel:
         """The prefix of the header's macros."""
         return self.name.upper()
 
+    @property
+    def arenas(self) -> dict[str, str]:
+        """The variable of every arena in the proof's program, and the part of its macros' names that says which it is."""
+        return {f"arena_{name.lower()}": f"_{name.upper()}" for name in self.regions} or {"arena": ""}
+
 
 @dataclass(frozen=True, slots=True)
 class Firmware:

@@ -89,51 +89,34 @@ def on_emulator(
     compiled: Compiled, board: str, *, reference: str, samples: int, seed: int, layers: bool, workdir: Path | None
 ) -> RunResult:
     """Builds, boots and proves the model on an emulated board; in `workdir`, or in a folder that is removed."""
-    if workdir is None:
-        with tempfile.TemporaryDirectory(prefix="emitc-run-") as folder:
-            try:
-                return on_emulator(
-                    compiled,
-                    board,
-                    reference=reference,
-                    samples=samples,
-                    seed=seed,
-                    layers=layers,
-                    workdir=Path(folder),
-                )
-            except EmitcError as error:
-                if folder not in error.hint:
-                    raise
-                hint = "--workdir DIR keeps the project and the whole output of its build"
-                raise type(error)(error.what, error.where, error.why, hint) from error
-    require_fit(compiled, board)
-    package = workdir / "package"
-    compiled.write(package)
-    engine, vectors = expected(compiled, reference, samples, seed)
-    if compiled.host_hooks():
-        play_back(compiled, package, random_samples(compiled.graph, samples, seed))
-    target = load_board(board)
-    firmware = Firmware(package, run_model(compiled), vectors, compiled.support(target.target))
-    result = run_on_board(firmware, target, layers=layers, workdir=workdir / "board")
-    return replace(result, reference=engine)
+
+    def run_in(folder: Path) -> RunResult:
+        require_fit(compiled, board)
+        package = folder / "package"
+        compiled.write(package)
+        engine, vectors = expected(compiled, reference, samples, seed)
+        if compiled.host_hooks():
+            play_back(compiled, package, random_samples(compiled.graph, samples, seed))
+        target = load_board(board)
+        firmware = Firmware(package, run_model(compiled), vectors, compiled.support(target.target))
+        return replace(run_on_board(firmware, target, layers=layers, workdir=folder / "board"), reference=engine)
+
+    if workdir is not None:
+        return run_in(workdir)
+    with tempfile.TemporaryDirectory(prefix="emitc-run-") as temporary:
+        try:
+            return run_in(Path(temporary))
+        except EmitcError as error:
+            if temporary not in error.hint:
+                raise
+            hint = "--workdir DIR keeps the project and the whole output of its build"
+            raise type(error)(error.what, error.where, error.why, hint) from error
 
 
-def on_silicon(
-    compiled: Compiled,
-    board: str,
-    project: Path,
-    *,
-    reference: str,
-    samples: int,
-    seed: int,
-    port: str | None,
-    dry_run: bool,
-    say: Callable[[str], None] = lambda line: None,
-) -> RunResult | None:
-    """Writes the project for a real board; unless `dry_run`, uploads it and reads the proof that the board prints.
-
-    say: called with every line of the build.
-    """
+def write_silicon_project(
+    compiled: Compiled, board: str, project: Path, *, reference: str, samples: int, seed: int
+) -> tuple[str, list[Case]]:
+    """Writes the project for a real board. Returns what it has to prove, as `expected` does."""
     require_fit(compiled, board)
     engine, vectors = expected(compiled, reference, samples, seed)
     with tempfile.TemporaryDirectory(prefix="emitc-flash-") as folder:
@@ -141,7 +124,22 @@ def on_silicon(
         compiled.write(package)
         with writing(f"the project cannot be written to {project}", "-o"):
             write_flash_project(package, run_model(compiled), load_board(board), vectors, project)
-    if dry_run:
-        return None
+    return engine, vectors
+
+
+def on_silicon(
+    compiled: Compiled,
+    board: str,
+    project: Path,
+    expected: tuple[str, list[Case]],
+    *,
+    port: str | None,
+    say: Callable[[str], None] = lambda line: None,
+) -> RunResult:
+    """Uploads a project of `write_silicon_project` and reads the proof that the board prints.
+
+    say: called with every line of the build.
+    """
+    engine, vectors = expected
     result = flash(project, run_model(compiled), load_board(board), vectors, port=port, say=say)
     return replace(result, reference=engine)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +16,7 @@ from emitc.cli.options import (
     force_option,
     input_files,
     json_option,
+    path_option,
     reported,
 )
 from emitc.errors import unknown_choice
@@ -25,17 +25,14 @@ if TYPE_CHECKING:
     from emitc.compiled import Compiled
     from emitc.validation import Validation
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 
-
-def check_option(function: Function) -> Function:
-    """--check and --no-check; None where neither is given."""
-    return click.option(
-        "--check/--no-check",
-        "check",
-        default=None,
-        help="Compare the graph after every pass with the graph as it was built; default: for models that are not large.",
-    )(function)
+check_option = click.option(
+    "--check/--no-check",
+    "check",
+    default=None,
+    help="Compare the graph after every pass with the graph as it was built; default: for models that are not large.",
+)
+"""--check and --no-check; None where neither is given."""
 
 
 def checked(compiled: Compiled, check: bool | None, as_json: bool) -> Validation | None:
@@ -58,11 +55,8 @@ def check_line(found: Validation | None, check: bool | None) -> str:
     """What the text of a compilation says of it: nothing where it was done unasked, or switched off."""
     if found is not None:
         return f"\n  check       {found.text()}" if check else ""
-    return (
-        ""
-        if check is False
-        else "\n  check       left out for a large model, or for a loop that may not end: --check asks for it"
-    )
+    left_out = "\n  check       left out for a large model, or for a loop that may not end: --check asks for it"
+    return "" if check is False else left_out
 
 
 @click.command("dump", cls=CompilingCommand, short_help="Print MODEL as it is after a step of the compilation.")
@@ -73,7 +67,7 @@ def check_line(found: Validation | None, check: bool | None) -> str:
     required=True,
     help="source | graph | the name of a pass, --io or --input-rows | partition | schedule | plan | program",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="Write to this file.")
+@path_option("-o", "--output", help="Write to this file.")
 @force_option
 @json_option
 def dump(level: str, output: Path | None, force: bool, as_json: bool, **values: Any) -> None:

@@ -20,7 +20,7 @@ from emitc._version import __version__
 from emitc.cli.check import check_line, check_option, checked, dump
 from emitc.cli.options import (
     CompilingCommand,
-    ShapeType,
+    chosen,
     compile_options,
     compiled_model,
     error_json,
@@ -28,9 +28,13 @@ from emitc.cli.options import (
     json_option,
     one_board,
     options_of,
+    path_option,
     plugin_option,
     print_result,
+    reference_option,
     reported,
+    samples_options,
+    shape_option,
 )
 from emitc.cli.plan import plan
 from emitc.errors import EmitcError, Where
@@ -46,24 +50,13 @@ def _progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
+    from rich import progress as shown
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    columns = shown.BarColumn(), shown.MofNCompleteColumn(), shown.TaskProgressColumn(), shown.TimeRemainingColumn()
+    with shown.Progress(
+        shown.TextColumn("{task.description}"), *columns, console=Console(stderr=True), transient=True
+    ) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -80,7 +73,7 @@ cli.add_command(dump)
 
 @cli.command("compile", cls=CompilingCommand)
 @compile_options
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Directory of the package.")
+@path_option("-o", "--output", required=True, help="Directory of the package.")
 @click.option("--package", default="plain", help="plain | cmake | platformio | zephyr", show_default=True)
 @click.option(
     "--board", multiple=True, callback=one_board, help="Refuse a model that does not fit this board; sets the target."
@@ -123,27 +116,13 @@ def compile_command(
 
 @cli.command(cls=CompilingCommand, short_help="Prove that the C of MODEL equals the interpreter.")
 @compile_options
-@click.option(
-    "--reference", default="auto", help="auto | tflm | litert | onnxruntime | mixed | numpy", show_default=True
-)
-@click.option("--samples", type=click.IntRange(0, 100000), default=20, show_default=True, help="Random inputs.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option(
-    "--vectors", type=click.Path(path_type=Path), default=None, help="Cases of an .npz file: in{i}_{k}, out{j}_{k}."
-)
+@reference_option
+@samples_options(0, 100000, 20)
+@path_option("--vectors", help="Cases of an .npz file: in{i}_{k}, out{j}_{k}.")
 @click.option("--layers", is_flag=True, help="Compare every layer; name the first that differs.")
 @click.option("--sanitize", is_flag=True, help="Run under AddressSanitizer and UndefinedBehaviorSanitizer too.")
 @json_option
-def verify(
-    reference: str,
-    samples: int,
-    seed: int,
-    vectors: Path | None,
-    layers: bool,
-    sanitize: bool,
-    as_json: bool,
-    **values: Any,
-) -> None:
+def verify(as_json: bool, **values: Any) -> None:
     """Prove on this machine that the C of MODEL equals the framework's interpreter bit for bit."""
     with reported(as_json):
         from emitc.compiler import for_host
@@ -152,7 +131,7 @@ def verify(
         from emitc.verify import verification
 
         compiled = for_host(values["model"], compiled_model(values))
-        if samples == 0 and vectors is None:
+        if values["samples"] == 0 and values["vectors"] is None:
             raise EmitcError(
                 "there is nothing to run",
                 Where(option="--samples 0"),
@@ -160,10 +139,8 @@ def verify(
                 "give --vectors or samples",
             )
         with _progress("proving") as progress:
-            proof = verification.verify(
-                compiled, reference=reference, samples=samples, seed=seed, vectors=vectors, layers=layers,
-                sanitize=sanitize, progress=progress,
-            )  # fmt: skip
+            options = chosen(values, "reference samples seed vectors layers sanitize")
+            proof = verification.verify(compiled, progress=progress, **options)
         found = validate(compiled)
         match = proof.match and found.right
         content = proof.to_json() | found.to_json() | {"match": match}
@@ -173,7 +150,7 @@ def verify(
 
 @cli.command(short_help="Say what MODEL contains and what does not compile.")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--shape", "shapes", type=ShapeType(), multiple=True, help="Size of an open dimension: NAME=1,49,10,1.")
+@shape_option
 @plugin_option
 @json_option
 def inspect(
@@ -210,26 +187,12 @@ def partition_command(as_json: bool, **values: Any) -> None:
     multiple=True,
     help="An emulated board (`emitc boards`); may be repeated: one after the other.",
 )
-@click.option(
-    "--reference", default="auto", help="auto | tflm | litert | onnxruntime | mixed | numpy", show_default=True
-)
-@click.option("--samples", type=click.IntRange(1, 64), default=3, show_default=True, help="Random inputs.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@reference_option
+@samples_options(1, 64, 3)
 @click.option("--layers", is_flag=True, help="Instructions of every layer.")
-@click.option(
-    "--workdir", type=click.Path(path_type=Path), default=None, help="Keep the project here; default: a temporary one."
-)
+@path_option("--workdir", help="Keep the project here; default: a temporary one.")
 @json_option
-def run(
-    boards: tuple[str, ...],
-    reference: str,
-    samples: int,
-    seed: int,
-    layers: bool,
-    workdir: Path | None,
-    as_json: bool,
-    **values: Any,
-) -> None:
+def run(boards: tuple[str, ...], workdir: Path | None, as_json: bool, **values: Any) -> None:
     """Build MODEL with PlatformIO, boot it on an emulated board, prove it there and count instructions."""
     with reported(as_json):
         from emitc.boards import verify as prove
@@ -241,9 +204,8 @@ def run(
         for board, target in targets.items():
             compiled = compiled_model(values, "platformio", target)
             folder = workdir / board if workdir and len(targets) > 1 else workdir
-            runs.append((compiled, prove.on_emulator(
-                compiled, board, reference=reference, samples=samples, seed=seed, layers=layers, workdir=folder
-            )))  # fmt: skip
+            options = chosen(values, "reference samples seed layers")
+            runs.append((compiled, prove.on_emulator(compiled, board, workdir=folder, **options)))
         match = all(result.match for _, result in runs)
         several = {"match": match, "runs": [result.as_json() for _, result in runs]}
         print_result(
@@ -257,28 +219,13 @@ def run(
 @cli.command(cls=CompilingCommand, short_help="Build MODEL for a real board and upload it.")
 @compile_options
 @click.option("--board", required=True, multiple=True, callback=one_board, help="A real board (`emitc boards`).")
-@click.option(
-    "--reference", default="auto", help="auto | tflm | litert | onnxruntime | mixed | numpy", show_default=True
-)
-@click.option("--samples", type=click.IntRange(1, 64), default=3, show_default=True, help="Random inputs.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--port", default=None, help="Serial port; default: the one that PlatformIO finds.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default=None, help="Where the project goes; default: NAME-BOARD."
-)
+@reference_option
+@samples_options(1, 64, 3)
+@click.option("--port", help="Serial port; default: the one that PlatformIO finds.")
+@path_option("-o", "--output", help="Where the project goes; default: NAME-BOARD.")
 @click.option("--dry-run", is_flag=True, help="Write the project, touch no board.")
 @json_option
-def flash(
-    board: str,
-    reference: str,
-    samples: int,
-    seed: int,
-    port: str | None,
-    output: Path | None,
-    dry_run: bool,
-    as_json: bool,
-    **values: Any,
-) -> None:
+def flash(board: str, port: str | None, output: Path | None, dry_run: bool, as_json: bool, **values: Any) -> None:
     """Build MODEL for a real board with PlatformIO, upload it, and prove it there over the serial port."""
     with reported(as_json):
         from emitc.boards import verify as prove
@@ -287,18 +234,16 @@ def flash(
 
         compiled = compiled_model(values, "platformio", load_board(board).target)
         project = output or Path(f"{compiled.program.name}-{board}")
-        result = prove.on_silicon(
-            compiled, board, project, reference=reference, samples=samples, seed=seed, port=port, dry_run=dry_run,
-            say=lambda line: click.echo(line, err=True),
-        )  # fmt: skip
-        if result is None:
+        options = chosen(values, "reference samples seed")
+        expected = prove.write_silicon_project(compiled, board, project, **options)
+        if dry_run:
             content = {"board": board, "project": str(project), "dry_run": True}
-            print_result(
-                content,
-                as_json,
-                lambda: f"project for {board} written to {project}: pio run -d {shlex.quote(str(project))} -t upload",
-            )
+            by_hand = f"pio run -d {shlex.quote(str(project))} -t upload"
+            print_result(content, as_json, lambda: f"project for {board} written to {project}: {by_hand}")
             return
+        result = prove.on_silicon(
+            compiled, board, project, expected, port=port, say=lambda line: click.echo(line, err=True)
+        )
         print_result(result.as_json(), as_json, lambda: run_text(compiled, result))
     raise SystemExit(0 if result.match else 1)
 
@@ -316,13 +261,12 @@ def boards(as_json: bool) -> None:
 
 @cli.command(short_help="Quantize the float ONNX model MODEL to int8.")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option(
+@path_option(
     "--calibration",
-    type=click.Path(path_type=Path),
     required=True,
     help="Sample inputs in an .npz file: in{i}_{k}, or one array per input name.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="Default: MODEL_int8.onnx.")
+@path_option("-o", "--output", help="Default: MODEL_int8.onnx.")
 @force_option
 @json_option
 def quantize(model: Path, calibration: Path, output: Path | None, force: bool, as_json: bool) -> None:
@@ -338,11 +282,8 @@ def quantize(model: Path, calibration: Path, output: Path | None, force: bool, a
 
 @cli.command("npu-check", short_help="Run FILE, which vela has compiled, on this machine.")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--original", type=click.Path(path_type=Path), default=None, help="The file that vela compiled: compare with it."
-)
-@click.option("--samples", type=click.IntRange(1, 100000), default=20, show_default=True, help="Random inputs.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@path_option("--original", help="The file that vela compiled: compare with it.")
+@samples_options(1, 100000, 20)
 @json_option
 def npu_check(file: Path, original: Path | None, samples: int, seed: int, as_json: bool) -> None:
     """Run FILE, which vela has compiled for Ethos-U55 or U65, on the host model of the NPU."""

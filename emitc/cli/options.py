@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,89 +35,62 @@ _MOST_COST = 1e6
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class ShapeType(click.ParamType):  # type: ignore[type-arg]
-    """NAME=1,49,10,1; the name may itself contain an equals sign."""
-
-    name = "NAME=DIMS"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[int, ...]]:
-        """Refuses anything else than positive sizes."""
-        name, equals, dims = str(value).rpartition("=")
-        try:
-            shape = tuple(int(d) for d in dims.split(","))
-        except ValueError:
-            shape = ()
-        if not equals or not name or not shape or any(not 1 <= d < 2**31 for d in shape) or len(shape) > 8:
-            self.fail(f"{value!r} is not NAME=DIMS, for example input_1=1,49,10,1", param, ctx)
-        return name, shape
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """NAME=1,49,10,1; the name may itself contain an equals sign. Sizes are positive."""
+    name, _, dims = text.rpartition("=")
+    try:
+        shape = tuple(int(d) for d in dims.split(","))
+    except ValueError:
+        shape = ()
+    if not name or not shape or any(not 1 <= d < 2**31 for d in shape) or len(shape) > 8:
+        raise click.BadParameter(f"{text!r} is not NAME=DIMS, for example input_1=1,49,10,1")
+    return name, shape
 
 
-class BudgetType(click.ParamType):  # type: ignore[type-arg]
+def _budget(text: str) -> int | str:
     """A number of bytes, K and M behind it as in --regions, or `min`."""
-
-    name = "BYTES|min"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """Refuses anything else."""
-        text = str(value)
-        if text == "min":
-            return text
-        match = _BUDGET.fullmatch(text)
-        if match is None:
-            self.fail(f"{text!r} is neither a number of bytes such as 20000 or 20K nor min", param, ctx)
-        return int(match["bytes"]) * _SCALES[match["scale"]]
+    if text == "min":
+        return text
+    match = _BUDGET.fullmatch(text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is neither a number of bytes such as 20000 or 20K nor min")
+    return int(match["bytes"]) * _SCALES[match["scale"]]
 
 
-class RegionsType(click.ParamType):  # type: ignore[type-arg]
-    """DTCM=64K,SRAM=256K:4: names, bytes, and the cost of a byte, which doubles from one to the next; or a board."""
+def _regions(text: str) -> tuple[Region, ...] | str:
+    """DTCM=64K,SRAM=256K:4: names, bytes, and the cost of a byte, which doubles from one to the next.
 
-    name = "NAME=BYTES[:COST],...|BOARD"
+    Without an equals sign it is the name of a board, which is looked up later.
+    """
+    from emitc.planner.region_assignment import Region
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Region, ...] | str:
-        """Refuses anything else. Regions that were converted before stay as they are; a board is looked up later."""
-        from emitc.planner.region_assignment import Region
-
-        if isinstance(value, tuple) or "=" not in value:
-            return value
-        found: list[Region] = []
-        for part in str(value).split(","):
-            match = _REGION.fullmatch(part)
-            cost = float(match["cost"] or (2 * found[-1].cost if found else 1)) if match else 0.0
-            if match is None or not 0 < cost < _MOST_COST:
-                self.fail(
-                    f"{part!r} is not NAME=BYTES or NAME=BYTES:COST, for example DTCM=64K,SRAM=256K:4", param, ctx
-                )
-            found.append(Region(match["name"], int(match["bytes"]) * _SCALES[match["scale"]], cost))
-        return tuple(found)
+    if "=" not in text:
+        return text
+    found: list[Region] = []
+    for part in text.split(","):
+        match = _REGION.fullmatch(part)
+        cost = float(match["cost"] or (2 * found[-1].cost if found else 1)) if match else 0.0
+        if match is None or not 0 < cost < _MOST_COST:
+            raise click.BadParameter(f"{part!r} is not NAME=BYTES or NAME=BYTES:COST, for example DTCM=64K,SRAM=256K:4")
+        found.append(Region(match["name"], int(match["bytes"]) * _SCALES[match["scale"]], cost))
+    return tuple(found)
 
 
-class PlaceType(click.ParamType):  # type: ignore[type-arg]
+def _place(text: str) -> tuple[str, str]:
     """TENSOR=REGION; the tensor's name may itself contain an equals sign."""
-
-    name = "TENSOR=REGION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Refuses anything else."""
-        what, _, region = str(value).rpartition("=")
-        if not what or not region:
-            self.fail(f"{value!r} is not TENSOR=REGION, for example AT_OP3=DTCM or weights=FLASH", param, ctx)
-        return what, region
+    what, _, region = text.rpartition("=")
+    if not what or not region:
+        raise click.BadParameter(f"{text!r} is not TENSOR=REGION, for example AT_OP3=DTCM or weights=FLASH")
+    return what, region
 
 
-class VariantType(click.ParamType):  # type: ignore[type-arg]
+def _variant(text: str) -> tuple[int, str]:
     """opN=VARIANT."""
-
-    name = "opN=VARIANT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, str]:
-        """Refuses anything else."""
-        operator, _, variant = str(value).partition("=")
-        number = operator.removeprefix("op")
-        if not variant or operator == number or not number.isdecimal() or len(number) > 6:
-            self.fail(f"{value!r} is not opN=VARIANT, for example op3=dsp or op3=portable", param, ctx)
-        return int(number), variant
+    operator, _, variant = text.partition("=")
+    number = operator.removeprefix("op")
+    if not variant or operator == number or not number.isdecimal() or len(number) > 6:
+        raise click.BadParameter(f"{text!r} is not opN=VARIANT, for example op3=dsp or op3=portable")
+    return int(number), variant
 
 
 def error_json(error: EmitcError) -> dict[str, Any]:
@@ -158,9 +132,8 @@ def print_result(content: dict[str, Any], as_json: bool, text: Callable[[], str]
                 raise
 
 
-def json_option(function: Function) -> Function:
-    """--json on every command."""
-    return click.option("as_json", "--json", is_flag=True, help="One JSON object on stdout.")(function)
+json_option = click.option("as_json", "--json", is_flag=True, help="One JSON object on stdout.")
+"""--json on every command."""
 
 
 def one_board(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str | None:
@@ -170,10 +143,12 @@ def one_board(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
     return value[0] if value else None
 
 
-def force_option(function: Function) -> Function:
-    """--force on every command that writes a single file."""
-    text = "Replace a file that emitc did not write; never the input, and never what is no regular file."
-    return click.option("--force", is_flag=True, help=text)(function)
+force_option = click.option(
+    "--force",
+    is_flag=True,
+    help="Replace a file that emitc did not write; never the input, and never what is no regular file.",
+)
+"""--force on every command that writes a single file."""
 
 
 def input_files(values: dict[str, Any]) -> tuple[Path, ...]:
@@ -182,15 +157,44 @@ def input_files(values: dict[str, Any]) -> tuple[Path, ...]:
     return tuple(path for group in several for path in group if isinstance(path, Path))
 
 
-def plugin_option(function: Function) -> Function:
-    """--plugin on every command that reads a model."""
-    return click.option(
-        "--plugin",
-        "plugins",
-        type=click.Path(path_type=Path),
-        multiple=True,
-        help="A Python file with operators of your own (docs/custom-operators.md); may be repeated.",
-    )(function)
+def path_option(*names: str, help: str, **settings: Any) -> Callable[[Function], Function]:
+    """An option that names a file or a directory."""
+    return click.option(*names, type=click.Path(path_type=Path), help=help, **settings)
+
+
+shape_option = click.option(
+    "--shape",
+    "shapes",
+    type=_shape,
+    metavar="NAME=DIMS",
+    multiple=True,
+    help="Size of an open dimension: NAME=1,49,10,1.",
+)
+plugin_option = path_option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    help="A Python file with operators of your own (docs/custom-operators.md); may be repeated.",
+)
+
+
+def samples_options(least: int, most: int, default: int) -> Callable[[Function], Function]:
+    """--samples and --seed of the commands that draw inputs."""
+    seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+    samples = click.option(
+        "--samples", type=click.IntRange(least, most), default=default, show_default=True, help="Random inputs."
+    )
+    return lambda function: samples(seed(function))
+
+
+reference_option = click.option(
+    "--reference", default="auto", help="auto | tflm | litert | onnxruntime | mixed | numpy", show_default=True
+)
+
+
+def chosen(values: dict[str, Any], names: str) -> dict[str, Any]:
+    """Some of a command's values, by name."""
+    return {name: values[name] for name in names.split()}
 
 
 _HEADINGS = {
@@ -254,7 +258,7 @@ def compile_options(function: Function) -> Function:
 
 _MODEL_OPTIONS = (
     click.option("--name", default="", help="C name of the model; default: from the file name."),
-    click.option("--target", default=None, help="Target core (`emitc targets`); default: generic32, or the board's."),
+    click.option("--target", help="Target core (`emitc targets`); default: generic32, or the board's."),
     click.option(
         "--kernels",
         default="portable",
@@ -264,7 +268,8 @@ _MODEL_OPTIONS = (
     click.option(
         "--kernel",
         "variants",
-        type=VariantType(),
+        type=_variant,
+        metavar="OPN=VARIANT",
         multiple=True,
         help="The kernel of one operator, such as op3=dsp; `emitc partition` lists what there is. May be repeated.",
     ),
@@ -272,7 +277,8 @@ _MODEL_OPTIONS = (
     click.option("--io", default="keep", help="keep | int8: drop the float ends of the model.", show_default=True),
     click.option(
         "--ram-budget",
-        type=BudgetType(),
+        type=_budget,
+        metavar="BYTES|MIN",
         help="Largest arena in bytes, or min for the smallest one; layers may then run row by row.",
     ),
     click.option(
@@ -282,15 +288,16 @@ _MODEL_OPTIONS = (
     ),
     click.option(
         "--regions",
-        type=RegionsType(),
-        default=None,
+        type=_regions,
+        metavar="NAME=BYTES[:COST],...|BOARD",
         help="Memories that get an arena each, such as DTCM=64K,SRAM=256K:4, or those of a board. COST is that of reading or"
         " writing one byte.",
     ),
     click.option(
         "--place",
         "places",
-        type=PlaceType(),
+        type=_place,
+        metavar="TENSOR=REGION",
         multiple=True,
         help="The region of a tensor (by its name, or as `emitc plan` calls its buffer), or of all `weights`.",
     ),
@@ -306,19 +313,15 @@ _MODEL_OPTIONS = (
         help="Write the constants of the layers to a file of their own, NAME_weights.c.",
     ),
     click.option("--fallback", default="cpu", help="fail | cpu: what an accelerator cannot run.", show_default=True),
-    click.option(
-        "--shape", "shapes", type=ShapeType(), multiple=True, help="Size of an open dimension: NAME=1,49,10,1."
-    ),
+    shape_option,
     click.option(
         "--cpu-only",
         multiple=True,
         metavar="OP",
         help="An operator, by its type or index, that no accelerator gets; may be repeated.",
     ),
-    click.option(
+    path_option(
         "--expect-partition",
-        type=click.Path(path_type=Path),
-        default=None,
         help="Fail unless every operator runs where this map of `emitc partition --json` says.",
     ),
     plugin_option,
@@ -345,31 +348,21 @@ def options_of(values: dict[str, Any], package: str, default_target: str = "gene
     from emitc.options import Options
 
     backends = {option.name: values.get(_key(option)) for option in options()}
+    same = {each.name: values[each.name] for each in fields(Options) if each.name in values}
     return Options(
-        name=values["name"],
-        target=values["target"] or default_target,
-        kernels=values["kernels"],
-        optimize=values["optimize"],
-        io=values["io"],
-        package=package,
-        ram_budget=values["ram_budget"],
-        fallback=values["fallback"],
-        shapes=dict(values["shapes"]),
-        disabled=frozenset(values["disabled"]),
-        cpu_only=tuple(values["cpu_only"]),
-        expect_partition=values["expect_partition"],
-        backends={name: value for name, value in backends.items() if value},
-        regions=_regions(values["regions"]),
-        places=tuple(values["places"]),
-        stage_weights=values["stage_weights"],
-        variants=tuple(values["variants"]),
-        plugins=tuple(values["plugins"]),
-        input_rows=values["input_rows"],
-        split_weights=values["split_weights"],
+        **same
+        | {
+            "target": values["target"] or default_target,
+            "package": package,
+            "shapes": dict(values["shapes"]),
+            "disabled": frozenset(values["disabled"]),
+            "backends": {name: value for name, value in backends.items() if value},
+            "regions": _known_regions(values["regions"]),
+        }
     )
 
 
-def _regions(wanted: tuple[Region, ...] | str | None) -> tuple[Region, ...]:
+def _known_regions(wanted: tuple[Region, ...] | str | None) -> tuple[Region, ...]:
     """The regions, looked up where a board is named. Raises EmitcError for an unknown board, and one with a single RAM."""
     from emitc.errors import unknown_choice
     from emitc.planner.region_assignment import Region

@@ -15,6 +15,7 @@ from emitc.cli.options import (
     json_option,
     model_options,
     options_of,
+    path_option,
     print_result,
     reported,
 )
@@ -30,22 +31,12 @@ if TYPE_CHECKING:
 @click.command("plan", cls=CompilingCommand, short_help="Show the arena of MODEL, as text or drawn.")
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @model_options
-@click.option(
-    "--svg", type=click.Path(path_type=Path), default=None, help="Draw the arena, steps by addresses, to this file."
-)
-@click.option(
-    "--html", type=click.Path(path_type=Path), default=None, help="The same drawing with a table, as one page."
-)
+@path_option("--svg", help="Draw the arena, steps by addresses, to this file.")
+@path_option("--html", help="The same drawing with a table, as one page.")
 @click.option("--pareto", is_flag=True, help="Show what smaller arenas cost, by estimate, instead of one plan.")
 @click.option("--together", is_flag=True, help="Plan several models in one arena; they never run at the same time.")
 @click.option("--concurrent", is_flag=True, help="With --together: they may run at the same time.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="With --together: write the header NAME_together.h into this directory.",
-)
+@path_option("-o", "--output", help="With --together: write the header NAME_together.h into this directory.")
 @force_option
 @json_option
 def plan(
@@ -61,20 +52,18 @@ def plan(
     **values: Any,
 ) -> None:
     """Show the arena of MODEL: every buffer, its offset and lifetime, and the proof."""
+    drawing = "--svg" if svg else "--html"
     with reported(as_json):
         if together:
-            _refuse(
-                svg or html, "--svg" if svg else "--html", "a picture shows the arena of one model", "plan it alone"
-            )
+            _refuse(svg or html, drawing, "a picture shows the arena of one model", "plan it alone")
             _together(models, values, concurrent, output, force, as_json)
             return
-        _refuse(
-            len(models) > 1, "MODEL...", "several models have several arenas", "plan them alone, or with --together"
-        )
+        alone = "plan them alone, or with --together"
+        _refuse(len(models) > 1, "MODEL...", "several models have several arenas", alone)
         _refuse(concurrent, "--concurrent", "it says how several models share an arena", "add --together")
         _refuse(output, "-o", "it is where the header of --together goes", "use --svg or --html, or emitc compile -o")
         if pareto:
-            _refuse(svg or html, "--svg" if svg else "--html", "--pareto shows several plans", "draw one of them alone")
+            _refuse(svg or html, drawing, "--pareto shows several plans", "draw one of them alone")
             _pareto({**values, "model": models[0]}, as_json)
             return
         pictures = _picture_files(svg, html, input_files({**values, "models": models}), force)

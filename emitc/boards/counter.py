@@ -12,6 +12,7 @@ from pathlib import Path
 
 from emitc.boards.elf import addresses
 from emitc.target import boards_dir
+from emitc.verify.build import COMPILERS
 
 BEGIN, END, HOOK, RESUME = "emitc_count_begin", "emitc_count_end", "emitc_layer_hook", "emitc_hook_end"
 CALL_INSTRUCTIONS = 1
@@ -38,7 +39,7 @@ def plugin(emulator: str, cache: Path) -> Path | None:
     source = boards_dir() / "counter" / "insncount.c"
     tag = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     library = cache / f"libinsncount-{tag}.so"
-    compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if shutil.which(emulator) is None or (compiler is None and not library.is_file()):
         return None
     if not library.is_file() and compiler is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +81,7 @@ def _pareto(values: dict[str, Any], as_json: bool) -> None:
     from emitc.explore.pareto import front
     from emitc.report.plan import pareto_text
 
-    points = [point.to_json() for point in front(values["model"], options_of(values, "plain"))]
+    points = [asdict(point) for point in front(values["model"], options_of(values, "plain"))]
     print_result({"pareto": points}, as_json, lambda: pareto_text(points))
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from emitc.ethosu.arrays import Array
 from emitc.ethosu.commands import CommandStream
-from emitc.ethosu.memory import Ranges
 from emitc.ethosu.npu_faults import fault
 from emitc.ethosu.simulator import HostModel
 
@@ -21,13 +20,7 @@ _ffi = cffi.FFI()
 
 
 def driver_call(
-    payload: int,
-    payload_bytes: int,
-    bases: Sequence[int],
-    sizes: Sequence[int],
-    *,
-    model: HostModel | None = None,
-    initialised: Ranges | None = None,
+    payload: int, payload_bytes: int, bases: Sequence[int], sizes: Sequence[int], *, model: HostModel | None = None
 ) -> CommandStream:
     """Runs the call on the host model, on the memory of this process; what was run.
 
@@ -45,7 +38,7 @@ def driver_call(
         if address % _ALIGNMENT:
             raise fault("the driver refuses the call", f"{name} lies at 0x{address:x}, no multiple of {_ALIGNMENT}")
     regions = [_memory(base, size) for base, size in zip(bases, sizes, strict=True)]
-    return (model or HostModel()).invoke(_memory(payload, payload_bytes).tobytes(), regions, initialised=initialised)
+    return (model or HostModel()).invoke(_memory(payload, payload_bytes).tobytes(), regions)
 
 
 def _memory(address: int, size: int) -> Array:
@@ -65,13 +58,8 @@ def host_callback(model: HostModel | None = None) -> Callable[..., int]:
 
     def invoke(payload: Any, payload_bytes: int, bases: Any, sizes: Any, count: int) -> int:
         address = int(_ffi.cast("uintptr_t", payload))
-        driver_call(
-            address,
-            payload_bytes,
-            [int(bases[i]) for i in range(count)],
-            [int(sizes[i]) for i in range(count)],
-            model=called,
-        )
+        places, lengths = ([int(values[i]) for i in range(count)] for values in (bases, sizes))
+        driver_call(address, payload_bytes, places, lengths, model=called)
         return 0
 
     return invoke

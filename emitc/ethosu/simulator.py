@@ -50,13 +50,7 @@ def _work(command: Command) -> int:
 
 
 class HostModel:
-    """An NPU that a driver call can be routed to. It keeps no state between calls.
-
-    check_order: also refuse an operation and a copy that touch the same bytes without the wait between them.
-    """
-
-    def __init__(self, *, check_order: bool = True) -> None:
-        self._check_order = check_order
+    """An NPU that a driver call can be routed to. It keeps no state between calls."""
 
     def invoke(self, payload: bytes, regions: Sequence[Region], *, initialised: Ranges | None = None) -> CommandStream:
         """Runs the payload and writes into `regions`, in the order of the driver's base addresses; what was run.
@@ -82,8 +76,7 @@ class HostModel:
                     command.place,
                 )
             try:
-                if self._check_order:
-                    pending.check(command)
+                pending.check(command)
                 _run(command, stream, memory)
             except (AccessFault, StreamFault, Overflow) as error:
                 raise fault(_FAULTS[type(error)], str(error), command.place) from error

@@ -25,23 +25,13 @@ _STEPS = 8
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One arena that no other one beats in both numbers. cycles: estimated, of one inference."""
+    """One arena that no other one is better than in both bytes and cycles of one inference, as `emitc plan --pareto` has it."""
 
     arena_bytes: int
-    cycles: int
-    layers_by_rows: int
+    estimated_cycles: int
     segments: int
+    layers_by_rows: int
     moved_bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        """For `emitc plan --pareto --json`."""
-        return {
-            "arena_bytes": self.arena_bytes,
-            "estimated_cycles": self.cycles,
-            "segments": self.segments,
-            "layers_by_rows": self.layers_by_rows,
-            "moved_bytes": self.moved_bytes,
-        }
 
 
 def _point(compiled: Compiled) -> Point:
@@ -49,17 +39,17 @@ def _point(compiled: Compiled) -> Point:
     return Point(
         program.plan.arena_bytes,
         round(program.estimated_cycles),
-        sum(len(segment.calls) for segment in program.segments),
         len(program.segments),
+        sum(len(segment.calls) for segment in program.segments),
         sum(move.size_bytes for move in program.moves),
     )
 
 
 def undominated(points: Iterable[Point]) -> tuple[Point, ...]:
-    """Those that no other one beats in arena and cycles, the largest arena first."""
+    """The points that no other one is better than in arena and cycles, the largest arena first."""
     best: list[Point] = []
-    for point in sorted(set(points), key=lambda p: (p.arena_bytes, p.cycles)):
-        if not best or point.cycles < best[-1].cycles:
+    for point in sorted(set(points), key=lambda p: (p.arena_bytes, p.estimated_cycles)):
+        if not best or point.estimated_cycles < best[-1].estimated_cycles:
             best.append(point)
     return tuple(reversed(best))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from emitc.errors import first_name, shown
-from emitc.report.tables import LISTED, table
+from emitc.report.tables import listed, table
 
 _ALL_TYPES = 11
 """Element types that tensors in memory can have."""
@@ -16,16 +16,15 @@ _ALL_TYPES = 11
 def boards_text(content: dict[str, Any]) -> str:
     """The boards."""
     rows = [
-        (b["name"], b["kind"], b["target"], b["flash_bytes"], b["ram_bytes"], b["title"]) for b in content["boards"]
+        [b[key] for key in ("name", "kind", "target", "flash_bytes", "ram_bytes", "title")] for b in content["boards"]
     ]
     return table(("board", "kind", "target", "flash>", "RAM>", "what"), rows)
 
 
 def targets_text(content: dict[str, Any]) -> str:
     """The targets."""
-    return table(
-        ("target", "features", "what"), [(t["name"], " ".join(t["features"]), t["title"]) for t in content["targets"]]
-    )
+    rows = [(t["name"], " ".join(t["features"]), t["title"]) for t in content["targets"]]
+    return table(("target", "features", "what"), rows)
 
 
 def ops_text(content: dict[str, Any]) -> str:
@@ -35,9 +34,8 @@ def ops_text(content: dict[str, Any]) -> str:
         (o["op"], o["format"], *(types_of(o, column["variants"]) for column in columns), o["summary"])
         for o in content["operators"]
     ]
-    return table(
-        ("operator<", "format<", *(column["name"] for column in columns), "what"), rows, width=140 + 8 * len(columns)
-    )
+    titles = ("operator<", "format<", *(column["name"] for column in columns), "what")
+    return table(titles, rows, width=140 + 8 * len(columns))
 
 
 def types_of(operator: dict[str, Any], variants: Sequence[str]) -> str:
@@ -71,11 +69,8 @@ def inspect_text(found: dict[str, Any]) -> str:
         if not operator["supported"] and not operator.get("inside"):
             hints.setdefault(operator["hint"], []).append(f"{operator['index']} {operator['op']}")
     for hint, ops in hints.items():
-        more = f" and {len(ops) - LISTED} more" if len(ops) > LISTED else ""
-        lines += [
-            f"  {'op' if len(ops) == 1 else 'ops'} {shown(', '.join(ops[:LISTED]), 400)}{more}",
-            f"    try:   {shown(hint, 400)}",
-        ]
+        named = listed(ops, more=" and {} more")
+        lines += [f"  {'op' if len(ops) == 1 else 'ops'} {shown(named, 400)}", f"    try:   {shown(hint, 400)}"]
     verdict = "compiles" if found["compiles"] else "does not compile"
     lines.append(f"{found['supported']} of {len(found['operators'])} operators have code: {verdict}")
     return "\n".join(lines)

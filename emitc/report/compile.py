@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emitc.errors import Reason, RefusalKind, shown
-from emitc.report.tables import number
+from emitc.errors import RefusalKind, shown
+from emitc.report.tables import listed, number, ratio
 
 if TYPE_CHECKING:
     from emitc.backends.choice import Assignment
@@ -28,22 +28,18 @@ def schedule_lines(program: Program) -> list[str]:
     """What makes the arena smaller besides planning: input rows, row streaming, staged weights, relocated tensors."""
     lines = []
     if (port := program.streamed_input) is not None:
-        lines.append(
-            f"  input       {number(port.rows)} rows of {number(port.row_bytes)} bytes, which the model asks for one by one"
-        )
+        rows = f"{number(port.rows)} rows of {number(port.row_bytes)} bytes"
+        lines.append(f"  input       {rows}, which the model asks for one by one")
     if program.segments:
         parts = [f"ops {s.calls[0].step.index} to {s.last.step.index}" for s in program.segments]
         lines.append(f"  streamed    {', '.join(parts)}, row by row")
     if program.staged:
-        total = number(program.staged_bytes)
-        lines.append(
-            f"  staged      weights of {len(program.staged)} layers in {program.staged[0].region}, {total} bytes copied per run"
-        )
+        where = f"weights of {len(program.staged)} layers in {program.staged[0].region}"
+        lines.append(f"  staged      {where}, {number(program.staged_bytes)} bytes copied per run")
     if program.moves:
         total = number(sum(move.size_bytes for move in program.moves))
-        lines.append(
-            f"  relocated   {len(program.moves)} tensors, {total} bytes copied per run, so that the arena is smaller"
-        )
+        moved = f"{len(program.moves)} tensors, {total} bytes copied per run"
+        lines.append(f"  relocated   {moved}, so that the arena is smaller")
     return lines
 
 
@@ -56,9 +52,8 @@ _USUAL = ("cortex-m4f", "cortex-m55", "cortex-m3", "cortex-m0plus", "rv32imac")
 def _target_lines(target: str, faster: Sequence[dict[str, Any]]) -> list[str]:
     """How much faster the kernels of the usual cores are estimated to be."""
     factors = {each["target"]: each["estimated_factor"] for each in faster}
-    named = [
-        f"{name} {factors[name]:.{0 if factors[name] >= _TEN else 1}f} times" for name in _USUAL if name in factors
-    ]
+    known = [(name, factors[name]) for name in _USUAL if name in factors]
+    named = [f"{name} {factor:.{0 if factor >= _TEN else 1}f} times" for name, factor in known]
     if not named:
         return []
     return [
@@ -95,6 +90,7 @@ _SLOW_SHARE = 0.01
 """Of the estimated instructions of emitc's own kernels: what layers take that are named as slow."""
 _SHOWN = 6
 """Reasons why layers have no fast kernel, and such layers, that are named one by one."""
+_MORE = " and {} more"
 
 
 def _kernel_lines(compiled: Compiled) -> list[str]:
@@ -109,17 +105,19 @@ def _kernel_lines(compiled: Compiled) -> list[str]:
     slow: dict[str, list[Assignment]] = {}
     for a, variant in zip(own, chosen, strict=True):
         missing = [
-            f"no {name} kernel, because {shown(reason)}{_hint(reason)}"
+            f"no {name} kernel, because {shown(reason)}" + (f" ({reason.hint} would have one)" if reason.hint else "")
             for name, reason in a.refused
             if variant == _OWN and name not in partition.backends and reason.kind is not RefusalKind.COST
         ]
         if missing:
             slow.setdefault(missing[0], []).append(a)
-    named = [
-        f"  slow        {_ops(each)} ({100 * share:.0f} % of the estimated cycles) {'has' if len(each) == 1 else 'have'} {what}"
-        for what, each in slow.items()
-        if (share := sum(a.cost for a in each) / whole) >= _SLOW_SHARE
-    ]
+    named = []
+    for what, each in slow.items():
+        share = sum(a.cost for a in each) / whole
+        if share >= _SLOW_SHARE:
+            ops = listed([f"op {a.index} {shown(a.op_type)}" for a in each], _SHOWN, _MORE)
+            verb = "has" if len(each) == 1 else "have"
+            named.append(f"  slow        {ops} ({100 * share:.0f} % of the estimated cycles) {verb} {what}")
     rest = [f"  slow        and {len(named) - _SHOWN} more reasons: `emitc partition`"] if len(named) > _SHOWN else []
     kinds = ", ".join(f"{count} {name}" for name, count in counts.items())
     return [
@@ -130,24 +128,10 @@ def _kernel_lines(compiled: Compiled) -> list[str]:
     ]
 
 
-def _ops(assignments: Sequence[Assignment]) -> str:
-    """The first operators by index and type, and how many more."""
-    first = ", ".join(f"op {a.index} {shown(a.op_type)}" for a in assignments[:_SHOWN])
-    return f"{first} and {len(assignments) - _SHOWN} more" if len(assignments) > _SHOWN else first
-
-
 def _per_mac(own: Sequence[Assignment]) -> list[str]:
     """Each of emitc's own layers that multiplies and accumulates, by kernel, with what it costs."""
     found: dict[str, list[str]] = {}
     for a in own:
         if a.macs:
-            found.setdefault(a.kernel, []).append(f"op {a.index} {a.cost / a.macs:.2f}")
-    lines = []
-    for kernel, costs in found.items():
-        more = f" and {len(costs) - 2 * _SHOWN} more" if len(costs) > 2 * _SHOWN else ""
-        lines.append(f"    {kernel}: {', '.join(costs[: 2 * _SHOWN])}{more}")
-    return lines
-
-
-def _hint(reason: str) -> str:
-    return f" ({reason.hint} would have one)" if isinstance(reason, Reason) and reason.hint else ""
+            found.setdefault(a.kernel, []).append(f"op {a.index} {ratio(a.cost, a.macs)}")
+    return [f"    {kernel}: {listed(costs, 2 * _SHOWN, _MORE)}" for kernel, costs in found.items()]

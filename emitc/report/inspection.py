@@ -26,8 +26,6 @@ from emitc.target import FEATURES, boards, load_board, load_target, targets
 
 _BYTES = (DType.INT8, DType.UINT8)
 _INTEGERS = (*_BYTES, DType.INT16, DType.UINT16, DType.INT32)
-
-
 _PLACE = re.compile(r'op (?P<index>\d+) (?P<type>.+?) "(?P<name>.*)"', re.DOTALL)
 """Where an error says an operator is, as `SourceNode.where` writes it; the name of a custom operator may have spaces."""
 
@@ -112,28 +110,15 @@ def inspect_model(path: Path, shapes: dict[str, Shape], plugins: Sequence[Path] 
 
 def board_list() -> dict[str, Any]:
     """Every board with its target and memories."""
-    return {
-        "boards": [
-            {
-                "name": board.name,
-                "title": board.title,
-                "kind": board.kind,
-                "target": board.target,
-                "flash_bytes": board.flash_bytes,
-                "ram_bytes": board.ram_bytes,
-            }
-            for board in map(load_board, boards())
-        ]
-    }
+    names = ("name", "title", "kind", "target", "flash_bytes", "ram_bytes")
+    return {"boards": [{name: getattr(board, name) for name in names} for board in map(load_board, boards())]}
 
 
 def target_list() -> dict[str, Any]:
     """Every target with its features."""
+    known = {name: load_target(name) for name in targets()}
     return {
-        "targets": [
-            {"name": name, "title": target.title, "features": sorted(target.features)}
-            for name, target in ((n, load_target(n)) for n in targets())
-        ]
+        "targets": [{"name": n, "title": t.title, "features": sorted(t.features)} for n, t in known.items()],
     }
 
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from emitc.errors import shown
-from emitc.report.tables import number, table
+from emitc.report.tables import listed, number, ratio, table
 
 
 def partition_text(found: dict[str, Any]) -> str:
     """Who runs what, and why no other."""
-    share = (
-        f"{100 * found['fallback_share']:.1f} % of the multiply-accumulates fell back"
-        if found["fallback_share"]
-        else ""
-    )
     lines = [
         f"{b['backend']:<12} {number(b['nodes'])} operators, {number(b['macs'])} multiply-accumulates,"
         f" {number(b['estimated_cycles'])} cycles estimated"
@@ -25,7 +20,8 @@ def partition_text(found: dict[str, Any]) -> str:
         f" {p['waits']} waits, {p['cache_operations']} cache operations"
         for p in found["partitions"]
     ]
-    lines += [share] if share else []
+    if found["fallback_share"]:
+        lines.append(f"{100 * found['fallback_share']:.1f} % of the multiply-accumulates fell back")
     told = any(n["reason"] != "asked for" for n in found["nodes"])
     rows = [
         (
@@ -34,7 +30,7 @@ def partition_text(found: dict[str, Any]) -> str:
             n["backend"],
             n["kernel"],
             number(n["estimated_cycles"]),
-            f"{n['estimated_cycles'] / n['macs']:.2f}" if n["macs"] else "-",
+            ratio(n["estimated_cycles"], n["macs"]),
             *([shown(n["reason"], 60)] if told else []),
         )
         for n in found["nodes"]
@@ -48,6 +44,5 @@ def partition_text(found: dict[str, Any]) -> str:
     if refused:
         lines += ["", "not taken:"]
     for (backend, reason), indices in refused.items():
-        where = ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
-        lines.append(f"  {backend}: op {where}: {shown(reason, 160)}")
+        lines.append(f"  {backend}: op {listed(list(map(str, indices)))}: {shown(reason, 160)}")
     return "\n".join(lines)

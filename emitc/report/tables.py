@@ -30,12 +30,20 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int =
             overflow="fold",
         )
     for row in rows:
-        view.add_row(
-            *(Text(shown(f"{cell:,}".replace(",", " ") if isinstance(cell, int) else str(cell), 160)) for cell in row)
-        )
+        view.add_row(*(Text(shown(number(cell) if isinstance(cell, int) else str(cell), 160)) for cell in row))
     out = io.StringIO()
     Console(file=out, width=width, color_system=None, legacy_windows=False).print(view)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def listed(items: Sequence[str], most: int = LISTED, more: str = ", ...") -> str:
+    """The first items with commas between them, and `more` where there are others; {} in it is their number."""
+    return ", ".join(items[:most]) + (more.format(len(items) - most) if len(items) > most else "")
+
+
+def ratio(value: float, count: int) -> str:
+    """So much of a value for each of `count`, "-" for none."""
+    return f"{value / count:.2f}" if count else "-"
 
 
 def number(value: int) -> str:

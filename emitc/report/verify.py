@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from emitc.errors import shown
 from emitc.report.compile import schedule_lines
-from emitc.report.tables import LISTED, number
+from emitc.report.tables import listed, number
 
 if TYPE_CHECKING:
     from emitc.compiled import Compiled
@@ -45,7 +45,7 @@ def _given_lines(proof: Proof) -> list[str]:
     """How many elements differ from the outputs that the user has given, and how many floats a tolerance has let pass."""
     lines = []
     if proof.given_elements:
-        cases = ", ".join(map(str, proof.given_cases[:LISTED])) + (", ..." if len(proof.given_cases) > LISTED else "")
+        cases = listed(list(map(str, proof.given_cases)))
         where = f" (case {cases}, largest difference {proof.max_abs_diff:g})" if cases else ""
         lines.append(
             f"  given       {number(proof.given_differing)} of {number(proof.given_elements)} elements differ from the outputs"

@@ -44,6 +44,8 @@ WARNINGS = (
 )
 SANITIZE = ("-g1", "-Og", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 GUARD_BYTES = 256
+COMPILERS = ("cc", "gcc", "clang")
+"""Programs that are looked for where CC names none."""
 _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 
 _HOOK = """
@@ -88,6 +90,10 @@ class Interface:
         return self.regions or (("", self.arena_bytes),)
 
 
+def _wrong_cc(what: str, why: str, hint: str = "set CC to a compiler, or unset it") -> EmitcError:
+    return EmitcError(what, Where(option="CC"), why, hint)
+
+
 def compiler_command() -> list[str]:
     """The host's C compiler as program and arguments: $CC, read as a shell reads it, or the first of cc, gcc and clang.
 
@@ -97,19 +103,12 @@ def compiler_command() -> list[str]:
     if chosen:
         try:
             command = shlex.split(chosen)
-            why = (
-                ""
-                if command and shutil.which(command[0])
-                else f"there is no program {command[0] if command else chosen}"
-            )
         except ValueError as error:
-            command, why = [], str(error)
-        if why:
-            raise EmitcError(
-                f"CC={chosen} names no C compiler", Where(option="CC"), why, "set CC to a compiler, or unset it"
-            )
+            raise _wrong_cc(f"CC={chosen} names no C compiler", str(error)) from error
+        if not command or shutil.which(command[0]) is None:
+            raise _wrong_cc(f"CC={chosen} names no C compiler", f"there is no program {(command or [chosen])[0]}")
         return command
-    for name in ("cc", "gcc", "clang"):
+    for name in COMPILERS:
         if shutil.which(name):
             return [name]
     raise CannotCompile(
@@ -147,10 +146,7 @@ def run_compiler(arguments: Sequence[str]) -> None:
         )
     output = arguments[arguments.index("-o") + 1] if "-o" in arguments else ""
     if output and not Path(output).exists():
-        raise EmitcError(
-            f"CC={shlex.join(command)} is no C compiler", Where(option="CC"), "it ended without an error and wrote no file",
-            "set CC to a compiler, or unset it",
-        )  # fmt: skip
+        raise _wrong_cc(f"CC={shlex.join(command)} is no C compiler", "it ended without an error and wrote no file")
 
 
 def sources(package: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
@@ -220,14 +216,9 @@ def _declarations(interface: Interface) -> str:
     ]
     if interface.pulled:
         lines.append(f"int {name}_set_reader({name}_t *self, int (*read)({_READ}), void *context);")
-    lines += [
-        f"{c_types.get(d, d + '_t')} *{name}_input_{i}({name}_t *self);"
-        for i, (d, _) in enumerate(() if interface.pulled else interface.inputs)
-    ]
-    lines += [
-        f"const {c_types.get(d, d + '_t')} *{name}_output_{i}(const {name}_t *self);"
-        for i, (d, _) in enumerate(interface.outputs)
-    ]
+    for side, const, ports in (("input", "", interface.inputs), ("output", "const ", interface.outputs)):
+        for i, (dtype, _) in enumerate(() if side == "input" and interface.pulled else ports):
+            lines.append(f"{const}{c_types.get(dtype, f'{dtype}_t')} *{name}_{side}_{i}({const}{name}_t *self);")
     return "\n".join(lines)
 
 
@@ -265,10 +256,8 @@ class _Block:
         stray = np.flatnonzero(outside != self.pattern ^ 0xFF)
         if stray.size:
             position = int(stray[0]) if stray[0] < self._start else int(stray[0]) - self._start + end
-            what = (
-                "an arena" if self.what == "arena" else f"{'the' if self.what.startswith('arena') else 'a'} {self.what}"
-            )
-            raise MemoryFault(f"{name}_run wrote byte {position - self._start} of {what} of {len(self.bytes)} bytes")
+            place = f"{position - self._start} of {self.what} of {len(self.bytes)} bytes"
+            raise MemoryFault(f"{name}_run wrote byte {place}")
 
     def touched_bytes(self) -> int:
         """Bytes from the start to the last one that differs from what `fill` wrote, guard bytes included."""
@@ -282,13 +271,10 @@ class _Block:
 class HostModel:
     """One instance of a compiled model on the host. hooks: functions of this process that the library calls.
 
-    sharing: another instance of the model, whose arena this one uses too, with a state block of its own.
     Raises RuntimeError when the generated code returns an error, MemoryFault when it writes outside its memory.
     """
 
-    def __init__(
-        self, library: Path, interface: Interface, hooks: Sequence[HostHook] = (), sharing: HostModel | None = None
-    ) -> None:
+    def __init__(self, library: Path, interface: Interface, hooks: Sequence[HostHook] = ()) -> None:
         self.interface = interface
         self._ffi = cffi.FFI()
         declared = [_declarations(interface), "void host_set_hook(void (*function)(uint32_t, const void *, size_t));"]
@@ -296,39 +282,33 @@ class HostModel:
         try:
             self._lib: Any = self._ffi.dlopen(str(library))
         except OSError as error:
-            raise EmitcError(
-                "this machine cannot load what the host compiler built", Where(option="CC"), str(error),
-                "set CC to a compiler for this machine, or unset it",
-            ) from error  # fmt: skip
+            hint = "set CC to a compiler for this machine, or unset it"
+            raise _wrong_cc("this machine cannot load what the host compiler built", str(error), hint) from error
         self._hooks = [self._ffi.callback(hook.signature, hook.function, error=-1) for hook in hooks]
         for hook, callback in zip(hooks, self._hooks, strict=True):
             getattr(self._lib, hook.register)(callback)
-        self._arenas: tuple[_Block, ...] = (
-            sharing._arenas
-            if sharing
-            else tuple(
-                _Block(f"arena in {region}" if region else "arena", size, interface.alignment)
-                for region, size in interface.arenas
-            )
+        self._arenas = tuple(
+            _Block(f"the arena in {region}" if region else "an arena", size, interface.alignment)
+            for region, size in interface.arenas
         )
-        self._state = _Block("state block", interface.state_bytes, interface.alignment)
+        self._state = _Block("a state block", interface.state_bytes, interface.alignment)
         self._self = self._ffi.new(f"{interface.name}_t *")
         self._callback: Any = None
         state = self._ffi.cast("void *", self._state.address) if interface.state_bytes else self._ffi.NULL
-        init = self._function("init")
         addresses = [self._ffi.cast("void *", block.address) for block in self._arenas]
         if interface.regions:
             arenas = self._ffi.new(f"{interface.name}_arenas_t *")
             for (region, size), address in zip(interface.regions, addresses, strict=True):
                 setattr(arenas, region.lower(), address if size else self._ffi.NULL)
                 setattr(arenas, f"{region.lower()}_bytes", size)
-            self._expect_ok("init", init(self._self, arenas, state, interface.state_bytes))
+            memory = [arenas]
         else:
-            self._expect_ok("init", init(self._self, addresses[0], interface.arena_bytes, state, interface.state_bytes))
+            memory = [addresses[0], interface.arena_bytes]
+        self._call("init", *memory, state, interface.state_bytes)
         if interface.pulled:
             self._pulled, self.rows_asked = b"", 0
             self._reader = self._ffi.callback(f"int({_READ})", self._give_row, error=-1)
-            self._expect_ok("set_reader", self._function("set_reader")(self._self, self._reader, self._ffi.NULL))
+            self._call("set_reader", self._reader, self._ffi.NULL)
 
     def _give_row(self, _: Any, row: int, to: Any, row_bytes: int) -> int:
         """One row of the input; refused unless it is the next one, and there."""
@@ -342,7 +322,9 @@ class HostModel:
     def _function(self, what: str) -> Any:
         return getattr(self._lib, f"{self.interface.name}_{what}")
 
-    def _expect_ok(self, what: str, status: int) -> None:
+    def _call(self, what: str, *arguments: Any) -> None:
+        """One of the public functions on this instance. Raises RuntimeError for a status that is not OK."""
+        status = self._function(what)(self._self, *arguments)
         if status != 0:
             raise RuntimeError(f"{self.interface.name}_{what} returned status {status}")
 
@@ -360,7 +342,7 @@ class HostModel:
 
     def reset(self) -> None:
         """The model's state back to its start."""
-        self._expect_ok("reset", self._function("reset")(self._self))
+        self._call("reset")
 
     def fill(self, pattern: int) -> None:
         """Sets every byte of the arena to `pattern` and every guard byte to its complement; the state stays."""
@@ -369,9 +351,8 @@ class HostModel:
 
     def check_guards(self) -> None:
         """Raises MemoryFault when a byte outside the arena and the state block was written."""
-        for block in self._arenas:
+        for block in (*self._arenas, self._state):
             block.check_guards(self.interface.name)
-        self._state.check_guards(self.interface.name)
 
     def touched_bytes(self) -> tuple[int, ...]:
         """For each arena, bytes from its start to the last one that differs from what `fill` wrote, guard bytes included."""
@@ -386,11 +367,8 @@ class HostModel:
             start += len(block.bytes)
         return -1
 
-    def set_hook(self, hook: LayerHook | None) -> None:
+    def set_hook(self, hook: LayerHook) -> None:
         """Has `hook` called after each layer; only in a library that was built with trace."""
-        if hook is None:
-            self._lib.host_set_hook(self._ffi.NULL)
-            return
 
         def call(index: int, output: Any, size: int) -> None:
             offset = self._offset(int(self._ffi.cast("uintptr_t", output)))
@@ -416,7 +394,7 @@ class HostModel:
     def invoke(self) -> list[Array]:
         """One inference on the inputs that are there; copies of the outputs. The guards are not checked."""
         self.rows_asked = 0
-        self._expect_ok("run", self._function("run")(self._self))
+        self._call("run")
         outputs = []
         for i, (dtype, shape) in enumerate(self.interface.outputs):
             size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize

@@ -17,7 +17,7 @@ MEASURED = Path(__file__).resolve().parents[2] / "bench" / "results_arena.json"
 
 
 def test_points_that_another_one_beats_are_left_out() -> None:
-    points = [Point(100, 50, 0, 0, 0), Point(80, 60, 2, 1, 0), Point(80, 55, 2, 1, 0), Point(70, 90, 4, 1, 0)]
+    points = [Point(100, 50, 0, 0, 0), Point(80, 60, 1, 2, 0), Point(80, 55, 1, 2, 0), Point(70, 90, 1, 4, 0)]
     worse = [Point(90, 55, 1, 1, 0), Point(100, 51, 0, 0, 0)]
     assert undominated(points + worse) == (points[0], points[2], points[3])
 

@@ -243,9 +243,9 @@ def test_sizes(tiny: Path) -> None:
     sizes = [program.plan.arena_bytes for program in parts]
     turns, beside = (together(parts, concurrent=concurrent) for concurrent in (False, True))
     assert turns.arena_bytes == max(sizes)
-    assert [share.arena_offset for share in turns.shares] == [0, 0]
+    assert [share.arena_offset for share in turns.parts] == [0, 0]
     assert beside.arena_bytes == sum(sizes)
-    assert [share.arena_offset for share in beside.shares] == [0, sizes[0]]
+    assert [share.arena_offset for share in beside.parts] == [0, sizes[0]]
     assert turns.header_name == "spotter_branches_together.h"
     assert turns.upper == "SPOTTER_BRANCHES_TOGETHER"
     assert "TAKING TURNS" in together_header(turns) and "CONCURRENT" not in together_header(turns).split("#ifndef")[0]
@@ -258,7 +258,7 @@ def test_states_are_apart_in_both_kinds(tiny: Path) -> None:
     parts = [replace(program, state_bytes=n) for program, n in zip(programs(tiny), (24, 40), strict=True)]
     for concurrent in (False, True):
         memory = together(parts, concurrent=concurrent)
-        assert [share.state_offset for share in memory.shares] == [0, 32]
+        assert [share.state_offset for share in memory.parts] == [0, 32]
         assert memory.state_bytes == 80
 
 
@@ -266,7 +266,9 @@ def test_a_header_of_other_models_does_not_compile(tmp_path: Path, tiny: Path) -
     from dataclasses import replace
 
     memory = together(programs(tiny), concurrent=False, name="pair")
-    stale = replace(memory, shares=(replace(memory.shares[0], arena_bytes=16), *memory.shares[1:]))
+    first = memory.parts[0].program
+    smaller = replace(memory.parts[0], program=replace(first, plan=replace(first.plan, arena_bytes=16)))
+    stale = replace(memory, parts=(smaller, *memory.parts[1:]))
     with pytest.raises(CannotCompile) as caught:
         run_driver(tmp_path, tiny, stale, TURNS)
     assert "pair_together.h was made for another spotter.h" in caught.value.why

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from emitc.planner import Buffer, Distance, LiveRange, plan
-from emitc.report.picture import Bar, Panel, Picture, StepLabel, html_page, panel_of, plan_svg
+from emitc.planner import Buffer, Distance, LiveRange, Plan, plan
+from emitc.report.picture import Bar, Panel, Picture, StepLabel, html_page, plan_svg
 from emitc.report.picture.model import shared_bytes
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -26,6 +26,12 @@ def drawn(picture: Picture) -> ElementTree.Element:
 
 def of_class(root: ElementTree.Element, kind: str) -> list[ElementTree.Element]:
     return [element for element in root.iter() if kind in element.get("class", "").split()]
+
+
+def panel_of(planned: Plan) -> Panel:
+    bars = tuple(Bar(p.name, p.size_bytes, p.offset_bytes, p.live.first, p.live.end) for p in planned.placements)
+    peak = planned.peak_step if bars else -1
+    return Panel("arena", planned.arena_bytes, bars, planned.lower_bound_bytes, peak)
 
 
 def picture(count: int, seed: int, steps: int = 40) -> Picture:
@@ -42,7 +48,7 @@ def picture(count: int, seed: int, steps: int = 40) -> Picture:
         if left.live.overlaps(right.live)
     ]
     labels = tuple(StepLabel(f"{i} CONV_2D") for i in range(steps))
-    return Picture("model.tflite", "proof", labels, (panel_of(plan(buffers, distances), {}),))
+    return Picture("model.tflite", "proof", labels, (panel_of(plan(buffers, distances)),))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -111,10 +117,10 @@ def test_hovering_tells_what_a_bar_is() -> None:
 
 def test_shared_bytes_are_hatched() -> None:
     buffers = [Buffer("x", 128, LiveRange(0, 2)), Buffer("y", 128, LiveRange(1, 3)), Buffer("z", 128, LiveRange(2, 4))]
-    apart = panel_of(plan(buffers), {})
+    apart = panel_of(plan(buffers))
     assert shared_bytes(apart) == ()
     assert not of_class(drawn(Picture("m", "", (), (apart,))), "shares")
-    over = panel_of(plan(buffers, [Distance("x", "y", above=32)]), {})
+    over = panel_of(plan(buffers, [Distance("x", "y", above=32)]))
     assert [(s.high - s.low, s.first, s.end) for s in shared_bytes(over)] == [(96, 1, 2)]
     (hatched,) = of_class(drawn(Picture("m", "", (), (over,))), "shares")
     (first, *_) = of_class(drawn(Picture("m", "", (), (over,))), "bar")
@@ -160,7 +166,7 @@ def test_colours_are_ones_that_every_converter_knows() -> None:
 
 
 def test_nothing_to_place_is_drawn_too() -> None:
-    empty = Picture("m", "", (), (panel_of(plan([]), {}),))
+    empty = Picture("m", "", (), (panel_of(plan([])),))
     assert not of_class(drawn(empty), "bar")
     assert html_page(empty).endswith("</html>\n")
 

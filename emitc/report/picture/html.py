@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from emitc.report.picture.model import Panel, Picture, shared_bytes, shown_name
+from emitc.report.picture.model import Panel, Picture, partners, shown_name
 from emitc.report.picture.svg import plan_svg
 
 HTML_MARK = '<meta name="generator" content="emitc">'
@@ -54,13 +54,9 @@ def html_page(picture: Picture) -> str:
 
 
 def _table(index: int, panel: Panel) -> str:
-    partners: dict[int, list[int]] = {}
-    for share in shared_bytes(panel):
-        partners.setdefault(share.one, []).append(share.other)
-        partners.setdefault(share.other, []).append(share.one)
-    rows = []
+    rows, sharing = [], partners(panel)
     for at, bar in sorted(enumerate(panel.bars), key=lambda item: (item[1].offset_bytes, item[1].first, item[0])):
-        over = ", ".join(str(other + 1) for other in sorted(partners.get(at, ())))
+        over = ", ".join(str(other + 1) for other in sorted(other for other, _ in sharing.get(at, ())))
         rows.append(
             f'<tr data-bar="bar-{index}-{at + 1}"><td class="number">{at + 1}</td><td>{_escaped(bar.name)}</td>'
             f"<td>{_escaped(bar.kind)}</td>"

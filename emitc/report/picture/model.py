@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-
-from emitc.planner import Plan
-
-KINDS = ("tensor", "input", "output", "scratch", "state")
-"""What a buffer is for; the picture colours them differently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +15,10 @@ class StepLabel:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A buffer: `size_bytes` from `offset_bytes` on, alive in the steps [first, end). name: short, what: the rest."""
+    """A buffer: `size_bytes` from `offset_bytes` on, alive in the steps [first, end). name: short, what: the rest.
+
+    kind: "tensor", "input", "output", "scratch" or "state", which have colours of their own.
+    """
 
     name: str
     size_bytes: int
@@ -65,31 +62,6 @@ class Picture:
     panels: tuple[Panel, ...]
 
 
-def panel_of(
-    plan: Plan, labels: Mapping[str, str], title: str = "arena", kinds: Mapping[str, str] | None = None
-) -> Panel:
-    """The panel of `plan`. labels: by buffer name, how it is called in the picture; kinds: by buffer name, one of KINDS."""
-    known = kinds or {}
-    return Panel(
-        title,
-        plan.arena_bytes,
-        tuple(
-            Bar(
-                labels.get(p.name, p.name),
-                p.size_bytes,
-                p.offset_bytes,
-                p.live.first,
-                p.live.end,
-                p.name if labels.get(p.name, p.name) != p.name else "",
-                known.get(p.name, "tensor"),
-            )
-            for p in plan.placements
-        ),
-        plan.lower_bound_bytes,
-        plan.peak_step if plan.placements else -1,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Shared:
     """Bytes [low, high) that two buffers, by index in their panel, hold at the same time, in the steps [first, end)."""
@@ -113,6 +85,15 @@ def shared_bytes(panel: Panel) -> tuple[Shared, ...]:
             if low < high and first < end:
                 found.append(Shared(i, j, low, high, first, end))
     return tuple(found)
+
+
+def partners(panel: Panel) -> dict[int, list[tuple[int, Shared]]]:
+    """By index of each bar that shares bytes: the other bar's index, and what they share."""
+    found: dict[int, list[tuple[int, Shared]]] = {}
+    for shared in shared_bytes(panel):
+        found.setdefault(shared.one, []).append((shared.other, shared))
+        found.setdefault(shared.other, []).append((shared.one, shared))
+    return found
 
 
 def shown_name(name: str, longest: int = 60) -> str:

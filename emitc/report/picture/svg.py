@@ -6,11 +6,11 @@ known without measuring: no label runs out of its rectangle, and no two labels s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from colorsys import hls_to_rgb
 from html import escape
 
-from emitc.report.picture.model import Bar, Panel, Picture, Shared, shared_bytes, shown_name
+from emitc.report.picture.model import Bar, Panel, Picture, partners, shared_bytes, shown_name
 
 _CHARACTER = 0.62
 """Width of a character over the size of the font; monospaced fonts have 0.55 to 0.61."""
@@ -76,22 +76,21 @@ def plan_svg(picture: Picture) -> str:
 
 
 class _PanelDrawing:
-    """One panel whose title stands at `top`; `bottom` is the free place under it."""
+    """One panel whose title stands at `top`; `bottom` is the free place under it. Bars have numbers from 1."""
 
     def __init__(self, picture: Picture, panel: Panel, index: int, step_count: int, step_width: int, top: int) -> None:
         self._picture, self._panel, self._index = picture, panel, index
-        self._steps, self._step_width = step_count, step_width
+        self._step_width, self._right = step_width, _LEFT + step_count * step_width
+        self._peak = panel.peak_step if panel.peak_step < step_count else -1
+        self._shared, self._partners = shared_bytes(panel), partners(panel)
         self._title_at = top + 16
         self._ceiling = top + 34 + (_ROW if panel.note else 0)
         several = len(picture.panels) > 1
         self._height = min(_PLOT_HEIGHT, _LOWEST_PLOT + _PER_BAR * len(panel.bars)) if several else _PLOT_HEIGHT
         self._floor = self._ceiling + self._height
         self._scale = self._height / max(1, panel.size_bytes, panel.bound_bytes)
-        self._outside = _stacked(
-            (self._x(bar.first), self._x(bar.end), str(number))
-            for number, bar in enumerate(panel.bars, 1)
-            if not self._inside(bar, str(number))[0]
-        )
+        self._bars = list(enumerate(panel.bars, 1))
+        self._outside = _stacked((self._x(bar.first), str(n)) for n, bar in self._bars if not self._inside(n, bar)[0])
         rows = 1 + max((row for row, _, _ in self._outside), default=-1)
         self._names_at = self._floor + 6 + rows * (_SMALL + 1) + (_ROW if rows else 0)
         self.bottom = self._names_at + _STEP_LABELS + 2 * _ROW
@@ -99,28 +98,21 @@ class _PanelDrawing:
     def lines(self) -> list[str]:
         """The elements of the panel."""
         panel = self._panel
-        right = self._x(self._steps)
-        longest = int((max(right, _NARROWEST_PICTURE - _RIGHT) - _LEFT) / (_SMALL * _CHARACTER))
-        found = [
-            f'<g class="panel">{_text(_LEFT, self._title_at, shown_name(panel.heading, 150))}',
-            _text(_LEFT, self._title_at + _ROW, shown_name(panel.note, longest), size=_SMALL) if panel.note else "",
-            f'<rect class="free" x="{_LEFT}" y="{self._ceiling}" width="{right - _LEFT}" height="{self._height}"/>',
-            *self._stretches(),
-            *self._address_axis(right),
-        ]
-        shares = shared_bytes(panel)
-        found += [self._bar(number, bar, shares) for number, bar in enumerate(panel.bars, 1)]
-        found += [self._shares(share) for share in shares]
-        found += [self._label(number, bar) for number, bar in enumerate(panel.bars, 1)]
-        if 0 <= panel.peak_step < self._steps:
-            found.append(
-                f'<rect class="frame" x="{self._x(panel.peak_step)}" y="{self._ceiling}" width="{self._step_width}" '
-                f'height="{self._height}"/>'
-            )
-        found += self._numbers_outside()
-        found += self._step_axis(right)
-        found += self._bound(right)
-        return [line for line in found if line] + ["</g>"]
+        longest = int((max(self._right, _NARROWEST_PICTURE - _RIGHT) - _LEFT) / (_SMALL * _CHARACTER))
+        found = [f'<g class="panel">{_text(_LEFT, self._title_at, shown_name(panel.heading, 150))}']
+        if panel.note:
+            found.append(_text(_LEFT, self._title_at + _ROW, shown_name(panel.note, longest), size=_SMALL))
+        found.append(_rect("free", _LEFT, self._ceiling, self._right - _LEFT, self._height))
+        found += self._bands()
+        found += self._address_axis()
+        found += [self._bar(number, bar) for number, bar in self._bars]
+        for each in self._shared:
+            x, width = self._x(each.first), (each.end - each.first) * self._step_width
+            found.append(_rect("shares", x, self._y(each.high), width, (each.high - each.low) * self._scale))
+        found += [self._label(number, bar) for number, bar in self._bars if self._inside(number, bar)[0]]
+        if self._peak >= 0:
+            found.append(_rect("frame", self._x(self._peak), self._ceiling, self._step_width, self._height))
+        return [*found, *self._numbers_outside(), *self._step_axis(), *self._bound(), "</g>"]
 
     def _x(self, step: int) -> int:
         return _LEFT + step * self._step_width
@@ -133,124 +125,95 @@ class _PanelDrawing:
         height = max(1.0, bar.size_bytes * self._scale)
         return self._x(bar.first), self._y(bar.offset_bytes) - height, (bar.end - bar.first) * self._step_width, height
 
-    def _inside(self, bar: Bar, number: str) -> tuple[str, float]:
+    def _inside(self, number: int, bar: Bar) -> tuple[str, float]:
         """The label that fits into the bar and its font's size; "" where not even the number does.
 
         Where several bars share bytes the label has to find room in the part that belongs to this one alone.
         """
-        _, _, width, height = self._label_box(bar)
-        for text, size in ((f"{number} {shown_name(bar.name)}", _FONT), (f"{number} {shown_name(bar.name)}", _SMALL),
-                           (number, _SMALL), (number, _TINY)):  # fmt: skip
+        _, _, width, height = self._label_box(number, bar)
+        name = f"{number} {shown_name(bar.name)}"
+        for text, size in ((name, _FONT), (name, _SMALL), (str(number), _SMALL), (str(number), _TINY)):
             if len(text) * size * _CHARACTER + 4 <= width and size + 1 <= height:
                 return text, size
         return "", 0
 
-    def _label_box(self, bar: Bar) -> tuple[float, float, float, float]:
-        """Where a label may stand: the bar's steps before or behind those that share its bytes, the longer of the two."""
+    def _label_box(self, number: int, bar: Bar) -> tuple[float, float, float, float]:
+        """Where a label may stand: in the longer run of steps before or after those in which other bars share its bytes."""
         x, y, _, height = self._box(bar)
-        low, high = bar.offset_bytes, bar.offset_bytes + bar.size_bytes
         first, end = bar.first, bar.end
-        for other in self._panel.bars:
-            if other is bar or other.first >= end or other.end <= first:
-                continue
-            if other.offset_bytes < high and other.offset_bytes + other.size_bytes > low:
-                before, behind = other.first - first, end - other.end
-                if before >= behind:
-                    end = other.first
+        for _, shared in self._partners.get(number - 1, ()):
+            if shared.first < end and shared.end > first:
+                if shared.first - first >= end - shared.end:
+                    end = shared.first
                 else:
-                    first = other.end
+                    first = shared.end
                 if first >= end:
-                    return self._unshared_rows(bar)
+                    return self._unshared_rows(number, bar)
         return x + (first - bar.first) * self._step_width, y, (end - first) * self._step_width, height
 
-    def _unshared_rows(self, bar: Bar) -> tuple[float, float, float, float]:
-        """The largest slice of addresses that the bar shares with nobody while it lives; without one, nothing."""
+    def _unshared_rows(self, number: int, bar: Bar) -> tuple[float, float, float, float]:
+        """The largest slice of addresses that the bar shares with no other while it lives; without one, nothing."""
         x, _, width, _ = self._box(bar)
         edges = [(bar.offset_bytes, bar.offset_bytes + bar.size_bytes)]
-        for other in self._panel.bars:
-            if other is bar or other.first >= bar.end or other.end <= bar.first:
-                continue
-            low, high = other.offset_bytes, other.offset_bytes + other.size_bytes
-            edges = [
-                part
-                for start, stop in edges
-                for part in ((start, min(stop, low)), (max(start, high), stop))
-                if part[0] < part[1]
+        for _, shared in self._partners[number - 1]:
+            parts = [
+                part for low, high in edges for part in ((low, min(high, shared.low)), (max(low, shared.high), high))
             ]
+            edges = [part for part in parts if part[0] < part[1]]
         if not edges:
             return x, 0, 0, 0
         low, high = max(edges, key=lambda edge: edge[1] - edge[0])
         return x, self._y(high), width, (high - low) * self._scale
 
-    def _bar(self, number: int, bar: Bar, shares: Sequence[Shared]) -> str:
-        x, y, width, height = self._box(bar)
-        partners = []
-        for share in shares:
-            if number - 1 in (share.one, share.other):
-                other = share.one + share.other + 2 - number
-                partners.append(f"shares {share.high - share.low} bytes with {other}, {_range(share.first, share.end)}")
+    def _bar(self, number: int, bar: Bar) -> str:
         lines = [
             f"{number} {shown_name(bar.name, 200)}",
             *([shown_name(bar.what, 200)] if bar.what else []),
             f"{bar.size_bytes} bytes at {bar.offset_bytes}, alive in steps {_range(bar.first, bar.end)}",
-            *partners,
         ]
-        kind = " scratch" if bar.kind == "scratch" else ""
-        return (
-            f'<g id="bar-{self._index}-{number}"><rect class="bar{kind}" x="{x}" y="{y:.2f}" width="{width}" '
-            f'height="{height:.2f}" fill="{_colour(number, bar.kind)}"/><title>{_escaped(chr(10).join(lines))}</title></g>'
-        )
-
-    def _shares(self, share: Shared) -> str:
-        x, width = self._x(share.first), (share.end - share.first) * self._step_width
-        height = (share.high - share.low) * self._scale
-        return f'<rect class="shares" x="{x}" y="{self._y(share.high):.2f}" width="{width}" height="{height:.2f}"/>'
+        for other, each in self._partners.get(number - 1, ()):
+            lines.append(f"shares {each.high - each.low} bytes with {other + 1}, {_range(each.first, each.end)}")
+        fill = f' fill="{_colour(number, bar.kind)}"'
+        drawn = _rect("bar scratch" if bar.kind == "scratch" else "bar", *self._box(bar), fill)
+        return f'<g id="bar-{self._index}-{number}">{drawn}<title>{_escaped(chr(10).join(lines))}</title></g>'
 
     def _label(self, number: int, bar: Bar) -> str:
-        text, size = self._inside(bar, str(number))
-        if not text:
-            return ""
-        x, y, _, height = self._label_box(bar)
+        (text, size), (x, y, _, height) = self._inside(number, bar), self._label_box(number, bar)
         return _text(x + 2, y + height / 2 + size * 0.36, text, "label", size=size)
 
     def _numbers_outside(self) -> list[str]:
         """Numbers of bars that have no room for them of their own, under the plot where the bar starts."""
-        found = [
-            _text(x, self._floor + 4 + (row + 1) * (_SMALL + 1), number, "label", size=_SMALL)
-            for row, x, number in self._outside
-        ]
-        if found:
-            found.append(_text(_LEFT - 4, self._floor + 4 + _SMALL + 1, "starts here", size=_SMALL, anchor="end"))
-        return found
+        below = self._floor + 4 + _SMALL + 1
+        found = [_text(x, below + row * (_SMALL + 1), n, "label", size=_SMALL) for row, x, n in self._outside]
+        return [*found, _text(_LEFT - 4, below, "starts here", size=_SMALL, anchor="end")] if found else []
 
-    def _stretches(self) -> list[str]:
-        """Bands behind the bars: the peak, and steps that stand for several operators."""
-        found = []
-        for step, label in enumerate(self._picture.steps):
-            if label.stands_for:
-                found.append(self._band(step, "rows", f"{label.text} = {label.stands_for}"))
-        if 0 <= self._panel.peak_step < self._steps:
-            found.append(self._band(self._panel.peak_step, "peak", "the peak: most bytes are held here"))
-        return found
-
-    def _band(self, step: int, kind: str, title: str) -> str:
+    def _bands(self) -> list[str]:
+        """Bands under the bars: steps that stand for several operators, and the peak."""
+        steps = enumerate(self._picture.steps)
+        bands = [(step, "rows", f"{each.text} = {each.stands_for}") for step, each in steps if each.stands_for]
+        if self._peak >= 0:
+            bands.append((self._peak, "peak", "the peak: most bytes are held here"))
         height = self._names_at + _STEP_LABELS - self._ceiling
-        return (
-            f'<rect class="{kind}" x="{self._x(step)}" y="{self._ceiling}" width="{self._step_width}" height="{height}">'
+        return [
+            f"{_rect(kind, self._x(step), self._ceiling, self._step_width, height).removesuffix('/>')}>"
             f"<title>{_escaped(shown_name(title, 200))}</title></rect>"
-        )
+            for step, kind, title in bands
+        ]
 
-    def _address_axis(self, right: int) -> list[str]:
+    def _across(self, kind: str, y: float) -> str:
+        """A line over the whole width of the plot."""
+        return f'<line class="{kind}" x1="{_LEFT}" y1="{_figure(y)}" x2="{self._right}" y2="{_figure(y)}"/>'
+
+    def _address_axis(self) -> list[str]:
         found = []
         every = _round_step(max(1, self._panel.size_bytes))
         for address in range(0, self._panel.size_bytes + 1, every):
             y = self._y(address)
-            found.append(f'<line class="grid" x1="{_LEFT}" y1="{y:.2f}" x2="{right}" y2="{y:.2f}"/>')
-            found.append(_text(_LEFT - 6, y + 3, f"{address}", size=_SMALL, anchor="end"))
+            found += [self._across("grid", y), _text(_LEFT - 6, y + 3, f"{address}", size=_SMALL, anchor="end")]
         return found
 
-    def _step_axis(self, right: int) -> list[str]:
-        found = [f'<line class="axis" x1="{_LEFT}" y1="{self._floor}" x2="{right}" y2="{self._floor}"/>']
+    def _step_axis(self) -> list[str]:
+        found = [self._across("axis", self._floor)]
         longest = int(_STEP_LABELS / (_SMALL * _CHARACTER))
         for step, label in enumerate(self._picture.steps):
             x, y = self._x(step) + self._step_width / 2 + 3, self._names_at + 2
@@ -262,26 +225,20 @@ class _PanelDrawing:
             )
         return found
 
-    def _bound(self, right: int) -> list[str]:
-        panel = self._panel
-        found = []
-        top = self._y(panel.size_bytes)
-        found.append(f'<line class="top" x1="{_LEFT}" y1="{top:.2f}" x2="{right}" y2="{top:.2f}"/>')
+    def _bound(self) -> list[str]:
+        panel, top = self._panel, self._across("top", self._y(self._panel.size_bytes))
         if not panel.bound_bytes:
-            return found
-        y = self._y(panel.bound_bytes)
-        met = panel.bound_bytes == panel.size_bytes
-        text = f"lower bound {panel.bound_bytes} bytes, {'met' if met else 'not met'}"
-        found.append(f'<line class="bound" x1="{_LEFT}" y1="{y:.2f}" x2="{right}" y2="{y:.2f}"/>')
-        found.append(_text(right, self._ceiling - 6, text, size=_SMALL, anchor="end", colour="#a40e26"))
-        return found
+            return [top]
+        text = f"lower bound {panel.bound_bytes} bytes, {'met' if panel.bound_bytes == panel.size_bytes else 'not met'}"
+        label = _text(self._right, self._ceiling - 6, text, size=_SMALL, anchor="end", colour="#a40e26")
+        return [top, self._across("bound", self._y(panel.bound_bytes)), label]
 
 
-def _stacked(labels: Iterable[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+def _stacked(labels: Iterable[tuple[int, str]]) -> list[tuple[int, int, str]]:
     """(row, x, text) of labels that start at their x, or a little to the right, each in the first row with room for it."""
     ends: list[float] = []
     found = []
-    for x, _, text in sorted(labels):
+    for x, text in sorted(labels):
         width = len(text) * _SMALL * _CHARACTER + 4
         row = next((row for row, end in enumerate(ends) if end <= x), len(ends))
         if row == len(ends):
@@ -330,6 +287,14 @@ def _round_step(size: int) -> int:
 
 def _range(first: int, end: int) -> str:
     return f"[{first}, {end})"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _rect(kind: str, x: int, y: float, width: int, height: float, more: str = "") -> str:
+    return f'<rect class="{kind}" x="{x}" y="{_figure(y)}" width="{width}" height="{_figure(height)}"{more}/>'
 
 
 def _escaped(text: str) -> str:

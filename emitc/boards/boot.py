@@ -56,12 +56,9 @@ def boot(board: Board, elf: Path, extra: Sequence[str], *, timeout: float) -> st
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
-                raise CannotCompile(
-                    f"the firmware did not stop within {timeout:g} s",
-                    where,
-                    f"its last line was: {protocol.last_line(_printed(out))}",
-                    "allow more time with --timeout, or fewer test cases",
-                ) from None
+                why = f"its last line was: {protocol.last_line(_printed(out))}"
+                hint = "allow more time with --timeout, or fewer test cases"
+                raise CannotCompile(f"the firmware did not stop within {timeout:g} s", where, why, hint) from None
             except BaseException:
                 process.kill()
                 raise
@@ -69,12 +66,8 @@ def boot(board: Board, elf: Path, extra: Sequence[str], *, timeout: float) -> st
     if process.returncode != 0:
         why = protocol.fault(printed) or complaints.strip() or protocol.last_line(printed)
         what = "the firmware faulted" if protocol.fault(printed) else "the firmware did not end as it should"
-        raise CannotCompile(
-            f"{what} on {board.title}",
-            where,
-            f"exit code {process.returncode}: {why}",
-            f"look at it by hand: {' '.join(command)}",
-        )
+        hint = f"look at it by hand: {' '.join(command)}"
+        raise CannotCompile(f"{what} on {board.title}", where, f"exit code {process.returncode}: {why}", hint)
     return printed
 
 

@@ -25,12 +25,8 @@ def pio_command() -> list[str]:
     """PlatformIO as a command; CannotCompile where it, or the SCons that it runs, is not installed."""
     for module, package in (("platformio", "platformio"), ("SCons", "scons")):
         if importlib.util.find_spec(module) is None:
-            raise CannotCompile(
-                f"{package} is not installed",
-                Where(option="--board"),
-                "boards are built with PlatformIO, which runs SCons",
-                install_hint("boards"),
-            )
+            why = "boards are built with PlatformIO, which runs SCons"
+            raise CannotCompile(f"{package} is not installed", Where(option="--board"), why, install_hint("boards"))
     return [sys.executable, "-m", "platformio"]
 
 
@@ -45,12 +41,9 @@ def check_tools(board: Board, target: Target, emulator: str) -> None:
     }
     for tool, use in ((compiler, "compiles for"), (emulator, "emulates")):
         if shutil.which(tool) is None:
-            raise CannotCompile(
-                f"{tool} is not installed",
-                Where(option=f"--board {board.name}"),
-                f"it {use} {board.title}, and is not on PATH",
-                f"on Debian and Ubuntu: apt-get install {packages.get(tool, tool)}",
-            )
+            why = f"it {use} {board.title}, and is not on PATH"
+            hint = f"on Debian and Ubuntu: apt-get install {packages.get(tool, tool)}"
+            raise CannotCompile(f"{tool} is not installed", Where(option=f"--board {board.name}"), why, hint)
 
 
 def environment(core_dir: Path | None) -> dict[str, str]:
@@ -89,12 +82,9 @@ def build(project: Path, names: Sequence[str], board: Board, *, core_dir: Path, 
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise CannotCompile(
-            "the board build did not end",
-            where,
-            f"PlatformIO was still running after {BUILD_SECONDS:g} s",
-            f"run it by hand: pio run -d {project}",
-        ) from error
+        why = f"PlatformIO was still running after {BUILD_SECONDS:g} s"
+        hint = f"run it by hand: pio run -d {project}"
+        raise CannotCompile("the board build did not end", where, why, hint) from error
     output = done.stdout + done.stderr
     log.write_text(output, encoding="utf-8")
     if done.returncode != 0:
@@ -108,24 +98,14 @@ def build_failure(output: str, board: Board, where: Where, log: Path) -> CannotC
     if over:
         size = {"FLASH": ("flash", board.flash_bytes), "RAM": ("RAM", board.ram_bytes)}
         parts = [f"{size[r][0]} is exceeded by {over[r]} bytes of {size[r][1]}" for r in sorted(over)]
-        return CannotCompile(
-            f"the image does not fit {board.title}",
-            where,
-            f"{'; '.join(parts)} (model, runtime, test cases and start-up code)",
-            "choose a larger board (`emitc boards`) or fewer test cases",
-        )
+        why = f"{'; '.join(parts)} (model, runtime, test cases and start-up code)"
+        hint = "choose a larger board (`emitc boards`) or fewer test cases"
+        return CannotCompile(f"the image does not fit {board.title}", where, why, hint)
     if _NO_STACK in output:
-        return CannotCompile(
-            f"the image does not fit {board.title}",
-            where,
-            f"static data leaves less than 1024 of {board.ram_bytes} bytes of RAM for the stack",
-            "choose a larger board (`emitc boards`)",
-        )
+        why = f"static data leaves less than 1024 of {board.ram_bytes} bytes of RAM for the stack"
+        hint = "choose a larger board (`emitc boards`)"
+        return CannotCompile(f"the image does not fit {board.title}", where, why, hint)
     lines = [line.strip() for line in output.splitlines() if _TELLING.search(line)]
     lines = lines or [line.strip() for line in output.splitlines() if line.strip()]
-    return CannotCompile(
-        f"the build for {board.name} failed",
-        where,
-        " | ".join(lines[:_SHOWN_LINES]) or "PlatformIO printed nothing",
-        f"the whole output is in {log}",
-    )
+    why = " | ".join(lines[:_SHOWN_LINES]) or "PlatformIO printed nothing"
+    return CannotCompile(f"the build for {board.name} failed", where, why, f"the whole output is in {log}")

@@ -30,9 +30,6 @@ def check_fits(board: Board, flash_bytes: int, ram_bytes: int, peak: str) -> Non
     if over_flash > 0:
         parts.append(f"flash is exceeded by {over_flash} bytes: {flash_bytes} of {board.flash_bytes}")
         hints.append("shrink the weights")
-    raise CannotCompile(
-        f"the model does not fit {board.title}",
-        Where(option=f"--board {board.name}"),
-        "; ".join(parts),
-        f"{' and '.join(hints)}, or choose a larger board (`emitc boards`)",
-    )
+    why = "; ".join(parts)
+    hint = f"{' and '.join(hints)}, or choose a larger board (`emitc boards`)"
+    raise CannotCompile(f"the model does not fit {board.title}", Where(option=f"--board {board.name}"), why, hint)

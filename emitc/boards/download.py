@@ -69,7 +69,6 @@ def answers(url: str) -> bool:
 
 
 def _source(spec: str) -> str:
-    """Where a platform comes from."""
     parts = urlsplit(spec)
     return f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") else REGISTRY
 

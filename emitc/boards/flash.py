@@ -147,12 +147,9 @@ def _read_proof(project: Path, port: str | None, timeout: float, where: Where) -
             lines.append(line)
             if line.startswith("emitc done") and protocol.is_complete("".join(lines)):
                 return "".join(lines)
-    raise CannotCompile(
-        f"no complete proof arrived within {timeout:g} s",
-        where,
-        f"the last line was: {protocol.last_line(''.join(lines))}",
-        "name the board's serial port with --port, and press its reset button",
-    )
+    why = f"the last line was: {protocol.last_line(''.join(lines))}"
+    hint = "name the board's serial port with --port, and press its reset button"
+    raise CannotCompile(f"no complete proof arrived within {timeout:g} s", where, why, hint)
 
 
 def _result(

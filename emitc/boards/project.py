@@ -117,7 +117,6 @@ def write_flash_project(package: Path, model: RunModel, board: Board, cases: Seq
 
 
 def _support_flags(support: BuildSupport | None) -> list[str]:
-    """Defines and include folders, for every library of the project."""
     if support is None:
         return []
     return [*(f"-D{define}" for define in support.defines), *(f'-isystem "{path}"' for path in support.includes)]
@@ -152,12 +151,8 @@ def _require_own(out: Path, option: str) -> None:
     if not out.exists() or not any(out.iterdir()):
         return
     if not ini.is_file() or not ini.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
-        raise EmitcError(
-            f"{out} is not empty",
-            Where(option=option),
-            "it holds files that emitc did not write, and a project takes a folder of its own",
-            "choose another folder",
-        )
+        why = "it holds files that emitc did not write, and a project takes a folder of its own"
+        raise EmitcError(f"{out} is not empty", Where(option=option), why, "choose another folder")
 
 
 def _make_room(out: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,6 +11,7 @@ from emitc.boards.protocol import CaseLines, Transcript
 from emitc.boards.run_model import Case, RunModel
 from emitc.errors import CannotCompile, Where
 from emitc.target import Board
+from emitc.verify.tally import finite
 from emitc.verify.tolerances import EXACT, Difference, Tolerance, compared_bytes
 
 
@@ -89,7 +89,7 @@ class RunResult(Verdict):
         json |= {name: getattr(self, name) for name in _STATED}
         json["rule"] = "exact" if self.bound.exact else "tolerance"
         json["tolerance"] = self.bound.absolute
-        json["max_abs_diff"] = self.max_abs_diff if math.isfinite(self.max_abs_diff) else None
+        json["max_abs_diff"] = finite(self.max_abs_diff)
         if self.layers is not None:
             json["layers"] = [
                 {"index": each.index, "op": each.op, "name": each.name, self.unit: each.count, "macs": each.macs}
@@ -136,12 +136,10 @@ def layer_counts(model: RunModel, board: Board, seen: Sequence[tuple[int, int]])
         counts.append((index, count))
     expected = [layer.index for layer in model.layers]
     if [index for index, _ in counts] != expected:
-        raise CannotCompile(
-            "the layers that ran are not the model's",
-            Where(model=model.name, option=f"--board {board.name} --layers"),
-            f"expected {expected}, the hook saw {[index for index, _ in counts]}",
-            "compile the model again with the same version of emitc",
-        )
+        what = "the layers that ran are not the model's"
+        why = f"expected {expected}, the hook saw {[index for index, _ in counts]}"
+        hint = "compile the model again with the same version of emitc"
+        raise CannotCompile(what, Where(model=model.name, option=f"--board {board.name} --layers"), why, hint)
     return tuple(
         LayerCount(layer.index, layer.op, layer.name, count, layer.macs)
         for layer, (_, count) in zip(model.layers, counts, strict=True)
@@ -156,12 +154,9 @@ def judged(model: RunModel, board: Board, transcript: Transcript, cases: Sequenc
     """
     where = Where(model=model.name, option=f"--board {board.name}")
     if len(transcript.cases) != len(cases):
-        raise CannotCompile(
-            "the board's report is incomplete",
-            where,
-            f"{len(transcript.cases)} of {len(cases)} cases were reported",
-            "run it again; if it stays, look at the build folder",
-        )
+        why = f"{len(transcript.cases)} of {len(cases)} cases were reported"
+        hint = "run it again; if it stays, look at the build folder"
+        raise CannotCompile("the board's report is incomplete", where, why, hint)
     total = 0
     found: list[Difference] = []
     for number, (seen, (_, expected)) in enumerate(zip(transcript.cases, cases, strict=True)):
@@ -193,26 +188,17 @@ def judged(model: RunModel, board: Board, transcript: Transcript, cases: Sequenc
 def _check_called(model: RunModel, seen: CaseLines, number: int, where: Where) -> None:
     if seen.refused is not None:
         call, status = seen.refused
-        raise CannotCompile(
-            f"{model.name}_{call} refused on the board",
-            where,
-            f"case {number}: it returned status {status}",
-            "emitc_status in emitc_runtime.h says what the number means",
-        )
+        why = f"case {number}: it returned status {status}"
+        hint = "emitc_status in emitc_runtime.h says what the number means"
+        raise CannotCompile(f"{model.name}_{call} refused on the board", where, why, hint)
     if seen.overwritten:
-        raise CannotCompile(
-            "the model wrote outside of its memory on the board",
-            where,
-            f"case {number}: {seen.overwritten} guard bytes round its arena or state are overwritten",
-            "this is a bug of emitc; the proof on the host (`emitc verify --sanitize`) may name the layer",
-        )
+        why = f"case {number}: {seen.overwritten} guard bytes round its arena or state are overwritten"
+        hint = "this is a bug of emitc; the proof on the host (`emitc verify --sanitize`) may name the layer"
+        raise CannotCompile("the model wrote outside of its memory on the board", where, why, hint)
     if seen.stack_overflow:
-        raise CannotCompile(
-            "the stack is too small on this board",
-            where,
-            f"case {number}: {model.name}_run used all of the free stack and may have written beyond it",
-            "choose a larger board (`emitc boards`)",
-        )
+        why = f"case {number}: {model.name}_run used all of the free stack and may have written beyond it"
+        hint = "choose a larger board (`emitc boards`)"
+        raise CannotCompile("the stack is too small on this board", where, why, hint)
 
 
 def _differing(got: bytes, expected: bytes) -> int:

@@ -53,12 +53,9 @@ def run_on_board(
     missing, the image does not fit, the build fails, or the firmware hangs, faults or refuses a call.
     """
     if board.kind != "qemu":
-        raise EmitcError(
-            f"{board.title} is not emulated",
-            Where(option=f"--board {board.name}"),
-            "only an emulated board can be booted here",
-            f"emitc flash --board {board.name}, or an emulated board (`emitc boards`)",
-        )
+        why = "only an emulated board can be booted here"
+        hint = f"emitc flash --board {board.name}, or an emulated board (`emitc boards`)"
+        raise EmitcError(f"{board.title} is not emulated", Where(option=f"--board {board.name}"), why, hint)
     check_cases(firmware.model, firmware.cases)
     machine = emulator(board)
     check_tools(board, load_target(board.target), machine.program)
@@ -126,12 +123,9 @@ def _check_counter(transcript: protocol.Transcript, windows: tuple[counter.Windo
         counted = windows[0].total if windows else 0
         correct = counted == counter.KNOWN_LOOP and (refused or len(windows) == 1 + len(transcript.cases))
     if not correct:
-        raise CannotCompile(
-            "the instruction counter is wrong on this machine",
-            where,
-            f"a loop of {counter.KNOWN_LOOP} instructions was counted as {counted}",
-            "another version of QEMU may count correctly; 7.2 does",
-        )
+        why = f"a loop of {counter.KNOWN_LOOP} instructions was counted as {counted}"
+        hint = "another version of QEMU may count correctly; 7.2 does"
+        raise CannotCompile("the instruction counter is wrong on this machine", where, why, hint)
 
 
 def _layers(model: RunModel, board: Board, traced: _Boot, case: int) -> tuple[LayerCount, ...]:

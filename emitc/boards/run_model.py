@@ -86,9 +86,6 @@ def check_cases(model: RunModel, cases: Sequence[Case]) -> None:
             got = [len(each) for each in given]
             expected = [tensor.size_bytes for tensor in tensors]
             if got != expected:
-                raise EmitcError(
-                    f"case {number} does not fit the model's {what}s",
-                    where,
-                    f"expected {what}s of {expected} bytes, got {got}",
-                    "give every tensor of the model in its order, with its own type",
-                )
+                why = f"expected {what}s of {expected} bytes, got {got}"
+                hint = "give every tensor of the model in its order, with its own type"
+                raise EmitcError(f"case {number} does not fit the model's {what}s", where, why, hint)

@@ -42,12 +42,8 @@ class CallGraph:
             if frame is None:
                 continue
             if frame[2] != "static":
-                raise CannotCompile(
-                    f"the stack of {name} has no bound",
-                    _WHERE,
-                    f"its frame is {frame[2]}",
-                    "please report it with the model",
-                )
+                hint = "please report it with the model"
+                raise CannotCompile(f"the stack of {name} has no bound", _WHERE, f"its frame is {frame[2]}", hint)
             self.frames[name] = int(frame[1])
         for caller, called in _EDGE.findall(text):
             self.calls.setdefault(caller, set()).add(called)
@@ -83,12 +79,9 @@ def measured(compiled: Compiled) -> Compiled:
     """
     target = load_target(compiled.program.origin.target)
     if not target.compiler_prefix:
-        raise EmitcError(
-            f"{target.name} is no core whose stack is known",
-            _WHERE,
-            "how much stack a function takes depends on the core",
-            "add --target or --board, such as --target cortex-m4f (`emitc targets`)",
-        )
+        why = "how much stack a function takes depends on the core"
+        hint = "add --target or --board, such as --target cortex-m4f (`emitc targets`)"
+        raise EmitcError(f"{target.name} is no core whose stack is known", _WHERE, why, hint)
     gcc = f"{target.compiler_prefix}gcc"
     if shutil.which(gcc) is None:
         raise CannotCompile(

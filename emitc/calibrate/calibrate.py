@@ -14,7 +14,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,21 +49,15 @@ class Quantized:
 
     def as_json(self) -> dict[str, Any]:
         """For --json."""
-        return {
-            "output": str(self.output),
-            "samples": self.samples,
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-        }
+        return asdict(self) | {"output": str(self.output)}
 
 
 def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise EmitcError(
-            "quantizing needs the package onnxruntime", Where(), str(error), install_hint("verify")
-        ) from error
+        what = "quantizing needs the package onnxruntime"
+        raise EmitcError(what, Where(), str(error), install_hint("verify")) from error
 
 
 def _refused(path: Path, why: str) -> EmitcError:
@@ -76,22 +70,17 @@ def _refused(path: Path, why: str) -> EmitcError:
     )
 
 
-def _columns(path: Path) -> dict[str, Array]:
-    """The arrays of an .npz file by key."""
-    try:
-        return read_arrays(path, lambda name: True)
-    except OSError as error:
-        raise _refused(path, error.strerror or str(error)) from error
-    except ValueError as error:
-        raise _refused(path, str(error)[:200]) from error
-
-
 def read_calibration(path: Path, inputs: dict[str, tuple[int, ...]]) -> list[dict[str, Array]]:
     """The samples of a calibration file, each an array by input name.
 
     inputs: shape of each input, -1 for an open dimension. Raises EmitcError for a file that does not fit.
     """
-    arrays = _columns(path)
+    try:
+        arrays = read_arrays(path)
+    except OSError as error:
+        raise _refused(path, error.strerror or str(error)) from error
+    except ValueError as error:
+        raise _refused(path, str(error)[:200]) from error
     samples: list[dict[str, Array]] = []
     only = _only_fitting(arrays, inputs)
     if set(inputs) <= set(arrays):
@@ -145,7 +134,7 @@ def _fitted(path: Path, name: str, array: Array, shape: tuple[int, ...]) -> Arra
 
 
 class _Reader:
-    """The samples, one after the other, in the form that the quantizer asks for."""
+    """The samples, one after the other, in the form that the quantizer reads them."""
 
     def __init__(self, samples: list[dict[str, Array]]) -> None:
         self._samples = iter(samples)
@@ -170,12 +159,8 @@ def _silent(path: Path) -> Iterator[None]:
         raise
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise CannotCompile(
-            f"{path.name} cannot be quantized",
-            Where(model=path.name),
-            lines[0][:300],
-            "check that onnxruntime runs the model, with inputs in float32",
-        ) from error
+        hint = "check that onnxruntime runs the model, with inputs in float32"
+        raise CannotCompile(f"{path.name} cannot be quantized", Where(model=path.name), lines[0][:300], hint) from error
     finally:
         logging.getLogger().setLevel(level)
         severity(_WARNING)
@@ -184,17 +169,15 @@ def _silent(path: Path) -> Iterator[None]:
 def _samples(path: Path, data: bytes, calibration: Path) -> tuple[list[dict[str, Array]], bytes]:
     """The samples for a model that emitc's own reader takes, and that model as one file, with the constants of other files in it.
 
-    Neither the engine nor the quantizer gets to see another model.
-
-    Neither of them is made for hostile files, and what the reader finds no code for would not compile when quantized either.
+    Engine and quantizer are given no other model: they are not made for hostile files. What the reader has no code for would not
+    compile when it is quantized either.
     """
     from emitc.frontends.onnx.file import stated_inputs
 
+    where = Where(model=path.name)
     if not is_onnx(path, data):
-        raise EmitcError(
-            f"{path.name} is not an ONNX model", Where(model=path.name), "the quantizer reads .onnx files only",
-            "quantize a TensorFlow model with its own converter",
-        )  # fmt: skip
+        hint = "quantize a TensorFlow model with its own converter"
+        raise EmitcError(f"{path.name} is not an ONNX model", where, "the quantizer reads .onnx files only", hint)
     try:
         inputs = stated_inputs(data)
     except EmitcError as error:
@@ -204,20 +187,16 @@ def _samples(path: Path, data: bytes, calibration: Path) -> tuple[list[dict[str,
     if source.blockers:
         raise with_model(Refusals(source.blockers), path.name)
     if any(node.op_type in _QUANTIZED or node.op_type.startswith("QLinear") for node in source.nodes):
-        raise EmitcError(
-            f"{path.name} is quantized already", Where(model=path.name), "it has operators that quantize",
-            "compile it as it is, or quantize the float model that it was made of",
-        )  # fmt: skip
+        hint = "compile it as it is, or quantize the float model that it was made of"
+        raise EmitcError(f"{path.name} is quantized already", where, "it has operators that quantize", hint)
     if len(source.nodes) > MAX_OPERATORS:
-        raise CannotCompile(
-            f"{path.name} has {len(source.nodes)} operators", Where(model=path.name),
-            f"the limit for quantizing is {MAX_OPERATORS}: the quantizer's time grows with their square",
-            "simplify the model, or quantize it with the tools of its training framework",
-        )  # fmt: skip
+        why = f"the limit for quantizing is {MAX_OPERATORS}: the quantizer's time grows with their square"
+        hint = "simplify the model, or quantize it with the tools of its training framework"
+        raise CannotCompile(f"{path.name} has {len(source.nodes)} operators", where, why, hint)
     kinds = {source.tensors[i].name: source.tensors[i].dtype for i in source.inputs}
     if set(kinds.values()) != {"float32"}:
         raise CannotCompile(
-            f"{path.name} has inputs of other types than float32", Where(model=path.name), str(kinds),
+            f"{path.name} has inputs of other types than float32", where, str(kinds),
             "only float models can be quantized; a quantized one compiles as it is",
         )  # fmt: skip
     return samples, source.whole or data

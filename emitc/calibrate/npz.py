@@ -28,7 +28,7 @@ def _array(name: str, content: bytes) -> Array:
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"{name} has the format {version}")
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    read_header = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
     shape, columns_first, dtype = read_header(file)
     if dtype.kind not in "biuf":
         raise ValueError(f"{name} is of type {dtype}, which is no type of plain numbers")
@@ -39,7 +39,7 @@ def _array(name: str, content: bytes) -> Array:
     return array.reshape(shape, order="F" if columns_first else "C")
 
 
-def read_arrays(path: Path, wanted: Callable[[str], bool]) -> dict[str, Array]:
+def read_arrays(path: Path, wanted: Callable[[str], object] = lambda name: True) -> dict[str, Array]:
     """The arrays whose names are wanted. Raises OSError, or ValueError for a file that is damaged, foreign or too large."""
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:

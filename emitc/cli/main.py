@@ -132,12 +132,8 @@ def verify(as_json: bool, **values: Any) -> None:
 
         compiled = for_host(values["model"], compiled_model(values))
         if values["samples"] == 0 and values["vectors"] is None:
-            raise EmitcError(
-                "there is nothing to run",
-                Where(option="--samples 0"),
-                "a proof without a case proves nothing",
-                "give --vectors or samples",
-            )
+            why = "a proof without a case proves nothing"
+            raise EmitcError("there is nothing to run", Where(option="--samples 0"), why, "give --vectors or samples")
         with _progress("proving") as progress:
             options = chosen(values, "reference samples seed vectors layers sanitize")
             proof = verification.verify(compiled, progress=progress, **options)

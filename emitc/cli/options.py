@@ -151,9 +151,13 @@ force_option = click.option(
 """--force on every command that writes a single file."""
 
 
+_OUTPUTS = ("output", "svg", "html")
+
+
 def input_files(values: dict[str, Any]) -> tuple[Path, ...]:
-    """The files that a command line names, output files left out by the caller: no output may be one of them."""
-    several = [value if isinstance(value, tuple) else (value,) for value in values.values()]
+    """The files that a command line names and that are no outputs: no output may be one of them."""
+    given = [value for name, value in values.items() if name not in _OUTPUTS]
+    several = [value if isinstance(value, tuple) else (value,) for value in given]
     return tuple(path for group in several for path in group if isinstance(path, Path))
 
 
@@ -210,7 +214,6 @@ _HEADINGS = {
 
 
 def _heading(flag: str) -> str:
-    """The heading that an option stands under."""
     return "NPU" if flag.startswith(("--npu-", "--ethosu-")) else _HEADINGS.get(flag, "Options")
 
 
@@ -247,7 +250,6 @@ def _backend_option(option: BackendOption) -> click.Option:
 
 
 def _key(option: BackendOption) -> str:
-    """The name of a backend's option among a command's values."""
     return f"backend_{option.name.replace('-', '_')}"
 
 
@@ -376,12 +378,9 @@ def _known_regions(wanted: tuple[Region, ...] | str | None) -> tuple[Region, ...
     board = load_board(wanted)
     found = tuple(Region(r.name.upper(), r.size_bytes, r.cost) for r in board.arena_regions)
     if len(found) < 2:
-        raise EmitcError(
-            f"{board.name} has one RAM",
-            Where(option=f"--regions {wanted}"),
-            "with one region there is one arena",
-            "leave --regions out, or name regions as in DTCM=64K,SRAM=256K",
-        )
+        why = "with one region there is one arena"
+        hint = "leave --regions out, or name regions as in DTCM=64K,SRAM=256K"
+        raise EmitcError(f"{board.name} has one RAM", Where(option=f"--regions {wanted}"), why, hint)
     return found
 
 

@@ -214,7 +214,6 @@ class _Decoder:
         return dtypes[precision & bits]
 
     def _input(self, prefix: str, shape: tuple[int, int, int]) -> FeatureMap:
-        """IFM or IFM2."""
         return self._feature_map(prefix, shape, self._dtype(prefix, _IFM_DTYPES, 0xF))
 
     def _output_shape(self) -> tuple[int, int, int]:

@@ -42,7 +42,6 @@ def driver_call(
 
 
 def _memory(address: int, size: int) -> Array:
-    """The bytes at an address of this process, as a view."""
     if size == 0:
         return np.zeros(0, np.uint8)
     memory: Array = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))

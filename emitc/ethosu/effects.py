@@ -37,12 +37,10 @@ class Allowance:
         """Raises CannotCompile when it is used up."""
         self._left -= count
         if self._left < 0:
-            raise CannotCompile(
-                "the command streams touch more memory than emitc follows",
-                Where(op="payload"),
-                f"the limit is {_MOST_BYTES} bytes for the streams of a file",
-                "the file is damaged, or the model is not meant for a microcontroller",
-            )
+            what = "the command streams touch more memory than emitc follows"
+            why = f"the limit is {_MOST_BYTES} bytes for the streams of a file"
+            hint = "the file is damaged, or the model is not meant for a microcontroller"
+            raise CannotCompile(what, Where(op="payload"), why, hint)
 
 
 @dataclass(frozen=True, slots=True)

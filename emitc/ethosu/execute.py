@@ -128,7 +128,6 @@ def run_convolution(command: Convolution, memory: Memory, accelerator: Accelerat
 
 
 def _scaled_output(values: Array, output: Output) -> Array:
-    """With the output's own scale, where it has one."""
     if output.scale is None:
         return values
     return scaled(values, output.scale.multiplier, output.scale.shift, output.rounding)

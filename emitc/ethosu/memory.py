@@ -195,7 +195,6 @@ class Memory:
 
 
 def _view(memory: Array, piece: _Piece) -> Array:
-    """The piece's bytes inside the region, as a view."""
     view: Array = np.ndarray(piece.shape, memory.dtype, memory, piece.base, piece.strides)
     return view
 

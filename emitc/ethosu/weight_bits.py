@@ -223,7 +223,6 @@ def _slice(
 
 
 def _values(indices: Array, palette: _Palette) -> Array:
-    """The signed weights behind the indices."""
     if len(indices) and int(indices.max()) >= _MAX_INDEX:
         raise StreamFault(f"a weight has the index {int(indices.max())}; {_MAX_INDEX - 1} is the largest")
     size = len(palette.values)

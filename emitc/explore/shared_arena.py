@@ -99,12 +99,9 @@ def _require_shareable(programs: Sequence[Program], name: str) -> None:
         what = f"{divided[0]} has an arena in each of several regions"
         refusal = what, "models share one arena in one region", "leave --regions out"
     elif not is_model_name(f"{name}_together"):
-        raise EmitcError(
-            f"{name} is no name for the header",
-            Where(option="--name"),
-            "with _together it must be a C identifier of at most 63 characters",
-            "use letters, digits and single underscores, and --name for a shorter one",
-        )
+        why = "with _together it must be a C identifier of at most 63 characters"
+        hint = "use letters, digits and single underscores, and --name for a shorter one"
+        raise EmitcError(f"{name} is no name for the header", Where(option="--name"), why, hint)
     else:
         return
     what, why, hint = refusal

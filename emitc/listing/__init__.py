@@ -31,12 +31,9 @@ def dump_json(compiled: Compiled, level: str) -> dict[str, Any]:
         return found | _OF_PROGRAMS[level](compiled.program)
     main = [step.graph for step in compiled.history if step.name == level and not step.inside]
     if not main:
-        raise EmitcError(
-            f"there is no graph after {level}",
-            Where(option=f"--after {level}"),
-            "this compilation leaves the step out",
-            "leave --without out, or ask for another level",
-        )
+        why = "this compilation leaves the step out"
+        hint = "leave --without out, or ask for another level"
+        raise EmitcError(f"there is no graph after {level}", Where(option=f"--after {level}"), why, hint)
     inner = [step for step in compiled.history if step.name == level and step.inside and level != BUILT]
     found |= graph_json(main[-1])
     if level == CUT:

@@ -54,7 +54,6 @@ def members(value: object, names: str) -> dict[str, Any]:
 
 
 def _stated(value: object, names: str) -> dict[str, Any]:
-    """Those of the attributes that are not empty."""
     return {key: found for key, found in members(value, names).items() if found}
 
 

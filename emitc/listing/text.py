@@ -12,7 +12,6 @@ _WIDEST = 4000
 
 
 def _value(value: Any) -> str:
-    """One value on one line, printable."""
     if isinstance(value, dict):
         if set(value) in ({"bytes", "sha256"}, {"values", "sha256"}):
             return " ".join(f"{key} {value[key]}" for key in value)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def _backend_lines(compiled: Compiled) -> list[str]:
-    """Who runs how much, where it is not the portable kernels alone."""
     found = compiled.partition.to_json()
     if set(compiled.partition.backends) == {"portable"}:
         return []

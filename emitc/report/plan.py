@@ -57,7 +57,6 @@ def pareto_text(points: list[dict[str, int]]) -> str:
 
 
 def _region_lines(program: Program, region: str) -> list[str]:
-    """What a region has, and how much of a run's traffic is there."""
     total = sum(each.traffic_bytes for each in program.regions) or 1
     return [
         f"{each.name}: {number(each.limit_bytes)} bytes, {number(each.traffic_bytes)} read or written in a run (estimated), "

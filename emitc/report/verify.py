@@ -32,7 +32,6 @@ def verify_text(compiled: Compiled, proof: Proof, validation: Validation | None 
 
 
 def _output_lines(proof: Proof) -> list[str]:
-    """How many elements of the outputs differ from the engine and from the numpy reference."""
     largest = "" if proof.given_differing else f", largest difference {proof.max_abs_diff:g}"
     return [
         f"  outputs     {number(proof.differing - proof.given_differing)} of {number(proof.elements - proof.given_elements)}"
@@ -60,7 +59,6 @@ def _given_lines(proof: Proof) -> list[str]:
 
 
 def _reference_lines(proof: Proof) -> list[str]:
-    """Which reference has decided, where it is not simply the engine of the model's format."""
     lines = []
     if proof.rule == "npu":
         lines.append(
@@ -87,7 +85,6 @@ def _reference_lines(proof: Proof) -> list[str]:
 
 
 def _layer_lines(proof: Proof) -> list[str]:
-    """How many outputs of layers were compared, and the first layer that differs."""
     lines = []
     if proof.layers_checked:
         lines.append(f"  layers      {number(proof.layers_checked)} layer outputs compared")
@@ -125,7 +122,6 @@ def _operator_lines(proof: Proof) -> list[str]:
 
 
 def _memory_lines(compiled: Compiled, proof: Proof) -> list[str]:
-    """Sanitizers, the arena as planned and as used, and every error of memory."""
     program, lines = compiled.program, []
     if proof.sanitized:
         lines.append(f"  sanitizers  address, undefined behaviour: {'see below' if proof.memory_errors else 'silent'}")

@@ -111,12 +111,8 @@ def compiler_command() -> list[str]:
     for name in COMPILERS:
         if shutil.which(name):
             return [name]
-    raise CannotCompile(
-        "there is no C compiler on this machine",
-        Where(option="CC"),
-        "the host proof compiles the package",
-        "install gcc or clang",
-    )
+    why = "the host proof compiles the package"
+    raise CannotCompile("there is no C compiler on this machine", Where(option="CC"), why, "install gcc or clang")
 
 
 def run_compiler(arguments: Sequence[str]) -> None:
@@ -131,12 +127,9 @@ def run_compiler(arguments: Sequence[str]) -> None:
         env=os.environ | {"LC_ALL": "C"},
     )
     if done.returncode and _NO_ROOM.search(done.stderr):
-        raise EmitcError(
-            "there is no room for the host build",
-            Where(option=tempfile.gettempdir()),
-            next(line.strip() for line in done.stderr.splitlines() if _NO_ROOM.search(line)),
-            f"make room; temporary files are in {tempfile.gettempdir()}, or where TMPDIR says",
-        )
+        why = next(line.strip() for line in done.stderr.splitlines() if _NO_ROOM.search(line))
+        hint = f"make room; temporary files are in {tempfile.gettempdir()}, or where TMPDIR says"
+        raise EmitcError("there is no room for the host build", Where(option=tempfile.gettempdir()), why, hint)
     if done.returncode:
         raise CannotCompile(
             "the host compiler refused the package",
@@ -201,7 +194,6 @@ _READER = f"int (*read)({_READ}); void *context; "
 
 
 def _declarations(interface: Interface) -> str:
-    """The public functions, for cffi."""
     c_types = {"float32": "float", "float64": "double", "bool": "uint8_t"}
     name = interface.name
     arenas = "".join(f"unsigned char *{arena_variable(region)}; " for region, _ in interface.arenas)

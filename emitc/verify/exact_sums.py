@@ -42,7 +42,7 @@ def steps_of_sums(bound: BoundNode, operands: Sequence[Array | None]) -> tuple[F
     x, w = (_centred(bound.input(i), operands[i]) for i in (0, 1))
     if x is None or w is None or first is None or second is None:
         return None
-    unit = first.scale * _along(second, w.ndim)
+    unit = first.scale * _along(second, second.scales, w.ndim)
     sums, terms = _summed(bound, x, w * unit)
     magnitudes, _ = _summed(bound, np.abs(x), np.abs(w * unit))
     bias = bound.optional(BIAS) if len(bound.inputs) > BIAS else None
@@ -58,21 +58,17 @@ def steps_of_sums(bound: BoundNode, operands: Sequence[Array | None]) -> tuple[F
 
 
 def _centred(tensor: Tensor, value: Array | None) -> Float64 | None:
-    """Values less their zero point."""
     given = tensor.array() if value is None and tensor.is_constant else value
     if given is None or tensor.quantization is None:
         return None
-    zeros = np.array(tensor.quantization.zero_points, np.float64)
     q = tensor.quantization
-    if not q.per_tensor:
-        zeros = zeros.reshape(tuple(-1 if i == q.axis else 1 for i in range(len(tensor.shape))))
-    return np.asarray(given.astype(np.float64).reshape(tensor.shape) - zeros)
+    return np.asarray(given.astype(np.float64).reshape(tensor.shape) - _along(q, q.zero_points, len(tensor.shape)))
 
 
-def _along(q: Quantization, rank: int) -> Float64:
-    """The scales in a shape that broadcasts against a tensor of that rank."""
-    scales = np.array(q.scales, np.float64)
-    return scales if q.per_tensor else scales.reshape(tuple(-1 if i == q.axis else 1 for i in range(rank)))
+def _along(q: Quantization, values: Sequence[float], rank: int) -> Float64:
+    """Values of each channel in a shape that broadcasts against a tensor of that rank."""
+    found = np.array(values, np.float64)
+    return found if q.per_tensor else found.reshape(tuple(-1 if i == q.axis else 1 for i in range(rank)))
 
 
 def _full(bound: BoundNode, weights: Float64) -> Float64:
@@ -82,7 +78,6 @@ def _full(bound: BoundNode, weights: Float64) -> Float64:
 
 
 def _bias(bias: Tensor | None, operands: Sequence[Array | None], units: Float64) -> Float64:
-    """The addend of each output channel."""
     if bias is None:
         return np.zeros(1)
     given = bias.array() if bias.is_constant else operands[BIAS]

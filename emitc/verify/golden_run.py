@@ -118,12 +118,9 @@ def golden_run(
         found = _with_tensors(compiled, run_otherwise(compiled, cases, keywords, error))
     if unset := unset_detections(compiled, found.tensors):
         if reference != "auto":
-            raise EngineRefused(
-                f"{found.engine} cannot be the reference of this model",
-                Where(option=f"--reference {reference}"),
-                unset,
-                "verify with --reference numpy, where those rows are zeros, or with inputs that have more detections",
-            )
+            what = f"{found.engine} cannot be the reference of this model"
+            hint = "verify with --reference numpy, where those rows are zeros, or with inputs that have more detections"
+            raise EngineRefused(what, Where(option=f"--reference {reference}"), unset, hint)
         return _numpy_run(compiled, cases, resets, (unset,))
     return found
 
@@ -141,7 +138,6 @@ def _engine_run(
 
 
 def _with_tensors(compiled: Compiled, run: IsolatedRun) -> GoldenRun:
-    """What an engine gave, with the names of emitc's tensors."""
     tensors = tuple(by_tensor(compiled.graph, compiled.source.format, values) for values in run.tensors)
     return GoldenRun(run.engine, run.outputs, tensors, disputes=run.disputes)
 
@@ -172,16 +168,13 @@ def _require_engine_fits(compiled: Compiled, reference: str) -> None:
             "verify with --reference numpy, and `emitc npu-check` with --original against the model that vela has read",
         )
     if compiled.options.io != "keep" and _has_other_types(compiled):
-        raise EmitcError(
-            "the engine runs the model with its own interface",
-            Where(option=f"--io {compiled.options.io}"),
-            "inputs and outputs have other types than the file's",
-            "verify with --io keep, or with --reference numpy",
-        )
+        what = "the engine runs the model with its own interface"
+        why = "inputs and outputs have other types than the file's"
+        hint = "verify with --io keep, or with --reference numpy"
+        raise EmitcError(what, Where(option=f"--io {compiled.options.io}"), why, hint)
 
 
 def _has_other_types(compiled: Compiled) -> bool:
-    """Whether an input or output has another type than the file states."""
     source, graph = compiled.source, compiled.graph
     stated = [source.tensors[index].dtype for index in (*source.inputs, *source.outputs)]
     return stated != [graph.tensor(name).dtype.value for name in (*graph.inputs, *graph.outputs)]

@@ -6,7 +6,6 @@ written is compared with the engine's values of the same tensors.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,15 +20,11 @@ from emitc.program import Program, RowSegment, SlotKind
 from emitc.verify.build import HostModel
 from emitc.verify.engine_values import known_value
 from emitc.verify.samples import Sample
+from emitc.verify.tally import finite
 from emitc.verify.tolerances import compared, tolerances_of
 
 PATTERNS = (0xA5, 0x5A)
 """Complementary, so that every byte that a run writes shows in one of them."""
-
-
-def finite(value: float) -> float | None:
-    """The number, or None where one of the two values that differ is infinite or not a number: JSON has neither."""
-    return value if math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True)

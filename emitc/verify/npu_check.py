@@ -23,7 +23,7 @@ from emitc.verify.engines.contract import Array
 from emitc.verify.engines.run import run_isolated
 from emitc.verify.reference import run_reference
 from emitc.verify.samples import random_samples
-from emitc.verify.tally import difference
+from emitc.verify.tally import Tally, finite
 from emitc.verify.vela_file import NpuOperator, VelaFile, read_vela
 
 _MAX_FILE_BYTES = 1 << 28
@@ -108,7 +108,6 @@ class VelaNetwork:
         return [arena.value(model.tensors[i]) for i in model.outputs]
 
     def _invoke(self, operator: NpuOperator, arena: _Arena) -> None:
-        """One driver call on the memory."""
         for placed in operator.inputs:
             arena.value(placed.tensor)  # refuses one that is not there
         scratch, fast_bytes = arena.bytes[: operator.scratch_bytes], operator.fast_bytes or 0
@@ -158,31 +157,23 @@ def _value(tensor: SourceTensor, values: Mapping[int, Array]) -> Array:
     if tensor.data is not None:
         return tensor.array()
     if tensor.is_variable:
-        raise CannotCompile(
-            "an NPU operator keeps state",
-            Where(tensor=tensor.describe()),
-            "the tensor holds its value between inferences, which the check does not follow",
-            "check a network without recurrent layers",
-        )
+        why = "the tensor holds its value between inferences, which the check does not follow"
+        hint = "check a network without recurrent layers"
+        raise CannotCompile("an NPU operator keeps state", Where(tensor=tensor.describe()), why, hint)
     raise _unwritten(tensor)
 
 
 def _unwritten(tensor: SourceTensor) -> EmitcError:
-    return EmitcError(
-        "a tensor is read that nothing has written",
-        Where(tensor=tensor.describe()),
-        "operators must come in execution order",
-        "compile the model again with vela",
-    )
+    why = "operators must come in execution order"
+    hint = "compile the model again with vela"
+    return EmitcError("a tensor is read that nothing has written", Where(tensor=tensor.describe()), why, hint)
 
 
 def _computed(node: SourceNode) -> list[int]:
-    """The inputs without a constant value, each once."""
     return list(dict.fromkeys(t.index for t in node.inputs if t is not None and t.data is None))
 
 
 def _alone(model: SourceModel, node: SourceNode) -> SourceModel:
-    """A model of one operator."""
     outputs = tuple(tensor.index for tensor in node.outputs)
     return replace(model, nodes=(node,), inputs=tuple(_computed(node)), outputs=outputs, blockers=())
 
@@ -216,7 +207,7 @@ def check_vela_file(
                 progress(number + 1, samples)
     except EmitcError as error:
         raise with_model(error, vela_path.name) from error
-    elements, differing, largest, reference = 0, 0, 0.0, ""
+    tally, reference = Tally(), ""
     if original_path is not None:
         try:
             data = _read(original_path)
@@ -227,10 +218,7 @@ def check_vela_file(
         reference = golden.engine
         for outputs, expected in zip(found, golden.outputs, strict=True):
             for a, b in zip(outputs, expected, strict=True):
-                count, apart = difference(a, b.reshape(a.shape))
-                elements += a.size
-                differing += count
-                largest = max(largest, apart)
+                tally.add(a, b.reshape(a.shape))
     operators = network.file.npu_operators
     return NpuCheck(
         accelerator=network.streams[0].accelerator.name,
@@ -243,39 +231,31 @@ def check_vela_file(
         samples=samples,
         distinct=len({tuple(output.tobytes() for output in outputs) for outputs in found}),
         reference=reference,
-        elements=elements,
-        differing=differing,
-        max_abs_diff=largest if math.isfinite(largest) else None,
-        match=None if original_path is None else differing == 0,
+        elements=tally.elements,
+        differing=tally.differing,
+        max_abs_diff=finite(tally.max_abs_diff),
+        match=None if original_path is None else tally.differing == 0,
     )
 
 
 def _read(path: Path) -> bytes:
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
-            raise EmitcError(
-                "the file is too large", Where(path.name), f"more than {_MAX_FILE_BYTES} bytes", "give a smaller one"
-            )
+            why = f"more than {_MAX_FILE_BYTES} bytes"
+            raise EmitcError("the file is too large", Where(path.name), why, "give a smaller one")
         return path.read_bytes()
     except OSError as error:
-        raise EmitcError(
-            "the file cannot be read", Where(path.name), error.strerror or str(error), "give the path of a .tflite file"
-        ) from error
+        why = error.strerror or str(error)
+        raise EmitcError("the file cannot be read", Where(path.name), why, "give the path of a .tflite file") from error
 
 
 def _require_same(vela: SourceModel, original: SourceModel) -> None:
-    """Raises EmitcError when the two files have different interfaces."""
-    for what, ours, theirs in (
-        ("inputs", [vela.tensors[i] for i in vela.inputs], [original.tensors[i] for i in original.inputs]),
-        ("outputs", [vela.tensors[i] for i in vela.outputs], [original.tensors[i] for i in original.outputs]),
-    ):
-        found, expected = ([f"{t.dtype}{[max(d, 1) for d in t.shape]}" for t in side] for side in (ours, theirs))
+    for what in ("inputs", "outputs"):
+        sides = [[model.tensors[i] for i in getattr(model, what)] for model in (vela, original)]
+        found, expected = ([f"{t.dtype}{[max(d, 1) for d in t.shape]}" for t in side] for side in sides)
         # vela may write a shape with further ones in it.
-        sizes = ([(t.dtype, math.prod(max(d, 1) for d in t.shape)) for t in side] for side in (ours, theirs))
-        if next(sizes) != next(sizes):
-            raise EmitcError(
-                "the two files are not the same network",
-                Where(option="--original"),
-                f"{what} {', '.join(found)} against {', '.join(expected)}",
-                "give the file that vela has compiled",
-            )
+        ours, theirs = ([(t.dtype, math.prod(max(d, 1) for d in t.shape)) for t in side] for side in sides)
+        if ours != theirs:
+            why = f"{what} {', '.join(found)} against {', '.join(expected)}"
+            hint = "give the file that vela has compiled"
+            raise EmitcError("the two files are not the same network", Where(option="--original"), why, hint)

@@ -57,6 +57,7 @@ from emitc.verify.engines.contract import Array
 from emitc.verify.exact_sums import steps_of_sums
 from emitc.verify.float_noise import noise
 from emitc.verify.rates import chance_of_more, highest_rate
+from emitc.verify.tally import finite
 from emitc.verify.tolerances import Tolerance, compared
 
 ONE_IN = 100_000
@@ -132,11 +133,8 @@ class Group:
     def to_json(self) -> dict[str, Any]:
         """For --json."""
         counts = {name: getattr(self, name) for name in ("operators", "elements", "differing", "ties")}
-        largest = self.largest if np.isfinite(self.largest) else None
-        return {
-            "op": self.op_type, "rule": self.kind, **counts, "largest": largest, "holds": self.holds,
-            "at_most": self.at_most,
-        }  # fmt: skip
+        found = {"op": self.op_type, "rule": self.kind, **counts, "largest": finite(self.largest)}
+        return found | {"holds": self.holds, "at_most": self.at_most}
 
 
 def has_operator_checks(graph: Graph) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from emitc.verify.layers import Divergence, finite
+from emitc.verify.layers import Divergence
 from emitc.verify.operator_checks import Group
+from emitc.verify.tally import finite
 
 NPU_RULE = "npu"
 COMMANDS_RULE = "npu-commands"

@@ -74,27 +74,22 @@ def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
     Indices name elements that are there: what others choose is not defined.
     """
     rng = np.random.default_rng(seed)
-    samples: list[Sample] = []
-    for case in range(count):
-        values: list[Array] = []
-        for name in graph.inputs:
-            tensor = graph.tensor(name)
-            if tensor.dtype in (DType.FLOAT32, DType.FLOAT64):
-                low, high = _quantized_range(graph, tensor)
-                values.append(rng.uniform(low, high, tensor.shape).astype(tensor.dtype.value))
-                continue
-            if tensor.dtype is DType.BOOL:
-                values.append(rng.integers(0, 2, tensor.shape).astype(bool))
-                continue
-            least, most = _index_range(graph, tensor)
-            if case % 3 == 2 and tensor.quantization:
-                spread = (most - least) / 8
-                drawn = np.rint(rng.normal(tensor.quantization.zero_point, spread, tensor.shape))
-                values.append(np.clip(drawn, least, most).astype(tensor.dtype.value))
-            else:
-                values.append(rng.integers(least, most, tensor.shape, dtype=tensor.dtype.value, endpoint=True))
-        samples.append(tuple(values))
-    return samples
+    tensors = [graph.tensor(name) for name in graph.inputs]
+    return [tuple(_drawn(graph, tensor, rng, case % 3 == 2) for tensor in tensors) for case in range(count)]
+
+
+def _drawn(graph: Graph, tensor: Tensor, rng: np.random.Generator, gaussian: bool) -> Array:
+    dtype, shape = tensor.dtype.value, tensor.shape
+    if tensor.dtype in (DType.FLOAT32, DType.FLOAT64):
+        return rng.uniform(*_quantized_range(graph, tensor), shape).astype(dtype)
+    if tensor.dtype is DType.BOOL:
+        return rng.integers(0, 2, shape).astype(bool)
+    least, most = _index_range(graph, tensor)
+    if gaussian and tensor.quantization:
+        drawn = np.rint(rng.normal(tensor.quantization.zero_point, (most - least) / 8, shape))
+        return np.clip(drawn, least, most).astype(dtype)
+    values: Array = rng.integers(least, most, shape, dtype=dtype, endpoint=True)
+    return values
 
 
 def read_vectors(path: Path, graph: Graph) -> list[tuple[Sample, Sample]]:
@@ -107,19 +102,15 @@ def read_vectors(path: Path, graph: Graph) -> list[tuple[Sample, Sample]]:
     """
 
     def refuse(why: str) -> EmitcError:
-        return EmitcError(
-            f"{path.name} cannot be used as vectors",
-            Where(option="--vectors"),
-            why,
-            "keys are in{i}_{k} and out{j}_{k}",
-        )
+        what, hint = f"{path.name} cannot be used as vectors", "keys are in{i}_{k} and out{j}_{k}"
+        return EmitcError(what, Where(option="--vectors"), why, hint)
 
     # Imported here: random inputs, which every compilation draws, need no archive.
     from emitc.calibrate.npz import read_arrays
 
     cases: list[tuple[Sample, Sample]] = []
     try:
-        archive = read_arrays(path, lambda name: re.fullmatch(r"(in|out)\d+_\d+", name) is not None)
+        archive = read_arrays(path, re.compile(r"(in|out)\d+_\d+").fullmatch)
     except OSError as error:
         raise refuse(error.strerror or str(error)) from error
     except ValueError as error:

@@ -72,7 +72,7 @@ def build_driver(
     support: BuildSupport | None = None,
     resets: Sequence[int] = (),
 ) -> Path:
-    """The driver and the package as a program in `workdir`, compiled with `flags` beside its own."""
+    """The driver and the package as a program in `workdir`, compiled with `flags` besides its own."""
     main = workdir / "sanitize_main.c"
     main.write_text(driver(package, interface, resets), encoding="ascii")
     files, includes = sources(package)
@@ -81,19 +81,8 @@ def build_driver(
     if support is not None:
         (workdir / "sanitized-support").mkdir(exist_ok=True)
         more = ["-DEMITC_NO_TARGET_CHECK", *build_support(support, workdir / "sanitized-support", (*flags, *FOREIGN))]
-    run_compiler(
-        [
-            *DRIVER_FLAGS,
-            *flags,
-            *(f"-I{f}" for f in includes),
-            *more,
-            str(main),
-            *map(str, files),
-            "-o",
-            str(program),
-            "-lm",
-        ]
-    )
+    options = [*DRIVER_FLAGS, *flags, *(f"-I{folder}" for folder in includes), *more]
+    run_compiler([*options, str(main), *map(str, files), "-o", str(program), "-lm"])
     return program
 
 
@@ -118,13 +107,8 @@ def run_sanitized(
     program = build_driver(package, workdir, interface, SANITIZE, support, resets)
     data, result = workdir / "cases.bin", workdir / "outputs.bin"
     write_cases(data, interface, cases)
-    done = subprocess.run(
-        [str(program), str(len(cases)), str(data), str(result)],
-        capture_output=True,
-        text=True,
-        check=False,
-        errors="replace",
-    )
+    command = [str(program), str(len(cases)), str(data), str(result)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace")
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "ERROR" in line or "runtime error" in line]
         return lines[:5] or [f"the sanitized program ended with {done.returncode}"]

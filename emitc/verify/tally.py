@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from emitc.ir import Array
@@ -34,6 +35,11 @@ class Tally:
             max(self.max_abs_diff, other.max_abs_diff),
             self.tolerated + other.tolerated,
         )
+
+
+def finite(value: float) -> float | None:
+    """The number, or None where one of the two values that differ is infinite or not a number: JSON has neither."""
+    return value if math.isfinite(value) else None
 
 
 def difference(found: Array, expected: Array) -> tuple[int, float]:

@@ -110,9 +110,6 @@ def require_sizes(compiled: Compiled, run: IsolatedRun, reference: str) -> None:
     graph = compiled.graph
     for name, value in ((n, v) for outputs in run.outputs for n, v in zip(graph.outputs, outputs, strict=True)):
         if value.size != graph.tensor(name).elements:
-            raise EngineRefused(
-                f"{run.engine} gives an output of another size",
-                Where(option=f"--reference {reference}"),
-                f"{graph.tensor(name).describe()} has {value.size} elements there",
-                TRY_NUMPY,
-            )
+            what = f"{run.engine} gives an output of another size"
+            why = f"{graph.tensor(name).describe()} has {value.size} elements there"
+            raise EngineRefused(what, Where(option=f"--reference {reference}"), why, TRY_NUMPY)

@@ -81,12 +81,9 @@ def read_vela(data: bytes) -> VelaFile:
     """
     model = _settled(read_tflite(data))
     if not any(node.op_type == OPERATOR for node in model.nodes):
-        raise EmitcError(
-            "the file has no NPU operator",
-            Where(),
-            "vela writes what the NPU runs as custom operators ethos-u; here are " + _kinds(model),
-            "compile it first: vela MODEL.tflite --accelerator-config ethos-u55-128; or give MODEL_vela.tflite",
-        )
+        why = "vela writes what the NPU runs as custom operators ethos-u; here are " + _kinds(model)
+        hint = "compile it first: vela MODEL.tflite --accelerator-config ethos-u55-128; or give MODEL_vela.tflite"
+        raise EmitcError("the file has no NPU operator", Where(), why, hint)
     offsets = tensor_offsets(data, len(model.tensors))
     operators = tuple(_operator(node, offsets) if node.op_type == OPERATOR else node for node in model.nodes)
     file = VelaFile(model, operators, {})

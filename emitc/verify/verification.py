@@ -157,7 +157,6 @@ class Verification:
             self.errors += run_sanitized(package, workdir, interface, ran, self.results, support, self.resets)
 
     def _compare(self, done: int, outputs: Sequence[Array], expected: Sample) -> None:
-        """One case's outputs with the engine's, and with those that the vectors state."""
         for found, value, rule in zip(outputs, self.golden.outputs[done], self.rules, strict=True):
             self.tally.add(found, value.reshape(found.shape), rule)
         stated = zip(outputs, expected, self.rules, strict=False)
@@ -196,7 +195,6 @@ class Verification:
         return judged(self.compiled, tensors, self.inner, self.options.seed, more, floats=self.options.floats)
 
     def _rule(self, groups: Sequence[Group]) -> str:
-        """The name of the rule that decides."""
         if has_npu_commands(self.graph):
             return COMMANDS_RULE
         if self.foreign:
@@ -246,7 +244,6 @@ class Verification:
 
 
 def _differ(some: Sequence[Array], others: Sequence[Array]) -> bool:
-    """Whether any bit of the tensors differs."""
     return any(difference(found, value)[0] for found, value in zip(some, others, strict=True))
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from emitc.compiled import Compiled
+from emitc.program import Move, RowSegment, SlotKind, Step
+
 
 @dataclass(frozen=True, slots=True)
 class StepLabel:
@@ -60,6 +63,41 @@ class Picture:
     subtitle: str
     steps: tuple[StepLabel, ...]
     panels: tuple[Panel, ...]
+
+
+def arena_picture(compiled: Compiled) -> Picture:
+    """The picture of a compiled model's arenas, a panel each, with the buffers under their names in the C source."""
+    program = compiled.program
+    ends = {port.tensor: "input" for port in program.inputs} | {port.tensor: "output" for port in program.outputs}
+    panels = []
+    regions = {region.name: region for region in program.regions}
+    for region, plan in program.arenas:
+        bars = tuple(
+            Bar(
+                slot.name.removeprefix("AT_").lower(),
+                *(slot.size_bytes, slot.offset_bytes, slot.first, slot.end, slot.what),
+                "scratch" if slot.kind in (SlotKind.SCRATCH, SlotKind.STAGED) else ends.get(placement.name, "tensor"),
+            )
+            for slot, placement in zip(program.slots, program.plan.placements, strict=True)
+            if slot.region == region
+        )
+        if bars or not region:
+            limit, claim = (regions[region].limit_bytes, regions[region].claim) if region else (0, "")
+            title = region or "arena"
+            panels.append(Panel(title, plan.arena_bytes, bars, plan.lower_bound_bytes, plan.peak_step, limit, claim))
+    steps = tuple(_stage_label(stage) for stage in program.schedule)
+    said = f"arenas in {len(program.regions)} regions, {program.plan.arena_bytes} bytes" if regions else program.proof
+    return Picture(program.origin.model_file, said, steps, tuple(panels))
+
+
+def _stage_label(stage: Step | Move | RowSegment) -> StepLabel:
+    """What a stage of the memory plan runs: a layer, a move, or several layers row by row."""
+    if isinstance(stage, Move):
+        return StepLabel("move")
+    if isinstance(stage, RowSegment):
+        last = stage.last.step
+        return StepLabel(f"ops {stage.calls[0].step.index} to {last.index}", "row by row")
+    return StepLabel(f"{stage.index} {stage.op_type}")
 
 
 @dataclass(frozen=True, slots=True)

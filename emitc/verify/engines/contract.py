@@ -68,12 +68,9 @@ def imported(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise EmitcError(
-            f"the golden engine {package} is not installed",
-            Where(option="--reference"),
-            f"importing {module} failed: {error}",
-            f"{install_hint('verify')}; or --reference numpy, which needs no engine",
-        ) from error
+        what = f"the golden engine {package} is not installed"
+        hint = f"{install_hint('verify')}; or --reference numpy, which needs no engine"
+        raise EmitcError(what, Where(option="--reference"), f"importing {module} failed: {error}", hint) from error
 
 
 def check_inputs(inputs: Sequence[Array], expected: Sequence[InputType]) -> None:
@@ -87,12 +84,8 @@ def check_inputs(inputs: Sequence[Array], expected: Sequence[InputType]) -> None
     for i, (array, (dtype, shape)) in enumerate(zip(inputs, expected, strict=True)):
         fits = len(array.shape) == len(shape) and all(d in (-1, s) for d, s in zip(shape, array.shape, strict=True))
         if array.dtype != dtype or not fits:
-            raise EmitcError(
-                f"input {i} does not fit the model",
-                where,
-                f"expected {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}",
-                hint,
-            )
+            why = f"expected {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}"
+            raise EmitcError(f"input {i} does not fit the model", where, why, hint)
 
 
 @contextlib.contextmanager
@@ -112,12 +105,9 @@ def refusals(engine: str, action: str, hint: str = ANOTHER_REFERENCE) -> Iterato
         except Exception as error:
             printed.seek(0)
             words = last_words(printed.read().decode("utf-8", "replace"))
-            raise EngineRefused(
-                f"the golden engine cannot {action}",
-                Where(option=f"--reference {engine}"),
-                f"{type(error).__name__}: {error}; it printed: {words}",
-                hint,
-            ) from error
+            what = f"the golden engine cannot {action}"
+            why = f"{type(error).__name__}: {error}; it printed: {words}"
+            raise EngineRefused(what, Where(option=f"--reference {engine}"), why, hint) from error
         finally:
             os.dup2(saved, 2)
             os.close(saved)

@@ -36,13 +36,11 @@ def inner_model(model_bytes: bytes, graph: Graph, inputs: Sequence[Array]) -> by
         kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
         made.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, value.shape))
     for value in own.input:
-        if (
-            value.name not in given
-        ):  # the number of a round that nothing needs, or a condition, which holds in every round
+        if value.name not in given:
+            # The number of a round that nothing needs, or a condition, which holds in every round.
             kind = value.type.tensor_type.elem_type
-            made.graph.initializer.append(
-                onnx.helper.make_tensor(value.name, kind, (), [kind == onnx.TensorProto.BOOL])
-            )
+            initial = onnx.helper.make_tensor(value.name, kind, (), [kind == onnx.TensorProto.BOOL])
+            made.graph.initializer.append(initial)
     for value in own.output:
         made.graph.output.add().name = value.name
     known = {*given, *(value.name for value in own.input)}
@@ -63,7 +61,6 @@ def _label(graph: Graph, name: str) -> str:
 
 
 def _inside(node: Any) -> list[Any]:
-    """The graphs of a node."""
     return [attribute.g for attribute in node.attribute if attribute.HasField("g")]
 
 

@@ -265,7 +265,6 @@ class PiecesEngine:
         return ""
 
     def _cut(self, operators: Sequence[Any], given: Sequence[int], made: Sequence[int]) -> bytes:
-        """A model of these operators."""
         model, graph = copy.copy(self._model), copy.copy(self._graph)
         lists = [each.inputs for each in operators] + [each.outputs for each in operators]
         lists += [each.intermediates for each in operators if each.intermediates is not None]

@@ -83,12 +83,10 @@ def engine_for(
     candidates = ENGINES[source_format]
     if name != "auto":
         if name not in (*candidates, *MIXED[source_format]):
-            raise EmitcError(
-                f"the engine {name} does not read {source_format} models",
-                Where(option=f"--reference {name}"),
-                f"engines for {source_format}: {', '.join(candidates)}",
-                f"verify with --reference auto, {', '.join(candidates)} or numpy",
-            )
+            what = f"the engine {name} does not read {source_format} models"
+            why = f"engines for {source_format}: {', '.join(candidates)}"
+            hint = f"verify with --reference auto, {', '.join(candidates)} or numpy"
+            raise EmitcError(what, Where(option=f"--reference {name}"), why, hint)
         return _LOADERS[name](model_bytes, preserve=preserve)
     if len(candidates) == 1:
         return _LOADERS[candidates[0]](model_bytes, preserve=preserve)
@@ -148,22 +146,16 @@ def run_isolated(
     try:
         child = _child.get()(message, timeout_seconds)
     except subprocess.TimeoutExpired as error:
-        raise EngineRefused(
-            "the golden engine does not finish",
-            Where(option=f"--reference {engine}"),
-            f"{len(cases)} runs took longer than {timeout_seconds:g} s and were ended",
-            "use fewer samples, or " + hint,
-        ) from error
+        what = "the golden engine does not finish"
+        why = f"{len(cases)} runs took longer than {timeout_seconds:g} s and were ended"
+        hint = "use fewer samples, or " + hint
+        raise EngineRefused(what, Where(option=f"--reference {engine}"), why, hint) from error
     stderr = child.stderr.decode("utf-8", "replace")
     if child.returncode == _EXIT_BUG:
         raise RuntimeError(f"the golden engine's process failed:\n{stderr}")
     if child.returncode != 0:
-        raise EngineRefused(
-            CRASHED,
-            Where(option=f"--reference {engine}"),
-            f"its process ended with {_ending(child.returncode)}; last words: {last_words(stderr)}",
-            hint,
-        )
+        why = f"its process ended with {_ending(child.returncode)}; last words: {last_words(stderr)}"
+        raise EngineRefused(CRASHED, Where(option=f"--reference {engine}"), why, hint)
     reply, results = _unpacked(child.stdout)
     if "error" in reply:
         kind = EngineRefused if reply["refused"] else EmitcError
@@ -240,7 +232,6 @@ def answer(message: bytes) -> bytes:
 
 
 def _packed(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
-    """A header (JSON) and arrays as the bytes of one .npz."""
     stream = io.BytesIO()
     np.savez(stream, allow_pickle=False, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
     return stream.getvalue()

@@ -221,7 +221,7 @@ def measure(model: Path, board_name: str = BOARD) -> dict[str, int]:
         work = Path(folder)
         result = on_emulator(compiled, board_name, reference="auto", samples=1, seed=0, layers=False, workdir=work)
         image = next((work / "board" / "project" / ".pio" / "build").glob("*/firmware.elf"))
-        library = counter.plugin(emulator(board).program, work / "board" / "cache")
+        library = counter.plugin(emulator(board), work / "board" / "cache")
         assert library is not None
         counts = work / "places.txt"
         plugin, options = counter.arguments(library, image, counts)

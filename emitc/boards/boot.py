@@ -7,7 +7,6 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,19 +15,15 @@ from emitc.errors import CannotCompile, Where
 from emitc.target import Board, boards_dir
 
 
-@dataclass(frozen=True, slots=True)
-class Emulator:
-    """How QEMU runs a board: the program, and the content of the board's JSON file."""
-
-    program: str
-    manifest: dict[str, Any]
+def emulator(board: Board) -> str:
+    """The program that emulates a board of kind "qemu"."""
+    return f"qemu-system-{_manifest(board)['qemu']['system']}"
 
 
-def emulator(board: Board) -> Emulator:
-    """The emulator of a board of kind "qemu"."""
+def _manifest(board: Board) -> dict[str, Any]:
     path = boards_dir() / "platform" / "boards" / f"{board.platformio.board}.json"
-    manifest = json.loads(path.read_text(encoding="utf-8"))
-    return Emulator(f"qemu-system-{manifest['qemu']['system']}", manifest)
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
 
 
 def boot(board: Board, elf: Path, extra: Sequence[str], *, timeout: float) -> str:
@@ -36,19 +31,12 @@ def boot(board: Board, elf: Path, extra: Sequence[str], *, timeout: float) -> st
 
     Raises CannotCompile where it does not stop in time, faults, or leaves with another code than 0.
     """
-    machine = emulator(board)
-    command = _qemu_command(machine.manifest, elf, extra)
+    command = _qemu_command(_manifest(board), elf, extra)
     where = Where(option=f"--board {board.name}")
     # QEMU writes without waiting: what does not fit into a pipe whose reader is slow would be lost. A file takes everything.
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="ascii",
-            errors="replace",
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE, encoding="ascii", errors="replace"
         )
         with process:
             try:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from emitc.errors import CannotCompile, Where, install_hint
 from emitc.target import Board, Target
+from emitc.verify.build import captured
 
 BUILD_SECONDS = 600.0
 _SHOWN_LINES = 6
@@ -70,17 +71,8 @@ def build(project: Path, names: Sequence[str], board: Board, *, core_dir: Path, 
         command += ["-e", name]
     where = Where(option=f"--board {board.name}")
     try:
-        done = subprocess.run(
-            command,
-            cwd=project.parent,
-            env=environment(core_dir),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=BUILD_SECONDS,
-            check=False,
-        )
+        settings = {"cwd": project.parent, "env": environment(core_dir), "timeout": BUILD_SECONDS}
+        done = captured(command, stdin=subprocess.DEVNULL, **settings)
     except subprocess.TimeoutExpired as error:
         why = f"PlatformIO was still running after {BUILD_SECONDS:g} s"
         hint = f"run it by hand: pio run -d {project}"
@@ -100,12 +92,12 @@ def build_failure(output: str, board: Board, where: Where, log: Path) -> CannotC
         parts = [f"{size[r][0]} is exceeded by {over[r]} bytes of {size[r][1]}" for r in sorted(over)]
         why = f"{'; '.join(parts)} (model, runtime, test cases and start-up code)"
         hint = "choose a larger board (`emitc boards`) or fewer test cases"
-        return CannotCompile(f"the image does not fit {board.title}", where, why, hint)
-    if _NO_STACK in output:
+    elif _NO_STACK in output:
         why = f"static data leaves less than 1024 of {board.ram_bytes} bytes of RAM for the stack"
         hint = "choose a larger board (`emitc boards`)"
+    if over or _NO_STACK in output:
         return CannotCompile(f"the image does not fit {board.title}", where, why, hint)
-    lines = [line.strip() for line in output.splitlines() if _TELLING.search(line)]
-    lines = lines or [line.strip() for line in output.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    lines = [line for line in lines if _TELLING.search(line)] or lines
     why = " | ".join(lines[:_SHOWN_LINES]) or "PlatformIO printed nothing"
     return CannotCompile(f"the build for {board.name} failed", where, why, f"the whole output is in {log}")

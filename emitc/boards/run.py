@@ -58,11 +58,11 @@ def run_on_board(
         raise EmitcError(f"{board.title} is not emulated", Where(option=f"--board {board.name}"), why, hint)
     check_cases(firmware.model, firmware.cases)
     machine = emulator(board)
-    check_tools(board, load_target(board.target), machine.program)
+    check_tools(board, load_target(board.target), machine)
     workdir = workdir.resolve()
     with writing(f"{workdir} cannot be made", "--workdir"):
         workdir.mkdir(parents=True, exist_ok=True)
-    library = counter.plugin(machine.program, workdir / "cache")
+    library = counter.plugin(machine, workdir / "cache")
     project = workdir / "project"
     with writing(f"the project cannot be written to {project}", "--workdir"):
         write_qemu_project(firmware, board, project, optimization=optimization, with_timer=library is None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from emitc.compiled import Compiled, with_stack
 from emitc.emit.stack import StackBound
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.target import BuildSupport, load_target
-from emitc.verify.build import sources
+from emitc.verify.build import captured, sources
 
 _NODE = re.compile(r'^node: \{ title: "([^"]+)" label: "([^"]+)"', re.MULTILINE)
 _EDGE = re.compile(r'^edge: \{ sourcename: "([^"]+)" targetname: "([^"]+)"', re.MULTILINE)
@@ -162,7 +161,7 @@ class _Build:
     def output(self, tool: str, *arguments: str) -> str:
         """What a tool prints. Raises CannotCompile with its messages where it fails."""
         command = [self.prefix + tool, *arguments]
-        done = subprocess.run(command, cwd=self.work, capture_output=True, text=True, check=False)
+        done = captured(command, cwd=self.work)
         if done.returncode:
             hint = "install the core's compiler, gcc 10 or later, with its C library"
             raise CannotCompile(f"{command[0]} refused the package", _WHERE, done.stderr.strip()[-1500:], hint)

@@ -42,11 +42,6 @@ def run_model(compiled: Compiled) -> RunModel:
     )
 
 
-def cases(compiled: Compiled, reference: str, samples: int, seed: int) -> list[Case]:
-    """The cases of `expected`."""
-    return expected(compiled, reference, samples, seed)[1]
-
-
 def expected(compiled: Compiled, reference: str, samples: int, seed: int) -> tuple[str, list[Case]]:
     """The golden engine's name, and seeded random inputs with its outputs; one sequence of runs for a model with state.
 

@@ -20,6 +20,7 @@ from emitc._version import __version__
 from emitc.cli.check import check_line, check_option, checked, dump
 from emitc.cli.options import (
     CompilingCommand,
+    choice_option,
     chosen,
     compile_options,
     compiled_model,
@@ -74,7 +75,7 @@ cli.add_command(dump)
 @cli.command("compile", cls=CompilingCommand)
 @compile_options
 @path_option("-o", "--output", required=True, help="Directory of the package.")
-@click.option("--package", default="plain", help="plain | cmake | platformio | zephyr", show_default=True)
+@choice_option("--package", "plain", "plain | cmake | platformio | zephyr")
 @click.option(
     "--board", multiple=True, callback=one_board, help="Refuse a model that does not fit this board; sets the target."
 )

@@ -166,6 +166,11 @@ def path_option(*names: str, help: str, **settings: Any) -> Callable[[Function],
     return click.option(*names, type=click.Path(path_type=Path), help=help, **settings)
 
 
+def choice_option(name: str, default: str, help: str) -> Callable[[Function], Function]:
+    """An option whose default stands in its help."""
+    return click.option(name, default=default, help=help, show_default=True)
+
+
 shape_option = click.option(
     "--shape",
     "shapes",
@@ -191,9 +196,7 @@ def samples_options(least: int, most: int, default: int) -> Callable[[Function],
     return lambda function: samples(seed(function))
 
 
-reference_option = click.option(
-    "--reference", default="auto", help="auto | tflm | litert | onnxruntime | mixed | numpy", show_default=True
-)
+reference_option = choice_option("--reference", "auto", "auto | tflm | litert | onnxruntime | mixed | numpy")
 
 
 def chosen(values: dict[str, Any], names: str) -> dict[str, Any]:
@@ -213,10 +216,6 @@ _HEADINGS = {
 """Headings of the help, by option; what is not here is the command's own."""
 
 
-def _heading(flag: str) -> str:
-    return "NPU" if flag.startswith(("--npu-", "--ethosu-")) else _HEADINGS.get(flag, "Options")
-
-
 class CompilingCommand(click.Command):
     """A command that compiles: it has the options of the backends too, which are loaded when they are needed only."""
 
@@ -233,7 +232,9 @@ class CompilingCommand(click.Command):
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
-                groups.setdefault(_heading(param.opts[-1]), []).append(record)
+                flag = param.opts[-1]
+                heading = "NPU" if flag.startswith(("--npu-", "--ethosu-")) else _HEADINGS.get(flag, "Options")
+                groups.setdefault(heading, []).append(record)
         for heading in ("Options", *dict.fromkeys(_HEADINGS.values()), *groups):
             records = groups.pop(heading, [])
             if records:
@@ -261,22 +262,17 @@ def compile_options(function: Function) -> Function:
 _MODEL_OPTIONS = (
     click.option("--name", default="", help="C name of the model; default: from the file name."),
     click.option("--target", help="Target core (`emitc targets`); default: generic32, or the board's."),
-    click.option(
-        "--kernels",
-        default="portable",
-        help="portable | cmsis-nn | auto: the cheaper of the two, layer by layer.",
-        show_default=True,
-    ),
+    choice_option("--kernels", "portable", "portable | cmsis-nn | auto: the cheaper of the two, layer by layer."),
     click.option(
         "--kernel",
         "variants",
         type=_variant,
-        metavar="OPN=VARIANT",
         multiple=True,
+        metavar="OPN=VARIANT",
         help="The kernel of one operator, such as op3=dsp; `emitc partition` lists what there is. May be repeated.",
     ),
-    click.option("--optimize", default="speed", help="speed | size", show_default=True),
-    click.option("--io", default="keep", help="keep | int8: drop the float ends of the model.", show_default=True),
+    choice_option("--optimize", "speed", "speed | size"),
+    choice_option("--io", "keep", "keep | int8: drop the float ends of the model."),
     click.option(
         "--ram-budget",
         type=_budget,
@@ -299,8 +295,8 @@ _MODEL_OPTIONS = (
         "--place",
         "places",
         type=_place,
-        metavar="TENSOR=REGION",
         multiple=True,
+        metavar="TENSOR=REGION",
         help="The region of a tensor (by its name, or as `emitc plan` calls its buffer), or of all `weights`.",
     ),
     click.option(
@@ -314,7 +310,7 @@ _MODEL_OPTIONS = (
         is_flag=True,
         help="Write the constants of the layers to a file of their own, NAME_weights.c.",
     ),
-    click.option("--fallback", default="cpu", help="fail | cpu: what an accelerator cannot run.", show_default=True),
+    choice_option("--fallback", "cpu", "fail | cpu: what an accelerator cannot run."),
     shape_option,
     click.option(
         "--cpu-only",

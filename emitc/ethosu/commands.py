@@ -6,40 +6,26 @@ Feature maps are [H, W, C]; sizes are elements, offsets and strides bytes inside
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, unique
-from typing import TypeAlias
+from enum import Enum
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+"""Integers of any width."""
 
 
-@unique
-class Rounding(Enum):
-    """How a product is shifted right. TFL is TFLite's: half away from zero, in two steps where the shift is above 31."""
-
-    TFL = 0
-    TRUNCATE = 1
-    NATURAL = 2
-
-
-@unique
-class Upscale(Enum):
-    """What becomes of an input before the kernel: nothing, every element 2x2, or zeros put between the elements."""
-
-    NONE = 0
-    NEAREST = 1
-    ZEROS = 2
+Rounding = Enum("Rounding", "TFL TRUNCATE NATURAL", start=0)
+"""How a product is shifted right. TFL is TFLite's: half away from zero, in two steps where the shift is above 31."""
+Upscale = Enum("Upscale", "NONE NEAREST ZEROS", start=0)
+"""What becomes of an input before the kernel: nothing, every element 2x2, or zeros put between the elements."""
+PoolKind = Enum("PoolKind", "MAX AVERAGE REDUCE_SUM", start=0)
+"""Parameter of POOL."""
+OperandScaling = Enum("OperandScaling", "BOTH FIRST SECOND", start=0)
+"""Which operands of ADD and SUB are scaled: both by 16-bit factors, or one by a 32-bit multiplier and a shift."""
 
 
-@unique
-class PoolKind(Enum):
-    """Parameter of POOL."""
-
-    MAX = 0
-    AVERAGE = 1
-    REDUCE_SUM = 2
-
-
-@unique
 class ElementwiseKind(Enum):
     """Parameter of ELEMENTWISE."""
 
@@ -58,15 +44,6 @@ class ElementwiseKind(Enum):
     def unary(self) -> bool:
         """Whether there is no second operand."""
         return self in (ElementwiseKind.LRELU, ElementwiseKind.ABS, ElementwiseKind.CLZ)
-
-
-@unique
-class OperandScaling(Enum):
-    """Which operands of ADD and SUB are scaled: both by 16-bit factors, or one by a 32-bit multiplier and a shift."""
-
-    BOTH = 0
-    FIRST = 1
-    SECOND = 2
 
 
 @dataclass(frozen=True, slots=True)

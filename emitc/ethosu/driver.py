@@ -9,8 +9,7 @@ from typing import Any
 import cffi
 import numpy as np
 
-from emitc.ethosu.arrays import Array
-from emitc.ethosu.commands import CommandStream
+from emitc.ethosu.commands import Array, CommandStream
 from emitc.ethosu.npu_faults import fault
 from emitc.ethosu.simulator import HostModel
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from emitc.ethosu.arrays import Array
 from emitc.ethosu.commands import (
     Accelerator,
+    Array,
     Convolution,
     Elementwise,
     ElementwiseKind,

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emitc.ethosu.arrays import Array
-from emitc.ethosu.commands import Dma, FeatureMap, Part, Span
+from emitc.ethosu.commands import Array, Dma, FeatureMap, Part, Span
 
 CONSTANTS = 0
 """The region of weights, scales and tables, which no stream may write."""

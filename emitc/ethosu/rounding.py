@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from emitc.ethosu.arrays import Array
-from emitc.ethosu.commands import Rounding
+from emitc.ethosu.commands import Array, Rounding
 
 _PRODUCT_BITS = 62
 _HIGH_BIT = 31

@@ -11,8 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from emitc.ethosu.arrays import Array
-from emitc.ethosu.commands import Command, CommandStream, Convolution, Dma, Elementwise, Pooling, Wait
+from emitc.ethosu.commands import Array, Command, CommandStream, Convolution, Dma, Elementwise, Pooling, Wait
 from emitc.ethosu.decode import decode
 from emitc.ethosu.dependencies import Pending
 from emitc.ethosu.execute import run_convolution, run_elementwise, run_pooling

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from emitc.ethosu.arrays import Array
+from emitc.ethosu.commands import Array
 
 _NO_ZERO_RUNS, _END_OF_STREAM = 6, 7
 _UNCOMPRESSED = 7

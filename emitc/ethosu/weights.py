@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from emitc.ethosu.arrays import Array
+from emitc.ethosu.commands import Array
 from emitc.ethosu.weight_bits import StreamFault, decode_weights
 
 SCALE_BYTES = 10

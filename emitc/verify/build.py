@@ -115,17 +115,15 @@ def compiler_command() -> list[str]:
     raise CannotCompile("there is no C compiler on this machine", Where(option="CC"), why, "install gcc or clang")
 
 
+def captured(command: Sequence[str], **settings: Any) -> subprocess.CompletedProcess[str]:
+    """A command that has run, with what it printed as text. settings: further arguments of subprocess.run."""
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, **settings)
+
+
 def run_compiler(arguments: Sequence[str]) -> None:
     """Runs the host compiler. Raises CannotCompile when it fails or does not write its output, EmitcError for a full disk."""
     command = compiler_command()
-    done = subprocess.run(
-        [*command, *arguments],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        env=os.environ | {"LC_ALL": "C"},
-    )
+    done = captured([*command, *arguments], env=os.environ | {"LC_ALL": "C"})
     if done.returncode and _NO_ROOM.search(done.stderr):
         why = next(line.strip() for line in done.stderr.splitlines() if _NO_ROOM.search(line))
         hint = f"make room; temporary files are in {tempfile.gettempdir()}, or where TMPDIR says"

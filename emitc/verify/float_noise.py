@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.ir import Array, BoundNode, DType, Op, Tensor
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels import kernel_of
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.conv_transpose import ConvTranspose
@@ -101,14 +101,13 @@ def _magnitudes(bound: BoundNode, operands: Sequence[Array | None]) -> Float64:
     if isinstance(bound.node.op, Gemm):
         changes |= {"alpha": abs(bound.node.op.alpha), "beta": abs(bound.node.op.beta)}
     op: Op = replace(bound.node.op, **changes)
-    inputs = tuple(None if tensor is None else _magnitude(tensor) for tensor in bound.inputs)
+    inputs = tuple(
+        replace(tensor, data=np.abs(tensor.array()).tobytes()) if tensor is not None and tensor.is_constant else tensor
+        for tensor in bound.inputs
+    )
     node = BoundNode(replace(bound.node, op=op), inputs, bound.outputs)
     given = [None if value is None else np.abs(value) for value in operands]
     return np.asarray(kernel_of(node).reference(node, given)[0], np.float64)
-
-
-def _magnitude(tensor: Tensor) -> Tensor:
-    return replace(tensor, data=np.abs(tensor.array()).tobytes()) if tensor.is_constant else tensor
 
 
 def _of_reduction(bound: BoundNode, operands: Sequence[Array | None]) -> Float64 | None:
@@ -117,22 +116,21 @@ def _of_reduction(bound: BoundNode, operands: Sequence[Array | None]) -> Float64
     assert isinstance(op, Reduction) and operands[0] is not None
     x = np.abs(operands[0].astype(np.float64))
     count = math.prod(bound.input(0).shape[axis] for axis in op.axes)
-    bound_of_two = 2 * gamma(count + _ROUNDINGS)
     if isinstance(op, Sum | ReduceL1):
-        return np.asarray(bound_of_two * x.sum(axis=op.axes))
-    if isinstance(op, Mean):
-        return np.asarray(bound_of_two * x.mean(axis=op.axes))
-    if isinstance(op, ReduceProd):
-        return np.asarray(bound_of_two * x.prod(axis=op.axes))
-    squares = (x * x).sum(axis=op.axes)
-    if isinstance(op, ReduceSumSquare):
-        return np.asarray(bound_of_two * squares)
-    if isinstance(op, ReduceL2):  # the root halves a relative error
-        return np.asarray(bound_of_two * np.sqrt(squares))
-    if isinstance(op, ReduceLogSum):
+        found = x.sum(axis=op.axes)
+    elif isinstance(op, Mean):
+        found = x.mean(axis=op.axes)
+    elif isinstance(op, ReduceProd):
+        found = x.prod(axis=op.axes)
+    elif isinstance(op, ReduceSumSquare | ReduceL2):
+        squares = (x * x).sum(axis=op.axes)
+        found = np.sqrt(squares) if isinstance(op, ReduceL2) else squares  # the root halves a relative error
+    elif isinstance(op, ReduceLogSum):
         total = operands[0].astype(np.float64).sum(axis=op.axes)
-        return np.asarray(bound_of_two * (x.sum(axis=op.axes) / np.abs(total) + np.abs(np.log(total))))
-    return None
+        found = x.sum(axis=op.axes) / np.abs(total) + np.abs(np.log(total))
+    else:
+        return None
+    return np.asarray(2 * gamma(count + _ROUNDINGS) * found)
 
 
 def _of_batches(bound: BoundNode, operands: Sequence[Array | None]) -> Float64:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-def _log_share(count: int, elements: int, rate: float) -> float:
+def _log_chance(count: int, elements: int, rate: float) -> float:
     """Logarithm of the chance that exactly `count` of `elements` differ where each does so with the chance `rate`."""
     ways = math.lgamma(elements + 1) - math.lgamma(count + 1) - math.lgamma(elements - count + 1)
     return ways + count * math.log(rate) + (elements - count) * math.log1p(-rate)
@@ -16,12 +16,12 @@ def chance_of_more(count: int, elements: int, rate: float) -> float:
     if count <= 0:
         return 1.0
     if count <= elements * rate:  # the other tail is the shorter sum
-        return max(0.0, 1.0 - sum(math.exp(_log_share(k, elements, rate)) for k in range(count)))
+        return max(0.0, 1.0 - sum(math.exp(_log_chance(k, elements, rate)) for k in range(count)))
     total, k = 0.0, count
     while k <= elements:
-        share = math.exp(_log_share(k, elements, rate))
-        total += share
-        if share <= total * 1e-12:
+        chance = math.exp(_log_chance(k, elements, rate))
+        total += chance
+        if chance <= total * 1e-12:
             break
         k += 1
     return min(total, 1.0)
@@ -31,7 +31,7 @@ def chance_of_fewer(count: int, elements: int, rate: float) -> float:
     """The chance that `count` or fewer of `elements` differ."""
     if count > elements * rate:  # the other tail is the shorter sum
         return max(0.0, 1.0 - chance_of_more(count + 1, elements, rate))
-    return sum(math.exp(_log_share(k, elements, rate)) for k in range(count + 1))
+    return sum(math.exp(_log_chance(k, elements, rate)) for k in range(count + 1))
 
 
 def highest_rate(count: int, elements: int, confidence: float) -> float:

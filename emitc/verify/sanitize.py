@@ -7,7 +7,6 @@ dead or of a foreign buffer is found too. The plan is the one in the package's m
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 from emitc.emit.render import environment
 from emitc.ir import Array
 from emitc.target import BuildSupport
-from emitc.verify.build import SANITIZE, Interface, build_support, run_compiler, sources
+from emitc.verify.build import SANITIZE, Interface, build_support, captured, run_compiler, sources
 from emitc.verify.samples import Sample
 
 FOREIGN = ("-fno-sanitize=undefined",)
@@ -107,8 +106,7 @@ def run_sanitized(
     program = build_driver(package, workdir, interface, SANITIZE, support, resets)
     data, result = workdir / "cases.bin", workdir / "outputs.bin"
     write_cases(data, interface, cases)
-    command = [str(program), str(len(cases)), str(data), str(result)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace")
+    done = captured([str(program), str(len(cases)), str(data), str(result)])
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "ERROR" in line or "runtime error" in line]
         return lines[:5] or [f"the sanitized program ended with {done.returncode}"]

@@ -30,7 +30,7 @@ def stale_shape(compiled: Compiled) -> EngineRefused | None:
     if compiled.source.format != "tflite":
         return None
     written = {tensor.index: math.prod(abs(d) for d in tensor.shape) for tensor in compiled.source.tensors}
-    own = set(compiled.graph.inputs)  # of these the user may have settled open dimensions
+    own = set(compiled.graph.inputs)  # of these the user may have closed open dimensions
     for tensor in compiled.graph.tensors:
         stated = written.get(tensor.source, tensor.elements)
         if stated != tensor.elements and tensor.name not in own and not tensor.channels:

@@ -20,9 +20,7 @@ from emitc.frontends.tflite.reader import read_tflite
 from emitc.source import SourceModel, SourceNode, SourceTensor
 
 OPERATOR = "CUSTOM:ethos-u"
-_ALLOCATION = b"OfflineMemoryAllocation"
 _PAYLOAD, _CONSTANTS, _SCRATCH, _FAST, _FIRST_INPUT = range(5)
-_MAX_METADATA = 256
 _AGAIN = "compile the model again with vela"
 
 
@@ -79,22 +77,23 @@ def read_vela(data: bytes) -> VelaFile:
 
     Raises EmitcError for a file that is damaged or contradicts itself, and for one that vela has not compiled.
     """
-    model = _settled(read_tflite(data))
-    if not any(node.op_type == OPERATOR for node in model.nodes):
-        why = "vela writes what the NPU runs as custom operators ethos-u; here are " + _kinds(model)
+    model = _with_closed_dimensions(read_tflite(data))
+    kinds = sorted({node.op_type for node in model.nodes})
+    if OPERATOR not in kinds:
+        named = ", ".join((*kinds[:8], *(["..."] if len(kinds) > 8 else []))) or "none at all"
+        why = f"vela writes what the NPU runs as custom operators ethos-u; here are {named}"
         hint = "compile it first: vela MODEL.tflite --accelerator-config ethos-u55-128; or give MODEL_vela.tflite"
         raise EmitcError("the file has no NPU operator", Where(), why, hint)
     offsets = tensor_offsets(data, len(model.tensors))
     operators = tuple(_operator(node, offsets) if node.op_type == OPERATOR else node for node in model.nodes)
     file = VelaFile(model, operators, {})
-    memory = frozenset(
-        t.index for o in file.npu_operators for t in o.node.inputs[_SCRATCH:_FIRST_INPUT] if t is not None
-    )
+    scratch = (each for operator in file.npu_operators for each in operator.node.inputs[_SCRATCH:_FIRST_INPUT])
+    memory = frozenset(tensor.index for tensor in scratch if tensor is not None)
     size = max(operator.scratch_bytes for operator in file.npu_operators)
     return replace(file, places=places_of(model, offsets, memory, size))
 
 
-def _settled(model: SourceModel) -> SourceModel:
+def _with_closed_dimensions(model: SourceModel) -> SourceModel:
     """The model with every open dimension 1, which is what vela compiles it for."""
     tensors = tuple(replace(tensor, shape=tuple(1 if d < 0 else d for d in tensor.shape)) for tensor in model.tensors)
     nodes = tuple(
@@ -106,11 +105,6 @@ def _settled(model: SourceModel) -> SourceModel:
         for node in model.nodes
     )
     return replace(model, tensors=tensors, nodes=nodes)
-
-
-def _kinds(model: SourceModel) -> str:
-    kinds = sorted({node.op_type for node in model.nodes})
-    return ", ".join(kinds[:8]) + (", ..." if len(kinds) > 8 else "") if kinds else "none at all"
 
 
 def _operator(node: SourceNode, offsets: tuple[int, ...]) -> NpuOperator:
@@ -133,15 +127,10 @@ def _operator(node: SourceNode, offsets: tuple[int, ...]) -> NpuOperator:
 
 def _placed(node: SourceNode, tensor: SourceTensor | None, offsets: tuple[int, ...], scratch: SourceTensor) -> Placed:
     if tensor is None or tensor.dtype not in ("int8", "uint8", "int16", "int32"):
-        raise node.refusal(
-            "an NPU operator has an operand that it cannot have", "integers are expected", _AGAIN, tensor
-        )
+        what = "an NPU operator has an operand that it cannot have"
+        raise node.refusal(what, "integers are expected", _AGAIN, tensor)
     placed = Placed(tensor, offsets[tensor.index])
     if placed.offset < 0 or placed.offset + placed.size_bytes > scratch.elements:
-        raise node.refusal(
-            "a tensor of an NPU operator lies outside the scratch memory",
-            f"bytes {placed.offset} to {placed.offset + placed.size_bytes} of {scratch.elements}",
-            _AGAIN,
-            tensor,
-        )
+        why = f"bytes {placed.offset} to {placed.offset + placed.size_bytes} of {scratch.elements}"
+        raise node.refusal("a tensor of an NPU operator lies outside the scratch memory", why, _AGAIN, tensor)
     return placed

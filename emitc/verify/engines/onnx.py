@@ -55,7 +55,7 @@ class OnnxRuntimeEngine:
             self._session: Any = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
             self._outputs = [output.name for output in self._session.get_outputs()]
             # Exposed values come behind the model's own outputs.
-            self._output_count = len(self._outputs) if not preserve else _output_count(model_bytes)
+            self._output_count = len(_parsed(model_bytes).graph.output) if preserve else len(self._outputs)
 
     def reset(self) -> None:
         """See Engine. A session holds no state but the last values."""
@@ -64,7 +64,8 @@ class OnnxRuntimeEngine:
     def input_types(self) -> list[InputType]:
         """See Engine."""
         with refusals(self.name, "describe its inputs", _HINT):
-            return [(np.dtype(_DTYPES[i.type]), _sizes(i.shape)) for i in self._session.get_inputs()]
+            described = [(np.dtype(_DTYPES[i.type]), i.shape) for i in self._session.get_inputs()]
+            return [(dtype, tuple(s if isinstance(s, int) else -1 for s in shape)) for dtype, shape in described]
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """See Engine."""
@@ -86,16 +87,8 @@ class OnnxRuntimeEngine:
         return {name: value.copy() for name, value in self._values.items()}
 
 
-def _sizes(shape: Sequence[int | str | None]) -> tuple[int, ...]:
-    return tuple(size if isinstance(size, int) else -1 for size in shape)
-
-
 def _parsed(model_bytes: bytes) -> Any:
     return imported("onnx", "onnx").ModelProto.FromString(model_bytes)
-
-
-def _output_count(model_bytes: bytes) -> int:
-    return len(_parsed(model_bytes).graph.output)
 
 
 def with_functions_in_place(model: Any) -> Any:

@@ -44,11 +44,11 @@ def inner_model(model_bytes: bytes, graph: Graph, inputs: Sequence[Array]) -> by
     for value in own.output:
         made.graph.output.add().name = value.name
     known = {*given, *(value.name for value in own.input)}
-    brought = _Brought(round_it)
-    if not all(brought.has(name) for name in sorted(_free(own)) if name not in known):
+    outer = _OuterConstants(round_it)
+    if not all(outer.has(name) for name in sorted(_free(own)) if name not in known):
         return None
-    made.graph.initializer.extend(brought.constants)
-    nodes = [*brought.nodes, *own.node]
+    made.graph.initializer.extend(outer.constants)
+    nodes = [*outer.nodes, *own.node]
     del made.graph.node[:]
     made.graph.node.extend(nodes)
     data: bytes = made.SerializeToString()
@@ -92,8 +92,8 @@ def _free(graph: Any) -> set[str]:
     return used - own - {tensor.name for tensor in graph.initializer}
 
 
-class _Brought:
-    """Constants of graphs, and operators that compute such from them, in execution order."""
+class _OuterConstants:
+    """Constants that a graph reads of those round it, and operators that compute such from constants, in execution order."""
 
     def __init__(self, graphs: Sequence[Any]) -> None:
         self.constants: list[Any] = []
@@ -103,13 +103,13 @@ class _Brought:
         self._writers = {name: node for graph in graphs for node in graph.node for name in node.output if name}
 
     def has(self, name: str) -> bool:
-        """Whether a value is a constant, or computed from constants; with all that it takes it is brought along then."""
+        """Whether a value is a constant, or computed from constants; all that it takes is then part of this."""
         if name not in self._known:
             self._known[name] = False  # until it is known; a value does not need itself
-            self._known[name] = self._bring(name)
+            self._known[name] = self._add(name)
         return self._known[name]
 
-    def _bring(self, name: str) -> bool:
+    def _add(self, name: str) -> bool:
         if name in self._constants:
             self.constants.append(self._constants[name])
             return True

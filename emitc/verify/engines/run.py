@@ -37,7 +37,7 @@ CRASHED = "the golden engine crashes on this model"
 TRY_NUMPY = "compare with emitc's own numpy references: --reference numpy"
 
 EngineName: TypeAlias = Literal["auto", "tflm", "litert", "mixed", "compared", "onnxruntime"]
-"""mixed: every operator by itself, on tflm or litert (`golden_pieces`). compared: the same, and on both where both have it."""
+"""mixed: every operator by itself, on tflm or litert (`pieces`). compared: the same, and on both where both have it."""
 
 ChildProcess: TypeAlias = Callable[[bytes, float], "subprocess.CompletedProcess[bytes]"]
 """Gives a request to a process that answers it (`answer`) within a number of seconds: how it ended, its reply and its stderr.

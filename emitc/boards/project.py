@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from emitc.boards.run_model import Case, Firmware, RunModel, check_cases
+from emitc.emit.render import environment
 from emitc.errors import EmitcError, Where
 from emitc.target import Board, BuildSupport, boards_dir
 
@@ -21,7 +19,6 @@ BAUD = 115_200
 PERIOD_MS = 4000
 """A real board repeats its proof after this time, so that a reader may attach late."""
 
-_TEMPLATES = Path(__file__).resolve().parent.parent / "templates" / "board"
 _MARK = "; Written by emitc"
 _BYTES_PER_ROW = 24
 _PLATFORM_DIR = "emitc_platform"
@@ -29,20 +26,10 @@ _PLATFORM_DIR = "emitc_platform"
 _PROOF_FLAGS = "-fno-tree-loop-distribute-patterns"
 
 
-@dataclass(frozen=True, slots=True)
-class Framework:
-    """How a framework starts: the name of its main file, and further files as (template, path)."""
-
-    main: str
-    extra: tuple[tuple[str, str], ...] = ()
-
-
-FRAMEWORKS = {
-    "arduino": Framework("main.cpp"),
-    "espidf": Framework("main.c", (("sdkconfig.defaults.j2", "sdkconfig.defaults"),)),
-    "zephyr": Framework("main.c", (("prj.conf.j2", "zephyr/prj.conf"),)),
-    "freedom-e-sdk": Framework("main.c"),
-}
+_MAINS = {"arduino": "main.cpp", "espidf": "main.c", "zephyr": "main.c", "freedom-e-sdk": "main.c"}
+"""By framework: the name of its main file."""
+_FURTHER = {"espidf": "sdkconfig.defaults", "zephyr": "zephyr/prj.conf"}
+"""A further file that a framework needs, whose template has its name."""
 
 
 def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, optimization: str, with_timer: bool) -> None:
@@ -85,10 +72,8 @@ def write_flash_project(package: Path, model: RunModel, board: Board, cases: Seq
     pio = board.platformio
     where = Where(option=f"--board {board.name}")
     if board.kind != "silicon":
-        raise EmitcError(
-            f"{board.title} is emulated", where, "there is nothing to flash", f"emitc run --board {board.name}"
-        )
-    framework = FRAMEWORKS[pio.framework]
+        hint = f"emitc run --board {board.name}"
+        raise EmitcError(f"{board.title} is emulated", where, "there is nothing to flash", hint)
     _make_room(out)
     flags = ["-O2", "-DEMITC_COUNT_WITH_TIMER"]
     if board.free_stack_bytes:
@@ -110,10 +95,10 @@ def write_flash_project(package: Path, model: RunModel, board: Board, cases: Seq
     for path in ("platform/runtime/emitc_board.h", "platform/runtime/print.c", "silicon/cycles.c", "silicon/stack.c"):
         shutil.copyfile(root / path, out / "src" / Path(path).name)
     values = {"baud": BAUD, "period_ms": PERIOD_MS, "cycles_per_ms": board.clock_hz // 1000}
-    main = f"main_{pio.framework}{Path(framework.main).suffix}.j2"
-    _write(out / "src" / framework.main, _render(main, **values))
-    for template, path in framework.extra:
-        _write(out / path, _render(template))
+    main = Path(_MAINS[pio.framework])
+    _write(out / "src" / main, _render(f"main_{pio.framework}{main.suffix}.j2", **values))
+    if (further := _FURTHER.get(pio.framework)) is not None:
+        _write(out / further, _render(f"{Path(further).name}.j2"))
 
 
 def _support_flags(support: BuildSupport | None) -> list[str]:
@@ -159,10 +144,8 @@ def _make_room(out: Path) -> None:
     _require_own(out, "-o")
     for name in ("src", "lib"):
         if (out / name).is_symlink():
-            raise EmitcError(
-                f"{out / name} is a link", Where(option="-o"), "its files are replaced, and they are elsewhere",
-                "remove the link, or choose another folder",
-            )  # fmt: skip
+            why, hint = "its files are replaced, and they are elsewhere", "remove the link, or choose another folder"
+            raise EmitcError(f"{out / name} is a link", Where(option="-o"), why, hint)
         shutil.rmtree(out / name, ignore_errors=True)
 
 
@@ -190,15 +173,7 @@ def _tables(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
 
 
 def _render(template: str, **values: object) -> str:
-    env = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    return env.get_template(template).render(**values)
+    return environment().get_template(f"board/{template}").render(**values)
 
 
 def _write(path: Path, text: str) -> None:

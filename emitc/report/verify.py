@@ -112,7 +112,8 @@ def _operator_lines(proof: Proof) -> list[str]:
         verdict = "within their rules" if all(g.holds for g in proof.groups) else "not within their rules"
         lines.append(f"  groups      {count} operators by themselves, {number(elements)} elements: {verdict}")
     lines += [
-        f"  rate        {shown(g.op_type)}: with 99 % confidence, fewer than {_rounded(g.at_most * 1e5)} of 100 000 elements differ"
+        f"  rate        {shown(g.op_type)}: with 99 % confidence, fewer than {_rounded(g.at_most * 1e5)} of 100 000 elements"
+        " differ"
         for g in proof.groups
         if g.at_most is not None and g.largest <= 1
     ]

@@ -285,15 +285,13 @@ class HostModel:
         self._self = self._ffi.new(f"{interface.name}_t *")
         self._callback: Any = None
         state = self._ffi.cast("void *", self._state.address) if interface.state_bytes else self._ffi.NULL
-        addresses = [self._ffi.cast("void *", block.address) for block in self._arenas]
+        memory: list[Any] = [self._ffi.cast("void *", self._arenas[0].address), interface.arena_bytes]
         if interface.regions:
-            arenas = self._ffi.new(f"{interface.name}_arenas_t *")
-            for (region, size), address in zip(interface.regions, addresses, strict=True):
-                setattr(arenas, region.lower(), address if size else self._ffi.NULL)
-                setattr(arenas, f"{region.lower()}_bytes", size)
-            memory = [arenas]
-        else:
-            memory = [addresses[0], interface.arena_bytes]
+            memory = [self._ffi.new(f"{interface.name}_arenas_t *")]
+            for (region, size), block in zip(interface.regions, self._arenas, strict=True):
+                address = self._ffi.cast("void *", block.address) if size else self._ffi.NULL
+                setattr(memory[0], region.lower(), address)
+                setattr(memory[0], f"{region.lower()}_bytes", size)
         self._call("init", *memory, state, interface.state_bytes)
         if interface.pulled:
             self._pulled, self.rows_asked = b"", 0

@@ -120,7 +120,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "ethosu": ("emitc.backends.ethos_u.vela_child",),
     "flatbuffers": ("emitc.frontends.tflite", "emitc.writers.tflite", "emitc.verify.engines.pieces"),
     "onnx": ("emitc.frontends.onnx", "emitc.verify.engines.pieces"),
-    "jinja2": ("emitc.emit.render", "emitc.boards.project"),
+    "jinja2": ("emitc.emit.render",),
     "cffi": ("emitc.verify.build", "emitc.ethosu.driver"),
     "elftools": ("emitc.boards.elf",),
     "click": ("emitc.cli",),

@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from emitc.cli.options import (
-    CompilingCommand,
-    compile_options,
-    compiled_model,
-    error_json,
-    force_option,
-    input_files,
-    json_option,
-    path_option,
-    reported,
-)
+from emitc.cli import options as shared
 from emitc.errors import unknown_choice
 
 if TYPE_CHECKING:
@@ -47,7 +37,7 @@ def checked(compiled: Compiled, check: bool | None, as_json: bool) -> Validation
     error = wrong_step(compiled, found.wrong)
     click.echo(str(error), err=True)
     if as_json:
-        click.echo(json.dumps(error_json(error) | found.to_json()))
+        click.echo(json.dumps(shared.error_json(error) | found.to_json()))
     raise SystemExit(error.exit_code)
 
 
@@ -59,29 +49,29 @@ def check_line(found: Validation | None, check: bool | None) -> str:
     return "" if check is False else left_out
 
 
-@click.command("dump", cls=CompilingCommand, short_help="Print MODEL as it is after a step of the compilation.")
-@compile_options
+@click.command("dump", cls=shared.CompilingCommand, short_help="Print MODEL as it is after a step of the compilation.")
+@shared.compile_options
 @click.option(
     "--after",
     "level",
     required=True,
     help="source | graph | the name of a pass, --io or --input-rows | partition | schedule | plan | program",
 )
-@path_option("-o", "--output", help="Write to this file.")
-@force_option
-@json_option
+@shared.path_option("-o", "--output", help="Write to this file.")
+@shared.force_option
+@shared.json_option
 def dump(level: str, output: Path | None, force: bool, as_json: bool, **values: Any) -> None:
     """Print MODEL as it is after a step of the compilation: one line for each tensor, operator and buffer."""
-    with reported(as_json):
+    with shared.reported(as_json):
         from emitc import listing
         from emitc.emit.output_file import OutputFile
 
         if level not in listing.LEVELS:
             raise unknown_choice("--after", level, listing.LEVELS)
-        file = OutputFile(output, "-o", b"emitc_dump", input_files(values), force) if output else None
+        file = OutputFile(output, "-o", b"emitc_dump", shared.input_files(values), force) if output else None
         if file is not None:
             file.check()
-        content = listing.dump_json(compiled_model(values), level)
+        content = listing.dump_json(shared.compiled_model(values), level)
         if file is None:
             click.echo(json.dumps(content, allow_nan=False) if as_json else listing.dump_text(content), nl=as_json)
             return

@@ -17,26 +17,8 @@ from typing import Any
 import click
 
 from emitc._version import __version__
+from emitc.cli import options as shared
 from emitc.cli.check import check_line, check_option, checked, dump
-from emitc.cli.options import (
-    CompilingCommand,
-    choice_option,
-    chosen,
-    compile_options,
-    compiled_model,
-    error_json,
-    force_option,
-    json_option,
-    one_board,
-    options_of,
-    path_option,
-    plugin_option,
-    print_result,
-    reference_option,
-    reported,
-    samples_options,
-    shape_option,
-)
 from emitc.cli.plan import plan
 from emitc.errors import EmitcError, Where
 
@@ -72,27 +54,30 @@ cli.add_command(plan)
 cli.add_command(dump)
 
 
-@cli.command("compile", cls=CompilingCommand)
-@compile_options
-@path_option("-o", "--output", required=True, help="Directory of the package.")
-@choice_option("--package", "plain", "plain | cmake | platformio | zephyr")
+@cli.command("compile", cls=shared.CompilingCommand)
+@shared.compile_options
+@shared.path_option("-o", "--output", required=True, help="Directory of the package.")
+@shared.choice_option("--package", "plain", "plain | cmake | platformio | zephyr")
 @click.option(
-    "--board", multiple=True, callback=one_board, help="Refuse a model that does not fit this board; sets the target."
+    "--board",
+    multiple=True,
+    callback=shared.one_board,
+    help="Refuse a model that does not fit this board; sets the target.",
 )
 @click.option("--stack", is_flag=True, help="State the stack in the header, as the target's compiler finds it.")
 @check_option
-@json_option
+@shared.json_option
 def compile_command(
     output: Path, package: str, board: str | None, stack: bool, check: bool | None, as_json: bool, **values: Any
 ) -> None:
     """Compile MODEL to a C package."""
-    with reported(as_json):
+    with shared.reported(as_json):
         default_target = "generic32"
         if board:
             from emitc.target import load_board
 
             default_target = load_board(board).target
-        compiled = compiled_model(values, package, default_target)
+        compiled = shared.compiled_model(values, package, default_target)
         if board:
             from emitc.boards.verify import require_fit
 
@@ -112,71 +97,71 @@ def compile_command(
         summary = compiled.summary() | stated | {"smaller_arena": smaller and smaller.to_json()}
         faster = [] if values["target"] or board else summary["faster_targets"]
         text = (smaller.line() if smaller else "") + check_line(found, check)
-        print_result(summary, as_json, lambda: compile_text(compiled, output, faster) + text)
+        shared.print_result(summary, as_json, lambda: compile_text(compiled, output, faster) + text)
 
 
-@cli.command(cls=CompilingCommand, short_help="Prove that the C of MODEL equals the interpreter.")
-@compile_options
-@reference_option
-@samples_options(0, 100000, 20)
-@path_option("--vectors", help="Cases of an .npz file: in{i}_{k}, out{j}_{k}.")
+@cli.command(cls=shared.CompilingCommand, short_help="Prove that the C of MODEL equals the interpreter.")
+@shared.compile_options
+@shared.reference_option
+@shared.samples_options(0, 100000, 20)
+@shared.path_option("--vectors", help="Cases of an .npz file: in{i}_{k}, out{j}_{k}.")
 @click.option("--layers", is_flag=True, help="Compare every layer; name the first that differs.")
 @click.option("--sanitize", is_flag=True, help="Run under AddressSanitizer and UndefinedBehaviorSanitizer too.")
-@json_option
+@shared.json_option
 def verify(as_json: bool, **values: Any) -> None:
     """Prove on this machine that the C of MODEL equals the framework's interpreter bit for bit."""
-    with reported(as_json):
+    with shared.reported(as_json):
         from emitc.compiler import for_host
         from emitc.report.verify import verify_text
         from emitc.validation import validate
         from emitc.verify import verification
 
-        compiled = for_host(values["model"], compiled_model(values))
+        compiled = for_host(values["model"], shared.compiled_model(values))
         if values["samples"] == 0 and values["vectors"] is None:
             why = "a proof without a case proves nothing"
             raise EmitcError("there is nothing to run", Where(option="--samples 0"), why, "give --vectors or samples")
         with _progress("proving") as progress:
-            options = chosen(values, "reference samples seed vectors layers sanitize")
+            options = shared.chosen(values, "reference samples seed vectors layers sanitize")
             proof = verification.verify(compiled, progress=progress, **options)
         found = validate(compiled)
         match = proof.match and found.right
         content = proof.to_json() | found.to_json() | {"match": match}
-        print_result(content, as_json, lambda: verify_text(compiled, proof, found))
+        shared.print_result(content, as_json, lambda: verify_text(compiled, proof, found))
     raise SystemExit(0 if match else 1)
 
 
 @cli.command(short_help="Say what MODEL contains and what does not compile.")
 @click.argument("model", type=click.Path(path_type=Path))
-@shape_option
-@plugin_option
-@json_option
+@shared.shape_option
+@shared.plugin_option
+@shared.json_option
 def inspect(
     model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], plugins: tuple[Path, ...], as_json: bool
 ) -> None:
     """Say what MODEL contains and everything that stands against compiling it."""
-    with reported(as_json):
+    with shared.reported(as_json):
         from emitc.report import catalogue
         from emitc.report.inspection import inspect_model
 
         found = inspect_model(model, dict(shapes), plugins)
-        print_result(found, as_json, lambda: catalogue.inspect_text(found))
+        shared.print_result(found, as_json, lambda: catalogue.inspect_text(found))
 
 
-@cli.command("partition", cls=CompilingCommand, short_help="Show which backend runs which operator.")
-@compile_options
-@json_option
+@cli.command("partition", cls=shared.CompilingCommand, short_help="Show which backend runs which operator.")
+@shared.compile_options
+@shared.json_option
 def partition_command(as_json: bool, **values: Any) -> None:
     """Show which backend runs which operator of MODEL, and why, without compiling."""
-    with reported(as_json):
+    with shared.reported(as_json):
         from emitc.compiler import partition_model
         from emitc.report.partition import partition_text
 
-        found = partition_model(values["model"], options_of(values, "plain")).to_json()
-        print_result(found, as_json, lambda: partition_text(found))
+        found = partition_model(values["model"], shared.options_of(values, "plain")).to_json()
+        shared.print_result(found, as_json, lambda: partition_text(found))
 
 
-@cli.command(cls=CompilingCommand, short_help="Run MODEL on an emulated board and measure it.")
-@compile_options
+@cli.command(cls=shared.CompilingCommand, short_help="Run MODEL on an emulated board and measure it.")
+@shared.compile_options
 @click.option(
     "--board",
     "boards",
@@ -184,14 +169,14 @@ def partition_command(as_json: bool, **values: Any) -> None:
     multiple=True,
     help="An emulated board (`emitc boards`); may be repeated: one after the other.",
 )
-@reference_option
-@samples_options(1, 64, 3)
+@shared.reference_option
+@shared.samples_options(1, 64, 3)
 @click.option("--layers", is_flag=True, help="Instructions of every layer.")
-@path_option("--workdir", help="Keep the project here; default: a temporary one.")
-@json_option
+@shared.path_option("--workdir", help="Keep the project here; default: a temporary one.")
+@shared.json_option
 def run(boards: tuple[str, ...], workdir: Path | None, as_json: bool, **values: Any) -> None:
     """Build MODEL with PlatformIO, boot it on an emulated board, prove it there and count instructions."""
-    with reported(as_json):
+    with shared.reported(as_json):
         from emitc.boards import verify as prove
         from emitc.report.run import run_text
         from emitc.target import load_board
@@ -199,13 +184,13 @@ def run(boards: tuple[str, ...], workdir: Path | None, as_json: bool, **values: 
         targets = {board: load_board(board).target for board in boards}
         runs = []
         for board, target in targets.items():
-            compiled = compiled_model(values, "platformio", target)
+            compiled = shared.compiled_model(values, "platformio", target)
             folder = workdir / board if workdir and len(targets) > 1 else workdir
-            options = chosen(values, "reference samples seed layers")
+            options = shared.chosen(values, "reference samples seed layers")
             runs.append((compiled, prove.on_emulator(compiled, board, workdir=folder, **options)))
         match = all(result.match for _, result in runs)
         several = {"match": match, "runs": [result.as_json() for _, result in runs]}
-        print_result(
+        shared.print_result(
             several if len(runs) > 1 else runs[0][1].as_json(),
             as_json,
             lambda: "\n\n".join(run_text(compiled, result) for compiled, result in runs),
@@ -213,110 +198,110 @@ def run(boards: tuple[str, ...], workdir: Path | None, as_json: bool, **values: 
     raise SystemExit(0 if match else 1)
 
 
-@cli.command(cls=CompilingCommand, short_help="Build MODEL for a real board and upload it.")
-@compile_options
-@click.option("--board", required=True, multiple=True, callback=one_board, help="A real board (`emitc boards`).")
-@reference_option
-@samples_options(1, 64, 3)
+@cli.command(cls=shared.CompilingCommand, short_help="Build MODEL for a real board and upload it.")
+@shared.compile_options
+@click.option("--board", required=True, multiple=True, callback=shared.one_board, help="A real board (`emitc boards`).")
+@shared.reference_option
+@shared.samples_options(1, 64, 3)
 @click.option("--port", help="Serial port; default: the one that PlatformIO finds.")
-@path_option("-o", "--output", help="Where the project goes; default: NAME-BOARD.")
+@shared.path_option("-o", "--output", help="Where the project goes; default: NAME-BOARD.")
 @click.option("--dry-run", is_flag=True, help="Write the project, touch no board.")
-@json_option
+@shared.json_option
 def flash(board: str, port: str | None, output: Path | None, dry_run: bool, as_json: bool, **values: Any) -> None:
     """Build MODEL for a real board with PlatformIO, upload it, and prove it there over the serial port."""
-    with reported(as_json):
+    with shared.reported(as_json):
         from emitc.boards import verify as prove
         from emitc.report.run import run_text
         from emitc.target import load_board
 
-        compiled = compiled_model(values, "platformio", load_board(board).target)
+        compiled = shared.compiled_model(values, "platformio", load_board(board).target)
         project = output or Path(f"{compiled.program.name}-{board}")
-        options = chosen(values, "reference samples seed")
+        options = shared.chosen(values, "reference samples seed")
         expected = prove.write_silicon_project(compiled, board, project, **options)
         if dry_run:
             content = {"board": board, "project": str(project), "dry_run": True}
             by_hand = f"pio run -d {shlex.quote(str(project))} -t upload"
-            print_result(content, as_json, lambda: f"project for {board} written to {project}: {by_hand}")
+            shared.print_result(content, as_json, lambda: f"project for {board} written to {project}: {by_hand}")
             return
         result = prove.on_silicon(
             compiled, board, project, expected, port=port, say=lambda line: click.echo(line, err=True)
         )
-        print_result(result.as_json(), as_json, lambda: run_text(compiled, result))
+        shared.print_result(result.as_json(), as_json, lambda: run_text(compiled, result))
     raise SystemExit(0 if result.match else 1)
 
 
 @cli.command()
-@json_option
+@shared.json_option
 def boards(as_json: bool) -> None:
     """List the boards."""
-    with reported(as_json):
+    with shared.reported(as_json):
         from emitc.report import catalogue
         from emitc.report.inspection import board_list
 
-        print_result(board_list(), as_json, lambda: catalogue.boards_text(board_list()))
+        shared.print_result(board_list(), as_json, lambda: catalogue.boards_text(board_list()))
 
 
 @cli.command(short_help="Quantize the float ONNX model MODEL to int8.")
 @click.argument("model", type=click.Path(path_type=Path))
-@path_option(
+@shared.path_option(
     "--calibration",
     required=True,
     help="Sample inputs in an .npz file: in{i}_{k}, or one array per input name.",
 )
-@path_option("-o", "--output", help="Default: MODEL_int8.onnx.")
-@force_option
-@json_option
+@shared.path_option("-o", "--output", help="Default: MODEL_int8.onnx.")
+@shared.force_option
+@shared.json_option
 def quantize(model: Path, calibration: Path, output: Path | None, force: bool, as_json: bool) -> None:
     """Quantize the float ONNX model MODEL to int8 with ONNX Runtime's quantizer."""
-    with reported(as_json):
+    with shared.reported(as_json):
         from emitc.calibrate.calibrate import quantize_model
         from emitc.report.quantize import quantize_text
 
         target = output or model.with_name(f"{model.stem}_int8.onnx")
         made = quantize_model(model, calibration, target, force=force)
-        print_result(made.as_json(), as_json, lambda: quantize_text(made.as_json()))
+        shared.print_result(made.as_json(), as_json, lambda: quantize_text(made.as_json()))
 
 
 @cli.command("npu-check", short_help="Run FILE, which vela has compiled, on this machine.")
 @click.argument("file", type=click.Path(path_type=Path))
-@path_option("--original", help="The file that vela compiled: compare with it.")
-@samples_options(1, 100000, 20)
-@json_option
+@shared.path_option("--original", help="The file that vela compiled: compare with it.")
+@shared.samples_options(1, 100000, 20)
+@shared.json_option
 def npu_check(file: Path, original: Path | None, samples: int, seed: int, as_json: bool) -> None:
     """Run FILE, which vela has compiled for Ethos-U55 or U65, on the host model of the NPU."""
-    with reported(as_json):
+    with shared.reported(as_json):
         from emitc.report.npu_check import npu_check_text
         from emitc.verify.npu_check import check_vela_file
 
         with _progress("running") as progress:
             check = check_vela_file(file, original, samples, seed, progress)
-        print_result(check.as_json(), as_json, lambda: npu_check_text(file.name, check.as_json()))
+        shared.print_result(check.as_json(), as_json, lambda: npu_check_text(file.name, check.as_json()))
     raise SystemExit(1 if check.match is False else 0)
 
 
 @cli.command()
-@json_option
+@shared.json_option
 def targets(as_json: bool) -> None:
     """List the target cores."""
-    with reported(as_json):
+    with shared.reported(as_json):
         from emitc.report import catalogue
         from emitc.report.inspection import target_list
 
-        print_result(target_list(), as_json, lambda: catalogue.targets_text(target_list()))
+        shared.print_result(target_list(), as_json, lambda: catalogue.targets_text(target_list()))
 
 
 @cli.command(short_help="List the operators that have code.")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@plugin_option
-@json_option
+@shared.plugin_option
+@shared.json_option
 def ops(names: tuple[str, ...], plugins: tuple[Path, ...], as_json: bool) -> None:
     """List the operators that have code: for each element type, which variants. NAME: only those with it in their name."""
-    with reported(as_json):
+    with shared.reported(as_json):
         from emitc.report import catalogue
         from emitc.report.inspection import operator_list
 
         found = operator_list(plugins, names)
-        print_result(found, as_json, lambda: catalogue.ops_text(found))
+        shared.print_result(found, as_json, lambda: catalogue.ops_text(found))
 
 
 def main() -> None:
@@ -328,7 +313,7 @@ def main() -> None:
         error.show()
         if "--json" in sys.argv[1:]:
             refused = EmitcError(error.format_message(), Where(option="command line"), "see its usage", "emitc --help")
-            click.echo(json.dumps(error_json(refused)))
+            click.echo(json.dumps(shared.error_json(refused)))
         raise SystemExit(error.exit_code) from None
     except click.Abort:
         raise SystemExit(_INTERRUPTED) from None

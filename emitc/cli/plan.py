@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from emitc.cli.options import (
-    CompilingCommand,
-    compiled_model,
-    force_option,
-    input_files,
-    json_option,
-    model_options,
-    options_of,
-    path_option,
-    print_result,
-    reported,
-)
+from emitc.cli import options as shared
 from emitc.errors import EmitcError, Where
 
 if TYPE_CHECKING:
@@ -28,21 +17,21 @@ if TYPE_CHECKING:
     from emitc.report.picture import Picture
 
 
-@click.command("plan", cls=CompilingCommand, short_help="Show the arena of MODEL, as text or drawn.")
+@click.command("plan", cls=shared.CompilingCommand, short_help="Show the arena of MODEL, as text or drawn.")
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@model_options
-@path_option("--svg", help="Draw the arena, steps by addresses, to this file.")
-@path_option("--html", help="The same drawing with a table, as one page.")
+@shared.model_options
+@shared.path_option("--svg", help="Draw the arena, steps by addresses, to this file.")
+@shared.path_option("--html", help="The same drawing with a table, as one page.")
 @click.option("--pareto", is_flag=True, help="Show what smaller arenas cost, by estimate, instead of one plan.")
 @click.option("--together", is_flag=True, help="Plan several models in one arena; they never run at the same time.")
 @click.option("--concurrent", is_flag=True, help="With --together: they may run at the same time.")
-@path_option("-o", "--output", help="With --together: write the header NAME_together.h into this directory.")
-@force_option
-@json_option
+@shared.path_option("-o", "--output", help="With --together: write the header NAME_together.h into this directory.")
+@shared.force_option
+@shared.json_option
 def plan(models: tuple[Path, ...], pareto: bool, together: bool, as_json: bool, **values: Any) -> None:
     """Show the arena of MODEL: every buffer, its offset and lifetime, and the proof."""
     drawn = "--svg" if values["svg"] else "--html" if values["html"] else ""
-    with reported(as_json):
+    with shared.reported(as_json):
         if together:
             _refuse(drawn, drawn, "a picture shows the arena of one model", "plan it alone")
             _together({**values, "models": models}, as_json)
@@ -58,7 +47,7 @@ def plan(models: tuple[Path, ...], pareto: bool, together: bool, as_json: bool, 
             _pareto(values, as_json)
             return
         pictures = _pictures(values)
-        compiled = compiled_model(values)
+        compiled = shared.compiled_model(values)
         from emitc.emit.manifest import memory_plan
         from emitc.report.plan import plan_text
 
@@ -68,15 +57,15 @@ def plan(models: tuple[Path, ...], pareto: bool, together: bool, as_json: bool, 
             picture = arena_picture(compiled)
             for file, draw in pictures:
                 file.write(draw(picture).encode("utf-8"))
-        print_result(memory_plan(compiled.program), as_json, lambda: plan_text(compiled))
+        shared.print_result(memory_plan(compiled.program), as_json, lambda: plan_text(compiled))
 
 
 def _pareto(values: dict[str, Any], as_json: bool) -> None:
     from emitc.explore.pareto import front
     from emitc.report.plan import pareto_text
 
-    points = [asdict(point) for point in front(values["model"], options_of(values, "plain"))]
-    print_result({"pareto": points}, as_json, lambda: pareto_text(points))
+    points = [asdict(point) for point in front(values["model"], shared.options_of(values, "plain"))]
+    shared.print_result({"pareto": points}, as_json, lambda: pareto_text(points))
 
 
 def _refuse(wrong: object, option: str, why: str, hint: str) -> None:
@@ -94,7 +83,7 @@ def _pictures(values: dict[str, Any]) -> list[tuple[OutputFile, Callable[[Pictur
     files: list[tuple[OutputFile, Callable[[Picture], str]]] = []
     for path, option, mark, draw in ((svg, "--svg", SVG_MARK, plan_svg), (html, "--html", HTML_MARK, html_page)):
         if path:
-            file = OutputFile(path, option, mark.encode("ascii"), input_files(values), values["force"])
+            file = OutputFile(path, option, mark.encode("ascii"), shared.input_files(values), values["force"])
             file.check()
             files.append((file, draw))
     return files
@@ -106,12 +95,12 @@ def _together(values: dict[str, Any], as_json: bool) -> None:
     from emitc.explore.shared_arena import HEADER_MARK, together, together_header
     from emitc.report.plan import shared_arena_text
 
-    programs = [compiled_model({**values, "model": model, "name": ""}).program for model in values["models"]]
+    programs = [shared.compiled_model({**values, "model": model, "name": ""}).program for model in values["models"]]
     memory = together(programs, concurrent=values["concurrent"], name=values["name"])
     content = memory.to_json()
     if values["output"] is not None:
         path = values["output"] / memory.header_name
-        file = OutputFile(path, "-o", HEADER_MARK, input_files(values), values["force"])
+        file = OutputFile(path, "-o", HEADER_MARK, shared.input_files(values), values["force"])
         file.write(together_header(memory).encode("ascii"))
         content |= {"file": memory.header_name}
-    print_result(content, as_json, lambda: shared_arena_text(content))
+    shared.print_result(content, as_json, lambda: shared_arena_text(content))

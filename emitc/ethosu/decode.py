@@ -11,27 +11,8 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
+from emitc.ethosu import commands as npu
 from emitc.ethosu import registers as regs
-from emitc.ethosu.commands import (
-    Accelerator,
-    Command,
-    CommandStream,
-    Convolution,
-    Dma,
-    Elementwise,
-    ElementwiseKind,
-    FeatureMap,
-    Kernel,
-    OperandScaling,
-    Output,
-    Padding,
-    Pooling,
-    PoolKind,
-    Rounding,
-    Span,
-    Upscale,
-    Wait,
-)
 from emitc.ethosu.npu_faults import NpuFault, NpuUnsupported, fault, unsupported
 from emitc.ethosu.registers import Registers, Word
 
@@ -59,16 +40,16 @@ _ACCUMULATOR_BITS = {0: 32, 1: 40}
 _Member = TypeVar("_Member", bound=Enum)
 
 
-def decode(payload: bytes) -> CommandStream:
+def decode(payload: bytes) -> npu.CommandStream:
     """The operations of a payload in the driver's format COP1, as vela writes it.
 
     Raises NpuFault for a payload that contradicts itself, NpuUnsupported for a chip or an operation without a host model.
     """
     accelerator, stream = _containers(payload)
-    return CommandStream(accelerator, _Decoder(accelerator).commands(stream))
+    return npu.CommandStream(accelerator, _Decoder(accelerator).commands(stream))
 
 
-def _containers(payload: bytes) -> tuple[Accelerator, tuple[int, ...]]:
+def _containers(payload: bytes) -> tuple[npu.Accelerator, tuple[int, ...]]:
     """The chip, and the one command stream."""
     if payload[:4] != _MAGIC or len(payload) % 4:
         raise fault(
@@ -76,7 +57,7 @@ def _containers(payload: bytes) -> tuple[Accelerator, tuple[int, ...]]:
             f"{len(payload)} bytes, first {payload[:4]!r}; COP1 and whole words are expected",
         )
     words: tuple[int, ...] = struct.unpack(f"<{len(payload) // 4}I", payload)
-    accelerator: Accelerator | None = None
+    accelerator: npu.Accelerator | None = None
     stream: tuple[int, ...] | None = None
     position = 1
     while position < len(words):
@@ -105,7 +86,7 @@ def _containers(payload: bytes) -> tuple[Accelerator, tuple[int, ...]]:
     return accelerator, stream
 
 
-def _accelerator(config: int) -> Accelerator:
+def _accelerator(config: int) -> npu.Accelerator:
     """The chip of a configuration word: product, log2 of the MACs, kilobytes of internal memory."""
     product, macs, kilobytes = config >> 28, 1 << (config & 0xF), config >> 8 & 0xFF
     if product not in _FAMILIES or macs not in _MACS[product]:
@@ -115,20 +96,20 @@ def _accelerator(config: int) -> Accelerator:
         )
     if kilobytes < 4:
         raise fault("the payload's configuration is wrong", f"0x{config:08x} says {kilobytes} KB of internal memory")
-    return Accelerator(f"{_FAMILIES[product]}-{macs}", macs, kilobytes * 1024, 4 if macs == _NARROW_MACS else 8)
+    return npu.Accelerator(f"{_FAMILIES[product]}-{macs}", macs, kilobytes * 1024, 4 if macs == _NARROW_MACS else 8)
 
 
 class _Decoder:
     """One pass over a stream. `_place` names the command at hand."""
 
-    def __init__(self, accelerator: Accelerator) -> None:
+    def __init__(self, accelerator: npu.Accelerator) -> None:
         self._accelerator = accelerator
         self._registers = Registers()
         self._place = "payload"
 
-    def commands(self, stream: Sequence[int]) -> tuple[Command, ...]:
+    def commands(self, stream: Sequence[int]) -> tuple[npu.Command, ...]:
         """All operations up to STOP."""
-        found: list[Command] = []
+        found: list[npu.Command] = []
         for word in regs.words(tuple(stream)):
             self._place = self._registers.place = f"command {len(found)} {word.name} (word {word.position})"
             table = regs.LONG if word.payload is not None else regs.SHORT
@@ -147,17 +128,17 @@ class _Decoder:
                 raise self._fault("the command stream is too long", f"more than {_MAX_COMMANDS} commands")
         raise fault("the command stream does not end", f"none of its {len(stream)} words is a STOP")
 
-    def _command(self, word: Word) -> Command | None:
+    def _command(self, word: Word) -> npu.Command | None:
         if word.opcode in (regs.CONV, regs.DEPTHWISE):
             return self._convolution(word.opcode == regs.DEPTHWISE)
         if word.opcode == regs.POOL:
-            return self._pooling(self._member(PoolKind, word.parameter, "kind of pooling"))
+            return self._pooling(self._member(npu.PoolKind, word.parameter, "kind of pooling"))
         if word.opcode == regs.ELEMENTWISE:
-            return self._elementwise(self._member(ElementwiseKind, word.parameter, "elementwise operation"))
+            return self._elementwise(self._member(npu.ElementwiseKind, word.parameter, "elementwise operation"))
         if word.opcode == regs.DMA_START:
             return self._dma()
         if word.opcode in (regs.DMA_WAIT, regs.KERNEL_WAIT):
-            return Wait(self._place, word.opcode == regs.DMA_WAIT, word.parameter & 0xF)
+            return npu.Wait(self._place, word.opcode == regs.DMA_WAIT, word.parameter & 0xF)
         return None  # IRQ and PMU_MASK compute nothing
 
     def _fault(self, what: str, why: str) -> NpuFault:
@@ -179,7 +160,7 @@ class _Decoder:
             raise self._fault("a region does not exist", f"{name} is {region}; there are 0 to {_REGIONS - 1}")
         return region
 
-    def _feature_map(self, prefix: str, shape: tuple[int, int, int], dtype: str) -> FeatureMap:
+    def _feature_map(self, prefix: str, shape: tuple[int, int, int], dtype: str) -> npu.FeatureMap:
         """The tensor that the registers with this prefix describe, of shape [H, W, C]. Bit 6 of the precision is the layout."""
         registers = self._registers
         height, width, depth = shape
@@ -189,7 +170,7 @@ class _Decoder:
         height1 = registers.size(f"{prefix}_HEIGHT1") if width0 < width else height0
         used = (True, width0 < width, height0 < height, width0 < width and height1 < height)
         bases = [registers.address(f"{prefix}_BASE{tile}") if used[tile] else 0 for tile in range(4)]
-        return FeatureMap(
+        return npu.FeatureMap(
             region=self._region(f"{prefix}_REGION"),
             height=height,
             width=width,
@@ -213,14 +194,14 @@ class _Decoder:
             raise self._unsupported("unknown element type", f"{prefix}_PRECISION is 0x{precision:x}")
         return dtypes[precision & bits]
 
-    def _input(self, prefix: str, shape: tuple[int, int, int]) -> FeatureMap:
+    def _input(self, prefix: str, shape: tuple[int, int, int]) -> npu.FeatureMap:
         return self._feature_map(prefix, shape, self._dtype(prefix, _IFM_DTYPES, 0xF))
 
     def _output_shape(self) -> tuple[int, int, int]:
         size = self._registers.size
         return size("OFM_HEIGHT"), size("OFM_WIDTH"), size("OFM_DEPTH")
 
-    def _output(self) -> Output:
+    def _output(self) -> npu.Output:
         """OFM with rounding, clamp and table. Bit 8 of the precision says that it has one scale, 14 and 15 the rounding."""
         registers = self._registers
         dtype, precision = self._dtype("OFM", _OFM_DTYPES, 7), registers.value("OFM_PRECISION")
@@ -235,10 +216,10 @@ class _Decoder:
         if (kind != 0 and table is None) or clip not in (_CLIP_BY_TYPE, *_CLIPS):
             raise self._unsupported("unknown activation", f"ACTIVATION is 0x{activation:x}")
         minimum, maximum = self._clamp(dtype, clip)
-        return Output(
+        return npu.Output(
             feature_map=self._feature_map("OFM", self._output_shape(), dtype),
             scale=registers.scale("OFM_SCALE") if precision >> 8 & 1 else None,
-            rounding=self._member(Rounding, precision >> 14, "rounding"),
+            rounding=self._member(npu.Rounding, precision >> 14, "rounding"),
             minimum=minimum,
             maximum=maximum,
             table=table,
@@ -253,12 +234,12 @@ class _Decoder:
         read = self._registers.signed16 if least < 0 else self._registers.value
         return max(read("ACTIVATION_MIN"), least), min(read("ACTIVATION_MAX"), most)
 
-    def _kernel(self) -> Kernel:
+    def _kernel(self) -> npu.Kernel:
         """Stride: bits 0 and 6-8 for x, 1 and 9-11 for y, less one; bits 3 and 4 dilation. The extent includes dilation."""
         registers = self._registers
         bits = registers.value("KERNEL_STRIDE")
         dilation_x, dilation_y = 1 + (bits >> 3 & 1), 1 + (bits >> 4 & 1)
-        return Kernel(
+        return npu.Kernel(
             height=registers.value("KERNEL_HEIGHT_M1") // dilation_y + 1,
             width=registers.value("KERNEL_WIDTH_M1") // dilation_x + 1,
             stride_y=1 + (bits >> 1 & 1) + ((bits >> 9 & 7) << 1),
@@ -270,8 +251,8 @@ class _Decoder:
     def _window(self) -> dict[str, Any]:
         """Kernel, padding, upscaling and the input, whose size follows from the output's: the fields of Windowed."""
         registers, kernel = self._registers, self._kernel()
-        padding = Padding(*(registers.value(f"IFM_PAD_{side}") for side in ("TOP", "LEFT", "BOTTOM", "RIGHT")))
-        upscale = self._member(Upscale, registers.value("IFM_UPSCALE"), "upscaling")
+        padding = npu.Padding(*(registers.value(f"IFM_PAD_{side}") for side in ("TOP", "LEFT", "BOTTOM", "RIGHT")))
+        upscale = self._member(npu.Upscale, registers.value("IFM_UPSCALE"), "upscaling")
         height, width, _ = self._output_shape()
         rows = (height - 1) * kernel.stride_y + kernel.extent_y - padding.top - padding.bottom
         columns = (width - 1) * kernel.stride_x + kernel.extent_x - padding.left - padding.right
@@ -279,18 +260,18 @@ class _Decoder:
         if min(rows, columns) < 1 or beyond_rows or max(padding.left, padding.right) >= kernel.extent_x:
             why = f"{padding} with a kernel of {kernel.extent_y}x{kernel.extent_x}"
             raise self._fault("the padding is larger than the kernel", why)
-        if upscale is not Upscale.NONE:
+        if upscale is not npu.Upscale.NONE:
             rows, columns = -(-rows // 2), -(-columns // 2)
         ifm = self._input("IFM", (rows, columns, registers.size("IFM_DEPTH")))
         return {"kernel": kernel, "padding": padding, "upscale": upscale, "ifm": ifm}
 
-    def _convolution(self, depthwise: bool) -> Convolution:
+    def _convolution(self, depthwise: bool) -> npu.Convolution:
         registers = self._registers
         if registers.has("PARALLEL_MODE") and registers.value("PARALLEL_MODE"):
             why = "PARALLEL_MODE is set, as on 512 MACs"
             raise self._unsupported("two weight streams in parallel have no host model", why)
         window, output = self._window(), self._output()
-        ifm: FeatureMap = window["ifm"]
+        ifm: npu.FeatureMap = window["ifm"]
         bits = _ACCUMULATOR_BITS.get(registers.value("ACC_FORMAT"))
         if bits is None or ifm.dtype not in ("uint8", "int8", "int16"):
             why = f"input {ifm.dtype}, ACC_FORMAT {registers.value('ACC_FORMAT')}"
@@ -298,7 +279,7 @@ class _Decoder:
         if depthwise and output.feature_map.depth != ifm.depth:
             channels = f"{ifm.depth} in, {output.feature_map.depth} out"
             raise self._fault("a depthwise convolution changes the number of channels", channels)
-        return Convolution(
+        return npu.Convolution(
             place=self._place,
             output=output,
             **window,
@@ -310,29 +291,31 @@ class _Decoder:
             accumulator_bits=bits,
         )
 
-    def _span(self, prefix: str) -> Span:
+    def _span(self, prefix: str) -> npu.Span:
         first, size = self._registers.address(f"{prefix}_BASE"), self._registers.value(f"{prefix}_LENGTH")
-        return Span(self._region(f"{prefix}_REGION"), first, size)
+        return npu.Span(self._region(f"{prefix}_REGION"), first, size)
 
-    def _pooling(self, kind: PoolKind) -> Pooling:
+    def _pooling(self, kind: npu.PoolKind) -> npu.Pooling:
         output = self._output()
-        if kind is PoolKind.REDUCE_SUM:
+        if kind is npu.PoolKind.REDUCE_SUM:
             height, width, depth = self._output_shape()
             if depth != 1:
                 raise self._fault("a sum over channels has several channels", f"output depth {depth}")
             ifm = self._input("IFM", (height, width, self._registers.size("IFM_DEPTH")))
-            return Pooling(self._place, ifm, output, Kernel(1, 1, 1, 1, 1, 1), Padding(0, 0, 0, 0), Upscale.NONE, kind)
+            return npu.Pooling(
+                self._place, ifm, output, npu.Kernel(1, 1, 1, 1, 1, 1), npu.Padding(0, 0, 0, 0), npu.Upscale.NONE, kind
+            )
         window = self._window()
         if window["ifm"].depth < output.feature_map.depth:
             channels = f"{window['ifm'].depth} in, {output.feature_map.depth} out"
             raise self._fault("a pooling makes channels out of nothing", channels)
-        return Pooling(place=self._place, output=output, **window, kind=kind)
+        return npu.Pooling(place=self._place, output=output, **window, kind=kind)
 
-    def _elementwise(self, kind: ElementwiseKind) -> Elementwise:
+    def _elementwise(self, kind: npu.ElementwiseKind) -> npu.Elementwise:
         registers = self._registers
         shape = self._output_shape()
         ifm = self._input("IFM", shape)
-        ifm2: FeatureMap | int | None = None
+        ifm2: npu.FeatureMap | int | None = None
         swapped, zero_point = False, 0
         if not kind.unary:
             broadcast = registers.value("IFM2_BROADCAST")
@@ -344,18 +327,20 @@ class _Decoder:
             else:
                 height, width, depth = (1 if broadcast >> axis & 1 else size for axis, size in enumerate(shape))
                 ifm2 = self._input("IFM2", (height, width, depth))
-        scaling, scale_a, scale_b = OperandScaling.BOTH, None, None
-        if kind in (ElementwiseKind.ADD, ElementwiseKind.SUB) and ifm.element_bytes < 4:
+        scaling, scale_a, scale_b = npu.OperandScaling.BOTH, None, None
+        if kind in (npu.ElementwiseKind.ADD, npu.ElementwiseKind.SUB) and ifm.element_bytes < 4:
             mode = registers.value("IFM_PRECISION") >> 8 & 3
-            scaling = self._member(OperandScaling, mode, "operand scaling")
+            scaling = self._member(npu.OperandScaling, mode, "operand scaling")
             scale_a = registers.scale("OPA_SCALE")
-            scale_b = registers.scale("OPB_SCALE") if scaling is OperandScaling.BOTH else None
-        return Elementwise(self._place, ifm, self._output(), kind, ifm2, zero_point, swapped, scaling, scale_a, scale_b)
+            scale_b = registers.scale("OPB_SCALE") if scaling is npu.OperandScaling.BOTH else None
+        return npu.Elementwise(
+            self._place, ifm, self._output(), kind, ifm2, zero_point, swapped, scaling, scale_a, scale_b
+        )
 
-    def _dma(self) -> Dma:
-        return Dma(self._place, self._end_of_copy("SRC"), self._end_of_copy("DST"))
+    def _dma(self) -> npu.Dma:
+        return npu.Dma(self._place, self._end_of_copy("SRC"), self._end_of_copy("DST"))
 
-    def _end_of_copy(self, side: str) -> Span:
+    def _end_of_copy(self, side: str) -> npu.Span:
         """Bits 0 to 7 of the region's register are its number, bit 8 says internal memory, 9 and 10 strides."""
         registers = self._registers
         bits = registers.value(f"DMA0_{side}_REGION")
@@ -364,4 +349,6 @@ class _Decoder:
         internal = bool(bits >> 8 & 1)
         if not internal and bits & 0xFF >= _REGIONS:
             raise self._fault("a region does not exist", f"DMA0_{side}_REGION is 0x{bits:x}")
-        return Span(None if internal else bits & 0xFF, registers.address(f"DMA0_{side}"), registers.address("DMA0_LEN"))
+        return npu.Span(
+            None if internal else bits & 0xFF, registers.address(f"DMA0_{side}"), registers.address("DMA0_LEN")
+        )

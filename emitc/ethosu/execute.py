@@ -9,22 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from emitc.ethosu.commands import (
-    Accelerator,
-    Array,
-    Convolution,
-    Elementwise,
-    ElementwiseKind,
-    FeatureMap,
-    Kernel,
-    OperandScaling,
-    Output,
-    Pooling,
-    PoolKind,
-    Rounding,
-    Upscale,
-    Windowed,
-)
+from emitc.ethosu import commands as npu
+from emitc.ethosu.commands import Array
 from emitc.ethosu.memory import Memory
 from emitc.ethosu.rounding import Overflow, product, scaled, shifted
 from emitc.ethosu.weights import WeightLayout, channel_scales, kernel_weights
@@ -37,7 +23,7 @@ _OPERAND_SHIFT = {1: 19, 2: 14}
 _RECIPROCAL_SHIFT = 31
 
 
-def padded_input(memory: Memory, command: Windowed, *, fill: int) -> tuple[Array, Array]:
+def padded_input(memory: Memory, command: npu.Windowed, *, fill: int) -> tuple[Array, Array]:
     """(values [H, W, C] with padding around, mask [H, W] of what is no padding), upscaled, less the zero point.
 
     H and W are what the windows of all outputs cover. fill: the value of the padding.
@@ -46,9 +32,9 @@ def padded_input(memory: Memory, command: Windowed, *, fill: int) -> tuple[Array
     values = memory.read(ifm).astype(np.int64) - ifm.zero_point
     height = (ofm.height - 1) * kernel.stride_y + kernel.extent_y - padding.top - padding.bottom
     width = (ofm.width - 1) * kernel.stride_x + kernel.extent_x - padding.left - padding.right
-    if command.upscale is Upscale.NEAREST:
+    if command.upscale is npu.Upscale.NEAREST:
         values = values.repeat(2, 0).repeat(2, 1)
-    elif command.upscale is Upscale.ZEROS:
+    elif command.upscale is npu.Upscale.ZEROS:
         wide = np.zeros((2 * ifm.height, 2 * ifm.width, ifm.depth), np.int64)
         wide[::2, ::2] = values
         values = wide
@@ -61,7 +47,7 @@ def padded_input(memory: Memory, command: Windowed, *, fill: int) -> tuple[Array
     return around, inside
 
 
-def tap(values: Array, kernel: Kernel, y: int, x: int, oh: int, ow: int) -> Array:
+def tap(values: Array, kernel: npu.Kernel, y: int, x: int, oh: int, ow: int) -> Array:
     """What tap (y, x) of the kernel sees at every output: a view [oh, ow, ...]."""
     top, left = y * kernel.dilation_y, x * kernel.dilation_x
     view: Array = values[
@@ -71,7 +57,7 @@ def tap(values: Array, kernel: Kernel, y: int, x: int, oh: int, ow: int) -> Arra
     return view
 
 
-def convolve(values: Array, weights: Array, kernel: Kernel, oh: int, ow: int) -> Array:
+def convolve(values: Array, weights: Array, kernel: npu.Kernel, oh: int, ow: int) -> Array:
     """Sums [oh, ow, O] of a convolution with weights [O, kh, kw, I]; values [H, W, I] with padding, less the zero point."""
     outputs = weights.shape[0]
     matrix = weights.transpose(3, 1, 2, 0).reshape(-1, outputs).astype(np.float64)
@@ -88,7 +74,7 @@ def convolve(values: Array, weights: Array, kernel: Kernel, oh: int, ow: int) ->
     return sums
 
 
-def convolve_depthwise(values: Array, weights: Array, kernel: Kernel, oh: int, ow: int) -> Array:
+def convolve_depthwise(values: Array, weights: Array, kernel: npu.Kernel, oh: int, ow: int) -> Array:
     """Sums [oh, ow, C] of a depthwise convolution with weights [C, kh, kw, 1]."""
     sums = np.zeros((oh, ow, weights.shape[0]), np.int64)
     for y in range(kernel.height):
@@ -97,7 +83,7 @@ def convolve_depthwise(values: Array, weights: Array, kernel: Kernel, oh: int, o
     return sums
 
 
-def run_convolution(command: Convolution, memory: Memory, accelerator: Accelerator) -> None:
+def run_convolution(command: npu.Convolution, memory: Memory, accelerator: npu.Accelerator) -> None:
     """(sum of products + bias), scaled per channel, then `finish`."""
     ifm, kernel, ofm = command.ifm, command.kernel, command.output.feature_map
     values, _ = padded_input(memory, command, fill=0)
@@ -127,20 +113,20 @@ def run_convolution(command: Convolution, memory: Memory, accelerator: Accelerat
     finish(_scaled_output(sums, command.output), command.output, memory)
 
 
-def _scaled_output(values: Array, output: Output) -> Array:
+def _scaled_output(values: Array, output: npu.Output) -> Array:
     if output.scale is None:
         return values
     return scaled(values, output.scale.multiplier, output.scale.shift, output.rounding)
 
 
-def run_pooling(command: Pooling, memory: Memory) -> None:
+def run_pooling(command: npu.Pooling, memory: Memory) -> None:
     """Maximum, average or sum over channels, then `finish`."""
     ofm, output = command.output.feature_map, command.output
-    if command.kind is PoolKind.REDUCE_SUM:
+    if command.kind is npu.PoolKind.REDUCE_SUM:
         values = memory.read(command.ifm).astype(np.int64) - command.ifm.zero_point
         finish(_scaled_output(values.sum(2, keepdims=True), output), output, memory)
         return
-    kernel, maximum = command.kernel, command.kind is PoolKind.MAX
+    kernel, maximum = command.kernel, command.kind is npu.PoolKind.MAX
     values, inside = padded_input(memory, command, fill=_LOWEST if maximum else 0)
     values = values[..., : ofm.depth]
     taps = [(y, x) for y in range(kernel.height) for x in range(kernel.width)]
@@ -160,14 +146,14 @@ def run_pooling(command: Pooling, memory: Memory) -> None:
     finish(_scaled_output(sums, output), output, memory)
 
 
-def _averages(sums: Array, counts: Array, rounding: Rounding) -> Array:
+def _averages(sums: Array, counts: Array, rounding: npu.Rounding) -> Array:
     """sums / counts by a reciprocal of 31 bits and as many as the count has; counts [h, w, 1] are positive."""
     bits = np.frexp(counts - 1)[1].astype(np.int64)  # of count - 1
     reciprocal = ((np.int64(1) << (_RECIPROCAL_SHIFT + bits)) + (np.int64(1) << bits)) // counts
     return shifted(product(sums, reciprocal), _RECIPROCAL_SHIFT + bits, rounding)
 
 
-def run_elementwise(command: Elementwise, memory: Memory) -> None:
+def run_elementwise(command: npu.Elementwise, memory: Memory) -> None:
     """One operation on two tensors, a tensor and a scalar, or one tensor; then `finish`."""
     kind, output = command.kind, command.output
     first = memory.read(command.ifm).astype(np.int64) - command.ifm.zero_point
@@ -175,7 +161,7 @@ def run_elementwise(command: Elementwise, memory: Memory) -> None:
     if kind.unary:
         finish(_unary(kind, first, output), output, memory)
         return
-    if isinstance(command.ifm2, FeatureMap):
+    if isinstance(command.ifm2, npu.FeatureMap):
         second = memory.read(command.ifm2).astype(np.int64) - command.ifm2.zero_point
     else:
         second = np.full((1, 1, 1), (command.ifm2 or 0) - command.ifm2_zero_point, np.int64)
@@ -184,57 +170,57 @@ def run_elementwise(command: Elementwise, memory: Memory) -> None:
     finish(_binary(command, a, b, wide), output, memory)
 
 
-def _unary(kind: ElementwiseKind, values: Array, output: Output) -> Array:
-    if kind is ElementwiseKind.ABS:
+def _unary(kind: npu.ElementwiseKind, values: Array, output: npu.Output) -> Array:
+    if kind is npu.ElementwiseKind.ABS:
         return _scaled_output(np.abs(values), output)
-    if kind is ElementwiseKind.LRELU:
+    if kind is npu.ElementwiseKind.LRELU:
         return np.where(values >= 0, values, _scaled_output(values, output))
     # Zeros above the highest one of 32 bits; float64 has the exponent of every such number exactly.
     bits = np.frexp((values & 0xFFFFFFFF).astype(np.float64))[1]
     return 32 - bits.astype(np.int64)
 
 
-def _binary(command: Elementwise, a: Array, b: Array, wide: bool) -> Array:
+def _binary(command: npu.Elementwise, a: Array, b: Array, wide: bool) -> Array:
     """The result before `finish`. wide: 32-bit operands, which have no scale of their own."""
     kind, output = command.kind, command.output
-    if kind in (ElementwiseKind.ADD, ElementwiseKind.SUB):
+    if kind in (npu.ElementwiseKind.ADD, npu.ElementwiseKind.SUB):
         if not wide:
             a, b = scaled_operands(command, a, b)
-        return _scaled_output(a + b if kind is ElementwiseKind.ADD else a - b, output)
-    if kind is ElementwiseKind.MUL:
+        return _scaled_output(a + b if kind is npu.ElementwiseKind.ADD else a - b, output)
+    if kind is npu.ElementwiseKind.MUL:
         values = a * b
         if wide and output.scale is not None:  # 32-bit products are only shifted
             return shifted(values, output.scale.shift, output.rounding)
         return _scaled_output(values, output)
-    if kind is ElementwiseKind.MIN:
+    if kind is npu.ElementwiseKind.MIN:
         return np.minimum(a, b)
-    if kind is ElementwiseKind.MAX:
+    if kind is npu.ElementwiseKind.MAX:
         return np.maximum(a, b)
     if bool(((b < 0) | (b > 63)).any()):
         raise Overflow(f"a shift by {int(b.min())} to {int(b.max())}")
-    if kind is ElementwiseKind.SHR:
+    if kind is npu.ElementwiseKind.SHR:
         return shifted(a, b, output.rounding)
     return ((a << b & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
 
 
-def scaled_operands(command: Elementwise, a: Array, b: Array) -> tuple[Array, Array]:
+def scaled_operands(command: npu.Elementwise, a: Array, b: Array) -> tuple[Array, Array]:
     """The operands of ADD and SUB on a common scale: both times 16 bits, or one by multiplier and shift, the other shifted.
 
     A multiplier of 32 bits stands for TFLite's: the operand shifted left, a doubling high multiplication, a rounding
     shift. The left shift is contained in the smaller right shift here, which moves the place of the first rounding.
     """
     assert command.scale_a is not None
-    if command.scaling is OperandScaling.BOTH:
+    if command.scaling is npu.OperandScaling.BOTH:
         assert command.scale_b is not None
         return product(a, command.scale_a.multiplier), product(b, command.scale_b.multiplier)
     left = _OPERAND_SHIFT[command.ifm.element_bytes]
-    rescaled = a if command.scaling is OperandScaling.FIRST else b
+    rescaled = a if command.scaling is npu.OperandScaling.FIRST else b
     multiplied = product(rescaled, command.scale_a.multiplier)
-    rescaled = shifted(multiplied, command.scale_a.shift, Rounding.TFL, high_bit=30 - left)
-    return (rescaled, b << left) if command.scaling is OperandScaling.FIRST else (a << left, rescaled)
+    rescaled = shifted(multiplied, command.scale_a.shift, npu.Rounding.TFL, high_bit=30 - left)
+    return (rescaled, b << left) if command.scaling is npu.OperandScaling.FIRST else (a << left, rescaled)
 
 
-def finish(values: Array, output: Output, memory: Memory) -> None:
+def finish(values: Array, output: npu.Output, memory: Memory) -> None:
     """Zero point, clamp, lookup table, store. Results of 32 bits without a clamp have no zero point either."""
     ofm = output.feature_map
     if output.minimum is None or output.maximum is None:

@@ -22,6 +22,8 @@ PERIOD_MS = 4000
 _MARK = "; Written by emitc"
 _BYTES_PER_ROW = 24
 _PLATFORM_DIR = "emitc_platform"
+_OPTIMIZATION = "-O2"
+"""Of the proof's own code, and of a package whose library.json names no level."""
 # Loops over bytes must stay loops: as memcpy and memset they would be counted as the model's.
 _PROOF_FLAGS = "-fno-tree-loop-distribute-patterns"
 
@@ -32,16 +34,16 @@ _FURTHER = {"espidf": "sdkconfig.defaults", "zephyr": "zephyr/prj.conf"}
 """A further file that a framework needs, whose template has its name."""
 
 
-def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, optimization: str, with_timer: bool) -> None:
+def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, with_timer: bool) -> None:
     """Writes the project for an emulated board to `out`, which is replaced.
 
-    optimization: the compiler's option, such as "-O2". with_timer: count with the board's timer, because no plugin does. The
-    sources of backends are compiled as a library of their own, and nothing is fetched for them.
+    with_timer: count with the board's timer, because no plugin does. The sources of backends are compiled as a library of their
+    own, and nothing is fetched for them.
     """
     check_cases(firmware.model, firmware.cases)
     _require_own(out, "--workdir")
     shutil.rmtree(out, ignore_errors=True)
-    flags = [optimization, *(["-DEMITC_COUNT_WITH_TIMER"] if with_timer else []), *_support_flags(firmware.support)]
+    flags = [_OPTIMIZATION, *(["-DEMITC_COUNT_WITH_TIMER"] if with_timer else []), *_support_flags(firmware.support)]
     environments = [
         {
             "name": name,
@@ -58,7 +60,7 @@ def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, optimizat
     _write_ini(out, firmware.model, board, shared, environments)  # first: an interrupted project is known by it
     shutil.copytree(boards_dir() / "platform", out / _PLATFORM_DIR, ignore=shutil.ignore_patterns("__pycache__"))
     _write_sources(firmware.package, firmware.model, board, firmware.cases, out)
-    _write_support(firmware.support, out, optimization)
+    _write_support(firmware.support, out)
     _write(out / "src" / "main.c", _render("main_qemu.c.j2"))
 
 
@@ -75,7 +77,7 @@ def write_flash_project(package: Path, model: RunModel, board: Board, cases: Seq
         hint = f"emitc run --board {board.name}"
         raise EmitcError(f"{board.title} is emulated", where, "there is nothing to flash", hint)
     _make_room(out)
-    flags = ["-O2", "-DEMITC_COUNT_WITH_TIMER"]
+    flags = [_OPTIMIZATION, "-DEMITC_COUNT_WITH_TIMER"]
     if board.free_stack_bytes:
         flags.append(f"-DEMITC_FREE_STACK_BYTES={board.free_stack_bytes}")
     lines = [
@@ -107,7 +109,7 @@ def _support_flags(support: BuildSupport | None) -> list[str]:
     return [*(f"-D{define}" for define in support.defines), *(f'-isystem "{path}"' for path in support.includes)]
 
 
-def _write_support(support: BuildSupport | None, out: Path, optimization: str) -> None:
+def _write_support(support: BuildSupport | None, out: Path) -> None:
     """The backends' sources as the library `support`, in the place of what the package would look for in a project."""
     if support is None:
         return
@@ -122,7 +124,7 @@ def _write_support(support: BuildSupport | None, out: Path, optimization: str) -
         (folder / "src").mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, folder / "src" / f"{number}_{source.name}")
     first = [f"-include {header}" for header in support.headers]
-    build = {"srcDir": "src", "flags": [optimization, "-w", *first], "libArchive": True, "libLDFMode": "off"}
+    build = {"srcDir": "src", "flags": [_OPTIMIZATION, "-w", *first], "libArchive": True, "libLDFMode": "off"}
     library = {"name": "support", "version": "0.1.0", "frameworks": "*", "platforms": "*", "build": build}
     _write(folder / "library.json", json.dumps(library, indent=2) + "\n")
     ini = out / "platformio.ini"

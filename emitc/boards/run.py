@@ -34,20 +34,11 @@ class _Boot:
         return tuple(case.ticks or 0 for case in self.transcript.cases)
 
 
-def run_on_board(
-    firmware: Firmware,
-    board: Board,
-    *,
-    layers: bool,
-    workdir: Path,
-    timeout: float = 120.0,
-    optimization: str = "-O2",
-) -> RunResult:
+def run_on_board(firmware: Firmware, board: Board, *, layers: bool, workdir: Path, timeout: float = 120.0) -> RunResult:
     """Builds a package for an emulated board with PlatformIO, boots it, and proves and measures every case.
 
     layers: a second build with the trace hook counts each layer. workdir: this function's own folder; its `project` is
-    replaced, its caches are reused. timeout: seconds for one boot. optimization: for the proof's own code, and for a package
-    whose library.json names no level. A difference is not an error: `match` is false then.
+    replaced, its caches are reused. timeout: seconds for one boot. A difference is not an error: `match` is false then.
 
     Raises EmitcError where cases and model disagree or the board is not emulated, CannotCompile where a tool is
     missing, the image does not fit, the build fails, or the firmware hangs, faults or refuses a call.
@@ -65,7 +56,7 @@ def run_on_board(
     library = counter.plugin(machine, workdir / "cache")
     project = workdir / "project"
     with writing(f"the project cannot be written to {project}", "--workdir"):
-        write_qemu_project(firmware, board, project, optimization=optimization, with_timer=library is None)
+        write_qemu_project(firmware, board, project, with_timer=library is None)
     names = (PLAIN, TRACED) if layers else (PLAIN,)
     images = build(project, names, board, core_dir=workdir / "pio-core", log=workdir / "build.log")
     boots = [_booted(firmware.model, board, image, library, workdir, timeout) for image in images]

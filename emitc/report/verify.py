@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from emitc.verify.proof import Proof
 
 
+_OF_RULES = {
+    "npu": "  rounding    the NPU's own, allowed by --allow-npu-rounding; proven by the numpy reference of that",
+    "npu-commands": "  reference   no engine runs a file that vela has compiled: the host model of the NPU is the reference too;"
+    " compare with the model before vela by `emitc npu-check --original`",
+}
+"""Lines that belong to a rule of the proof."""
+
+
 def verify_text(compiled: Compiled, proof: Proof, validation: Validation | None = None) -> str:
     """The proof's verdict and numbers. validation: of the passes, where they were checked too."""
     program = compiled.program
@@ -59,16 +67,7 @@ def _given_lines(proof: Proof) -> list[str]:
 
 
 def _reference_lines(proof: Proof) -> list[str]:
-    lines = []
-    if proof.rule == "npu":
-        lines.append(
-            "  rounding    the NPU's own, allowed by --allow-npu-rounding; proven by the numpy reference of that"
-        )
-    if proof.rule == "npu-commands":
-        lines.append(
-            "  reference   no engine runs a file that vela has compiled: the host model of the NPU is the reference too;"
-            " compare with the model before vela by `emitc npu-check --original`"
-        )
+    lines = [_OF_RULES[proof.rule]] if proof.rule in _OF_RULES else []
     if proof.no_engine:
         *operators, why = proof.no_engine
         lines.append(
@@ -78,9 +77,8 @@ def _reference_lines(proof: Proof) -> list[str]:
             else f"  reference   {shown(why)}, so emitc's own numpy references decide"
         )
     if proof.reference == "mixed":
-        lines.append(
-            "  reference   each operator by itself: TFLite Micro decides, or LiteRT where TFLite Micro lacks it"
-        )
+        decides = "TFLite Micro decides, or LiteRT where TFLite Micro lacks it"
+        lines.append(f"  reference   each operator by itself: {decides}")
     return lines + [f"  disputed    LiteRT differs from TFLite Micro in {shown(each)}" for each in proof.disputes]
 
 

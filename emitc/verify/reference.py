@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 
 from emitc.ir import Array, Graph
-from emitc.kernels import kernel_of
 from emitc.kernels.control_flow.control_flow import ControlFlow
+from emitc.kernels.shared.subgraph_reference import executed
 
 
 def run_reference(
@@ -17,24 +17,9 @@ def run_reference(
     state: the state variables by name, which the run updates; what is not in it has its initial value. Without it the run is
     the first one of a sequence.
     """
-    values: dict[str, Array] = {t.name: t.array() for t in graph.tensors if t.is_constant}
     kept = {} if state is None else state
-    values.update((t.name, kept.get(t.name, t.initial_array())) for t in graph.states)
-    values.update(zip(graph.inputs, inputs, strict=True))
-
-    def value(name: str) -> Array:
-        tensor = graph.tensor(name)
-        if name not in values:
-            values[name] = value(tensor.alias_of).reshape(tensor.shape)
-        return values[name]
-
-    for bound in graph.bound():
-        operands = [None if t is None else value(t.name) for t in bound.inputs]
-        for tensor, result in zip(bound.outputs, kernel_of(bound).reference(bound, operands), strict=True):
-            assert result.shape == tensor.shape and result.dtype.name == tensor.dtype.value, tensor.describe()
-            values[tensor.name] = result
-    for name in graph.outputs:
-        value(name)
+    before = {t.name: kept.get(t.name, t.initial_array()) for t in graph.states}
+    values = executed(graph, before | dict(zip(graph.inputs, inputs, strict=True)))
     kept.update((t.name, values[t.name]) for t in graph.states)
     return values
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,7 @@ from emitc.verify.engines.contract import EngineRefused
 from emitc.verify.engines.run import missing_engines
 from emitc.verify.golden_run import golden_run, has_npu_commands, interface_of, is_foreign, play_back
 from emitc.verify.layers import PATTERNS, Divergence, LayerProof, filled_bytes, observed_bytes
-from emitc.verify.operator_checks import (
-    Group,
-    OperatorCheck,
-    has_operator_checks,
-    quantizes_inexact,
-    rounded_otherwise,
-)
+from emitc.verify.operator_checks import Group, OperatorCheck, has_operator_checks, quantizes_inexact, rounded_otherwise
 from emitc.verify.proof import COMMANDS_RULE, NPU_RULE, ArenaUse, Proof
 from emitc.verify.reference import run_reference
 from emitc.verify.samples import Sample, random_samples, read_vectors
@@ -217,9 +211,7 @@ class Verification:
         return Proof(
             reference=self.golden.engine,
             samples=len(self.results),
-            elements=both.elements,
-            differing=both.differing,
-            max_abs_diff=both.max_abs_diff,
+            **asdict(both),
             numpy_samples=min(len(self.results), self.numpy_samples),
             numpy_differing=self.numpy_tally.differing + sum(group.broken for group in self.operators.found()),
             layers_checked=self.checked,
@@ -230,7 +222,6 @@ class Verification:
             memory_errors=tuple(dict.fromkeys(self.errors)),
             rule=rule,
             tolerance=max(each.absolute for each in self.rules) if self.rules else 0.0,
-            tolerated=both.tolerated,
             groups=groups,
             arena_filled=sum(filled),
             arenas=uses if program.regions else (),

@@ -98,11 +98,11 @@ def test_the_folder_of_an_emulated_board_may_hold_nothing_else(tmp_path: Path) -
     project.mkdir(parents=True)
     (project / "thesis.txt").write_text("years of work")
     with pytest.raises(EmitcError, match="is not empty") as refused:
-        write_qemu_project(Firmware(package, MODEL, CASES), board, project, optimization="-O2", with_timer=False)
+        write_qemu_project(Firmware(package, MODEL, CASES), board, project, with_timer=False)
     assert refused.value.where.option == "--workdir" and (project / "thesis.txt").exists()
     (project / "thesis.txt").unlink()
     for _ in range(2):  # its own project it does replace
-        write_qemu_project(Firmware(package, MODEL, CASES), board, project, optimization="-O2", with_timer=False)
+        write_qemu_project(Firmware(package, MODEL, CASES), board, project, with_timer=False)
     assert (project / "src" / "main.c").is_file()
 
 

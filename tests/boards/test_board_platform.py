@@ -57,9 +57,7 @@ def test_the_runtimes_sources_are_free_of_warnings(core: str, tmp_path: Path) ->
 def test_the_projects_own_upload_boots_it_and_a_firmware_that_fails_fails_it(tmp_path: Path) -> None:
     project = tmp_path / "project"
     package = write_package(tmp_path / "package")
-    write_qemu_project(
-        Firmware(package, MODEL, CASES), load_board("qemu_m4"), project, optimization="-O2", with_timer=True
-    )
+    write_qemu_project(Firmware(package, MODEL, CASES), load_board("qemu_m4"), project, with_timer=True)
     command = [*build.pio_command(), "run", "-d", str(project), "-t", "upload"]
     env = build.environment(tmp_path / "core")
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)

@@ -57,7 +57,7 @@ def test_what_is_written_around_a_package_to_prove_it_states_it(board: str, tiny
     described = load_board(board)
     if described.kind == "qemu":
         firmware = Firmware(tmp_path / "package", model, cases)
-        write_qemu_project(firmware, described, tmp_path / "out", optimization="-O2", with_timer=False)
+        write_qemu_project(firmware, described, tmp_path / "out", with_timer=False)
     else:
         write_flash_project(tmp_path / "package", model, described, cases, tmp_path / "out")
     # The emulator's platform is a part of emitc and no part of a product; what of it is compiled is looked at.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -22,17 +22,11 @@ def watched(watch: Watch) -> Iterator[None]:
         _WATCH.reset(token)
 
 
-def run_nested(graph: Graph, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """The graph's outputs for its inputs, in their order. State variables are among both."""
+def executed(graph: Graph, given: Mapping[str, Array]) -> dict[str, Array]:
+    """The values that are given, and what the operators' references make of them and of the constants, by tensor name."""
     from emitc.kernels import kernel_of
 
-    watch = _WATCH.get()
-    if watch is not None:
-        watch(graph, inputs)
-    values: dict[str, Array] = {t.name: t.array() for t in graph.tensors if t.is_constant}
-    for name, value in zip(graph.inputs, inputs, strict=True):
-        assert value is not None
-        values[name] = value
+    values = {t.name: t.array() for t in graph.tensors if t.is_constant} | dict(given)
 
     def known(name: str) -> Array:
         tensor = graph.tensor(name)
@@ -40,11 +34,24 @@ def run_nested(graph: Graph, inputs: Sequence[Array | None]) -> tuple[Array, ...
             values[name] = known(tensor.alias_of).reshape(tensor.shape)
         return values[name]
 
-    for inner in graph.bound():
-        operands = [None if t is None else known(t.name) for t in inner.inputs]
-        for tensor, result in zip(inner.outputs, kernel_of(inner).reference(inner, operands), strict=True):
+    for bound in graph.bound():
+        operands = [None if t is None else known(t.name) for t in bound.inputs]
+        for tensor, result in zip(bound.outputs, kernel_of(bound).reference(bound, operands), strict=True):
+            assert result.shape == tensor.shape and result.dtype.name == tensor.dtype.value, tensor.describe()
             values[tensor.name] = result
-    return tuple(known(name) for name in graph.outputs)
+    for name in graph.outputs:
+        known(name)
+    return values
+
+
+def run_nested(graph: Graph, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The graph's outputs for its inputs, in their order. State variables are among both."""
+    watch = _WATCH.get()
+    if watch is not None:
+        watch(graph, inputs)
+    given = {name: value for name, value in zip(graph.inputs, inputs, strict=True) if value is not None}
+    values = executed(graph, given)
+    return tuple(values[name] for name in graph.outputs)
 
 
 def nested_work(graph: Graph) -> int:

@@ -75,12 +75,7 @@ def read_calibration(path: Path, inputs: dict[str, tuple[int, ...]]) -> list[dic
 
     inputs: shape of each input, -1 for an open dimension. Raises EmitcError for a file that does not fit.
     """
-    try:
-        arrays = read_arrays(path)
-    except OSError as error:
-        raise _refused(path, error.strerror or str(error)) from error
-    except ValueError as error:
-        raise _refused(path, str(error)[:200]) from error
+    arrays = read_arrays(path, lambda why: _refused(path, why[:200]))
     samples: list[dict[str, Array]] = []
     only = _only_fitting(arrays, inputs)
     if set(inputs) <= set(arrays):

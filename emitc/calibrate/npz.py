@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from emitc.errors import EmitcError
 from emitc.ir import Array
 
 MAX_ARRAYS_BYTES = 256 << 20
@@ -39,8 +40,10 @@ def _array(name: str, content: bytes) -> Array:
     return array.reshape(shape, order="F" if columns_first else "C")
 
 
-def read_arrays(path: Path, wanted: Callable[[str], object] = lambda name: True) -> dict[str, Array]:
-    """The arrays whose names are wanted. Raises OSError, or ValueError for a file that is damaged, foreign or too large."""
+def read_arrays(
+    path: Path, refused: Callable[[str], EmitcError], wanted: Callable[[str], object] = lambda name: True
+) -> dict[str, Array]:
+    """The arrays whose names are wanted. Raises what `refused` makes of the reason for a file that is damaged or too large."""
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
@@ -50,8 +53,12 @@ def read_arrays(path: Path, wanted: Callable[[str], object] = lambda name: True)
                 raise ValueError(f"its arrays have {total} bytes, the limit is {MAX_ARRAYS_BYTES}")
             return {name: _array(name, archive.read(info)) for name, info in members.items()}
     except zipfile.BadZipFile as error:
-        raise ValueError(f"it is no .npz archive: {error}") from error
+        raise refused(f"it is no .npz archive: {error}") from error
     except (EOFError, RuntimeError, zlib.error, lzma.LZMAError) as error:
-        raise ValueError(str(error) or "it is encrypted, or packed in another way") from error
+        raise refused(str(error) or "it is encrypted, or packed in another way") from error
     except (tokenize.TokenError, SyntaxError) as error:  # from numpy, about a header without end
-        raise ValueError("the header of an array cannot be read") from error
+        raise refused("the header of an array cannot be read") from error
+    except OSError as error:
+        raise refused(error.strerror or str(error)) from error
+    except ValueError as error:
+        raise refused(str(error)) from error

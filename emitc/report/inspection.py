@@ -41,18 +41,21 @@ def _tensor(tensor: SourceTensor) -> dict[str, Any]:
     }
 
 
+def _place(error: EmitcError) -> tuple[int, str, str] | None:
+    """Index, type and name of the operator that an error speaks of."""
+    found = _PLACE.fullmatch(error.where.op)
+    return None if found is None else (int(found["index"]), found["type"], found["name"])
+
+
 def _inside(report: NodeReport) -> list[dict[str, Any]]:
     """What stands against operators in the graphs that an operator runs, as operators of their own."""
-    found: dict[tuple[str, str, str], list[EmitcError]] = {}
+    found: dict[tuple[int, str, str], list[EmitcError]] = {}
     own = f'op {report.index} {report.op_type} "{report.name}"'
     for error in report.errors:
-        place = _PLACE.fullmatch(error.where.op)
+        place = _place(error)
         if place is not None and error.where.op != own:
-            found.setdefault((place["index"], place["type"], place["name"]), []).append(error)
-    return [
-        _operator_row(NodeReport(int(index), op_type, name, tuple(errors)))
-        for (index, op_type, name), errors in found.items()
-    ]
+            found.setdefault(place, []).append(error)
+    return [_operator_row(NodeReport(*place, tuple(errors))) for place, errors in found.items()]
 
 
 def _operator_row(report: NodeReport) -> dict[str, Any]:
@@ -72,13 +75,12 @@ def _rows(blockers: Sequence[EmitcError], reports: Sequence[NodeReport]) -> tupl
     rest: list[EmitcError] = []
     untyped: dict[tuple[int, str, str], NodeReport] = {}
     for error in blockers:
-        place = _PLACE.fullmatch(error.where.op)
-        key = (int(place["index"]), place["type"], place["name"]) if place is not None else None
-        if key is None or key in known:
+        place = _place(error)
+        if place is None or place in known:
             rest.append(error)
             continue
-        earlier = untyped[key].errors if key in untyped else ()
-        untyped[key] = NodeReport(*key, (*earlier, error))
+        earlier = untyped[place].errors if place in untyped else ()
+        untyped[place] = NodeReport(*place, (*earlier, error))
     return rest, sorted((*reports, *untyped.values()), key=lambda report: report.index)
 
 

@@ -109,12 +109,7 @@ def read_vectors(path: Path, graph: Graph) -> list[tuple[Sample, Sample]]:
     from emitc.calibrate.npz import read_arrays
 
     cases: list[tuple[Sample, Sample]] = []
-    try:
-        archive = read_arrays(path, re.compile(r"(in|out)\d+_\d+").fullmatch)
-    except OSError as error:
-        raise refuse(error.strerror or str(error)) from error
-    except ValueError as error:
-        raise refuse(str(error)) from error
+    archive = read_arrays(path, refuse, re.compile(r"(in|out)\d+_\d+").fullmatch)
     keys = set(archive)
     while f"in0_{len(cases)}" in keys:
         k = len(cases)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from emitc.verify.layers import Divergence
@@ -11,8 +11,12 @@ from emitc.verify.tally import finite
 
 NPU_RULE = "npu"
 COMMANDS_RULE = "npu-commands"
-_OPTIONAL = ("arena_filled", "arenas", "no_engine", "disputes")
-"""What the JSON leaves out where there is none of it, and the bytes that only `match` needs."""
+_STATED = (
+    "reference samples elements differing max_abs_diff rule tolerance tolerated given_elements given_differing given_cases "
+    "numpy_samples numpy_differing layers_checked first_divergence arena_planned arena_observed sanitized groups unjudged "
+    "memory_errors"
+)
+"""Fields that the JSON has in any case, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +107,11 @@ class Proof:
 
     def to_json(self) -> dict[str, Any]:
         """For `emitc verify --json`."""
-        found = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OPTIONAL}
         operators = (
             {"no_engine": {"operators": self.no_engine[:-1], "why": self.no_engine[-1]}} if self.no_engine else {}
         )
         return {
-            **found,
+            **{name: getattr(self, name) for name in _STATED.split()},
             "max_abs_diff": finite(self.max_abs_diff),
             "given_cases": list(self.given_cases),
             "first_divergence": self.first_divergence.to_json() if self.first_divergence else None,

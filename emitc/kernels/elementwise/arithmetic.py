@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -27,6 +28,16 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, out_of_proportion, require_dtypes
 from emitc.kernels.costs import UNKNOWN, Cost, Costs
 from emitc.kernels.elementwise import onnx_arithmetic, onnx_elementwise_simd, quantized_quotient
+from emitc.kernels.elementwise.quantized_operands import (
+    CommonScale,
+    byte_pairs,
+    common_scale,
+    requantized_layer,
+    scales,
+    table_layer,
+    weighted_layer,
+    zero_points,
+)
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, LARGEST_SHIFT
 from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
 from emitc.kernels.mac.int16_dsp_mve import DSP_HEADER as SHORTS_HEADER
@@ -34,21 +45,17 @@ from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
 from emitc.kernels.shared.broadcast import same_types
 from emitc.kernels.shared.float_activation import bounded
 from emitc.kernels.shared.lookup_and_binary import (
-    TABLE_ENTRIES,
-    binary_layer,
     binary_shape,
-    binary_table,
     by_vectors,
     check_binary,
     require_activation,
-    single_source,
     values_of,
 )
 from emitc.kernels.shared.pointwise import operand, plain_numerics
 from emitc.kernels.shared.windows import ACTIVATIONS
 from emitc.layer import Formula, Layer, Param
 from emitc.numerics.exhaustive_fit import weighted_sum
-from emitc.numerics.requantize import BYTES, Clamp, Int64, Multiplier, activation_clamp, multiplier_of, requantize
+from emitc.numerics.requantize import Clamp, Int64, Multiplier, activation_clamp, multiplier_of, requantize
 from emitc.source import SourceNode
 
 _LEFT_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
@@ -132,25 +139,9 @@ def _require_trailing(node: SourceNode, a: Shape, b: Shape) -> None:
         )
 
 
-def _scales(bound: BoundNode) -> tuple[float, float, float]:
-    a, b, y = bound.input(0), bound.input(1), bound.output
-    return a.scale, b.scale, y.scale
-
-
-def _zero_points(bound: BoundNode) -> tuple[int, int, int]:
-    a, b, y = bound.input(0), bound.input(1), bound.output
-    return a.zero_point, b.zero_point, y.zero_point
-
-
-def _sum_factors(bound: BoundNode) -> tuple[float, float, float]:
-    """ADD and SUB: what a, b and their sum are multiplied with."""
-    a, b, y = _scales(bound)
-    reach = 2 * max(a, b)
-    return a / reach, b / reach, reach / ((1 << _left_shift(bound)) * y)
-
-
-def _left_shift(bound: BoundNode) -> int:
-    return _LEFT_SHIFTS[bound.output.dtype]
+def _sum_scale(bound: BoundNode) -> CommonScale:
+    """Of ADD and SUB."""
+    return common_scale(bound, _LEFT_SHIFTS[bound.output.dtype])
 
 
 def check(bound: BoundNode) -> None:
@@ -166,10 +157,10 @@ def check(bound: BoundNode) -> None:
     if isinstance(op, Div):
         quantized_quotient.require_scales(bound)
         return
-    a, b, y = _scales(bound)
+    a, b, y = scales(bound)
     # The largest product has 16 bits, or 30: so many bits more to the left would take it out of int32.
     largest = 1 << 15 if bound.output.dtype is DType.INT8 else 1
-    fits = a * b / y < largest if isinstance(op, Mul) else all(0.0 < f < 1.0 for f in _sum_factors(bound))
+    fits = a * b / y < largest if isinstance(op, Mul) else all(0.0 < f < 1.0 for f in _sum_scale(bound).factors)
     if not fits:
         raise out_of_proportion(
             bound, f"inputs {a!r} and {b!r}, output {y!r}: the ratio does not fit the fixed-point arithmetic"
@@ -200,90 +191,58 @@ def _note(bound: BoundNode) -> str:
     )
 
 
-def _compute(bound: BoundNode, a: Int64, b: Int64) -> Int64:
+def _is_quantized(bound: BoundNode) -> bool:
+    return bound.node.op.numerics is Numerics.TFLITE or onnx_arithmetic.is_quantized(bound)
+
+
+def _results(bound: BoundNode, a: Int64, b: Int64) -> Int64:
     """The results, clamped, of quantized values that broadcast against each other."""
-    zero_a, zero_b, zero_y = _zero_points(bound)
-    if isinstance(bound.node.op, Div):
-        return quantized_quotient.quotients(bound, a, b, _clamp(bound))
-    if isinstance(bound.node.op, Mul):
+    op, clamp = bound.op(Arithmetic), _clamp(bound)
+    if op.numerics is not Numerics.TFLITE:
+        return onnx_arithmetic.combined(bound, _OPERATORS[type(op)], clamp, a, b)
+    if isinstance(op, Div):
+        return quantized_quotient.quotients(bound, a, b, clamp)
+    zero_a, zero_b, zero_y = zero_points(bound)
+    if isinstance(op, Mul):
         last = _product_multiplier(bound)
         acc = (a - zero_a) * (b - zero_b)
     else:
-        first, second, last = (multiplier_of(factor) for factor in _sum_factors(bound))
-        left = _left_shift(bound)
-        scaled_a = requantize((a - zero_a) << left, first.q31, first.shift)
-        scaled_b = requantize((b - zero_b) << left, second.q31, second.shift)
-        acc = scaled_a - scaled_b if isinstance(bound.node.op, Sub) else scaled_a + scaled_b
-    clamp = _clamp(bound)
+        scale = _sum_scale(bound)
+        scaled_a, scaled_b = scale.operands(bound, a, b)
+        last = scale.multipliers[2]
+        acc = scaled_a - scaled_b if isinstance(op, Sub) else scaled_a + scaled_b
     return np.clip(requantize(acc, last.q31, last.shift) + zero_y, clamp.low, clamp.high)
 
 
 def _product_multiplier(bound: BoundNode) -> Multiplier:
-    a, b, y = _scales(bound)
+    a, b, y = scales(bound)
     return multiplier_of(a * b / y)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's broadcasting over the specified sequence of roundings."""
     y, op = bound.output, bound.op(Arithmetic)
-    if op.numerics is Numerics.TFLITE:
-        result = _compute(bound, values_of(bound, inputs, 0), values_of(bound, inputs, 1))
-    elif onnx_arithmetic.is_quantized(bound):
-        a, b = values_of(bound, inputs, 0), values_of(bound, inputs, 1)
-        result = onnx_arithmetic.combined(bound, _OPERATORS[type(op)], _clamp(bound), a, b)
-    else:
-        numbers = operand(bound, inputs, 0), operand(bound, inputs, 1)
-        found = onnx_arithmetic.plain(_OPERATORS[type(op)], *numbers, y.dtype).reshape(y.shape)
-        return (bounded(found, _applied(bound), y.dtype) if op.numerics is Numerics.PLAIN else found,)
-    return (result.astype(y.dtype.value).reshape(y.shape),)
+    if _is_quantized(bound):
+        result = _results(bound, values_of(bound, inputs, 0), values_of(bound, inputs, 1))
+        return (result.astype(y.dtype.value).reshape(y.shape),)
+    numbers = operand(bound, inputs, 0), operand(bound, inputs, 1)
+    found = onnx_arithmetic.plain(_OPERATORS[type(op)], *numbers, y.dtype).reshape(y.shape)
+    return (bounded(found, _applied(bound), y.dtype) if op.numerics is Numerics.PLAIN else found,)
 
 
-def _sum_layer(bound: BoundNode, results: Int64 | None, widest: int) -> Layer:
-    """Weighted where that gives the same bits, else the specified sequence. results: of all pairs of bytes. widest: weight."""
-    (a, b, y), (zero_a, zero_b, zero_y) = _scales(bound), _zero_points(bound)
+def _sum_layer(bound: BoundNode, widest: int) -> Layer:
+    """Of int8 by weights where these give the same bits, else the specified sequence. widest: weights are less."""
+    (a, b, y), (zero_a, zero_b, zero_y) = scales(bound), zero_points(bound)
     sign = -1 if isinstance(bound.node.op, Sub) else 1
     clamp = _clamp(bound)
-    limits = (Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high))
-    offset = zero_y - zero_a * a / y - sign * zero_b * b / y
-    found = None if results is None else weighted_sum(results, a / y, sign * b / y, offset, clamp, widest)
-    if found is not None:
-        weights = (
-            Param("a_weight", "int32_t", found.a_weight, f"a's scale over y's, times 2^{found.shift}"),
-            Param("b_weight", "int32_t", found.b_weight),
-            Param("bias", "int32_t", found.bias, "the zero points and the rounding"),
-            Param("shift", "int32_t", found.shift),
-        )
-        return binary_layer(bound, "elementwise/quantized_sum/weighted_sum", (*weights, *limits))
-    first, second, last = (multiplier_of(factor) for factor in _sum_factors(bound))
-    params = (
-        Param("a_offset", "int32_t", -zero_a, "minus the zero point"),
-        Param("b_offset", "int32_t", -zero_b),
-        Param("left_shift", "int32_t", _left_shift(bound)),
-        Param("a_multiplier", "int32_t", first.q31, "Q31, to twice the larger input scale"),
-        Param("a_shift", "int32_t", first.shift),
-        Param("b_multiplier", "int32_t", second.q31),
-        Param("b_shift", "int32_t", second.shift),
-        Param("b_sign", "int32_t", sign),
-        Param("multiplier", "int32_t", last.q31, "Q31, to the output scale"),
-        Param("shift", "int32_t", last.shift),
-        Param("output_offset", "int32_t", zero_y),
-    )
-    return binary_layer(bound, "elementwise/quantized_sum/rescaled_sum", (*params, *limits))
-
-
-def _product_layer(bound: BoundNode) -> Layer:
-    zero_a, zero_b, zero_y = _zero_points(bound)
-    clamp, last = _clamp(bound), _product_multiplier(bound)
-    params = (
-        Param("a_offset", "int32_t", -zero_a, "minus the zero point"),
-        Param("b_offset", "int32_t", -zero_b),
-        Param("multiplier", "int32_t", last.q31, "Q31"),
-        Param("shift", "int32_t", last.shift, "positive left"),
-        Param("output_offset", "int32_t", zero_y),
-        Param("clamp_low", "int32_t", clamp.low),
-        Param("clamp_high", "int32_t", clamp.high),
-    )
-    return binary_layer(bound, "elementwise/quantized_product/product", params)
+    if bound.output.dtype is DType.INT8:
+        offset = zero_y - zero_a * a / y - sign * zero_b * b / y
+        pairs = byte_pairs(partial(_results, bound))
+        weights = weighted_sum(pairs, a / y, sign * b / y, offset, clamp, widest)
+        if weights is not None:
+            return weighted_layer(bound, weights, clamp)
+    b_sign = (Param("b_sign", "int32_t", sign),)
+    return _sum_scale(bound).layer(bound, "elementwise/quantized_sum/rescaled_sum", clamp, b_sign)
 
 
 def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
@@ -292,20 +251,19 @@ def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
     widest: weights of a weighted sum are less.
     """
     op = bound.op(Arithmetic)
+    if not _is_quantized(bound):
+        return onnx_arithmetic.plain_layer(bound, _OPERATORS[type(op)], _applied(bound))
+    if table := table_layer(bound, partial(_results, bound)):
+        return table
     if op.numerics is not Numerics.TFLITE:
-        operator = _OPERATORS[type(op)]
-        if onnx_arithmetic.is_quantized(bound):
-            return onnx_arithmetic.quantized_layer(bound, operator, _clamp(bound), widest)
-        return onnx_arithmetic.plain_layer(bound, operator, _applied(bound))
+        return onnx_arithmetic.quantized_layer(bound, _OPERATORS[type(op)], _clamp(bound), widest)
     if isinstance(op, Div):
         return quantized_quotient.layer(bound, _clamp(bound))
-    if bound.output.dtype is not DType.INT8:
-        return _product_layer(bound) if isinstance(op, Mul) else _sum_layer(bound, None, widest)
-    results = _compute(bound, BYTES[:, None], BYTES[None, :])
-    source = single_source(bound)
-    if source is not None and bound.output.elements >= TABLE_ENTRIES:
-        return binary_table(bound, source, results)
-    return _product_layer(bound) if isinstance(bound.node.op, Mul) else _sum_layer(bound, results, widest)
+    if isinstance(op, Mul):
+        return requantized_layer(
+            bound, "elementwise/quantized_product/product", _product_multiplier(bound), _clamp(bound)
+        )
+    return _sum_layer(bound, widest)
 
 
 def lower_mve(bound: BoundNode) -> Layer | str:
@@ -326,8 +284,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
 
 def _onnx_product(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     """Products of int8 whose bits ONNX specifies."""
-    results = onnx_arithmetic.combined(bound, "*", _clamp(bound), BYTES[:, None], BYTES[None, :])
-    return onnx_elementwise_simd.product(bound, layer, results, _clamp(bound), variant)
+    return onnx_elementwise_simd.product(bound, layer, byte_pairs(partial(_results, bound)), _clamp(bound), variant)
 
 
 _OF_ROWS = {
@@ -384,15 +341,15 @@ def _paired_sum(bound: BoundNode, layer: Layer) -> Layer | str:
     The operand of the larger scale is multiplied by 1/2, which takes nothing off its 15 more bits; so is the other one where
     the scales are equal, as the largest multiplier with a shift of 1 does for each of its values.
     """
-    factors = [multiplier_of(factor) for factor in _sum_factors(bound)]
-    exchanged = _scales(bound)[0] < _scales(bound)[1]
-    small, last = factors[0 if exchanged else 1], factors[2]
+    scale, exchanged = _sum_scale(bound), bound.input(0).scale < bound.input(1).scale
+    first, second, last = scale.multipliers
+    small = first if exchanged else second
     q31, right = (small.q31, -small.shift) if small.shift else ((1 << 31) - 1, 1)
     if not 1 <= right <= _FURTHEST or not 1 <= -last.shift <= _FURTHEST:
         return "scales that are far apart"
     values = {param.name: param for param in layer.params}
     sign = int(values["b_sign"].value)
-    half = 1 << (_left_shift(bound) - 1)
+    half = 1 << (scale.left - 1)
     clamped = (values["clamp_low"].value, values["clamp_high"].value) != bound.output.dtype.range
     params = (
         Param("exchanged", "int32_t", int(exchanged), "1: b has the larger scale"),

@@ -8,33 +8,25 @@ ONNX    one to 64 operands, of any one numeric type; a NaN wins. Of two zeros th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
-from emitc.kernels.contract import KernelDef, Parsed, require_same_quantization
+from emitc.kernels.contract import KernelDef, require_same_quantization
+from emitc.kernels.elementwise.quantized_operands import table_layer
 from emitc.kernels.shared import broadcast
-from emitc.kernels.shared.lookup_and_binary import (
-    TABLE_ENTRIES,
-    binary_layer,
-    binary_table,
-    check_binary,
-    single_source,
-    values_of,
-)
+from emitc.kernels.shared.lookup_and_binary import binary_layer, check_binary
 from emitc.kernels.shared.pointwise import (
     FLOATS,
     SIGNED,
     UNSIGNED,
     operand,
-    plain_numerics,
+    parser_of,
     require_one_meaning,
     require_types,
 )
 from emitc.layer import Formula, Layer, Param
-from emitc.numerics.requantize import BYTES, Int64
-from emitc.source import SourceNode
 
 _TFLITE_PLAIN = (DType.FLOAT32, DType.INT32, DType.INT64)
 
@@ -51,18 +43,6 @@ class Maximum(Op):
     __slots__ = ()
 
 
-def _from_tflite(op: type[Op]) -> Callable[[SourceNode], Parsed]:
-    def parse(node: SourceNode) -> Parsed:
-        node.counts((2, 2))
-        return Parsed(op(numerics=plain_numerics(node)), (0, 1))
-
-    return parse
-
-
-def _from_onnx(op: type[Op]) -> Callable[[SourceNode], Parsed]:
-    return lambda node: broadcast.any_operands(op(), node)
-
-
 def check(bound: BoundNode) -> None:
     """Refuses what check_binary does, and tensors that do not share scale and zero point."""
     if bound.node.op.numerics.float_scale:
@@ -76,10 +56,8 @@ def check(bound: BoundNode) -> None:
     require_same_quantization(bound, bound.input(1), bound.output)
 
 
-def _compute(bound: BoundNode, a: Int64, b: Int64) -> Int64:
-    """The results of quantized values that broadcast against each other."""
-    function = np.minimum if isinstance(bound.node.op, Minimum) else np.maximum
-    return np.asarray(function(a, b), np.int64)
+def _function(bound: BoundNode) -> np.ufunc:
+    return np.minimum if isinstance(bound.node.op, Minimum) else np.maximum
 
 
 def _folded(bound: BoundNode, inputs: Sequence[Array | None]) -> Array:
@@ -95,12 +73,10 @@ def _folded(bound: BoundNode, inputs: Sequence[Array | None]) -> Array:
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's minimum or maximum."""
-    y = bound.output
+    """numpy's minimum or maximum of two quantized operands; of others each operand in turn."""
     if bound.node.op.numerics.float_scale:
         return (_folded(bound, inputs),)
-    result = _compute(bound, values_of(bound, inputs, 0), values_of(bound, inputs, 1))
-    return (result.astype(y.dtype.value).reshape(y.shape),)
+    return (np.asarray(_function(bound)(operand(bound, inputs, 0), operand(bound, inputs, 1))),)
 
 
 _FORMULAS = {
@@ -117,19 +93,16 @@ def lower(bound: BoundNode) -> Layer:
     if bound.node.op.numerics.float_scale:
         nan_wins = bound.output.dtype in FLOATS and bound.node.op.numerics is not Numerics.PLAIN
         return broadcast.fold_layer(bound, _FORMULAS[isinstance(bound.node.op, Minimum), nan_wins])
-    source = single_source(bound)
-    if bound.output.dtype is DType.INT8 and source is not None and bound.output.elements >= TABLE_ENTRIES:
-        return binary_table(bound, source, _compute(bound, BYTES[:, None], BYTES[None, :]))
     flip = Param("flip", "int32_t", -isinstance(bound.node.op, Minimum), "0: maximum, -1: minimum")
-    return binary_layer(bound, "elementwise/extremum", (flip,))
+    return table_layer(bound, _function(bound)) or binary_layer(bound, "elementwise/extremum", (flip,))
 
 
 def _kernel(op: type[Op], name: str, summary: str, onnx: str) -> KernelDef:
     dtypes = (DType.INT8, *SIGNED[1:], *UNSIGNED, *FLOATS)
     return KernelDef(
-        op, summary, dtypes, (name,), _from_tflite(op), check, reference, lower, output_shapes=broadcast.output_shapes,
-        onnx=(onnx,),
-        from_onnx=_from_onnx(op), elementwise=True, tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, *_TFLITE_PLAIN),
+        op, summary, dtypes, (name,), parser_of(op, 2), check, reference, lower, output_shapes=broadcast.output_shapes,
+        onnx=(onnx,), from_onnx=lambda node: broadcast.any_operands(op(), node), elementwise=True,
+        tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, *_TFLITE_PLAIN),
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ int8 pairs are computed by integers wherever parameters give the same bits (`pai
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,18 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape
 from emitc.kernels.contract import out_of_proportion, require_quantization, unsupported
+from emitc.kernels.elementwise.quantized_operands import (
+    byte_pairs,
+    clamp_params,
+    offset_params,
+    scales,
+    weight_params,
+    weighted_layer,
+    zero_points,
+)
 from emitc.kernels.shared.broadcast import broadcast_layer, flat_layer, require_broadcast, same_types
-from emitc.kernels.shared.float_activation import bound_params
-from emitc.kernels.shared.lookup_and_binary import TABLE_ENTRIES, binary_layer, binary_table, single_source
+from emitc.kernels.shared.float_activation import ACTIVATION_BOUNDS, bound_params
+from emitc.kernels.shared.lookup_and_binary import binary_table, single_source
 from emitc.kernels.shared.pointwise import FLOATS, SIGNED, UNSIGNED, dequantized, quantized, require_types, typed
 from emitc.layer import Formula, Layer, Param
 from emitc.numerics.exhaustive_fit import (
@@ -42,7 +52,7 @@ from emitc.numerics.exhaustive_fit import (
     scaled_product,
     weighted_sum,
 )
-from emitc.numerics.requantize import BYTES, Clamp, Float32, Int64
+from emitc.numerics.requantize import Clamp, Float32, Int64
 
 _ADDED = (DType.FLOAT32, DType.INT32, DType.INT64)
 TFLITE_TYPES = {"+": _ADDED, "-": _ADDED, "*": _ADDED, "/": (DType.FLOAT32, DType.INT32)}
@@ -118,15 +128,14 @@ def check(bound: BoundNode, operator: str, activation: str) -> None:
             "leave the activation in float32",
             y,
         )
-    low, high = ends = y.dtype.range
-    span, qa, qb, qy = float(high - low), *_quantizations(bound)
-    sums = span * (qa.scale + qb.scale)
-    products = span * qa.scale * span * qb.scale
-    ratios = (qa.scale + qb.scale) / qy.scale * 2 * span, qa.scale * qb.scale / qy.scale * span * span
-    limit = float(np.finfo(np.float32).max)
-    if max(sums, products, *ratios) >= limit:
+    ends = y.dtype.range
+    span, (scale_a, scale_b, scale_y) = float(ends[1] - ends[0]), scales(bound)
+    sums = span * (scale_a + scale_b)
+    products = span * scale_a * span * scale_b
+    ratios = (scale_a + scale_b) / scale_y * 2 * span, scale_a * scale_b / scale_y * span * span
+    if max(sums, products, *ratios) >= float(np.finfo(np.float32).max):
         raise out_of_proportion(
-            bound, f"inputs {qa.scale!r} and {qb.scale!r}, output {qy.scale!r}: float32 cannot hold the results"
+            bound, f"inputs {scale_a!r} and {scale_b!r}, output {scale_y!r}: float32 cannot hold the results"
         )
     if bound.node.op.numerics is Numerics.QDQ:
         return
@@ -157,13 +166,14 @@ def _quantizations(bound: BoundNode) -> tuple[Quantization, Quantization, Quanti
 def clamp_of(bound: BoundNode, activation: str) -> Clamp:
     """What a fused activation leaves of the output's range: its bounds quantized, ties to even."""
     y = bound.output
-    low, high = y.dtype.range
     assert y.quantization
-    bounds = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}.get(activation, (None, None))
-    real = [
-        None if v is None else int(quantized(np.array([v], np.float32), y.quantization, y.dtype)[0]) for v in bounds
-    ]
-    return Clamp(low if real[0] is None else real[0], high if real[1] is None else real[1])
+    q = y.quantization
+    return Clamp(
+        *(
+            end if real is None else int(quantized(np.array([real], np.float32), q, y.dtype)[0])
+            for real, end in zip(ACTIVATION_BOUNDS[activation], y.dtype.range, strict=True)
+        )
+    )
 
 
 def plain(operator: str, a: Array, b: Array, y: DType) -> Array:
@@ -206,8 +216,8 @@ def _rounded(values: Float32) -> Int64:
 
 
 def _product_factor(bound: BoundNode) -> np.float32:
-    qa, qb, qy = _quantizations(bound)
-    return np.float32(np.float32(qa.scale) * np.float32(qb.scale) / np.float32(qy.scale))
+    a, b, y = (np.float32(scale) for scale in scales(bound))
+    return np.float32(a * b / y)
 
 
 def fused(a: Float32 | np.float32, factor: np.float32, c: Float32 | np.float32) -> Float32:
@@ -239,9 +249,9 @@ def _in_float(bound: BoundNode, operator: str, a: Int64, b: Int64) -> Float32:
         exchanged, outer_factor, inner_factor, constant = _sum_terms(bound)
         outer, inner = ((v + bias).astype(np.float32) for v in ((b, a) if exchanged else (a, b)))
         return fused(outer, outer_factor, fused(inner, inner_factor, constant))
-    qa, qb, qy = _quantizations(bound)
-    product = ((a - qa.zero_point) * (b - qb.zero_point)).astype(np.float32) * _product_factor(bound)
-    return np.asarray(product + np.float32(qy.zero_point + bias), np.float32)
+    zero_a, zero_b, zero_y = zero_points(bound)
+    product = ((a - zero_a) * (b - zero_b)).astype(np.float32) * _product_factor(bound)
+    return np.asarray(product + np.float32(zero_y + bias), np.float32)
 
 
 # ---- layers ----
@@ -272,89 +282,54 @@ def plain_layer(bound: BoundNode, operator: str, activation: str) -> Layer:
     return flat_layer(broadcast_layer(bound, formula, spec=spec))
 
 
-def _limits(clamp: Clamp) -> tuple[Param, ...]:
-    return Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high)
-
-
 def integer_form(bound: BoundNode, operator: str, results: Int64, clamp: Clamp, widest: int = 1 << 31) -> Form | None:
     """Parameters that give `results` [256, 256] for every pair of int8 values; None where there are none.
 
     widest: weights of a weighted sum are less.
     """
-    qa, qb, qy = _quantizations(bound)
-    zeros = (qa.zero_point, qb.zero_point, qy.zero_point)
+    (a, b, y), zeros = scales(bound), zero_points(bound)
     if operator in "+-":
-        a_factor, b_factor = qa.scale / qy.scale, qb.scale / qy.scale * (-1 if operator == "-" else 1)
-        zero = qy.zero_point - qa.zero_point * a_factor - qb.zero_point * b_factor
+        a_factor, b_factor = a / y, b / y * (-1 if operator == "-" else 1)
+        zero = zeros[2] - zeros[0] * a_factor - zeros[1] * b_factor
         # With a ratio of, say, 1/2 every other sum is a tie; where all ratios are whole there is none.
         ties = not (a_factor.is_integer() and b_factor.is_integer())
         even = even_sum(results, a_factor, b_factor, zeros, clamp) if ties else None
         return even or weighted_sum(results, a_factor, b_factor, zero, clamp, widest)
     if operator == "*":
-        factor = qa.scale * qb.scale / qy.scale
+        factor = a * b / y
         return scaled_product(results, factor, zeros) or even_product(results, factor, zeros, clamp)
     return None
 
 
 def _form_layer(bound: BoundNode, form: Form, clamp: Clamp) -> Layer:
-    qa, qb, _ = _quantizations(bound)
-    limits = _limits(clamp)
-    shift = Param("shift", "int32_t", form.shift)
-    if isinstance(form, WeightedSum | EvenSum):
-        weights = (
-            Param("a_weight", "int32_t", form.a_weight, f"a's scale over y's, times 2^{form.shift}"),
-            Param("b_weight", "int32_t", form.b_weight),
-            Param("bias", "int32_t", form.bias, "the zero points and the rounding"),
-            shift,
-        )
-        if isinstance(form, WeightedSum):
-            return binary_layer(bound, "elementwise/quantized_sum/weighted_sum", (*weights, *limits))
-        return broadcast_layer(
-            bound, "elementwise/quantized_sum/even_sum", (*weights, *_even_params(form), *limits), spec=_BYTES
-        )
-    offsets = (
-        Param("a_offset", "int32_t", -qa.zero_point, "minus the zero point"),
-        Param("b_offset", "int32_t", -qb.zero_point),
-        Param("multiplier", "int32_t", form.multiplier),
-    )
-    if isinstance(form, EvenProduct):
-        bias = Param("bias", "int32_t", form.bias)
-        return broadcast_layer(
-            bound,
-            "elementwise/quantized_product/even_product",
-            (*offsets, bias, shift, *_even_params(form), *limits),
-            spec=_BYTES,
-        )
-    template, c_type = (
-        ("elementwise/quantized_product/wide_product", "int64_t")
-        if form.wide
-        else ("elementwise/quantized_product/scaled_product", "int32_t")
-    )
-    bias = Param("bias", c_type, form.bias, "the output's zero point and the rounding")
-    return broadcast_layer(bound, template, (*offsets, bias, shift, *limits), spec=_BYTES)
-
-
-_BYTES = typed(DType.INT8, DType.INT8)
-
-
-def _even_params(form: EvenSum | EvenProduct) -> tuple[Param, ...]:
-    below_half = Param("below_half", "int32_t", (1 << (form.shift - 1)) - 1, "under half of what the shift drops")
-    return below_half, Param("output_offset", "int32_t", form.offset)
+    if isinstance(form, WeightedSum):
+        return weighted_layer(bound, form, clamp)
+    if isinstance(form, EvenSum):
+        template, params = "elementwise/quantized_sum/even_sum", weight_params(form)
+    else:
+        if isinstance(form, EvenProduct):
+            template = "elementwise/quantized_product/even_product"
+            bias = Param("bias", "int32_t", form.bias)
+        else:
+            template = f"elementwise/quantized_product/{'wide' if form.wide else 'scaled'}_product"
+            c_type = "int64_t" if form.wide else "int32_t"
+            bias = Param("bias", c_type, form.bias, "the output's zero point and the rounding")
+        multiplier, shift = Param("multiplier", "int32_t", form.multiplier), Param("shift", "int32_t", form.shift)
+        params = (*offset_params(bound), multiplier, bias, shift)
+    if isinstance(form, EvenSum | EvenProduct):
+        below_half = Param("below_half", "int32_t", (1 << (form.shift - 1)) - 1, "under half of what the shift drops")
+        params = (*params, below_half, Param("output_offset", "int32_t", form.offset))
+    return broadcast_layer(bound, template, (*params, *clamp_params(clamp)), spec=typed(DType.INT8, DType.INT8))
 
 
 def _float_layer(bound: BoundNode, operator: str, clamp: Clamp) -> Layer:
     """The specified arithmetic on the device."""
-    qa, qb, qy = _quantizations(bound)
-    dtype = bound.output.dtype
+    dtype, zero = bound.output.dtype, bound.output.zero_point
     spec = typed(dtype, dtype)
     if bound.node.op.numerics is Numerics.QDQ:
-        zero = qy.zero_point
         params = (
-            Param("a_offset", "int32_t", -qa.zero_point, "minus the zero point"),
-            Param("b_offset", "int32_t", -qb.zero_point),
-            Param("a_scale", "float", qa.scale),
-            Param("b_scale", "float", qb.scale),
-            Param("y_scale", "float", qy.scale),
+            *offset_params(bound),
+            *(Param(f"{name}_scale", "float", scale) for name, scale in zip("aby", scales(bound), strict=True)),
             Param("lowest", "float", float(clamp.low - zero), "the clamp, without the zero point"),
             Param("highest", "float", float(clamp.high - zero)),
             Param("output_offset", "int32_t", zero),
@@ -385,26 +360,23 @@ def _float_layer(bound: BoundNode, operator: str, clamp: Clamp) -> Layer:
             bound, "elementwise/quantized_sum/fused_sum", (*terms, *limits), operands=operands, spec=spec
         )
     factors = (
-        Param("a_offset", "int32_t", -qa.zero_point, "minus the zero point"),
-        Param("b_offset", "int32_t", -qb.zero_point),
+        *offset_params(bound),
         Param("factor", "float", float(_product_factor(bound))),
-        Param("zero_point", "float", float(qy.zero_point + bias)),
+        Param("zero_point", "float", float(zero + bias)),
     )
     return broadcast_layer(bound, "elementwise/quantized_product/rounded_product", (*factors, *limits), spec=spec)
 
 
 def quantized_layer(bound: BoundNode, operator: str, clamp: Clamp, widest: int = 1 << 31) -> Layer:
-    """int8: a table where one input decides, else integers where they give the same bits. Otherwise float arithmetic.
+    """int8: integers where they give the same bits, else a table where one input decides. Otherwise float arithmetic.
 
     widest: weights of a weighted sum are less.
     """
     if bound.output.dtype is not DType.INT8:
         return _float_layer(bound, operator, clamp)
-    results = combined(bound, operator, clamp, BYTES[:, None], BYTES[None, :])
-    source = single_source(bound)
-    if source is not None and bound.output.elements >= TABLE_ENTRIES:
-        return binary_table(bound, source, results)
+    results = byte_pairs(partial(combined, bound, operator, clamp))
     form = integer_form(bound, operator, results, clamp, widest)
     if form is not None:
         return _form_layer(bound, form, clamp)
+    source = single_source(bound)
     return _float_layer(bound, operator, clamp) if source is None else binary_table(bound, source, results)

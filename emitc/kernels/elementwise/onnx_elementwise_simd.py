@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from emitc.ir import BoundNode, DType
+from emitc.kernels.elementwise.quantized_operands import clamp_params, offset_params, scales, zero_points
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER
 from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
 from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
@@ -45,21 +46,19 @@ def product(bound: BoundNode, layer: Layer, results: Int64, clamp: Clamp, varian
     """`layer` of integers for a variant, dsp or mve; or why there is none. results: [256, 256] of all pairs of int8."""
     if reason := _refusal(bound, layer, PRODUCTS):
         return reason
-    qa, qb, qy = bound.input(0), bound.input(1), bound.output
-    factor, zeros = qa.scale * qb.scale / qy.scale, (qa.zero_point, qb.zero_point, qy.zero_point)
-    found = high_product(results, factor, zeros)
+    scale_a, scale_b, scale_y = scales(bound)
+    factor = scale_a * scale_b / scale_y
+    found = high_product(results, factor, zero_points(bound))
     if found is None:
         return "no multiplier of 32 bits gives the bits for every pair"
     if variant == "dsp" and factor * 255 * 255 >= _SHORT:
         return "a product of more than 16 bits"
     params = (
-        Param("a_offset", "int32_t", -qa.zero_point, "minus the zero point"),
-        Param("b_offset", "int32_t", -qb.zero_point),
+        *offset_params(bound),
         Param("multiplier", "int32_t", found.multiplier),
         Param("bias", "int32_t", found.bias, "the output's zero point and the rounding"),
         Param("shift", "int32_t", found.shift, "of the upper half of the product"),
-        Param("clamp_low", "int32_t", clamp.low),
-        Param("clamp_high", "int32_t", clamp.high),
+        *clamp_params(clamp),
         Param("count", "int32_t", bound.output.elements),
     )
     clamped = variant == "dsp" and clamp != Clamp(*DType.INT8.range)

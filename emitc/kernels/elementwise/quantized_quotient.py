@@ -15,24 +15,18 @@ import numpy as np
 
 from emitc.ir import BoundNode
 from emitc.kernels.contract import out_of_proportion
-from emitc.kernels.shared.lookup_and_binary import TABLE_ENTRIES, binary_layer, binary_table, single_source
-from emitc.layer import Layer, Param
+from emitc.kernels.elementwise.quantized_operands import requantized_layer, scales, zero_points
+from emitc.layer import Layer
 from emitc.numerics.gemmlowp import high_mul, one_over_one_plus_x
-from emitc.numerics.requantize import BYTES, Clamp, Int64, Multiplier, multiplier_of, rounding_shift_right
+from emitc.numerics.requantize import Clamp, Int64, Multiplier, multiplier_of, rounding_shift_right
 
 _FACTOR_LIMIT = 2.0**23
 _WORD = 31
 
 
-def _zero_points(bound: BoundNode) -> tuple[int, int, int]:
-    a, b, y = bound.input(0), bound.input(1), bound.output
-    return a.zero_point, b.zero_point, y.zero_point
-
-
 def _factor(bound: BoundNode) -> float:
-    a, b, y = bound.input(0), bound.input(1), bound.output
-    divisor = b.scale * y.scale
-    return a.scale / divisor if divisor else _FACTOR_LIMIT
+    a, b, y = scales(bound)
+    return a / (b * y) if b * y else _FACTOR_LIMIT
 
 
 def require_scales(bound: BoundNode) -> None:
@@ -52,7 +46,7 @@ def _reciprocal(divisor: int) -> Multiplier:
 
 def quotients(bound: BoundNode, a: Int64, b: Int64, clamp: Clamp) -> Int64:
     """The results, clamped, of quantized values that broadcast against each other."""
-    zero_a, zero_b, zero_y = _zero_points(bound)
+    zero_a, zero_b, zero_y = zero_points(bound)
     over, under = np.broadcast_arrays(a - zero_a, b - zero_b)
     over = np.where(under < 0, -over, over)
     divisor = np.abs(under)
@@ -69,19 +63,6 @@ def quotients(bound: BoundNode, a: Int64, b: Int64, clamp: Clamp) -> Int64:
 
 
 def layer(bound: BoundNode, clamp: Clamp) -> Layer:
-    """A table where one input decides and the tensor is no smaller than the table; else a loop over both operands."""
-    source = single_source(bound)
-    if source is not None and bound.output.elements >= TABLE_ENTRIES:
-        return binary_table(bound, source, quotients(bound, BYTES[:, None], BYTES[None, :], clamp))
-    zero_a, zero_b, zero_y = _zero_points(bound)
+    """A loop over both operands."""
     factor = multiplier_of(_factor(bound))
-    params = (
-        Param("a_offset", "int32_t", -zero_a, "minus the zero point"),
-        Param("b_offset", "int32_t", -zero_b),
-        Param("multiplier", "int32_t", factor.q31, "Q31"),
-        Param("shift", "int32_t", factor.shift, "positive left"),
-        Param("output_offset", "int32_t", zero_y),
-        Param("clamp_low", "int32_t", clamp.low),
-        Param("clamp_high", "int32_t", clamp.high),
-    )
-    return binary_layer(bound, "elementwise/quantized_product/fixed_quotient", params)
+    return requantized_layer(bound, "elementwise/quantized_product/fixed_quotient", factor, clamp)

@@ -11,25 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
-from emitc.kernels.contract import KernelDef, Parsed
+from emitc.kernels.contract import KernelDef
+from emitc.kernels.elementwise.quantized_operands import CommonScale, common_scale, table_layer
 from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types
-from emitc.kernels.shared.lookup_and_binary import (
-    TABLE_ENTRIES,
-    binary_layer,
-    binary_table,
-    check_binary,
-    require_factor,
-    single_source,
-    values_of,
-)
-from emitc.kernels.shared.pointwise import operand, plain_numerics, require_types, typed
-from emitc.layer import Layer, Param
-from emitc.numerics.requantize import BYTES, Int64, Multiplier, multiplier_of, requantize
-from emitc.source import SourceNode
+from emitc.kernels.shared.lookup_and_binary import check_binary, require_factor, values_of
+from emitc.kernels.shared.pointwise import operand, parser_of, require_types, typed
+from emitc.layer import Layer
+from emitc.numerics.requantize import Clamp, Int64, requantize
 
 _TYPES = (DType.FLOAT32, DType.INT32)
 _LEFT_SHIFTS = {DType.INT8: 7, DType.INT16: 0}
@@ -43,42 +36,26 @@ class SquaredDifference(Op):
     __slots__ = ()
 
 
-def from_tflite(node: SourceNode) -> Parsed:
-    """Both operands."""
-    node.counts((2, 2))
-    return Parsed(SquaredDifference(numerics=plain_numerics(node)), (0, 1))
-
-
 def check(bound: BoundNode) -> None:
     """Refuses other types, shapes that do not fit each other, and scales out of proportion."""
     if bound.node.op.numerics is Numerics.TFLITE:
         check_binary(bound)
-        require_factor(bound, _factors(bound)[2], _LARGEST_SQUARE)
+        require_factor(bound, _scale(bound).factors[2], _LARGEST_SQUARE)
         return
     require_types(bound, same_types(_TYPES), "float32, int32, int8 and int16, one type throughout")
     require_broadcast(bound)
 
 
-def _factors(bound: BoundNode) -> tuple[float, float, float]:
-    """What a, b and the square of their difference are multiplied with."""
-    a, b, y = bound.input(0), bound.input(1), bound.output
-    reach = 2 * max(a.scale, b.scale)
-    return a.scale / reach, b.scale / reach, reach * reach / ((1 << 2 * _LEFT_SHIFTS[bound.output.dtype]) * y.scale)
-
-
-def _scaling(bound: BoundNode) -> tuple[tuple[int, int, int], tuple[Multiplier, ...]]:
-    """Zero points and multipliers of a, b and y."""
-    a, b, y = bound.input(0), bound.input(1), bound.output
-    return (a.zero_point, b.zero_point, y.zero_point), tuple(multiplier_of(factor) for factor in _factors(bound))
+def _scale(bound: BoundNode) -> CommonScale:
+    return common_scale(bound, _LEFT_SHIFTS[bound.output.dtype], power=2)
 
 
 def _squares(bound: BoundNode, a: Int64, b: Int64) -> Int64:
     """The results for quantized values that broadcast against each other."""
-    zeros, (first, second, last) = _scaling(bound)
-    left = _LEFT_SHIFTS[bound.output.dtype]
-    scaled_a = requantize((a - zeros[0]) << left, first.q31, first.shift)
-    difference = scaled_a - requantize((b - zeros[1]) << left, second.q31, second.shift)
-    return np.clip(requantize(difference * difference, last.q31, last.shift) + zeros[2], *bound.output.dtype.range)
+    scale, y = _scale(bound), bound.output
+    scaled_a, scaled_b = scale.operands(bound, a, b)
+    last = scale.multipliers[2]
+    return np.clip(requantize((scaled_a - scaled_b) ** 2, last.q31, last.shift) + y.zero_point, *y.dtype.range)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -91,36 +68,15 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         return (np.asarray(np.multiply(difference, difference), bound.output.dtype.value),)
 
 
-def _quantized_layer(bound: BoundNode) -> Layer:
-    """A table where one int8 input decides and the tensor is no smaller than the table; else a loop over both operands."""
-    dtype = bound.output.dtype
-    source = single_source(bound) if dtype is DType.INT8 and bound.output.elements >= TABLE_ENTRIES else None
-    if source is not None:
-        return binary_table(bound, source, _squares(bound, BYTES[:, None], BYTES[None, :]))
-    (zero_a, zero_b, zero_y), (first, second, last) = _scaling(bound)
-    low, high = dtype.range
-    params = (
-        Param("a_offset", "int32_t", -zero_a, "minus the zero point"),
-        Param("b_offset", "int32_t", -zero_b),
-        Param("left_shift", "int32_t", _LEFT_SHIFTS[dtype]),
-        Param("a_multiplier", "int32_t", first.q31, "Q31, to twice the larger input scale"),
-        Param("a_shift", "int32_t", first.shift),
-        Param("b_multiplier", "int32_t", second.q31),
-        Param("b_shift", "int32_t", second.shift),
-        Param("multiplier", "int32_t", last.q31, "Q31, to the output scale"),
-        Param("shift", "int32_t", last.shift),
-        Param("output_offset", "int32_t", zero_y),
-        Param("clamp_low", "int32_t", low),
-        Param("clamp_high", "int32_t", high),
-    )
-    return binary_layer(bound, "elementwise/rescaled_square", params)
-
-
 def lower(bound: BoundNode) -> Layer:
-    """A loop over both operands; plain integers in a type in which C defines every result."""
-    if bound.node.op.numerics is Numerics.TFLITE:
-        return _quantized_layer(bound)
+    """A table where one int8 input decides; else a loop over both operands.
+
+    Plain integers are computed in a type in which C defines every result.
+    """
     dtype = bound.output.dtype
+    if bound.node.op.numerics is Numerics.TFLITE:
+        table = table_layer(bound, partial(_squares, bound))
+        return table or _scale(bound).layer(bound, "elementwise/rescaled_square", Clamp(*dtype.range))
     spec = typed(dtype, dtype)
     if dtype is DType.INT32:
         spec = replace(spec, w="uint32_t")
@@ -130,6 +86,7 @@ def lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         SquaredDifference, "square of a difference, broadcasting", (DType.INT8, DType.INT16, DType.INT32, DType.FLOAT32),
-        ("SQUARED_DIFFERENCE",), from_tflite, check, reference, lower, output_shapes=output_shapes, elementwise=True,
+        ("SQUARED_DIFFERENCE",), parser_of(SquaredDifference, 2), check, reference, lower, output_shapes=output_shapes,
+        elementwise=True,
     ),
 )  # fmt: skip

@@ -9,13 +9,13 @@ Types   float32: the function in C. int8 with scales: a table of 256 results, ea
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Quantization, Tensor
-from emitc.kernels.contract import require_quantization, unsupported
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Tensor
+from emitc.kernels.contract import Parsed, require_quantization, unsupported
 from emitc.kernels.shared.lookup_and_binary import by_vectors, byte_table, real_table
 from emitc.layer import ByRows, Formula, KernelSpec, Layer, Overlap, Param, in_step
 from emitc.numerics import tanh_logistic
@@ -34,6 +34,23 @@ _SHORT = {"float": "f32", "double": "f64"}
 def plain_numerics(node: SourceNode) -> Numerics:
     """The arithmetic of a TFLite operator, by its first input: of numbers themselves, or of quantized ones."""
     return Numerics.PLAIN if node.input(0).dtype in _UNSCALED else Numerics.TFLITE
+
+
+def parser_of(
+    op: Callable[..., Op], operands: int = 1, tflite: Numerics | None = None
+) -> Callable[[SourceNode], Parsed]:
+    """The parser, for both formats, of an operator without attributes that takes so many operands.
+
+    tflite: the arithmetic in TFLite models; by default that of the first input's type (`plain_numerics`).
+    """
+
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((operands, operands))
+        of_onnx = node.format == "onnx"
+        numerics = Numerics.QOPERATOR if of_onnx else plain_numerics(node) if tflite is None else tflite
+        return Parsed(op(numerics=numerics), tuple(range(operands)))
+
+    return parse
 
 
 def typed(x: DType, y: DType, w: DType | None = None) -> KernelSpec:

@@ -1,0 +1,122 @@
+"""What operators of two quantized operands share: parameters, the table where one operand decides, and a common scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from emitc.ir import BoundNode, DType
+from emitc.kernels.shared.lookup_and_binary import TABLE_ENTRIES, binary_layer, binary_table, single_source
+from emitc.layer import Layer, Param
+from emitc.numerics.exhaustive_fit import EvenSum, WeightedSum
+from emitc.numerics.requantize import BYTES, Clamp, Int64, Multiplier, multiplier_of, requantize
+
+
+def scales(bound: BoundNode) -> tuple[float, float, float]:
+    """Of a, b and y."""
+    return bound.input(0).scale, bound.input(1).scale, bound.output.scale
+
+
+def zero_points(bound: BoundNode) -> tuple[int, int, int]:
+    """Of a, b and y."""
+    return bound.input(0).zero_point, bound.input(1).zero_point, bound.output.zero_point
+
+
+def offset_params(bound: BoundNode) -> tuple[Param, Param]:
+    """What the kernel adds to the elements of a and b."""
+    zero_a, zero_b, _ = zero_points(bound)
+    return Param("a_offset", "int32_t", -zero_a, "minus the zero point"), Param("b_offset", "int32_t", -zero_b)
+
+
+def clamp_params(clamp: Clamp) -> tuple[Param, Param]:
+    """The limits of the results."""
+    return Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high)
+
+
+def weight_params(form: WeightedSum | EvenSum) -> tuple[Param, ...]:
+    """A sum whose weights hold the scales."""
+    return (
+        Param("a_weight", "int32_t", form.a_weight, f"a's scale over y's, times 2^{form.shift}"),
+        Param("b_weight", "int32_t", form.b_weight),
+        Param("bias", "int32_t", form.bias, "the zero points and the rounding"),
+        Param("shift", "int32_t", form.shift),
+    )
+
+
+def weighted_layer(bound: BoundNode, form: WeightedSum, clamp: Clamp) -> Layer:
+    """The layer of a sum of bytes by weights."""
+    return binary_layer(bound, "elementwise/quantized_sum/weighted_sum", (*weight_params(form), *clamp_params(clamp)))
+
+
+def requantized_layer(bound: BoundNode, template: str, factor: Multiplier, clamp: Clamp) -> Layer:
+    """The layer of an operator whose kernel takes the zero points off and requantizes the result by one factor."""
+    params = (
+        *offset_params(bound),
+        Param("multiplier", "int32_t", factor.q31, "Q31"),
+        Param("shift", "int32_t", factor.shift, "positive left"),
+        Param("output_offset", "int32_t", bound.output.zero_point),
+        *clamp_params(clamp),
+    )
+    return binary_layer(bound, template, params)
+
+
+def byte_pairs(results: Callable[[Int64, Int64], Int64]) -> Int64:
+    """[256, 256]: the results for all pairs of int8 values."""
+    return results(BYTES[:, None], BYTES[None, :])
+
+
+def table_layer(bound: BoundNode, results: Callable[[Int64, Int64], Int64]) -> Layer | None:
+    """The layer that looks int8 results up, where one operand decides and the tensor is no smaller than the table.
+
+    results: of values of a and b that broadcast.
+    """
+    source = single_source(bound) if bound.output.dtype is DType.INT8 else None
+    if source is None or bound.output.elements < TABLE_ENTRIES:
+        return None
+    return binary_table(bound, source, byte_pairs(results))
+
+
+@dataclass(frozen=True, slots=True)
+class CommonScale:
+    """How a and b, shifted left, come to twice the larger input scale, and a result at that scale to the output's scale."""
+
+    left: int
+    factors: tuple[float, float, float]
+
+    @property
+    def multipliers(self) -> tuple[Multiplier, Multiplier, Multiplier]:
+        """Of a, b and the result."""
+        first, second, last = self.factors
+        return multiplier_of(first), multiplier_of(second), multiplier_of(last)
+
+    def operands(self, bound: BoundNode, a: Int64, b: Int64) -> tuple[Int64, Int64]:
+        """Quantized values of a and b at the common scale."""
+        (zero_a, zero_b, _), (first, second, _) = zero_points(bound), self.multipliers
+        scaled = requantize((a - zero_a) << self.left, first.q31, first.shift)
+        return scaled, requantize((b - zero_b) << self.left, second.q31, second.shift)
+
+    def layer(self, bound: BoundNode, template: str, clamp: Clamp, sign: tuple[Param, ...] = ()) -> Layer:
+        """The layer of a kernel that does both requantizations. sign: of b, where the kernel adds and subtracts."""
+        first, second, last = self.multipliers
+        params = (
+            *offset_params(bound),
+            Param("left_shift", "int32_t", self.left),
+            Param("a_multiplier", "int32_t", first.q31, "Q31, to twice the larger input scale"),
+            Param("a_shift", "int32_t", first.shift),
+            Param("b_multiplier", "int32_t", second.q31),
+            Param("b_shift", "int32_t", second.shift),
+            *sign,
+            Param("multiplier", "int32_t", last.q31, "Q31, to the output scale"),
+            Param("shift", "int32_t", last.shift),
+            Param("output_offset", "int32_t", bound.output.zero_point),
+            *clamp_params(clamp),
+        )
+        return binary_layer(bound, template, params)
+
+
+def common_scale(bound: BoundNode, left: int, power: int = 1) -> CommonScale:
+    """For a sum of both operands, or with power 2 for a product, after a shift of `left` bits."""
+    a, b, y = scales(bound)
+    reach = 2 * max(a, b)
+    return CommonScale(left, (a / reach, b / reach, math.prod([reach] * power) / ((1 << power * left) * y)))

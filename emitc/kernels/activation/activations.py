@@ -1,15 +1,19 @@
 """Activations that both formats have, of one value: LOGISTIC, TANH, RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU, HARD_SWISH.
 
 Shapes  any, y the same.   Types  int8. An int8 value has 256 results: each operator is a table, computed here.
-        LOGISTIC, TANH, RELU, RELU6 and LEAKY_RELU also int16 (unary_int16.py). All of them float32, by the function itself.
-        In legacy uint8 models (unary_unsigned.py; HARD_SWISH as in int8).
+        LOGISTIC, TANH, RELU, RELU6 and LEAKY_RELU also int16 (activations_int16.py). All of them float32, by the function
+        itself. In legacy uint8 models, whose numbers are 128 higher than here (HARD_SWISH as in int8).
 LOGISTIC, TANH    gemmlowp's fixed-point exp and reciprocal on Q4.27; y has scale 1/256 and zero point -128, or 1/128 and 0.
 RELU, LEAKY_RELU  requantized by x_scale / y_scale (times alpha below zero).
 RELU_N1_TO_1      the same, the ratio rounded to float32.
 RELU6             a clamp of the quantized value between the steps of 0 and 6 in x, whatever scale and zero point y has.
 HARD_SWISH        16-bit arithmetic: x * (relu6(x + 3) / 6) with 7 more bits than x, both factors rounded.
+uint8             LOGISTIC and TANH dequantized, the function, times 1 / y_scale, rounded half away from zero, in float32;
+                  LOGISTIC is 1 / (1 + exp(-x)) with each of its steps rounded to float32. RELU, RELU6, RELU_N1_TO_1 and
+                  LEAKY_RELU requantized by ratios of float32, within the steps of y between the activation's bounds.
 Source  TFLite Micro's int8 kernels, ratios of scales in double (measured); RELU_N1_TO_1, which it does not have, as
-LiteRT's reference kernel. RELU6 between two scales is TFLite Micro's alone: LiteRT goes over to the other one.
+LiteRT's reference kernel; so do those of uint8 (measured). RELU6 between two scales is TFLite Micro's alone: LiteRT goes
+over to the other one.
 ONNX    Sigmoid, Tanh, Relu, LeakyRelu and HardSwish in float32, and on int8 with scales, as shared/pointwise.py says. Relu
         of integers without a DequantizeLinear compares the numbers themselves, whatever scale their tensor has. Relu of int16
         between a DequantizeLinear and a QuantizeLinear of one scale is max(q, zero_point): n = q - zero_point is less than
@@ -21,14 +25,16 @@ Errors  scales beyond the fixed-point arithmetic; output scales other than those
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from emitc.errors import EmitcError
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization
-from emitc.kernels.activation import activations_int16, activations_uint8
+from emitc.ir import Array, BoundNode, DType, Numerics, Op
+from emitc.kernels.activation import activations_int16
+from emitc.kernels.activation.int8_functions import through_float
 from emitc.kernels.contract import (
     KernelDef,
     Parsed,
@@ -41,7 +47,6 @@ from emitc.kernels.contract import (
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.shared import int16x8, pointwise
 from emitc.kernels.shared.lookup_and_binary import byte_table, require_activation, require_factor
-from emitc.kernels.shared.pointwise import plain_numerics
 from emitc.layer import Layer
 from emitc.numerics import gemmlowp
 from emitc.numerics.float_functions import FUNCTIONS, RealFunction
@@ -49,9 +54,11 @@ from emitc.numerics.requantize import (
     BYTES,
     INT32_MAX,
     Clamp,
+    Float32,
     Int64,
     activation_clamp,
     multiplier_of,
+    reduced_multiplier,
     requantize,
     rounding_shift_right,
 )
@@ -62,38 +69,28 @@ _INTEGER_BITS = 4
 _REACHES = {DType.INT8: 255, DType.INT16: 1 << 15}
 """Largest distance of a value to its zero point."""
 _HARD_SWISH_BITS = 7
-_INT16_MAX = 2**15 - 1
-_INT16_MIN = -(2**15)
+_LIFT = 128
+"""What uint8 values of a legacy model are higher by."""
 
 
 class Logistic(Op):
     """1 / (1 + exp(-x))."""
 
-    __slots__ = ()
-
 
 class Tanh(Op):
     """tanh(x)."""
-
-    __slots__ = ()
 
 
 class Relu(Op):
     """max(x, 0)."""
 
-    __slots__ = ()
-
 
 class Relu6(Op):
     """min(max(x, 0), 6)."""
 
-    __slots__ = ()
-
 
 class ReluN1To1(Op):
     """min(max(x, -1), 1)."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,31 +103,17 @@ class LeakyRelu(Op):
 class HardSwish(Op):
     """x * min(max(x + 3, 0), 6) / 6."""
 
-    __slots__ = ()
-
 
 _FIXED_OUTPUTS: dict[type[Op], tuple[float, int]] = {Logistic: (1 / 256, -128), Tanh: (1 / 128, 0)}
+_ACTIVATIONS: dict[type[Op], str] = {Relu: "RELU", Relu6: "RELU6", ReluN1To1: "RELU_N1_TO_1"}
+"""Names of rectifiers as activations that other operators fuse."""
 
 
-def _from_tflite(op: type[Op]) -> Callable[[SourceNode], Parsed]:
-    def parse(node: SourceNode) -> Parsed:
-        node.counts((1, 1))
-        numerics = plain_numerics(node)
-        if op is LeakyRelu:
-            return Parsed(LeakyRelu(node.real("alpha"), numerics=numerics))
-        return Parsed(op(numerics=numerics))
-
-    return parse
-
-
-def _from_onnx(op: type[Op]) -> Callable[[SourceNode], Parsed]:
-    def parse(node: SourceNode) -> Parsed:
-        node.counts((1, 1))
-        if op is LeakyRelu:
-            return Parsed(LeakyRelu(node.real("alpha", 0.01), numerics=Numerics.QOPERATOR))
-        return Parsed(op(numerics=Numerics.QOPERATOR))
-
-    return parse
+def _leaky_relu(node: SourceNode) -> Parsed:
+    """ONNX alone has a default for the slope."""
+    node.counts((1, 1))
+    alpha = node.real("alpha", 0.01 if node.format == "onnx" else None)
+    return pointwise.parser_of(partial(LeakyRelu, alpha))(node)
 
 
 _REAL: dict[type[Op], RealFunction] = {
@@ -154,10 +137,6 @@ _PLAIN: dict[type[Op], RealFunction] = {
 }
 """What TFLite computes of float32."""
 _CLIPS: dict[type[Op], tuple[float, ...]] = {Relu6: (0.0, 6.0), ReluN1To1: (-1.0, 1.0)}
-
-
-def _slopes(op: Op) -> tuple[float, ...]:
-    return (op.alpha,) if isinstance(op, LeakyRelu) else ()
 
 
 def _parameters(op: Op) -> tuple[float, ...]:
@@ -188,40 +167,24 @@ def _compares_numbers(bound: BoundNode) -> bool:
     return isinstance(op, Relu) and op.numerics is Numerics.QOPERATOR and dtype is not DType.FLOAT32
 
 
-def _quantizations(bound: BoundNode) -> tuple[Quantization, Quantization]:
-    x, y = bound.input(0).quantization, bound.output.quantization
-    assert x and y
-    return x, y
-
-
-def _identity_factor(bound: BoundNode) -> float:
-    """x_scale / y_scale as the operator's golden engine takes it."""
-    x, y = _quantizations(bound)
-    if isinstance(bound.node.op, ReluN1To1):
-        with np.errstate(all="ignore"):
-            return float(np.float32(x.scale) / np.float32(y.scale))
-    return x.scale / y.scale
-
-
-def _alpha_factor(bound: BoundNode, alpha: float) -> float:
-    """What a negative input is multiplied with."""
-    x, y = _quantizations(bound)
-    return x.scale * alpha / y.scale
+def _factors(bound: BoundNode) -> tuple[float, float]:
+    """What inputs from zero on, and those below it, are multiplied with, as the operator's golden engine computes that."""
+    op, x, y = bound.node.op, bound.input(0).scale, bound.output.scale
+    alpha = op.alpha if isinstance(op, LeakyRelu) else 1.0
+    if not isinstance(op, ReluN1To1) and op.numerics is not Numerics.UNSIGNED:
+        return x / y, x * alpha / y
+    with np.errstate(all="ignore"):
+        return float(np.float32(x) / np.float32(y)), float(np.float32(x) * np.float32(alpha) / np.float32(y))
 
 
 def _out_of_proportion(bound: BoundNode) -> EmitcError:
-    x, y = _quantizations(bound)
-    return out_of_proportion(
-        bound, f"input {x.scale!r}, output {y.scale!r}: the fixed-point arithmetic cannot hold the ratio"
-    )
+    x, y = bound.input(0).scale, bound.output.scale
+    return out_of_proportion(bound, f"input {x!r}, output {y!r}: the fixed-point arithmetic cannot hold the ratio")
 
 
 def check(bound: BoundNode) -> None:
     """Refuses types without code and scales that the operator's arithmetic does not take."""
     op = bound.node.op
-    if op.numerics is Numerics.UNSIGNED:
-        activations_uint8.check(bound, *_slopes(op))
-        return
     if _compares_numbers(bound):
         pointwise.require_types(bound, [(t, t) for t in pointwise.SIGNED], "float32 and signed integers")
         return
@@ -233,26 +196,13 @@ def check(bound: BoundNode) -> None:
             pointwise.check_real(bound)
         return
     others = (DType.UINT8, DType.FLOAT32)
-    require_dtypes(bound, [(t, t) for t in _integers(type(op))], [(dtype,) * 2 for dtype in (*others, DType.INT16)])
+    integers = (DType.INT8,) if op.numerics is Numerics.UNSIGNED else _integers(type(op))
+    require_dtypes(bound, [(t, t) for t in integers], [(dtype,) * 2 for dtype in (*others, DType.INT16)])
     require_quantization(bound, bound.input(0), bound.output)
     int16x8.require_symmetric(bound)
-    x, y = _quantizations(bound)
-    reach = _REACHES[bound.input(0).dtype]
-    if isinstance(op, Logistic | Tanh) and int16x8.applies(bound):
-        _check_sigmoidal_int16(bound)
-        return
-    fixed = _FIXED_OUTPUTS.get(type(op))
-    if fixed is not None:
-        if (y.scale, y.zero_point) != fixed:
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} has another output scale or zero point than its int8 kernel writes",
-                f"({y.scale!r}, {y.zero_point}) found, TFLite fixes ({fixed[0]!r}, {fixed[1]})",
-                tensor=bound.output,
-            )
-        if not 0 <= math.frexp(x.scale * 2.0 ** (31 - _INTEGER_BITS))[1] <= 62:
-            raise _out_of_proportion(bound)
-    elif isinstance(op, Relu6):
+    if isinstance(op, Logistic | Tanh):
+        (_check_sigmoidal_int16 if int16x8.applies(bound) else _check_sigmoidal)(bound)
+    elif isinstance(op, Relu6) and op.numerics is Numerics.TFLITE:
         require_activation(bound, "RELU6", bound.input(0))
     elif isinstance(op, HardSwish):
         # Beyond, shifts leave 16 bits; the output is never shifted left.
@@ -260,11 +210,9 @@ def check(bound: BoundNode) -> None:
         if not -15 <= output <= 0 or not -15 <= reluish <= 30:
             raise _out_of_proportion(bound)
     else:
-        require_factor(bound, _identity_factor(bound), reach)
-        if isinstance(op, LeakyRelu):
-            require_factor(bound, abs(_alpha_factor(bound, op.alpha)), reach)
-        if isinstance(op, ReluN1To1):
-            require_activation(bound, "RELU_N1_TO_1", bound.output)
+        for factor in _factors(bound)[: 2 if isinstance(op, LeakyRelu) else 1]:
+            require_factor(bound, abs(factor), _REACHES[bound.input(0).dtype])
+        require_activation(bound, _ACTIVATIONS.get(type(op), "NONE"), bound.output)
 
 
 def _integers(op: type[Op]) -> tuple[DType, ...]:
@@ -272,24 +220,37 @@ def _integers(op: type[Op]) -> tuple[DType, ...]:
     return (DType.INT8,) if op in (HardSwish, ReluN1To1) else (DType.INT8, DType.INT16)
 
 
+def _check_sigmoidal(bound: BoundNode) -> None:
+    y, unsigned = bound.output, bound.node.op.numerics is Numerics.UNSIGNED
+    scale, zero_point = fixed = _FIXED_OUTPUTS[type(bound.node.op)]
+    if (y.scale, y.zero_point) != fixed:
+        kind, lift = ("uint8", _LIFT) if unsigned else ("int8", 0)
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has another output scale or zero point than its {kind} kernel writes",
+            f"({y.scale!r}, {y.zero_point + lift}) found, TFLite fixes ({scale!r}, {zero_point + lift})",
+            tensor=y,
+        )
+    if not unsigned and not 0 <= math.frexp(bound.input(0).scale * 2.0 ** (31 - _INTEGER_BITS))[1] <= 62:
+        raise _out_of_proportion(bound)
+
+
 def _check_sigmoidal_int16(bound: BoundNode) -> None:
-    x, y = _quantizations(bound)
+    y = bound.output
     if not activations_int16.unit_scale(y.scale):
         raise illegal(
             bound,
             f"{bound.node.op_type} has another output scale than its int16 kernel writes",
             f"{y.scale!r} found, TFLite fixes 2**-15",
-            tensor=bound.output,
+            tensor=y,
         )
-    if activations_int16.interpolation(x.scale, tanh=isinstance(bound.node.op, Tanh)) is None:
-        raise _out_of_proportion(bound)
+    _sigmoidal_int16(bound)
 
 
 def _hard_swish_factors(bound: BoundNode) -> tuple[float, float]:
     """From x with 7 more bits to the output, and to the scale at which 3.0 is 2**15."""
-    x, y = _quantizations(bound)
-    hires = x.scale / (1 << _HARD_SWISH_BITS)
-    return hires / y.scale, hires / (3 / (1 << 15))
+    hires = bound.input(0).scale / (1 << _HARD_SWISH_BITS)
+    return hires / bound.output.scale, hires / (3 / (1 << 15))
 
 
 def _two_over_one_plus(x: Int64) -> Int64:
@@ -303,8 +264,11 @@ def _two_over_one_plus(x: Int64) -> Int64:
 
 
 def _sigmoidal(bound: BoundNode, q: Int64) -> Int64:
-    """LOGISTIC and TANH: fixed point between two bounds beyond which the result is at its end."""
-    x, y = _quantizations(bound)
+    """LOGISTIC and TANH: fixed point between two bounds beyond which the result is at its end; of uint8 in float32."""
+    x, y = bound.input(0), bound.output
+    if bound.node.op.numerics is Numerics.UNSIGNED:
+        function = _logistic if isinstance(bound.node.op, Logistic) else _tanh
+        return np.asarray(np.clip(through_float(bound, function, q - x.zero_point), -128, 127), np.int64)
     factor = x.scale * 2.0 ** (31 - _INTEGER_BITS)
     multiplier = multiplier_of(factor) if factor < 1 << 30 else None
     exponent = math.frexp(factor)[1]
@@ -331,25 +295,26 @@ def _sigmoidal(bound: BoundNode, q: Int64) -> Int64:
     return np.where(centred <= -radius, -128, np.where(centred >= radius, 127, result))
 
 
+def _logistic(x: Float32) -> Float32:
+    """The rounding of each step can move a value across the middle of two steps of the output."""
+    return np.float32(1) / (np.float32(1) + FUNCTIONS["Exp"].apply(-x, ()))
+
+
+def _tanh(x: Float32) -> Float32:
+    return FUNCTIONS["TanhOfLibrary"].apply(x, ())
+
+
 def _rescaled(bound: BoundNode, q: Int64) -> Int64:
-    """RELU, RELU_N1_TO_1 and LEAKY_RELU."""
-    x, y = _quantizations(bound)
-    op = bound.node.op
-    centred = q - x.zero_point
-    identity = multiplier_of(_identity_factor(bound))
+    """RELU, RELU_N1_TO_1 and LEAKY_RELU, and of uint8 RELU6."""
+    op, y, (above, below) = bound.node.op, bound.output, _factors(bound)
+    centred = q - bound.input(0).zero_point
+    identity = multiplier_of(above)
     result = requantize(centred, identity.q31, identity.shift)
     if isinstance(op, LeakyRelu):
-        factor = _alpha_factor(bound, op.alpha)
-        slope = multiplier_of(abs(factor))
-        below = requantize(centred, slope.q31, slope.shift)
-        result = np.where(centred >= 0, result, -below if factor < 0 else below)
-        return np.clip(result + y.zero_point, *bound.output.dtype.range)
-    clamp = activation_clamp("RELU" if isinstance(op, Relu) else "RELU_N1_TO_1", bound.output)
+        slope, sign = multiplier_of(abs(below)), -1 if below < 0 else 1
+        result = np.where(centred >= 0, result, sign * requantize(centred, slope.q31, slope.shift))
+    clamp = activation_clamp(_ACTIVATIONS.get(type(op), "NONE"), y)
     return np.clip(result + y.zero_point, clamp.low, clamp.high)
-
-
-def _wrap16(values: Int64) -> Int64:
-    return np.asarray(values, np.int64).astype(np.int16).astype(np.int64)
 
 
 def _high_mul16(a: Int64, b: int) -> Int64:
@@ -360,49 +325,47 @@ def _high_mul16(a: Int64, b: int) -> Int64:
 def _multiplier16(factor: float) -> tuple[int, int]:
     """The factor as Q15 in [2**14, 2**15) or 0, and its exponent."""
     multiplier = multiplier_of(factor)
-    return min((multiplier.q31 + (1 << 15)) >> 16, _INT16_MAX), multiplier.shift
+    return reduced_multiplier(multiplier.q31), multiplier.shift
 
 
 def _hard_swish(bound: BoundNode, q: Int64) -> Int64:
     """HARD_SWISH, every value 16 bits wide."""
-    x, y = _quantizations(bound)
     (to_output, output_exponent), (to_reluish, exponent) = (_multiplier16(f) for f in _hard_swish_factors(bound))
-    hires = (q - x.zero_point) << _HARD_SWISH_BITS
+    hires = (q - bound.input(0).zero_point) << _HARD_SWISH_BITS
     at_output = _high_mul16(hires, to_output)
     gate = hires
-    # The last bit of a left shift comes after the multiplication, so that only it can saturate visibly.
     if exponent > 0:
-        gate = np.clip(gate << (exponent - 1), _INT16_MIN, _INT16_MAX)
-    gate = _high_mul16(gate, to_reluish)
-    if exponent > 0:
-        gate = np.clip(gate << 1, _INT16_MIN, _INT16_MAX)
-    if exponent < 0:
-        gate = rounding_shift_right(gate, -exponent)
+        # The last bit of a left shift comes after the multiplication, so that only it can saturate visibly.
+        halved = _high_mul16(np.clip(gate << (exponent - 1), *DType.INT16.range), to_reluish)
+        gate = np.clip(halved << 1, *DType.INT16.range)
+    else:
+        gate = rounding_shift_right(_high_mul16(gate, to_reluish), -exponent)
     gate = (gate + (1 << 15)) >> 1
     product = gate * at_output
     # Towards zero, which cancels the bias of the roundings before.
     truncated = np.sign(product) * (np.abs(product) >> 15)
-    return np.clip(_wrap16(rounding_shift_right(truncated, -output_exponent) + y.zero_point), -128, 127)
+    moved = rounding_shift_right(truncated, -output_exponent) + bound.output.zero_point
+    return np.clip(moved.astype(np.int16).astype(np.int64), -128, 127)
 
 
 def results(bound: BoundNode, q: Int64) -> Int64:
     """The operator on quantized values of any shape."""
     op = bound.node.op
-    if op.numerics is Numerics.UNSIGNED:
-        return activations_uint8.results(bound, q, *_slopes(op))
     if isinstance(op, Logistic | Tanh):
         return _sigmoidal_int16(bound).apply(q) if int16x8.applies(bound) else _sigmoidal(bound, q)
     if isinstance(op, HardSwish):
         return _hard_swish(bound, q)
-    if isinstance(op, Relu6):
+    if isinstance(op, Relu6) and op.numerics is Numerics.TFLITE:
         clamp = activation_clamp("RELU6", bound.input(0))
         return np.clip(q, clamp.low, clamp.high)
     return _rescaled(bound, q)
 
 
 def _sigmoidal_int16(bound: BoundNode) -> activations_int16.Interpolation:
-    found = activations_int16.interpolation(_quantizations(bound)[0].scale, tanh=isinstance(bound.node.op, Tanh))
-    assert found is not None
+    """Refuses an input scale that no multiplier holds."""
+    found = activations_int16.interpolation(bound.input(0).scale, tanh=isinstance(bound.node.op, Tanh))
+    if found is None:
+        raise _out_of_proportion(bound)
     return found
 
 
@@ -423,7 +386,7 @@ def lower(bound: BoundNode) -> Layer:
     if _compares_numbers(bound):
         return pointwise.pointwise_layer(bound, pointwise.formula_of(FUNCTIONS["Relu"]))
     if _keeps_steps(bound):
-        return activations_int16.clamp_layer(bound, Clamp(_quantizations(bound)[1].zero_point, DType.INT16.range[1]))
+        return activations_int16.clamp_layer(bound, Clamp(bound.output.zero_point, DType.INT16.range[1]))
     if op.numerics.float_scale:
         return pointwise.real_layer(bound, _function(op), _parameters(op))
     if int16x8.applies(bound):
@@ -438,10 +401,10 @@ def _lower_int16(bound: BoundNode) -> Layer:
         return _sigmoidal_int16(bound).layer(bound)
     if isinstance(op, Relu6):
         return activations_int16.clamp_layer(bound, activation_clamp("RELU6", bound.input(0)))
-    identity = multiplier_of(_identity_factor(bound))
+    above, below = _factors(bound)
+    identity = multiplier_of(above)
     if isinstance(op, LeakyRelu):
-        factor = _alpha_factor(bound, op.alpha)
-        return activations_int16.leaky_layer(bound, identity, multiplier_of(abs(factor)), -1 if factor < 0 else 1)
+        return activations_int16.leaky_layer(bound, identity, multiplier_of(abs(below)), -1 if below < 0 else 1)
     return activations_int16.rectifier_layer(bound, identity, activation_clamp("RELU", bound.output))
 
 
@@ -473,10 +436,11 @@ def _note(bound: BoundNode) -> str:
 
 
 def _kernel(op: type[Op], name: str, summary: str, onnx: str = "") -> KernelDef:
+    parser = _leaky_relu if op is LeakyRelu else pointwise.parser_of(op)
     return KernelDef(
-        op, summary, (DType.INT8, DType.FLOAT32), (name,), _from_tflite(op), check, reference, lower,
+        op, summary, (DType.INT8, DType.FLOAT32), (name,), parser, check, reference, lower,
         tflite_dtypes=(*_integers(op), DType.UINT8, DType.FLOAT32), onnx=(onnx,) if onnx else (),
-        from_onnx=_from_onnx(op) if onnx else None, elementwise=True, variants=_VARIANTS.get(op, ()), note=_note,
+        from_onnx=parser if onnx else None, elementwise=True, variants=_VARIANTS.get(op, ()), note=_note,
     )  # fmt: skip
 
 

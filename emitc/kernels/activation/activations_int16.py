@@ -1,7 +1,7 @@
 """Activations of one int16 value in TFLite: LOGISTIC, TANH, RELU, RELU6, LEAKY_RELU.
 
 Scales are symmetric: no zero points.
-LOGISTIC, TANH    a table of the sigmoid at multiples of 1/24, interpolated; tanh(x) = 2 sigmoid(2x) - 1. x is brought to
+LOGISTIC, TANH    a table of the sigmoid at multiples of 1/24, interpolated; tanh(x) = 2 sigmoid(2x) - 1. x is scaled to
                   units of 1/12288 by a multiplier of 15 bits and a shift, or by 3 and a shift where its scale is the power
                   of two that needs no rounding. y has the scale 2**-15.
 RELU, LEAKY_RELU  requantized by x_scale / y_scale (times alpha below zero), Q31 and two roundings.
@@ -35,7 +35,7 @@ _POWER_TOLERANCE = 1e-3
 class Interpolation:
     """How LOGISTIC or TANH reads the table.
 
-    v = (x * multiplier + rounding) >> right; the table at |v| >> bits, with the bits below as the share of the next entry; at
+    v = (x * multiplier + rounding) >> right; the table at |v| >> bits, with the bits below as the weight of the next entry; at
     the table's end `saturated`. y is (above + that) >> shift, or (below - that) >> shift for negative v.
     """
 

@@ -14,11 +14,11 @@ Source  TFLite Micro's kernels, measured: both factors are computed in double; E
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from emitc.ir import BoundNode, DType, Quantization
+from emitc.ir import BoundNode, DType
 from emitc.kernels.contract import out_of_proportion, require_quantization
 from emitc.kernels.shared.int16x8 import require_symmetric
 from emitc.kernels.shared.lookup_and_binary import byte_table, require_factor
@@ -26,7 +26,7 @@ from emitc.kernels.shared.pointwise import pointwise_layer
 from emitc.layer import Formula, Layer, Param
 from emitc.numerics.float_functions import FUNCTIONS
 from emitc.numerics.inverse_root import inverse_root
-from emitc.numerics.requantize import BYTES, Int64, Multiplier, multiplier_of, requantize
+from emitc.numerics.requantize import BYTES, Float32, Int64, Multiplier, multiplier_of, requantize
 
 WIDE_NAMES = frozenset(("Abs", "Rsqrt"))
 """Functions that int16 has too."""
@@ -45,17 +45,9 @@ _LARGEST = {DType.INT8: 255, DType.INT16: 1 << 15}
 """Magnitude of a value less its zero point."""
 
 
-def _scales(bound: BoundNode) -> tuple[Quantization, Quantization]:
-    x, y = bound.input(0).quantization, bound.output.quantization
-    assert x and y
-    return x, y
-
-
 def _factor(bound: BoundNode, name: str) -> float:
-    x, y = (quantization.scale for quantization in _scales(bound))
-    if name == "Abs":
-        return x / y
-    return 1.0 / (math.sqrt(x) * y)
+    x, y = bound.input(0).scale, bound.output.scale
+    return x / y if name == "Abs" else 1.0 / (math.sqrt(x) * y)
 
 
 def require_scales(bound: BoundNode, name: str) -> None:
@@ -64,37 +56,39 @@ def require_scales(bound: BoundNode, name: str) -> None:
     require_symmetric(bound)
     if name == "Abs":
         require_factor(bound, _factor(bound, name), _LARGEST[bound.output.dtype])
-    if name == "Rsqrt":
-        factor = _factor(bound, name)
-        if not 2.0**-10 <= factor < 2.0**29:
-            raise out_of_proportion(
-                bound, f"values are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold"
-            )
+    if name == "Rsqrt" and not 2.0**-10 <= (factor := _factor(bound, name)) < 2.0**29:
+        raise out_of_proportion(
+            bound, f"values are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold"
+        )
 
 
 def _multiplier(bound: BoundNode, name: str) -> Multiplier:
     """ABS: from x's scale to y's. RSQRT: of the root with 20 bits more."""
-    x, y = _scales(bound)
-    if name == "Abs":
-        return multiplier_of(_factor(bound, name)) if x.scale != y.scale else _ABSOLUTE
     factor = multiplier_of(_factor(bound, name))
+    if name == "Abs":
+        return factor if bound.input(0).scale != bound.output.scale else _ABSOLUTE
     return Multiplier(factor.q31, factor.shift - _ROOT_BITS)
+
+
+def through_float(bound: BoundNode, function: Callable[[Float32], Float32], centred: Int64) -> Float32:
+    """Values without their zero point, dequantized, the function of them, and quantized half away from zero; not limited."""
+    with np.errstate(all="ignore"):
+        real = function(np.float32(bound.input(0).scale) * centred.astype(np.float32))
+        scaled = real * (np.float32(1) / np.float32(bound.output.scale))
+        rounded = np.sign(scaled) * np.floor(np.abs(scaled.astype(np.float64)) + 0.5)
+        return np.asarray(rounded.astype(np.float32) + np.float32(bound.output.zero_point))
 
 
 def results(bound: BoundNode, name: str, values: Int64) -> Int64:
     """Of quantized values."""
-    x, y = _scales(bound)
-    low, high = bound.output.dtype.range
-    centred = values - x.zero_point
+    y = bound.output
+    low, high = y.dtype.range
+    centred = values - bound.input(0).zero_point
     if name in _REAL:
-        with np.errstate(all="ignore"):
-            real = np.float32(x.scale) * centred.astype(np.float32)
-            scaled = FUNCTIONS[name].apply(real, _REAL[name]) * (np.float32(1) / np.float32(y.scale))
-            rounded = np.sign(scaled) * np.floor(np.abs(scaled.astype(np.float64)) + 0.5)
-            shifted = rounded.astype(np.float32) + np.float32(y.zero_point)
+        found = through_float(bound, lambda x: FUNCTIONS[name].apply(x, _REAL[name]), centred)
         if name == "Log":
-            shifted = np.where(centred > 0, shifted, np.float32(low))
-        return np.asarray(np.clip(shifted, low, high), np.int64)
+            found = np.where(centred > 0, found, np.float32(low))
+        return np.asarray(np.clip(found, low, high), np.int64)
     multiplier = _multiplier(bound, name)
     if name == "Abs":
         return np.clip(requantize(np.abs(centred), multiplier.q31, multiplier.shift) + y.zero_point, low, high)
@@ -102,8 +96,8 @@ def results(bound: BoundNode, name: str, values: Int64) -> Int64:
     roots = [inverse_root(int(value)) for value in unlike]
     one = np.ones(1, np.int64)
     widened = np.concatenate([requantize(one, root.q31, root.shift + _ROOT_BITS) for root in roots])
-    found = requantize(widened, multiplier.q31, multiplier.shift)[places].reshape(centred.shape)
-    return np.where(centred <= 0, high, np.clip(found + y.zero_point, low, high))
+    inverse = requantize(widened, multiplier.q31, multiplier.shift)[places].reshape(centred.shape)
+    return np.where(centred <= 0, high, np.clip(inverse + y.zero_point, low, high))
 
 
 def layer(bound: BoundNode, name: str) -> Layer:

@@ -15,6 +15,7 @@ from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, require_dtypes
 from emitc.kernels.shared.lookup_and_binary import TABLE_ENTRIES, byte_table
 from emitc.layer import Layer
+from emitc.numerics.requantize import Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,8 @@ class ByteTable(Op):
     results: tuple[int, ...]
 
 
-def _results(bound: BoundNode) -> tuple[int, ...]:
-    assert isinstance(bound.node.op, ByteTable)
-    return bound.node.op.results
+def _results(bound: BoundNode) -> Int64:
+    return np.array(bound.op(ByteTable).results, np.int64)
 
 
 def check(bound: BoundNode) -> None:
@@ -38,12 +38,12 @@ def check(bound: BoundNode) -> None:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """One value looked up for each."""
     assert inputs[0] is not None
-    return (np.array(_results(bound), np.int8)[inputs[0].astype(np.int64) + TABLE_ENTRIES // 2],)
+    return (_results(bound).astype(np.int8)[inputs[0].astype(np.int64) + TABLE_ENTRIES // 2],)
 
 
 def lower(bound: BoundNode) -> Layer:
     """A table of 256 bytes."""
-    return byte_table(bound, 0, np.array(_results(bound), np.int64))
+    return byte_table(bound, 0, _results(bound))
 
 
 KERNELS = (

@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
-from emitc.kernels.contract import KernelDef, Parsed, Variant, require_dtypes, require_quantization, unsupported
+from emitc.kernels.contract import KernelDef, Variant, require_dtypes, require_quantization, unsupported
 from emitc.kernels.costs import UNKNOWN_VECTORS
 from emitc.kernels.shared import int16x8
-from emitc.kernels.shared.broadcast import broadcast_layer, require_broadcast, two_operands, walk_params
+from emitc.kernels.shared.broadcast import broadcast_layer, require_broadcast, walk_params
 from emitc.kernels.shared.lookup_and_binary import byte_table, require_factor
 from emitc.kernels.shared.pointwise import (
     dequantized,
     in_place,
     operand,
-    plain_numerics,
+    parser_of,
     quantized,
     real_layer,
     require_types,
@@ -35,7 +35,6 @@ from emitc.kernels.shared.pointwise import (
 from emitc.layer import Formula, KernelSpec, Layer, Param, Table
 from emitc.numerics.float_functions import FUNCTIONS
 from emitc.numerics.requantize import BYTES, Float32, Int64, multiplier_of, requantize
-from emitc.source import SourceNode
 
 _REAL = Formula("prelu", "va < 0.0f ? vb * va : va", "a, b * a where a is negative")
 _FIXED = Formula(
@@ -50,17 +49,6 @@ _FIXED = Formula(
 @dataclass(frozen=True, slots=True)
 class PRelu(Op):
     """A rectifier with slopes below zero."""
-
-
-def from_onnx(node: SourceNode) -> Parsed:
-    """Input and slope."""
-    return two_operands(PRelu(), node)
-
-
-def from_tflite(node: SourceNode) -> Parsed:
-    """Input and slope."""
-    node.counts((2, 2))
-    return Parsed(PRelu(numerics=plain_numerics(node)), (0, 1))
 
 
 def _check_fixed(bound: BoundNode) -> None:
@@ -201,7 +189,6 @@ def lower_mve(bound: BoundNode) -> Layer | str:
         layer,
         template="activation/prelu_mve",
         formula=None,
-        variant="mve",
         headers=("emitc_mve.h", "emitc_mve_float32.h"),
         spec=spec,
     )
@@ -209,8 +196,8 @@ def lower_mve(bound: BoundNode) -> Layer | str:
 
 KERNELS = (
     KernelDef(
-        PRelu, "rectifier with slopes below zero, broadcasting", (DType.FLOAT32, DType.INT8), ("PRELU",), from_tflite, check,
-        reference, lower, onnx=("PRelu",), from_onnx=from_onnx, elementwise=True,
+        PRelu, "rectifier with slopes below zero, broadcasting", (DType.FLOAT32, DType.INT8), ("PRELU",), parser_of(PRelu, 2),
+        check, reference, lower, onnx=("PRelu",), from_onnx=parser_of(PRelu, 2), elementwise=True,
         tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
         variants=(Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.INT8, DType.FLOAT32)),),
     ),

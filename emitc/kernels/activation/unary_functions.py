@@ -5,7 +5,7 @@ Types   float32, and int8 with scales where a DequantizeLinear and a QuantizeLin
         shared/pointwise.py says. Abs, Neg and Sign also of integers: Abs and Neg of the smallest value are that value.
         Not: bool. BitwiseNot: integers. IsNaN, IsInf: float32 to bool.
 TFLite  ABS, CEIL, COS, ELU, EXP, FLOOR, GELU, LOG, NEG, ROUND, RSQRT, SIN, SQRT and SQUARE of float32, ABS, ELU, EXP, GELU, LOG
-        and RSQRT also of int8, ABS and RSQRT of int16 (kernels/byte_functions.py), ABS also of int16 without scale;
+        and RSQRT also of int8, ABS and RSQRT of int16 (activation/int8_functions.py), ABS also of int16 without scale;
         LOGICAL_NOT of bool.
 Round goes half to even; in TFLite what it makes 0 has no sign. Gelu with approximate "tanh" is a function of its own, and so
 are both of com.microsoft's versions.
@@ -30,6 +30,7 @@ from emitc.kernels.shared.pointwise import (
     check_real,
     copied,
     float_unit_layer,
+    parser_of,
     plain_numerics,
     pointwise_layer,
     real_layer,
@@ -53,13 +54,9 @@ class Function(Op):
 class TFLiteFunction(Function):
     """ELU, EXP, GELU or LOG of TFLite, which have int8 too."""
 
-    __slots__ = ()
-
 
 class WideTFLiteFunction(TFLiteFunction):
     """ABS or RSQRT of TFLite, which have int16 as well."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,16 +215,6 @@ def lower(bound: BoundNode) -> Layer:
     return pointwise_layer(bound, _OF_INTEGERS[op.name][1])
 
 
-def _negation_from_tflite(node: SourceNode) -> Parsed:
-    node.counts((1, 1))
-    return Parsed(Negation(numerics=Numerics.PLAIN))
-
-
-def _negation_from_onnx(node: SourceNode) -> Parsed:
-    node.counts((1, 1))
-    return Parsed(Negation(numerics=Numerics.QOPERATOR))
-
-
 def check_negation(bound: BoundNode) -> None:
     """Refuses other types than truth values and integers."""
     integers = () if bound.node.op.numerics is Numerics.PLAIN else (*SIGNED, *UNSIGNED)
@@ -245,56 +232,32 @@ def lower_negation(bound: BoundNode) -> Layer:
     return pointwise_layer(bound, _OPPOSITE if bound.output.dtype is DType.BOOL else _COMPLEMENT)
 
 
-def _is_nan_from_onnx(node: SourceNode) -> Parsed:
-    node.counts((1, 1))
-    return Parsed(IsNaN(numerics=Numerics.QOPERATOR))
-
-
 def _is_inf_from_onnx(node: SourceNode) -> Parsed:
     node.counts((1, 1))
     flags = (bool(node.integer("detect_negative", 1)), bool(node.integer("detect_positive", 1)))
     return Parsed(IsInf(*flags, numerics=Numerics.QOPERATOR))
 
 
-def check_test(bound: BoundNode) -> None:
+def check_predicate(bound: BoundNode) -> None:
     """Refuses other types than float32 and float64 to bool."""
     types = [(DType.FLOAT32, DType.BOOL), (DType.FLOAT64, DType.BOOL)]
     require_types(bound, types, "float32 and float64")
 
 
-def lower_mve(bound: BoundNode) -> Layer | str:
-    """The error function four at a time, and tables as everywhere."""
-    return vector_layer(lower(bound))
+def predicate_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's isnan, or an infinity that counts."""
+    x, op = inputs[0], bound.node.op
+    assert x is not None
+    if not isinstance(op, IsInf):
+        return (np.isnan(x),)
+    return (np.isinf(x) & np.where(np.signbit(x), op.negative, op.positive),)
 
 
-def lower_fpu(bound: BoundNode) -> Layer | str:
-    """The error function with its coefficients loaded together."""
-    return float_unit_layer(lower(bound))
-
-
-def is_nan_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's isnan."""
-    assert inputs[0] is not None
-    return (np.isnan(inputs[0]),)
-
-
-def is_inf_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """Equal to an infinity that counts."""
+def lower_predicate(bound: BoundNode) -> Layer:
+    """A comparison with itself, or with both infinities."""
     op = bound.node.op
-    assert inputs[0] is not None and isinstance(op, IsInf)
-    x = inputs[0].astype(np.float64)
-    infinite = np.isinf(x)
-    return (infinite & np.where(x > 0, op.positive, op.negative),)
-
-
-def lower_is_nan(bound: BoundNode) -> Layer:
-    """A comparison with itself."""
-    return pointwise_layer(bound, _IS_NAN)
-
-
-def lower_is_inf(bound: BoundNode) -> Layer:
-    """Comparisons with both infinities."""
-    op = bound.op(IsInf)
+    if not isinstance(op, IsInf):
+        return pointwise_layer(bound, _IS_NAN)
     members = (Param("negative", "uint8_t", int(op.negative)), Param("positive", "uint8_t", int(op.positive)))
     return pointwise_layer(bound, _IS_INF, members)
 
@@ -305,7 +268,10 @@ KERNELS = (
         tuple(name for name, (function, _) in _TFLITE.items() if function not in int8_functions.NAMES), from_tflite, check,
         reference, lower, tflite_dtypes=(DType.FLOAT32,),
         onnx=(*_PLAIN, *_DEFAULTS, "Gelu"), from_onnx=from_onnx, elementwise=True,
-        variants=(Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, ()), Variant("fpu", "fpu", lower_fpu, UNKNOWN_PAIRS, ())),
+        variants=(
+            Variant("mve", "mve", lambda bound: vector_layer(lower(bound)), UNKNOWN_VECTORS, ()),
+            Variant("fpu", "fpu", lambda bound: float_unit_layer(lower(bound)), UNKNOWN_PAIRS, ()),
+        ),
     ),
     KernelDef(
         TFLiteFunction, "functions of one value; of bytes by table", (DType.INT8, DType.FLOAT32),
@@ -317,16 +283,15 @@ KERNELS = (
     ),
     KernelDef(
         Negation, "logical not, or every bit turned over", (DType.BOOL, *SIGNED, *UNSIGNED), ("LOGICAL_NOT",),
-        _negation_from_tflite, check_negation, negation_reference, lower_negation, tflite_dtypes=(DType.BOOL,),
-        onnx=("Not", "BitwiseNot"), from_onnx=_negation_from_onnx,
-        elementwise=True,
+        parser_of(Negation, tflite=Numerics.PLAIN), check_negation, negation_reference, lower_negation,
+        tflite_dtypes=(DType.BOOL,), onnx=("Not", "BitwiseNot"), from_onnx=parser_of(Negation), elementwise=True,
     ),
     KernelDef(
-        IsNaN, "whether a value is not a number", (DType.FLOAT32, DType.FLOAT64), (), None, check_test,
-        is_nan_reference, lower_is_nan, onnx=("IsNaN",), from_onnx=_is_nan_from_onnx, elementwise=True,
+        IsNaN, "whether a value is not a number", (DType.FLOAT32, DType.FLOAT64), (), None, check_predicate,
+        predicate_reference, lower_predicate, onnx=("IsNaN",), from_onnx=parser_of(IsNaN), elementwise=True,
     ),
     KernelDef(
-        IsInf, "whether a value is infinite", (DType.FLOAT32, DType.FLOAT64), (), None, check_test, is_inf_reference,
-        lower_is_inf, onnx=("IsInf",), from_onnx=_is_inf_from_onnx, elementwise=True,
+        IsInf, "whether a value is infinite", (DType.FLOAT32, DType.FLOAT64), (), None, check_predicate, predicate_reference,
+        lower_predicate, onnx=("IsInf",), from_onnx=_is_inf_from_onnx, elementwise=True,
     ),
 )  # fmt: skip

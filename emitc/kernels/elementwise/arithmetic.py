@@ -5,7 +5,7 @@ Types   int8 and int16, each tensor with its own scale; DIV int8 alone (`quantiz
         where results are limited to the activation's bounds (`real_activation.py`), but for sums of int32, whose activation
         TFLite Micro leaves out. ONNX: numbers of any type, int8 and int16
         with scales (`onnx_arithmetic.py`).
-ADD, SUB  both inputs, shifted left by 20 bits (int16: 15), are brought to twice the larger input scale; their sum or
+ADD, SUB  both inputs, shifted left by 20 bits (int16: 15), are requantized to twice the larger input scale; their sum or
           difference is requantized to the output.
 MUL       (a - a_zero) * (b - b_zero) requantized by a_scale * b_scale / y_scale.
 Source    TFLite 8-bit quantization specification; shifts and roundings as TFLite Micro's kernels, ratios of scales in double.
@@ -60,10 +60,13 @@ from emitc.source import SourceNode
 
 _LEFT_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
 """Bits that ADD and SUB gain before they round."""
+_PRODUCT, _RESCALED_SUM = "elementwise/quantized_product/product", "elementwise/quantized_sum/rescaled_sum"
+_OF_BYTES = (_PRODUCT, "elementwise/quantized_sum/weighted_sum")
+"""Templates that have twins for four bytes at a time."""
 _SHORT = 16
 """Sums that are shifted down by so much have as many bits left."""
 _FURTHEST = 30
-"""Shift to the right of a sum of int16, whose half of a last bit then is in 32 bits beside it."""
+"""Largest shift to the right of a sum of int16: half of the last bit then has room in the 32 bits of the sum."""
 _WIDEST = 1 << 23
 """Weights below are less than 32 bits when multiplied by 256."""
 
@@ -80,25 +83,17 @@ class Arithmetic(Op):
 class Add(Arithmetic):
     """a + b."""
 
-    __slots__ = ()
-
 
 class Sub(Arithmetic):
     """a - b."""
-
-    __slots__ = ()
 
 
 class Mul(Arithmetic):
     """a * b."""
 
-    __slots__ = ()
-
 
 class Div(Arithmetic):
     """a / b."""
-
-    __slots__ = ()
 
 
 _OPERATORS: dict[type[Op], str] = {Add: "+", Sub: "-", Mul: "*", Div: "/"}
@@ -191,10 +186,6 @@ def _note(bound: BoundNode) -> str:
     )
 
 
-def _is_quantized(bound: BoundNode) -> bool:
-    return bound.node.op.numerics is Numerics.TFLITE or onnx_arithmetic.is_quantized(bound)
-
-
 def _results(bound: BoundNode, a: Int64, b: Int64) -> Int64:
     """The results, clamped, of quantized values that broadcast against each other."""
     op, clamp = bound.op(Arithmetic), _clamp(bound)
@@ -222,7 +213,7 @@ def _product_multiplier(bound: BoundNode) -> Multiplier:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's broadcasting over the specified sequence of roundings."""
     y, op = bound.output, bound.op(Arithmetic)
-    if _is_quantized(bound):
+    if onnx_arithmetic.is_quantized(bound):
         result = _results(bound, values_of(bound, inputs, 0), values_of(bound, inputs, 1))
         return (result.astype(y.dtype.value).reshape(y.shape),)
     numbers = operand(bound, inputs, 0), operand(bound, inputs, 1)
@@ -242,7 +233,7 @@ def _sum_layer(bound: BoundNode, widest: int) -> Layer:
         if weights is not None:
             return weighted_layer(bound, weights, clamp)
     b_sign = (Param("b_sign", "int32_t", sign),)
-    return _sum_scale(bound).layer(bound, "elementwise/quantized_sum/rescaled_sum", clamp, b_sign)
+    return _sum_scale(bound).layer(bound, _RESCALED_SUM, clamp, b_sign)
 
 
 def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
@@ -251,7 +242,7 @@ def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
     widest: weights of a weighted sum are less.
     """
     op = bound.op(Arithmetic)
-    if not _is_quantized(bound):
+    if not onnx_arithmetic.is_quantized(bound):
         return onnx_arithmetic.plain_layer(bound, _OPERATORS[type(op)], _applied(bound))
     if table := table_layer(bound, partial(_results, bound)):
         return table
@@ -260,9 +251,7 @@ def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
     if isinstance(op, Div):
         return quantized_quotient.layer(bound, _clamp(bound))
     if isinstance(op, Mul):
-        return requantized_layer(
-            bound, "elementwise/quantized_product/product", _product_multiplier(bound), _clamp(bound)
-        )
+        return requantized_layer(bound, _PRODUCT, _product_multiplier(bound), _clamp(bound))
     return _sum_layer(bound, widest)
 
 
@@ -273,13 +262,9 @@ def lower_mve(bound: BoundNode) -> Layer | str:
         return onnx_elementwise_simd.real(bound, layer, "mve")
     if layer.kernel_name in onnx_elementwise_simd.PRODUCTS:
         return _onnx_product(bound, layer, "mve")
-    bytes_alone = (
-        layer.template in ("elementwise/quantized_sum/weighted_sum", "elementwise/quantized_product/product")
-        and bound.output.dtype is DType.INT8
-    )
-    if not bytes_alone and layer.template != "elementwise/quantized_sum/rescaled_sum":
+    if not (layer.template in _OF_BYTES and bound.output.dtype is DType.INT8) and layer.template != _RESCALED_SUM:
         return by_vectors(layer)
-    return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=(MVE_HEADER,))
+    return replace(layer, template=f"{layer.template}_mve", headers=(MVE_HEADER,))
 
 
 def _onnx_product(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
@@ -302,25 +287,22 @@ def lower_fpu(bound: BoundNode) -> Layer | str:
         function, operator = _OF_ROWS[layer.kernel_name]
         formula = Formula(f"{layer.kernel_name}_fpu", function, f"a {operator} b")
         headers = ("emitc_fpu_elementwise.h",)
-        return replace(layer, template="elementwise/binary_rows_fpu", formula=formula, variant="fpu", headers=headers)
+        return replace(layer, template="elementwise/binary_rows_fpu", formula=formula, headers=headers)
     return onnx_elementwise_simd.real(bound, layer, "fpu")
 
 
 def lower_dsp(bound: BoundNode) -> Layer | str:
     """Elements of equal shapes: bytes four at a time, sums by weights, products by the short requantization; sums of int16."""
     layer = lower(bound, _WIDEST)
-    if layer.template == "elementwise/quantized_sum/rescaled_sum" and bound.output.dtype is DType.INT16:
+    if layer.template == _RESCALED_SUM and bound.output.dtype is DType.INT16:
         return _paired_sum(bound, layer)
     if layer.kernel_name in onnx_elementwise_simd.PRODUCTS:
         return _onnx_product(bound, layer, "dsp")
-    if (
-        layer.template not in ("elementwise/quantized_sum/weighted_sum", "elementwise/quantized_product/product")
-        or bound.output.dtype is not DType.INT8
-    ):
+    if layer.template not in _OF_BYTES or bound.output.dtype is not DType.INT8:
         return f"{layer.kernel_name}{layer.spec.suffix} has a portable version only"
     values = {param.name: int(param.value) for param in layer.params}
     shift = values["shift"]
-    if layer.template == "elementwise/quantized_product/product":
+    if layer.template == _PRODUCT:
         if not -LARGEST_SHIFT <= shift <= -1:
             return "a product that is shifted to the left, or out of 32 bits"
     elif shift < _SHORT:
@@ -329,7 +311,6 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     return replace(
         layer,
         template=f"{layer.template}_dsp",
-        variant="dsp",
         spec=replace(layer.spec, suffix="_clamped" if clamped else "", clamped=clamped),
         headers=(DSP_HEADER, BYTES_HEADER),
     )
@@ -365,7 +346,6 @@ def _paired_sum(bound: BoundNode, layer: Layer) -> Layer | str:
     return replace(
         layer,
         template="elementwise/quantized_sum/rescaled_sum_dsp",
-        variant="dsp",
         params=params,
         spec=spec,
         headers=(DSP_HEADER, SHORTS_HEADER),

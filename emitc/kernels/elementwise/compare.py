@@ -1,4 +1,4 @@
-"""Comparisons and logic of two tensors: Equal, Less, LessOrEqual, Greater, GreaterOrEqual; And, Or, Xor and their bitwise kin.
+"""Comparisons and logic of two tensors: Equal, Less, LessOrEqual, Greater, GreaterOrEqual; And, Or, Xor, also bitwise.
 
 Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
 Types   comparisons: any type, both the same, to bool; And, Or, Xor: bool; BitwiseAnd, BitwiseOr, BitwiseXor: integers.
@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_quantization
-from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types, two_operands
-from emitc.kernels.shared.pointwise import SIGNED, UNSIGNED, operand, plain_numerics, require_types
+from emitc.kernels.elementwise.quantized_operands import offset_params
+from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types
+from emitc.kernels.shared.pointwise import SIGNED, UNSIGNED, operand, parser_of, require_types
 from emitc.layer import Formula, Layer, Param
-from emitc.numerics.requantize import BYTES, Int64, Multiplier, multiplier_of, requantize
+from emitc.numerics.requantize import BYTES, Int64, multiplier_of, requantize
 from emitc.source import SourceNode
 
 _LEFT_SHIFT = 8
@@ -78,22 +80,14 @@ _TFLITE_OPERATIONS: Mapping[str, str] = {"LOGICAL_AND": "And", "LOGICAL_OR": "Or
 _TFLITE_TYPES = (DType.FLOAT32, DType.INT32, DType.INT64, DType.UINT32)
 
 
-def _compare_from_tflite(node: SourceNode) -> Parsed:
-    node.counts((2, 2))
-    return Parsed(Compare(_TFLITE_RELATIONS[node.op_type], numerics=plain_numerics(node)), (0, 1))
+def _compare(node: SourceNode) -> Parsed:
+    relation = _TFLITE_RELATIONS.get(node.op_type, node.kind)
+    return parser_of(partial(Compare, relation), 2)(node)
 
 
-def _logic_from_tflite(node: SourceNode) -> Parsed:
-    node.counts((2, 2))
-    return Parsed(Logic(_TFLITE_OPERATIONS[node.op_type], numerics=Numerics.PLAIN), (0, 1))
-
-
-def _compare_from_onnx(node: SourceNode) -> Parsed:
-    return two_operands(Compare(node.kind), node)
-
-
-def _logic_from_onnx(node: SourceNode) -> Parsed:
-    return two_operands(Logic(node.kind.removeprefix("Bitwise")), node)
+def _logic(node: SourceNode) -> Parsed:
+    operation = _TFLITE_OPERATIONS.get(node.op_type, node.kind.removeprefix("Bitwise"))
+    return parser_of(partial(Logic, operation), 2, Numerics.PLAIN)(node)
 
 
 def _rule(bound: BoundNode) -> _Relation:
@@ -111,11 +105,11 @@ def _of_bytes(bound: BoundNode) -> bool:
 def _require_scales(bound: BoundNode) -> None:
     for tensor in (bound.input(0), bound.input(1)):
         require_quantization(bound, tensor)
-        if tensor.quantization and tensor.quantization.scale >= 1.0:
+        if tensor.scale >= 1.0:
             raise illegal(
                 bound,
                 f"{bound.node.op_type} has an input whose scale is not below 1",
-                f"TFLite Micro, whose result is to be matched, multiplies by it, {tensor.quantization.scale!r}, as a fraction",
+                f"TFLite Micro, whose result is to be matched, multiplies by it, {tensor.scale!r}, as a fraction",
                 "quantize the model again",
                 tensor,
             )
@@ -132,7 +126,7 @@ def check(bound: BoundNode) -> None:
         compared = (*_TFLITE_TYPES, *((DType.BOOL,) if equality else ())) if isinstance(op, Compare) else (DType.BOOL,)
         names = ", ".join(t.value for t in compared)
         require_types(bound, same_types(compared, output=DType.BOOL), f"two operands of one type, {names}, to bool")
-    elif isinstance(bound.node.op, Compare):
+    elif isinstance(op, Compare):
         require_types(bound, same_types(tuple(DType), output=DType.BOOL), "two operands of one type, to bool")
     else:
         require_types(bound, same_types((DType.BOOL, *SIGNED, *UNSIGNED)), "two operands of one type")
@@ -148,28 +142,24 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     return (np.asarray(result, bound.output.dtype.value),)
 
 
-def _scaling(bound: BoundNode, position: int) -> tuple[int, Multiplier]:
-    """The zero point of an operand, and the factor that is its scale."""
-    quantization = bound.input(position)
-    return quantization.zero_point, multiplier_of(quantization.scale)
-
-
 def _scaled(bound: BoundNode, position: int, values: Int64) -> Int64:
     """What an operand's bytes are compared as."""
-    zero_point, factor = _scaling(bound, position)
-    return requantize((values - zero_point) << _LEFT_SHIFT, factor.q31, factor.shift)
+    x = bound.input(position)
+    factor = multiplier_of(x.scale)
+    return requantize((values - x.zero_point) << _LEFT_SHIFT, factor.q31, factor.shift)
 
 
 def _scaled_layer(bound: BoundNode) -> Layer:
     """Both operands are scaled in the loop."""
     function = _rule(bound).function
     below, same, above = (int(result) for result in function(np.arange(3), np.ones(3)))
-    (zero_a, first), (zero_b, second) = _scaling(bound, 0), _scaling(bound, 1)
+    a_offset, b_offset = offset_params(bound)
+    first, second = (multiplier_of(bound.input(i).scale) for i in (0, 1))
     params = (
-        Param("a_offset", "int32_t", -zero_a, "minus the zero point"),
+        a_offset,
         Param("a_multiplier", "int32_t", first.q31, "Q31, the scale"),
         Param("a_shift", "int32_t", first.shift),
-        Param("b_offset", "int32_t", -zero_b),
+        b_offset,
         Param("b_multiplier", "int32_t", second.q31),
         Param("b_shift", "int32_t", second.shift),
         Param("below", "uint8_t", below, "the result where a < b"),
@@ -192,13 +182,13 @@ def lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        Compare, "comparison of two tensors, broadcasting", tuple(DType), tuple(_TFLITE_RELATIONS), _compare_from_tflite,
+        Compare, "comparison of two tensors, broadcasting", tuple(DType), tuple(_TFLITE_RELATIONS), _compare,
         check, reference, lower, output_shapes=output_shapes, tflite_dtypes=(DType.INT8, *_TFLITE_TYPES, DType.BOOL),
-        onnx=tuple(name for name in _RELATIONS if name != "NotEqual"), from_onnx=_compare_from_onnx, elementwise=True,
+        onnx=tuple(name for name in _RELATIONS if name != "NotEqual"), from_onnx=_compare, elementwise=True,
     ),
     KernelDef(
         Logic, "and, or, exclusive or, broadcasting", (DType.BOOL, *SIGNED, *UNSIGNED), tuple(_TFLITE_OPERATIONS),
-        _logic_from_tflite, check, reference, lower, output_shapes=output_shapes, tflite_dtypes=(DType.BOOL,),
-        onnx=(*_OPERATIONS, *(f"Bitwise{name}" for name in _OPERATIONS)), from_onnx=_logic_from_onnx, elementwise=True,
+        _logic, check, reference, lower, output_shapes=output_shapes, tflite_dtypes=(DType.BOOL,),
+        onnx=(*_OPERATIONS, *(f"Bitwise{name}" for name in _OPERATIONS)), from_onnx=_logic, elementwise=True,
     ),
 )  # fmt: skip

@@ -34,13 +34,9 @@ _TFLITE_PLAIN = (DType.FLOAT32, DType.INT32, DType.INT64)
 class Minimum(Op):
     """The smaller of both values."""
 
-    __slots__ = ()
-
 
 class Maximum(Op):
     """The larger of both values."""
-
-    __slots__ = ()
 
 
 def check(bound: BoundNode) -> None:

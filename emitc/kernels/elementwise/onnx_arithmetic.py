@@ -94,8 +94,8 @@ def operands_change_places(a: Shape, b: Shape) -> bool:
 
 
 def is_quantized(bound: BoundNode) -> bool:
-    """Whether the operator works on what the numbers stand for."""
-    return bound.node.op.numerics is Numerics.QDQ or bound.node.op_type.startswith("QLinear")
+    """Whether the operator works on what the numbers stand for, in ONNX or TFLite."""
+    return bound.node.op.numerics in (Numerics.QDQ, Numerics.TFLITE) or bound.node.op_type.startswith("QLinear")
 
 
 def check(bound: BoundNode, operator: str, activation: str) -> None:
@@ -103,7 +103,8 @@ def check(bound: BoundNode, operator: str, activation: str) -> None:
     require_broadcast(bound)
     a, b, y = bound.input(0), bound.input(1), bound.output
     if bound.node.op.numerics is Numerics.PLAIN:
-        _check_plain(bound, operator)
+        types = TFLITE_TYPES[operator]
+        require_types(bound, same_types(types), " and ".join(t.value for t in types) + ", one type throughout")
         return
     if not is_quantized(bound):
         require_types(bound, same_types(PLAIN_TYPES), "floats and integers, all of one type")
@@ -151,12 +152,6 @@ def check(bound: BoundNode, operator: str, activation: str) -> None:
         )
 
 
-def _check_plain(bound: BoundNode, operator: str) -> None:
-    """Refuses types that TFLite does not have."""
-    types = TFLITE_TYPES[operator]
-    require_types(bound, same_types(types), " and ".join(t.value for t in types) + ", one type throughout")
-
-
 def _quantizations(bound: BoundNode) -> tuple[Quantization, Quantization, Quantization]:
     a, b, y = bound.input(0).quantization, bound.input(1).quantization, bound.output.quantization
     assert a and b and y
@@ -202,17 +197,14 @@ def combined(bound: BoundNode, operator: str, clamp: Clamp, a: Int64, b: Int64) 
         real = plain(operator, dequantized(a, qa), dequantized(b, qb), DType.FLOAT32)
         results = quantized(np.asarray(real, np.float32), qy, bound.output.dtype)
     else:
-        results = _rounded(_in_float(bound, operator, a, b)) - _bias(op)
+        whole = np.rint(_in_float(bound, operator, a, b)).astype(np.float64)
+        results = np.clip(whole, -(2**31), 2**31 - 1).astype(np.int64) - _bias(op)
     return np.clip(results, clamp.low, clamp.high)
 
 
 def _bias(op: Op) -> int:
     """What the model's numbers are higher by."""
     return _UNSIGNED_BIAS if getattr(op, "unsigned", False) else 0
-
-
-def _rounded(values: Float32) -> Int64:
-    return np.clip(np.rint(values).astype(np.float64), -(2**31), 2**31 - 1).astype(np.int64)
 
 
 def _product_factor(bound: BoundNode) -> np.float32:
@@ -311,8 +303,9 @@ def _form_layer(bound: BoundNode, form: Form, clamp: Clamp) -> Layer:
             template = "elementwise/quantized_product/even_product"
             bias = Param("bias", "int32_t", form.bias)
         else:
-            template = f"elementwise/quantized_product/{'wide' if form.wide else 'scaled'}_product"
-            c_type = "int64_t" if form.wide else "int32_t"
+            template, c_type = "elementwise/quantized_product/scaled_product", "int32_t"
+            if form.wide:
+                template, c_type = "elementwise/quantized_product/wide_product", "int64_t"
             bias = Param("bias", c_type, form.bias, "the output's zero point and the rounding")
         multiplier, shift = Param("multiplier", "int32_t", form.multiplier), Param("shift", "int32_t", form.shift)
         params = (*offset_params(bound), multiplier, bias, shift)

@@ -65,7 +65,6 @@ def product(bound: BoundNode, layer: Layer, results: Int64, clamp: Clamp, varian
     return replace(
         layer,
         template=f"elementwise/quantized_product/high_product_{variant}",
-        variant=variant,
         params=params,
         spec=replace(layer.spec, suffix="_clamped" if clamped else "", clamped=clamped),
         headers=(MVE_HEADER,) if variant == "mve" else (DSP_HEADER, BYTES_HEADER),
@@ -98,6 +97,4 @@ def real(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     c = f"emitc_reals_{name}(real_a, real_b)" if variant == "mve" else f"real_a {operator} real_b"
     formula = Formula(f"{layer.kernel_name}_{variant}", c, "")
     template = f"elementwise/real_binary_{variant}"
-    return replace(
-        layer, template=template, formula=formula, variant=variant, params=params, headers=headers, spec=spec
-    )
+    return replace(layer, template=template, formula=formula, params=params, headers=headers, spec=spec)

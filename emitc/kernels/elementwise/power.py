@@ -16,21 +16,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op
-from emitc.kernels.contract import KernelDef, Parsed
-from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types, two_operands
+from emitc.kernels.contract import KernelDef
+from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types
 from emitc.kernels.shared.pointwise import (
     SIGNED,
     UNSIGNED,
     copied,
     formula_of,
     operand,
-    plain_numerics,
+    parser_of,
     pointwise_layer,
     require_types,
 )
 from emitc.layer import Formula, Layer, Param
 from emitc.numerics.float_functions import FUNCTIONS, RealFunction
-from emitc.source import SourceNode
 
 _BASES = (DType.FLOAT32, DType.INT32, DType.INT64)
 _TFLITE_TYPES = (DType.FLOAT32, DType.INT32)
@@ -48,17 +47,6 @@ _POWER = Formula("power", "powf(va, (float)vb)", "a to the power of b")
 @dataclass(frozen=True, slots=True)
 class Power(Op):
     """a ** b."""
-
-
-def from_tflite(node: SourceNode) -> Parsed:
-    """Base and exponent."""
-    node.counts((2, 2))
-    return Parsed(Power(numerics=plain_numerics(node)), (0, 1))
-
-
-def from_onnx(node: SourceNode) -> Parsed:
-    """Base and exponent."""
-    return two_operands(Power(), node)
 
 
 def check(bound: BoundNode) -> None:
@@ -129,7 +117,7 @@ def lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        Power, "power, broadcasting", _BASES, ("POW",), from_tflite, check, reference, lower, output_shapes=output_shapes,
-        tflite_dtypes=_TFLITE_TYPES, onnx=("Pow",), from_onnx=from_onnx, elementwise=True,
+        Power, "power, broadcasting", _BASES, ("POW",), parser_of(Power, 2), check, reference, lower, output_shapes=output_shapes,
+        tflite_dtypes=_TFLITE_TYPES, onnx=("Pow",), from_onnx=parser_of(Power, 2), elementwise=True,
     ),
 )  # fmt: skip

@@ -25,8 +25,10 @@ def zero_points(bound: BoundNode) -> tuple[int, int, int]:
 
 def offset_params(bound: BoundNode) -> tuple[Param, Param]:
     """What the kernel adds to the elements of a and b."""
-    zero_a, zero_b, _ = zero_points(bound)
-    return Param("a_offset", "int32_t", -zero_a, "minus the zero point"), Param("b_offset", "int32_t", -zero_b)
+    a, b = bound.input(0), bound.input(1)
+    return Param("a_offset", "int32_t", -a.zero_point, "minus the zero point"), Param(
+        "b_offset", "int32_t", -b.zero_point
+    )
 
 
 def clamp_params(clamp: Clamp) -> tuple[Param, Param]:

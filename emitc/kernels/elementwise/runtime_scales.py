@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant, unsupported
 from emitc.kernels.costs import UNKNOWN, UNKNOWN_PAIRS, UNKNOWN_VECTORS, Cost, Costs
 from emitc.kernels.elementwise.onnx_arithmetic import fused, operands_change_places
-from emitc.kernels.shared.broadcast import require_broadcast, walk_params
+from emitc.kernels.shared.broadcast import output_shapes, require_broadcast, walk_params
 from emitc.kernels.shared.pointwise import in_place, operand, require_types, typed
 from emitc.layer import Layer, Param
 from emitc.source import SourceNode
@@ -41,13 +41,9 @@ class ByScales(Op):
 class AddByScales(ByScales):
     """a + b."""
 
-    __slots__ = ()
-
 
 class MulByScales(ByScales):
     """a * b."""
-
-    __slots__ = ()
 
 
 def _from_onnx(op: type[ByScales]) -> Callable[[SourceNode], Parsed]:
@@ -81,15 +77,9 @@ def check(bound: BoundNode) -> None:
     require_types(bound, supported, "int8 or uint8, all values and zero points alike, with float32 scales")
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The shape that a and b broadcast to."""
-    return (np.broadcast_shapes(bound.input(A).shape, bound.input(B).shape),)
-
-
 def _order(bound: BoundNode) -> tuple[int, ...]:
     """The operands as the arithmetic takes them: both values, scale and zero point of each, and those of the output."""
-    op = bound.op(ByScales)
-    if op.exchanged:
+    if bound.op(ByScales).exchanged:
         return (B, A, B_SCALE, B_ZERO, A_SCALE, A_ZERO, Y_SCALE, Y_ZERO)
     return (A, B, A_SCALE, A_ZERO, B_SCALE, B_ZERO, Y_SCALE, Y_ZERO)
 
@@ -123,28 +113,21 @@ def lower(bound: BoundNode) -> Layer:
         Param("output_offset", "int32_t", 0),
     )
     walk = walk_params([bound.input(i).shape for i in order[:2]], bound.output.shape)
-    template = (
-        "elementwise/quantized_sum/sum_by_scales"
-        if isinstance(bound.node.op, AddByScales)
-        else "elementwise/quantized_product/product_by_scales"
-    )
-    return Layer(
-        template, "portable", order, params=(*limits, *walk), overlaps=in_place(bound, (A, B)),
-        spec=typed(bound.output.dtype, bound.output.dtype),
-    )  # fmt: skip
+    added, product = "elementwise/quantized_sum/sum_by_scales", "elementwise/quantized_product/product_by_scales"
+    template = added if isinstance(bound.node.op, AddByScales) else product
+    spec = typed(bound.output.dtype, bound.output.dtype)
+    return Layer(template, "portable", order, params=(*limits, *walk), overlaps=in_place(bound, (A, B)), spec=spec)
 
 
 def _sum_fpu(bound: BoundNode) -> Layer | str:
-    """The sum by a float unit's fused multiply-adds; as on every core with factors far apart, or that are not numbers."""
+    """The sum by a float unit's fused multiply-adds; as on every core where a factor is much larger or not a number."""
     layer = lower(bound)
     if not isinstance(bound.node.op, AddByScales):
         return "a product would take as many instructions"
     low, high = bound.output.dtype.range
     limits = (Param("lowest", "int32_t", low), Param("highest", "int32_t", high))
     walk = tuple(param for param in layer.params if param.name not in ("lowest", "highest", "output_offset"))
-    return replace(
-        layer, template=f"{layer.template}_fpu", variant="fpu", params=(*limits, *walk), headers=("emitc_fpu.h",)
-    )
+    return replace(layer, template=f"{layer.template}_fpu", params=(*limits, *walk), headers=("emitc_fpu.h",))
 
 
 def _by_vectors(bound: BoundNode) -> Layer | str:
@@ -158,11 +141,8 @@ def _by_vectors(bound: BoundNode) -> Layer | str:
         headers.add("emitc_fpu.h")
     if bound.output.dtype is DType.UINT8:
         headers |= {"emitc_bits.h", "emitc_mve_uint32.h"}
-    return replace(
-        layer, template=f"{layer.template}_mve", variant="mve",
-        params=(*limits, Param("count", "int32_t", bound.output.elements)),
-        headers=tuple(sorted(headers)),
-    )  # fmt: skip
+    params = (*limits, Param("count", "int32_t", bound.output.elements))
+    return replace(layer, template=f"{layer.template}_mve", params=params, headers=tuple(sorted(headers)))
 
 
 def _kernel(op: type[ByScales], summary: str, cost_with_vectors: Costs = UNKNOWN) -> KernelDef:
@@ -175,7 +155,7 @@ def _kernel(op: type[ByScales], summary: str, cost_with_vectors: Costs = UNKNOWN
         check,
         reference,
         lower,
-        output_shapes=output_shapes,
+        output_shapes=lambda bound: output_shapes(_values(bound)),
         onnx=(op.__name__,),
         from_onnx=_from_onnx(op),
         cost_with_vectors=cost_with_vectors,

@@ -15,7 +15,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import KernelDef, Parsed, require_same_quantization
 from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast
-from emitc.kernels.shared.pointwise import operand, require_one_meaning, require_types
+from emitc.kernels.shared.pointwise import operand, parser_of, require_one_meaning, require_types
 from emitc.layer import Layer
 from emitc.source import SourceNode
 
@@ -35,13 +35,7 @@ def from_tflite(node: SourceNode) -> Parsed:
             f"a condition of shape {list(condition)} chooses among the rows of {list(a)}",
             "export the model with SELECT_V2",
         )
-    return Parsed(Where(numerics=Numerics.PLAIN), (0, 1, 2))
-
-
-def from_onnx(node: SourceNode) -> Parsed:
-    """Three operands."""
-    node.counts((3, 3))
-    return Parsed(Where(numerics=Numerics.QOPERATOR), (0, 1, 2))
+    return parser_of(Where, 3, Numerics.PLAIN)(node)
 
 
 def check(bound: BoundNode) -> None:
@@ -68,6 +62,6 @@ def lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         Where, "choice between two tensors by a third, broadcasting", tuple(DType), ("SELECT", "SELECT_V2"), from_tflite, check,
-        reference, lower, output_shapes=output_shapes, onnx=("Where",), from_onnx=from_onnx, elementwise=True,
+        reference, lower, output_shapes=output_shapes, onnx=("Where",), from_onnx=parser_of(Where, 3), elementwise=True,
     ),
 )  # fmt: skip

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
-from emitc.kernels.contract import KernelDef, Parsed, Variant
+from emitc.kernels.contract import Condition, KernelDef, Parsed, Variant, requires
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
-from emitc.kernels.shared.pointwise import FLOATS, TRUTH, copied, pointwise_layer
+from emitc.kernels.shared.pointwise import FLOATS, TRUTH, copied, parser_of, pointwise_layer
 from emitc.layer import PLAIN, Formula, Layer, Param
 from emitc.source import SourceNode
 
@@ -36,12 +36,6 @@ _SATURATED = Formula(
 @dataclass(frozen=True, slots=True)
 class Cast(Op):
     """To the output's type."""
-
-
-def from_tflite(node: SourceNode) -> Parsed:
-    """CAST takes the numbers as they are, whatever scale they have."""
-    node.counts((1, 1))
-    return Parsed(Cast(numerics=Numerics.PLAIN))
 
 
 def from_onnx(node: SourceNode) -> Parsed:
@@ -62,7 +56,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         with np.errstate(over="ignore"):
             return (x.astype(y.value),)
     low, high = y.range
-    # float64 holds every float32. The largest 64-bit values are no floats: they are put in behind the conversion.
+    # float64 holds every float32. The largest 64-bit values are no floats: they are put in after the conversion.
     wide = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
     inside = np.where((wide > float(low)) & (wide < float(high) + (high < 2**53)), wide, 0.0).astype(y.value)
     limited = np.where(wide <= float(low), np.array(low, y.value), inside)
@@ -89,32 +83,30 @@ def lower(bound: BoundNode) -> Layer:
     return pointwise_layer(bound, _SATURATED, limits)
 
 
-def lower_mve(bound: BoundNode) -> Layer | str:
-    """Four integers at a time to float32."""
-    layer = lower(bound)
-    if bound.input(0).dtype not in _TO_REALS or bound.output.dtype is not DType.FLOAT32:
-        return "there is code from int8, uint8, int16 and int32 to float32"
-    headers = ("emitc_bits.h", "emitc_mve.h", "emitc_mve_uint32.h")
-    return replace(layer, template="quantization/cast_real_mve", formula=None, variant="mve", headers=headers)
-
-
-def lower_fpu(bound: BoundNode) -> Layer | str:
-    """Loads of four int32 at a time."""
-    if bound.input(0).dtype is not DType.INT32 or bound.output.dtype is not DType.FLOAT32:
-        return "there is code from int32 to float32"
-    headers = ("emitc_fpu_elementwise.h",)
-    return replace(
-        lower(bound), template="quantization/cast_real_fpu", formula=None, variant="fpu", headers=headers, spec=PLAIN
+def _to_reals(*dtypes: DType) -> Condition:
+    """Of variants that convert to float32."""
+    names = " and ".join(", ".join(dtype.value for dtype in dtypes).rsplit(", ", 1))
+    return requires(
+        lambda bound: bound.input(0).dtype in dtypes and bound.output.dtype is DType.FLOAT32,
+        f"there is code from {names} to float32",
     )
 
 
 KERNELS = (
     KernelDef(
-        Cast, "elements as another type", tuple(DType), ("CAST",), from_tflite, check, reference, lower,
+        # CAST of TFLite takes the numbers as they are, whatever scale they have.
+        Cast, "elements as another type", tuple(DType), ("CAST",), parser_of(Cast, tflite=Numerics.PLAIN), check,
+        reference, lower,
         onnx=("Cast", "CastLike"), from_onnx=from_onnx, elementwise=True,
         variants=(
-            Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, _TO_REALS),
-            Variant("fpu", "fpu", lower_fpu, UNKNOWN_PAIRS, (DType.INT32,)),
+            Variant(
+                "mve", "mve", lambda bound: replace(lower(bound), formula=None), UNKNOWN_VECTORS, _TO_REALS,
+                (_to_reals(*_TO_REALS),), "quantization/cast_real_mve", ("emitc_bits.h", "emitc_mve.h", "emitc_mve_uint32.h"),
+            ),
+            Variant(
+                "fpu", "fpu", lambda bound: replace(lower(bound), formula=None, spec=PLAIN), UNKNOWN_PAIRS, (DType.INT32,),
+                (_to_reals(DType.INT32),), "quantization/cast_real_fpu", ("emitc_fpu_elementwise.h",),
+            ),
         ),
     ),
 )  # fmt: skip

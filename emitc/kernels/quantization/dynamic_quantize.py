@@ -10,7 +10,7 @@ Source  ONNX's specification, opset 11; scale 1, and what is not a number, as ON
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -77,15 +77,15 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("quantization/dynamic_quantize", "portable", (0,), params=params, overlaps=(in_step(bound),))
 
 
-def lower_fpu(bound: BoundNode) -> Layer:
-    """The same by a float unit's conversions."""
-    return replace(lower(bound), template="quantization/dynamic_quantize_fpu", variant="fpu", headers=("emitc_fpu.h",))
-
-
 KERNELS = (
     KernelDef(
         DynamicQuantize, "float32 to uint8 by the range of the values", (DType.FLOAT32,), (), None, check, reference,
         lower, output_shapes=output_shapes, onnx=("DynamicQuantizeLinear",), from_onnx=from_onnx,
-        variants=(Variant("fpu", "fpu", lower_fpu, UNKNOWN_PAIRS, (DType.FLOAT32,)),),
+        variants=(
+            Variant(
+                "fpu", "fpu", lower, UNKNOWN_PAIRS, (DType.FLOAT32,), template="quantization/dynamic_quantize_fpu",
+                headers=("emitc_fpu.h",),
+            ),
+        ),
     ),
 )  # fmt: skip

@@ -8,7 +8,7 @@ From float   y = clamp(y_zero + round(x / y_scale)), division in float32, round 
 To integers  y = clamp(y_zero + requantize(x - x_zero)), factor x_scale / y_scale.
 DEQUANTIZE   y = x_scale * (x - x_zero), one rounding to float32.
 ONNX         QuantizeLinear rounds half to even, and a NaN gives the type's smallest value; DequantizeLinear is the same. Both
-             also have one scale for each slice of an axis. int8 to int8 (a Reinterpret apart) does not occur.
+             also have one scale for each slice of an axis. int8 to int8 occurs as a Reinterpret only.
 Source       TFLite Micro's kernels; float32 to uint8, which it does not have, as LiteRT's reference kernel.
 """
 
@@ -22,14 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Tensor
-from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, require_quantization
+from emitc.kernels.contract import KernelDef, Variant, illegal, require_dtypes, require_quantization
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.mac.requantization import SMALLEST_NORMAL
 from emitc.kernels.shared.int16x8 import throughout
 from emitc.kernels.shared.lookup_and_binary import TABLE_ENTRIES, by_vectors, byte_table, require_factor
-from emitc.layer import Layer, Overlap, Param, Table, in_step
+from emitc.kernels.shared.pointwise import in_place, parser_of
+from emitc.layer import Layer, Param, Table, in_step
 from emitc.numerics.requantize import BYTES, Int64, multiplier_of, requantize
-from emitc.source import SourceNode
 
 _INTEGERS = (DType.INT8, DType.UINT8, DType.INT16)
 _REQUANTIZED = (
@@ -52,33 +52,9 @@ _DEQUANTIZED = tuple((dtype, DType.FLOAT32) for dtype in _INTEGERS)
 class Quantize(Op):
     """To a quantized tensor."""
 
-    __slots__ = ()
-
 
 class Dequantize(Op):
     """To real values."""
-
-    __slots__ = ()
-
-
-def _quantize_from_tflite(node: SourceNode) -> Parsed:
-    node.counts((1, 1))
-    return Parsed(Quantize())
-
-
-def _quantize_from_onnx(node: SourceNode) -> Parsed:
-    node.counts((1, 1))
-    return Parsed(Quantize(numerics=Numerics.QOPERATOR))
-
-
-def _dequantize_from_onnx(node: SourceNode) -> Parsed:
-    node.counts((1, 1))
-    return Parsed(Dequantize(numerics=Numerics.QOPERATOR))
-
-
-def _dequantize_from_tflite(node: SourceNode) -> Parsed:
-    node.counts((1, 1))
-    return Parsed(Dequantize())
 
 
 def _quantization(tensor: Tensor) -> Quantization:
@@ -91,9 +67,11 @@ def _require_scales(bound: BoundNode, tensor: Tensor) -> None:
     q = tensor.quantization
     if q is None or (not q.per_tensor and (q.axis >= len(tensor.shape) or tensor.shape[q.axis] != len(q.scales))):
         raise illegal(
-            bound, f"{bound.node.op_type} has scales that do not fit its tensor",
-            "one, or one for each slice of an axis", tensor=tensor
-        )  # fmt: skip
+            bound,
+            f"{bound.node.op_type} has scales that do not fit its tensor",
+            "one, or one for each slice of an axis",
+            tensor=tensor,
+        )
 
 
 def _spread(tensor: Tensor) -> tuple[NDArray[np.float32], Int64]:
@@ -114,18 +92,19 @@ def check_quantize(bound: BoundNode) -> None:
     others = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
     require_dtypes(bound, _QUANTIZED, [(a, b) for a in others for b in others if b is not DType.FLOAT32])
     for tensor in (x, y):
-        if tensor.dtype is DType.INT32 and _quantization(tensor).zero_point != 0:
+        if tensor.dtype is DType.INT32 and tensor.zero_point != 0:
             raise illegal(
-                bound, f"{bound.node.op_type} has an int32 tensor with a zero point", "TFLite's int32 tensors are symmetric",
-                "quantize the model again", tensor,
-            )  # fmt: skip
-    if x.dtype is DType.INT32:
-        # A left shift wraps, as TFLite Micro's does.
-        require_factor(bound, _quantization(x).scale / _quantization(y).scale, 0)
-    elif x.dtype is not DType.FLOAT32:
+                bound,
+                f"{bound.node.op_type} has an int32 tensor with a zero point",
+                "TFLite's int32 tensors are symmetric",
+                "quantize the model again",
+                tensor,
+            )
+    if x.dtype is not DType.FLOAT32:
         low, high = x.dtype.range
-        zero_point = _quantization(x).zero_point
-        require_factor(bound, _quantization(x).scale / _quantization(y).scale, max(high - zero_point, zero_point - low))
+        # A left shift of int32 wraps, as TFLite Micro's does.
+        reach = 0 if x.dtype is DType.INT32 else max(high - x.zero_point, x.zero_point - low)
+        require_factor(bound, x.scale / y.scale, reach)
 
 
 def check_dequantize(bound: BoundNode) -> None:
@@ -141,29 +120,24 @@ def check_dequantize(bound: BoundNode) -> None:
 def _from_real(bound: BoundNode, x: NDArray[np.float32]) -> Array:
     """Real values to the output's type."""
     y = bound.output
-    low, high = y.dtype.range
-    if bound.node.op.numerics.float_scale:
-        scale, zero_point = _spread(y)
-        with np.errstate(all="ignore"):
-            whole = np.rint(x / scale).astype(np.float64)
-        limited = np.clip(np.where(np.isnan(whole), -np.inf, whole) + zero_point, low, high)
-        return np.asarray(limited.astype(y.dtype.value))
-    quantization = _quantization(y)
+    scale, zero_point = _spread(y)
     with np.errstate(all="ignore"):
-        ratio = (x / np.float32(quantization.scale)).astype(np.float64)
-    # In float64 the sum with a half is exact, so that its floor rounds halves away from zero.
-    rounded = np.copysign(np.floor(np.abs(ratio) + 0.5), ratio)
-    limited = np.clip(np.where(np.isnan(rounded), 0.0, rounded) + quantization.zero_point, low, high)
+        ratio = (x / scale).astype(np.float64)
+    if bound.node.op.numerics.float_scale:
+        whole, of_nan = np.rint(ratio), -np.inf
+    else:
+        # In float64 the sum with a half is exact, so that its floor rounds halves away from zero.
+        whole, of_nan = np.copysign(np.floor(np.abs(ratio) + 0.5), ratio), 0.0
+    limited = np.clip(np.where(np.isnan(whole), of_nan, whole) + zero_point, *y.dtype.range)
     return np.asarray(limited.astype(y.dtype.value))
 
 
 def _rescaled(bound: BoundNode, q: Int64) -> Int64:
     """Quantized values to the output's scale, within its type."""
-    x, y = _quantization(bound.input(0)), _quantization(bound.output)
+    x, y = bound.input(0), bound.output
     multiplier = multiplier_of(x.scale / y.scale)
-    low, high = bound.output.dtype.range
     moved = requantize(q - x.zero_point, multiplier.q31, multiplier.shift) + y.zero_point
-    return np.clip(moved.astype(np.int32).astype(np.int64), low, high)
+    return np.clip(moved.astype(np.int32).astype(np.int64), *y.dtype.range)
 
 
 def quantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -182,12 +156,6 @@ def dequantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tu
     centred = (inputs[0].astype(np.int64) - zero_point).astype(np.float32)
     with np.errstate(over="ignore"):  # infinite then, as in the C
         return (np.asarray(scale * centred, np.float32),)
-
-
-def _overlaps(bound: BoundNode) -> tuple[Overlap, ...]:
-    """In place, front to back, where y is bytes or of x's type: C lets nothing else alias another type."""
-    x, y = bound.input(0).dtype, bound.output.dtype
-    return (in_step(bound),) if y.bytes == 1 or x is y else ()
 
 
 def _slices(tensor: Tensor) -> tuple[Param, ...]:
@@ -210,41 +178,36 @@ def _slice_tables(tensor: Tensor) -> tuple[Table, ...]:
 
 def lower_quantize(bound: BoundNode) -> Layer:
     """From float: a division per element. Bytes: a table where the tensor is no smaller; else a requantization each."""
-    x, y = bound.input(0), bound.output
+    x, y, even = bound.input(0), bound.output, bound.node.op.numerics.float_scale
     low, high = y.dtype.range
-    if bound.node.op.numerics.float_scale and not _quantization(y).per_tensor:
-        params = (*_slices(y), Param("clamp_low", "int32_t", low), Param("clamp_high", "int32_t", high))
-        return Layer(
-            "quantization/quantize_slices", "portable", (0,), _slice_tables(y), params, overlaps=_overlaps(bound)
-        )
-    count = Param("count", "int32_t", y.elements)
-    offset = Param("output_offset", "int32_t", _quantization(y).zero_point)
-    if x.dtype is DType.FLOAT32:
-        zero_point = _quantization(y).zero_point
-        params = (
-            count,
-            Param("scale", "float", _quantization(y).scale),
-            Param("lowest", "float", float(low - zero_point), "quotients from here down give clamp_low"),
-            Param("highest", "float", float(high - zero_point), "quotients from here up give clamp_high"),
-            Param("clamp_low", "int32_t", low),
-            Param("clamp_high", "int32_t", high),
-            offset,
-        )
-        template = "quantization/quantize_even" if bound.node.op.numerics.float_scale else "quantization/quantize"
-        return Layer(template, "portable", (0,), params=params, overlaps=_overlaps(bound))
+    limits = Param("clamp_low", "int32_t", low), Param("clamp_high", "int32_t", high)
+    if even and not _quantization(y).per_tensor:
+        template, params = "quantization/quantize_slices", (*_slices(y), *limits)
+        return Layer(template, "portable", (0,), _slice_tables(y), params, overlaps=in_place(bound))
     if x.dtype.bytes == y.dtype.bytes == 1 and y.elements >= TABLE_ENTRIES:
         return byte_table(bound, 0, _rescaled(bound, BYTES + 128 if x.dtype is DType.UINT8 else BYTES))
-    multiplier = multiplier_of(_quantization(x).scale / _quantization(y).scale)
-    params = (
-        count,
-        Param("input_offset", "int32_t", -_quantization(x).zero_point, "minus the zero point"),
-        Param("multiplier", "int32_t", multiplier.q31, "Q31"),
-        Param("shift", "int32_t", multiplier.shift, "positive left"),
-        offset,
-        Param("clamp_low", "int32_t", low),
-        Param("clamp_high", "int32_t", high),
-    )
-    return Layer("quantization/requantized", "portable", (0,), params=params, overlaps=_overlaps(bound))
+    count, offset = Param("count", "int32_t", y.elements), Param("output_offset", "int32_t", y.zero_point)
+    if x.dtype is DType.FLOAT32:
+        template = "quantization/quantize_even" if even else "quantization/quantize"
+        params = (
+            count,
+            Param("scale", "float", y.scale),
+            Param("lowest", "float", float(low - y.zero_point), "quotients from here down give clamp_low"),
+            Param("highest", "float", float(high - y.zero_point), "quotients from here up give clamp_high"),
+            *limits,
+            offset,
+        )
+    else:
+        template, multiplier = "quantization/requantized", multiplier_of(x.scale / y.scale)
+        params = (
+            count,
+            Param("input_offset", "int32_t", -x.zero_point, "minus the zero point"),
+            Param("multiplier", "int32_t", multiplier.q31, "Q31"),
+            Param("shift", "int32_t", multiplier.shift, "positive left"),
+            offset,
+            *limits,
+        )
+    return Layer(template, "portable", (0,), params=params, overlaps=in_place(bound))
 
 
 def lower_quantize_fpu(bound: BoundNode) -> Layer | str:
@@ -252,12 +215,7 @@ def lower_quantize_fpu(bound: BoundNode) -> Layer | str:
     layer = lower_quantize(bound)
     if layer.template not in ("quantization/quantize", "quantization/quantize_even"):
         return f"{layer.kernel_name} has a portable version only"
-    return replace(layer, template=f"{layer.template}_fpu", variant="fpu", headers=("emitc_fpu.h",))
-
-
-def lower_quantize_mve(bound: BoundNode) -> Layer | str:
-    """Tables, sixteen bytes at a time."""
-    return by_vectors(lower_quantize(bound))
+    return replace(layer, template=f"{layer.template}_fpu", headers=("emitc_fpu.h",))
 
 
 def lower_dequantize_mve(bound: BoundNode) -> Layer | str:
@@ -265,10 +223,10 @@ def lower_dequantize_mve(bound: BoundNode) -> Layer | str:
     layer, dtype = lower_dequantize(bound), bound.input(0).dtype
     if layer.template != "quantization/dequantize" or dtype not in (DType.INT8, DType.INT16):
         return f"{dtype.value} to float: there is code for int8 and int16 of one scale"
-    if _quantization(bound.input(0)).scale < SMALLEST_NORMAL:
+    if bound.input(0).scale < SMALLEST_NORMAL:
         return "its scale is subnormal, which MVE flushes to zero"
     spec = throughout(dtype)
-    return replace(layer, template="quantization/dequantize_mve", variant="mve", headers=("emitc_mve.h",), spec=spec)
+    return replace(layer, template="quantization/dequantize_mve", headers=("emitc_mve.h",), spec=spec)
 
 
 def lower_dequantize(bound: BoundNode) -> Layer:
@@ -278,11 +236,11 @@ def lower_dequantize(bound: BoundNode) -> Layer:
         return Layer("quantization/dequantize_slices", "portable", (0,), _slice_tables(x), _slices(x))
     params = (
         Param("count", "int32_t", y.elements),
-        Param("input_offset", "int32_t", -_quantization(x).zero_point, "minus the zero point"),
-        Param("scale", "float", _quantization(x).scale),
+        Param("input_offset", "int32_t", -x.zero_point, "minus the zero point"),
+        Param("scale", "float", x.scale),
     )
-    behind = (in_step(bound),) if x.dtype.bytes == 1 else ()
-    return Layer("quantization/dequantize", "portable", (0,), params=params, overlaps=behind)
+    overlaps = (in_step(bound),) if x.dtype.bytes == 1 else ()
+    return Layer("quantization/dequantize", "portable", (0,), params=params, overlaps=overlaps)
 
 
 KERNELS = (
@@ -291,28 +249,28 @@ KERNELS = (
         "float32 to integers, and integers to another scale",
         (DType.FLOAT32, *_INTEGERS, DType.INT32),
         ("QUANTIZE",),
-        _quantize_from_tflite,
+        parser_of(Quantize, tflite=Numerics.TFLITE),
         check_quantize,
         quantize_reference,
         lower_quantize,
         variants=(
-            Variant("mve", "mve", lower_quantize_mve, UNKNOWN_VECTORS),
+            Variant("mve", "mve", lambda bound: by_vectors(lower_quantize(bound)), UNKNOWN_VECTORS),
             Variant("fpu", "fpu", lower_quantize_fpu, UNKNOWN_PAIRS, (DType.FLOAT32,)),
         ),
         onnx=("Quantize",),
-        from_onnx=_quantize_from_onnx,
+        from_onnx=parser_of(Quantize),
     ),
     KernelDef(
         Dequantize,
         "integers to float32",
         _INTEGERS,
         ("DEQUANTIZE",),
-        _dequantize_from_tflite,
+        parser_of(Dequantize, tflite=Numerics.TFLITE),
         check_dequantize,
         dequantize_reference,
         lower_dequantize,
         variants=(Variant("mve", "mve", lower_dequantize_mve, UNKNOWN_VECTORS, (DType.INT8, DType.INT16)),),
         onnx=("Dequantize",),
-        from_onnx=_dequantize_from_onnx,
+        from_onnx=parser_of(Dequantize),
     ),
 )

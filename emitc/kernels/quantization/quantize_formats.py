@@ -19,11 +19,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape, Tensor
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, unsupported
 from emitc.kernels.shared.pointwise import in_place, typed
 from emitc.layer import Layer, Param, in_step
@@ -78,43 +79,23 @@ INTEGERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class QuantizeCodes(Op):
-    """To codes. axis: counted from the front. block_size: 0 without blocks."""
+class Codes(Op):
+    """axis: counted from the front. block_size: 0 without blocks."""
 
     element: str
     axis: int
     block_size: int
 
 
-@dataclass(frozen=True, slots=True)
-class DequantizeCodes(Op):
-    """From codes, with the same fields."""
-
-    element: str
-    axis: int
-    block_size: int
+class QuantizeCodes(Codes):
+    """To codes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Loop:
-    """A tensor as [outer, slices, inner], and by how many scales each of these moves; `block` slices share theirs."""
-
-    outer: int
-    slices: int
-    inner: int
-    block: int
-    outer_step: int
-    block_step: int
-    inner_step: int
+class DequantizeCodes(Codes):
+    """From codes."""
 
 
-def _op(bound: BoundNode) -> QuantizeCodes | DequantizeCodes:
-    op = bound.node.op
-    assert isinstance(op, QuantizeCodes | DequantizeCodes)
-    return op
-
-
-def _fields(node: SourceNode) -> tuple[str, int, int]:
+def _from_onnx(op: type[Codes], node: SourceNode) -> Parsed:
     node.counts((2, 3))
     rank = len(node.input(X).shape)
     block_size = node.integer("block_size", 0, low=0)
@@ -122,38 +103,21 @@ def _fields(node: SourceNode) -> tuple[str, int, int]:
     needs_axis = block_size > 0 or node.input(SCALE).elements != 1
     if needs_axis and not -rank <= axis < rank:
         raise node.refusal(f"{node.op_type} has axis {axis}", f"the tensor has {rank} dimensions")
-    return str(node.attribute("element")), axis % rank if needs_axis else 0, block_size
-
-
-def _quantize_from_onnx(node: SourceNode) -> Parsed:
-    return Parsed(QuantizeCodes(*_fields(node), numerics=Numerics.QOPERATOR), tuple(range(len(node.inputs))))
-
-
-def _dequantize_from_onnx(node: SourceNode) -> Parsed:
-    return Parsed(DequantizeCodes(*_fields(node), numerics=Numerics.QOPERATOR), tuple(range(len(node.inputs))))
+    fields = str(node.attribute("element")), axis % rank if needs_axis else 0, block_size
+    return Parsed(op(*fields, numerics=Numerics.QOPERATOR), tuple(range(len(node.inputs))))
 
 
 def _scale_shape(bound: BoundNode) -> Shape:
     """The shape that the scale has to have, where it is not one value."""
-    op, shape = _op(bound), bound.input(X).shape
+    op, shape = bound.op(Codes), bound.input(X).shape
     if op.block_size == 0:
         return shape[op.axis : op.axis + 1]
     return (*shape[: op.axis], -(-shape[op.axis] // op.block_size), *shape[op.axis + 1 :])
 
 
-def _walk(bound: BoundNode) -> _Loop:
-    op, shape = _op(bound), bound.input(X).shape
-    if op.block_size == 0 and bound.input(SCALE).elements == 1:
-        return _Loop(1, 1, math.prod(shape), 1, 0, 0, 0)
-    outer, slices, inner = math.prod(shape[: op.axis]), shape[op.axis], math.prod(shape[op.axis + 1 :])
-    if op.block_size == 0:
-        return _Loop(outer, slices, inner, 1, 0, 1, 0)
-    return _Loop(outer, slices, inner, op.block_size, -(-slices // op.block_size) * inner, inner, 1)
-
-
 def _spread(bound: BoundNode, values: Array) -> Array:
     """Scales or zero points in a shape that broadcasts against x."""
-    op, shape = _op(bound), bound.input(X).shape
+    op, shape = bound.op(Codes), bound.input(X).shape
     if op.block_size:
         size = min(op.block_size, shape[op.axis])
         return np.repeat(values, size, axis=op.axis)[(slice(None),) * op.axis + (slice(shape[op.axis]),)]
@@ -164,11 +128,11 @@ def _require_scales(bound: BoundNode) -> None:
     """Refuses scales of another shape than the tensor's, axis' or blocks', and zero points of another than the scale's."""
     scale, zero = bound.input(SCALE), bound.optional(ZERO)
     expected = _scale_shape(bound)
-    if scale.shape != expected and (_op(bound).block_size > 0 or scale.elements != 1):
+    if scale.shape != expected and (bound.op(Codes).block_size > 0 or scale.elements != 1):
         raise illegal(
             bound,
             f"{bound.node.op_type} has scales of shape {list(scale.shape)}",
-            f"{list(expected)}{'' if _op(bound).block_size else ', or one value'} is expected",
+            f"{list(expected)}{'' if bound.op(Codes).block_size else ', or one value'} is expected",
             tensor=scale,
         )
     if zero is not None and zero.shape != scale.shape and not zero.elements == scale.elements == 1:
@@ -196,15 +160,22 @@ def _require_zero_point_0(bound: BoundNode) -> None:
     if zero is not None and not (zero.is_constant and not zero.array().any()):
         raise illegal(
             bound,
-            f"{bound.node.op_type} of {_op(bound).element} has a zero point that is not 0",
+            f"{bound.node.op_type} of {bound.op(Codes).element} has a zero point that is not 0",
             "this type has none",
             "export the model again, without zero points",
             zero,
         )
 
 
-def _check(bound: BoundNode, real: Tensor, code: Tensor, elements: Sequence[str]) -> None:
-    element = _op(bound).element
+_TO = (*(name for name in INTEGERS if name != "int32"), *SMALL_FLOATS)
+
+
+def check(bound: BoundNode) -> None:
+    """Refuses other types, scales that do not fit the tensor, and zero points where the type has none."""
+    element = bound.op(Codes).element
+    real, code, elements = bound.output, bound.input(X), (*INTEGERS, *SMALL_FLOATS)
+    if isinstance(bound.node.op, QuantizeCodes):
+        real, code, elements = code, real, _TO
     held = SMALL_FLOATS[element].held if element in SMALL_FLOATS else INTEGERS[element][0]
     zero = bound.optional(ZERO)
     found = (real.dtype, bound.input(SCALE).dtype, code.dtype, held if zero is None else zero.dtype)
@@ -219,24 +190,6 @@ def _check(bound: BoundNode, real: Tensor, code: Tensor, elements: Sequence[str]
     _require_scales(bound)
     if element in SMALL_FLOATS or element == "int32":
         _require_zero_point_0(bound)
-
-
-_TO = (*(name for name in INTEGERS if name != "int32"), *SMALL_FLOATS)
-
-
-def check_quantize(bound: BoundNode) -> None:
-    """Refuses other types, scales that do not fit the tensor, and zero points where the type has none."""
-    _check(bound, bound.input(X), bound.output, _TO)
-
-
-def check_dequantize(bound: BoundNode) -> None:
-    """Refuses other types, scales that do not fit the tensor, and zero points where the type has none."""
-    _check(bound, bound.output, bound.input(X), (*INTEGERS, *SMALL_FLOATS))
-
-
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape."""
-    return (bound.input(X).shape,)
 
 
 def _operands(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, Float32, Int64]:
@@ -267,7 +220,7 @@ def nearest_codes(kind: SmallFloat, values: Float32, signs: NDArray[np.bool_]) -
 
 def quantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The quotient in float32, rounded by numpy or by looking for the nearest value."""
-    op = _op(bound)
+    op = bound.op(Codes)
     given, scale, zero = _operands(bound, inputs)
     x = given.astype(np.float32)
     with np.errstate(all="ignore"):
@@ -286,7 +239,7 @@ def quantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tupl
 def dequantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The product in float32."""
     x, scale, zero = _operands(bound, inputs)
-    kind = SMALL_FLOATS.get(_op(bound).element)
+    kind = SMALL_FLOATS.get(bound.op(Codes).element)
     if kind is None:
         real = np.asarray(x.astype(np.int64) - zero, np.float32)
     else:
@@ -300,15 +253,22 @@ def dequantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tu
 
 
 def _params(bound: BoundNode) -> tuple[Param, ...]:
-    walk = _walk(bound)
+    """The tensor as [outer, slices, inner], and by how many scales each of these moves."""
+    op, shape = bound.op(Codes), bound.input(X).shape
+    if op.block_size == 0 and bound.input(SCALE).elements == 1:
+        outer, slices, inner, steps = 1, 1, math.prod(shape), (0, 0, 0)
+    else:
+        outer, slices, inner = math.prod(shape[: op.axis]), shape[op.axis], math.prod(shape[op.axis + 1 :])
+        blocks = -(-slices // op.block_size) if op.block_size else 0
+        steps = (blocks * inner, inner, 1) if op.block_size else (0, 1, 0)
     return (
-        Param("outer", "int32_t", walk.outer),
-        Param("slices", "int32_t", walk.slices, "along the axis"),
-        Param("inner", "int32_t", walk.inner),
-        Param("block", "int32_t", walk.block, "slices that share their scales"),
-        Param("outer_step", "int32_t", walk.outer_step, "scales to the next of outer"),
-        Param("block_step", "int32_t", walk.block_step, "to the next block"),
-        Param("inner_step", "int32_t", walk.inner_step, "to the next of inner"),
+        Param("outer", "int32_t", outer),
+        Param("slices", "int32_t", slices, "along the axis"),
+        Param("inner", "int32_t", inner),
+        Param("block", "int32_t", op.block_size or 1, "slices that share their scales"),
+        Param("outer_step", "int32_t", steps[0], "scales to the next of outer"),
+        Param("block_step", "int32_t", steps[1], "to the next block"),
+        Param("inner_step", "int32_t", steps[2], "to the next of inner"),
     )
 
 
@@ -323,7 +283,7 @@ def _floats(kind: SmallFloat) -> tuple[Param, ...]:
 
 def lower_quantize(bound: BoundNode) -> Layer:
     """A division per element."""
-    op, y = _op(bound), bound.output
+    op, y = bound.op(Codes), bound.output
     zero = bound.optional(ZERO)
     spec, overlaps = typed(DType.FLOAT32, y.dtype), in_place(bound, (X,))
     kind = SMALL_FLOATS.get(op.element)
@@ -348,9 +308,9 @@ def lower_quantize(bound: BoundNode) -> Layer:
 def lower_dequantize(bound: BoundNode) -> Layer:
     """A multiplication per element. A byte may lie at the end of the output, which follows four times as fast."""
     x = bound.input(X)
-    kind = SMALL_FLOATS.get(_op(bound).element)
+    kind = SMALL_FLOATS.get(bound.op(Codes).element)
     spec = typed(x.dtype, DType.FLOAT32)
-    behind = (in_step(bound, X),) if x.dtype.bytes == 1 else ()
+    overlaps = (in_step(bound, X),) if x.dtype.bytes == 1 else ()
     params, template = _params(bound), "quantization/dequantize_codes"
     operands: tuple[int, ...] = (X, SCALE)
     if kind is not None:
@@ -359,19 +319,19 @@ def lower_dequantize(bound: BoundNode) -> Layer:
         template = "quantization/dequantize_floats"
     elif bound.optional(ZERO) is not None and x.dtype is not DType.INT32:  # that of int32 is 0
         operands, template = (X, SCALE, ZERO), "quantization/dequantize_codes_zero"
-    return Layer(template, "portable", operands, params=params, overlaps=behind, spec=spec)
+    return Layer(template, "portable", operands, params=params, overlaps=overlaps, spec=spec)
 
 
 _HELD = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32)
 KERNELS = (
     KernelDef(
         QuantizeCodes, "float32 to codes of any element type, scales computed or per block", _HELD, (), None,
-        check_quantize, quantize_reference, lower_quantize, output_shapes=output_shapes,
-        onnx=("QuantizeCodes",), from_onnx=_quantize_from_onnx,
+        check, quantize_reference, lower_quantize,
+        onnx=("QuantizeCodes",), from_onnx=partial(_from_onnx, QuantizeCodes),
     ),
     KernelDef(
         DequantizeCodes, "codes of any element type to float32, scales computed or per block", _HELD, (), None,
-        check_dequantize, dequantize_reference, lower_dequantize, output_shapes=output_shapes,
-        onnx=("DequantizeCodes",), from_onnx=_dequantize_from_onnx,
+        check, dequantize_reference, lower_dequantize,
+        onnx=("DequantizeCodes",), from_onnx=partial(_from_onnx, DequantizeCodes),
     ),
 )  # fmt: skip

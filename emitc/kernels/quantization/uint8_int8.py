@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
-from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes
+from emitc.kernels.contract import KernelDef, illegal, require_dtypes
+from emitc.kernels.shared.pointwise import parser_of
 from emitc.layer import Layer, Param, in_step
-from emitc.source import SourceNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +23,9 @@ class ShiftSign(Op):
     """Between int8 and uint8, 128 apart."""
 
 
-def from_tflite(node: SourceNode) -> Parsed:
-    """One tensor to another."""
-    node.counts((1, 1))
-    return Parsed(ShiftSign())
-
-
-def from_onnx(node: SourceNode) -> Parsed:
-    """One tensor to another."""
-    node.counts((1, 1))
-    return Parsed(ShiftSign(numerics=Numerics.QOPERATOR))
+def _bias(bound: BoundNode) -> int:
+    """By how much the zero point and the numbers of y are higher."""
+    return 128 if bound.output.dtype is DType.UINT8 else -128
 
 
 def check(bound: BoundNode) -> None:
@@ -41,11 +34,9 @@ def check(bound: BoundNode) -> None:
     x, y = bound.input(0), bound.output
     if x.quantization is None or y.quantization is None:
         return
-    bias = 128 if y.dtype is DType.UINT8 else -128
-    if (x.quantization.scales, tuple(z + bias for z in x.quantization.zero_points)) != (
-        y.quantization.scales,
-        y.quantization.zero_points,
-    ):
+    bias = _bias(bound)
+    moved = tuple(zero_point + bias for zero_point in x.quantization.zero_points)
+    if (x.quantization.scales, moved) != (y.quantization.scales, y.quantization.zero_points):
         raise illegal(
             bound,
             f"{bound.node.op_type} changes real values",
@@ -57,8 +48,7 @@ def check(bound: BoundNode) -> None:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """128 more or less."""
     assert inputs[0] is not None
-    bias = 128 if bound.output.dtype is DType.UINT8 else -128
-    return ((inputs[0].astype(np.int16) + bias).astype(bound.output.dtype.value),)
+    return ((inputs[0].astype(np.int16) + _bias(bound)).astype(bound.output.dtype.value),)
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -73,12 +63,12 @@ KERNELS = (
         "int8 as uint8 of the same real values, or back",
         (DType.INT8, DType.UINT8),
         ("ShiftSign",),
-        from_tflite,
+        parser_of(ShiftSign, tflite=Numerics.TFLITE),
         check,
         reference,
         lower,
         onnx=("ShiftSign",),
-        from_onnx=from_onnx,
+        from_onnx=parser_of(ShiftSign),
         elementwise=True,
     ),
 )

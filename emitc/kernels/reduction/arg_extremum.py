@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes
+from emitc.kernels.contract import KernelDef, Parsed, require_dtypes
+from emitc.kernels.reduction.mean import require_elements, work
 from emitc.kernels.shared.joined_rows import axis_of
 from emitc.layer import PLAIN, KernelSpec, Layer, Param
 from emitc.source import SourceNode
@@ -34,13 +35,9 @@ class ArgExtremum(Op):
 class ArgMax(ArgExtremum):
     """Position of the largest value."""
 
-    __slots__ = ()
-
 
 class ArgMin(ArgExtremum):
     """Position of the smallest value."""
-
-    __slots__ = ()
 
 
 def _from_tflite(op: type[ArgExtremum]) -> Callable[[SourceNode], Parsed]:
@@ -84,8 +81,7 @@ def check(bound: BoundNode) -> None:
             [(found, out) for found in (DType.INT8, DType.FLOAT32) for out in positions],
             [(found, out) for found in others for out in positions],
         )
-    if 0 in bound.input(0).shape:
-        raise illegal(bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", tensor=bound.input(0))
+    require_elements(bound)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -112,7 +108,7 @@ def lower(bound: BoundNode) -> Layer:
     """One search per element of the output, along values that lie `inner` apart."""
     op, shape = bound.op(ArgExtremum), bound.input(0).shape
     axis = op.axis
-    params: tuple[Param, ...] = (
+    params = (
         Param("outer", "int32_t", math.prod(shape[:axis])),
         Param("depth", "int32_t", shape[axis], "values to choose from"),
         Param("inner", "int32_t", math.prod(shape[axis + 1 :]), "distance between them"),
@@ -121,8 +117,7 @@ def lower(bound: BoundNode) -> Layer:
         flip = Param("flip", "int32_t", -isinstance(op, ArgMin), "0: largest, -1: smallest")
         return Layer("reduction/arg_extremum", "portable", (0,), params=(*params, flip), spec=PLAIN)
     smallest, last = "_min" if isinstance(op, ArgMin) else "_max", "_last" if op.last else ""
-    x = bound.input(0).dtype
-    y = bound.output.dtype
+    x, y = bound.input(0).dtype, bound.output.dtype
     short = "" if y is DType.INT64 else f"_{y.value}"
     spec = KernelSpec(f"{smallest}{last}_{x.value}{short}", fixed_point=False, x=x.c_type, y=y.c_type)
     return Layer("reduction/arg_extremum_typed", "portable", (0,), params=params, spec=spec)
@@ -139,7 +134,7 @@ def _kernel(op: type[ArgExtremum], name: str, onnx: str, summary: str) -> Kernel
         reference,
         lower,
         output_shapes=output_shapes,
-        work=lambda bound: bound.input(0).elements,
+        work=work,
         tflite_dtypes=(DType.INT8, DType.UINT8, DType.FLOAT32),
         onnx=(onnx,),
         from_onnx=_from_onnx(op),

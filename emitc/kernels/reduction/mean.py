@@ -57,13 +57,9 @@ class Reduction(Op):
 class Mean(Reduction):
     """Arithmetic mean."""
 
-    __slots__ = ()
-
 
 class Sum(Reduction):
     """Sum."""
-
-    __slots__ = ()
 
 
 def reduction_from_tflite(op: type[Reduction]) -> Callable[[SourceNode], Parsed]:
@@ -146,22 +142,13 @@ def check(bound: BoundNode) -> None:
     if bound.node.op.numerics.float_scale:
         _check_onnx(bound)
         return
-    x, y = bound.input(0), bound.output
+    x = bound.input(0)
     known = [(dtype,) * 2 for dtype in (DType.INT32, DType.UINT8, DType.FLOAT32)]
     require_dtypes(bound, [(dtype,) * 2 for dtype in _QUANTIZED], known)
-    require_quantization(bound, x, y)
+    require_quantization(bound, x, bound.output)
     int16x8.require_symmetric(bound)
     require_elements(bound)
-    reach = (255 if x.dtype is DType.INT8 else 1 << 15) * _count(bound)
-    factor = _factor(bound)
-    if reach >= 1 << _INT32_BITS:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} over {_count(bound)} elements",
-            "their sum can leave int32",
-            "reduce in several steps",
-            x,
-        )
+    factor, reach = _factor(bound), _largest_sum(bound, 255 if x.dtype is DType.INT8 else 1 << 15)
     if not factor < 1 << 30 or reach << max(_multiplier(bound).shift, 0) >= 1 << _INT32_BITS:
         raise out_of_proportion(
             bound, f"sums are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold"
@@ -177,6 +164,19 @@ def check(bound: BoundNode) -> None:
         )
 
 
+def _largest_sum(bound: BoundNode, reach: int) -> int:
+    """What a sum of values of at most `reach` in magnitude cannot exceed. Refuses what int32 does not hold."""
+    if reach * _count(bound) >= 1 << _INT32_BITS:
+        raise unsupported(
+            bound,
+            f"{bound.node.op_type} over {_count(bound)} elements",
+            "their sum can leave int32",
+            "reduce in several steps",
+            bound.input(0),
+        )
+    return reach * _count(bound)
+
+
 def _check_onnx(bound: BoundNode) -> None:
     """Refuses types without code, int32 sums that can overflow, and factors that float32 cannot hold."""
     x, y = bound.input(0), bound.output
@@ -187,15 +187,7 @@ def _check_onnx(bound: BoundNode) -> None:
     if x.dtype in _PLAIN:
         return
     require_quantization(bound, x, y)
-    reach = max(x.zero_point - x.dtype.range[0], x.dtype.range[1] - x.zero_point)
-    if reach * _count(bound) >= 1 << _INT32_BITS:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} over {_count(bound)} elements",
-            "their sum can leave int32",
-            "reduce in several steps",
-            x,
-        )
+    _largest_sum(bound, max(x.zero_point - x.dtype.range[0], x.dtype.range[1] - x.zero_point))
     if not 2.0**-126 <= _float_factor(bound) < 2.0**30:
         raise out_of_proportion(bound, f"sums are multiplied by {_float_factor(bound)!r}")
 
@@ -208,20 +200,16 @@ def _float_factor(bound: BoundNode) -> float:
         return float(np.float32(x.scale) / (np.float32(y.scale) * np.float32(count)))
 
 
-def _onnx_reference(bound: BoundNode, values: Array) -> Array:
-    x, y, axes = bound.input(0), bound.output, bound.op(Reduction).axes
-    if x.dtype is DType.FLOAT32:
-        total = values.astype(np.float64).sum(axis=axes)
-        result = total / _count(bound) if isinstance(bound.node.op, Mean) else total
-        return np.asarray(np.asarray(result).astype(np.float32).reshape(y.shape))
-    if x.dtype in _PLAIN:
-        whole = np.asarray(values.astype(np.int64).sum(axis=axes)).astype(x.dtype.value).astype(np.int64)
-        if isinstance(bound.node.op, Mean):  # towards zero, as C divides
-            whole = np.sign(whole) * (np.abs(whole) // _count(bound))
-        return np.asarray(whole.astype(x.dtype.value).reshape(y.shape))
-    acc = np.asarray((values.astype(np.int64) - x.zero_point).sum(axis=axes))
-    scaled = requantize_float(acc, np.float32(_float_factor(bound))) + y.zero_point
-    return np.asarray(np.clip(scaled, *y.dtype.range).astype(y.dtype.value).reshape(y.shape))
+def _plain_reference(bound: BoundNode, values: Array) -> Array:
+    """Of numbers that stand for themselves."""
+    dtype, axes = bound.input(0).dtype, bound.op(Reduction).axes
+    if dtype is DType.FLOAT32:
+        total = np.asarray(values.astype(np.float64).sum(axis=axes))
+        return np.asarray(total / _count(bound) if isinstance(bound.node.op, Mean) else total, np.float32)
+    whole = np.asarray(values.astype(np.int64).sum(axis=axes)).astype(dtype.value).astype(np.int64)
+    if isinstance(bound.node.op, Mean):  # towards zero, as C divides
+        whole = np.sign(whole) * (np.abs(whole) // _count(bound))
+    return np.asarray(whole, dtype.value)
 
 
 _TOTAL = wrapping("reduce_total", "Sum", "acc + v", "acc + (u{x})v")
@@ -240,19 +228,25 @@ _REQUANTIZED = ReductionFormula(
 
 
 def _lower_onnx(bound: BoundNode) -> Layer:
-    x, y, axes = bound.input(0), bound.output, bound.op(Reduction).axes
+    x, axes = bound.input(0), bound.op(Reduction).axes
     if x.dtype in _PLAIN:
         mean = isinstance(bound.node.op, Mean)
         divisor = Param("divisor", "int32_t", _count(bound) if mean else 1, "elements of one mean")
         return typed_layer(bound, _MEAN if mean else _TOTAL, axes, (divisor,) if mean else ())
-    extra = (
+    factor = Param("factor", "float", _float_factor(bound), "x_scale / y_scale, for a mean over the number of elements")
+    return typed_layer(bound, (_REQUANTIZED, _REQUANTIZED), axes, _output_params(bound, factor))
+
+
+def _output_params(bound: BoundNode, *factor: Param) -> tuple[Param, ...]:
+    """How a sum of quantized values becomes an output. factor: of scales."""
+    x, y = bound.input(0), bound.output
+    return (
         Param("sum_offset", "int32_t", -x.zero_point * _count(bound), "minus the zero point of every element"),
-        Param("factor", "float", _float_factor(bound), "x_scale / y_scale, for a mean over the number of elements"),
+        *factor,
         Param("output_offset", "int32_t", y.zero_point),
         Param("clamp_low", "int32_t", y.dtype.range[0]),
         Param("clamp_high", "int32_t", y.dtype.range[1]),
     )
-    return typed_layer(bound, (_REQUANTIZED, _REQUANTIZED), axes, extra)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -265,35 +259,32 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's sum over the axes, requantized."""
-    x, y = bound.input(0), bound.output
+    x, y, axes = bound.input(0), bound.output, bound.op(Reduction).axes
     assert inputs[0] is not None
+    if x.dtype in _PLAIN:
+        return (_plain_reference(bound, inputs[0]).reshape(y.shape),)
+    acc = np.asarray((inputs[0].astype(np.int64) - x.zero_point).sum(axis=axes))
     if bound.node.op.numerics.float_scale:
-        return (_onnx_reference(bound, inputs[0]),)
-    acc = (inputs[0].astype(np.int64) - x.zero_point).sum(axis=bound.op(Reduction).axes)
-    multiplier = _multiplier(bound)
-    scaled = requantize(np.asarray(acc), multiplier.q31, multiplier.shift) + y.zero_point
-    dtype = bound.output.dtype
-    return (np.clip(scaled, *dtype.range).astype(dtype.value).reshape(bound.output.shape),)
+        scaled = requantize_float(acc, np.float32(_float_factor(bound)))
+    else:
+        multiplier = _multiplier(bound)
+        scaled = requantize(acc, multiplier.q31, multiplier.shift)
+    return (np.clip(scaled + y.zero_point, *y.dtype.range).astype(y.dtype.value).reshape(y.shape),)
 
 
 def lower(bound: BoundNode) -> Layer:
     """Nested loops over kept and reduced groups; the input's zero point is taken off the sum once."""
     if bound.node.op.numerics.float_scale:
         return _lower_onnx(bound)
-    x, y = bound.input(0), bound.output
-    params = list(loop_params(groups_of(bound.input(0).shape, bound.op(Reduction).axes), _GROUPS))
+    loops = loop_params(groups_of(bound.input(0).shape, bound.op(Reduction).axes), _GROUPS)
     multiplier = _multiplier(bound)
-    params += [
-        Param("sum_offset", "int32_t", -x.zero_point * _count(bound), "minus the zero point of every element"),
+    output = _output_params(
+        bound,
         Param("multiplier", "int32_t", multiplier.q31, "Q31, over the number of elements for a mean"),
         Param("shift", "int32_t", multiplier.shift, "positive left"),
-        Param("output_offset", "int32_t", y.zero_point),
-        Param("clamp_low", "int32_t", bound.output.dtype.range[0]),
-        Param("clamp_high", "int32_t", bound.output.dtype.range[1]),
-    ]
-    return Layer(
-        "reduction/reduce_sum", "portable", (0,), params=tuple(params), spec=int16x8.throughout(bound.output.dtype)
     )
+    spec = int16x8.throughout(bound.output.dtype)
+    return Layer("reduction/reduce_sum", "portable", (0,), params=(*loops, *output), spec=spec)
 
 
 def _lower_mve(bound: BoundNode) -> Layer | str:
@@ -304,7 +295,7 @@ def _lower_mve(bound: BoundNode) -> Layer | str:
     values = {param.name: param.value for param in layer.params}
     if values["kept2_stride"] != 1:
         return "the values of its output are not contiguous"
-    return replace(layer, template="reduction/reduce_sum_mve", variant="mve", headers=("emitc_mve.h",))
+    return replace(layer, template="reduction/reduce_sum_mve", headers=("emitc_mve.h",))
 
 
 def _kernel(op: type[Reduction], name: str, onnx: str, summary: str) -> KernelDef:

@@ -1,6 +1,6 @@
 """ReduceMax, ReduceMin, ReduceProd, ReduceL1, ReduceL2, ReduceSumSquare, ReduceLogSum and ReduceLogSumExp of ONNX, and REDUCE_MAX
 and REDUCE_MIN of TFLite, for int8 and float32, and for int16, int32 and int64, which LiteRT alone runs; REDUCE_PROD of TFLite
-without scales, which LiteRT alone runs.
+without scales, which LiteRT alone runs; REDUCE_ALL of TFLite, whether all values are true, which is the smallest of 0 and 1.
 
 Shapes  x any, y without the reduced dimensions, or with size 1 in their place (keepdims).
 Types   float32; int32 and int64, which wrap, where the result is an integer; for maxima and minima also int8, int16,
@@ -35,54 +35,42 @@ from emitc.layer import Layer, ReductionFormula
 class ReduceMax(Reduction):
     """Largest value."""
 
-    __slots__ = ()
-
 
 class ReduceMin(Reduction):
     """Smallest value."""
 
-    __slots__ = ()
+
+class ReduceAll(Reduction):
+    """Logical and."""
 
 
 class ReduceProd(Reduction):
     """Product."""
 
-    __slots__ = ()
-
 
 class ReduceL1(Reduction):
     """Sum of magnitudes."""
-
-    __slots__ = ()
 
 
 class ReduceL2(Reduction):
     """Square root of the sum of squares."""
 
-    __slots__ = ()
-
 
 class ReduceSumSquare(Reduction):
     """Sum of squares."""
-
-    __slots__ = ()
 
 
 class ReduceLogSum(Reduction):
     """Logarithm of the sum."""
 
-    __slots__ = ()
-
 
 class ReduceLogSumExp(Reduction):
     """Logarithm of the sum of exponentials."""
 
-    __slots__ = ()
-
 
 _Values = NDArray[Any]
 _Rule = Callable[[_Values, tuple[int, ...]], _Values]
-_FLOAT = (DType.FLOAT32,)
+_FLOAT, _TRUTH = (DType.FLOAT32,), (DType.BOOL,)
 _WRAPPING = (*_FLOAT, DType.INT32, DType.INT64)
 _TFLITE = (*_FLOAT, DType.INT8, DType.INT16, DType.INT32, DType.INT64)
 _ANY = (*_WRAPPING, DType.INT8, DType.INT16, DType.UINT8, DType.BOOL)
@@ -109,7 +97,7 @@ def _log_sum_exp(x: _Values, axes: tuple[int, ...]) -> _Values:
 class _Kind:
     """kernel: formulas of the C, or its template. dtypes: element types. rule: on float64 or int64 values.
 
-    tflite: name in TFLite, "" for none. in_tflite: its types there.
+    tflite: name in TFLite, "" for none. in_tflite: its types there. onnx: whether ONNX has the operator.
     """
 
     kernel: Formulas | str
@@ -118,6 +106,7 @@ class _Kind:
     summary: str
     tflite: str = ""
     in_tflite: tuple[DType, ...] = _TFLITE
+    onnx: bool = True
 
 
 _MAX = ReductionFormula("reduce_max", "acc", "Largest", start="*x", step="v > acc ? v : acc")
@@ -128,6 +117,15 @@ _LOG_SUM = ReductionFormula("reduce_log_sum", "logf(acc)", "Logarithm of the sum
 _KINDS: dict[type[Reduction], _Kind] = {
     ReduceMax: _Kind((_MAX, _MAX), _ANY, _first(np.argmax), "largest value over any dimensions", "REDUCE_MAX"),
     ReduceMin: _Kind(SMALLEST, _ANY, _first(np.argmin), "smallest value over any dimensions", "REDUCE_MIN"),
+    ReduceAll: _Kind(
+        SMALLEST,
+        _TRUTH,
+        lambda x, axes: np.min(x, axis=axes),
+        "whether all values are true, over any dimensions",
+        "REDUCE_ALL",
+        _TRUTH,
+        onnx=False,
+    ),
     ReduceProd: _Kind(
         wrapping("reduce_product", "Product", "acc * v", "acc * (u{x})v", "1"),
         _WRAPPING,
@@ -201,8 +199,8 @@ KERNELS = tuple(
         lower,
         output_shapes=output_shapes,
         work=work,
-        onnx=(op.__name__,),
-        from_onnx=reduction_from_onnx(op),
+        onnx=(op.__name__,) if kind.onnx else (),
+        from_onnx=reduction_from_onnx(op) if kind.onnx else None,
         transposed=transposed,
         tflite_dtypes=kind.in_tflite if kind.tflite else (),
     )

@@ -5,7 +5,7 @@ Nearest: any type; output row i shows input row floor(i * H / OH), computed in f
 instead of i; with align_corners the factor is (H - 1) / (OH - 1) and the product is rounded half up). The rows and columns are
 tables: the float32 arithmetic is done here.
 Bilinear: int8, in integers: positions are Q10, their factor rounded half up; the weighted sum of four values is Q20, rounded
-half away from zero. float32, and uint8 of legacy models: see resize_float.py.
+half away from zero. float32, and uint8 of legacy models: see resize_bilinear_float.py.
 Source  TFLite Micro's reference kernels for both.
 Errors  bilinear sizes whose rounded factor leads beyond the input, where TFLite Micro reads foreign memory.
 """
@@ -13,13 +13,14 @@ Errors  bilinear sizes whose rounded factor leads beyond the input, where TFLite
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Shape
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, require_quantization, require_rank, unsupported
 from emitc.kernels.resize import resize_bilinear_float
+from emitc.kernels.resize.resize_bilinear_float import Resize
 from emitc.kernels.shared.strided_copy import operand, require_same_type
 from emitc.layer import Layer, Param, Table
 from emitc.numerics.requantize import Int64, rounding_shift_right
@@ -31,48 +32,23 @@ _ONE = 1 << 10
 """1.0 as a Q10 position."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resize(Op):
-    """height, width: of the output. align_corners: first and last centers coincide. half_pixel_centers: pixels have areas."""
-
-    height: int
-    width: int
-    align_corners: bool
-    half_pixel_centers: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ResizeNearestNeighbor(Resize):
     """Each output pixel is one of the input."""
 
 
-@dataclass(frozen=True, slots=True)
 class ResizeBilinear(Resize):
     """Each output pixel is a mean of four of the input, weighted by nearness."""
 
 
-def _parse(node: SourceNode) -> tuple[int, int, bool, bool]:
+def _from_tflite(op: type[Resize], node: SourceNode) -> Parsed:
     node.counts((2, 2))
     size = node.constant_integers(1, "size")
     if len(size) != 2 or not all(0 < s <= _MAX_SIZE for s in size):
         raise node.refusal(f"{node.op_type} asks for the size {list(size)}", f"two numbers, 1 to {_MAX_SIZE}")
-    return (
-        size[0],
-        size[1],
-        bool(node.attribute("align_corners", False)),
-        bool(node.attribute("half_pixel_centers", False)),
-    )
-
-
-def _nearest_from_tflite(node: SourceNode) -> Parsed:
-    return Parsed(ResizeNearestNeighbor(*_parse(node)))
-
-
-def _bilinear_from_tflite(node: SourceNode) -> Parsed:
-    op = ResizeBilinear(*_parse(node))
-    if op.align_corners and op.half_pixel_centers:
+    corners, half = (bool(node.attribute(name, False)) for name in ("align_corners", "half_pixel_centers"))
+    if op is ResizeBilinear and corners and half:
         raise node.refusal("RESIZE_BILINEAR has align_corners and half_pixel_centers", "only one of them can hold")
-    return Parsed(op)
+    return Parsed(op(*size, corners, half))
 
 
 def _check_image(bound: BoundNode) -> None:
@@ -176,18 +152,14 @@ def _bilinear_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tup
     """Row by row of the output: two rows weighted, then two columns, one rounding at the end."""
     op, x = bound.op(Resize), bound.input(0)
     assert inputs[0] is not None
-    if x.dtype is DType.FLOAT32:
-        corners, half = op.align_corners, op.half_pixel_centers
-        return (resize_bilinear_float.reference(inputs[0], op.height, op.width, corners=corners, half=half),)
-    if op.numerics is Numerics.UNSIGNED:
-        corners, half = op.align_corners, op.half_pixel_centers
-        return (resize_bilinear_float.unsigned_reference(inputs[0], op.height, op.width, corners=corners, half=half),)
+    if x.dtype is DType.FLOAT32 or op.numerics is Numerics.UNSIGNED:
+        return (resize_bilinear_float.reference(op, inputs[0]),)
     tops, bottoms, row_weights = _neighbours(op, x.shape[1], op.height)
     lefts, rights, weights = _neighbours(op, x.shape[2], op.width)
     weight = weights[None, :, None]
     out = np.empty(output_shapes(bound)[0], np.int8)
-    for i, (top, bottom, share) in enumerate(zip(tops, bottoms, row_weights, strict=True)):
-        row = inputs[0][:, top].astype(np.int64) * (_ONE - share) + inputs[0][:, bottom].astype(np.int64) * share
+    for i, (top, bottom, down) in enumerate(zip(tops, bottoms, row_weights, strict=True)):
+        row = inputs[0][:, top].astype(np.int64) * (_ONE - down) + inputs[0][:, bottom].astype(np.int64) * down
         total = row[:, lefts] * (_ONE - weight) + row[:, rights] * weight
         out[:, i] = rounding_shift_right(total, 20)
     return (out,)
@@ -196,12 +168,8 @@ def _bilinear_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tup
 def _bilinear_lower(bound: BoundNode) -> Layer:
     """Positions limited to the input: below its first and above its last pixel all weight is on that pixel."""
     op, x = bound.op(Resize), bound.input(0)
-    if x.dtype is DType.FLOAT32:
-        return resize_bilinear_float.layer(bound, corners=op.align_corners, half=op.half_pixel_centers)
-    if op.numerics is Numerics.UNSIGNED:
-        return resize_bilinear_float.layer(
-            bound, resize_bilinear_float.UNSIGNED, corners=op.align_corners, half=op.half_pixel_centers
-        )
+    if x.dtype is DType.FLOAT32 or op.numerics is Numerics.UNSIGNED:
+        return resize_bilinear_float.layer(op, bound)
     batches, height, width, channels = x.shape
     operands, tables = operand(x)
     factor_h, offset_h = _factor(op, height, op.height)
@@ -227,7 +195,7 @@ KERNELS = (
         "an image enlarged or reduced by picking pixels",
         tuple(DType),
         ("RESIZE_NEAREST_NEIGHBOR",),
-        _nearest_from_tflite,
+        partial(_from_tflite, ResizeNearestNeighbor),
         _check_image,
         _nearest_reference,
         _nearest_lower,
@@ -238,7 +206,7 @@ KERNELS = (
         "an image enlarged or reduced by weighting four pixels",
         (DType.INT8, DType.FLOAT32),
         ("RESIZE_BILINEAR",),
-        _bilinear_from_tflite,
+        partial(_from_tflite, ResizeBilinear),
         _check_bilinear,
         _bilinear_reference,
         _bilinear_lower,

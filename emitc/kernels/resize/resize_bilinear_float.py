@@ -8,57 +8,65 @@ Source  TFLite Micro's reference kernel, and for uint8 LiteRT's: order of the pr
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from emitc.ir import Array, BoundNode
+from emitc.ir import Array, BoundNode, Numerics, Op
 from emitc.kernels.shared.strided_copy import operand
 from emitc.layer import KernelSpec, Layer, Param, Table
 from emitc.numerics.requantize import Float32, Int64
 
 _HALF, _ONE = np.float32(0.5), np.float32(1)
 _LIFT = np.int16(128)
-FLOATS = KernelSpec(fixed_point=False, x="float", y="float")
-UNSIGNED = KernelSpec("_u8", fixed_point=False, unsigned=True)
+_FLOATS = KernelSpec(fixed_point=False, x="float", y="float")
+_UNSIGNED = KernelSpec("_u8", fixed_point=False, unsigned=True)
 """Of the kernel for values that the model has 128 higher."""
 
 
-def _neighbours(size: int, wanted: int, *, corners: bool, half: bool) -> tuple[Int64, Int64, Float32]:
+@dataclass(frozen=True, slots=True)
+class Resize(Op):
+    """height, width: of the output. align_corners: first and last centers coincide. half_pixel_centers: pixels have areas."""
+
+    height: int
+    width: int
+    align_corners: bool
+    half_pixel_centers: bool
+
+
+def _neighbours(op: Resize, size: int, wanted: int) -> tuple[Int64, Int64, Float32]:
     """Per output row (or column): the two input rows that it lies between, and the weight of the second one.
 
     Above the first row the weight is negative, and both rows are the same.
     """
-    aligned = corners and wanted > 1
+    aligned = op.align_corners and wanted > 1
     factor = np.float32(size - 1) / np.float32(wanted - 1) if aligned else np.float32(size) / np.float32(wanted)
     centers = np.arange(wanted).astype(np.float32)
-    positions = (centers + _HALF) * factor - _HALF if half else centers * factor
+    positions = (centers + _HALF) * factor - _HALF if op.half_pixel_centers else centers * factor
     low = np.clip(np.floor(positions), 0, size - 1).astype(np.int64)
     high = np.clip(np.ceil(positions), 0, size - 1).astype(np.int64)
     return low, high, positions - low.astype(np.float32)
 
 
-def reference(x: Array, height: int, width: int, *, corners: bool, half: bool) -> Array:
-    """Four pictures of corners, each times its weight. height, width: of the output."""
-    tops, bottoms, down = _neighbours(x.shape[1], height, corners=corners, half=half)
-    lefts, rights, across = _neighbours(x.shape[2], width, corners=corners, half=half)
+def reference(op: Resize, x: Array) -> Array:
+    """The four neighbours of each pixel times their weights. Values of uint8 are 128 higher; their sum is rounded half up."""
+    lift = _LIFT if op.numerics is Numerics.UNSIGNED else np.int16(0)
+    tops, bottoms, down = _neighbours(op, x.shape[1], op.height)
+    lefts, rights, across = _neighbours(op, x.shape[2], op.width)
     v, u = down[None, :, None, None], across[None, None, :, None]
 
     def corner(rows: Int64, columns: Int64) -> Float32:
-        return np.take(np.take(x.astype(np.float32), rows, 1), columns, 2)
+        return np.take(np.take(x.astype(np.float32) + np.float32(lift), rows, 1), columns, 2)
 
     with np.errstate(all="ignore"):
         total = corner(tops, lefts) * (_ONE - v) * (_ONE - u) + corner(bottoms, lefts) * v * (_ONE - u)
         total = total + corner(tops, rights) * (_ONE - v) * u + corner(bottoms, rights) * v * u
-        return np.asarray(total + np.float32(0))
+    if op.numerics is Numerics.UNSIGNED:
+        return np.asarray((total + _HALF).astype(np.int16) - _LIFT, np.int8)
+    return np.asarray(total + np.float32(0))
 
 
-def unsigned_reference(x: Array, height: int, width: int, *, corners: bool, half: bool) -> Array:
-    """Of values 128 lower than the model's: rounded half up where the model has them."""
-    values = x.astype(np.int16) + _LIFT
-    total = np.add(reference(values, height, width, corners=corners, half=half), _HALF)
-    return np.asarray(total.astype(np.int16) - _LIFT, np.int8)
-
-
-def layer(bound: BoundNode, spec: KernelSpec = FLOATS, *, corners: bool, half: bool) -> Layer:
+def layer(op: Resize, bound: BoundNode) -> Layer:
     """Pixel by pixel, by the tables."""
     x = bound.input(0)
     batches, height, width, channels = x.shape
@@ -66,7 +74,7 @@ def layer(bound: BoundNode, spec: KernelSpec = FLOATS, *, corners: bool, half: b
     operands, tables = operand(x)
     row_bytes, pixel = width * channels, channels
     for name, size, wanted, step in (("row", height, rows, row_bytes), ("column", width, columns, pixel)):
-        low, high, weights = _neighbours(size, wanted, corners=corners, half=half)
+        low, high, weights = _neighbours(op, size, wanted)
         tables += (
             Table(f"{name}_low", "int32_t", tuple((low * step).tolist()), f"first element of the {name} before each"),
             Table(f"{name}_high", "int32_t", tuple((high * step).tolist()), f"first element of the {name} behind it"),
@@ -79,4 +87,5 @@ def layer(bound: BoundNode, spec: KernelSpec = FLOATS, *, corners: bool, half: b
         Param("out_w", "int32_t", columns),
         Param("channels", "int32_t", channels),
     )
+    spec = _UNSIGNED if op.numerics is Numerics.UNSIGNED else _FLOATS
     return Layer("resize/resize_bilinear_float", "portable", operands, tables, params, spec=spec)

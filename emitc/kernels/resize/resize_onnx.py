@@ -7,7 +7,7 @@ linear, cubic  float32, over two neighbouring dimensions: weighted sums of 2x2 o
          linear only: the same on dequantized values, then rint(sum / y_scale), half to even, plus the zero point.
 Outside the region of tf_crop_and_resize lies extrapolation_value.
 Source   ONNX Runtime's CPU kernel for the order of the sums and for versions up to 10, whose nearest has a rule of its own.
-Errors   antialias; weighted sums over three dimensions, or over two that are apart.
+Errors   antialias; weighted sums over three dimensions, or over two that are not neighbours.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from emitc.kernels.shared.padding_value import filling
 from emitc.kernels.shared.pointwise import dequantized, quantized
 from emitc.kernels.shared.strided_copy import operand, require_same_values
 from emitc.layer import Layer, Param, Table
-from emitc.numerics.requantize import Float32, Int64
+from emitc.numerics.requantize import Int64
 from emitc.source import MAX_TENSOR_BYTES, SourceNode
 
 _MAX_ROI = 1e6
@@ -72,15 +72,17 @@ class WeightedResample(Resample):
 # ---- reading ----
 
 
+def _choice(node: SourceNode, name: str, choices: tuple[str, ...], default: str) -> str:
+    return node.text(name, choices) if name in node.attributes else default
+
+
 def from_onnx(node: SourceNode) -> Parsed:
     """Resize (10 and up) and Upsample (7 to 9)."""
     node.counts((1, 4))
     opset = node.integer("opset", 19)
     old = node.kind == "Upsample" or opset < 11
-    mode = node.text("mode", ("nearest", "linear", "cubic")) if "mode" in node.attributes else "nearest"
-    rule = "asymmetric" if old else "half_pixel"
-    if not old and "coordinate_transformation_mode" in node.attributes:
-        rule = node.text("coordinate_transformation_mode", COORDINATES)
+    mode = _choice(node, "mode", ("nearest", "linear", "cubic"), "nearest")
+    rule = "asymmetric" if old else _choice(node, "coordinate_transformation_mode", COORDINATES, "half_pixel")
     if node.integer("antialias", 0):
         raise node.unsupported(
             f"{node.op_type} with antialias is not supported",
@@ -90,16 +92,13 @@ def from_onnx(node: SourceNode) -> Parsed:
     axes = _axes(node, rule, old)
     value = node.real("extrapolation_value", 0.0) if rule == "tf_crop_and_resize" else None
     if mode == "nearest":
-        rounding = SIMPLE if old else "round_prefer_floor"
-        if not old and "nearest_mode" in node.attributes:
-            rounding = node.text("nearest_mode", NEAREST)
+        rounding = SIMPLE if old else _choice(node, "nearest_mode", NEAREST, "round_prefer_floor")
         if value is not None:
             return Parsed(CroppedResample(axes, rule, rounding, value, numerics=Numerics.QOPERATOR))
         return Parsed(NearestResample(axes, rule, rounding, numerics=Numerics.QOPERATOR))
     coefficient, excluded = node.real("cubic_coeff_a", -0.75), bool(node.integer("exclude_outside", 0))
-    first = _first(node, mode, axes)
-    op = WeightedResample(axes, rule, first, mode, coefficient, excluded, value, numerics=Numerics.QOPERATOR)
-    return Parsed(op)
+    weighting = _first(node, mode, axes), mode, coefficient, excluded, value
+    return Parsed(WeightedResample(axes, rule, *weighting, numerics=Numerics.QOPERATOR))
 
 
 def _axes(node: SourceNode, rule: str, old: bool) -> tuple[Axis, ...]:
@@ -108,12 +107,10 @@ def _axes(node: SourceNode, rule: str, old: bool) -> tuple[Axis, ...]:
     rank = len(shape)
     named = listed(node, "axes")
     chosen = tuple(range(rank)) if named is None else axes_of(node, named, rank)
-    scales = _reals(node, 1 if old else 2, "scales")
+    scales = _reals(node, 1 if old else 2, "scales", old=old)
     sizes: tuple[int, ...] = ()
     if not old and node.has_input(3) and node.input(3).elements:
         sizes = node.constant_integers(3, "sizes")
-    if old and not node.has_input(1):
-        scales = _listed_reals(node, "scales")
     if len(sizes or scales) != len(chosen) or (sizes and scales):
         raise node.refusal(
             f"{node.op_type} has {len(scales)} scales and {len(sizes)} sizes",
@@ -145,32 +142,26 @@ def _axes(node: SourceNode, rule: str, old: bool) -> tuple[Axis, ...]:
 def _in_proportion(node: SourceNode, axes: list[Axis], chosen: tuple[int, ...]) -> list[Axis]:
     """keep_aspect_ratio_policy: one scale for all, so that no size is over (or under) what is stated."""
     policies = ("stretch", "not_larger", "not_smaller")
-    policy = "keep_aspect_ratio_policy"
-    found = node.text(policy, policies) if policy in node.attributes else "stretch"
-    if found == "stretch":
+    policy = _choice(node, "keep_aspect_ratio_policy", policies, "stretch")
+    if policy == "stretch":
         return axes
     scales = [axes[axis].scale for axis in chosen]
-    scale = min(scales, default=1.0) if found == "not_larger" else max(scales, default=1.0)
+    scale = min(scales, default=1.0) if policy == "not_larger" else max(scales, default=1.0)
     for axis in chosen:
         wanted = math.floor(float(np.float32(scale) * np.float32(axes[axis].size)) + 0.5)
         axes[axis] = replace(axes[axis], scale=scale, wanted=wanted)
     return axes
 
 
-def _reals(node: SourceNode, position: int, what: str) -> tuple[float, ...]:
-    """A constant input of reals, () where it is absent or empty."""
-    if not node.has_input(position) or not node.input(position).elements:
-        return ()
-    array = node.value(position, what)
-    return _checked(node, what, tuple(float(v) for v in array.reshape(-1)[:64].astype(np.float64)))
-
-
-def _listed_reals(node: SourceNode, name: str) -> tuple[float, ...]:
-    value = node.attribute(name)
-    return _checked(node, name, tuple(float(v) for v in value) if isinstance(value, tuple) else ())
-
-
-def _checked(node: SourceNode, what: str, values: tuple[float, ...]) -> tuple[float, ...]:
+def _reals(node: SourceNode, position: int, what: str, *, old: bool = False) -> tuple[float, ...]:
+    """A constant input of reals, () where it is empty; the attribute of old versions where there is no input."""
+    values: tuple[float, ...] = ()
+    if node.has_input(position):
+        if node.input(position).elements:
+            values = tuple(float(v) for v in node.value(position, what).reshape(-1)[:64].astype(np.float64))
+    elif old:
+        value = node.attribute(what)
+        values = tuple(float(v) for v in value) if isinstance(value, tuple) else ()
     if not all(math.isfinite(v) and (what == "roi" or 0 < v <= 1 << 26) for v in values):
         raise node.refusal(f"{node.op_type} has {what} {list(values)}", "finite, positive numbers")
     return values
@@ -241,8 +232,8 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def _nearest_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The elements at their positions."""
-    op = bound.node.op
-    assert isinstance(op, NearestResample) and inputs[0] is not None
+    op = bound.op(NearestResample)
+    assert inputs[0] is not None
     return (picked(inputs[0], _positions(op), _fill(bound, op)),)
 
 
@@ -289,15 +280,10 @@ def _blocks(op: WeightedResample, shape: Shape) -> tuple[int, int, int, int]:
 
 def _weighted_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Tap by tap, in float32."""
-    op, x, y = bound.node.op, bound.input(0), bound.output
-    assert isinstance(op, WeightedResample) and inputs[0] is not None
+    op, x, y = bound.op(WeightedResample), bound.input(0), bound.output
+    assert inputs[0] is not None
     rows, columns = _taps(op)
-    values: Float32
-    if x.dtype is DType.FLOAT32:
-        values = np.asarray(inputs[0], np.float32)
-    else:
-        assert x.quantization
-        values = dequantized(inputs[0], x.quantization)
+    values = dequantized(inputs[0], x.quantization) if x.quantization else np.asarray(inputs[0], np.float32)
     blocks = values.reshape(_blocks(op, x.shape))
     (shape,) = output_shapes(bound)
     total = np.zeros(_blocks(op, shape), np.float32)
@@ -311,16 +297,12 @@ def _weighted_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tup
         outside = (rows.positions[:, None, 0] == OUTSIDE) | (columns.positions[None, :, 0] == OUTSIDE)
         total = np.where(outside[None, :, :, None], np.float32(op.value), total)
     total = total.reshape(shape)
-    if y.dtype is DType.FLOAT32:
-        return (total,)
-    assert y.quantization
-    return (quantized(total, y.quantization, y.dtype).astype(y.dtype.value),)
+    return (quantized(total, y.quantization, y.dtype).astype(y.dtype.value) if y.quantization else total,)
 
 
 def _weighted_lower(bound: BoundNode) -> Layer:
     """Pixel by pixel: offsets and weights of its window once, then a sum for each inner element."""
-    op, x, y = bound.node.op, bound.input(0), bound.output
-    assert isinstance(op, WeightedResample)
+    op, x, y = bound.op(WeightedResample), bound.input(0), bound.output
     outer, height, width, inner = _blocks(op, x.shape)
     _, out_h, out_w, _ = _blocks(op, output_shapes(bound)[0])
     rows, columns = _taps(op)
@@ -353,22 +335,16 @@ def _weighted_lower(bound: BoundNode) -> Layer:
     macs = math.prod(output_shapes(bound)[0]) * taps * taps
     if x.dtype is DType.FLOAT32:
         return Layer("resize/resample", "portable", operands, tables, params, macs=macs)
-    assert x.quantization and y.quantization
     low, high = y.dtype.range
-    zero_point = y.quantization.zero_point
     params += (
-        Param("input_offset", "int32_t", -x.quantization.zero_point),
-        Param("x_scale", "float", x.quantization.scale),
-        Param("y_scale", "float", y.quantization.scale),
-        Param("lowest", "float", float(low - zero_point), "of the output, without its zero point"),
-        Param("highest", "float", float(high - zero_point)),
-        Param("output_offset", "int32_t", zero_point),
+        Param("input_offset", "int32_t", -x.zero_point),
+        Param("x_scale", "float", x.scale),
+        Param("y_scale", "float", y.scale),
+        Param("lowest", "float", float(low - y.zero_point), "of the output, without its zero point"),
+        Param("highest", "float", float(high - y.zero_point)),
+        Param("output_offset", "int32_t", y.zero_point),
     )
     return Layer("resize/resample_quantized", "portable", operands, tables, params, macs=macs)
-
-
-def _work(bound: BoundNode) -> int:
-    return 16 * bound.output.elements
 
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
@@ -381,45 +357,22 @@ def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
     return replace(op, axes=axes, first=first) if second == first + 1 else None
 
 
+_PICKED = KernelDef(
+    NearestResample, "a tensor enlarged or reduced by picking elements", tuple(DType), (), None, check, _nearest_reference,
+    _nearest_lower, output_shapes=output_shapes, onnx=("Resize", "Upsample"), from_onnx=from_onnx, transposed=transposed,
+    moves=True,
+)  # fmt: skip
+_NOT_PARSED = replace(_PICKED, onnx=(), from_onnx=None, moves=False)
 KERNELS = (
-    KernelDef(
-        NearestResample,
-        "a tensor enlarged or reduced by picking elements",
-        tuple(DType),
-        (),
-        None,
-        check,
-        _nearest_reference,
-        _nearest_lower,
-        output_shapes=output_shapes,
-        onnx=("Resize", "Upsample"),
-        from_onnx=from_onnx,
-        transposed=transposed,
-        moves=True,
-    ),
-    KernelDef(
-        CroppedResample,
-        "a region of a tensor enlarged or reduced by picking elements",
-        tuple(DType),
-        (),
-        None,
-        check,
-        _nearest_reference,
-        _nearest_lower,
-        output_shapes=output_shapes,
-        transposed=transposed,
-    ),
-    KernelDef(
-        WeightedResample,
-        "a tensor enlarged or reduced by weighting neighbours",
-        (DType.FLOAT32, DType.INT8),
-        (),
-        None,
-        check,
-        _weighted_reference,
-        _weighted_lower,
-        output_shapes=output_shapes,
-        work=_work,
-        transposed=transposed,
+    _PICKED,
+    replace(_NOT_PARSED, op=CroppedResample, summary="a region of a tensor enlarged or reduced by picking elements"),
+    replace(
+        _NOT_PARSED,
+        op=WeightedResample,
+        summary="a tensor enlarged or reduced by weighting neighbours",
+        dtypes=(DType.FLOAT32, DType.INT8),
+        reference=_weighted_reference,
+        lower=_weighted_lower,
+        work=lambda bound: 16 * bound.output.elements,
     ),
 )

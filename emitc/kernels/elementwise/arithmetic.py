@@ -18,7 +18,7 @@ otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -101,26 +101,20 @@ _BROADCAST_ATTRIBUTE = 7
 """Up to opset 6 only the second operand is repeated, along dimensions that the attribute axis places."""
 
 
-def _from_tflite(op: type[Arithmetic]) -> Callable[[SourceNode], Parsed]:
-    def parse(node: SourceNode) -> Parsed:
-        node.counts((2, 2))
-        activation = node.fused_activation(ACTIVATIONS)
-        return Parsed(op(activation, numerics=plain_numerics(node)), (0, 1))
-
-    return parse
+def _from_tflite(op: type[Arithmetic], node: SourceNode) -> Parsed:
+    node.counts((2, 2))
+    activation = node.fused_activation(ACTIVATIONS)
+    return Parsed(op(activation, numerics=plain_numerics(node)), (0, 1))
 
 
-def _from_onnx(op: type[Arithmetic]) -> Callable[[SourceNode], Parsed]:
-    def parse(node: SourceNode) -> Parsed:
-        node.counts((2, 2))
-        a, b = node.input(0).shape, node.input(1).shape
-        if not node.op_type.startswith("QLinear") and node.integer("opset", 13) < _BROADCAST_ATTRIBUTE:
-            _require_trailing(node, a, b)
-        unsigned = bool(node.integer("unsigned", 0, 0, 1))
-        exchanged = op is Add and onnx_arithmetic.operands_change_places(a, b)
-        return Parsed(op("NONE", unsigned, exchanged, numerics=Numerics.QOPERATOR), (0, 1))
-
-    return parse
+def _from_onnx(op: type[Arithmetic], node: SourceNode) -> Parsed:
+    node.counts((2, 2))
+    a, b = node.input(0).shape, node.input(1).shape
+    if not node.op_type.startswith("QLinear") and node.integer("opset", 13) < _BROADCAST_ATTRIBUTE:
+        _require_trailing(node, a, b)
+    unsigned = bool(node.integer("unsigned", 0, 0, 1))
+    exchanged = op is Add and onnx_arithmetic.operands_change_places(a, b)
+    return Parsed(op("NONE", unsigned, exchanged, numerics=Numerics.QOPERATOR), (0, 1))
 
 
 def _require_trailing(node: SourceNode, a: Shape, b: Shape) -> None:
@@ -356,9 +350,9 @@ def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
     plain = onnx_arithmetic.TFLITE_TYPES[_OPERATORS[op]]
     cost, cost_with_vectors = _COSTS.get(op, (UNKNOWN, UNKNOWN))
     return KernelDef(
-        op, summary, onnx_arithmetic.PLAIN_TYPES, (name.upper(),), _from_tflite(op), check, reference, lower,
+        op, summary, onnx_arithmetic.PLAIN_TYPES, (name.upper(),), partial(_from_tflite, op), check, reference, lower,
         output_shapes=binary_shape,
-        onnx=(name,), from_onnx=_from_onnx(op), elementwise=True,
+        onnx=(name,), from_onnx=partial(_from_onnx, op), elementwise=True,
         tflite_dtypes=(DType.INT8, *(() if op is Div else (DType.UINT8, DType.INT16)), *plain),
         variants=_VARIANTS.get(op, ()), cost=cost, cost_with_vectors=cost_with_vectors, note=_note,
     )  # fmt: skip

@@ -12,8 +12,9 @@ Source      as in `onnx_arithmetic.py`, where scales are constant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -46,13 +47,10 @@ class MulByScales(ByScales):
     """a * b."""
 
 
-def _from_onnx(op: type[ByScales]) -> Callable[[SourceNode], Parsed]:
-    def parse(node: SourceNode) -> Parsed:
-        node.counts((8, 8))
-        exchanged = op is AddByScales and operands_change_places(node.input(0).shape, node.input(3).shape)
-        return Parsed(op(exchanged, numerics=Numerics.QOPERATOR), (0, 3, 1, 2, 4, 5, 6, 7))
-
-    return parse
+def _from_onnx(op: type[ByScales], node: SourceNode) -> Parsed:
+    node.counts((8, 8))
+    exchanged = op is AddByScales and operands_change_places(node.input(0).shape, node.input(3).shape)
+    return Parsed(op(exchanged, numerics=Numerics.QOPERATOR), (0, 3, 1, 2, 4, 5, 6, 7))
 
 
 def _values(bound: BoundNode) -> BoundNode:
@@ -157,7 +155,7 @@ def _kernel(op: type[ByScales], summary: str, cost_with_vectors: Costs = UNKNOWN
         lower,
         output_shapes=lambda bound: output_shapes(_values(bound)),
         onnx=(op.__name__,),
-        from_onnx=_from_onnx(op),
+        from_onnx=partial(_from_onnx, op),
         cost_with_vectors=cost_with_vectors,
         variants=(
             Variant("fpu", "fpu", _sum_fpu, UNKNOWN_PAIRS, _BYTES),

@@ -10,8 +10,9 @@ Source  TFLite Micro's kernels for int32 positions; int64 ones as LiteRT's refer
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -40,27 +41,21 @@ class ArgMin(ArgExtremum):
     """Position of the smallest value."""
 
 
-def _from_tflite(op: type[ArgExtremum]) -> Callable[[SourceNode], Parsed]:
-    def parse(node: SourceNode) -> Parsed:
-        node.counts((2, 2))
-        axes, rank = node.constant_integers(1, "axis"), len(node.input(0).shape)
-        if len(axes) != 1 or not -rank <= axes[0] < rank:
-            raise node.refusal(
-                f"{node.op_type} has axis {list(axes)}", f"the input has {rank} dimensions", tensor=node.input(0)
-            )
-        return Parsed(op(axes[0] % rank))
-
-    return parse
+def _from_tflite(op: type[ArgExtremum], node: SourceNode) -> Parsed:
+    node.counts((2, 2))
+    axes, rank = node.constant_integers(1, "axis"), len(node.input(0).shape)
+    if len(axes) != 1 or not -rank <= axes[0] < rank:
+        raise node.refusal(
+            f"{node.op_type} has axis {list(axes)}", f"the input has {rank} dimensions", tensor=node.input(0)
+        )
+    return Parsed(op(axes[0] % rank))
 
 
-def _from_onnx(op: type[ArgExtremum]) -> Callable[[SourceNode], Parsed]:
-    def parse(node: SourceNode) -> Parsed:
-        node.counts((1, 1))
-        axis = axis_of(node, node.integer("axis", 0), len(node.input(0).shape))
-        last, keep_dims = node.integer("select_last_index", 0, 0, 1), node.integer("keepdims", 1, 0, 1)
-        return Parsed(op(axis, bool(last), bool(keep_dims), numerics=Numerics.QOPERATOR))
-
-    return parse
+def _from_onnx(op: type[ArgExtremum], node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    axis = axis_of(node, node.integer("axis", 0), len(node.input(0).shape))
+    last, keep_dims = node.integer("select_last_index", 0, 0, 1), node.integer("keepdims", 1, 0, 1)
+    return Parsed(op(axis, bool(last), bool(keep_dims), numerics=Numerics.QOPERATOR))
 
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
@@ -129,7 +124,7 @@ def _kernel(op: type[ArgExtremum], name: str, onnx: str, summary: str) -> Kernel
         summary,
         (DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.FLOAT32),
         (name,),
-        _from_tflite(op),
+        partial(_from_tflite, op),
         check,
         reference,
         lower,
@@ -137,7 +132,7 @@ def _kernel(op: type[ArgExtremum], name: str, onnx: str, summary: str) -> Kernel
         work=work,
         tflite_dtypes=(DType.INT8, DType.UINT8, DType.FLOAT32),
         onnx=(onnx,),
-        from_onnx=_from_onnx(op),
+        from_onnx=partial(_from_onnx, op),
         transposed=transposed,
     )
 

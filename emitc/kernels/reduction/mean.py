@@ -16,8 +16,9 @@ ONNX    float32, int32 and int64, which wrap; int8 and int16 between DequantizeL
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -62,34 +63,26 @@ class Sum(Reduction):
     """Sum."""
 
 
-def reduction_from_tflite(op: type[Reduction]) -> Callable[[SourceNode], Parsed]:
+def reduction_from_tflite(op: type[Reduction], node: SourceNode) -> Parsed:
     """The parser of a reduction of TFLite."""
-
-    def parse(node: SourceNode) -> Parsed:
-        node.counts((2, 2))
-        rank = len(node.input(0).shape)
-        listed = node.constant_integers(1, "axes")
-        # A scalar has no dimension to name; what is listed then goes unused.
-        axes = [axis % rank if -rank <= axis < rank else -1 for axis in listed] if rank else []
-        if -1 in axes:
-            raise node.refusal(
-                f"{node.op_type} has axes {list(listed)}", f"the input has {rank} dimensions", tensor=node.input(0)
-            )
-        keep_dims = bool(node.integer("keep_dims", 0, 0, 1))
-        return Parsed(op(tuple(sorted(set(axes))), keep_dims, numerics=plain_numerics(node)))
-
-    return parse
+    node.counts((2, 2))
+    rank = len(node.input(0).shape)
+    listed = node.constant_integers(1, "axes")
+    # A scalar has no dimension to name; what is listed then goes unused.
+    axes = [axis % rank if -rank <= axis < rank else -1 for axis in listed] if rank else []
+    if -1 in axes:
+        raise node.refusal(
+            f"{node.op_type} has axes {list(listed)}", f"the input has {rank} dimensions", tensor=node.input(0)
+        )
+    keep_dims = bool(node.integer("keep_dims", 0, 0, 1))
+    return Parsed(op(tuple(sorted(set(axes))), keep_dims, numerics=plain_numerics(node)))
 
 
-def reduction_from_onnx(op: type[Reduction]) -> Callable[[SourceNode], Parsed]:
+def reduction_from_onnx(op: type[Reduction], node: SourceNode) -> Parsed:
     """The parser of a Reduce operator of ONNX."""
-
-    def parse(node: SourceNode) -> Parsed:
-        node.counts((1, 2))
-        keep_dims = bool(node.integer("keepdims", 1, 0, 1))
-        return Parsed(op(onnx_axes(node), keep_dims, numerics=Numerics.QOPERATOR))
-
-    return parse
+    node.counts((1, 2))
+    keep_dims = bool(node.integer("keepdims", 1, 0, 1))
+    return Parsed(op(onnx_axes(node), keep_dims, numerics=Numerics.QOPERATOR))
 
 
 def require_elements(bound: BoundNode) -> None:
@@ -304,7 +297,7 @@ def _kernel(op: type[Reduction], name: str, onnx: str, summary: str) -> KernelDe
         summary,
         (*_QUANTIZED, *_PLAIN),
         (name,),
-        reduction_from_tflite(op),
+        partial(reduction_from_tflite, op),
         check,
         reference,
         lower,
@@ -312,7 +305,7 @@ def _kernel(op: type[Reduction], name: str, onnx: str, summary: str) -> KernelDe
         work=work,
         tflite_dtypes=(*_QUANTIZED, DType.UINT8, DType.FLOAT32),
         onnx=(onnx,),
-        from_onnx=reduction_from_onnx(op),
+        from_onnx=partial(reduction_from_onnx, op),
         transposed=transposed,
         variants=(
             Variant(

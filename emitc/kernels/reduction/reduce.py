@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -193,14 +194,14 @@ KERNELS = tuple(
         kind.summary,
         kind.dtypes,
         (kind.tflite,) if kind.tflite else (),
-        reduction_from_tflite(op) if kind.tflite else None,
+        partial(reduction_from_tflite, op) if kind.tflite else None,
         check,
         reference,
         lower,
         output_shapes=output_shapes,
         work=work,
         onnx=(op.__name__,) if kind.onnx else (),
-        from_onnx=reduction_from_onnx(op) if kind.onnx else None,
+        from_onnx=partial(reduction_from_onnx, op) if kind.onnx else None,
         transposed=transposed,
         tflite_dtypes=kind.in_tflite if kind.tflite else (),
     )

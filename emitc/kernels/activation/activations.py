@@ -1,19 +1,20 @@
 """Activations that both formats have, of one value: LOGISTIC, TANH, RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU, HARD_SWISH.
 
 Shapes  any, y the same.   Types  int8. An int8 value has 256 results: each operator is a table, computed here.
-        LOGISTIC, TANH, RELU, RELU6 and LEAKY_RELU also int16 (activations_int16.py). All of them float32, by the function
-        itself. In legacy uint8 models, whose numbers are 128 higher than here (HARD_SWISH as in int8).
+        LOGISTIC, TANH, RELU, RELU6 and LEAKY_RELU also int16 (activations_int16.py). All of them float32, by the
+        function itself. In legacy uint8 models, whose numbers are 128 higher than here (HARD_SWISH as in int8).
 LOGISTIC, TANH    gemmlowp's fixed-point exp and reciprocal on Q4.27; y has scale 1/256 and zero point -128, or 1/128 and 0.
 RELU, LEAKY_RELU  requantized by x_scale / y_scale (times alpha below zero).
 RELU_N1_TO_1      the same, the ratio rounded to float32.
 RELU6             a clamp of the quantized value between the steps of 0 and 6 in x, whatever scale and zero point y has.
 HARD_SWISH        16-bit arithmetic: x * (relu6(x + 3) / 6) with 7 more bits than x, both factors rounded.
-uint8             LOGISTIC and TANH dequantized, the function, times 1 / y_scale, rounded half away from zero, in float32;
-                  LOGISTIC is 1 / (1 + exp(-x)) with each of its steps rounded to float32. RELU, RELU6, RELU_N1_TO_1 and
-                  LEAKY_RELU requantized by ratios of float32, within the steps of y between the activation's bounds.
+uint8             LOGISTIC and TANH dequantized, the function, times 1 / y_scale, rounded half away from zero, in
+                  float32; LOGISTIC is 1 / (1 + exp(-x)) with each of its steps rounded to float32. RELU, RELU6,
+                  RELU_N1_TO_1 and LEAKY_RELU requantized by ratios of float32, within the steps of y between the
+                  activation's bounds.
 Source  TFLite Micro's int8 kernels, ratios of scales in double (measured); RELU_N1_TO_1, which it does not have, as
-LiteRT's reference kernel; so do those of uint8 (measured). RELU6 between two scales is TFLite Micro's alone: LiteRT goes
-over to the other one.
+LiteRT's reference kernel; so do those of uint8 (measured). RELU6 between two scales is TFLite Micro's alone: LiteRT
+goes over to the other one.
 ONNX    Sigmoid, Tanh, Relu, LeakyRelu and HardSwish in float32, and on int8 with scales, as shared/pointwise.py says. Relu
         of integers without a DequantizeLinear compares the numbers themselves, whatever scale their tensor has. Relu of int16
         between a DequantizeLinear and a QuantizeLinear of one scale is max(q, zero_point): n = q - zero_point is less than
@@ -168,7 +169,7 @@ def _compares_numbers(bound: BoundNode) -> bool:
 
 
 def _factors(bound: BoundNode) -> tuple[float, float]:
-    """What inputs from zero on, and those below it, are multiplied with, as the operator's golden engine computes that."""
+    """What inputs from zero on, and those below it, are multiplied with: as the golden engine computes it."""
     op, x, y = bound.node.op, bound.input(0).scale, bound.output.scale
     alpha = op.alpha if isinstance(op, LeakyRelu) else 1.0
     if not isinstance(op, ReluN1To1) and op.numerics is not Numerics.UNSIGNED:

@@ -35,8 +35,8 @@ _POWER_TOLERANCE = 1e-3
 class Interpolation:
     """How LOGISTIC or TANH reads the table.
 
-    v = (x * multiplier + rounding) >> right; the table at |v| >> bits, with the bits below as the weight of the next entry; at
-    the table's end `saturated`. y is (above + that) >> shift, or (below - that) >> shift for negative v.
+    v = (x * multiplier + rounding) >> right; the table at |v| >> bits, with the bits below as the weight of the next
+    entry; at the table's end `saturated`. y is (above + that) >> shift, or (below - that) >> shift for negative v.
     """
 
     multiplier: int

@@ -71,7 +71,7 @@ def _multiplier(bound: BoundNode, name: str) -> Multiplier:
 
 
 def through_float(bound: BoundNode, function: Callable[[Float32], Float32], centred: Int64) -> Float32:
-    """Values without their zero point, dequantized, the function of them, and quantized half away from zero; not limited."""
+    """The function of dequantized values, quantized half away from zero, not limited. centred: without zero point."""
     with np.errstate(all="ignore"):
         real = function(np.float32(bound.input(0).scale) * centred.astype(np.float32))
         scaled = real * (np.float32(1) / np.float32(bound.output.scale))

@@ -196,8 +196,8 @@ def lower_mve(bound: BoundNode) -> Layer | str:
 
 KERNELS = (
     KernelDef(
-        PRelu, "rectifier with slopes below zero, broadcasting", (DType.FLOAT32, DType.INT8), ("PRELU",), parser_of(PRelu, 2),
-        check, reference, lower, onnx=("PRelu",), from_onnx=parser_of(PRelu, 2), elementwise=True,
+        PRelu, "rectifier with slopes below zero, broadcasting", (DType.FLOAT32, DType.INT8), ("PRELU",),
+        parser_of(PRelu, 2), check, reference, lower, onnx=("PRelu",), from_onnx=parser_of(PRelu, 2), elementwise=True,
         tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
         variants=(Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.INT8, DType.FLOAT32)),),
     ),

@@ -291,7 +291,7 @@ KERNELS = (
         predicate_reference, lower_predicate, onnx=("IsNaN",), from_onnx=parser_of(IsNaN), elementwise=True,
     ),
     KernelDef(
-        IsInf, "whether a value is infinite", (DType.FLOAT32, DType.FLOAT64), (), None, check_predicate, predicate_reference,
-        lower_predicate, onnx=("IsInf",), from_onnx=_is_inf_from_onnx, elementwise=True,
+        IsInf, "whether a value is infinite", (DType.FLOAT32, DType.FLOAT64), (), None, check_predicate,
+        predicate_reference, lower_predicate, onnx=("IsInf",), from_onnx=_is_inf_from_onnx, elementwise=True,
     ),
 )  # fmt: skip

@@ -5,8 +5,8 @@ Types   int8 and int16, each tensor with its own scale; DIV int8 alone (`quantiz
         where results are limited to the activation's bounds (`real_activation.py`), but for sums of int32, whose activation
         TFLite Micro leaves out. ONNX: numbers of any type, int8 and int16
         with scales (`onnx_arithmetic.py`).
-ADD, SUB  both inputs, shifted left by 20 bits (int16: 15), are requantized to twice the larger input scale; their sum or
-          difference is requantized to the output.
+ADD, SUB  both inputs, shifted left by 20 bits (int16: 15), are requantized to twice the larger input scale; their sum
+          or difference is requantized to the output.
 MUL       (a - a_zero) * (b - b_zero) requantized by a_scale * b_scale / y_scale.
 Source    TFLite 8-bit quantization specification; shifts and roundings as TFLite Micro's kernels, ratios of scales in double.
 Errors    ratios of scales at which TFLite Micro stops.

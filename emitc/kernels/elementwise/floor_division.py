@@ -72,7 +72,7 @@ def check(bound: BoundNode) -> None:
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's functions, which give 0 for integers over 0; FLOOR_DIV of floats in double, FLOOR_MOD by IEEE's remainder."""
+    """numpy's functions, which give 0 for integers over 0; FLOOR_DIV of floats in double, FLOOR_MOD by fmod."""
     a, b, op, dtype = operand(bound, inputs, 0), operand(bound, inputs, 1), bound.node.op, bound.output.dtype
     with np.errstate(all="ignore"):
         if dtype is DType.FLOAT32 and isinstance(op, FloorDiv):
@@ -105,8 +105,8 @@ KERNELS = (
         reference, lower, output_shapes=output_shapes, elementwise=True,
     ),
     KernelDef(
-        FloorMod, "remainder of the quotient rounded down, broadcasting", _TFLITE_TYPES, ("FLOOR_MOD",), parser_of(FloorMod, 2),
-        check, reference, lower, output_shapes=output_shapes, elementwise=True,
+        FloorMod, "remainder of the quotient rounded down, broadcasting", _TFLITE_TYPES, ("FLOOR_MOD",),
+        parser_of(FloorMod, 2), check, reference, lower, output_shapes=output_shapes, elementwise=True,
     ),
     KernelDef(
         Modulo, "remainder of a division, broadcasting", _ONNX_TYPES, (), None, check, reference, lower,

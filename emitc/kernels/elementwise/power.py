@@ -117,7 +117,8 @@ def lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        Power, "power, broadcasting", _BASES, ("POW",), parser_of(Power, 2), check, reference, lower, output_shapes=output_shapes,
-        tflite_dtypes=_TFLITE_TYPES, onnx=("Pow",), from_onnx=parser_of(Power, 2), elementwise=True,
+        Power, "power, broadcasting", _BASES, ("POW",), parser_of(Power, 2), check, reference, lower,
+        output_shapes=output_shapes, tflite_dtypes=_TFLITE_TYPES, onnx=("Pow",), from_onnx=parser_of(Power, 2),
+        elementwise=True,
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What operators of two quantized operands share: parameters, the table where one operand decides, and a common scale."""
+"""What operators of two quantized operands share: parameters, a table where one operand decides, and a common scale."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def table_layer(bound: BoundNode, results: Callable[[Int64, Int64], Int64]) -> L
 
 @dataclass(frozen=True, slots=True)
 class CommonScale:
-    """How a and b, shifted left, come to twice the larger input scale, and a result at that scale to the output's scale."""
+    """Factors of a and b, shifted left, to twice the larger input scale, and of results at it to the output's scale."""
 
     left: int
     factors: tuple[float, float, float]

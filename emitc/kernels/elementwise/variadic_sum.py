@@ -1,11 +1,12 @@
-"""ADD_N of TFLite, and Sum and Mean of ONNX: of any number of tensors, element by element. (A sum along an axis is a ReduceSum.)
+"""ADD_N of TFLite, and Sum and Mean of ONNX: of any number of tensors, element by element.
 
-ADD_N   operands of one shape. float32, added from the first to the last onto a 0. int8, inputs of one scale and zero point:
-        y = y_zero + rq(acc * 2**19), acc = sum(x - x_zero) - x_zero, with the factor 2 * x_scale / (2**20 * y_scale). The one
-        zero point too many is TFLite Micro's; so is that acc * 2**19 wraps to 32 bits where a sum reaches 4096 steps.
-        Source  TFLite Micro's kernel.
-ONNX    one to 64 operands of float32 that broadcast (numpy's rule), y the broadcast shape. They are added from the first to
-        the last; Mean multiplies the sum by float32(1 / n), as ONNX Runtime does.
+ADD_N   operands of one shape. float32, added from the first to the last onto a 0. int8, inputs of one scale and zero
+        point: y = y_zero + rq(acc * 2**19), acc = sum(x - x_zero) - x_zero, with the factor
+        2 * x_scale / (2**20 * y_scale). The one zero point too many is TFLite Micro's; so is that acc * 2**19 wraps to
+        32 bits where a sum reaches 4096 steps. Source  TFLite Micro's kernel.
+ONNX    one to 64 operands of float32 that broadcast (numpy's rule), y the broadcast shape. (A sum along an axis is a
+        ReduceSum.) They are added from the first to the last; Mean multiplies the sum by float32(1 / n), as does ONNX
+        Runtime.
 """
 
 from __future__ import annotations
@@ -124,8 +125,8 @@ def lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        AddN, "sum of tensors of one shape", _TYPES, ("ADD_N",), from_tflite, check_same_shape, reference, lower_same_shape,
-        work=lambda bound: bound.output.elements * len(bound.inputs), elementwise=True,
+        AddN, "sum of tensors of one shape", _TYPES, ("ADD_N",), from_tflite, check_same_shape, reference,
+        lower_same_shape, work=lambda bound: bound.output.elements * len(bound.inputs), elementwise=True,
     ),
     KernelDef(
         VariadicSum, "sum or mean of tensors, broadcasting", (DType.FLOAT32,), (), None, check, reference, lower,

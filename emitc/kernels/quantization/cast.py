@@ -101,11 +101,12 @@ KERNELS = (
         variants=(
             Variant(
                 "mve", "mve", lambda bound: replace(lower(bound), formula=None), UNKNOWN_VECTORS, _TO_REALS,
-                (_to_reals(*_TO_REALS),), "quantization/cast_real_mve", ("emitc_bits.h", "emitc_mve.h", "emitc_mve_uint32.h"),
+                (_to_reals(*_TO_REALS),), "quantization/cast_real_mve",
+                ("emitc_bits.h", "emitc_mve.h", "emitc_mve_uint32.h"),
             ),
             Variant(
-                "fpu", "fpu", lambda bound: replace(lower(bound), formula=None, spec=PLAIN), UNKNOWN_PAIRS, (DType.INT32,),
-                (_to_reals(DType.INT32),), "quantization/cast_real_fpu", ("emitc_fpu_elementwise.h",),
+                "fpu", "fpu", lambda bound: replace(lower(bound), formula=None, spec=PLAIN), UNKNOWN_PAIRS,
+                (DType.INT32,), (_to_reals(DType.INT32),), "quantization/cast_real_fpu", ("emitc_fpu_elementwise.h",),
             ),
         ),
     ),

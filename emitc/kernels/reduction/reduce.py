@@ -1,6 +1,6 @@
 """ReduceMax, ReduceMin, ReduceProd, ReduceL1, ReduceL2, ReduceSumSquare, ReduceLogSum and ReduceLogSumExp of ONNX, and REDUCE_MAX
 and REDUCE_MIN of TFLite, for int8 and float32, and for int16, int32 and int64, which LiteRT alone runs; REDUCE_PROD of TFLite
-without scales, which LiteRT alone runs; REDUCE_ALL of TFLite, whether all values are true, which is the smallest of 0 and 1.
+without scales, which LiteRT alone runs; REDUCE_ALL of TFLite, whether all values are true: the smallest of 0 and 1.
 
 Shapes  x any, y without the reduced dimensions, or with size 1 in their place (keepdims).
 Types   float32; int32 and int64, which wrap, where the result is an integer; for maxima and minima also int8, int16,

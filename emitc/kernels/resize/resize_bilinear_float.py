@@ -26,7 +26,10 @@ _UNSIGNED = KernelSpec("_u8", fixed_point=False, unsigned=True)
 
 @dataclass(frozen=True, slots=True)
 class Resize(Op):
-    """height, width: of the output. align_corners: first and last centers coincide. half_pixel_centers: pixels have areas."""
+    """height, width: of the output. align_corners: first and last centers coincide.
+
+    half_pixel_centers: pixels have areas.
+    """
 
     height: int
     width: int
@@ -49,7 +52,7 @@ def _neighbours(op: Resize, size: int, wanted: int) -> tuple[Int64, Int64, Float
 
 
 def reference(op: Resize, x: Array) -> Array:
-    """The four neighbours of each pixel times their weights. Values of uint8 are 128 higher; their sum is rounded half up."""
+    """The four neighbours of each pixel times their weights. Those of uint8 are 128 higher, and rounded half up."""
     lift = _LIFT if op.numerics is Numerics.UNSIGNED else np.int16(0)
     tops, bottoms, down = _neighbours(op, x.shape[1], op.height)
     lefts, rights, across = _neighbours(op, x.shape[2], op.width)

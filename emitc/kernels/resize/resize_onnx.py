@@ -358,9 +358,9 @@ def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
 
 
 _PICKED = KernelDef(
-    NearestResample, "a tensor enlarged or reduced by picking elements", tuple(DType), (), None, check, _nearest_reference,
-    _nearest_lower, output_shapes=output_shapes, onnx=("Resize", "Upsample"), from_onnx=from_onnx, transposed=transposed,
-    moves=True,
+    NearestResample, "a tensor enlarged or reduced by picking elements", tuple(DType), (), None, check,
+    _nearest_reference, _nearest_lower, output_shapes=output_shapes, onnx=("Resize", "Upsample"), from_onnx=from_onnx,
+    transposed=transposed, moves=True,
 )  # fmt: skip
 _NOT_PARSED = replace(_PICKED, onnx=(), from_onnx=None, moves=False)
 KERNELS = (

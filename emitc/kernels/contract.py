@@ -8,7 +8,7 @@ attribute). `check` raises every refusal. `reference` is the oracle: numpy, inte
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from emitc.errors import EXPORT_AGAIN, CannotCompile, EmitcError, Reason, Where
@@ -227,6 +227,13 @@ def require_dtypes(
         "quantize the model to int8 (full integer quantization)",
         bound.output,
     )
+
+
+def require_constants(bound: BoundNode, tensors: Iterable[Tensor | None], what: str, why: str, hint: str) -> None:
+    """Refuses computed tensors. what, why, hint: of the error; a tensor that the model leaves out is None."""
+    for tensor in tensors:
+        if tensor is not None and not tensor.is_constant:
+            raise unsupported(bound, what, why, hint, tensor)
 
 
 def require_quantization(bound: BoundNode, *tensors: Tensor) -> None:

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, unsupported
-from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
-from emitc.kernels.signal.simd import in_naturals, in_words
+from emitc.kernels.contract import KernelDef, Parsed, illegal, require_constants, require_dtypes
+from emitc.kernels.signal.simd import pairs, uint32_vectors
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table
 from emitc.source import SourceNode
 
@@ -38,25 +37,13 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(SignalFilterBank(node.integer("num_channels", low=1, high=1 << 15)), (0, 1, 2, 3, 4, 5))
 
 
-def _channels(bound: BoundNode) -> int:
-    assert isinstance(bound.node.op, SignalFilterBank)
-    return bound.node.op.channels
-
-
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
     require_dtypes(bound, [(DType.UINT32, *(DType.INT16,) * 5, DType.UINT64)])
     constants = [bound.input(i) for i in range(1, 6)]
-    for tensor in constants:
-        if not tensor.is_constant:
-            raise unsupported(
-                bound,
-                "SignalFilterBank with computed filters is not supported",
-                "they must be constants",
-                "export again",
-                tensor,
-            )
-    bands = (_channels(bound) + 1,)
+    what = "SignalFilterBank with computed filters is not supported"
+    require_constants(bound, constants, what, "they must be constants", "export again")
+    bands = (bound.op(SignalFilterBank).channels + 1,)
     fits = len(bound.input(0).shape) == 1 and all(tensor.shape == bands for tensor in constants[2:])
     if not fits or len(constants[0].shape) != 1 or constants[0].shape != constants[1].shape:
         raise illegal(bound, "SignalFilterBank has inputs that do not fit", f"{bands[0]} bands are expected")
@@ -68,7 +55,7 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[channels]."""
-    return ((_channels(bound),),)
+    return ((bound.op(SignalFilterBank).channels,),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -120,7 +107,7 @@ def lower(bound: BoundNode) -> Layer:
 
 
 def _layer(bound: BoundNode, *tables: Table, spec: KernelSpec = PLAIN) -> Layer:
-    params = (Param("bands", "int32_t", _channels(bound) + 1),)
+    params = (Param("bands", "int32_t", bound.op(SignalFilterBank).channels + 1),)
     return Layer("signal/signal_filter_bank", "portable", (0,), tables, params, spec=spec)
 
 
@@ -157,18 +144,6 @@ def _in_groups(bound: BoundNode, size: int) -> Layer | str:
     )
 
 
-def lower_dsp(bound: BoundNode) -> Layer | str:
-    """Two frequencies at a time."""
-    layer = _in_groups(bound, 2)
-    return layer if isinstance(layer, str) else in_words(layer)
-
-
-def lower_mve(bound: BoundNode) -> Layer | str:
-    """Four frequencies at a time."""
-    layer = _in_groups(bound, 4)
-    return layer if isinstance(layer, str) else in_naturals(layer)
-
-
 KERNELS = (
     KernelDef(
         SignalFilterBank,
@@ -181,8 +156,8 @@ KERNELS = (
         lower,
         output_shapes=output_shapes,
         variants=(
-            Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.UINT32,)),
-            Variant("dsp", "dsp", lower_dsp, UNKNOWN_PAIRS, (DType.UINT32,)),
+            uint32_vectors(lambda bound: _in_groups(bound, 4)),
+            pairs(lambda bound: _in_groups(bound, 2), DType.UINT32),
         ),
     ),
 )

@@ -1,30 +1,43 @@
-"""Kernels of the signal library for cores with more than every core has: values in words, or in vectors.
+"""Variants of the signal operators: kernels for values in words or in vectors.
 
-Such a kernel does what the portable one does, step for step, and has the same tables and parameters.
+Such a kernel does what the portable one does, step for step, and has the same tables and parameters. Its template has the
+portable template's name and the feature at the end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from emitc.ir import BoundNode, DType
+from emitc.kernels.contract import Variant
+from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS, Costs
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, HEADER
 from emitc.kernels.mac.int16_dsp_mve import DSP_HEADER
 from emitc.layer import Layer
 
-
-def in_words(layer: Layer) -> Layer:
-    """The layer by the template of its name for the DSP extension: two values at a time."""
-    headers = (*layer.headers, HEADER, BYTES_HEADER, DSP_HEADER, "emitc_dsp_signal.h")
-    return replace(layer, template=f"{layer.template}_dsp", variant="dsp", headers=headers)
+Lower = Callable[[BoundNode], Layer | str]
 
 
-def in_naturals(layer: Layer) -> Layer:
-    """The layer by the template of its name for MVE: four numbers of 32 bits without a sign at a time."""
-    headers = tuple(dict.fromkeys((*layer.headers, "emitc_bits.h", "emitc_mve.h", "emitc_mve_uint32.h")))
-    return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=headers)
+def _variant(feature: str, lower: Lower, dtype: DType, cost: Costs, headers: tuple[str, ...]) -> Variant:
+    def make(bound: BoundNode) -> Layer | str:
+        layer = lower(bound)
+        return layer if isinstance(layer, str) else replace(layer, template=f"{layer.template}_{feature}")
+
+    return Variant(feature, feature, make, cost, (dtype,), headers=headers)
 
 
-def in_vectors(layer: Layer) -> Layer:
-    """The layer by the template of its name for MVE: eight values at a time."""
-    headers = (*layer.headers, "emitc_mve.h", "emitc_mve_signal.h")
-    return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=headers)
+def pairs(lower: Lower, dtype: DType = DType.INT16) -> Variant:
+    """Two values at a time by the DSP extension. lower: gives the portable layer, or why there is no such kernel."""
+    headers = (HEADER, BYTES_HEADER, DSP_HEADER, "emitc_dsp_signal.h")
+    return _variant("dsp", lower, dtype, UNKNOWN_PAIRS, headers)
+
+
+def int16_vectors(lower: Lower) -> Variant:
+    """Eight int16 values at a time by MVE."""
+    return _variant("mve", lower, DType.INT16, UNKNOWN_VECTORS, ("emitc_mve.h", "emitc_mve_signal.h"))
+
+
+def uint32_vectors(lower: Lower, dtype: DType = DType.UINT32) -> Variant:
+    """Four numbers of 32 bits without a sign at a time by MVE."""
+    return _variant("mve", lower, dtype, UNKNOWN_VECTORS, ("emitc_bits.h", "emitc_mve.h", "emitc_mve_uint32.h"))

@@ -1,0 +1,266 @@
+"""SignalRfft, SignalIrfft and SignalFftAutoScale: Fourier transforms of real frames.
+
+SignalRfft: frames x [..., L], zeros behind them up to fft_length >= L; y [..., fft_length + 2]: complex numbers, real and
+        imaginary parts in turn. A real transform of `fft_length` values is a complex one of half as many points, of the even
+        values as real and the odd as imaginary parts; then the two spectra are taken apart.
+SignalIrfft: the other way round. x [..., fft_length + 2], y [..., fft_length]. The spectrum is put together to that of the
+        even and odd values, which is transformed back. In float32 the results are divided by fft_length; in fixed point the steps
+        have done that.
+        Types of both: int16, int32, float32; T of the options says which (7, 2, 0).
+        Errors: lengths that are odd, have prime factors over 5, or are out of [4, 65536]; other types.
+SignalFftAutoScale: y = x * 2**b with the largest b at which no value leaves 15 bits, and b itself.
+        b = max(0, 15 - bits of the largest magnitude), 0 for zeros alone. x any, y as x, int16; b one element of int32.
+Source  TFLite Micro's signal library, whose transform is that of KISS FFT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes
+from emitc.kernels.signal.simd import int16_vectors, pairs
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table
+from emitc.numerics.kiss_fft import Numbers, Values, order_of, places_of, radices_of
+from emitc.source import SourceNode
+
+_TYPES = (DType.INT16, DType.INT32, DType.FLOAT32)
+_LARGEST = 1 << 16
+"""Values of a transform: places of half as many are uint16."""
+_NUMBERED = {0: DType.FLOAT32, 2: DType.INT32, 7: DType.INT16}
+"""The types by their numbers in the schema, which the option T has."""
+_FORTH, _BACK = -1, 1
+"""Directions of a transform."""
+
+
+@dataclass(frozen=True, slots=True)
+class RealFourier(Op):
+    """length: of the transform, in real values. dtype: of the values and of the spectrum."""
+
+    length: int
+    dtype: DType
+
+
+class SignalRfft(RealFourier):
+    """From values to a spectrum."""
+
+    __slots__ = ()
+
+
+class SignalIrfft(RealFourier):
+    """From a spectrum to values."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SignalFftAutoScale(Op):
+    """No attributes."""
+
+
+def _parser(op: type[RealFourier]) -> Callable[[SourceNode], Parsed]:
+    """Reads the options of the operator that `op` stands for."""
+
+    def from_tflite(node: SourceNode) -> Parsed:
+        node.counts((1, 1))
+        dtype = _NUMBERED.get(node.integer("T"))
+        if dtype is None:
+            raise node.unsupported(
+                f"{op.__name__} of this type is not supported",
+                f"T is {node.integer('T')}, there is code for 7 (int16), 2 (int32) and 0 (float32)",
+                "use one of these",
+            )
+        length = node.integer("fft_length", low=1)
+        if length % 2 or not 4 <= length <= _LARGEST or not radices_of(length // 2):
+            raise node.unsupported(
+                f"{op.__name__} of length {length} is not supported",
+                f"there is code for even lengths from 4 to {_LARGEST} without prime factors over 5, as in TFLite Micro",
+                "use one of these",
+            )
+        return Parsed(op(length, dtype))
+
+    return from_tflite
+
+
+def _rfft_check(bound: BoundNode) -> None:
+    """Refuses another type than the option T says, and frames that are longer than the transform."""
+    op, x = bound.op(RealFourier), bound.input(0)
+    require_dtypes(bound, [(op.dtype,) * 2])
+    if not x.shape or not 1 <= x.shape[-1] <= op.length:
+        raise illegal(bound, "SignalRfft has frames that do not fit", f"{list(x.shape)} for {op.length}", tensor=x)
+
+
+def _irfft_check(bound: BoundNode) -> None:
+    """Refuses another type than the option T says, and spectra of another length."""
+    op, x = bound.op(RealFourier), bound.input(0)
+    require_dtypes(bound, [(op.dtype,) * 2])
+    if not x.shape or x.shape[-1] != op.length + 2 or 0 in x.shape:
+        raise illegal(bound, "SignalIrfft has spectra that do not fit", f"{list(x.shape)} for {op.length}", tensor=x)
+
+
+def _rfft_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    return ((*bound.input(0).shape[:-1], bound.op(RealFourier).length + 2),)
+
+
+def _irfft_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    return ((*bound.input(0).shape[:-1], bound.op(RealFourier).length),)
+
+
+def _rfft_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Step by step, all values of a step at once."""
+    assert inputs[0] is not None
+    op, frame = bound.op(RealFourier), bound.input(0).shape[-1]
+    n, points = Numbers(op.dtype), op.length // 2
+    frames: Values = np.zeros((bound.input(0).elements // frame, op.length), n.computed)
+    frames[:, :frame] = inputs[0].reshape(-1, frame)
+    whole = n.transformed(frames.reshape(-1, points, 2), _FORTH)
+    half = n.divided(whole, 2)
+    y: Values = np.zeros((len(frames), points + 1, 2), n.computed)
+    y[:, 0, 0], y[:, points, 0] = half[:, 0, 0] + half[:, 0, 1], half[:, 0, 0] - half[:, 0, 1]
+    near = half[:, 1 : points // 2 + 1]
+    far = n.divided(n.opposite(whole[:, points - 1 : points - points // 2 - 1 : -1]), 2)
+    total = n.kept(near + far)
+    turned = n.product(n.kept(near - far), np.array(n.splits(points, _FORTH), n.computed).reshape(-1, 2))
+    # Sums of int16 are halved before they wrap, those of int32 after it.
+    kept = n.kept if n.bits > 15 else np.asarray
+    y[:, 1 : points // 2 + 1] = n.halved(kept(total + turned))
+    y[:, points - 1 : points - points // 2 - 1 : -1, 0] = n.halved(kept(total[..., 0] - turned[..., 0]))
+    y[:, points - 1 : points - points // 2 - 1 : -1, 1] = n.halved(kept(turned[..., 1] - total[..., 1]))
+    return (y.astype(bound.output.dtype.value).reshape(bound.output.shape),)
+
+
+def _irfft_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Step by step, all values of a step at once."""
+    assert inputs[0] is not None
+    op = bound.op(RealFourier)
+    n, points = Numbers(op.dtype), op.length // 2
+    x: Values = inputs[0].astype(n.computed).reshape(-1, points + 1, 2)
+    whole: Values = np.zeros((len(x), points, 2), n.computed)
+    ends = np.stack([x[:, 0, 0] + x[:, points, 0], x[:, 0, 0] - x[:, points, 0]], axis=-1)
+    whole[:, 0] = n.divided(n.kept(ends), 2)
+    near = n.divided(x[:, 1 : points // 2 + 1], 2)
+    far = n.divided(n.opposite(x[:, points - 1 : points - points // 2 - 1 : -1]), 2)
+    total = n.kept(near + far)
+    turned = n.product(n.kept(near - far), np.array(n.splits(points, _BACK), n.computed).reshape(-1, 2))
+    whole[:, 1 : points // 2 + 1] = n.kept(total + turned)
+    whole[:, points - 1 : points - points // 2 - 1 : -1] = n.opposite(n.kept(total - turned))
+    y = n.transformed(whole, _BACK)
+    if not n.fixed:
+        y = y / np.float32(2 * points)
+    return (y.astype(bound.output.dtype.value).reshape(bound.output.shape),)
+
+
+def _transform(bound: BoundNode, places: Table, splitting: str, frames: tuple[Param, ...], direction: int) -> Layer:
+    """The steps in a buffer. places: which value comes where. splitting: what the turns of the halves do. frames: parameters."""
+    op = bound.op(RealFourier)
+    numbers, points, c_type = Numbers(op.dtype), op.length // 2, op.dtype.c_type
+    radices = radices_of(points)
+    unit = {DType.INT16: ", Q15", DType.INT32: ", Q31", DType.FLOAT32: ""}[op.dtype]
+    tables = (
+        places,
+        Table("radices", "int8_t", radices, "steps of the transform"),
+        Table("turns", c_type, numbers.twiddles(points, direction), f"turns of the steps{unit}"),
+        Table("splits", c_type, numbers.splits(points, direction), f"turns that {splitting}{unit}"),
+    )
+    steps = (Param("points", "int32_t", points, "of the complex transform"), Param("steps", "int32_t", len(radices)))
+    scratch = (Scratch("work", 2 * op.dtype.bytes * points),)
+    wide, mixed = "" if op.dtype is DType.INT16 else "_wide", "_mixed" if set(radices) & {3, 5} else ""
+    spec = KernelSpec(f"_{op.dtype.value}", numbers.fixed, x=c_type, w=c_type, y=c_type) if wide else PLAIN
+    template = f"signal/fft/signal_{'rfft' if direction == _FORTH else 'irfft'}{wide}{mixed}"
+    return Layer(template, "portable", (0,), tables, (*frames, *steps), scratch=scratch, spec=spec)
+
+
+def _rfft_lower(bound: BoundNode) -> Layer:
+    """One transform a frame."""
+    frame = bound.input(0).shape[-1]
+    order = Table("order", "uint16_t", order_of(bound.op(RealFourier).length // 2), "which value comes where")
+    frames = (Param("frames", "int32_t", bound.input(0).elements // frame), Param("frame", "int32_t", frame))
+    return _transform(bound, order, "take the spectra of even and odd values apart", frames, _FORTH)
+
+
+def _irfft_lower(bound: BoundNode) -> Layer:
+    """One transform a frame."""
+    length = bound.op(RealFourier).length
+    places = tuple(int(place) for place in np.argsort(order_of(length // 2)))
+    table = Table("places", "uint16_t", places, "where each value goes")
+    frames = (Param("frames", "int32_t", bound.output.elements // length),)
+    return _transform(bound, table, "put the spectra of even and odd values together", frames, _BACK)
+
+
+def _by_steps(bound: BoundNode) -> Layer:
+    """Of int16 values: the first step takes them from where they are and turns nothing, the others are of radix 4."""
+    points = bound.op(RealFourier).length // 2
+    general, numbers = _rfft_lower(bound), Numbers(DType.INT16)
+    tables = (
+        Table("places", "uint16_t", places_of(points), "where the first step's results go"),
+        Table("turns", "int16_t", numbers.turns_by_step(points, _FORTH), "turns of the other steps, Q15", alignment=4),
+        *(table for table in general.tables if table.role == "splits"),
+    )
+    params = tuple(param for param in general.params if param.name != "steps")
+    return replace(general, tables=tables, params=params)
+
+
+def _rfft_of_pairs(bound: BoundNode) -> Layer | str:
+    """Complex numbers in words."""
+    op, radices = bound.op(RealFourier), radices_of(bound.op(RealFourier).length // 2)
+    if op.dtype is not DType.INT16 or set(radices) - {2, 4} or len(radices) < 2:
+        return f"{op.dtype.value} of length {op.length}: there is code for int16 and powers of two from 16 on"
+    layer = _by_steps(bound)
+    return replace(layer, params=(*layer.params, Param("radix", "int32_t", radices[0], "of the first step")))
+
+
+def _rfft_of_vectors(bound: BoundNode) -> Layer | str:
+    """Four complex numbers at a time."""
+    op, radices = bound.op(RealFourier), radices_of(bound.op(RealFourier).length // 2)
+    if op.dtype is not DType.INT16 or set(radices) != {4} or len(radices) < 2:
+        return f"{op.dtype.value} of length {op.length}: there is code for int16 and 32, 128, 512, ..."
+    return _by_steps(bound)
+
+
+def _scale_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((1, 1), (2, 2))
+    return Parsed(SignalFftAutoScale())
+
+
+def _scale_check(bound: BoundNode) -> None:
+    require_dtypes(bound, [(DType.INT16, DType.INT16, DType.INT32)])
+
+
+def _scale_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    return bound.input(0).shape, ()
+
+
+def _scale_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """In int64."""
+    assert inputs[0] is not None
+    x = inputs[0].astype(np.int64)
+    largest = int(np.abs(x).max())
+    bits = max(0, 15 - largest.bit_length()) if largest else 0
+    return (x << bits).astype(np.int16), np.array(bits, np.int32)
+
+
+def _scale_lower(bound: BoundNode) -> Layer:
+    """Two passes."""
+    params = (Param("count", "int32_t", bound.output.elements),)
+    return Layer("signal/fft/signal_fft_auto_scale", "portable", (0,), params=params, headers=("emitc_bits.h",))
+
+
+KERNELS = (
+    KernelDef(
+        SignalRfft, "Fourier transform of real values", _TYPES, ("CUSTOM:SignalRfft",), _parser(SignalRfft),
+        _rfft_check, _rfft_reference, _rfft_lower, output_shapes=_rfft_shapes,
+        variants=(int16_vectors(_rfft_of_vectors), pairs(_rfft_of_pairs)),
+    ),
+    KernelDef(
+        SignalIrfft, "real values from their Fourier transform", _TYPES, ("CUSTOM:SignalIrfft",), _parser(SignalIrfft),
+        _irfft_check, _irfft_reference, _irfft_lower, output_shapes=_irfft_shapes,
+    ),
+    KernelDef(
+        SignalFftAutoScale, "values shifted up to use 15 bits", (DType.INT16,), ("CUSTOM:SignalFftAutoScale",),
+        _scale_from_tflite, _scale_check, _scale_reference, _scale_lower, output_shapes=_scale_shapes,
+        variants=(int16_vectors(_scale_lower), pairs(_scale_lower)),
+    ),
+)  # fmt: skip

@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
-from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, unsupported
+from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_constants, unsupported
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, HEADER, quartered_weights
 from emitc.kernels.mac.mve_int8 import HEADERS as VECTOR_HEADERS
 from emitc.kernels.mac.weight_packing import blocks_of_four
 from emitc.kernels.quantization.dynamic_quantize import quantized_by_range
 from emitc.kernels.recurrent import recurrence
-from emitc.kernels.recurrent.lstm import ACTIVATIONS, GATES, OUTPUTS, ROLES, cell
+from emitc.kernels.recurrent.lstm import ACTIVATIONS, GATES, ROLES, bias_and_presence, cell
 from emitc.kernels.recurrent.recurrence import INITIAL_C, INITIAL_H, PEEPHOLES, B, R, Real, Recurrent, W, X
 from emitc.layer import Layer, Param, Scratch, Table
 from emitc.numerics import tanh_logistic
@@ -60,20 +60,13 @@ def check(bound: BoundNode) -> None:
     rows = GATES * s.units
     shapes: dict[int, Shape] = recurrence.operand_shapes(bound, GATES)
     shapes |= {W: (s.directions, s.inputs, rows), R: (s.directions, s.units, rows)}
-    for weights, scale, zero in ((W, _W_SCALE, _W_ZERO), (R, _R_SCALE, _R_ZERO)):
-        for position in (weights, scale, zero):
-            tensor = bound.input(position)
-            if not tensor.is_constant:
-                raise unsupported(
-                    bound,
-                    f"{bound.node.op_type} with computed weights is not supported",
-                    "weights, their scales and their zero points are constants in the generated code",
-                    "export the model with constant weights",
-                    tensor,
-                )
-        for position in (scale, zero):
-            per_row = len(bound.input(position).shape) == 2
-            shapes[position] = (s.directions, rows) if per_row else (s.directions,)
+    weights = [bound.input(position) for position in (W, _W_SCALE, _W_ZERO, R, _R_SCALE, _R_ZERO)]
+    what = f"{bound.node.op_type} with computed weights is not supported"
+    why = "weights, their scales and their zero points are constants in the generated code"
+    require_constants(bound, weights, what, why, "export the model with constant weights")
+    for position in (_W_SCALE, _W_ZERO, _R_SCALE, _R_ZERO):
+        per_row = len(bound.input(position).shape) == 2
+        shapes[position] = (s.directions, rows) if per_row else (s.directions,)
     recurrence.require_shapes(bound, shapes)
     _require_types(bound)
     for position in (_W_ZERO, _R_ZERO):
@@ -129,24 +122,25 @@ def _product(bound: BoundNode, values: Float32, d: int, weights: int) -> Float32
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Integer sums, scaled and added up in float32; the gates in double, h and c rounded to float32."""
-    s = recurrence.sizes_of(bound)
-    values = recurrence.operand_values(bound, inputs)
+    s, values = recurrence.sizes_of(bound), recurrence.operand_values(bound, inputs)
     x, biases, peepholes = values[X], values[B], values[PEEPHOLES]
     assert x is not None
-    h = recurrence.initial_state(bound, values[INITIAL_H]).astype(np.float32)
-    c = recurrence.initial_state(bound, values[INITIAL_C]).astype(np.float32)
-    every = np.zeros((s.steps, s.directions, s.batches, s.units))
+    rows = x.astype(np.float32).reshape(-1, s.inputs)
+    both = np.zeros((s.directions, 2, 1)) if biases is None else biases.reshape(s.directions, 2, -1)
+    own = np.zeros((s.directions, 3 * s.units)) if peepholes is None else peepholes
     with np.errstate(all="ignore"):
-        for d in range(s.directions):
-            both = np.zeros((2, 1)) if biases is None else biases[d].reshape(2, -1)
-            bias = both[0].astype(np.float32) + both[1].astype(np.float32)
-            own: Real = np.zeros(3 * s.units) if peepholes is None else peepholes[d]
-            of_x = _product(bound, x.astype(np.float32).reshape(-1, s.inputs), d, W).reshape(s.steps, s.batches, -1)
-            for step in recurrence.steps_of(bound, d):
-                sums = of_x[step] + _product(bound, h[d], d, R) + bias
-                h[d], c[d] = cell(sums.astype(np.float64), c[d].astype(np.float64), own)
-                every[step, d] = h[d]
-    return recurrence.outputs_of(bound, every, h.astype(np.float64), c.astype(np.float64))
+        bias = both[:, 0].astype(np.float32) + both[:, 1].astype(np.float32)
+        of_x = [_product(bound, rows, d, W).reshape(s.steps, s.batches, -1) for d in range(s.directions)]
+
+    def step(d: int, t: int, states: Sequence[Float32]) -> tuple[Real, Real]:
+        h, c = states
+        sums = of_x[d][t] + _product(bound, h, d, R) + bias[d]
+        return cell(sums.astype(np.float64), c.astype(np.float64), own[d])
+
+    states = [
+        recurrence.initial_state(bound, values[position]).astype(np.float32) for position in (INITIAL_H, INITIAL_C)
+    ]
+    return recurrence.over_steps(bound, states, step)
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -154,12 +148,7 @@ def lower(bound: BoundNode) -> Layer:
     s = recurrence.sizes_of(bound)
     roles = {position: role for position, role in ROLES.items() if position not in (W, R)}
     operands, tables, present = recurrence.constant_or_operand(bound, roles)
-    biases = 2 if present.pop("bias") else 0
-    found = recurrence.bias_table(bound, GATES, GATES)
-    if found is not None:
-        values, biases = tuple(found[0].reshape(-1).tolist()), 1
-        summed = Table("bias", "float", values, "both biases of each gate, i, o, f and c")
-        tables = tuple(summed if table.role == "bias" else table for table in tables)
+    tables, biases, presence = bias_and_presence(bound, tables, present)
     zeros = []
     steps = []
     for position, role, scale, zero in ((W, "w", _W_SCALE, _W_ZERO), (R, "r", _R_SCALE, _R_ZERO)):
@@ -181,12 +170,7 @@ def lower(bound: BoundNode) -> Layer:
         steps.append(Param(f"{role}_scale_step", "int32_t", int(factors.ndim == 2), "0: one scale for all gates"))
     of_directions = tuple(int(v) for v in np.stack(zeros, axis=1).reshape(-1))
     tables += (Table("zeros", "int32_t", of_directions, "zero points of w and r, by direction"),)
-    params = (
-        *recurrence.size_params(bound),
-        Param("biases", "int32_t", biases, "for each unit of a gate: one, two or none"),
-        *steps,
-        *recurrence.presence_params(bound, present, OUTPUTS),
-    )
+    params = (*recurrence.size_params(bound), biases, *steps, *presence)
     scratch = (Scratch("states", 2 * 4 * s.batches * s.units), Scratch("values", s.inputs + s.units))
     return Layer(
         "recurrent/dynamic_lstm",

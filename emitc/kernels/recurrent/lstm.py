@@ -12,23 +12,22 @@ Source  ONNX operator specification, opset 14.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics
-from emitc.kernels.contract import KernelDef, Parsed, require_dtypes
+from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import block4_float_recurrent
 from emitc.kernels.recurrent import recurrence
 from emitc.kernels.recurrent.recurrence import INITIAL_C, INITIAL_H, PEEPHOLES, B, R, Real, Recurrent, W, X, sigmoid
-from emitc.layer import Layer, Param, Scratch, Table
-from emitc.numerics import tanh_logistic
+from emitc.layer import Layer, Param, Table
 from emitc.source import SourceNode
 
 GATES = 4
 ACTIVATIONS = ("sigmoid", "tanh", "tanh")
-OUTPUTS = ("y", "y_h", "y_c")
+_OUTPUTS = ("y", "y_h", "y_c")
 ROLES = {W: "w", R: "r", B: "bias", INITIAL_H: "initial_h", INITIAL_C: "initial_c", PEEPHOLES: "peepholes"}
 
 
@@ -45,9 +44,7 @@ def from_onnx(node: SourceNode) -> Parsed:
 
 def check(bound: BoundNode) -> None:
     """Refuses other types than float32, and shapes that do not fit each other."""
-    tensors = [tensor for tensor in bound.inputs if tensor is not None]
-    require_dtypes(bound, [(DType.FLOAT32,) * (len(tensors) + len(bound.outputs))])
-    recurrence.require_shapes(bound, recurrence.operand_shapes(bound, GATES))
+    recurrence.check_floats(bound, GATES)
 
 
 def cell(sums: Real, c: Real, peepholes: Real) -> tuple[Real, Real]:
@@ -60,61 +57,46 @@ def cell(sums: Real, c: Real, peepholes: Real) -> tuple[Real, Real]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """In double, rounded to float32."""
-    s = recurrence.sizes_of(bound)
-    values = recurrence.operand_values(bound, inputs)
-    values += [None] * (PEEPHOLES + 1 - len(values))
-    x, w, r = values[X], values[W], values[R]
+    s, values = recurrence.sizes_of(bound), recurrence.operand_values(bound, inputs)
+    x, w, r, biases, peepholes = values[X], values[W], values[R], values[B], values[PEEPHOLES]
     assert x is not None and w is not None and r is not None
-    if recurrence.operator_of(bound).layout:
-        x = x.swapaxes(0, 1)
-    biases, peepholes = values[B], values[PEEPHOLES]
-    h = recurrence.initial_state(bound, values[INITIAL_H]).copy()
-    c = recurrence.initial_state(bound, values[INITIAL_C]).copy()
-    every = np.zeros((s.steps, s.directions, s.batches, s.units))
-    with np.errstate(all="ignore"):
-        for d in range(s.directions):
-            bias = np.zeros(1) if biases is None else biases[d].reshape(2, -1).sum(axis=0)
-            own = np.zeros(3 * s.units) if peepholes is None else peepholes[d]
-            for step in recurrence.steps_of(bound, d):
-                h[d], c[d] = cell(x[step] @ w[d].T + h[d] @ r[d].T + bias, c[d], own)
-                every[step, d] = h[d]
-    return recurrence.outputs_of(bound, every, h, c)
+    bias = np.zeros((s.directions, 1)) if biases is None else biases.reshape(s.directions, 2, -1).sum(axis=1)
+    own = np.zeros((s.directions, 3 * s.units)) if peepholes is None else peepholes
+
+    def step(d: int, t: int, states: Sequence[Real]) -> tuple[Real, Real]:
+        h, c = states
+        return cell(x[t] @ w[d].T + h @ r[d].T + bias[d], c, own[d])
+
+    states = [recurrence.initial_state(bound, values[position]) for position in (INITIAL_H, INITIAL_C)]
+    return recurrence.over_steps(bound, states, step)
+
+
+def bias_and_presence(
+    bound: BoundNode, tables: tuple[Table, ...], present: dict[str, bool]
+) -> tuple[tuple[Table, ...], Param, tuple[Param, ...]]:
+    """The tables with a constant bias summed up, how many biases each gate of a unit has, and which operands there are.
+
+    present: as `recurrence.constant_or_operand` says.
+    """
+    has_bias = present.pop("bias")
+    tables, summed = recurrence.with_summed_bias(bound, tables, GATES, GATES, "both biases of each gate, i, o, f and c")
+    count = 1 if summed else 2 if has_bias else 0
+    biases = Param("biases", "int32_t", count, "for each unit of a gate: one, two or none")
+    return tables, biases, recurrence.presence_params(bound, present, _OUTPUTS)
 
 
 def lower(bound: BoundNode) -> Layer:
     """All units of a step one after the other, with the four gates of a unit together; h is replaced when all are done."""
     operands, tables, present = recurrence.constant_or_operand(bound, ROLES)
-    biases = 2 if present.pop("bias") else 0
-    found = recurrence.bias_table(bound, GATES, GATES)
-    if found is not None:
-        values, biases = tuple(found[0].reshape(-1).tolist()), 1
-        summed = Table("bias", "float", values, "both biases of each gate, i, o, f and c")
-        tables = tuple(summed if table.role == "bias" else table for table in tables)
-    params = (
-        *recurrence.size_params(bound),
-        Param("biases", "int32_t", biases, "for each unit of a gate: one, two or none"),
-        *recurrence.presence_params(bound, present, OUTPUTS),
-    )
-    states = Scratch("states", 3 * 4 * recurrence.sizes_of(bound).units)
-    return Layer(
-        "recurrent/lstm",
-        "portable",
-        operands,
-        tables,
-        params,
-        scratch=(states,),
-        macs=work(bound),
-        headers=tanh_logistic.HEADERS,
-    )
+    tables, biases, presence = bias_and_presence(bound, tables, present)
+    params = (*recurrence.size_params(bound), biases, *presence)
+    return recurrence.float_layer(bound, "recurrent/lstm", operands, tables, params)
 
 
 def _side_by_side(bound: BoundNode) -> Layer | str:
     """The same layer with the weights of a unit's gates side by side."""
-    s = recurrence.sizes_of(bound)
-    sizes = {role: (s.directions, GATES, s.units, depth) for role, depth in (("w", s.inputs), ("r", s.units))}
-    layer = lower(bound)
-    headers = (*layer.headers, "emitc_fpu_tanh.h")
-    return block4_float_recurrent.laid_out(replace(layer, headers=headers), sizes, (0, 2, 3, 1))
+    rows = (GATES, recurrence.sizes_of(bound).units)
+    return recurrence.four_rows_at_a_time(bound, lower(bound), rows, (0, 2, 3, 1))
 
 
 def work(bound: BoundNode) -> int:

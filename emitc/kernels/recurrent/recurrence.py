@@ -7,15 +7,18 @@ W [D, G * H, I], R [D, G * H, H], B [D, 2 * G * H], peepholes [D, 3 * H]; G gate
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.ir import Array, BoundNode, Op, Shape
-from emitc.kernels.contract import illegal, unsupported
-from emitc.layer import Param, Table
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import illegal, require_dtypes, unsupported
+from emitc.kernels.mac import block4_float_recurrent
+from emitc.layer import Layer, Param, Scratch, Table
+from emitc.numerics import tanh_logistic
 from emitc.source import SourceNode
 
 Real = NDArray[np.float64]
@@ -46,15 +49,9 @@ class Sizes:
     directions: int
 
 
-def operator_of(bound: BoundNode) -> Recurrent:
-    """The node's operator."""
-    assert isinstance(bound.node.op, Recurrent)
-    return bound.node.op
-
-
 def sizes_of(bound: BoundNode) -> Sizes:
     """The sizes; parsing has shown x to have three dimensions."""
-    op, x = operator_of(bound), bound.input(X).shape
+    op, x = bound.op(Recurrent), bound.input(X).shape
     steps, batches = x[1::-1] if op.layout else x[:2]
     return Sizes(steps, batches, x[2], op.units, 2 if op.direction == "bidirectional" else 1)
 
@@ -66,7 +63,10 @@ def settings_of(
 
     activations: the operator's default ones, in lower case. units_at: the dimension of the recurrent weights that counts units.
     """
-    units = _units(node, units_at)
+    weights = node.input(R).shape
+    if len(weights) != 3:
+        raise node.refusal(f"{node.op_type} has recurrent weights of rank {len(weights)}", "rank 3 is expected")
+    units = weights[units_at]
     direction = node.attribute("direction", "forward")
     if direction not in _DIRECTIONS:
         raise node.refusal(f"{node.op_type} has direction {direction}", f"it is one of {', '.join(_DIRECTIONS)}")
@@ -111,42 +111,36 @@ def settings_of(
     return units, str(direction), layout, outputs
 
 
-def _units(node: SourceNode, position: int) -> int:
-    shape = node.input(R).shape
-    if len(shape) != 3:
-        raise node.refusal(f"{node.op_type} has recurrent weights of rank {len(shape)}", "rank 3 is expected")
-    return shape[position]
-
-
 def state_shape(bound: BoundNode) -> Shape:
     """Of the state after the last step, and before the first."""
     s = sizes_of(bound)
-    return (s.batches, s.directions, s.units) if operator_of(bound).layout else (s.directions, s.batches, s.units)
+    return (s.batches, s.directions, s.units) if bound.op(Recurrent).layout else (s.directions, s.batches, s.units)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """Of the outputs that are there."""
     s, state = sizes_of(bound), state_shape(bound)
     all_steps = (s.steps, s.directions, s.batches, s.units)
-    if operator_of(bound).layout:
+    if bound.op(Recurrent).layout:
         all_steps = (s.batches, s.steps, s.directions, s.units)
-    return tuple((all_steps, state, state)[position] for position in operator_of(bound).outputs)
+    return tuple((all_steps, state, state)[position] for position in bound.op(Recurrent).outputs)
+
+
+def require_input_shapes(bound: BoundNode, expected: Mapping[int, Shape]) -> None:
+    """Refuses operands of other shapes than expected, by position."""
+    for position, shape in expected.items():
+        tensor = bound.optional(position)
+        if tensor is not None and tensor.shape != shape:
+            what = f"{bound.node.op_type} has an input {list(tensor.shape)}"
+            raise illegal(bound, what, f"{list(shape)} is expected", tensor=tensor)
 
 
 def require_shapes(bound: BoundNode, expected: Mapping[int, Shape]) -> None:
     """Refuses operands of other shapes than expected (by position), and empty ones."""
     if 0 in bound.input(X).shape or 0 in bound.input(R).shape:
         raise illegal(bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", tensor=bound.input(X))
-    for position, shape in expected.items():
-        tensor = bound.optional(position)
-        if tensor is not None and tensor.shape != shape:
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} has an input {list(tensor.shape)}",
-                f"{list(shape)} is expected",
-                tensor=tensor,
-            )
-    if len(operator_of(bound).outputs) != len(bound.outputs):
+    require_input_shapes(bound, expected)
+    if len(bound.op(Recurrent).outputs) != len(bound.outputs):
         raise unsupported(
             bound, f"{bound.node.op_type} has other outputs than it names", "one is missing", "export the model again"
         )
@@ -166,15 +160,26 @@ def operand_shapes(bound: BoundNode, gates: int) -> dict[int, Shape]:
     }
 
 
+def check_floats(bound: BoundNode, gates: int) -> None:
+    """Refuses other types than float32, and shapes that do not fit each other."""
+    tensors = [tensor for tensor in bound.inputs if tensor is not None]
+    require_dtypes(bound, [(DType.FLOAT32,) * (len(tensors) + len(bound.outputs))])
+    require_shapes(bound, operand_shapes(bound, gates))
+
+
 # ---- reference ----
 
 
 def operand_values(bound: BoundNode, inputs: Sequence[Array | None]) -> list[Real | None]:
-    """Every operand's value in double, constants from the graph; one that is left out is None."""
-    return [
+    """Every operand's value in double, X with the steps first, constants from the graph; one that is left out is None."""
+    values = [
         None if tensor is None else np.asarray(tensor.array() if value is None else value, np.float64)
         for tensor, value in zip(bound.inputs, inputs, strict=True)
     ]
+    x = values[X]
+    if bound.op(Recurrent).layout and x is not None:
+        values[X] = x.swapaxes(0, 1)
+    return values + [None] * (PEEPHOLES + 1 - len(values))
 
 
 def initial_state(bound: BoundNode, value: Real | None) -> Real:
@@ -182,7 +187,7 @@ def initial_state(bound: BoundNode, value: Real | None) -> Real:
     s = sizes_of(bound)
     if value is None:
         return np.zeros((s.directions, s.batches, s.units))
-    return value.swapaxes(0, 1) if operator_of(bound).layout else value
+    return value.swapaxes(0, 1) if bound.op(Recurrent).layout else value
 
 
 def sigmoid(x: Real) -> Real:
@@ -191,18 +196,28 @@ def sigmoid(x: Real) -> Real:
         return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def steps_of(bound: BoundNode, direction: int) -> range:
-    """The steps in the order in which a direction takes them."""
-    steps = range(sizes_of(bound).steps)
-    return steps[::-1] if direction or operator_of(bound).direction == "reverse" else steps
+def over_steps(
+    bound: BoundNode,
+    states: Sequence[NDArray[Any]],
+    step: Callable[[int, int, Sequence[NDArray[Any]]], Sequence[NDArray[Any]]],
+) -> tuple[Array, ...]:
+    """The outputs that are there, in float32 and the node's layout, of a layer whose first state is its output.
 
-
-def outputs_of(bound: BoundNode, every: Real, *last: Real) -> tuple[Array, ...]:
-    """The outputs that are there, in float32: of [T, D, B, H] and states [D, B, H], in the node's layout."""
-    op = operator_of(bound)
-    found = [every.transpose(2, 0, 1, 3) if op.layout else every]
-    found += [state.swapaxes(0, 1) if op.layout else state for state in last]
-    return tuple(np.ascontiguousarray(found[position], np.float32) for position in op.outputs)
+    states: [D, B, H] before the first step. step: gives the states [B, H] after a step, from the direction, the number of the
+    step and the states before it.
+    """
+    op, s = bound.op(Recurrent), sizes_of(bound)
+    states = [state.copy() for state in states]
+    every = np.zeros((s.steps, s.directions, s.batches, s.units))
+    with np.errstate(all="ignore"):
+        for d in range(s.directions):
+            for t in range(s.steps)[:: -1 if d or op.direction == "reverse" else 1]:
+                for state, value in zip(states, step(d, t, [state[d] for state in states]), strict=True):
+                    state[d] = value
+                every[t, d] = states[0][d]
+    results = [every.transpose(2, 0, 1, 3) if op.layout else every]
+    results += [state.swapaxes(0, 1) if op.layout else state for state in states]
+    return tuple(np.ascontiguousarray(results[position], np.float32) for position in op.outputs)
 
 
 # ---- layers ----
@@ -214,21 +229,23 @@ def products_of(bound: BoundNode, gates: int) -> int:
     return s.steps * s.directions * s.batches * gates * s.units * (s.inputs + s.units)
 
 
-def bias_table(bound: BoundNode, gates: int, summed: int) -> tuple[Array, int] | None:
-    """A constant bias [D, ...] with the sums of both biases of the first `summed` gates, and 2 biases of the others.
+def with_summed_bias(
+    bound: BoundNode, tables: tuple[Table, ...], gates: int, summed: int, comment: str
+) -> tuple[tuple[Table, ...], int]:
+    """The tables with a constant bias as the sums of both biases of the first `summed` gates, and 2 biases of the others.
 
-    The second number: biases of a direction. None where the bias is computed, or left out.
+    The second result counts these biases of a direction. It is 0 where the bias is computed, or left out.
     """
     tensor = bound.optional(B)
     if tensor is None or not tensor.is_constant:
-        return None
-    units = sizes_of(bound).units
+        return tables, 0
     of_input, recurrent = np.split(tensor.array().astype(np.float32), 2, axis=1)
-    cut = summed * units
+    cut = summed * sizes_of(bound).units
     with np.errstate(all="ignore"):
         both = of_input[:, :cut] + recurrent[:, :cut]
     values = np.concatenate([both, of_input[:, cut:], recurrent[:, cut:]], axis=1)
-    return values, values.shape[1]
+    bias = Table("bias", "float", tuple(values.reshape(-1).tolist()), comment)
+    return tuple(bias if table.role == "bias" else table for table in tables), values.shape[1]
 
 
 def constant_or_operand(
@@ -255,7 +272,7 @@ def constant_or_operand(
 
 def size_params(bound: BoundNode) -> tuple[Param, ...]:
     """Sizes, and how far apart the values of steps, batches and directions lie."""
-    op, s = operator_of(bound), sizes_of(bound)
+    op, s = bound.op(Recurrent), sizes_of(bound)
     x_step, x_batch = s.batches * s.inputs, s.inputs
     y_step, y_batch, y_direction = s.directions * s.batches * s.units, s.units, s.batches * s.units
     state_batch, state_direction = s.units, s.batches * s.units
@@ -282,7 +299,35 @@ def size_params(bound: BoundNode) -> tuple[Param, ...]:
 
 def presence_params(bound: BoundNode, present: Mapping[str, bool], outputs: Sequence[str]) -> tuple[Param, ...]:
     """1 for each operand and output that is there; the weights always are."""
-    written = operator_of(bound).outputs
+    written = bound.op(Recurrent).outputs
     optional = {role: there for role, there in present.items() if role not in "wr"}
     flags = {**optional, **{role: position in written for position, role in enumerate(outputs)}}
     return tuple(Param(f"has_{role}", "int32_t", int(flag)) for role, flag in flags.items())
+
+
+def float_layer(
+    bound: BoundNode, template: str, operands: tuple[int, ...], tables: tuple[Table, ...], params: tuple[Param, ...]
+) -> Layer:
+    """The portable layer of an operator in float32, whose working memory has room for three states."""
+    states, gates = Scratch("states", 3 * 4 * sizes_of(bound).units), bound.input(W).shape[1] // sizes_of(bound).units
+    return Layer(
+        template,
+        "portable",
+        operands,
+        tables,
+        params,
+        (states,),
+        macs=products_of(bound, gates),
+        headers=tanh_logistic.HEADERS,
+    )
+
+
+def four_rows_at_a_time(bound: BoundNode, layer: Layer, rows: tuple[int, int], order: tuple[int, ...]) -> Layer | str:
+    """The layer with its weights in another order; or why it has none to lay out.
+
+    rows: what the rows of a direction's weights are taken for. order: of directions, these two dimensions and the values.
+    """
+    s = sizes_of(bound)
+    sizes = {role: (s.directions, *rows, depth) for role, depth in (("w", s.inputs), ("r", s.units))}
+    layer = replace(layer, headers=(*layer.headers, "emitc_fpu_tanh.h"))
+    return block4_float_recurrent.laid_out(layer, sizes, order)

@@ -19,22 +19,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
+from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import (
     KernelDef,
     Parsed,
     illegal,
+    require_constants,
     require_dtypes,
     require_one_scale,
     require_quantization,
     require_rank,
-    unsupported,
 )
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import block4_float_recurrent, block4_int
 from emitc.kernels.mac.requantization import FACTOR_LIMIT
+from emitc.kernels.recurrent.recurrence import Real, require_input_shapes, sigmoid
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.sigmoid_table import MAX_LEFT, sigmoid_q15, sigmoid_table, tanh_q15, tanh_scaling
 from emitc.layer import KernelSpec, Layer, Overlap, Param, Table, WindowOrder, whole_window
@@ -129,7 +129,7 @@ class Sizes:
 def sizes_of(bound: BoundNode) -> Sizes:
     """The sizes; `check` has shown x to have three dimensions and the weights two."""
     first, second, inputs = bound.input(X).shape
-    batches, steps = (second, first) if bound.op(UnidirectionalSequenceLstm).time_major else (first, second)
+    batches, steps = (second, first) if is_time_major(bound) else (first, second)
     return Sizes(batches, steps, inputs, bound.input(INPUT[0]).shape[0])
 
 
@@ -141,12 +141,11 @@ def check(bound: BoundNode) -> None:
     require_dtypes(bound, [narrow, wide, (DType.FLOAT32,) * 18], (hybrid,))
     require_rank(bound, bound.input(X), 3)
     require_rank(bound, bound.input(INPUT[0]), 2)
-    for position in (*INPUT, *RECURRENT, *_B):
-        if not bound.input(position).is_constant:
-            raise unsupported(
-                bound, f"{bound.node.op_type} with computed weights is not supported",
-                "weights and bias must be constants", "export the model with constant weights", bound.input(position),
-            )  # fmt: skip
+    weights = [bound.input(position) for position in (*INPUT, *RECURRENT, *_B)]
+    what = f"{bound.node.op_type} with computed weights is not supported"
+    require_constants(
+        bound, weights, what, "weights and bias must be constants", "export the model with constant weights"
+    )
     _require_shapes(bound)
     if not in_float(bound):
         _require_scales(bound)
@@ -160,13 +159,7 @@ def _require_shapes(bound: BoundNode) -> None:
     expected: dict[int, Shape] = dict.fromkeys(INPUT, (s.units, s.inputs))
     expected |= dict.fromkeys(RECURRENT, (s.units, s.units))
     expected |= {**dict.fromkeys(_B, (s.units,)), **dict.fromkeys((_H, _C), (s.batches, s.units))}
-    for position, shape in expected.items():
-        tensor = bound.input(position)
-        if tensor.shape != shape:
-            raise illegal(
-                bound, f"{bound.node.op_type} has an input {list(tensor.shape)}", f"{list(shape)} is expected",
-                tensor=tensor
-            )  # fmt: skip
+    require_input_shapes(bound, expected)
 
 
 def _require_scales(bound: BoundNode) -> None:
@@ -177,7 +170,7 @@ def _require_scales(bound: BoundNode) -> None:
     if in_shorts(bound):
         int16x8.require_symmetric(bound)
     for tensor in (*(bound.input(position) for position in (*INPUT, *RECURRENT)), c):
-        if _zero_point(tensor):
+        if tensor.zero_point:
             raise illegal(
                 bound, f"{bound.node.op_type} has weights or a cell state with a zero point", "they are symmetric in TFLite",
                 "quantize the model again", tensor,
@@ -217,29 +210,21 @@ def _require_sums(bound: BoundNode) -> None:
             )  # fmt: skip
 
 
-def _scale(tensor: Tensor) -> float:
-    return tensor.scale
-
-
-def _zero_point(tensor: Tensor) -> int:
-    return tensor.zero_point
-
-
 def recurrent_parts(bound: BoundNode) -> list[float]:
     """The largest magnitude of each gate's recurrent part in Q3.12, were it not limited."""
     factors, _ = _real_factors(bound)
-    reach = max(abs(limit - _zero_point(bound.input(_H))) for limit in DType.INT8.range)
+    reach = max(abs(limit - bound.input(_H).zero_point) for limit in DType.INT8.range)
     sums = (np.abs(bound.input(p).array().astype(np.int64)).sum(axis=1).max() for p in RECURRENT)
     return [float(total) * reach * factor for total, factor in zip(sums, factors[GATES:], strict=True)]
 
 
 def _real_factors(bound: BoundNode) -> tuple[list[float], list[float]]:
     """From sums to gates (of inputs, then of states), and from products to c twice and to h; in double."""
-    gates = [_scale(bound.input(X)) * _scale(bound.input(p)) / _GATE_SCALE for p in INPUT]
-    gates += [_scale(bound.input(_H)) * _scale(bound.input(p)) / _GATE_SCALE for p in RECURRENT]
-    cell = _scale(bound.input(_C))
+    gates = [bound.input(X).scale * bound.input(p).scale / _GATE_SCALE for p in INPUT]
+    gates += [bound.input(_H).scale * bound.input(p).scale / _GATE_SCALE for p in RECURRENT]
+    cell = bound.input(_C).scale
     square = _UNIT_SCALE * _UNIT_SCALE
-    return gates, [_UNIT_SCALE * cell / cell, square / cell, square / _scale(bound.input(_H))]
+    return gates, [_UNIT_SCALE * cell / cell, square / cell, square / bound.input(_H).scale]
 
 
 def multipliers(bound: BoundNode) -> tuple[list[Multiplier], list[Multiplier]]:
@@ -250,13 +235,13 @@ def multipliers(bound: BoundNode) -> tuple[list[Multiplier], list[Multiplier]]:
 
 def cell_exponent(bound: BoundNode) -> int:
     """Of the cell state's scale to base two."""
-    return math.frexp(_scale(bound.input(_C)))[1] - 1
+    return math.frexp(bound.input(_C).scale)[1] - 1
 
 
 def cell_limit(bound: BoundNode) -> int | None:
     """Largest magnitude of c in its own units, rounded towards 0; None for no limit."""
     clip = bound.op(UnidirectionalSequenceLstm).cell_clip
-    return int(min(clip / _scale(bound.input(_C)), 32767.0)) if clip > 0.0 else None
+    return int(min(clip / bound.input(_C).scale, 32767.0)) if clip > 0.0 else None
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -275,7 +260,7 @@ def _integer_step(bound: BoundNode, x: Int64, h: Int64, c: Int64) -> tuple[Int64
     """h and c [B, U] after a step."""
     gates, (keep, add, out) = multipliers(bound)
     scaled = requantize_reduced if in_shorts(bound) else requantize
-    x, h = x - _zero_point(bound.input(X)), h - _zero_point(bound.input(_H))
+    x, h = x - bound.input(X).zero_point, h - bound.input(_H).zero_point
     sums = []
     for k in range(GATES):
         of_x = x @ bound.input(INPUT[k]).array().astype(np.int64).T + bound.input(_B[k]).array().astype(np.int64)
@@ -290,21 +275,17 @@ def _integer_step(bound: BoundNode, x: Int64, h: Int64, c: Int64) -> tuple[Int64
     limit = cell_limit(bound)
     if limit is not None:
         c = np.clip(c, -limit, limit)
-    h = requantize(o * tanh_q15(c, cell_exponent(bound)), out.q31, out.shift) + _zero_point(bound.input(_H))
+    h = requantize(o * tanh_q15(c, cell_exponent(bound)), out.q31, out.shift) + bound.input(_H).zero_point
     return np.clip(h, *bound.output.dtype.range), c
 
 
-def _float_step(
-    bound: BoundNode, x: NDArray[np.float64], h: NDArray[np.float64], c: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _float_step(bound: BoundNode, x: Real, h: Real, c: Real) -> tuple[Real, Real]:
     """h and c [B, U] after a step, in double."""
-    sums = [
-        x @ bound.input(INPUT[k]).array().astype(np.float64).T
-        + h @ bound.input(RECURRENT[k]).array().astype(np.float64).T
-        + bound.input(_B[k]).array().astype(np.float64)
-        for k in range(GATES)
-    ]
-    i, f, o = (1 / (1 + np.exp(-sums[k])) for k in (0, 1, 3))
+    sums = []
+    for positions in zip(INPUT, RECURRENT, _B, strict=True):
+        w, r, b = (bound.input(position).array().astype(np.float64) for position in positions)
+        sums.append(x @ w.T + h @ r.T + b)
+    i, f, o = (sigmoid(sums[k]) for k in (0, 1, 3))
     c = f * c + i * np.tanh(sums[2])
     clip = bound.op(UnidirectionalSequenceLstm).cell_clip
     if clip > 0.0:
@@ -318,7 +299,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     x, h, c = inputs[X], inputs[_H], inputs[_C]
     assert x is not None and h is not None and c is not None
     working = np.float64 if in_float(bound) else np.int64
-    sequence = (x if bound.op(UnidirectionalSequenceLstm).time_major else x.swapaxes(0, 1)).astype(working)
+    sequence = (x if is_time_major(bound) else x.swapaxes(0, 1)).astype(working)
     hidden, cell = (state.astype(working).reshape(s.batches, s.units) for state in (h, c))
     step = _float_step if in_float(bound) else _integer_step
     every = []
@@ -326,7 +307,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         for values in sequence:
             hidden, cell = step(bound, values, hidden, cell)  # type: ignore[arg-type]
             every.append(hidden)
-    y = np.stack(every, axis=0 if bound.op(UnidirectionalSequenceLstm).time_major else 1)
+    y = np.stack(every, axis=0 if is_time_major(bound) else 1)
     states = ((hidden, bound.input(_H)), (cell, bound.input(_C)))
     return (
         y.astype(bound.output.dtype.value),
@@ -344,15 +325,15 @@ def _interleaved(bound: BoundNode, positions: Sequence[int]) -> Array:
 
 def starts(bound: BoundNode) -> tuple[Int64, Int64]:
     """Where the sums of inputs and states begin, [U, 4]: biases and the zero points' shares."""
-    of_x = _interleaved(bound, INPUT).astype(np.int64).sum(axis=1) * -_zero_point(bound.input(X))
-    of_h = _interleaved(bound, RECURRENT).astype(np.int64).sum(axis=1) * -_zero_point(bound.input(_H))
+    of_x = _interleaved(bound, INPUT).astype(np.int64).sum(axis=1) * -bound.input(X).zero_point
+    of_h = _interleaved(bound, RECURRENT).astype(np.int64).sum(axis=1) * -bound.input(_H).zero_point
     return of_x + _interleaved(bound, _B).astype(np.int64), of_h
 
 
 def _size_params(bound: BoundNode) -> tuple[Param, ...]:
     """Two loops over the rows of x in their order, how far states are apart in each, and where y's row of the step before is."""
     s = sizes_of(bound)
-    major = bound.op(UnidirectionalSequenceLstm).time_major
+    major = is_time_major(bound)
     return (
         Param("outer", "int32_t", s.steps if major else s.batches, "steps" if major else "batches"),
         Param("inner", "int32_t", s.batches if major else s.steps, "batches" if major else "steps"),
@@ -411,7 +392,7 @@ def lower(bound: BoundNode) -> Layer:
     params = (
         *_size_params(bound),
         *scaling,
-        Param("output_zero", "int32_t", _zero_point(bound.output)),
+        Param("output_zero", "int32_t", bound.output.zero_point),
         Param("cell_low", "int32_t", -(2**15) if limit is None else -limit),
         Param("cell_high", "int32_t", 2**15 - 1 if limit is None else limit),
         Param("tanh_factor", "int32_t", factor, "of the cell state"),

@@ -20,23 +20,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
 from emitc.kernels.contract import (
     KernelDef,
     Parsed,
     illegal,
+    require_constants,
     require_dtypes,
     require_one_scale,
     require_quantization,
     require_rank,
-    unsupported,
 )
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import block4_int
 from emitc.kernels.mac.requantization import FACTOR_LIMIT
 from emitc.kernels.mac.weight_packing import blocks_of_four
+from emitc.kernels.recurrent.recurrence import Real, require_input_shapes
 from emitc.kernels.shared.float_activation import ACTIVATION_BOUNDS
 from emitc.kernels.shared.windows import ACTIVATIONS
 from emitc.layer import KernelSpec, Layer, Param, Table
@@ -92,7 +92,8 @@ def check(bound: BoundNode) -> None:
         require_one_scale(bound, feature, time)
     for tensor in (x, feature, time, memory):
         require_rank(bound, tensor, 2)
-    _require_constants(bound, feature, time, bias)
+    what, why = "SVDF with computed weights is not supported", "weights and bias must be constants"
+    require_constants(bound, (feature, time, bias), what, why, "export the model with constant weights")
     filters, depth = feature.shape
     rank = bound.op(Svdf).rank
     if min(*x.shape, *feature.shape, *time.shape) < 1 or filters % rank:
@@ -107,16 +108,10 @@ def check(bound: BoundNode) -> None:
     }
     if bias is not None:
         expected[BIAS] = (filters // rank,)
-    for position, shape in expected.items():
-        if bound.input(position).shape != shape:
-            raise illegal(
-                bound, f"SVDF has an input {list(bound.input(position).shape)}", f"{list(shape)} is expected",
-                tensor=bound.input(position)
-            )  # fmt: skip
-    if in_float(bound):
-        return
-    _require_symmetric(bound)
-    _require_range(bound)
+    require_input_shapes(bound, expected)
+    if not in_float(bound):
+        _require_symmetric(bound)
+        _require_range(bound)
 
 
 def _note(bound: BoundNode) -> str:
@@ -125,15 +120,6 @@ def _note(bound: BoundNode) -> str:
     if in_float(bound) or activation_clamp(activation, y) == _whole(y):
         return ""
     return f"fused {activation} is left out, as in TFLite Micro"
-
-
-def _require_constants(bound: BoundNode, *tensors: Tensor | None) -> None:
-    for tensor in tensors:
-        if tensor is not None and not tensor.is_constant:
-            raise unsupported(
-                bound, "SVDF with computed weights is not supported", "weights and bias must be constants",
-                "export the model with constant weights", tensor,
-            )  # fmt: skip
 
 
 def _require_symmetric(bound: BoundNode) -> None:
@@ -185,10 +171,6 @@ def multipliers(bound: BoundNode) -> tuple[Multiplier, Multiplier]:
     return multiplier_of(first), multiplier_of(second)
 
 
-def _zero_point(tensor: Tensor) -> int:
-    return tensor.zero_point
-
-
 def _bias(bound: BoundNode) -> Int64:
     bias = bound.optional(BIAS)
     units = bound.input(FEATURE).shape[0] // bound.op(Svdf).rank
@@ -209,20 +191,20 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         return _real(bound, x.astype(np.float64), old)
     scored, summed = multipliers(bound)
     feature, time = (bound.input(i).array().astype(np.int64) for i in (FEATURE, TIME))
-    scores = (x.astype(np.int64) - _zero_point(bound.input(X))) @ feature.T
+    scores = (x.astype(np.int64) - bound.input(X).zero_point) @ feature.T
     limited = _whole(memory).apply(requantize(scores, scored.q31, scored.shift), DType.INT32)
-    newest = (limited.astype(np.int64) + _zero_point(memory)).astype(memory.dtype.value)
+    newest = (limited.astype(np.int64) + memory.zero_point).astype(memory.dtype.value)
     kept = old.reshape(len(x), *time.shape)[:, :, 1:]
     new = np.concatenate([kept, newest[:, :, None]], axis=2)
-    products = (new.astype(np.int64) - _zero_point(memory)) * time
+    products = (new.astype(np.int64) - memory.zero_point) * time
     units = products.reshape(len(x), -1, bound.op(Svdf).rank * time.shape[1]).sum(axis=2) + _bias(bound)
     wrapped = units.astype(np.int32).astype(np.int64)
-    offset = requantize(wrapped, summed.q31, summed.shift) + _zero_point(y)
+    offset = requantize(wrapped, summed.q31, summed.shift) + y.zero_point
     values = _whole(y).apply(offset.astype(np.int32).astype(np.int64), y.dtype)
     return values, np.ascontiguousarray(new.reshape(memory.shape))
 
 
-def _real(bound: BoundNode, x: NDArray[np.float64], old: Array) -> tuple[Array, ...]:
+def _real(bound: BoundNode, x: Real, old: Array) -> tuple[Array, ...]:
     feature, time = (bound.input(i).array().astype(np.float64) for i in (FEATURE, TIME))
     bias, rank = bound.optional(BIAS), bound.op(Svdf).rank
     low, high = _limits(bound)
@@ -270,7 +252,7 @@ def lower(bound: BoundNode) -> Layer:
     x, feature, time, memory = (bound.input(i) for i in (X, FEATURE, TIME, MEMORY))
     (filters, depth), steps = feature.shape, time.shape[1]
     scored, summed = multipliers(bound)
-    start = -_zero_point(x) * feature.array().astype(np.int64).sum(axis=1)
+    start = -x.zero_point * feature.array().astype(np.int64).sum(axis=1)
     c_type = time.dtype.c_type
     tables = (
         Table(
@@ -292,10 +274,10 @@ def lower(bound: BoundNode) -> Layer:
         Param("score_shift", "int32_t", scored.shift, "positive left"),
         Param("score_low", "int32_t", low),
         Param("score_high", "int32_t", high),
-        Param("memory_zero", "int32_t", _zero_point(memory)),
+        Param("memory_zero", "int32_t", memory.zero_point),
         Param("output_q31", "int32_t", summed.q31),
         Param("output_shift", "int32_t", summed.shift, "positive left"),
-        Param("output_zero", "int32_t", _zero_point(bound.output)),
+        Param("output_zero", "int32_t", bound.output.zero_point),
     )
     kind = _SIXTEEN_BITS if time.dtype is DType.INT16 else KernelSpec()
     return Layer("recurrent/svdf", "portable", (X,), tables, params, macs=work(bound), spec=kind)

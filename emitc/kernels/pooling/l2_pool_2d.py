@@ -7,16 +7,16 @@ Source  TFLite Micro's kernel: the squares are added row by row.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Shape
-from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, require_rank
-from emitc.kernels.pooling.pool_ops import Pool2D, pool_from_tflite
+from emitc.ir import Array, BoundNode, DType
+from emitc.kernels.contract import KernelDef, require_dtypes, require_rank
+from emitc.kernels.pooling.pool_ops import Pool2D, output_shapes, pool_from_tflite, pool_layer, pool_params, work
 from emitc.kernels.shared.float_activation import bound_params, bounded
-from emitc.kernels.shared.windows import BY_ROWS, require_output, window_overlap, window_params
-from emitc.layer import KernelSpec, Layer, by_channel
-from emitc.source import SourceNode
+from emitc.kernels.shared.windows import require_output
+from emitc.layer import KernelSpec, Layer
 
 
 class L2Pool2D(Pool2D):
@@ -25,23 +25,12 @@ class L2Pool2D(Pool2D):
     __slots__ = ()
 
 
-def from_tflite(node: SourceNode) -> Parsed:
-    """Window and activation."""
-    return pool_from_tflite(L2Pool2D, node)
-
-
 def check(bound: BoundNode) -> None:
     """Refuses other types than float32, and windows that do not fit."""
     op = bound.op(L2Pool2D)
     require_rank(bound, bound.input(0), 4)
     require_dtypes(bound, [(DType.FLOAT32, DType.FLOAT32)], [(t, t) for t in (DType.INT8, DType.UINT8)])
     require_output(bound, op.window, op.kernel_h, op.kernel_w)
-
-
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """[N, OH, OW, C]."""
-    op, (batches, height, width, channels) = bound.op(L2Pool2D), bound.input(0).shape
-    return ((batches, *op.window.output(height, width, op.kernel_h, op.kernel_w), channels),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -61,29 +50,13 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Channels innermost."""
-    op, x, y = bound.op(L2Pool2D), bound.input(0), bound.output
-    params = window_params(bound, op.window, op.kernel_h, op.kernel_w)
-    overlaps = window_overlap(bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
-    return Layer(
-        "pooling/l2_pool_2d",
-        "portable",
-        (0,),
-        params=(*params, *bound_params(op.activation, y.dtype)),
-        overlaps=overlaps,
-        spec=KernelSpec(x="float", y="float"),
-        by_rows=BY_ROWS,
-    )
-
-
-def work(bound: BoundNode) -> int:
-    """Values that are met."""
-    op = bound.op(L2Pool2D)
-    return bound.output.elements * op.kernel_h * op.kernel_w
+    params = (*pool_params(bound), *bound_params(bound.op(L2Pool2D).activation, bound.output.dtype))
+    return pool_layer(bound, "pooling/l2_pool_2d", params, KernelSpec(x="float", y="float"))
 
 
 KERNELS = (
     KernelDef(
-        L2Pool2D, "root of the mean square of a window, fused activation", (DType.FLOAT32,), ("L2_POOL_2D",), from_tflite,
-        check, reference, lower, output_shapes=output_shapes, work=work,
+        L2Pool2D, "root of the mean square of a window, fused activation", (DType.FLOAT32,), ("L2_POOL_2D",),
+        partial(pool_from_tflite, L2Pool2D), check, reference, lower, output_shapes=output_shapes, work=work,
     ),
 )  # fmt: skip

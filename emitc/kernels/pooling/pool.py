@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics
 from emitc.kernels.contract import (
     KernelDef,
     Variant,
@@ -44,17 +44,18 @@ from emitc.kernels.pooling.pool_ops import (
     Pool2D,
     SumOrder,
     average_from_onnx,
-    average_from_tflite,
     max_from_onnx,
-    max_from_tflite,
+    output_shapes,
+    pool_from_tflite,
+    pool_layer,
+    pool_params,
+    work,
 )
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.mean_ties import decision
-from emitc.kernels.shared.windows import BY_ROWS, require_output, window_overlap, window_params
-from emitc.layer import PLAIN, KernelSpec, Layer, Param, by_channel
-from emitc.numerics.requantize import Clamp, Int64, activation_clamp, requantize_float
-
-Float32 = NDArray[np.float32]
+from emitc.kernels.shared.windows import BY_ROWS, require_output
+from emitc.layer import PLAIN, KernelSpec, Layer, Param
+from emitc.numerics.requantize import Clamp, Float32, Int64, activation_clamp, requantize_float
 
 _MAX_WINDOW = 1 << 23
 """Elements of a window whose int8 values sum up within int32."""
@@ -65,8 +66,6 @@ _LARGEST_SUM = 256
 """Bytes whose sum 16 bits hold."""
 _LIFT = 128
 """What uint8 values are higher by than the int8 values that stand for them."""
-
-
 _EACH = (DType.FLOAT32, DType.INT8, DType.INT16)
 
 
@@ -119,13 +118,6 @@ def _check_quantization(bound: BoundNode) -> None:
         )
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """[N, OH, OW, C]."""
-    op, (batches, height, width, channels) = bound.op(Pool2D), bound.input(0).shape
-    rows, columns = op.window.output(height, width, op.kernel_h, op.kernel_w)
-    return ((batches, rows, columns, channels),)
-
-
 def _sum(taps: Iterator[tuple[int, int, Int64]]) -> Int64:
     """The sum over the taps, which are never none: every window meets its input."""
     _, _, total = next(taps)
@@ -136,25 +128,19 @@ def _sum(taps: Iterator[tuple[int, int, Int64]]) -> Int64:
 
 def _tap_counts(bound: BoundNode) -> Int64:
     """How many values each output is the mean of, [1, OH, OW, 1]: those inside the input, or also counted padding."""
-    op, (_, height, width, _) = bound.op(Pool2D), bound.input(0).shape
-    assert isinstance(op, AveragePool2D)
-    pad = op.window.padding
+    op, (_, height, width, _) = bound.op(AveragePool2D), bound.input(0).shape
+    pad, padded = op.window.padding, op.window
     if op.count_padding:
-        counted = (
-            height + pad.top + pad.bottom - op.uncounted.bottom,
-            width + pad.left + pad.right - op.uncounted.right,
-        )
+        height += pad.top + pad.bottom - op.uncounted.bottom
+        width += pad.left + pad.right - op.uncounted.right
         padded = replace(op.window, padding=op.uncounted)
-    else:
-        counted, padded = (height, width), op.window
-    ones = np.ones((1, *counted, 1), np.int64)
+    ones = np.ones((1, height, width, 1), np.int64)
     return _sum(padded.taps(ones, 0, op.kernel_h, op.kernel_w))
 
 
 def _float_average(bound: BoundNode, image: Float32) -> Float32:
     """ONNX Runtime's average of float32 values: their sum in the order that the op names, divided by their number."""
-    op = bound.op(Pool2D)
-    assert isinstance(op, AveragePool2D)
+    op = bound.op(AveragePool2D)
     count = op.kernel_h * op.kernel_w
     grouped = count - count % _LANES if op.order is SumOrder.FOURS else 0
     shares = {SumOrder.ROWS: 1, SumOrder.COLUMNS: op.kernel_w, SumOrder.FOURS: _LANES}[op.order]
@@ -174,8 +160,7 @@ def _float_average(bound: BoundNode, image: Float32) -> Float32:
 
 def _onnx_average(bound: BoundNode, values: Array) -> Array:
     """The average by ONNX Runtime's arithmetic, in the output's type."""
-    op, x, y = bound.op(Pool2D), bound.input(0), bound.output
-    assert isinstance(op, AveragePool2D)
+    op, x, y = bound.op(AveragePool2D), bound.input(0), bound.output
     if x.dtype is DType.FLOAT32:
         return _float_average(bound, values.astype(np.float32))
     centred = values.astype(np.int64) - x.zero_point
@@ -249,120 +234,69 @@ def _typed(bound: BoundNode) -> KernelSpec:
     return KernelSpec(f"_{bound.input(0).dtype.value}", fixed_point=False, x=c_type, y=c_type)
 
 
-def _lower_average(bound: BoundNode, params: tuple[Param, ...]) -> Layer:
+def _lower_average(bound: BoundNode) -> Layer:
     """ONNX: float32, the integer sum of a whole image, or an integer mean that turns to float32 near a half."""
-    op, x, y = bound.op(Pool2D), bound.input(0), bound.output
-    assert isinstance(op, AveragePool2D)
+    op, x, y = bound.op(AveragePool2D), bound.input(0), bound.output
     pad = op.window.padding
+    rows, columns = x.shape[1] + pad.bottom - op.uncounted.bottom, x.shape[2] + pad.right - op.uncounted.right
     counted = (
         Param("count_padding", "int32_t", int(op.count_padding), "1: values outside the input count"),
-        Param(
-            "count_h",
-            "int32_t",
-            x.shape[1] + pad.bottom - op.uncounted.bottom,
-            "rows that count, from the input's first on",
-        ),
-        Param("count_w", "int32_t", x.shape[2] + pad.right - op.uncounted.right),
+        Param("count_h", "int32_t", rows, "rows that count, from the input's first on"),
+        Param("count_w", "int32_t", columns),
     )
-    overlaps = window_overlap(bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
+    window = pool_params(bound)
     by_rows = None if op.count_padding else BY_ROWS  # what counts of the padding lies around the whole image
     if x.dtype is DType.FLOAT32:
-        return Layer(
-            "pooling/average_pool_2d_float",
-            "portable",
-            (0,),
-            params=(*params, *counted),
-            overlaps=overlaps,
-            by_rows=by_rows,
-        )
+        return pool_layer(bound, "pooling/average_pool_2d_float", (*window, *counted), by_rows=by_rows)
     assert x.quantization and y.quantization
     clamp = activation_clamp(op.activation, y)
     ends = (Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high))
     offsets = (
-        Param("input_offset", "int32_t", -x.quantization.zero_point, "minus the zero point"),
-        Param("output_offset", "int32_t", y.quantization.zero_point),
+        Param("input_offset", "int32_t", -x.zero_point, "minus the zero point"),
+        Param("output_offset", "int32_t", y.zero_point),
     )
     if _in_integers(op):
         factor = Param("factor", "float", _factor(bound), "x_scale / (y_scale * elements of the window)")
-        return Layer(
-            "pooling/average_pool_2d_sum", "portable", (0,), params=(*params, *offsets, *ends, factor), overlaps=overlaps,
-            spec=_typed(bound), by_rows=by_rows,
-        )  # fmt: skip
+        params = (*window, *offsets, *ends, factor)
+        return pool_layer(bound, "pooling/average_pool_2d_sum", params, _typed(bound), by_rows)
     decided = decision(x.quantization, y.quantization, x.dtype, op.kernel_h * op.kernel_w)
-    late = y.quantization.zero_point + _unsigned_bias(op) if op.numerics is Numerics.QOPERATOR else 0
+    late = y.zero_point + _unsigned_bias(op) if op.numerics is Numerics.QOPERATOR else 0
     arithmetic = (
         *decided.params,
         Param("order", "int32_t", op.order.value, f"of the float32 sum: {op.order.name.lower()}"),
-        Param("x_scale", "float", x.quantization.scale),
-        Param("y_scale", "float", y.quantization.scale),
+        Param("x_scale", "float", x.scale),
+        Param("y_scale", "float", y.scale),
         Param("early_offset", "float", float(late), "part of the zero point that is added before rounding"),
-        Param("late_offset", "int32_t", y.quantization.zero_point - late, "part that is added after it"),
+        Param("late_offset", "int32_t", y.zero_point - late, "part that is added after it"),
     )
-    return Layer(
-        "pooling/average_pool_2d_even",
-        "portable",
-        (0,),
-        params=(*params, *counted, *offsets, *ends, *arithmetic),
-        overlaps=overlaps,
-        spec=_typed(bound),
-        by_rows=by_rows,
-    )
+    params = (*window, *counted, *offsets, *ends, *arithmetic)
+    return pool_layer(bound, "pooling/average_pool_2d_even", params, _typed(bound), by_rows)
 
 
 def lower(bound: BoundNode) -> Layer:
     """Channels innermost, so that a window's rows are read as they lie."""
-    op, x, y = bound.op(Pool2D), bound.input(0), bound.output
-    params = window_params(bound, op.window, op.kernel_h, op.kernel_w)
+    op, x = bound.op(Pool2D), bound.input(0)
     if op.numerics is Numerics.PLAIN:
-        return pool_float.layer(bound, params, op.activation, average=isinstance(op, AveragePool2D))
-    overlaps = window_overlap(bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
+        return pool_float.layer(bound, op.activation, average=isinstance(op, AveragePool2D))
     dilated = (op.window.dilation_h, op.window.dilation_w) != (1, 1)
     suited = x.dtype is DType.INT8 or int16x8.applies(bound)
+    params = pool_params(bound)
     if isinstance(op, MaxPool2D) and (dilated or not suited or x.quantization is None):
-        return Layer(
-            "pooling/max_pool_2d_taps",
-            "portable",
-            (0,),
-            params=params,
-            overlaps=overlaps,
-            by_rows=BY_ROWS,
-            spec=_typed(bound),
-        )
+        return pool_layer(bound, "pooling/max_pool_2d_taps", params, _typed(bound))
     if isinstance(op, AveragePool2D) and op.numerics.float_scale:
-        return _lower_average(bound, params)
-    assert x.quantization
-    clamp = activation_clamp(op.activation, y)
-    params = (
-        *params,
-        Param("clamp_low", "int32_t", clamp.low),
-        Param("clamp_high", "int32_t", clamp.high),
+        return _lower_average(bound)
+    clamp = activation_clamp(op.activation, bound.output)
+    params += (Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high))
+    if not isinstance(op, AveragePool2D):
+        return pool_layer(bound, "pooling/max_pool_2d", params, int16x8.throughout(x.dtype))
+    padding = x.zero_point if op.count_padding else 0
+    params += (
+        Param("padding_value", "int32_t", padding, "what lies outside the input"),
+        Param("count_padding", "int32_t", int(op.count_padding), "1: values outside the input count"),
     )
-    if isinstance(op, MaxPool2D):
-        return Layer(
-            "pooling/max_pool_2d",
-            "portable",
-            (0,),
-            params=params,
-            overlaps=overlaps,
-            by_rows=BY_ROWS,
-            spec=int16x8.throughout(x.dtype),
-        )
-    assert isinstance(op, AveragePool2D)
-    padding = Param(
-        "padding_value", "int32_t", x.quantization.zero_point if op.count_padding else 0, "what lies outside the input"
-    )
-    counted = Param("count_padding", "int32_t", int(op.count_padding), "1: values outside the input count")
-    params = (*params, padding, counted)
     unsigned = op.numerics is Numerics.UNSIGNED
-    return Layer(
-        "pooling/average_pool_2d",
-        "portable",
-        (0,),
-        params=params,
-        overlaps=overlaps,
-        by_rows=BY_ROWS,
-        spec=KernelSpec("_u8", unsigned=True) if unsigned else int16x8.throughout(x.dtype),
-    )
+    spec = KernelSpec("_u8", unsigned=True) if unsigned else int16x8.throughout(x.dtype)
+    return pool_layer(bound, "pooling/average_pool_2d", params, spec)
 
 
 def lower_mve(bound: BoundNode) -> Layer | str:
@@ -398,9 +332,8 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
         return f"a window of more than {_LARGEST_SUM} values"
     clamped = activation_clamp(op.activation, y) != Clamp(*y.dtype.range)
     short = "" if not average else "up" if layer.spec.unsigned else "away"
-    inside = (y.shape[1] - 1) * op.window.stride_h + op.kernel_h <= x.shape[1] and (
-        y.shape[2] - 1
-    ) * op.window.stride_w + op.kernel_w <= x.shape[2]
+    bottom, right = (y.shape[1] - 1) * op.window.stride_h, (y.shape[2] - 1) * op.window.stride_w
+    inside = bottom + op.kernel_h <= x.shape[1] and right + op.kernel_w <= x.shape[2]
     two = (op.kernel_h, op.kernel_w) == (2, 2) and inside and not op.window.padding.any and not clamped
     window = "2x2" if two else ""
     uneven = y.shape[3] % _LANES != 0
@@ -416,15 +349,11 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     )
 
 
-def work(bound: BoundNode) -> int:
-    """Values that the windows meet, with those outside the input."""
-    return bound.output.elements * bound.op(Pool2D).kernel_h * bound.op(Pool2D).kernel_w
-
-
 _INT16 = Cost(mac=6.0)
 KERNELS = (
     KernelDef(
-        AveragePool2D, "2-D average pooling", _EACH, ("AVERAGE_POOL_2D",), average_from_tflite, check, reference, lower,
+        AveragePool2D, "2-D average pooling", _EACH, ("AVERAGE_POOL_2D",),
+        partial(pool_from_tflite, AveragePool2D), check, reference, lower,
         output_shapes=output_shapes, work=work, tflite_dtypes=(*_EACH, DType.UINT8),
         onnx=("AveragePool", "GlobalAveragePool"),
         from_onnx=average_from_onnx,
@@ -438,7 +367,8 @@ KERNELS = (
         ),
     ),
     KernelDef(
-        MaxPool2D, "2-D maximum pooling", _EACH, ("MAX_POOL_2D",), max_from_tflite, check, reference, lower,
+        MaxPool2D, "2-D maximum pooling", _EACH, ("MAX_POOL_2D",),
+        partial(pool_from_tflite, MaxPool2D), check, reference, lower,
         output_shapes=output_shapes,
         work=work, tflite_dtypes=(*_EACH, DType.UINT8), onnx=("MaxPool", "GlobalMaxPool"), from_onnx=max_from_onnx,
         moves=True,

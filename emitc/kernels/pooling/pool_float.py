@@ -13,13 +13,14 @@ from dataclasses import replace
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType
+from emitc.kernels.pooling.pool_ops import pool_layer, pool_params
 from emitc.kernels.shared.float_activation import bound_params, bounded
-from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap
-from emitc.layer import KernelSpec, Layer, Param, by_channel
+from emitc.kernels.shared.windows import Window, window_overlap
+from emitc.layer import KernelSpec, Layer, by_channel
 from emitc.numerics.requantize import Float32
 
 _LOWEST = np.float32(np.finfo(np.float32).min)
-_FLAVOUR = KernelSpec("_bounded", x="float", y="float", clamped=True)
+_BOUNDED = KernelSpec("_bounded", x="float", y="float", clamped=True)
 _TOGETHER = 4
 _HEADERS = {
     "fpu": ("emitc_fpu_pool.h",),
@@ -49,21 +50,11 @@ def reference(
         return bounded(total / count, activation, DType.FLOAT32)
 
 
-def layer(bound: BoundNode, params: tuple[Param, ...], activation: str, *, average: bool) -> Layer:
-    """Channels innermost. params: the window's."""
-    x = bound.input(0)
-    overlaps = window_overlap(
-        bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, bound.output.dtype.bytes)
-    )
-    return Layer(
-        "pooling/average_pool_2d_float" if average else "pooling/max_pool_2d_taps",
-        "portable",
-        (0,),
-        params=(*params, *bound_params(activation, bound.output.dtype)),
-        overlaps=overlaps,
-        spec=_FLAVOUR,
-        by_rows=BY_ROWS,
-    )
+def layer(bound: BoundNode, activation: str, *, average: bool) -> Layer:
+    """Channels innermost."""
+    params = (*pool_params(bound), *bound_params(activation, bound.output.dtype))
+    template = "pooling/average_pool_2d_float" if average else "pooling/max_pool_2d_taps"
+    return pool_layer(bound, template, params, _BOUNDED)
 
 
 def by_fours(bound: BoundNode, portable: Layer, variant: str) -> Layer | str:

@@ -1,15 +1,16 @@
-"""The pools as operators: their attributes in TFLite and ONNX, and in which order ONNX Runtime sums a window."""
+"""The pools as operators: attributes in TFLite and ONNX, shapes, layers, and how ONNX Runtime sums a window."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
 
-from emitc.ir import Numerics, Op
+from emitc.ir import BoundNode, Numerics, Op, Shape
 from emitc.kernels.contract import Parsed
 from emitc.kernels.shared.pointwise import plain_numerics
 from emitc.kernels.shared.windows import (
     ACTIVATIONS,
+    BY_ROWS,
     Padding,
     Window,
     image_size,
@@ -17,7 +18,10 @@ from emitc.kernels.shared.windows import (
     onnx_window,
     rounded_up,
     window_of,
+    window_overlap,
+    window_params,
 )
+from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, by_channel
 from emitc.source import SourceNode
 
 _VECTOR_OPSET = 19
@@ -67,26 +71,15 @@ class MaxPool2D(Pool2D):
     """Largest value of the window."""
 
 
-def _parse(node: SourceNode) -> tuple[Window, int, int, str]:
+def pool_from_tflite(op: type[Pool2D], node: SourceNode) -> Parsed:
+    """A pool that has no more than a window and an activation."""
     node.counts((1, 1))
     height, width = image_size(node)
     kernel_h = node.integer("filter_height", low=1, high=1 << 16)
     kernel_w = node.integer("filter_width", low=1, high=1 << 16)
     window = window_of(node, height, width, kernel_h, kernel_w, dilated=False)
-    return window, kernel_h, kernel_w, node.fused_activation(ACTIVATIONS)
-
-
-def pool_from_tflite(op: type[Pool2D], node: SourceNode) -> Parsed:
-    """A pool that has no more than a window and an activation."""
-    return Parsed(op(*_parse(node), numerics=plain_numerics(node)))
-
-
-def average_from_tflite(node: SourceNode) -> Parsed:
-    return Parsed(AveragePool2D(*_parse(node), numerics=plain_numerics(node)))
-
-
-def max_from_tflite(node: SourceNode) -> Parsed:
-    return Parsed(MaxPool2D(*_parse(node), numerics=plain_numerics(node)))
+    activation = node.fused_activation(ACTIVATIONS)
+    return Parsed(op(window, kernel_h, kernel_w, activation, numerics=plain_numerics(node)))
 
 
 def _onnx_parse(node: SourceNode) -> tuple[Window, int, int, Padding]:
@@ -104,11 +97,8 @@ def _onnx_parse(node: SourceNode) -> tuple[Window, int, int, Padding]:
     window = onnx_window(node, height, width, kernel_h, kernel_w)
     if node.integer("ceil_mode", 0, 0, 1) and node.attributes.get("auto_pad", "NOTSET") in ("NOTSET", "VALID"):
         wider = rounded_up(window, height, width, kernel_h, kernel_w)
-        more_h, more_w = (
-            wider.padding.bottom - window.padding.bottom,
-            wider.padding.right - window.padding.right,
-        )
-        return wider, kernel_h, kernel_w, Padding(bottom=more_h, right=more_w)
+        pad, old = wider.padding, window.padding
+        return wider, kernel_h, kernel_w, Padding(bottom=pad.bottom - old.bottom, right=pad.right - old.right)
     return window, kernel_h, kernel_w, Padding()
 
 
@@ -127,6 +117,7 @@ def _sum_order(node: SourceNode, window: Window, kernel_h: int, kernel_w: int, *
 
 
 def average_from_onnx(node: SourceNode) -> Parsed:
+    """AveragePool and its relatives."""
     window, kernel_h, kernel_w, added = _onnx_parse(node)
     quantized = node.input(0).dtype != "float32"
     whole = (kernel_h, kernel_w) == image_size(node) and not window.padding.any
@@ -147,6 +138,7 @@ def average_from_onnx(node: SourceNode) -> Parsed:
 
 
 def max_from_onnx(node: SourceNode) -> Parsed:
+    """MaxPool and GlobalMaxPool."""
     if len(node.outputs) > 1:
         raise node.unsupported(
             f"{node.op_type} with the output Indices is not supported",
@@ -155,3 +147,33 @@ def max_from_onnx(node: SourceNode) -> Parsed:
         )
     window, kernel_h, kernel_w, _ = _onnx_parse(node)
     return Parsed(MaxPool2D(window, kernel_h, kernel_w, "NONE", numerics=Numerics.QOPERATOR))
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[N, OH, OW, C]."""
+    op, (batches, height, width, channels) = bound.op(Pool2D), bound.input(0).shape
+    return ((batches, *op.window.output(height, width, op.kernel_h, op.kernel_w), channels),)
+
+
+def work(bound: BoundNode) -> int:
+    """Values that the windows meet, with those outside the input."""
+    return bound.output.elements * bound.op(Pool2D).kernel_h * bound.op(Pool2D).kernel_w
+
+
+def pool_params(bound: BoundNode) -> tuple[Param, ...]:
+    """The window as the first members of a kernel's parameter struct."""
+    op = bound.op(Pool2D)
+    return window_params(bound, op.window, op.kernel_h, op.kernel_w)
+
+
+def pool_layer(
+    bound: BoundNode,
+    template: str,
+    params: tuple[Param, ...],
+    spec: KernelSpec = PLAIN,
+    by_rows: ByRows | None = BY_ROWS,
+) -> Layer:
+    """The portable layer of a pool, pixel by pixel with the channels innermost. params: those of `pool_params` come first."""
+    x, y = bound.input(0), bound.output
+    overlaps = window_overlap(bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
+    return Layer(template, "portable", (0,), params=params, overlaps=overlaps, spec=spec, by_rows=by_rows)

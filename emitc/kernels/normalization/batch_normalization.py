@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
-from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, unsupported
+from emitc.kernels.contract import KernelDef, Parsed, illegal, require_constants, require_dtypes
 from emitc.layer import Layer, Param, Table, in_step
 from emitc.source import SourceNode
 
@@ -61,28 +61,15 @@ def check(bound: BoundNode) -> None:
     for position, name in enumerate(_STATISTICS, 1):
         tensor = bound.input(position)
         if tensor.shape != (x.shape[axis],):
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} has a {name} of the wrong shape",
-                f"{list(tensor.shape)} for {x.shape[axis]} channels",
-                tensor=tensor,
-            )
-        if not tensor.is_constant:
-            raise unsupported(
-                bound,
-                f"{bound.node.op_type} has a computed {name}",
-                "it is folded while compiling",
-                "export the model for inference",
-                tensor,
-            )
+            why = f"{list(tensor.shape)} for {x.shape[axis]} channels"
+            raise illegal(bound, f"{bound.node.op_type} has a {name} of the wrong shape", why, tensor=tensor)
+        what = f"{bound.node.op_type} has a computed {name}"
+        require_constants(bound, (tensor,), what, "it is folded while compiling", "export the model for inference")
     factor, offset = _folded(bound)
     if not (np.isfinite(factor).all() and np.isfinite(offset).all()):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has statistics that make no finite factor",
-            f"the smallest variance is {float(bound.input(4).array().min())!r}",
-            "train the model again",
-        )
+        what = f"{bound.node.op_type} has statistics that make no finite factor"
+        why = f"the smallest variance is {float(bound.input(4).array().min())!r}"
+        raise illegal(bound, what, why, "train the model again")
 
 
 def _folded(bound: BoundNode) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -107,23 +94,16 @@ def lower(bound: BoundNode) -> Layer:
     shape, axis = bound.output.shape, bound.op(BatchNormalization).axis
     factor, offset = _folded(bound)
     tables = (
-        Table("factor", "float", tuple(float(v) for v in factor), "scale / sqrt(variance + epsilon) per channel"),
-        Table("offset", "float", tuple(float(v) for v in offset), "bias - mean * factor per channel"),
+        Table("factor", "float", tuple(factor.tolist()), "scale / sqrt(variance + epsilon) per channel"),
+        Table("offset", "float", tuple(offset.tolist()), "bias - mean * factor per channel"),
     )
     params = (
         Param("outer", "int32_t", math.prod(shape[:axis])),
         Param("channels", "int32_t", shape[axis]),
         Param("inner", "int32_t", math.prod(shape[axis + 1 :]), "values of a channel that lie together"),
     )
-    return Layer(
-        "normalization/channel_affine",
-        "portable",
-        (0,),
-        tables,
-        params,
-        overlaps=(in_step(bound),),
-        macs=bound.output.elements,
-    )
+    template, macs = "normalization/channel_affine", bound.output.elements
+    return Layer(template, "portable", (0,), tables, params, overlaps=(in_step(bound),), macs=macs)
 
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:

@@ -9,15 +9,15 @@ Source  TFLite Micro's kernel.   Errors  int8 rows of more than 33 025 elements,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op
-from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_quantization, unsupported
+from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, require_quantization, unsupported
+from emitc.kernels.normalization.rows import require_int8_output, require_rows, row_params, row_work
 from emitc.kernels.shared.pointwise import operand, plain_numerics
-from emitc.layer import KernelSpec, Layer, Param, in_step
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, in_step
 from emitc.numerics.inverse_root import inverse_root
 from emitc.numerics.requantize import INT32_MAX, requantize
 from emitc.source import SourceNode
@@ -45,26 +45,14 @@ def check(bound: BoundNode) -> None:
     """Refuses other types, another output scale than TFLite fixes, and rows that are too long."""
     x, y = bound.input(0), bound.output
     require_dtypes(bound, [(t, t) for t in _TYPES])
-    if not x.shape or 0 in x.shape:
-        raise illegal(bound, f"{bound.node.op_type} has no row", f"its input is {list(x.shape)}", tensor=x)
+    require_rows(bound)
     if x.dtype is DType.FLOAT32:
         return
     require_quantization(bound, x, y)
-    if (y.scale, y.zero_point) != (2.0**-_OUTPUT_BITS, 0):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has another output scale than 1/128, or another zero point than 0",
-            f"({y.scale!r}, {y.zero_point}) found, TFLite fixes them for int8",
-            tensor=y,
-        )
+    require_int8_output(bound, 1 << _OUTPUT_BITS, 0)
     if x.shape[-1] > _MAX_DEPTH:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} over {x.shape[-1]} elements",
-            f"the sum of {_MAX_DEPTH} squares fits int32",
-            "reduce the depth",
-            x,
-        )
+        what, why = f"{bound.node.op_type} over {x.shape[-1]} elements", f"the sum of {_MAX_DEPTH} squares fits int32"
+        raise unsupported(bound, what, why, "reduce the depth", x)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -87,34 +75,18 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def lower(bound: BoundNode) -> Layer:
     """Two passes over each row, which may be overwritten in place."""
     x = bound.input(0)
-    depth = x.shape[-1]
-    params: tuple[Param, ...] = (
-        Param("rows", "int32_t", math.prod(x.shape[:-1])),
-        Param("depth", "int32_t", depth),
-    )
     if x.dtype is DType.FLOAT32:
-        params = (*params, Param("least", "float", _LEAST_ROOT, "of the root"))
-        spec = KernelSpec(x="float", y="float")
-        return Layer(
-            "normalization/l2_normalization_float",
-            "portable",
-            (0,),
-            params=params,
-            overlaps=(in_step(bound),),
-            spec=spec,
-        )
-    params = (*params, Param("x_offset", "int32_t", -x.zero_point, "minus the zero point"))
-    return Layer("normalization/l2_normalization", "portable", (0,), params=params, overlaps=(in_step(bound),))
-
-
-def work(bound: BoundNode) -> int:
-    """Elements, and what a row costs in the loop over the rows."""
-    return bound.output.elements + 1000 * (bound.output.elements // max(1, bound.output.shape[-1]))
+        template, spec = "normalization/l2_normalization_float", KernelSpec(x="float", y="float")
+        last = Param("least", "float", _LEAST_ROOT, "of the root")
+    else:
+        template, spec = "normalization/l2_normalization", PLAIN
+        last = Param("x_offset", "int32_t", -x.zero_point, "minus the zero point")
+    return Layer(template, "portable", (0,), params=(*row_params(x.shape), last), overlaps=(in_step(bound),), spec=spec)
 
 
 KERNELS = (
     KernelDef(
         L2Normalization, "rows scaled to length 1", _TYPES, ("L2_NORMALIZATION",), from_tflite, check, reference,
-        lower, work=work,
+        lower, work=row_work,
     ),
 )  # fmt: skip

@@ -13,8 +13,9 @@ Source  ONNX operator specification; the variance from differences to the mean, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,27 +33,31 @@ Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class LayerNormalization(Op):
-    """axis: first normalized dimension. outputs: positions of the outputs that are there, of y, Mean and InvStdDev."""
+class Normalization(Op):
+    """outputs: positions of the outputs that are there, of y, Mean and InvStdDev."""
 
-    axis: int
     epsilon: float
     outputs: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceNormalization(Op):
+class LayerNormalization(Normalization):
+    """axis: first normalized dimension."""
+
+    axis: int = -1
+
+
+class InstanceNormalization(Normalization):
     """Over the image of each channel."""
 
-    epsilon: float
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class GroupNormalization(Op):
+class GroupNormalization(Normalization):
     """Over the images of C / groups channels."""
 
-    epsilon: float
-    groups: int
+    groups: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ def _layer_from_onnx(node: SourceNode) -> Parsed:
     axis = axis_of(node, node.integer("axis", -1), len(node.input(0).shape))
     present = node.attributes.get("outputs_present", (0,))
     outputs = tuple(int(v) for v in present) if isinstance(present, tuple) else (0,)
-    return Parsed(LayerNormalization(axis, _epsilon(node), outputs, numerics=Numerics.QOPERATOR), (0, _SCALE, _BIAS))
+    return Parsed(LayerNormalization(_epsilon(node), outputs, axis, numerics=Numerics.QOPERATOR), (0, _SCALE, _BIAS))
 
 
 def _instance_from_onnx(node: SourceNode) -> Parsed:
@@ -99,7 +104,7 @@ def _instance_from_onnx(node: SourceNode) -> Parsed:
 def _group_from_onnx(node: SourceNode) -> Parsed:
     node.counts((3, 3))
     groups = node.integer("num_groups", low=1)
-    return Parsed(GroupNormalization(_epsilon(node), groups, numerics=Numerics.QOPERATOR), (0, _SCALE, _BIAS))
+    return Parsed(GroupNormalization(_epsilon(node), groups=groups, numerics=Numerics.QOPERATOR), (0, _SCALE, _BIAS))
 
 
 def _rows(bound: BoundNode) -> _Rows:
@@ -165,43 +170,37 @@ def normalized_rows(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[F
     ]
     first, factor = values[0], values[_SCALE]
     assert first is not None and factor is not None
-    op, rows = bound.node.op, _rows(bound)
-    assert isinstance(op, LayerNormalization | InstanceNormalization | GroupNormalization)
+    rows = _rows(bound)
     x = first.astype(np.float64).reshape(-1, rows.period, rows.segments, rows.run)
     scale = factor.astype(np.float64).reshape(rows.period, rows.segments, 1)
     bias = values[_BIAS] if len(values) > _BIAS else None
     offset = np.zeros_like(scale) if bias is None else bias.astype(np.float64).reshape(scale.shape)
-    return x, scale, offset, op.epsilon
+    return x, scale, offset, bound.op(Normalization).epsilon
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """In double, rounded to float32."""
-    op = bound.node.op
     x, scale, offset, epsilon = normalized_rows(bound, inputs)
     mean = x.mean(axis=(2, 3), keepdims=True)
     inverse = 1.0 / np.sqrt(x.var(axis=(2, 3), keepdims=True) + epsilon)
     results: list[Array] = [(x - mean) * inverse * scale + offset, mean, inverse]
-    present = op.outputs if isinstance(op, LayerNormalization) else (0,)
     return tuple(
         np.asarray(results[position].astype(np.float32).reshape(tensor.shape))
-        for position, tensor in zip(present, bound.outputs, strict=True)
+        for position, tensor in zip(bound.op(Normalization).outputs, bound.outputs, strict=True)
     )
 
 
 def lower(bound: BoundNode) -> Layer:
     """Three passes over each row: mean, variance, result; a row may be overwritten in place."""
-    op, rows = bound.node.op, _rows(bound)
-    assert isinstance(op, LayerNormalization | InstanceNormalization | GroupNormalization)
+    op, rows = bound.op(Normalization), _rows(bound)
     operands, tables = [0], []
     for position, role in ((_SCALE, "scale"), (_BIAS, "bias")):
         tensor = bound.optional(position)
         if tensor is not None and tensor.is_constant:
-            tables.append(
-                Table(role, "float", tuple(tensor.array().reshape(-1).tolist()), f"{role} {list(tensor.shape)}")
-            )
+            values = tuple(tensor.array().reshape(-1).tolist())
+            tables.append(Table(role, "float", values, f"{role} {list(tensor.shape)}"))
         elif tensor is not None:
             operands.append(position)
-    present = op.outputs if isinstance(op, LayerNormalization) else (0,)
     params = (
         Param("rows", "int32_t", rows.rows),
         Param("segments", "int32_t", rows.segments, "of a row, each with its own scale"),
@@ -209,14 +208,14 @@ def lower(bound: BoundNode) -> Layer:
         Param("period", "int32_t", rows.period, "rows after which the scales start again"),
         Param("epsilon", "float", op.epsilon),
         Param("has_bias", "int32_t", int(bound.optional(_BIAS) is not None)),
-        *(Param(f"has_{name}", "int32_t", int(i + 1 in present)) for i, name in enumerate(_EXTRA)),
+        *(Param(f"has_{name}", "int32_t", int(i + 1 in op.outputs)) for i, name in enumerate(_EXTRA)),
     )
     return Layer(
         "normalization/normalization", "portable", tuple(operands), tuple(tables), params, overlaps=(in_step(bound),)
     )
 
 
-def _by_fours(bound: BoundNode, variant: str, headers: tuple[str, ...]) -> Layer | str:
+def _by_fours(bound: BoundNode, variant: str) -> Layer | str:
     """Four values at a time of rows in which each has its scale and bias; or why there is none."""
     rows, layer = _rows(bound), lower(bound)
     if (rows.run, rows.period) != (1, 1) or bound.optional(_BIAS) is None:
@@ -227,40 +226,26 @@ def _by_fours(bound: BoundNode, variant: str, headers: tuple[str, ...]) -> Layer
         *(param for param in layer.params if param.name in ("epsilon", *(f"has_{name}" for name in _EXTRA))),
     )
     spec = KernelSpec(f"_{variant}", fixed_point=False)
-    return replace(
-        layer,
-        template="normalization/normalization_rows",
-        variant=variant,
-        params=params,
-        headers=headers,
-        spec=spec,
-    )
+    return replace(layer, template="normalization/normalization_rows", params=params, spec=spec)
 
 
-def lower_fpu(bound: BoundNode) -> Layer | str:
-    """Four values to a load."""
-    return _by_fours(bound, "fpu", ("emitc_fpu_norm.h",))
-
-
-def lower_mve(bound: BoundNode) -> Layer | str:
+def _lower_mve(bound: BoundNode) -> Layer | str:
     """Sums by the float unit, from vectors."""
-    if _rows(bound).segments % 4:
-        return "the row length is not a multiple of 4"
-    return _by_fours(bound, "mve", ("emitc_mve.h", "emitc_mve_float32.h", "emitc_mve_norm.h"))
+    return "the row length is not a multiple of 4" if _rows(bound).segments % 4 else _by_fours(bound, "mve")
 
 
+_VECTOR_HEADERS = ("emitc_mve.h", "emitc_mve_float32.h", "emitc_mve_norm.h")
 _VARIANTS = (
-    Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.FLOAT32,)),
-    Variant("fpu", "fpu", lower_fpu, UNKNOWN_PAIRS, (DType.FLOAT32,)),
+    Variant("mve", "mve", _lower_mve, UNKNOWN_VECTORS, (DType.FLOAT32,), headers=_VECTOR_HEADERS),
+    Variant(
+        "fpu", "fpu", partial(_by_fours, variant="fpu"), UNKNOWN_PAIRS, (DType.FLOAT32,), headers=("emitc_fpu_norm.h",)
+    ),
 )
 
 
-def _kernel(op: type[Op], summary: str) -> KernelDef:
-    parsers = {
-        LayerNormalization: _layer_from_onnx,
-        InstanceNormalization: _instance_from_onnx,
-        GroupNormalization: _group_from_onnx,
-    }
+def _kernel(
+    op: type[Op], summary: str, from_onnx: Callable[[SourceNode], Parsed], variants: tuple[Variant, ...] = ()
+) -> KernelDef:
     return KernelDef(
         op,
         summary,
@@ -272,13 +257,13 @@ def _kernel(op: type[Op], summary: str) -> KernelDef:
         lower,
         output_shapes=output_shapes,
         onnx=(op.__name__,),
-        from_onnx=parsers[op],
-        variants=_VARIANTS if op is LayerNormalization else (),
+        from_onnx=from_onnx,
+        variants=variants,
     )
 
 
 KERNELS = (
-    _kernel(LayerNormalization, "normalization over the last dimensions"),
-    _kernel(InstanceNormalization, "normalization over each channel's image"),
-    _kernel(GroupNormalization, "normalization over groups of channels"),
+    _kernel(LayerNormalization, "normalization over the last dimensions", _layer_from_onnx, _VARIANTS),
+    _kernel(InstanceNormalization, "normalization over each channel's image", _instance_from_onnx),
+    _kernel(GroupNormalization, "normalization over groups of channels", _group_from_onnx),
 )

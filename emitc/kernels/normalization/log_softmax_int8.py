@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from emitc.ir import Array, BoundNode
-from emitc.kernels.contract import illegal
+from emitc.kernels.normalization.rows import row_params
 from emitc.layer import Layer, Param, Table, in_step
 from emitc.numerics import gemmlowp
 from emitc.numerics.requantize import INT32_MIN, Int64, Multiplier, multiplier_of, requantize, rounding_shift_right
@@ -35,18 +35,6 @@ _POWER_BITS = 25
 """Fractional bits of a power of 2, and a quarter in them."""
 _QUARTER = 1 << (_POWER_BITS - 2)
 _OUTPUT_SHIFT = 22
-
-
-def require_output(bound: BoundNode) -> None:
-    """Refuses another output scale or zero point than TFLite fixes."""
-    y = bound.output
-    if (y.scale, y.zero_point) != (2.0**-4, 127):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has another output scale than 1/16, or another zero point than 127",
-            f"({y.scale!r}, {y.zero_point}) found, TFLite fixes them for int8",
-            tensor=y,
-        )
 
 
 def _product(a: int, b: int) -> int:
@@ -102,7 +90,6 @@ def reference(values: Array, multiplier: Multiplier, exponentials: tuple[int, ..
 
 def layer(bound: BoundNode, multiplier: Multiplier, exponentials: tuple[int, ...]) -> Layer:
     """One table, two passes over each row; the row may be overwritten in place."""
-    depth = bound.output.shape[-1]
     table = rounding_shift_right(np.array(exponentials, np.int64), _SUM_BITS)
     back = _back(multiplier)
     return Layer(
@@ -111,8 +98,7 @@ def layer(bound: BoundNode, multiplier: Multiplier, exponentials: tuple[int, ...
         (0,),
         (Table("exponentials", "int32_t", tuple(table.tolist()), "exp of minus the distance to the maximum, Q12.19"),),
         (
-            Param("rows", "int32_t", bound.output.elements // depth),
-            Param("depth", "int32_t", depth),
+            *row_params(bound.output.shape),
             Param("steps", "int32_t", len(table), "entries of the table; beyond it exp counts for nothing"),
             Param("multiplier", "int32_t", multiplier.q31, "Q31, from steps of x to Q5.26"),
             Param("shift", "int32_t", multiplier.shift, "positive left"),

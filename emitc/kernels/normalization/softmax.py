@@ -31,7 +31,15 @@ from emitc.kernels.contract import (
 )
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.normalization import log_softmax_int8, softmax_int16, softmax_lookup
-from emitc.kernels.normalization.softmax_lookup import Rows
+from emitc.kernels.normalization.rows import (
+    Rows,
+    out_of_proportion_input,
+    require_depth,
+    require_int8_output,
+    require_rows,
+    row_params,
+    row_work,
+)
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.joined_rows import axis_of
 from emitc.layer import PLAIN, KernelSpec, Layer, Overlap, Param, Table, in_step
@@ -96,8 +104,7 @@ def _from_onnx(op: type[Softmax]) -> Callable[[SourceNode], Parsed]:
 
 def _rows(bound: BoundNode) -> Rows:
     """How the values of one softmax lie."""
-    op, shape = bound.node.op, bound.input(0).shape
-    assert isinstance(op, Softmax)
+    op, shape = bound.op(Softmax), bound.input(0).shape
     axis = op.axis % len(shape) if op.axis < 0 else op.axis
     if op.flat:
         return Rows(math.prod(shape[:axis]), math.prod(shape[axis:]), 1)
@@ -113,21 +120,15 @@ def check_onnx(bound: BoundNode) -> None:
         [(DType.FLOAT32, DType.FLOAT32), *((a, b) for a in quantized for b in quantized)],
         [(DType.UINT8, DType.UINT8), (DType.INT8, DType.INT16), (DType.INT16, DType.INT8)],
     )
-    if not x.shape or 0 in x.shape:
-        raise illegal(bound, f"{bound.node.op_type} has no row", f"its input is {list(x.shape)}", tensor=x)
+    require_rows(bound)
     if x.dtype is not DType.FLOAT32:
         require_quantization(bound, x, y)
         softmax_lookup.check(bound, _rows(bound))
 
 
-def _beta(bound: BoundNode) -> float:
-    assert isinstance(bound.node.op, Softmax)
-    return bound.node.op.beta
-
-
-def _scaled(bound: BoundNode) -> bool:
-    """Whether differences of floats are multiplied by another beta than 1."""
-    return _beta(bound) != 1.0
+def _is_real(bound: BoundNode) -> bool:
+    """Whether the softmax is one of float32 values, or of ONNX."""
+    return bound.node.op.numerics.float_scale or bound.input(0).dtype is DType.FLOAT32
 
 
 def _engines_exponential(bound: BoundNode) -> bool:
@@ -146,8 +147,8 @@ def _float_reference(bound: BoundNode, values: Array) -> Array:
     x = _rows(bound).view(values.astype(np.float64))
     with np.errstate(invalid="ignore", divide="ignore"):
         shifted = x - x.max(axis=1, keepdims=True)
-        if _scaled(bound):
-            shifted = (shifted.astype(np.float32) * np.float32(_beta(bound))).astype(np.float64)
+        if (beta := bound.op(Softmax).beta) != 1.0:
+            shifted = (shifted.astype(np.float32) * np.float32(beta)).astype(np.float64)
         total = np.exp(shifted).sum(axis=1, keepdims=True)
         result = shifted - np.log(total) if isinstance(bound.node.op, LogSoftmax) else np.exp(shifted) / total
     return np.asarray(result.astype(np.float32).reshape(bound.output.shape))
@@ -160,27 +161,18 @@ def _in_place(bound: BoundNode, rows: Rows) -> tuple[Overlap, ...]:
 
 
 def _lower_onnx(bound: BoundNode) -> Layer:
-    rows = _rows(bound)
+    rows, beta = _rows(bound), bound.op(Softmax).beta
     if bound.input(0).dtype is not DType.FLOAT32:
         layer = softmax_lookup.layer(bound, rows)
+    elif _engines_exponential(bound):
+        layer = Layer("normalization/softmax_exp", "portable", (0,), params=rows.params, headers=exponential.HEADERS)
+    elif beta != 1.0:
+        factor = Param("beta", "float", beta, "factor on the differences")
+        layer = Layer("normalization/softmax_float_scaled", "portable", (0,), params=(*rows.params, factor))
     else:
-        template = (
-            "normalization/log_softmax_float"
-            if isinstance(bound.node.op, LogSoftmax)
-            else "normalization/softmax_float"
-        )
-        layer = Layer(template, "portable", (0,), params=rows.params)
-        if _engines_exponential(bound):
-            layer = replace(layer, template="normalization/softmax_exp", headers=exponential.HEADERS)
-        if _scaled(bound):
-            beta = Param("beta", "float", _beta(bound), "factor on the differences")
-            layer = Layer("normalization/softmax_float_scaled", "portable", (0,), params=(*rows.params, beta))
+        kind = "log_softmax" if isinstance(bound.node.op, LogSoftmax) else "softmax"
+        layer = Layer(f"normalization/{kind}_float", "portable", (0,), params=rows.params)
     return replace(layer, overlaps=_in_place(bound, rows))
-
-
-def _last_only(bound: BoundNode) -> bool:
-    """Whether the kernel is one of TFLite's integer ones, whose rows lie together."""
-    return not bound.node.op.numerics.float_scale and bound.input(0).dtype is not DType.FLOAT32
 
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
@@ -193,19 +185,17 @@ def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
     if op.flat and op.axis % rank != rank - 1:
         return None
     axis = permutation[op.axis % rank]
-    if _last_only(bound):
+    if not _is_real(bound):
         return op if axis == rank - 1 else None
     return replace(op, axis=axis, flat=False)
 
 
 def check(bound: BoundNode) -> None:
     """Refuses other types, another output scale than TFLite fixes, and rows that are too long; ONNX: see check_onnx."""
-    op = bound.node.op
-    if op.numerics.float_scale or bound.input(0).dtype is DType.FLOAT32:
+    op, x, y = bound.op(Softmax), bound.input(0), bound.output
+    if _is_real(bound):
         check_onnx(bound)
         return
-    x, y = bound.input(0), bound.output
-    assert isinstance(op, Softmax)
     if op.axis not in (-1, len(x.shape) - 1):
         raise unsupported(
             bound,
@@ -218,56 +208,29 @@ def check(bound: BoundNode) -> None:
     wider = [] if logarithm else [(DType.INT8, DType.INT16), (DType.INT16, DType.INT16)]
     require_dtypes(bound, [(DType.INT8, DType.INT8), *wider])
     require_quantization(bound, x, y)
-    assert isinstance(bound.node.op, Softmax)
     if x.dtype is DType.INT16:
         int16x8.require_symmetric(bound)
-        softmax_int16.check(bound, bound.node.op.beta)
-        return
-    if logarithm:
-        log_softmax_int8.require_output(bound)
-        _check_rows(bound)
+        softmax_int16.check(bound, op.beta)
         return
     wide = y.dtype is DType.INT16
     fits = softmax_int16.near(y.scale, 2.0**-16) if wide else y.scale == 2.0**-8
-    if not fits or y.zero_point != y.dtype.range[0]:
-        raise illegal(
-            bound,
-            f"SOFTMAX has another output scale than 1/{65536 if wide else 256}, or another zero point",
-            f"TFLite's softmax fixes them for {y.dtype.value}",
-            tensor=y,
-        )
-    _check_rows(bound)
-
-
-def _check_rows(bound: BoundNode) -> None:
-    x = bound.input(0)
-    assert isinstance(bound.node.op, Softmax)
-    name = bound.node.op_type
-    if not x.shape or bound.node.op.beta <= 0:
-        raise illegal(bound, f"{name} has no row or no positive beta", f"beta {bound.node.op.beta}", tensor=x)
+    if logarithm:
+        require_int8_output(bound, 16, 127)
+    elif not fits or y.zero_point != y.dtype.range[0]:
+        what = f"SOFTMAX has another output scale than 1/{65536 if wide else 256}, or another zero point"
+        raise illegal(bound, what, f"TFLite's softmax fixes them for {y.dtype.value}", tensor=y)
+    if not x.shape or op.beta <= 0:
+        what = f"{bound.node.op_type} has no row or no positive beta"
+        raise illegal(bound, what, f"beta {op.beta}", tensor=x)
     if _factor(bound) <= 1.0:
-        raise illegal(
-            bound,
-            f"{name} has an input scale that is out of proportion",
-            f"scale {x.scale!r} times beta {bound.node.op.beta!r} leaves nothing of 26 fractional bits",
-            "quantize the model again",
-            x,
-        )
-    if x.shape[-1] > _MAX_DEPTH:
-        raise unsupported(
-            bound,
-            f"{name} over {x.shape[-1]} elements",
-            f"the sum fits {_MAX_DEPTH}",
-            "reduce the number of classes",
-            x,
-        )
+        why = f"scale {x.scale!r} times beta {op.beta!r} leaves nothing of 26 fractional bits"
+        raise out_of_proportion_input(bound, why)
+    require_depth(bound, x.shape[-1], _MAX_DEPTH)
 
 
 def _factor(bound: BoundNode) -> float:
     """What a difference of quantized values is multiplied with to become Q5.26."""
-    x = bound.input(0)
-    assert isinstance(bound.node.op, Softmax)
-    return bound.node.op.beta * x.scale * (1 << (31 - _DIFFERENCE_BITS))
+    return bound.op(Softmax).beta * bound.input(0).scale * (1 << (31 - _DIFFERENCE_BITS))
 
 
 def _multiplier(bound: BoundNode) -> Multiplier:
@@ -293,8 +256,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     if bound.node.op.numerics.float_scale:
         return (softmax_lookup.reference(bound, _rows(bound), inputs[0]),)
     if bound.input(0).dtype is DType.INT16:
-        assert isinstance(bound.node.op, Softmax)
-        result = softmax_int16.reference(bound, bound.node.op.beta, inputs[0].astype(np.int64))
+        result = softmax_int16.reference(bound, bound.op(Softmax).beta, inputs[0].astype(np.int64))
         return (result.astype(np.int16).reshape(y.shape),)
     if isinstance(bound.node.op, LogSoftmax):
         return (log_softmax_int8.reference(inputs[0], _multiplier(bound), _exponentials(bound)),)
@@ -316,77 +278,69 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """One table, two passes over each row; the row may be overwritten in place."""
-    if bound.node.op.numerics.float_scale or bound.input(0).dtype is DType.FLOAT32:
+    if _is_real(bound):
         return _lower_onnx(bound)
     y = bound.output
     if bound.input(0).dtype is DType.INT16:
-        assert isinstance(bound.node.op, Softmax)
-        return softmax_int16.layer(bound, bound.node.op.beta)
+        return softmax_int16.layer(bound, bound.op(Softmax).beta)
     table = _exponentials(bound)
     if isinstance(bound.node.op, LogSoftmax):
         return log_softmax_int8.layer(bound, _multiplier(bound), table)
-    depth = y.shape[-1]
+    params = (
+        *row_params(y.shape),
+        Param("steps", "int32_t", len(table), "entries of the table; beyond it exp counts for nothing"),
+        Param("bits", "int32_t", 8 * y.dtype.bytes, "of the output"),
+        Param("clamp_low", "int32_t", y.dtype.range[0]),
+        Param("clamp_high", "int32_t", y.dtype.range[1]),
+    )
     return Layer(
         "normalization/softmax",
         "portable",
         (0,),
         (Table("exponentials", "int32_t", table, "exp of minus the distance to the maximum, Q31"),),
-        (
-            Param("rows", "int32_t", y.elements // depth),
-            Param("depth", "int32_t", depth),
-            Param("steps", "int32_t", len(table), "entries of the table; beyond it exp counts for nothing"),
-            Param("bits", "int32_t", 8 * y.dtype.bytes, "of the output"),
-            Param("clamp_low", "int32_t", y.dtype.range[0]),
-            Param("clamp_high", "int32_t", y.dtype.range[1]),
-        ),
+        params,
         spec=PLAIN if y.dtype is DType.INT8 else KernelSpec("_y16", y="int16_t"),
         headers=("emitc_bits.h",),
         overlaps=(in_step(bound),),
     )
 
 
+def _no_variant(layer: Layer) -> str:
+    return f"{layer.kernel_name}{layer.spec.suffix} has a portable version only"
+
+
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Four shares at a time; ONNX's in float32."""
-    if bound.node.op.numerics.float_scale and bound.input(0).dtype is not DType.FLOAT32:
-        rows = _rows(bound)
+    rows, portable = _rows(bound), lower(bound)
+    if bound.input(0).dtype is DType.FLOAT32:
+        return _lower_real(bound, "mve", *_REALS) if rows.inner == 1 else "the values of a row are not contiguous"
+    if bound.node.op.numerics.float_scale:
         layer = softmax_lookup.vectors(bound, rows)
         return layer if isinstance(layer, str) else replace(layer, overlaps=_in_place(bound, rows))
-    if bound.input(0).dtype is DType.FLOAT32:
-        if _rows(bound).inner != 1:
-            return "the values of a row are not contiguous"
-        return _lower_real(bound, "mve", *_REALS)
-    portable = lower(bound)
     headers = ("emitc_bits.h", "emitc_mve.h", "emitc_mve_softmax.h")
     if portable.template == "normalization/softmax_s16":
-        return replace(portable, template="normalization/softmax_s16_mve", variant="mve", headers=headers)
+        return replace(portable, template="normalization/softmax_s16_mve", headers=headers)
     if portable.template != "normalization/softmax" or portable.spec is not PLAIN:
-        return f"{portable.kernel_name}{portable.spec.suffix} has a portable version only"
+        return _no_variant(portable)
     (table,) = portable.tables
     # A larger distance reads the 0 behind the table, which takes no comparison.
     table = replace(table, values=(*table.values, 0), comment=f"{table.comment}; 0 for all larger ones")
     params = tuple(param for param in portable.params if param.name in ("rows", "depth", "steps"))
-    return replace(
-        portable, template="normalization/softmax_mve", variant="mve", tables=(table,), params=params, headers=headers
-    )
+    return replace(portable, template="normalization/softmax_mve", tables=(table,), params=params, headers=headers)
 
 
 def _lower_real(bound: BoundNode, variant: str, *headers: str) -> Layer | str:
     """ONNX's of float32 with the exponential of an instruction set."""
     portable = lower(bound)
     if portable.template != "normalization/softmax_exp":
-        return f"{portable.kernel_name}{portable.spec.suffix} has a portable version only"
+        return _no_variant(portable)
     headers = (*portable.headers, *headers)
-    return replace(portable, template=f"normalization/softmax_exp_{variant}", variant=variant, headers=headers)
+    return replace(portable, template=f"normalization/softmax_exp_{variant}", headers=headers)
 
 
 def lower_fpu(bound: BoundNode) -> Layer | str:
     """The exponential's coefficients by one instruction."""
     return _lower_real(bound, "fpu", "emitc_fpu_exp.h")
-
-
-def work(bound: BoundNode) -> int:
-    """Elements, and what a row costs in the loop over the rows."""
-    return bound.output.elements + 1000 * (bound.output.elements // max(1, bound.output.shape[-1]))
 
 
 KERNELS = (
@@ -399,7 +353,7 @@ KERNELS = (
         check,
         reference,
         lower,
-        work=work,
+        work=row_work,
         tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
         onnx=("Softmax",),
         from_onnx=_from_onnx(Softmax),
@@ -440,7 +394,7 @@ KERNELS = (
         check,
         reference,
         lower,
-        work=work,
+        work=row_work,
         tflite_dtypes=(DType.INT8, DType.FLOAT32),
         onnx=("LogSoftmax",),
         from_onnx=_from_onnx(LogSoftmax),

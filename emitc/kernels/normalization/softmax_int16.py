@@ -16,6 +16,7 @@ import numpy as np
 
 from emitc.ir import BoundNode
 from emitc.kernels.contract import illegal, unsupported
+from emitc.kernels.normalization.rows import out_of_proportion_input, row_params
 from emitc.layer import Layer, Param, Table, in_step
 from emitc.numerics.requantize import Float32, Int64, multiplier_of, requantize
 
@@ -88,28 +89,18 @@ def check(bound: BoundNode, beta: float) -> None:
     """Refuses other output scales than 2**-15, rows that are too long, and scales beyond fixed point."""
     y = bound.output
     if not near(y.scale, 2.0**-15):
-        raise illegal(
-            bound,
-            "SOFTMAX has another output scale than 1/32768",
-            "TFLite's int16 softmax fixes it",
-            tensor=bound.output,
-        )
+        what = "SOFTMAX has another output scale than 1/32768"
+        raise illegal(bound, what, "TFLite's int16 softmax fixes it", tensor=y)
     shape = bound.input(0).shape
     if not shape or not beta > 0:
         raise illegal(bound, "SOFTMAX has no row or no positive beta", f"beta {beta}")
     if shape[-1] > _DEPTH_MAX:
-        raise unsupported(
-            bound, f"SOFTMAX over {shape[-1]} elements", f"the sum fits {_DEPTH_MAX}", "reduce the number of classes"
-        )
+        what, why = f"SOFTMAX over {shape[-1]} elements", f"the sum fits {_DEPTH_MAX}"
+        raise unsupported(bound, what, why, "reduce the number of classes")
     factor = factor_of(bound, beta)
     if math.frexp(factor)[1] > _SHIFT_MAX or multiplier_of(factor).shift > _SHIFT_MAX:
-        raise illegal(
-            bound,
-            "SOFTMAX has an input scale that is out of proportion",
-            f"differences are multiplied by {factor!r}, which takes them out of int32",
-            "quantize the model again",
-            bound.input(0),
-        )
+        why = f"differences are multiplied by {factor!r}, which takes them out of int32"
+        raise out_of_proportion_input(bound, why)
 
 
 def reference(bound: BoundNode, beta: float, values: Int64) -> Int64:
@@ -133,7 +124,6 @@ def reference(bound: BoundNode, beta: float, values: Int64) -> Int64:
 def layer(bound: BoundNode, beta: float) -> Layer:
     """Three passes over each row; exponentials wait in the output."""
     multiplier = multiplier_of(factor_of(bound, beta))
-    depth = bound.output.shape[-1]
     return Layer(
         "normalization/softmax_s16",
         "portable",
@@ -143,8 +133,7 @@ def layer(bound: BoundNode, beta: float) -> Layer:
             Table("reciprocal", "int16_t", RECIPROCAL, "1 / (1 + x) for x from 0 to 1, Q15"),
         ),
         (
-            Param("rows", "int32_t", bound.output.elements // depth),
-            Param("depth", "int32_t", depth),
+            *row_params(bound.output.shape),
             Param("multiplier", "int32_t", multiplier.q31, "Q31, to 65535 for a difference of 10"),
             Param("shift", "int32_t", multiplier.shift, "positive left"),
         ),

@@ -15,13 +15,14 @@ Source  ONNX Runtime's QLinearSoftmax and Softmax; table, order of summation and
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Numerics
-from emitc.kernels.contract import illegal, unsupported
+from emitc.kernels.contract import illegal
+from emitc.kernels.normalization.rows import Rows, require_depth
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table
 
 _ONE = 1 << 31
@@ -37,69 +38,33 @@ _LARGEST_PART = 2.0**126
 """Of what vectors divide by a sum."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """`outer` blocks of `depth` x `inner` values; a row is `depth` values that lie `inner` apart."""
-
-    outer: int
-    depth: int
-    inner: int
-
-    def view(self, values: Array) -> Array:
-        """[outer, depth, inner]."""
-        return values.reshape(self.outer, self.depth, self.inner)
-
-    @property
-    def params(self) -> tuple[Param, ...]:
-        """The members of a kernel's parameter struct."""
-        return (
-            Param("outer", "int32_t", self.outer),
-            Param("depth", "int32_t", self.depth, "values of a row"),
-            Param("inner", "int32_t", self.inner, "distance between them, and rows side by side"),
-        )
-
-
-def _scales(bound: BoundNode) -> tuple[np.float32, np.float32]:
-    x, y = bound.input(0), bound.output
-    return np.float32(x.scale), np.float32(y.scale)
+def _is_integer(bound: BoundNode) -> bool:
+    """Whether the operator is QLinearSoftmax."""
+    return bound.node.op.numerics is Numerics.QOPERATOR
 
 
 def check(bound: BoundNode, rows: Rows) -> None:
     """Refuses an output scale whose inverse leaves float32, and rows that are too long."""
-    _, y_scale = _scales(bound)
-    integer = bound.node.op.numerics is Numerics.QOPERATOR
+    y_scale, integer = np.float32(bound.output.scale), _is_integer(bound)
     if not (_FINEST if integer else 2.0**-100) <= float(y_scale) <= 2.0**100:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has an output scale that is out of proportion",
-            f"{float(y_scale)!r}",
-            "quantize the model again",
-            bound.output,
-        )
+        what = f"{bound.node.op_type} has an output scale that is out of proportion"
+        raise illegal(bound, what, f"{float(y_scale)!r}", "quantize the model again", bound.output)
     if integer and DType.INT16 in (bound.input(0).dtype, bound.output.dtype):
         raise illegal(bound, f"{bound.node.op_type} has int16 tensors", "QLinearSoftmax takes 8 bits")
-    if rows.depth > _MAX_DEPTH:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} over {rows.depth} elements",
-            f"the sum fits {_MAX_DEPTH}",
-            "reduce the number of classes",
-            bound.input(0),
-        )
+    require_depth(bound, rows.depth, _MAX_DEPTH)
 
 
 def _numerator(bound: BoundNode) -> np.float32:
     """What a share of 1 is in quantized steps."""
-    _, y_scale = _scales(bound)
-    steps = np.float32(1.0) / y_scale
-    return np.floor(steps) if bound.node.op.numerics is Numerics.QOPERATOR else steps
+    steps = np.float32(1.0) / np.float32(bound.output.scale)
+    return np.floor(steps) if _is_integer(bound) else steps
 
 
 def _float_table(bound: BoundNode, rows: Rows) -> NDArray[np.float32]:
     """exp(-d * x_scale) for d = 0 to 255, for QLinearSoftmax times the largest factor that it allows a row."""
-    x_scale = float(_scales(bound)[0])
+    x_scale = float(np.float32(bound.input(0).scale))
     lift = 0.0
-    if bound.node.op.numerics is Numerics.QOPERATOR:
+    if _is_integer(bound):
         largest = float(np.finfo(np.float32).max / np.float32(rows.depth))
         # This logarithm is a float32 one there; the exponentials below are double.
         lift = max(0.0, float(np.float32(math.log(largest))) - _HEADROOM) / x_scale
@@ -109,7 +74,7 @@ def _float_table(bound: BoundNode, rows: Rows) -> NDArray[np.float32]:
 
 def _integer_tables(bound: BoundNode) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """exp(-d * x_scale) in Q31 for d = 0, 256, 512, ... and for d = 0 to 255."""
-    x_scale = float(_scales(bound)[0])
+    x_scale = float(np.float32(bound.input(0).scale))
     low = np.arange(256, dtype=np.float64)
     with np.errstate(under="ignore"):
         coarse, fine = np.exp(-256 * low * x_scale), np.exp(-low * x_scale)
@@ -132,7 +97,7 @@ def reference(bound: BoundNode, rows: Rows, values: Array) -> Array:
         q31 = (coarse[distance >> 8] * fine[distance & 255] + (_ONE >> 1)) >> 31
         exponential, total = q31.astype(np.float32), q31.sum(axis=1).astype(np.float32)
     low, high = y.dtype.range
-    if bound.node.op.numerics is Numerics.QOPERATOR:
+    if _is_integer(bound):
         exponential = exponential.astype(np.float64)
     with np.errstate(over="ignore"):
         ratio = exponential * _numerator(bound) / total[:, None]
@@ -151,30 +116,22 @@ def vectors(bound: BoundNode, rows: Rows) -> Layer | str:
     # Vectors make no number of what is infinite, where one by one it is limited.
     if float(known["numerator"]) * max(map(float, portable.tables[0].values)) > _LARGEST_PART:
         return "the result may overflow float32"
+    highest = int(known["clamp_high"]) - int(known["output_offset"])
     params = (
         Param("rows", "int32_t", rows.outer),
         Param("depth", "int32_t", rows.depth, "values of a row"),
         *(param for param in portable.params if param.name in ("numerator", "output_offset")),
-        Param(
-            "highest", "int32_t", int(known["clamp_high"]) - int(known["output_offset"]), "limit of a share in steps"
-        ),
+        Param("highest", "int32_t", highest, "limit of a share in steps"),
     )
-    headers = ("emitc_mve.h", "emitc_mve_float32.h")
     spec = PLAIN.extended(_EXACT, exact=True) if portable.spec.exact else PLAIN
-    return replace(
-        portable,
-        template="normalization/softmax_table_mve",
-        variant="mve",
-        params=params,
-        spec=spec,
-        headers=headers,
-    )
+    headers = ("emitc_mve.h", "emitc_mve_float32.h")
+    return replace(portable, template="normalization/softmax_table_mve", params=params, spec=spec, headers=headers)
 
 
 def layer(bound: BoundNode, rows: Rows) -> Layer:
     """Tables, and two passes over each row."""
     x, y = bound.input(0), bound.output
-    exact = bound.node.op.numerics is Numerics.QOPERATOR
+    exact = _is_integer(bound)
     spec = KernelSpec(f"_{x.dtype.value}_{y.dtype.value}", fixed_point=False, x=x.dtype.c_type, y=y.dtype.c_type)
     spec = spec.extended(_EXACT, exact=True) if exact else spec
     params = (

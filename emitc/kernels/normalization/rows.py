@@ -1,0 +1,74 @@
+"""Rows of values and their refusals: what softmax and the normalizations have in common."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from emitc.ir import Array, BoundNode, Shape
+from emitc.kernels.contract import illegal, unsupported
+from emitc.layer import Param
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """`outer` blocks of `depth` x `inner` values; a row is `depth` values that lie `inner` apart."""
+
+    outer: int
+    depth: int
+    inner: int
+
+    def view(self, values: Array) -> Array:
+        """[outer, depth, inner]."""
+        return values.reshape(self.outer, self.depth, self.inner)
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """The members of a kernel's parameter struct."""
+        return (
+            Param("outer", "int32_t", self.outer),
+            Param("depth", "int32_t", self.depth, "values of a row"),
+            Param("inner", "int32_t", self.inner, "distance between them, and rows side by side"),
+        )
+
+
+def row_params(shape: Shape) -> tuple[Param, Param]:
+    """Number and length of the rows along the last dimension, as members of a kernel's parameter struct."""
+    return Param("rows", "int32_t", math.prod(shape[:-1])), Param("depth", "int32_t", shape[-1])
+
+
+def row_work(bound: BoundNode) -> int:
+    """Elements, and what a row costs in the reference's loop over the rows."""
+    return bound.output.elements + 1000 * (bound.output.elements // max(1, bound.output.shape[-1]))
+
+
+def require_rows(bound: BoundNode) -> None:
+    """Refuses an input without elements, or without dimensions."""
+    x = bound.input(0)
+    if not x.shape or 0 in x.shape:
+        raise illegal(bound, f"{bound.node.op_type} has no row", f"its input is {list(x.shape)}", tensor=x)
+
+
+def require_depth(bound: BoundNode, depth: int, most: int) -> None:
+    """Refuses rows of more than `most` elements."""
+    if depth > most:
+        what, hint = f"{bound.node.op_type} over {depth} elements", "reduce the number of classes"
+        raise unsupported(bound, what, f"the sum fits {most}", hint, bound.input(0))
+
+
+def require_int8_output(bound: BoundNode, steps: int, zero_point: int) -> None:
+    """Refuses another output quantization than the scale 1 / steps and the zero point that TFLite fixes for int8."""
+    y = bound.output
+    if (y.scale, y.zero_point) != (1 / steps, zero_point):
+        raise illegal(
+            bound,
+            f"{bound.node.op_type} has another output scale than 1/{steps}, or another zero point than {zero_point}",
+            f"({y.scale!r}, {y.zero_point}) found, TFLite fixes them for int8",
+            tensor=y,
+        )
+
+
+def out_of_proportion_input(bound: BoundNode, why: str) -> Exception:
+    """An input scale of which the arithmetic cannot hold the multiplier (exit code 2)."""
+    what = f"{bound.node.op_type} has an input scale that is out of proportion"
+    return illegal(bound, what, why, "quantize the model again", bound.input(0))

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -343,61 +344,37 @@ def lower_fpu(bound: BoundNode) -> Layer | str:
     return _lower_real(bound, "fpu", "emitc_fpu_exp.h")
 
 
+_definition = partial(KernelDef, check=check, reference=reference, lower=lower, work=row_work, transposed=transposed)
+_INT16 = Cost(output=33, once=110)
+_VECTORS = Costs("qemu_m55 at 6606f35, 2026-11-22", Cost(output=9, once=90), {"int16": Cost(output=12, once=110)})
+_FLOAT_UNIT = Costs("qemu_m4 at 82f2529, 2026-11-23", Cost(output=20, once=150))
 KERNELS = (
-    KernelDef(
+    _definition(
         Softmax,
         "softmax over the last dimension; ONNX: along any",
         (DType.INT8, DType.INT16, DType.FLOAT32),
         ("SOFTMAX",),
         from_tflite,
-        check,
-        reference,
-        lower,
-        work=row_work,
         tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
         onnx=("Softmax",),
         from_onnx=_from_onnx(Softmax),
-        transposed=transposed,
         variants=(
-            Variant(
-                "mve",
-                "mve",
-                lower_mve,
-                Costs("qemu_m55 at 6606f35, 2026-11-22", Cost(output=9, once=90), {"int16": Cost(output=12, once=110)}),
-                (DType.INT8, DType.INT16, DType.FLOAT32),
-            ),
-            Variant(
-                "fpu",
-                "fpu",
-                lower_fpu,
-                Costs("qemu_m4 at 82f2529, 2026-11-23", Cost(output=20, once=150)),
-                (DType.FLOAT32,),
-            ),
+            Variant("mve", "mve", lower_mve, _VECTORS, (DType.INT8, DType.INT16, DType.FLOAT32)),
+            Variant("fpu", "fpu", lower_fpu, _FLOAT_UNIT, (DType.FLOAT32,)),
         ),
-        cost=Costs(
-            "qemu_m4 at 5d63adc 6606f35, 2026-11-22",
-            Cost(output=21.5, once=150),
-            {"int16": Cost(output=33, once=110)},
-        ),
+        cost=Costs("qemu_m4 at 5d63adc 6606f35, 2026-11-22", Cost(output=21.5, once=150), {"int16": _INT16}),
         cost_with_vectors=Costs(
-            "qemu_m55 at 5d63adc 6606f35, 2026-11-22",
-            Cost(output=21, once=155),
-            {"int16": Cost(output=33, once=110)},
+            "qemu_m55 at 5d63adc 6606f35, 2026-11-22", Cost(output=21, once=155), {"int16": _INT16}
         ),
     ),
-    KernelDef(
+    _definition(
         LogSoftmax,
         "logarithm of softmax over the last dimension; ONNX: along any",
         (DType.FLOAT32,),
         ("LOG_SOFTMAX",),
         _log_from_tflite,
-        check,
-        reference,
-        lower,
-        work=row_work,
         tflite_dtypes=(DType.INT8, DType.FLOAT32),
         onnx=("LogSoftmax",),
         from_onnx=_from_onnx(LogSoftmax),
-        transposed=transposed,
     ),
 )

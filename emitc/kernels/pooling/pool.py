@@ -36,8 +36,9 @@ from emitc.kernels.contract import (
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER
 from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
+from emitc.kernels.mac.mve_int8 import CHANNELS
 from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
-from emitc.kernels.pooling import average_pool_mve, pool_float
+from emitc.kernels.pooling import pool_float
 from emitc.kernels.pooling.pool_ops import (
     AveragePool2D,
     MaxPool2D,
@@ -54,7 +55,7 @@ from emitc.kernels.pooling.pool_ops import (
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.mean_ties import decision
 from emitc.kernels.shared.windows import BY_ROWS, require_output
-from emitc.layer import PLAIN, KernelSpec, Layer, Param
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table
 from emitc.numerics.requantize import Clamp, Float32, Int64, activation_clamp, requantize_float
 
 _MAX_WINDOW = 1 << 23
@@ -62,6 +63,10 @@ _MAX_WINDOW = 1 << 23
 _LANES = 4
 _LARGEST_COUNT = 4080
 """Means of so many bytes are exact by a reciprocal of 31 bits: 129 * count * count is below 2^31."""
+_FARTHEST = 2.0**20
+"""Scales up to it, and down to its inverse, keep vectors away from numbers that they take for 0."""
+_LARGEST_FLOAT_COUNT = 4096
+"""Values of a window whose float32 mean vectors compute, for the same reason."""
 _LARGEST_SUM = 256
 """Bytes whose sum 16 bits hold."""
 _LIFT = 128
@@ -299,20 +304,50 @@ def lower(bound: BoundNode) -> Layer:
     return pool_layer(bound, "pooling/average_pool_2d", params, spec)
 
 
+def _onnx_average_by_vectors(bound: BoundNode, portable: Layer) -> Layer | str:
+    """The layer of ONNX's average of int8 for vectors; or why there is none.
+
+    Four channels at a time take the float32 arithmetic of ONNX Runtime itself, without an integer mean that tells first whether
+    float32 rounds as it does. The sum of a whole image stays one of integers.
+    """
+    if bound.input(0).dtype is not DType.INT8:
+        return f"{portable.kernel_name}{portable.spec.suffix} has a portable version only"
+    known = {param.name: param.value for param in portable.params}
+    layer = replace(portable, template=f"{portable.template}_mve", spec=PLAIN, headers=(MVE_HEADER,))
+    if portable.template == "pooling/average_pool_2d_sum":
+        values, comment = (float(known["factor"]),) * CHANNELS, "x_scale / (y_scale * elements of the window)"
+        params = tuple(param for param in portable.params if param.name != "factor")
+        return replace(layer, params=params, tables=(Table("factor", "float", values, comment),))
+    scales = float(known["x_scale"]), float(known["y_scale"])
+    if not 1 / _FARTHEST <= min(scales) <= max(scales) <= _FARTHEST:
+        return "its scale is far from 1"
+    if int(known["kernel_h"]) * int(known["kernel_w"]) > _LARGEST_FLOAT_COUNT:
+        return f"a window of more than {_LARGEST_FLOAT_COUNT} values"
+    left_out = ("output_offset", "clamp_low", "clamp_high", "multiplier", "right", "doubt")
+    late = int(known["late_offset"])
+    params = (
+        *(param for param in portable.params if param.name not in left_out),
+        Param("y_inverse", "float", float(np.float32(1.0) / np.float32(scales[1])), "1 / y_scale"),
+        Param("lowest", "int32_t", int(known["clamp_low"]) - late, "the clamp, without what is added after rounding"),
+        Param("highest", "int32_t", int(known["clamp_high"]) - late),
+    )
+    return replace(layer, params=params, headers=(MVE_HEADER, "emitc_mve_float32.h"))
+
+
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Four channels at a time, or 16 for the largest value."""
     op, layer = bound.op(Pool2D), lower(bound)
     if bound.input(0).dtype is DType.FLOAT32:
         return pool_float.by_fours(bound, layer, "mve")
     if layer.template in ("pooling/average_pool_2d_even", "pooling/average_pool_2d_sum"):
-        return average_pool_mve.layer(bound, layer)
+        return _onnx_average_by_vectors(bound, layer)
     if layer.spec != PLAIN or layer.template not in ("pooling/average_pool_2d", "pooling/max_pool_2d"):
         return f"{layer.kernel_name}{layer.spec.suffix} has a portable version only"
     if isinstance(op, AveragePool2D) and bound.output.shape[3] < 4:
         return "it has fewer than four channels"
     if op.kernel_h * op.kernel_w > _LARGEST_COUNT:
         return f"a window of more than {_LARGEST_COUNT} values"
-    return replace(layer, template=f"{layer.template}_mve", variant="mve", headers=(MVE_HEADER,))
+    return replace(layer, template=f"{layer.template}_mve", headers=(MVE_HEADER,))
 
 
 def lower_fpu(bound: BoundNode) -> Layer | str:

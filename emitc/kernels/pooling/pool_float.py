@@ -71,7 +71,6 @@ def by_fours(bound: BoundNode, portable: Layer, variant: str) -> Layer | str:
     return replace(
         portable,
         template=f"pooling/max_pool_2d_float_{variant}",
-        variant=variant,
         overlaps=window_overlap(bound, portable.params, ahead),
         headers=_HEADERS[variant],
         spec=replace(portable.spec, suffix="_bounded" if portable.spec.clamped else ""),

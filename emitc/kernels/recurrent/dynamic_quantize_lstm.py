@@ -13,7 +13,7 @@ Source  ONNX Runtime's results on x86, not optimized: this order of sums and the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_constants, unsupported
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, HEADER, quartered_weights
-from emitc.kernels.mac.mve_int8 import HEADERS as VECTOR_HEADERS
+from emitc.kernels.mac.mve_int8 import HEADERS
 from emitc.kernels.mac.weight_packing import blocks_of_four
 from emitc.kernels.quantization.dynamic_quantize import quantized_by_range
 from emitc.kernels.recurrent import recurrence
@@ -36,7 +36,8 @@ from emitc.source import SourceNode
 _W_SCALE, _W_ZERO, _R_SCALE, _R_ZERO = range(7, 11)
 _MAX_PRODUCTS = (2**31 - 1) // 255**2
 """Products of two numbers of 9 bits that an int32 sum holds."""
-_HEADERS = {"dsp": ("emitc_fpu.h", HEADER, BYTES_HEADER), "mve": ("emitc_fpu.h", *VECTOR_HEADERS, "emitc_mve_copy.h")}
+_PAIR_HEADERS = ("emitc_fpu.h", HEADER, BYTES_HEADER)
+_VECTOR_HEADERS = ("emitc_fpu.h", *HEADERS, "emitc_mve_copy.h")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,22 +192,19 @@ def _units(numbers: Int64) -> Int64:
     return np.asarray(by_gate.transpose(0, 3, 2, 1).reshape(-1, depth))
 
 
-def lower_dsp(bound: BoundNode, variant: str = "dsp") -> Layer:
-    """The same, pairs of values to an instruction, and quantized by a float unit's conversions."""
-    layer = lower(bound)
-    tables = {table.role: table for table in layer.tables}
-    for role, position, zero in (("w", W, _W_ZERO), ("r", R, _R_ZERO)):
-        units = _units(_centred(bound, position, zero)[0])
-        values = quartered_weights(units) if variant == "dsp" else units.reshape(-1)
-        tables[role] = replace(tables[role], values=tuple(values.tolist()))
-    headers = (*layer.headers, *_HEADERS[variant])
-    template = f"{layer.template}_{variant}"
-    return replace(layer, template=template, variant=variant, tables=tuple(tables.values()), headers=headers)
+def _in_rows(variant: str) -> Callable[[BoundNode], Layer]:
+    """The same for pairs of values or for sixteen of them, quantized by a float unit's conversions."""
 
+    def lower_rows(bound: BoundNode) -> Layer:
+        layer = lower(bound)
+        tables = {table.role: table for table in layer.tables}
+        for role, position, zero in (("w", W, _W_ZERO), ("r", R, _R_ZERO)):
+            units = _units(_centred(bound, position, zero)[0])
+            values = quartered_weights(units) if variant == "dsp" else units
+            tables[role] = replace(tables[role], values=tuple(values.reshape(-1).tolist()))
+        return replace(layer, template=f"{layer.template}_{variant}", tables=tuple(tables.values()))
 
-def lower_mve(bound: BoundNode) -> Layer:
-    """The same for sixteen values."""
-    return lower_dsp(bound, "mve")
+    return lower_rows
 
 
 def work(bound: BoundNode) -> int:
@@ -220,8 +218,8 @@ KERNELS = (
         check, reference, lower, output_shapes=recurrence.output_shapes, work=work,
         onnx=("DynamicQuantizeLSTM",), from_onnx=from_onnx,
         variants=(
-            Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.FLOAT32,)),
-            Variant("dsp", "dsp", lower_dsp, UNKNOWN_PAIRS, (DType.FLOAT32,)),
+            Variant("mve", "mve", _in_rows("mve"), UNKNOWN_VECTORS, (DType.FLOAT32,), headers=_VECTOR_HEADERS),
+            Variant("dsp", "dsp", _in_rows("dsp"), UNKNOWN_PAIRS, (DType.FLOAT32,), headers=_PAIR_HEADERS),
         ),
     ),
 )  # fmt: skip

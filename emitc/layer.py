@@ -449,8 +449,8 @@ class Layer:
     """
 
     template: str
-    variant: str
-    operands: tuple[int, ...]
+    variant: str = "portable"
+    operands: tuple[int, ...] = (0,)
     tables: tuple[Table, ...] = ()
     params: tuple[Param, ...] = ()
     scratch: tuple[Scratch, ...] = ()

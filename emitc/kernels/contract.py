@@ -8,11 +8,12 @@ attribute). `check` raises every refusal. `reference` is the oracle: numpy, inte
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from emitc.errors import EXPORT_AGAIN, CannotCompile, EmitcError, Reason, Where
-from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape, Tensor
 from emitc.kernels.costs import UNKNOWN, Costs
 from emitc.layer import Layer
 from emitc.source import SourceNode
@@ -33,6 +34,19 @@ class Parsed:
     op: Op
     operands: tuple[int, ...] = (0,)
     states: tuple[int, ...] = ()
+
+
+Parser = Callable[[SourceNode], Parsed]
+
+
+def parser(op: Op, inputs: int = 1) -> Parser:
+    """The parser of an operator without attributes: all of its `inputs` inputs are operands."""
+
+    def parse(node: SourceNode) -> Parsed:
+        node.counts((inputs, inputs))
+        return Parsed(op, tuple(range(inputs)))
+
+    return parse
 
 
 Condition = Callable[[BoundNode], str]
@@ -99,6 +113,14 @@ class Variant:
         return replace(layer, variant=self.name, template=template, headers=tuple(dict.fromkeys(headers)))
 
 
+def _nothing_refused(bound: BoundNode) -> None:
+    pass
+
+
+def _missing(*arguments: object) -> NoReturn:
+    raise NotImplementedError
+
+
 def _first_input(bound: BoundNode) -> tuple[Shape, ...]:
     return (bound.input(0).shape,)
 
@@ -107,9 +129,9 @@ def _first_input(bound: BoundNode) -> tuple[Shape, ...]:
 class KernelDef:
     """One operator.
 
-    op: its class. output_shapes: those of the outputs, by default the first input's alone. tflite: the builtin names that
-    `from_tflite` parses; onnx: the kinds that `from_onnx` parses, operator names of ONNX after the frontend has put
-    quantization on tensors and images into NHWC. summary: one line for the operator table. dtypes: types that the kernel
+    op: its class. summary: one line for the operator table. tflite: its builtin names, each with its parser; onnx: the same
+    for ONNX's operator names, after the frontend has put quantization on tensors and images into NHWC. Either may be a tuple
+    of names which `from_tflite` or `from_onnx` parses. reference and lower must be given. dtypes: types that the kernel
     computes in, for the operator table; tflite_dtypes: those in TFLite models, where they are fewer. view: the output is
     the input's bytes under another shape, so the layer vanishes. work: steps that the reference takes, about; it bounds
     what is computed while compiling. transposed: the op for inputs in another order of dimensions, so that a Transpose can
@@ -128,17 +150,17 @@ class KernelDef:
 
     op: type[Op]
     summary: str
-    dtypes: tuple[DType, ...]
-    tflite: tuple[str, ...]
-    from_tflite: Callable[[SourceNode], Parsed] | None
-    check: Callable[[BoundNode], None]
-    reference: Callable[[BoundNode, Sequence[Array | None]], tuple[Array, ...]]
-    lower: Callable[[BoundNode], Layer]
+    dtypes: tuple[DType, ...] = tuple(DType)
+    tflite: tuple[str, ...] | Mapping[str, Parser] = ()
+    from_tflite: Parser | None = None
+    check: Callable[[BoundNode], None] = _nothing_refused
+    reference: Callable[[BoundNode, Sequence[Array | None]], tuple[Array, ...]] = _missing
+    lower: Callable[[BoundNode], Layer] = _missing
     output_shapes: Callable[[BoundNode], tuple[Shape, ...]] = _first_input
     view: bool = False
     work: Callable[[BoundNode], int] = lambda bound: sum(tensor.elements for tensor in bound.outputs)
-    onnx: tuple[str, ...] = ()
-    from_onnx: Callable[[SourceNode], Parsed] | None = None
+    onnx: tuple[str, ...] | Mapping[str, Parser] = ()
+    from_onnx: Parser | None = None
     transposed: Callable[[BoundNode, tuple[int, ...]], Op | None] | None = None
     all_data: bool = False
     elementwise: bool = False
@@ -153,11 +175,24 @@ class KernelDef:
     note: Callable[[BoundNode], str] = lambda bound: ""
     shares_constants: bool = False
 
+    def __post_init__(self) -> None:
+        for field, function in (("reference", self.reference), ("lower", self.lower)):
+            if function is _missing:
+                raise TypeError(f"the definition of {self.op.__name__} lacks {field}")
+
+    def parser(self, source_format: str, name: str) -> Parser | None:
+        """What parses the operator of that name in a source format: tflite or onnx."""
+        names, parser = (self.onnx, self.from_onnx) if source_format == "onnx" else (self.tflite, self.from_tflite)
+        return names.get(name) if isinstance(names, Mapping) else parser
+
     def parse(self, node: SourceNode) -> Parsed:
-        """The typed op of a node, by the parser of the node's format."""
-        parser = self.from_onnx if node.format == "onnx" else self.from_tflite
+        """The typed op of a node, by the parser of the node's name. Operators of ONNX obey ONNX Runtime's arithmetic."""
+        parser = self.parser(node.format, node.kind or node.op_type)
         assert parser is not None, f"{node.op_type} is registered without a parser"
-        return parser(node)
+        parsed = parser(node)
+        if node.format == "onnx" and parsed.op.numerics is Numerics.TFLITE:
+            return replace(parsed, op=replace(parsed.op, numerics=Numerics.QOPERATOR))
+        return parsed
 
     @property
     def variant_names(self) -> tuple[str, ...]:
@@ -282,6 +317,13 @@ def require_same_quantization(bound: BoundNode, first: Tensor, second: Tensor) -
             f"({a.scale!r}, {a.zero_point}) in and ({b.scale!r}, {b.zero_point}) out, but the operator copies values",
             tensor=second,
         )
+
+
+def require_same_dtype(bound: BoundNode) -> None:
+    """Refuses a first input and an output of different element types."""
+    x, y = bound.input(0).dtype.value, bound.output.dtype.value
+    if x != y:
+        raise illegal(bound, f"{bound.node.op_type} changes the element type", f"{x} to {y}", tensor=bound.output)
 
 
 def require_rank(bound: BoundNode, tensor: Tensor, *ranks: int) -> None:

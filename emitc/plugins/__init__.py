@@ -96,7 +96,7 @@ def _at(bound: BoundNode, *rest: Any) -> Where:
 
 
 def _names(kernel: KernelDef, source_format: str) -> tuple[str, ...]:
-    return kernel.tflite if source_format == "tflite" else kernel.onnx
+    return tuple(kernel.tflite if source_format == "tflite" else kernel.onnx)
 
 
 @contextmanager
@@ -242,14 +242,13 @@ class _Loader:
                 "tflite or onnx must say what the operator is called in models, as text",
                 'write tflite=("CUSTOM:Name",) or onnx=("domain.Name",)',
             )
-        for source_format, parser in zip(_FORMATS, (kernel.from_tflite, kernel.from_onnx), strict=True):
-            own = _names(kernel, source_format)
-            if own and parser is None:
-                raise self.refusal(
-                    f"the plugin {self.path.name} cannot parse {own[0]}",
-                    f"it has the name for {source_format}, but no function from_{source_format}",
-                )
-            for name in own:
+        for source_format in _FORMATS:
+            for name in _names(kernel, source_format):
+                if kernel.parser(source_format, name) is None:
+                    raise self.refusal(
+                        f"the plugin {self.path.name} cannot parse {name}",
+                        f"it has the name for {source_format}, but no function from_{source_format}",
+                    )
                 if name in registry_of(source_format) or (source_format == "tflite" and name in FOLDED | DECODED):
                     raise self.refusal(
                         f"the plugin {self.path.name} defines {name}, which exists already",

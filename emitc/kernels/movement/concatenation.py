@@ -49,8 +49,7 @@ def from_onnx(node: SourceNode) -> Parsed:
     """Concat and QLinearConcat; the axis was optional up to version 3."""
     node.counts((1, max(1, len(node.inputs))))
     axis = _axis(node, 1 if node.integer("opset", 4) < 4 else None)
-    op = Concatenation(axis, node.op_type == "QLinearConcat", numerics=Numerics.QOPERATOR)
-    return Parsed(op, tuple(range(len(node.inputs))))
+    return Parsed(Concatenation(axis, node.op_type == "QLinearConcat"), tuple(range(len(node.inputs))))
 
 
 def _axis(node: SourceNode, default: int | None) -> int:
@@ -159,15 +158,12 @@ KERNELS = (
     KernelDef(
         Concatenation,
         "tensors one after the other along an axis",
-        tuple(DType),
-        ("CONCATENATION",),
-        from_tflite,
-        check,
-        reference,
-        lower,
+        tflite={"CONCATENATION": from_tflite},
+        onnx={"Concat": from_onnx},
+        check=check,
+        reference=reference,
+        lower=lower,
         output_shapes=output_shapes,
-        onnx=("Concat",),
-        from_onnx=from_onnx,
         transposed=transposed,
         all_data=True,
         variants=variants(lower),

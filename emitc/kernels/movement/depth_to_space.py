@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_rank
+from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.strided_copy import move_layer, require_same_type, strides, walk
 from emitc.layer import Layer
 from emitc.source import SourceNode
@@ -24,44 +26,45 @@ _TO_DEPTH = {"DCR": (0, 1, 3, 2, 4, 5), "CRD": (0, 1, 3, 5, 2, 4)}
 
 
 @dataclass(frozen=True, slots=True)
-class DepthToSpace(Op):
+class BlocksOfPixels(Op):
     """block: pixels along the edge of a block. mode: DCR or CRD."""
 
     block: int
     mode: str
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceToDepth(Op):
-    """block: pixels along the edge of a block. mode: DCR or CRD."""
+class DepthToSpace(BlocksOfPixels):
+    """Channels as blocks of pixels."""
 
-    block: int
-    mode: str
+    __slots__ = ()
 
 
-def from_tflite(node: SourceNode) -> Parsed:
-    """Both kinds."""
+class SpaceToDepth(BlocksOfPixels):
+    """Blocks of pixels as channels."""
+
+    __slots__ = ()
+
+
+def _from_tflite(node: SourceNode) -> Parsed:
     node.counts((1, 1))
     op = DepthToSpace if node.op_type == "DEPTH_TO_SPACE" else SpaceToDepth
     return Parsed(op(node.integer("block_size", low=1, high=1 << 15), "DCR"))
 
 
-def from_onnx(node: SourceNode) -> Parsed:
-    """Both kinds; SpaceToDepth has a mode from version 28 on."""
+def _from_onnx(node: SourceNode) -> Parsed:
+    """SpaceToDepth has a mode from version 28 on."""
     node.counts((1, 1))
     mode = node.text("mode", ("DCR", "CRD")) if "mode" in node.attributes else "DCR"
     op = DepthToSpace if node.kind == "DepthToSpace" else SpaceToDepth
-    return Parsed(op(node.integer("blocksize", low=1), mode, numerics=Numerics.QOPERATOR))
+    return Parsed(op(node.integer("blocksize", low=1), mode))
 
 
 def _view(bound: BoundNode) -> tuple[Shape, tuple[int, ...]]:
     """The input's shape with blocks as dimensions, and their order in the output."""
-    op, (n, h, w, c) = bound.node.op, bound.input(0).shape
-    if isinstance(op, SpaceToDepth):
-        b = op.block
-        return (n, h // b, b, w // b, b, c), _TO_DEPTH[op.mode]
-    assert isinstance(op, DepthToSpace)
+    op, (n, h, w, c) = bound.op(BlocksOfPixels), bound.input(0).shape
     b = op.block
+    if isinstance(op, SpaceToDepth):
+        return (n, h // b, b, w // b, b, c), _TO_DEPTH[op.mode]
     inner = c // (b * b)
     return ((n, h, w, b, b, inner) if op.mode == "DCR" else (n, h, w, inner, b, b)), _TO_SPACE[op.mode]
 
@@ -71,8 +74,7 @@ def check(bound: BoundNode) -> None:
     x = bound.input(0)
     require_same_type(bound)
     require_rank(bound, x, 4)
-    op, (_, h, w, c) = bound.node.op, x.shape
-    assert isinstance(op, DepthToSpace | SpaceToDepth)
+    op, (_, h, w, c) = bound.op(BlocksOfPixels), x.shape
     b = op.block
     if c % (b * b) if isinstance(op, DepthToSpace) else h % b or w % b:
         raise illegal(
@@ -94,9 +96,8 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's transpose of the dimensions with blocks."""
-    assert inputs[0] is not None
     view, order = _view(bound)
-    return (inputs[0].reshape(view).transpose(order).reshape(output_shapes(bound)[0]),)
+    return (operand(bound, inputs, 0).reshape(view).transpose(order).reshape(output_shapes(bound)[0]),)
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -107,33 +108,18 @@ def lower(bound: BoundNode) -> Layer:
     return move_layer(bound, walk(counts, [steps[i] for i in order], strides(counts, width), width))
 
 
+_kernel = partial(KernelDef, check=check, reference=reference, lower=lower, output_shapes=output_shapes, moves=True)
 KERNELS = (
-    KernelDef(
+    _kernel(
         DepthToSpace,
         "channels of an image as blocks of pixels",
-        tuple(DType),
-        ("DEPTH_TO_SPACE",),
-        from_tflite,
-        check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
-        onnx=("DepthToSpace",),
-        from_onnx=from_onnx,
-        moves=True,
+        tflite={"DEPTH_TO_SPACE": _from_tflite},
+        onnx={"DepthToSpace": _from_onnx},
     ),
-    KernelDef(
+    _kernel(
         SpaceToDepth,
         "blocks of pixels of an image as channels",
-        tuple(DType),
-        ("SPACE_TO_DEPTH",),
-        from_tflite,
-        check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
-        onnx=("SpaceToDepth",),
-        from_onnx=from_onnx,
-        moves=True,
+        tflite={"SPACE_TO_DEPTH": _from_tflite},
+        onnx={"SpaceToDepth": _from_onnx},
     ),
 )

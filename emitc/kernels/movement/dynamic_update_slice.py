@@ -12,11 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op
-from emitc.kernels.contract import KernelDef, Parsed, illegal, unsupported
+from emitc.kernels.contract import KernelDef, illegal, parser, unsupported
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.strided_copy import StridedLoop, require_same_values, strides, walk
 from emitc.layer import KernelSpec, Layer, Param, Table, in_step
-from emitc.source import SourceNode
 
 _UPDATE, _START = 1, 2
 _LOOPS = 4
@@ -27,12 +26,6 @@ class DynamicUpdateSlice(Op):
     """x, and in it the update."""
 
     __slots__ = ()
-
-
-def from_tflite(node: SourceNode) -> Parsed:
-    """Three operands."""
-    node.counts((3, 3))
-    return Parsed(DynamicUpdateSlice(), (0, _UPDATE, _START))
 
 
 def _walk(bound: BoundNode) -> StridedLoop:
@@ -103,20 +96,18 @@ def lower(bound: BoundNode) -> Layer:
     index = bound.input(_START).dtype
     spec = KernelSpec("" if index is DType.INT32 else "_s64", w=index.c_type)
     overlaps = () if x.is_constant else (in_step(bound),)
-    return Layer(
-        "movement/dynamic_update_slice",
-        "portable",
-        (0, _UPDATE, _START),
-        tables,
-        params,
-        overlaps=overlaps,
-        spec=spec,
-    )
+    operands = (0, _UPDATE, _START)
+    template = "movement/dynamic_update_slice"
+    return Layer(template, "portable", operands, tables, params, overlaps=overlaps, spec=spec)
 
 
 KERNELS = (
     KernelDef(
-        DynamicUpdateSlice, "a part of a tensor overwritten, at a computed place", tuple(DType), ("DYNAMIC_UPDATE_SLICE",),
-        from_tflite, check, reference, lower,
+        DynamicUpdateSlice,
+        "a part of a tensor overwritten, at a computed place",
+        tflite={"DYNAMIC_UPDATE_SLICE": parser(DynamicUpdateSlice(), inputs=3)},
+        check=check,
+        reference=reference,
+        lower=lower,
     ),
-)  # fmt: skip
+)

@@ -16,16 +16,15 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import (
     KernelDef,
-    Parsed,
     illegal,
+    parser,
     require_dtypes,
     require_quantization,
     require_same_quantization,
 )
 from emitc.kernels.shared.pointwise import operand
-from emitc.kernels.shared.strided_copy import values_table
+from emitc.kernels.shared.strided_copy import data_operands
 from emitc.layer import KernelSpec, Layer, Param
-from emitc.source import SourceNode
 
 _TABLE = 1
 _TYPES = (DType.FLOAT32, DType.INT8)
@@ -35,12 +34,6 @@ class EmbeddingLookup(Op):
     """Rows by number."""
 
     __slots__ = ()
-
-
-def from_tflite(node: SourceNode) -> Parsed:
-    """Indices and table."""
-    node.counts((2, 2))
-    return Parsed(EmbeddingLookup(), (0, _TABLE))
 
 
 def _hybrid(bound: BoundNode) -> bool:
@@ -61,7 +54,7 @@ def check(bound: BoundNode) -> None:
         )
     if _hybrid(bound):
         require_quantization(bound, table)
-        if table.quantization is None or table.quantization.zero_point:
+        if table.zero_point:
             raise illegal(
                 bound,
                 f"{bound.node.op_type} has a table with a zero point",
@@ -84,39 +77,35 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     rows = table[np.clip(np.where(given < 0, given + len(table), given), 0, len(table) - 1)]
     if not _hybrid(bound):
         return (rows,)
-    quantization = bound.input(_TABLE)
-    return (rows.astype(np.float32) * np.float32(quantization.scale),)
+    return (rows.astype(np.float32) * np.float32(bound.input(_TABLE).scale),)
 
 
 def lower(bound: BoundNode) -> Layer:
     """The copies of a GATHER along the first dimension, or a multiplication by the scale."""
     indices, table = bound.input(0), bound.input(_TABLE)
     width = math.prod(table.shape[1:])
-    params: tuple[Param, ...]
-    if not _hybrid(bound):
-        params = (
-            Param("batches", "int32_t", 1),
-            Param("blocks", "int32_t", 1),
-            Param("size", "int32_t", table.shape[0], "rows to choose from"),
-            Param("count", "int32_t", indices.elements, "indices"),
-            Param("slice_bytes", "int32_t", width * table.dtype.bytes),
-        )
-        operands, tables = (
-            ((_TABLE, 0), ()) if not table.is_constant else ((0,), (values_table("x", table.array(), "rows"),))
-        )
-        return Layer("movement/gather", "portable", operands, tables, params)
-    params = (
+    numbers = (
         Param("size", "int32_t", table.shape[0], "rows to choose from"),
         Param("count", "int32_t", indices.elements, "indices"),
-        Param("width", "int32_t", width, "of a row"),
-        Param("scale", "float", table.scale),
     )
+    if not _hybrid(bound):
+        blocks = (Param("batches", "int32_t", 1), Param("blocks", "int32_t", 1))
+        copied = (*blocks, *numbers, Param("slice_bytes", "int32_t", width * table.dtype.bytes))
+        operands, tables = data_operands(table, _TABLE, "rows")
+        return Layer("movement/gather", "portable", (*operands, 0), tables, copied)
+    params = (*numbers, Param("width", "int32_t", width, "of a row"), Param("scale", "float", table.scale))
     return Layer("movement/embedding_lookup", "portable", (0, _TABLE), params=params, spec=KernelSpec(y="float"))
 
 
 KERNELS = (
     KernelDef(
-        EmbeddingLookup, "rows of a table chosen by indices", _TYPES, ("EMBEDDING_LOOKUP",), from_tflite, check,
-        reference, lower, output_shapes=output_shapes,
+        EmbeddingLookup,
+        "rows of a table chosen by indices",
+        _TYPES,
+        tflite={"EMBEDDING_LOOKUP": parser(EmbeddingLookup(), inputs=2)},
+        check=check,
+        reference=reference,
+        lower=lower,
+        output_shapes=output_shapes,
     ),
-)  # fmt: skip
+)

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, unsupported
 from emitc.kernels.shared.axis_gather import pick_layer, picked, require_pickable
 from emitc.kernels.shared.joined_rows import axis_of
 from emitc.kernels.shared.pointwise import operand
-from emitc.kernels.shared.strided_copy import require_same_values, values_table
+from emitc.kernels.shared.strided_copy import data_operands, require_same_values
 from emitc.layer import Layer, Param
 from emitc.numerics.requantize import Int64
 from emitc.source import SourceNode
@@ -43,29 +43,29 @@ class Gather(Op):
 
 
 def from_tflite(node: SourceNode) -> Parsed:
-    """The axis, and indices where they are constant."""
-    node.counts((2, 2))
-    parsed = _parsed(node, Numerics.TFLITE)
+    """GATHER: as Gather, and the leading dimensions that both inputs share."""
+    op = _op(node)
     x, indices, stated = node.input(0).shape, node.input(_INDICES).shape, node.integer("batch_dims", 0)
     batch = stated + len(indices) if stated < 0 else stated
-    assert isinstance(parsed.op, Gather)
-    if not 0 <= batch <= min(parsed.op.axis, len(indices)) or x[:batch] != indices[:batch]:
+    if not 0 <= batch <= min(op.axis, len(indices)) or x[:batch] != indices[:batch]:
         raise node.refusal(
             f"{node.op_type} has batch_dims {stated}",
-            f"{list(x)} and {list(indices)} share no such dimensions in front of axis {parsed.op.axis}",
+            f"{list(x)} and {list(indices)} share no such dimensions in front of axis {op.axis}",
         )
-    if batch == 0:
-        return parsed
-    return Parsed(replace(parsed.op, indices=None, batch_dims=batch), (0, _INDICES))
+    return _parsed(replace(op, indices=None, batch_dims=batch) if batch else op)
 
 
 def from_onnx(node: SourceNode) -> Parsed:
-    """The axis, and indices where they are constant."""
+    """Gather: the axis, and indices where they are constant."""
+    return _parsed(_op(node))
+
+
+def _parsed(op: Gather) -> Parsed:
+    return Parsed(op, (0, _INDICES) if op.indices is None else (0,))
+
+
+def _op(node: SourceNode) -> Gather:
     node.counts((2, 2))
-    return _parsed(node, Numerics.QOPERATOR)
-
-
-def _parsed(node: SourceNode, numerics: Numerics) -> Parsed:
     x, indices = node.input(0), node.input(_INDICES)
     axis = axis_of(node, node.integer("axis", 0), len(x.shape))
     if indices.dtype not in ("int32", "int64"):
@@ -73,18 +73,17 @@ def _parsed(node: SourceNode, numerics: Numerics) -> Parsed:
             f"{node.op_type} has indices of type {indices.dtype}", "int32 or int64 is expected", tensor=indices
         )
     if indices.data is None:
-        return Parsed(Gather(axis, indices.shape, None, numerics=numerics), (0, _INDICES))
+        return Gather(axis, indices.shape, None)
     size = x.shape[axis]
     chosen = tuple(int(index) for index in indices.array().reshape(-1))
-    least = 0 if numerics is Numerics.TFLITE else -size
+    least = -size if node.format == "onnx" else 0
     if not all(least <= index < size for index in chosen):
         raise node.refusal(
             f"{node.op_type} takes slices {min(chosen)} to {max(chosen)}",
             f"dimension {axis} has {size}",
             tensor=indices,
         )
-    wrapped = tuple(index % size for index in chosen)
-    return Parsed(Gather(axis, indices.shape, wrapped, numerics=numerics))
+    return Gather(axis, indices.shape, tuple(index % size for index in chosen))
 
 
 def _blocks(bound: BoundNode) -> Shape:
@@ -137,18 +136,15 @@ def lower(bound: BoundNode) -> Layer:
     before, size, after = _blocks(bound)
     if op.indices is not None:
         return pick_layer(bound, (before, size, after), _positions(bound, np.array(op.indices)))
-    run_bytes = after * x.dtype.bytes
     params = (
         Param("batches", "int32_t", math.prod(op.shape[: op.batch_dims]), "each with indices of its own"),
         Param("blocks", "int32_t", before),
         Param("size", "int32_t", size, "slices to choose from"),
         Param("count", "int32_t", math.prod(op.shape[op.batch_dims :]), "indices"),
-        Param("slice_bytes", "int32_t", run_bytes),
+        Param("slice_bytes", "int32_t", after * x.dtype.bytes),
     )
-    operands, tables = (
-        ((0, _INDICES), ()) if not x.is_constant else ((_INDICES,), (values_table("x", x.array(), "data"),))
-    )
-    return Layer("movement/gather", "portable", operands, tables, params)
+    operands, tables = data_operands(x, comment="data")
+    return Layer("movement/gather", "portable", (*operands, _INDICES), tables, params)
 
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
@@ -163,15 +159,12 @@ KERNELS = (
     KernelDef(
         Gather,
         "slices of a tensor chosen by indices",
-        tuple(DType),
-        ("GATHER",),
-        from_tflite,
-        check,
-        reference,
-        lower,
+        tflite={"GATHER": from_tflite},
+        onnx={"Gather": from_onnx},
+        check=check,
+        reference=reference,
+        lower=lower,
         output_shapes=output_shapes,
-        onnx=("Gather",),
-        from_onnx=from_onnx,
         transposed=transposed,
         moves=True,
     ),

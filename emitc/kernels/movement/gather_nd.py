@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, unsupported
-from emitc.kernels.shared.strided_copy import operand, require_same_values, strides
+from emitc.kernels.shared.pointwise import operand
+from emitc.kernels.shared.strided_copy import data_operands, require_same_values, strides
 from emitc.layer import Layer, Param, Table
-from emitc.numerics.requantize import Int64
 from emitc.source import SourceNode
 
 _INDICES = 1
@@ -71,15 +71,10 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's indexing by tuples."""
-    op, x = bound.op(GatherNd), bound.input(0)
-    values = x.array() if inputs[0] is None else inputs[0]
-    if op.indices is not None:
-        chosen: Int64 = np.array(op.indices, np.int64)
-    else:
-        assert inputs[_INDICES] is not None
-        chosen = np.asarray(inputs[_INDICES], np.int64)
+    op, values = bound.op(GatherNd), operand(bound, inputs, 0)
+    chosen = np.asarray(operand(bound, inputs, _INDICES) if op.indices is None else op.indices, np.int64)
     width = op.shape[-1]
-    tuples = np.clip(chosen.reshape(-1, width), 0, np.array(x.shape[:width]) - 1)
+    tuples = np.clip(chosen.reshape(-1, width), 0, np.array(values.shape[:width]) - 1)
     return (values[tuple(tuples.T)].reshape(output_shapes(bound)[0]),)
 
 
@@ -87,10 +82,9 @@ def lower(bound: BoundNode) -> Layer:
     """A copy for each tuple."""
     op, x = bound.op(GatherNd), bound.input(0)
     width = op.shape[-1]
-    operands, tables = operand(x)
-    sizes = x.shape[:width]
+    operands, tables = data_operands(x)
     tables += (
-        Table("sizes", "int32_t", sizes, "dimensions that the indices choose from"),
+        Table("sizes", "int32_t", x.shape[:width], "dimensions that the indices choose from"),
         Table("steps", "int32_t", strides(x.shape, x.dtype.bytes)[:width], "bytes from one to the next along each"),
     )
     if op.indices is None:
@@ -107,7 +101,13 @@ def lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        GatherNd, "elements or slices of a tensor chosen by tuples of indices", tuple(DType), ("GATHER_ND",), from_tflite, check,
-        reference, lower, output_shapes=output_shapes, moves=True,
+        GatherNd,
+        "elements or slices of a tensor chosen by tuples of indices",
+        tflite={"GATHER_ND": from_tflite},
+        check=check,
+        reference=reference,
+        lower=lower,
+        output_shapes=output_shapes,
+        moves=True,
     ),
-)  # fmt: skip
+)

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels.contract import KernelDef, Parsed, illegal
+from emitc.ir import Array, BoundNode, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, parser, require_same_dtype
+from emitc.kernels.shared.pointwise import copied, operand
 from emitc.kernels.shared.strided_copy import require_same_values, values_table
 from emitc.layer import Layer, in_step
 from emitc.source import SourceNode
@@ -38,16 +40,10 @@ class MaskedDropout(Op):
     mask: bool
 
 
-def _identity_from_onnx(node: SourceNode) -> Parsed:
-    """Identity and Dropout."""
-    if node.kind == "Identity":
-        node.counts((1, 1))
-        return Parsed(Identity(numerics=Numerics.QOPERATOR))
+def _dropout(node: SourceNode) -> Parsed:
     node.counts((1, 3), (1, 2))
     _require_inference(node)
-    if len(node.outputs) == 1:
-        return Parsed(Identity(numerics=Numerics.QOPERATOR))
-    return Parsed(MaskedDropout(node.integer("opset", 13) >= 12, numerics=Numerics.QOPERATOR))
+    return Parsed(Identity() if len(node.outputs) == 1 else MaskedDropout(node.integer("opset", 13) >= 12))
 
 
 def _require_inference(node: SourceNode) -> None:
@@ -70,26 +66,8 @@ def _require_inference(node: SourceNode) -> None:
         )
 
 
-def _reinterpret_from_tflite(node: SourceNode) -> Parsed:
-    node.counts((1, 1))
-    return Parsed(Reinterpret())
-
-
-def _reinterpret_from_onnx(node: SourceNode) -> Parsed:
-    node.counts((1, 1))
-    return Parsed(Reinterpret(numerics=Numerics.QOPERATOR))
-
-
 def _check_identity(bound: BoundNode) -> None:
     require_same_values(bound, bound.input(0), bound.output)
-
-
-def _check_reinterpret(bound: BoundNode) -> None:
-    x, y = bound.input(0), bound.output
-    if x.dtype is not y.dtype:
-        raise illegal(
-            bound, f"{bound.node.op_type} changes the element type", f"{x.dtype.value} to {y.dtype.value}", tensor=y
-        )
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -99,69 +77,39 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The input, and the mask in its type."""
-    op = bound.node.op
-    assert inputs[0] is not None
+    op, x = bound.node.op, operand(bound, inputs, 0)
     if not isinstance(op, MaskedDropout):
-        return (inputs[0],)
+        return (x,)
     mask = bound.outputs[1]
-    return inputs[0], np.full(mask.shape, op.mask, mask.dtype.value)
-
-
-def lower(bound: BoundNode) -> Layer:
-    """A copy: printed only where the view pass is switched off."""
-    return Layer("movement/copy", "portable", (0,), overlaps=(in_step(bound),))
+    return x, np.full(mask.shape, op.mask, mask.dtype.value)
 
 
 def _lower_masked(bound: BoundNode) -> Layer:
     """A copy, in place where the input is not needed any more, and the mask."""
-    op, mask = bound.node.op, bound.outputs[1]
-    assert isinstance(op, MaskedDropout)
-    tables = (values_table("value", np.full(1, op.mask, mask.dtype.value), "every element of the mask"),)
-    return Layer("movement/dropout_mask", "portable", (0,), tables, overlaps=(in_step(bound),))
+    value = np.full(1, bound.op(MaskedDropout).mask, bound.outputs[1].dtype.value)
+    tables = (values_table("value", value, "every element of the mask"),)
+    return Layer("movement/dropout_mask", tables=tables, overlaps=(in_step(bound),))
 
 
+_kernel = partial(KernelDef, reference=reference, output_shapes=output_shapes, elementwise=True)
 KERNELS = (
-    KernelDef(
+    _kernel(
         Identity,
         "the same values: no code",
-        tuple(DType),
-        (),
-        None,
-        _check_identity,
-        reference,
-        lower,
-        output_shapes=output_shapes,
+        onnx={"Identity": parser(Identity()), "Dropout": _dropout},
+        check=_check_identity,
+        lower=copied,
         view=True,
-        onnx=("Identity", "Dropout"),
-        from_onnx=_identity_from_onnx,
         moves=True,
-        elementwise=True,
     ),
-    KernelDef(
-        MaskedDropout,
-        "the same values, and a constant mask",
-        tuple(DType),
-        (),
-        None,
-        _check_identity,
-        reference,
-        _lower_masked,
-        output_shapes=output_shapes,
-        elementwise=True,
-    ),
-    KernelDef(
+    _kernel(MaskedDropout, "the same values, and a constant mask", check=_check_identity, lower=_lower_masked),
+    _kernel(
         Reinterpret,
         "the same numbers under another quantization: no code",
-        tuple(DType),
-        ("Reinterpret",),
-        _reinterpret_from_tflite,
-        _check_reinterpret,
-        reference,
-        lower,
-        output_shapes=output_shapes,
+        tflite={"Reinterpret": parser(Reinterpret())},
+        onnx={"Reinterpret": parser(Reinterpret())},
+        check=require_same_dtype,
+        lower=copied,
         view=True,
-        onnx=("Reinterpret",),
-        from_onnx=_reinterpret_from_onnx,
-        elementwise=True,
     ),
 )

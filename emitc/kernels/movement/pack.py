@@ -10,25 +10,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.shared.joined_rows import axis_of, check_parts, join_layer, split_layer, variants
+from emitc.kernels.shared.pointwise import operand
 from emitc.layer import Layer
 from emitc.source import SourceNode
 
 
 @dataclass(frozen=True, slots=True)
-class Pack(Op):
-    """axis: the dimension of the output that counts the inputs, from the front."""
+class Stack(Op):
+    """axis: the dimension that the stacked tensor has and the single ones lack, from the front."""
 
     axis: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unpack(Op):
-    """axis: the dimension of the input that counts the outputs, from the front."""
+class Pack(Stack):
+    """Its output is the stacked tensor."""
 
-    axis: int
+    __slots__ = ()
+
+
+class Unpack(Stack):
+    """Its input is the stacked tensor."""
+
+    __slots__ = ()
 
 
 def _require_count(node: SourceNode, attribute: str, found: int, what: str) -> None:
@@ -63,8 +69,7 @@ def _unpack_from_tflite(node: SourceNode) -> Parsed:
 
 
 def _axis(bound: BoundNode) -> int:
-    assert isinstance(bound.node.op, Pack | Unpack)
-    return bound.node.op.axis
+    return bound.op(Stack).axis
 
 
 def check(bound: BoundNode) -> None:
@@ -87,8 +92,8 @@ def _pack_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[A
 
 
 def _unpack_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    assert inputs[0] is not None
-    return tuple(np.take(inputs[0], i, _axis(bound)) for i in range(len(bound.outputs)))
+    x = operand(bound, inputs, 0)
+    return tuple(np.take(x, i, _axis(bound)) for i in range(len(bound.outputs)))
 
 
 def _pack_lower(bound: BoundNode) -> Layer:
@@ -103,24 +108,20 @@ KERNELS = (
     KernelDef(
         Pack,
         "tensors stacked along a new axis",
-        tuple(DType),
-        ("PACK",),
-        _pack_from_tflite,
-        check,
-        _pack_reference,
-        _pack_lower,
+        tflite={"PACK": _pack_from_tflite},
+        check=check,
+        reference=_pack_reference,
+        lower=_pack_lower,
         output_shapes=_pack_shapes,
         variants=variants(_pack_lower),
     ),
     KernelDef(
         Unpack,
         "splits a tensor along an axis",
-        tuple(DType),
-        ("UNPACK",),
-        _unpack_from_tflite,
-        check,
-        _unpack_reference,
-        _unpack_lower,
+        tflite={"UNPACK": _unpack_from_tflite},
+        check=check,
+        reference=_unpack_reference,
+        lower=_unpack_lower,
         output_shapes=_unpack_shapes,
         variants=variants(_unpack_lower),
     ),

@@ -4,7 +4,7 @@ Shapes  x [d0, ...], y [before_i + d_i + after_i, ...].   Types  any; scale and 
 PAD fills with the real value 0: the output's zero point for int8 and uint8, 0 for every other type. PADV2 brings its value
 as a third input, quantized like the output.
 ONNX pads with a number of its own (an attribute up to version 10, an input from 11 on, 0 by default); where the operator works
-on real values that were quantized, with the quantized value. Other modes and negative paddings are in `border.py`.
+on real values that were quantized, with the quantized value. `pad_modes.py` has other modes and negative paddings.
 Source  TFLite Micro's PAD, which takes a third input under either name.
 """
 
@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.errors import CannotCompile
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics
 from emitc.kernels.contract import KernelDef, Parsed, unsupported
 from emitc.kernels.movement import pad_modes
-from emitc.kernels.movement.pad_modes import MODES, BorderPad, CroppingPad
+from emitc.kernels.movement.pad_modes import MODES, BorderPad, CroppingPad, PaddedOp, output_shapes, transposed
 from emitc.kernels.shared.integer_attributes import axes_of, given
 from emitc.kernels.shared.padding_value import filling
-from emitc.kernels.shared.pointwise import dequantized
+from emitc.kernels.shared.pointwise import dequantized, operand
 from emitc.kernels.shared.strided_copy import (
     StridedLoop,
     move_layer,
@@ -43,13 +43,12 @@ _UNKNOWN = Table("padding", "int32_t", (), "")
 
 
 @dataclass(frozen=True, slots=True)
-class Pad(Op):
-    """paddings: elements before and after, per dimension. value: what they hold, in the tensor's own type. real: the same as a
+class Pad(PaddedOp):
+    """value: what the paddings hold, in the tensor's own type. real: the same as a
     real value, which stays true when the tensor is quantized; of a model from ONNX in float32. Where neither is there, a
     second operand holds it. `padding_value` is the value as the output has it.
     """
 
-    paddings: tuple[tuple[int, int], ...]
     value: int | float | None
     real: float | None = None
 
@@ -136,24 +135,23 @@ def _onnx_value(node: SourceNode) -> int | float | None:
 
 
 def from_onnx(node: SourceNode) -> Parsed:
-    """Pad: by a constant, or in another way that `border.py` has."""
+    """Pad: by a constant, or in another way that `pad_modes.py` has."""
     node.counts((1, 4))
     mode = node.text("mode", MODES) if "mode" in node.attributes else "constant"
     paddings = _onnx_paddings(node)
     if mode != "constant":
-        return Parsed(BorderPad(paddings, mode, numerics=Numerics.QOPERATOR))
+        return Parsed(BorderPad(paddings, mode))
     value = _onnx_value(node)
     if min((n for pair in paddings for n in pair), default=0) >= 0:
         number, real = (None, value) if node.input(0).dtype == "float32" else (value, None)
-        op = Pad(paddings, number, real, numerics=Numerics.QOPERATOR)
-        return Parsed(op, (0,) if value is not None else (0, 2))
+        return Parsed(Pad(paddings, number, real), (0,) if value is not None else (0, 2))
     if value is None:
         raise node.unsupported(
             "Pad with negative paddings and a computed value is not supported",
             "the value must be known at compile time",
             "export the model with a constant padding value",
         )
-    return Parsed(CroppingPad(paddings, mode, value, numerics=Numerics.QOPERATOR))
+    return Parsed(CroppingPad(paddings, mode, value))
 
 
 def _walk(bound: BoundNode) -> StridedLoop:
@@ -196,11 +194,8 @@ def _check_onnx(bound: BoundNode) -> None:
     x = bound.input(0)
     require_same_values(bound, x, bound.output)
     value = bound.optional(_VALUE)
-    if (
-        value is not None
-        and not value.is_constant
-        and (value.dtype is not x.dtype or value.quantization != x.quantization)
-    ):
+    computed = value is not None and not value.is_constant
+    if value is not None and computed and (value.dtype, value.quantization) != (x.dtype, x.quantization):
         raise unsupported(
             bound,
             f"{bound.node.op_type} with a computed value of another quantization is not supported",
@@ -210,23 +205,11 @@ def _check_onnx(bound: BoundNode) -> None:
         )
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """Each dimension with its paddings."""
-    if isinstance(bound.node.op, BorderPad):
-        return pad_modes.output_shapes(bound)
-    pairs = zip(bound.input(0).shape, bound.op(Pad).paddings, strict=True)
-    return (tuple(before + size + after for size, (before, after) in pairs),)
-
-
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's pad."""
-    op = bound.op(Pad)
-    assert inputs[0] is not None
-    value: object = padding_value(bound)
-    if value is None:
-        assert inputs[_VALUE] is not None
-        value = np.asarray(inputs[_VALUE]).reshape(-1)[0]
-    return (np.pad(inputs[0], op.paddings, constant_values=np.array(value, inputs[0].dtype)[()]),)
+    x, value = operand(bound, inputs, 0), padding_value(bound)
+    number = operand(bound, inputs, _VALUE).reshape(-1)[0] if value is None else value
+    return (np.pad(x, bound.op(Pad).paddings, constant_values=np.array(number, x.dtype)[()]),)
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -246,24 +229,16 @@ def lower(bound: BoundNode) -> Layer:
     return move_layer(bound, _walk(bound), values_table("padding", value, "one element of the padding"))
 
 
-def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
-    """Each dimension's paddings where the dimension was."""
-    return replace(bound.op(Pad), paddings=tuple(bound.op(Pad).paddings[i] for i in np.argsort(permutation)))
-
-
 KERNELS = (
     KernelDef(
         Pad,
         "the tensor inside a larger one of a constant value",
-        tuple(DType),
-        ("PAD", "PADV2"),
-        from_tflite,
-        check,
-        reference,
-        lower,
+        tflite={"PAD": from_tflite, "PADV2": from_tflite},
+        onnx={"Pad": from_onnx},
+        check=check,
+        reference=reference,
+        lower=lower,
         output_shapes=output_shapes,
-        onnx=("Pad",),
-        from_onnx=from_onnx,
         transposed=transposed,
     ),
 )

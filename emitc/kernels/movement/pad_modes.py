@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, unsupported
 from emitc.kernels.shared.axis_gather import OUTSIDE, pick_layer, picked, require_pickable
 from emitc.kernels.shared.padding_value import filling
+from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.strided_copy import require_same_values
 from emitc.layer import Layer
 from emitc.numerics.requantize import Int64
@@ -31,10 +33,16 @@ _TFLITE_MODES = ("reflect", "symmetric")
 
 
 @dataclass(frozen=True, slots=True)
-class BorderPad(Op):
-    """paddings: elements before and after, per dimension; negative ones are removed. mode: what lies around the input."""
+class PaddedOp(Op):
+    """paddings: elements before and after, per dimension; negative ones are removed."""
 
     paddings: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BorderPad(PaddedOp):
+    """mode: what lies around the input."""
+
     mode: str
 
 
@@ -104,13 +112,6 @@ def check(bound: BoundNode) -> None:
             f"paddings {[list(pair) for pair in op.paddings]} of {list(x.shape)}",
             "remove the operator",
         )
-    # Sizes are bounded before positions are counted out.
-    require_moderate(bound)
-    require_pickable(bound, x.shape, _positions(bound))
-
-
-def require_moderate(bound: BoundNode) -> None:
-    """Refuses an output that no microcontroller holds."""
     (shape,) = output_shapes(bound)
     if max(shape, default=1) > 1 << 26:
         raise unsupported(
@@ -119,18 +120,18 @@ def require_moderate(bound: BoundNode) -> None:
             "the output would not fit any microcontroller",
             "the file is damaged, or the model is not meant for one",
         )
+    require_pickable(bound, x.shape, _positions(bound))
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """Each dimension with its paddings."""
-    pairs = zip(bound.input(0).shape, bound.op(BorderPad).paddings, strict=True)
+    pairs = zip(bound.input(0).shape, bound.op(PaddedOp).paddings, strict=True)
     return (tuple(before + size + after for size, (before, after) in pairs),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The elements at their positions."""
-    assert inputs[0] is not None
-    return (picked(inputs[0], _positions(bound), _fill(bound)),)
+    return (picked(operand(bound, inputs, 0), _positions(bound), _fill(bound)),)
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -140,35 +141,16 @@ def lower(bound: BoundNode) -> Layer:
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
     """Each dimension's paddings where the dimension was."""
-    return replace(
-        bound.op(BorderPad), paddings=tuple(bound.op(BorderPad).paddings[i] for i in np.argsort(permutation))
-    )
+    op = bound.op(PaddedOp)
+    return replace(op, paddings=tuple(op.paddings[i] for i in np.argsort(permutation)))
 
 
+_kernel = partial(
+    KernelDef, check=check, reference=reference, lower=lower, output_shapes=output_shapes, transposed=transposed
+)
 KERNELS = (
-    KernelDef(
-        BorderPad,
-        "the tensor inside a larger one of its own values",
-        tuple(DType),
-        ("MIRROR_PAD",),
-        _from_tflite,
-        check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
-        transposed=transposed,
-        moves=True,
+    _kernel(
+        BorderPad, "the tensor inside a larger one of its own values", tflite={"MIRROR_PAD": _from_tflite}, moves=True
     ),
-    KernelDef(
-        CroppingPad,
-        "a part of the tensor inside a larger one of a constant value",
-        tuple(DType),
-        (),
-        None,
-        check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
-        transposed=transposed,
-    ),
+    _kernel(CroppingPad, "a part of the tensor inside a larger one of a constant value"),
 )

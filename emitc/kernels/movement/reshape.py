@@ -9,14 +9,14 @@ input or, up to version 4 and where the frontend has put the operator, from its 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels.contract import KernelDef, Parsed, illegal, require_same_quantization
+from emitc.ir import Array, BoundNode, Numerics, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, require_same_dtype, require_same_quantization
 from emitc.kernels.shared.integer_attributes import axes_of, given, resolved_shape
+from emitc.kernels.shared.pointwise import copied, operand
 from emitc.kernels.shared.strided_copy import require_same_values
-from emitc.layer import Layer, in_step
 from emitc.source import MAX_RANK, SourceNode
 
 
@@ -25,18 +25,6 @@ class Reshape(Op):
     """shape: the new shape, fully known."""
 
     shape: Shape
-
-
-class Squeeze(Reshape):
-    """Dimensions of size 1 removed."""
-
-    __slots__ = ()
-
-
-class ExpandDims(Reshape):
-    """A dimension of size 1 added."""
-
-    __slots__ = ()
 
 
 def _reshape_from_tflite(node: SourceNode) -> Parsed:
@@ -64,7 +52,7 @@ def _squeeze_from_tflite(node: SourceNode) -> Parsed:
             "export again",
         )
     keep = (lambda i: i not in dims) if dims else (lambda i: shape[i] != 1)
-    return Parsed(Squeeze(tuple(d for i, d in enumerate(shape) if keep(i))))
+    return Parsed(Reshape(tuple(d for i, d in enumerate(shape) if keep(i))))
 
 
 def _expand_dims_from_tflite(node: SourceNode) -> Parsed:
@@ -74,7 +62,7 @@ def _expand_dims_from_tflite(node: SourceNode) -> Parsed:
     if len(axes) != 1 or not -len(shape) - 1 <= axes[0] <= len(shape):
         raise node.refusal(f"EXPAND_DIMS has axis {list(axes)}", f"the input has {len(shape)} dimensions")
     axis = axes[0] % (len(shape) + 1)
-    return Parsed(ExpandDims((*shape[:axis], 1, *shape[axis:])))
+    return Parsed(Reshape((*shape[:axis], 1, *shape[axis:])))
 
 
 def _copied_dimensions(node: SourceNode, wanted: tuple[int, ...]) -> tuple[int, ...]:
@@ -88,20 +76,22 @@ def _copied_dimensions(node: SourceNode, wanted: tuple[int, ...]) -> tuple[int, 
     return tuple(shape[i] if d == 0 else d for i, d in enumerate(wanted))
 
 
-def _reshape_from_onnx(node: SourceNode) -> Parsed:
-    """Reshape and Flatten."""
+def _flatten_from_onnx(node: SourceNode) -> Parsed:
     node.counts((1, 2))
     shape = node.input(0).shape
-    if node.kind == "Flatten":
-        axis = node.integer("axis", 1, -len(shape), len(shape))
-        axis += len(shape) if axis < 0 else 0
-        return Parsed(Reshape((math.prod(shape[:axis]), math.prod(shape[axis:])), numerics=Numerics.QOPERATOR))
+    axis = node.integer("axis", 1, -len(shape), len(shape))
+    axis += len(shape) if axis < 0 else 0
+    return Parsed(Reshape((math.prod(shape[:axis]), math.prod(shape[axis:]))))
+
+
+def _reshape_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((1, 2))
     wanted = given(node, "shape", 1)
     if wanted is None:
         raise node.refusal("Reshape has no shape", "it is neither an input nor an attribute")
     if not node.integer("allowzero", 0):
         wanted = _copied_dimensions(node, wanted)
-    return Parsed(Reshape(resolved_shape(node, wanted), numerics=Numerics.QOPERATOR))
+    return Parsed(Reshape(resolved_shape(node, wanted)))
 
 
 def _squeeze_from_onnx(node: SourceNode) -> Parsed:
@@ -114,7 +104,7 @@ def _squeeze_from_onnx(node: SourceNode) -> Parsed:
         raise node.refusal(
             f"Squeeze removes dimensions {list(listed)}", f"of {list(shape)} only those of size 1 can go"
         )
-    return Parsed(Squeeze(tuple(d for i, d in enumerate(shape) if i not in axes), numerics=Numerics.QOPERATOR))
+    return Parsed(Reshape(tuple(d for i, d in enumerate(shape) if i not in axes)))
 
 
 def _unsqueeze_from_onnx(node: SourceNode) -> Parsed:
@@ -127,8 +117,7 @@ def _unsqueeze_from_onnx(node: SourceNode) -> Parsed:
         )
     axes = axes_of(node, listed, len(shape) + len(listed))
     rest = iter(shape)
-    wanted = tuple(1 if i in axes else next(rest) for i in range(len(shape) + len(axes)))
-    return Parsed(ExpandDims(wanted, numerics=Numerics.QOPERATOR))
+    return Parsed(Reshape(tuple(1 if i in axes else next(rest) for i in range(len(shape) + len(axes)))))
 
 
 def check(bound: BoundNode) -> None:
@@ -136,54 +125,41 @@ def check(bound: BoundNode) -> None:
     x, y = bound.input(0), bound.output
     if bound.node.op.numerics is not Numerics.TFLITE:
         require_same_values(bound, x, y)
-    if x.dtype is not y.dtype:
-        raise illegal(
-            bound, f"{bound.node.op_type} changes the element type", f"{x.dtype.value} to {y.dtype.value}", tensor=y
-        )
+    require_same_dtype(bound)
     if bound.node.op.numerics is Numerics.TFLITE and x.quantization and y.quantization:
         require_same_quantization(bound, x, y)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The op's shape."""
-    assert isinstance(bound.node.op, Reshape)
-    return (bound.node.op.shape,)
+    return (bound.op(Reshape).shape,)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's reshape."""
-    assert inputs[0] is not None
-    return (inputs[0].reshape(bound.output.shape),)
-
-
-def lower(bound: BoundNode) -> Layer:
-    """A copy: printed only where the view pass is switched off."""
-    return Layer("movement/copy", "portable", (0,), overlaps=(in_step(bound),))
-
-
-_Parser = Callable[[SourceNode], Parsed]
-
-
-def _kernel(op: type[Reshape], name: str, from_tflite: _Parser, onnx: tuple[str, ...], from_onnx: _Parser) -> KernelDef:
-    return KernelDef(
-        op,
-        "the same bytes under another shape: no code",
-        tuple(DType),
-        (name,),
-        from_tflite,
-        check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
-        view=True,
-        onnx=onnx,
-        from_onnx=from_onnx,
-        moves=True,
-    )
+    return (operand(bound, inputs, 0).reshape(bound.output.shape),)
 
 
 KERNELS = (
-    _kernel(Reshape, "RESHAPE", _reshape_from_tflite, ("Reshape", "Flatten"), _reshape_from_onnx),
-    _kernel(Squeeze, "SQUEEZE", _squeeze_from_tflite, ("Squeeze",), _squeeze_from_onnx),
-    _kernel(ExpandDims, "EXPAND_DIMS", _expand_dims_from_tflite, ("Unsqueeze",), _unsqueeze_from_onnx),
+    KernelDef(
+        Reshape,
+        "the same bytes under another shape: no code",
+        tflite={
+            "RESHAPE": _reshape_from_tflite,
+            "SQUEEZE": _squeeze_from_tflite,
+            "EXPAND_DIMS": _expand_dims_from_tflite,
+        },
+        onnx={
+            "Reshape": _reshape_from_onnx,
+            "Flatten": _flatten_from_onnx,
+            "Squeeze": _squeeze_from_onnx,
+            "Unsqueeze": _unsqueeze_from_onnx,
+        },
+        check=check,
+        reference=reference,
+        lower=copied,
+        output_shapes=output_shapes,
+        view=True,
+        moves=True,
+    ),
 )

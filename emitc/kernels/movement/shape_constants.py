@@ -11,8 +11,9 @@ Source  the schema's operators; measured in TFLite Micro.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -82,8 +83,7 @@ def _fill(node: SourceNode) -> Parsed:
         )
     if given.data is None:
         return Parsed(Expand((1,) * len(shape), shape), operands=(1,))
-    value = node.value(1, "value")
-    return Parsed(Fill(shape, (value.reshape(-1)[0].item(),)), operands=())
+    return Parsed(Fill(shape, (node.value(1, "value").reshape(-1)[0].item(),)), operands=())
 
 
 def _broadcast_args(node: SourceNode) -> Parsed:
@@ -112,9 +112,8 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The value."""
     op = bound.op(KnownValue)
-    if len(op.values) == math.prod(op.shape):
-        return (np.array(op.values, bound.output.dtype.value).reshape(op.shape),)
-    return (np.full(op.shape, op.values[0], bound.output.dtype.value),)
+    values = np.array(op.values, bound.output.dtype.value)
+    return (values.reshape(op.shape) if values.size == math.prod(op.shape) else np.full(op.shape, values[0]),)
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -124,15 +123,15 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("movement/copy_run", "portable", (), (table,), params)
 
 
-def _kernel(
-    op: type[Op], name: str, parse: Callable[[SourceNode], Parsed], dtypes: tuple[DType, ...], summary: str
-) -> KernelDef:
-    return KernelDef(op, summary, dtypes, (name,), parse, check, reference, lower, output_shapes=output_shapes)
-
-
+_kernel = partial(KernelDef, check=check, reference=reference, lower=lower, output_shapes=output_shapes)
 KERNELS = (
-    _kernel(ShapeOf, "SHAPE", _shape_of, _INDICES, "sizes of dimensions, known while compiling"),
-    _kernel(ZerosLike, "ZEROS_LIKE", _zeros_like, _NUMBERS, "zeros, known while compiling"),
-    _kernel(Fill, "FILL", _fill, _FILLED, "one value everywhere, known while compiling"),
-    _kernel(BroadcastArgs, "BROADCAST_ARGS", _broadcast_args, _INDICES, "the shape that two shapes broadcast to"),
+    _kernel(ShapeOf, "sizes of dimensions, known while compiling", _INDICES, tflite={"SHAPE": _shape_of}),
+    _kernel(ZerosLike, "zeros, known while compiling", _NUMBERS, tflite={"ZEROS_LIKE": _zeros_like}),
+    _kernel(Fill, "one value everywhere, known while compiling", _FILLED, tflite={"FILL": _fill}),
+    _kernel(
+        BroadcastArgs,
+        "the shape that two shapes broadcast to",
+        _INDICES,
+        tflite={"BROADCAST_ARGS": _broadcast_args},
+    ),
 )

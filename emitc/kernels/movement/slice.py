@@ -7,7 +7,7 @@ negative positions count from the end, then all are limited to the tensor; a set
 the tensor's own end in the direction of the stride; a set bit of shrink_axis_mask takes the one element at `begin`.
 ONNX's Slice: as STRIDED_SLICE without masks, along the axes that it lists; a start before the front is the front, also where
 the step is negative. Lists are attributes up to version 9, inputs from 10 on.
-ellipsis_mask and new_axis_mask are written out while parsing (slice_masks.py).
+ellipsis_mask and new_axis_mask are written out while parsing (strided_slice_masks.py).
 Source  TFLite Micro's STRIDED_SLICE, which lets begin_mask win over `begin` also where the axis shrinks.
 Errors  `offset`, which TFLite Micro ignores, and lists shorter than the rank, which it
 reads beyond their end: what such a model means there is not defined.
@@ -17,13 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.movement.strided_slice_masks import written_out
 from emitc.kernels.shared.integer_attributes import axes_of, given
+from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.strided_copy import StridedLoop, move_layer, require_depth, require_same_type, strides, walk
 from emitc.layer import Layer
 from emitc.source import SourceNode
@@ -144,7 +146,7 @@ def _slice_from_onnx(node: SourceNode) -> Parsed:
         count[axis] = max(0, -((first[axis] - _position(ends[i], size, steps[i])) // steps[i]))
         if count[axis] <= 1:  # a step from INT64_MIN on would not fit the C
             step[axis] = 1
-    return Parsed(Slice(tuple(first), tuple(step), tuple(count), numerics=Numerics.QOPERATOR))
+    return Parsed(Slice(tuple(first), tuple(step), tuple(count)))
 
 
 def _walk(bound: BoundNode) -> StridedLoop:
@@ -175,9 +177,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The elements at every combination of the positions along each dimension."""
-    op = bound.op(Slice)
-    assert inputs[0] is not None
-    values = inputs[0]
+    op, values = bound.op(Slice), operand(bound, inputs, 0)
     for axis, (start, step, count) in enumerate(zip(op.starts, op.steps, op.counts, strict=True)):
         values = np.take(values, start + step * np.arange(count), axis)
     return (values.reshape(output_shapes(bound)[0]),)
@@ -195,31 +195,19 @@ def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
     return replace(op, starts=starts, steps=steps, counts=counts)
 
 
+_kernel = partial(KernelDef, check=check, reference=reference, lower=lower, output_shapes=output_shapes)
 KERNELS = (
-    KernelDef(
+    _kernel(
         Slice,
         "a box of the tensor",
-        tuple(DType),
-        ("SLICE", "REVERSE_V2"),
-        lambda node: _reverse_from_tflite(node) if node.op_type == "REVERSE_V2" else _slice_from_tflite(node),
-        check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
-        onnx=("Slice",),
-        from_onnx=_slice_from_onnx,
+        tflite={"SLICE": _slice_from_tflite, "REVERSE_V2": _reverse_from_tflite},
+        onnx={"Slice": _slice_from_onnx},
         transposed=transposed,
         moves=True,
     ),
-    KernelDef(
+    _kernel(
         StridedSlice,
         "every n-th element along each dimension",
-        tuple(DType),
-        ("STRIDED_SLICE",),
-        _strided_slice_from_tflite,
-        check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
+        tflite={"STRIDED_SLICE": _strided_slice_from_tflite},
     ),
 )

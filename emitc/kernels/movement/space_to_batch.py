@@ -12,14 +12,16 @@ Errors  padding of a tensor of more than a byte whose zero point is not 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_rank, unsupported
-from emitc.kernels.shared.strided_copy import operand, require_same_type
+from emitc.kernels.shared.pointwise import operand
+from emitc.kernels.shared.strided_copy import data_operands, require_same_type
 from emitc.layer import Layer, Param
 from emitc.source import SourceNode
 
@@ -47,37 +49,30 @@ class BatchToSpace(Blocks):
     __slots__ = ()
 
 
-def _from_tflite(op: type[Blocks]) -> Callable[[SourceNode], Parsed]:
-    def parse(node: SourceNode) -> Parsed:
-        node.counts((3, 3))
-        rank = len(node.input(0).shape)
-        block, ends = node.constant_integers(1, "block shape"), node.constant_integers(2, "paddings or crops")
-        dimensions = rank - 2
-        if dimensions not in (1, 2) or len(block) != dimensions or len(ends) != 2 * dimensions:
-            raise node.refusal(
-                f"{node.op_type} has {len(block)} block sizes and {len(ends)} paddings or crops",
-                f"one and two are expected for each of {dimensions} dimensions, of which there may be one or two",
-                tensor=node.input(0),
-            )
-        if not all(1 <= b <= _MAX for b in block) or not all(0 <= e <= _MAX for e in ends):
-            raise node.refusal(
-                f"{node.op_type} has blocks {list(block)} and paddings or crops {list(ends)}",
-                f"blocks of 1 to {_MAX}, and not negative numbers up to {_MAX}",
-            )
-        if dimensions == 1:
-            return Parsed(op((block[0], 1), (ends[0], 0), (ends[1], 0)))
-        return Parsed(op((block[0], block[1]), (ends[0], ends[2]), (ends[1], ends[3])))
-
-    return parse
+def _from_tflite(node: SourceNode) -> Parsed:
+    node.counts((3, 3))
+    dimensions = len(node.input(0).shape) - 2
+    block, ends = node.constant_integers(1, "block shape"), node.constant_integers(2, "paddings or crops")
+    if dimensions not in (1, 2) or len(block) != dimensions or len(ends) != 2 * dimensions:
+        raise node.refusal(
+            f"{node.op_type} has {len(block)} block sizes and {len(ends)} paddings or crops",
+            f"one and two are expected for each of {dimensions} dimensions, of which there may be one or two",
+            tensor=node.input(0),
+        )
+    if not all(1 <= b <= _MAX for b in block) or not all(0 <= e <= _MAX for e in ends):
+        raise node.refusal(
+            f"{node.op_type} has blocks {list(block)} and paddings or crops {list(ends)}",
+            f"blocks of 1 to {_MAX}, and not negative numbers up to {_MAX}",
+        )
+    op = SpaceToBatch if node.op_type == "SPACE_TO_BATCH_ND" else BatchToSpace
+    if dimensions == 1:
+        return Parsed(op((block[0], 1), (ends[0], 0), (ends[1], 0)))
+    return Parsed(op((block[0], block[1]), (ends[0], ends[2]), (ends[1], ends[3])))
 
 
 def _image(shape: Shape) -> tuple[int, int, int, int]:
     """[N, H, W, C] of a tensor of rank 3 or 4."""
     return (shape[0], shape[1], 1 if len(shape) == 3 else shape[2], shape[-1])
-
-
-def _of_rank(shape: tuple[int, int, int, int], rank: int) -> Shape:
-    return shape if rank == 4 else (shape[0], shape[1], shape[3])
 
 
 def check(bound: BoundNode) -> None:
@@ -123,16 +118,16 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     n, h, w, c = _image(shape)
     (block_h, block_w), (top, left), (bottom, right) = op.block, op.before, op.after
     if isinstance(op, SpaceToBatch):
-        found = (n * block_h * block_w, (h + top + bottom) // block_h, (w + left + right) // block_w, c)
+        n, h, w = n * block_h * block_w, (h + top + bottom) // block_h, (w + left + right) // block_w
     else:
-        found = (n // (block_h * block_w), h * block_h - top - bottom, w * block_w - left - right, c)
-    return (_of_rank(found, len(shape)),)
+        n, h, w = n // (block_h * block_w), h * block_h - top - bottom, w * block_w - left - right
+    return ((n, h, w, c) if len(shape) == 4 else (n, h, c),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's pad, transpose and slices."""
     op = bound.op(Blocks)
-    values = bound.input(0).array() if inputs[0] is None else inputs[0]
+    values = operand(bound, inputs, 0)
     n, h, w, c = _image(values.shape)
     (block_h, block_w), (top, left), (bottom, right) = op.block, op.before, op.after
     shape = output_shapes(bound)[0]
@@ -153,7 +148,7 @@ def lower(bound: BoundNode) -> Layer:
     op, x, y = bound.op(Blocks), bound.input(0), bound.output
     to_batch = isinstance(op, SpaceToBatch)
     image, batch = (_image(x.shape), _image(y.shape)) if to_batch else (_image(y.shape), _image(x.shape))
-    operands, tables = operand(x)
+    operands, tables = data_operands(x)
     params: tuple[Param, ...] = (
         Param("images", "int32_t", image[0]),
         Param("height", "int32_t", image[1], "of an image"),
@@ -168,27 +163,17 @@ def lower(bound: BoundNode) -> Layer:
     )
     if to_batch:
         params += (Param("fill", "int32_t", pads_with(bound) & 0xFF, "byte outside the image"),)
-    return Layer(
-        "movement/space_to_batch" if to_batch else "movement/batch_to_space", "portable", operands, tables, params
-    )
+    template = "movement/space_to_batch" if to_batch else "movement/batch_to_space"
+    return Layer(template, "portable", operands, tables, params)
 
 
-def _kernel(op: type[Blocks], name: str, summary: str) -> KernelDef:
-    return KernelDef(
-        op,
-        summary,
-        tuple(DType),
-        (name,),
-        _from_tflite(op),
-        check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
-        moves=op is BatchToSpace,
-    )
-
-
+_kernel = partial(KernelDef, check=check, reference=reference, lower=lower, output_shapes=output_shapes)
 KERNELS = (
-    _kernel(SpaceToBatch, "SPACE_TO_BATCH_ND", "every n-th pixel as an image of its own"),
-    _kernel(BatchToSpace, "BATCH_TO_SPACE_ND", "images as every n-th pixel of a larger one"),
+    _kernel(SpaceToBatch, "every n-th pixel as an image of its own", tflite={"SPACE_TO_BATCH_ND": _from_tflite}),
+    _kernel(
+        BatchToSpace,
+        "images as every n-th pixel of a larger one",
+        tflite={"BATCH_TO_SPACE_ND": _from_tflite},
+        moves=True,
+    ),
 )

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.shared.integer_attributes import given
 from emitc.kernels.shared.joined_rows import axis_of, check_parts, split_layer, variants
+from emitc.kernels.shared.pointwise import operand
 from emitc.layer import Layer
 from emitc.source import SourceNode
 
@@ -100,7 +102,7 @@ def _split_from_onnx(node: SourceNode) -> Parsed:
             f"Split makes parts of {list(sizes)}",
             f"they must add up to dimension {axis} of {list(shape)} and be as many as the outputs, {parts}",
         )
-    return Parsed(Split(axis, sizes, numerics=Numerics.QOPERATOR))
+    return Parsed(Split(axis, sizes))
 
 
 def check(bound: BoundNode) -> None:
@@ -117,8 +119,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's split at the running sums of the sizes."""
     op = bound.op(Split)
-    assert inputs[0] is not None
-    return tuple(np.split(inputs[0], np.cumsum(op.sizes)[:-1], op.axis))
+    return tuple(np.split(operand(bound, inputs, 0), np.cumsum(op.sizes)[:-1], op.axis))
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -131,33 +132,17 @@ def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
     return replace(bound.op(Split), axis=permutation[bound.op(Split).axis])
 
 
+_kernel = partial(
+    KernelDef, check=check, reference=reference, lower=lower, output_shapes=output_shapes, variants=variants(lower)
+)
 KERNELS = (
-    KernelDef(
+    _kernel(
         Split,
         "a tensor cut into equal parts",
-        tuple(DType),
-        ("SPLIT",),
-        _split_from_tflite,
-        check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
-        onnx=("Split",),
-        from_onnx=_split_from_onnx,
+        tflite={"SPLIT": _split_from_tflite},
+        onnx={"Split": _split_from_onnx},
         transposed=transposed,
         moves=True,
-        variants=variants(lower),
     ),
-    KernelDef(
-        SplitV,
-        "a tensor cut into parts of given sizes",
-        tuple(DType),
-        ("SPLIT_V",),
-        _split_v_from_tflite,
-        check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
-        variants=variants(lower),
-    ),
+    _kernel(SplitV, "a tensor cut into parts of given sizes", tflite={"SPLIT_V": _split_v_from_tflite}),
 )

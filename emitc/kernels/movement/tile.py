@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, unsupported
 from emitc.kernels.shared.axis_gather import pick_layer, picked, require_pickable
+from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.strided_copy import MAX_LOOPS, StridedLoop, move_layer, require_same_values, strides, walk
 from emitc.layer import Layer
 from emitc.numerics.requantize import Int64
@@ -54,7 +56,7 @@ def _tile_from_onnx(node: SourceNode) -> Parsed:
         raise node.refusal(
             f"Tile has the repeats {list(repeats)}", f"one for each of {len(shape)} dimensions is expected"
         )
-    return Parsed(Tile(shape, repeats, numerics=Numerics.QOPERATOR))
+    return Parsed(Tile(shape, repeats))
 
 
 def _expand_from_onnx(node: SourceNode) -> Parsed:
@@ -67,8 +69,11 @@ def _expand_from_onnx(node: SourceNode) -> Parsed:
         raise node.refusal(
             f"Expand of {list(node.input(0).shape)} to {list(wanted)}", "dimensions must be equal, or one of them 1"
         )
-    repeats = tuple(w if d == 1 else 1 for d, w in zip(shape, wanted, strict=True))
-    return Parsed(Expand(shape, repeats, numerics=Numerics.QOPERATOR))
+    return Parsed(_expanded(shape, wanted))
+
+
+def _expanded(shape: Shape, wanted: Shape) -> Expand:
+    return Expand(shape, tuple(w if d == 1 else 1 for d, w in zip(shape, wanted, strict=True)))
 
 
 def _walk(bound: BoundNode) -> StridedLoop:
@@ -104,8 +109,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The elements at their positions modulo the dimensions."""
-    assert inputs[0] is not None
-    return (picked(inputs[0].reshape(bound.op(Repeat).shape), _positions(bound)),)
+    return (picked(operand(bound, inputs, 0).reshape(bound.op(Repeat).shape), _positions(bound)),)
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -149,29 +153,29 @@ def _broadcast_to_from_tflite(node: SourceNode) -> Parsed:
             f"BROADCAST_TO of {list(shape)} to {list(wanted)}",
             "each dimension must be equal to the one asked for, or 1",
         )
-    return Parsed(Expand(padded, tuple(w if d == 1 else 1 for d, w in zip(padded, wanted, strict=True))))
+    return Parsed(_expanded(padded, wanted))
 
 
-def _kernel(op: type[Repeat], name: str, tflite: str, summary: str) -> KernelDef:
-    parser = _tile_from_onnx if op is Tile else _expand_from_onnx
-    return KernelDef(
-        op,
-        summary,
-        tuple(DType),
-        (tflite,),
-        _tile_from_tflite if op is Tile else _broadcast_to_from_tflite,
-        check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
-        onnx=(name,),
-        from_onnx=parser,
-        transposed=transposed,
-        moves=True,
-    )
-
-
+_kernel = partial(
+    KernelDef,
+    check=check,
+    reference=reference,
+    lower=lower,
+    output_shapes=output_shapes,
+    transposed=transposed,
+    moves=True,
+)
 KERNELS = (
-    _kernel(Tile, "Tile", "TILE", "a tensor repeated along its dimensions"),
-    _kernel(Expand, "Expand", "BROADCAST_TO", "a tensor broadcast to a shape"),
+    _kernel(
+        Tile,
+        "a tensor repeated along its dimensions",
+        tflite={"TILE": _tile_from_tflite},
+        onnx={"Tile": _tile_from_onnx},
+    ),
+    _kernel(
+        Expand,
+        "a tensor broadcast to a shape",
+        tflite={"BROADCAST_TO": _broadcast_to_from_tflite},
+        onnx={"Expand": _expand_from_onnx},
+    ),
 )

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.shared.integer_attributes import listed
+from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.strided_copy import StridedLoop, move_layer, require_depth, require_same_type, strides, walk
 from emitc.layer import PLAIN, Layer, Overlap, Param, ReadAllFirst, Table
 from emitc.source import SourceNode
@@ -61,12 +62,11 @@ def from_onnx(node: SourceNode) -> Parsed:
     if permutation is None:
         permutation = tuple(reversed(range(len(node.input(0).shape))))
     _require_permutation(node, permutation)
-    return Parsed(Transpose(permutation, numerics=Numerics.QOPERATOR))
+    return Parsed(Transpose(permutation))
 
 
 def _permutation(bound: BoundNode) -> tuple[int, ...]:
-    assert isinstance(bound.node.op, Transpose)
-    return bound.node.op.permutation
+    return bound.op(Transpose).permutation
 
 
 def _walk(bound: BoundNode) -> StridedLoop:
@@ -89,8 +89,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's transpose."""
-    assert inputs[0] is not None
-    return (np.transpose(inputs[0], _permutation(bound)),)
+    return (np.transpose(operand(bound, inputs, 0), _permutation(bound)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +173,12 @@ KERNELS = (
     KernelDef(
         Transpose,
         "dimensions in another order",
-        tuple(DType),
-        ("TRANSPOSE",),
-        from_tflite,
-        check,
-        reference,
-        lower,
+        tflite={"TRANSPOSE": from_tflite},
+        onnx={"Transpose": from_onnx},
+        check=check,
+        reference=reference,
+        lower=lower,
         output_shapes=output_shapes,
-        onnx=("Transpose",),
-        from_onnx=from_onnx,
         moves=True,
     ),
 )

@@ -14,7 +14,15 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, Shape
 from emitc.kernels.contract import unsupported
-from emitc.kernels.shared.strided_copy import MAX_LOOPS, StridedLoop, move_layer, operand, strides, values_table, walk
+from emitc.kernels.shared.strided_copy import (
+    MAX_LOOPS,
+    StridedLoop,
+    data_operands,
+    move_layer,
+    strides,
+    values_table,
+    walk,
+)
 from emitc.layer import Layer, Param, Table
 from emitc.numerics.requantize import Int64
 
@@ -111,7 +119,7 @@ def pick_layer(bound: BoundNode, shape: Shape, positions: Sequence[Int64], fill:
         each = np.arange(size) if chosen is None else chosen
         counts.append(each.size)
         offsets += [int(v) * step if v != OUTSIDE else _OUTSIDE_BYTES for v in each]
-    operands, tables = operand(x)
+    operands, tables = data_operands(x)
     tables += (
         Table("counts", "int32_t", tuple(counts), "positions along each dimension, the last is the innermost loop"),
         Table("offsets", "int32_t", tuple(offsets), "bytes to the positions along each dimension, one after the other"),

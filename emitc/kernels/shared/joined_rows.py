@@ -15,7 +15,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Tensor
 from emitc.kernels.contract import Variant, unsupported
 from emitc.kernels.costs import UNKNOWN_VECTORS
-from emitc.kernels.shared.strided_copy import StridedLoop, move_layer, operand, require_same_type, values_table
+from emitc.kernels.shared.strided_copy import StridedLoop, data_operands, move_layer, require_same_type, values_table
 from emitc.layer import Inside, Layer, Param, Table
 from emitc.source import SourceNode
 
@@ -142,7 +142,7 @@ def split_layer(bound: BoundNode, axis: int) -> Layer:
         return _whole_copy(bound)
     x: Tensor = bound.input(0)
     rows = math.prod(x.shape[:axis])
-    operands, tables = operand(x)
+    operands, tables = data_operands(x)
     sizes = [tensor.size_bytes for tensor in bound.outputs]
     inside = _inside(sizes, output=True) if rows == 1 and operands else ()
     ending, made = _narrow(sizes, rows), (*tables, _row_bytes(sizes, rows))

@@ -118,8 +118,8 @@ def pointwise_layer(bound: BoundNode, kernel: Formula | str, parameters: tuple[P
 
 
 def copied(bound: BoundNode) -> Layer:
-    """y is x."""
-    return Layer("movement/copy", "portable", (0,), overlaps=(in_step(bound),))
+    """y is x. Of an operator whose output is a view, the copy is printed only where that pass is switched off."""
+    return Layer("movement/copy", overlaps=(in_step(bound),))
 
 
 def operand(bound: BoundNode, inputs: Collection[Array | None], position: int) -> Array:

@@ -136,11 +136,14 @@ def values_table(role: str, values: Array, comment: str) -> Table:
     return Table(role, dtype.c_type, tuple(flat.tolist()), comment)
 
 
-def operand(tensor: Tensor) -> tuple[tuple[int, ...], tuple[Table, ...]]:
-    """Layer.operands and Layer.tables for input 0: passed as `x`, or the table `x` when it is a constant."""
+def data_operands(tensor: Tensor, position: int = 0, comment: str = "") -> tuple[tuple[int, ...], tuple[Table, ...]]:
+    """Layer.operands and Layer.tables for an input: passed as `x`, or the table `x` when it is a constant."""
     if not tensor.is_constant:
-        return (0,), ()
-    return (), (values_table("x", tensor.array(), f"constant input {list(tensor.shape)}"),)
+        return (position,), ()
+    return (), (values_table("x", tensor.array(), comment or f"constant input {list(tensor.shape)}"),)
+
+
+operand = data_operands
 
 
 def move_layer(bound: BoundNode, found: StridedLoop, fill: Table | None = None) -> Layer:
@@ -149,7 +152,7 @@ def move_layer(bound: BoundNode, found: StridedLoop, fill: Table | None = None) 
     fill: table `padding_byte` or `padding`, a byte or an element that is written everywhere in the output first, for what
     the walk leaves out. y may share memory with x where it is one memmove, and start up to x_start bytes above it.
     """
-    operands, tables = operand(bound.input(0))
+    operands, tables = data_operands(bound.input(0))
     if not found.loops and fill is None:
         return Layer(
             "movement/copy_run",

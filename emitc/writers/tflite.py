@@ -93,115 +93,34 @@ class ModelSpec:
     subgraphs: tuple[SubgraphSpec, ...] = ()
 
 
-# Option table of each builtin operator. An operator that is not listed has none in the schema.
+# Option tables that are not named after their operator.
 _OPTION_TABLES: Mapping[str, str] = {
-    "ABS": "AbsOptions",
-    "ADD": "AddOptions",
-    "ADD_N": "AddNOptions",
-    "ARG_MAX": "ArgMaxOptions",
-    "ARG_MIN": "ArgMinOptions",
-    "ASSIGN_VARIABLE": "AssignVariableOptions",
-    "AVERAGE_POOL_2D": "Pool2DOptions",
+    **dict.fromkeys(("AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"), "Pool2DOptions"),
+    **dict.fromkeys(("MAXIMUM", "MINIMUM"), "MaximumMinimumOptions"),
+    **dict.fromkeys(
+        ("MEAN", "SUM", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD"), "ReducerOptions"
+    ),
     "BATCH_MATMUL": "BatchMatMulOptions",
     "BATCH_TO_SPACE_ND": "BatchToSpaceNDOptions",
     "BIDIRECTIONAL_SEQUENCE_LSTM": "BidirectionalSequenceLSTMOptions",
     "BIDIRECTIONAL_SEQUENCE_RNN": "BidirectionalSequenceRNNOptions",
-    "BROADCAST_TO": "BroadcastToOptions",
-    "CALL": "CallOptions",
-    "CALL_ONCE": "CallOnceOptions",
-    "CAST": "CastOptions",
-    "CONCATENATION": "ConcatenationOptions",
-    "CONV_2D": "Conv2DOptions",
-    "CONV_3D": "Conv3DOptions",
-    "COS": "CosOptions",
-    "CUMSUM": "CumsumOptions",
-    "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
-    "DEPTH_TO_SPACE": "DepthToSpaceOptions",
-    "DEQUANTIZE": "DequantizeOptions",
-    "DIV": "DivOptions",
-    "EQUAL": "EqualOptions",
-    "EXP": "ExpOptions",
-    "EXPAND_DIMS": "ExpandDimsOptions",
-    "FAKE_QUANT": "FakeQuantOptions",
-    "FILL": "FillOptions",
-    "FLOOR_DIV": "FloorDivOptions",
-    "FLOOR_MOD": "FloorModOptions",
-    "FULLY_CONNECTED": "FullyConnectedOptions",
-    "GATHER": "GatherOptions",
-    "GATHER_ND": "GatherNdOptions",
-    "GELU": "GeluOptions",
-    "GREATER": "GreaterOptions",
-    "GREATER_EQUAL": "GreaterEqualOptions",
-    "HARD_SWISH": "HardSwishOptions",
-    "IF": "IfOptions",
     "L2_NORMALIZATION": "L2NormOptions",
-    "L2_POOL_2D": "Pool2DOptions",
-    "LEAKY_RELU": "LeakyReluOptions",
-    "LESS": "LessOptions",
-    "LESS_EQUAL": "LessEqualOptions",
-    "LOCAL_RESPONSE_NORMALIZATION": "LocalResponseNormalizationOptions",
-    "LOGICAL_AND": "LogicalAndOptions",
-    "LOGICAL_NOT": "LogicalNotOptions",
-    "LOGICAL_OR": "LogicalOrOptions",
-    "LOG_SOFTMAX": "LogSoftmaxOptions",
     "LSTM": "LSTMOptions",
-    "MAXIMUM": "MaximumMinimumOptions",
-    "MAX_POOL_2D": "Pool2DOptions",
-    "MEAN": "ReducerOptions",
-    "MINIMUM": "MaximumMinimumOptions",
-    "MIRROR_PAD": "MirrorPadOptions",
-    "MUL": "MulOptions",
-    "NEG": "NegOptions",
-    "NOT_EQUAL": "NotEqualOptions",
-    "ONE_HOT": "OneHotOptions",
-    "PACK": "PackOptions",
-    "PAD": "PadOptions",
     "PADV2": "PadV2Options",
-    "POW": "PowOptions",
-    "QUANTIZE": "QuantizeOptions",
-    "RANGE": "RangeOptions",
-    "RANK": "RankOptions",
-    "READ_VARIABLE": "ReadVariableOptions",
-    "REDUCE_ALL": "ReducerOptions",
-    "REDUCE_ANY": "ReducerOptions",
-    "REDUCE_MAX": "ReducerOptions",
-    "REDUCE_MIN": "ReducerOptions",
-    "REDUCE_PROD": "ReducerOptions",
-    "RESHAPE": "ReshapeOptions",
-    "RESIZE_BILINEAR": "ResizeBilinearOptions",
-    "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
-    "REVERSE_SEQUENCE": "ReverseSequenceOptions",
-    "REVERSE_V2": "ReverseV2Options",
     "RNN": "RNNOptions",
-    "SCATTER_ND": "ScatterNdOptions",
-    "SELECT": "SelectOptions",
-    "SELECT_V2": "SelectV2Options",
-    "SHAPE": "ShapeOptions",
-    "SLICE": "SliceOptions",
-    "SOFTMAX": "SoftmaxOptions",
     "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
-    "SPACE_TO_DEPTH": "SpaceToDepthOptions",
-    "SPLIT": "SplitOptions",
-    "SPLIT_V": "SplitVOptions",
-    "SQUARE": "SquareOptions",
-    "SQUARED_DIFFERENCE": "SquaredDifferenceOptions",
-    "SQUEEZE": "SqueezeOptions",
-    "STRIDED_SLICE": "StridedSliceOptions",
-    "SUB": "SubOptions",
-    "SUM": "ReducerOptions",
     "SVDF": "SVDFOptions",
-    "TILE": "TileOptions",
     "TOPK_V2": "TopKV2Options",
-    "TRANSPOSE": "TransposeOptions",
-    "TRANSPOSE_CONV": "TransposeConvOptions",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
     "UNIDIRECTIONAL_SEQUENCE_RNN": "SequenceRNNOptions",
-    "UNPACK": "UnpackOptions",
-    "VAR_HANDLE": "VarHandleOptions",
-    "WHERE": "WhereOptions",
-    "WHILE": "WhileOptions",
-    "ZEROS_LIKE": "ZerosLikeOptions",
 }
+# Operators that are written without the table which the schema has for them.
+_WITHOUT_OPTIONS = (
+    "BITCAST BITWISE_XOR BUCKETIZE CONCAT_EMBEDDINGS DENSIFY DYNAMIC_UPDATE_SLICE EMBEDDING_LOOKUP_SPARSE HASHTABLE "
+    "HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE MATRIX_DIAG MATRIX_SET_DIAG NON_MAX_SUPPRESSION_V4 "
+    "NON_MAX_SUPPRESSION_V5 RFFT2D RIGHT_SHIFT SEGMENT_SUM SIGN SKIP_GRAM SPARSE_TO_DENSE UNIQUE UNSORTED_SEGMENT_MAX "
+    "UNSORTED_SEGMENT_MIN UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_SUM"
+)
 
 # Enumeration behind each option field that has one.
 _OPTION_ENUMS: Mapping[str, str] = {
@@ -240,15 +159,33 @@ def write_tflite(spec: ModelSpec) -> bytes:
     codes_vector = _offset_vector(builder, [_operator_code(builder, *code) for code in codes.entries])
     buffers_vector = _offset_vector(builder, [_buffer(builder, data) for data in buffers.entries])
     description = builder.CreateString(_text(spec.description))
-
-    tflite.ModelStart(builder)
-    tflite.ModelAddVersion(builder, _SCHEMA_VERSION)
-    tflite.ModelAddOperatorCodes(builder, codes_vector)
-    tflite.ModelAddSubgraphs(builder, subgraphs_vector)
-    tflite.ModelAddDescription(builder, description)
-    tflite.ModelAddBuffers(builder, buffers_vector)
-    builder.Finish(tflite.ModelEnd(builder), file_identifier=b"TFL3")
+    model = _table(
+        builder,
+        "Model",
+        Version=_SCHEMA_VERSION,
+        OperatorCodes=codes_vector,
+        Subgraphs=subgraphs_vector,
+        Description=description,
+        Buffers=buffers_vector,
+    )
+    builder.Finish(model, file_identifier=b"TFL3")
     return bytes(builder.Output())
+
+
+def _table(builder: flatbuffers.Builder, table: str, **fields: int | float | None) -> int:
+    """The offset of a table with these fields, in their order; fields that are None are left out.
+
+    The generated functions are found by the schema's names (`StrideW` -> `Conv2DOptionsAddStrideW`).
+    """
+    getattr(tflite, f"{table}Start")(builder)
+    for name, value in fields.items():
+        try:
+            if value is not None:
+                getattr(tflite, f"{table}Add{name}")(builder, value)
+        except (TypeError, struct.error) as error:
+            raise ValueError(f"{table}: {name} cannot hold {value!r}") from error
+    offset: int = getattr(tflite, f"{table}End")(builder)
+    return offset
 
 
 class _Buffers:
@@ -283,14 +220,7 @@ def _subgraph(builder: flatbuffers.Builder, subgraph: SubgraphSpec, buffers: _Bu
     inputs = _int32_vector(builder, subgraph.inputs)
     outputs = _int32_vector(builder, subgraph.outputs)
     name = builder.CreateString(_text(subgraph.name))
-    tflite.SubGraphStart(builder)
-    tflite.SubGraphAddTensors(builder, tensors)
-    tflite.SubGraphAddInputs(builder, inputs)
-    tflite.SubGraphAddOutputs(builder, outputs)
-    tflite.SubGraphAddOperators(builder, operators)
-    tflite.SubGraphAddName(builder, name)
-    offset: int = tflite.SubGraphEnd(builder)
-    return offset
+    return _table(builder, "SubGraph", Tensors=tensors, Inputs=inputs, Outputs=outputs, Operators=operators, Name=name)
 
 
 def _tensor(builder: flatbuffers.Builder, tensor: TensorSpec, buffers: _Buffers) -> int:
@@ -298,70 +228,67 @@ def _tensor(builder: flatbuffers.Builder, tensor: TensorSpec, buffers: _Buffers)
     shape = _int32_vector(builder, tensor.shape)
     signature = None if tensor.shape_signature is None else _int32_vector(builder, tensor.shape_signature)
     quantization = _quantization(builder, tensor)
-    tflite.TensorStart(builder)
-    tflite.TensorAddShape(builder, shape)
-    tflite.TensorAddType(builder, _enum_value("TensorType", tensor.dtype.upper()))
-    tflite.TensorAddBuffer(builder, buffers.index(tensor.data))
-    tflite.TensorAddName(builder, name)
-    if quantization is not None:
-        tflite.TensorAddQuantization(builder, quantization)
-    tflite.TensorAddIsVariable(builder, tensor.is_variable)
-    if signature is not None:
-        tflite.TensorAddShapeSignature(builder, signature)
-    # Without it a reader takes shape () for "rank unknown" instead of a scalar.
-    tflite.TensorAddHasRank(builder, True)
-    offset: int = tflite.TensorEnd(builder)
-    return offset
+    return _table(
+        builder,
+        "Tensor",
+        Shape=shape,
+        Type=_enum_value("TensorType", tensor.dtype.upper()),
+        Buffer=buffers.index(tensor.data),
+        Name=name,
+        Quantization=quantization,
+        IsVariable=tensor.is_variable,
+        ShapeSignature=signature,
+        HasRank=True,  # Without it a reader takes shape () for "rank unknown" instead of a scalar.
+    )
 
 
 def _quantization(builder: flatbuffers.Builder, tensor: TensorSpec) -> int | None:
     if not tensor.scales and not tensor.zero_points:
         return None
     zero_points = tensor.zero_points or (0,) * len(tensor.scales)
-    scale_vector = builder.CreateNumpyVector(np.array(tensor.scales, dtype="<f4"))
-    zero_point_vector = builder.CreateNumpyVector(_integers(zero_points, "<i8"))
-    tflite.QuantizationParametersStart(builder)
-    tflite.QuantizationParametersAddScale(builder, scale_vector)
-    tflite.QuantizationParametersAddZeroPoint(builder, zero_point_vector)
-    tflite.QuantizationParametersAddQuantizedDimension(builder, tensor.quantized_dimension)
-    offset: int = tflite.QuantizationParametersEnd(builder)
-    return offset
+    return _table(
+        builder,
+        "QuantizationParameters",
+        Scale=builder.CreateNumpyVector(np.array(tensor.scales, dtype="<f4")),
+        ZeroPoint=builder.CreateNumpyVector(_integers(zero_points, "<i8")),
+        QuantizedDimension=tensor.quantized_dimension,
+    )
 
 
 def _operator(builder: flatbuffers.Builder, operator: OperatorSpec, codes: _OperatorCodes) -> int:
     code_index = codes.index(operator)
     inputs = _int32_vector(builder, operator.inputs)
     outputs = _int32_vector(builder, operator.outputs)
-    table = _OPTION_TABLES.get(operator.opcode)
+    table = _option_table(operator.opcode)
     if table is None and operator.options:
         raise ValueError(f"{operator.opcode} has no builtin options, got {sorted(operator.options)}")
     options = None if table is None else _options(builder, table, operator.options)
     custom_options = builder.CreateByteVector(operator.custom_options) if operator.custom_options else None
-    tflite.OperatorStart(builder)
-    tflite.OperatorAddOpcodeIndex(builder, code_index)
-    tflite.OperatorAddInputs(builder, inputs)
-    tflite.OperatorAddOutputs(builder, outputs)
-    if table is not None:
-        tflite.OperatorAddBuiltinOptionsType(builder, _enum_value("BuiltinOptions", table))
-        tflite.OperatorAddBuiltinOptions(builder, options)
-    if custom_options is not None:
-        tflite.OperatorAddCustomOptions(builder, custom_options)
-    offset: int = tflite.OperatorEnd(builder)
-    return offset
+    return _table(
+        builder,
+        "Operator",
+        OpcodeIndex=code_index,
+        Inputs=inputs,
+        Outputs=outputs,
+        BuiltinOptionsType=None if table is None else _enum_value("BuiltinOptions", table),
+        BuiltinOptions=options,
+        CustomOptions=custom_options,
+    )
+
+
+def _option_table(opcode: str) -> str | None:
+    """The option table of a builtin operator, None where it has none."""
+    words = (word if word[:1].isdigit() else word.capitalize() for word in opcode.split("_"))
+    table = _OPTION_TABLES.get(opcode, f"{''.join(words)}Options")
+    return table if hasattr(tflite.BuiltinOptions, table) and opcode not in _WITHOUT_OPTIONS.split() else None
 
 
 def _options(builder: flatbuffers.Builder, table: str, options: Mapping[str, OptionValue]) -> int:
-    """One option table; its generated functions are found by the schema's names (`stride_w` -> `AddStrideW`)."""
+    """One option table."""
     # Sorted, so that the order in which a caller's mapping was filled does not reach the file.
-    fields = [(_camel(name), _option(builder, table, name, options[name])) for name in sorted(options)]
-    getattr(tflite, f"{table}Start")(builder)
-    for camel, number in fields:
-        try:
-            getattr(tflite, f"{table}Add{camel}")(builder, number)
-        except (TypeError, struct.error) as error:
-            raise ValueError(f"{table}: {camel} cannot hold {number!r}") from error
-    offset: int = getattr(tflite, f"{table}End")(builder)
-    return offset
+    return _table(
+        builder, table, **{_camel(name): _option(builder, table, name, options[name]) for name in sorted(options)}
+    )
 
 
 def _option(builder: flatbuffers.Builder, table: str, name: str, value: OptionValue) -> int | float:
@@ -388,15 +315,14 @@ def _camel(name: str) -> str:
 
 
 def _operator_code(builder: flatbuffers.Builder, code: int, version: int, custom_code: str) -> int:
-    custom = builder.CreateString(_text(custom_code)) if custom_code else None
-    tflite.OperatorCodeStart(builder)
-    tflite.OperatorCodeAddDeprecatedBuiltinCode(builder, min(code, _PLACEHOLDER_CODE))
-    if custom is not None:
-        tflite.OperatorCodeAddCustomCode(builder, custom)
-    tflite.OperatorCodeAddVersion(builder, version)
-    tflite.OperatorCodeAddBuiltinCode(builder, code)
-    offset: int = tflite.OperatorCodeEnd(builder)
-    return offset
+    return _table(
+        builder,
+        "OperatorCode",
+        DeprecatedBuiltinCode=min(code, _PLACEHOLDER_CODE),
+        CustomCode=builder.CreateString(_text(custom_code)) if custom_code else None,
+        Version=version,
+        BuiltinCode=code,
+    )
 
 
 def _buffer(builder: flatbuffers.Builder, data: bytes) -> int:
@@ -407,11 +333,7 @@ def _buffer(builder: flatbuffers.Builder, data: bytes) -> int:
         builder.head -= len(data)
         builder.Bytes[builder.head : builder.head + len(data)] = data
         vector = builder.EndVector()
-    tflite.BufferStart(builder)
-    if vector is not None:
-        tflite.BufferAddData(builder, vector)
-    offset: int = tflite.BufferEnd(builder)
-    return offset
+    return _table(builder, "Buffer", Data=vector)
 
 
 def _offset_vector(builder: flatbuffers.Builder, offsets: Sequence[int]) -> int:

@@ -38,7 +38,7 @@ from emitc.kernels.matrix.matmul import (
     product_of,
 )
 from emitc.kernels.shared import int16x8
-from emitc.kernels.shared.lookup_and_binary import Loop
+from emitc.kernels.shared.broadcast_loops import loop_params
 from emitc.kernels.shared.pointwise import operand, plain_numerics
 from emitc.layer import PLAIN, KernelSpec, Layer, Param
 from emitc.numerics.requantize import (
@@ -167,15 +167,10 @@ def lower(bound: BoundNode) -> Layer:
     """Loops over the batch round one product, four columns at a time."""
     op, found, y = bound.op(BatchMatMul), _product(bound), bound.output
     operands, tables = operand_tables(bound)
-    loops = (Loop(1, 0, 0),) * (_BATCH_LOOPS - len(found.loops)) + found.loops
     a_row, a_step = (1, found.rows) if op.a_transposed else (found.depth, 1)
     b_column, b_step = (found.depth, 1) if op.b_transposed else (1, found.columns)
     params = (
-        *(
-            Param(name, "int32_t", value)
-            for i, loop in enumerate(loops)
-            for name, value in ((f"n{i}", loop.count), (f"a{i}", loop.a), (f"b{i}", loop.b))
-        ),
+        *loop_params(found.loops, _BATCH_LOOPS),
         Param("rows", "int32_t", found.rows),
         Param("depth", "int32_t", found.depth),
         Param("columns", "int32_t", found.columns),

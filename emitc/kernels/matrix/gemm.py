@@ -15,7 +15,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_rank
 from emitc.kernels.matrix.matmul import operand_tables
-from emitc.kernels.shared.lookup_and_binary import broadcast_shape
+from emitc.kernels.shared.broadcast_loops import common_shape
 from emitc.layer import Layer, Param, Table
 from emitc.source import SourceNode
 
@@ -60,7 +60,7 @@ def check(bound: BoundNode) -> None:
     for tensor in (a, b):
         require_rank(bound, tensor, 2)
     rows, depth, b_depth, columns = _sizes(bound)
-    fits = c is None or (len(c.shape) <= 2 and broadcast_shape(c.shape, (rows, columns)) == (rows, columns))
+    fits = c is None or (len(c.shape) <= 2 and common_shape([c.shape, (rows, columns)]) == (rows, columns))
     if depth != b_depth or 0 in (rows, depth, columns) or not fits:
         raise illegal(
             bound,

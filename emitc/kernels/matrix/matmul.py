@@ -35,7 +35,7 @@ from emitc.kernels.mac.dsp_int8 import BYTES_HEADER
 from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
 from emitc.kernels.mac.mve_int8 import CHANNELS
 from emitc.kernels.mac.mve_int8 import HEADERS as MVE_HEADERS
-from emitc.kernels.shared.lookup_and_binary import Loop, broadcast_shape, loops_of
+from emitc.kernels.shared.broadcast_loops import BroadcastLoop, common_shape, loop_params, loops_of
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table
 from emitc.numerics.requantize import Int64, requantize_float
 from emitc.source import SourceNode
@@ -64,7 +64,7 @@ class Product:
     depth: int
     columns: int
     batch: Shape
-    loops: tuple[Loop, ...]
+    loops: tuple[BroadcastLoop, ...]
 
 
 def from_onnx(node: SourceNode) -> Parsed:
@@ -84,11 +84,13 @@ def product_of(a: Shape, b: Shape) -> Product | None:
         return None
     wide_a, wide_b = _matrices(a, b)
     (rows, depth), (b_depth, columns) = wide_a[-2:], wide_b[-2:]
-    batch = broadcast_shape(wide_a[:-2], wide_b[:-2])
+    batch = common_shape([wide_a[:-2], wide_b[:-2]])
     if depth != b_depth or batch is None:
         return None
+    matrices = (rows * depth, depth * columns)
     loops = tuple(
-        Loop(loop.count, loop.a * rows * depth, loop.b * depth * columns) for loop in loops_of(wide_a[:-2], wide_b[:-2])
+        BroadcastLoop(loop.count, tuple(step * size for step, size in zip(loop.steps, matrices, strict=True)))
+        for loop in loops_of([wide_a[:-2], wide_b[:-2]], batch)
     )
     return Product(rows, depth, columns, batch, loops)
 
@@ -219,13 +221,8 @@ def lower(bound: BoundNode) -> Layer:
     """Loops over the batch round one product, four columns at a time."""
     a, b, y, found = bound.input(0), bound.input(1), bound.output, _product(bound)
     operands, tables = operand_tables(bound)
-    loops = (Loop(1, 0, 0),) * (_BATCH_LOOPS - len(found.loops)) + found.loops
     params = [
-        Param(name, "int32_t", value)
-        for i, loop in enumerate(loops)
-        for name, value in ((f"n{i}", loop.count), (f"a{i}", loop.a), (f"b{i}", loop.b))
-    ]
-    params += [
+        *loop_params(found.loops, _BATCH_LOOPS),
         Param("rows", "int32_t", found.rows),
         Param("depth", "int32_t", found.depth),
         Param("columns", "int32_t", found.columns),

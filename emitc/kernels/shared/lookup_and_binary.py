@@ -1,74 +1,23 @@
-"""Operators that work element by element: broadcasting, fused activations, tables over one byte, operands in C.
-
-Broadcasting: numpy's rule on ranks 0 to 8. Neighbouring dimensions that behave alike are one loop, so that almost every
-model needs at most two; five are printed.
-"""
+"""Operators that work element by element: fused activations, tables over one byte, operands in C."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Shape, Tensor
-from emitc.kernels.contract import (
-    Variant,
-    illegal,
-    out_of_proportion,
-    require_dtypes,
-    require_quantization,
-    unsupported,
-)
+from emitc.ir import Array, BoundNode, DType, Tensor
+from emitc.kernels.contract import Variant, illegal, out_of_proportion, require_dtypes, require_quantization
 from emitc.kernels.costs import UNKNOWN_VECTORS
+from emitc.kernels.shared.broadcast_loops import output_shapes, require_broadcast, walk_params
 from emitc.kernels.shared.int16x8 import require_symmetric, throughout
 from emitc.layer import ByRows, Layer, Param, Table, in_step
 from emitc.numerics.requantize import Float32, Int64, multiplier_of
 
-OUTER_LOOPS = 4
 TABLE_ENTRIES = 256
 _INT32 = 2**31
 _SIGNED_ORDER = "0 to 127, then -128 to -1"
-
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """`count` steps over the output; a, b: elements by which the operands move at each (0: the operand is repeated)."""
-
-    count: int
-    a: int
-    b: int
-
-
-def broadcast_shape(a: Shape, b: Shape) -> Shape | None:
-    """The shape of an elementwise result, None where the shapes do not fit each other."""
-    rank = max(len(a), len(b))
-    wide_a, wide_b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
-    if any(m != n and 1 not in (m, n) for m, n in zip(wide_a, wide_b, strict=True)):
-        return None
-    return tuple(n if m == 1 else m for m, n in zip(wide_a, wide_b, strict=True))
-
-
-def _strides(shape: Shape, rank: int) -> list[int]:
-    """Elements by which each of `rank` dimensions moves; 0 where the shape has size 1 or no such dimension."""
-    wide = (1,) * (rank - len(shape)) + shape
-    return [0 if size == 1 else math.prod(wide[i + 1 :]) for i, size in enumerate(wide)]
-
-
-def loops_of(a: Shape, b: Shape) -> tuple[Loop, ...]:
-    """The loops that walk both operands in the order of the output, outermost first; at least one."""
-    shape = broadcast_shape(a, b)
-    assert shape is not None
-    loops: list[Loop] = []
-    for count, step_a, step_b in zip(shape, _strides(a, len(shape)), _strides(b, len(shape)), strict=True):
-        if count == 1:
-            continue
-        if loops and loops[-1].a == step_a * count and loops[-1].b == step_b * count:
-            loops[-1] = Loop(loops[-1].count * count, step_a, step_b)
-        else:
-            loops.append(Loop(count, step_a, step_b))
-    return tuple(loops) or (Loop(1, 1, 1),)
 
 
 def check_binary(bound: BoundNode) -> None:
@@ -78,29 +27,11 @@ def check_binary(bound: BoundNode) -> None:
     a, b = bound.input(0), bound.input(1)
     require_quantization(bound, a, b, bound.output)
     require_symmetric(bound)
-    if broadcast_shape(a.shape, b.shape) is None:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has inputs whose shapes do not fit each other",
-            f"{list(a.shape)} and {list(b.shape)}: each dimension must be equal or 1",
-            tensor=a,
-        )
-    loops = loops_of(a.shape, b.shape)
-    if len(loops) > OUTER_LOOPS + 1:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} repeats its inputs along {len(loops)} alternating dimensions",
-            f"{list(a.shape)} and {list(b.shape)} need as many nested loops, there is code for {OUTER_LOOPS + 1}",
-            "expand one input first, for example with BROADCAST_TO",
-            a,
-        )
+    hint = "expand one input first, for example with BROADCAST_TO"
+    require_broadcast(bound, separator=" and ", hint=hint, tensor=a)
 
 
-def binary_shape(bound: BoundNode) -> tuple[Shape, ...]:
-    """The broadcast shape of both inputs."""
-    shape = broadcast_shape(bound.input(0).shape, bound.input(1).shape)
-    assert shape is not None
-    return (shape,)
+binary_shape = output_shapes
 
 
 def values_of(bound: BoundNode, inputs: Sequence[Array | None], position: int) -> Int64:
@@ -217,29 +148,8 @@ def binary_layer(bound: BoundNode, template: str, params: tuple[Param, ...]) -> 
     operands = tuple(i for i, tensor in enumerate((a, b)) if not tensor.is_constant)
     overlaps = tuple(in_step(bound, i) for i in operands if bound.input(i).elements == y.elements)
     if a.elements == b.elements == y.elements:
-        count = Param("count", "int32_t", y.elements)
+        params = (*params, Param("count", "int32_t", y.elements))
         by_rows = None if tables else ByRows(counted="count")
-        return Layer(
-            template,
-            "portable",
-            operands,
-            tables,
-            (*params, count),
-            overlaps=overlaps,
-            spec=spec,
-            by_rows=by_rows,
-        )
-    loops = loops_of(a.shape, b.shape)
-    outer = (Loop(1, 0, 0),) * (OUTER_LOOPS + 1 - len(loops)) + loops[:-1]
-    walk = [
-        Param(name, "int32_t", value)
-        for i, loop in enumerate(outer)
-        for name, value in ((f"n{i}", loop.count), (f"a{i}", loop.a), (f"b{i}", loop.b))
-    ]
-    row = (
-        Param("count", "int32_t", loops[-1].count, "elements of a row"),
-        Param("a_step", "int32_t", loops[-1].a, "0: one value for the row"),
-        Param("b_step", "int32_t", loops[-1].b),
-    )
-    params = (*params, *walk, *row)
-    return Layer(f"{template}_broadcast", "portable", operands, tables, params, overlaps=overlaps, spec=spec)
+        return Layer(template, "portable", operands, tables, params, overlaps=overlaps, spec=spec, by_rows=by_rows)
+    walk = walk_params([a.shape, b.shape], y.shape, "0: one value for the row")
+    return Layer(f"{template}_broadcast", "portable", operands, tables, (*params, *walk), overlaps=overlaps, spec=spec)

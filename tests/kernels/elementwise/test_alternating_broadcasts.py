@@ -9,7 +9,7 @@ import pytest
 
 from emitc.frontends.tflite.broadcasts import MAX_LOOPS, few_loops
 from emitc.ir import Array, Shape
-from emitc.kernels.shared import broadcast, lookup_and_binary
+from emitc.kernels.shared import broadcast
 from tests.support.elementwise_cases import message
 from tests.support.float_cases import check
 from tests.support.single_op import Case, TensorSpec, graph_of, plain, prove, quantized
@@ -76,7 +76,7 @@ def test_the_kernels_have_loops_for_what_is_left(shapes: tuple[Shape, ...]) -> N
     output = np.broadcast_shapes(*shapes)
     found = few_loops(shapes, output)
     assert np.broadcast_shapes(*found) == output
-    assert len(broadcast.walks_of(found, output)) == MAX_LOOPS == lookup_and_binary.OUTER_LOOPS + 1
+    assert len(broadcast.walks_of(found, output)) == MAX_LOOPS == broadcast.OUTER_LOOPS + 1
 
 
 def test_more_dimensions_than_the_engine_has_are_refused() -> None:

@@ -32,7 +32,7 @@ _ALIKE = 5
 EXPORT_AGAIN = "export the model again"
 """The hint for a file that is wrong where nothing more is known."""
 DAMAGED = "the file is damaged: export the model again"
-"""The hint for a file that no exporter writes."""
+"""The hint for a file that contradicts itself."""
 
 
 def shown(text: str, limit: int = _SHOWN) -> str:

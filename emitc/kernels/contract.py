@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from emitc.errors import EXPORT_AGAIN, CannotCompile, EmitcError, Reason, Where
+from emitc.errors import DAMAGED, EXPORT_AGAIN, CannotCompile, EmitcError, Reason, Where
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape, Tensor
 from emitc.kernels.costs import UNKNOWN, Costs
 from emitc.layer import Layer
@@ -27,8 +27,8 @@ class Parsed:
     """A typed op, and the positions of the source inputs that remain its operands, in order.
 
     states: positions of the source inputs that the operator updates: variable tensors. They follow the node's outputs, in
-    this order: `output_shapes` and `reference` give their shapes and new values behind those of the outputs, and the layer
-    function takes a pointer to them behind the outputs' pointers. What reads their old value has them in `operands` too.
+    this order: `output_shapes` and `reference` give their shapes and new values after those of the outputs, and the layer
+    function takes a pointer to them after the outputs' pointers. What reads their old value has them in `operands` too.
     """
 
     op: Op
@@ -186,11 +186,13 @@ class KernelDef:
         return names.get(name) if isinstance(names, Mapping) else parser
 
     def parse(self, node: SourceNode) -> Parsed:
-        """The typed op of a node, by the parser of the node's name. Operators of ONNX obey ONNX Runtime's arithmetic."""
+        """The typed op of a node, by the parser of the node's name. Operators of ONNX obey ONNX Runtime's arithmetic, but for
+        those of plugins.
+        """
         parser = self.parser(node.format, node.kind or node.op_type)
         assert parser is not None, f"{node.op_type} is registered without a parser"
         parsed = parser(node)
-        if node.format == "onnx" and parsed.op.numerics is Numerics.TFLITE:
+        if node.format == "onnx" and parsed.op.definition is None and parsed.op.numerics is Numerics.TFLITE:
             return replace(parsed, op=replace(parsed.op, numerics=Numerics.QOPERATOR))
         return parsed
 
@@ -226,6 +228,11 @@ def illegal(
 ) -> EmitcError:
     """A use of the operator that its specification excludes: the file is wrong (exit code 2)."""
     return EmitcError(what, _where(bound, tensor), why, hint)
+
+
+def damaged(bound: BoundNode, does: str, why: str, tensor: Tensor | None = None) -> EmitcError:
+    """A file that contradicts itself (exit code 2). does: what is wrong, as a sentence of which the operator is the subject."""
+    return illegal(bound, f"{bound.node.op_type} {does}", why, DAMAGED, tensor)
 
 
 def out_of_proportion(bound: BoundNode, why: str) -> EmitcError:

@@ -26,7 +26,7 @@ from emitc.frontends.tflite.compressed_constants import DECODED
 from emitc.frontends.tflite.state import FOLDED
 from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels import registry_of
-from emitc.kernels.contract import KernelDef, Parsed, Variant
+from emitc.kernels.contract import KernelDef, Parsed, Parser, Variant
 from emitc.layer import Layer
 from emitc.source import SourceModel
 
@@ -69,7 +69,7 @@ class Plugins:
 
     def registry_of(self, source_format: str) -> Mapping[str, KernelDef]:
         """Every operator by the names of a source format, those of the plugins among them."""
-        own = {name: k for plugin in self.loaded for k in plugin.kernels for name in _names(k, source_format)}
+        own = self.custom(source_format)
         return MappingProxyType({**registry_of(source_format), **own}) if own else registry_of(source_format)
 
     def custom(self, source_format: str) -> Mapping[str, KernelDef]:
@@ -143,6 +143,10 @@ class _Loader:
         """An error about the file."""
         return EmitcError(what, self.where, why, hint)
 
+    def wrong(self, does: str, why: str, hint: str = _GUIDE) -> EmitcError:
+        """An error about the plugin. does: what is wrong, as a sentence of which the plugin is the subject."""
+        return self.refusal(f"the plugin {self.path.name} {does}", why, hint)
+
     def read(self, path: Path) -> bytes:
         """The bytes of a file; refused where it is none, or too large."""
         try:
@@ -179,9 +183,7 @@ class _Loader:
             with _staying():
                 exec(compile(source, str(self.path), "exec"), module.__dict__)
         except (Exception, SystemExit) as error:
-            raise self.refusal(
-                f"the plugin {self.path.name} does not load", self.reason(error), f"correct the file; {_GUIDE}"
-            ) from error
+            raise self.wrong("does not load", self.reason(error), f"correct the file; {_GUIDE}") from error
         finally:
             del sys.modules[module.__name__]
             if before is not None:
@@ -199,66 +201,61 @@ class _Loader:
         """What the module exports."""
         single, several = getattr(module, "KERNEL", None), getattr(module, "KERNELS", None)
         if (single is None) == (several is None):
-            raise self.refusal(
-                f"the plugin {self.path.name} exports no operator"
-                if single is None
-                else f"the plugin {self.path.name} exports both KERNEL and KERNELS",
+            raise self.wrong(
+                "exports no operator" if single is None else "exports both KERNEL and KERNELS",
                 "an operator is a KernelDef under the name KERNEL, several are a tuple KERNELS",
             )
         found = (single,) if several is None else tuple(several) if isinstance(several, tuple | list) else (several,)
         if not found:
-            raise self.refusal(f"the plugin {self.path.name} exports no operator", "KERNELS is empty")
+            raise self.wrong("exports no operator", "KERNELS is empty")
         for kernel in found:
             if not isinstance(kernel, KernelDef):
-                raise self.refusal(
-                    f"the plugin {self.path.name} exports something else than operators",
-                    f"a KernelDef is expected, not {type(kernel).__name__}",
+                raise self.wrong(
+                    "exports something else than operators", f"a KernelDef is expected, not {type(kernel).__name__}"
                 )
             self.check(kernel, module)
         classes = [kernel.op for kernel in found]
         if len(set(classes)) < len(classes):
-            raise self.refusal(
-                f"the plugin {self.path.name} has two operators of one class", "each KernelDef has a class of its own"
-            )
+            raise self.wrong("has two operators of one class", "each KernelDef has a class of its own")
         names = [name for kernel in found for name in (*kernel.tflite, *kernel.onnx)]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise self.refusal(f"the plugin {self.path.name} defines {twice} twice", "a name stands for one operator")
+            raise self.wrong(f"defines {twice} twice", "a name stands for one operator")
         return found
 
     def check(self, kernel: KernelDef, module: ModuleType) -> None:
         """Refuses a definition that could not be found in a model, or that stands for what exists."""
         op = kernel.op
         if not (isinstance(op, type) and issubclass(op, Op) and op.__module__ == module.__name__):
-            raise self.refusal(
-                f"the plugin {self.path.name} defines no operator class of its own",
+            raise self.wrong(
+                "defines no operator class of its own",
                 f"{getattr(op, '__name__', op)} comes from elsewhere: by its class an operator's definition is found",
                 "derive a frozen dataclass from emitc.ir.Op in the file",
             )
         names = (*kernel.tflite, *kernel.onnx)
         if not names or not all(isinstance(name, str) and name for name in names):
-            raise self.refusal(
-                f"the plugin {self.path.name} gives {op.__name__} no name",
+            raise self.wrong(
+                f"gives {op.__name__} no name",
                 "tflite or onnx must say what the operator is called in models, as text",
                 'write tflite=("CUSTOM:Name",) or onnx=("domain.Name",)',
             )
         for source_format in _FORMATS:
             for name in _names(kernel, source_format):
                 if kernel.parser(source_format, name) is None:
-                    raise self.refusal(
-                        f"the plugin {self.path.name} cannot parse {name}",
+                    raise self.wrong(
+                        f"cannot parse {name}",
                         f"it has the name for {source_format}, but no function from_{source_format}",
                     )
                 if name in registry_of(source_format) or (source_format == "tflite" and name in FOLDED | DECODED):
-                    raise self.refusal(
-                        f"the plugin {self.path.name} defines {name}, which exists already",
+                    raise self.wrong(
+                        f"defines {name}, which exists already",
                         "emitc compiles this operator by itself, and a plugin does not replace it",
                         "give the operator another name in the model, or leave the plugin out",
                     )
         for name in kernel.tflite:
             if not (name.startswith("CUSTOM:") and len(name) > len("CUSTOM:")) and not name.isupper():
-                raise self.refusal(
-                    f"the plugin {self.path.name} names {name}, which is no operator of TFLite",
+                raise self.wrong(
+                    f"names {name}, which is no operator of TFLite",
                     "a custom operator is CUSTOM: and its custom code, any other has the schema's name",
                     f'write tflite=("CUSTOM:{name}",)',
                 )
@@ -284,8 +281,8 @@ class _Loader:
         for name, text in own.items():
             taken = name in {path.rpartition("/")[2] for path in template_paths()}
             if taken or not _NAME.fullmatch(name):
-                raise self.refusal(
-                    f"the plugin {self.path.name} has a template called {name}",
+                raise self.wrong(
+                    f"has a template called {name}",
                     "emitc has one of this name" if taken else "a name is lower case and part of C names",
                     "rename it" if file == ("", "") else "rename the plugin's file, or use TEMPLATES",
                 )
@@ -310,15 +307,17 @@ class _Loader:
         def lower(bound: BoundNode) -> Layer:
             return self.printable(kernel.lower(bound), templates)
 
-        def parser(parse: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        def parsers(source_format: str) -> Mapping[str, Parser]:
             def checked(node: Any) -> Parsed:
+                parse = kernel.parser(source_format, node.kind or node.op_type)
                 assert parse is not None
                 parsed = parse(node)
                 if not isinstance(parsed, Parsed) or type(parsed.op) is not kernel.op:
                     raise TypeError(f"it gives no Parsed with a {kernel.op.__name__}")
                 return parsed
 
-            return parse and self.guard(checked, "the parser", lambda node: node.where())
+            guarded = self.guard(checked, "the parser", lambda node: node.where())
+            return dict.fromkeys(_names(kernel, source_format), guarded)
 
         def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
             shapes = kernel.output_shapes(bound)
@@ -329,8 +328,8 @@ class _Loader:
         transposed = kernel.transposed
         return replace(
             kernel,
-            from_tflite=parser(kernel.from_tflite),
-            from_onnx=parser(kernel.from_onnx),
+            tflite=parsers("tflite"),
+            onnx=parsers("onnx"),
             check=self.guard(kernel.check, "check", _at),
             output_shapes=self.guard(output_shapes, "output_shapes", _at),
             reference=self.guard(reference, "reference", _at),

@@ -5,7 +5,7 @@ WHILE   y = x; while condition(y): y = body(y), all of it at once.
 Shapes  the operands' inside; both branches give the same, and a body those that it gets.
 Types   any that the operators inside have code for.
 State   a variable that something inside reads or updates is among the operands and the outputs, and among the inputs and the
-        outputs of every graph inside, of the condition too: behind everything else. All of them are one place in memory.
+        outputs of every graph inside, of the condition too: after everything else. All of them are one place in memory.
 Source  measured in TFLite Micro and LiteRT, which copy operands in and results out.
 """
 
@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from emitc.errors import CannotCompile, Where
 from emitc.ir import Array, BoundNode, DType, Graph, Op, Shape
-from emitc.kernels.contract import KernelDef, Parsed, illegal, unsupported
+from emitc.kernels.contract import KernelDef, Parsed, damaged, unsupported
 from emitc.kernels.shared.subgraph_reference import nested_macs, nested_work, run_nested
 from emitc.layer import Layer
 from emitc.source import SourceNode
@@ -114,22 +114,14 @@ def _same_types(bound: BoundNode, graph: Graph, outputs: bool) -> None:
     own = bound.outputs if outputs else bound.inputs[isinstance(_op(bound), If) :]
     side = "gives" if outputs else "takes"
     if len(names) != len(own):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} runs a subgraph with other {'outputs' if outputs else 'inputs'}",
-            f"it {side} {len(names)} tensors, the operator has {len(own)}",
-            "the file is damaged: export the model again",
-        )
+        does = f"runs a subgraph with other {'outputs' if outputs else 'inputs'}"
+        raise damaged(bound, does, f"it {side} {len(names)} tensors, the operator has {len(own)}")
     for name, tensor in zip(names, own, strict=True):
         assert tensor is not None
         inner = graph.tensor(name)
         if inner.dtype is not tensor.dtype:
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} runs a subgraph that {side} another type",
-                f"{inner.describe()} inside, {tensor.describe()} outside",
-                "the file is damaged: export the model again",
-            )
+            why = f"{inner.describe()} inside, {tensor.describe()} outside"
+            raise damaged(bound, f"runs a subgraph that {side} another type", why)
 
 
 def held(bound: BoundNode) -> tuple[str, ...]:
@@ -153,16 +145,14 @@ def _hands_over(bound: BoundNode, graph: Graph) -> bool:
     )
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses subgraphs that do not fit, and shapes that depend on the data."""
+def _check(bound: BoundNode) -> None:
     op = _op(bound)
     for position, graph in enumerate(op.graphs):
         if not _hands_over(bound, graph):
-            raise illegal(
+            raise damaged(
                 bound,
-                f"{bound.node.op_type} runs a subgraph whose variables are not the operator's",
+                "runs a subgraph whose variables are not the operator's",
                 "inputs and outputs are made in every run, a variable holds its value",
-                "the file is damaged: export the model again",
             )
         _same_types(bound, graph, outputs=False)
         if isinstance(op, If) or position == 1:
@@ -171,21 +161,13 @@ def check(bound: BoundNode) -> None:
     condition = bound.input(0) if isinstance(op, If) else None
     if isinstance(op, While):
         if len(first.outputs) != 1 + len(held(bound)):
-            raise illegal(
-                bound,
-                f"WHILE has a condition of {len(first.outputs) - len(held(bound))} values",
-                "one is expected",
-                "the file is damaged: export the model again",
-            )
+            values = len(first.outputs) - len(held(bound))
+            raise damaged(bound, f"has a condition of {values} values", "one is expected")
         condition = first.tensor(first.outputs[0])
     assert condition is not None
     if condition.dtype is not DType.BOOL or condition.elements != 1:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has the condition {condition.dtype.value}{list(condition.shape)}",
-            "one truth value is expected",
-            "the file is damaged: export the model again",
-        )
+        found = f"{condition.dtype.value}{list(condition.shape)}"
+        raise damaged(bound, f"has the condition {found}", "one truth value is expected")
     if isinstance(op, If):
         shapes = [[graph.tensor(name).shape for name in graph.outputs] for graph in op.graphs]
         what = f"{bound.node.op_type} has branches that give different shapes"
@@ -199,8 +181,7 @@ def check(bound: BoundNode) -> None:
         )
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """Those of the last graph's outputs."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     graph = _op(bound).graphs[1]
     return tuple(graph.tensor(name).shape for name in graph.outputs)
 
@@ -253,12 +234,12 @@ def work(bound: BoundNode) -> int:
 
 KERNELS = (
     KernelDef(
-        If, "one of two subgraphs", tuple(DType), ("IF",), _parser(If), check, _if_reference, _if_lower,
-        output_shapes=output_shapes,
+        If, "one of two subgraphs", tuple(DType), ("IF",), _parser(If), _check, _if_reference, _if_lower,
+        output_shapes=_output_shapes,
         work=work, onnx=("If",), from_onnx=_parser(If), subgraphs=("then_subgraph_index", "else_subgraph_index"),
     ),
     KernelDef(
-        While, "a subgraph again and again", tuple(DType), ("WHILE",), _parser(While), check, _while_reference,
-        _while_lower, output_shapes=output_shapes, work=work, subgraphs=("cond_subgraph_index", "body_subgraph_index"),
+        While, "a subgraph again and again", tuple(DType), ("WHILE",), _parser(While), _check, _while_reference,
+        _while_lower, output_shapes=_output_shapes, work=work, subgraphs=("cond_subgraph_index", "body_subgraph_index"),
     ),
 )  # fmt: skip

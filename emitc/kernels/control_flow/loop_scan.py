@@ -15,14 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Graph, Shape, Tensor
-from emitc.kernels.contract import KernelDef, Parsed, illegal, unsupported
+from emitc.kernels.contract import KernelDef, Parsed, damaged, unsupported
 from emitc.kernels.control_flow.control_flow import ControlFlow, Links, endless, rounds_within, work
 from emitc.kernels.shared.subgraph_reference import nested_macs, run_nested
 from emitc.layer import Layer, Param
 from emitc.source import SourceNode
 
 NO_LIMIT = 2**63 - 1
-_AGAIN = "the file is damaged: export the model again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +78,14 @@ def _from_onnx(node: SourceNode) -> Parsed:
 
 
 def _sides(bound: BoundNode) -> tuple[Graph, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The body; the operands behind limit and condition; the body's outputs behind its condition."""
+    """The body; the operands after limit and condition; the body's outputs after its condition."""
     op = bound.op(Loop)
     operands = tuple(t for t in bound.inputs[op.counted + op.conditional :] if t is not None)
     (body,) = op.graphs
     return body, operands, tuple(body.tensor(name) for name in body.outputs[op.until :])
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses a body that does not fit what goes in and out."""
+def _check(bound: BoundNode) -> None:
     op = bound.op(Loop)
     body, operands, results = _sides(bound)
     inner = [body.tensor(name) for name in body.inputs[op.numbered :]]
@@ -95,13 +93,9 @@ def check(bound: BoundNode) -> None:
     for k in range(op.carried, op.carried + op.scanned):
         expected[k] = (expected[k][0], expected[k][1][1:])
         if operands[k].shape[:1] != (op.rounds,):
-            raise illegal(
-                bound, f"{bound.node.op_type} scans {operands[k].describe()}", f"it has {op.rounds} rounds", _AGAIN
-            )
+            raise damaged(bound, f"scans {operands[k].describe()}", f"it has {op.rounds} rounds")
     if [(t.dtype, t.shape) for t in inner] != expected:
-        raise illegal(
-            bound, f"{bound.node.op_type} has a body that takes something else", "types or shapes differ", _AGAIN
-        )
+        raise damaged(bound, "has a body that takes something else", "types or shapes differ")
     for value, made in zip(operands[: op.carried], results, strict=False):
         if (value.dtype, value.shape) != (made.dtype, made.shape):
             raise unsupported(
@@ -119,7 +113,7 @@ def check(bound: BoundNode) -> None:
         )
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """Values as they are; of slices as many as there are rounds."""
     op = bound.op(Loop)
     _, _, results = _sides(bound)
@@ -173,7 +167,7 @@ def _lower(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        Loop, "a graph again and again", tuple(DType), (), None, check, _reference, _lower, output_shapes=output_shapes,
+        Loop, "a graph again and again", tuple(DType), (), None, _check, _reference, _lower, output_shapes=_output_shapes,
         work=work, onnx=("Loop", "Scan"), from_onnx=_from_onnx, subgraphs=("body_subgraph_index",),
     ),
 )  # fmt: skip

@@ -18,7 +18,7 @@ Source  TFLite Micro's and LiteRT's kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from emitc.kernels.contract import (
     require_dtypes,
     require_quantization,
     require_rank,
+    requires,
     unsupported,
 )
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
@@ -68,8 +69,7 @@ def _single(node: SourceNode, name: str) -> float:
     return float(np.float32(value))
 
 
-def from_tflite(node: SourceNode) -> Parsed:
-    """The options, a map of numbers."""
+def _from_tflite(node: SourceNode) -> Parsed:
     node.counts((3, 3), (4, 4))
     regular = bool(node.attribute("use_regular_nms", False))
     count = node.integer("max_detections", low=1, high=_LARGEST_COUNT)
@@ -90,7 +90,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(DetectionPostprocess(count, classes, per_class, threshold, overlap, (y, x, height, width)), (0, 1, 2))
 
 
-def check(bound: BoundNode) -> None:
+def _check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists, and shapes that do not fit together."""
     op, kind = bound.op(DetectionPostprocess), bound.node.op_type
     encodings, scores, anchors = (bound.input(i) for i in range(3))
@@ -123,8 +123,7 @@ def check(bound: BoundNode) -> None:
         )  # fmt: skip
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """[1, M, 4], [1, M], [1, M], [1]."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     count = bound.op(DetectionPostprocess).max_detections
     return (1, count, 4), (1, count), (1, count), (1,)
 
@@ -173,8 +172,7 @@ def _taken(op: DetectionPostprocess, boxes: Float32, scores: Float32, limit: int
     return taken
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """By sorting."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     op = bound.op(DetectionPostprocess)
     assert inputs[0] is not None and inputs[1] is not None
     boxes = _decoded(bound, _real(bound.input(0), inputs[0])[0])
@@ -216,7 +214,7 @@ def _shares(bound: BoundNode) -> tuple[Table, ...]:
     return tuple(tables)
 
 
-def lower(bound: BoundNode) -> Layer:
+def _lower(bound: BoundNode) -> Layer:
     """A heap gives the boxes best first, until enough are taken. For best classes a box is decoded when it comes, for each
     class all are once; bytes by tables, without an exponential.
     """
@@ -258,48 +256,36 @@ def lower(bound: BoundNode) -> Layer:
     )  # fmt: skip
 
 
-def _by_rows_of_bytes(bound: BoundNode, variant: str, *headers: str) -> Layer | str:
-    """The layer by a kernel that looks for the best class of a box several bytes at a time."""
-    if bound.input(0).dtype is not DType.UINT8:
-        return "its scores are not int8 or uint8"
-    if bound.op(DetectionPostprocess).per_class:
-        return "its regular mode compares every score"
-    return replace(
-        lower(bound), template=f"detection/detection_postprocess_{variant}", variant=variant, headers=headers
-    )
+_BEST_CLASSES = (
+    requires(lambda bound: bound.input(0).dtype is DType.UINT8, "its scores are not int8 or uint8"),
+    requires(lambda bound: not bound.op(DetectionPostprocess).per_class, "its regular mode compares every score"),
+)
+"""Where a kernel looks for the best class of a box several bytes at a time."""
+_DSP_HEADERS = (HEADER, BYTES_HEADER)
+_MVE_HEADERS = ("emitc_bits.h", "emitc_mve.h", "emitc_mve_uint32.h")
 
 
-def lower_dsp(bound: BoundNode) -> Layer | str:
-    """Four scores at a time."""
-    return _by_rows_of_bytes(bound, "dsp", HEADER, BYTES_HEADER)
-
-
-def lower_mve(bound: BoundNode) -> Layer | str:
-    """Sixteen scores at a time."""
-    return _by_rows_of_bytes(bound, "mve", "emitc_bits.h", "emitc_mve.h", "emitc_mve_uint32.h")
-
-
-def work(bound: BoundNode) -> int:
+def _work(bound: BoundNode) -> int:
     """Scores looked at, about."""
     op = bound.op(DetectionPostprocess)
     return bound.input(1).elements * (op.per_class or 1) + bound.input(1).shape[1] * op.max_detections
 
 
+_TEMPLATE, _BYTES = "detection/detection_postprocess", (DType.UINT8,)
 KERNELS = (
     KernelDef(
         DetectionPostprocess,
         "boxes from encodings, the best that overlap little",
         (DType.FLOAT32, DType.UINT8),
-        ("CUSTOM:TFLite_Detection_PostProcess",),
-        from_tflite,
-        check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
-        work=work,
+        tflite={"CUSTOM:TFLite_Detection_PostProcess": _from_tflite},
+        check=_check,
+        reference=_reference,
+        lower=_lower,
+        output_shapes=_output_shapes,
+        work=_work,
         variants=(
-            Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.UINT8,)),
-            Variant("dsp", "dsp", lower_dsp, UNKNOWN_PAIRS, (DType.UINT8,)),
+            Variant("mve", "mve", _lower, UNKNOWN_VECTORS, _BYTES, _BEST_CLASSES, f"{_TEMPLATE}_mve", _MVE_HEADERS),
+            Variant("dsp", "dsp", _lower, UNKNOWN_PAIRS, _BYTES, _BEST_CLASSES, f"{_TEMPLATE}_dsp", _DSP_HEADERS),
         ),
     ),
 )

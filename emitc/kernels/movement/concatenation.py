@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -38,14 +39,13 @@ class Concatenation(Op):
     rescales: bool = False
 
 
-def from_tflite(node: SourceNode) -> Parsed:
-    """CONCATENATION's options."""
+def _from_tflite(node: SourceNode) -> Parsed:
     node.counts((1, max(1, len(node.inputs))))
     node.text("fused_activation_function", ("NONE",))
     return Parsed(Concatenation(_axis(node, 0)), tuple(range(len(node.inputs))))
 
 
-def from_onnx(node: SourceNode) -> Parsed:
+def _from_onnx(node: SourceNode) -> Parsed:
     """Concat and QLinearConcat; the axis was optional up to version 3."""
     node.counts((1, max(1, len(node.inputs))))
     axis = _axis(node, 1 if node.integer("opset", 4) < 4 else None)
@@ -63,7 +63,7 @@ def _keeps_values(bound: BoundNode) -> bool:
     return bound.op(Concatenation).rescales or bound.node.op.numerics in (Numerics.QDQ, Numerics.UNSIGNED)
 
 
-def check(bound: BoundNode) -> None:
+def _check(bound: BoundNode) -> None:
     """Refuses a change of type, and of scale or zero point where it does not come from ONNX."""
     y = bound.output
     _require_fitting(bound)
@@ -78,7 +78,7 @@ def _require_fitting(bound: BoundNode) -> None:
     axis, first = bound.op(Concatenation).axis, bound.input(0)
     for position in range(1, len(bound.inputs)):
         tensor = bound.input(position)
-        if _apart(tensor.shape, axis) != _apart(first.shape, axis):
+        if _other_sizes(tensor.shape, axis) != _other_sizes(first.shape, axis):
             raise illegal(
                 bound,
                 f"{bound.node.op_type} of {list(first.shape)} and {list(tensor.shape)}",
@@ -87,8 +87,8 @@ def _require_fitting(bound: BoundNode) -> None:
             )
 
 
-def _apart(shape: Shape, axis: int) -> Shape:
-    """The sizes of all dimensions but one, behind the number of dimensions."""
+def _other_sizes(shape: Shape, axis: int) -> Shape:
+    """The number of dimensions, and the sizes of all but one."""
     return (len(shape), *shape[:axis], *shape[axis + 1 :])
 
 
@@ -107,8 +107,7 @@ def _check_rescaled(bound: BoundNode) -> None:
             )
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The first input's shape with the sum of all at the axis."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     axis = bound.op(Concatenation).axis
     shape = list(bound.input(0).shape)
     shape[axis] = sum(bound.input(i).shape[axis] for i in range(len(bound.inputs)))
@@ -136,21 +135,16 @@ def _rescaled_unsigned(x: Quantization, y: Quantization, values: Array) -> Array
     return np.asarray(np.clip(np.nan_to_num(rounded), *DType.INT8.range), np.int8)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's concatenate of values with the output's quantization."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     parts = [_rescaled(bound, bound.input(i), x) for i, x in enumerate(inputs) if x is not None]
     return (np.concatenate(parts, bound.op(Concatenation).axis),)
 
 
-def lower(bound: BoundNode) -> Layer:
-    """Row by row of the output; one input is a copy."""
-    if _keeps_values(bound):
-        return join_layer(bound, bound.op(Concatenation).axis, lambda x, values: _rescaled(bound, x, values))
-    return join_layer(bound, bound.op(Concatenation).axis)
+def _lower(bound: BoundNode) -> Layer:
+    return join_layer(bound, bound.op(Concatenation).axis, partial(_rescaled, bound) if _keeps_values(bound) else None)
 
 
-def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
-    """Along the dimension that the axis was."""
+def _transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
     return replace(bound.op(Concatenation), axis=permutation[bound.op(Concatenation).axis])
 
 
@@ -158,14 +152,14 @@ KERNELS = (
     KernelDef(
         Concatenation,
         "tensors one after the other along an axis",
-        tflite={"CONCATENATION": from_tflite},
-        onnx={"Concat": from_onnx},
-        check=check,
-        reference=reference,
-        lower=lower,
-        output_shapes=output_shapes,
-        transposed=transposed,
+        tflite={"CONCATENATION": _from_tflite},
+        onnx={"Concat": _from_onnx},
+        check=_check,
+        reference=_reference,
+        lower=_lower,
+        output_shapes=_output_shapes,
+        transposed=_transposed,
         all_data=True,
-        variants=variants(lower),
+        variants=variants(_lower),
     ),
 )

@@ -69,8 +69,7 @@ def _view(bound: BoundNode) -> tuple[Shape, tuple[int, ...]]:
     return ((n, h, w, b, b, inner) if op.mode == "DCR" else (n, h, w, inner, b, b)), _TO_SPACE[op.mode]
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses a change of type, scale or zero point, and sizes that the block does not divide."""
+def _check(bound: BoundNode) -> None:
     x = bound.input(0)
     require_same_type(bound)
     require_rank(bound, x, 4)
@@ -85,7 +84,7 @@ def check(bound: BoundNode) -> None:
         )
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, H * b, W * b, C / b / b], or [N, H / b, W / b, C * b * b]."""
     view, order = _view(bound)
     shape = [view[i] for i in order]
@@ -94,21 +93,19 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return ((shape[0], shape[1], shape[2], shape[3] * shape[4] * shape[5]),)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's transpose of the dimensions with blocks."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     view, order = _view(bound)
-    return (operand(bound, inputs, 0).reshape(view).transpose(order).reshape(output_shapes(bound)[0]),)
+    return (operand(bound, inputs, 0).reshape(view).transpose(order).reshape(_output_shapes(bound)[0]),)
 
 
-def lower(bound: BoundNode) -> Layer:
-    """One walk, forward through the output."""
+def _lower(bound: BoundNode) -> Layer:
     view, order = _view(bound)
     width = bound.input(0).dtype.bytes
     steps, counts = strides(view, width), tuple(view[i] for i in order)
     return move_layer(bound, walk(counts, [steps[i] for i in order], strides(counts, width), width))
 
 
-_kernel = partial(KernelDef, check=check, reference=reference, lower=lower, output_shapes=output_shapes, moves=True)
+_kernel = partial(KernelDef, check=_check, reference=_reference, lower=_lower, output_shapes=_output_shapes, moves=True)
 KERNELS = (
     _kernel(
         DepthToSpace,

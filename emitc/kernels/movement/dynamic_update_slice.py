@@ -34,8 +34,7 @@ def _walk(bound: BoundNode) -> StridedLoop:
     return walk(update.shape, strides(update.shape, size), strides(x.shape, size), size)
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses other types of indices, shapes that do not fit each other, and changes of scale."""
+def _check(bound: BoundNode) -> None:
     x, update, start = bound.input(0), bound.input(_UPDATE), bound.input(_START)
     if start.dtype not in _INDICES:
         raise illegal(
@@ -64,8 +63,7 @@ def check(bound: BoundNode) -> None:
         )
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """A slice assignment on a copy."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     x, update, start = (operand(bound, inputs, position) for position in (0, _UPDATE, _START))
     first = np.clip(start.astype(np.int64), 0, np.array(x.shape) - np.array(update.shape))
     y = x.copy()
@@ -73,7 +71,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     return (y,)
 
 
-def lower(bound: BoundNode) -> Layer:
+def _lower(bound: BoundNode) -> Layer:
     """The tensor is copied unless it is in place; then runs of the update."""
     x, update = bound.input(0), bound.input(_UPDATE)
     found = _walk(bound)
@@ -106,8 +104,8 @@ KERNELS = (
         DynamicUpdateSlice,
         "a part of a tensor overwritten, at a computed place",
         tflite={"DYNAMIC_UPDATE_SLICE": parser(DynamicUpdateSlice(), inputs=3)},
-        check=check,
-        reference=reference,
-        lower=lower,
+        check=_check,
+        reference=_reference,
+        lower=_lower,
     ),
 )

@@ -40,8 +40,7 @@ def _hybrid(bound: BoundNode) -> bool:
     return bound.input(_TABLE).dtype is not bound.output.dtype
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses types without code, a table of one dimension or of nothing, and a change of scale."""
+def _check(bound: BoundNode) -> None:
     indices, table, y = bound.input(0), bound.input(_TABLE), bound.output
     pairs = [(t, t) for t in _TYPES] + [(DType.INT8, DType.FLOAT32)]
     require_dtypes(bound, [(DType.INT32, *pair) for pair in pairs])
@@ -66,13 +65,11 @@ def check(bound: BoundNode) -> None:
         require_same_quantization(bound, table, y)
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """As many rows as there are indices."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return ((*bound.input(0).shape, *bound.input(_TABLE).shape[1:]),)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's take of rows."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     given, table = operand(bound, inputs, 0).astype(np.int64), operand(bound, inputs, _TABLE)
     rows = table[np.clip(np.where(given < 0, given + len(table), given), 0, len(table) - 1)]
     if not _hybrid(bound):
@@ -80,7 +77,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     return (rows.astype(np.float32) * np.float32(bound.input(_TABLE).scale),)
 
 
-def lower(bound: BoundNode) -> Layer:
+def _lower(bound: BoundNode) -> Layer:
     """The copies of a GATHER along the first dimension, or a multiplication by the scale."""
     indices, table = bound.input(0), bound.input(_TABLE)
     width = math.prod(table.shape[1:])
@@ -103,9 +100,9 @@ KERNELS = (
         "rows of a table chosen by indices",
         _TYPES,
         tflite={"EMBEDDING_LOOKUP": parser(EmbeddingLookup(), inputs=2)},
-        check=check,
-        reference=reference,
-        lower=lower,
-        output_shapes=output_shapes,
+        check=_check,
+        reference=_reference,
+        lower=_lower,
+        output_shapes=_output_shapes,
     ),
 )

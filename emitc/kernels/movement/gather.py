@@ -42,7 +42,7 @@ class Gather(Op):
     batch_dims: int = 0
 
 
-def from_tflite(node: SourceNode) -> Parsed:
+def _from_tflite(node: SourceNode) -> Parsed:
     """GATHER: as Gather, and the leading dimensions that both inputs share."""
     op = _op(node)
     x, indices, stated = node.input(0).shape, node.input(_INDICES).shape, node.integer("batch_dims", 0)
@@ -55,8 +55,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     return _parsed(replace(op, indices=None, batch_dims=batch) if batch else op)
 
 
-def from_onnx(node: SourceNode) -> Parsed:
-    """Gather: the axis, and indices where they are constant."""
+def _from_onnx(node: SourceNode) -> Parsed:
     return _parsed(_op(node))
 
 
@@ -87,7 +86,7 @@ def _op(node: SourceNode) -> Gather:
 
 
 def _blocks(bound: BoundNode) -> Shape:
-    """The input as [a, n, b], behind the dimensions that it shares with the indices."""
+    """The input as [a, n, b], without the leading dimensions that it shares with the indices."""
     shape, axis = bound.input(0).shape, bound.op(Gather).axis
     return math.prod(shape[bound.op(Gather).batch_dims : axis]), shape[axis], math.prod(shape[axis + 1 :])
 
@@ -97,8 +96,7 @@ def _positions(bound: BoundNode, indices: Int64) -> tuple[Int64, Int64, Int64]:
     return np.arange(before), indices, np.arange(after)
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses a change of type, scale or zero point, and an empty choice."""
+def _check(bound: BoundNode) -> None:
     op = bound.op(Gather)
     require_same_values(bound, bound.input(0), bound.output)
     if math.prod(op.shape) == 0 or bound.input(0).elements == 0:
@@ -109,14 +107,12 @@ def check(bound: BoundNode) -> None:
         require_pickable(bound, _blocks(bound), _positions(bound, np.array(op.indices)))
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The indices' shape in place of the axis."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     op, shape = bound.op(Gather), bound.input(0).shape
     return ((*shape[: op.axis], *op.shape[op.batch_dims :], *shape[op.axis + 1 :]),)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's take, of each batch."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     op, (_, size, _) = bound.op(Gather), _blocks(bound)
     x = operand(bound, inputs, 0)
     if op.indices is not None:
@@ -127,10 +123,10 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     batches = math.prod(op.shape[: op.batch_dims])
     each = zip(x.reshape(batches, *_blocks(bound)), indices.reshape(batches, -1), strict=True)
     values = np.stack([picked(part, _positions(bound, chosen)) for part, chosen in each])
-    return (values.reshape(output_shapes(bound)[0]),)
+    return (values.reshape(_output_shapes(bound)[0]),)
 
 
-def lower(bound: BoundNode) -> Layer:
+def _lower(bound: BoundNode) -> Layer:
     """A pick by table or a plain copy; with computed indices, a copy for each."""
     op, x = bound.op(Gather), bound.input(0)
     before, size, after = _blocks(bound)
@@ -147,7 +143,7 @@ def lower(bound: BoundNode) -> Layer:
     return Layer("movement/gather", "portable", (*operands, _INDICES), tables, params)
 
 
-def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
+def _transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
     """Along the dimension that the axis was; None where the rank changes or the indices are an operand."""
     op = bound.op(Gather)
     if len(op.shape) != 1 or op.indices is None:
@@ -159,13 +155,13 @@ KERNELS = (
     KernelDef(
         Gather,
         "slices of a tensor chosen by indices",
-        tflite={"GATHER": from_tflite},
-        onnx={"Gather": from_onnx},
-        check=check,
-        reference=reference,
-        lower=lower,
-        output_shapes=output_shapes,
-        transposed=transposed,
+        tflite={"GATHER": _from_tflite},
+        onnx={"Gather": _from_onnx},
+        check=_check,
+        reference=_reference,
+        lower=_lower,
+        output_shapes=_output_shapes,
+        transposed=_transposed,
         moves=True,
     ),
 )

@@ -31,8 +31,7 @@ class GatherNd(Op):
     indices: tuple[int, ...] | None
 
 
-def from_tflite(node: SourceNode) -> Parsed:
-    """Indices where they are constant."""
+def _from_tflite(node: SourceNode) -> Parsed:
     node.counts((2, 2))
     x, indices = node.input(0), node.input(_INDICES)
     if indices.dtype not in ("int32", "int64") or not indices.shape or not 0 < indices.shape[-1] <= len(x.shape):
@@ -51,8 +50,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(GatherNd(indices.shape, tuple(chosen.reshape(-1).tolist())))
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses a change of type, scale or zero point, and a choice of or from nothing."""
+def _check(bound: BoundNode) -> None:
     require_same_values(bound, bound.input(0), bound.output)
     if math.prod(bound.op(GatherNd).shape) == 0 or bound.input(0).elements == 0:
         raise unsupported(
@@ -63,23 +61,21 @@ def check(bound: BoundNode) -> None:
         )
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The indices' shape without its last dimension, then what of the input they leave."""
     shape = bound.op(GatherNd).shape
     return ((*shape[:-1], *bound.input(0).shape[shape[-1] :]),)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's indexing by tuples."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     op, values = bound.op(GatherNd), operand(bound, inputs, 0)
     chosen = np.asarray(operand(bound, inputs, _INDICES) if op.indices is None else op.indices, np.int64)
     width = op.shape[-1]
     tuples = np.clip(chosen.reshape(-1, width), 0, np.array(values.shape[:width]) - 1)
-    return (values[tuple(tuples.T)].reshape(output_shapes(bound)[0]),)
+    return (values[tuple(tuples.T)].reshape(_output_shapes(bound)[0]),)
 
 
-def lower(bound: BoundNode) -> Layer:
-    """A copy for each tuple."""
+def _lower(bound: BoundNode) -> Layer:
     op, x = bound.op(GatherNd), bound.input(0)
     width = op.shape[-1]
     operands, tables = data_operands(x)
@@ -103,11 +99,11 @@ KERNELS = (
     KernelDef(
         GatherNd,
         "elements or slices of a tensor chosen by tuples of indices",
-        tflite={"GATHER_ND": from_tflite},
-        check=check,
-        reference=reference,
-        lower=lower,
-        output_shapes=output_shapes,
+        tflite={"GATHER_ND": _from_tflite},
+        check=_check,
+        reference=_reference,
+        lower=_lower,
+        output_shapes=_output_shapes,
         moves=True,
     ),
 )

@@ -70,13 +70,11 @@ def _check_identity(bound: BoundNode) -> None:
     require_same_values(bound, bound.input(0), bound.output)
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape, for the mask too."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (bound.input(0).shape,) * len(bound.outputs)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """The input, and the mask in its type."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     op, x = bound.node.op, operand(bound, inputs, 0)
     if not isinstance(op, MaskedDropout):
         return (x,)
@@ -91,7 +89,7 @@ def _lower_masked(bound: BoundNode) -> Layer:
     return Layer("movement/dropout_mask", tables=tables, overlaps=(in_step(bound),))
 
 
-_kernel = partial(KernelDef, reference=reference, output_shapes=output_shapes, elementwise=True)
+_kernel = partial(KernelDef, reference=_reference, output_shapes=_output_shapes, elementwise=True)
 KERNELS = (
     _kernel(
         Identity,

@@ -72,8 +72,7 @@ def _axis(bound: BoundNode) -> int:
     return bound.op(Stack).axis
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses a change of type, scale or zero point."""
+def _check(bound: BoundNode) -> None:
     check_parts(bound, max(len(bound.inputs), len(bound.outputs)))
 
 
@@ -109,7 +108,7 @@ KERNELS = (
         Pack,
         "tensors stacked along a new axis",
         tflite={"PACK": _pack_from_tflite},
-        check=check,
+        check=_check,
         reference=_pack_reference,
         lower=_pack_lower,
         output_shapes=_pack_shapes,
@@ -119,7 +118,7 @@ KERNELS = (
         Unpack,
         "splits a tensor along an axis",
         tflite={"UNPACK": _unpack_from_tflite},
-        check=check,
+        check=_check,
         reference=_unpack_reference,
         lower=_unpack_lower,
         output_shapes=_unpack_shapes,

@@ -87,8 +87,7 @@ def _zero(node: SourceNode) -> int | float:
     return 0.0 if y.dtype == "float32" else 0
 
 
-def from_tflite(node: SourceNode) -> Parsed:
-    """The constant paddings [rank, 2] and the value."""
+def _from_tflite(node: SourceNode) -> Parsed:
     node.counts((2, 3))
     rank = len(node.input(0).shape)
     flat = node.constant_integers(1, "paddings")
@@ -134,8 +133,7 @@ def _onnx_value(node: SourceNode) -> int | float | None:
     return float(number) if real else int(number) - (128 if was_unsigned else 0)
 
 
-def from_onnx(node: SourceNode) -> Parsed:
-    """Pad: by a constant, or in another way that `pad_modes.py` has."""
+def _from_onnx(node: SourceNode) -> Parsed:
     node.counts((1, 4))
     mode = node.text("mode", MODES) if "mode" in node.attributes else "constant"
     paddings = _onnx_paddings(node)
@@ -178,8 +176,7 @@ def padding_value(bound: BoundNode) -> int | float | None:
     return float(number[0]) if y.dtype in (DType.FLOAT32, DType.FLOAT64) else int(number[0])
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses a change of type, scale or zero point, and moves that are too deep."""
+def _check(bound: BoundNode) -> None:
     if isinstance(bound.node.op, BorderPad):
         pad_modes.check(bound)
         return
@@ -205,14 +202,13 @@ def _check_onnx(bound: BoundNode) -> None:
         )
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's pad."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     x, value = operand(bound, inputs, 0), padding_value(bound)
     number = operand(bound, inputs, _VALUE).reshape(-1)[0] if value is None else value
     return (np.pad(x, bound.op(Pad).paddings, constant_values=np.array(number, x.dtype)[()]),)
 
 
-def lower(bound: BoundNode) -> Layer:
+def _lower(bound: BoundNode) -> Layer:
     """The output filled with the value, then the input copied into it; padding by nothing is one copy."""
     op, x = bound.op(Pad), bound.input(0)
     if not any(map(any, op.paddings)):
@@ -233,11 +229,11 @@ KERNELS = (
     KernelDef(
         Pad,
         "the tensor inside a larger one of a constant value",
-        tflite={"PAD": from_tflite, "PADV2": from_tflite},
-        onnx={"Pad": from_onnx},
-        check=check,
-        reference=reference,
-        lower=lower,
+        tflite={"PAD": _from_tflite, "PADV2": _from_tflite},
+        onnx={"Pad": _from_onnx},
+        check=_check,
+        reference=_reference,
+        lower=_lower,
         output_shapes=output_shapes,
         transposed=transposed,
     ),

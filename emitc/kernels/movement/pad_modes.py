@@ -4,7 +4,7 @@ Shapes  x [d0, ...], y [before_i + d_i + after_i, ...].   Types  any; scale and 
 Negative paddings remove elements; then, over what is left, the elements around it are
     constant  a value,
     reflect   mirrored at the first and the last element, which are not repeated,
-    symmetric mirrored behind the first and the last element, which are repeated (TFLite's MIRROR_PAD),
+    symmetric mirrored at the ends of the first and the last element, which are repeated (TFLite's MIRROR_PAD),
     edge      the first and the last element,
     wrap      those of the other end.
 Source  ONNX's Pad; the order of removal and padding as ONNX Runtime has it.
@@ -48,7 +48,7 @@ class BorderPad(PaddedOp):
 
 @dataclass(frozen=True, slots=True)
 class CroppingPad(BorderPad):
-    """value: what constant padding holds, beside dimensions that are cut."""
+    """value: what constant padding holds, where elements are removed from other dimensions."""
 
     value: int | float
 
@@ -71,7 +71,7 @@ def _from_tflite(node: SourceNode) -> Parsed:
 
 
 def _around(positions: Int64, size: int, mode: str) -> Int64:
-    """Positions that may lie outside 0 to size - 1, brought inside."""
+    """Positions inside 0 to size - 1 for those that may lie outside."""
     if mode == "edge":
         return np.clip(positions, 0, size - 1)
     if mode == "wrap":
@@ -129,13 +129,11 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (tuple(before + size + after for size, (before, after) in pairs),)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """The elements at their positions."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     return (picked(operand(bound, inputs, 0), _positions(bound), _fill(bound)),)
 
 
-def lower(bound: BoundNode) -> Layer:
-    """A pick by tables, or a plain copy where elements are only removed."""
+def _lower(bound: BoundNode) -> Layer:
     return pick_layer(bound, bound.input(0).shape, _positions(bound), _fill(bound))
 
 
@@ -146,7 +144,7 @@ def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
 
 
 _kernel = partial(
-    KernelDef, check=check, reference=reference, lower=lower, output_shapes=output_shapes, transposed=transposed
+    KernelDef, check=check, reference=_reference, lower=_lower, output_shapes=output_shapes, transposed=transposed
 )
 KERNELS = (
     _kernel(

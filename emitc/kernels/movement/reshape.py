@@ -120,8 +120,7 @@ def _unsqueeze_from_onnx(node: SourceNode) -> Parsed:
     return Parsed(Reshape(tuple(1 if i in axes else next(rest) for i in range(len(shape) + len(axes)))))
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses a change of type, scale or zero point."""
+def _check(bound: BoundNode) -> None:
     x, y = bound.input(0), bound.output
     if bound.node.op.numerics is not Numerics.TFLITE:
         require_same_values(bound, x, y)
@@ -130,13 +129,11 @@ def check(bound: BoundNode) -> None:
         require_same_quantization(bound, x, y)
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The op's shape."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (bound.op(Reshape).shape,)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's reshape."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     return (operand(bound, inputs, 0).reshape(bound.output.shape),)
 
 
@@ -155,10 +152,10 @@ KERNELS = (
             "Squeeze": _squeeze_from_onnx,
             "Unsqueeze": _unsqueeze_from_onnx,
         },
-        check=check,
-        reference=reference,
+        check=_check,
+        reference=_reference,
         lower=copied,
-        output_shapes=output_shapes,
+        output_shapes=_output_shapes,
         view=True,
         moves=True,
     ),

@@ -97,33 +97,30 @@ def _broadcast_args(node: SourceNode) -> Parsed:
     return Parsed(BroadcastArgs((len(found),), found), operands=())
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses types that the operator does not give."""
+def _check(bound: BoundNode) -> None:
     op = bound.op(KnownValue)
     taken = _FILLED if isinstance(op, Fill) else _NUMBERS
     require_dtypes(bound, [(t,) for t in (_INDICES if isinstance(op, ShapeOf | BroadcastArgs) else taken)])
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The shape."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (bound.op(KnownValue).shape,)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """The value."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     op = bound.op(KnownValue)
     values = np.array(op.values, bound.output.dtype.value)
     return (values.reshape(op.shape) if values.size == math.prod(op.shape) else np.full(op.shape, values[0]),)
 
 
-def lower(bound: BoundNode) -> Layer:
+def _lower(bound: BoundNode) -> Layer:
     """A copy of a table, where constants are not folded."""
-    table = values_table("x", reference(bound, ())[0], "the value")
+    table = values_table("x", _reference(bound, ())[0], "the value")
     params = (Param("x_start", "int32_t", 0, "bytes"), Param("run_bytes", "int32_t", bound.output.size_bytes))
     return Layer("movement/copy_run", "portable", (), (table,), params)
 
 
-_kernel = partial(KernelDef, check=check, reference=reference, lower=lower, output_shapes=output_shapes)
+_kernel = partial(KernelDef, check=_check, reference=_reference, lower=_lower, output_shapes=_output_shapes)
 KERNELS = (
     _kernel(ShapeOf, "sizes of dimensions, known while compiling", _INDICES, tflite={"SHAPE": _shape_of}),
     _kernel(ZerosLike, "zeros, known while compiling", _NUMBERS, tflite={"ZEROS_LIKE": _zeros_like}),

@@ -158,14 +158,12 @@ def _walk(bound: BoundNode) -> StridedLoop:
     return walk(op.counts, x_steps, strides(op.counts, x.dtype.bytes), x.dtype.bytes, start)
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses a change of type, scale or zero point, and moves that are too deep."""
+def _check(bound: BoundNode) -> None:
     require_same_type(bound)
     require_depth(bound, _walk(bound))
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The counts, without shrunk dimensions."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     op = bound.op(Slice)
     if not isinstance(op, StridedSlice):
         return (op.counts,)
@@ -175,34 +173,31 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (tuple(shape),)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """The elements at every combination of the positions along each dimension."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     op, values = bound.op(Slice), operand(bound, inputs, 0)
     for axis, (start, step, count) in enumerate(zip(op.starts, op.steps, op.counts, strict=True)):
         values = np.take(values, start + step * np.arange(count), axis)
-    return (values.reshape(output_shapes(bound)[0]),)
+    return (values.reshape(_output_shapes(bound)[0]),)
 
 
-def lower(bound: BoundNode) -> Layer:
-    """One walk; where the elements lie together it is one copy."""
+def _lower(bound: BoundNode) -> Layer:
     return move_layer(bound, _walk(bound))
 
 
-def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
-    """Each dimension's elements where the dimension was."""
+def _transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
     op, order = bound.op(Slice), np.argsort(permutation)
     starts, steps, counts = (tuple(values[i] for i in order) for values in (op.starts, op.steps, op.counts))
     return replace(op, starts=starts, steps=steps, counts=counts)
 
 
-_kernel = partial(KernelDef, check=check, reference=reference, lower=lower, output_shapes=output_shapes)
+_kernel = partial(KernelDef, check=_check, reference=_reference, lower=_lower, output_shapes=_output_shapes)
 KERNELS = (
     _kernel(
         Slice,
         "a box of the tensor",
         tflite={"SLICE": _slice_from_tflite, "REVERSE_V2": _reverse_from_tflite},
         onnx={"Slice": _slice_from_onnx},
-        transposed=transposed,
+        transposed=_transposed,
         moves=True,
     ),
     _kernel(

@@ -75,8 +75,7 @@ def _image(shape: Shape) -> tuple[int, int, int, int]:
     return (shape[0], shape[1], 1 if len(shape) == 3 else shape[2], shape[-1])
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses a change of type, scale or zero point, and sizes that the blocks do not divide."""
+def _check(bound: BoundNode) -> None:
     op, x = bound.op(Blocks), bound.input(0)
     require_same_type(bound)
     require_rank(bound, x, 3, 4)
@@ -112,8 +111,7 @@ def pads_with(bound: BoundNode) -> int:
     return quantization.zero_point if quantization else 0
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The batch or the image, with the rank of the input."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     op, shape = bound.op(Blocks), bound.input(0).shape
     n, h, w, c = _image(shape)
     (block_h, block_w), (top, left), (bottom, right) = op.block, op.before, op.after
@@ -124,13 +122,12 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return ((n, h, w, c) if len(shape) == 4 else (n, h, c),)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's pad, transpose and slices."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     op = bound.op(Blocks)
     values = operand(bound, inputs, 0)
     n, h, w, c = _image(values.shape)
     (block_h, block_w), (top, left), (bottom, right) = op.block, op.before, op.after
-    shape = output_shapes(bound)[0]
+    shape = _output_shapes(bound)[0]
     if isinstance(op, SpaceToBatch):
         ends = (0, 0), (top, bottom), (left, right), (0, 0)
         padded = np.pad(values.reshape(n, h, w, c), ends, constant_values=pads_with(bound))
@@ -143,8 +140,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     return (whole[:, top : h * block_h - bottom, left : w * block_w - right].reshape(shape),)
 
 
-def lower(bound: BoundNode) -> Layer:
-    """Pixel by pixel of the batch."""
+def _lower(bound: BoundNode) -> Layer:
     op, x, y = bound.op(Blocks), bound.input(0), bound.output
     to_batch = isinstance(op, SpaceToBatch)
     image, batch = (_image(x.shape), _image(y.shape)) if to_batch else (_image(y.shape), _image(x.shape))
@@ -167,7 +163,7 @@ def lower(bound: BoundNode) -> Layer:
     return Layer(template, "portable", operands, tables, params)
 
 
-_kernel = partial(KernelDef, check=check, reference=reference, lower=lower, output_shapes=output_shapes)
+_kernel = partial(KernelDef, check=_check, reference=_reference, lower=_lower, output_shapes=_output_shapes)
 KERNELS = (
     _kernel(SpaceToBatch, "every n-th pixel as an image of its own", tflite={"SPACE_TO_BATCH_ND": _from_tflite}),
     _kernel(

@@ -105,35 +105,30 @@ def _split_from_onnx(node: SourceNode) -> Parsed:
     return Parsed(Split(axis, sizes))
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses a change of type, scale or zero point."""
+def _check(bound: BoundNode) -> None:
     check_parts(bound, len(bound.outputs))
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape with each part's size at the axis."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     op, shape = bound.op(Split), bound.input(0).shape
     return tuple((*shape[: op.axis], size, *shape[op.axis + 1 :]) for size in op.sizes)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's split at the running sums of the sizes."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     op = bound.op(Split)
     return tuple(np.split(operand(bound, inputs, 0), np.cumsum(op.sizes)[:-1], op.axis))
 
 
-def lower(bound: BoundNode) -> Layer:
-    """Row by row of the input; one output is a copy."""
+def _lower(bound: BoundNode) -> Layer:
     return split_layer(bound, bound.op(Split).axis)
 
 
-def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
-    """Along the dimension that the axis was."""
+def _transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
     return replace(bound.op(Split), axis=permutation[bound.op(Split).axis])
 
 
 _kernel = partial(
-    KernelDef, check=check, reference=reference, lower=lower, output_shapes=output_shapes, variants=variants(lower)
+    KernelDef, check=_check, reference=_reference, lower=_lower, output_shapes=_output_shapes, variants=variants(_lower)
 )
 KERNELS = (
     _kernel(
@@ -141,7 +136,7 @@ KERNELS = (
         "a tensor cut into equal parts",
         tflite={"SPLIT": _split_from_tflite},
         onnx={"Split": _split_from_onnx},
-        transposed=transposed,
+        transposed=_transposed,
         moves=True,
     ),
     _kernel(SplitV, "a tensor cut into parts of given sizes", tflite={"SPLIT_V": _split_v_from_tflite}),

@@ -89,8 +89,7 @@ def _positions(bound: BoundNode) -> tuple[Int64, ...]:
     return tuple(np.arange(n * d) % max(d, 1) for n, d in zip(op.repeats, op.shape, strict=True))
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses a change of type, scale or zero point, and tables that are too large."""
+def _check(bound: BoundNode) -> None:
     require_same_values(bound, bound.input(0), bound.output)
     op = bound.op(Repeat)
     if 0 in op.repeats or 0 in op.shape:
@@ -101,18 +100,16 @@ def check(bound: BoundNode) -> None:
         require_pickable(bound, op.shape, _positions(bound))
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """Each dimension times its repeats."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     op = bound.op(Repeat)
     return (tuple(n * d for n, d in zip(op.repeats, op.shape, strict=True)),)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """The elements at their positions modulo the dimensions."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     return (picked(operand(bound, inputs, 0).reshape(bound.op(Repeat).shape), _positions(bound)),)
 
 
-def lower(bound: BoundNode) -> Layer:
+def _lower(bound: BoundNode) -> Layer:
     """A walk that goes through the input again and again; by tables where it needs too many loops."""
     found = _walk(bound)
     if len(found.loops) <= MAX_LOOPS:
@@ -120,7 +117,7 @@ def lower(bound: BoundNode) -> Layer:
     return pick_layer(bound, bound.op(Repeat).shape, _positions(bound))
 
 
-def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
+def _transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
     """Each dimension's repeats where the dimension was; None where the rank changes."""
     op = bound.op(Repeat)
     if len(op.shape) != len(permutation):
@@ -158,11 +155,11 @@ def _broadcast_to_from_tflite(node: SourceNode) -> Parsed:
 
 _kernel = partial(
     KernelDef,
-    check=check,
-    reference=reference,
-    lower=lower,
-    output_shapes=output_shapes,
-    transposed=transposed,
+    check=_check,
+    reference=_reference,
+    lower=_lower,
+    output_shapes=_output_shapes,
+    transposed=_transposed,
     moves=True,
 )
 KERNELS = (

@@ -47,15 +47,14 @@ def _require_permutation(node: SourceNode, permutation: tuple[int, ...]) -> None
         )
 
 
-def from_tflite(node: SourceNode) -> Parsed:
-    """The constant permutation."""
+def _from_tflite(node: SourceNode) -> Parsed:
     node.counts((2, 2))
     permutation = node.constant_integers(1, "permutation")
     _require_permutation(node, permutation)
     return Parsed(Transpose(permutation))
 
 
-def from_onnx(node: SourceNode) -> Parsed:
+def _from_onnx(node: SourceNode) -> Parsed:
     """The attribute `perm`, by default the dimensions from last to first."""
     node.counts((1, 1))
     permutation = listed(node, "perm")
@@ -71,30 +70,27 @@ def _permutation(bound: BoundNode) -> tuple[int, ...]:
 
 def _walk(bound: BoundNode) -> StridedLoop:
     """Forward through the output."""
-    x, (shape,) = bound.input(0), output_shapes(bound)
+    x, (shape,) = bound.input(0), _output_shapes(bound)
     x_steps = strides(x.shape, x.dtype.bytes)
     return walk(shape, [x_steps[axis] for axis in _permutation(bound)], strides(shape, x.dtype.bytes), x.dtype.bytes)
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses a change of type, scale or zero point, and moves that are too deep."""
+def _check(bound: BoundNode) -> None:
     require_same_type(bound)
     require_depth(bound, _walk(bound))
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The permuted shape."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (tuple(bound.input(0).shape[axis] for axis in _permutation(bound)),)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's transpose."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     return (np.transpose(operand(bound, inputs, 0), _permutation(bound)),)
 
 
 @dataclass(frozen=True, slots=True)
 class _Matrices:
-    """`count` matrices of `rows` x `columns` elements behind each other."""
+    """`count` matrices of `rows` x `columns` elements, one after the other."""
 
     count: int
     rows: int
@@ -163,7 +159,7 @@ def _in_place(bound: BoundNode, found: StridedLoop) -> Layer | None:
     return Layer("movement/transpose_in_place", "portable", (0,), (table,), params, spec=spec, overlaps=(overlap,))
 
 
-def lower(bound: BoundNode) -> Layer:
+def _lower(bound: BoundNode) -> Layer:
     """Where it lies, if few rows or columns change places; else one walk: dimensions that stay together are copied together."""
     found = _walk(bound)
     return _in_place(bound, found) or move_layer(bound, found)
@@ -173,12 +169,12 @@ KERNELS = (
     KernelDef(
         Transpose,
         "dimensions in another order",
-        tflite={"TRANSPOSE": from_tflite},
-        onnx={"Transpose": from_onnx},
-        check=check,
-        reference=reference,
-        lower=lower,
-        output_shapes=output_shapes,
+        tflite={"TRANSPOSE": _from_tflite},
+        onnx={"Transpose": _from_onnx},
+        check=_check,
+        reference=_reference,
+        lower=_lower,
+        output_shapes=_output_shapes,
         moves=True,
     ),
 )

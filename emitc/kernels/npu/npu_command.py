@@ -36,7 +36,7 @@ class NpuCommand(Op):
     """fast_bytes: of the fast scratch memory, 0 where the scratch memory serves. touched_bytes: of the scratch memory, up to the
     last byte that the stream uses. Offsets are those of inputs and outputs in the scratch memory. shared: whether the last
     output is its content; follows: whether the first real input is its content before. carried, writes: first byte and the one
-    behind the last, in turn, of what is needed of that content, and of what the stream writes. places: index in the file
+    after the last, in turn, of what is needed of that content, and of what the stream writes. places: index in the file
     and offset, in turn, of every tensor that vela has placed in the scratch memory.
     """
 
@@ -95,8 +95,7 @@ def memory_of(bound: BoundNode) -> str:
     return bound.outputs[-1].name if bound.op(NpuCommand).shared else ""
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses a payload of another format, other types than integers, and tensors outside the scratch memory."""
+def _check(bound: BoundNode) -> None:
     op = bound.op(NpuCommand)
     payload, constants = bound.input(PAYLOAD), bound.optional(CONSTANTS)
     assert payload.data is not None
@@ -129,13 +128,11 @@ def _placed_outputs(bound: BoundNode) -> tuple[tuple[int, Tensor], ...]:
     return tuple(zip(bound.op(NpuCommand).output_offsets, real_outputs(bound), strict=True))
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """As the file states them."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return tuple(tuple(max(1, d) for d in tensor.shape) for tensor in bound.outputs)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """What the host model of the NPU writes."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     # Imported here: the host model is loaded only where it runs.
     from emitc.ethosu.simulator import HostModel
 
@@ -224,7 +221,7 @@ def _table(role: str, tensor: Tensor, comment: str) -> Table:
     return Table(role, "uint8_t", _values(tensor.data), comment, ALIGNMENT)
 
 
-def lower(bound: BoundNode) -> Layer:
+def _lower(bound: BoundNode) -> Layer:
     """With copies: where tensors may be pinned, the backend decides."""
     return layer(bound, bound.op(NpuCommand).scratch_bytes, ())
 
@@ -236,10 +233,10 @@ KERNELS = (
         _INTEGERS,
         ("CUSTOM:ethos-u",),
         _from_tflite,
-        check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
+        _check,
+        _reference,
+        _lower,
+        output_shapes=_output_shapes,
         # A stream on constants is never run while compiling: a few words of it can ask for hours.
         work=lambda bound: 1 << 62,
         shares_constants=True,

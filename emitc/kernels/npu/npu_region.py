@@ -27,7 +27,7 @@ class Offloaded(Op):
     foreign: bool = False
 
 
-def check(bound: BoundNode) -> None:
+def _check(bound: BoundNode) -> None:
     """The region fits its node: a violation is a bug of the backend that cut it."""
     region = bound.op(Offloaded).region
     inside = [region.tensor(name) for name in (*region.inputs, *region.outputs)]
@@ -35,24 +35,20 @@ def check(bound: BoundNode) -> None:
     assert [(t.shape, t.dtype) for t in inside] == [(t.shape, t.dtype) for t in outside], bound.node.describe()
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """Those of the region's outputs."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     region = bound.op(Offloaded).region
     return tuple(region.tensor(name).shape for name in region.outputs)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """Operator by operator, by their own references."""
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     return run_nested(bound.op(Offloaded).region, inputs)
 
 
-def lower(bound: BoundNode) -> Layer:
-    """What the backend has decided."""
+def _lower(bound: BoundNode) -> Layer:
     return bound.op(Offloaded).layer
 
 
-def work(bound: BoundNode) -> int:
-    """Steps of all operators inside."""
+def _work(bound: BoundNode) -> int:
     return nested_work(bound.op(Offloaded).region)
 
 
@@ -61,12 +57,10 @@ KERNELS = (
         Offloaded,
         "a region that an accelerator runs",
         (),
-        (),
-        None,
-        check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
-        work=work,
+        check=_check,
+        reference=_reference,
+        lower=_lower,
+        output_shapes=_output_shapes,
+        work=_work,
     ),
 )

@@ -1,7 +1,7 @@
 """Elements picked axis by axis: what Gather, Tile, Expand, PAD by reflection and Resize by the nearest share, for every type.
 
 y[i, j, ...] = x[positions[0][i], positions[1][j], ...]. Positions at equal distances along every axis are a walk without
-tables (`strided.py`); otherwise each axis whose positions are not simply 0, 1, 2, ... gets a table of byte offsets.
+tables (`strided_copy.py`); otherwise each axis whose positions are not simply 0, 1, 2, ... gets a table of byte offsets.
 """
 
 from __future__ import annotations
@@ -82,9 +82,7 @@ def require_pickable(bound: BoundNode, shape: Shape, positions: Sequence[Int64])
 
 def picked(x: Array, positions: Sequence[Int64], fill: int | float = 0) -> Array:
     """The reference: numpy's take along every axis, with `fill` for positions outside."""
-    values = x
-    for axis, chosen in enumerate(positions):
-        values = np.take(values, np.maximum(chosen, 0), axis)
+    values: Array = x[np.ix_(*(np.maximum(chosen, 0) for chosen in positions))]
     for axis, chosen in enumerate(positions):
         if (chosen == OUTSIDE).any():
             outside = (chosen == OUTSIDE).reshape([-1 if i == axis else 1 for i in range(len(positions))])
@@ -113,16 +111,17 @@ def pick_layer(bound: BoundNode, shape: Shape, positions: Sequence[Int64], fill:
     planes = axes.pop(0)[0] if len(axes) > 1 and axes[0][1] is None else 1
     run_bytes = run * x.dtype.bytes
     steps = strides(tuple(size for size, _ in axes), run_bytes)
-    counts: list[int] = []
-    offsets: list[int] = []
-    for (size, chosen), step in zip(axes, steps, strict=True):
-        each = np.arange(size) if chosen is None else chosen
-        counts.append(each.size)
-        offsets += [int(v) * step if v != OUTSIDE else _OUTSIDE_BYTES for v in each]
+    walked = [np.arange(size) if chosen is None else chosen for size, chosen in axes]
+    counts = tuple(each.size for each in walked)
+    offsets = tuple(
+        int(v) * step if v != OUTSIDE else _OUTSIDE_BYTES
+        for each, step in zip(walked, steps, strict=True)
+        for v in each
+    )
     operands, tables = data_operands(x)
     tables += (
-        Table("counts", "int32_t", tuple(counts), "positions along each dimension, the last is the innermost loop"),
-        Table("offsets", "int32_t", tuple(offsets), "bytes to the positions along each dimension, one after the other"),
+        Table("counts", "int32_t", counts, "positions along each dimension, the last is the innermost loop"),
+        Table("offsets", "int32_t", offsets, "bytes to the positions along each dimension, one after the other"),
     )
     if filled:
         values = np.full(run, fill, x.dtype.value)

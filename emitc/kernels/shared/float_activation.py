@@ -26,31 +26,33 @@ ACTIVATION_BOUNDS: dict[str, tuple[float | None, float | None]] = {
 
 def bounds(activation: str, dtype: DType) -> tuple[float, float]:
     """The least and the greatest value that an activation leaves, as numbers of the type."""
-    if dtype is DType.FLOAT32:
-        largest = float(np.finfo(np.float32).max)
-        ends: tuple[float, float] = (-largest, largest)
-        low, high = ACTIVATION_BOUNDS[activation]
-        return (ends[0] if low is None else low), (ends[1] if high is None else high)
-    ends = dtype.range
-    low, high = ACTIVATION_BOUNDS[activation]
-    return (ends[0] if low is None else int(low)), (ends[1] if high is None else int(high))
+    largest = float(np.finfo(np.float32).max)
+    return _or_ends(activation, (-largest, largest) if dtype is DType.FLOAT32 else dtype.range)
+
+
+def _or_ends(activation: str, ends: tuple[float, float]) -> tuple[float, float]:
+    """The activation's bounds, as numbers of the ends' type; one that it does not have is the end."""
+    low, high = (
+        end if bound is None else type(end)(bound)
+        for bound, end in zip(ACTIVATION_BOUNDS[activation], ends, strict=True)
+    )
+    return low, high
+
+
+def _within(values: NDArray[Any], ends: tuple[float, float], dtype: DType) -> NDArray[Any]:
+    low, high = (np.array(end, dtype.value) for end in ends)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(values < low, low, np.where(values > high, high, values)), dtype.value)
 
 
 def bounded(values: NDArray[Any], activation: str, dtype: DType) -> NDArray[Any]:
     """The values within the bounds, in the type."""
-    low, high = (np.array(bound, dtype.value) for bound in bounds(activation, dtype))
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(values < low, low, np.where(values > high, high, values)), dtype.value)
+    return _within(values, bounds(activation, dtype), dtype)
 
 
 def limited(values: NDArray[Any], activation: str, dtype: DType) -> NDArray[Any]:
     """The values within what bounds the activation itself has, in the type: an infinity that none cuts off stays (ONNX)."""
-    low, high = (
-        np.array(end if bound is None else bound, dtype.value)
-        for bound, end in zip(ACTIVATION_BOUNDS[activation], (-np.inf, np.inf), strict=True)
-    )
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(values < low, low, np.where(values > high, high, values)), dtype.value)
+    return _within(values, _or_ends(activation, (-np.inf, np.inf)), dtype)
 
 
 def onnx_activation(activation: str) -> tuple[tuple[Param, ...], KernelSpec]:

@@ -1,4 +1,4 @@
-"""Tensors side by side in another: what CONCATENATION, PACK, SPLIT and UNPACK share, for every element type.
+"""Tensors joined to one, or cut out of one: what CONCATENATION, PACK, SPLIT and UNPACK share, for every element type.
 
 Seen from the axis at which they meet, every tensor is [rows, row_bytes]; all have the same rows, and a row of the whole is
 the rows of the parts one after the other.
@@ -51,24 +51,20 @@ def _whole_copy(bound: BoundNode) -> Layer:
     return move_layer(bound, StridedLoop(bound.output.size_bytes, ()))
 
 
-def _narrow(sizes: Sequence[int], rows: int) -> str:
-    """What the name of the template ends in: rows of a few bytes are not moved one by one, each by a call of memcpy."""
-    return _COLUMNS if rows > 1 and max(sizes) <= _NARROW * rows else ""
-
-
 def _whole(row_bytes: int) -> Param:
     return Param("whole", "int32_t", row_bytes, "bytes of a row of all parts")
 
 
-def _params(sizes: Sequence[int], rows: int, ending: str) -> tuple[Param, ...]:
-    counts = (Param("rows", "int32_t", rows), Param("parts", "int32_t", len(sizes)))
-    return (*counts, _whole(sum(sizes) // rows)) if ending == _COLUMNS else counts
+def _layer(name: str, operands: tuple[int, ...], tables: Sequence[Table], sizes: Sequence[int], rows: int) -> Layer:
+    """The layer of parts of so many bytes. Rows of a few bytes are not moved one by one, each by a call of memcpy."""
+    params = [Param("rows", "int32_t", rows), Param("parts", "int32_t", len(sizes))]
+    if name != _MAPPED and rows > 1 and max(sizes) <= _NARROW * rows:
+        name, params = name + _COLUMNS, [*params, _whole(sum(sizes) // rows)]
+    widths = Table("row_bytes", "int32_t", tuple(size // rows for size in sizes), "bytes of a row of each part")
+    return Layer(f"movement/{name}", "portable", operands, (*tables, widths), tuple(params))
 
 
-def _row_bytes(sizes: list[int], rows: int) -> Table:
-    return Table("row_bytes", "int32_t", tuple(size // rows for size in sizes), "bytes of a row of each part")
-
-
+_MAPPED = "join_mapped"
 _COLUMNS = "_narrow"
 """Ending of the templates that move column by column."""
 _NARROW = 3
@@ -86,7 +82,7 @@ Mapping = Callable[[Tensor, Array], Array]
 
 
 def join_layer(bound: BoundNode, axis: int, mapping: Mapping | None = None) -> Layer:
-    """The inputs side by side in the output, meeting at `axis`.
+    """The inputs one after the other in the output, along `axis`.
 
     Neighbouring constants become one table: `constant_<n>` comes before the n-th input that is passed to the layer.
     mapping: how int8 inputs of another quantization than the output's become its values; by table `map_<n>`.
@@ -122,17 +118,13 @@ def join_layer(bound: BoundNode, axis: int, mapping: Mapping | None = None) -> L
         operands.append(position)
         sizes.append(tensor.size_bytes)
     place_constants()
-    ending = "_mapped" if mapped else _narrow(sizes, rows)
-    apart = rows > 1 or mapped or len(operands) < len(inputs)
-    inside = () if apart else _inside(sizes, output=False)
-    made = (*tables, _row_bytes(sizes, rows))
-    return Layer(
-        f"movement/join{ending}", "portable", tuple(operands), made, _params(sizes, rows, ending), inside=inside
-    )
+    layer = _layer(_MAPPED if mapped else "join", tuple(operands), tables, sizes, rows)
+    contiguous = rows == 1 and not mapped and len(operands) == len(inputs)
+    return replace(layer, inside=_inside(sizes, output=False)) if contiguous else layer
 
 
 def _inside(sizes: Sequence[int], *, output: bool) -> tuple[Inside, ...]:
-    """Tensors of so many bytes one behind the other."""
+    """Tensors of so many bytes, one after the other."""
     return tuple(Inside(output, i, sum(sizes[:i])) for i in range(len(sizes)))
 
 
@@ -140,13 +132,12 @@ def split_layer(bound: BoundNode, axis: int) -> Layer:
     """The outputs cut out of the input at `axis`."""
     if len(bound.outputs) == 1:
         return _whole_copy(bound)
-    x: Tensor = bound.input(0)
+    x = bound.input(0)
     rows = math.prod(x.shape[:axis])
     operands, tables = data_operands(x)
     sizes = [tensor.size_bytes for tensor in bound.outputs]
-    inside = _inside(sizes, output=True) if rows == 1 and operands else ()
-    ending, made = _narrow(sizes, rows), (*tables, _row_bytes(sizes, rows))
-    return Layer(f"movement/split{ending}", "portable", operands, made, _params(sizes, rows, ending), inside=inside)
+    layer = _layer("split", operands, tables, sizes, rows)
+    return replace(layer, inside=_inside(sizes, output=True)) if rows == 1 and operands else layer
 
 
 def _by_vectors(layer: Layer) -> Layer | str:

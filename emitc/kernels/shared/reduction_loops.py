@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from emitc.ir import BoundNode, DType, Shape
+from emitc.kernels.shared.integer_attributes import given
 from emitc.kernels.shared.pointwise import printed
 from emitc.layer import KernelSpec, Layer, Param, ReductionFormula
 from emitc.source import SourceNode
@@ -66,12 +67,7 @@ def onnx_axes(node: SourceNode) -> tuple[int, ...]:
     None named: all, or with noop_with_empty_axes none.
     """
     rank = len(node.input(0).shape)
-    listed: tuple[int, ...] = ()
-    if node.has_input(1):
-        listed = node.constant_integers(1, "axes")
-    elif "axes" in node.attributes:
-        value = node.attributes["axes"]
-        listed = tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()
+    listed = given(node, "axes", 1)
     if not listed:
         return () if node.integer("noop_with_empty_axes", 0, 0, 1) else tuple(range(rank))
     if not all(-rank <= axis < rank for axis in listed):

@@ -15,6 +15,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_same_quantization
+from emitc.kernels.shared.pointwise import operand
 from emitc.layer import Layer, Param
 from emitc.source import SourceNode
 
@@ -28,8 +29,7 @@ class CircularBuffer(Op):
     __slots__ = ()
 
 
-def from_tflite(node: SourceNode) -> Parsed:
-    """The option."""
+def _from_tflite(node: SourceNode) -> Parsed:
     cycles = node.integer("cycles_max", 0)
     node.counts((1, 2))
     shape = node.outputs[0].shape
@@ -45,50 +45,37 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(CircularBuffer(), (0, 1), states=(1,))
 
 
-def check(bound: BoundNode) -> None:
-    """Refuses other types and scales, and shapes that do not fit."""
+def _check(bound: BoundNode) -> None:
     x, y = bound.input(0), bound.input(1)
     require_dtypes(bound, [(DType.INT8,) * 4])
-    if (
-        len(x.shape) != 4
-        or x.shape[:2] != (1, 1)
-        or (x.shape[0], *x.shape[2:]) != (y.shape[0], *y.shape[2:])
-        or 0 in y.shape
-    ):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has an input that is no slot",
-            f"{list(x.shape)} into {list(y.shape)}",
-            tensor=x,
-        )
+    if len(x.shape) != 4 or x.shape[:2] != (1, 1) or y.shape[:1] + y.shape[2:] != (1, *x.shape[2:]) or 0 in y.shape:
+        what, why = f"{bound.node.op_type} has an input that is no slot", f"{list(x.shape)} into {list(y.shape)}"
+        raise illegal(bound, what, why, tensor=x)
     if x.quantization and bound.output.quantization:
         require_same_quantization(bound, x, bound.output)
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The buffer's shape, twice."""
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (bound.input(1).shape,) * 2
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """All slots but the first, and the new one."""
-    assert inputs[0] is not None and inputs[1] is not None
-    y = np.concatenate([inputs[1][:, 1:], inputs[0]], axis=1)
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    y = np.concatenate([operand(bound, inputs, 1)[:, 1:], operand(bound, inputs, 0)], axis=1)
     return y, y.copy()
 
 
-def lower(bound: BoundNode) -> Layer:
+def _lower(bound: BoundNode) -> Layer:
     """Two moves, and a copy of the buffer."""
     params = (
         Param("slot_bytes", "int32_t", bound.input(0).size_bytes),
         Param("bytes", "int32_t", bound.input(1).size_bytes, "of all slots"),
     )
-    return Layer("state/circular_buffer", "portable", (0,), params=params)
+    return Layer("state/circular_buffer", params=params)
 
 
 KERNELS = (
     KernelDef(
-        CircularBuffer, "the last inputs, which are kept as state", (DType.INT8,), ("CUSTOM:CIRCULAR_BUFFER",), from_tflite,
-        check, reference, lower, output_shapes=output_shapes,
+        CircularBuffer, "the last inputs, which are kept as state", (DType.INT8,), ("CUSTOM:CIRCULAR_BUFFER",), _from_tflite,
+        _check, _reference, _lower, output_shapes=_output_shapes,
     ),
 )  # fmt: skip

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, illegal
+from emitc.kernels.shared.pointwise import operand
 from emitc.layer import ByRows, Layer, Param
 
 
@@ -33,19 +34,15 @@ def _check(bound: BoundNode) -> None:
         )
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The image's."""
-    op = bound.op(InputRows)
-    return (op.shape,)
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    return (bound.op(InputRows).shape,)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """The input's values."""
-    assert inputs[0] is not None
-    return (inputs[0].reshape(bound.output.shape),)
+def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    return (operand(bound, inputs, 0).reshape(bound.output.shape),)
 
 
-def lower(bound: BoundNode) -> Layer:
+def _lower(bound: BoundNode) -> Layer:
     """A loop over the rows; in a segment a row at a time, without a function of its own."""
     y = bound.output
     params = (
@@ -59,12 +56,9 @@ KERNELS = (
     KernelDef(
         InputRows,
         "the rows of the input, asked for one by one",
-        tuple(DType),
-        (),
-        None,
-        _check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
+        check=_check,
+        reference=_reference,
+        lower=_lower,
+        output_shapes=_output_shapes,
     ),
 )

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
-from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal
+from emitc.errors import DAMAGED
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, Variant, damaged
 from emitc.kernels.costs import Cost, Costs
-from emitc.kernels.shared.strided_copy import operand
+from emitc.kernels.shared.pointwise import operand
+from emitc.kernels.shared.strided_copy import data_operands
 from emitc.layer import PLAIN, KernelSpec, Layer, Param
 from emitc.source import SourceNode
 
@@ -62,7 +65,7 @@ def _require_variable(node: SourceNode) -> None:
         raise node.refusal(
             f"{node.op_type} of a tensor that is no variable",
             "its first input is a resource, which VAR_HANDLE names",
-            "the file is damaged: export the model again",
+            DAMAGED,
             node.input(0),
         )
 
@@ -70,13 +73,8 @@ def _require_variable(node: SourceNode) -> None:
 def _check(bound: BoundNode) -> None:
     x, y = bound.input(0), bound.output
     if x.dtype is not y.dtype:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} changes the element type",
-            f"{x.dtype.value} to {y.dtype.value}",
-            "the file is damaged: export the model again",
-            _value(bound),
-        )
+        what, why = "changes the element type", f"{x.dtype.value} to {y.dtype.value}"
+        raise damaged(bound, what, why, y if x.is_state else x)
 
 
 def _check_append(bound: BoundNode) -> None:
@@ -84,33 +82,24 @@ def _check_append(bound: BoundNode) -> None:
     assert bound.output.is_state and bound.input(0).elements <= bound.output.elements
 
 
-def _value(bound: BoundNode) -> Tensor:
-    """The operand that is not the variable."""
-    return bound.output if bound.input(0).is_state else bound.input(0)
-
-
 def _append_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The variable's own."""
     return (bound.output.shape,)
 
 
 def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """The same numbers."""
-    assert inputs[0] is not None
-    return (np.array(inputs[0]),)
+    return (np.array(operand(bound, inputs, 0)),)
 
 
 def _append_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The two values in a row, without what is too much at the front."""
-    x, old = inputs
-    assert x is not None and old is not None
+    x, old = operand(bound, inputs, 0), operand(bound, inputs, 1)
     both = np.concatenate([old.reshape(-1), x.reshape(-1)])
     return (both[x.size :].reshape(old.shape),)
 
 
 def _lower(bound: BoundNode) -> Layer:
     """One copy."""
-    operands, tables = operand(bound.input(0))
+    operands, tables = data_operands(bound.input(0))
     size = Param("run_bytes", "int32_t", bound.output.size_bytes, "bytes")
     return Layer("movement/copy_run", "portable", operands, tables, (Param("x_start", "int32_t", 0, "bytes"), size))
 
@@ -118,7 +107,7 @@ def _lower(bound: BoundNode) -> Layer:
 def _lower_append(bound: BoundNode) -> Layer:
     """One move inside the variable, by blocks where its steps allow that, and one copy behind it."""
     x, y = bound.input(0), bound.output
-    operands, tables = operand(x)
+    operands, tables = data_operands(x)
     kept = y.size_bytes - x.size_bytes
     params = (
         Param("kept_bytes", "int32_t", kept, "of the variable that stay"),
@@ -133,46 +122,20 @@ def _lower_append_mve(bound: BoundNode) -> Layer:
     return replace(_lower_append(bound), template="state/append_mve", variant="mve", spec=PLAIN, headers=(_MVE_HEADER,))
 
 
+_MVE = Variant("mve", "mve", _lower_append_mve, Costs("qemu_m55 at 6df7847, 2026-11-22", Cost(mac=0.19, once=25)), _ANY)
+_kernel = partial(KernelDef, dtypes=_ANY, check=_check, reference=_reference, lower=_lower)
 KERNELS = (
-    KernelDef(
-        ReadVariable,
-        "the value of a state variable",
-        _ANY,
-        ("READ_VARIABLE",),
-        _read_from_tflite,
-        _check,
-        _reference,
-        _lower,
-    ),
-    KernelDef(
-        AssignVariable,
-        "the next value of a state variable",
-        _ANY,
-        ("ASSIGN_VARIABLE",),
-        _assign_from_tflite,
-        _check,
-        _reference,
-        _lower,
-    ),
+    _kernel(ReadVariable, "the value of a state variable", tflite={"READ_VARIABLE": _read_from_tflite}),
+    _kernel(AssignVariable, "the next value of a state variable", tflite={"ASSIGN_VARIABLE": _assign_from_tflite}),
     KernelDef(
         Append,
         "the last rows of a state variable, and new ones",
         _ANY,
-        (),
-        None,
-        _check_append,
-        _append_reference,
-        _lower_append,
+        check=_check_append,
+        reference=_append_reference,
+        lower=_lower_append,
         output_shapes=_append_shapes,
-        variants=(
-            Variant(
-                "mve",
-                "mve",
-                _lower_append_mve,
-                Costs("qemu_m55 at 6df7847, 2026-11-22", Cost(mac=0.19, once=25)),
-                _ANY,
-            ),
-        ),
+        variants=(_MVE,),
         cost=Costs("qemu_m4 at d977087, 2026-11-22", Cost(mac=0.4, once=40)),
     ),
 )

@@ -42,8 +42,7 @@ from emitc.kernels.control_flow.control_flow import ControlFlow
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.conv_transpose import ConvTranspose
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
-from emitc.kernels.convolution.hybrid_conv_2d import HybridConv2D
-from emitc.kernels.convolution.hybrid_conv_2d_asymmetric import HybridOffsetConv2D
+from emitc.kernels.convolution.hybrid_conv_2d import HybridConv2D, HybridOffsetConv2D
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.matrix.fully_connected_runtime import ComputedFullyConnected
 from emitc.kernels.normalization.softmax import Softmax

@@ -31,7 +31,18 @@ from emitc.kernels.mac import (
     runtime_weights,
     scalar_int8,
 )
+from emitc.kernels.mac.operand_checks import (
+    check_accumulator,
+    check_float_operands,
+    check_operands,
+    onnx_kernel,
+    require_fitting_channels,
+    require_weight_rank,
+    window_shape,
+)
+from emitc.kernels.mac.problem import MacProblem, maker
 from emitc.kernels.mac.requantization import WEIGHTS, Accumulating, int32_sums, output_params, requantization
+from emitc.kernels.mac.weight_packing import BLOCK
 from emitc.kernels.shared.windows import (
     ACTIVATIONS,
     BY_ROWS,
@@ -44,7 +55,7 @@ from emitc.kernels.shared.windows import (
     window_overlap,
     window_params,
 )
-from emitc.layer import Layer, Param, by_channel, whole_window
+from emitc.layer import Layer, by_channel, whole_window
 from emitc.numerics.requantize import activation_clamp
 from emitc.source import SourceNode
 
@@ -67,10 +78,8 @@ def from_tflite(node: SourceNode) -> Parsed:
     """CONV_2D's options; the kernel size is the weights'."""
     node.counts((2, 3))
     height, width = image_size(node)
-    weights = node.input(WEIGHTS)
-    if len(weights.shape) != 4:
-        raise node.refusal("CONV_2D has weights of the wrong rank", "OHWI is expected", tensor=weights)
-    window = window_of(node, height, width, weights.shape[1], weights.shape[2], dilated=True)
+    _, kernel_h, kernel_w, _ = require_weight_rank(node, 4, "OHWI is expected")
+    window = window_of(node, height, width, kernel_h, kernel_w, dilated=True)
     activation = node.fused_activation(ACTIVATIONS)
     if runtime_weights.applies(node):
         return Parsed(ComputedConv2D(window, activation, int32_sums=int32_sums(node)), (0, 1, 2))
@@ -82,8 +91,7 @@ def from_onnx(node: SourceNode) -> Parsed:
     """Conv on NHWC; the kernel size is the weights', and an attribute that says otherwise is refused."""
     node.counts((2, 3))
     height, width = image_size(node)
-    kernel_h, kernel_w = accumulation.onnx_kernel(node)
-    window = onnx_window(node, height, width, kernel_h, kernel_w)
+    window = onnx_window(node, height, width, *onnx_kernel(node))
     return Parsed(Conv2D(window, "NONE", numerics=Numerics.QOPERATOR), (0, 1, 2))
 
 
@@ -92,23 +100,21 @@ def check(bound: BoundNode) -> None:
     op, x, w = bound.op(Conv2D), bound.input(0), bound.input(WEIGHTS)
     require_rank(bound, x, 4)
     require_rank(bound, w, 4)
-    if not accumulation.in_float(bound):
-        accumulation.check_operands(bound, 0)
+    in_float = accumulation.in_float(bound)
+    if in_float:
+        check_float_operands(bound, w.shape[0])
     else:
-        accumulation.check_float_operands(bound, w.shape[0])
-    accumulation.require_groups(bound)
+        check_operands(bound, 0)
+    require_fitting_channels(bound)
     require_output(bound, op.window, w.shape[1], w.shape[2])
-    if accumulation.in_float(bound):
-        return
-    filters = accumulation.weights_of(bound).astype(np.int64).reshape(w.shape[0], -1)
-    accumulation.check_accumulator(bound, filters, folded=op.zero_point_folded)
+    if not in_float:
+        filters = accumulation.weights_of(bound).astype(np.int64).reshape(w.shape[0], -1)
+        check_accumulator(bound, filters, folded=op.zero_point_folded)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, O]."""
-    (batches, height, width, _), w = bound.input(0).shape, bound.input(WEIGHTS).shape
-    rows, columns = bound.op(Conv2D).window.output(height, width, w[1], w[2])
-    return ((batches, rows, columns, w[0]),)
+    return (window_shape(bound, bound.op(Conv2D).window, bound.input(WEIGHTS).shape),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -123,55 +129,45 @@ def lower(bound: BoundNode) -> Layer:
     op, x, w, y = bound.op(Conv2D), bound.input(0), bound.input(WEIGHTS), bound.output
     out_c, kernel_h, kernel_w, in_c = w.shape
     groups, window, folded = x.shape[3] // in_c, op.window, op.zero_point_folded
+    params, of_groups = window_params(bound, window, kernel_h, kernel_w), accumulation.groups_param(groups)
     if accumulation.in_float(bound):
-        params = (*window_params(bound, window, kernel_h, kernel_w), Param("groups", "int32_t", groups))
-        return accumulation.float_layer(
-            bound, params, out_c, work(bound), activation=op.activation, bias_last=op.bias_last
-        )
-    scale = requantization(bound)
+        return accumulation.float_layer(bound, (*params, of_groups), op.activation, bias_last=op.bias_last)
     clamp = activation_clamp(op.activation, y)
     if (kernel_h, kernel_w, window.stride_h, window.stride_w, groups) == (1, 1, 1, 1, 1) and not window.padding.any:
-        return accumulation.matrix_product(bound, scale, clamp, y.elements // out_c, folded=folded)
-    weights, bias = accumulation.weights_of(bound), accumulation.bias_of(bound, out_c)
+        return accumulation.matrix_product(bound, clamp, folded=folded)
+    weights = accumulation.weights_of(bound)
     spec = accumulation.spec(bound, weights)
-    params = window_params(bound, window, kernel_h, kernel_w)
-    tail = (accumulation.input_offset(bound, folded=folded), *output_params(bound, scale, clamp))
-    macs = y.elements * kernel_h * kernel_w * in_c
+    tail = (accumulation.input_offset(bound, folded=folded), *output_params(bound, requantization(bound), clamp))
     inside = accumulation.bias_inside(bound, weights.astype(np.int64).reshape(out_c, -1), folded=folded)
-    fast = accumulation.suits_fast(bound, weights)
-    raw = accumulation.raw_weights(bound)
-    overlaps = window_overlap(bound, params, whole_window(out_c, accumulation.TOGETHER, y.dtype.bytes))
-    if groups == 1 and window.dilation_w == 1 and inside is not None and raw is not None:
-        tables = accumulation.tables(raw[0], bias, scale, spec, interleaved=True)
-        tables = (*tables, *accumulation.inside_tables(bound, inside), accumulation.zero_table(raw[1]))
-        zero = accumulation.with_weight_zero(spec)
-        return Layer(
-            "convolution/conv_2d", "portable", (0,), tables, params + tail, macs=macs, spec=zero, overlaps=overlaps,
-            by_rows=BY_ROWS,
-        )  # fmt: skip
-    if groups == 1 and window.dilation_w == 1 and inside is not None and fast:
-        tables = accumulation.tables(weights, bias, scale, spec, interleaved=True)
-        tables = (*tables, *accumulation.inside_tables(bound, inside))
-        return Layer(
-            "convolution/conv_2d", "portable", (0,), tables, params + tail, macs=macs, spec=spec, overlaps=overlaps,
-            by_rows=BY_ROWS,
-        )  # fmt: skip
-    tables = accumulation.tables(weights, bias, scale, spec)
-    return Layer(
-        "convolution/conv_2d_taps", "portable", (0,), tables, (*params, Param("groups", "int32_t", groups), *tail), macs=macs,
+    layer = Layer("", "portable", (0,), macs=work(bound), by_rows=BY_ROWS)
+    in_runs = groups == 1 and window.dilation_w == 1 and inside is not None
+    if in_runs and (blocks := accumulation.block_tables(bound, weights, spec, inside)) is not None:
+        return replace(
+            layer,
+            template="convolution/conv_2d",
+            tables=blocks[0],
+            params=params + tail,
+            spec=blocks[1],
+            overlaps=window_overlap(bound, params, whole_window(out_c, BLOCK, y.dtype.bytes)),
+        )
+    return replace(
+        layer,
+        template="convolution/conv_2d_taps",
+        tables=accumulation.tables(bound, weights, spec),
+        params=(*params, of_groups, *tail),
         spec=spec,
-        overlaps=window_overlap(bound, params, by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)), by_rows=BY_ROWS,
-    )  # fmt: skip
+        overlaps=window_overlap(bound, params, by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)),
+    )
+
+
+def _problem(bound: BoundNode) -> MacProblem:
+    op = bound.op(Conv2D)
+    return MacProblem(bound, accumulation.weights_of(bound), op.activation, op.zero_point_folded, op.window)
 
 
 def _integers(make: Callable[..., Layer | str], **form: Any) -> Callable[[BoundNode], Layer | str]:
     """The maker of a row: what a function of emitc/kernels/mac makes of the convolution. form: its further arguments."""
-
-    def made(bound: BoundNode) -> Layer | str:
-        op, weights = bound.op(Conv2D), accumulation.weights_of(bound)
-        return make(bound, op.window, op.activation, weights, folded=op.zero_point_folded, **form)
-
-    return _by_columns(made)
+    return _by_columns(maker(_problem, make, **form))
 
 
 def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
@@ -179,8 +175,8 @@ def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
     return _by_columns(lambda bound: block4_float_conv.convolution(bound, lower(bound), instructions))
 
 
-def _against_four(bound: BoundNode, pixels: int) -> float:
-    return dsp_shared_stretch.against_four(bound, bound.op(Conv2D).window, pixels)
+def _stretch_cost(bound: BoundNode, pixels: int) -> float:
+    return dsp_shared_stretch.relative_cost(_problem(bound), pixels)
 
 
 def work(bound: BoundNode) -> int:
@@ -239,6 +235,11 @@ _FLOAT = (_ONE_GROUP, requires(accumulation.in_float, "its values are integers")
 _M4, _M55 = "qemu_m4 at bed52a8, 2026-11-22", "qemu_m55 at bed52a8, 2026-11-22"
 _PAIRS = Cost(mac=0.9, output=10, gathered=1.5, once=200)
 _WORDS = Cost(mac=1.6, output=16, gathered=2.5, once=300)
+_SMALL_TILES = {
+    "2px": Cost(mac=0.975, output=11, gathered=1.5, once=200),
+    "2px-rowwise": Cost(mac=1.0, output=11, gathered=1.5, once=200, sums=6),
+    "1px": Cost(mac=1.3, output=14, gathered=1.5, once=200),
+}
 _VARIANTS = (
     Variant(
         "mve", "mve", _integers(mve_int8.convolution),
@@ -246,7 +247,7 @@ _VARIANTS = (
         applies=_INT8,
     ),
     Variant(
-        "mve", "mve", _integers(int16_dsp_mve.vector_convolution),
+        "mve", "mve", _integers(int16_dsp_mve.mve_convolution),
         Costs("qemu_m55 at 0a67a04, 2026-11-22", Cost(mac=0.35, output=16, gathered=0.5, once=200)),
         (DType.INT16,), _INT16,
     ),
@@ -260,37 +261,27 @@ _VARIANTS = (
     ),
     Variant("dsp", "dsp", _integers(dsp_int8.convolution), Costs(_M4, _PAIRS), applies=_INT8_ZERO),
     Variant(
-        "dsp", "dsp", _integers(int16_dsp_mve.paired_convolution),
+        "dsp", "dsp", _integers(int16_dsp_mve.dsp_convolution),
         Costs("qemu_m4 at 0a67a04, 2026-11-22", Cost(mac=0.9, output=16, gathered=1.5, once=200)),
         (DType.INT16,), _INT16,
     ),
-    Variant(
-        "dsp-stretch4", "dsp", _integers(dsp_shared_stretch.convolution, pixels=4),
-        Costs("qemu_m4 at bed52a8 1b9d3c4, 2026-11-22", _PAIRS, factor=partial(_against_four, pixels=4)),
-        applies=_INT8, fitted=True, yields_to="mve",
+    *(
+        Variant(
+            f"dsp-stretch{pixels}", "dsp", _integers(dsp_shared_stretch.convolution, pixels=pixels),
+            Costs("qemu_m4 at bed52a8 1b9d3c4, 2026-11-22", _PAIRS, factor=partial(_stretch_cost, pixels=pixels)),
+            applies=_INT8, fitted=True, yields_to="mve",
+        )
+        for pixels in (4, 3)
+    ),
+    *(
+        Variant(
+            f"dsp-{tile}", "dsp", _integers(dsp_int8.convolution, tile=tile),
+            Costs("qemu_m4 at 97efdbb, 2026-11-22", cost), applies=_INT8,
+        )
+        for tile, cost in _SMALL_TILES.items()
     ),
     Variant(
-        "dsp-stretch3", "dsp", _integers(dsp_shared_stretch.convolution, pixels=3),
-        Costs("qemu_m4 at bed52a8 1b9d3c4, 2026-11-22", _PAIRS, factor=partial(_against_four, pixels=3)),
-        applies=_INT8, fitted=True, yields_to="mve",
-    ),
-    Variant(
-        "dsp-2px", "dsp", _integers(dsp_int8.convolution, pixels=2),
-        Costs("qemu_m4 at 97efdbb, 2026-11-22", Cost(mac=0.975, output=11, gathered=1.5, once=200)),
-        applies=_INT8,
-    ),
-    Variant(
-        "dsp-2px-rowwise", "dsp", _integers(dsp_int8.convolution, pixels=2, part=True),
-        Costs("qemu_m4 at 97efdbb, 2026-11-22", Cost(mac=1.0, output=11, gathered=1.5, once=200, sums=6)),
-        applies=_INT8,
-    ),
-    Variant(
-        "dsp-1px", "dsp", _integers(dsp_int8.convolution, pixels=1),
-        Costs("qemu_m4 at 97efdbb, 2026-11-22", Cost(mac=1.3, output=14, gathered=1.5, once=200)),
-        applies=_INT8,
-    ),
-    Variant(
-        "dsp-noscratch", "dsp", _integers(dsp_int8.convolution, lean=True),
+        "dsp-noscratch", "dsp", _integers(dsp_int8.convolution, scratch=False),
         Costs(
             "qemu_m4 at bed52a8 97efdbb, 2026-11-22", Cost(mac=1.445, output=14, once=200, sums=12),
             {"1x1": Cost(mac=1.45, output=12, once=200)},

@@ -17,6 +17,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Shape
 from emitc.kernels.contract import KernelDef, require_rank
 from emitc.kernels.mac import accumulation, runtime_weights
+from emitc.kernels.mac.operand_checks import check_operands, require_fitting_channels, window_shape
 from emitc.kernels.mac.requantization import WEIGHTS, Accumulating
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.windows import Window, require_output, window_overlap, window_params
@@ -51,11 +52,8 @@ def check(bound: BoundNode) -> None:
     op = bound.op(ComputedConv2D)
     require_rank(bound, bound.input(0), 4)
     require_rank(bound, bound.input(WEIGHTS), 4)
-    accumulation.check_operands(bound, 3 if op.depthwise else 0, short_bias=not op.depthwise, computed=True)
-    if op.depthwise:
-        accumulation.require_multiplier(bound)
-    else:
-        accumulation.require_groups(bound)
+    check_operands(bound, 3 if op.depthwise else 0, short_bias=not op.depthwise, computed=True)
+    require_fitting_channels(bound, depthwise=op.depthwise)
     _, kernel_h, kernel_w, _ = _filters(bound)
     require_output(bound, op.window, kernel_h, kernel_w)
     runtime_weights.check_sums(bound, _depth(bound))
@@ -63,8 +61,7 @@ def check(bound: BoundNode) -> None:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, O]."""
-    (batches, height, width, _), (out_c, kernel_h, kernel_w, _) = bound.input(0).shape, _filters(bound)
-    return ((batches, *bound.op(ComputedConv2D).window.output(height, width, kernel_h, kernel_w), out_c),)
+    return (window_shape(bound, bound.op(ComputedConv2D).window, _filters(bound)),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -83,12 +80,13 @@ def lower(bound: BoundNode) -> Layer:
     out_c, kernel_h, kernel_w, in_c = _filters(bound)
     groups = x.shape[3] // in_c
     window = window_params(bound, op.window, kernel_h, kernel_w)
-    split = (
-        Param("depth_multiplier", "int32_t", out_c // groups) if op.depthwise else Param("groups", "int32_t", groups)
-    )
+    template, split = "convolution/conv_2d_taps", accumulation.groups_param(groups)
+    if op.depthwise:
+        template = "convolution/depthwise_conv_2d_multiplier"
+        split = Param("depth_multiplier", "int32_t", out_c // groups)
     layer = runtime_weights.as_they_lie(
         bound,
-        "convolution/depthwise_conv_2d_multiplier" if op.depthwise else "convolution/conv_2d_taps",
+        template,
         (*window, split, accumulation.input_offset(bound, folded=False)),
         activation=op.activation,
         depth=_depth(bound),

@@ -14,7 +14,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_rank
-from emitc.kernels.mac.accumulation import onnx_kernel
+from emitc.kernels.mac.accumulation import convolved, groups_param
 from emitc.kernels.mac.integer_matmul_common import (
     A_ZERO,
     B_ZERO,
@@ -27,6 +27,7 @@ from emitc.kernels.mac.integer_matmul_common import (
     zero_points,
     zero_step,
 )
+from emitc.kernels.mac.operand_checks import onnx_kernel, window_shape
 from emitc.kernels.shared.pointwise import typed
 from emitc.kernels.shared.windows import Window, image_size, onnx_window, require_output, window_params
 from emitc.layer import Layer, Param
@@ -44,13 +45,7 @@ def from_onnx(node: SourceNode) -> Parsed:
     """A convolution on NHWC; the kernel size is the weights'."""
     node.counts((2, 4))
     height, width = image_size(node)
-    kernel_h, kernel_w = onnx_kernel(node)
-    return parsed(ConvInteger(onnx_window(node, height, width, kernel_h, kernel_w)), node)
-
-
-def _window(bound: BoundNode) -> Window:
-    assert isinstance(bound.node.op, ConvInteger)
-    return bound.node.op.window
+    return parsed(ConvInteger(onnx_window(node, height, width, *onnx_kernel(node))), node)
 
 
 def check(bound: BoundNode) -> None:
@@ -69,27 +64,19 @@ def check(bound: BoundNode) -> None:
     require_bytes(bound, kernel_h * kernel_w * in_c)
     zero_step(bound, A_ZERO, 1)
     zero_step(bound, B_ZERO, out_c)
-    require_output(bound, _window(bound), kernel_h, kernel_w)
+    require_output(bound, bound.op(ConvInteger).window, kernel_h, kernel_w)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, O]."""
-    (batches, height, width, _), w = bound.input(A).shape, bound.input(B).shape
-    rows, columns = _window(bound).output(height, width, w[1], w[2])
-    return ((batches, rows, columns, w[0]),)
+    return (window_shape(bound, bound.op(ConvInteger).window, bound.input(B).shape),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Tap by tap: a matrix product of each tap's input slice with its weights, in int64."""
     x, w, x_zero, w_zero = (values(bound, inputs, position) for position in (A, B, A_ZERO, B_ZERO))
     image, weights = x - x_zero.reshape(-1), w - w_zero.reshape(-1, 1, 1, 1)
-    out_c, kernel_h, kernel_w, in_c = weights.shape
-    each = out_c // (image.shape[3] // in_c)
-    acc = np.zeros(bound.output.shape, np.int64)
-    for ky, kx, met in _window(bound).taps(image, 0, kernel_h, kernel_w):
-        for g in range(out_c // each):
-            group = slice(g * each, (g + 1) * each)
-            acc[..., group] += met[..., g * in_c : (g + 1) * in_c] @ weights[group, ky, kx].T
+    acc = convolved(bound.op(ConvInteger).window, image, weights, np.zeros(bound.output.shape, np.int64))
     return (acc.astype(np.int32),)
 
 
@@ -105,8 +92,8 @@ def lower(bound: BoundNode) -> Layer:
     out_c, kernel_h, kernel_w, in_c = w.shape
     present, absent = zero_points(bound, (A_ZERO, B_ZERO))
     params = (
-        *window_params(bound, _window(bound), kernel_h, kernel_w),
-        Param("groups", "int32_t", x.shape[3] // in_c),
+        *window_params(bound, bound.op(ConvInteger).window, kernel_h, kernel_w),
+        groups_param(x.shape[3] // in_c),
         Param("b_zero_step", "int32_t", zero_step(bound, B_ZERO, out_c), "0: one zero point for all channels"),
     )
     spec = typed(x.dtype, DType.INT32, w.dtype)

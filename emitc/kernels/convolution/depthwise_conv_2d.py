@@ -10,9 +10,8 @@ Source  TFLite 8-bit quantization specification, DEPTHWISE_CONV_2D.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,18 @@ from emitc.kernels.mac import (
     runtime_weights,
     scalar_int8,
 )
+from emitc.kernels.mac.operand_checks import (
+    check_accumulator,
+    check_float_operands,
+    check_operands,
+    onnx_kernel,
+    require_fitting_channels,
+    require_weight_rank,
+    window_shape,
+)
+from emitc.kernels.mac.problem import MacProblem, maker
 from emitc.kernels.mac.requantization import WEIGHTS, output_params, requantization
+from emitc.kernels.mac.weight_packing import BLOCK
 from emitc.kernels.shared.windows import (
     ACTIVATIONS,
     BY_ROWS,
@@ -65,12 +75,8 @@ def from_tflite(node: SourceNode) -> Parsed:
     """The options; the multiplier follows from the channels, the file's `depth_multiplier` is known to lie."""
     node.counts((2, 3))
     height, width = image_size(node)
-    weights = node.input(WEIGHTS)
-    if len(weights.shape) != 4:
-        raise node.refusal(
-            "DEPTHWISE_CONV_2D has weights of the wrong rank", "[1, KH, KW, C] is expected", "export again", weights
-        )
-    window = window_of(node, height, width, weights.shape[1], weights.shape[2], dilated=True)
+    _, kernel_h, kernel_w, _ = require_weight_rank(node, 4, "[1, KH, KW, C] is expected", "export again")
+    window = window_of(node, height, width, kernel_h, kernel_w, dilated=True)
     activation = node.fused_activation(ACTIVATIONS)
     if runtime_weights.applies(node):
         return Parsed(ComputedConv2D(window, activation, depthwise=True), (0, 1, 2))
@@ -81,7 +87,7 @@ def from_onnx(node: SourceNode) -> Parsed:
     """Conv with a group for each input channel, weights [1, KH, KW, O]."""
     node.counts((2, 3))
     height, width = image_size(node)
-    window = onnx_window(node, height, width, *accumulation.onnx_kernel(node))
+    window = onnx_window(node, height, width, *onnx_kernel(node))
     return Parsed(DepthwiseConv2D(window, "NONE", numerics=Numerics.QOPERATOR), (0, 1, 2))
 
 
@@ -90,23 +96,22 @@ def check(bound: BoundNode) -> None:
     op, x, w = bound.op(DepthwiseConv2D), bound.input(0), bound.input(WEIGHTS)
     require_rank(bound, x, 4)
     require_rank(bound, w, 4)
-    if not accumulation.in_float(bound):
-        accumulation.check_operands(bound, 3, short_bias=False)
+    in_float = accumulation.in_float(bound)
+    if in_float:
+        check_float_operands(bound, w.shape[3])
     else:
-        accumulation.check_float_operands(bound, w.shape[3])
-    accumulation.require_multiplier(bound)
+        check_operands(bound, 3, short_bias=False)
+    require_fitting_channels(bound, depthwise=True)
     require_output(bound, op.window, w.shape[1], w.shape[2])
-    if accumulation.in_float(bound):
-        return
-    filters = accumulation.weights_of(bound).astype(np.int64).reshape(-1, w.shape[3]).T
-    accumulation.check_accumulator(bound, filters, folded=op.zero_point_folded)
+    if not in_float:
+        filters = accumulation.weights_of(bound).astype(np.int64).reshape(-1, w.shape[3]).T
+        check_accumulator(bound, filters, folded=op.zero_point_folded)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, C * multiplier]."""
-    (batches, height, width, _), w = bound.input(0).shape, bound.input(WEIGHTS).shape
-    rows, columns = bound.op(DepthwiseConv2D).window.output(height, width, w[1], w[2])
-    return ((batches, rows, columns, w[3]),)
+    _, kernel_h, kernel_w, out_c = bound.input(WEIGHTS).shape
+    return (window_shape(bound, bound.op(DepthwiseConv2D).window, (out_c, kernel_h, kernel_w)),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -123,75 +128,60 @@ def lower(bound: BoundNode) -> Layer:
     """Four channels at a time for multiplier 1; a plain convolution for one input channel; else channel by channel."""
     op, x, w, y = bound.op(DepthwiseConv2D), bound.input(0), bound.input(WEIGHTS), bound.output
     _, kernel_h, kernel_w, out_c = w.shape
-    folded = op.zero_point_folded
+    params, folded = window_params(bound, op.window, kernel_h, kernel_w), op.zero_point_folded
     if accumulation.in_float(bound):
-        params = (*window_params(bound, op.window, kernel_h, kernel_w), Param("groups", "int32_t", x.shape[3]))
-        filters = np.ascontiguousarray(w.array().transpose(3, 1, 2, 0)) if w.is_constant else None
+        filters = _as_filters(w.array()) if w.is_constant else None
+        of_groups = accumulation.groups_param(x.shape[3])
         return accumulation.float_layer(
-            bound, params, out_c, work(bound), filters, op.activation, spread=True, bias_last=op.bias_last
+            bound, (*params, of_groups), op.activation, filters=filters, by_tap=True, bias_last=op.bias_last
         )
-    scale = requantization(bound)
-    bias = accumulation.bias_of(bound, out_c)
     weights = accumulation.weights_of(bound)
-    spec = accumulation.spec(bound, weights, 3)
+    filters = _as_filters(weights)
+    spec = accumulation.spec(bound, filters)
     fast = accumulation.suits_fast(bound, weights) and spec.acc == "int32_t"
-    params = window_params(bound, op.window, kernel_h, kernel_w)
     clamp = activation_clamp(op.activation, y)
-    tail = (accumulation.input_offset(bound, folded=folded), *output_params(bound, scale, clamp))
-    macs = y.elements * kernel_h * kernel_w
-    inside = accumulation.bias_inside(bound, weights.astype(np.int64).reshape(-1, out_c).T, folded=folded)
-    if inside is not None and fast and x.shape[3] == 1 and op.window.dilation_w == 1:
-        filters = np.ascontiguousarray(weights.transpose(3, 1, 2, 0))
-        tables = accumulation.tables(filters, bias, scale, spec, interleaved=True)
-        tables = (*tables, *accumulation.inside_tables(bound, inside))
-        overlaps = window_overlap(bound, params, whole_window(out_c, accumulation.TOGETHER, y.dtype.bytes))
-        return Layer(
-            "convolution/conv_2d", "portable", (0,), tables, params + tail, macs=macs, spec=spec, overlaps=overlaps,
-            by_rows=BY_ROWS,
-        )  # fmt: skip
-    tables = accumulation.tables(weights, bias, scale, spec)
-    overlaps = window_overlap(bound, params, by_channel(out_c, x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
-    if inside is not None and (fast or x.dtype is DType.INT8) and out_c == x.shape[3]:
-        tables = (*tables, *accumulation.inside_tables(bound, inside))
-        return Layer(
-            "convolution/depthwise_conv_2d",
-            "portable",
-            (0,),
-            tables,
-            params + tail,
-            macs=macs,
-            spec=spec,
-            overlaps=overlaps,
-            by_rows=BY_ROWS,
-        )
-    depth = Param("depth_multiplier", "int32_t", out_c // x.shape[3])
-    return Layer(
-        "convolution/depthwise_conv_2d_multiplier", "portable", (0,), tables, (*params, depth, *tail), macs=macs, spec=spec,
-        overlaps=overlaps, by_rows=BY_ROWS,
+    tail = (accumulation.input_offset(bound, folded=folded), *output_params(bound, requantization(bound), clamp))
+    inside = accumulation.bias_inside(bound, filters.astype(np.int64).reshape(out_c, -1), folded=folded)
+    layer = Layer(
+        "convolution/depthwise_conv_2d_multiplier", "portable", (0,), accumulation.tables(bound, weights, spec),
+        macs=work(bound), spec=spec, by_rows=BY_ROWS,
+        overlaps=window_overlap(bound, params, by_channel(out_c, x.shape[3], 1, x.dtype.bytes, y.dtype.bytes)),
     )  # fmt: skip
-
-
-def _windows(make: Callable[..., Layer | str], **form: Any) -> Callable[[BoundNode], Layer | str]:
-    """The maker of a row for one input channel, which is a convolution: what a function of emitc/kernels/mac makes of it."""
-
-    def made(bound: BoundNode) -> Layer | str:
-        op, filters = (
-            bound.op(DepthwiseConv2D),
-            np.ascontiguousarray(accumulation.weights_of(bound).transpose(3, 1, 2, 0)),
+    if inside is not None and fast and x.shape[3] == 1 and op.window.dilation_w == 1:
+        tables = accumulation.tables(bound, filters, spec, interleaved=True)
+        return replace(
+            layer,
+            template="convolution/conv_2d",
+            tables=(*tables, *accumulation.inside_tables(bound, inside)),
+            params=params + tail,
+            overlaps=window_overlap(bound, params, whole_window(out_c, BLOCK, y.dtype.bytes)),
         )
-        return make(bound, op.window, op.activation, filters, folded=op.zero_point_folded, **form)
+    if inside is not None and (fast or x.dtype is DType.INT8) and out_c == x.shape[3]:
+        tables = (*layer.tables, *accumulation.inside_tables(bound, inside))
+        return replace(layer, template="convolution/depthwise_conv_2d", tables=tables, params=params + tail)
+    depth = Param("depth_multiplier", "int32_t", out_c // x.shape[3])
+    return replace(layer, params=(*params, depth, *tail))
 
-    return made
+
+def _as_filters(weights: Array) -> Array:
+    """Weights [1, KH, KW, O] as [O, KH, KW, 1]: those of a convolution in groups of one channel."""
+    return np.ascontiguousarray(weights.transpose(3, 1, 2, 0))
 
 
-def _channels(make: Callable[..., Layer | str], **form: Any) -> Callable[[BoundNode], Layer | str]:
-    """The same for several input channels."""
+def _problem(bound: BoundNode) -> MacProblem:
+    op = bound.op(DepthwiseConv2D)
+    weights = accumulation.weights_of(bound)
+    return MacProblem(bound, weights, op.activation, op.zero_point_folded, op.window, depthwise=True)
 
-    def made(bound: BoundNode) -> Layer | str:
-        op = bound.op(DepthwiseConv2D)
-        return make(bound, op.window, op.activation, folded=op.zero_point_folded, **form)
 
-    return made
+def _as_convolution(bound: BoundNode) -> MacProblem:
+    """That of one input channel, which is a convolution."""
+    problem = _problem(bound)
+    return replace(problem, filters=_as_filters(problem.filters), depthwise=False)
+
+
+_windows, _channels = partial(maker, _as_convolution), partial(maker, _problem)
+"""Makers of rows for one input channel and for several: what a function of emitc/kernels/mac makes of the problem."""
 
 
 def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
@@ -204,8 +194,8 @@ def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
     return made
 
 
-def _against_four(bound: BoundNode, pixels: int) -> float:
-    return dsp_shared_stretch.against_four(bound, bound.op(DepthwiseConv2D).window, pixels)
+def _stretch_cost(bound: BoundNode, pixels: int) -> float:
+    return dsp_shared_stretch.relative_cost(_as_convolution(bound), pixels)
 
 
 def work(bound: BoundNode) -> int:
@@ -272,14 +262,19 @@ _MORE_PAIRS = Costs(
     {"int16": Cost(mac=3.3, output=35), f"{_EACH} int16": Cost(mac=3.1, output=29)},
 )  # fmt: skip
 _ROW_BY_ROW = "qemu_m4 at 1183ada 97efdbb, 2026-11-22"
+_SMALL_TILES = {
+    "2px": Cost(mac=0.975, output=14, gathered=3.6, once=200),
+    "2px-rowwise": Cost(mac=1.0, output=14, gathered=3.6, once=200, sums=6),
+    "1px": Cost(mac=1.3, output=14, gathered=4.3, once=200),
+}
 _VARIANTS = (
     Variant("mve", "mve", _windows(mve_int8.convolution), _BYTE_VECTORS, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
     Variant("mve", "mve", _channels(mve_depthwise.depthwise), _BYTE_VECTORS, applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER)),
     Variant(
-        "mve", "mve", _windows(int16_dsp_mve.vector_convolution), _MORE_VECTORS, (DType.INT16,), (_INT16, _ONE_CHANNEL)
+        "mve", "mve", _windows(int16_dsp_mve.mve_convolution), _MORE_VECTORS, (DType.INT16,), (_INT16, _ONE_CHANNEL)
     ),
     Variant(
-        "mve", "mve", _channels(depthwise_multiplier.depthwise), _MORE_VECTORS, _SHORTS, (_integers, _CHANNELS, _MANY_FILTERS)
+        "mve", "mve", _channels(depthwise_multiplier.mve_depthwise), _MORE_VECTORS, _SHORTS, (_integers, _CHANNELS, _MANY_FILTERS)
     ),
     Variant(
         "mve", "mve", _floats("mve"),
@@ -306,40 +301,35 @@ _VARIANTS = (
         applies=(_INT8_ZERO, _CHANNELS, _ONE_FILTER),
     ),
     Variant(
-        "dsp", "dsp", _windows(int16_dsp_mve.paired_convolution),
+        "dsp", "dsp", _windows(int16_dsp_mve.dsp_convolution),
         Costs("qemu_m4 at 319c32e, 2026-11-22", Cost(mac=0.9, output=16, gathered=4.1, once=200)),
         (DType.INT16,), (_INT16, _ONE_CHANNEL),
     ),
     Variant(
-        "dsp", "dsp", _channels(depthwise_multiplier.paired_depthwise), _MORE_PAIRS, _SHORTS,
+        "dsp", "dsp", _channels(depthwise_multiplier.dsp_depthwise), _MORE_PAIRS, _SHORTS,
         (_integers, _CHANNELS, _MANY_FILTERS),
     ),
     *(
         Variant(
-            name, "dsp", _windows(dsp_shared_stretch.convolution, pixels=pixels),
-            Costs("qemu_m4 at 1183ada 1b9d3c4, 2026-11-22", _PAIRS, factor=partial(_against_four, pixels=pixels)),
+            f"dsp-stretch{pixels}", "dsp", _windows(dsp_shared_stretch.convolution, pixels=pixels),
+            Costs("qemu_m4 at 1183ada 1b9d3c4, 2026-11-22", _PAIRS, factor=partial(_stretch_cost, pixels=pixels)),
             applies=(dsp_int8.refusal, _ONE_CHANNEL), fitted=True, yields_to="mve",
         )
-        for name, pixels in (("dsp-stretch4", 4), ("dsp-stretch3", 3))
+        for pixels in (4, 3)
+    ),
+    *(
+        Variant(
+            f"dsp-{tile}", "dsp", _windows(dsp_int8.convolution, tile=tile), Costs(_ROW_BY_ROW, cost),
+            applies=(dsp_int8.refusal, _ONE_CHANNEL),
+        )
+        for tile, cost in _SMALL_TILES.items()
     ),
     Variant(
-        "dsp-2px", "dsp", _windows(dsp_int8.convolution, pixels=2),
-        Costs(_ROW_BY_ROW, Cost(mac=0.975, output=14, gathered=3.6, once=200)), applies=(dsp_int8.refusal, _ONE_CHANNEL),
-    ),
-    Variant(
-        "dsp-2px-rowwise", "dsp", _windows(dsp_int8.convolution, pixels=2, part=True),
-        Costs(_ROW_BY_ROW, Cost(mac=1.0, output=14, gathered=3.6, once=200, sums=6)), applies=(dsp_int8.refusal, _ONE_CHANNEL),
-    ),
-    Variant(
-        "dsp-1px", "dsp", _windows(dsp_int8.convolution, pixels=1),
-        Costs(_ROW_BY_ROW, Cost(mac=1.3, output=14, gathered=4.3, once=200)), applies=(dsp_int8.refusal, _ONE_CHANNEL),
-    ),
-    Variant(
-        "dsp-noscratch", "dsp", _windows(dsp_int8.convolution, lean=True),
+        "dsp-noscratch", "dsp", _windows(dsp_int8.convolution, scratch=False),
         Costs(_ROW_BY_ROW, Cost(mac=2.2, output=14, gathered=4.4, once=200)), applies=(_INT8_ZERO, _ONE_CHANNEL),
     ),
     Variant(
-        "dsp-noscratch", "dsp", _channels(dsp_int8.depthwise, lean=True),
+        "dsp-noscratch", "dsp", _channels(dsp_int8.depthwise, scratch=False),
         Costs("qemu_m4 at bed52a8, 2026-11-22", Cost(mac=2.2, output=12.1)), applies=(_INT8_ZERO, _CHANNELS, _ONE_FILTER),
     ),
     Variant("swar", "swar", _windows(scalar_int8.convolution), _WORDS, applies=(dsp_int8.refusal, _ONE_CHANNEL)),

@@ -1,160 +1,322 @@
-"""CONV_2D and FULLY_CONNECTED of float32 values with int8 weights: the products are summed in integers (hybrid models).
+"""CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED of float32 values with int8 weights: products are summed in integers.
 
-Shapes  as of CONV_2D and FULLY_CONNECTED; a fully connected layer is a 1x1 convolution of one image per row.
-Types   x, b and y float32, w int8 with one scale and without a zero point.
-        Of every image, x is quantized to q = round(x * (127 / r)) in [-127, 127], r the largest magnitude in it, all of it in
-        float32; y = clamp(float32(sum of q * w) * ((r / 127) * s_w) + b). An image of zeros stays zeros.
-        round takes halves away from zero. (LiteRT adds a half and cuts off where it has vectors, so that 1/2 - 2**-25 becomes
-        1 there, and 0 in the last values of an image. That number aside all bits are equal.)
-        Values that are quantized with a zero point, as where a convolution has a scale per channel: hybrid_offset_conv_2d.py.
-Errors  computed weights or bias, groups, a scale per channel; sums that can leave int32.
+Such hybrid models come from dynamic range quantization. Values are quantized while running, image by image. There are two
+operators: HybridConv2D quantizes symmetrically, HybridOffsetConv2D with a zero point.
+
+Shapes  as of the three operators; a fully connected layer is a 1x1 convolution of one image per row, a depthwise one has a
+        group for each input channel. HybridConv2D is not depthwise and has no groups.
+Types   x, b and y float32, w int8 without zero points. round takes halves away from zero.
+        HybridConv2D, w with one scale: q = round(x * (127 / r)) in [-127, 127], r the largest magnitude in the image, all of
+        it in float32; y = clamp(float32(sum of q * w) * ((r / 127) * s_w) + b). (LiteRT adds a half and cuts off where it has
+        vectors, so that 1/2 - 2**-25 becomes 1 there, and 0 in the last values of an image. That number aside all bits are
+        equal.)
+        HybridOffsetConv2D, w with one scale per output channel (FULLY_CONNECTED: or one): low <= 0 and high >= 0 are the ends of
+        an image's values, s = float32(high - low) / 255, and z is -128 - low / s or 127 - high / s, whichever has the smaller
+        magnitudes in it, rounded and limited to int8; all in double. q = z + round(x * (1 / float32(s))) in [-128, 127], in
+        float32. y = clamp(r + b): r is float32(sum of (q - z) * w) times (s * s_w), in CONV_2D times s_w and then times s.
+        An image of zeros stays zeros.
+Errors  computed weights or bias; of HybridConv2D groups and a scale per channel; sums that can leave int32.
 Source  LiteRT's reference kernels, by their results; TFLite Micro has no hybrid layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.errors import Reason
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_one_scale, require_rank, unsupported
-from emitc.kernels.costs import Cost, Costs
-from emitc.kernels.mac.hybrid_common import (
-    Float32,
-    as_filters,
-    half_away,
-    require_int32_sums,
-    require_operands,
-    settings_of,
-    shape_of,
-    tables_of,
-    window_and_image,
-    window_or_pixel,
+from emitc.kernels.contract import (
+    KernelDef,
+    Parsed,
+    Variant,
+    illegal,
+    require_dtypes,
+    require_one_scale,
+    require_rank,
+    unsupported,
 )
+from emitc.kernels.costs import Cost, Costs
+from emitc.kernels.mac.accumulation import convolved, pixel_params
+from emitc.kernels.mac.operand_checks import require_constants, require_weight_rank, rows_shape, window_shape
+from emitc.kernels.mac.problem import DILATED
 from emitc.kernels.mac.requantization import BIAS, WEIGHTS
+from emitc.kernels.mac.weight_packing import shape_text
 from emitc.kernels.shared.float_activation import bound_params, bounded
-from emitc.kernels.shared.windows import Window, require_output
-from emitc.layer import Layer, Param, Scratch
+from emitc.kernels.shared.windows import (
+    ACTIVATIONS,
+    Padding,
+    Window,
+    image_size,
+    require_output,
+    window_of,
+    window_params,
+)
+from emitc.layer import Layer, Param, Scratch, Table
+from emitc.numerics.requantize import INT32_MAX, Float32
 from emitc.source import SourceNode
 
 _LARGEST = 127
+_LOW, _HIGH = -128, 127
+_FURTHEST = 256
+"""More steps than lie between any two values; what is not finite is limited to it."""
+_Quantized = tuple[NDArray[np.int64], np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class HybridConv2D(Op):
-    """window: strides, dilations, padding; none of a fully connected layer. activation: fused. keep_dims: as there."""
+class _Hybrid(Op):
+    """window: strides, dilations, padding; none of a fully connected layer. activation: fused. keep_dims: as in FULLY_CONNECTED.
+
+    depthwise: weights are [1, KH, KW, O].
+    """
 
     window: Window | None
     activation: str
     keep_dims: bool = False
+    depthwise: bool = False
+
+    @property
+    def window_or_pixel(self) -> Window:
+        """The window; a fully connected layer's is one pixel."""
+        return self.window if self.window is not None else Window(1, 1, Padding())
+
+    @property
+    def joint(self) -> bool:
+        """Whether the two scales are multiplied first."""
+        return self.window is None or self.depthwise
 
 
-def from_tflite(node: SourceNode) -> Parsed:
-    """The options of either operator."""
-    return Parsed(HybridConv2D(*settings_of(node)), (0, 1, 2))
+@dataclass(frozen=True, slots=True)
+class HybridConv2D(_Hybrid):
+    """Values are quantized symmetrically."""
+
+    @property
+    def joint(self) -> bool:
+        """The two scales are multiplied first."""
+        return True
 
 
-def check(bound: BoundNode) -> None:
+@dataclass(frozen=True, slots=True)
+class HybridOffsetConv2D(_Hybrid):
+    """Values are quantized with a zero point."""
+
+
+def _parsed(node: SourceNode, kind: type[_Hybrid]) -> Parsed:
+    """The options of the three operators."""
+    node.counts((2, 3))
+    rank = 2 if node.op_type == "FULLY_CONNECTED" else 4
+    _, *kernel = require_weight_rank(node, rank, f"{rank} dimensions are expected")
+    activation = node.fused_activation(ACTIVATIONS)
+    if node.op_type == "FULLY_CONNECTED":
+        node.text("weights_format", ("DEFAULT",))
+        op = kind(None, activation, bool(node.attribute("keep_num_dims", False)))
+    else:
+        window = window_of(node, *image_size(node), kernel[0], kernel[1], dilated=True)
+        op = kind(window, activation, depthwise=node.op_type == "DEPTHWISE_CONV_2D")
+    return Parsed(op, (0, 1, 2))
+
+
+def _filters(bound: BoundNode) -> Array:
+    """The weights as [O, KH, KW, channels of a group]."""
+    w = bound.input(WEIGHTS).array()
+    if bound.op(_Hybrid).depthwise:
+        return np.ascontiguousarray(w.transpose(3, 1, 2, 0))
+    return w if w.ndim == 4 else w.reshape(w.shape[0], 1, 1, w.shape[1])
+
+
+def _channels(bound: BoundNode) -> tuple[int, int]:
+    """Dimension of the weights' output channels, and how many there are."""
+    axis = 3 if bound.op(_Hybrid).depthwise else 0
+    return axis, bound.input(WEIGHTS).shape[axis]
+
+
+def _check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
-    op, x, w = bound.op(HybridConv2D), bound.input(0), bound.input(WEIGHTS)
-    kind = bound.node.op_type
-    require_operands(bound, op, w.shape[0])
+    op, x, w, bias = bound.op(_Hybrid), bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)
+    kind, (_, out) = bound.node.op_type, _channels(bound)
+    require_dtypes(bound, [(DType.FLOAT32, DType.INT8, *(DType.FLOAT32,) * (2 if bias else 1))])
+    require_constants(bound)
+    if min(w.shape) < 1 or (bias is not None and bias.shape != (out,)):
+        raise illegal(bound, f"{kind} has operands that do not fit", f"weights {list(w.shape)}", tensor=w)
+    depth = w.shape[1]
+    if op.window is None and (x.elements % depth or (op.keep_dims and x.shape[-1:] != (depth,))):
+        raise illegal(bound, f"{kind} has an input that does not fit its weights", f"rows of {depth}", tensor=x)
+    (_check_one_scale if isinstance(op, HybridConv2D) else _check_channel_scales)(bound)
+    if op.window is not None:
+        require_rank(bound, x, 4)
+        (_check_no_groups if isinstance(op, HybridConv2D) else _check_groups)(bound)
+        require_output(bound, op.window, w.shape[1], w.shape[2])
+    largest = _LARGEST if isinstance(op, HybridConv2D) else _HIGH - _LOW
+    worst = int(np.abs(_filters(bound).astype(np.int64).reshape(out, -1)).sum(axis=1).max()) * largest
+    if worst > INT32_MAX:
+        what = "an accumulator can overflow 32 bits"
+        raise illegal(bound, what, f"it can reach {worst}", "use smaller layers", w)
+
+
+def _check_one_scale(bound: BoundNode) -> None:
+    kind, w = bound.node.op_type, bound.input(WEIGHTS)
     if w.quantization is not None and not w.quantization.per_tensor:
         raise unsupported(
             bound, f"{kind} of float32 with {len(w.quantization.scales)} weight scales is not supported",
             "there is code for one", "quantize the model fully, or with one scale for a layer's weights", w,
         )  # fmt: skip
     require_one_scale(bound, w)
-    assert w.quantization
-    if w.quantization.zero_point:
-        raise illegal(
-            bound, f"{kind} has weights with a zero point", "int8 weights are symmetric", "quantize them again", w
-        )
-    if op.window is not None:
-        require_rank(bound, x, 4)
-        if x.shape[3] != w.shape[3]:
-            report = unsupported if x.shape[3] % w.shape[3] == 0 else illegal
-            raise report(
-                bound, "CONV_2D of float32 with int8 weights in groups is not supported",
-                f"input {x.shape[3]} channels, weights {w.shape[3]}", "quantize the model fully", w,
-            )  # fmt: skip
-        require_output(bound, op.window, w.shape[1], w.shape[2])
-    require_int32_sums(bound, w.array(), _LARGEST)
+    if w.zero_point:
+        what = f"{kind} has weights with a zero point"
+        raise illegal(bound, what, "int8 weights are symmetric", "quantize them again", w)
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+def _check_channel_scales(bound: BoundNode) -> None:
+    kind, w, (axis, out) = bound.node.op_type, bound.input(WEIGHTS), _channels(bound)
+    q, counts = w.quantization, (1, out) if bound.op(_Hybrid).window is None else (out,)
+    if q is None or any(q.zero_points) or len(q.scales) not in counts:
+        what = f"{kind} has {0 if q is None else len(q.scales)} weight scales for {out} channels"
+        raise illegal(bound, what, "and int8 weights have no zero points", "quantize them again", w)
+    if len(q.scales) > 1 and q.axis != axis:
+        what = f"{kind} has weight scales along dimension {q.axis}"
+        raise illegal(bound, what, f"{axis} is expected", "quantize them again", w)
+
+
+def _check_no_groups(bound: BoundNode) -> None:
+    x, w = bound.input(0), bound.input(WEIGHTS)
+    if x.shape[3] != w.shape[3]:
+        report = unsupported if x.shape[3] % w.shape[3] == 0 else illegal
+        raise report(
+            bound, "CONV_2D of float32 with int8 weights in groups is not supported",
+            f"input {x.shape[3]} channels, weights {w.shape[3]}", "quantize the model fully", w,
+        )  # fmt: skip
+
+
+def _check_groups(bound: BoundNode) -> None:
+    x, w, (_, out) = bound.input(0), bound.input(WEIGHTS), _channels(bound)
+    groups = x.shape[3] // w.shape[3]
+    fits = groups > 0 and x.shape[3] == groups * w.shape[3] and out % groups == 0
+    if bound.op(_Hybrid).depthwise:
+        fits = w.shape[0] == 1 and x.shape[3] > 0 and out % x.shape[3] == 0
+    if not fits:
+        what = f"{bound.node.op_type} has channels that do not fit"
+        raise illegal(bound, what, f"input {x.shape[3]}, weights {list(w.shape)}", tensor=w)
+
+
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, O]; [rows, O], or [..., O] with keep_num_dims."""
-    return shape_of(bound, bound.op(HybridConv2D), bound.input(WEIGHTS).shape[0])
+    op, (_, kernel_h, *rest) = bound.op(_Hybrid), bound.input(WEIGHTS).shape
+    if op.window is None:
+        return (rows_shape(bound, keep_dims=op.keep_dims),)
+    return (window_shape(bound, op.window, (_channels(bound)[1], kernel_h, rest[0])),)
 
 
-def _quantized(images: Float32) -> tuple[NDArray[np.int64], Float32]:
-    """The images [N, ...] in integers, and the scale of each [N]."""
-    reach = np.abs(images.reshape(len(images), -1)).max(axis=1).astype(np.float32)
-    steps = np.where(reach > 0, reach / np.float32(_LARGEST), np.float32(1)).astype(np.float32)
+def _half_away(values: Float32) -> NDArray[np.int64]:
+    """Rounded to whole numbers, halves away from zero."""
+    whole = np.trunc(values)
+    rest = values - whole
+    return (whole + (rest >= 0.5) - (rest <= -0.5)).astype(np.int64)
+
+
+def _quantized(image: Float32) -> _Quantized:
+    """The values of one image in integers, and their scale."""
+    reach = np.float32(np.abs(image).max())
+    if not reach > 0:
+        return np.zeros(image.shape, np.int64), np.float32(1)
     with np.errstate(all="ignore"):
-        inverse = np.where(reach > 0, np.float32(_LARGEST) / reach, np.float32(0)).astype(np.float32)
-        product = images * inverse.reshape(-1, *(1,) * (images.ndim - 1))
-        limited = np.nan_to_num(np.clip(product, -_LARGEST, _LARGEST))
-    return half_away(limited), steps
+        limited = np.nan_to_num(np.clip(image * (np.float32(_LARGEST) / reach), -_LARGEST, _LARGEST))
+    return _half_away(limited), reach / np.float32(_LARGEST)
 
 
-def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+def _quantized_with_offset(image: Float32) -> _Quantized:
+    """The values of one image less their zero point, and their scale."""
+    low, high = min(np.float32(0), image.min()), max(np.float32(0), image.max())
+    if low == high:
+        return np.zeros(image.shape, np.int64), np.float32(1)
+    with np.errstate(all="ignore"):
+        scale = np.float64(high - low) / 255
+        below, above = np.float64(low) / scale, np.float64(high) / scale
+        exact = _LOW - below if -_LOW - below < _HIGH + above else _HIGH - above
+        zero = int(np.clip(np.sign(exact) * np.floor(np.abs(np.nan_to_num(exact)) + 0.5), _LOW, _HIGH))
+        step = np.float32(scale)
+        limited = np.nan_to_num(np.clip(image * (np.float32(1) / step), -_FURTHEST, _FURTHEST))
+    return np.clip(_half_away(limited) + zero, _LOW, _HIGH) - zero, step
+
+
+def _reference(
+    bound: BoundNode, inputs: Sequence[Array | None], quantized: Callable[[Float32], _Quantized]
+) -> tuple[Array, ...]:
     """Integer sums tap by tap, then float32."""
-    op, w, bias = bound.op(HybridConv2D), bound.input(WEIGHTS), bound.optional(BIAS)
-    assert inputs[0] is not None
-    filters = as_filters(w.array()).astype(np.int64)
-    x = inputs[0].astype(np.float32)
-    values, steps = _quantized(x if op.window is not None else x.reshape(-1, 1, 1, w.shape[1]))
-    rows, columns = window_or_pixel(op).output(*values.shape[1:3], *filters.shape[1:3])
-    acc = np.zeros((len(values), rows, columns, len(filters)), np.int64)
-    for ky, kx, tap in window_or_pixel(op).taps(values, 0, *filters.shape[1:3]):
-        acc += tap @ filters[:, ky, kx].T
-    factor = (steps * np.float32(w.scale)).reshape(-1, 1, 1, 1)
-    added = np.float32(0) if bias is None else bias.array()
+    op, w, bias = bound.op(_Hybrid), bound.input(WEIGHTS), bound.optional(BIAS)
+    assert inputs[0] is not None and w.quantization
+    filters, x = _filters(bound).astype(np.int64), inputs[0].astype(np.float32)
+    images = x if op.window is not None else x.reshape(-1, 1, 1, filters.shape[3])
+    pairs = [quantized(image) for image in images]
+    values = np.stack([value for value, _ in pairs])
+    step = np.array([each for _, each in pairs], np.float32).reshape(-1, 1, 1, 1)
+    size = op.window_or_pixel.output(*values.shape[1:3], *filters.shape[1:3])
+    acc = convolved(op.window_or_pixel, values, filters, np.zeros((len(values), *size, len(filters)), np.int64))
+    scales = np.array(w.quantization.scales, np.float32)
+    added = np.zeros(1, np.float32) if bias is None else bias.array().astype(np.float32)
     with np.errstate(all="ignore"):
-        real = acc.astype(np.float32) * factor + added
+        wide = acc.astype(np.float32)
+        scaled: Float32 = wide * (scales * step) if op.joint else wide * scales * step
+        real = scaled + added
     return (bounded(real.reshape(bound.output.shape), op.activation, DType.FLOAT32),)
 
 
-def lower(bound: BoundNode) -> Layer:
-    """Image by image: largest magnitude, quantized values in scratch, then the sums."""
-    op, w = bound.op(HybridConv2D), bound.input(WEIGHTS)
-    params, image = window_and_image(bound, op, w.shape[0])
-    scale = Param("weight_scale", "float", w.scale)
+def _window_and_image(bound: BoundNode) -> tuple[tuple[Param, ...], int]:
+    """The window's parameters, and the values of one image, in elements."""
+    op, x, w = bound.op(_Hybrid), bound.input(0), bound.input(WEIGHTS)
+    if op.window is not None:
+        return window_params(bound, op.window, w.shape[1], w.shape[2]), x.elements // x.shape[0]
+    out, depth = w.shape
+    return pixel_params(x.elements // depth, depth, out), depth
+
+
+def _lower(bound: BoundNode) -> Layer:
+    """Image by image: what quantizes the values, quantized values in scratch, then the sums."""
+    op, w, bias, filters = bound.op(_Hybrid), bound.input(WEIGHTS), bound.optional(BIAS), _filters(bound)
+    window, image = _window_and_image(bound)
+    out, _, _, inside = filters.shape
+    assert w.quantization
+    values = tuple(filters.reshape(-1).tolist())
+    weights = Table("weights", "int8_t", values, shape_text(filters.shape), pixels_per_load=0)
+    biases = (0.0,) * out if bias is None else tuple(bias.array().tolist())
+    bias_table = Table("bias", "float", biases, "bias per output channel")
+    template = "hybrid_conv_2d"
+    tables: tuple[Table, ...] = (weights, bias_table)
+    if isinstance(op, HybridConv2D):
+        own: tuple[Param, ...] = (Param("weight_scale", "float", w.scale),)
+    else:
+        groups = 1 if op.window is None else bound.input(0).shape[3] // inside
+        own = (
+            Param("group_in", "int32_t", inside),
+            Param("group_out", "int32_t", out // groups),
+            Param("joint", "int32_t", int(op.joint), "whether both scales are multiplied first"),
+        )
+        scales = w.quantization.scales if len(w.quantization.scales) == out else w.quantization.scales * out
+        scale_table = Table("scales", "float", tuple(scales), "weight scale per output channel")
+        template, tables = "hybrid_offset_conv_2d", (weights, scale_table, bias_table)
     return Layer(
-        "convolution/hybrid/hybrid_conv_2d", "portable", (0,), tables_of(bound, as_filters(w.array())),
-        (*params, scale, *bound_params(op.activation, DType.FLOAT32)),
-        scratch=(Scratch("values", image),), macs=work(bound),
+        f"convolution/hybrid/{template}", "portable", (0,), tables,
+        (*window, *own, *bound_params(op.activation, DType.FLOAT32)), scratch=(Scratch("values", image),), macs=_work(bound),
     )  # fmt: skip
 
 
-_HEADERS = {"dsp": "emitc_dsp.h", "mve": "emitc_mve_dot_int8.h"}
+def _in_runs(name: str) -> Callable[[BoundNode], Layer | str]:
+    """The maker of a variant that takes all taps of a row of the window at a time."""
+
+    def make(bound: BoundNode) -> Layer | str:
+        layer = _lower(bound)
+        if bound.op(_Hybrid).window_or_pixel.dilation_w != 1:
+            return DILATED
+        return replace(layer, template=f"{layer.template}_{name}")
+
+    return make
 
 
-def lower_dsp(bound: BoundNode, variant: str = "dsp") -> Layer | str:
-    """All taps of a row of the window at a time: pairs of values to an instruction."""
-    layer = lower(bound)
-    if window_or_pixel(bound.op(HybridConv2D)).dilation_w != 1:
-        return Reason("it is dilated along the row", "a dilation of 1 there")
-    headers = ("emitc_mve.h",) if variant == "mve" else ()
-    return replace(
-        layer, template=f"{layer.template}_{variant}", variant=variant, headers=(*headers, _HEADERS[variant])
-    )
-
-
-def lower_mve(bound: BoundNode) -> Layer | str:
-    """The same for sixteen values."""
-    return lower_dsp(bound, "mve")
-
-
-def work(bound: BoundNode) -> int:
+def _work(bound: BoundNode) -> int:
     """Multiply-accumulates."""
-    w = bound.input(WEIGHTS)
-    return bound.output.elements * (w.elements // w.shape[0])
+    return bound.output.elements * (bound.input(WEIGHTS).elements // _channels(bound)[1])
 
 
 KERNELS = (
@@ -163,27 +325,33 @@ KERNELS = (
         "convolution or matrix product of float32 with int8 weights",
         (DType.FLOAT32,),
         ("HybridConv2D",),
-        from_tflite,
-        check,
-        reference,
-        lower,
-        output_shapes=output_shapes,
-        work=work,
+        partial(_parsed, kind=HybridConv2D),
+        _check,
+        partial(_reference, quantized=_quantized),
+        _lower,
+        output_shapes=_output_shapes,
+        work=_work,
         variants=(
             Variant(
-                "mve",
-                "mve",
-                lower_mve,
-                Costs("qemu_m55 at d5ec394, 2026-11-23", Cost(mac=0.5, output=60)),
-                (DType.FLOAT32,),
+                "mve", "mve", _in_runs("mve"), Costs("qemu_m55 at d5ec394, 2026-11-23", Cost(mac=0.5, output=60)),
+                (DType.FLOAT32,), headers=("emitc_mve.h", "emitc_mve_dot_int8.h"),
             ),
             Variant(
-                "dsp",
-                "dsp",
-                lower_dsp,
-                Costs("qemu_m4 at d5ec394, 2026-11-23", Cost(mac=3.0, output=80)),
-                (DType.FLOAT32,),
+                "dsp", "dsp", _in_runs("dsp"), Costs("qemu_m4 at d5ec394, 2026-11-23", Cost(mac=3.0, output=80)),
+                (DType.FLOAT32,), headers=("emitc_dsp.h",),
             ),
         ),
     ),
-)
+    KernelDef(
+        HybridOffsetConv2D,
+        "convolution or matrix product of float32 with int8 weights, scales per channel",
+        (DType.FLOAT32,),
+        ("HybridOffsetConv2D",),
+        partial(_parsed, kind=HybridOffsetConv2D),
+        _check,
+        partial(_reference, quantized=_quantized_with_offset),
+        _lower,
+        output_shapes=_output_shapes,
+        work=_work,
+    ),
+)  # fmt: skip

@@ -38,10 +38,11 @@ from emitc.kernels.elementwise.quantized_operands import (
     weighted_layer,
     zero_points,
 )
-from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, LARGEST_SHIFT
+from emitc.kernels.mac.dsp_int8 import BYTES_HEADER
 from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
 from emitc.kernels.mac.int16_dsp_mve import DSP_HEADER as SHORTS_HEADER
 from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
+from emitc.kernels.mac.problem import LARGEST_SHIFT
 from emitc.kernels.shared.broadcast import same_types
 from emitc.kernels.shared.float_activation import bounded
 from emitc.kernels.shared.lookup_and_binary import (

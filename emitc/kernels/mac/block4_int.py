@@ -1,8 +1,8 @@
-"""Kernels that sum up four filters at a time, as DSP instructions or vectors do it: their layers, made of the portable one.
+"""Kernels of int8 that sum up four filters at a time, by DSP instructions or by vectors: variants made of the portable layer.
 
-Such a variant has the portable kernel's loops, parameters and sums of 32 bits, in another order of adding, and its weights
-in the order in which they are read: for pairs four filters together (`pair_products.quartered_weights`), for vectors one
-behind the other.
+Such a variant has the portable kernel's loops, parameters and sums of 32 bits, which it adds in another order. Its weights lie
+in the order in which it reads them: for DSP instructions in blocks of four filters (`pack_dsp_blocks`), for vectors filter by
+filter.
 """
 
 from __future__ import annotations
@@ -16,47 +16,16 @@ from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.contract import Variant
 from emitc.kernels.costs import Costs
 from emitc.kernels.mac import dsp_int8, mve_int8
-from emitc.layer import Layer, Table
+from emitc.kernels.mac.weight_packing import pack_dsp_blocks
+from emitc.layer import Layer
 
 Filters = Callable[[BoundNode], Mapping[str, Array] | str]
 """A node's filters [O, K] by the role of their table, or why there is no such kernel for it."""
-
-
-def _arranged(layer: Layer, values: Mapping[str, Array], how: str) -> tuple[Table, ...]:
-    """The layer's tables with these values in the place of their own, by role; they begin at a whole word."""
-    return tuple(
-        replace(
-            table,
-            values=tuple(values[table.role].reshape(-1).tolist()),
-            comment=f"{table.comment}, {how}",
-            alignment=4,
-        )
-        if table.role in values
-        else table
-        for table in layer.tables
-    )
-
-
-def _paired(layer: Layer, filters: Mapping[str, Array]) -> Layer:
-    values = {role: dsp_int8.quartered_weights(array) for role, array in filters.items()}
-    return replace(
-        layer,
-        template=f"{layer.template}_dsp",
-        variant="dsp",
-        tables=_arranged(layer, values, "arranged for pairs"),
-        headers=(dsp_int8.HEADER, dsp_int8.BYTES_HEADER),
-    )
-
-
-def _vectors(layer: Layer, filters: Mapping[str, Array]) -> Layer:
-    values = {role: np.asarray(array, np.int8) for role, array in filters.items()}
-    return replace(
-        layer,
-        template=f"{layer.template}_mve",
-        variant="mve",
-        tables=_arranged(layer, values, "filter by filter"),
-        headers=mve_int8.HEADERS,
-    )
+_PACKINGS: Mapping[str, tuple[Callable[[Array], Array], str, tuple[str, ...]]] = {
+    "mve": (lambda filters: np.asarray(filters, np.int8), "filter by filter", mve_int8.HEADERS),
+    "dsp": (pack_dsp_blocks, "arranged for pairs", (dsp_int8.HEADER, dsp_int8.BYTES_HEADER)),
+}
+"""By instruction set: how a table's weights are packed, what the comment says of that, and the headers."""
 
 
 def variants(
@@ -64,17 +33,32 @@ def variants(
 ) -> tuple[Variant, ...]:
     """The variants of a kernel of int8 activations whose portable layer `lower` gives. vectors, pairs: what they cost."""
 
-    def maker(made: Callable[[Layer, Mapping[str, Array]], Layer]) -> Callable[[BoundNode], Layer | str]:
+    def maker(name: str) -> Callable[[BoundNode], Layer | str]:
+        pack, how, headers = _PACKINGS[name]
+
         def make(bound: BoundNode) -> Layer | str:
             found = filters(bound)
-            return found if isinstance(found, str) else made(lower(bound), found)
+            if isinstance(found, str):
+                return found
+            layer = lower(bound)
+            # Packed tables begin at a whole word.
+            tables = tuple(
+                replace(
+                    table,
+                    values=tuple(pack(found[table.role]).reshape(-1).tolist()),
+                    comment=f"{table.comment}, {how}",
+                    alignment=4,
+                )
+                if table.role in found
+                else table
+                for table in layer.tables
+            )
+            return replace(layer, template=f"{layer.template}_{name}", tables=tables, headers=headers)
 
         return make
 
-    return (
-        Variant("mve", "mve", maker(_vectors), vectors, applies=(_of_bytes,)),
-        Variant("dsp", "dsp", maker(_paired), pairs, applies=(_of_bytes,)),
-    )
+    costs = {"mve": vectors, "dsp": pairs}
+    return tuple(Variant(name, name, maker(name), cost, applies=(_of_bytes,)) for name, cost in costs.items())
 
 
 def _of_bytes(bound: BoundNode) -> str:

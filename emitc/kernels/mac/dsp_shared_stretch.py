@@ -1,27 +1,21 @@
-"""Convolutions in pairs of int16 whose windows overlap: neighbouring pixels read one stretch of the input, widened once.
+"""Convolutions by SMLAD whose windows overlap: neighbouring pixels read one stretch of the input, widened once.
 
 For each row of a window, the stretch has the values from the first pixel's first to the last one's last, as int16 in the
 input's order. A pixel's pairs are at a fixed distance from its neighbour's. Where that is an odd number of values they are at
-odd halfwords, which these cores load in one instruction all the same; where it is an even one, the words of a row lie by their
-place modulo the distance, so that those of neighbouring pixels follow each other and come two at a time.
+odd halfwords, which these cores load in one instruction all the same. Where it is an even one, the words of a row lie by their
+place modulo the distance, so that those of neighbouring pixels follow each other and one instruction loads two.
 
-Next to `pair_products.convolution`, which widens every pixel's window by itself, filling takes less time and less working
-memory; but the kernel is printed for the window's size, so that every size is a kernel of its own.
-
-Source of the arithmetic: as in `pair_products`.
+`dsp_int8.convolution` widens every pixel's window by itself. Widening a stretch takes less time and less working memory, but the
+kernel is printed for the window's size, so that every size is a kernel of its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from emitc.ir import Array, BoundNode
-from emitc.kernels.mac.dsp_int8 import HEADERS, operands, output_numbers, paired_weights, scaling_tables, weight_tables
-from emitc.kernels.mac.requantization import WEIGHTS
-from emitc.kernels.shared.windows import Window, window_overlap, window_params
+from emitc.kernels.mac.dsp_int8 import CHANNEL_PAIRS, HEADERS, fold_windows
+from emitc.kernels.mac.problem import MacProblem, packed_table
+from emitc.kernels.mac.weight_packing import adjacent_order, pack_filter_pairs
 from emitc.layer import ByRows, Layer, Param, Scratch
 
 MOST_WORDS = 12
@@ -29,8 +23,8 @@ MOST_WORDS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """pixels: that read one stretch. run: values of one row of a window. step: values from a pixel to the next."""
+class Stretch:
+    """pixels: that read the stretch. run: values of one row of a window. step: values from a pixel to the next."""
 
     pixels: int
     run: int
@@ -52,7 +46,7 @@ class Span:
         return (self.values + 1) // 2
 
     def size_bytes(self, rows: int) -> int:
-        """Of the stretches of so many rows, and of a value behind them where the last pair of an odd run reads it."""
+        """Of the stretches of so many rows, and of the value after them that the last pair of an odd run may read."""
         over = (self.pixels - 1) * self.step + 2 * self.words > 2 * self.pitch
         return 4 * self.pitch * rows + (4 if over else 0)
 
@@ -62,64 +56,49 @@ class Span:
         return f"{self.pixels}x{self.run}x{self.step}"
 
 
-def in_order(length: int) -> NDArray[np.int64]:
-    """Indices of a run's values, two for each word; -1 for none.
-
-    >>> in_order(3).tolist()
-    [[0, 1], [2, -1]]
-    """
-    return np.array([*range(length), *([-1] * (length % 2))], np.int64).reshape(-1, 2)
+def _stretch(problem: MacProblem, pixels: int) -> Stretch:
+    assert problem.window is not None
+    _, _, kernel_w, depth = problem.filters.shape
+    return Stretch(pixels, kernel_w * depth, problem.window.stride_w * depth)
 
 
-def convolution(
-    bound: BoundNode, window: Window, activation: str, filters: Array, *, folded: bool, pixels: int
-) -> Layer | str:
-    """The layer of a convolution without groups, filters [O, KH, KW, I]; or why there is none.
-
-    folded: the bias holds the zero point's share already. pixels: of a row of the output, made at a time.
-    """
-    found = operands(bound, window, activation, filters, folded=folded)
-    if isinstance(found, str):
-        return found
-    flat, bias, scale, clamp, kind = found
-    out, kernel_h, kernel_w, depth = filters.shape
-    span = Span(pixels, kernel_w * depth, window.stride_w * depth)
-    if bound.output.shape[2] < pixels:
+def convolution(problem: MacProblem, *, pixels: int) -> Layer | str:
+    """The layer of a convolution without groups; or why there is none. pixels: of a row of the output, computed at a time."""
+    folded = fold_windows(problem)
+    if isinstance(folded, str):
+        return folded
+    stretch, (kernel_h, _) = _stretch(problem, pixels), problem.kernel
+    if problem.bound.output.shape[2] < pixels:
         return f"less than {pixels} pixels in a row"
-    if window.stride_w >= kernel_w:
+    if stretch.step >= stretch.run:
         return "its windows do not overlap along the row"
-    if span.words > MOST_WORDS:
+    if stretch.words > MOST_WORDS:
         return f"more than {2 * MOST_WORDS} values in a row of the window"
-    x = bound.input(0)
-    values, words = paired_weights(flat.reshape(out, kernel_h, span.run), in_order(span.run))
-    kind = kind.extended(f"_{span.name}", window=span.name)
-    params = window_params(bound, window, kernel_h, kernel_w)
-    tail = (
-        Param("words", "int32_t", words, "of the weights of two channels"),
-        Param("zero_point", "int32_t", x.zero_point, "of the input"),
-        *output_numbers(bound, scale, clamp),
-    )
-    return Layer(
+    runs = folded.filters.reshape(problem.channels, kernel_h, stretch.run)
+    values, words = pack_filter_pairs(runs, adjacent_order(stretch.run))
+    of_pair = Param("words", "int32_t", words, "of the weights of two channels")
+    return replace(folded, spec=folded.spec.extended(f"_{stretch.name}", window=stretch.name)).layer(
         "convolution/conv_2d_span_dsp",
-        "dsp", (0,), (*weight_tables(values, filters.shape, bias, pixels_per_load=4), *scaling_tables(scale, kind)),
-        params + tail, scratch=(Scratch("windows", span.size_bytes(kernel_h)),), macs=flat.size * (bound.output.elements // out),
-        spec=kind, overlaps=window_overlap(bound, params, None), by_rows=ByRows(window=True, fitted=True), headers=HEADERS,
-    )  # fmt: skip
+        packed_table(values, problem.filters.shape, CHANNEL_PAIRS, 4),
+        (*problem.window_params, of_pair, problem.zero_point, *problem.output_limits),
+        scratch=(Scratch("windows", stretch.size_bytes(kernel_h)),),
+        by_rows=ByRows(window=True, fitted=True),
+        headers=HEADERS,
+    )
 
 
-def against_four(bound: BoundNode, window: Window, pixels: int) -> float:
-    """Instructions of such a convolution against those of `dsp_int8.convolution`, which widens every window by itself.
+def relative_cost(problem: MacProblem, pixels: int) -> float:
+    """Instructions of such a convolution divided by those of `dsp_int8.convolution`.
 
     Counted in the loops of both: of a word of two channels' weights, of a row of a window, and of a pair of channels.
     """
-    kernel_h, kernel_w = bound.input(WEIGHTS).shape[1:3]
-    depth = bound.input(0).shape[3]
-    _, out_h, out_w, out_c = bound.output.shape
-    span, pairs = Span(pixels, kernel_w * depth, window.stride_w * depth), (out_c + 1) // 2
-    word = (15 if pixels == 4 else 12) - (0 if span.step % 2 else 2 if pixels == 4 or span.step == 2 else 1)
-    inside = kernel_h * (word * span.words + 4) + 14 * pixels + 24
-    ours = -(-out_w // pixels) * out_h * (pairs * inside + kernel_h * (1.75 * span.values + 12) + 60)
+    stretch, (kernel_h, _) = _stretch(problem, pixels), problem.kernel
+    _, out_h, out_w, out_c = problem.bound.output.shape
+    pairs = (out_c + 1) // 2
+    word = (15 if pixels == 4 else 12) - (0 if stretch.step % 2 else 2 if pixels == 4 or stretch.step == 2 else 1)
+    inside = kernel_h * (word * stretch.words + 4) + 14 * pixels + 24
+    ours = -(-out_w // pixels) * out_h * (pairs * inside + kernel_h * (1.75 * stretch.values + 12) + 60)
     theirs = -(-out_w * out_h // 4) * (
-        pairs * (13 * span.words * kernel_h + 110) + 4 * kernel_h * (2.5 * span.run + 18)
+        pairs * (13 * stretch.words * kernel_h + 110) + 4 * kernel_h * (2.5 * stretch.run + 18)
     )
     return ours / theirs

@@ -159,12 +159,13 @@ def requantization_tables(scale: Requantization, kind: KernelSpec) -> tuple[Tabl
     )
 
 
+def output_limits(bound: BoundNode, clamp: Clamp) -> tuple[Param, ...]:
+    """Output offset and clamp as members of the parameter struct."""
+    values = {"output_offset": bound.output.zero_point, "clamp_low": clamp.low, "clamp_high": clamp.high}
+    return tuple(Param(name, "int32_t", value) for name, value in values.items())
+
+
 def output_params(bound: BoundNode, scale: Requantization, clamp: Clamp) -> tuple[Param, ...]:
     """Output offset, clamp and table step as members of the parameter struct."""
-    y = bound.output
-    return (
-        Param("output_offset", "int32_t", y.zero_point),
-        Param("clamp_low", "int32_t", clamp.low),
-        Param("clamp_high", "int32_t", clamp.high),
-        Param("channel_step", "int32_t", int(scale.per_channel), "0: one multiplier and shift for all channels"),
-    )
+    step = Param("channel_step", "int32_t", int(scale.per_channel), "0: one multiplier and shift for all channels")
+    return (*output_limits(bound, clamp), step)

@@ -1,6 +1,7 @@
-"""How kernels have their weights: in the model's order, or filters in blocks of four; one to a byte, or two of four bits.
+"""Orders in which kernels have their weights, so that the inner loop reads them from one pointer, in order.
 
-Packed weights lie as in TFLite files, the first of two in the low half of its byte, except that every row starts a byte.
+A block is four filters whose weights are interleaved. Filters left over from the blocks follow one by one. Packed weights lie
+as in TFLite files: two of four bits in a byte, the first one in the low half, and every row starts a byte.
 """
 
 from __future__ import annotations
@@ -11,24 +12,33 @@ from numpy.typing import NDArray
 from emitc.ir import Array
 from emitc.ir import packed as packed_bytes
 from emitc.layer import KernelSpec, Table
+from emitc.numerics.requantize import Int64
 
 PACKED = KernelSpec("_w4", packed=True)
 """int8 activations, weights of four bits, fixed point."""
+LANES = 16
+"""Bytes in a register of MVE."""
+BLOCK = 4
+"""Filters in a block."""
+_HALF_WORD = 32000
+"""Largest term of a sum that half of a word is given."""
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """The shape of weights, as comments of tables state it."""
+    return f"weights {'x'.join(map(str, shape))}"
 
 
 def blocks_of_four(weights: Array) -> Array:
-    """Filters [O, K] in blocks of four, interleaved value by value, so that a block is read from one pointer.
-
-    The O % 4 filters that are left follow one by one. Flat, as many elements as before.
-    """
+    """Filters [O, K] in blocks of four, interleaved value by value. Flat, as many elements as before."""
     blocks, rest = _split(weights)
     return np.concatenate([blocks.reshape(-1), rest.reshape(-1)])
 
 
 def _split(weights: Array) -> tuple[Array, Array]:
     """[O, K] as blocks [O // 4, K, 4] and what is left, [O % 4, K]."""
-    whole = len(weights) // 4 * 4
-    return weights[:whole].reshape(whole // 4, 4, weights.shape[1]).transpose(0, 2, 1), weights[whole:]
+    whole = len(weights) // BLOCK * BLOCK
+    return weights[:whole].reshape(whole // BLOCK, BLOCK, weights.shape[1]).transpose(0, 2, 1), weights[whole:]
 
 
 def packed_rows(weights: Array) -> NDArray[np.int8]:
@@ -43,17 +53,123 @@ def packed_rows(weights: Array) -> NDArray[np.int8]:
 
 def weight_table(weights: Array, *, interleaved: bool = False, packed: bool = False) -> Table:
     """The array of weights [..., K]. interleaved: of filters [O, ...] in blocks of four. packed: two to a byte."""
-    what = f"weights {'x'.join(map(str, weights.shape))}"
+    what = shape_text(weights.shape)
     filters = weights.reshape(len(weights), -1)
     if interleaved:
         what += ", filters interleaved four by four"
     if packed:
         what += ", two of four bits in a byte"
-        if interleaved:
-            blocks, rest = _split(filters)
-            values: Array = np.concatenate([packed_rows(blocks), packed_rows(rest)])
-        else:
-            values = packed_rows(weights)
-    else:
-        values = blocks_of_four(filters) if interleaved else weights.reshape(-1)
+    parts = _split(filters) if interleaved else (weights,)
+    values: Array = np.concatenate([packed_rows(part) if packed else part.reshape(-1) for part in parts])
     return Table("weights", f"{values.dtype.name}_t", tuple(values.tolist()), what, pixels_per_load=1)
+
+
+def widening_order(length: int) -> NDArray[np.int64]:
+    """Indices of a run's values in the pairs of int16 that SXTB16 widens it to; -1 for none.
+
+    Of four bytes in a word, one instruction widens the first and the third, another one the second and the fourth.
+
+    >>> widening_order(4).tolist(), widening_order(3).tolist(), widening_order(2).tolist(), widening_order(5).tolist()
+    ([[0, 2], [1, 3]], [[0, 2], [1, -1]], [[0, 1]], [[0, 2], [1, 3], [4, -1]])
+    """
+    whole = length // 4 * 4
+    rest = {0: [], 1: [(0, -1)], 2: [(0, 1)], 3: [(0, 2), (1, -1)]}[length % 4]
+    pairs = np.arange(whole, dtype=np.int64).reshape(-1, 2, 2).transpose(0, 2, 1).reshape(-1, 2)
+    tail = np.array(rest, np.int64).reshape(-1, 2)
+    return np.concatenate([pairs, np.where(tail < 0, tail, tail + whole)])
+
+
+def adjacent_order(length: int) -> NDArray[np.int64]:
+    """Indices of a run's int16 values as they lie in memory, two to a word; -1 for none.
+
+    >>> adjacent_order(4).tolist(), adjacent_order(3).tolist()
+    ([[0, 1], [2, 3]], [[0, 1], [2, -1]])
+    """
+    order = np.arange(length + length % 2, dtype=np.int64)
+    order[length:] = -1
+    return order.reshape(-1, 2)
+
+
+def _groups(out: int, size: int) -> NDArray[np.int64]:
+    """Numbers of `out` filters in groups of `size`; the last group is the last filters, some of them again."""
+    whole = out // size * size
+    return np.concatenate([np.arange(whole), np.arange(out - size, out)[: size * min(1, out % size)]])
+
+
+def pack_filter_pairs(filters: Array, order: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int8], int]:
+    """Filters [O, runs, length] in pairs for SMLAD, and the words of a pair.
+
+    A word has two weights of the pair's first filter in its even bytes and two of the second in its odd bytes. A run of odd
+    length has a zero at its end. order: of a run's values, two for each word; `widening_order` by default.
+    """
+    out, _, length = filters.shape
+    order = widening_order(length) if order is None else order
+    padded = np.pad(filters[_groups(out, 2)], ((0, 0), (0, 0), (0, 1)))  # index -1 is the zero at the end of each run
+    words = padded[:, :, order].reshape(-1, 2, filters.shape[1] * len(order), 2)
+    return np.ascontiguousarray(words.transpose(0, 2, 3, 1)).reshape(-1).astype(np.int8), words.shape[2]
+
+
+def pack_filter_quads(filters: Array, order: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int8], int]:
+    """Filters [O, runs, length] in fours, and the words of a pair: a word of the first pair, then one of the second.
+
+    order: as `pack_filter_pairs` takes it.
+    """
+    values, words = pack_filter_pairs(filters[_groups(len(filters), 4)], order)
+    return np.ascontiguousarray(values.reshape(-1, 2, words, 4).transpose(0, 2, 1, 3)).reshape(-1), words
+
+
+def pack_filter_pairs_with_zero(filters: Array, zero: int) -> tuple[NDArray[np.int8], int, int]:
+    """`pack_filter_pairs` of weights as the model has them, and words of their zero point after each pair.
+
+    The kernel multiplies those words by minus the sum of the values. Also the words of a pair with them, and their number.
+    """
+    values, words = pack_filter_pairs(filters)
+    zero_words = -(-128 * filters.shape[1] * filters.shape[2] // (2 * _HALF_WORD))
+    pairs = values.reshape(-1, words, 4)
+    zeros = np.full((len(pairs), zero_words, 4), zero, np.int8)
+    return np.concatenate([pairs, zeros], axis=1).reshape(-1), words + zero_words, zero_words
+
+
+def pack_dsp_blocks(filters: Array) -> NDArray[np.int8]:
+    """Filters [O, K] in blocks of four for kernels that widen the input's bytes as they read them.
+
+    For four values of the input, a block has two words of SMLAD operands for its first two filters, then two for the others.
+    """
+    whole, depth = len(filters) // BLOCK * BLOCK, filters.shape[1]
+    count, quads = whole // BLOCK, depth // 4
+    blocks = filters[:whole].reshape(count, 2, 2, depth)  # block, pair of filters, filter of it, value
+    # Values 0 1 2 3 of an input word are [low even, low odd, high even, high odd].
+    words = blocks[..., : 4 * quads].reshape(count, 2, 2, quads, 2, 2)
+    words = words.transpose(0, 3, 5, 1, 4, 2).reshape(count, 16 * quads)
+    rest = blocks[..., 4 * quads :].transpose(0, 3, 1, 2).reshape(count, 4 * (depth % 4))
+    joined = np.concatenate([words, rest], axis=1).reshape(-1)
+    return np.concatenate([joined, filters[whole:].reshape(-1)]).astype(np.int8)
+
+
+def pack_mve_blocks(filters: Array) -> NDArray[np.int8]:
+    """Filters [O, K] in blocks of four: the first K % 16 weights of each filter, then 16 of each at a time."""
+    whole, depth = len(filters) // BLOCK * BLOCK, filters.shape[1]
+    count, part = whole // BLOCK, depth % LANES
+    blocks = filters[:whole].reshape(count, BLOCK, depth)
+    first = blocks[..., :part].reshape(count, BLOCK * part)
+    vectors = blocks[..., part:].reshape(count, BLOCK, depth // LANES, LANES).transpose(0, 2, 1, 3)
+    ordered = np.concatenate([first, vectors.reshape(count, BLOCK * (depth - part))], axis=1)
+    return np.concatenate([ordered.reshape(-1), filters[whole:].reshape(-1)]).astype(np.int8)
+
+
+def pack_mve_taps(filters: Array) -> NDArray[np.int8]:
+    """Depthwise filters [taps, C] for 16 channels at a time, tap by tap; those that are left over follow tap by tap."""
+    parts = [filters[:, first : first + LANES].reshape(-1) for first in range(0, filters.shape[1], LANES)]
+    return np.concatenate(parts).astype(np.int8)
+
+
+def pack_dsp_taps(filters: Int64, *, wide: bool) -> Int64:
+    """Depthwise filters [C, taps] for four channels at a time, tap by tap; those that are left over follow one by one.
+
+    wide: of 16 bits, whose words hold the first and the third channel, then the second and the fourth.
+    """
+    blocks, rest = _split(filters)
+    values = blocks.reshape(-1)
+    if wide:
+        values = values.reshape(-1, 2, 2).transpose(0, 2, 1).reshape(-1)
+    return np.concatenate([values, rest.reshape(-1)])

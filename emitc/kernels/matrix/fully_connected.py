@@ -15,15 +15,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
-from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_rank, requires, unsupported
+from emitc.kernels.contract import KernelDef, Parsed, Variant, require_rank, requires, unsupported
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import accumulation, block4_float_conv, dsp_int8, int16_dsp_mve, mve_int8, scalar_int8
-from emitc.kernels.mac.requantization import WEIGHTS, Accumulating, int32_sums, requantization
+from emitc.kernels.mac.operand_checks import (
+    check_accumulator,
+    check_float_operands,
+    check_operands,
+    require_fitting_rows,
+    rows_shape,
+)
+from emitc.kernels.mac.problem import MacProblem, maker
+from emitc.kernels.mac.requantization import WEIGHTS, Accumulating, int32_sums
 from emitc.kernels.matrix import fully_connected_float, fully_connected_runtime, fully_connected_uint8
 from emitc.kernels.shared.windows import ACTIVATIONS
 from emitc.layer import Layer
@@ -68,23 +75,16 @@ def from_onnx(node: SourceNode) -> Parsed:
 
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
-    op, x, w = bound.op(FullyConnected), bound.input(0), bound.input(WEIGHTS)
+    op, w = bound.op(FullyConnected), bound.input(WEIGHTS)
     require_rank(bound, w, 2)
     in_float = accumulation.in_float(bound) or fully_connected_float.applies(bound)
     if fully_connected_float.applies(bound):
         fully_connected_float.check(bound)
-    elif not in_float:
-        accumulation.check_operands(bound, 0, one_zero=True)
+    elif in_float:
+        check_float_operands(bound, w.shape[0])
     else:
-        accumulation.check_float_operands(bound, w.shape[0])
-    out, depth = w.shape
-    if depth < 1 or out < 1 or x.elements % depth or (op.keep_dims and x.shape[-1:] != (depth,)):
-        raise illegal(
-            bound,
-            "FULLY_CONNECTED has an input that does not fit its weights",
-            f"weights take rows of {depth}",
-            tensor=x,
-        )
+        check_operands(bound, 0, one_zero=True)
+    require_fitting_rows(bound, keep_dims=op.keep_dims)
     if w.dtype.packed and w.quantization and not w.quantization.per_tensor:
         raise unsupported(
             bound, f"FULLY_CONNECTED with {len(w.quantization.scales)} scales of 4-bit weights is not supported",
@@ -93,15 +93,14 @@ def check(bound: BoundNode) -> None:
         )  # fmt: skip
     if not in_float:
         filters = accumulation.weights_of(bound).astype(np.int64)
-        accumulation.check_accumulator(bound, filters, folded=op.zero_point_folded)
+        check_accumulator(bound, filters, folded=op.zero_point_folded)
     if op.rounds_once:
         fully_connected_uint8.check(bound)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[rows, O], or [..., O] with keep_num_dims."""
-    x, (out, depth) = bound.input(0), bound.input(WEIGHTS).shape
-    return ((*x.shape[:-1], out),) if bound.op(FullyConnected).keep_dims else ((x.elements // depth, out),)
+    return (rows_shape(bound, keep_dims=bound.op(FullyConnected).keep_dims),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -118,35 +117,32 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     zero_point = 0 if op.zero_point_folded else x.zero_point
     rows = inputs[0].astype(np.int64).reshape(-1, w.shape[1]) - zero_point
     acc = rows @ accumulation.weights_of(bound).astype(np.int64).T + accumulation.bias_of(bound, w.shape[0])
-    quantized = requantization(bound).apply(acc, y.zero_point, activation_clamp(op.activation, y), y.dtype)
-    return (quantized.reshape(y.shape),)
+    return (accumulation.result(bound, acc.reshape(y.shape), op.activation),)
 
 
 def lower(bound: BoundNode) -> Layer:
     """A matrix product, four output channels at a time."""
-    op, rows = bound.op(FullyConnected), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
+    op, (out, depth) = bound.op(FullyConnected), bound.input(WEIGHTS).shape
+    rows = bound.input(0).elements // depth
     if fully_connected_float.applies(bound):
         return fully_connected_float.layer(bound, op.activation)
     if accumulation.in_float(bound):
-        out, depth = bound.input(WEIGHTS).shape
-        window, groups = accumulation.pixels(rows, depth, out)
-        return accumulation.float_layer(
-            bound, (*window, groups), out, work(bound), activation=op.activation, bias_last=op.bias_last
-        )
+        params = (*accumulation.pixel_params(rows, depth, out), accumulation.groups_param(1))
+        return accumulation.float_layer(bound, params, op.activation, bias_last=op.bias_last)
     clamp = activation_clamp(op.activation, bound.output)
     if op.rounds_once:
         return fully_connected_uint8.layer(bound, clamp, rows, folded=op.zero_point_folded)
-    return accumulation.matrix_product(bound, requantization(bound), clamp, rows, folded=op.zero_point_folded)
+    return accumulation.matrix_product(bound, clamp, folded=op.zero_point_folded)
 
 
-def _integers(make: Callable[..., Layer | str], **form: Any) -> Callable[[BoundNode], Layer | str]:
-    """The maker of a row: what a function of emitc/kernels/mac makes of the product. form: its further arguments."""
+def _problem(bound: BoundNode) -> MacProblem:
+    op, weights = bound.op(FullyConnected), accumulation.weights_of(bound)
+    out, depth = weights.shape
+    return MacProblem(bound, weights.reshape(out, 1, 1, depth), op.activation, op.zero_point_folded, None)
 
-    def made(bound: BoundNode) -> Layer | str:
-        op, rows = bound.op(FullyConnected), bound.input(0).elements // bound.input(WEIGHTS).shape[1]
-        return make(bound, op.activation, rows, folded=op.zero_point_folded, **form)
 
-    return made
+_integers = partial(maker, _problem)
+"""The maker of a row: what a function of emitc/kernels/mac makes of the product."""
 
 
 def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
@@ -181,11 +177,11 @@ _FLOAT = (
 _WORDS = Cost(mac=2.2, output=16, once=100)
 _VARIANTS = (
     Variant(
-        "mve", "mve", _integers(mve_int8.product),
+        "mve", "mve", _integers(mve_int8.convolution),
         Costs("qemu_m55 at bed52a8, 2026-11-22", Cost(mac=0.167, output=7.9, once=130)), applies=_INT8,
     ),
     Variant(
-        "mve", "mve", _integers(int16_dsp_mve.vector_product),
+        "mve", "mve", _integers(int16_dsp_mve.mve_convolution),
         Costs("qemu_m55 at 0a67a04, 2026-11-22", Cost(mac=0.35, output=16, once=60)), (DType.INT16,), _INT16,
     ),
     Variant(
@@ -197,18 +193,18 @@ _VARIANTS = (
         (DType.FLOAT32,), _FLOAT,
     ),
     Variant(
-        "dsp", "dsp", _integers(dsp_int8.product),
+        "dsp", "dsp", _integers(dsp_int8.convolution),
         Costs("qemu_m4 at bed52a8, 2026-11-22", Cost(mac=1.35, output=14, once=60)), applies=_INT8_ZERO,
     ),
     Variant(
-        "dsp", "dsp", _integers(int16_dsp_mve.paired_product),
+        "dsp", "dsp", _integers(int16_dsp_mve.dsp_convolution),
         Costs("qemu_m4 at 0a67a04, 2026-11-22", Cost(mac=1.4, output=16, once=60)), (DType.INT16,), _INT16,
     ),
     Variant(
-        "swar", "swar", _integers(scalar_int8.product), Costs("qemu_m3 at bed52a8, 2026-11-22", _WORDS), applies=_INT8
+        "swar", "swar", _integers(scalar_int8.convolution), Costs("qemu_m3 at bed52a8, 2026-11-22", _WORDS), applies=_INT8
     ),
     Variant(
-        "mul32", "mul32", _integers(scalar_int8.product, mul32=True),
+        "mul32", "mul32", _integers(scalar_int8.convolution, mul32=True),
         Costs("qemu_m0 at bed52a8, 2026-11-22", replace(_WORDS, output=0.9 * _WORDS.output)), applies=_INT8,
     ),
 )  # fmt: skip

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics
-from emitc.kernels.contract import illegal, require_dtypes, unsupported
 from emitc.kernels.mac import accumulation
+from emitc.kernels.mac.operand_checks import require_bias_length, require_constants, require_float_dtypes
 from emitc.kernels.mac.requantization import BIAS, WEIGHTS
 from emitc.kernels.shared.float_activation import bound_params, bounded
 from emitc.layer import KernelSpec, Layer, Param, Table
@@ -27,18 +27,9 @@ def applies(bound: BoundNode) -> bool:
 
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists, and a bias of another length."""
-    w, bias = bound.input(WEIGHTS), bound.optional(BIAS)
-    require_dtypes(bound, [(DType.FLOAT32,) * (4 if bias else 3)])
-    if not w.is_constant or (bias is not None and not bias.is_constant):
-        raise unsupported(
-            bound, f"{bound.node.op_type} with computed weights is not supported", "weights and bias must be constants",
-            "export the model with constant weights", w,
-        )  # fmt: skip
-    if bias is not None and bias.shape != w.shape[:1]:
-        raise illegal(
-            bound, f"{bound.node.op_type} has a bias of the wrong length", f"{w.shape[0]} output channels",
-            tensor=bias
-        )  # fmt: skip
+    require_float_dtypes(bound)
+    require_constants(bound)
+    require_bias_length(bound, bound.input(WEIGHTS).shape[0])
 
 
 def _bias(bound: BoundNode) -> Array:
@@ -76,9 +67,9 @@ def layer(bound: BoundNode, activation: str) -> Layer:
 def pixels(layer: Layer) -> Layer:
     """The same layer as a 1x1 convolution of as many images of one pixel as it has rows."""
     values = {param.name: param for param in layer.params}
-    window, groups = accumulation.pixels(*(int(values[name].value) for name in ("rows", "in", "out")))
+    window = accumulation.pixel_params(*(int(values[name].value) for name in ("rows", "in", "out")))
     return replace(
         layer,
-        params=(*window, groups, values["low"], values["high"]),
+        params=(*window, accumulation.groups_param(1), values["low"], values["high"]),
         spec=KernelSpec("_bounded", clamped=True, bias_last=True),
     )

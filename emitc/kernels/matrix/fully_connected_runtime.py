@@ -15,9 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Shape
-from emitc.kernels.contract import KernelDef, illegal, require_dtypes, require_rank
+from emitc.kernels.contract import KernelDef, require_rank
 from emitc.kernels.mac import accumulation, runtime_weights
-from emitc.kernels.mac.requantization import BIAS, WEIGHTS, Accumulating, reduced, requantization
+from emitc.kernels.mac.operand_checks import (
+    check_operands,
+    require_bias_length,
+    require_fitting_rows,
+    require_float_dtypes,
+    rows_shape,
+)
+from emitc.kernels.mac.requantization import BIAS, WEIGHTS, Accumulating, output_limits, reduced, requantization
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.float_activation import bound_params, bounded
 from emitc.kernels.shared.pointwise import operand
@@ -48,33 +55,22 @@ def applies(node: SourceNode) -> bool:
 
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists, and shapes that do not fit each other."""
-    x, w, bias = bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)
+    x, w = bound.input(0), bound.input(WEIGHTS)
     require_rank(bound, w, 2)
-    if x.dtype is DType.FLOAT32:
-        require_dtypes(bound, [(DType.FLOAT32,) * (4 if bias else 3)])
+    in_float = x.dtype is DType.FLOAT32
+    if in_float:
+        require_float_dtypes(bound)
     else:
-        accumulation.check_operands(bound, 0, computed=True, one_zero=True)
-    out, depth = w.shape
-    if (
-        depth < 1
-        or out < 1
-        or x.elements % depth
-        or (bound.op(ComputedFullyConnected).keep_dims and x.shape[-1:] != (depth,))
-    ):
-        raise illegal(
-            bound, "FULLY_CONNECTED has an input that does not fit its weights", f"weights take rows of {depth}",
-            tensor=x
-        )  # fmt: skip
-    if bias is not None and bias.shape != (out,):
-        raise illegal(bound, "FULLY_CONNECTED has a bias of the wrong length", f"{out} output channels", tensor=bias)
-    if x.dtype is not DType.FLOAT32:
-        runtime_weights.check_sums(bound, depth)
+        check_operands(bound, 0, computed=True, one_zero=True)
+    require_fitting_rows(bound, keep_dims=bound.op(ComputedFullyConnected).keep_dims)
+    require_bias_length(bound, w.shape[0])
+    if not in_float:
+        runtime_weights.check_sums(bound, w.shape[1])
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[rows, O], or [..., O] with keep_num_dims."""
-    x, (out, depth) = bound.input(0), bound.input(WEIGHTS).shape
-    return ((*x.shape[:-1], out),) if bound.op(ComputedFullyConnected).keep_dims else ((x.elements // depth, out),)
+    return (rows_shape(bound, keep_dims=bound.op(ComputedFullyConnected).keep_dims),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -91,8 +87,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     columns = w.T.astype(np.int64) - quantized.zero_point
     products = np.matmul(rows.astype(np.int64) - x.zero_point, columns)
     acc = runtime_weights.with_bias(bound, inputs, products)
-    clamp = activation_clamp(op.activation, y)
-    return (requantization(bound).apply(acc, y.zero_point, clamp, y.dtype).reshape(y.shape),)
+    return (accumulation.result(bound, acc, op.activation).reshape(y.shape),)
 
 
 def _scaling(bound: BoundNode, kind: KernelSpec) -> tuple[Param, ...]:
@@ -113,7 +108,7 @@ def _by_pixels(bound: BoundNode) -> Layer:
     rows = bound.input(0).elements // depth
     sizes = (1, 1, rows, depth, 1, rows, out, 1, 1, 1, 1, 1, 1, 0, 0)
     window = tuple(Param(name, "int32_t", value) for name, value in zip(WINDOW_PARAMS, sizes, strict=True))
-    params = (*window, Param("groups", "int32_t", 1), accumulation.input_offset(bound, folded=False))
+    params = (*window, accumulation.groups_param(1), accumulation.input_offset(bound, folded=False))
     return runtime_weights.as_they_lie(
         bound,
         "convolution/conv_2d_taps",
@@ -168,9 +163,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("input_offset", "int32_t", -x.zero_point, "minus the zero point"),
         *((Param("weights_offset", "int32_t", -zero, "minus theirs"),) if zero else ()),
         *_scaling(bound, kind),
-        Param("output_offset", "int32_t", y.zero_point),
-        Param("clamp_low", "int32_t", clamp.low),
-        Param("clamp_high", "int32_t", clamp.high),
+        *output_limits(bound, clamp),
     )
     return Layer(
         "matrix/fully_connected_computed", "portable", operands, tuple(tables), params, macs=work(bound), spec=kind

@@ -15,7 +15,7 @@ import numpy as np
 from emitc.ir import BoundNode
 from emitc.kernels.contract import unsupported
 from emitc.kernels.mac.accumulation import bias_of, input_offset, weights_of
-from emitc.kernels.mac.requantization import WEIGHTS, requantization
+from emitc.kernels.mac.requantization import WEIGHTS, output_limits, requantization
 from emitc.layer import Layer, Param, Table
 from emitc.numerics.requantize import INT32_MAX, Clamp, double_shows, exact_multiplier_of
 
@@ -44,7 +44,7 @@ def check(bound: BoundNode) -> None:
 def layer(bound: BoundNode, clamp: Clamp, rows: int, *, folded: bool) -> Layer:
     """Row by row, channel by channel."""
     out, depth = bound.input(WEIGHTS).shape
-    w, y = bound.input(WEIGHTS), bound.output
+    w = bound.input(WEIGHTS)
     factor = exact_multiplier_of(requantization(bound).exact)
     tables = (
         Table("weights", "int8_t", tuple(w.array().reshape(-1).tolist()), "weights", pixels_per_load=0),
@@ -59,8 +59,6 @@ def layer(bound: BoundNode, clamp: Clamp, rows: int, *, folded: bool) -> Layer:
         Param("factor_high", "uint32_t", factor.high, "of 53 bits"),
         Param("factor_low", "uint32_t", factor.low),
         Param("right", "int32_t", factor.right, "shift after it and 32 bits more"),
-        Param("output_offset", "int32_t", y.zero_point),
-        Param("clamp_low", "int32_t", clamp.low),
-        Param("clamp_high", "int32_t", clamp.high),
+        *output_limits(bound, clamp),
     )
     return Layer("matrix/fully_connected_once", "portable", (0,), tables, params, macs=rows * out * depth)

@@ -34,7 +34,7 @@ from emitc.kernels.mac.integer_matmul_common import (
     zero_points,
     zero_step,
 )
-from emitc.kernels.mac.weight_packing import blocks_of_four
+from emitc.kernels.mac.weight_packing import blocks_of_four, pack_dsp_blocks, pack_mve_blocks
 from emitc.kernels.shared.broadcast import OUTER_LOOPS, common_shape, walk_params, walks_of
 from emitc.kernels.shared.pointwise import typed
 from emitc.layer import Layer, Param, Scratch, Table
@@ -43,8 +43,8 @@ from emitc.source import SourceNode
 _TOGETHER = 4
 """Columns."""
 _LAYOUTS: Mapping[str, tuple[Callable[[Array], NDArray[np.int8]], str]] = {
-    "dsp": (dsp_int8.quartered_weights, "four by four, pairs side by side"),
-    "mve": (mve_int8.quad_weights, "arranged for registers of 16"),
+    "dsp": (pack_dsp_blocks, "four by four, pairs side by side"),
+    "mve": (pack_mve_blocks, "arranged for registers of 16"),
 }
 _HEADERS: Mapping[str, tuple[str, ...]] = {
     "dsp": (dsp_int8.HEADER, dsp_int8.BYTES_HEADER),

@@ -21,9 +21,9 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_constants, unsupported
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
-from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, HEADER, quartered_weights
+from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, HEADER
 from emitc.kernels.mac.mve_int8 import HEADERS
-from emitc.kernels.mac.weight_packing import blocks_of_four
+from emitc.kernels.mac.weight_packing import blocks_of_four, pack_dsp_blocks
 from emitc.kernels.quantization.dynamic_quantize import quantized_by_range
 from emitc.kernels.recurrent import recurrence
 from emitc.kernels.recurrent.lstm import ACTIVATIONS, GATES, ROLES, bias_and_presence, cell
@@ -200,7 +200,7 @@ def _in_rows(variant: str) -> Callable[[BoundNode], Layer]:
         tables = {table.role: table for table in layer.tables}
         for role, position, zero in (("w", W, _W_ZERO), ("r", R, _R_ZERO)):
             units = _units(_centred(bound, position, zero)[0])
-            values = quartered_weights(units) if variant == "dsp" else units
+            values = pack_dsp_blocks(units) if variant == "dsp" else units
             tables[role] = replace(tables[role], values=tuple(values.reshape(-1).tolist()))
         return replace(layer, template=f"{layer.template}_{variant}", tables=tuple(tables.values()))
 

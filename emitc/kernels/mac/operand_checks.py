@@ -1,0 +1,207 @@
+"""What convolutions, depthwise and transposed convolutions, and matrix products refuse of their operands, and their shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emitc.errors import EXPORT_AGAIN
+from emitc.ir import BoundNode, DType, Numerics, Shape, Tensor
+from emitc.kernels.contract import illegal, require_dtypes, require_quantization, unsupported
+from emitc.kernels.mac.accumulation import bias_of
+from emitc.kernels.mac.requantization import (
+    BIAS,
+    FACTOR_LIMIT,
+    SMALLEST_NORMAL,
+    WEIGHTS,
+    float_factors,
+    real_factors,
+    reduced,
+)
+from emitc.kernels.shared import int16x8
+from emitc.kernels.shared.windows import Window
+from emitc.numerics.requantize import INT32_MAX, Int64
+from emitc.source import SourceNode
+
+
+def onnx_kernel(node: SourceNode) -> tuple[int, int]:
+    """Height and width of the weights' window, [?, KH, KW, ?]; an attribute kernel_shape that differs is refused."""
+    weights = node.input(WEIGHTS)
+    if len(weights.shape) != 4:
+        what = f"{node.op_type} has weights of rank {len(weights.shape)}"
+        raise node.refusal(what, "4 is expected", "export again", weights)
+    size = weights.shape[1], weights.shape[2]
+    stated = node.attribute("kernel_shape", size)
+    if stated != size:
+        raise node.refusal(f"{node.op_type} has kernel_shape {stated}", f"the weights are {size}", tensor=weights)
+    return size
+
+
+def require_weight_rank(node: SourceNode, rank: int, why: str, hint: str = EXPORT_AGAIN) -> Shape:
+    """The shape of the weights; refuses another rank. why: what is expected."""
+    weights = node.input(WEIGHTS)
+    if len(weights.shape) != rank:
+        raise node.refusal(f"{node.op_type} has weights of the wrong rank", why, hint, weights)
+    return weights.shape
+
+
+def require_bias_length(bound: BoundNode, channels: int) -> None:
+    """Refuses a bias of another length than the number of output channels."""
+    bias = bound.optional(BIAS)
+    if bias is not None and bias.shape != (channels,):
+        what = f"{bound.node.op_type} has a bias of the wrong length"
+        raise illegal(bound, what, f"{channels} output channels", tensor=bias)
+
+
+def require_constants(bound: BoundNode) -> None:
+    """Refuses weights or a bias that the model computes."""
+    w, bias = bound.input(WEIGHTS), bound.optional(BIAS)
+    if not w.is_constant or (bias is not None and not bias.is_constant):
+        what, hint = (
+            ("a computed bias", "a constant bias") if w.is_constant else ("computed weights", "constant weights")
+        )
+        raise unsupported(
+            bound, f"{bound.node.op_type} with {what} is not supported", "weights and bias must be constants",
+            f"export the model with {hint}", w,
+        )  # fmt: skip
+
+
+def require_symmetric_weights(bound: BoundNode) -> None:
+    """Refuses weights with a zero point."""
+    w = bound.input(WEIGHTS)
+    if w.quantization is not None and any(w.quantization.zero_points):
+        raise illegal(
+            bound, f"{bound.node.op_type} has weights with a zero point", "weights are symmetric in TFLite's int8 scheme",
+            "quantize the weights symmetrically", w,
+        )  # fmt: skip
+
+
+def require_float_dtypes(bound: BoundNode) -> None:
+    """Refuses other types than float32 throughout."""
+    require_dtypes(bound, [(DType.FLOAT32,) * (4 if bound.optional(BIAS) else 3)])
+
+
+def check_float_operands(bound: BoundNode, channels: int) -> None:
+    """Refuses other types than float32, and a bias of another length. Weights and bias may be computed."""
+    require_float_dtypes(bound)
+    require_bias_length(bound, channels)
+
+
+def check_operands(
+    bound: BoundNode, weight_axis: int, *, short_bias: bool = True, computed: bool = False, one_zero: bool = False
+) -> None:
+    """Refuses types, quantizations, and constants that the integer accumulation does not cover.
+
+    weight_axis: dimension of the weights that counts output channels. short_bias: with int16 inputs it may be int32. computed: so
+    may the weights be. one_zero: int8 weights with one scale may have a zero point in TFLite.
+    """
+    x, w, bias, y = bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS), bound.output
+    _check_types(bound, bias, short_bias=short_bias)
+    require_quantization(bound, x, y)
+    if int16x8.applies(bound):
+        int16x8.require_symmetric(bound)
+    _check_weights(bound, weight_axis, one_zero=one_zero)
+    require_bias_length(bound, w.shape[weight_axis])
+    float_scale = bound.node.op.numerics.float_scale
+    factors = float_factors(bound) if float_scale else real_factors(bound)
+    lowest = SMALLEST_NORMAL if float_scale else 0.0
+    limit = int16x8.FACTOR_LIMIT if reduced(bound) else FACTOR_LIMIT
+    if not lowest <= min(factors) <= max(factors) < limit:
+        why = f"input scale * weight scale / output scale = {max(factors, key=abs)!r}"
+        raise illegal(bound, "an output scale is out of proportion", why, "quantize again", y)
+    if not computed:
+        require_constants(bound)
+
+
+def _check_types(bound: BoundNode, bias: Tensor | None, *, short_bias: bool) -> None:
+    """Refuses types of input, weights, bias and output that do not go together. short_bias: as in `check_operands`."""
+    known = (
+        (DType.INT16, DType.INT8, DType.INT32, DType.INT16),
+        (DType.FLOAT32, DType.INT8, DType.FLOAT32, DType.FLOAT32),
+        (DType.FLOAT32, DType.INT8, DType.FLOAT32),
+    )
+    if bias is not None and bias.dtype not in (DType.INT32, DType.INT64, DType.FLOAT32):
+        what = f"{bound.node.op_type} has a bias of type {bias.dtype.value}"
+        raise illegal(
+            bound, what, "it is added to the accumulator: int32, or int64 and float32 where that is", tensor=bias
+        )
+    numerics = bound.node.op.numerics
+    widths = (DType.INT8, DType.INT16) if numerics.float_scale else (DType.INT8,)
+    added = (DType.INT32,) if bias else ()
+    weights = (DType.INT8,) if numerics.float_scale else (DType.INT8, DType.INT4)
+    if numerics is Numerics.QDQ:  # those that `recognise-qdq` makes finer for the sake of a bias
+        weights = (DType.INT8, DType.INT16)
+    combinations = [(a, each, *added, b) for a in widths for b in widths for each in weights]
+    if not numerics.float_scale:
+        combinations += int16x8.combinations(bias is not None, short_bias=short_bias)
+    require_dtypes(bound, combinations, known)
+
+
+def _check_weights(bound: BoundNode, weight_axis: int, *, one_zero: bool) -> None:
+    """Refuses scales and zero points of the weights. Arguments are as in `check_operands`."""
+    x, w = bound.input(0), bound.input(WEIGHTS)
+    scales, axis = w.quantization, weight_axis % len(w.shape)
+    if scales is None:
+        what = f"{bound.node.op_type} has weights without a scale"
+        raise illegal(bound, what, "int8 weights are quantized", "quantize the model fully", w)
+    if not scales.per_tensor and scales.axis != axis:
+        raise illegal(
+            bound, f"{bound.node.op_type} has weights quantized along dimension {scales.axis}",
+            f"one scale, or one per output channel (dimension {axis}) is expected", "quantize again", w,
+        )  # fmt: skip
+    zero_fits = one_zero and scales.per_tensor and x.dtype is w.dtype is DType.INT8
+    if bound.node.op.numerics is Numerics.TFLITE and not zero_fits:
+        require_symmetric_weights(bound)
+
+
+def require_fitting_channels(bound: BoundNode, *, depthwise: bool = False) -> None:
+    """Refuses channels that are not [..., I] and weights [O, KH, KW, I / groups], or [1, KH, KW, I * multiplier] if depthwise."""
+    x, w = bound.input(0), bound.input(WEIGHTS)
+    out, *_, depth = w.shape
+    if depthwise:
+        fits, weights = min(w.shape) > 0 and out == 1 and depth % x.shape[3] == 0, f"{list(w.shape)}"
+    else:
+        fits = min(w.shape) > 0 and x.shape[3] % depth == 0 and out % (x.shape[3] // depth) == 0
+        weights = f"{depth} to {out}"
+    if not fits:
+        what = f"{bound.node.op_type} has channels that do not fit"
+        raise illegal(bound, what, f"input {x.shape[3]}, weights {weights}", tensor=w)
+
+
+def require_fitting_rows(bound: BoundNode, *, keep_dims: bool) -> None:
+    """Refuses an input [..., I] that weights [O, I] do not fit. keep_dims: the output keeps its leading dimensions."""
+    x, (out, depth) = bound.input(0), bound.input(WEIGHTS).shape
+    if depth < 1 or out < 1 or x.elements % depth or (keep_dims and x.shape[-1:] != (depth,)):
+        what = f"{bound.node.op_type} has an input that does not fit its weights"
+        raise illegal(bound, what, f"weights take rows of {depth}", tensor=x)
+
+
+def rows_shape(bound: BoundNode, *, keep_dims: bool) -> Shape:
+    """The output of a matrix product with weights [O, I]: [rows, O], or x's leading dimensions and O."""
+    x, (out, depth) = bound.input(0), bound.input(WEIGHTS).shape
+    return (*x.shape[:-1], out) if keep_dims else (x.elements // depth, out)
+
+
+def window_shape(bound: BoundNode, window: Window, filters: Shape) -> Shape:
+    """The output [N, OH, OW, O] of a convolution with filters [O, KH, KW, ...]."""
+    batches, height, width, _ = bound.input(0).shape
+    return (batches, *window.output(height, width, filters[1], filters[2]), filters[0])
+
+
+def check_accumulator(bound: BoundNode, filters: Int64, *, folded: bool) -> None:
+    """Refuses weights for which some input could take the accumulator out of its type.
+
+    filters: [O, K], every weight that meets an input, per output channel. The bound is on every partial sum: int32, or
+    what TFLite Micro requantizes of 64 bits.
+    """
+    x = bound.input(0)
+    zero_point = 0 if folded else x.zero_point
+    low, high = x.dtype.range
+    reach = max(high - zero_point, zero_point - low)
+    worst = np.abs(filters).sum(axis=1) * reach + np.abs(bias_of(bound, len(filters)))
+    largest, bits = (int16x8.SUM_MAX, 48) if reduced(bound) else (INT32_MAX, 32)
+    if worst.size and not 0 <= int(worst.min()) <= int(worst.max()) <= largest:
+        channel = int(worst.argmax())
+        raise illegal(
+            bound, f"an accumulator can overflow {bits} bits", f"output channel {channel} can reach {int(worst[channel])}",
+            "quantize the model again: weights or bias of this size are not meaningful", bound.input(WEIGHTS),
+        )  # fmt: skip

@@ -1,0 +1,278 @@
+"""Layers that sum products of integers, as the kernels of every instruction set take them.
+
+A convolution, a depthwise convolution and a fully connected layer are one problem: filters, a window, and what becomes of the
+sums. `MacProblem` states it. `FoldedWeights` has its numbers with the input's zero point folded into the bias, for kernels that
+read the zero point where a window reaches outside the input.
+
+Source of the arithmetic: TFLite 8-bit quantization specification. Rounding halves up is enough where the output's lower limit is
+its zero point: the two roundings differ for results below it only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emitc.errors import Reason
+from emitc.ir import Array, BoundNode
+from emitc.kernels.mac.accumulation import bias_inside, pixel_params
+from emitc.kernels.mac.requantization import (
+    Requantization,
+    output_limits,
+    output_params,
+    requantization,
+    requantization_tables,
+)
+from emitc.kernels.mac.weight_packing import shape_text
+from emitc.kernels.shared.windows import Window, window_overlap, window_params
+from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table
+from emitc.numerics.requantize import Clamp, Int64, activation_clamp
+
+DILATED = Reason("it is dilated along the row", "a dilation of 1 there")
+ONE_CHANNEL = Reason("it has one output channel", "two output channels or more")
+SEVERAL_FILTERS = Reason("it has several filters per channel", "one filter per channel, followed by a 1x1 convolution")
+WEIGHT_ZERO_POINTS = Reason("its weights have zero points", "symmetric weights")
+FOUR_BITS = Reason("its weights have four bits", "weights of eight bits")
+BIAS_OVERFLOWS = "folding the zero point into the bias could overflow int32"
+POINTER_BYTES = 8
+"""Of a host's pointer, so that a package runs there too."""
+FULL = Clamp(-128, 127)
+_SHORT_SUM = 1 << 30
+"""Sums below this may be doubled, which the multiplication that keeps the upper half needs."""
+LARGEST_SHIFT = 22
+
+
+@dataclass(frozen=True, slots=True)
+class MacProblem:
+    """A convolution without groups, a depthwise convolution, or a fully connected layer.
+
+    filters: weights less their zero points, [O, KH, KW, I], or [1, KH, KW, C * multiplier] of a depthwise convolution. window:
+    None of a fully connected layer. folded: the model's bias has the zero point's term already.
+    """
+
+    bound: BoundNode
+    filters: Array
+    activation: str
+    folded: bool
+    window: Window | None
+    depthwise: bool = False
+
+    @property
+    def channels(self) -> int:
+        """Output channels."""
+        return int(self.filters.shape[3 if self.depthwise else 0])
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        """Height and width of the window."""
+        return self.filters.shape[1], self.filters.shape[2]
+
+    @property
+    def pixels(self) -> int:
+        """Output pixels, which are the rows of a matrix product."""
+        return self.bound.output.elements // self.channels
+
+    @property
+    def matrix(self) -> Array:
+        """The filters as [O, K]."""
+        channels = self.channels
+        return self.filters.reshape(-1, channels).T if self.depthwise else self.filters.reshape(channels, -1)
+
+    @property
+    def is_matrix_product(self) -> bool:
+        """Whether each output pixel is a product of one input pixel with the filters."""
+        window = self.window
+        if window is None:
+            return True
+        return (*self.kernel, window.stride_h, window.stride_w) == (1, 1, 1, 1) and not window.padding.any
+
+    @property
+    def is_dilated(self) -> bool:
+        """Whether a row of the window is no run of the input."""
+        return self.window is not None and self.window.dilation_w != 1
+
+    @property
+    def window_params(self) -> tuple[Param, ...]:
+        """The window's parameters; the rows of a fully connected layer are a column of pixels."""
+        if self.window is not None:
+            return window_params(self.bound, self.window, *self.kernel)
+        sizes = {"batches": 1, "in_h": self.pixels, "out_h": self.pixels}
+        params = pixel_params(self.pixels, self.matrix.shape[1], self.channels)
+        return tuple(replace(param, value=sizes.get(param.name, param.value)) for param in params)
+
+    @property
+    def size_params(self) -> tuple[Param, ...]:
+        """Rows, depth and columns of a matrix product."""
+        sizes = {"rows": self.pixels, "in": self.matrix.shape[1], "out_c": self.channels}
+        return tuple(Param(name, "int32_t", size) for name, size in sizes.items())
+
+    @property
+    def zero_point(self) -> Param:
+        """The input's zero point."""
+        return Param("zero_point", "int32_t", self.bound.input(0).zero_point, "of the input")
+
+    @property
+    def clamp(self) -> Clamp:
+        """Limits of the outputs under the activation."""
+        return activation_clamp(self.activation, self.bound.output)
+
+    @property
+    def output_limits(self) -> tuple[Param, ...]:
+        """Output offset and clamp."""
+        return output_limits(self.bound, self.clamp)
+
+    @property
+    def output_params(self) -> tuple[Param, ...]:
+        """Output offset, clamp, and step from channel to channel in the tables of multipliers and shifts."""
+        return output_params(self.bound, requantization(self.bound), self.clamp)
+
+    def fold(self) -> FoldedWeights | str:
+        """The numbers with the zero point folded into the bias; or why that cannot be."""
+        filters = self.matrix.astype(np.int64)
+        bias = bias_inside(self.bound, filters, folded=self.folded)
+        return BIAS_OVERFLOWS if bias is None else FoldedWeights(self, filters, bias, requantization(self.bound))
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedWeights:
+    """Filters [O, K] of a problem, its bias with the zero point's term, its requantization, and the kernel's spec."""
+
+    problem: MacProblem
+    filters: Int64
+    bias: Int64
+    scale: Requantization
+    spec: KernelSpec = PLAIN
+
+    @property
+    def largest_sums(self) -> Int64:
+        """Bound on every partial sum of int8 values, per output channel."""
+        sums: Int64 = np.abs(self.filters).sum(axis=1) * 128 + np.abs(self.bias)
+        return sums
+
+    @property
+    def largest_sum(self) -> int:
+        """The largest one of them."""
+        return int(self.largest_sums.max())
+
+    def simplified(self) -> FoldedWeights:
+        """The same with constant output channels in the plainest form that gives the same constant.
+
+        Channels that a rectifier always cuts off often have scales and biases of a size for which all channels would have to do
+        without the short requantization.
+        """
+        scale, y = self.scale, self.problem.bound.output
+        if not scale.per_channel or not scale.q31:
+            return self
+        low, high = -128 * self.filters, 127 * self.filters
+        ends = np.stack([self.bias + pick(low, high).sum(axis=1) for pick in (np.minimum, np.maximum)])
+        outputs = scale.apply(ends, y.zero_point, self.problem.clamp, y.dtype).astype(np.int64)
+        constant = outputs[0] == outputs[1]
+        # A multiplier of 1/2 and a shift by 1 divide by 4.
+        return replace(
+            self,
+            filters=np.where(constant[:, None], 0, self.filters),
+            bias=np.where(constant, 4 * (outputs[0] - y.zero_point), self.bias),
+            scale=replace(
+                scale,
+                q31=tuple(np.where(constant, 1 << 30, scale.q31).tolist()),
+                shift=tuple(np.where(constant, -1, scale.shift).tolist()),
+            ),
+        )
+
+    def short_requantization(self, largest_sum: int) -> FoldedWeights:
+        """The same with the requantization in its spec: by the short functions where sums and shifts let it.
+
+        largest_sum: bound on the magnitude of every number that the short functions take.
+        """
+        scale, clamp = self.scale, self.problem.clamp
+        shared = "" if scale.per_channel else "_shared"
+        clamped = "_clamped" if clamp != FULL else ""
+        spec = replace(PLAIN, suffix=shared, shared=bool(shared))
+        if not scale.q31:
+            spec = replace(spec, suffix=f"_f32{clamped}{shared}", fixed_point=False, clamped=bool(clamped))
+        elif largest_sum < _SHORT_SUM and all(-LARGEST_SHIFT <= shift <= -1 for shift in scale.shift):
+            short = rounding(self.problem)
+            spec = replace(spec, suffix=f"_{short}{clamped}{shared}", short=short, clamped=bool(clamped))
+        return replace(self, spec=spec)
+
+    @property
+    def bias_table(self) -> Table:
+        """The bias with the zero point's term."""
+        values = tuple(self.bias.tolist())
+        return Table("bias", "int32_t", values, "bias per output channel, with the zero point's share")
+
+    @property
+    def scaling_tables(self) -> tuple[Table, ...]:
+        """Multipliers and shifts; for the short functions the shift is to the right."""
+        scale, spec = self.scale, self.spec
+        each = "per output channel" if scale.per_channel else "for all channels"
+        if spec.exact:
+            mantissa, left = (tuple(part.tolist()) for part in factor_parts(scale))
+            what = f"its exponent {each}, as a shift of the sum to the left"
+            return (
+                Table("multiplier", "int32_t", mantissa, f"mantissa of the float32 factor {each}"),
+                Table("exponent", "int8_t", left, what),
+            )
+        tables = requantization_tables(scale, spec)
+        if not spec.short:
+            return tables
+        right = tuple(-int(value) for value in tables[1].values)
+        return tables[0], Table("right", "int8_t", right, f"shift to the right {each}")
+
+    def tables(self, weights: Table) -> tuple[Table, ...]:
+        """Weights, bias, and what requantizes the sums."""
+        return (weights, self.bias_table, *self.scaling_tables)
+
+    def layer(
+        self,
+        template: str,
+        weights: Table | tuple[Table, ...],
+        params: tuple[Param, ...],
+        *,
+        headers: tuple[str, ...],
+        ahead: int | None = None,
+        scratch: tuple[Scratch, ...] = (),
+        by_rows: ByRows | None = None,
+    ) -> Layer:
+        """The layer of one input. weights: their table, or all tables. ahead: bytes, as `WindowOrder` says."""
+        problem = self.problem
+        tables = self.tables(weights) if isinstance(weights, Table) else weights
+        overlaps = window_overlap(problem.bound, problem.window_params, ahead)
+        macs = problem.pixels * self.filters.size
+        return Layer(
+            template, "portable", (0,), tables, params, scratch, overlaps, macs, self.spec, by_rows=by_rows,
+            headers=headers,
+        )  # fmt: skip
+
+
+def rounding(problem: MacProblem) -> str:
+    """The rounding that is enough: halves `up` where no result below the output's zero point is kept, else `away` from zero."""
+    return "up" if problem.clamp.low >= problem.bound.output.zero_point else "away"
+
+
+def factor_parts(scale: Requantization) -> tuple[Int64, Int64]:
+    """Float32 factors as mantissas in 2**30..2**31 and shifts to the left, for products with 14 bits of fraction.
+
+    factor = mantissa * 2 ** (left - 46): (sum << left) * mantissa / 2**32 is the product times 2**14.
+    """
+    bits = np.array(scale.real, np.float32).view(np.uint32).astype(np.int64)
+    return (bits & 0x7FFFFF | 0x800000) << 7, (bits >> 23) - 111
+
+
+def packed_table(
+    values: NDArray[Any], shape: Sequence[int], order: str, pixels_per_load: int, *, c_type: str = "int8_t"
+) -> Table:
+    """Weights of that shape whose values are packed in an order, at a word's boundary."""
+    what = f"{shape_text(tuple(shape))}, {order}"
+    return Table("weights", c_type, tuple(values.tolist()), what, 4, pixels_per_load)
+
+
+def maker(
+    problem: Callable[[BoundNode], MacProblem], make: Callable[..., Layer | str], **form: Any
+) -> Callable[[BoundNode], Layer | str]:
+    """The maker of a variant: what `make` gives for a node's problem. form: its further arguments."""
+    return lambda bound: make(problem(bound), **form)

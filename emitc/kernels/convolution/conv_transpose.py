@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape, Tensor
 from emitc.kernels.contract import (
     KernelDef,
     Parsed,
@@ -36,7 +36,16 @@ from emitc.kernels.contract import (
     unsupported,
 )
 from emitc.kernels.mac import runtime_weights
-from emitc.kernels.mac.requantization import requantization, requantization_tables
+from emitc.kernels.mac.operand_checks import require_bias_length, require_symmetric_weights
+from emitc.kernels.mac.requantization import (
+    BIAS,
+    SMALLEST_NORMAL,
+    WEIGHTS,
+    float_factors,
+    output_limits,
+    requantization,
+    requantization_tables,
+)
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.float_activation import bound_params, bounded
 from emitc.kernels.shared.pointwise import operand
@@ -52,7 +61,6 @@ from emitc.layer import KernelSpec, Layer, Param, Scratch, Table
 from emitc.numerics.requantize import INT32_MAX, Int64, activation_clamp, requantize_float
 from emitc.source import SourceNode
 
-_WEIGHTS, _BIAS = 1, 2
 _MAX_EXTRA = 1 << 16
 _MAX_SIZE = 1 << 16
 _SCALE_TOLERANCE = 2.0**-20
@@ -88,7 +96,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     node.counts((3, 4))
     # A size that is computed comes out as the output's own: shapes are fixed.
     sizes = node.outputs[0].shape if node.input(0).data is None else node.constant_integers(0, "output shape")
-    x, w = node.input(2), node.input(_WEIGHTS)
+    x, w = node.input(2), node.input(WEIGHTS)
     if len(sizes) != 4 or len(x.shape) != 4 or len(w.shape) != 4 or not all(0 < s <= _MAX_SIZE for s in sizes):
         raise node.refusal(
             f"{node.op_type} has the output shape {list(sizes)}",
@@ -102,7 +110,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     window = Window(*steps, Padding(top, bottom, left, right))
     numerics = Numerics.PLAIN if x.dtype == "float32" else Numerics.TFLITE
     op = ConvTranspose(window, 1, extra_h, extra_w, activation, filters_first=True, numerics=numerics)
-    return Parsed(op, (2, _WEIGHTS, 3))
+    return Parsed(op, (2, WEIGHTS, 3))
 
 
 def _tflite_ends(size: int, stride: int, kernel: int, given: int, *, same: bool) -> tuple[int, int, int]:
@@ -131,18 +139,14 @@ def from_onnx(node: SourceNode) -> Parsed:
     """ConvTranspose's attributes; padding is settled for this input size."""
     node.counts((2, 3))
     height, width = image_size(node)
-    weights = node.input(_WEIGHTS)
+    weights = node.input(WEIGHTS)
     if len(weights.shape) != 4:
-        raise node.refusal(
-            f"{node.op_type} has weights of rank {len(weights.shape)}", "4 is expected", "export again", weights
-        )
+        what = f"{node.op_type} has weights of rank {len(weights.shape)}"
+        raise node.refusal(what, "4 is expected", "export again", weights)
     kernel = weights.shape[1], weights.shape[2]
     if integers_attribute(node, "kernel_shape", 2, 1, 1) != kernel and "kernel_shape" in node.attributes:
-        raise node.refusal(
-            f"{node.op_type} has kernel_shape {node.attributes['kernel_shape']}",
-            f"the weights are {kernel[0]}x{kernel[1]}",
-            tensor=weights,
-        )
+        what = f"{node.op_type} has kernel_shape {node.attributes['kernel_shape']}"
+        raise node.refusal(what, f"the weights are {kernel[0]}x{kernel[1]}", tensor=weights)
     strides = integers_attribute(node, "strides", 2, 1, 1)
     dilations = integers_attribute(node, "dilations", 2, 1, 1)
     extra = integers_attribute(node, "output_padding", 2, 0, 0)
@@ -170,12 +174,12 @@ def from_onnx(node: SourceNode) -> Parsed:
     window = Window(strides[0], strides[1], Padding(top, bottom, left, right), dilations[0], dilations[1])
     groups = node.integer("group", 1, 1, 1 << 16)
     op = ConvTranspose(window, groups, extra[0], extra[1], numerics=Numerics.QOPERATOR)
-    return Parsed(op, (0, _WEIGHTS, _BIAS))
+    return Parsed(op, (0, WEIGHTS, BIAS))
 
 
 def _filter_shape(bound: BoundNode) -> tuple[int, int, int, int]:
     """[I, KH, KW, O / groups]."""
-    first, kernel_h, kernel_w, last = bound.input(_WEIGHTS).shape
+    first, kernel_h, kernel_w, last = bound.input(WEIGHTS).shape
     return (
         (last, kernel_h, kernel_w, first)
         if bound.op(ConvTranspose).filters_first
@@ -190,7 +194,7 @@ def _channels(bound: BoundNode) -> int:
 
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists, and channels that do not fit."""
-    op, x, w, bias = bound.op(ConvTranspose), bound.input(0), bound.input(_WEIGHTS), bound.optional(_BIAS)
+    op, x, w, bias = bound.op(ConvTranspose), bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)
     require_rank(bound, x, 4)
     require_rank(bound, w, 4)
     floats = (DType.FLOAT32,) * (4 if bias else 3)
@@ -203,80 +207,59 @@ def check(bound: BoundNode) -> None:
     else:
         require_dtypes(bound, [floats, *([integers] if op.numerics is Numerics.QDQ else [])])
     if min(w.shape) < 1 or x.shape[3] != _filter_shape(bound)[0] or x.shape[3] % op.groups:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has channels that do not fit",
-            f"input {x.shape[3]} in {op.groups} groups, weights {list(w.shape)}",
-            tensor=w,
-        )
-    if bias is not None and bias.shape != (_channels(bound),):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has a bias of the wrong length",
-            f"{_channels(bound)} output channels",
-            tensor=bias,
-        )
+        what = f"{bound.node.op_type} has channels that do not fit"
+        raise illegal(bound, what, f"input {x.shape[3]} in {op.groups} groups, weights {list(w.shape)}", tensor=w)
+    require_bias_length(bound, _channels(bound))
     if min(output_shapes(bound)[0]) < 1:
-        raise illegal(
-            bound, f"{bound.node.op_type} has padding that leaves nothing of its output", f"{op.window.padding}"
-        )
+        what = f"{bound.node.op_type} has padding that leaves nothing of its output"
+        raise illegal(bound, what, f"{op.window.padding}")
     if x.dtype is not DType.FLOAT32:
         _check_quantization(bound)
 
 
 def _check_quantization(bound: BoundNode) -> None:
     op = bound.op(ConvTranspose)
-    x, w, y, bias = bound.input(0), bound.input(_WEIGHTS), bound.output, bound.optional(_BIAS)
+    x, w, y, bias = bound.input(0), bound.input(WEIGHTS), bound.output, bound.optional(BIAS)
     require_quantization(bound, x, y)
     wide = int16x8.applies(bound)
     if wide:
         int16x8.require_symmetric(bound)
-    computed = op.numerics is Numerics.TFLITE
     for tensor, what in ((w, "weights"), (bias, "bias")):
-        if tensor is not None and not tensor.is_constant and not computed:
+        if tensor is not None and not tensor.is_constant and op.numerics is not Numerics.TFLITE:
             raise unsupported(
-                bound,
-                f"{bound.node.op_type} has computed quantized {what}",
-                "they are rearranged while compiling",
-                "export the model with constant weights",
-                tensor,
-            )
+                bound, f"{bound.node.op_type} has computed quantized {what}", "they are rearranged while compiling",
+                "export the model with constant weights", tensor,
+            )  # fmt: skip
+    if op.numerics is Numerics.TFLITE:
+        require_symmetric_weights(bound)
     q = w.quantization
-    if op.numerics is Numerics.TFLITE and q is not None and any(q.zero_points):
-        raise illegal(
-            bound, f"{bound.node.op_type} has weights with a zero point", "weights are symmetric in TFLite's int8 scheme",
-            "quantize the weights symmetrically", w,
-        )  # fmt: skip
     if q is None or not (q.per_tensor or q.axis == (0 if op.filters_first else 3)):
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} has weights quantized in a way that is not supported",
-            "there is code for one scale, or one per output channel",
-            "quantize the weights again",
-            w,
-        )
-    factors = _factors(bound)
-    if not 2.0**-126 <= float(factors.min()) <= float(factors.max()) < (int16x8.FACTOR_LIMIT if wide else 2.0**30):
-        raise out_of_proportion(bound, f"sums are multiplied by {float(factors.max())!r}")
+        what = f"{bound.node.op_type} has weights quantized in a way that is not supported"
+        why = "there is code for one scale, or one per output channel"
+        raise unsupported(bound, what, why, "quantize the weights again", w)
+    factors = float_factors(bound)
+    if not SMALLEST_NORMAL <= min(factors) <= max(factors) < (int16x8.FACTOR_LIMIT if wide else 2.0**30):
+        raise out_of_proportion(bound, f"sums are multiplied by {max(factors)!r}")
     if bias is not None and op.numerics is not Numerics.TFLITE:
-        scales = np.array(bias.quantization.scales if bias.quantization else [], np.float64)
-        expected = x.scale * np.array(q.scales, np.float64)
-        zero = bias.quantization is None or any(bias.quantization.zero_points)
-        fits = scales.size in (1, expected.size) or (expected.size == 1 and scales.size == _channels(bound))
-        if zero or not fits or not np.allclose(scales, expected, rtol=_SCALE_TOLERANCE, atol=0.0):
-            raise unsupported(
-                bound,
-                f"{bound.node.op_type} has a bias at another scale than its sums",
-                f"input scale times weight scale is {expected.tolist()[:4]}",
-                "quantize the bias again",
-                bias,
-            )
+        _check_bias_scale(bound, bias, q)
     _check_sums(bound)
+
+
+def _check_bias_scale(bound: BoundNode, bias: Tensor, weights: Quantization) -> None:
+    """Refuses a bias of ONNX whose scale is not that of the sums."""
+    scales = np.array(bias.quantization.scales if bias.quantization else [], np.float64)
+    expected = bound.input(0).scale * np.array(weights.scales, np.float64)
+    zero = bias.quantization is None or any(bias.quantization.zero_points)
+    fits = scales.size in (1, expected.size) or (expected.size == 1 and scales.size == _channels(bound))
+    if zero or not fits or not np.allclose(scales, expected, rtol=_SCALE_TOLERANCE, atol=0.0):
+        what = f"{bound.node.op_type} has a bias at another scale than its sums"
+        why = f"input scale times weight scale is {expected.tolist()[:4]}"
+        raise unsupported(bound, what, why, "quantize the bias again", bias)
 
 
 def _check_sums(bound: BoundNode) -> None:
     """Refuses weights whose sums can leave the accumulator, which has 32 bits, or 48 where outputs have 16 bits."""
-    x, w, wide = bound.input(0), bound.input(_WEIGHTS), int16x8.applies(bound)
+    x, w, wide = bound.input(0), bound.input(WEIGHTS), int16x8.applies(bound)
     if not w.is_constant:
         runtime_weights.check_sums(bound, w.elements // _channels(bound))
         return
@@ -285,33 +268,23 @@ def _check_sums(bound: BoundNode) -> None:
     offsets = [abs(int(value)) for value in _bias_of(bound).tolist()]
     largest = reach * int(np.abs(centred).sum(axis=(0, 1, 2)).max()) + max(offsets)
     if largest > (int16x8.SUM_MAX if wide else INT32_MAX):
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} has sums that can leave {'48 bits' if wide else 'int32'}",
-            f"up to {largest}",
-            "reduce the number of channels",
-            w,
-        )
+        what = f"{bound.node.op_type} has sums that can leave {'48 bits' if wide else 'int32'}"
+        raise unsupported(bound, what, f"up to {largest}", "reduce the number of channels", w)
 
 
 def _factors(bound: BoundNode) -> NDArray[np.float32]:
-    """x_scale * w_scale / y_scale in float32: one, or one per output channel of a group."""
-    x, w, y = bound.input(0), bound.input(_WEIGHTS).quantization, bound.output
-    assert w
-    with np.errstate(all="ignore"):
-        product = np.float32(x.scale) * np.array(w.scales, np.float32)
-        return np.asarray(product / np.float32(y.scale), np.float32)
+    """x_scale * w_scale / y_scale in float32: one, or one per output channel."""
+    factors = np.array(float_factors(bound), np.float32)
+    return np.tile(factors, bound.op(ConvTranspose).groups) if factors.size > 1 else factors
 
 
 def _centred(bound: BoundNode, weights: Array) -> Int64:
     """Quantized weights less their zero points."""
-    w = bound.input(_WEIGHTS)
+    w = bound.input(WEIGHTS)
     assert w.quantization
     values = _in_first(bound, weights).astype(np.int64)
-    return values - np.array(
-        w.quantization.zero_points if len(set(w.quantization.zero_points)) > 1 else w.quantization.zero_points[:1],
-        np.int64,
-    )
+    zero_points = w.quantization.zero_points
+    return values - np.array(zero_points if len(set(zero_points)) > 1 else zero_points[:1], np.int64)
 
 
 def _in_first(bound: BoundNode, weights: Array) -> Array:
@@ -321,7 +294,7 @@ def _in_first(bound: BoundNode, weights: Array) -> Array:
 
 def _bias_of(bound: BoundNode) -> Array:
     """A constant bias, else zeros."""
-    bias = bound.optional(_BIAS)
+    bias = bound.optional(BIAS)
     dtype = np.float32 if bound.input(0).dtype is DType.FLOAT32 else np.int64
     return bias.array().astype(dtype) if bias is not None and bias.is_constant else np.zeros(_channels(bound), dtype)
 
@@ -360,10 +333,10 @@ def _spread(bound: BoundNode, image: NDArray[Any], weights: NDArray[Any]) -> NDA
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Scattered tap by tap, in double or int64."""
-    op, x, y, weights = bound.op(ConvTranspose), bound.input(0), bound.output, operand(bound, inputs, _WEIGHTS)
+    op, x, y, weights = bound.op(ConvTranspose), bound.input(0), bound.output, operand(bound, inputs, WEIGHTS)
     assert inputs[0] is not None
     if x.dtype is DType.FLOAT32:
-        bias = inputs[_BIAS] if len(inputs) > _BIAS else None
+        bias = inputs[BIAS] if len(inputs) > BIAS else None
         offset = _bias_of(bound) if bias is None else bias
         sums = _spread(bound, inputs[0].astype(np.float64), _in_first(bound, weights).astype(np.float64))
         real = sums + offset.astype(np.float64)
@@ -375,9 +348,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     if op.numerics is Numerics.TFLITE:
         clamp = activation_clamp(op.activation, y)
         return (requantization(bound).apply(sums, y.zero_point, clamp, y.dtype),)
-    factors = _factors(bound)
-    per_channel = np.tile(factors, op.groups) if factors.size > 1 else factors[0]
-    scaled = requantize_float(sums, per_channel)
+    scaled = requantize_float(sums, _factors(bound))
     return (activation_clamp(op.activation, y).apply(scaled + y.zero_point, y.dtype),)
 
 
@@ -414,17 +385,17 @@ def _steps(bound: BoundNode, *, rearranged: bool) -> tuple[Param, ...]:
 
 def _lower_float(bound: BoundNode, macs: int) -> Layer:
     """The layer for float32 values. macs: multiply-accumulates of one run."""
-    w, y, bias = bound.input(_WEIGHTS), bound.output, bound.optional(_BIAS)
+    w, y, bias = bound.input(WEIGHTS), bound.output, bound.optional(BIAS)
     operands, tables = [0], []
     if w.is_constant:
         filters = tuple(_rearranged(bound, _in_first(bound, w.array())).reshape(-1).tolist())
         tables.append(Table("weights", "float", filters, "filters, [KH, KW, O, I / groups]", pixels_per_load=0))
     else:
-        operands.append(_WEIGHTS)
+        operands.append(WEIGHTS)
     if bias is None or bias.is_constant:
         tables.append(Table("bias", "float", tuple(_bias_of(bound).tolist()), "bias per output channel"))
     else:
-        operands.append(_BIAS)
+        operands.append(BIAS)
     limited = _bounded(bound)
     limits = bound_params(bound.op(ConvTranspose).activation, y.dtype) if limited else ()
     params = (*_steps(bound, rearranged=w.is_constant), *limits)
@@ -436,7 +407,7 @@ def _lower_float(bound: BoundNode, macs: int) -> Layer:
 
 def lower(bound: BoundNode) -> Layer:
     """Every output pixel gathers the taps that reach it."""
-    x, w, y = bound.input(0), bound.input(_WEIGHTS), bound.output
+    x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
     macs = x.elements * w.elements // _filter_shape(bound)[0]
     if x.dtype is DType.FLOAT32:
         return _lower_float(bound, macs)
@@ -458,14 +429,12 @@ def lower(bound: BoundNode) -> Layer:
         spec = runtime_weights.spec(bound, w.elements // _channels(bound), "_q31")
     factors, steps = _factor_tables(bound, spec)
     constants += [*runtime_weights.bias_table(bound, spec), *factors]
-    operands = [0, *(() if w.is_constant else (_WEIGHTS,)), *((_BIAS,) if spec.late_bias else ())]
+    operands = [0, *(() if w.is_constant else (WEIGHTS,)), *((BIAS,) if spec.late_bias else ())]
     params = (
         *_steps(bound, rearranged=w.is_constant),
         Param("input_offset", "int32_t", -x.zero_point, "minus the zero point"),
         Param("factor_step", "int32_t", steps, "0: one factor for all channels"),
-        Param("output_offset", "int32_t", y.zero_point),
-        Param("clamp_low", "int32_t", clamp.low),
-        Param("clamp_high", "int32_t", clamp.high),
+        *output_limits(bound, clamp),
     )
     sums = Scratch("sums", (8 if spec.acc == "int64_t" else 4) * y.shape[3])
     return Layer(
@@ -479,10 +448,8 @@ def _factor_tables(bound: BoundNode, spec: KernelSpec) -> tuple[tuple[Table, ...
     if bound.op(ConvTranspose).numerics is Numerics.TFLITE:
         found = requantization(bound)
         return requantization_tables(found, spec), int(found.per_channel)
-    factors = _factors(bound)
-    per_channel = np.tile(factors, bound.op(ConvTranspose).groups) if factors.size > 1 else factors
-    values = tuple(float(v) for v in per_channel)
-    return (Table("multiplier", "float", values, "x_scale * w_scale / y_scale"),), int(per_channel.size > 1)
+    values = tuple(_factors(bound).tolist())
+    return (Table("multiplier", "float", values, "x_scale * w_scale / y_scale"),), int(len(values) > 1)
 
 
 def work(bound: BoundNode) -> int:

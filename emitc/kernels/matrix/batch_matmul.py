@@ -20,7 +20,6 @@ from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import (
     KernelDef,
     Parsed,
-    illegal,
     out_of_proportion,
     require_dtypes,
     require_quantization,
@@ -33,12 +32,14 @@ from emitc.kernels.matrix.matmul import (
     FLOAT_UNIT_COST,
     FLOAT_VECTORS_COST,
     Product,
+    batch_params,
     float_fours,
+    float_product,
     operand_tables,
     product_of,
+    require_fitting_matrices,
 )
 from emitc.kernels.shared import int16x8
-from emitc.kernels.shared.broadcast_loops import loop_params
 from emitc.kernels.shared.pointwise import operand, plain_numerics
 from emitc.layer import PLAIN, KernelSpec, Layer, Param
 from emitc.numerics.requantize import (
@@ -51,7 +52,6 @@ from emitc.numerics.requantize import (
 )
 from emitc.source import SourceNode
 
-_BATCH_LOOPS = 3
 _TYPES = (DType.INT8, DType.INT16, DType.FLOAT32)
 
 
@@ -102,23 +102,9 @@ def check(bound: BoundNode) -> None:
     mixed = (DType.INT16, DType.INT8, DType.INT16)
     known = [(DType.INT8, DType.INT8, DType.INT32), (DType.FLOAT32, DType.INT8, DType.FLOAT32), mixed]
     require_dtypes(bound, [(t,) * 3 for t in _TYPES], known)
-    found = _found(bound)
-    if found is None or 0 in (*a.shape, *b.shape):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has matrices that do not fit each other",
-            f"{list(a.shape)}{' transposed' * bound.op(BatchMatMul).a_transposed} and "
-            f"{list(b.shape)}{' transposed' * bound.op(BatchMatMul).b_transposed}",
-            tensor=a,
-        )
-    if len(found.loops) > _BATCH_LOOPS:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} repeats its inputs along {len(found.loops)} alternating dimensions",
-            f"there is code for {_BATCH_LOOPS}",
-            "expand one input first",
-            a,
-        )
+    op = bound.op(BatchMatMul)
+    shapes = f"{list(a.shape)}{' transposed' * op.a_transposed} and {list(b.shape)}{' transposed' * op.b_transposed}"
+    found = require_fitting_matrices(bound, _found(bound), shapes)
     if y.dtype is DType.FLOAT32:
         return
     require_quantization(bound, a, b, y)
@@ -128,13 +114,8 @@ def check(bound: BoundNode) -> None:
         raise out_of_proportion(bound, f"sums are multiplied by {_factor(bound)!r}, below {limit:g} is expected")
     largest = 255 if y.dtype is DType.INT8 else 1 << 15
     if found.depth * largest**2 > most:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} over {found.depth} elements",
-            f"their sum can leave {most.bit_length() + 1} bits",
-            "reduce the depth",
-            a,
-        )
+        what = f"{bound.node.op_type} over {found.depth} elements"
+        raise unsupported(bound, what, f"their sum can leave {most.bit_length() + 1} bits", "reduce the depth", a)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -153,8 +134,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         )
     )
     if y.dtype is DType.FLOAT32:
-        with np.errstate(all="ignore"):
-            return (np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.float32)),)
+        return (float_product(a, b),)
     first, second = bound.input(0), bound.input(1)
     acc = np.matmul(a.astype(np.int64) - first.zero_point, b.astype(np.int64) - second.zero_point)
     last = _multiplier(bound)
@@ -170,10 +150,7 @@ def lower(bound: BoundNode) -> Layer:
     a_row, a_step = (1, found.rows) if op.a_transposed else (found.depth, 1)
     b_column, b_step = (found.depth, 1) if op.b_transposed else (1, found.columns)
     params = (
-        *loop_params(found.loops, _BATCH_LOOPS),
-        Param("rows", "int32_t", found.rows),
-        Param("depth", "int32_t", found.depth),
-        Param("columns", "int32_t", found.columns),
+        *batch_params(found),
         Param("a_row", "int32_t", a_row, "from row to row of a, and along its depth"),
         Param("a_step", "int32_t", a_step),
         Param("b_column", "int32_t", b_column, "from column to column of b, and along its depth"),

@@ -16,6 +16,7 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_rank
 from emitc.kernels.matrix.matmul import operand_tables
 from emitc.kernels.shared.broadcast_loops import common_shape
+from emitc.kernels.shared.pointwise import operand
 from emitc.layer import Layer, Param, Table
 from emitc.source import SourceNode
 
@@ -62,12 +63,9 @@ def check(bound: BoundNode) -> None:
     rows, depth, b_depth, columns = _sizes(bound)
     fits = c is None or (len(c.shape) <= 2 and common_shape([c.shape, (rows, columns)]) == (rows, columns))
     if depth != b_depth or 0 in (rows, depth, columns) or not fits:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has matrices that do not fit each other",
-            f"{list(a.shape)} and {list(b.shape)}" + (f", plus {list(c.shape)}" if c else ""),
-            tensor=a,
-        )
+        what = f"{bound.node.op_type} has matrices that do not fit each other"
+        why = f"{list(a.shape)} and {list(b.shape)}" + (f", plus {list(c.shape)}" if c else "")
+        raise illegal(bound, what, why, tensor=a)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -79,16 +77,10 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """In double, rounded to float32."""
     op = bound.op(Gemm)
-    values = [
-        bound.input(i).array() if value is None and bound.inputs[i] is not None else value
-        for i, value in enumerate(inputs)
-    ]
-    a, b = values[0], values[1]
-    assert a is not None and b is not None
-    left, right = a.astype(np.float64), b.astype(np.float64)
+    left, right = (operand(bound, inputs, i).astype(np.float64) for i in (0, 1))
     product = (left.T if op.turn_a else left) @ (right.T if op.turn_b else right)
-    c = values[_ADDEND] if len(values) > _ADDEND else None
-    addend = np.zeros(()) if c is None else c.astype(np.float64)
+    c = bound.optional(_ADDEND)
+    addend = np.zeros(()) if c is None else operand(bound, inputs, _ADDEND).astype(np.float64)
     with np.errstate(all="ignore"):
         return (np.asarray((op.alpha * product + op.beta * addend).astype(np.float32)),)
 

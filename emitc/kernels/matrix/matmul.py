@@ -35,9 +35,11 @@ from emitc.kernels.mac.dsp_int8 import BYTES_HEADER
 from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
 from emitc.kernels.mac.mve_int8 import CHANNELS
 from emitc.kernels.mac.mve_int8 import HEADERS as MVE_HEADERS
+from emitc.kernels.mac.requantization import float_factors, output_limits
 from emitc.kernels.shared.broadcast_loops import BroadcastLoop, common_shape, loop_params, loops_of
+from emitc.kernels.shared.pointwise import operand
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table
-from emitc.numerics.requantize import Int64, requantize_float
+from emitc.numerics.requantize import Clamp, Int64, requantize_float
 from emitc.source import SourceNode
 
 _BATCH_LOOPS = 3
@@ -95,6 +97,32 @@ def product_of(a: Shape, b: Shape) -> Product | None:
     return Product(rows, depth, columns, batch, loops)
 
 
+def require_fitting_matrices(bound: BoundNode, product: Product | None, shapes: str) -> Product:
+    """The product; refuses matrices that do not fit each other, and loops over the batch that are too many. shapes: theirs."""
+    a, b = bound.input(0), bound.input(1)
+    if product is None or 0 in (*a.shape, *b.shape):
+        raise illegal(bound, f"{bound.node.op_type} has matrices that do not fit each other", shapes, tensor=a)
+    if len(product.loops) > _BATCH_LOOPS:
+        what = f"{bound.node.op_type} repeats its inputs along {len(product.loops)} alternating dimensions"
+        raise unsupported(bound, what, f"there is code for {_BATCH_LOOPS}", "expand one input first", a)
+    return product
+
+
+def batch_params(product: Product) -> tuple[Param, ...]:
+    """The loops over the batch, and the sizes of one product."""
+    sizes = {"rows": product.rows, "depth": product.depth, "columns": product.columns}
+    return (
+        *loop_params(product.loops, _BATCH_LOOPS),
+        *(Param(name, "int32_t", size) for name, size in sizes.items()),
+    )
+
+
+def float_product(a: Array, b: Array) -> Array:
+    """numpy's matmul in double, rounded to float32."""
+    with np.errstate(all="ignore"):
+        return np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.float32))
+
+
 def _product(bound: BoundNode) -> Product:
     found = product_of(bound.input(0).shape, bound.input(1).shape)
     assert found is not None
@@ -108,22 +136,7 @@ def check(bound: BoundNode) -> None:
     if bound.node.op.numerics is Numerics.QOPERATOR:
         quantized = [(DType.INT8,) * 3]
     require_dtypes(bound, [(DType.FLOAT32,) * 3, *quantized], [(t,) * 3 for t in (DType.INT32, DType.INT64)])
-    found = product_of(a.shape, b.shape)
-    if found is None or 0 in (*a.shape, *b.shape):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has matrices that do not fit each other",
-            f"{list(a.shape)} and {list(b.shape)}",
-            tensor=a,
-        )
-    if len(found.loops) > _BATCH_LOOPS:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} repeats its inputs along {len(found.loops)} alternating dimensions",
-            f"there is code for {_BATCH_LOOPS}",
-            "expand one input first",
-            a,
-        )
+    require_fitting_matrices(bound, product_of(a.shape, b.shape), f"{list(a.shape)} and {list(b.shape)}")
     if a.dtype is not DType.FLOAT32:
         _check_quantization(bound)
 
@@ -135,24 +148,15 @@ def _check_quantization(bound: BoundNode) -> None:
         q = b.quantization
         fits = q is not None and b.is_constant and q.axis == len(b.shape) - 1 and len(b.shape) >= 2
         if not fits or q is None or len(set(q.zero_points)) > 1:
-            raise unsupported(
-                bound,
-                f"{bound.node.op_type} has a second operand with scales that are not supported",
-                "there is code for one scale, or one per column of a constant under one zero point",
-                "quantize the model again",
-                b,
-            )
-    factors = _factors(bound)
+            what = f"{bound.node.op_type} has a second operand with scales that are not supported"
+            why = "there is code for one scale, or one per column of a constant under one zero point"
+            raise unsupported(bound, what, why, "quantize the model again", b)
+    factors = float_factors(bound)
     if not 2.0**-100 <= min(factors) <= max(factors) < 2.0**30:
         raise out_of_proportion(bound, f"products are multiplied by {max(factors)!r}")
     if _largest(bound) >= 1 << 62:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} over {_product(bound).depth} elements",
-            "their sum can leave 64 bits",
-            "reduce the depth",
-            a,
-        )
+        what = f"{bound.node.op_type} over {_product(bound).depth} elements"
+        raise unsupported(bound, what, "their sum can leave 64 bits", "reduce the depth", a)
 
 
 def _reach(tensor: Tensor) -> int:
@@ -171,36 +175,20 @@ def _is_wide(bound: BoundNode) -> bool:
     return _largest(bound) >= _INT32
 
 
-def _factors(bound: BoundNode) -> tuple[float, ...]:
-    """a_scale * b_scale / y_scale in float32, one for each scale of b."""
-    a, b, y = bound.input(0), bound.input(1).quantization, bound.output
-    assert b
-    with np.errstate(all="ignore"):
-        product = np.float32(a.scale) * np.array(b.scales, np.float32)
-        return tuple(float(v) for v in product / np.float32(y.scale))
-
-
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The broadcast batch, then rows and columns as far as the operands are no vectors."""
     a, b, found = bound.input(0).shape, bound.input(1).shape, _product(bound)
     return ((*found.batch, *((found.rows,) if len(a) > 1 else ()), *((found.columns,) if len(b) > 1 else ())),)
 
 
-def _values(bound: BoundNode, inputs: Sequence[Array | None], position: int) -> Array:
-    value = inputs[position]
-    return bound.input(position).array() if value is None else value
-
-
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's matmul in double, or of integers."""
-    a, b, y = (*(_values(bound, inputs, i) for i in (0, 1)), bound.output)
+    a, b, y = operand(bound, inputs, 0), operand(bound, inputs, 1), bound.output
     if y.dtype is DType.FLOAT32:
-        with np.errstate(all="ignore"):
-            return (np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.float32)),)
+        return (float_product(a, b),)
     first, second = bound.input(0), bound.input(1)
     acc: Int64 = np.asarray(np.matmul(a.astype(np.int64) - first.zero_point, b.astype(np.int64) - second.zero_point))
-    factors = np.array(_factors(bound), np.float32)
-    scaled = requantize_float(acc, factors if factors.size > 1 else factors[0]) + y.zero_point
+    scaled = requantize_float(acc, np.array(float_factors(bound), np.float32)) + y.zero_point
     return (np.asarray(np.clip(scaled, *y.dtype.range).astype(y.dtype.value).reshape(y.shape)),)
 
 
@@ -221,29 +209,22 @@ def lower(bound: BoundNode) -> Layer:
     """Loops over the batch round one product, four columns at a time."""
     a, b, y, found = bound.input(0), bound.input(1), bound.output, _product(bound)
     operands, tables = operand_tables(bound)
-    params = [
-        *loop_params(found.loops, _BATCH_LOOPS),
-        Param("rows", "int32_t", found.rows),
-        Param("depth", "int32_t", found.depth),
-        Param("columns", "int32_t", found.columns),
-    ]
+    params = batch_params(found)
     macs = y.elements * found.depth
     types = "_".join(tensor.dtype.value for tensor in (a, b, y))
     if y.dtype is DType.FLOAT32:
-        return Layer("matrix/matmul_float", "portable", operands, tables, tuple(params), macs=macs)
+        return Layer("matrix/matmul_float", "portable", operands, tables, params, macs=macs)
     wide = "_wide" if _is_wide(bound) else ""
     spec = KernelSpec(f"{wide}_{types}", fixed_point=False, x=a.dtype.c_type, w=b.dtype.c_type, y=y.dtype.c_type)
-    factors = _factors(bound)
+    factors = float_factors(bound)
     tables = (*tables, Table("factor", "float", factors, "a_scale * b_scale / y_scale, per column or for all"))
-    params += [
+    params += (
         Param("a_offset", "int32_t", -a.zero_point, "minus the zero point"),
         Param("b_offset", "int32_t", -b.zero_point),
         Param("factor_step", "int32_t", int(len(factors) > 1), "0: one factor for all"),
-        Param("output_offset", "int32_t", y.zero_point),
-        Param("clamp_low", "int32_t", y.dtype.range[0]),
-        Param("clamp_high", "int32_t", y.dtype.range[1]),
-    ]
-    return Layer("matrix/matmul", "portable", operands, tables, tuple(params), macs=macs, spec=spec)
+        *output_limits(bound, Clamp(*y.dtype.range)),
+    )
+    return Layer("matrix/matmul", "portable", operands, tables, params, macs=macs, spec=spec)
 
 
 def _by_columns(bound: BoundNode, variant: str, depth: int, headers: tuple[str, ...], sums: int = 0) -> Layer | str:
